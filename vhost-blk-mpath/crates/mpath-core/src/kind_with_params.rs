@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_parameter_value_range_and_what_there_is() {
+    fn errors_name_parameter_value_range_and_known_parameters() {
         let message = |kind, params: &[(&str, &str)]| {
             PolicySpec::new(kind, params.iter().copied()).expect_err("refused").to_string()
         };
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_keeps_what_it_does_not_name() {
+    fn a_change_keeps_parameters_that_it_does_not_name() {
         let change = |name: &str, params: &[(&str, &str)]| {
             SchedulerChange::new(name.parse().unwrap(), params.iter().copied()).unwrap()
         };

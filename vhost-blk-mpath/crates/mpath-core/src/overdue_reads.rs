@@ -3,11 +3,11 @@
 //! A read is *overdue* when it has waited for much longer than the reads of its path take. It is then recalled and
 //! sent to another path. An overdue read makes no path suspect, and ends no association.
 //!
-//! * **The deadline** is `FACTOR` times the longest latency of the path's reads of that size in the last one or two
-//!   windows of [`LongestWait`], at least `FLOOR`. Without such reads, the deadline is the setting `suspect-timeout`.
-//!   A late answer to a recalled read counts too, so that a path raises few false alarms.
+//! * **The deadline** is `FACTOR` times the longest latency of the path's reads of that size, at least `FLOOR`. The
+//!   latencies are those of the last one or two windows of [`LongestWait`]. Without such reads, the deadline is the
+//!   setting `suspect-timeout`. A late answer to a recalled read counts too, so that a path raises few false alarms.
 //! * **The setting** bounds a longer deadline if there is evidence, as in RACK (RFC 8985). Evidence is an answer to a
-//!   read that is no smaller and was issued at least the setting later. Without evidence, the bound is `PATIENCE`
+//!   read that is no smaller and was issued at least the setting later. Without evidence, the bound is `WITHOUT_EVIDENCE_FACTOR`
 //!   times the setting. If age alone counted, each read of a deep queue would be recalled, and a saturated target
 //!   would serve all of them twice.
 //! * **Age** counts from the issue, so after the delay of an injection. A stalled read ages.
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use crate::silence::{FACTOR, FLOOR, LongestWait, doubled};
 
 /// The longest deadline without evidence, as a multiple of the setting.
-const PATIENCE: u32 = 3;
+const WITHOUT_EVIDENCE_FACTOR: u32 = 3;
 /// Size classes: up to 16 KiB, 128 KiB, 1 MiB, and more.
 const SIZES: usize = 4;
 
@@ -46,7 +46,7 @@ pub(crate) struct ReadDeadlines {
     /// By size: the latest issue time among the answered reads of that size or a larger one.
     answered_to: [Option<Instant>; SIZES],
     /// By size: an answer to a read issued at this time or later makes a waiting read overdue.
-    awaited: [Option<Instant>; SIZES],
+    evidence_at: [Option<Instant>; SIZES],
 }
 
 impl ReadDeadlines {
@@ -55,7 +55,7 @@ impl ReadDeadlines {
             timeout,
             latencies: [LongestWait::assumed(timeout / FACTOR); SIZES],
             answered_to: [None; SIZES],
-            awaited: [None; SIZES],
+            evidence_at: [None; SIZES],
         }
     }
 
@@ -65,7 +65,7 @@ impl ReadDeadlines {
         let mut may = false;
         for size in 0..=size(bytes) {
             self.answered_to[size] = self.answered_to[size].max(Some(issued_at));
-            may |= self.awaited[size].take_if(|awaited| *awaited <= issued_at).is_some();
+            may |= self.evidence_at[size].take_if(|evidence_at| *evidence_at <= issued_at).is_some();
         }
         may
     }
@@ -78,7 +78,7 @@ impl ReadDeadlines {
     fn deadline(&self, now: Instant, read: Read) -> Duration {
         let longest = self.latencies[size(read.bytes)].of(now);
         let deadline = longest.map_or(self.timeout, |longest| longest * FACTOR);
-        deadline.max(FLOOR.min(self.timeout)).min(PATIENCE * self.timeout)
+        deadline.max(FLOOR.min(self.timeout)).min(WITHOUT_EVIDENCE_FACTOR * self.timeout)
     }
 
     /// The earliest time at which a read that is issued now can be overdue.
@@ -88,7 +88,7 @@ impl ReadDeadlines {
 
     /// Starts a new pass over the waiting reads: [`ReadDeadlines::due_at`] follows for each of them.
     pub(crate) fn begin_check(&mut self) {
-        self.awaited = [None; SIZES];
+        self.evidence_at = [None; SIZES];
     }
 
     /// When a read is overdue. From now on [`ReadDeadlines::answered`] reports answers that may make this earlier.
@@ -102,8 +102,8 @@ impl ReadDeadlines {
         if self.answered_to[size] >= Some(with_evidence) {
             return with_evidence;
         }
-        let awaited = &mut self.awaited[size];
-        *awaited = Some(awaited.map_or(with_evidence, |other| other.min(with_evidence)));
+        let evidence_at = &mut self.evidence_at[size];
+        *evidence_at = Some(evidence_at.map_or(with_evidence, |other| other.min(with_evidence)));
         due
     }
 }
@@ -126,13 +126,13 @@ mod tests {
     }
 
     fn known_with(timeout: Duration, now: &mut Instant, latency: Duration, bytes: u32) -> ReadDeadlines {
-        let mut overdue = ReadDeadlines::new(timeout);
+        let mut deadlines = ReadDeadlines::new(timeout);
         for _ in 0..3 {
             *now += WINDOW;
-            overdue.answered(*now + latency, *now, bytes);
+            deadlines.answered(*now + latency, *now, bytes);
         }
         *now += latency;
-        overdue
+        deadlines
     }
 
     #[test]
@@ -144,9 +144,9 @@ mod tests {
             [(1, 100, 100), (30, 120, 120), (75, 300, 300), (200, 800, 300), (7000, 900, 300)]
         {
             let mut now = Instant::now();
-            let mut overdue = known(&mut now, latency * MS);
-            assert_eq!(overdue.due_at(now, read(now)), now + deadline * MS, "{latency} ms");
-            assert_eq!(overdue.earliest(read(now)), now + earliest * MS);
+            let mut deadlines = known(&mut now, latency * MS);
+            assert_eq!(deadlines.due_at(now, read(now)), now + deadline * MS, "{latency} ms");
+            assert_eq!(deadlines.earliest(read(now)), now + earliest * MS);
         }
         // A setting below `FLOOR` replaces it.
         let mut now = Instant::now();
@@ -155,64 +155,64 @@ mod tests {
     }
 
     #[test]
-    fn what_is_old_is_forgotten_though_nothing_follows() {
+    fn old_latencies_are_forgotten_without_new_ones() {
         let mut now = Instant::now();
-        let mut overdue = known(&mut now, 200 * MS);
+        let mut deadlines = known(&mut now, 200 * MS);
         now += WINDOW;
-        assert_eq!(overdue.due_at(now, read(now)), now + 800 * MS);
+        assert_eq!(deadlines.due_at(now, read(now)), now + 800 * MS);
         now += WINDOW;
-        assert_eq!(overdue.due_at(now, read(now)), now + TIMEOUT);
+        assert_eq!(deadlines.due_at(now, read(now)), now + TIMEOUT);
     }
 
     #[test]
-    fn small_reads_say_nothing_of_how_long_large_ones_take() {
+    fn small_reads_do_not_set_the_deadline_of_large_ones() {
         let mut now = Instant::now();
-        let mut overdue = known(&mut now, MS);
-        assert_eq!(overdue.due_at(now, Read { bytes: 1 << 20, ..read(now) }), now + TIMEOUT);
-        let mut overdue = known_with(TIMEOUT, &mut now, 60 * MS, 1 << 20);
-        assert_eq!(overdue.due_at(now, Read { bytes: 1 << 20, ..read(now) }), now + 240 * MS);
-        assert_eq!(overdue.due_at(now, read(now)), now + TIMEOUT);
+        let mut deadlines = known(&mut now, MS);
+        assert_eq!(deadlines.due_at(now, Read { bytes: 1 << 20, ..read(now) }), now + TIMEOUT);
+        let mut deadlines = known_with(TIMEOUT, &mut now, 60 * MS, 1 << 20);
+        assert_eq!(deadlines.due_at(now, Read { bytes: 1 << 20, ..read(now) }), now + 240 * MS);
+        assert_eq!(deadlines.due_at(now, read(now)), now + TIMEOUT);
     }
 
     #[test]
     fn an_answer_to_a_later_read_is_evidence_and_one_to_an_earlier_read_is_none() {
         let mut now = Instant::now();
-        let mut overdue = known(&mut now, 200 * MS);
+        let mut deadlines = known(&mut now, 200 * MS);
         let waiting = read(now);
-        assert_eq!(overdue.due_at(now, waiting), now + 800 * MS);
-        assert!(!overdue.answered(now + 400 * MS, now + 299 * MS, 4096), "a deep queue is worked off in order");
-        assert_eq!(overdue.due_at(now, waiting), now + 800 * MS);
-        assert!(overdue.answered(now + 500 * MS, now + 300 * MS, 4096));
-        assert_eq!(overdue.due_at(now, waiting), now + 300 * MS);
-        assert!(!overdue.answered(now + 501 * MS, now + 301 * MS, 4096), "that was said once");
+        assert_eq!(deadlines.due_at(now, waiting), now + 800 * MS);
+        assert!(!deadlines.answered(now + 400 * MS, now + 299 * MS, 4096), "a deep queue is worked off in order");
+        assert_eq!(deadlines.due_at(now, waiting), now + 800 * MS);
+        assert!(deadlines.answered(now + 500 * MS, now + 300 * MS, 4096));
+        assert_eq!(deadlines.due_at(now, waiting), now + 300 * MS);
+        assert!(!deadlines.answered(now + 501 * MS, now + 301 * MS, 4096), "that was said once");
     }
 
     #[test]
     fn small_reads_are_no_evidence_about_large_ones() {
         let mut now = Instant::now();
-        let mut overdue = known_with(TIMEOUT, &mut now, 200 * MS, 1 << 20);
+        let mut deadlines = known_with(TIMEOUT, &mut now, 200 * MS, 1 << 20);
         let large = Read { bytes: 1 << 20, ..read(now) };
-        assert_eq!(overdue.due_at(now, large), now + 800 * MS);
-        assert!(!overdue.answered(now + 500 * MS, now + 499 * MS, 128 << 10));
-        assert_eq!(overdue.due_at(now, large), now + 800 * MS);
-        assert!(overdue.answered(now + 600 * MS, now + 400 * MS, 1 << 20));
-        assert_eq!(overdue.due_at(now, large), now + 300 * MS);
+        assert_eq!(deadlines.due_at(now, large), now + 800 * MS);
+        assert!(!deadlines.answered(now + 500 * MS, now + 499 * MS, 128 << 10));
+        assert_eq!(deadlines.due_at(now, large), now + 800 * MS);
+        assert!(deadlines.answered(now + 600 * MS, now + 400 * MS, 1 << 20));
+        assert_eq!(deadlines.due_at(now, large), now + 300 * MS);
     }
 
     #[test]
-    fn the_late_answer_to_a_recalled_read_makes_the_path_a_slower_one() {
+    fn the_late_answer_to_a_recalled_read_raises_the_deadline() {
         let mut now = Instant::now();
-        let mut overdue = known(&mut now, MS);
-        assert_eq!(overdue.due_at(now, read(now)), now + 100 * MS);
-        overdue.record_latency(now, 60 * MS, 4096);
-        assert_eq!(overdue.due_at(now, read(now)), now + 240 * MS);
+        let mut deadlines = known(&mut now, MS);
+        assert_eq!(deadlines.due_at(now, read(now)), now + 100 * MS);
+        deadlines.record_latency(now, 60 * MS, 4096);
+        assert_eq!(deadlines.due_at(now, read(now)), now + 240 * MS);
     }
 
     #[test]
     fn a_read_that_was_recalled_twice_waits_longer() {
         let now = Instant::now();
-        let mut overdue = ReadDeadlines::new(TIMEOUT);
-        let times = [0, 1, 2, 3].map(|recalls| overdue.due_at(now, Read { recalls, ..read(now) }) - now);
+        let mut deadlines = ReadDeadlines::new(TIMEOUT);
+        let times = [0, 1, 2, 3].map(|recalls| deadlines.due_at(now, Read { recalls, ..read(now) }) - now);
         assert_eq!(times, [1, 1, 2, 4].map(|times| TIMEOUT * times));
     }
 }

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_value() {
+    fn texts_that_are_no_values() {
         for (param, texts) in [
             (WHOLE, &["0", "501", "-1", "1.5", "", "x", "1e2", "99999999999999999999999"][..]),
             (RATIO, &["0.999", "10.001", "1.2345", "1.", ".5", "inf", "NaN", "+2", "1.25x"]),

@@ -63,7 +63,7 @@ pub(crate) struct Path {
     pub(crate) per_disk: Vec<PathDiskState>,
     /// Silence of the live association.
     pub(crate) watch: SilenceWatch,
-    pub(crate) overdue: ReadDeadlines,
+    pub(crate) read_deadlines: ReadDeadlines,
     /// By class: when the latest answered request was bound.
     pub(crate) answered_to: [Option<Instant>; 3],
     /// The earliest time at which a command of the live association can reach the I/O timeout. `None`: there is no
@@ -80,9 +80,9 @@ pub(crate) struct Path {
     /// Requests in doubt, and the associations with the fences that they wait for.
     pub(crate) fenced: Vec<(Epoch, Tag)>,
     pub(crate) stats: [ClassStats; 3],
-    pub(crate) recent: [RecentCounts; 3],
+    pub(crate) recent_counts: [RecentCounts; 3],
     /// The median latency of reads here, hedges included, while reads are hedged.
-    pub(crate) reads: Quantiles,
+    pub(crate) read_latencies: Quantiles,
     /// How often the path became suspect.
     pub(crate) suspicions: u64,
     /// Reads recalled from it.
@@ -156,7 +156,7 @@ impl Path {
             by_class: [Usage::default(); 3],
             per_disk: (0..disks).map(|_| PathDiskState::new()).collect(),
             watch: SilenceWatch::new(suspect_timeout),
-            overdue: ReadDeadlines::new(suspect_timeout),
+            read_deadlines: ReadDeadlines::new(suspect_timeout),
             answered_to: [None; 3],
             expires_at: None,
             injections: None,
@@ -165,8 +165,8 @@ impl Path {
             in_flight: [InFlightList::default(); 3],
             fenced: Vec::new(),
             stats: std::array::from_fn(|_| ClassStats::new()),
-            recent: [RecentCounts::default(); 3],
-            reads: Quantiles::new(500, SAMPLES_MIN),
+            recent_counts: [RecentCounts::default(); 3],
+            read_latencies: Quantiles::new(500, SAMPLES_MIN),
             suspicions: 0,
             recalled: 0,
             probes: 0,
@@ -179,7 +179,7 @@ impl Path {
     /// Forgets what the last association owed and what was known of it.
     pub(crate) fn reset_watch(&mut self, suspect_timeout: Duration) {
         self.watch = SilenceWatch::new(suspect_timeout);
-        self.overdue = ReadDeadlines::new(suspect_timeout);
+        self.read_deadlines = ReadDeadlines::new(suspect_timeout);
         self.answered_to = [None; 3];
         self.expires_at = None;
     }
@@ -212,14 +212,14 @@ impl Path {
     /// Counts a request that succeeded; `at` is the time since the start of the group.
     pub(crate) fn record_success(&mut self, class: OpClass, bytes: u32, latency: Duration, at: Duration) {
         self.stats[class.index()].record_success(bytes, latency);
-        self.recent[class.index()].record(at);
+        self.recent_counts[class.index()].record(at);
     }
 
     /// The counters at `at`, the time since the start of the group.
     pub(crate) fn class_stats(&self, at: Duration) -> [ClassStats; 3] {
         let mut classes = self.stats.clone();
-        for (class, recent) in classes.iter_mut().zip(&self.recent) {
-            (class.ios_1s, class.ios_60s) = recent.counts(at);
+        for (class, recent_counts) in classes.iter_mut().zip(&self.recent_counts) {
+            (class.ios_1s, class.ios_60s) = recent_counts.counts(at);
         }
         classes
     }

@@ -12,7 +12,7 @@ const SMALLEST: u32 = 9;
 /// How long a latency is remembered, at least; at most twice that.
 const WINDOW: Duration = Duration::from_secs(5);
 /// How often a quantile is computed again.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const RECOMPUTE_AFTER: Duration = Duration::from_millis(100);
 /// Latencies below this many ns count as equal.
 const LOWEST_NS: u64 = 1_000;
 /// Latencies above this many ns count as this.
@@ -33,9 +33,9 @@ impl Quantiles {
     }
 
     pub(crate) fn record(&mut self, now: Instant, bytes: u32, latency: Duration) {
-        let lately = self.sizes[size(bytes)].get_or_insert_with(|| Box::new(RecentLatencies::new(now)));
-        lately.turn(now);
-        lately.halves[0].saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+        let recent = self.sizes[size(bytes)].get_or_insert_with(|| Box::new(RecentLatencies::new(now)));
+        recent.advance(now);
+        recent.halves[0].saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
     }
 
     /// The quantile of reads of about this size, at most a tenth of a second old.
@@ -49,13 +49,13 @@ impl Quantiles {
     }
 
     fn at(&mut self, now: Instant, size: usize) -> Option<Duration> {
-        let lately = self.sizes[size].as_mut()?;
-        if lately.look_again <= now {
-            lately.look_again = now + LOOK_AGAIN;
-            lately.turn(now);
-            lately.known = lately.quantile(self.quantile, self.samples_min);
+        let recent = self.sizes[size].as_mut()?;
+        if recent.recompute_at <= now {
+            recent.recompute_at = now + RECOMPUTE_AFTER;
+            recent.advance(now);
+            recent.known = recent.quantile(self.quantile, self.samples_min);
         }
-        lately.known
+        recent.known
     }
 }
 
@@ -69,17 +69,17 @@ struct RecentLatencies {
     halves: [Histogram<u32>; 2],
     ends: Instant,
     known: Option<Duration>,
-    look_again: Instant,
+    recompute_at: Instant,
 }
 
 impl RecentLatencies {
     fn new(now: Instant) -> Self {
         // One digit: 6 % is fine enough for a quantile of the last seconds.
         let empty = Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, 1).expect("constant bounds are valid");
-        Self { halves: [empty.clone(), empty], ends: now + WINDOW, known: None, look_again: now }
+        Self { halves: [empty.clone(), empty], ends: now + WINDOW, known: None, recompute_at: now }
     }
 
-    fn turn(&mut self, now: Instant) {
+    fn advance(&mut self, now: Instant) {
         if now < self.ends {
             return;
         }
@@ -105,7 +105,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn the_quantile_is_that_of_its_size_and_to_six_percent() {
+    fn quantiles_are_by_size_and_within_six_percent() {
         let mut now = Instant::now();
         let mut quantiles = Quantiles::new(950, 100);
         for ms in 1..=100 {
@@ -125,12 +125,12 @@ mod tests {
         // One sample more, and the quantile is computed at the next look.
         quantiles.record(now, 8192, MS);
         assert_eq!(quantiles.of(now, 8192), None);
-        now += LOOK_AGAIN;
+        now += RECOMPUTE_AFTER;
         assert!(near(quantiles.of(now, 8192), 94), "{:?}", quantiles.of(now, 8192));
     }
 
     #[test]
-    fn what_is_older_than_two_windows_is_forgotten() {
+    fn latencies_older_than_two_windows_are_forgotten() {
         let mut now = Instant::now();
         let mut quantiles = Quantiles::new(500, 1);
         quantiles.record(now, 512, 100 * MS);

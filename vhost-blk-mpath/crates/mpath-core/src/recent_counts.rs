@@ -6,8 +6,8 @@ use std::time::Duration;
 /// Requests of the last second, to a tenth of a second, and of the last minute, to a second.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct RecentCounts {
-    second: Ring<10>,
-    minute: Ring<60>,
+    second: SlotCounts<10>,
+    minute: SlotCounts<60>,
 }
 
 impl fmt::Debug for RecentCounts {
@@ -38,7 +38,7 @@ fn slots(at: Duration) -> (u64, u64) {
 
 /// Counts of the present time slot and of the `N` slots before it.
 #[derive(Clone, Copy)]
-struct Ring<const N: usize> {
+struct SlotCounts<const N: usize> {
     /// The present slot.
     slot: u64,
     count: u32,
@@ -46,13 +46,13 @@ struct Ring<const N: usize> {
     past: [u32; N],
 }
 
-impl<const N: usize> Default for Ring<N> {
+impl<const N: usize> Default for SlotCounts<N> {
     fn default() -> Self {
         Self { slot: 0, count: 0, past: [0; N] }
     }
 }
 
-impl<const N: usize> Ring<N> {
+impl<const N: usize> SlotCounts<N> {
     fn record(&mut self, slot: u64) {
         if slot != self.slot {
             self.past[self.slot as usize % N] = self.count;
@@ -101,7 +101,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn counts_what_a_list_counts(gaps in prop::collection::vec(0_u64..90_000, 1..60), after in 0_u64..70_000) {
+        fn counts_match_a_plain_list(gaps in prop::collection::vec(0_u64..90_000, 1..60), after in 0_u64..70_000) {
             let mut recent = RecentCounts::default();
             let mut times = Vec::new();
             let mut at = 0;

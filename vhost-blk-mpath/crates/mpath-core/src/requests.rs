@@ -106,7 +106,7 @@ impl Requests {
 
     /// Adds a request in state `Queued`.
     pub(crate) fn insert(&mut self, now: Instant, io: Io) {
-        assert!(io.tag.0 < Tag::COUNT, "the rings of all disks hold fewer");
+        assert!(io.tag.0 < Tag::COUNT, "the virtqueues of all disks have fewer requests");
         while self.slots.len() <= io.tag.0 as usize {
             let tag = Tag(self.slots.len() as u32);
             self.slots.push(Request::free(now, tag));

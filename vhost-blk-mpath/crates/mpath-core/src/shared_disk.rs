@@ -14,7 +14,7 @@ pub struct SharedDisk {
 }
 
 impl SharedDisk {
-    /// For a disk whose last daemon was killed: its unflushed writes may be in a cache.
+    /// For a disk with a killed last daemon: its unflushed writes may be in a cache.
     #[must_use]
     pub fn after_crash() -> Self {
         Self { unflushed: Arc::new(UnflushedPaths::after_crash()), ..Self::default() }

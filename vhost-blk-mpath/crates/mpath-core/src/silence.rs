@@ -12,9 +12,9 @@
 //!   injection comes before the issue and does not count. A deep queue does not count: a path that works it off gives
 //!   a sign with each answer. Up to 32 KiB of arriving data count as one sign.
 //! * **The deadline of silence** is `FACTOR` times the longest silence that ended well within the last one or two
-//!   `WINDOW`s, at least `FLOOR`, at most the setting. It is a maximum over time, not an average with its variance
-//!   (RFC 6298). At 100,000 answers a second, an average forgets within a millisecond that a target pauses for 40 ms
-//!   every other second. A false alarm raises the maximum too, so a path raises few of them.
+//!   `WINDOW`s. It is at least `FLOOR` and at most the setting. It follows a maximum over time, not an average with
+//!   its variance (RFC 6298). At 100,000 answers a second, an average forgets within a millisecond that a target
+//!   pauses for 40 ms every other second. A false alarm raises the maximum too, so a path raises few of them.
 //! * **A slow path** that takes longer than the setting for each answer, and sends nothing between, is suspect each
 //!   time. Its reads go elsewhere, at first at the deadline, later after longer times (see `doubled`). Its writes
 //!   wait for it.
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_remembered_for_a_window_whatever_comes_between() {
+    fn a_pause_is_remembered_for_a_window_despite_fast_answers() {
         let mut now = Instant::now();
         let mut watch = known(&mut now, MS);
         one(&mut watch, &mut now, 50 * MS);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_queue_is_no_reason_while_it_is_worked_off() {
+    fn a_deep_queue_that_is_worked_off_is_no_silence() {
         let mut now = Instant::now();
         let mut watch = known(&mut now, MS);
         (0..1000).for_each(|_| watch.issued(now));

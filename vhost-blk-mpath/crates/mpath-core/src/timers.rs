@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_only_what_is_injected_on_that_path() {
+    fn takes_only_delayed_requests_of_that_path() {
         let now = Instant::now();
         let mut timers = Timers::default();
         timers.set(now, 3 * MS, Due::Inject(PathId(0), Tag(1), None));

@@ -183,14 +183,13 @@ impl UnflushedPaths {
         Self { paths: (0..MAX_PATHS).map(|_| UnflushedPath::default()).collect(), after_crash: AtomicBool::new(false) }
     }
 
-    /// For a disk whose last daemon was killed: its unflushed writes may be in a cache.
+    /// For a disk with a killed last daemon: its unflushed writes may be in a cache.
     #[must_use]
     pub fn after_crash() -> Self {
         Self { after_crash: AtomicBool::new(true), ..Self::new() }
     }
 
-    /// Marks the disk as one whose last daemon was killed. Call it before any request of the disk is queued in a
-    /// group.
+    /// Records that the disk's last daemon was killed. Call it before any request of the disk is queued in a group.
     pub fn set_after_crash(&self) {
         self.after_crash.store(true, Ordering::Relaxed);
     }

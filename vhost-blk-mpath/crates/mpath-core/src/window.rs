@@ -37,7 +37,7 @@ impl Usage {
     }
 
     pub(crate) fn give_back(&mut self, bytes: u32) {
-        assert!(self.ios > 0 && self.bytes >= u64::from(bytes), "window accounting");
+        assert!(self.ios > 0 && self.bytes >= u64::from(bytes), "the window counts every request once");
         self.ios -= 1;
         self.bytes -= u64::from(bytes);
     }

@@ -79,7 +79,7 @@ fn ok(tag: u32) -> Action {
 }
 
 #[test]
-fn a_draining_path_finishes_what_it_has_and_gets_no_more() {
+fn a_draining_path_finishes_its_requests_and_gets_no_more() {
     let mut test = Test::new();
     assert_eq!(test.submit(0, Op::Read), [issue(P0, 0)]);
     assert_eq!(test.drain(P0, true), []);
@@ -110,7 +110,7 @@ fn a_flush_reaches_a_draining_path() {
 }
 
 #[test]
-fn what_an_injection_holds_goes_elsewhere() {
+fn requests_that_an_injection_keeps_leave_a_draining_path() {
     let mut test = Test::new();
     test.group.set_injection(test.now, P0, None, Injection::latency(Duration::from_secs(60)));
     assert_eq!(test.submit(0, Op::Write), []);
@@ -142,7 +142,7 @@ fn draining_outlives_an_association() {
 }
 
 #[test]
-fn a_suspect_path_that_drains_is_left_by_its_reads_and_is_no_refuge() {
+fn reads_leave_a_suspect_draining_path_and_do_not_return() {
     let mut test = Test::new();
     assert_eq!(test.submit(0, Op::Read), [issue(P0, 0)]);
     assert_eq!(test.submit(1, Op::Read), [issue(P1, 1)]);

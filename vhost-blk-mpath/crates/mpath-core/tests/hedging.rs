@@ -157,7 +157,7 @@ fn ok(tag: u32) -> Action {
 }
 
 #[test]
-fn the_data_of_a_hedge_are_taken_when_the_first_path_has_let_go() {
+fn the_data_of_a_hedge_are_taken_after_the_recall_of_the_read() {
     let mut t = Test::learned();
     let before = t.path(P0);
     assert_eq!(t.read(0), [issue(P0, 0)]);
@@ -230,7 +230,7 @@ fn a_hedge_that_is_too_late_is_dropped_and_its_command_still_owed() {
 }
 
 #[test]
-fn what_happens_to_a_hedge_is_nothing_to_the_read() {
+fn a_failed_hedge_does_not_affect_the_read() {
     let mut t = Test::learned();
     for (tag, outcome) in (0..).zip([Outcome::PathError, Outcome::Failed(IoError::Io), Outcome::Retry { after: MS }]) {
         t.hedge(tag, P1);
@@ -251,7 +251,7 @@ fn what_happens_to_a_hedge_is_nothing_to_the_read() {
 }
 
 #[test]
-fn a_lost_path_is_not_asked_to_give_back() {
+fn nothing_is_recalled_from_a_lost_path() {
     let mut t = Test::learned();
     t.hedge(0, P1);
     t.lose(P0);
@@ -260,7 +260,7 @@ fn a_lost_path_is_not_asked_to_give_back() {
 }
 
 #[test]
-fn a_silent_path_gives_its_reads_back_and_their_hedges_are_dropped() {
+fn recalled_reads_of_a_suspect_path_drop_their_hedges() {
     let mut t = Test::learned();
     t.hedge(0, P1);
     // Both paths are silent. This path got its request first.
@@ -270,7 +270,7 @@ fn a_silent_path_gives_its_reads_back_and_their_hedges_are_dropped() {
 }
 
 #[test]
-fn what_an_injection_holds_is_hedged_and_not_waited_for() {
+fn a_read_that_an_injection_keeps_is_hedged() {
     let error = Some(InjectedError { per_million: 1_000_000, outcome: Outcome::Failed(IoError::Io) });
     let slow = Injection::latency(1000 * MS);
     let stall = Injection { stall: true, ..Injection::default() };
@@ -297,7 +297,7 @@ fn what_an_injection_holds_is_hedged_and_not_waited_for() {
 }
 
 #[test]
-fn a_read_that_its_injection_has_just_let_go_of_is_not_sent_for_nothing() {
+fn a_hedged_read_that_its_injection_has_just_released_is_not_sent() {
     for stall in [false, true] {
         let mut t = Test::learned();
         t.group.set_injection(t.now, P0, None, Injection { stall, ..Injection::latency(1000 * MS) });
@@ -309,7 +309,7 @@ fn a_read_that_its_injection_has_just_let_go_of_is_not_sent_for_nothing() {
 }
 
 #[test]
-fn injections_are_for_hedges_too() {
+fn injections_apply_to_hedges() {
     let error = |outcome| Some(InjectedError { per_million: 1_000_000, outcome });
     let failing = Injection { error: error(Outcome::PathError), ..Injection::default() };
     // The hedge fails at once, and is not sent.
@@ -363,7 +363,7 @@ fn injections_are_for_hedges_too() {
 }
 
 #[test]
-fn the_path_that_reads_come_back_from_soonest_is_taken() {
+fn a_hedge_takes_the_path_with_the_lowest_read_latency() {
     let mut t = Test::new();
     t.learn(P1, 4096, MS * 9 / 10);
     t.learn(P2, 4096, MS * 5 / 10);
@@ -380,7 +380,7 @@ fn the_path_that_reads_come_back_from_soonest_is_taken() {
 }
 
 #[test]
-fn a_path_that_is_known_to_take_longer_is_not_asked() {
+fn no_hedge_goes_to_a_path_known_to_take_longer() {
     let mut t = Test::new();
     t.learn(P2, 4096, 40 * MS);
     for _ in 0..20 {
@@ -402,7 +402,7 @@ fn a_path_that_is_known_to_take_longer_is_not_asked() {
 }
 
 #[test]
-fn room_that_a_large_request_waits_for_is_not_for_hedges() {
+fn hedges_do_not_take_room_that_a_large_request_waits_for() {
     let mut t = Test::learned();
     t.group.set_policy(PolicyKind::RoundRobin);
     t.group.set_draining(t.now, P2, true);
@@ -453,7 +453,7 @@ fn only_small_reads_of_a_known_size_are_hedged() {
 }
 
 #[test]
-fn nothing_is_hedged_before_it_is_known_how_long_reads_take() {
+fn nothing_is_hedged_before_read_latencies_are_known() {
     let mut t = Test::new();
     for _ in 0..99 {
         t.read(0);
@@ -466,7 +466,7 @@ fn nothing_is_hedged_before_it_is_known_how_long_reads_take() {
 }
 
 #[test]
-fn eight_at_a_time_and_what_waits_gets_the_next_place() {
+fn eight_hedges_at_a_time_and_the_next_read_follows() {
     let mut t = Test::learned();
     t.group.set_hedging(Some(Hedging { quantile_permille: 950, budget_permille: 1000 }));
     t.learn(P0, 4096, MS);

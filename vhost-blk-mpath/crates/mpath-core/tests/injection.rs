@@ -107,7 +107,7 @@ fn error(direction: Direction, outcome: Outcome) -> Injection {
 }
 
 #[test]
-fn a_stall_makes_the_path_suspect_and_moves_reads_but_no_writes() {
+fn a_stall_makes_the_path_suspect_and_moves_only_reads() {
     for direction in [Direction::Request, Direction::Response] {
         let mut t = Test::with_injection(None, stall(direction));
         let mut issued = t.submit(0, Op::Read);
@@ -139,7 +139,7 @@ fn a_stall_makes_the_path_suspect_and_moves_reads_but_no_writes() {
 }
 
 #[test]
-fn clearing_releases_in_order_whatever_is_held() {
+fn clearing_an_injection_releases_requests_in_order() {
     let mut t = Test::with_injection(Some(OpClass::Read), stall(Direction::Request));
     let rate = Injection { rate: NonZeroU64::new(1 << 16), ..Injection::default() };
     t.group.set_injection(t.now, P0, Some(OpClass::Write), rate);
@@ -154,7 +154,7 @@ fn clearing_releases_in_order_whatever_is_held() {
 }
 
 #[test]
-fn setting_another_ends_the_earlier_one() {
+fn a_new_injection_ends_the_earlier_one() {
     let mut t = Test::with_injection(None, stall(Direction::Request));
     assert_eq!(t.submit(0, Op::Read), []);
     assert_eq!(t.submit(1, Op::Write), []);
@@ -166,7 +166,7 @@ fn setting_another_ends_the_earlier_one() {
 }
 
 #[test]
-fn an_error_before_the_request_is_sent_is_a_target_s_answer() {
+fn an_injected_error_counts_as_an_answer_of_the_target() {
     let mut t = Test::with_injection(None, error(Direction::Request, Outcome::PathError));
     assert_eq!(t.submit(0, Op::Write), [issue(P1, 0)], "repeated on the other path, never sent on this one");
     assert!(t.group.stats(t.now).path(P0).unwrap().resting);
@@ -183,7 +183,7 @@ fn an_error_before_the_request_is_sent_is_a_target_s_answer() {
 }
 
 #[test]
-fn a_write_that_was_executed_and_failed_stays_to_be_flushed() {
+fn an_executed_write_with_an_injected_error_counts_as_unflushed() {
     let mut t = Test::with_injection(Some(OpClass::Write), error(Direction::Response, Outcome::PathError));
     assert_eq!(t.submit(9, Op::Flush), [issue(P0, 9)], "of what may have been written before");
     assert_eq!(t.complete(P0, 9, Outcome::Success), [ok(9)]);
@@ -218,7 +218,7 @@ fn a_flush_is_never_a_silent_success() {
 }
 
 #[test]
-fn an_answer_that_is_held_is_lost_with_the_association_and_fenced() {
+fn a_delayed_answer_is_lost_with_its_association_and_fenced() {
     let mut t = Test::with_injection(None, stall(Direction::Response));
     assert_eq!(t.submit(0, Op::Write), [issue(P0, 0)]);
     assert_eq!(t.submit(1, Op::Read), [issue(P0, 1)]);
@@ -231,7 +231,7 @@ fn an_answer_that_is_held_is_lost_with_the_association_and_fenced() {
 }
 
 #[test]
-fn what_was_not_sent_is_lost_without_a_fence() {
+fn unsent_requests_of_a_lost_path_need_no_fence() {
     let mut t = Test::with_injection(None, stall(Direction::Request));
     for (tag, op) in [(0, Op::Write), (1, Op::Read), (2, Op::Write)] {
         assert_eq!(t.submit(tag, op), []);
@@ -241,7 +241,7 @@ fn what_was_not_sent_is_lost_without_a_fence() {
 }
 
 #[test]
-fn what_an_injection_stalled_has_not_failed_over_when_its_path_is_lost() {
+fn a_stalled_request_of_a_lost_path_is_no_failover() {
     for direction in [Direction::Request, Direction::Response] {
         let mut t = Test::with(&GroupConfig { max_failovers: 0, ..GroupConfig::default() });
         t.group.set_injection(t.now, P0, None, stall(direction));
@@ -269,7 +269,7 @@ fn an_answer_is_late_by_the_latency() {
 }
 
 #[test]
-fn a_path_that_may_not_be_used_gets_nothing_that_was_held() {
+fn released_requests_do_not_go_to_an_unusable_path() {
     let mut t = Test::with_injection(None, stall(Direction::Request));
     assert_eq!(t.submit(0, Op::Write), []);
     t.group.set_draining(t.now, P0, true);

@@ -61,7 +61,7 @@ impl Test {
 
 /// The commands were under way to the group when the path was removed.
 #[test]
-fn orders_for_a_path_that_is_gone_do_not_reach_the_next_one_with_its_id() {
+fn commands_for_a_removed_path_do_not_reach_the_next_path_with_its_id() {
     let mut test = Test::new();
     test.group.remove_path(P3);
     test.group.set_draining(test.now, P3, true);
@@ -74,7 +74,7 @@ fn orders_for_a_path_that_is_gone_do_not_reach_the_next_one_with_its_id() {
 
 /// The path is drained, flushed and closed first.
 #[test]
-fn a_path_goes_with_all_that_was_known_of_it_and_its_id_serves_another() {
+fn a_removed_path_is_forgotten_and_its_id_serves_another() {
     let mut test = Test::new();
     test.up(P3, 5, false);
     // Round robin: each path gets one.
@@ -102,7 +102,7 @@ fn a_path_goes_with_all_that_was_known_of_it_and_its_id_serves_another() {
 
 #[test]
 #[should_panic(expected = "epochs grow")]
-fn epochs_go_on_in_a_path_that_gets_the_id_of_another() {
+fn epochs_continue_on_the_next_path_with_an_id() {
     let mut test = Test::new();
     test.up(P3, 5, false);
     test.group.path_lost(test.now, P3);
@@ -112,7 +112,7 @@ fn epochs_go_on_in_a_path_that_gets_the_id_of_another() {
 }
 
 #[test]
-fn a_path_removed_dirty_fails_the_next_flush() {
+fn an_unflushed_removed_path_fails_the_next_flush() {
     let mut test = Test::new();
     test.up(P3, 1, true);
     for tag in 0..2 {
@@ -130,7 +130,7 @@ fn a_path_removed_dirty_fails_the_next_flush() {
 
 /// The write goes through one group and the flush through another, which must know of the loss.
 #[test]
-fn what_a_removed_path_lost_fails_the_flush_of_another_group_once() {
+fn the_loss_of_a_removed_path_fails_the_flush_of_another_group_once() {
     let mut one = Test::new();
     let mut group = Group::new(one.now, GroupConfig::default(), &[shared(Arc::clone(&one.unflushed))]);
     group.add_path(P0, PathConfig::default());
@@ -161,7 +161,7 @@ fn what_a_removed_path_lost_fails_the_flush_of_another_group_once() {
 
 /// Another path has the id before a flush arrives. Its cache may hold writes of an earlier daemon.
 #[test]
-fn the_next_path_of_the_id_hides_no_loss_and_is_flushed_itself() {
+fn the_next_path_with_an_id_hides_no_loss_and_is_flushed_itself() {
     let mut test = Test::new();
     test.up(P3, 1, true);
     for tag in 0..2 {
@@ -180,8 +180,8 @@ fn the_next_path_of_the_id_hides_no_loss_and_is_flushed_itself() {
 }
 
 #[test]
-#[should_panic(expected = "nothing is left")]
-fn a_path_whose_writes_wait_for_the_fence_stays() {
+#[should_panic(expected = "no request or flush needs it")]
+fn a_path_with_writes_that_wait_for_the_fence_cannot_be_removed() {
     let mut test = Test::new();
     test.up(P3, 1, false);
     let mut held = None;
@@ -196,7 +196,7 @@ fn a_path_whose_writes_wait_for_the_fence_stays() {
 
 /// Another controller has the id then, and has asked for no delay.
 #[test]
-fn a_delay_ends_with_its_path() {
+fn a_delay_ends_with_the_removal_of_its_path() {
     let mut t = Test::new();
     assert_eq!(t.submit(0, Op::Write), [Action::Issue { path: P0, tag: Tag(0) }]);
     let after = Duration::from_secs(6000);

@@ -14,7 +14,7 @@ const FAILED_LATENCY: Duration = Duration::from_secs(1);
 
 /// The longest that a request waits out a controller's delay while another controller is usable. A delay can be 109
 /// minutes, and the guest waits for the request.
-const ELSEWHERE_AFTER: Duration = Duration::from_secs(10);
+const CONTROLLER_DELAY_MAX: Duration = Duration::from_secs(10);
 
 /// After this many requests in a row that failed for good, the path counts as failing.
 const FAILED_MAX: u32 = 8;
@@ -130,7 +130,7 @@ impl Group {
     /// A request was recalled. This is a failure neither of the read nor of the path, so it counts as no error.
     fn recalled(&mut self, now: Instant, tag: Tag, latency: Duration) {
         let request = &mut self.requests[tag];
-        assert!(request.recalled, "only what is recalled comes back so");
+        assert!(request.recalled, "only a recalled request ends so");
         request.recalls += 1;
         request.failover_since.get_or_insert(request.bound_at);
         let path = request.path;
@@ -208,7 +208,7 @@ impl Group {
     fn back_off(&mut self, now: Instant, tag: Tag, delay: Duration) {
         self.requests[tag].state = State::Backoff;
         self.backoff += 1;
-        self.timers.set(now, delay.min(ELSEWHERE_AFTER), Due::Retry(tag));
+        self.timers.set(now, delay.min(CONTROLLER_DELAY_MAX), Due::Retry(tag));
     }
 
     /// Tries a request again after an attempt that can have no further effect. Fails the request if it has no

@@ -149,11 +149,14 @@ impl Group {
         match choice {
             Choice::Path(path) => assert!(
                 self.candidates.iter().any(|c| c.path == path && c.has_room),
-                "a policy chooses among the candidates with room"
+                "a policy chooses a candidate with room"
             ),
             Choice::Wait { .. } => {
                 let will_change = |c: &Candidate| !c.has_room || c.in_flight > 0;
-                assert!(self.candidates.iter().any(will_change), "a policy waits only for a path that holds something");
+                assert!(
+                    self.candidates.iter().any(will_change),
+                    "a policy waits only for a path without room or with requests in flight"
+                );
             }
         }
         choice

@@ -255,7 +255,7 @@ impl Group {
                 self.flush_command_released(now, path, tag);
             } else {
                 let state = &mut self.requests[tag].state;
-                assert_eq!(*state, State::Injected, "only what an injection held is released");
+                assert_eq!(*state, State::Injected, "an injection releases only requests that it kept");
                 *state = State::InFlight;
             }
             if let Some(outcome) = outcome {

@@ -40,8 +40,8 @@ impl Group {
 
     /// A path has a live controller and a ready queue pair.
     ///
-    /// Associations of one path follow each other in every group of the disks: the next is up in any group only after
-    /// the previous is lost in all.
+    /// Associations of one path follow each other in every group of the disks. Before the next is up in any group,
+    /// the previous must be lost in all.
     pub fn path_up(&mut self, now: Instant, id: PathId, association: Association) {
         let path = &mut self.paths[id.index()];
         assert!(path.association.is_none(), "the path is down");

@@ -20,7 +20,7 @@ impl Group {
         let elsewhere = self.disks[request.io.disk.index()].healthy & !id.bit() != 0;
         if request.io.op == Op::Read && elsewhere {
             let read = Read { issued_at: now, bytes: request.io.bytes, recalls: request.recalls };
-            let at = self.paths[id.index()].overdue.earliest(read);
+            let at = self.paths[id.index()].read_deadlines.earliest(read);
             self.recall_by(at);
         }
         self.watch_issue(now, id);
@@ -52,7 +52,7 @@ impl Group {
         self.recall_at = None;
         for id in (0..self.paths.len() as u16).map(PathId) {
             let path = &mut self.paths[id.index()];
-            path.overdue.begin_check();
+            path.read_deadlines.begin_check();
             let newest = [OpClass::Read, OpClass::Other].map(|class| path.in_flight[class.index()].newest());
             let mut left = newest.into_iter().flatten();
             let mut next = left.next();
@@ -91,7 +91,7 @@ impl Group {
         let ages = request.io.op == Op::Read && (request.state != State::Answered || stalled(path));
         let elsewhere = disk.healthy & !id.bit() != 0;
         let by_age = (ages && elsewhere).then(|| {
-            path.overdue
+            path.read_deadlines
                 .due_at(now, Read { issued_at: request.issued_at, bytes: request.io.bytes, recalls: request.recalls })
         });
         by_silence.into_iter().chain(by_age).min()

@@ -21,7 +21,7 @@ impl Group {
         if path.association.is_some() {
             path.watch.progress(now, answered);
             if let Some((sent_at, bytes)) = read {
-                path.overdue.record_latency(now, now - sent_at, bytes);
+                path.read_deadlines.record_latency(now, now - sent_at, bytes);
             }
             self.watch_changed(now, id);
         }
@@ -55,7 +55,7 @@ impl Group {
             Outcome::Success | Outcome::PathError | Outcome::Retry { .. } | Outcome::Failed(_) => {
                 path.watch.answered(now);
                 if let Some((issued_at, bytes)) = read
-                    && path.overdue.answered(now, issued_at, bytes)
+                    && path.read_deadlines.answered(now, issued_at, bytes)
                 {
                     self.recall_by(now);
                 }

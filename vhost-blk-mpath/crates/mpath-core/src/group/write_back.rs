@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_back_is_not_lost_with_the_process() {
+    fn written_back_writes_are_not_lost_with_the_daemon() {
         let (mut group, unflushed) = group(AnaState::Optimized, false);
         assert_eq!(group.begin_write_back(P), [DISK]);
         assert!(unflushed.has_unreported_loss(), "not yet");
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_written_back_counts_as_lost() {
+    fn writes_that_are_not_written_back_count_as_lost() {
         let (mut group, unflushed) = group(AnaState::Optimized, false);
         group.begin_write_back(P);
         group.written_back(P, DISK, false);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_tell_write_backs_from_hedges_and_probes() {
+    fn tags_distinguish_write_backs_hedges_and_probes() {
         for disk in [DiskId(0), DiskId(63)] {
             let tag = Tag::of_write_back(disk);
             assert_eq!((tag.written_back(), tag.hedged()), (Some(disk), None));

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_that_of_the_bytes_whatever_the_sizes_and_their_order_is_kept() {
+    fn the_rate_holds_for_all_sizes_and_order_is_kept() {
         let rate = NonZeroU64::new(100 << 20);
         let mut link = impairment(Injection { rate, ..Injection::default() });
         let start = Instant::now();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_held_for_longer_than_the_longest_latency() {
+    fn no_delay_exceeds_the_longest_latency() {
         let injection = Injection {
             latency: Duration::MAX,
             jitter: Injection::MAX_LATENCY,
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_their_share_and_the_seed_decides_which() {
+    fn errors_have_their_share_and_the_seed_decides_which_fail() {
         let of = |per_million, seed| {
             let error = Some(InjectedError { per_million, outcome: Outcome::PathError });
             let mut link = impairment(Injection { error, seed, latency: MS, ..Injection::default() });
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_without_its_own_has_the_general_one() {
+    fn a_class_without_its_own_injection_has_the_general_one() {
         let mut injections = PathInjections::default();
         injections.set(None, impairment(Injection::latency(MS)));
         let response = Injection { direction: Direction::Response, ..Injection::latency(2 * MS) };

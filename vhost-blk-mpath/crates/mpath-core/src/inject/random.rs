@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_decides_and_nothing_else() {
+    fn only_the_seed_decides() {
         for distribution in ALL {
             assert_eq!(sample(7, distribution), sample(7, distribution));
             assert_ne!(sample(7, distribution), sample(8, distribution));

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_as_long_as_weights() {
+    fn a_turn_is_as_long_as_the_weight() {
         let now = Instant::now();
         let mut policy = measured(now, [MS, 3 * MS]);
         // Scores are whole numbers: 1000 and 333.
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_choice_nothing_is_measured() {
+    fn a_single_path_is_not_measured() {
         let now = Instant::now();
         let mut policy = adaptive(&[]);
         assert_eq!(policy.select(&read(now), &[candidate(0)]), path(0));

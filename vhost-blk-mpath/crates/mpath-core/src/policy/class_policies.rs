@@ -148,7 +148,7 @@ mod tests {
     use crate::PolicyKind::{LatencyRr, QueueDepth, RoundRobin};
 
     #[test]
-    fn a_change_keeps_what_it_does_not_name() {
+    fn a_change_keeps_parameters_that_it_does_not_name() {
         let mut policies = ClassPolicies::from(LatencyRr);
         let change =
             |kind, class, params: &[(&str, &str)]| PolicyChange::new(kind, class, params.iter().copied()).unwrap();

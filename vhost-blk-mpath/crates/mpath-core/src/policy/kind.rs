@@ -24,7 +24,7 @@ pub enum PolicyKind {
     Pid,
     /// The path with the lowest average latency.
     Latency,
-    /// In turn over the paths whose latency is near the best.
+    /// Each path in turn that is near the best latency.
     LatencyRr,
     /// The path with the fewest bytes in flight, in relation to its throughput.
     ServiceTime,
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn every_parameter_is_documented_and_its_default_is_a_value_of_it() {
+    fn every_parameter_is_described_and_its_default_is_valid() {
         for kind in PolicyKind::ALL {
             let params = kind.params();
             assert!(params.len() <= MAX_PARAMS);

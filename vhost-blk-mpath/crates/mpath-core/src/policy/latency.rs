@@ -26,7 +26,7 @@ mod tests {
     use crate::{OpClass, PathId};
 
     #[test]
-    fn takes_the_lowest_and_no_other() {
+    fn takes_only_the_path_with_the_lowest_latency() {
         let now = start();
         let mut policy = known(&PolicyKind::Latency.into(), now, &[1010, 1000, 30_000]);
         assert_eq!(choices(&mut *policy, now, 3, 3), [path(1); 3]);
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_for_it_unless_another_one_is_sooner() {
+    fn waits_for_the_best_path_unless_another_is_sooner() {
         let now = start();
         let mut policy = known(&PolicyKind::Latency.into(), now, &[1000, 1400]);
         let waits = policy.select(&read(now), &[full(0), candidate(1)]);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_ends_with_its_rule() {
+    fn a_burst_ends_with_the_rehabilitation_rule() {
         let now = start();
         let spec = |rule| PolicySpec::new(PolicyKind::Latency, [("rehabilitation", rule)]).expect("valid");
         let mut policy = known(&spec("ios"), now, &[1000, 30_000]);

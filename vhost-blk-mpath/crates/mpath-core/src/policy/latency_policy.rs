@@ -31,7 +31,7 @@ const PROBE_REST_MAX: Duration = Duration::from_secs(4);
 /// Up to 1/8 is added to each time at random, so that many threads and hosts do not measure in step.
 const PROBE_JITTER: u32 = 8;
 /// The shortest and longest time after which a request that waits for a full path asks again.
-const AGAIN: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(100));
+const ASK_AGAIN_AFTER: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(100));
 
 pub(super) const MEMORY: Param = Param::time(
     "memory",
@@ -228,7 +228,7 @@ impl LatencyPolicy {
         match other {
             Some((latency_ns, path)) if latency_ns < sooner_ns => Decision::OutOfTurn(path),
             _ => {
-                let wait = Duration::from_nanos(best_ns).clamp(AGAIN.0, AGAIN.1);
+                let wait = Duration::from_nanos(best_ns).clamp(ASK_AGAIN_AFTER.0, ASK_AGAIN_AFTER.1);
                 Decision::Wait { again: Some(query.now + wait) }
             }
         }

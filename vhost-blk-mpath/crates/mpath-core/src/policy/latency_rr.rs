@@ -1,4 +1,4 @@
-//! `latency-rr`: in turn over the paths whose latency is near the best.
+//! `latency-rr`: each path in turn that is near the best latency.
 //!
 //! Rule: round-robin over the paths with an average latency within 125 % of the lowest (`threshold`). Source: the
 //! btrfs read policy of this name in Kai Krakow's series. [`super::latency_policy`] has the averages, and how other
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_apart_and_a_changed_path_is_new() {
+    fn classes_are_separate_and_a_changed_path_is_new() {
         let now = start();
         let mut policy = latency_rr(now, &[200, 30_000]);
         assert_eq!(policy.estimate(PathId(0), OpClass::Write).latency, None);

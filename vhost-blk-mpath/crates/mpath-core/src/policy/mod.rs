@@ -1,10 +1,10 @@
 //! Path selection policies: one file each, behind one trait.
 //!
-//! A policy receives events and answers one question, [`Policy::select`]. The group has selected the candidates
-//! before: live paths in the best ANA state of any live path (optimized strictly before non-optimized), not resting
-//! after a path error, and not suspect while another path is not. It asks for one request at a time, and only when
-//! the request could go somewhere. So a policy always decides on the latest knowledge, and a switch of policy affects
-//! the next request.
+//! A policy receives events and answers one question, [`Policy::select`]. Before it asks, the group selects the
+//! candidates. They are the live paths in the best ANA state of any (optimized strictly before non-optimized). They
+//! do not rest after a path error, and are not suspect while another path is not. The group asks for one request at a
+//! time, and only when the request could go somewhere. So a policy always decides on the latest knowledge, and a
+//! switch of policy affects the next request.
 
 use std::fmt;
 use std::time::{Duration, Instant};

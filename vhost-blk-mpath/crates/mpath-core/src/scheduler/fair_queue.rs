@@ -55,9 +55,9 @@ pub(super) struct Member {
     known: bool,
     tier: Tier,
     /// The cost that it may send before it is bulk.
-    left: u64,
+    burst_left: u64,
     /// The cost that it has sent in its turn.
-    of_turn: u64,
+    sent_in_turn: u64,
     /// By tier: its virtual time.
     tags: [VirtualTime; 2],
     waits: bool,
@@ -65,7 +65,7 @@ pub(super) struct Member {
 
 impl Member {
     pub(super) fn new(weight: u16) -> Self {
-        Self { weight, known: false, tier: Tier::Bulk, left: 0, of_turn: 0, tags: [0; 2], waits: false }
+        Self { weight, known: false, tier: Tier::Bulk, burst_left: 0, sent_in_turn: 0, tags: [0; 2], waits: false }
     }
 
     pub(super) fn weight(&self) -> u16 {
@@ -73,9 +73,9 @@ impl Member {
     }
 
     /// The cost that its next requests may have before it is bulk.
-    pub(super) fn left(&self, settings: &Settings, is_idle: bool) -> u64 {
+    pub(super) fn burst_left(&self, settings: &Settings, is_idle: bool) -> u64 {
         match (is_idle, self.known) {
-            (false, _) => self.left,
+            (false, _) => self.burst_left,
             (true, true) => settings.burst,
             (true, false) => settings.first_burst,
         }
@@ -83,13 +83,13 @@ impl Member {
 
     /// The tier of its next request.
     pub(super) fn tier(&self, settings: &Settings, is_idle: bool) -> Tier {
-        if self.left(settings, is_idle) > 0 { Tier::Sparse } else { Tier::Bulk }
+        if self.burst_left(settings, is_idle) > 0 { Tier::Sparse } else { Tier::Bulk }
     }
 
     /// The member was idle and gets a request.
     pub(super) fn activate(&mut self, settings: &Settings) {
         assert!(!self.waits, "an idle member has nothing to send");
-        (self.left, self.tier) = (self.left(settings, true), self.tier(settings, true));
+        (self.burst_left, self.tier) = (self.burst_left(settings, true), self.tier(settings, true));
         self.known = true;
     }
 
@@ -111,8 +111,8 @@ struct TierQueue {
     /// The sum of their weights.
     weight: u64,
     /// The tag of the latest turn, and the largest tag.
-    now: VirtualTime,
-    most: VirtualTime,
+    virtual_time: VirtualTime,
+    largest_tag: VirtualTime,
 }
 
 /// A fair queue. Its owner stores the members.
@@ -199,11 +199,11 @@ impl FairQueue {
         let tag = &mut member.tags[member.tier.index()];
         // Members in front found no path with room. The queue owes them nothing for turns that they could not use.
         *tag = tier.by_tag.front().map_or(*tag, |(first, _)| (*tag).min(*first));
-        tier.now = tier.now.max(*tag);
-        member.of_turn += cost;
-        member.left = member.left.saturating_sub(cost);
-        let becomes_bulk = member.tier == Tier::Sparse && member.left == 0;
-        if member.tier == Tier::Bulk || becomes_bulk || !more || member.of_turn >= settings.turn {
+        tier.virtual_time = tier.virtual_time.max(*tag);
+        member.sent_in_turn += cost;
+        member.burst_left = member.burst_left.saturating_sub(cost);
+        let becomes_bulk = member.tier == Tier::Sparse && member.burst_left == 0;
+        if member.tier == Tier::Bulk || becomes_bulk || !more || member.sent_in_turn >= settings.turn {
             self.end_turn(member);
         }
         member.waits = more;
@@ -236,20 +236,20 @@ impl FairQueue {
 
     fn end_turn(&mut self, member: &mut Member) {
         let tag = &mut member.tags[member.tier.index()];
-        *tag += VirtualTime::from(std::mem::take(&mut member.of_turn)) * SCALE / VirtualTime::from(member.weight);
+        *tag += VirtualTime::from(std::mem::take(&mut member.sent_in_turn)) * SCALE / VirtualTime::from(member.weight);
         let tier = &mut self.tiers[member.tier.index()];
-        tier.most = tier.most.max(*tag);
+        tier.largest_tag = tier.largest_tag.max(*tag);
     }
 
     fn add(&mut self, settings: &Settings, id: u16, member: &mut Member) {
         let tier = &mut self.tiers[member.tier.index()];
         if tier.by_tag.is_empty() {
             // The tier was empty: members are not compared with earlier ones.
-            tier.now = tier.now.max(tier.most);
+            tier.virtual_time = tier.virtual_time.max(tier.largest_tag);
         }
         let ahead = if member.tier == Tier::Sparse { member.by_weight(settings.turn) } else { 0 };
         let tag = &mut member.tags[member.tier.index()];
-        *tag = (*tag).max(tier.now.saturating_sub(ahead));
+        *tag = (*tag).max(tier.virtual_time.saturating_sub(ahead));
         member.waits = true;
         self.put_in(id, member);
     }

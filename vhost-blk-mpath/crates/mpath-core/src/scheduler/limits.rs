@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_third_of_a_second_is_waited_for_in_full() {
+    fn a_third_of_a_second_is_not_rounded_down() {
         let start = Instant::now();
         let mut meter = Meter::default();
         meter.set(start, limits(3, 0, Duration::ZERO));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_request_goes_and_is_waited_for() {
+    fn a_large_request_goes_and_later_requests_wait_for_it() {
         let start = Instant::now();
         let mut meter = Meter::default();
         meter.set(start, limits(0, 1 << 20, 100 * MS));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_group_sends_counts_for_all() {
+    fn requests_of_one_group_count_for_all() {
         let start = Instant::now();
         let shared = DiskLimits::default();
         assert!(!shared.are_set());

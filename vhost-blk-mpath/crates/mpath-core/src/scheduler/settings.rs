@@ -3,8 +3,9 @@
 //! * `burst-credit` is ours. A request costs its bytes and `io-cost`.
 //! * `published` is the SUNRPC rule of the path-selection literature ("sparse-flow dispatch"). The first 64 requests
 //!   of a flow that was idle go strictly before those of busy flows, whatever their size.
-//! * `fifo` has no bursts: flows take turns, one request each. The literature's "plain" is this, not one queue in
-//!   order of arrival: 32 requests among K deep flows take 32 (K + 1) services there (`burst-sim` reproduces both).
+//! * `fifo` has no bursts: flows take turns, one request each. The literature calls this "plain". It is not one queue
+//!   in order of arrival: 32 requests among K deep flows take 32 (K + 1) services there (`burst-sim` reproduces
+//!   both).
 
 use std::time::Duration;
 

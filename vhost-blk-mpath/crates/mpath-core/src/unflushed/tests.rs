@@ -15,7 +15,7 @@ fn is_unflushed(unflushed: &UnflushedPaths) -> bool {
 }
 
 #[test]
-fn a_flush_cleans_what_completed_before_it_and_nothing_else() {
+fn a_flush_covers_only_writes_that_completed_before_it() {
     let now = Instant::now();
     let unflushed = started();
     assert!(!is_unflushed(&unflushed));
@@ -32,7 +32,7 @@ fn a_flush_cleans_what_completed_before_it_and_nothing_else() {
 }
 
 #[test]
-fn a_flush_on_its_way_does_not_yet_make_clean() {
+fn a_flush_under_way_covers_nothing_yet() {
     let now = Instant::now();
     let unflushed = started();
     unflushed.mark(now, P, E1);
@@ -79,7 +79,7 @@ fn a_flush_that_came_in_before_the_report_reports_the_loss_too() {
 }
 
 #[test]
-fn a_flush_that_waited_while_nobody_looked_reports_what_was_reported_meanwhile() {
+fn a_flush_that_waited_unseen_reports_losses_reported_since() {
     let now = Instant::now();
     let unflushed = started();
     unflushed.mark(now, P, E1);
@@ -96,7 +96,7 @@ fn a_flush_that_waited_while_nobody_looked_reports_what_was_reported_meanwhile()
 }
 
 #[test]
-fn what_the_guest_submitted_before_the_last_write_completed_tells_it_nothing_for_certain() {
+fn a_flush_submitted_before_the_last_write_completed_leaves_its_loss_unreported() {
     let now = Instant::now();
     let unflushed = started();
     unflushed.mark(now, P, E1);
@@ -128,7 +128,7 @@ fn a_report_does_not_cover_a_later_loss() {
 }
 
 #[test]
-fn a_report_does_not_cover_what_was_not_lost_yet() {
+fn a_report_does_not_cover_writes_lost_after_it() {
     let now = Instant::now();
     let unflushed = started();
     unflushed.mark(now, P, E1);
@@ -142,7 +142,7 @@ fn a_report_does_not_cover_what_was_not_lost_yet() {
 }
 
 #[test]
-fn clean_associations_are_lost_without_harm() {
+fn an_association_without_unflushed_writes_ends_without_a_loss() {
     let now = Instant::now();
     let unflushed = started();
     unflushed.mark(now, P, E1);
@@ -168,7 +168,7 @@ fn a_write_that_one_group_reports_after_another_saw_the_loss_is_lost() {
 }
 
 #[test]
-fn a_flush_of_an_old_association_cleans_nothing_of_the_new_one() {
+fn a_flush_of_an_old_association_covers_nothing_of_the_new_one() {
     let now = Instant::now();
     let unflushed = started();
     unflushed.mark(now, P, E1);
@@ -181,7 +181,7 @@ fn a_flush_of_an_old_association_cleans_nothing_of_the_new_one() {
 }
 
 #[test]
-fn associations_are_presumed_dirty_until_a_flush_succeeds_and_only_with_a_volatile_cache() {
+fn associations_are_presumed_unflushed_until_a_flush_succeeds_and_only_with_a_volatile_cache() {
     let now = Instant::now();
     let unflushed = UnflushedPaths::new();
     unflushed.association_begun(now, P, E1, true);
@@ -205,7 +205,7 @@ fn associations_are_presumed_dirty_until_a_flush_succeeds_and_only_with_a_volati
 }
 
 #[test]
-fn what_a_removed_path_lost_is_reported_and_the_next_one_is_presumed_dirty() {
+fn the_loss_of_a_removed_path_is_reported_and_the_next_path_is_presumed_unflushed() {
     let now = Instant::now();
     let unflushed = started();
     unflushed.mark(now, P, E1);
@@ -226,7 +226,7 @@ fn what_a_removed_path_lost_is_reported_and_the_next_one_is_presumed_dirty() {
 /// count durable that it read after `begin_flush`. If `need` calls a flush needless, everything that had finished
 /// before it must be durable.
 #[test]
-fn threads_agree() {
+fn concurrent_writers_and_flushers_miss_no_write() {
     use std::sync::atomic::AtomicU64 as Count;
     let now = Instant::now();
     let unflushed = started();
@@ -257,7 +257,7 @@ fn threads_agree() {
 }
 
 #[test]
-fn what_is_lost_at_the_end_is_reported_by_the_next_process() {
+fn a_loss_at_the_end_is_reported_by_the_next_daemon() {
     let now = Instant::now();
     let unflushed = started();
     assert!(!unflushed.has_unreported_loss());
@@ -281,7 +281,7 @@ fn what_is_lost_at_the_end_is_reported_by_the_next_process() {
 }
 
 #[test]
-fn what_is_not_flushed_at_the_end_counts_as_lost() {
+fn unflushed_writes_at_the_end_count_as_lost() {
     let now = Instant::now();
     let unflushed = started();
     unflushed.mark(now, P, E1);

@@ -47,7 +47,7 @@ fn durable_writes_need_no_flush() {
 }
 
 #[test]
-fn a_flush_is_not_held_up_by_writes_in_flight() {
+fn a_flush_does_not_wait_for_writes_in_flight() {
     let mut t = Test::new(config());
     t.flush_presumed();
     t.submit(0, Op::Write);
@@ -155,7 +155,7 @@ fn a_path_lost_under_a_flush_fails_it_if_the_other_flush_came_before_the_writes(
 }
 
 #[test]
-fn a_presumption_lost_is_no_error() {
+fn the_loss_of_a_path_presumed_unflushed_is_no_error() {
     let mut t = Test::new(config());
     t.submit(0, Op::Flush);
     assert_eq!(t.actions(), [issue(P0, 0), issue(P1, 0)]);
@@ -166,7 +166,7 @@ fn a_presumption_lost_is_no_error() {
 }
 
 #[test]
-fn a_path_that_was_never_accessible_holds_up_no_flush() {
+fn a_path_that_was_never_accessible_delays_no_flush() {
     let mut t = Test::down(config(), &[SharedDisk::default()]);
     t.up(P0, 1, AnaState::Optimized);
     t.up(P1, 1, AnaState::Inaccessible);
@@ -197,7 +197,7 @@ fn after_a_crash_a_flush_that_cannot_reach_a_live_path_fails_once() {
 
 /// Flushes of other paths do not cover the writes that an earlier daemon left there.
 #[test]
-fn a_path_back_from_persistent_loss_is_presumed_dirty_again() {
+fn a_path_back_from_persistent_loss_is_presumed_unflushed_again() {
     let mut t = Test::down(config(), &[SharedDisk::after_crash()]);
     t.up(P0, 1, AnaState::Optimized);
     t.group.ana_changed(t.now, P0, DiskId(0), AnaState::PersistentLoss);
@@ -231,7 +231,7 @@ fn a_flush_waits_for_an_inaccessible_path_for_a_bounded_time() {
 }
 
 #[test]
-fn flushes_wait_for_an_inaccessible_path_beside_each_other() {
+fn flushes_wait_for_an_inaccessible_path_at_the_same_time() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
     t.flush_presumed();
     assert_eq!(t.done(0, Op::Write), P0);
@@ -257,7 +257,7 @@ fn flushes_wait_for_an_inaccessible_path_beside_each_other() {
 }
 
 #[test]
-fn what_a_path_has_not_flushed_is_lost_with_the_namespace() {
+fn unflushed_writes_are_lost_with_the_namespace() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
     t.flush_presumed();
     assert_eq!(t.done(0, Op::Write), P0);
@@ -380,7 +380,7 @@ fn numa() -> GroupConfig {
 }
 
 #[test]
-fn a_flush_does_not_outlive_what_it_owes() {
+fn a_flush_fails_if_its_writes_are_lost_meanwhile() {
     // In every case: repeated later, repeated after a path error, or not repeated.
     for outcome in [Outcome::Retry { after: 50 * MS }, Outcome::PathError, Outcome::Success] {
         let mut t = Test::new(numa());
@@ -421,7 +421,7 @@ fn a_write_sent_before_a_loss_is_lost_though_it_is_answered_after_it() {
 }
 
 #[test]
-fn a_thread_that_hears_late_of_a_loss_loses_nothing_more() {
+fn a_thread_that_learns_late_of_a_loss_loses_nothing_more() {
     let disk = SharedDisk::default();
     let [mut a, mut b] = [(); 2].map(|()| Test::up_with(numa(), std::slice::from_ref(&disk)));
     b.now = a.now;
@@ -437,7 +437,7 @@ fn a_thread_that_hears_late_of_a_loss_loses_nothing_more() {
 }
 
 #[test]
-fn a_flush_that_is_to_be_repeated_hears_that_its_path_is_lost() {
+fn a_flush_in_backoff_learns_of_the_loss_of_its_path() {
     let mut t = Test::new(numa());
     t.flush_presumed();
     assert_eq!(t.done(0, Op::Write), P0);

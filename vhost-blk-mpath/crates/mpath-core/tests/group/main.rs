@@ -201,7 +201,7 @@ fn optimized_paths_come_strictly_first() {
 // --- injection ---
 
 #[test]
-fn injection_holds_counts_and_measures() {
+fn an_injection_delays_and_the_delay_counts_as_latency() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..window(1, 1 << 20) });
     t.group.set_injection(t.now, P0, None, Injection::latency(30 * MS));
     assert_eq!(t.group.injections().collect::<Vec<_>>(), [(P0, None, Injection::latency(30 * MS))]);
@@ -221,7 +221,7 @@ fn injection_holds_counts_and_measures() {
 }
 
 #[test]
-fn what_an_injection_holds_leaves_a_lost_path_without_a_fence() {
+fn requests_that_an_injection_keeps_leave_a_lost_path_without_a_fence() {
     let mut t = Test::new(config());
     t.group.set_injection(t.now, P0, None, Injection::latency(30 * MS));
     t.submit(0, Op::Write);
@@ -300,7 +300,7 @@ fn retries_wait_and_are_capped() {
 }
 
 #[test]
-fn a_request_goes_elsewhere_before_a_long_delay_is_over_and_not_back() {
+fn a_request_leaves_a_controller_with_a_long_delay_and_does_not_return() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
     t.submit(0, Op::Write);
     assert_eq!(t.actions(), [issue(P0, 0)]);
@@ -323,7 +323,7 @@ fn a_request_goes_elsewhere_before_a_long_delay_is_over_and_not_back() {
 }
 
 #[test]
-fn a_delay_of_the_only_controller_is_kept_however_long_it_is() {
+fn a_long_delay_of_the_only_controller_is_kept() {
     let mut t = Test::down(GroupConfig { policy: PolicyKind::Numa.into(), ..config() }, &[SharedDisk::default()]);
     t.up(P0, 1, AnaState::Optimized);
     t.submit(0, Op::Read);
@@ -361,7 +361,7 @@ fn a_delay_outlives_changes_of_the_paths() {
 }
 
 #[test]
-fn a_retry_stays_where_it_was_if_there_is_nothing_as_good() {
+fn a_retry_stays_on_its_path_if_no_other_is_as_good() {
     let mut t = Test::down(GroupConfig { policy: PolicyKind::Numa.into(), ..config() }, &[SharedDisk::default()]);
     t.up(P0, 1, AnaState::Optimized);
     t.up(P1, 1, AnaState::NonOptimized);
@@ -404,7 +404,7 @@ fn a_path_that_fails_at_once_is_not_a_fast_one() {
 
 /// Errors caused by the guest are no fault of the path.
 #[test]
-fn now_and_then_a_bad_sector_says_nothing_of_a_path() {
+fn single_media_errors_do_not_count_against_a_path() {
     for policy in [PolicyKind::Latency, PolicyKind::LatencyRr, PolicyKind::Bdp, PolicyKind::Adaptive] {
         let mut t = Test::new(GroupConfig { policy: policy.into(), ..config() });
         for n in 0..400 {
@@ -424,7 +424,7 @@ fn now_and_then_a_bad_sector_says_nothing_of_a_path() {
 }
 
 #[test]
-fn a_path_error_moves_on_and_rests_the_path() {
+fn a_path_error_fails_over_and_rests_the_path() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
     t.submit(0, Op::Write);
     assert_eq!(t.actions(), [issue(P0, 0)]);
@@ -443,7 +443,7 @@ fn a_path_error_moves_on_and_rests_the_path() {
 }
 
 #[test]
-fn how_long_a_move_took_is_counted_from_the_bind_that_came_to_nothing() {
+fn a_failover_time_starts_at_the_failed_bind() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
     t.submit(0, Op::Read);
     t.submit(1, Op::Write);
@@ -487,7 +487,7 @@ fn a_final_error_is_final() {
 }
 
 #[test]
-fn without_a_path_requests_wait_as_long_as_configured() {
+fn without_a_path_requests_wait_for_the_configured_time() {
     let mut t = Test::new(GroupConfig { no_path_timeout: Some(5000 * MS), ..config() });
     t.submit(0, Op::Write);
     assert_eq!(t.actions(), [issue(P0, 0)]);
@@ -539,7 +539,7 @@ fn requests_do_not_wait_for_paths_that_will_not_come_back() {
 }
 
 #[test]
-fn without_a_timeout_requests_wait_for_ever() {
+fn without_a_timeout_requests_wait_without_end() {
     let mut t = Test::down(config(), &[SharedDisk::default()]);
     t.submit(0, Op::Read);
     assert_eq!(t.actions(), []);
@@ -585,7 +585,7 @@ fn statistics_survive_a_policy_switch_and_merge() {
 
 /// Requests on a path stay there, and other flows go on.
 #[test]
-fn requests_that_nobody_waits_for_end_while_they_wait() {
+fn requests_of_a_given_up_flow_end_while_they_wait() {
     let mut t = Test::new(window(2, 1 << 20));
     t.group.path_lost(t.now, P1);
     (0..4).for_each(|tag| t.submit(tag, Op::Write));

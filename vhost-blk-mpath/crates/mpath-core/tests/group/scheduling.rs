@@ -74,7 +74,7 @@ fn submit_other(t: &mut Test, tag: u32) {
 }
 
 #[test]
-fn limits_do_not_keep_a_virtqueue_from_its_end() {
+fn limits_do_not_delay_the_end_of_a_virtqueue() {
     let limits = Limits { iops: NonZeroU64::new(10), bytes_per_s: None, burst: 10 * MS };
     let (mut t, _) = limited(GroupConfig { policy: PolicyKind::Numa.into(), ..config() }, limits);
     (0..4).for_each(|tag| t.submit(tag, Op::Read));
@@ -96,7 +96,7 @@ fn limits_do_not_keep_a_virtqueue_from_its_end() {
 }
 
 #[test]
-fn limits_keep_the_flows_of_their_disk_and_let_others_go() {
+fn limits_throttle_only_the_flows_of_their_disk() {
     let limits = Limits { iops: NonZeroU64::new(100), bytes_per_s: None, burst: 10 * MS };
     let (mut t, _) = limited(GroupConfig { policy: PolicyKind::Numa.into(), ..config() }, limits);
     (0..2).for_each(|tag| submit(&mut t, 0, tag));
@@ -114,7 +114,7 @@ fn limits_keep_the_flows_of_their_disk_and_let_others_go() {
 }
 
 #[test]
-fn what_one_group_of_a_disk_sends_counts_for_the_other() {
+fn requests_of_one_group_of_a_disk_count_for_the_other() {
     let iops = NonZeroU64::new(100);
     let disk = SharedDisk::default();
     let [mut a, mut b] = [(); 2].map(|()| Test::up_with(config(), std::slice::from_ref(&disk)));
@@ -132,7 +132,7 @@ fn what_one_group_of_a_disk_sends_counts_for_the_other() {
 }
 
 #[test]
-fn limits_of_the_disk_keep_everything_and_are_lifted_live() {
+fn limits_apply_to_every_request_and_change_live() {
     let suspect_timeout = Duration::from_secs(60);
     let limits = Limits { iops: None, bytes_per_s: NonZeroU64::new(4096), burst: 100 * MS };
     let (mut t, disk) = limited(GroupConfig { policy: PolicyKind::Numa.into(), suspect_timeout, ..config() }, limits);
@@ -147,7 +147,7 @@ fn limits_of_the_disk_keep_everything_and_are_lifted_live() {
 }
 
 #[test]
-fn what_limits_keep_fails_too_when_there_are_no_paths() {
+fn throttled_requests_fail_when_no_path_is_live() {
     let limits = Limits { iops: NonZeroU64::new(1), bytes_per_s: None, burst: Duration::ZERO };
     let (mut t, _) = limited(GroupConfig { no_path_timeout: Some(50 * MS), ..config() }, limits);
     (0..3).for_each(|tag| submit(&mut t, 0, tag));

@@ -58,7 +58,7 @@ fn a_path_error_rests_the_path_for_its_disk() {
 }
 
 #[test]
-fn each_disk_uses_what_is_best_for_it() {
+fn each_disk_uses_its_best_paths() {
     let mut t = two_disks();
     t.group.path_lost(t.now, P0);
     let mut ana = AnaStates::from(AnaState::NonOptimized);
@@ -73,7 +73,7 @@ fn each_disk_uses_what_is_best_for_it() {
 }
 
 #[test]
-fn only_the_disk_that_has_a_better_path_leaves_a_silent_one() {
+fn only_a_disk_with_a_better_path_leaves_a_suspect_path() {
     let mut t = two_disks();
     t.group.ana_changed(t.now, P1, B, AnaState::Inaccessible);
     t.submit_for(A, 0, Op::Read);
@@ -111,7 +111,7 @@ fn a_flush_covers_the_writes_of_its_disk() {
 }
 
 #[test]
-fn a_flush_that_cannot_reach_its_namespace_holds_up_no_other_disk() {
+fn a_flush_that_cannot_reach_its_namespace_delays_no_other_disk() {
     for (waits, goes) in [(A, B), (B, A)] {
         let mut t = two_disks();
         t.flush_presumed_of(A);
@@ -127,7 +127,7 @@ fn a_flush_that_cannot_reach_its_namespace_holds_up_no_other_disk() {
 }
 
 #[test]
-fn what_an_injection_holds_leaves_a_namespace_that_is_inaccessible() {
+fn requests_that_an_injection_keeps_leave_an_inaccessible_namespace() {
     let mut t = two_disks();
     t.group.set_injection(t.now, P0, None, Injection::latency(50 * MS));
     t.submit_for(A, 0, Op::Read);
@@ -205,7 +205,7 @@ fn a_disk_without_a_path_leaves_the_weights_of_the_others_alone() {
 }
 
 #[test]
-fn requests_of_a_disk_whose_namespace_is_gone_everywhere_fail_in_time() {
+fn requests_fail_in_time_when_no_path_leads_to_their_namespace() {
     let mut t = Test::up_with(
         GroupConfig { no_path_timeout: Some(50 * MS), ..numa() },
         &[SharedDisk::default(), SharedDisk::default()],
@@ -224,7 +224,7 @@ fn requests_of_a_disk_whose_namespace_is_gone_everywhere_fail_in_time() {
 }
 
 #[test]
-fn many_flushes_of_one_disk_leave_turns_to_the_other() {
+fn many_flushes_of_one_disk_do_not_starve_the_other() {
     let disks = [(); 2].map(|()| SharedDisk::default());
     let mut t = Test::up_with(GroupConfig { policy: PolicyKind::Numa.into(), ..window(1, 1 << 20) }, &disks);
     t.flush_presumed_of(A);

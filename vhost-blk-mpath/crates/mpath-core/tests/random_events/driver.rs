@@ -1,8 +1,8 @@
 //! The driver of a group, and a model of its duties.
 
+mod end_of_run;
 mod hedges;
 mod paths;
-mod end_of_run;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -76,8 +76,8 @@ pub(crate) struct Driver {
     unfenced: BTreeMap<Tag, (PathId, Epoch)>,
     /// Ended associations with a fence that has not been lifted.
     fences: BTreeSet<(PathId, Epoch)>,
-    /// Caches of the controllers, by disk and association: the number of completed writes, the number that a flush
-    /// has covered, and the number reported lost to the guest.
+    /// Caches of the controllers, by disk and association. Each has the number of completed writes, of writes that a
+    /// flush has covered, and of writes reported lost to the guest.
     completed: BTreeMap<Cache, u64>,
     durable: BTreeMap<Cache, u64>,
     reported: BTreeMap<Cache, u64>,

@@ -89,7 +89,7 @@ fn a_lost_read_goes_elsewhere_within_the_suspect_timeout_while_its_path_answers(
 }
 
 #[test]
-fn the_deadline_is_four_times_what_its_reads_take() {
+fn the_deadline_is_four_times_the_read_latency() {
     let mut t = known();
     t.submit(0, Op::Read);
     assert_eq!(t.pass(P0, SECOND / 2), [(100 * MS, recall(P0, 0))]);
@@ -122,7 +122,7 @@ fn a_lost_read_waits_for_three_times_the_suspect_timeout_at_most() {
 }
 
 #[test]
-fn a_lost_read_goes_to_a_path_that_is_not_as_good() {
+fn a_lost_read_may_go_to_a_worse_path() {
     let mut t = Test::new(numa());
     t.group.ana_changed(t.now, P1, DiskId(0), AnaState::NonOptimized);
     t.submit(0, Op::Read);
@@ -133,7 +133,7 @@ fn a_lost_read_goes_to_a_path_that_is_not_as_good() {
 }
 
 #[test]
-fn a_lost_read_waits_for_another_path_if_there_is_none() {
+fn a_lost_read_waits_until_another_path_is_usable() {
     for draining in [false, true] {
         let mut t = Test::new(numa());
         if draining {
@@ -207,7 +207,7 @@ fn a_deep_queue_recalls_nothing_and_still_finds_a_lost_read() {
 }
 
 #[test]
-fn a_lost_write_ends_its_association_at_the_io_timeout_and_goes_on_after_the_fence() {
+fn a_lost_write_ends_its_association_at_the_io_timeout_and_is_repeated_after_the_fence() {
     let mut t = Test::new(numa());
     let sent = t.now;
     assert_eq!(t.submit(0, Op::Write), [issue(P0, 0)]);
@@ -276,7 +276,7 @@ fn a_recalled_read_keeps_its_age() {
 }
 
 #[test]
-fn a_lost_flush_ends_its_association_and_fails_what_was_not_flushed() {
+fn a_lost_flush_ends_its_association_and_fails() {
     for shared in [false, true] {
         let mut t = Test::new(GroupConfig { shared_write_cache: shared, ..numa() });
         t.cached(P0);
@@ -314,7 +314,7 @@ fn a_flush_that_is_delayed_and_then_stalled_ages_after_the_delay() {
 }
 
 #[test]
-fn what_an_injection_stalls_ages_and_what_it_delays_does_not() {
+fn a_stalled_request_ages_and_a_delayed_one_does_not() {
     let stall = |direction| Injection { direction, stall: true, ..Injection::default() };
     for direction in [Direction::Request, Direction::Response] {
         let mut t = Test::new(numa());
@@ -423,7 +423,7 @@ fn a_lost_command_does_not_keep_others_from_a_path_that_bdp_fills() {
 /// The driver polls after both injections have ended. A stalled read of the second path is old, and could go to the
 /// first path.
 #[test]
-fn injections_that_end_in_the_same_turn_recall_nothing_that_no_path_has() {
+fn injections_that_end_together_recall_only_requests_on_a_path() {
     let delay = Injection::latency(SECOND);
     for second in [None, Some(delay)] {
         let mut t = Test::new(numa());

@@ -121,7 +121,7 @@ fn reads_are_recalled_in_order_and_writes_stay() {
 }
 
 #[test]
-fn the_outcome_that_it_had_meanwhile_is_as_good() {
+fn a_recall_may_end_with_the_outcome_that_arrived_meanwhile() {
     let mut t = Test::new(numa());
     t.submit(0, Op::Read);
     assert_eq!(t.sleep().1, [recall(P0, 0)]);
@@ -162,7 +162,7 @@ fn a_path_that_owes_nothing_is_not_suspect() {
 }
 
 #[test]
-fn an_optimized_path_in_silence_loses_to_a_non_optimized_one_that_answers() {
+fn a_suspect_optimized_path_loses_to_a_non_optimized_one_that_answers() {
     let mut t = Test::new(numa());
     t.group.ana_changed(t.now, P1, DiskId(0), AnaState::NonOptimized);
     t.submit(0, Op::Read);
@@ -173,7 +173,7 @@ fn an_optimized_path_in_silence_loses_to_a_non_optimized_one_that_answers() {
 }
 
 #[test]
-fn without_another_path_a_suspect_one_is_used_until_there_is_one() {
+fn without_another_path_a_suspect_path_is_used() {
     let mut t = Test::new(numa());
     t.group.path_lost(t.now, P1);
     t.submit(0, Op::Read);
@@ -250,7 +250,7 @@ fn flushes_stay_with_their_paths_unless_the_cache_is_shared() {
 }
 
 #[test]
-fn the_policy_hears_how_long_a_recalled_read_has_taken() {
+fn the_policy_learns_the_latency_of_a_recalled_read() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::LatencyRr.into(), ..GroupConfig::default() });
     // Both paths are known and equal.
     let mut tag = 0;
@@ -322,7 +322,7 @@ fn slow_paths(latency: Duration) -> (Duration, u64) {
 }
 
 #[test]
-fn a_read_ends_on_slow_paths_too_however_often_it_is_recalled() {
+fn a_read_ends_although_all_paths_are_slow() {
     for latency_ms in [200, 350, 500, 1000, 3000, 10_000] {
         let latency = latency_ms * MS;
         let (took, recalls) = slow_paths(latency);

@@ -36,7 +36,7 @@ fn latency_rr_leaves_a_path_that_becomes_slow_within_few_requests() {
 }
 
 #[test]
-fn latency_rr_survives_a_silent_path() {
+fn latency_rr_leaves_a_silent_path() {
     let mut sim = Sim::reads(PolicyKind::LatencyRr, &[Model::Fixed(FAST), Model::Fixed(FAST)], 64);
     sim.run(Duration::from_secs(1));
     sim.models[0] = Model::Silent;
@@ -47,7 +47,7 @@ fn latency_rr_survives_a_silent_path() {
 }
 
 #[test]
-fn latency_rr_survives_a_silent_path_with_its_window_full() {
+fn latency_rr_leaves_a_silent_path_with_a_full_window() {
     let window = Window { ios: 4, bytes: 1 << 20 };
     let models = [Model::Fixed(FAST), Model::Fixed(SLOW)];
     let mut sim = Sim::new(PolicyKind::LatencyRr, window, &models, 16, |_| Op::Read);
@@ -59,7 +59,7 @@ fn latency_rr_survives_a_silent_path_with_its_window_full() {
 }
 
 #[test]
-fn latency_rr_uses_equal_paths_equally_whatever_the_scatter() {
+fn latency_rr_uses_equal_paths_equally_despite_scatter() {
     for depth in [1, 8, 32] {
         let models = [Model::Scattered(FAST); 3];
         let mut sim = Sim::reads(PolicyKind::LatencyRr, &models, depth);
@@ -75,7 +75,7 @@ fn latency_rr_uses_equal_paths_equally_whatever_the_scatter() {
 }
 
 #[test]
-fn latency_rr_probes_at_a_bounded_rate_however_many_paths_are_slow() {
+fn latency_rr_measures_slow_paths_at_a_bounded_rate() {
     let mut models = vec![Model::Fixed(SLOW); 6];
     models[3] = Model::Fixed(FAST);
     let mut sim = Sim::reads(PolicyKind::LatencyRr, &models, 1);
@@ -88,7 +88,7 @@ fn latency_rr_probes_at_a_bounded_rate_however_many_paths_are_slow() {
 }
 
 #[test]
-fn latency_rr_estimates_reads_and_writes_apart() {
+fn latency_rr_estimates_reads_and_writes_separately() {
     let models = [Model::ByClass(FAST, SLOW), Model::ByClass(SLOW, FAST)];
     let op = |tag| if tag % 2 == 0 { Op::Read } else { Op::Write };
     let mut sim = Sim::new(PolicyKind::LatencyRr, Window::default(), &models, 16, op);

@@ -87,7 +87,7 @@ fn adaptive_makes_in_flight_equal() {
 }
 
 #[test]
-fn adaptive_is_far_ahead_of_the_old_ones_on_unequal_paths() {
+fn adaptive_is_far_ahead_of_numa_and_round_robin_on_unequal_paths() {
     for depth in [8, 32] {
         let [fast_first, slow_first] = UNEQUAL.map(|models| iops(adaptive(), &models, depth));
         let numa = iops(PolicyKind::Numa, &UNEQUAL[1], depth);
@@ -276,7 +276,7 @@ proptest! {
 
     /// Random paths with changing latencies, and a closed loop on them.
     #[test]
-    fn no_path_is_starved_beyond_what_is_said(
+    fn no_path_starves_beyond_the_documented_time(
         which in 0..9_usize,
         latencies in prop::collection::vec(1_u32..50, 2..6),
         later in prop::collection::vec(1_u32..50, 6),

@@ -7,7 +7,7 @@ use mpath_core::{ClassPolicies, Injection, Op, OpClass, PathId, PolicyKind, Poli
 use crate::sim::{FAST, MS, Model, SLOW, Sim};
 
 #[test]
-fn an_injection_does_what_a_slower_path_does() {
+fn an_injection_has_the_effect_of_a_slower_path() {
     let mut sim = Sim::reads(PolicyKind::RoundRobin, &[Model::Fixed(FAST), Model::Fixed(FAST)], 32);
     sim.group.set_injection(sim.now, PathId(0), None, Injection::latency(SLOW));
     sim.run(Duration::from_secs(1));
@@ -27,7 +27,7 @@ fn an_injection_does_what_a_slower_path_does() {
 }
 
 #[test]
-fn a_policy_that_stays_keeps_its_estimates() {
+fn a_policy_that_stays_in_force_keeps_its_estimates() {
     let slow = |sim: &mut Sim, policies: ClassPolicies| {
         sim.group.set_policy(policies);
         assert_eq!(*sim.group.policy(), policies);
@@ -69,7 +69,7 @@ fn a_switch_counts_for_the_next_request() {
 }
 
 #[test]
-fn reads_and_writes_by_policies_of_their_own() {
+fn reads_and_writes_have_separate_policies() {
     let models = [Model::Fixed(FAST), Model::Fixed(SLOW)];
     let op = |tag| if tag % 2 == 0 { Op::Read } else { Op::Write };
     let mut sim = Sim::new(PolicyKind::Numa, Window::default(), &models, 16, op);

@@ -4,7 +4,7 @@
 //! * **When**: the read has been on its path for longer than the configured quantile of recent reads of its size.
 //! * **Where**: the best other path with room, unless its known latency exceeds the time already waited.
 //! * **How many**: a share of the reads. Unused hedges are saved, up to [`SAVED_MAX`]. Each attempt of a read is
-//!   hedged once at most, and [`OUT_MAX`] hedges are under way at most.
+//!   hedged once at most, and [`UNDER_WAY_MAX`] hedges are under way at most.
 //!
 //! A hedge reads into memory of the driver. If the hedge answers first, the read is recalled from its path, as from a
 //! suspect path. Only when its path no longer uses the guest's memory are the data moved there. If the read ends
@@ -15,7 +15,7 @@
 //!  Injected ─┴→ Released ─→ Issued ─┬→ Answered ─┬→ Won ────────────────→ Adopted ─→ (Adopt)
 //!                             │     └────────────┘    │ it succeeded
 //!                             │ the read ended        ↓
-//!                             └──────────────────→ Over ─→ (Drop) ─→ TakenBack ─→ gone
+//!                             └──────────────────→ ToDrop ─→ (DropHedge) ─→ Dropped ─→ gone
 //! ```
 //!
 //! A hedge takes up room on its path, and its path owes the answer, because window and silence must count every
@@ -43,13 +43,13 @@ pub struct Hedging {
 }
 
 /// The most hedges under way in a group.
-const OUT_MAX: usize = 8;
+const UNDER_WAY_MAX: usize = 8;
 /// The most unused hedges that are saved.
 const SAVED_MAX: u32 = 8;
 /// The fewest latencies from which a quantile is computed.
 const SAMPLES_MIN: u64 = 100;
 /// The cost of one hedge in the budget, which counts thousandths.
-const ONE: u32 = 1000;
+const HEDGE_COST: u32 = 1000;
 
 /// The hedges of a group, with their budget.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub(super) struct Hedges {
     budget: u32,
     /// When to look for reads to hedge: when the next one is due, or earlier.
     look_at: Option<Instant>,
-    out: Vec<Hedge>,
+    under_way: Vec<Hedge>,
     counts: HedgeCounts,
 }
 
@@ -95,17 +95,17 @@ enum HedgeState {
     /// The read is back from its path: the data can be moved.
     Adopted,
     /// The driver has to drop the hedge. `on_path`: the driver still has it on its path.
-    Over { on_path: bool },
+    ToDrop { on_path: bool },
     /// The driver was told to drop the hedge, and has yet to answer.
-    TakenBack,
+    Dropped,
 }
 
 impl HedgeState {
     /// Whether the hedge takes up room on its path.
     fn is_on_path(self) -> bool {
         match self {
-            Self::Injected | Self::Released | Self::Issued | Self::Answered(_) | Self::TakenBack => true,
-            Self::Over { on_path } => on_path,
+            Self::Injected | Self::Released | Self::Issued | Self::Answered(_) | Self::Dropped => true,
+            Self::ToDrop { on_path } => on_path,
             Self::Won { .. } | Self::Adopted => false,
         }
     }
@@ -118,7 +118,7 @@ impl Hedges {
             latencies: Quantiles::new(setting.map_or(0, |setting| setting.quantile_permille), SAMPLES_MIN),
             budget: 0,
             look_at: None,
-            out: Vec::new(),
+            under_way: Vec::new(),
             counts: HedgeCounts::default(),
         }
     }
@@ -131,7 +131,7 @@ impl Hedges {
     pub(super) fn submitted(&mut self, op: Op) {
         if let Some(setting) = self.setting.filter(|_| op == Op::Read) {
             self.counts.reads += 1;
-            self.budget = (self.budget + u32::from(setting.budget_permille)).min(SAVED_MAX * ONE);
+            self.budget = (self.budget + u32::from(setting.budget_permille)).min(SAVED_MAX * HEDGE_COST);
         }
     }
 
@@ -147,11 +147,11 @@ impl Hedges {
 
     /// When to look for reads to hedge, if the budget allows a hedge.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        self.look_at.filter(|_| self.budget >= ONE && self.out.len() < OUT_MAX)
+        self.look_at.filter(|_| self.budget >= HEDGE_COST && self.under_way.len() < UNDER_WAY_MAX)
     }
 
     fn find(&self, which: impl Fn(&Hedge) -> bool) -> Option<usize> {
-        self.out.iter().position(which)
+        self.under_way.iter().position(which)
     }
 }
 
@@ -164,8 +164,8 @@ impl Group {
     /// Hedges under way end as usual.
     pub fn set_hedging(&mut self, hedging: Option<Hedging>) {
         if self.hedges.setting != hedging {
-            let (out, counts) = (std::mem::take(&mut self.hedges.out), self.hedges.counts);
-            self.hedges = Hedges { out, counts, ..Hedges::new(hedging) };
+            let (under_way, counts) = (std::mem::take(&mut self.hedges.under_way), self.hedges.counts);
+            self.hedges = Hedges { under_way, counts, ..Hedges::new(hedging) };
         }
     }
 
@@ -177,16 +177,16 @@ impl Group {
 
     /// The driver's answer to an [`Action::Hedge`], or to an [`Action::DropHedge`] of an unanswered hedge.
     pub fn hedged(&mut self, now: Instant, path: PathId, tag: Tag, outcome: Outcome) {
-        let of_driver = [HedgeState::Issued, HedgeState::Over { on_path: true }, HedgeState::TakenBack];
+        let of_driver = [HedgeState::Issued, HedgeState::ToDrop { on_path: true }, HedgeState::Dropped];
         let issued = |hedge: &Hedge| (hedge.path, hedge.tag) == (path, tag) && of_driver.contains(&hedge.state);
         let found = self.hedges.find(issued).expect("an answer follows a hedge");
-        let Hedge { epoch, bytes, .. } = self.hedges.out[found];
+        let Hedge { epoch, bytes, .. } = self.hedges.under_way[found];
         self.watch_outcome(now, path, epoch, outcome, None);
         // The sign of life may have ended other hedges, or made this one useless.
         let at = self.hedges.find(issued).expect("the driver has this hedge");
-        let state = self.hedges.out[at].state;
+        let state = self.hedges.under_way[at].state;
         if state != HedgeState::Issued {
-            let next = (state != HedgeState::TakenBack).then_some(HedgeState::Over { on_path: false });
+            let next = (state != HedgeState::Dropped).then_some(HedgeState::ToDrop { on_path: false });
             self.set_hedge(at, next);
             return;
         }
@@ -197,7 +197,7 @@ impl Group {
             Verdict::Pass => self.end_hedge(now, at, success),
             Verdict::Delay { delay, error } if delay.is_zero() => self.end_hedge(now, at, success && error.is_none()),
             Verdict::Delay { delay, error } => {
-                self.hedges.out[at].fails = error.is_some();
+                self.hedges.under_way[at].fails = error.is_some();
                 self.set_hedge(at, Some(HedgeState::Answered(success)));
                 self.timers.set(now, delay, Due::Hedge(path, tag));
             }
@@ -207,11 +207,11 @@ impl Group {
 
     /// Moves a hedge to its next state; `None` removes it.
     fn set_hedge(&mut self, at: usize, next: Option<HedgeState>) {
-        let hedge = &mut self.hedges.out[at];
+        let hedge = &mut self.hedges.under_way[at];
         let (path, bytes, before) = (hedge.path, hedge.bytes, hedge.state);
         match next {
             Some(next) => hedge.state = next,
-            None => drop(self.hedges.out.swap_remove(at)),
+            None => drop(self.hedges.under_way.swap_remove(at)),
         }
         if before.is_on_path() && !next.is_some_and(HedgeState::is_on_path) {
             self.paths[path.index()].usage.give_back(bytes);
@@ -221,11 +221,11 @@ impl Group {
     /// The driver has answered a hedge. If the hedge has the data, the read is recalled from its path.
     fn end_hedge(&mut self, now: Instant, at: usize, success: bool) {
         if !success {
-            self.set_hedge(at, Some(HedgeState::Over { on_path: false }));
+            self.set_hedge(at, Some(HedgeState::ToDrop { on_path: false }));
             return;
         }
-        let Hedge { tag, bytes, path, began, .. } = self.hedges.out[at];
-        self.paths[path.index()].reads.record(now, bytes, now - began);
+        let Hedge { tag, bytes, path, began, .. } = self.hedges.under_way[at];
+        self.paths[path.index()].read_latencies.record(now, bytes, now - began);
         let request = &mut self.requests[tag];
         assert!(!request.recalled, "a recalled read has no hedge");
         request.recalled = true;
@@ -256,7 +256,7 @@ impl Group {
     /// succeeds.
     pub(super) fn adopt_hedge(&mut self, now: Instant, tag: Tag, outcome: Outcome) -> bool {
         let Some(at) = self.hedges.find(|hedge| hedge.tag == tag) else { return false };
-        let Hedge { path, bytes, waited, began, state, .. } = self.hedges.out[at];
+        let Hedge { path, bytes, waited, began, state, .. } = self.hedges.under_way[at];
         match (state, outcome) {
             (HedgeState::Won { .. }, Outcome::Success) => false,
             (HedgeState::Won { .. }, _) => {
@@ -265,7 +265,7 @@ impl Group {
             }
             // The hedge is too late. Its latency is unknown, but longer than the time so far.
             (_, Outcome::Success) if state.is_on_path() && now - began > waited => {
-                self.paths[path.index()].reads.record(now, bytes, now - began);
+                self.paths[path.index()].read_latencies.record(now, bytes, now - began);
                 false
             }
             _ => false,
@@ -276,7 +276,7 @@ impl Group {
     pub(super) fn hedge_won(&mut self, tag: Tag) {
         let won = |hedge: &Hedge| hedge.tag == tag && hedge.state == HedgeState::Adopted;
         let at = self.hedges.find(won).expect("a hedge has won");
-        self.paths[self.hedges.out[at].path.index()].hedges_won += 1;
+        self.paths[self.hedges.under_way[at].path.index()].hedges_won += 1;
         self.hedges.counts.won += 1;
         self.finish(tag, Ok(()));
     }
@@ -285,21 +285,21 @@ impl Group {
     pub(super) fn record_read(&mut self, now: Instant, path: PathId, io: &Io, latency: Duration) {
         if self.hedges.setting.is_some() && may_hedge(io) {
             self.hedges.latencies.record(now, io.bytes, latency);
-            self.paths[path.index()].reads.record(now, io.bytes, latency);
+            self.paths[path.index()].read_latencies.record(now, io.bytes, latency);
         }
     }
 
     /// Drops the hedge of a read: the read has left its path, or is recalled from it.
     pub(super) fn drop_hedge(&mut self, tag: Tag) {
         let Some(at) = self.hedges.find(|hedge| hedge.tag == tag) else { return };
-        let Hedge { path, state, .. } = self.hedges.out[at];
+        let Hedge { path, state, .. } = self.hedges.under_way[at];
         match state {
             HedgeState::Injected | HedgeState::Released => self.set_hedge(at, None),
-            HedgeState::Issued => self.set_hedge(at, Some(HedgeState::Over { on_path: true })),
+            HedgeState::Issued => self.set_hedge(at, Some(HedgeState::ToDrop { on_path: true })),
             HedgeState::Answered(_) | HedgeState::Won { .. } => {
-                self.set_hedge(at, Some(HedgeState::Over { on_path: false }));
+                self.set_hedge(at, Some(HedgeState::ToDrop { on_path: false }));
             }
-            HedgeState::Adopted | HedgeState::Over { .. } | HedgeState::TakenBack => {}
+            HedgeState::Adopted | HedgeState::ToDrop { .. } | HedgeState::Dropped => {}
         }
         if matches!(state, HedgeState::Injected | HedgeState::Answered(_)) {
             self.timers.forget_hedge(path, tag);
@@ -309,16 +309,16 @@ impl Group {
     /// The next action about a hedge that is over. Poll it before the end of any request.
     pub(super) fn poll_hedge_end(&mut self) -> Option<Action> {
         let at = self.hedges.find(|hedge| {
-            matches!(hedge.state, HedgeState::Won { asked: false } | HedgeState::Adopted | HedgeState::Over { .. })
+            matches!(hedge.state, HedgeState::Won { asked: false } | HedgeState::Adopted | HedgeState::ToDrop { .. })
         })?;
-        let Hedge { tag, path, state, .. } = self.hedges.out[at];
+        let Hedge { tag, path, state, .. } = self.hedges.under_way[at];
         match state {
             HedgeState::Adopted => {
                 self.set_hedge(at, None);
                 Some(Action::Adopt { path, tag })
             }
-            HedgeState::Over { on_path } => {
-                self.set_hedge(at, on_path.then_some(HedgeState::TakenBack));
+            HedgeState::ToDrop { on_path } => {
+                self.set_hedge(at, on_path.then_some(HedgeState::Dropped));
                 Some(Action::DropHedge { path, tag })
             }
             _ => {
@@ -338,7 +338,7 @@ impl Group {
             .hedges
             .find(|hedge| (hedge.path, hedge.tag) == (path, tag))
             .expect("a timer or an injection has only live hedges");
-        let Hedge { fails, state, .. } = self.hedges.out[at];
+        let Hedge { fails, state, .. } = self.hedges.under_way[at];
         let fails = fails && in_force;
         match state {
             HedgeState::Injected => self.set_hedge(at, (!fails).then_some(HedgeState::Released)),
@@ -352,7 +352,7 @@ impl Group {
         let held =
             |hedge: &Hedge| hedge.path == path && matches!(hedge.state, HedgeState::Injected | HedgeState::Answered(_));
         while let Some(at) = self.hedges.find(held) {
-            let tag = self.hedges.out[at].tag;
+            let tag = self.hedges.under_way[at].tag;
             self.timers.forget_hedge(path, tag);
             self.release_hedge(now, path, tag, false);
         }
@@ -363,7 +363,7 @@ impl Group {
         let unsent =
             |hedge: &Hedge| hedge.path == path && matches!(hedge.state, HedgeState::Injected | HedgeState::Released);
         while let Some(at) = self.hedges.find(|hedge| unsent(hedge) && of(self.requests[hedge.tag].io.disk)) {
-            self.drop_hedge(self.hedges.out[at].tag);
+            self.drop_hedge(self.hedges.under_way[at].tag);
         }
     }
 
@@ -371,10 +371,10 @@ impl Group {
     pub(super) fn lose_hedges(&mut self, path: PathId) {
         self.forget_unsent_hedges(path, |_| true);
         while let Some(at) = self.hedges.find(|hedge| hedge.path == path && hedge.state.is_on_path()) {
-            let tag = self.hedges.out[at].tag;
+            let tag = self.hedges.under_way[at].tag;
             self.timers.forget_hedge(path, tag);
-            let told = self.hedges.out[at].state == HedgeState::TakenBack;
-            self.set_hedge(at, (!told).then_some(HedgeState::Over { on_path: false }));
+            let told = self.hedges.under_way[at].state == HedgeState::Dropped;
+            self.set_hedge(at, (!told).then_some(HedgeState::ToDrop { on_path: false }));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Hedge, HedgeState, ONE};
+use super::{HEDGE_COST, Hedge, HedgeState};
 use crate::group::Group;
 use crate::inject::Verdict;
 use crate::timers::Due;
@@ -21,7 +21,7 @@ impl Group {
                     continue;
                 }
             };
-            let Hedge { path, tag, .. } = self.hedges.out[at];
+            let Hedge { path, tag, .. } = self.hedges.under_way[at];
             self.set_hedge(at, Some(HedgeState::Issued));
             self.paths[path.index()].hedges += 1;
             self.hedges.counts.sent += 1;
@@ -68,7 +68,7 @@ impl Group {
         let (of, bytes) = (request.path, request.io.bytes);
         let eligible = self.disks[request.io.disk.index()].eligible & !request.delayed_paths(now);
         let Some(id) = self.path_for_hedge(now, eligible & !of.bit(), bytes, waited) else { return };
-        self.hedges.budget -= ONE;
+        self.hedges.budget -= HEDGE_COST;
         let path = &mut self.paths[id.index()];
         let epoch = path.association.expect("an eligible path is live").epoch;
         let injections = path.injections.as_mut();
@@ -86,7 +86,7 @@ impl Group {
             Verdict::Stall => {}
         }
         path.usage.take(bytes);
-        self.hedges.out.push(hedge);
+        self.hedges.under_way.push(hedge);
     }
 
     /// The path of `others` with the lowest recent latency for reads of this size. Paths with unknown latency come
@@ -102,7 +102,8 @@ impl Group {
                 continue;
             }
             // For a path that it does not use, the policy has an estimate from probes.
-            let typical = path.reads.of(now, bytes).or_else(|| self.policies.estimate(id, OpClass::Read).latency);
+            let typical =
+                path.read_latencies.of(now, bytes).or_else(|| self.policies.estimate(id, OpClass::Read).latency);
             if typical.is_none_or(|typical| typical <= waited) {
                 let key = (typical.unwrap_or(Duration::MAX), id);
                 best = Some(best.map_or(key, |best| key.min(best)));

@@ -47,19 +47,19 @@ pub(super) struct Admission {
     outstanding: f64,
     at: Option<Instant>,
     /// The paths of the last decision.
-    asked: u64,
-    stale: bool,
+    decided_for: u64,
+    is_outdated: bool,
 }
 
 impl Admission {
     /// The estimate of a path has changed: the decision is out of date.
     pub(super) fn invalidate(&mut self) {
-        self.stale = true;
+        self.is_outdated = true;
     }
 
     /// Whether to call [`Admission::decide`] for these paths.
     pub(super) fn is_due(&self, now: Instant, paths: u64) -> bool {
-        self.stale || self.asked != paths || self.at.is_none_or(|at| now - at >= EVERY)
+        self.is_outdated || self.decided_for != paths || self.at.is_none_or(|at| now - at >= EVERY)
     }
 
     /// Whether the path may get one of `waiting` requests.
@@ -79,8 +79,8 @@ impl Admission {
         let gap = self.at.map_or(f64::INFINITY, |at| (now - at).as_secs_f64());
         self.outstanding += (outstanding - self.outstanding) * (1.0 - (-gap / AVERAGE).exp());
         self.at = Some(now);
-        self.stale = false;
-        self.asked = offers.iter().fold(0, |set, offer| set | offer.path.bit());
+        self.is_outdated = false;
+        self.decided_for = offers.iter().fold(0, |set, offer| set | offer.path.bit());
         let before = std::mem::take(&mut self.admitted);
         self.near = 0;
         self.reserve = 0.0;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn near_paths_always_and_far_ones_if_they_gain() {
+    fn near_paths_are_admitted_and_far_paths_if_they_gain() {
         // The windows of the first two take 2000 and 2400 bytes.
         let paths = [(0.002, 1e6), (0.0024, 1e6), (0.050, 1e6)];
         assert_eq!(admitted(&PARAMS, &paths, 4_000.0), 0b011);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn for_latency_only_what_is_sooner_than_waiting() {
+    fn with_objective_latency_a_path_must_be_sooner_than_waiting() {
         let params = Params { latency_first: true, ..PARAMS };
         let paths = [(0.002, 1e6), (0.050, 1e6)];
         // 40,000 bytes take 40 ms.
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_takes_everything_leaves_nothing_to_others() {
+    fn a_path_without_a_known_limit_leaves_nothing_to_others() {
         let mut paths = offers(&[(0.002, 1e6), (0.050, 1e6)]);
         (paths[0].rate, paths[0].window) = (f64::INFINITY, f64::INFINITY);
         let mut admission = Admission::default();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unknown_are_used_if_nothing_is_known_or_will_be() {
+    fn unknown_paths_are_used_if_no_path_is_known_or_probes_fail() {
         assert_eq!(admitted(&PARAMS, &[(0.0, 1e6), (0.0, 1e6)], 1e6), 0b11);
         assert_eq!(admitted(&PARAMS, &[(0.0, 1e6), (0.001, 1e6)], 1e6), 0b10);
         let mut paths = offers(&[(0.0, 1e6), (0.001, 1e6)]);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn varying_sizes_keep_a_reserve_for_the_near() {
+    fn varying_sizes_keep_a_reserve_for_near_paths() {
         let mut sizes = Sizes::default();
         (0..1000).for_each(|n| sizes.add(if n % 2 == 0 { 500.0 } else { 1500.0 }));
         let mut admission = Admission::default();

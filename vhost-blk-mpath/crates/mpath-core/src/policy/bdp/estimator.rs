@@ -29,12 +29,12 @@ const PERIOD: Duration = Duration::from_secs(4);
 const PERIOD_LATENCIES: f64 = 200.0;
 /// How long mean latencies count, in such times.
 const MEMORY: f64 = 2.5;
-/// A path below `LAX` of its rate has no queue. If it still takes more than `SLOWER` times the expectation, its
-/// window is cut, unless the last cut is younger than `AGAIN` and `AGAIN_LATENCIES`.
-const LAX: f64 = 0.8;
-const SLOWER: f64 = 1.25;
-const AGAIN: Duration = Duration::from_millis(250);
-const AGAIN_LATENCIES: f64 = 20.0;
+/// A path below `BELOW_RATE` of its rate has no queue. If it still takes more than `ABOVE_EXPECTATION` times the expectation, its
+/// window is cut, unless the last cut is younger than `CUT_REST` and `CUT_REST_LATENCIES`.
+const BELOW_RATE: f64 = 0.8;
+const ABOVE_EXPECTATION: f64 = 1.25;
+const CUT_REST: Duration = Duration::from_millis(250);
+const CUT_REST_LATENCIES: f64 = 20.0;
 /// Unloaded buckets before the first cut of a search.
 const UNLOADED: u32 = 8;
 /// The loaded buckets without growth that end the search, and the factor that counts as growth.
@@ -46,9 +46,9 @@ const UP_EVERY: u32 = 8;
 const UP_BUCKETS: u32 = 2;
 const UP_GAIN: f64 = 1.1;
 /// A path that takes less than this part of its former latency starts anew.
-const BETTER: f64 = 0.25;
-/// The gains of the window: in a search, in a larger window, in the first step of a cut with a known limit, and in
-/// one with an unknown limit.
+const MUCH_SHORTER: f64 = 0.25;
+/// Gains of the window: in a search, in a larger window, and in the first step of a cut (`DOWN` with a known limit,
+/// `HALF` without).
 const SEARCH_GAIN: f64 = 2.0;
 const UP: f64 = 1.25;
 const DOWN: f64 = 0.75;
@@ -121,7 +121,7 @@ impl Estimator {
     /// or longer, the known rate stays. If it is much shorter, the estimate starts anew.
     pub(super) fn probe_latency_changed(&mut self, now: Instant, latency: f64) {
         match self.path_latency() {
-            Some(before) if latency > BETTER * before => {
+            Some(before) if latency > MUCH_SHORTER * before => {
                 self.latency.replace(now, Mean { latency, size: self.size() });
                 self.estimate();
             }
@@ -243,9 +243,10 @@ impl Estimator {
         let mean = Mean { latency: delivered.latency, size: delivered.size };
         let rested = |time| self.last_cut_at.is_none_or(|at| now - at >= time);
         let unexplained = self.known.is_some_and(|(delay, rate)| {
-            delivered.rate < LAX * rate && delivered.latency > SLOWER * (delay + delivered.size / rate)
+            delivered.rate < BELOW_RATE * rate
+                && delivered.latency > ABOVE_EXPECTATION * (delay + delivered.size / rate)
         });
-        let soon = AGAIN.max(Duration::from_secs_f64((AGAIN_LATENCIES * path_latency).min(1000.0)));
+        let soon = CUT_REST.max(Duration::from_secs_f64((CUT_REST_LATENCIES * path_latency).min(1000.0)));
         let due = rested(self.period());
         let recheck = unexplained && rested(soon);
         match &mut self.phase {
@@ -408,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_the_guest_just_fills_is_known_by_its_line() {
+    fn a_link_that_the_guest_just_fills_is_known_by_its_queue() {
         // 7.1 requests fill it.
         let mut link = Link::new(0.0002, 125e6, 10);
         link.run(Duration::from_secs(1));
@@ -417,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn other_delays_and_rates_are_noticed() {
+    fn changes_of_delay_and_rate_are_noticed() {
         let mut link = Link::new(0.0002, 125e6, 64);
         link.run(Duration::from_secs(5));
         link.delay = 0.030;
@@ -436,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_bound_before_a_restart_does_not_count() {
+    fn requests_bound_before_a_restart_do_not_count() {
         let mut link = Link::new(0.0002, 125e6, 64);
         link.run(Duration::from_secs(1));
         link.estimator.restart(link.now, None);

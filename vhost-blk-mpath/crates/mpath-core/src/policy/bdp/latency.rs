@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_mean_counts_until_it_is_old() {
+    fn the_least_mean_counts_until_it_expires() {
         let mut filter = LatencyFilter::default();
         assert!(filter.best(1e6).is_none() && filter.is_young());
         let mut now = feed(&mut filter, Instant::now(), 0.002, 1000.0);

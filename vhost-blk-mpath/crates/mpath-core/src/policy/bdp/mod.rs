@@ -152,7 +152,7 @@ struct View {
     /// Bytes per second for one more request.
     useful: f64,
     /// When one more request would be answered, s from now.
-    ends: f64,
+    answered_in_s: f64,
 }
 
 #[derive(Debug)]
@@ -256,7 +256,7 @@ impl Bdp {
             in_flight,
             room,
             useful: size.min(room) / (delay + size / rate),
-            ends: delay + (in_flight + size) / rate,
+            answered_in_s: delay + (in_flight + size) / rate,
         }
     }
 
@@ -286,7 +286,7 @@ impl Policy for Bdp {
         views.extend(admitted.map(|candidate| self.view(query, candidate)).filter(|view| view.room > 0.0));
         let most = views.iter().map(|view| view.useful).fold(0.0, f64::max);
         let useful = views.iter().filter(|view| view.useful >= USEFUL * most);
-        let chosen = useful.min_by(|a, b| a.ends.total_cmp(&b.ends)).copied();
+        let chosen = useful.min_by(|a, b| a.answered_in_s.total_cmp(&b.answered_in_s)).copied();
         self.views = views;
         let Some(view) = chosen else {
             return Choice::Wait { again: Some(query.now + LOOK_AGAIN) };

@@ -12,7 +12,7 @@ use crate::{MAX_PROBE_BYTES, OpClass};
 /// The idle time before a probe.
 pub(super) const REST: Duration = Duration::from_millis(200);
 /// The number of probes in the mean.
-const KEPT: usize = 4;
+const SAMPLES: usize = 4;
 /// A probe is an outlier if it differs from the mean by more than this part.
 const OUTLIER: f64 = 0.4;
 /// After this many failures in a row, requests of the guest measure the path.
@@ -28,9 +28,9 @@ const CREDIT: f64 = 16.0;
 /// The probes of one path.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Probes {
-    kept: Vec<Mean>,
-    /// The number of answers so far, at most [`KEPT`].
-    first: usize,
+    samples: Vec<Mean>,
+    /// The number of answers so far, at most [`SAMPLES`].
+    answers: usize,
     outlier: Option<Mean>,
     failures: u32,
     /// When the last probe was answered or asked for.
@@ -43,9 +43,9 @@ pub(super) struct Probes {
 impl Probes {
     /// Mean latency and size of the probes; `None`: unknown.
     pub(super) fn mean(&self) -> Option<Mean> {
-        let count = self.kept.len() as f64;
-        let sum = |of: fn(&Mean) -> f64| self.kept.iter().map(of).sum::<f64>() / count;
-        (!self.kept.is_empty()).then(|| Mean { latency: sum(|mean| mean.latency), size: sum(|mean| mean.size) })
+        let count = self.samples.len() as f64;
+        let sum = |of: fn(&Mean) -> f64| self.samples.iter().map(of).sum::<f64>() / count;
+        (!self.samples.is_empty()).then(|| Mean { latency: sum(|mean| mean.latency), size: sum(|mean| mean.size) })
     }
 
     /// Whether probes cannot measure the path.
@@ -80,7 +80,7 @@ impl Probes {
     /// Whether the path has too few answers. Only at first: paths with scattered probes would otherwise get more than
     /// their share.
     pub(super) fn is_unknown(&self) -> bool {
-        self.first < KEPT && self.last_read().is_none() && !self.are_useless()
+        self.answers < SAMPLES && self.last_read().is_none() && !self.are_useless()
     }
 
     /// Whether a probe is wanted at once. Not on a path that the guest writes to, because reads scatter there.
@@ -104,7 +104,7 @@ impl Probes {
     /// Whether the probes of an idle path contradict the `latency` that requests had.
     pub(super) fn contradicts(&self, latency: Option<f64>) -> bool {
         let (Some(latency), Some(mean)) = (latency, self.mean()) else { return false };
-        self.kept.len() > 1 && (mean.latency - latency).abs() > OUTLIER * latency.min(mean.latency)
+        self.samples.len() > 1 && (mean.latency - latency).abs() > OUTLIER * latency.min(mean.latency)
     }
 
     pub(super) fn asked(&mut self, now: Instant) {
@@ -120,23 +120,23 @@ impl Probes {
             return false;
         };
         self.failures = 0;
-        self.first = KEPT.min(self.first + 1);
+        self.answers = SAMPLES.min(self.answers + 1);
         let Some(mean) = self.mean() else {
-            self.kept.push(probe);
+            self.samples.push(probe);
             return false;
         };
         let off = |probe: &Mean| (probe.latency - mean.latency).abs() > OUTLIER * mean.latency;
         let outlier = self.outlier.take();
         if !off(&probe) {
-            if self.kept.len() == KEPT {
-                self.kept.remove(0);
+            if self.samples.len() == SAMPLES {
+                self.samples.remove(0);
             }
-            self.kept.push(probe);
+            self.samples.push(probe);
             return false;
         }
         match outlier {
             Some(first) if (first.latency > mean.latency) == (probe.latency > mean.latency) => {
-                self.kept = vec![first, probe];
+                self.samples = vec![first, probe];
                 true
             }
             _ => {
@@ -209,10 +209,10 @@ mod tests {
     }
 
     #[test]
-    fn four_at_once_and_then_one_a_rest() {
+    fn four_probes_at_once_and_then_one_after_each_rest() {
         let now = Instant::now();
         let mut probes = Probes::default();
-        for _ in 0..KEPT {
+        for _ in 0..SAMPLES {
             assert_eq!(probes.due(now), now);
             probes.asked(now);
             assert!(!probes.answered(now, Some(mean(1.0))));
@@ -225,10 +225,10 @@ mod tests {
     }
 
     #[test]
-    fn one_outlier_is_repeated_and_two_replace() {
+    fn one_outlier_is_repeated_and_two_replace_the_mean() {
         let now = Instant::now();
         let mut probes = Probes::default();
-        (0..KEPT).for_each(|_| assert!(!probes.answered(now, Some(mean(1.0)))));
+        (0..SAMPLES).for_each(|_| assert!(!probes.answered(now, Some(mean(1.0)))));
         assert!(!probes.answered(now, Some(mean(30.0))));
         assert_eq!(probes.due(now), now, "repeated at once");
         assert!(!probes.answered(now, Some(mean(1.1))), "it was an accident");
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_not_repeated_at_once() {
+    fn failed_probes_are_not_repeated_at_once() {
         let now = Instant::now();
         let mut probes = Probes::default();
         for _ in 0..FAILURES {
@@ -253,10 +253,10 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_for_a_hundred_requests() {
+    fn one_probe_is_allowed_for_a_hundred_requests() {
         let now = Instant::now();
         let mut known = Probes::default();
-        (0..KEPT).for_each(|_| assert!(!known.answered(now, Some(mean(1.0)))));
+        (0..SAMPLES).for_each(|_| assert!(!known.answered(now, Some(mean(1.0)))));
         let mut wanted = known.clone();
         wanted.request_now();
         let mut budget = Budget::default();

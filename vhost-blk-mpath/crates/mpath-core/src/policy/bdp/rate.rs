@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_of_late_counts_and_the_last_is_kept() {
+    fn the_highest_recent_rate_counts_and_the_last_is_kept() {
         let start = Instant::now();
         let mut filter = RateFilter::default();
         assert_eq!(filter.max(), None);

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_needed() {
+    fn only_consecutive_late_answers_are_a_slowdown() {
         let mut slowdown = SlowdownAlarm::default();
         for _ in 0..100 {
             assert!(!slowdown.answered(0.030, 0.001) && !slowdown.answered(0.030, 0.001));
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn two_buckets_in_a_row() {
+    fn two_late_buckets_in_a_row_are_a_slowdown() {
         let mut slowdown = SlowdownAlarm::default();
         assert!(!slowdown.bucket(0.002, 0.001) && !slowdown.bucket(0.001, 0.001) && !slowdown.bucket(0.002, 0.001));
         assert!(slowdown.bucket(0.002, 0.001));

@@ -18,7 +18,7 @@ fn probe(policy: &mut Bdp, now: Instant, latencies: &[Duration]) {
 }
 
 #[test]
-fn unknown_paths_are_probed_and_used_in_turn_until_something_is_known() {
+fn unknown_paths_are_probed_and_used_in_turn() {
     let now = Instant::now();
     let mut policy = bdp(&[]);
     assert_eq!(policy.probe(now, 0b11, false), Some((PathId(0), 4096)));
@@ -28,7 +28,7 @@ fn unknown_paths_are_probed_and_used_in_turn_until_something_is_known() {
 }
 
 #[test]
-fn a_single_request_takes_the_fast_path_wherever_it_stands() {
+fn a_single_request_takes_the_fast_path() {
     let now = Instant::now();
     for (latencies, fast) in [([MS, 30 * MS], 0), ([30 * MS, MS], 1)] {
         let mut policy = bdp(&[]);
@@ -42,7 +42,7 @@ fn a_single_request_takes_the_fast_path_wherever_it_stands() {
 }
 
 #[test]
-fn a_full_fast_path_is_waited_for_and_an_idle_disk_is_not_probed() {
+fn requests_wait_for_a_full_fast_path_and_an_idle_disk_is_not_probed() {
     let now = Instant::now();
     let mut policy = bdp(&[]);
     probe(&mut policy, now, &[MS, 30 * MS]);
@@ -54,7 +54,7 @@ fn a_full_fast_path_is_waited_for_and_an_idle_disk_is_not_probed() {
 }
 
 #[test]
-fn a_recalled_request_says_that_its_path_is_slow() {
+fn a_recalled_request_marks_its_path_slow() {
     let now = Instant::now();
     let mut policy = bdp(&[]);
     probe(&mut policy, now, &[MS, 2 * MS]);
@@ -99,7 +99,7 @@ fn a_path_that_failed_one_request_is_tried_again() {
 
 /// Probes do not measure writes: the cause of slow writes may have passed.
 #[test]
-fn writes_that_took_long_are_risked_again_where_reads_do_not() {
+fn slow_writes_are_tried_again_where_reads_are_fast() {
     for reads_too in [false, true] {
         let now = Instant::now();
         let mut policy = bdp(&[]);
@@ -138,7 +138,7 @@ fn writes_that_took_long_are_risked_again_where_reads_do_not() {
 }
 
 #[test]
-fn a_read_overtaken_by_its_hedge_says_nothing_of_its_path() {
+fn a_read_overtaken_by_its_hedge_does_not_count_against_its_path() {
     let now = Instant::now();
     let mut policy = bdp(&[]);
     probe(&mut policy, now, &[MS, 5 * MS]);
@@ -157,7 +157,7 @@ fn a_read_overtaken_by_its_hedge_says_nothing_of_its_path() {
 }
 
 #[test]
-fn a_path_that_has_fallen_silent_is_not_waited_for() {
+fn no_request_waits_for_a_silent_path() {
     let now = Instant::now();
     let mut policy = bdp(&[]);
     probe(&mut policy, now, &[MS, 5 * MS]);
@@ -184,7 +184,7 @@ fn probes_go_to_the_path_that_has_waited_longest() {
         // The budget is for one a second: fewer than the three idle paths could do with.
         at += 10 * MS;
         let idle = [0, 1, 2, 3].map(candidate);
-        // However seldom it is asked, the fast path is the fast path.
+        // Rare requests still take the fast path.
         assert_eq!(policy.select(&read(at), &idle), path(0));
         policy.completed(&done(at + MS, 0, MS));
         if let Some((path, bytes)) = policy.probe(at, 0b1110, true) {
@@ -196,7 +196,7 @@ fn probes_go_to_the_path_that_has_waited_longest() {
 }
 
 #[test]
-fn writes_do_not_say_how_long_reads_take_and_probes_do_not_say_how_long_writes_take() {
+fn writes_do_not_estimate_reads_and_probes_do_not_estimate_writes() {
     let now = Instant::now();
     let write = |now| Query { class: OpClass::Write, ..read(now) };
     let mut policy = bdp(&[]);
@@ -228,7 +228,7 @@ fn writes_do_not_say_how_long_reads_take_and_probes_do_not_say_how_long_writes_t
 }
 
 #[test]
-fn a_path_whose_probes_vary_leaves_some_to_the_others() {
+fn a_path_with_scattered_probes_leaves_probes_to_the_others() {
     let now = Instant::now();
     let mut policy = bdp(&[]);
     probe(&mut policy, now, &[MS, 8 * MS, 10 * MS]);
@@ -251,9 +251,9 @@ fn a_path_whose_probes_vary_leaves_some_to_the_others() {
     assert!(probes[2] >= 25 && probes.iter().sum::<u32>() <= 100 + 24 + 8, "{probes:?}");
 }
 
-/// Whatever they answer, and however often two of them replace what was known.
+/// With any answers, and with any number of replaced means.
 #[test]
-fn a_path_that_never_settles_has_no_more_probes_than_any() {
+fn a_path_that_keeps_changing_has_no_more_probes_than_others() {
     let now = Instant::now();
     let mut policy = bdp(&[]);
     probe(&mut policy, now, &[MS, 8 * MS, 10 * MS]);
@@ -278,7 +278,7 @@ fn a_path_that_never_settles_has_no_more_probes_than_any() {
 }
 
 #[test]
-fn a_probe_is_asked_for_as_soon_as_it_is_paid() {
+fn a_probe_follows_as_soon_as_the_budget_allows() {
     let now = Instant::now();
     let mut policy = bdp(&[]);
     probe(&mut policy, now, &[MS, 8 * MS]);
@@ -309,7 +309,7 @@ fn the_first_request_of_a_path_does_not_size_its_window() {
 }
 
 #[test]
-fn a_path_that_comes_back_is_measured_anew() {
+fn a_path_that_comes_back_is_measured_again() {
     let now = Instant::now();
     let mut policy = bdp(&[]);
     probe(&mut policy, now, &[MS, 30 * MS]);

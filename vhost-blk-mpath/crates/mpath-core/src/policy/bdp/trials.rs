@@ -1,8 +1,8 @@
 //! When a path is tried again with requests that probes cannot measure.
 //!
-//! Probes are reads. A path without writes, because its last writes were slow, would never get one again: a link that
-//! was silent for a while answers late, and nothing shows that this has passed. The reads do: if they are far faster,
-//! a few writes are risked. On a path that is slow only for writes, they are slow again. So the time until the next
+//! Probes are reads. A link that was silent for a while answers its writes late. Without writes nothing would show
+//! that this has passed, and the path would never get one again. Its reads do show this: if they are far faster, a
+//! few writes are risked. On a path that is slow only for writes, they are slow again. So the time until the next
 //! trial doubles.
 
 use std::time::{Duration, Instant};
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_doubles_until_a_trial_goes_well() {
+    fn the_time_doubles_until_a_trial_succeeds() {
         let (mut trials, mut now) = (Trials::default(), Instant::now());
         let failing: Vec<_> = (0..10).map(|_| next(&mut trials, &mut now, 5 * MS)).collect();
         assert_eq!(failing, [1, 2, 4, 8, 16, 32, 64, 128, 128, 128].map(|halves| halves * 500));

@@ -11,13 +11,13 @@ use super::latency::Mean;
 /// Answers per step.
 const SAMPLES: u32 = 32;
 /// Requests are queued if they wait for at most this many times what those ahead of them take.
-const IN_LINE: f64 = 1.15;
+const QUEUED: f64 = 1.15;
 /// A step has fewer requests if it has less than this part of the earlier number.
 const FEWER: f64 = 0.85;
-/// A path was at its limit if, with fewer requests, it still delivers this part of its rate, or takes less than this
-/// part of the time.
-const STILL: f64 = 0.87;
-const SHED: f64 = 0.93;
+/// With fewer requests, a path was at its limit if it still delivers `STILL_DELIVERED` of its rate or takes less than
+/// `SHORTER` of the time.
+const STILL_DELIVERED: f64 = 0.87;
+const SHORTER: f64 = 0.93;
 /// The factor from step to step.
 const HALF: f64 = 0.5;
 
@@ -91,9 +91,9 @@ impl WindowCut {
         let delivered = (self.sizes - first) / (now - began).as_secs_f64().max(1e-9);
         // By Little's law, rate times latency is the number of bytes in flight before.
         let fewer = ahead + mean.size < FEWER * self.rate * self.before.latency;
-        let limited = self.limited || fewer && (delivered > STILL * self.rate || wait < SHED * before);
-        let in_line = ahead > 0.0 && wait < IN_LINE * ahead / rate;
-        Some(if in_line {
+        let limited = self.limited || fewer && (delivered > STILL_DELIVERED * self.rate || wait < SHORTER * before);
+        let is_queued = ahead > 0.0 && wait < QUEUED * ahead / rate;
+        Some(if is_queued {
             Step::Continue(Self::new(now, HALF * self.gain, limited, mean, self.rate))
         } else {
             Step::Done { mean, limited }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_told_from_a_delay() {
+    fn a_queue_is_told_from_a_delay() {
         // Room for 5 without a queue: 8 queue, 4 do not.
         let Step::Done { mean, limited } = step(0.004, 8.0, 4.0) else { panic!("4 stand in no line") };
         assert!(limited && (mean.latency - 0.005).abs() < 1e-9, "{mean:?}");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_on_while_there_is_a_line() {
+    fn the_cut_goes_on_while_there_is_a_queue() {
         let Step::Continue(next) = step(0.001, 16.0, 8.0) else { panic!("8 stand in line") };
         assert_eq!((next.gain, next.limited), (0.25, true));
     }

@@ -68,7 +68,7 @@ proptest! {
 
     /// For one disk: the order without limits and losses is the reference.
     #[test]
-    fn what_keeps_requests_delays_and_does_not_reorder_them(
+    fn limits_and_lost_paths_delay_requests_and_do_not_reorder_them(
         at in 0..3_usize,
         burst_us in prop_oneof![Just(0), 0..20_u32],
         events in prop::collection::vec(event(), 1..300),
@@ -80,7 +80,7 @@ proptest! {
 
 /// Requests of one flow cost 52 times as much as requests of the other.
 #[test]
-fn cost_counts_under_a_limit_of_requests_too() {
+fn cost_counts_under_a_limit_of_requests() {
     let mut t = Test::of(kind(2));
     t.limits[0].set(t.now, limits(1000, Duration::ZERO));
     for _ in 0..600 {
@@ -94,7 +94,7 @@ fn cost_counts_under_a_limit_of_requests_too() {
 /// A disk is served what it missed once its limits let requests go. Its flows keep the order in which they were
 /// throttled.
 #[test]
-fn what_was_kept_comes_back_in_order() {
+fn throttled_flows_return_in_order() {
     let mut t = Test::of(kind(0));
     t.limits[0].set(t.now, limits(1000, Duration::ZERO));
     for (disk, flow) in [(0, 0), (1, 10), (0, 1), (0, 2), (1, 11), (0, 3)] {
@@ -112,7 +112,7 @@ fn what_was_kept_comes_back_in_order() {
 /// The walk passes the flows of a disk because none finds a path with room. Meanwhile another group uses up the
 /// limits.
 #[test]
-fn what_another_group_takes_does_not_hide_other_disks() {
+fn limits_used_up_by_another_group_do_not_hide_other_disks() {
     let mut t = Test::of(kind(0));
     t.limits[0].set(t.now, limits(1000, 1500 * US));
     (0..4).for_each(|flow| t.push(flow, flow.into(), BYTES));
@@ -132,7 +132,7 @@ fn what_another_group_takes_does_not_hide_other_disks() {
 /// A path is lost and returns while limits throttle flows. Some of the flows have a flush in front, which needs no
 /// path.
 #[test]
-fn what_needs_no_path_goes_although_flows_beside_it_do() {
+fn a_request_without_need_of_a_path_goes_while_other_flows_wait_for_one() {
     let mut t = Test::of(kind(0));
     t.limits[0].set(t.now, limits(1000, Duration::ZERO));
     for flow in 0..4 {

@@ -96,7 +96,7 @@ fn fifo_flows_with_one_request_at_a_time_do_not_escape_the_weight_of_their_disk(
 }
 
 #[test]
-fn published_the_first_requests_of_a_flow_that_was_idle_go_first() {
+fn published_lets_the_first_requests_of_an_idle_flow_go_first() {
     let mut t = Test::new("published", &[]);
     fill(&mut t, 0, 0, 100);
     t.tags(PUBLISHED as usize + 1);
@@ -106,7 +106,7 @@ fn published_the_first_requests_of_a_flow_that_was_idle_go_first() {
 }
 
 #[test]
-fn published_credit_comes_back_only_when_nothing_is_left_in_flight() {
+fn published_credit_returns_only_when_nothing_is_in_flight() {
     let mut t = Test::new("published", &[]);
     fill(&mut t, 0, 0, 200);
     t.tags(PUBLISHED as usize);
@@ -131,7 +131,7 @@ fn a_flow_that_was_idle_goes_first_until_it_has_sent_a_burst() {
 }
 
 #[test]
-fn a_flow_that_was_never_seen_before_has_one_turn() {
+fn a_new_flow_has_one_sparse_turn() {
     let mut t = busy(&[]);
     fill(&mut t, 0, 2, BURST);
     assert_eq!(t.count(TURN as usize, 2), TURN as usize);
@@ -155,7 +155,7 @@ fn a_flow_is_bulk_until_it_has_been_idle() {
 
 /// Bursts without end, by flows that are idle after each burst.
 #[test]
-fn bursts_have_their_share_and_no_more() {
+fn bursts_get_their_share_and_no_more() {
     let mut t = busy(&[("gap", "10s")]);
     let (mut of_bursts, mut left) = (0, 0);
     for at in 0..3000 {
@@ -206,7 +206,7 @@ fn bulk_that_was_passed_for_the_gap_has_a_turn() {
 
 /// The gap counts only while bulk waits.
 #[test]
-fn bulk_that_comes_was_not_passed_before() {
+fn the_gap_starts_when_bulk_arrives() {
     let mut t = Test::new("burst-credit", &[]);
     be_known(&mut t, 0, 1);
     fill(&mut t, 0, 1, BURST);
@@ -231,7 +231,7 @@ fn sparse_flows_take_turns_of_a_thirty_second_of_a_burst() {
 
 /// A flow that returns is one turn ahead of the others, not by all that it has not asked for.
 #[test]
-fn a_flow_that_was_away_for_long_is_a_turn_ahead() {
+fn a_flow_that_returns_is_one_turn_ahead() {
     let mut t = Test::new("burst-credit", &[("gap", "10s")]);
     (1..=3).for_each(|flow| be_known(&mut t, 0, flow));
     (1..=2).for_each(|flow| fill(&mut t, 0, flow, BURST));
@@ -283,7 +283,7 @@ fn a_disk_that_was_idle_goes_first() {
 }
 
 #[test]
-fn a_disk_that_limits_keep_leaves_its_turns_to_others() {
+fn a_throttled_disk_leaves_its_turns_to_others() {
     let mut t = Test::new("burst-credit", &[]);
     let limits = Limits { iops: NonZeroU64::new(10), burst: Duration::ZERO, ..Limits::default() };
     t.limits[0].set(t.now, limits);
@@ -299,7 +299,7 @@ fn a_disk_that_limits_keep_leaves_its_turns_to_others() {
 /// The other flows send only their credit, wait until all are idle and begin again. A flow without credit waits
 /// without end.
 #[test]
-fn what_waits_when_the_rule_comes_into_force_goes() {
+fn requests_that_wait_at_a_switch_of_the_scheduler_are_served() {
     let mut t = Test::new("fifo", &[]);
     t.push(0, 0, BYTES);
     t.scheduler.set(SchedulerKind::Published.into());
@@ -317,7 +317,7 @@ fn what_waits_when_the_rule_comes_into_force_goes() {
 }
 
 #[test]
-fn all_that_are_not_idle_when_a_rule_comes_into_force_are_new_to_it() {
+fn flows_that_are_not_idle_at_a_switch_are_new_to_the_scheduler() {
     for (kind, new) in [(SchedulerKind::Published, PUBLISHED), (SchedulerKind::BurstCredit, TURN)] {
         let mut t = Test::new("fifo", &[]);
         t.limits[1].set(t.now, Limits { iops: NonZeroU64::new(1), ..Limits::default() });
@@ -352,7 +352,7 @@ fn a_parameter_changes_while_requests_wait() {
 
 /// The path of the first disk stays full; only the second disk can send.
 #[test]
-fn a_disk_owes_nothing_for_what_others_could_not_use() {
+fn a_disk_owes_nothing_for_turns_that_others_could_not_use() {
     let mut t = Test::new("burst-credit", &[]);
     fill(&mut t, 0, 0, 100);
     fill(&mut t, 1, 1, 3000);
@@ -385,7 +385,7 @@ fn bursts_do_not_pay_for_bulk_that_could_not_go() {
 
 /// The limits are raised before the timeout is handled.
 #[test]
-fn limits_that_are_raised_let_a_disk_with_a_lifted_flow_go_on() {
+fn raised_limits_release_a_disk_with_an_exempt_flow() {
     let mut t = Test::new("fifo", &[]);
     t.limits[0].set(t.now, Limits { iops: NonZeroU64::new(1), burst: Duration::ZERO, ..Limits::default() });
     (0..2).for_each(|flow| fill(&mut t, 0, flow, 3));
@@ -399,7 +399,7 @@ fn limits_that_are_raised_let_a_disk_with_a_lifted_flow_go_on() {
 }
 
 #[test]
-fn weights_bind_where_sizes_do_not_count() {
+fn weights_hold_when_sizes_do_not_count() {
     for kind in ["fifo", "published"] {
         for (light, heavy, due) in [(501, 1000, 666), (100, 400, 800), (200, 300, 600), (1, 1000, 999)] {
             let mut t = Test::new(kind, &[]);

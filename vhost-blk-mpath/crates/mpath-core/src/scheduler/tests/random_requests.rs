@@ -290,13 +290,13 @@ proptest! {
     /// The scheduler is never idle while a request could go. Each flow is first in, first out. Nothing is lost by a
     /// switch, by a disk that loses its path or by one that gives up.
     #[test]
-    fn work_goes_on_in_order(spec in spec(), events in prop::collection::vec(event(false), 1..400)) {
+    fn the_scheduler_is_never_idle_and_keeps_the_order_of_flows(spec in spec(), events in prop::collection::vec(event(false), 1..400)) {
         let mut model = Model::new(spec);
         model.run(&events);
     }
 
     #[test]
-    fn also_under_limits_and_the_same_again(spec in spec(), events in prop::collection::vec(event(true), 1..400)) {
+    fn limits_keep_the_order_and_a_run_can_be_repeated(spec in spec(), events in prop::collection::vec(event(true), 1..400)) {
         let taken = [(); 2].map(|()| {
             let mut model = Model::new(spec);
             model.run(&events);
@@ -365,7 +365,7 @@ proptest! {
 
     /// No flow of a tier starves: between two turns of a flow, each other flow sends at most a turn and one request.
     #[test]
-    fn every_turn_comes(sizes in prop::collection::vec(bytes(), 2..8), turns in 100..2000_usize) {
+    fn no_flow_of_a_tier_starves(sizes in prop::collection::vec(bytes(), 2..8), turns in 100..2000_usize) {
         let mut t = Test::new("burst-credit", &[]);
         for (flow, bytes) in sizes.iter().enumerate() {
             (0..300).for_each(|_| t.push(flow as u16, flow as u32, *bytes));
@@ -391,7 +391,7 @@ proptest! {
     /// Disks that always have queued requests are served by their weights, with any sizes of requests. Start-time
     /// fair queueing keeps two such disks within one request each.
     #[test]
-    fn weights_bind(weights in prop::array::uniform2(1..1000_u16), sizes in prop::array::uniform2(bytes())) {
+    fn disks_are_served_by_their_weights(weights in prop::array::uniform2(1..1000_u16), sizes in prop::array::uniform2(bytes())) {
         let mut t = Test::new("burst-credit", &[]);
         for (disk, weight) in (0..).zip(weights) {
             t.scheduler.set_weight(DiskId(disk), weight);
