@@ -1,6 +1,6 @@
 //! The group: the requests and paths of one disk, or of disks that share paths, in one I/O thread.
 //!
-//! * `mod`: configuration, small events, time, statistics.
+//! * `mod`: configuration, small events, time.
 //! * [`dispatch`]: which request gets which path, and when.
 //! * [`completion`]: what follows from the outcome of an attempt.
 //! * [`paths`]: paths that come and go, and fences.
@@ -11,6 +11,8 @@
 //! * [`suspicion`]: suspect paths.
 //! * [`recall`]: requests taken back from their paths.
 //! * [`io_timeout`]: commands that are not answered in time.
+//! * [`write_back`]: flushes at the end of the daemon.
+//! * [`stats`]: statistics.
 
 mod completion;
 mod dispatch;
@@ -21,6 +23,7 @@ mod io_timeout;
 mod paths;
 mod probe;
 mod recall;
+mod stats;
 mod suspicion;
 mod write_back;
 
@@ -36,8 +39,8 @@ use crate::stats::FailoverTimes;
 use crate::timers::{Due, Timers};
 use crate::unflushed::Round;
 use crate::{
-    Action, ClassPolicies, DiskId, Epoch, FlowId, GroupStats, Io, IoError, MAX_DISKS, Op, OpClass, Outcome, PathId,
-    PathStats, PolicyKind, SchedulerKind, SchedulerSpec, SharedDisk, Tag, UnflushedPaths, Window,
+    Action, ClassPolicies, DiskId, Epoch, FlowId, Io, IoError, MAX_DISKS, Op, Outcome, PathId, PolicyKind,
+    SchedulerKind, SchedulerSpec, SharedDisk, Tag, UnflushedPaths, Window,
 };
 use flush::FlushJobs;
 use hedge::Hedges;
@@ -390,39 +393,6 @@ impl Group {
     #[must_use]
     pub fn open(&self) -> usize {
         self.open
-    }
-
-    /// A snapshot of the statistics, histograms included.
-    #[must_use]
-    pub fn stats(&self, now: Instant) -> GroupStats {
-        let all = self.paths.iter().zip(0..).filter(|(path, _)| path.added);
-        GroupStats {
-            policy: *self.policies.specs(),
-            queued: self.scheduler.len() as u64,
-            backoff: self.backoff,
-            failover_times: self.failover_times.clone(),
-            scheduler: self.scheduler.stats(now),
-            hedging: self.hedges.counts(),
-            paths: all
-                .map(|(path, id)| PathStats {
-                    path: PathId(id),
-                    ana: path.association.map(|association| association.ana),
-                    resting: path.per_disk.iter().any(|disk| disk.rest.is_on(now)),
-                    suspect: path.watch.is_suspect(),
-                    suspicions: path.suspicions,
-                    recalled: path.recalled,
-                    probes: path.probes,
-                    hedges: path.hedges,
-                    hedges_won: path.hedges_won,
-                    injections: path.injections.as_ref().map_or(0, |injections| injections.in_force().count()),
-                    fenced: path.fenced.len() as u64,
-                    draining: path.draining,
-                    flushes_open: self.flushes.open_on(PathId(id)),
-                    classes: path.class_stats(now - self.started),
-                    estimates: OpClass::ALL.map(|class| self.policies.estimate(PathId(id), class)),
-                })
-                .collect(),
-        }
     }
 
     fn disks(&self) -> impl Iterator<Item = DiskId> + use<> {
