@@ -7,9 +7,9 @@
 //!   latencies are those of the last one or two windows of [`LongestWait`]. Without such reads, the deadline is the
 //!   setting `suspect-timeout`. A late answer to a recalled read counts too, so that a path raises few false alarms.
 //! * **The setting** bounds a longer deadline if there is evidence, as in RACK (RFC 8985). Evidence is an answer to a
-//!   read that is no smaller and was issued at least the setting later. Without evidence, the bound is `WITHOUT_EVIDENCE_FACTOR`
-//!   times the setting. If age alone counted, each read of a deep queue would be recalled, and a saturated target
-//!   would serve all of them twice.
+//!   read that is no smaller and was issued at least the setting later. Without evidence, the bound is
+//!   `WITHOUT_EVIDENCE_FACTOR` times the setting. If age alone counted, each read of a deep queue would be recalled,
+//!   and a saturated target would serve all of them twice.
 //! * **Age** counts from the issue, so after the delay of an injection. A stalled read ages.
 
 use std::time::{Duration, Instant};

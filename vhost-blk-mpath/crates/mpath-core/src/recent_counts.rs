@@ -12,7 +12,7 @@ pub(crate) struct RecentCounts {
 
 impl fmt::Debug for RecentCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recent").finish_non_exhaustive()
+        f.debug_struct("RecentCounts").finish_non_exhaustive()
     }
 }
 

@@ -160,7 +160,7 @@ pub struct FailoverTimes {
 
 impl fmt::Debug for FailoverTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Moves").finish_non_exhaustive()
+        f.debug_struct("FailoverTimes").finish_non_exhaustive()
     }
 }
 

@@ -155,7 +155,7 @@ impl fmt::Debug for UnflushedPaths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let paths = (0..).map(PathId).zip(&self.paths);
         let used = paths.filter(|(id, _)| self.lock(*id).1.epoch.is_some());
-        f.debug_struct("DirtyPaths")
+        f.debug_struct("UnflushedPaths")
             .field("after_crash", &self.after_crash)
             .field("paths", &UsedPaths(used.collect()))
             .finish()
@@ -297,11 +297,11 @@ impl UnflushedPaths {
         FlushScope { round: entry.end_round(&mut ledger), since, reported }
     }
 
-    /// What a flush that starts now has to do on this path. `owed` is `None` if the path was added after the flush
+    /// What a flush that starts now has to do on this path. `scope` is `None` if the path was added after the flush
     /// arrived.
-    pub(crate) fn need(&self, path: PathId, owed: Option<FlushScope>) -> FlushNeed {
+    pub(crate) fn need(&self, path: PathId, scope: Option<FlushScope>) -> FlushNeed {
         let (_, ledger) = self.lock(path);
-        let reported = owed.map_or(ledger.reported_round, |owed| owed.reported);
+        let reported = scope.map_or(ledger.reported_round, |scope| scope.reported);
         let association =
             UnflushedAssociation { epoch: ledger.epoch.unwrap_or(Epoch(0)), is_presumed: ledger.is_presumed };
         FlushNeed { unflushed: ledger.is_unflushed().then_some(association), lost: ledger.lost_round > reported }
@@ -341,20 +341,20 @@ impl UnflushedPaths {
     }
 
     /// A flush of the guest reports the losses on this path.
-    pub(crate) fn report(&self, now: Instant, path: PathId, owed: FlushScope) {
+    pub(crate) fn report(&self, now: Instant, path: PathId, scope: FlushScope) {
         let (_, mut ledger) = self.lock(path);
-        if ledger.lost_at.is_some_and(|at| owed.since < at + SUBMIT_DELAY_MAX) {
+        if ledger.lost_at.is_some_and(|at| scope.since < at + SUBMIT_DELAY_MAX) {
             // The guest may have submitted the flush before the last of these writes.
             return;
         }
         // A later loss is not reported by this flush, even of writes that completed before it: they were unflushed
         // then, not lost.
-        let told = owed.round.0.min(ledger.lost_round);
+        let reported = scope.round.0.min(ledger.lost_round);
         // Each loss is reported once. Otherwise a guest that flushes in a loop would never see a flush succeed.
-        if told > ledger.reported_round {
+        if reported > ledger.reported_round {
             let before = ledger.recently_reported(now).unwrap_or(ledger.reported_round);
             ledger.last_report = Some((now, before));
-            ledger.reported_round = told;
+            ledger.reported_round = reported;
         }
     }
 

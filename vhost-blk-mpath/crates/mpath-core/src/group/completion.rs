@@ -127,7 +127,9 @@ impl Group {
         }
     }
 
-    /// A request was recalled. This is a failure neither of the read nor of the path, so it counts as no error.
+    /// A request was recalled. This is a failure neither of the read nor of the path, so it counts towards no limit
+    /// of retries or failovers: two slow paths would use those up. [`crate::silence`] keeps the request from moving
+    /// between paths too often.
     fn recalled(&mut self, now: Instant, tag: Tag, latency: Duration) {
         let request = &mut self.requests[tag];
         assert!(request.recalled, "only a recalled request ends so");

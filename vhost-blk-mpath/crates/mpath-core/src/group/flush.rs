@@ -55,7 +55,7 @@ enum FlushCommandState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Attempt {
     /// The round that the command covers if it succeeds.
-    cleans: Round,
+    covers: Round,
     bound_at: Instant,
     /// When the driver got the command, after the delay of an injection.
     issued_at: Instant,
@@ -65,7 +65,7 @@ struct Attempt {
 #[derive(Debug)]
 struct FlushJob {
     /// By path: what the flush must cover.
-    owed: Vec<FlushScope>,
+    scopes: Vec<FlushScope>,
     commands: Vec<FlushCommand>,
     /// Commands that are not done.
     open: usize,
@@ -128,13 +128,13 @@ impl FlushJobs {
     }
 
     fn new_job(&mut self) -> usize {
-        let job = FlushJob { owed: Vec::new(), commands: Vec::new(), open: 0, result: Ok(()), losses: Vec::new() };
+        let job = FlushJob { scopes: Vec::new(), commands: Vec::new(), open: 0, result: Ok(()), losses: Vec::new() };
         let Some(index) = self.free.pop() else {
             self.jobs.push(job);
             return self.jobs.len() - 1;
         };
         let slot = &mut self.jobs[index];
-        slot.owed.clear();
+        slot.scopes.clear();
         slot.commands.clear();
         slot.losses.clear();
         slot.result = Ok(());
@@ -149,7 +149,7 @@ impl Group {
         let paths = (0..self.paths.len() as u16).map(PathId);
         let request = &mut self.requests[tag];
         let unflushed = &self.disks[request.io.disk.index()].unflushed;
-        self.flushes.jobs[index].owed.extend(paths.map(|id| unflushed.flush_submitted(since, id)));
+        self.flushes.jobs[index].scopes.extend(paths.map(|id| unflushed.flush_submitted(since, id)));
         request.job = index;
     }
 
@@ -160,7 +160,7 @@ impl Group {
         let disk = request.io.disk.index();
         let job = &mut self.flushes.jobs[request.job];
         for (path, id) in self.paths.iter_mut().zip((0..).map(PathId)) {
-            let need = self.disks[disk].unflushed.need(id, job.owed.get(id.index()).copied());
+            let need = self.disks[disk].unflushed.need(id, job.scopes.get(id.index()).copied());
             if need.lost {
                 job.losses.push(id);
                 job.result = Err(IoError::Io);
@@ -191,8 +191,8 @@ impl Group {
         let unflushed = &self.disks[self.requests[tag].io.disk.index()].unflushed;
         for &path in &job.losses {
             // A path added after the flush arrived has nothing to report.
-            if let Some(owed) = job.owed.get(path.index()) {
-                unflushed.report(now, path, *owed);
+            if let Some(scope) = job.scopes.get(path.index()) {
+                unflushed.report(now, path, *scope);
             }
         }
         let result = job.result;
@@ -261,8 +261,8 @@ impl Group {
                 None
             };
             self.unqueue_flush_command(id, disk);
-            if let Some(cleans) = round {
-                let action = self.bind_flush_command(now, id, tag, cleans);
+            if let Some(covers) = round {
+                let action = self.bind_flush_command(now, id, tag, covers);
                 if action.is_some() {
                     return action;
                 }
@@ -273,11 +273,11 @@ impl Group {
         None
     }
 
-    fn bind_flush_command(&mut self, now: Instant, id: PathId, tag: Tag, cleans: Round) -> Option<Action> {
+    fn bind_flush_command(&mut self, now: Instant, id: PathId, tag: Tag, covers: Round) -> Option<Action> {
         let path = &mut self.paths[id.index()];
         path.usage.take(0);
         path.stats[CLASS].in_flight += 1;
-        let attempt = Attempt { cleans, bound_at: now, issued_at: now };
+        let attempt = Attempt { covers, bound_at: now, issued_at: now };
         if self.apply_injection(now, id, tag).is_some() {
             self.command(id, tag).state = FlushCommandState::Injected(attempt);
             return None;
@@ -363,7 +363,7 @@ impl Group {
         if outcome == Outcome::Success {
             path.record_success(OpClass::Other, 0, now - attempt.bound_at, now - self.started);
             path.per_disk[disk.index()].rest.success(attempt.bound_at);
-            self.disks[disk.index()].unflushed.flushed(id, epoch, attempt.cleans);
+            self.disks[disk.index()].unflushed.flushed(id, epoch, attempt.covers);
             if self.is_lost_meanwhile(id, tag) {
                 // The controller may have executed the flush after the loss.
                 self.lose_flush_command(now, id, tag);
@@ -407,7 +407,7 @@ impl Group {
         let request = &self.requests[tag];
         let job = &self.flushes.jobs[request.job];
         let unflushed = &self.disks[request.io.disk.index()].unflushed;
-        !job.losses.contains(&id) && unflushed.need(id, job.owed.get(id.index()).copied()).lost
+        !job.losses.contains(&id) && unflushed.need(id, job.scopes.get(id.index()).copied()).lost
     }
 
     /// The association of a flush command is over.
@@ -417,7 +417,7 @@ impl Group {
         let unflushed = &self.disks[request.io.disk.index()].unflushed;
         let job = &mut self.flushes.jobs[request.job];
         // Another flush may have covered the writes meanwhile. Then nothing was lost.
-        let clean = !unflushed.is_current(id, epoch) && !unflushed.need(id, job.owed.get(id.index()).copied()).lost;
+        let clean = !unflushed.is_current(id, epoch) && !unflushed.need(id, job.scopes.get(id.index()).copied()).lost;
         if is_presumed || clean {
             self.end_flush_command(now, id, tag, Ok(()));
             return;

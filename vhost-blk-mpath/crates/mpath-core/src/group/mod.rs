@@ -12,7 +12,7 @@
 //! * [`recall`]: requests taken back from their paths.
 //! * [`io_timeout`]: commands that are not answered in time.
 //! * [`write_back`]: flushes at the end of the daemon.
-//! * [`stats`]: statistics.
+//! * [`stats`]: snapshots of the statistics.
 
 mod completion;
 mod dispatch;

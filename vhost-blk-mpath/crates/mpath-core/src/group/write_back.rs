@@ -5,7 +5,7 @@ use crate::{DiskId, PathId};
 
 impl Group {
     /// The disks with unflushed writes that the controller of a path may hold. Call it at the end of the daemon, when
-    /// no request is left. For each disk the driver sends one flush command ([`Tag::of_write_back`]), and answers
+    /// no request is left. For each disk the driver sends one flush command ([`crate::Tag::of_write_back`]), and answers
     /// with [`Group::written_back`]. A controller shutdown is not enough: some controllers do not write back their
     /// caches then.
     pub fn begin_write_back(&mut self, id: PathId) -> Vec<DiskId> {

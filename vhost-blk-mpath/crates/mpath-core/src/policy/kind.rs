@@ -26,9 +26,9 @@ pub enum PolicyKind {
     Latency,
     /// Each path in turn that is near the best latency.
     LatencyRr,
-    /// The path with the fewest bytes in flight, in relation to its throughput.
+    /// The path with the fewest bytes in flight relative to its throughput.
     ServiceTime,
-    /// What each path can carry, fast paths first.
+    /// Fast paths first, each with no more than it can carry.
     Bdp,
 }
 

@@ -20,7 +20,7 @@ const THRESHOLD: Param = Param::ratio(
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "latency-rr",
     aliases: &[],
-    description: "in turn over the paths within 125 % of the lowest average latency",
+    description: "each path in turn that is within 125 % of the lowest average latency",
     params: &[THRESHOLD, MEMORY, REHABILITATION, PROBE_COST, AGE, BURST],
     build: |spec, seed| Box::new(LatencyPolicy::new(|spec| Spread::Band(spec.number(THRESHOLD.name())), spec, seed)),
 };

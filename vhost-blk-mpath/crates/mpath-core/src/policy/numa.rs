@@ -12,7 +12,7 @@ use super::{Candidate, Choice, Policy, PolicyInfo, Query};
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "numa",
     aliases: &[],
-    description: "one path: the nearest by NUMA distance, the others stand by",
+    description: "only the nearest path by NUMA distance; the others stand by",
     params: &[],
     build: |_, _| Box::new(Numa),
 };

@@ -11,7 +11,7 @@ use super::{Candidate, Choice, Policy, PolicyInfo, Query};
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "pid",
     aliases: &[],
-    description: "each virtqueue has its path: its number modulo the number of paths",
+    description: "each virtqueue keeps to one path: the virtqueue's number modulo the number of paths",
     params: &[],
     build: |_, _| Box::new(Pid),
 };

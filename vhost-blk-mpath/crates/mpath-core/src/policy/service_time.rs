@@ -19,7 +19,7 @@ const THROUGHPUT: Param =
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "service-time",
     aliases: &[],
-    description: "the path with the fewest bytes in flight, in relation to its throughput",
+    description: "the path with the fewest bytes in flight relative to its throughput",
     params: &[THROUGHPUT],
     build: |spec, _| {
         let mut policy = ServiceTime { throughput: Vec::new() };

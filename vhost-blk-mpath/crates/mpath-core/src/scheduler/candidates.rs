@@ -36,9 +36,9 @@ impl Scheduler {
             let (disk, next) = (flow.disk, flow.queue.front().expect("a flow with a turn has a request"));
             let tag = next.tag;
             // Limits also count requests that need no path.
-            let is_lifted =
+            let is_exempt =
                 matches!(place, Place::Exception(flow) if self.disks[disk.index()].exempt.contains(&flow.0));
-            if is_lifted || !self.change(disk, |disk| disk.begin_throttling(now)) {
+            if is_exempt || !self.change(disk, |disk| disk.begin_throttling(now)) {
                 return Some((place, tag));
             }
             self.update_turn_of_disk(disk);

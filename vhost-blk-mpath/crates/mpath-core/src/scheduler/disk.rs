@@ -22,7 +22,7 @@ pub(super) struct ScheduledDisk {
     throttled_since: Option<Instant>,
     throttled: Duration,
     /// The disk has no eligible path.
-    pub(super) blocked: bool,
+    pub(super) is_blocked: bool,
     /// Its turn among the disks.
     pub(super) member: Member,
     /// The turns of its flows.
@@ -44,7 +44,7 @@ impl ScheduledDisk {
             throttled_until: None,
             throttled_since: None,
             throttled: Duration::ZERO,
-            blocked: false,
+            is_blocked: false,
             member: Member::new(DEFAULT_WEIGHT),
             turns: FairQueue::new(settings),
             queued: 0,
@@ -59,7 +59,7 @@ impl ScheduledDisk {
     }
 
     pub(super) fn is_paused(&self) -> bool {
-        self.blocked || self.throttled_until.is_some()
+        self.is_blocked || self.throttled_until.is_some()
     }
 
     /// Whether the disk takes part in the turns of the disks.
@@ -79,7 +79,7 @@ impl ScheduledDisk {
         }
         let some = if self.throttled_until.is_some() { &self.exempt } else { &self.needs_no_path };
         let left = some.range((after.map_or(Unbounded, |flow| Excluded(flow.0)), Unbounded));
-        let goes = |flow: &u16| (!self.blocked || self.needs_no_path.contains(flow)) && has_more(FlowId(*flow));
+        let goes = |flow: &u16| (!self.is_blocked || self.needs_no_path.contains(flow)) && has_more(FlowId(*flow));
         left.copied().find(goes).map(FlowId)
     }
 

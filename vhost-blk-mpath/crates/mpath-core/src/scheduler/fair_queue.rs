@@ -52,7 +52,7 @@ pub(crate) struct Place {
 pub(super) struct Member {
     weight: u16,
     /// The member has been active before.
-    known: bool,
+    is_known: bool,
     tier: Tier,
     /// The cost that it may send before it is bulk.
     burst_left: u64,
@@ -65,7 +65,7 @@ pub(super) struct Member {
 
 impl Member {
     pub(super) fn new(weight: u16) -> Self {
-        Self { weight, known: false, tier: Tier::Bulk, burst_left: 0, sent_in_turn: 0, tags: [0; 2], waits: false }
+        Self { weight, is_known: false, tier: Tier::Bulk, burst_left: 0, sent_in_turn: 0, tags: [0; 2], waits: false }
     }
 
     pub(super) fn weight(&self) -> u16 {
@@ -74,7 +74,7 @@ impl Member {
 
     /// The cost that its next requests may have before it is bulk.
     pub(super) fn burst_left(&self, settings: &Settings, is_idle: bool) -> u64 {
-        match (is_idle, self.known) {
+        match (is_idle, self.is_known) {
             (false, _) => self.burst_left,
             (true, true) => settings.burst,
             (true, false) => settings.first_burst,
@@ -90,7 +90,7 @@ impl Member {
     pub(super) fn activate(&mut self, settings: &Settings) {
         assert!(!self.waits, "an idle member has nothing to send");
         (self.burst_left, self.tier) = (self.burst_left(settings, true), self.tier(settings, true));
-        self.known = true;
+        self.is_known = true;
     }
 
     fn key(&self, id: u16) -> (VirtualTime, u16) {

@@ -37,10 +37,10 @@ impl SchedulerKind {
     pub const fn description(self) -> &'static str {
         match self {
             Self::BurstCredit => {
-                "flows and disks that were idle go first with a burst; bulk keeps a share of the service"
+                "flows and disks that were idle go first with a burst; busy ones keep a share of the service"
             }
             Self::Published => "the first 64 requests of a flow that was idle go strictly before those of busy flows",
-            Self::Fifo => "flows in turn, a request each; first in, first out within a flow",
+            Self::Fifo => "flows in turn, one request each; first in, first out within a flow",
         }
     }
 

@@ -248,8 +248,8 @@ impl Scheduler {
     }
 
     /// Sets whether a disk is without an eligible path.
-    pub(crate) fn set_blocked(&mut self, disk: DiskId, blocked: bool) {
-        self.change(disk, |disk| disk.blocked = blocked);
+    pub(crate) fn set_blocked(&mut self, disk: DiskId, is_blocked: bool) {
+        self.change(disk, |disk| disk.is_blocked = is_blocked);
         self.update_turn_of_disk(disk);
     }
 

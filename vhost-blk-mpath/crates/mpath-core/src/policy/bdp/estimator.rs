@@ -29,8 +29,8 @@ const PERIOD: Duration = Duration::from_secs(4);
 const PERIOD_LATENCIES: f64 = 200.0;
 /// How long mean latencies count, in such times.
 const MEMORY: f64 = 2.5;
-/// A path below `BELOW_RATE` of its rate has no queue. If it still takes more than `ABOVE_EXPECTATION` times the expectation, its
-/// window is cut, unless the last cut is younger than `CUT_REST` and `CUT_REST_LATENCIES`.
+/// A path below `BELOW_RATE` of its rate has no queue. If it still takes more than `ABOVE_EXPECTATION` times the
+/// expectation, its window is cut, unless the last cut is younger than `CUT_REST` and `CUT_REST_LATENCIES`.
 const BELOW_RATE: f64 = 0.8;
 const ABOVE_EXPECTATION: f64 = 1.25;
 const CUT_REST: Duration = Duration::from_millis(250);

@@ -44,7 +44,7 @@ use crate::{MAX_PATHS, OpClass, PathEstimate, PathId};
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "bdp",
     aliases: &[],
-    description: "what each path can carry, fast paths first; the others are measured by reads nobody waits for",
+    description: "fast paths first, each with no more than it can carry; probes measure the other paths",
     params: &[
         Param::word(
             "objective",
