@@ -347,7 +347,7 @@ impl Service {
             in_doubt,
             inherited_left: left,
             unanswered: disk.unanswered.are_there(),
-            lost_writes: !is_shared && disk.shared.dirty.has_unreported_loss(),
+            lost_writes: !is_shared && disk.shared.unflushed.has_unreported_loss(),
         };
         let leaving: Vec<_> = self.subsystem.disks.iter().map(leaving).collect();
         self.tell_of_what_is_left(&leaving);

@@ -207,7 +207,7 @@ impl Subsystem {
         disk.serve(Served { namespace, frontend });
         let (index, name) = (usize::from(disk.id.0), NamespaceName::new(self.config.subsystem.as_str(), &namespace));
         if self.records.has_lost_writes(index, &name) {
-            disk.shared.dirty.set_lost(disk.unanswered.began());
+            disk.shared.unflushed.set_lost(disk.unanswered.began());
         }
         self.records.set_namespace(index, name);
         self.show_windows(&self.state());
@@ -291,7 +291,7 @@ impl Subsystem {
 
     /// Has the requests of guests wait for one more, and what others had not flushed be flushed. Before front-ends are served.
     pub(crate) fn inherit(&self, fence: Fence) {
-        self.disks.iter().for_each(|disk| disk.shared.dirty.set_after_crash());
+        self.disks.iter().for_each(|disk| disk.shared.unflushed.set_after_crash());
         let mut inherited = self.inherited_fence.lock().unwrap_or_else(PoisonError::into_inner);
         let longest = inherited.take().into_iter().chain([fence]).max_by_key(|fence| fence.until);
         *inherited = longest;
@@ -355,7 +355,7 @@ impl Subsystem {
 
     /// Whether the path's controller may hold completed writes that only a flush makes durable.
     pub(crate) fn may_be_dirty(&self, path: PathId) -> bool {
-        !self.config.shared_write_cache && self.disks.iter().any(|disk| disk.shared.dirty.is_dirty(path))
+        !self.config.shared_write_cache && self.disks.iter().any(|disk| disk.shared.unflushed.is_unflushed(path))
     }
 
     /// Notes what has happened to all of it, or to one of its paths.

@@ -4,25 +4,25 @@ use std::fmt;
 
 use crate::{DiskId, MAX_DISKS};
 
-/// ANA state of the namespace on one path (NVMe Base 2.0, 8.1.3 "ANA states").
+/// ANA state of a namespace on one path (NVMe Base 2.0, 8.1.3 "ANA states").
 ///
 /// A subsystem without ANA reporting is `Optimized` on every path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AnaState {
     /// The preferred access.
     Optimized,
-    /// Works, at a cost; used only while no optimized path is eligible.
+    /// Usable at a cost. The policy chooses this path only while no optimized path is eligible.
     NonOptimized,
-    /// Commands would fail for now.
+    /// Commands fail at present.
     Inaccessible,
-    /// The namespace is gone from this controller for good.
+    /// The controller has lost the namespace permanently.
     PersistentLoss,
-    /// Between two states; commands would fail for now.
+    /// A transition between two states. Commands fail at present.
     Change,
 }
 
 impl AnaState {
-    /// Whether I/O may be sent in this state at all.
+    /// Whether I/O may be sent in this state.
     #[must_use]
     pub const fn is_selectable(self) -> bool {
         matches!(self, Self::Optimized | Self::NonOptimized)
@@ -52,7 +52,7 @@ impl AnaStates {
         self.0[disk.index()]
     }
 
-    /// Changes that state; what it was.
+    /// Sets the state of one disk's namespace. Returns the previous state.
     pub fn set(&mut self, disk: DiskId, state: AnaState) -> AnaState {
         std::mem::replace(&mut self.0[disk.index()], state)
     }
@@ -66,7 +66,7 @@ impl From<AnaState> for AnaStates {
 }
 
 impl fmt::Debug for AnaStates {
-    /// Mostly there is one disk, or few of 64.
+    /// Omits the trailing disks that share one state: most groups have few disks.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let same = self.0.iter().rev().take_while(|state| **state == self.0[MAX_DISKS - 1]).count();
         let shown = (MAX_DISKS - same + 1).min(MAX_DISKS);

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Latencies below this many ns are told apart no further.
+/// Latencies below this many ns count as equal.
 const LOWEST_NS: u64 = 1_000;
-/// Latencies above this many ns are counted as this: twice the longest injection.
+/// Latencies above this many ns count as this: twice the longest injection.
 const HIGHEST_NS: u64 = 120_000_000_000;
-/// Significant decimal digits: 1 % is finer than any run-to-run difference, and 3 digits would cost eight times the
-/// memory.
+/// Significant decimal digits. 1 % is finer than the difference between two runs. Three digits would take eight times
+/// the memory.
 const DIGITS: u8 = 2;
 
 /// An empty histogram of latencies in ns.
@@ -17,7 +17,8 @@ pub(crate) fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, DIGITS).expect("constant bounds are valid")
 }
 
-/// The same to 10 %: a disk may have hundreds of virtqueues, and the I/O thread copies what it knows of all of them for whoever asks.
+/// An empty histogram of waits in ns, to 10 %. A disk may have hundreds of virtqueues, and the I/O thread copies all
+/// their histograms for each snapshot.
 pub(crate) fn waits() -> Histogram<u64> {
     Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, 1).expect("constant bounds are valid")
 }

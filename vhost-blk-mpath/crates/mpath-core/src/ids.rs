@@ -1,12 +1,12 @@
-//! How paths, their associations and disks are named, and how many there may be.
+//! Identifiers of paths, associations and disks, and their largest numbers.
 
 use std::fmt;
 
-/// Most paths a disk may have: sets of paths are kept as bits of a `u64`.
+/// The largest number of paths of a disk: sets of paths are bits of a `u64`.
 pub const MAX_PATHS: usize = 64;
 
-/// A path of a group's disks, below [`MAX_PATHS`], the same in every [`crate::Group`] of them. The id of a path that was removed may
-/// be given to another one.
+/// A path of a group's disks, below [`MAX_PATHS`]. The id is the same in every [`crate::Group`] of the disks. It is
+/// free again after the path was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PathId(pub u16);
 
@@ -15,7 +15,7 @@ impl PathId {
         usize::from(self.0)
     }
 
-    /// The set that holds just this path.
+    /// The set of this path alone.
     pub(crate) fn bit(self) -> u64 {
         1 << self.0
     }
@@ -27,15 +27,16 @@ impl fmt::Display for PathId {
     }
 }
 
-/// The number of an association on its path, growing with each reconnect, also over paths that have the same id one after the
-/// other, the same in every [`crate::Group`] of the disk. A fence names the association it is about by it.
+/// The number of an association on its path, the same in every [`crate::Group`] of the disk. It grows with each
+/// reconnect, also across paths that use the same id one after the other. A fence names its association by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Epoch(pub u64);
 
-/// Most disks that may share paths.
+/// The largest number of disks that share paths.
 pub const MAX_DISKS: usize = 64;
 
-/// A disk: its position among those that share paths, the same in every [`crate::Group`] of them. Below [`MAX_DISKS`].
+/// A disk: its position among the disks that share paths, below [`MAX_DISKS`]. It is the same in every
+/// [`crate::Group`] of the disks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DiskId(pub u16);
 

@@ -1,31 +1,31 @@
-//! Requests as the core sees them: no addresses, no data, only what path selection and failover need.
+//! Requests as the core sees them, without addresses and data, and the actions and outcomes of the driver.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::{DiskId, MAX_DISKS, PathId};
 
-/// Most bytes of an [`Action::Probe`].
+/// The largest [`Action::Probe`], in bytes.
 pub const MAX_PROBE_BYTES: u32 = 256 << 10;
 
-/// Most bytes of a read that is hedged.
+/// The largest read that is hedged, in bytes.
 pub const MAX_HEDGE_BYTES: u32 = 256 << 10;
 
-/// The caller's name of a request: a small dense index, unique from `submit` to `Finish`.
+/// The caller's number of a request: a small dense index, unique from `submit` to `Finish`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag(pub u32);
 
 impl Tag {
-    /// Requests that can have a tag at a time. 64 disks with 256 virtqueues of 32768 entries have fewer.
+    /// The largest number of requests with tags. 64 disks with 256 virtqueues of 32768 entries have fewer.
     pub const COUNT: u32 = Self::HEDGE_BIT - 1 - MAX_DISKS as u32;
 
-    /// No request has this one: a driver may use it for [`Action::Probe`].
+    /// A tag for [`Action::Probe`] in the driver. No request has it.
     pub const PROBE: Self = Self(u32::MAX);
 
-    /// No request has this bit.
+    /// The bit that marks the tag of a hedge. No request has it.
     const HEDGE_BIT: u32 = 1 << 31;
 
-    /// No request and no hedge has this one: a driver may use it for the flush of [`crate::Group::begin_write_back`].
+    /// A tag for the flush of [`crate::Group::begin_write_back`] in the driver. No request and no hedge has it.
     #[must_use]
     pub const fn of_write_back(disk: DiskId) -> Self {
         Self(Self::PROBE.0 - 1 - disk.0 as u32)
@@ -38,7 +38,7 @@ impl Tag {
         if before == 0 || before > MAX_DISKS as u32 { None } else { Some(DiskId(before as u16 - 1)) }
     }
 
-    /// What a driver may call the hedge of this read.
+    /// A tag for the hedge of this read in the driver.
     #[must_use]
     pub const fn of_hedge(self) -> Self {
         Self(self.0 | Self::HEDGE_BIT)
@@ -55,8 +55,8 @@ impl Tag {
     }
 }
 
-/// A flow: one virtqueue of one disk, by a number that is small and its own among all disks of the group. Requests of a flow
-/// bind to paths in the order of their submission.
+/// A flow: one virtqueue of one disk, by a small number that is unique among all disks of the group. Requests of a
+/// flow are bound to paths in the order of their submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId(pub u16);
 
@@ -86,14 +86,14 @@ impl Op {
         }
     }
 
-    /// Whether a late execution of this command could change data: the commands that the fencing rule is about.
+    /// Whether a late execution of this command could change data. The fence is about these commands.
     #[must_use]
     pub const fn is_mutating(self) -> bool {
         matches!(self, Self::Write | Self::WriteZeroes | Self::Discard)
     }
 }
 
-/// Operation class: reads and writes differ too much in latency to share an estimate.
+/// Operation class. Reads and writes differ too much in latency to share an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpClass {
     /// Reads.
@@ -128,48 +128,50 @@ impl fmt::Display for OpClass {
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Io {
-    /// The caller's name of it.
+    /// The caller's tag of the request.
     pub tag: Tag,
-    /// What it does.
+    /// The operation.
     pub op: Op,
-    /// Bytes it moves over the path (0 for flush, write zeroes and discard).
+    /// Bytes that move over the path: 0 for flush, write zeroes and discard.
     pub bytes: u32,
-    /// The disk it is for.
+    /// The disk that the request is for.
     pub disk: DiskId,
-    /// The virtqueue it came from: one of that disk, always.
+    /// The virtqueue that the request came from, always one of that disk.
     pub flow: FlowId,
-    /// Force unit access: durable once completed, so that it leaves no dirty state behind.
+    /// Force unit access: the write is durable once completed, so it needs no flush.
     pub fua: bool,
 }
 
-/// What the driver is to do next.
+/// The next thing that the driver has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Send the request on this path; answer with one [`crate::Group::complete`]. A flush may be issued on several
-    /// paths under the same tag, each of them to be answered.
+    /// Send the request on this path. Answer with one [`crate::Group::complete`]. A flush may be issued on several
+    /// paths under one tag; answer each of them.
     Issue {
         /// Where to send it.
         path: PathId,
         /// Which request.
         tag: Tag,
     },
-    /// The path has gone silent, or a hedge was faster: answer the [`Action::Issue`] of this read or flush as soon as its memory can
-    /// be given up, without waiting for the path, by [`Outcome::Recalled`], or by the outcome it has had meanwhile.
+    /// Give up this read or flush early: the path is suspect, or a hedge was faster. Answer the [`Action::Issue`] as
+    /// soon as nothing uses its memory, without waiting for the path. Answer with [`Outcome::Recalled`], or with the
+    /// outcome that has arrived meanwhile.
     Recall {
         /// Where it was sent.
         path: PathId,
         /// Which request.
         tag: Tag,
     },
-    /// Send this read on this path too, into memory of the driver's own; answer with one [`crate::Group::hedged`], unless the path
-    /// is lost before. The memory is needed until an [`Action::Adopt`] or [`Action::DropHedge`], one of which follows.
+    /// Send this read on this path too, into memory of the driver. Answer with one [`crate::Group::hedged`], unless
+    /// the path is lost before. Keep the memory until [`Action::Adopt`] or [`Action::DropHedge`]; one of them
+    /// follows.
     Hedge {
         /// Where to send it.
         path: PathId,
-        /// Which read: at most [`MAX_HEDGE_BYTES`].
+        /// The read: at most [`MAX_HEDGE_BYTES`].
         tag: Tag,
     },
-    /// Nobody wants this hedge any more. If it has not been answered, and its path not been lost, take it back at once and answer
+    /// Drop this hedge. If it has not been answered and its path has not been lost, take it back at once. Then answer
     /// with [`crate::Group::hedged`] and [`Outcome::Recalled`].
     DropHedge {
         /// Where it was sent.
@@ -177,28 +179,28 @@ pub enum Action {
         /// Which read.
         tag: Tag,
     },
-    /// The hedge has the data, and no path has the read any more: move them to the read's memory.
+    /// Move the data of the hedge to the memory of the read. No path uses that memory at this time.
     Adopt {
         /// Where the hedge was sent.
         path: PathId,
         /// Which read.
         tag: Tag,
     },
-    /// Read about this many bytes of existing data by this path, whatever they are, and throw them away; answer with one
-    /// [`crate::Group::probed`], unless the path is lost before. At most one a path is outstanding.
+    /// Read about this many bytes of existing data over this path, and discard them. Answer with one
+    /// [`crate::Group::probed`], unless the path is lost before. A path has at most one probe at a time.
     Probe {
-        /// The path to be measured.
+        /// The path to measure.
         path: PathId,
-        /// A disk that can be read there.
+        /// A disk that can be read over this path.
         disk: DiskId,
-        /// How much: 512 to [`MAX_PROBE_BYTES`], a multiple of 512.
+        /// The size: 512 to [`MAX_PROBE_BYTES`], a multiple of 512.
         bytes: u32,
     },
-    /// The request is over; its tag is free again.
+    /// The request is over. Its tag is free again.
     Finish {
         /// Which request.
         tag: Tag,
-        /// What the guest is told.
+        /// The result for the guest.
         result: Result<(), IoError>,
     },
 }
@@ -208,37 +210,39 @@ pub enum Action {
 pub enum Outcome {
     /// Completed successfully.
     Success,
-    /// A completion with a path-related status (status code type 3): the command was not executed, try another path.
+    /// A completion with a path-related status (status code type 3). The controller did not execute the command;
+    /// another path may.
     PathError,
     /// A completion that asks for a retry.
     Retry {
-        /// Least delay before it (`CRDT[CRD] × 100 ms`); zero means at once.
+        /// The least delay before the retry (`CRDT[CRD] × 100 ms`); zero means at once.
         after: Duration,
     },
     /// A completion with a final error.
     Failed(IoError),
-    /// Not sent, for nobody waits for it any more.
+    /// Not sent, because the request was given up.
     GivenUp,
-    /// Taken back after [`Action::Recall`]: whatever the path still does with it reaches neither its memory nor its tag.
+    /// Taken back after [`Action::Recall`]. A late answer of the path reaches neither the memory nor the tag of the
+    /// request.
     Recalled {
-        /// It was sent. When the path has answered it, [`crate::Group::progress`] says so; until then it takes up room in the
-        /// queue pair.
+        /// The command was sent. Until the path answers, it takes up room in the queue pair.
+        /// [`crate::Group::progress`] reports the answer.
         abandoned: bool,
     },
     /// The association ended without a completion.
     Lost {
-        /// The command may execute yet: it is mutating and a byte of it was handed to the socket.
+        /// The command is in doubt: it changes data, and at least one byte of it was passed to the socket.
         indeterminate: bool,
     },
 }
 
-/// The final error of a request, as far as a virtio-blk status can tell them apart.
+/// The final error of a request, as virtio-blk statuses distinguish errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum IoError {
     /// Failed (`VIRTIO_BLK_S_IOERR`).
     #[error("I/O error")]
     Io,
-    /// The namespace does not support it (`VIRTIO_BLK_S_UNSUPP`).
+    /// The namespace does not support the operation (`VIRTIO_BLK_S_UNSUPP`).
     #[error("operation not supported")]
     Unsupported,
 }

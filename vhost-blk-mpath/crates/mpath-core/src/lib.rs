@@ -1,81 +1,81 @@
-//! The multipath core of disks that share paths, mostly just one: which path a request takes, how many a path may hold, what happens when a path
-//! fails.
+//! The multipath core: it picks the path of each request, bounds what a path may hold, and handles failed paths.
 //!
-//! Sans-IO: a [`Group`] takes requests and events together with `now`, and gives back [`Action`]s and the next timeout.
-//! It reads no clock, opens no socket, starts no thread and draws no random number, so that a simulator runs the very
-//! code that ships.
+//! Sans-IO: a [`Group`] takes requests and events together with `now`. It returns [`Action`]s and the time of the
+//! next timeout. It reads no clock, opens no socket, starts no thread and draws no random number. A simulator
+//! therefore runs the code that ships.
 //!
 //! ```text
 //!  submit ──→ scheduler ────→ policy.select ──→ injection ──→ Action::Issue ──→ (driver, queue pair)
-//!             (flow queues)   + window           (held)                                │
+//!             (flow queues)   + window         (delays)                                 │
 //!             late binding                                                             │
 //!                  ↑                                                                   │
-//!                  │   (a read that takes too long) ──→ Action::Hedge ──→ hedged, then Action::Adopt or Action::DropHedge
-//!                  │   (a path nobody uses) ──→ Action::Probe ──→ probed            │
+//!                  │   (a slow read) ──→ Action::Hedge ──→ hedged, then Action::Adopt or Action::DropHedge
+//!                  │   (an unused path) ──→ Action::Probe ──→ probed                  │
 //!                  ├── path error, retry, lost and safe to repeat ←── complete(outcome)┤
-//!                  ├── recalled: a read on a path that has gone silent ←─────────────┤
-//!                  └── fence_lifted ←── held: lost and indeterminate ←─────────────────┤
+//!                  ├── recalled from a suspect path, or overdue ←────────────────────┤
+//!                  └── fence_lifted ←── fenced: lost and in doubt ←────────────────────┤
 //!  Action::Finish ←── success or final error ←─────────────────────────────────────────┘
 //! ```
 //!
-//! One `Group` serves, in one I/O thread, all disks that share its paths: namespaces of one subsystem. The `Group`s of a disk
-//! share nothing but its [`DirtyPaths`] and [`DiskLimits`].
+//! One `Group` serves, in one I/O thread, all disks that share its paths. These disks are namespaces of one
+//! subsystem. The `Group`s of a disk share only its [`UnflushedPaths`] and [`DiskLimits`].
 //!
-//! What the driver owes a `Group`:
+//! Rules for the driver (the I/O thread that calls a `Group`):
 //! * `now` never goes backwards.
-//! * After any call it polls [`Group::poll_action`] until `None`, then sleeps no longer than [`Group::next_timeout`].
-//! * It answers each [`Action::Issue`] with exactly one [`Group::complete`], also after [`Group::path_lost`]. An
-//!   [`Action::Recall`] asks for that answer early and has none of its own.
-//! * It answers each [`Action::Hedge`] with one [`Group::hedged`], unless the path is lost before, and keeps what it has read
-//!   until [`Action::Adopt`] or [`Action::DropHedge`].
-//! * It answers each [`Action::Probe`] with one [`Group::probed`], unless the path is lost before.
-//! * It reuses a tag only after the tag's [`Action::Finish`].
+//! * After any call the driver polls [`Group::poll_action`] until it returns `None`. Then it sleeps until
+//!   [`Group::next_timeout`] at the latest.
+//! * The driver answers each [`Action::Issue`] with exactly one [`Group::complete`], also after [`Group::path_lost`].
+//!   An [`Action::Recall`] asks for this answer early. It has no answer of its own.
+//! * The driver answers each [`Action::Hedge`] with one [`Group::hedged`], unless the path is lost before. It keeps
+//!   the data of the hedge until [`Action::Adopt`] or [`Action::DropHedge`].
+//! * The driver answers each [`Action::Probe`] with one [`Group::probed`], unless the path is lost before.
+//! * The driver reuses a tag only after the tag's [`Action::Finish`].
 //!
-//! Breaking one of these is a bug of the caller, and asserted.
+//! A violation is a bug of the caller. Assertions find it.
 
 #![forbid(unsafe_code)]
 // "NVMe" and the like are names, not code.
 #![allow(clippy::doc_markdown)]
 
 mod ana;
-mod dirty;
-mod disk;
 mod group;
 mod histogram;
 mod ids;
 mod inject;
 mod io;
-mod overdue;
+mod kind_with_params;
+mod overdue_reads;
 mod param;
 mod path;
+mod path_error_rest;
 mod policy;
 mod quantiles;
-mod recent;
+mod recent_counts;
 mod requests;
-mod retry;
 mod scheduler;
-mod spec;
+mod shared_disk;
+mod silence;
 mod stats;
 mod timers;
-mod watch;
+mod unflushed;
 mod window;
 
 pub use ana::{AnaState, AnaStates};
-pub use dirty::DirtyPaths;
-pub use disk::SharedDisk;
 pub use group::{Group, GroupConfig, Hedging};
 pub use ids::{DiskId, Epoch, MAX_DISKS, MAX_PATHS, PathId};
 pub use inject::{Direction, Distribution, InjectedError, Injection};
 pub use io::{Action, FlowId, Io, IoError, MAX_HEDGE_BYTES, MAX_PROBE_BYTES, Op, OpClass, Outcome, Tag};
+pub use kind_with_params::{Change, Kind, ParamError, ParamsOf, Spec};
 pub use param::Param;
 pub use path::{Association, PathConfig};
 pub use policy::{
     ClassPolicies, PathEstimate, PolicyChange, PolicyClass, PolicyKind, PolicySpec, UnknownClass, UnknownPolicy,
 };
 pub use scheduler::{
-    Balance, DEFAULT_WEIGHT, DiskLimits, DiskTurns, FlowStats, Limits, SchedulerChange, SchedulerKind, SchedulerSpec,
-    SchedulerStats, Tier, UnknownScheduler,
+    Balance, DEFAULT_WEIGHT, DiskLimits, DiskSchedulerStats, FlowStats, Limits, SchedulerChange, SchedulerKind,
+    SchedulerSpec, SchedulerStats, Tier, UnknownScheduler,
 };
-pub use spec::{Change, Kind, ParamError, ParamsOf, Spec};
-pub use stats::{ClassStats, GroupStats, HedgeCounts, Moves, PathStats};
+pub use shared_disk::SharedDisk;
+pub use stats::{ClassStats, FailoverTimes, GroupStats, HedgeCounts, PathStats};
+pub use unflushed::UnflushedPaths;
 pub use window::Window;

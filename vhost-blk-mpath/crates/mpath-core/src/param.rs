@@ -1,19 +1,19 @@
-//! Parameters of policies and schedulers: what can be set, between which bounds, and how it is written.
+//! Parameters of policies and schedulers: names, bounds, and text forms.
 
 use std::fmt::Write;
 use std::time::Duration;
 
-/// How many paths a [`Scale::PerPath`] value speaks of: a byte of it each.
+/// The number of paths in a [`Scale::PerPath`] value: one byte each.
 const PER_PATH: usize = 8;
 /// The largest number of a [`Scale::PerPath`] value. Source: `dm-ps-service-time.c`, `ST_MAX_RELATIVE_THROUGHPUT`.
 const PER_PATH_MAX: u64 = 100;
-/// What [`Scale::PerPath`] means by a path it says nothing of.
+/// The number of a path that a [`Scale::PerPath`] value does not name.
 const PER_PATH_DEFAULT: u8 = 1;
 
-/// What the numbers of a parameter count.
+/// The unit of a parameter's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scale {
-    /// Whole ones of this unit.
+    /// Whole numbers of this unit.
     Whole(&'static str),
     /// Thousandths of a ratio.
     Ratio,
@@ -21,11 +21,11 @@ enum Scale {
     Time,
     /// Positions in this list of words.
     Word(&'static [&'static str]),
-    /// A byte per path, the first path's lowest.
+    /// One byte per path; the lowest byte is the first path.
     PerPath,
 }
 
-/// One parameter of a policy or scheduler. Its value is a number in memory and a word of text everywhere else.
+/// One parameter of a policy or scheduler. Its value is a number in memory, and text everywhere else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Param {
     name: &'static str,
@@ -37,7 +37,7 @@ pub struct Param {
 }
 
 impl Param {
-    /// A number of something, `unit`, for example "I/Os".
+    /// A whole number of `unit`, for example "I/Os".
     pub(crate) const fn whole(
         name: &'static str,
         unit: &'static str,
@@ -48,7 +48,7 @@ impl Param {
         Self { name, what, scale: Scale::Whole(unit), min, max, default }
     }
 
-    /// A ratio; all numbers are thousandths of it.
+    /// A ratio. All numbers are in thousandths.
     pub(crate) const fn ratio(name: &'static str, (min, max): (u64, u64), default: u64, what: &'static str) -> Self {
         Self { name, what, scale: Scale::Ratio, min, max, default }
     }
@@ -64,30 +64,30 @@ impl Param {
         Self { name, what, scale: Scale::Time, min, max, default }
     }
 
-    /// One of these words, the first by default.
+    /// One of these words. The first is the default.
     pub(crate) const fn word(name: &'static str, words: &'static [&'static str], what: &'static str) -> Self {
         Self { name, what, scale: Scale::Word(words), min: 0, max: words.len() as u64 - 1, default: 0 }
     }
 
-    /// A number from 1 to 100 for each path, 1 by default.
+    /// A number from 1 to 100 for each path. The default is 1.
     pub(crate) const fn per_path(name: &'static str, what: &'static str) -> Self {
         let default = u64::from_le_bytes([PER_PATH_DEFAULT; PER_PATH]);
         Self { name, what, scale: Scale::PerPath, min: 1, max: PER_PATH_MAX, default }
     }
 
-    /// Its name, kebab-case.
+    /// The name, in kebab-case.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// What it does, in one line.
+    /// What the parameter does, in one line.
     #[must_use]
     pub const fn description(&self) -> &'static str {
         self.what
     }
 
-    /// What a value is: a unit, or "ratio", "time" (the value names its unit: us, ms or s), "word", or "per path".
+    /// The unit of a value, or "ratio", "time" (the value names its unit: us, ms or s), "word", or "per path".
     #[must_use]
     pub const fn unit(&self) -> &'static str {
         match self.scale {
@@ -99,7 +99,7 @@ impl Param {
         }
     }
 
-    /// The values it may have, for people: `1 to 10`.
+    /// The allowed values as text: `1 to 10`.
     #[must_use]
     pub fn range(&self) -> String {
         match self.scale {
@@ -109,7 +109,7 @@ impl Param {
         }
     }
 
-    /// Its default as text.
+    /// The default as text.
     #[must_use]
     pub fn default_text(&self) -> String {
         self.text(self.default)
@@ -119,7 +119,7 @@ impl Param {
         self.default
     }
 
-    /// A value as text; reading that gives the value again.
+    /// A value as text. [`Param::parse`] returns the same value for this text.
     pub(crate) fn text(&self, value: u64) -> String {
         match self.scale {
             Scale::Whole(_) => value.to_string(),
@@ -136,7 +136,7 @@ impl Param {
                 let last = numbers.iter().rposition(|number| *number != PER_PATH_DEFAULT).unwrap_or(0);
                 let mut text = numbers[0].to_string();
                 for number in &numbers[1..=last] {
-                    // Writing to a string does not fail.
+                    // A write to a string cannot fail.
                     let _ = write!(text, ",{number}");
                 }
                 text
@@ -144,7 +144,7 @@ impl Param {
         }
     }
 
-    /// The value of a text, `None` if it is none or out of bounds. `default` is the default of each.
+    /// The value of a text; `None` if the text is no value or out of bounds. The text `default` means the default.
     pub(crate) fn parse(&self, text: &str) -> Option<u64> {
         if text == "default" {
             return Some(self.default);
@@ -179,12 +179,12 @@ impl Param {
     }
 }
 
-/// A path's number in a value of [`Param::per_path`].
+/// The number of a path in a value of [`Param::per_path`].
 pub(crate) fn of_path(value: u64, index: usize) -> u8 {
     value.to_le_bytes().get(index).copied().unwrap_or(PER_PATH_DEFAULT)
 }
 
-/// A decimal number as a multiple of `10^-places`, if it is exactly that.
+/// A decimal number as a multiple of `10^-places`; `None` if it is not exactly one.
 fn fixed(text: &str, places: usize) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_value() {
+    fn texts_that_are_no_values() {
         for (param, texts) in [
             (WHOLE, &["0", "501", "-1", "1.5", "", "x", "1e2", "99999999999999999999999"][..]),
             (RATIO, &["0.999", "10.001", "1.2345", "1.", ".5", "inf", "NaN", "+2", "1.25x"]),

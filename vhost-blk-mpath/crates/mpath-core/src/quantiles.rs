@@ -1,4 +1,4 @@
-//! How long reads took lately, by their size.
+//! Quantiles of recent read latencies, by size.
 
 use std::time::{Duration, Instant};
 
@@ -6,25 +6,25 @@ use hdrhistogram::Histogram;
 
 use crate::MAX_HEDGE_BYTES;
 
-/// Sizes by powers of two: 512 bytes and less, up to [`MAX_HEDGE_BYTES`] and more.
+/// Size classes by powers of two: 512 bytes and less, up to [`MAX_HEDGE_BYTES`] and more.
 const SIZES: usize = (MAX_HEDGE_BYTES.ilog2() - SMALLEST) as usize + 1;
 const SMALLEST: u32 = 9;
-/// How long a latency is remembered, at least, and at most twice that.
+/// How long a latency is remembered, at least; at most twice that.
 const WINDOW: Duration = Duration::from_secs(5);
-/// How often a quantile is worked out anew.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// Latencies below this many ns are told apart no further.
+/// How often a quantile is computed again.
+const RECOMPUTE_AFTER: Duration = Duration::from_millis(100);
+/// Latencies below this many ns count as equal.
 const LOWEST_NS: u64 = 1_000;
-/// Latencies above this many ns are counted as this.
+/// Latencies above this many ns count as this.
 const HIGHEST_NS: u64 = 120_000_000_000;
 
-/// One quantile of the latencies of the last seconds, for each size.
+/// One quantile of the latencies of the last seconds, for each size class.
 #[derive(Debug)]
 pub(crate) struct Quantiles {
     quantile: f64,
-    /// With fewer latencies than these it is not known.
+    /// With fewer latencies than this the quantile is unknown.
     samples_min: u64,
-    sizes: [Option<Box<Lately>>; SIZES],
+    sizes: [Option<Box<RecentLatencies>>; SIZES],
 }
 
 impl Quantiles {
@@ -33,29 +33,29 @@ impl Quantiles {
     }
 
     pub(crate) fn record(&mut self, now: Instant, bytes: u32, latency: Duration) {
-        let lately = self.sizes[size(bytes)].get_or_insert_with(|| Box::new(Lately::new(now)));
-        lately.turn(now);
-        lately.halves[0].saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
+        let recent = self.sizes[size(bytes)].get_or_insert_with(|| Box::new(RecentLatencies::new(now)));
+        recent.advance(now);
+        recent.halves[0].saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// The quantile of reads of about this size, as it was a tenth of a second ago at the latest.
+    /// The quantile of reads of about this size, at most a tenth of a second old.
     pub(crate) fn of(&mut self, now: Instant, bytes: u32) -> Option<Duration> {
         self.at(now, size(bytes))
     }
 
-    /// The least one of all sizes.
+    /// The least quantile over all sizes.
     pub(crate) fn least(&mut self, now: Instant) -> Option<Duration> {
         (0..SIZES).filter_map(|size| self.at(now, size)).min()
     }
 
     fn at(&mut self, now: Instant, size: usize) -> Option<Duration> {
-        let lately = self.sizes[size].as_mut()?;
-        if lately.look_again <= now {
-            lately.look_again = now + LOOK_AGAIN;
-            lately.turn(now);
-            lately.known = lately.quantile(self.quantile, self.samples_min);
+        let recent = self.sizes[size].as_mut()?;
+        if recent.recompute_at <= now {
+            recent.recompute_at = now + RECOMPUTE_AFTER;
+            recent.advance(now);
+            recent.known = recent.quantile(self.quantile, self.samples_min);
         }
-        lately.known
+        recent.known
     }
 }
 
@@ -63,23 +63,23 @@ fn size(bytes: u32) -> usize {
     (bytes.max(1).ilog2().max(SMALLEST) - SMALLEST).min(SIZES as u32 - 1) as usize
 }
 
-/// The latencies of this window and of the one before.
+/// Latencies of this window and of the window before.
 #[derive(Debug)]
-struct Lately {
+struct RecentLatencies {
     halves: [Histogram<u32>; 2],
     ends: Instant,
     known: Option<Duration>,
-    look_again: Instant,
+    recompute_at: Instant,
 }
 
-impl Lately {
+impl RecentLatencies {
     fn new(now: Instant) -> Self {
-        // To one digit: whoever waits for a quantile of the last seconds does not need it finer than 6 %.
+        // One digit: 6 % is fine enough for a quantile of the last seconds.
         let empty = Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, 1).expect("constant bounds are valid");
-        Self { halves: [empty.clone(), empty], ends: now + WINDOW, known: None, look_again: now }
+        Self { halves: [empty.clone(), empty], ends: now + WINDOW, known: None, recompute_at: now }
     }
 
-    fn turn(&mut self, now: Instant) {
+    fn advance(&mut self, now: Instant) {
         if now < self.ends {
             return;
         }
@@ -105,7 +105,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     #[test]
-    fn the_quantile_is_that_of_its_size_and_to_six_percent() {
+    fn quantiles_are_by_size_and_within_six_percent() {
         let mut now = Instant::now();
         let mut quantiles = Quantiles::new(950, 100);
         for ms in 1..=100 {
@@ -122,15 +122,15 @@ mod tests {
         assert_eq!(quantiles.of(now, 8192), None, "one too few");
         assert_eq!(quantiles.of(now, 512), None);
         assert!(near(quantiles.least(now), 95));
-        // One more, and it is looked at again in time.
+        // One sample more, and the quantile is computed at the next look.
         quantiles.record(now, 8192, MS);
         assert_eq!(quantiles.of(now, 8192), None);
-        now += LOOK_AGAIN;
+        now += RECOMPUTE_AFTER;
         assert!(near(quantiles.of(now, 8192), 94), "{:?}", quantiles.of(now, 8192));
     }
 
     #[test]
-    fn what_is_older_than_two_windows_is_forgotten() {
+    fn latencies_older_than_two_windows_are_forgotten() {
         let mut now = Instant::now();
         let mut quantiles = Quantiles::new(500, 1);
         quantiles.record(now, 512, 100 * MS);

@@ -3,13 +3,13 @@
 use std::ops::{Index, IndexMut};
 use std::time::{Duration, Instant};
 
-use crate::dirty::Life;
+use crate::unflushed::CachePeriod;
 use crate::{DiskId, Epoch, FlowId, Io, Op, PathId, Tag};
 
 /// "No request" in the links of in-flight lists.
 const NIL: u32 = u32::MAX;
 
-/// Where a request stands. Every request is in exactly one place.
+/// State of a request. Every request has exactly one.
 ///
 /// ```text
 ///          submit          bind           released        Success, Failed, limits
@@ -24,26 +24,26 @@ pub(crate) enum State {
     Free,
     /// In its flow's queue.
     Queued,
-    /// Bound to a path, held by its injection.
+    /// Bound to a path; its injection delays the request.
     Injected,
-    /// Bound to a path whose injection keeps it until that ends.
+    /// Bound to a path; its injection keeps the request until the injection ends.
     Stalled,
     /// With the driver.
     InFlight,
-    /// Answered by the driver; the path's injection holds the answer.
+    /// Answered by the driver; the injection of the path delays or stalls the answer.
     Answered,
     /// Waits for the time of its retry.
     Backoff,
-    /// Indeterminate: waits for the fence of its association.
+    /// In doubt: waits for the fence of its association.
     Fenced,
-    /// A flush that has been sent, or is going to be sent, to every dirty path.
+    /// A flush with a command for every unflushed path, sent or queued.
     Flushing,
-    /// Its `Finish` has not been polled yet.
+    /// Finished; its `Finish` has not been polled yet.
     Finished,
 }
 
 #[derive(Debug)]
-// Each by itself: where it stands is `state`.
+// The flags are independent of each other and of `state`.
 #[allow(clippy::struct_excessive_bools)]
 pub(crate) struct Request {
     pub(crate) io: Io,
@@ -56,25 +56,25 @@ pub(crate) struct Request {
     pub(crate) path: PathId,
     pub(crate) epoch: Epoch,
     pub(crate) bound_at: Instant,
-    /// When the present attempt was given to the driver, or stalled by an injection: its age counts from then on.
+    /// When the present attempt was given to the driver, or stalled by an injection. Its age counts from here.
     pub(crate) issued_at: Instant,
-    /// The path that asked for a retry last, or from which it was recalled: another one is better, if there is one.
+    /// The path that asked for the last retry, or from which the request was recalled. Another path is preferred.
     pub(crate) avoid: Option<PathId>,
-    /// The paths whose controllers asked for a delay before this request comes to them again, and until when.
+    /// Paths with controllers that asked for a delay of this request, and when the delay ends.
     delays: Vec<(PathId, Instant)>,
-    /// Its path failed it: the bind that came to nothing, until there is another one.
-    pub(crate) moving_since: Option<Instant>,
+    /// When the attempt that its path failed was bound; `None` once the request is bound again.
+    pub(crate) failover_since: Option<Instant>,
     /// Attempts that ended in a recall.
     pub(crate) recalls: u32,
-    /// The driver has been told to give the present attempt back.
+    /// The present attempt is recalled.
     pub(crate) recalled: bool,
-    /// It has not been sent a second time in the present attempt, and may be.
+    /// The present attempt may still be hedged.
     pub(crate) may_hedge: bool,
-    /// Completing leaves dirty state on that association.
-    pub(crate) dirties: Option<Life>,
-    /// The fence of that association was lifted before the driver reported the loss.
+    /// The cache period in which its completion leaves an unflushed write; `None`: it leaves none.
+    pub(crate) unflushed_in: Option<CachePeriod>,
+    /// The fence of its association was lifted before the driver reported the loss.
     pub(crate) fence_lifted: bool,
-    /// Of a flush: which flush job.
+    /// Index of the job of a flush.
     pub(crate) job: usize,
     prev: u32,
     next: u32,
@@ -99,14 +99,14 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// All there are, those that are free included.
+    /// All slots, including free ones.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Request> {
         self.slots.iter_mut()
     }
 
-    /// Takes a request in, as `Queued`.
+    /// Adds a request in state `Queued`.
     pub(crate) fn insert(&mut self, now: Instant, io: Io) {
-        assert!(io.tag.0 < Tag::COUNT, "the rings of all disks hold fewer");
+        assert!(io.tag.0 < Tag::COUNT, "the virtqueues of all disks have fewer requests");
         while self.slots.len() <= io.tag.0 as usize {
             let tag = Tag(self.slots.len() as u32);
             self.slots.push(Request::free(now, tag));
@@ -156,17 +156,17 @@ impl InFlightList {
 }
 
 impl Request {
-    /// The one bound before it among those in flight.
+    /// The request in flight that was bound before this one.
     pub(crate) fn older(&self) -> Option<Tag> {
         (self.prev != NIL).then_some(Tag(self.prev))
     }
 
-    /// The one bound after it among those in flight.
+    /// The request in flight that was bound after this one.
     pub(crate) fn newer(&self) -> Option<Tag> {
         (self.next != NIL).then_some(Tag(self.next))
     }
 
-    /// The controller of a path asks for a delay before the request comes to it again.
+    /// Sets how long the controller of a path wants this request delayed.
     pub(crate) fn delay(&mut self, now: Instant, path: PathId, delay: Duration) {
         self.delays.retain(|&(other, until)| other != path && now < until);
         if !delay.is_zero() {
@@ -174,18 +174,18 @@ impl Request {
         }
     }
 
-    /// The paths that it must not go to yet, as a set.
+    /// The paths with a delay that is not over, as a set.
     pub(crate) fn delayed_paths(&self, now: Instant) -> u64 {
         self.delays.iter().filter(|(_, until)| now < *until).fold(0, |set, (path, _)| set | path.bit())
     }
 
-    /// A path has been removed: the next one of its name leads to another controller.
+    /// Forgets a removed path: the next path with this id leads to another controller.
     pub(crate) fn forget_path(&mut self, path: PathId) {
         self.delays.retain(|(of, _)| *of != path);
         self.avoid = self.avoid.filter(|avoid| *avoid != path);
     }
 
-    /// When the first of its delays is over.
+    /// When the first of the delays ends.
     pub(crate) fn delayed_until(&self, now: Instant) -> Instant {
         self.delays.iter().map(|(_, until)| *until).filter(|until| now < *until).min().unwrap_or(now)
     }
@@ -202,11 +202,11 @@ impl Request {
             issued_at: now,
             avoid: None,
             delays: Vec::new(),
-            moving_since: None,
+            failover_since: None,
             recalls: 0,
             recalled: false,
             may_hedge: false,
-            dirties: None,
+            unflushed_in: None,
             fence_lifted: false,
             job: 0,
             prev: NIL,
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(oldest, [Some(0), Some(2), Some(2), None]);
     }
 
-    /// Four disks with 256 virtqueues of 1024 entries have as many requests.
+    /// Four disks with 256 virtqueues of 1024 entries have this many requests.
     #[test]
     fn full_virtqueues_of_many_disks_have_tags_for_all_of_their_requests() {
         let (mut requests, now) = (Requests::default(), Instant::now());

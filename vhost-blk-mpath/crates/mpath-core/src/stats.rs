@@ -1,4 +1,4 @@
-//! Statistics for the operator. Policies keep their own estimates and never look here.
+//! Statistics for the operator. Policies keep their own estimates and never read these.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,29 +8,30 @@ use hdrhistogram::Histogram;
 use crate::histogram::{add, latencies, record};
 use crate::{AnaStates, ClassPolicies, OpClass, PathEstimate, PathId, SchedulerStats};
 
-/// Counters of one path and one operation class, seen from one group or merged over several.
+/// Counters of one path and one operation class, of one group or merged over several.
 #[derive(Clone)]
 pub struct ClassStats {
-    /// Requests the path completed successfully.
+    /// Requests that succeeded on the path.
     pub ios: u64,
-    /// Of these, the ones of the last second, and of the last minute.
+    /// Requests that succeeded in the last second.
     pub ios_1s: u64,
-    /// See `ios_1s`.
+    /// Requests that succeeded in the last minute.
     pub ios_60s: u64,
-    /// Bytes of all of them.
+    /// Bytes of the requests in `ios`.
     pub bytes: u64,
-    /// Requests bound to the path now, those held by an injection included.
+    /// Requests bound to the path now, including those that an injection keeps.
     pub in_flight: u64,
-    /// Attempts that ended otherwise than in success, whether or not another attempt saved the request. Recalled ones do not
-    /// count: see [`PathStats::recalled`].
+    /// Attempts that did not succeed, even if another attempt saved the request. Recalled ones do not count: see
+    /// [`PathStats::recalled`].
     pub errors: u64,
-    /// Of these, the attempts that were followed by another one.
+    /// The attempts in `errors` that were followed by another attempt.
     pub retries: u64,
-    /// Latencies of the successful ones in ns, from bind to completion: injections count, waiting for a path does not.
+    /// Latencies of the requests in `ios` in ns, from bind to completion. Injected delays count; waiting for a path
+    /// does not.
     pub latency_ns: Histogram<u64>,
 }
 
-/// Without the counters: what a [`crate::Group`] says of itself is what decides.
+/// Omits the counters: the debug text of a [`crate::Group`] shows only what affects decisions.
 impl fmt::Debug for ClassStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClassStats").field("in_flight", &self.in_flight).finish_non_exhaustive()
@@ -72,35 +73,36 @@ impl ClassStats {
 /// Snapshot of one path.
 #[derive(Clone, Debug)]
 pub struct PathStats {
-    /// Which path.
+    /// The path.
     pub path: PathId,
-    /// ANA states of the disks' namespaces; `None` while the path is down.
+    /// The ANA states of the disks' namespaces; `None` while the path is down.
     pub ana: Option<AnaStates>,
-    /// The path answered with a path error and rests.
+    /// The path rests after a path error.
     pub resting: bool,
-    /// The path owes answers and has been silent for too long: it is used only if no better one is there.
+    /// The path is suspect: it owes answers and has been silent for too long. It is used only if no better path
+    /// exists.
     pub suspect: bool,
     /// How often it became suspect.
     pub suspicions: u64,
-    /// Requests recalled from it and sent elsewhere: it was suspect, or a read was overdue.
+    /// Requests recalled from the path and sent elsewhere, because the path was suspect or a read was overdue.
     pub recalled: u64,
-    /// Probes that were sent there: reads nobody waits for, counted nowhere else.
+    /// Probes sent on the path. No other counter counts them.
     pub probes: u64,
-    /// Reads sent there a second time while another path had them: hedges, counted nowhere else.
+    /// Hedges sent on the path: second copies of reads on other paths. No other counter counts them.
     pub hedges: u64,
-    /// Those of them that answered first. The read counts on no path then.
+    /// Hedges that answered first. The read then counts on no path.
     pub hedges_won: u64,
     /// Injections in force.
     pub injections: usize,
-    /// Requests whose fate on a former association of this path is unknown and that wait for its fence.
+    /// Requests in doubt from a former association of this path, which wait for its fence.
     pub fenced: u64,
-    /// The path is given nothing new, by any group.
+    /// The path is drained in every group.
     pub draining: bool,
-    /// Parts of flushes that the path owes and has not answered yet, be they sent or not.
+    /// Flush commands that the path has not answered yet, sent or not.
     pub flushes_open: u64,
-    /// Counters per operation class, in the order of [`OpClass::ALL`].
+    /// Counters by operation class, in the order of [`OpClass::ALL`].
     pub classes: [ClassStats; 3],
-    /// What the policy of each class thinks of the path, in the same order.
+    /// The estimates of the path by the policy of each class, in the same order.
     pub estimates: [PathEstimate; 3],
 }
 
@@ -111,13 +113,14 @@ impl PathStats {
         &self.classes[class.index()]
     }
 
-    /// Whether a draining path has nothing in flight and owes no flush. While it is clean of unflushed writes, too, this stays so.
+    /// Whether a drained path has nothing in flight and owes no flush. Without unflushed writes on the path, this
+    /// remains true.
     #[must_use]
     pub fn is_drained(&self) -> bool {
         self.draining && self.is_idle()
     }
 
-    /// Whether nothing waits any more for a path that is down: it can be [removed](crate::Group::remove_path).
+    /// Whether nothing waits for this path. A path that is down can then be [removed](crate::Group::remove_path).
     #[must_use]
     pub fn is_forgotten(&self) -> bool {
         self.fenced == 0 && self.is_idle()
@@ -148,26 +151,26 @@ impl PathStats {
     }
 }
 
-/// How long requests whose path failed them took to reach another path (or the same one again), by operation class: from
-/// the bind that came to nothing to the next one. What an operator means by "failover took 80 ms".
+/// How long failovers took, by operation class: from the failed bind of a request to its next bind, on another path
+/// or the same. An operator's "failover took 80 ms" is this time.
 #[derive(Clone)]
-pub struct Moves {
+pub struct FailoverTimes {
     latency_ns: [Histogram<u64>; 3],
 }
 
-impl fmt::Debug for Moves {
+impl fmt::Debug for FailoverTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Moves").finish_non_exhaustive()
+        f.debug_struct("FailoverTimes").finish_non_exhaustive()
     }
 }
 
-impl Default for Moves {
+impl Default for FailoverTimes {
     fn default() -> Self {
         Self { latency_ns: std::array::from_fn(|_| latencies()) }
     }
 }
 
-impl Moves {
+impl FailoverTimes {
     /// The times of one class, in ns.
     #[must_use]
     pub fn class(&self, class: OpClass) -> &Histogram<u64> {
@@ -186,19 +189,19 @@ impl Moves {
     }
 }
 
-/// What came of hedging, since the group began.
+/// Counts of hedges since the start of the group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HedgeCounts {
-    /// Reads submitted while hedging was set: what the budget is counted from.
+    /// Reads submitted while hedging was set. The budget is a share of them.
     pub reads: u64,
     /// Hedges sent.
     pub sent: u64,
-    /// Those of them that answered first.
+    /// Hedges that answered first.
     pub won: u64,
 }
 
 impl HedgeCounts {
-    /// Adds those of another group.
+    /// Adds the counts of another group.
     fn merge(&mut self, other: Self) {
         self.reads += other.reads;
         self.sent += other.sent;
@@ -215,18 +218,18 @@ pub struct GroupStats {
     pub queued: u64,
     /// Requests that wait for the time of a retry.
     pub backoff: u64,
-    /// Requests that moved to another path because theirs failed them.
-    pub moves: Moves,
+    /// How long failovers took.
+    pub failover_times: FailoverTimes,
     /// The scheduler and its flows.
     pub scheduler: SchedulerStats,
-    /// What came of hedging.
+    /// Counts of hedges.
     pub hedging: HedgeCounts,
-    /// The paths there are, in the order of their ids.
+    /// The paths, in the order of their ids.
     pub paths: Vec<PathStats>,
 }
 
 impl GroupStats {
-    /// One path, if the group has it.
+    /// The statistics of one path, if the group has the path.
     #[must_use]
     pub fn path(&self, path: PathId) -> Option<&PathStats> {
         self.paths.binary_search_by_key(&path, |stats| stats.path).ok().map(|index| &self.paths[index])
@@ -236,7 +239,7 @@ impl GroupStats {
     pub fn merge(&mut self, other: &Self) {
         self.queued += other.queued;
         self.backoff += other.backoff;
-        self.moves.merge(&other.moves);
+        self.failover_times.merge(&other.failover_times);
         self.scheduler.merge(&other.scheduler);
         self.hedging.merge(other.hedging);
         for theirs in &other.paths {

@@ -1,4 +1,4 @@
-//! Due times of held requests, earliest first.
+//! Timers of the group, earliest first.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -6,37 +6,37 @@ use std::time::{Duration, Instant};
 
 use crate::{OpClass, Outcome, PathId, Tag};
 
-/// What a timer is for.
+/// What a timer does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Release a request held by the injection of its path, or let it fail.
+    /// Release a request that the injection of its path delays, or let it fail.
     Inject(PathId, Tag, Option<Outcome>),
-    /// Release an answer held by the injection of its path.
+    /// Release an answer that the injection of its path delays.
     Answer(PathId, Tag, Answer),
-    /// The path would have answered what was recalled while its injection held the answer.
-    Ghost(PathId, OpClass),
-    /// Release a hedge, or its answer, held by the injection of its path.
+    /// The abandoned answer of a recalled request arrives: the injection would have released it now.
+    Abandoned(PathId, OpClass),
+    /// Release a hedge, or its answer, that the injection of its path delays.
     Hedge(PathId, Tag),
-    /// Release a probe, or its answer, held by the injection of its path.
+    /// Release a probe, or its answer, that the injection of its path delays.
     Probe(PathId),
     /// Put a request back in its queue.
     Retry(Tag),
-    /// Repeat a flush on this path.
-    RetryLeg(PathId, Tag),
+    /// Repeat a flush command on this path.
+    RetryFlushCommand(PathId, Tag),
 }
 
-/// An answer that an injection holds.
+/// An answer that an injection delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// As the target gave it.
+    /// The outcome of the target.
     pub(crate) outcome: Outcome,
-    /// What it is replaced by.
+    /// The outcome that replaces it.
     pub(crate) error: Option<Outcome>,
 }
 
-/// What an injection held.
+/// A request or an answer that an injection delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum Delayed {
     Request(Tag),
     /// With the target's answer.
     Answer(Tag, Outcome),
@@ -48,7 +48,7 @@ const MAX_DELAY: Duration = Duration::from_secs(2 * 3600);
 #[derive(Debug)]
 struct Timer {
     at: Instant,
-    /// Order of setting: equal times come out in it.
+    /// The order of setting. Equal times come out in this order.
     seq: u64,
     due: Due,
 }
@@ -76,8 +76,8 @@ impl Ord for Timer {
     }
 }
 
-/// At most one timer per request (per path, for a flush), per hedge, per recalled request that a queue pair still counts, and per path: the
-/// heap is bounded by these.
+/// The timers of a group. The heap is bounded: at most one timer per request (for a flush, per path), per hedge, per
+/// abandoned answer, and per path.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<Timer>>,
@@ -101,24 +101,24 @@ impl Timers {
         self.heap.pop().map(|Reverse(timer)| timer.due)
     }
 
-    /// Forgets the probe held by the injection of a path. For rare events.
+    /// Forgets the delayed probe of a path. For rare events: it walks all timers.
     pub(crate) fn forget_probe(&mut self, path: PathId) {
         self.heap.retain(|Reverse(timer)| timer.due != Due::Probe(path));
     }
 
-    /// Forgets a hedge held by the injection of its path. For rare events.
+    /// Forgets a delayed hedge. For rare events: it walks all timers.
     pub(crate) fn forget_hedge(&mut self, path: PathId, tag: Tag) {
         self.heap.retain(|Reverse(timer)| timer.due != Due::Hedge(path, tag));
     }
 
-    /// Forgets a request held by the injection of its path before it is issued. For rare events.
+    /// Forgets a delayed request before it is issued. For rare events: it walks all timers.
     pub(crate) fn forget_injected(&mut self, path: PathId, tag: Tag) {
         let held = |due| matches!(due, Due::Inject(on, of, _) if (on, of) == (path, tag));
         self.heap.retain(|Reverse(timer)| !held(timer.due));
     }
 
-    /// Takes out the requests held by the injection of a path before they are issued of which `which` is true, in order of their
-    /// due times. For rare events.
+    /// Takes out the delayed requests of a path that `which` selects, in the order of their due times. For rare
+    /// events: it walks all timers.
     pub(crate) fn take_injected(&mut self, path: PathId, which: impl Fn(Tag) -> bool) -> Vec<Tag> {
         self.take(|due| match due {
             Due::Inject(on, tag, _) if on == path && which(tag) => Some(tag),
@@ -126,17 +126,18 @@ impl Timers {
         })
     }
 
-    /// Takes out all requests and answers held by the injection of a path of which `which` is true, in order of their due
-    /// times. For rare events.
-    pub(crate) fn take_held(&mut self, path: PathId, which: impl Fn(Tag) -> bool) -> Vec<Held> {
+    /// Takes out the delayed requests and answers of a path that `which` selects, in the order of their due times.
+    /// For rare events: it walks all timers.
+    pub(crate) fn take_delayed(&mut self, path: PathId, which: impl Fn(Tag) -> bool) -> Vec<Delayed> {
         self.take(|due| match due {
-            Due::Inject(on, tag, _) if on == path && which(tag) => Some(Held::Request(tag)),
-            Due::Answer(on, tag, answer) if on == path && which(tag) => Some(Held::Answer(tag, answer.outcome)),
+            Due::Inject(on, tag, _) if on == path && which(tag) => Some(Delayed::Request(tag)),
+            Due::Answer(on, tag, answer) if on == path && which(tag) => Some(Delayed::Answer(tag, answer.outcome)),
             _ => None,
         })
     }
 
-    /// Takes out the requests whose answers are held by the injection of a path, in order of their due times. For rare events.
+    /// Takes out the requests of a path with delayed answers, in the order of their due times. For rare events: it
+    /// walks all timers.
     pub(crate) fn take_answers(&mut self, path: PathId) -> Vec<Tag> {
         self.take(|due| match due {
             Due::Answer(on, tag, _) if on == path => Some(tag),
@@ -144,7 +145,8 @@ impl Timers {
         })
     }
 
-    /// Takes out the requests that wait for their retry and are asked for, in order of their due times. For rare events.
+    /// Takes out the requests that wait for a retry and that `which` selects, in the order of their due times. For
+    /// rare events: it walks all timers.
     pub(crate) fn take_retries(&mut self, which: impl Fn(Tag) -> bool) -> Vec<Tag> {
         self.take(|due| match due {
             Due::Retry(tag) if which(tag) => Some(tag),
@@ -152,28 +154,32 @@ impl Timers {
         })
     }
 
-    /// Takes out the flushes that are to be repeated on a path, in order of their due times. For rare events.
-    pub(crate) fn take_leg_retries(&mut self, path: PathId) -> Vec<Tag> {
+    /// Takes out the flushes with a command to repeat on a path, in the order of their due times. For rare events: it
+    /// walks all timers.
+    pub(crate) fn take_flush_command_retries(&mut self, path: PathId) -> Vec<Tag> {
         self.take(|due| match due {
-            Due::RetryLeg(on, tag) if on == path => Some(tag),
+            Due::RetryFlushCommand(on, tag) if on == path => Some(tag),
             _ => None,
         })
     }
 
-    /// The answer that is held, if it is, is for nobody any more. For rare events.
-    pub(crate) fn make_ghost(&mut self, path: PathId, tag: Tag, class: OpClass) {
+    /// Makes a delayed answer an abandoned one, because its request was recalled. For rare events: it walks all
+    /// timers.
+    pub(crate) fn make_abandoned(&mut self, path: PathId, tag: Tag, class: OpClass) {
         let mut timers = std::mem::take(&mut self.heap).into_vec();
         for Reverse(timer) in &mut timers {
             if matches!(timer.due, Due::Answer(on, of, _) if (on, of) == (path, tag)) {
-                timer.due = Due::Ghost(path, class);
+                timer.due = Due::Abandoned(path, class);
             }
         }
         self.heap = timers.into();
     }
 
-    /// Forgets the ghosts of a path of some classes. For rare events.
-    pub(crate) fn forget_ghosts(&mut self, path: PathId, which: impl Fn(OpClass) -> bool) {
-        self.heap.retain(|Reverse(timer)| !matches!(timer.due, Due::Ghost(on, class) if on == path && which(class)));
+    /// Forgets the abandoned answers of a path in the classes that `which` selects. For rare events: it walks all
+    /// timers.
+    pub(crate) fn forget_abandoned(&mut self, path: PathId, which: impl Fn(OpClass) -> bool) {
+        self.heap
+            .retain(|Reverse(timer)| !matches!(timer.due, Due::Abandoned(on, class) if on == path && which(class)));
     }
 
     fn take<T>(&mut self, of: impl Fn(Due) -> Option<T>) -> Vec<T> {
@@ -211,16 +217,16 @@ mod tests {
     }
 
     #[test]
-    fn takes_only_what_is_injected_on_that_path() {
+    fn takes_only_delayed_requests_of_that_path() {
         let now = Instant::now();
         let mut timers = Timers::default();
         timers.set(now, 3 * MS, Due::Inject(PathId(0), Tag(1), None));
         timers.set(now, 2 * MS, Due::Inject(PathId(0), Tag(2), None));
         timers.set(now, MS, Due::Inject(PathId(1), Tag(3), None));
-        timers.set(now, MS, Due::RetryLeg(PathId(0), Tag(4)));
+        timers.set(now, MS, Due::RetryFlushCommand(PathId(0), Tag(4)));
         assert_eq!(timers.take_injected(PathId(0), |_| true), [Tag(2), Tag(1)]);
         assert_eq!(timers.pop_due(now + MS), Some(Due::Inject(PathId(1), Tag(3), None)));
-        assert_eq!(timers.pop_due(now + MS), Some(Due::RetryLeg(PathId(0), Tag(4))));
+        assert_eq!(timers.pop_due(now + MS), Some(Due::RetryFlushCommand(PathId(0), Tag(4))));
         assert_eq!(timers.next(), None);
     }
 

@@ -1,12 +1,12 @@
-//! How much a path may hold in flight.
+//! The limit of requests and bytes in flight on a path.
 
-/// Limit of what one path may have in flight, seen from one [`crate::Group`] (one I/O thread).
+/// The limit of one path's requests and bytes in flight, for one [`crate::Group`] (one I/O thread).
 ///
-/// A request that finds no room waits in the group, unbound. A request larger than the whole window still goes, alone,
+/// A request that finds no room waits in the group without a path. A request larger than the whole window goes alone,
 /// when the path is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Requests; at least 1 counts.
+    /// Requests. 0 counts as 1.
     pub ios: u32,
     /// Bytes.
     pub bytes: u64,
@@ -19,7 +19,7 @@ impl Default for Window {
     }
 }
 
-/// What a path holds in flight now.
+/// Requests and bytes in flight on a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) ios: u32,
@@ -37,7 +37,7 @@ impl Usage {
     }
 
     pub(crate) fn give_back(&mut self, bytes: u32) {
-        assert!(self.ios > 0 && self.bytes >= u64::from(bytes), "window accounting");
+        assert!(self.ios > 0 && self.bytes >= u64::from(bytes), "the window counts every request once");
         self.ios -= 1;
         self.bytes -= u64::from(bytes);
     }

@@ -1,15 +1,15 @@
-//! Paths that are drained: nothing new but the flushes they owe.
+//! Drained paths: they get only the flushes that they owe.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, AnaState, Association, DirtyPaths, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, Op, Outcome,
-    PathConfig, PathId, SharedDisk, Tag,
+    Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, Op, Outcome, PathConfig,
+    PathId, SharedDisk, Tag, UnflushedPaths,
 };
 
-fn shared(dirty: Arc<DirtyPaths>) -> SharedDisk {
-    SharedDisk { dirty, ..SharedDisk::default() }
+fn shared(unflushed: Arc<UnflushedPaths>) -> SharedDisk {
+    SharedDisk { unflushed, ..SharedDisk::default() }
 }
 
 const P0: PathId = PathId(0);
@@ -19,14 +19,14 @@ const EPOCH: Epoch = Epoch(1);
 struct Test {
     now: Instant,
     group: Group,
-    dirty: Arc<DirtyPaths>,
+    unflushed: Arc<UnflushedPaths>,
 }
 
 impl Test {
-    /// Two live paths with volatile caches of their own, both clean.
+    /// Two live paths with volatile caches of their own and no unflushed writes.
     fn new() -> Self {
-        let (now, dirty) = (Instant::now(), Arc::new(DirtyPaths::after_crash()));
-        let mut group = Group::new(now, GroupConfig::default(), &[shared(Arc::clone(&dirty))]);
+        let (now, unflushed) = (Instant::now(), Arc::new(UnflushedPaths::after_crash()));
+        let mut group = Group::new(now, GroupConfig::default(), &[shared(Arc::clone(&unflushed))]);
         for path in [P0, P1] {
             let ana = AnaState::Optimized;
             let association =
@@ -34,12 +34,12 @@ impl Test {
             group.add_path(path, PathConfig::default());
             group.path_up(now, path, association);
         }
-        let mut test = Self { now, group, dirty };
-        assert!(test.dirty.is_dirty(P0), "a cache may hold writes of the process before");
+        let mut test = Self { now, group, unflushed };
+        assert!(test.unflushed.is_unflushed(P0), "a cache may hold writes of the process before");
         assert_eq!(test.submit(99, Op::Flush), [issue(P0, 99), issue(P1, 99)]);
         assert_eq!(test.complete(P0, 99), []);
         assert_eq!(test.complete(P1, 99), [ok(99)]);
-        assert!(!test.dirty.is_dirty(P0));
+        assert!(!test.unflushed.is_unflushed(P0));
         test
     }
 
@@ -63,7 +63,7 @@ impl Test {
         self.actions()
     }
 
-    /// In flight, and parts of flushes open.
+    /// Requests in flight, and open flush commands.
     fn owes(&self, path: PathId) -> (u64, u64) {
         let stats = &self.group.stats(self.now).paths[usize::from(path.0)];
         (stats.classes.iter().map(|class| class.in_flight).sum(), stats.flushes_open)
@@ -79,7 +79,7 @@ fn ok(tag: u32) -> Action {
 }
 
 #[test]
-fn a_draining_path_finishes_what_it_has_and_gets_no_more() {
+fn a_draining_path_finishes_its_requests_and_gets_no_more() {
     let mut test = Test::new();
     assert_eq!(test.submit(0, Op::Read), [issue(P0, 0)]);
     assert_eq!(test.drain(P0, true), []);
@@ -99,18 +99,18 @@ fn a_flush_reaches_a_draining_path() {
     assert_eq!(test.submit(0, Op::Write), [issue(P0, 0)]);
     assert_eq!(test.complete(P0, 0), [ok(0)]);
     test.drain(P0, true);
-    assert!(test.dirty.is_dirty(P0));
+    assert!(test.unflushed.is_unflushed(P0));
     assert_eq!(test.submit(1, Op::Flush), [issue(P0, 1)]);
     assert_eq!(test.owes(P0), (1, 1));
     assert_eq!(test.complete(P0, 1), [ok(1)]);
-    assert_eq!((test.owes(P0), test.dirty.is_dirty(P0)), ((0, 0), false));
-    // Closed now, it takes nothing along.
+    assert_eq!((test.owes(P0), test.unflushed.is_unflushed(P0)), ((0, 0), false));
+    // A close loses nothing then.
     test.group.path_lost(test.now, P0);
     assert_eq!(test.submit(2, Op::Flush), [ok(2)]);
 }
 
 #[test]
-fn what_an_injection_holds_goes_elsewhere() {
+fn requests_that_an_injection_keeps_leave_a_draining_path() {
     let mut test = Test::new();
     test.group.set_injection(test.now, P0, None, Injection::latency(Duration::from_secs(60)));
     assert_eq!(test.submit(0, Op::Write), []);
@@ -142,13 +142,13 @@ fn draining_outlives_an_association() {
 }
 
 #[test]
-fn a_suspect_path_that_drains_is_left_by_its_reads_and_is_no_refuge() {
+fn reads_leave_a_suspect_draining_path_and_do_not_return() {
     let mut test = Test::new();
     assert_eq!(test.submit(0, Op::Read), [issue(P0, 0)]);
     assert_eq!(test.submit(1, Op::Read), [issue(P1, 1)]);
     test.drain(P1, true);
     assert_eq!(test.complete(P1, 1), [ok(1)]);
-    // Nothing else than the draining path is there to go to: the read stays.
+    // Only the draining path is left: the read stays.
     test.now += Duration::from_secs(1);
     assert_eq!(test.actions(), []);
     assert_eq!(test.group.suspects(), 1);

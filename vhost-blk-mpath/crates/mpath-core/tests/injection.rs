@@ -1,19 +1,19 @@
-//! One small test per rule of injections.
+//! Injections: one small test per rule.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, AnaState, Association, Direction, DirtyPaths, DiskId, Epoch, FlowId, Group, GroupConfig, InjectedError,
-    Injection, Io, IoError, Op, OpClass, Outcome, PathConfig, PathId, PolicyKind, SharedDisk, Tag, Window,
+    Action, AnaState, Association, Direction, DiskId, Epoch, FlowId, Group, GroupConfig, InjectedError, Injection, Io,
+    IoError, Op, OpClass, Outcome, PathConfig, PathId, PolicyKind, SharedDisk, Tag, UnflushedPaths, Window,
 };
 
 const MS: Duration = Duration::from_millis(1);
-/// A path of which nothing is known yet is suspect after this.
+/// The time after which a path without history is suspect.
 const DEADLINE: Duration = Duration::from_millis(300);
-fn shared(dirty: Arc<DirtyPaths>) -> SharedDisk {
-    SharedDisk { dirty, ..SharedDisk::default() }
+fn shared(unflushed: Arc<UnflushedPaths>) -> SharedDisk {
+    SharedDisk { unflushed, ..SharedDisk::default() }
 }
 
 const P0: PathId = PathId(0);
@@ -22,21 +22,21 @@ const P1: PathId = PathId(1);
 struct Test {
     now: Instant,
     group: Group,
-    dirty: Arc<DirtyPaths>,
+    unflushed: Arc<UnflushedPaths>,
 }
 
 impl Test {
-    /// Two live optimized paths, the first with a volatile cache; by policy everything goes there.
+    /// Two live optimized paths, the first with a volatile cache. The policy sends everything to the first.
     fn new() -> Self {
         Self::with(&GroupConfig::default())
     }
 
     fn with(config: &GroupConfig) -> Self {
         let now = Instant::now();
-        let dirty = Arc::new(DirtyPaths::new());
+        let unflushed = Arc::new(UnflushedPaths::new());
         let window = Window { ios: 64, bytes: 4 << 20 };
         let config = GroupConfig { policy: PolicyKind::Numa.into(), window, ..*config };
-        let mut group = Group::new(now, config, &[shared(Arc::clone(&dirty))]);
+        let mut group = Group::new(now, config, &[shared(Arc::clone(&unflushed))]);
         for id in [P0, P1] {
             group.add_path(id, PathConfig::default());
             let (epoch, ana) = (Epoch(1), AnaState::Optimized);
@@ -46,10 +46,10 @@ impl Test {
                 Association { epoch, ana: ana.into(), volatile_write_cache: id == P0, queue_depth: 64 },
             );
         }
-        Self { now, group, dirty }
+        Self { now, group, unflushed }
     }
 
-    fn impaired(class: Option<OpClass>, injection: Injection) -> Self {
+    fn with_injection(class: Option<OpClass>, injection: Injection) -> Self {
         let mut test = Self::new();
         test.group.set_injection(test.now, P0, class, injection);
         test
@@ -107,9 +107,9 @@ fn error(direction: Direction, outcome: Outcome) -> Injection {
 }
 
 #[test]
-fn a_stall_makes_the_path_suspect_and_moves_reads_but_no_writes() {
+fn a_stall_makes_the_path_suspect_and_moves_only_reads() {
     for direction in [Direction::Request, Direction::Response] {
-        let mut t = Test::impaired(None, stall(direction));
+        let mut t = Test::with_injection(None, stall(direction));
         let mut issued = t.submit(0, Op::Read);
         issued.extend(t.submit(1, Op::Write));
         if direction == Direction::Response {
@@ -139,8 +139,8 @@ fn a_stall_makes_the_path_suspect_and_moves_reads_but_no_writes() {
 }
 
 #[test]
-fn clearing_releases_in_order_whatever_is_held() {
-    let mut t = Test::impaired(Some(OpClass::Read), stall(Direction::Request));
+fn clearing_an_injection_releases_requests_in_order() {
+    let mut t = Test::with_injection(Some(OpClass::Read), stall(Direction::Request));
     let rate = Injection { rate: NonZeroU64::new(1 << 16), ..Injection::default() };
     t.group.set_injection(t.now, P0, Some(OpClass::Write), rate);
     assert_eq!(t.group.injections().count(), 2);
@@ -154,8 +154,8 @@ fn clearing_releases_in_order_whatever_is_held() {
 }
 
 #[test]
-fn setting_another_ends_the_earlier_one() {
-    let mut t = Test::impaired(None, stall(Direction::Request));
+fn a_new_injection_ends_the_earlier_one() {
+    let mut t = Test::with_injection(None, stall(Direction::Request));
     assert_eq!(t.submit(0, Op::Read), []);
     assert_eq!(t.submit(1, Op::Write), []);
     t.group.set_injection(t.now, P0, Some(OpClass::Read), Injection::latency(10 * MS));
@@ -166,13 +166,13 @@ fn setting_another_ends_the_earlier_one() {
 }
 
 #[test]
-fn an_error_before_the_request_is_sent_is_a_target_s_answer() {
-    let mut t = Test::impaired(None, error(Direction::Request, Outcome::PathError));
+fn an_injected_error_counts_as_an_answer_of_the_target() {
+    let mut t = Test::with_injection(None, error(Direction::Request, Outcome::PathError));
     assert_eq!(t.submit(0, Op::Write), [issue(P1, 0)], "repeated on the other path, never sent on this one");
     assert!(t.group.stats(t.now).path(P0).unwrap().resting);
-    let mut t = Test::impaired(None, error(Direction::Request, Outcome::Failed(IoError::Io)));
+    let mut t = Test::with_injection(None, error(Direction::Request, Outcome::Failed(IoError::Io)));
     assert_eq!(t.submit(0, Op::Read), [failed(0)]);
-    let mut t = Test::impaired(None, error(Direction::Request, Outcome::Retry { after: Duration::ZERO }));
+    let mut t = Test::with_injection(None, error(Direction::Request, Outcome::Retry { after: Duration::ZERO }));
     assert_eq!(t.submit(0, Op::Read), [issue(P1, 0)], "elsewhere");
     let retry = Outcome::Retry { after: Duration::ZERO };
     for errors in 1..=2 {
@@ -183,17 +183,17 @@ fn an_error_before_the_request_is_sent_is_a_target_s_answer() {
 }
 
 #[test]
-fn a_write_that_was_executed_and_failed_stays_to_be_flushed() {
-    let mut t = Test::impaired(Some(OpClass::Write), error(Direction::Response, Outcome::PathError));
+fn an_executed_write_with_an_injected_error_counts_as_unflushed() {
+    let mut t = Test::with_injection(Some(OpClass::Write), error(Direction::Response, Outcome::PathError));
     assert_eq!(t.submit(9, Op::Flush), [issue(P0, 9)], "of what may have been written before");
     assert_eq!(t.complete(P0, 9, Outcome::Success), [ok(9)]);
-    assert!(!t.dirty.is_dirty(P0));
+    assert!(!t.unflushed.is_unflushed(P0));
     assert_eq!(t.submit(0, Op::Write), [issue(P0, 0)]);
     assert_eq!(t.complete(P0, 0, Outcome::Success), [issue(P1, 0)]);
     assert_eq!(t.complete(P1, 0, Outcome::Success), [ok(0)]);
-    assert!(t.dirty.is_dirty(P0));
-    // The target's own errors are left as they are.
-    let mut t = Test::impaired(None, error(Direction::Response, Outcome::PathError));
+    assert!(t.unflushed.is_unflushed(P0));
+    // Errors of the target are not replaced.
+    let mut t = Test::with_injection(None, error(Direction::Response, Outcome::PathError));
     assert_eq!(t.submit(0, Op::Write), [issue(P0, 0)]);
     assert_eq!(t.complete(P0, 0, Outcome::Failed(IoError::Unsupported)).len(), 1);
 }
@@ -201,7 +201,7 @@ fn a_write_that_was_executed_and_failed_stays_to_be_flushed() {
 #[test]
 fn a_flush_is_never_a_silent_success() {
     for direction in [Direction::Request, Direction::Response] {
-        let mut t = Test::impaired(Some(OpClass::Other), error(direction, Outcome::Failed(IoError::Io)));
+        let mut t = Test::with_injection(Some(OpClass::Other), error(direction, Outcome::Failed(IoError::Io)));
         assert_eq!(t.submit(0, Op::Write), [issue(P0, 0)]);
         assert_eq!(t.complete(P0, 0, Outcome::Success), [ok(0)]);
         let actions = t.submit(1, Op::Flush);
@@ -211,15 +211,15 @@ fn a_flush_is_never_a_silent_success() {
             assert_eq!(actions, [issue(P0, 1)]);
             assert_eq!(t.complete(P0, 1, Outcome::Success), [failed(1)]);
         }
-        assert!(t.dirty.is_dirty(P0), "{direction}: the next flush goes there again");
+        assert!(t.unflushed.is_unflushed(P0), "{direction}: the next flush goes there again");
         assert_eq!(t.clear(), []);
         assert_eq!(t.submit(2, Op::Flush), [issue(P0, 2)]);
     }
 }
 
 #[test]
-fn an_answer_that_is_held_is_lost_with_the_association_and_fenced() {
-    let mut t = Test::impaired(None, stall(Direction::Response));
+fn a_delayed_answer_is_lost_with_its_association_and_fenced() {
+    let mut t = Test::with_injection(None, stall(Direction::Response));
     assert_eq!(t.submit(0, Op::Write), [issue(P0, 0)]);
     assert_eq!(t.submit(1, Op::Read), [issue(P0, 1)]);
     assert_eq!(t.complete(P0, 0, Outcome::Success), []);
@@ -231,8 +231,8 @@ fn an_answer_that_is_held_is_lost_with_the_association_and_fenced() {
 }
 
 #[test]
-fn what_was_not_sent_is_lost_without_a_fence() {
-    let mut t = Test::impaired(None, stall(Direction::Request));
+fn unsent_requests_of_a_lost_path_need_no_fence() {
+    let mut t = Test::with_injection(None, stall(Direction::Request));
     for (tag, op) in [(0, Op::Write), (1, Op::Read), (2, Op::Write)] {
         assert_eq!(t.submit(tag, op), []);
     }
@@ -241,7 +241,7 @@ fn what_was_not_sent_is_lost_without_a_fence() {
 }
 
 #[test]
-fn what_an_injection_stalled_has_not_failed_over_when_its_path_is_lost() {
+fn a_stalled_request_of_a_lost_path_is_no_failover() {
     for direction in [Direction::Request, Direction::Response] {
         let mut t = Test::with(&GroupConfig { max_failovers: 0, ..GroupConfig::default() });
         t.group.set_injection(t.now, P0, None, stall(direction));
@@ -258,7 +258,7 @@ fn what_an_injection_stalled_has_not_failed_over_when_its_path_is_lost() {
 
 #[test]
 fn an_answer_is_late_by_the_latency() {
-    let mut t = Test::impaired(None, Injection { direction: Direction::Response, ..Injection::latency(20 * MS) });
+    let mut t = Test::with_injection(None, Injection { direction: Direction::Response, ..Injection::latency(20 * MS) });
     assert_eq!(t.submit(0, Op::Read), [issue(P0, 0)]);
     assert_eq!(t.complete(P0, 0, Outcome::Success), []);
     assert_eq!(t.in_flight(P0), 1);
@@ -269,8 +269,8 @@ fn an_answer_is_late_by_the_latency() {
 }
 
 #[test]
-fn a_path_that_may_not_be_used_gets_nothing_that_was_held() {
-    let mut t = Test::impaired(None, stall(Direction::Request));
+fn released_requests_do_not_go_to_an_unusable_path() {
+    let mut t = Test::with_injection(None, stall(Direction::Request));
     assert_eq!(t.submit(0, Op::Write), []);
     t.group.set_draining(t.now, P0, true);
     assert_eq!(t.actions(), []);

@@ -1,15 +1,15 @@
-//! Paths that are removed, and others that get their ids.
+//! Removal of paths, and new paths with their ids.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, AnaState, Association, DirtyPaths, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op,
-    OpClass, Outcome, PathConfig, PathId, SharedDisk, Tag,
+    Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op, OpClass,
+    Outcome, PathConfig, PathId, SharedDisk, Tag, UnflushedPaths,
 };
 
-fn shared(dirty: Arc<DirtyPaths>) -> SharedDisk {
-    SharedDisk { dirty, ..SharedDisk::default() }
+fn shared(unflushed: Arc<UnflushedPaths>) -> SharedDisk {
+    SharedDisk { unflushed, ..SharedDisk::default() }
 }
 
 const P0: PathId = PathId(0);
@@ -18,17 +18,17 @@ const P3: PathId = PathId(3);
 struct Test {
     now: Instant,
     group: Group,
-    dirty: Arc<DirtyPaths>,
+    unflushed: Arc<UnflushedPaths>,
 }
 
 impl Test {
-    /// Paths 0 and 3; the first one is live and has no cache.
+    /// Paths 0 and 3. The first is live and has no cache.
     fn new() -> Self {
-        let (now, dirty) = (Instant::now(), Arc::new(DirtyPaths::new()));
-        let mut group = Group::new(now, GroupConfig::default(), &[shared(Arc::clone(&dirty))]);
+        let (now, unflushed) = (Instant::now(), Arc::new(UnflushedPaths::new()));
+        let mut group = Group::new(now, GroupConfig::default(), &[shared(Arc::clone(&unflushed))]);
         group.add_path(P3, PathConfig::default());
         group.add_path(P0, PathConfig::default());
-        let mut test = Self { now, group, dirty };
+        let mut test = Self { now, group, unflushed };
         test.up(P0, 1, false);
         test
     }
@@ -59,9 +59,9 @@ impl Test {
     }
 }
 
-/// They were on their way when the path went.
+/// The commands were under way to the group when the path was removed.
 #[test]
-fn orders_for_a_path_that_is_gone_do_not_reach_the_next_one_with_its_id() {
+fn commands_for_a_removed_path_do_not_reach_the_next_path_with_its_id() {
     let mut test = Test::new();
     test.group.remove_path(P3);
     test.group.set_draining(test.now, P3, true);
@@ -72,12 +72,12 @@ fn orders_for_a_path_that_is_gone_do_not_reach_the_next_one_with_its_id() {
     assert_eq!(test.submit(0, Op::Read), [Action::Issue { path: P3, tag: Tag(0) }]);
 }
 
-/// Drained, clean and closed.
+/// The path is drained, flushed and closed first.
 #[test]
-fn a_path_goes_with_all_that_was_known_of_it_and_its_id_serves_another() {
+fn a_removed_path_is_forgotten_and_its_id_serves_another() {
     let mut test = Test::new();
     test.up(P3, 5, false);
-    // Round robin: each of them takes one.
+    // Round robin: each path gets one.
     for tag in 0..2 {
         let Action::Issue { path, tag } = test.submit(tag, Op::Write)[0] else { panic!("issued") };
         test.complete(path, tag.0, Outcome::Success);
@@ -102,7 +102,7 @@ fn a_path_goes_with_all_that_was_known_of_it_and_its_id_serves_another() {
 
 #[test]
 #[should_panic(expected = "epochs grow")]
-fn epochs_go_on_in_a_path_that_gets_the_id_of_another() {
+fn epochs_continue_on_the_next_path_with_an_id() {
     let mut test = Test::new();
     test.up(P3, 5, false);
     test.group.path_lost(test.now, P3);
@@ -112,14 +112,14 @@ fn epochs_go_on_in_a_path_that_gets_the_id_of_another() {
 }
 
 #[test]
-fn a_path_removed_dirty_fails_the_next_flush() {
+fn an_unflushed_removed_path_fails_the_next_flush() {
     let mut test = Test::new();
     test.up(P3, 1, true);
     for tag in 0..2 {
         let Action::Issue { path, tag } = test.submit(tag, Op::Write)[0] else { panic!("issued") };
         test.complete(path, tag.0, Outcome::Success);
     }
-    assert!(test.dirty.is_dirty(P3));
+    assert!(test.unflushed.is_unflushed(P3));
     test.group.path_lost(test.now, P3);
     test.group.remove_path(P3);
     test.now += Duration::from_secs(1);
@@ -128,14 +128,14 @@ fn a_path_removed_dirty_fails_the_next_flush() {
     assert_eq!(test.submit(0, Op::Flush), Test::finish(0, Ok(())));
 }
 
-/// The write came through one group, and the flush comes to the other one: it has to know what the path lost.
+/// The write goes through one group and the flush through another, which must know of the loss.
 #[test]
-fn what_a_removed_path_lost_fails_the_flush_of_another_group_once() {
+fn the_loss_of_a_removed_path_fails_the_flush_of_another_group_once() {
     let mut one = Test::new();
-    let mut group = Group::new(one.now, GroupConfig::default(), &[shared(Arc::clone(&one.dirty))]);
+    let mut group = Group::new(one.now, GroupConfig::default(), &[shared(Arc::clone(&one.unflushed))]);
     group.add_path(P0, PathConfig::default());
     group.add_path(P3, PathConfig::default());
-    let mut other = Test { now: one.now, group, dirty: Arc::clone(&one.dirty) };
+    let mut other = Test { now: one.now, group, unflushed: Arc::clone(&one.unflushed) };
     other.up(P0, 1, false);
     for test in [&mut one, &mut other] {
         test.up(P3, 1, true);
@@ -144,7 +144,7 @@ fn what_a_removed_path_lost_fails_the_flush_of_another_group_once() {
         let Action::Issue { path, tag } = one.submit(tag, Op::Write)[0] else { panic!("issued") };
         one.complete(path, tag.0, Outcome::Success);
     }
-    // One group is through with the path before the other one begins.
+    // One group removes the path before the other begins.
     for test in [&mut one, &mut other] {
         test.group.path_lost(test.now, P3);
         test.group.remove_path(P3);
@@ -159,9 +159,9 @@ fn what_a_removed_path_lost_fails_the_flush_of_another_group_once() {
     }
 }
 
-/// Before a flush came, another path has the id. It may have a cache with writes of a former process.
+/// Another path has the id before a flush arrives. Its cache may hold writes of an earlier daemon.
 #[test]
-fn the_next_path_of_the_id_hides_no_loss_and_is_flushed_itself() {
+fn the_next_path_with_an_id_hides_no_loss_and_is_flushed_itself() {
     let mut test = Test::new();
     test.up(P3, 1, true);
     for tag in 0..2 {
@@ -180,8 +180,8 @@ fn the_next_path_of_the_id_hides_no_loss_and_is_flushed_itself() {
 }
 
 #[test]
-#[should_panic(expected = "nothing is left")]
-fn a_path_whose_writes_wait_for_the_fence_stays() {
+#[should_panic(expected = "no request or flush needs it")]
+fn a_path_with_writes_that_wait_for_the_fence_cannot_be_removed() {
     let mut test = Test::new();
     test.up(P3, 1, false);
     let mut held = None;
@@ -194,9 +194,9 @@ fn a_path_whose_writes_wait_for_the_fence_stays() {
     test.group.remove_path(P3);
 }
 
-/// Another controller has its id then, and has not asked for a delay.
+/// Another controller has the id then, and has asked for no delay.
 #[test]
-fn a_delay_ends_with_its_path() {
+fn a_delay_ends_with_the_removal_of_its_path() {
     let mut t = Test::new();
     assert_eq!(t.submit(0, Op::Write), [Action::Issue { path: P0, tag: Tag(0) }]);
     let after = Duration::from_secs(6000);

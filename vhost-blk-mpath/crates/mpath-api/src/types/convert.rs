@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use hdrhistogram::iterators::IterationValue;
-use mpath_core::{ClassStats, Moves, OpClass, PathStats};
+use mpath_core::{ClassStats, FailoverTimes, OpClass, PathStats};
 
 use super::{AnaState, Latency, Moved, OpStats, PathEstimate};
 
@@ -64,7 +64,7 @@ impl From<&ClassStats> for OpStats {
 impl Moved {
     /// What a daemon has measured of one class of operations.
     #[must_use]
-    pub fn of(moves: &Moves, class: OpClass) -> Self {
+    pub fn of(moves: &FailoverTimes, class: OpClass) -> Self {
         let times = moves.class(class);
         Self { ios: times.len(), time: Latency::of(times) }
     }

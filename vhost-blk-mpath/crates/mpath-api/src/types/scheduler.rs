@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mpath_core::{DiskId, DiskTurns, FlowId, FlowStats, SchedulerKind, SchedulerSpec, SchedulerStats};
+use mpath_core::{DiskId, DiskSchedulerStats, FlowId, FlowStats, SchedulerKind, SchedulerSpec, SchedulerStats};
 use serde::{Deserialize, Serialize};
 
 use super::{Latency, Parameter};
@@ -187,7 +187,7 @@ pub struct LimitStatus {
 }
 
 impl LimitStatus {
-    fn new(limits: LimitsConfig, stats: Option<&DiskTurns>) -> Self {
+    fn new(limits: LimitsConfig, stats: Option<&DiskSchedulerStats>) -> Self {
         Self {
             limits,
             balance_ios: stats.and_then(|stats| stats.balance.ios),

@@ -3,43 +3,43 @@
 use std::time::{Duration, Instant};
 
 use super::Group;
-use crate::policy::{Completed, Ended};
+use crate::policy::{AttemptEnd, CompletedAttempt};
 use crate::requests::State;
 use crate::timers::Due;
 use crate::{DiskId, IoError, Op, Outcome, PathId, Tag};
 
-/// What a failure counts as, at least, where latencies are compared: a path that fails at once is not a fast one. The longest that
-/// every policy takes for a latency.
+/// The least latency that a failure counts as: a path that fails at once is not a fast path. Every policy accepts
+/// latencies up to this.
 const FAILED_LATENCY: Duration = Duration::from_secs(1);
 
-/// A delay that a controller asks for is its own: a request that has waited for so long goes to another controller, if there is one. A delay
-/// can be 109 minutes, and a guest waits for its request meanwhile.
-const ELSEWHERE_AFTER: Duration = Duration::from_secs(10);
+/// The longest that a request waits out a controller's delay while another controller is usable. A delay can be 109
+/// minutes, and the guest waits for the request.
+const CONTROLLER_DELAY_MAX: Duration = Duration::from_secs(10);
 
-/// So many requests in a row that fail for good make a path one that fails.
+/// After this many requests in a row that failed for good, the path counts as failing.
 const FAILED_MAX: u32 = 8;
 
 impl Group {
     /// The driver's answer to an [`crate::Action::Issue`].
     ///
-    /// After [`Group::path_lost`] an outcome that had been received before may still be reported; everything else is
-    /// [`Outcome::Lost`].
+    /// After [`Group::path_lost`] the driver may still report an outcome that it had received before. All other
+    /// requests end as [`Outcome::Lost`].
     pub fn complete(&mut self, now: Instant, path: PathId, tag: Tag, outcome: Outcome) {
-        if let Some(outcome) = self.answer_by_injection(now, path, tag, outcome) {
+        if let Some(outcome) = self.apply_injection_to_answer(now, path, tag, outcome) {
             self.end_attempt(now, path, tag, outcome, true);
         }
     }
 
-    /// An attempt is over. The watch has nothing to do with it if the driver was not given it.
+    /// An attempt is over. `watched`: the driver had the request, so the answer is a sign of life of the path.
     pub(super) fn end_attempt(&mut self, now: Instant, path: PathId, tag: Tag, outcome: Outcome, watched: bool) {
-        if self.has_legs(tag) {
-            self.complete_leg(now, path, tag, outcome, watched);
+        if self.has_flush_commands(tag) {
+            self.complete_flush_command(now, path, tag, outcome, watched);
             return;
         }
         let request = &self.requests[tag];
         assert_eq!((request.state, request.path), (State::InFlight, path), "a completion answers an issue");
         let (bound_at, class) = (request.bound_at, request.io.op.class());
-        let (io, dirties, epoch) = (request.io, request.dirties, request.epoch);
+        let (io, unflushed_in, epoch) = (request.io, request.unflushed_in, request.epoch);
         let latency = now - bound_at;
         if watched {
             let read = (io.op == Op::Read).then_some((request.issued_at, io.bytes));
@@ -60,9 +60,9 @@ impl Group {
             }
             self.record_read(now, path, &io, latency);
             match outcome {
-                Outcome::Retry { .. } => self.tell_of_failure(now, tag, latency),
+                Outcome::Retry { .. } => self.report_failure(now, tag, latency),
                 Outcome::Failed(_) => self.failed(now, tag, latency),
-                _ => self.tell_policy(now, tag, latency, Ended::Overtaken),
+                _ => self.report_to_policy(now, tag, latency, AttemptEnd::Overtaken),
             }
             self.hedge_won(tag);
             return;
@@ -70,12 +70,12 @@ impl Group {
         match outcome {
             Outcome::Success => {
                 of_path.record_success(class, io.bytes, latency, now - self.started);
-                of_path.of_disk[io.disk.index()].hold.success(bound_at);
+                of_path.per_disk[io.disk.index()].rest.success(bound_at);
                 of_path.failed_in_row = 0;
-                self.tell_policy(now, tag, latency, Ended::Answered);
+                self.report_to_policy(now, tag, latency, AttemptEnd::Answered);
                 self.record_read(now, path, &io, latency);
-                if let Some(life) = dirties {
-                    self.disks[io.disk.index()].dirty.mark(now, path, life);
+                if let Some(cache_period) = unflushed_in {
+                    self.disks[io.disk.index()].unflushed.mark(now, path, cache_period);
                 }
                 self.finish(tag, Ok(()));
                 return;
@@ -100,14 +100,14 @@ impl Group {
         }
         let request = &mut self.requests[tag];
         if !matches!(outcome, Outcome::Retry { .. }) {
-            request.moving_since.get_or_insert(bound_at);
+            request.failover_since.get_or_insert(bound_at);
         }
         match outcome {
             Outcome::Retry { after } => {
                 request.retries += 1;
                 request.avoid = Some(path);
                 request.delay(now, path, after);
-                self.tell_of_failure(now, tag, latency);
+                self.report_failure(now, tag, latency);
                 self.requeue_after(now, tag, after);
             }
             Outcome::Lost { indeterminate }
@@ -127,64 +127,66 @@ impl Group {
         }
     }
 
-    /// A request was taken back from a path that has gone silent, or has lost it. That is not the read's failure, nor yet the path's: it counts
-    /// towards no limit of retries or failovers, as two slow paths would use those up; [`crate::watch`] keeps it from
-    /// going to and fro.
+    /// A request was recalled. This is a failure neither of the read nor of the path, so it counts towards no limit
+    /// of retries or failovers: two slow paths would use those up. [`crate::silence`] keeps the request from moving
+    /// between paths too often.
     fn recalled(&mut self, now: Instant, tag: Tag, latency: Duration) {
         let request = &mut self.requests[tag];
-        assert!(request.recalled, "only what is recalled comes back so");
+        assert!(request.recalled, "only a recalled request ends so");
         request.recalls += 1;
-        request.moving_since.get_or_insert(request.bound_at);
+        request.failover_since.get_or_insert(request.bound_at);
         let path = request.path;
         request.avoid = Some(path);
         self.paths[path.index()].recalled += 1;
-        // It would have taken longer still; without that the path would be remembered by what it answered in good days.
-        self.tell_policy(now, tag, latency, Ended::InVain);
-        if self.given_up(now, self.requests[tag].io.disk) {
+        // The latency would have been longer still. Without this report the policy would keep the path's old, better
+        // estimate.
+        self.report_to_policy(now, tag, latency, AttemptEnd::Failed);
+        if self.has_given_up(now, self.requests[tag].io.disk) {
             self.finish(tag, Err(IoError::Io));
         } else {
             self.requeue(now, tag);
         }
     }
 
-    /// A request has failed for good. Mostly that is the fault of the medium, or of the request; a path on which nothing else
-    /// succeeds any more is to blame itself.
+    /// A request has failed for good. The usual cause is the medium or the request. If nothing else succeeds on the
+    /// path, the path is the cause.
     fn failed(&mut self, now: Instant, tag: Tag, latency: Duration) {
         let path = &mut self.paths[self.requests[tag].path.index()];
         path.failed_in_row += 1;
         if path.failed_in_row >= FAILED_MAX {
-            self.tell_of_failure(now, tag, latency);
+            self.report_failure(now, tag, latency);
         }
     }
 
-    /// A path has failed a request.
-    fn tell_of_failure(&mut self, now: Instant, tag: Tag, latency: Duration) {
-        self.tell_policy(now, tag, latency.max(FAILED_LATENCY), Ended::InVain);
+    /// Reports a failure of a path to the policy.
+    fn report_failure(&mut self, now: Instant, tag: Tag, latency: Duration) {
+        self.report_to_policy(now, tag, latency.max(FAILED_LATENCY), AttemptEnd::Failed);
     }
 
-    /// A request has come back from its path.
-    fn tell_policy(&mut self, now: Instant, tag: Tag, latency: Duration, ended: Ended) {
+    /// Reports the end of an attempt to the policy.
+    fn report_to_policy(&mut self, now: Instant, tag: Tag, latency: Duration, ended: AttemptEnd) {
         let request = &self.requests[tag];
         let (path, class, bytes) = (request.path, request.io.op.class(), request.io.bytes);
         let of_class = self.paths[path.index()].by_class[class.index()];
-        let done = Completed { now, path, class, bytes, latency, ended, of_class };
+        let done = CompletedAttempt { now, path, class, bytes, latency, ended, of_class };
         self.policies.of(class).completed(&done);
     }
 
     pub(super) fn path_error(&mut self, now: Instant, path: PathId, disk: DiskId, bound_at: Instant) {
-        self.paths[path.index()].of_disk[disk.index()].hold.path_error(now, bound_at);
+        self.paths[path.index()].per_disk[disk.index()].rest.path_error(now, bound_at);
         self.refresh_eligible(now);
     }
 
     fn requeue_after(&mut self, now: Instant, tag: Tag, after: Duration) {
-        if after.is_zero() || self.is_worn_out(tag) {
+        if after.is_zero() || self.is_out_of_attempts(tag) {
             self.try_again(now, tag);
         } else {
             self.back_off(now, tag, after);
         }
     }
 
-    /// The time of a retry has come, unless only controllers that have asked for more of it can be had.
+    /// The time of a retry has come. The request waits on if every usable path leads to a controller that asked for a
+    /// longer delay.
     pub(super) fn retry_due(&mut self, now: Instant, tag: Tag) {
         if self.is_delayed(now, tag) {
             self.back_off_until_delay_is_over(now, tag);
@@ -193,7 +195,7 @@ impl Group {
         }
     }
 
-    /// Whether each path that its disk can use leads to a controller that has asked for a delay.
+    /// Whether every usable path of the disk leads to a controller that has asked for a delay.
     pub(super) fn is_delayed(&self, now: Instant, tag: Tag) -> bool {
         let request = &self.requests[tag];
         let is_usable = self.disks[request.io.disk.index()].eligible != 0;
@@ -208,15 +210,15 @@ impl Group {
     fn back_off(&mut self, now: Instant, tag: Tag, delay: Duration) {
         self.requests[tag].state = State::Backoff;
         self.backoff += 1;
-        self.timers.set(now, delay.min(ELSEWHERE_AFTER), Due::Retry(tag));
+        self.timers.set(now, delay.min(CONTROLLER_DELAY_MAX), Due::Retry(tag));
     }
 
-    /// Tries a request again whose last attempt is known to have no effect any more, or fails it if that was the last
-    /// one.
+    /// Tries a request again after an attempt that can have no further effect. Fails the request if it has no
+    /// attempts left.
     pub(super) fn try_again(&mut self, now: Instant, tag: Tag) {
         let request = &self.requests[tag];
         let (path, class) = (request.path, request.io.op.class());
-        if self.is_worn_out(tag) || self.given_up(now, request.io.disk) {
+        if self.is_out_of_attempts(tag) || self.has_given_up(now, request.io.disk) {
             self.finish(tag, Err(IoError::Io));
             return;
         }
@@ -224,7 +226,7 @@ impl Group {
         self.requeue(now, tag);
     }
 
-    /// Puts a request back in front of its flow.
+    /// Puts a request back at the front of its flow.
     pub(super) fn requeue(&mut self, now: Instant, tag: Tag) {
         let request = &mut self.requests[tag];
         request.state = State::Queued;
@@ -232,7 +234,7 @@ impl Group {
         self.scheduler.push_front(now, &io, !self.fans_out(io.op));
     }
 
-    fn is_worn_out(&self, tag: Tag) -> bool {
+    fn is_out_of_attempts(&self, tag: Tag) -> bool {
         let request = &self.requests[tag];
         request.retries > self.config.max_retries || request.failovers > self.config.max_failovers
     }

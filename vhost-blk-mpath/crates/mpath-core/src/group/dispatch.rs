@@ -1,26 +1,27 @@
-//! Late binding: a request gets its path at the last moment, when that path has room.
+//! Late binding: a request gets a path when that path has room.
 
 use std::time::Instant;
 
-use super::{Disk, Group};
+use super::{Group, GroupDisk};
 use crate::policy::{Candidate, Choice, Oldest, Query};
 use crate::requests::{Request, State};
 use crate::{Action, AnaState, DiskId, OpClass, PathId, Tag};
 
 impl Group {
-    /// Which paths policies may choose from for each disk: those in the best ANA state there is among the ones that answer, or
-    /// among the suspect ones if there are no others. Draining ones are no choice, whatever else there is.
+    /// Finds the paths that policies may choose from, for each disk. These are the healthy paths in the best ANA
+    /// state. If there is no healthy path, they are the suspect paths in the best ANA state. Draining paths are never
+    /// eligible.
     pub(super) fn refresh_eligible(&mut self, now: Instant) {
         let all = self.paths.iter().zip((0..).map(PathId));
         self.suspects = all.filter(|(path, _)| path.watch.is_suspect()).fold(0, |set, (_, id)| set | id.bit());
-        self.rest_ends = None;
+        self.rest_ends_at = None;
         for disk in self.disks() {
             self.refresh_disk(now, disk);
         }
     }
 
     fn refresh_disk(&mut self, now: Instant, disk: DiskId) {
-        // Optimized and not, first those that answer, then those that are suspect.
+        // Healthy optimized, healthy non-optimized, suspect optimized, suspect non-optimized.
         let mut groups = [0; 4];
         for (path, id) in self.paths.iter().zip((0..).map(PathId)) {
             let suspect = self.suspects & id.bit() != 0;
@@ -30,8 +31,8 @@ impl Group {
                     groups[2 * usize::from(suspect) + usize::from(ana != AnaState::Optimized)] |= id.bit();
                 }
                 None if path.association.is_some() => {
-                    let ends = path.of_disk[disk.index()].hold.ends(now);
-                    self.rest_ends = self.rest_ends.into_iter().chain(ends).min();
+                    let ends = path.per_disk[disk.index()].rest.ends(now);
+                    self.rest_ends_at = self.rest_ends_at.into_iter().chain(ends).min();
                 }
                 None => {}
             }
@@ -41,14 +42,14 @@ impl Group {
         let healthy = groups[0] | groups[1];
         let changed = std::mem::replace(&mut self.disks[disk.index()].healthy, healthy) != healthy;
         if changed && self.paths.iter().any(|path| path.in_flight[OpClass::Read.index()].newest().is_some()) {
-            // What is overdue may have somewhere to go.
+            // An overdue read may have another path now.
             self.recall_by(now);
         }
         self.scheduler.set_blocked(disk, eligible == 0);
-        self.desert(now, disk, healthy != 0);
+        self.update_bypassed(now, disk, healthy != 0);
     }
 
-    /// Flushes under way and other requests take turns where both wait for room.
+    /// Binds the next request or flush command. Both take turns where both wait for room.
     pub(super) fn bind_next(&mut self, now: Instant) -> Option<Action> {
         let action = if self.flushes.first {
             self.dispatch_flush(now).or_else(|| self.dispatch(now))
@@ -61,14 +62,14 @@ impl Group {
 
     /// Binds waiting requests until one is to be issued.
     pub(super) fn dispatch(&mut self, now: Instant) -> Option<Action> {
-        self.ask_again = None;
+        self.select_again_at = None;
         let mut last = None;
-        // Paths that a request which had its turn earlier waits for. Others may not take the room there before it, or a
-        // stream of small requests would starve a large one.
-        let mut awaited = 0;
+        // Paths that an earlier request waits for. Later requests may not take the room there. Otherwise a stream of
+        // small requests would starve a large one.
+        let mut reserved_paths = 0;
         while let Some((place, tag)) = self.scheduler.candidate(now, last) {
-            if self.has_legs(tag) {
-                // Which paths it has to reach shows only when there are some.
+            if self.has_flush_commands(tag) {
+                // The paths of a flush are known only when some path is up.
                 if self.paths.iter().all(|path| path.association.is_none()) {
                     last = Some(place);
                     continue;
@@ -78,44 +79,47 @@ impl Group {
                 if let Some(action) = self.dispatch_flush(now) {
                     return Some(action);
                 }
-                (last, awaited) = (None, 0);
+                (last, reserved_paths) = (None, 0);
                 continue;
             }
             if self.is_delayed(now, tag) {
                 self.scheduler.take(now, place);
                 self.back_off_until_delay_is_over(now, tag);
-                (last, awaited) = (None, 0);
+                (last, reserved_paths) = (None, 0);
                 continue;
             }
-            match self.ask(now, tag, awaited) {
+            match self.select_path(now, tag, reserved_paths) {
                 Choice::Path(path) => {
                     self.scheduler.take(now, place);
                     if let Some(action) = self.bind(now, tag, path) {
                         return Some(action);
                     }
-                    (last, awaited) = (None, 0);
+                    (last, reserved_paths) = (None, 0);
                 }
                 Choice::Wait { again } => {
-                    self.ask_again = self.ask_again.into_iter().chain(again).min();
+                    self.select_again_at = self.select_again_at.into_iter().chain(again).min();
                     let full = self.candidates.iter().filter(|c| !c.has_room);
-                    awaited |= full.fold(0, |set, c| set | c.path.bit());
+                    reserved_paths |= full.fold(0, |set, c| set | c.path.bit());
                     last = Some(place);
-                    // With many flows most of the walk would be for nothing.
-                    if self.scheduler.all_need_paths() && self.disks.iter().all(|disk| disk.eligible & !awaited == 0) {
+                    // Every path has a waiter: with many flows, most of the walk would find nothing.
+                    if self.scheduler.all_need_paths()
+                        && self.disks.iter().all(|disk| disk.eligible & !reserved_paths == 0)
+                    {
                         break;
                     }
                 }
             }
         }
-        self.awaited = awaited;
+        self.reserved_paths = reserved_paths;
         None
     }
 
-    /// The paths that a request may go to, as a set: the best ones. A path whose controller has asked for a delay is left out. The
-    /// path to avoid is left out if there is another one. A request that was recalled or delayed may take a worse path instead.
+    /// The paths that a request may go to, as a set: the best ones. This leaves out paths with controllers that asked
+    /// for a delay, and the path to avoid if there is another. A request that was recalled or delayed may take a
+    /// worse path.
     pub(super) fn choices(&self, now: Instant, tag: Tag) -> u64 {
         let request = &self.requests[tag];
-        let Disk { eligible, healthy, .. } = self.disks[request.io.disk.index()];
+        let GroupDisk { eligible, healthy, .. } = self.disks[request.io.disk.index()];
         let not_delayed = !request.delayed_paths(now);
         let not_avoided = request.avoid.map_or(u64::MAX, |path| !path.bit()) & not_delayed;
         let instead_of_avoided = if request.recalls > 0 { healthy & not_avoided } else { 0 };
@@ -123,7 +127,7 @@ impl Group {
         sets.into_iter().find(|paths| *paths != 0).unwrap_or(0)
     }
 
-    fn ask(&mut self, now: Instant, tag: Tag, awaited: u64) -> Choice {
+    fn select_path(&mut self, now: Instant, tag: Tag, reserved_paths: u64) -> Choice {
         let Request { io, .. } = self.requests[tag];
         let class = io.op.class();
         self.candidates.clear();
@@ -133,7 +137,7 @@ impl Group {
             let id = PathId(left.trailing_zeros() as u16);
             left &= left - 1;
             let path = &self.paths[id.index()];
-            let has_room = awaited & id.bit() == 0 && path.has_room(self.config.window, io.bytes);
+            let has_room = reserved_paths & id.bit() == 0 && path.has_room(self.config.window, io.bytes);
             room |= has_room;
             self.candidates.push(self.candidate(id, class, has_room));
         }
@@ -145,18 +149,21 @@ impl Group {
         match choice {
             Choice::Path(path) => assert!(
                 self.candidates.iter().any(|c| c.path == path && c.has_room),
-                "a policy chooses among the candidates with room"
+                "a policy chooses a candidate with room"
             ),
             Choice::Wait { .. } => {
                 let will_change = |c: &Candidate| !c.has_room || c.in_flight > 0;
-                assert!(self.candidates.iter().any(will_change), "a policy waits only for a path that holds something");
+                assert!(
+                    self.candidates.iter().any(will_change),
+                    "a policy waits only for a path without room or with requests in flight"
+                );
             }
         }
         choice
     }
 
-    /// A path as policies see it. Requests that it has lost, as far as can be seen, are not in line there: it has answered one
-    /// that it was given later by the suspect timeout. A window that they filled would otherwise stay full.
+    /// A path as policies see it. Requests that the path seems to have lost do not count: it has answered a request
+    /// that was bound later by the suspect timeout. Otherwise lost requests would fill the window for good.
     fn candidate(&self, id: PathId, class: OpClass, has_room: bool) -> Candidate {
         let path = &self.paths[id.index()];
         let mut candidate = Candidate {
@@ -183,22 +190,22 @@ impl Group {
         candidate
     }
 
-    /// Gives a request to a path: an action, unless the path's injection holds it.
+    /// Binds a request to a path. Returns the action, unless the path's injection keeps the request.
     fn bind(&mut self, now: Instant, tag: Tag, id: PathId) -> Option<Action> {
         let path = &mut self.paths[id.index()];
         let association = path.association.expect("an eligible path is live");
         let request = &mut self.requests[tag];
         let io = request.io;
-        if let Some(since) = request.moving_since.take() {
-            self.moves.record(io.op.class(), now - since);
+        if let Some(since) = request.failover_since.take() {
+            self.failover_times.record(io.op.class(), now - since);
         }
         let class = io.op.class().index();
         request.path = id;
         request.epoch = association.epoch;
         request.bound_at = now;
-        let dirties =
+        let unflushed_in =
             association.volatile_write_cache && !self.config.shared_write_cache && io.op.is_mutating() && !io.fua;
-        request.dirties = dirties.then_some(path.of_disk[io.disk.index()].life);
+        request.unflushed_in = unflushed_in.then_some(path.per_disk[io.disk.index()].cache_period);
         request.avoid = None;
         request.fence_lifted = false;
         request.recalled = false;
@@ -207,7 +214,7 @@ impl Group {
         path.by_class[class].take(io.bytes);
         path.stats[class].in_flight += 1;
         self.requests.link(&mut path.in_flight[class], tag);
-        if let Some(state) = self.hold_by_injection(now, id, tag) {
+        if let Some(state) = self.apply_injection(now, id, tag) {
             self.requests[tag].state = state;
             return None;
         }
@@ -216,7 +223,7 @@ impl Group {
         Some(Action::Issue { path: id, tag })
     }
 
-    /// Takes a request from its path again: it was answered, or never left.
+    /// Releases a request from its path: it was answered, or was never sent.
     pub(super) fn unbind(&mut self, tag: Tag) {
         let request = &self.requests[tag];
         let (io, class) = (request.io, request.io.op.class().index());

@@ -1,51 +1,51 @@
-//! Flushes go to every path that has completed writes not flushed yet.
+//! Flushes go to every path with completed writes that no flush has covered.
 //!
-//! A flush owes nothing to writes that are still in flight, only to those that had completed when it was submitted.
-//! When its turn comes in its flow, the paths that are dirty at that moment are noted; each of them is sent the command
-//! as soon as it has room, under the flush's one tag, before other requests. When all have answered the flush is over.
-//! See [`crate::dirty`] for why this is enough, also between threads, and for paths lost while dirty.
+//! A flush must cover the writes that had completed when it was submitted, not the writes in flight. When its turn
+//! comes in its flow, the group records the paths that are unflushed then. Each of these paths gets the command once
+//! it has room, before other requests, under the tag of the flush. The flush is over when all have answered.
+//! [`crate::unflushed`] says why this is enough between threads, and for unflushed paths that are lost.
 
 use std::time::{Duration, Instant};
 
 use super::Group;
-use crate::dirty::{Owed, Round};
 use crate::requests::State;
 use crate::timers::Due;
+use crate::unflushed::{FlushScope, Round};
 use crate::{Action, DiskId, Epoch, IoError, OpClass, Outcome, PathId, Tag};
 
-/// How soon to look again at a path that is up in another group and not yet, or no longer, in this one.
+/// How soon to look again at a path that is up in another group and down in this one.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 const CLASS: usize = OpClass::Other.index();
 
-/// How long a flush waits for a path that is live and may not be used: the I/O time-out of Linux. Nothing can be proven about the
-/// writes it owes without that path.
+/// How long a flush waits for a path that is live and not usable: the I/O timeout of Linux. Without the path nothing
+/// can be proven about the writes.
 const UNUSABLE_MAX: Duration = Duration::from_secs(30);
 
-/// One path's part of a flush.
+/// The command of a flush on one path.
 #[derive(Debug)]
-struct Leg {
+struct FlushCommand {
     path: PathId,
-    /// The association whose writes are to be made durable.
+    /// The association whose writes the command makes durable.
     epoch: Epoch,
-    /// Dirty by presumption only: its loss loses nothing of ours.
-    presumed: bool,
-    state: LegState,
+    /// The association is only presumed unflushed: its loss loses no write of this daemon.
+    is_presumed: bool,
+    state: FlushCommandState,
     retries: u32,
     failovers: u32,
-    /// When the flush came to ask for it.
+    /// When the flush started.
     since: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LegState {
+enum FlushCommandState {
     /// In its path's queue.
     Queued,
-    /// Held by the path's injection.
+    /// Delayed or stalled by the injection of the path.
     Injected(Attempt),
     /// With the driver.
     InFlight(Attempt),
-    /// Answered by the driver; the path's injection holds the answer.
+    /// Answered by the driver; the injection of the path delays or stalls the answer.
     Answered(Attempt),
     /// Waits for the time of its retry.
     Backoff,
@@ -54,37 +54,37 @@ enum LegState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Attempt {
-    /// What it makes clean when it succeeds.
-    cleans: Round,
+    /// The round that the command covers if it succeeds.
+    covers: Round,
     bound_at: Instant,
-    /// After the delay of an injection.
+    /// When the driver got the command, after the delay of an injection.
     issued_at: Instant,
 }
 
 /// A flush that waits or is under way.
 #[derive(Debug)]
-struct Job {
-    /// By path: what the flush has to cover.
-    owed: Vec<Owed>,
-    legs: Vec<Leg>,
-    /// Legs not done.
+struct FlushJob {
+    /// By path: what the flush must cover.
+    scopes: Vec<FlushScope>,
+    commands: Vec<FlushCommand>,
+    /// Commands that are not done.
     open: usize,
     result: Result<(), IoError>,
-    /// The paths whose losses the result tells the guest of.
+    /// The paths with losses that the result reports to the guest.
     losses: Vec<PathId>,
 }
 
 /// All flushes under way.
 #[derive(Debug, Default)]
 pub(super) struct FlushJobs {
-    jobs: Vec<Job>,
+    jobs: Vec<FlushJob>,
     free: Vec<usize>,
-    /// The paths that have legs queued, as a set.
+    /// The paths with queued flush commands, as a set.
     waiting: u64,
     look_again: Option<Instant>,
-    /// They are next, before other requests.
+    /// Flush commands are next, before other requests.
     pub(super) first: bool,
-    /// The disk after the one whose turn it was last.
+    /// The disk whose turn is next.
     next_disk: u16,
 }
 
@@ -97,24 +97,24 @@ impl FlushJobs {
         self.look_again
     }
 
-    /// Parts of flushes that this path has not answered yet, be they sent or not.
+    /// Flush commands that this path has not answered, sent or not.
     pub(super) fn open_on(&self, path: PathId) -> u64 {
-        let legs = self.jobs.iter().flat_map(|job| &job.legs);
-        legs.filter(|leg| leg.path == path && leg.state != LegState::Done).count() as u64
+        let commands = self.jobs.iter().flat_map(|job| &job.commands);
+        commands.filter(|command| command.path == path && command.state != FlushCommandState::Done).count() as u64
     }
 
-    /// The association that a flush is about on this path.
+    /// The association that a flush job flushes on this path.
     pub(super) fn epoch_on(&self, job: usize, path: PathId) -> Option<Epoch> {
-        self.jobs[job].legs.iter().find(|leg| leg.path == path).map(|leg| leg.epoch)
+        self.jobs[job].commands.iter().find(|command| command.path == path).map(|command| command.epoch)
     }
 
-    /// When the present attempt of a flush on this path was issued.
+    /// When the present attempt of a flush job on this path was issued.
     pub(super) fn issued_at_on(&self, job: usize, path: PathId) -> Option<Instant> {
-        match self.jobs[job].legs.iter().find(|leg| leg.path == path)?.state {
-            LegState::Injected(attempt) | LegState::InFlight(attempt) | LegState::Answered(attempt) => {
-                Some(attempt.issued_at)
-            }
-            LegState::Queued | LegState::Backoff | LegState::Done => None,
+        match self.jobs[job].commands.iter().find(|command| command.path == path)?.state {
+            FlushCommandState::Injected(attempt)
+            | FlushCommandState::InFlight(attempt)
+            | FlushCommandState::Answered(attempt) => Some(attempt.issued_at),
+            FlushCommandState::Queued | FlushCommandState::Backoff | FlushCommandState::Done => None,
         }
     }
 
@@ -128,14 +128,14 @@ impl FlushJobs {
     }
 
     fn new_job(&mut self) -> usize {
-        let job = Job { owed: Vec::new(), legs: Vec::new(), open: 0, result: Ok(()), losses: Vec::new() };
+        let job = FlushJob { scopes: Vec::new(), commands: Vec::new(), open: 0, result: Ok(()), losses: Vec::new() };
         let Some(index) = self.free.pop() else {
             self.jobs.push(job);
             return self.jobs.len() - 1;
         };
         let slot = &mut self.jobs[index];
-        slot.owed.clear();
-        slot.legs.clear();
+        slot.scopes.clear();
+        slot.commands.clear();
         slot.losses.clear();
         slot.result = Ok(());
         index
@@ -143,43 +143,43 @@ impl FlushJobs {
 }
 
 impl Group {
-    /// A flush comes in that was submitted since then: what it covers is decided now.
+    /// A flush arrives that was submitted at `since` or later: fixes what it must cover.
     pub(super) fn prepare_flush(&mut self, since: Instant, tag: Tag) {
         let index = self.flushes.new_job();
         let paths = (0..self.paths.len() as u16).map(PathId);
         let request = &mut self.requests[tag];
-        let dirty = &self.disks[request.io.disk.index()].dirty;
-        self.flushes.jobs[index].owed.extend(paths.map(|id| dirty.flush_submitted(since, id)));
+        let unflushed = &self.disks[request.io.disk.index()].unflushed;
+        self.flushes.jobs[index].scopes.extend(paths.map(|id| unflushed.flush_submitted(since, id)));
         request.job = index;
     }
 
-    /// The turn of a flush has come.
+    /// The turn of a flush has come: finds its paths and queues its commands.
     pub(super) fn start_flush(&mut self, now: Instant, tag: Tag) {
         let request = &mut self.requests[tag];
         request.state = State::Flushing;
         let disk = request.io.disk.index();
         let job = &mut self.flushes.jobs[request.job];
         for (path, id) in self.paths.iter_mut().zip((0..).map(PathId)) {
-            let need = self.disks[disk].dirty.need(id, job.owed.get(id.index()).copied());
+            let need = self.disks[disk].unflushed.need(id, job.scopes.get(id.index()).copied());
             if need.lost {
                 job.losses.push(id);
                 job.result = Err(IoError::Io);
             }
-            if let Some(association) = need.dirty {
-                job.legs.push(Leg {
+            if let Some(association) = need.unflushed {
+                job.commands.push(FlushCommand {
                     path: id,
                     epoch: association.epoch,
-                    presumed: association.presumed,
-                    state: LegState::Queued,
+                    is_presumed: association.is_presumed,
+                    state: FlushCommandState::Queued,
                     retries: 0,
                     failovers: 0,
                     since: now,
                 });
-                path.of_disk[disk].flushes.push_back(tag);
+                path.per_disk[disk].flushes.push_back(tag);
                 self.flushes.waiting |= id.bit();
             }
         }
-        job.open = job.legs.len();
+        job.open = job.commands.len();
         self.finish_flush_if_done(now, tag);
     }
 
@@ -188,18 +188,18 @@ impl Group {
         if job.open > 0 {
             return;
         }
-        let dirty = &self.disks[self.requests[tag].io.disk.index()].dirty;
+        let unflushed = &self.disks[self.requests[tag].io.disk.index()].unflushed;
         for &path in &job.losses {
-            // A path added since has nothing to report.
-            if let Some(owed) = job.owed.get(path.index()) {
-                dirty.report(now, path, *owed);
+            // A path added after the flush arrived has nothing to report.
+            if let Some(scope) = job.scopes.get(path.index()) {
+                unflushed.report(now, path, *scope);
             }
         }
         let result = job.result;
         self.finish(tag, result);
     }
 
-    /// Sends what waits for a path that can take it.
+    /// Sends the next queued flush command to a path with room.
     pub(super) fn dispatch_flush(&mut self, now: Instant) -> Option<Action> {
         self.flushes.look_again = None;
         let mut left = self.flushes.waiting;
@@ -219,152 +219,161 @@ impl Group {
         None
     }
 
-    /// The same for one path and one disk, whose flushes wait for each other, and for no other disk's.
+    /// Sends the next queued flush command of one disk to one path. Flushes of different disks do not wait for each
+    /// other.
     fn dispatch_flush_of(&mut self, now: Instant, id: PathId, disk: DiskId) -> Option<Action> {
-        while let Some(&tag) = self.paths[id.index()].of_disk[disk.index()].flushes.front() {
-            let &mut Leg { epoch, presumed, since, .. } = self.leg(id, tag);
+        while let Some(&tag) = self.paths[id.index()].per_disk[disk.index()].flushes.front() {
+            let &mut FlushCommand { epoch, is_presumed, since, .. } = self.command(id, tag);
             let lost = self.is_lost_meanwhile(id, tag);
             let path = &mut self.paths[id.index()];
-            let dirty = &self.disks[disk.index()].dirty;
-            let round = if dirty.is_current(id, epoch) && !lost {
+            let unflushed = &self.disks[disk.index()].unflushed;
+            let round = if unflushed.is_current(id, epoch) && !lost {
                 if path.association.is_none_or(|live| live.epoch != epoch) {
                     self.flushes.look_again_by(now + LOOK_AGAIN);
                     return None;
                 }
                 let usable = path.usable(now, disk).is_some();
-                let unusable_since = &mut path.of_disk[disk.index()].unusable_since;
+                let unusable_since = &mut path.per_disk[disk.index()].unusable_since;
                 if !usable {
-                    // Nothing of ours is behind it.
-                    let optional = !dirty.is_after_crash() && presumed;
-                    // All that wait do so at the same time.
+                    // No write of this daemon is behind it.
+                    let optional = !unflushed.is_after_crash() && is_presumed;
+                    // All flushes of this path and disk wait since the same time.
                     let give_up = since.max(*unusable_since.get_or_insert(now)) + UNUSABLE_MAX;
                     if now < give_up && !optional {
                         self.flushes.look_again_by(give_up);
                         return None;
                     }
-                    self.unqueue_leg(id, disk);
+                    self.unqueue_flush_command(id, disk);
                     if !optional {
-                        // Nothing is lost yet, nor is anything durable: the next flush owes the same writes of ours.
-                        self.disks[disk.index()].dirty.presumed_in_vain(id, epoch);
+                        // Nothing is lost yet and nothing is durable: the next flush covers the same writes of this
+                        // daemon.
+                        self.disks[disk.index()].unflushed.report_presumed(id, epoch);
                     }
-                    self.end_leg(now, id, tag, if optional { Ok(()) } else { Err(IoError::Io) });
+                    self.end_flush_command(now, id, tag, if optional { Ok(()) } else { Err(IoError::Io) });
                     continue;
                 }
                 *unusable_since = None;
                 if !path.has_room(self.config.window, 0) {
                     return None;
                 }
-                dirty.begin_flush(id, epoch)
+                unflushed.begin_flush(id, epoch)
             } else {
                 None
             };
-            self.unqueue_leg(id, disk);
-            if let Some(cleans) = round {
-                let action = self.bind_leg(now, id, tag, cleans);
+            self.unqueue_flush_command(id, disk);
+            if let Some(covers) = round {
+                let action = self.bind_flush_command(now, id, tag, covers);
                 if action.is_some() {
                     return action;
                 }
             } else {
-                self.lose_leg(now, id, tag);
+                self.lose_flush_command(now, id, tag);
             }
         }
         None
     }
 
-    fn bind_leg(&mut self, now: Instant, id: PathId, tag: Tag, cleans: Round) -> Option<Action> {
+    fn bind_flush_command(&mut self, now: Instant, id: PathId, tag: Tag, covers: Round) -> Option<Action> {
         let path = &mut self.paths[id.index()];
         path.usage.take(0);
         path.stats[CLASS].in_flight += 1;
-        let attempt = Attempt { cleans, bound_at: now, issued_at: now };
-        if self.hold_by_injection(now, id, tag).is_some() {
-            self.leg(id, tag).state = LegState::Injected(attempt);
+        let attempt = Attempt { covers, bound_at: now, issued_at: now };
+        if self.apply_injection(now, id, tag).is_some() {
+            self.command(id, tag).state = FlushCommandState::Injected(attempt);
             return None;
         }
-        self.leg(id, tag).state = LegState::InFlight(attempt);
+        self.command(id, tag).state = FlushCommandState::InFlight(attempt);
         self.issued(now, id, tag);
         Some(Action::Issue { path: id, tag })
     }
 
-    fn unbind_leg(&mut self, id: PathId) {
+    fn unbind_flush_command(&mut self, id: PathId) {
         let path = &mut self.paths[id.index()];
         path.usage.give_back(0);
         path.stats[CLASS].in_flight -= 1;
     }
 
-    /// The injection of its path lets a leg go.
-    pub(super) fn leg_released(&mut self, now: Instant, id: PathId, tag: Tag) {
-        let leg = self.leg(id, tag);
-        let LegState::Injected(attempt) = leg.state else {
-            unreachable!("only what an injection held is released");
+    /// The injection of its path releases a flush command.
+    pub(super) fn flush_command_released(&mut self, now: Instant, id: PathId, tag: Tag) {
+        let command = self.command(id, tag);
+        let FlushCommandState::Injected(attempt) = command.state else {
+            unreachable!("an injection releases only commands that it kept");
         };
-        leg.state = LegState::InFlight(Attempt { issued_at: now, ..attempt });
+        command.state = FlushCommandState::InFlight(Attempt { issued_at: now, ..attempt });
     }
 
-    /// The injection of its path holds the answer of a leg, or does so no longer.
-    pub(super) fn set_leg_answered(&mut self, id: PathId, tag: Tag, answered: bool) {
-        let leg = self.leg(id, tag);
-        leg.state = match (leg.state, answered) {
-            (LegState::InFlight(attempt), true) => LegState::Answered(attempt),
-            (LegState::Answered(attempt), false) => LegState::InFlight(attempt),
+    /// The injection of its path keeps the answer of a flush command (`answered`), or releases it.
+    pub(super) fn set_flush_command_answered(&mut self, id: PathId, tag: Tag, answered: bool) {
+        let command = self.command(id, tag);
+        command.state = match (command.state, answered) {
+            (FlushCommandState::InFlight(attempt), true) => FlushCommandState::Answered(attempt),
+            (FlushCommandState::Answered(attempt), false) => FlushCommandState::InFlight(attempt),
             _ => panic!("a completion answers an issue"),
         };
     }
 
-    /// A leg held by the injection of its path was not sent and is not going to be.
-    pub(super) fn take_back_leg(&mut self, id: PathId, tag: Tag) {
-        self.unbind_leg(id);
-        self.queue_leg(id, tag);
+    /// Takes back a flush command that the injection of its path kept and that was never sent.
+    pub(super) fn take_back_flush_command(&mut self, id: PathId, tag: Tag) {
+        self.unbind_flush_command(id);
+        self.queue_flush_command(id, tag);
     }
 
-    /// The time of a leg's retry has come.
-    pub(super) fn queue_leg(&mut self, id: PathId, tag: Tag) {
-        self.leg(id, tag).state = LegState::Queued;
+    /// Queues a flush command again.
+    pub(super) fn queue_flush_command(&mut self, id: PathId, tag: Tag) {
+        self.command(id, tag).state = FlushCommandState::Queued;
         let disk = self.requests[tag].io.disk.index();
-        self.paths[id.index()].of_disk[disk].flushes.push_front(tag);
+        self.paths[id.index()].per_disk[disk].flushes.push_front(tag);
         self.flushes.waiting |= id.bit();
     }
 
-    fn unqueue_leg(&mut self, id: PathId, disk: DiskId) {
-        let of_disk = &mut self.paths[id.index()].of_disk;
-        of_disk[disk.index()].flushes.pop_front();
-        if of_disk.iter().all(|of| of.flushes.is_empty()) {
+    fn unqueue_flush_command(&mut self, id: PathId, disk: DiskId) {
+        let per_disk = &mut self.paths[id.index()].per_disk;
+        per_disk[disk.index()].flushes.pop_front();
+        if per_disk.iter().all(|of| of.flushes.is_empty()) {
             self.flushes.waiting &= !id.bit();
         }
     }
 
-    pub(super) fn complete_leg(&mut self, now: Instant, id: PathId, tag: Tag, outcome: Outcome, watched: bool) {
+    pub(super) fn complete_flush_command(
+        &mut self,
+        now: Instant,
+        id: PathId,
+        tag: Tag,
+        outcome: Outcome,
+        watched: bool,
+    ) {
         let (max_retries, max_failovers) = (self.config.max_retries, self.config.max_failovers);
-        let leg = self.leg(id, tag);
-        let LegState::InFlight(attempt) = leg.state else {
+        let command = self.command(id, tag);
+        let FlushCommandState::InFlight(attempt) = command.state else {
             panic!("a completion answers an issue");
         };
         match outcome {
-            Outcome::Retry { .. } => leg.retries += 1,
-            Outcome::PathError => leg.failovers += 1,
+            Outcome::Retry { .. } => command.retries += 1,
+            Outcome::PathError => command.failovers += 1,
             _ => {}
         }
-        let worn_out = leg.retries > max_retries || leg.failovers > max_failovers;
-        let epoch = leg.epoch;
+        let is_out_of_attempts = command.retries > max_retries || command.failovers > max_failovers;
+        let epoch = command.epoch;
         if watched {
             self.watch_outcome(now, id, epoch, outcome, None);
         }
-        self.unbind_leg(id);
+        self.unbind_flush_command(id);
         let path = &mut self.paths[id.index()];
         let disk = self.requests[tag].io.disk;
         if outcome == Outcome::Success {
             path.record_success(OpClass::Other, 0, now - attempt.bound_at, now - self.started);
-            path.of_disk[disk.index()].hold.success(attempt.bound_at);
-            self.disks[disk.index()].dirty.flushed(id, epoch, attempt.cleans);
+            path.per_disk[disk.index()].rest.success(attempt.bound_at);
+            self.disks[disk.index()].unflushed.flushed(id, epoch, attempt.covers);
             if self.is_lost_meanwhile(id, tag) {
-                // It may have been executed after that.
-                self.lose_leg(now, id, tag);
+                // The controller may have executed the flush after the loss.
+                self.lose_flush_command(now, id, tag);
             } else {
-                self.end_leg(now, id, tag, Ok(()));
+                self.end_flush_command(now, id, tag, Ok(()));
             }
             return;
         }
         if outcome == Outcome::GivenUp {
-            self.end_leg(now, id, tag, Err(IoError::Io));
+            self.end_flush_command(now, id, tag, Err(IoError::Io));
             return;
         }
         path.stats[CLASS].errors += 1;
@@ -374,63 +383,64 @@ impl Group {
                 Duration::ZERO
             }
             Outcome::Retry { after } => after,
-            Outcome::Failed(error) => return self.end_leg(now, id, tag, Err(error)),
+            Outcome::Failed(error) => return self.end_flush_command(now, id, tag, Err(error)),
             Outcome::Lost { .. } | Outcome::Success | Outcome::GivenUp | Outcome::Recalled { .. } => {
-                return self.lose_leg(now, id, tag);
+                return self.lose_flush_command(now, id, tag);
             }
         };
-        if worn_out {
-            self.end_leg(now, id, tag, Err(IoError::Io));
+        if is_out_of_attempts {
+            self.end_flush_command(now, id, tag, Err(IoError::Io));
             return;
         }
         self.paths[id.index()].stats[CLASS].retries += 1;
         if again.is_zero() {
-            self.queue_leg(id, tag);
+            self.queue_flush_command(id, tag);
         } else {
-            self.leg(id, tag).state = LegState::Backoff;
-            self.timers.set(now, again, Due::RetryLeg(id, tag));
+            self.command(id, tag).state = FlushCommandState::Backoff;
+            self.timers.set(now, again, Due::RetryFlushCommand(id, tag));
         }
     }
 
-    /// Whether something that a flush owes on this path was lost since it began, though the namespace may be there again.
+    /// Whether writes that a flush must cover on this path were lost after it began, even if the namespace has come
+    /// back.
     fn is_lost_meanwhile(&self, id: PathId, tag: Tag) -> bool {
         let request = &self.requests[tag];
         let job = &self.flushes.jobs[request.job];
-        let dirty = &self.disks[request.io.disk.index()].dirty;
-        !job.losses.contains(&id) && dirty.need(id, job.owed.get(id.index()).copied()).lost
+        let unflushed = &self.disks[request.io.disk.index()].unflushed;
+        !job.losses.contains(&id) && unflushed.need(id, job.scopes.get(id.index()).copied()).lost
     }
 
-    /// The association that a leg had to flush is over.
-    fn lose_leg(&mut self, now: Instant, id: PathId, tag: Tag) {
-        let &mut Leg { epoch, presumed, .. } = self.leg(id, tag);
+    /// The association of a flush command is over.
+    fn lose_flush_command(&mut self, now: Instant, id: PathId, tag: Tag) {
+        let &mut FlushCommand { epoch, is_presumed, .. } = self.command(id, tag);
         let request = &self.requests[tag];
-        let dirty = &self.disks[request.io.disk.index()].dirty;
+        let unflushed = &self.disks[request.io.disk.index()].unflushed;
         let job = &mut self.flushes.jobs[request.job];
-        // Another flush may have covered it meanwhile, and nothing was lost.
-        let clean = !dirty.is_current(id, epoch) && !dirty.need(id, job.owed.get(id.index()).copied()).lost;
-        if presumed || clean {
-            self.end_leg(now, id, tag, Ok(()));
+        // Another flush may have covered the writes meanwhile. Then nothing was lost.
+        let clean = !unflushed.is_current(id, epoch) && !unflushed.need(id, job.scopes.get(id.index()).copied()).lost;
+        if is_presumed || clean {
+            self.end_flush_command(now, id, tag, Ok(()));
             return;
         }
         job.losses.push(id);
-        self.end_leg(now, id, tag, Err(IoError::Io));
+        self.end_flush_command(now, id, tag, Err(IoError::Io));
     }
 
-    fn end_leg(&mut self, now: Instant, id: PathId, tag: Tag, result: Result<(), IoError>) {
-        self.leg(id, tag).state = LegState::Done;
+    fn end_flush_command(&mut self, now: Instant, id: PathId, tag: Tag, result: Result<(), IoError>) {
+        self.command(id, tag).state = FlushCommandState::Done;
         let job = &mut self.flushes.jobs[self.requests[tag].job];
         job.open -= 1;
         job.result = job.result.and(result);
         self.finish_flush_if_done(now, tag);
     }
 
-    fn leg(&mut self, id: PathId, tag: Tag) -> &mut Leg {
+    fn command(&mut self, id: PathId, tag: Tag) -> &mut FlushCommand {
         let request = &self.requests[tag];
         assert_eq!(request.state, State::Flushing, "the flush is under way");
         self.flushes.jobs[request.job]
-            .legs
+            .commands
             .iter_mut()
-            .find(|leg| leg.path == id)
-            .expect("a flush knows the paths it was sent to")
+            .find(|command| command.path == id)
+            .expect("the flush has a command on this path")
     }
 }

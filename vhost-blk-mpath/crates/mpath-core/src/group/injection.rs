@@ -1,91 +1,95 @@
-//! Injections: what they hold, and what becomes of that when they end or the path is lost.
+//! Injections of paths, and the requests and answers that they keep, until the injection ends or the path is lost.
 //!
-//! A stalled request counts as issued and an answer that is held as outstanding, so that the path looks to the watch as it
-//! would if the target were slow or dead. What is recalled meanwhile leaves a ghost behind, as what a driver has abandoned does.
-//! What is merely delayed on its way to the target has not been sent, and is no silence of the target.
+//! A stalled request counts as issued and an answer that an injection keeps counts as owed. So the path looks to the
+//! silence watch as if the target were slow or dead. A recall of a kept request leaves an abandoned answer behind, as
+//! a recall from the driver does. A request that is only delayed on its way to the target has not been sent, and the
+//! target is not silent.
 //!
-//! An answer that is replaced by an error ends nothing that the target has not ended: no command of it is under way any more,
-//! so that it may be repeated at once, also if it changes data. An answer that is held when the association ends is lost with
-//! it, and what it is about waits for the fence like everything else.
+//! An answer that is replaced by an error ends only a command that the target has ended. No such command is under
+//! way, so it may be repeated at once, even if it changes data. An answer that an injection keeps when the
+//! association ends is lost. Its command waits for the fence like any other.
 
 use std::time::Instant;
 
 use super::Group;
 use crate::inject::{Impairment, Verdict};
 use crate::requests::State;
-use crate::timers::{Answer, Due, Held};
+use crate::timers::{Answer, Delayed, Due};
 use crate::{DiskId, Injection, OpClass, Outcome, PathId, Tag};
 
 use crate::inject::Direction::{Request, Response};
 
 impl Group {
-    /// Impairs a path, for the classes that have no injection of their own or for one class, from now on. One for all classes
-    /// takes the place of every earlier one of the path, one for a class that of the class. The earlier one ends wholly: see
-    /// [`Group::clear_injection`]. A path that was removed already is not impaired, nor is the next one with its id.
+    /// Injects impairments into a path from now on: for one class, or for all classes without an injection of their
+    /// own. An injection for all classes replaces every earlier one of the path. An injection for a class replaces
+    /// that of the class. The replaced injection ends as in [`Group::clear_injection`]. Ignored after the path was
+    /// removed: the next path with its id must not inherit the injection.
     pub fn set_injection(&mut self, now: Instant, path: PathId, class: Option<OpClass>, injection: Injection) {
         if !self.paths[path.index()].added {
             return;
         }
         self.end_injection(now, path, class);
-        let impaired = self.paths[path.index()].impaired.get_or_insert_default();
-        impaired.set(class, Impairment::new(injection, path, class));
+        let injections = self.paths[path.index()].injections.get_or_insert_default();
+        injections.set(class, Impairment::new(injection, path, class));
     }
 
-    /// Ends the impairment of a path. What it holds goes on at once and in order: requests to the target, or elsewhere if the
-    /// path is to be given nothing any more, and answers as the target gave them.
+    /// Ends the injections of a path. Requests that they keep go on at once and in order: to the target, or elsewhere
+    /// if the path gets no requests. Answers go on as the target gave them.
     pub fn clear_injection(&mut self, now: Instant, path: PathId) {
         self.end_injection(now, path, None);
     }
 
-    /// The impairments in force, with the class that each is for.
+    /// The injections in force, each with its class.
     pub fn injections(&self) -> impl Iterator<Item = (PathId, Option<OpClass>, Injection)> + '_ {
-        let impaired = self.paths.iter().zip(0..).filter_map(|(path, id)| Some((PathId(id), path.impaired.as_ref()?)));
-        impaired.flat_map(|(id, impaired)| impaired.injections().map(move |(class, injection)| (id, class, injection)))
+        let injections =
+            self.paths.iter().zip(0..).filter_map(|(path, id)| Some((PathId(id), path.injections.as_ref()?)));
+        injections
+            .flat_map(|(id, injections)| injections.in_force().map(move |(class, injection)| (id, class, injection)))
     }
 
-    /// `None`: of all classes.
+    /// Ends the injection of a class; `None`: of all classes.
     fn end_injection(&mut self, now: Instant, id: PathId, only: Option<OpClass>) {
-        let Some(mut impaired) = self.paths[id.index()].impaired.take() else {
+        let Some(mut injections) = self.paths[id.index()].injections.take() else {
             return;
         };
         let covers = |class: OpClass| only.is_none_or(|only| only == class);
         let requests = &self.requests;
         let ends = |tag: Tag| covers(requests[tag].io.op.class());
         let (mut released, mut answers) = (Vec::new(), Vec::new());
-        for held in self.timers.take_held(id, ends) {
+        for held in self.timers.take_delayed(id, ends) {
             match held {
-                Held::Request(tag) => released.push(tag),
-                Held::Answer(tag, outcome) => answers.push((tag, outcome)),
+                Delayed::Request(tag) => released.push(tag),
+                Delayed::Answer(tag, outcome) => answers.push((tag, outcome)),
             }
         }
         let unsent = released.len();
-        self.timers.forget_ghosts(id, covers);
-        released.extend(impaired.stalled.iter().filter(|tag| ends(**tag)));
-        answers.extend(impaired.answers.iter().filter(|(tag, _)| ends(*tag)));
-        impaired.stalled.retain(|tag| !ends(*tag));
-        impaired.answers.retain(|(tag, _)| !ends(*tag));
-        let mut ghosts = 0;
+        self.timers.forget_abandoned(id, covers);
+        released.extend(injections.stalled.iter().filter(|tag| ends(**tag)));
+        answers.extend(injections.answers.iter().filter(|(tag, _)| ends(*tag)));
+        injections.stalled.retain(|tag| !ends(*tag));
+        injections.answers.retain(|(tag, _)| !ends(*tag));
+        let mut abandoned = 0;
         for class in OpClass::ALL.into_iter().filter(|class| covers(*class)) {
-            ghosts += std::mem::take(&mut impaired.ghosts[class.index()]);
-            impaired.stalled_ghosts[class.index()] = None;
+            abandoned += std::mem::take(&mut injections.abandoned[class.index()]);
+            injections.stalled_abandoned[class.index()] = None;
         }
         let path = &mut self.paths[id.index()];
-        if impaired.end(only) {
-            path.impaired = Some(impaired);
+        if injections.end(only) {
+            path.injections = Some(injections);
         }
         let owed = (released.len() - unsent + answers.len()) as u32;
-        if owed + ghosts > 0 {
-            path.watch.forget(now, owed, ghosts);
+        if owed + abandoned > 0 {
+            path.watch.forget(now, owed, abandoned);
             self.watch_changed(now, id);
         }
-        // What it would have failed this very moment goes on too.
+        // Requests that it was about to fail go on too.
         for (of, tag, error) in &mut self.released {
             if *of == id && covers(self.requests[*tag].io.op.class()) {
                 *error = None;
             }
         }
         for &tag in &released {
-            // Until they are issued no path has them, so there is nothing to recall.
+            // No path has them before they are issued, so there is nothing to recall.
             let state = &mut self.requests[tag].state;
             if *state == State::Stalled {
                 *state = State::Injected;
@@ -109,13 +113,14 @@ impl Group {
         }
     }
 
-    /// Whether the path's injection holds what would be issued on it now, and if so in which state.
-    pub(super) fn hold_by_injection(&mut self, now: Instant, id: PathId, tag: Tag) -> Option<State> {
-        let impaired = self.paths[id.index()].impaired.as_mut()?;
+    /// Applies the path's injection to a request that is about to be issued. Returns the state of the request if the
+    /// injection keeps it.
+    pub(super) fn apply_injection(&mut self, now: Instant, id: PathId, tag: Tag) -> Option<State> {
+        let injections = self.paths[id.index()].injections.as_mut()?;
         let io = &self.requests[tag].io;
-        match impaired.decide(now, Request, io.op.class(), io.bytes) {
+        match injections.decide(now, Request, io.op.class(), io.bytes) {
             Verdict::Pass => None,
-            Verdict::Hold { delay, error } => {
+            Verdict::Delay { delay, error } => {
                 if delay.is_zero() {
                     self.released.push_back((id, tag, error));
                 } else {
@@ -124,15 +129,16 @@ impl Group {
                 Some(State::Injected)
             }
             Verdict::Stall => {
-                impaired.stalled.push_back(tag);
+                injections.stalled.push_back(tag);
                 self.issued(now, id, tag);
                 Some(State::Stalled)
             }
         }
     }
 
-    /// What the group is to make of an answer at once; `None`: the path's injection holds it.
-    pub(super) fn answer_by_injection(
+    /// Applies the path's injection to an answer. Returns the outcome that counts now; `None`: the injection keeps
+    /// the answer.
+    pub(super) fn apply_injection_to_answer(
         &mut self,
         now: Instant,
         id: PathId,
@@ -140,12 +146,12 @@ impl Group {
         outcome: Outcome,
     ) -> Option<Outcome> {
         let path = &mut self.paths[id.index()];
-        let (Some(impaired), Some(live)) = (&mut path.impaired, path.association) else {
+        let (Some(injections), Some(live)) = (&mut path.injections, path.association) else {
             return Some(outcome);
         };
         let request = &self.requests[tag];
         let (class, bytes, recalled) = (request.io.op.class(), request.io.bytes, request.recalled);
-        // What is not an answer is none of its business, nor what the driver has been told to give back.
+        // Injections leave alone what is no answer, and recalled requests.
         let answered = !matches!(outcome, Outcome::Lost { .. } | Outcome::Recalled { .. } | Outcome::GivenUp);
         if !answered || recalled {
             return Some(outcome);
@@ -155,43 +161,43 @@ impl Group {
         if Some(live.epoch) != epoch {
             return Some(outcome);
         }
-        match impaired.decide(now, Response, class, bytes) {
+        match injections.decide(now, Response, class, bytes) {
             Verdict::Pass => return Some(outcome),
-            Verdict::Hold { delay, error } => {
+            Verdict::Delay { delay, error } => {
                 let answer = Answer { outcome, error: error.filter(|_| outcome == Outcome::Success) };
                 if delay.is_zero() {
-                    return Some(self.take_answer(now, id, tag, answer));
+                    return Some(self.replace_answer(now, id, tag, answer));
                 }
                 self.timers.set(now, delay, Due::Answer(id, tag, answer));
             }
-            Verdict::Stall => impaired.answers.push_back((tag, outcome)),
+            Verdict::Stall => injections.answers.push_back((tag, outcome)),
         }
         self.set_answered(id, tag, true);
         None
     }
 
-    /// The time of an answer has come.
+    /// The delay of an answer is over.
     pub(super) fn answer_due(&mut self, now: Instant, id: PathId, tag: Tag, answer: Answer) {
         self.set_answered(id, tag, false);
-        let outcome = self.take_answer(now, id, tag, answer);
+        let outcome = self.replace_answer(now, id, tag, answer);
         self.end_attempt(now, id, tag, outcome, true);
     }
 
-    fn take_answer(&mut self, now: Instant, id: PathId, tag: Tag, answer: Answer) -> Outcome {
+    fn replace_answer(&mut self, now: Instant, id: PathId, tag: Tag, answer: Answer) -> Outcome {
         let Some(error) = answer.error else {
             return answer.outcome;
         };
-        // It was executed: the controller's cache may hold it, whatever the guest is told.
+        // The controller executed the command: its cache may hold the write, whatever the guest is told.
         let request = &self.requests[tag];
-        if let Some(life) = request.dirties.filter(|_| !self.has_legs(tag)) {
-            self.disks[request.io.disk.index()].dirty.mark(now, id, life);
+        if let Some(cache_period) = request.unflushed_in.filter(|_| !self.has_flush_commands(tag)) {
+            self.disks[request.io.disk.index()].unflushed.mark(now, id, cache_period);
         }
         error
     }
 
     fn set_answered(&mut self, id: PathId, tag: Tag, answered: bool) {
-        if self.has_legs(tag) {
-            self.set_leg_answered(id, tag, answered);
+        if self.has_flush_commands(tag) {
+            self.set_flush_command_answered(id, tag, answered);
             return;
         }
         let (from, to) = if answered { (State::InFlight, State::Answered) } else { (State::Answered, State::InFlight) };
@@ -200,55 +206,54 @@ impl Group {
         request.state = to;
     }
 
-    /// Takes back a request that is held, not by the driver.
-    pub(super) fn recall_held(&mut self, now: Instant, id: PathId, tag: Tag) {
+    /// Takes back a request that the injection keeps and the driver does not have.
+    pub(super) fn recall_from_injection(&mut self, now: Instant, id: PathId, tag: Tag) {
         let (class, issued_at) = (self.requests[tag].io.op.class(), self.requests[tag].issued_at);
         let path = &mut self.paths[id.index()];
-        let impaired = path.impaired.as_mut().expect("only an injection holds requests");
-        if impaired.is_stalled(tag) {
-            let ages_from = &mut impaired.stalled_ghosts[class.index()];
+        let injections = path.injections.as_mut().expect("only an injection keeps requests");
+        if injections.is_stalled(tag) {
+            let ages_from = &mut injections.stalled_abandoned[class.index()];
             *ages_from = Some(ages_from.map_or(issued_at, |older| older.min(issued_at)));
         }
-        impaired.stalled.retain(|other| *other != tag);
-        impaired.answers.retain(|(other, _)| *other != tag);
-        impaired.ghosts[class.index()] += 1;
-        self.timers.make_ghost(id, tag, class);
+        injections.stalled.retain(|other| *other != tag);
+        injections.answers.retain(|(other, _)| *other != tag);
+        injections.abandoned[class.index()] += 1;
+        self.timers.make_abandoned(id, tag, class);
         let request = &mut self.requests[tag];
         (request.recalled, request.state) = (true, State::InFlight);
         self.end_attempt(now, id, tag, Outcome::Recalled { abandoned: true }, true);
     }
 
-    /// The path would have answered now what was recalled.
-    pub(super) fn ghost_due(&mut self, now: Instant, id: PathId, class: OpClass) {
+    /// The abandoned answer arrives: the time at which the injection would have released it.
+    pub(super) fn abandoned_due(&mut self, now: Instant, id: PathId, class: OpClass) {
         let path = &mut self.paths[id.index()];
-        let impaired = path.impaired.as_mut().expect("only an injection leaves ghosts");
-        impaired.ghosts[class.index()] -= 1;
+        let injections = path.injections.as_mut().expect("only an injection abandons answers here");
+        injections.abandoned[class.index()] -= 1;
         path.watch.progress(now, 1);
         self.watch_changed(now, id);
     }
 
-    /// The association is over, and with it what an injection had kept from passing: answers are lost, and what was not sent
-    /// goes elsewhere.
-    pub(super) fn lose_held(&mut self, now: Instant, id: PathId) {
-        let Some(impaired) = &mut self.paths[id.index()].impaired else {
+    /// The association has ended. Answers that an injection keeps are lost. Requests that were not sent go elsewhere.
+    pub(super) fn lose_delayed(&mut self, now: Instant, id: PathId) {
+        let Some(injections) = &mut self.paths[id.index()].injections else {
             return;
         };
-        (impaired.ghosts, impaired.stalled_ghosts) = ([0; 3], [None; 3]);
-        let stalled = std::mem::take(&mut impaired.stalled);
-        let mut answers: Vec<Tag> = std::mem::take(&mut impaired.answers).into_iter().map(|(tag, _)| tag).collect();
-        self.timers.forget_ghosts(id, |_| true);
+        (injections.abandoned, injections.stalled_abandoned) = ([0; 3], [None; 3]);
+        let stalled = std::mem::take(&mut injections.stalled);
+        let mut answers: Vec<Tag> = std::mem::take(&mut injections.answers).into_iter().map(|(tag, _)| tag).collect();
+        self.timers.forget_abandoned(id, |_| true);
         answers.extend(self.timers.take_answers(id));
         for tag in answers.into_iter().rev() {
             self.set_answered(id, tag, false);
             self.end_attempt(now, id, tag, Outcome::Lost { indeterminate: true }, false);
         }
         for tag in stalled.into_iter().rev() {
-            if self.has_legs(tag) {
-                self.take_back_leg(id, tag);
+            if self.has_flush_commands(tag) {
+                self.take_back_flush_command(id, tag);
             } else {
-                // No failover, as it was never sent; but the guest has waited for it.
+                // Never sent, so this is no failover. Its wait counts as one, because the guest has waited.
                 let request = &mut self.requests[tag];
-                request.moving_since.get_or_insert(request.bound_at);
+                request.failover_since.get_or_insert(request.bound_at);
                 self.unbind(tag);
                 self.requeue(now, tag);
             }

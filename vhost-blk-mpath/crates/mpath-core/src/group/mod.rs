@@ -1,16 +1,18 @@
-//! The group: the requests and paths of one disk, or of several that share their paths, in one I/O thread.
+//! The group: the requests and paths of one disk, or of disks that share paths, in one I/O thread.
 //!
-//! * `mod`: configuration, events without much to them, time, statistics.
-//! * [`dispatch`]: which request binds to which path, and when.
+//! * `mod`: configuration, small events, time.
+//! * [`dispatch`]: which request gets which path, and when.
 //! * [`completion`]: what follows from the outcome of an attempt.
-//! * [`paths`]: paths that come and go, fences.
-//! * [`injection`]: impairments, and what they hold.
-//! * [`flush`]: flushes, which go to every dirty path.
-//! * [`hedge`]: reads that take too long, read a second time.
-//! * [`probe`]: reads that nobody waits for, which measure paths that nobody uses.
-//! * [`suspicion`]: paths that have gone silent.
+//! * [`paths`]: paths that come and go, and fences.
+//! * [`injection`]: injections, and the requests and answers that they keep.
+//! * [`flush`]: flushes, which go to every unflushed path.
+//! * [`hedge`]: slow reads that are sent a second time.
+//! * [`probe`]: reads by which the daemon measures unused paths.
+//! * [`suspicion`]: suspect paths.
 //! * [`recall`]: requests taken back from their paths.
-//! * [`io_timeout`]: commands that wait for too long.
+//! * [`io_timeout`]: commands that are not answered in time.
+//! * [`write_back`]: flushes at the end of the daemon.
+//! * [`stats`]: snapshots of the statistics.
 
 mod completion;
 mod dispatch;
@@ -21,6 +23,7 @@ mod io_timeout;
 mod paths;
 mod probe;
 mod recall;
+mod stats;
 mod suspicion;
 mod write_back;
 
@@ -28,52 +31,57 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::dirty::Round;
 use crate::path::Path;
-use crate::policy::{Candidate, InForce};
+use crate::policy::{ActivePolicies, Candidate};
 use crate::requests::{Requests, State};
 use crate::scheduler::Scheduler;
-use crate::stats::Moves;
+use crate::stats::FailoverTimes;
 use crate::timers::{Due, Timers};
+use crate::unflushed::Round;
 use crate::{
-    Action, ClassPolicies, DirtyPaths, DiskId, Epoch, FlowId, GroupStats, Io, IoError, MAX_DISKS, Op, OpClass, Outcome,
-    PathId, PathStats, PolicyKind, SchedulerKind, SchedulerSpec, SharedDisk, Tag, Window,
+    Action, ClassPolicies, DiskId, Epoch, FlowId, Io, IoError, MAX_DISKS, Op, Outcome, PathId, PolicyKind,
+    SchedulerKind, SchedulerSpec, SharedDisk, Tag, UnflushedPaths, Window,
 };
 use flush::FlushJobs;
 use hedge::Hedges;
 pub use hedge::Hedging;
 
-/// How a [`Group`] behaves.
+/// Settings of a [`Group`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupConfig {
-    /// The policies to begin with.
+    /// The policies at the start.
     pub policy: ClassPolicies,
-    /// How flows take turns, to begin with.
+    /// The scheduler at the start.
     pub scheduler: SchedulerSpec,
-    /// What each path may have in flight.
+    /// The limit of each path's requests in flight.
     pub window: Window,
-    /// Retries of a request that the controller asked for; one more fails it. Linux: `nvme_core.max_retries`, 5.
+    /// The most retries of a request that controllers ask for. One more fails the request. Linux:
+    /// `nvme_core.max_retries`, 5.
     pub max_retries: u32,
-    /// Failovers of a request: path errors and lost paths; one more fails it.
+    /// The most failovers of a request, by path errors and lost paths. One more fails the request.
     pub max_failovers: u32,
-    /// The subsystem's controllers share one write cache per namespace: a flush on any of them covers what any of them has
-    /// completed. Otherwise every dirty controller is flushed, and a dirty one that is lost fails the next flush.
+    /// The subsystem's controllers share one write cache per namespace: a flush on any controller covers the writes
+    /// of all. Without this, a flush goes to every unflushed controller, and the loss of an unflushed controller
+    /// fails the next flush.
     pub shared_write_cache: bool,
-    /// How long requests wait while no path is live; `None` is for ever. Afterwards they fail, new ones at once. See also
-    /// [`Group::set_paths_expected`].
+    /// How long requests wait while no path is live; `None` is without end. After that they fail, and new requests
+    /// fail at once. See also [`Group::set_paths_expected`].
     pub no_path_timeout: Option<Duration>,
-    /// Silence after which a path that owes answers is suspect at the latest; sooner if it has been quicker so far.
+    /// The longest silence of a path that owes answers before it is suspect. A path that has been quicker so far is
+    /// suspect sooner.
     pub suspect_timeout: Duration,
-    /// How long a command may wait for its answer; one that is older ends its association. Linux: `nvme_core.io_timeout`, 30 s.
+    /// How long a command may wait for its answer. An older command ends its association. Linux:
+    /// `nvme_core.io_timeout`, 30 s.
     pub io_timeout: Duration,
-    /// How slow reads are hedged at first, if they are.
+    /// How slow reads are hedged at the start; `None`: not at all.
     pub hedging: Option<Hedging>,
-    /// Seed of what policies do at random: the jitter of probes.
+    /// Seed of the random choices of policies: the jitter of probes.
     pub seed: u64,
 }
 
 impl Default for GroupConfig {
-    /// `round-robin`, `fifo`, 5 retries, 16 failovers, waiting for ever, suspect after 300 ms, an I/O timeout of 30 s, no hedges.
+    /// `round-robin`, `fifo`, 5 retries, 16 failovers, no end of waiting, suspect after 300 ms, an I/O timeout of 30
+    /// s, no hedges.
     fn default() -> Self {
         Self {
             policy: PolicyKind::RoundRobin.into(),
@@ -91,13 +99,14 @@ impl Default for GroupConfig {
     }
 }
 
-/// The multipath core of one disk, or of several that share their paths, in one I/O thread. See the crate's documentation for the rules of its use.
+/// The multipath core of one disk, or of disks that share paths, in one I/O thread. The crate's documentation has the
+/// rules for its driver.
 #[derive(Debug)]
 pub struct Group {
     config: GroupConfig,
     started: Instant,
-    policies: InForce,
-    /// By id, those too that no path has at present.
+    policies: ActivePolicies,
+    /// By id, including ids without a path.
     paths: Vec<Path>,
     requests: Requests,
     /// Requests that wait for a path.
@@ -106,65 +115,66 @@ pub struct Group {
     flushes: FlushJobs,
     hedges: Hedges,
     /// By id.
-    disks: Vec<Disk>,
-    /// Requests bound to a path whose injection has released them, and the outcome it wants of them.
+    disks: Vec<GroupDisk>,
+    /// Requests that the injection of their path has released, and the outcome with which it replaces theirs.
     released: VecDeque<(PathId, Tag, Option<Outcome>)>,
     finished: VecDeque<(Tag, Result<(), IoError>)>,
-    /// Submitted and not yet finished.
+    /// Requests submitted and not yet finished.
     open: usize,
     /// Requests in [`State::Backoff`].
     backoff: u64,
-    moves: Moves,
+    failover_times: FailoverTimes,
     /// The suspect paths, as a set.
     suspects: u64,
-    /// When to look for suspect paths; never later than one becomes suspect.
+    /// When to look for suspect paths: at the time when the next one may become suspect, or earlier.
     watch_at: Option<Instant>,
-    /// When to look for requests to recall; never later than one is to be.
+    /// When to look for requests to recall: at the time when the next one is due, or earlier.
     recall_at: Option<Instant>,
-    /// When a resting path may become eligible again.
-    rest_ends: Option<Instant>,
+    /// When the next rest of a path ends.
+    rest_ends_at: Option<Instant>,
     /// Whether a path may come back.
     paths_expected: bool,
-    /// When a policy that chose to wait wants to be asked again.
-    ask_again: Option<Instant>,
-    /// Paths whose room is for requests that wait for it, as a set.
-    awaited: u64,
-    /// Flush commands at the end, and which round each is to clean.
+    /// When to ask a policy again that chose to wait.
+    select_again_at: Option<Instant>,
+    /// Paths, as a set, that have no room for an earlier request. Later requests may not take the room there.
+    reserved_paths: u64,
+    /// Flush commands at the daemon's end, and the round that each will cover.
     write_backs: BTreeMap<(PathId, DiskId), (Epoch, Round)>,
     /// Scratch space of `dispatch`.
     candidates: Vec<Candidate>,
 }
 
-/// A disk of the group. Sets are of paths.
+/// A disk of the group. Sets are sets of paths.
 #[derive(Debug)]
-struct Disk {
-    dirty: Arc<DirtyPaths>,
-    /// What policies may choose from now.
+struct GroupDisk {
+    unflushed: Arc<UnflushedPaths>,
+    /// The paths that policies may choose from now.
     eligible: u64,
-    /// The paths that could be chosen, were it not for better ones: usable, not suspect, not draining.
+    /// Paths that are usable, not suspect and not drained, including those in a worse ANA state.
     healthy: u64,
-    /// The suspect paths that have been deserted for better ones.
-    deserted: u64,
-    /// Since when no path has been live that leads to its namespace.
+    /// The suspect paths that get no requests because a healthy path exists.
+    bypassed: u64,
+    /// The time since which no live path leads to the namespace.
     no_path_since: Option<Instant>,
 }
 
 impl Group {
-    /// A group without paths. The position of a disk is its [`DiskId`]; there are 1 to [`MAX_DISKS`].
+    /// A group without paths. The position of a disk in `disks` is its [`DiskId`]; there are 1 to [`MAX_DISKS`]
+    /// disks.
     #[must_use]
     pub fn new(now: Instant, config: GroupConfig, disks: &[SharedDisk]) -> Self {
         assert!((1..=MAX_DISKS).contains(&disks.len()), "a group has 1 to {MAX_DISKS} disks");
         let limits = disks.iter().map(|disk| Arc::clone(&disk.limits));
-        let of = |disk: &SharedDisk| Disk {
-            dirty: Arc::clone(&disk.dirty),
+        let of = |disk: &SharedDisk| GroupDisk {
+            unflushed: Arc::clone(&disk.unflushed),
             eligible: 0,
             healthy: 0,
-            deserted: 0,
+            bypassed: 0,
             no_path_since: Some(now),
         };
         Self {
             started: now,
-            policies: InForce::new(config.policy, config.seed),
+            policies: ActivePolicies::new(config.policy, config.seed),
             config,
             paths: Vec::new(),
             requests: Requests::default(),
@@ -178,26 +188,27 @@ impl Group {
             finished: VecDeque::new(),
             open: 0,
             backoff: 0,
-            moves: Moves::default(),
+            failover_times: FailoverTimes::default(),
             suspects: 0,
             watch_at: None,
             recall_at: None,
-            rest_ends: None,
+            rest_ends_at: None,
             paths_expected: true,
-            ask_again: None,
-            awaited: 0,
+            select_again_at: None,
+            reserved_paths: 0,
             candidates: Vec::new(),
         }
     }
 
-    /// Takes a request in. It ends with exactly one [`Action::Finish`].
+    /// Takes a request. It ends with exactly one [`Action::Finish`].
     pub fn submit(&mut self, now: Instant, io: Io) {
-        self.submit_waited(now, now, io);
+        self.submit_queued_since(now, now, io);
     }
 
-    /// The same with one that may have waited in its virtqueue since then, as nobody looked. A flush reports what others have reported
-    /// meanwhile: the guest may have submitted it before that.
-    pub fn submit_waited(&mut self, now: Instant, since: Instant, io: Io) {
+    /// Takes a request that may have waited in its virtqueue since `since`, because the I/O thread looked late. A
+    /// flush then also reports losses that other flushes have reported meanwhile: the guest may have submitted it
+    /// before that.
+    pub fn submit_queued_since(&mut self, now: Instant, since: Instant, io: Io) {
         self.requests.insert(now, io);
         self.hedges.submitted(io.op);
         self.open += 1;
@@ -207,7 +218,7 @@ impl Group {
         self.scheduler.push_back(now, &io, !self.fans_out(io.op));
     }
 
-    /// What the driver is to do next; `None`: nothing until the next event or timeout.
+    /// The next action for the driver; `None`: nothing until the next event or timeout.
     pub fn poll_action(&mut self, now: Instant) -> Option<Action> {
         self.handle_timeout(now);
         loop {
@@ -216,18 +227,19 @@ impl Group {
                 .or_else(|| self.poll_recall(now))
                 .or_else(|| self.poll_released(now))
                 .or_else(|| self.bind_next(now))
-                // A flush that started just now may be over already.
+                // A flush that has just started may be over already.
                 .or_else(|| self.poll_finished())
                 .or_else(|| self.poll_hedge(now))
                 .or_else(|| self.poll_probe(now));
-            // What was bound just now may have failed at once, by an injection, and then others may have a better path.
+            // An injection may have failed the request that was just bound, and recalled requests may have a better
+            // path.
             if action.is_some() || (self.released.is_empty() && !self.is_recall_due(now)) {
                 return action;
             }
         }
     }
 
-    /// Its hedge ends before a request does.
+    /// The next end of a hedge, or of a request. A hedge ends before its request.
     fn poll_finished(&mut self) -> Option<Action> {
         let hedge = self.poll_hedge_end();
         if hedge.is_some() {
@@ -242,15 +254,15 @@ impl Group {
     fn poll_released(&mut self, now: Instant) -> Option<Action> {
         loop {
             let (path, tag, outcome) = self.released.pop_front()?;
-            if self.has_legs(tag) {
-                self.leg_released(now, path, tag);
+            if self.has_flush_commands(tag) {
+                self.flush_command_released(now, path, tag);
             } else {
                 let state = &mut self.requests[tag].state;
-                assert_eq!(*state, State::Injected, "only what an injection held is released");
+                assert_eq!(*state, State::Injected, "an injection releases only requests that it kept");
                 *state = State::InFlight;
             }
             if let Some(outcome) = outcome {
-                // The driver has nothing to do with it.
+                // The injection answers the request; the driver never gets it.
                 self.end_attempt(now, path, tag, outcome, false);
                 continue;
             }
@@ -259,15 +271,15 @@ impl Group {
         }
     }
 
-    /// When [`Group::handle_timeout`] is to be called at the latest, given that [`Group::poll_action`] has returned
+    /// The latest time for the next call of [`Group::handle_timeout`], given that [`Group::poll_action`] has returned
     /// `None`.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
         let (queued, flushes) = (self.scheduler.len() > 0, self.flushes.is_waiting());
         let candidates = [
             self.timers.next(),
-            self.ask_again.filter(|_| queued),
-            self.rest_ends.filter(|_| queued || flushes || self.suspects != 0),
+            self.select_again_at.filter(|_| queued),
+            self.rest_ends_at.filter(|_| queued || flushes || self.suspects != 0),
             self.next_suspicion(),
             self.next_expiry(),
             self.recall_at.filter(|_| self.open > 0),
@@ -280,20 +292,20 @@ impl Group {
         waiting.filter_map(|disk| self.gives_up_at(disk)).chain(candidates.into_iter().flatten()).min()
     }
 
-    /// Does what is due; [`Group::poll_action`] does it too.
+    /// Handles what is due. [`Group::poll_action`] does so too.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(due) = self.timers.pop_due(now) {
             match due {
                 Due::Inject(path, tag, outcome) => self.released.push_back((path, tag, outcome)),
                 Due::Answer(path, tag, answer) => self.answer_due(now, path, tag, answer),
-                Due::Ghost(path, class) => self.ghost_due(now, path, class),
+                Due::Abandoned(path, class) => self.abandoned_due(now, path, class),
                 Due::Hedge(path, tag) => self.release_hedge(now, path, tag, true),
                 Due::Probe(path) => self.release_probe(now, path, true),
                 Due::Retry(tag) => {
                     self.backoff -= 1;
                     self.retry_due(now, tag);
                 }
-                Due::RetryLeg(path, tag) => self.queue_leg(path, tag),
+                Due::RetryFlushCommand(path, tag) => self.queue_flush_command(path, tag),
             }
         }
         if self.open > 0 {
@@ -301,12 +313,12 @@ impl Group {
         }
         self.scheduler.handle_timeout(now);
         self.check_watches(now);
-        if self.rest_ends.is_some_and(|at| at <= now) {
+        if self.rest_ends_at.is_some_and(|at| at <= now) {
             self.refresh_eligible(now);
         }
         if self.scheduler.len() > 0 {
             for disk in self.disks() {
-                if self.given_up(now, disk) && self.scheduler.len_of(disk) > 0 {
+                if self.has_given_up(now, disk) && self.scheduler.len_of(disk) > 0 {
                     for tag in self.scheduler.take_all_of(disk) {
                         self.finish(tag, Err(IoError::Io));
                     }
@@ -315,11 +327,11 @@ impl Group {
         }
     }
 
-    /// Changes the policies. They decide on the very next request. One that was in force before keeps its estimates, whatever
-    /// becomes of its parameters; one that was not begins without any. Statistics go on.
+    /// Changes the policies. They decide on the next request. A policy that was already in force keeps its estimates,
+    /// even if its parameters change. A new policy starts without estimates. Statistics continue.
     pub fn set_policy(&mut self, policies: impl Into<ClassPolicies>) {
         self.policies.set(policies.into());
-        self.ask_again = None;
+        self.select_again_at = None;
     }
 
     /// The policies in force.
@@ -328,9 +340,9 @@ impl Group {
         self.policies.specs()
     }
 
-    /// Changes how flows take turns, or the parameters of that. It decides on the very next request; no request is lost, and none
-    /// overtakes another one of its flow. A scheduler that was in force keeps what it knows of the flows, whatever becomes
-    /// of its parameters.
+    /// Changes the scheduler or its parameters. It decides on the next request. No request is lost, and none
+    /// overtakes another of its flow. A scheduler that was already in force keeps its state of the flows, even if its
+    /// parameters change.
     pub fn set_scheduler(&mut self, spec: impl Into<SchedulerSpec>) {
         self.scheduler.set(spec.into());
     }
@@ -341,14 +353,14 @@ impl Group {
         self.scheduler.spec()
     }
 
-    /// The limits of its disk keep nothing that a flow has asked for so far, as its virtqueue is about to stop; what is too much is
-    /// waited for afterwards.
+    /// Exempts the requests that a flow has queued from the limits of its disk, because its virtqueue is about to
+    /// stop. Later requests wait for the excess.
     pub fn lift_limits_of(&mut self, flow: FlowId) {
         self.scheduler.lift_limits_of(flow);
     }
 
-    /// Nobody waits for the requests of a flow any more. Those that wait for their turn, or for the time of a retry, end at once. Those
-    /// that are with a path, or wait for a fence, end as ever.
+    /// Gives up the requests of a flow. Requests that wait for their turn or for a retry end at once. Requests on a
+    /// path, or behind a fence, end as usual.
     pub fn give_up(&mut self, flow: FlowId) {
         let mut ended = self.scheduler.take_all_of_flow(flow);
         let retries = self.timers.take_retries(|tag| self.requests[tag].io.flow == flow);
@@ -359,18 +371,19 @@ impl Group {
         }
     }
 
-    /// Sets a disk's part of the service beside others, at least 1; [`crate::DEFAULT_WEIGHT`] at first. Its flows share it.
+    /// Sets a disk's weight among the disks, at least 1; at first [`crate::DEFAULT_WEIGHT`]. Its flows share the
+    /// service of the disk.
     pub fn set_weight(&mut self, disk: DiskId, weight: u16) {
         self.scheduler.set_weight(disk, weight);
     }
 
-    /// Tells whether a path may come back. If not, requests do not wait while no path is live: they fail at once. At first
-    /// paths are expected.
+    /// Sets whether a path may come back. If not, requests fail at once while no path is live. At first paths are
+    /// expected.
     pub fn set_paths_expected(&mut self, expected: bool) {
         self.paths_expected = expected;
     }
 
-    /// The paths that owe answers and have been silent for too long, as a set: bit 0 is [`PathId`] 0.
+    /// The suspect paths as a set: bit 0 is [`PathId`] 0.
     #[must_use]
     pub fn suspects(&self) -> u64 {
         self.suspects
@@ -382,50 +395,17 @@ impl Group {
         self.open
     }
 
-    /// A snapshot of the statistics, histograms included.
-    #[must_use]
-    pub fn stats(&self, now: Instant) -> GroupStats {
-        let all = self.paths.iter().zip(0..).filter(|(path, _)| path.added);
-        GroupStats {
-            policy: *self.policies.specs(),
-            queued: self.scheduler.len() as u64,
-            backoff: self.backoff,
-            moves: self.moves.clone(),
-            scheduler: self.scheduler.stats(now),
-            hedging: self.hedges.counts(),
-            paths: all
-                .map(|(path, id)| PathStats {
-                    path: PathId(id),
-                    ana: path.association.map(|association| association.ana),
-                    resting: path.of_disk.iter().any(|disk| disk.hold.is_on(now)),
-                    suspect: path.watch.is_suspect(),
-                    suspicions: path.suspicions,
-                    recalled: path.recalled,
-                    probes: path.probes,
-                    hedges: path.hedges,
-                    hedges_won: path.hedges_won,
-                    injections: path.impaired.as_ref().map_or(0, |impaired| impaired.injections().count()),
-                    fenced: path.fenced.len() as u64,
-                    draining: path.draining,
-                    flushes_open: self.flushes.open_on(PathId(id)),
-                    classes: path.class_stats(now - self.started),
-                    estimates: OpClass::ALL.map(|class| self.policies.estimate(PathId(id), class)),
-                })
-                .collect(),
-        }
-    }
-
     fn disks(&self) -> impl Iterator<Item = DiskId> + use<> {
         (0..self.disks.len() as u16).map(DiskId)
     }
 
-    /// When requests of a disk without a live path stop waiting.
+    /// When requests of a disk without a live path fail.
     fn gives_up_at(&self, disk: DiskId) -> Option<Instant> {
         let since = self.disks[disk.index()].no_path_since?;
         if self.paths_expected { Some(since + self.config.no_path_timeout?) } else { Some(since) }
     }
 
-    fn given_up(&self, now: Instant, disk: DiskId) -> bool {
+    fn has_given_up(&self, now: Instant, disk: DiskId) -> bool {
         self.gives_up_at(disk).is_some_and(|at| at <= now)
     }
 
@@ -434,20 +414,20 @@ impl Group {
         assert!(!matches!(request.state, State::Free | State::Finished), "a request finishes once");
         request.state = State::Finished;
         let (job, io) = (request.job, request.io);
-        let has_legs = self.has_legs(tag);
+        let has_flush_commands = self.has_flush_commands(tag);
         self.scheduler.finished(io.flow);
-        if has_legs {
+        if has_flush_commands {
             self.flushes.free(job);
         }
         self.finished.push_back((tag, result));
     }
 
-    /// Whether an operation goes to every dirty path, and not to the one that the policy picks.
+    /// Whether an operation goes to every unflushed path, rather than to one path that the policy chooses.
     fn fans_out(&self, op: Op) -> bool {
         op == Op::Flush && !self.config.shared_write_cache
     }
 
-    fn has_legs(&self, tag: Tag) -> bool {
+    fn has_flush_commands(&self, tag: Tag) -> bool {
         self.fans_out(self.requests[tag].io.op)
     }
 }

@@ -1,4 +1,4 @@
-//! Paths that come and go, and the fences of those that went.
+//! Paths that come and go, and fences of lost associations.
 
 use std::time::Instant;
 
@@ -8,9 +8,11 @@ use crate::requests::State;
 use crate::{AnaState, Association, DiskId, Epoch, MAX_PATHS, PathConfig, PathId};
 
 impl Group {
-    /// Adds a path, down at first. Its id, below [`MAX_PATHS`], is free: never used, or that of a path that was removed.
+    /// Adds a path. The path is down at first. Its id, below [`MAX_PATHS`], must be free: never used, or the id of a
+    /// removed path.
     ///
-    /// Every group of the disks is to know of a path before it is up in any: a flush goes to the paths that its group knows.
+    /// Add a path to every group of the disks before it is up in any: a flush goes only to paths that its group
+    /// knows.
     pub fn add_path(&mut self, id: PathId, config: PathConfig) {
         assert!(id.index() < MAX_PATHS, "at most {MAX_PATHS} paths");
         while self.paths.len() <= id.index() {
@@ -22,76 +24,78 @@ impl Group {
         self.policies.iter_mut().for_each(|policy| policy.path_changed(id));
     }
 
-    /// Removes a path that is down and of which nothing is left: no request is issued, waits for one of its fences or, being
-    /// a flush, for the path. All that is known of it is forgotten, but not what its cache lost: the next flush fails for
-    /// that. Of its id it stays known which epochs were used: those of the next path with it go on from there.
+    /// Removes a path that is down. No request may be issued on it, wait for one of its fences or, as a flush, wait
+    /// for the path. The group forgets the path, except what its cache lost: the next flush fails for that. The
+    /// epochs of the next path with this id continue from the last epoch.
     pub fn remove_path(&mut self, id: PathId) {
         let path = &mut self.paths[id.index()];
         assert!(path.added && path.association.is_none(), "only a path that is down is removed");
         let idle = path.fenced.is_empty() && path.stats.iter().all(|class| class.in_flight == 0);
-        assert!(idle && self.flushes.open_on(id) == 0, "only a path of which nothing is left is removed");
+        assert!(idle && self.flushes.open_on(id) == 0, "a path is removed only when no request or flush needs it");
         *path = Path { last_epoch: path.last_epoch, ..Path::vacant(self.config.suspect_timeout, self.disks.len()) };
-        self.disks.iter().for_each(|disk| disk.dirty.removed(id));
+        self.disks.iter().for_each(|disk| disk.unflushed.path_removed(id));
         self.policies.iter_mut().for_each(|policy| policy.path_changed(id));
         self.requests.iter_mut().for_each(|request| request.forget_path(id));
     }
 
     /// A path has a live controller and a ready queue pair.
     ///
-    /// Associations of one path follow each other in every group of the disks: up in any only after lost in all.
+    /// Associations of one path follow each other in every group of the disks. Before the next is up in any group,
+    /// the previous must be lost in all.
     pub fn path_up(&mut self, now: Instant, id: PathId, association: Association) {
         let path = &mut self.paths[id.index()];
         assert!(path.association.is_none(), "the path is down");
         assert!(path.last_epoch < Some(association.epoch), "epochs grow with each association");
         path.association = Some(association);
         path.last_epoch = Some(association.epoch);
-        path.begin_watch(self.config.suspect_timeout);
-        for ((disk, of_disk), of) in self.disks.iter().zip(&mut path.of_disk).zip(0..) {
-            of_disk.hold.clear();
-            of_disk.life = association.epoch.into();
-            disk.dirty.up(now, id, association.epoch, association.volatile_write_cache);
+        path.reset_watch(self.config.suspect_timeout);
+        for ((disk, per_disk), of) in self.disks.iter().zip(&mut path.per_disk).zip(0..) {
+            per_disk.rest.clear();
+            per_disk.cache_period = association.epoch.into();
+            disk.unflushed.association_begun(now, id, association.epoch, association.volatile_write_cache);
             if association.ana.of(DiskId(of)) == AnaState::PersistentLoss {
-                of_disk.life = of_disk.life.next();
-                disk.dirty.namespace_lost(now, id, of_disk.life);
+                per_disk.cache_period = per_disk.cache_period.next();
+                disk.unflushed.namespace_lost(now, id, per_disk.cache_period);
             }
         }
         self.path_changed(now, id);
     }
 
-    /// The ANA state of a disk's namespace on a live path, as its ANA log page has it now.
+    /// The ANA state of a disk's namespace on a live path, from its latest ANA log page.
     pub fn ana_changed(&mut self, now: Instant, id: PathId, disk: DiskId, ana: AnaState) {
         let path = &mut self.paths[id.index()];
-        // The path may have been lost while the news was on its way.
+        // The path may have been lost while this event was on its way.
         let Some(association) = &mut path.association else {
             return;
         };
         let before = association.ana.set(disk, ana);
         if ana == before {
-            // News of another disk, or what had changed has changed back: errors tell nothing any more.
-            path.of_disk[disk.index()].hold.clear();
+            // The event is about another disk, or the state has changed and changed back. Either way earlier path
+            // errors are out of date.
+            path.per_disk[disk.index()].rest.clear();
             self.refresh_eligible(now);
             return;
         }
-        let dirty = &self.disks[disk.index()].dirty;
-        let of_disk = &mut path.of_disk[disk.index()];
+        let unflushed = &self.disks[disk.index()].unflushed;
+        let per_disk = &mut path.per_disk[disk.index()];
         if ana == AnaState::PersistentLoss {
-            // What it has not flushed by now it never will.
-            of_disk.life = of_disk.life.next();
-            dirty.namespace_lost(now, id, of_disk.life);
+            // The controller will never flush what it has not flushed so far.
+            per_disk.cache_period = per_disk.cache_period.next();
+            unflushed.namespace_lost(now, id, per_disk.cache_period);
         } else if before == AnaState::PersistentLoss {
-            dirty.back(id, of_disk.life, association.volatile_write_cache);
+            unflushed.namespace_back(id, per_disk.cache_period, association.volatile_write_cache);
         }
-        of_disk.hold.clear();
+        per_disk.rest.clear();
         if !ana.is_selectable() {
             self.take_back_unsent_of(now, id, disk);
         }
         self.path_changed(now, id);
     }
 
-    /// A draining path is given no new requests, also if that leaves none to choose from; what its injection holds goes back.
-    /// What was sent ends as ever, and so does what flushes owe the path: they still reach it.
+    /// Drains a path, or ends that. A draining path gets no new requests, even if no other path is left. Requests
+    /// that its injection keeps go back to their queues. Requests already sent finish. Flushes still go to the path.
     ///
-    /// An order that arrives after its path was removed has no effect: the next path with this id must not inherit it.
+    /// Ignored after the path was removed: the next path with this id must not inherit it.
     pub fn set_draining(&mut self, now: Instant, id: PathId, draining: bool) {
         if !self.paths[id.index()].added {
             return;
@@ -103,39 +107,40 @@ impl Group {
         }
     }
 
-    /// The association of a path has ended, or is given up. Nothing more is issued on it. The driver then answers every
-    /// request that it had been issued with its outcome, [`crate::Outcome::Lost`] if there was none.
+    /// The association of a path has ended. The group issues nothing more on it. The driver then answers every
+    /// request that it got, with [`crate::Outcome::Lost`] if there was no answer.
     pub fn path_lost(&mut self, now: Instant, id: PathId) {
         if let Some(association) = self.paths[id.index()].association {
-            self.disks.iter().for_each(|disk| disk.dirty.lost(now, id, association.epoch));
-            self.path_left(now, id);
+            self.disks.iter().for_each(|disk| disk.unflushed.association_lost(now, id, association.epoch));
+            self.path_closed(now, id);
         }
     }
 
-    /// The same at the end of this process, when this group has nothing more to do: other groups may still flush the association. Whoever
-    /// ends the process asks [`crate::DirtyPaths::has_unreported_loss`] when all of them have ended.
-    pub fn path_left(&mut self, now: Instant, id: PathId) {
+    /// The group closes its part of an association at the end of the daemon. Other groups may still flush the
+    /// association. When all groups have ended, ask [`crate::UnflushedPaths::has_unreported_loss`].
+    pub fn path_closed(&mut self, now: Instant, id: PathId) {
         let path = &mut self.paths[id.index()];
         if path.association.take().is_none() {
             return;
         }
-        path.of_disk.iter_mut().for_each(|disk| disk.hold.clear());
-        path.begin_watch(self.config.suspect_timeout);
+        path.per_disk.iter_mut().for_each(|disk| disk.rest.clear());
+        path.reset_watch(self.config.suspect_timeout);
         path.probe = None;
         self.timers.forget_probe(id);
         self.lose_hedges(id);
         self.path_changed(now, id);
         self.take_back_unsent(now, id);
-        self.lose_held(now, id);
-        // Nobody is asked again.
-        for tag in self.timers.take_leg_retries(id) {
-            self.queue_leg(id, tag);
+        self.lose_delayed(now, id);
+        // No controller is left to repeat these commands on.
+        for tag in self.timers.take_flush_command_retries(id) {
+            self.queue_flush_command(id, tag);
         }
     }
 
-    /// No command of that association can change data any more: what waited for it may be tried again.
+    /// No command of the association can change data any more: requests that wait for the fence may be tried again.
     ///
-    /// May come before the driver has reported the loss of all requests. A fence says nothing about other associations.
+    /// May come before the driver has reported the loss of all requests. A fence says nothing about other
+    /// associations.
     pub fn fence_lifted(&mut self, now: Instant, id: PathId, epoch: Epoch) {
         let path = &mut self.paths[id.index()];
         assert!(
@@ -145,7 +150,7 @@ impl Group {
         let fenced = std::mem::take(&mut path.fenced);
         let (lifted, left): (Vec<_>, _) = fenced.into_iter().partition(|&(of, _)| of == epoch);
         path.fenced = left;
-        // Pushed to the front one by one: the first one last.
+        // Each is pushed to the front, so the first comes last.
         for (_, tag) in lifted.into_iter().rev() {
             self.try_again(now, tag);
         }
@@ -170,14 +175,14 @@ impl Group {
         self.refresh_eligible(now);
     }
 
-    /// What is bound to the path but still held by its injection goes back to where it came from.
+    /// Takes back requests that are bound to the path and that its injection keeps.
     pub(super) fn take_back_unsent(&mut self, now: Instant, id: PathId) {
         self.forget_unsent_probe(id, |_| true);
         self.forget_unsent_hedges(id, |_| true);
         self.take_back(now, id, |_| true);
     }
 
-    /// The same of one disk only.
+    /// Takes back the requests of one disk that its injection keeps.
     pub(super) fn take_back_unsent_of(&mut self, now: Instant, id: PathId, disk: DiskId) {
         self.forget_unsent_probe(id, |of| of == disk);
         self.forget_unsent_hedges(id, |of| of == disk);
@@ -196,8 +201,8 @@ impl Group {
         });
         unsent.append(&mut self.timers.take_injected(id, |tag| of(requests[tag].io.disk)));
         for tag in unsent.into_iter().rev() {
-            if self.has_legs(tag) {
-                self.take_back_leg(id, tag);
+            if self.has_flush_commands(tag) {
+                self.take_back_flush_command(id, tag);
             } else {
                 self.unbind(tag);
                 self.requeue(now, tag);

@@ -1,16 +1,16 @@
-//! Shadow probes: reads of existing data that nobody waits for. They measure a path that is not used, so that it need not be
-//! measured by a request of the guest, which would wait for it.
+//! Probes: reads of existing data that measure an unused path. A request of the guest need not measure it then, and
+//! wait for it.
 //!
-//! A policy asks for them. They count neither as I/O nor as a sign that a path owes something, and wait for nothing: a path that
-//! has no room is not probed. At most one a path is outstanding; one that is not answered ends its
-//! association by the I/O timeout, as every command does.
+//! A policy asks for probes. A probe counts neither as I/O nor as a command that the path owes. A path without room
+//! is not probed. A path has at most one probe at a time. A probe that is not answered ends its association by the
+//! I/O timeout, as every command does.
 
 use std::time::Instant;
 
 use super::Group;
 use crate::inject::Verdict;
 use crate::path::{Probe, ProbeState};
-use crate::policy::Probed;
+use crate::policy::ProbeResult;
 use crate::timers::Due;
 use crate::{Action, Direction, DiskId, MAX_PROBE_BYTES, OpClass, PathId};
 
@@ -20,11 +20,11 @@ impl Group {
         let of = &mut self.paths[path.index()];
         let probe = of.probe.as_mut().filter(|probe| probe.state == ProbeState::Issued);
         let probe = probe.expect("an answer follows a probe");
-        let impaired = of.impaired.as_mut();
-        match impaired.map_or(Verdict::Pass, |i| i.decide(now, Direction::Response, OpClass::Read, probe.bytes)) {
+        let injections = of.injections.as_mut();
+        match injections.map_or(Verdict::Pass, |i| i.decide(now, Direction::Response, OpClass::Read, probe.bytes)) {
             Verdict::Pass => self.end_probe(now, path, success),
-            Verdict::Hold { delay, error } if delay.is_zero() => self.end_probe(now, path, success && error.is_none()),
-            Verdict::Hold { delay, error } => {
+            Verdict::Delay { delay, error } if delay.is_zero() => self.end_probe(now, path, success && error.is_none()),
+            Verdict::Delay { delay, error } => {
                 probe.fails = error.is_some();
                 probe.state = ProbeState::Answered(success);
                 self.timers.set(now, delay, Due::Probe(path));
@@ -34,11 +34,11 @@ impl Group {
     }
 
     fn end_probe(&mut self, now: Instant, path: PathId, success: bool) {
-        let probe = self.paths[path.index()].probe.take().expect("only a probe that there is ends");
+        let probe = self.paths[path.index()].probe.take().expect("the path has a probe");
         let latency = success.then(|| now - probe.began);
-        let done = Probed { now, path, bytes: probe.bytes, latency };
+        let done = ProbeResult { now, path, bytes: probe.bytes, latency };
         self.policies.iter_mut().for_each(|policy| policy.probed(&done));
-        self.paths[path.index()].settle_expiry();
+        self.paths[path.index()].clear_expiry_if_idle();
     }
 
     pub(super) fn poll_probe(&mut self, now: Instant) -> Option<Action> {
@@ -59,13 +59,13 @@ impl Group {
             }
         }
         let (id, bytes) = self.policies.probe(now, free, self.open > 0)?;
-        assert!(free & id.bit() != 0, "a policy probes what can be probed");
+        assert!(free & id.bit() != 0, "a policy probes only the offered paths");
         assert!(bytes >= 512 && bytes.is_multiple_of(512) && bytes <= MAX_PROBE_BYTES, "{bytes} bytes");
         let disk = self.disks.iter().position(|disk| disk.eligible & id.bit() != 0).map_or(0, |at| at as u16);
         let disk = DiskId(disk);
         let path = &mut self.paths[id.index()];
-        let impaired = path.impaired.as_mut();
-        let verdict = impaired.map_or(Verdict::Pass, |i| i.decide(now, Direction::Request, OpClass::Read, bytes));
+        let injections = path.injections.as_mut();
+        let verdict = injections.map_or(Verdict::Pass, |i| i.decide(now, Direction::Request, OpClass::Read, bytes));
         let mut probe = Probe { began: now, disk, bytes, fails: false, state: ProbeState::Injected };
         match verdict {
             Verdict::Pass => {
@@ -75,12 +75,12 @@ impl Group {
                 path.issued(now, self.config.io_timeout);
                 return Some(Action::Probe { path: id, disk, bytes });
             }
-            Verdict::Hold { delay, error } => {
+            Verdict::Delay { delay, error } => {
                 probe.fails = error.is_some();
                 path.probe = Some(probe);
                 if delay.is_zero() {
                     self.end_probe(now, id, false);
-                    // Whatever else the policy wants now can wait for the next event.
+                    // The policy's next probe can wait for the next event.
                     return None;
                 }
                 self.timers.set(now, delay, Due::Probe(id));
@@ -90,7 +90,7 @@ impl Group {
         self.poll_probe(now)
     }
 
-    /// The path's injection does not hold its probe any longer, or the answer to it. An injection that has ended fails nothing.
+    /// The path's injection releases a probe or its answer. An injection that has ended fails nothing.
     pub(super) fn release_probe(&mut self, now: Instant, id: PathId, in_force: bool) {
         let Some(probe) = &mut self.paths[id.index()].probe else { return };
         let fails = probe.fails && in_force;
@@ -102,7 +102,7 @@ impl Group {
         }
     }
 
-    /// The path is to be given nothing more: neither is its probe, if that has not been sent.
+    /// Forgets a probe that has not been sent, because the path gets nothing more.
     pub(super) fn forget_unsent_probe(&mut self, id: PathId, of: impl Fn(DiskId) -> bool) {
         let path = &mut self.paths[id.index()];
         if path.probe.is_some_and(|probe| probe.state != ProbeState::Issued && of(probe.disk)) {

@@ -1,32 +1,32 @@
-//! Requests taken back from their paths: reads that are overdue, and from a path that has gone silent all reads, and flushes
-//! that any path can do.
+//! Requests taken back from their paths: overdue reads, and all reads of a suspect path. With a shared write cache,
+//! also the flushes of a suspect path, which any path can do.
 //!
-//! Nothing that may change data is recalled. The path may yet execute what was recalled; the driver sees to it that late
-//! answers reach neither the memory nor the tag.
+//! Commands that may change data are never recalled. The path may still execute a recalled command. The driver keeps
+//! a late answer away from the memory and the tag.
 
 use std::time::Instant;
 
 use super::Group;
-use crate::overdue::Read;
+use crate::overdue_reads::Read;
 use crate::requests::State;
 use crate::{Action, Op, OpClass, PathId, Tag};
 
 impl Group {
-    /// The driver is given a request, or an injection stalls it: it ages from now on.
+    /// The driver gets a request, or an injection stalls it: its age counts from here.
     pub(super) fn issued(&mut self, now: Instant, id: PathId, tag: Tag) {
         let request = &mut self.requests[tag];
         request.issued_at = now;
-        // Where there is no other path, a look follows when there is one.
+        // Without another healthy path no recall is due. When a path becomes healthy, the group looks again.
         let elsewhere = self.disks[request.io.disk.index()].healthy & !id.bit() != 0;
         if request.io.op == Op::Read && elsewhere {
             let read = Read { issued_at: now, bytes: request.io.bytes, recalls: request.recalls };
-            let at = self.paths[id.index()].overdue.earliest(read);
+            let at = self.paths[id.index()].read_deadlines.earliest(read);
             self.recall_by(at);
         }
         self.watch_issue(now, id);
     }
 
-    /// There may be a request to recall then.
+    /// A request may be due for a recall at this time.
     pub(super) fn recall_by(&mut self, at: Instant) {
         self.recall_at = Some(self.recall_at.map_or(at, |earlier| earlier.min(at)));
     }
@@ -35,15 +35,15 @@ impl Group {
         self.recall_at.is_some_and(|at| at <= now)
     }
 
-    /// The next request to be recalled: the newest first, as each of them goes in front of its flow.
+    /// The next request to recall: the newest first, because each goes to the front of its flow.
     pub(super) fn poll_recall(&mut self, now: Instant) -> Option<Action> {
         while self.is_recall_due(now) {
             let (path, tag, state) = self.next_recall(now)?;
             if state == State::InFlight {
                 return Some(Action::Recall { path, tag });
             }
-            // The driver has not got it.
-            self.recall_held(now, path, tag);
+            // The driver does not have it.
+            self.recall_from_injection(now, path, tag);
         }
         None
     }
@@ -52,7 +52,7 @@ impl Group {
         self.recall_at = None;
         for id in (0..self.paths.len() as u16).map(PathId) {
             let path = &mut self.paths[id.index()];
-            path.overdue.begin_check();
+            path.read_deadlines.begin_check();
             let newest = [OpClass::Read, OpClass::Other].map(|class| path.in_flight[class.index()].newest());
             let mut left = newest.into_iter().flatten();
             let mut next = left.next();
@@ -73,25 +73,25 @@ impl Group {
         None
     }
 
-    /// When a request is to be recalled from its path, if it can be.
+    /// When to recall a request from its path; `None`: never, as far as is known.
     fn recall_time(&mut self, now: Instant, id: PathId, tag: Tag) -> Option<Instant> {
         let request = &self.requests[tag];
         let path = &mut self.paths[id.index()];
         let live = path.association.is_some_and(|live| live.epoch == request.epoch);
         let with_path = matches!(request.state, State::InFlight | State::Stalled | State::Answered);
-        // What was recalled the driver has on its way already.
+        // The driver is already giving back recalled requests.
         if !live || !with_path || request.io.op.is_mutating() || request.recalled {
             return None;
         }
         let disk = &self.disks[request.io.disk.index()];
-        let deserted = disk.deserted & id.bit() != 0;
-        let by_silence = if deserted { path.watch.recall_at(request.recalls) } else { None };
-        // An answer that an injection delays has come.
-        let stalled = |path: &crate::path::Path| path.impaired.as_ref().is_some_and(|held| held.is_stalled(tag));
+        let bypassed = disk.bypassed & id.bit() != 0;
+        let by_silence = if bypassed { path.watch.recall_at(request.recalls) } else { None };
+        // An answer that an injection delays has arrived, so it does not age. A stalled answer does.
+        let stalled = |path: &crate::path::Path| path.injections.as_ref().is_some_and(|held| held.is_stalled(tag));
         let ages = request.io.op == Op::Read && (request.state != State::Answered || stalled(path));
         let elsewhere = disk.healthy & !id.bit() != 0;
         let by_age = (ages && elsewhere).then(|| {
-            path.overdue
+            path.read_deadlines
                 .due_at(now, Read { issued_at: request.issued_at, bytes: request.io.bytes, recalls: request.recalls })
         });
         by_silence.into_iter().chain(by_age).min()

@@ -1,8 +1,9 @@
-//! Paths that owe answers and stay silent: no new requests for them, and their reads are recalled.
+//! Suspect paths: they get no new requests, and their reads are recalled.
 //!
-//! A suspect path is *deserted* by a disk while another path usable for it, of whatever ANA state, is not suspect. Only then are its reads
-//! recalled: a suspect path is better than none. Writes stay, since their fate is known only to the path: if it comes back to
-//! life it answers them, and no fence is needed. So do flushes, each of which is about that path, unless the cache is shared.
+//! A disk *bypasses* a suspect path while another usable path, in any ANA state, is not suspect. Only then are the
+//! path's reads recalled: a suspect path is better than none. Writes stay, because only the path knows their fate. If
+//! it recovers, it answers them and no fence is needed. Flushes stay too, because each concerns this path alone,
+//! unless the cache is shared.
 
 use std::time::Instant;
 
@@ -10,23 +11,23 @@ use super::Group;
 use crate::{DiskId, Epoch, Outcome, PathId};
 
 impl Group {
-    /// A sign of life of a live path that ends nothing the group waits for: data of a request under way, or the answers of
-    /// `answered` requests that ended in [`Outcome::Recalled`] with `abandoned` set. `read` is the
-    /// oldest read among these: when it was sent, and its bytes.
+    /// A sign of life of a live path that ends no request of the group: data of a request under way, or answers to
+    /// abandoned requests. `answered` counts answers to requests that ended in [`Outcome::Recalled`] with `abandoned`
+    /// set. `read` is the oldest read among these: the time at which it was sent, and its bytes.
     pub fn progress(&mut self, now: Instant, path: PathId, answered: u32, read: Option<(Instant, u32)>) {
         let id = path;
         let path = &mut self.paths[id.index()];
-        // It may have been lost while the news was on its way.
+        // The path may have been lost while this event was on its way.
         if path.association.is_some() {
             path.watch.progress(now, answered);
             if let Some((sent_at, bytes)) = read {
-                path.overdue.took(now, now - sent_at, bytes);
+                path.read_deadlines.record_latency(now, now - sent_at, bytes);
             }
             self.watch_changed(now, id);
         }
     }
 
-    /// The driver is given a request for this path.
+    /// The driver gets a request for this path.
     pub(super) fn watch_issue(&mut self, now: Instant, id: PathId) {
         let path = &mut self.paths[id.index()];
         path.watch.issued(now);
@@ -34,7 +35,8 @@ impl Group {
         self.watch_changed(now, id);
     }
 
-    /// The driver has answered a request that was issued under that association; of a `read` when it was issued, and its bytes.
+    /// The driver has answered a request of this association. `read` is set for a read: when it was issued, and its
+    /// bytes.
     pub(super) fn watch_outcome(
         &mut self,
         now: Instant,
@@ -49,11 +51,11 @@ impl Group {
         }
         match outcome {
             Outcome::Recalled { abandoned } => path.watch.recalled(abandoned),
-            Outcome::Lost { .. } | Outcome::GivenUp => path.watch.gone(),
+            Outcome::Lost { .. } | Outcome::GivenUp => path.watch.returned_unanswered(),
             Outcome::Success | Outcome::PathError | Outcome::Retry { .. } | Outcome::Failed(_) => {
                 path.watch.answered(now);
                 if let Some((issued_at, bytes)) = read
-                    && path.overdue.answered(now, issued_at, bytes)
+                    && path.read_deadlines.answered(now, issued_at, bytes)
                 {
                     self.recall_by(now);
                 }
@@ -64,7 +66,7 @@ impl Group {
 
     pub(super) fn watch_changed(&mut self, now: Instant, id: PathId) {
         let path = &mut self.paths[id.index()];
-        path.settle_expiry();
+        path.clear_expiry_if_idle();
         let watch = &path.watch;
         if let Some(due) = watch.due() {
             self.watch_at = Some(self.watch_at.map_or(due, |at| at.min(due)));
@@ -74,14 +76,14 @@ impl Group {
         }
     }
 
-    /// When the next path becomes suspect, if nothing happens.
+    /// When the next path becomes suspect if nothing happens before.
     pub(super) fn next_suspicion(&self) -> Option<Instant> {
         self.paths.iter().filter_map(|path| path.watch.due()).min()
     }
 
     /// Looks for paths that have become suspect.
     pub(super) fn check_watches(&mut self, now: Instant) {
-        // Never later than the first one is due, and often earlier: signs of life do not move it.
+        // The time may be early, because signs of life do not move it.
         if self.watch_at.is_none_or(|at| now < at) {
             return;
         }
@@ -98,11 +100,12 @@ impl Group {
         }
     }
 
-    /// The suspect paths, and whether a disk has a better one to go to, may have changed.
-    pub(super) fn desert(&mut self, now: Instant, disk: DiskId, elsewhere: bool) {
-        let deserted = if elsewhere { self.suspects } else { 0 };
-        let before = std::mem::replace(&mut self.disks[disk.index()].deserted, deserted);
-        let mut new = deserted & !before;
+    /// The suspect paths have changed, or whether the disk has a healthy path: updates the bypassed paths of the
+    /// disk.
+    pub(super) fn update_bypassed(&mut self, now: Instant, disk: DiskId, elsewhere: bool) {
+        let bypassed = if elsewhere { self.suspects } else { 0 };
+        let before = std::mem::replace(&mut self.disks[disk.index()].bypassed, bypassed);
+        let mut new = bypassed & !before;
         if new != 0 {
             self.recall_by(now);
         }

@@ -1,4 +1,4 @@
-//! What impairs a path now, and what that keeps.
+//! The injections of a path in force, and the requests and answers that they keep.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,14 +7,14 @@ use super::random::{Random, mix};
 use super::{Direction, Injection};
 use crate::{OpClass, Outcome, PathId, Tag};
 
-/// What becomes of a request, or of its answer.
+/// What an injection does to a request or an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It goes on at once.
+    /// Lets it pass at once.
     Pass,
-    /// It is held for so long, perhaps not at all, and then fails, if there is an error.
-    Hold { delay: Duration, error: Option<Outcome> },
-    /// It is held until the injection ends.
+    /// Delays it, perhaps by zero. With an error, it then fails.
+    Delay { delay: Duration, error: Option<Outcome> },
+    /// Keeps it until the injection ends.
     Stall,
 }
 
@@ -23,7 +23,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Impairment {
     injection: Injection,
     random: Random,
-    /// When all that it has let through so far has passed at its rate.
+    /// When everything that it has let through has passed at its rate.
     free_at: Option<Instant>,
 }
 
@@ -34,7 +34,7 @@ impl Impairment {
         Self { injection, random, free_at: None }
     }
 
-    /// Of the next request of so many bytes. Each call counts.
+    /// Decides on the next request of this size. Each call draws new random numbers.
     fn decide(&mut self, now: Instant, bytes: u32) -> Verdict {
         let Injection { latency, jitter, distribution, rate, error, stall, .. } = self.injection;
         if stall {
@@ -54,27 +54,27 @@ impl Impairment {
         let delay = delay.min(Injection::MAX_LATENCY);
         let fails = error.filter(|error| self.random.one_in_a_million(error.per_million));
         let error = fails.map(|error| error.outcome);
-        if delay.is_zero() && error.is_none() { Verdict::Pass } else { Verdict::Hold { delay, error } }
+        if delay.is_zero() && error.is_none() { Verdict::Pass } else { Verdict::Delay { delay, error } }
     }
 }
 
-/// The injections of a path, and what they keep until they end. What they keep for a time is with the timers.
+/// The injections of a path, and what they keep until they end. Timers have what is only delayed.
 #[derive(Debug, Default)]
-pub(crate) struct Impaired {
-    /// Of the classes without one of their own.
+pub(crate) struct PathInjections {
+    /// The injection of the classes without one of their own.
     general: Option<Impairment>,
     of_class: [Option<Impairment>; 3],
-    /// Requests not issued, in their order.
+    /// Requests that were not issued, in order.
     pub(crate) stalled: VecDeque<Tag>,
-    /// Requests answered, in the order of the answers, and what they were answered.
+    /// Requests that were answered, in the order of the answers, and their outcomes.
     pub(crate) answers: VecDeque<(Tag, Outcome)>,
-    /// Requests that were recalled while held, by class: the path still owes them, as far as anybody can see.
-    pub(crate) ghosts: [u32; 3],
-    /// By class: when the oldest of the ghosts that were stalled was issued.
-    pub(crate) stalled_ghosts: [Option<Instant>; 3],
+    /// By class: requests recalled while an injection kept them. The path seems to owe their answers still.
+    pub(crate) abandoned: [u32; 3],
+    /// By class: when the oldest abandoned request that was stalled was issued.
+    pub(crate) stalled_abandoned: [Option<Instant>; 3],
 }
 
-impl Impaired {
+impl PathInjections {
     pub(crate) fn set(&mut self, class: Option<OpClass>, impairment: Impairment) {
         match class {
             None => self.general = Some(impairment),
@@ -82,27 +82,27 @@ impl Impaired {
         }
     }
 
-    /// Ends the injection of a class, or all of them. Whether any is left.
+    /// Ends the injection of a class, or all of them. Returns whether any is left.
     pub(crate) fn end(&mut self, class: Option<OpClass>) -> bool {
         match class {
             None => *self = Self::default(),
             Some(class) => self.of_class[class.index()] = None,
         }
-        self.injections().next().is_some()
+        self.in_force().next().is_some()
     }
 
-    /// Whether the request, or the answer to it, is kept until the injection ends.
+    /// Whether the request, or its answer, is kept until the injection ends.
     pub(crate) fn is_stalled(&self, tag: Tag) -> bool {
         self.stalled.contains(&tag) || self.answers.iter().any(|(other, _)| *other == tag)
     }
 
-    pub(crate) fn injections(&self) -> impl Iterator<Item = (Option<OpClass>, Injection)> + '_ {
+    pub(crate) fn in_force(&self) -> impl Iterator<Item = (Option<OpClass>, Injection)> + '_ {
         let of_class = OpClass::ALL.into_iter().map(|class| (Some(class), &self.of_class[class.index()]));
         let all = std::iter::once((None, &self.general)).chain(of_class);
         all.filter_map(|(class, impairment)| Some((class, impairment.as_ref()?.injection)))
     }
 
-    /// What becomes of the next one of this class in this direction.
+    /// Decides on the next request or answer of this class.
     pub(crate) fn decide(&mut self, now: Instant, direction: Direction, class: OpClass, bytes: u32) -> Verdict {
         let impairment = self.of_class[class.index()].as_mut().or(self.general.as_mut());
         let impairment = impairment.filter(|impairment| impairment.injection.direction == direction);
@@ -126,13 +126,13 @@ mod tests {
     fn delay(verdict: Verdict) -> Duration {
         match verdict {
             Verdict::Pass => Duration::ZERO,
-            Verdict::Hold { delay, .. } => delay,
-            Verdict::Stall => panic!("stalls"),
+            Verdict::Delay { delay, .. } => delay,
+            Verdict::Stall => panic!("the verdict is a stall"),
         }
     }
 
     #[test]
-    fn the_rate_is_that_of_the_bytes_whatever_the_sizes_and_their_order_is_kept() {
+    fn the_rate_holds_for_all_sizes_and_order_is_kept() {
         let rate = NonZeroU64::new(100 << 20);
         let mut link = impairment(Injection { rate, ..Injection::default() });
         let start = Instant::now();
@@ -141,7 +141,7 @@ mod tests {
             let size = [512, 4096, 1 << 16, 1 << 20, 0][n as usize % 5];
             let passed = start + delay(link.decide(start, size));
             assert!(passed >= last);
-            // Until the longest delay is reached, after which nothing is exact any more.
+            // After the longest delay is reached, nothing is exact.
             if passed - start < Injection::MAX_LATENCY {
                 bytes += u64::from(size);
                 last = passed;
@@ -149,13 +149,13 @@ mod tests {
         }
         let measured = f64::from(bytes as u32) / (last - start).as_secs_f64() / f64::from(100 << 20);
         assert!((0.999..1.001).contains(&measured), "{measured}");
-        // What was not used is not saved up.
+        // Unused rate is not saved.
         let later = last + Duration::from_secs(100);
         assert_eq!(delay(link.decide(later, 100 << 20)), Duration::from_secs(1));
     }
 
     #[test]
-    fn nothing_is_held_for_longer_than_the_longest_latency() {
+    fn no_delay_exceeds_the_longest_latency() {
         let injection = Injection {
             latency: Duration::MAX,
             jitter: Injection::MAX_LATENCY,
@@ -171,12 +171,12 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_their_share_and_the_seed_decides_which() {
+    fn errors_have_their_share_and_the_seed_decides_which_fail() {
         let of = |per_million, seed| {
             let error = Some(InjectedError { per_million, outcome: Outcome::PathError });
             let mut link = impairment(Injection { error, seed, latency: MS, ..Injection::default() });
             let now = Instant::now();
-            let failed = move |_| matches!(link.decide(now, 512), Verdict::Hold { error: Some(_), .. });
+            let failed = move |_| matches!(link.decide(now, 512), Verdict::Delay { error: Some(_), .. });
             (0..100_000).map(failed).collect::<Vec<bool>>()
         };
         let share = |decisions: &[bool]| decisions.iter().filter(|failed| **failed).count();
@@ -191,19 +191,19 @@ mod tests {
     }
 
     #[test]
-    fn a_class_without_its_own_has_the_general_one() {
-        let mut impaired = Impaired::default();
-        impaired.set(None, impairment(Injection::latency(MS)));
+    fn a_class_without_its_own_injection_has_the_general_one() {
+        let mut injections = PathInjections::default();
+        injections.set(None, impairment(Injection::latency(MS)));
         let response = Injection { direction: Direction::Response, ..Injection::latency(2 * MS) };
-        impaired.set(Some(OpClass::Read), impairment(response));
+        injections.set(Some(OpClass::Read), impairment(response));
         let now = Instant::now();
-        let mut of = |direction, class| delay(impaired.decide(now, direction, class, 0));
+        let mut of = |direction, class| delay(injections.decide(now, direction, class, 0));
         assert_eq!(of(Direction::Request, OpClass::Write), MS);
         assert_eq!(of(Direction::Response, OpClass::Write), Duration::ZERO);
         assert_eq!(of(Direction::Request, OpClass::Read), Duration::ZERO);
         assert_eq!(of(Direction::Response, OpClass::Read), 2 * MS);
-        assert!(impaired.end(Some(OpClass::Read)));
-        assert_eq!(impaired.injections().collect::<Vec<_>>(), [(None, Injection::latency(MS))]);
-        assert!(!impaired.end(None));
+        assert!(injections.end(Some(OpClass::Read)));
+        assert_eq!(injections.in_force().collect::<Vec<_>>(), [(None, Injection::latency(MS))]);
+        assert!(!injections.end(None));
     }
 }

@@ -1,4 +1,4 @@
-//! Deliberate impairments of a path.
+//! Injections: deliberate impairments of a path.
 
 mod impairment;
 mod random;
@@ -8,45 +8,45 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::Outcome;
-pub(crate) use impairment::{Impaired, Impairment, Verdict};
+pub(crate) use impairment::{Impairment, PathInjections, Verdict};
 
-/// A deliberate impairment of one path, between the policy and the queue pair.
+/// A deliberate impairment of one path, between policy and queue pair.
 ///
-/// Whatever it holds counts as in flight on its path and the measured latency includes the delay, so that policies and
-/// operators see just what a slower, smaller or broken path would show. Without jitter and with no limit, error or stall a
-/// request is delayed by `latency` and nothing else.
+/// Delayed requests count as in flight on the path, and the measured latency includes the delay. So policies and
+/// operators see a slower, smaller or broken path. Without jitter, rate, error and stall, each request is delayed by
+/// exactly `latency`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Injection {
-    /// What is impaired: the way to the target, or the way back.
+    /// The impaired direction: to the target, or back.
     pub direction: Direction,
-    /// Added to every request; at most [`Injection::MAX_LATENCY`].
+    /// The delay of every request; at most [`Injection::MAX_LATENCY`].
     pub latency: Duration,
-    /// How far the delay varies, in the terms of `distribution`; zero: not at all.
+    /// The variation of the delay, as `distribution` defines it; zero: none.
     pub jitter: Duration,
-    /// How it varies.
+    /// The distribution of the variation.
     pub distribution: Distribution,
-    /// Bytes per second that pass, one request after the other in their order; requests that move no data take none of it, and
-    /// wait for those before them.
+    /// Bytes per second that pass, one request after the other. Requests without data take no time, and wait for
+    /// earlier requests.
     pub rate: Option<NonZeroU64>,
     /// Requests that fail.
     pub error: Option<InjectedError>,
-    /// Nothing passes before the injection ends. The path then looks grey: it takes requests and answers none.
+    /// Nothing passes until the injection ends. The path then looks grey: it takes requests and answers none.
     pub stall: bool,
-    /// Of the jitter and of the errors: the same seed and the same sequence of requests make for the same decisions.
+    /// The seed of jitter and errors. The same seed and sequence of requests give the same decisions.
     pub seed: u64,
 }
 
-/// Which way an injection is in.
+/// The direction of an injection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// To the target: what is held or fails here has not been sent.
+    /// To the target. A request that is delayed or fails here has not been sent.
     #[default]
     Request,
-    /// From the target, which has executed the command: its answer is late, does not come, or is replaced.
+    /// From the target, which has executed the command. The answer is late, missing or replaced.
     Response,
 }
 
-/// How jitter is distributed. Every delay is cut at zero and at [`Injection::MAX_LATENCY`].
+/// The distribution of jitter. Every delay is limited to 0 to [`Injection::MAX_LATENCY`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Distribution {
     /// Evenly between `latency - jitter` and `latency + jitter`; mean `latency`.
@@ -60,17 +60,17 @@ pub enum Distribution {
     Pareto,
 }
 
-/// Requests that fail instead of being executed, or although they were.
+/// Requests that fail: instead of their execution, or after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InjectedError {
-    /// How many of a million, chosen at random; more than a million is a million.
+    /// Failures per million requests, chosen at random; at most a million.
     pub per_million: u32,
-    /// What the status that the target might have answered with means. An outcome without an answer has no meaning here.
+    /// The injected outcome: one that a target's status can mean. Outcomes without an answer are not allowed.
     pub outcome: Outcome,
 }
 
 impl Injection {
-    /// The longest delay, that of the rate included; more is cut to it.
+    /// The longest delay, including that of the rate. Longer delays are reduced to it.
     pub const MAX_LATENCY: Duration = Duration::from_secs(60);
 
     /// A fixed delay before the request is issued.
@@ -79,7 +79,7 @@ impl Injection {
         Self { latency, ..Self::default() }
     }
 
-    /// The same with a seed of its own, for one of several threads that share the disk.
+    /// The same injection with another seed, for one of the I/O threads of a disk.
     #[must_use]
     pub fn of_thread(self, thread: u64) -> Self {
         Self { seed: random::mix(self.seed, thread), ..self }

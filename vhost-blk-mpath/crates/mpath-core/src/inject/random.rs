@@ -1,4 +1,4 @@
-//! Random numbers from a seed: what is drawn depends on the seed and on how often, on nothing else.
+//! Random numbers from a seed: the same seed gives the same sequence.
 
 use std::f64::consts::TAU;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::Distribution;
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
-/// A seed out of two.
+/// Combines two seeds.
 pub(super) fn mix(seed: u64, part: u64) -> u64 {
     let mut random = Random(seed);
     Random(random.next_u64() ^ part).next_u64()
@@ -37,9 +37,9 @@ impl Random {
         self.next_u64() % 1_000_000 < u64::from(times)
     }
 
-    /// `latency` with its jitter. The jitter is not zero.
+    /// A delay with jitter. `jitter` must not be zero.
     pub(super) fn delay(&mut self, latency: Duration, jitter: Duration, distribution: Distribution) -> Duration {
-        // In units of the jitter.
+        // The offset is in units of the jitter.
         let offset = match distribution {
             Distribution::Uniform => 2.0 * self.unit() - 1.0,
             // Box and Muller.
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_decides_and_nothing_else() {
+    fn only_the_seed_decides() {
         for distribution in ALL {
             assert_eq!(sample(7, distribution), sample(7, distribution));
             assert_ne!(sample(7, distribution), sample(8, distribution));

@@ -1,25 +1,27 @@
 //! `adaptive`: turns in inverse proportion to smoothed latency.
 //!
-//! Rule: each path has a weight and a credit. The present path is kept while its credit lasts, one per request; then the credit is
-//! refilled from the weight and the turn goes to the next path. A path without a weight is new and is taken at once. Once per
-//! `interval` the average latency `avg` of a path is folded into its smoothed latency, `s ← (s·(2^k − 1) + avg) / 2^k`, or
-//! `s ← avg` the first time; then each path's weight is its part of the sum of all `1/s`, in 64ths (`credits`), at least 1. Reads,
-//! writes and others apart. Samples of 0 or over 1 s are left out, and all while there is only one path. Source: the policy posted
-//! to linux-nvme as "adaptive" for `drivers/nvme/host/multipath.c`.
+//! Rule: each path has a weight and a credit. The present path is used while its credit lasts; each request costs one
+//! credit. Then the credit is refilled from the weight, and the turn goes to the next path. A path without a weight
+//! is new and is used at once. Once per `interval` the average latency `avg` of a path updates its smoothed latency:
+//! `s ← (s·(2^k − 1) + avg) / 2^k`, or `s ← avg` the first time. Then each path's weight is its part of the sum of
+//! all `1/s`, in 64ths (`credits`), at least 1. Reads, writes and other requests are separate. Samples of 0 or over 1
+//! s are ignored, and so are all samples while there is only one path. Source: the policy posted to linux-nvme as
+//! "adaptive" for `drivers/nvme/host/multipath.c`.
 //!
-//! Where that leaves room, or does not hold here:
-//! * The first interval of a path ends with its first sample. Otherwise a new path would get everything for 15 s.
-//! * While another path has a weight, a new one gets one request at a time: it may be so slow that its samples are left out, and
-//!   would be new for ever.
-//! * A path whose window is full loses its turn to the next with room, and keeps its credit.
-//! * Linux keeps statistics per CPU, we per I/O thread. A path that came, went or changed its ANA state has none.
+//! Differences, and what the rule leaves open:
+//! * The first interval of a path ends with its first sample. Otherwise a new path would get all requests for 15 s.
+//! * While another path has a weight, a new path gets one request at a time. It may be so slow that its samples are
+//!   ignored, and would then stay new without end.
+//! * A path with a full window loses its turn to the next path with room, and keeps its credit.
+//! * Linux keeps statistics per CPU, this policy per I/O thread. A path that came, went or changed its ANA state has
+//!   none.
 
 use std::time::{Duration, Instant};
 
-use super::{About, Candidate, Choice, Completed, Param, Policy, PolicySpec, Query, next_after};
+use super::{Candidate, Choice, CompletedAttempt, Param, Policy, PolicyInfo, PolicySpec, Query, next_after};
 use crate::{MAX_PATHS, OpClass, PathEstimate, PathId};
 
-/// Longer samples are left out.
+/// Longer samples are ignored.
 const SAMPLE_MAX: Duration = Duration::from_secs(1);
 
 const INTERVAL: Param = Param::time(
@@ -32,13 +34,13 @@ const SHIFT: Param = Param::whole("shift", "bits", (0, 8), 3, "k: an interval co
 const CREDITS: Param =
     Param::whole("credits", "I/Os", (2, 4096), 64, "the sum of all weights: how long a round over the paths is");
 
-pub(super) const ABOUT: About = About {
+pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "adaptive",
     aliases: &[],
     description: "turns in inverse proportion to smoothed latency",
     params: &[INTERVAL, SHIFT, CREDITS],
     build: |spec, _| {
-        let mut policy = Adaptive { paths: vec![[Weighted::default(); 3]; MAX_PATHS], ..Adaptive::default() };
+        let mut policy = Adaptive { paths: vec![[WeightedPath::default(); 3]; MAX_PATHS], ..Adaptive::default() };
         policy.configure(spec);
         Box::new(policy)
     },
@@ -46,15 +48,15 @@ pub(super) const ABOUT: About = About {
 
 /// One path and class.
 #[derive(Clone, Copy, Debug, Default)]
-struct Weighted {
-    /// Of the present interval.
+struct WeightedPath {
+    /// The sum of the latencies in the present interval.
     sum: Duration,
     count: u32,
-    /// Its end; `None` before the first sample.
+    /// The end of the interval; `None` before the first sample.
     ends: Option<Instant>,
-    /// Smoothed latency in ns; 0 is unknown.
+    /// Smoothed latency in ns; 0: unknown.
     smoothed_ns: u64,
-    /// 0: new.
+    /// 0: the path is new.
     weight: u64,
     credit: u64,
 }
@@ -64,20 +66,20 @@ struct Adaptive {
     interval: Duration,
     shift: u32,
     credits: u64,
-    paths: Vec<[Weighted; 3]>,
+    paths: Vec<[WeightedPath; 3]>,
     current: [Option<PathId>; 3],
-    /// There was more than one path to choose from lately.
+    /// There was more than one path to choose from at the last request.
     choice: [bool; 3],
 }
 
 impl Adaptive {
-    /// The end of an interval of one path: its smoothed latency, and everybody's weight.
+    /// Ends an interval of one path: updates its smoothed latency and the weights of all paths.
     fn reweigh(&mut self, path: PathId, class: usize) {
         let path = &mut self.paths[path.index()][class];
         let average = u64::try_from(path.sum.as_nanos()).unwrap_or(u64::MAX) / u64::from(path.count);
         path.smoothed_ns = match path.smoothed_ns {
             0 => average,
-            // Averages are at most 1 s and shifts 8, so this stays below 2^38.
+            // Averages are at most 1 s and shifts at most 8, so this stays below 2^38.
             old => (old * ((1 << self.shift) - 1) + average) >> self.shift,
         }
         .max(1);
@@ -121,7 +123,7 @@ impl Policy for Adaptive {
         Choice::Path(path)
     }
 
-    fn completed(&mut self, done: &Completed) {
+    fn completed(&mut self, done: &CompletedAttempt) {
         let class = done.class.index();
         if !self.choice[class] || done.latency.is_zero() || done.latency > SAMPLE_MAX {
             return;
@@ -136,14 +138,14 @@ impl Policy for Adaptive {
     }
 
     fn path_changed(&mut self, path: PathId) {
-        self.paths[path.index()] = [Weighted::default(); 3];
+        self.paths[path.index()] = [WeightedPath::default(); 3];
     }
 
     fn configure(&mut self, spec: &PolicySpec) {
         self.interval = spec.time(INTERVAL.name());
         self.shift = spec.number(SHIFT.name()) as u32;
         self.credits = spec.number(CREDITS.name());
-        // The intervals under way are of another length: the next sample ends them.
+        // Intervals under way have another length: the next sample ends them.
         self.paths.iter_mut().flatten().for_each(|path| path.ends = None);
     }
 
@@ -170,7 +172,7 @@ mod tests {
         PolicyKind::Adaptive.build(&spec, 0)
     }
 
-    /// One with a sample of each of two paths.
+    /// A policy with one sample of each of two paths.
     fn measured(now: Instant, latencies: [Duration; 2]) -> Box<dyn Policy> {
         let mut policy = adaptive(&[]);
         policy.select(&read(now), &[candidate(0), candidate(1)]);
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_as_long_as_weights() {
+    fn a_turn_is_as_long_as_the_weight() {
         let now = Instant::now();
         let mut policy = measured(now, [MS, 3 * MS]);
         // Scores are whole numbers: 1000 and 333.
@@ -202,7 +204,7 @@ mod tests {
             }
         }
         assert_eq!(turns, [(path(1), 15), (path(0), 48), (path(1), 15), (path(0), 48)]);
-        // Far slower ones keep a weight of 1.
+        // Far slower paths keep a weight of 1.
         assert_eq!(weights(&*measured(now, [MS, 900 * MS])), [63, 1]);
     }
 
@@ -226,7 +228,7 @@ mod tests {
             |policy: &mut dyn Policy, new: Candidate| policy.select(&read(now), &[candidate(0), candidate(1), new]);
         assert_eq!(select(&mut *policy, candidate(2)), path(2));
         assert_ne!(select(&mut *policy, busy(2, now)), path(2));
-        // Too long a sample does not count: it stays new.
+        // A sample that is too long does not count: the path stays new.
         policy.completed(&done(now, 2, 1001 * MS));
         assert_eq!(select(&mut *policy, candidate(2)), path(2));
         policy.completed(&done(now, 2, MS));
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_choice_nothing_is_measured() {
+    fn a_single_path_is_not_measured() {
         let now = Instant::now();
         let mut policy = adaptive(&[]);
         assert_eq!(policy.select(&read(now), &[candidate(0)]), path(0));

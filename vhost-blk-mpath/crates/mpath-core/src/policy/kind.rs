@@ -1,15 +1,15 @@
-//! The policies there are.
+//! The policies by name.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::{
-    About, Param, Policy, PolicySpec, adaptive, bdp, latency, latency_rr, numa, pid, queue_depth, round_robin,
+    Param, Policy, PolicyInfo, PolicySpec, adaptive, bdp, latency, latency_rr, numa, pid, queue_depth, round_robin,
     service_time,
 };
-use crate::spec::{Kind, ParamsOf};
+use crate::kind_with_params::{Kind, ParamsOf};
 
-/// The rule by which paths are chosen.
+/// A path selection policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyKind {
     /// The nearest path.
@@ -20,15 +20,15 @@ pub enum PolicyKind {
     QueueDepth,
     /// Turns in inverse proportion to smoothed latency.
     Adaptive,
-    /// Each virtqueue has its path.
+    /// Each virtqueue keeps to one path.
     Pid,
     /// The path with the lowest average latency.
     Latency,
-    /// In turn over the paths whose latency is near the best.
+    /// Each path in turn that is near the best latency.
     LatencyRr,
-    /// The path with the fewest bytes in flight, in relation to its throughput.
+    /// The path with the fewest bytes in flight relative to its throughput.
     ServiceTime,
-    /// What each path can carry, fast paths first.
+    /// Fast paths first, each with no more than it can carry.
     Bdp,
 }
 
@@ -46,46 +46,46 @@ impl PolicyKind {
         Self::Bdp,
     ];
 
-    const fn about(self) -> &'static About {
+    const fn info(self) -> &'static PolicyInfo {
         match self {
-            Self::Numa => &numa::ABOUT,
-            Self::RoundRobin => &round_robin::ABOUT,
-            Self::QueueDepth => &queue_depth::ABOUT,
-            Self::Adaptive => &adaptive::ABOUT,
-            Self::Pid => &pid::ABOUT,
-            Self::Latency => &latency::ABOUT,
-            Self::LatencyRr => &latency_rr::ABOUT,
-            Self::ServiceTime => &service_time::ABOUT,
-            Self::Bdp => &bdp::ABOUT,
+            Self::Numa => &numa::INFO,
+            Self::RoundRobin => &round_robin::INFO,
+            Self::QueueDepth => &queue_depth::INFO,
+            Self::Adaptive => &adaptive::INFO,
+            Self::Pid => &pid::INFO,
+            Self::Latency => &latency::INFO,
+            Self::LatencyRr => &latency_rr::INFO,
+            Self::ServiceTime => &service_time::INFO,
+            Self::Bdp => &bdp::INFO,
         }
     }
 
     /// The public name.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        self.about().name
+        self.info().name
     }
 
-    /// Other names under which it is known elsewhere, and understood here.
+    /// Other names of the policy, which are accepted too.
     #[must_use]
     pub const fn aliases(self) -> &'static [&'static str] {
-        self.about().aliases
+        self.info().aliases
     }
 
     /// The rule in one line.
     #[must_use]
     pub const fn description(self) -> &'static str {
-        self.about().description
+        self.info().description
     }
 
-    /// Its parameters.
+    /// The parameters of the policy.
     #[must_use]
     pub const fn params(self) -> &'static [Param] {
-        self.about().params
+        self.info().params
     }
 
     pub(super) fn build(self, spec: &PolicySpec, seed: u64) -> Box<dyn Policy> {
-        (self.about().build)(spec, seed)
+        (self.info().build)(spec, seed)
     }
 }
 
@@ -101,11 +101,11 @@ impl fmt::Display for PolicyKind {
     }
 }
 
-/// There is no policy of this name.
+/// The error for an unknown policy name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown policy '{name}', expected one of: {}", PolicyKind::ALL.map(PolicyKind::name).join(", "))]
 pub struct UnknownPolicy {
-    /// What was asked for.
+    /// The given name.
     pub name: String,
 }
 
@@ -121,7 +121,7 @@ impl FromStr for PolicyKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::MAX_PARAMS;
+    use crate::kind_with_params::MAX_PARAMS;
 
     #[test]
     fn names_round_trip_and_errors_list_them() {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn every_parameter_is_documented_and_its_default_is_a_value_of_it() {
+    fn every_parameter_is_described_and_its_default_is_valid() {
         for kind in PolicyKind::ALL {
             let params = kind.params();
             assert!(params.len() <= MAX_PARAMS);
@@ -145,7 +145,7 @@ mod tests {
                 assert!(!param.description().is_empty() && !param.unit().is_empty(), "{kind} {}", param.name());
                 assert_eq!(param.parse(&param.default_text()), Some(param.default_value()), "{kind} {}", param.name());
                 assert!(params[..at].iter().all(|other| other.name() != param.name()), "{kind} {} twice", param.name());
-                // The long form of a policy in YAML has these keys beside the parameters.
+                // The long form of a policy in YAML has these keys next to the parameters.
                 assert!(!["name", "read", "write"].contains(&param.name()));
             }
             // Every parameter that the policy reads is in its table.

@@ -1,32 +1,32 @@
 //! `latency`: the path with the lowest average latency.
 //!
-//! Rule: everything goes to the path with the lowest average latency. Source: the btrfs read policy of this name in Kai
-//! Krakow's series. How averages come about, and how the other paths are measured again: [`super::by_latency`].
+//! Rule: all requests go to the path with the lowest average latency. Source: the btrfs read policy of this name in
+//! Kai Krakow's series. [`super::latency_policy`] has the averages, and how other paths are measured again.
 //!
-//! While that path's window is full, requests wait for it, unless another one would answer sooner than the wait takes.
+//! While the window of that path is full, requests wait for it, unless another path would answer sooner.
 
-use super::About;
-use super::by_latency::{AGE, BURST, ByLatency, MEMORY, PROBE_COST, REHABILITATION, Spread};
+use super::PolicyInfo;
+use super::latency_policy::{AGE, BURST, LatencyPolicy, MEMORY, PROBE_COST, REHABILITATION, Spread};
 
-pub(super) const ABOUT: About = About {
+pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "latency",
     aliases: &[],
     description: "the path with the lowest average latency",
     params: &[MEMORY, REHABILITATION, PROBE_COST, AGE, BURST],
-    build: |spec, seed| Box::new(ByLatency::new(|_| Spread::Lowest, spec, seed)),
+    build: |spec, seed| Box::new(LatencyPolicy::new(|_| Spread::Lowest, spec, seed)),
 };
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use crate::policy::by_latency::testing::{choices, known, start};
     use crate::policy::testing::{candidate, done, full, path, read};
+    use crate::policy::testing::{choices, known, start};
     use crate::policy::{Choice, Policy, PolicyKind, PolicySpec};
     use crate::{OpClass, PathId};
 
     #[test]
-    fn takes_the_lowest_and_no_other() {
+    fn takes_only_the_path_with_the_lowest_latency() {
         let now = start();
         let mut policy = known(&PolicyKind::Latency.into(), now, &[1010, 1000, 30_000]);
         assert_eq!(choices(&mut *policy, now, 3, 3), [path(1); 3]);
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_for_it_unless_another_one_is_sooner() {
+    fn waits_for_the_best_path_unless_another_is_sooner() {
         let now = start();
         let mut policy = known(&PolicyKind::Latency.into(), now, &[1000, 1400]);
         let waits = policy.select(&read(now), &[full(0), candidate(1)]);
@@ -63,14 +63,14 @@ mod tests {
         let estimate = policy.estimate(PathId(1), OpClass::Read);
         assert_eq!((estimate.age, estimate.ignored), (Some(10_000), Some(20_001)));
         assert_eq!((estimate.checkpoints, estimate.checkpoint_ios), (Some(1), Some(0)));
-        // What is measured now is all that counts.
+        // Only the new measurement counts.
         policy.completed(&done(now, 1, Duration::from_micros(900)));
         assert_eq!(policy.estimate(PathId(1), OpClass::Read).latency, Some(Duration::from_micros(900)));
         assert_eq!(choices(&mut *policy, now, 2, 2), [path(1); 2]);
     }
 
     #[test]
-    fn a_burst_ends_with_its_rule() {
+    fn a_burst_ends_with_the_rehabilitation_rule() {
         let now = start();
         let spec = |rule| PolicySpec::new(PolicyKind::Latency, [("rehabilitation", rule)]).expect("valid");
         let mut policy = known(&spec("ios"), now, &[1000, 30_000]);

@@ -1,14 +1,14 @@
-//! `latency-rr`: in turn over the paths whose latency is near the best.
+//! `latency-rr`: each path in turn that is near the best latency.
 //!
-//! Rule: round-robin over the paths whose average latency is within 125 % of the lowest average (`threshold`). Source: the btrfs
-//! read policy of this name in Kai Krakow's series. How averages come about, and how paths outside the band are measured again:
-//! [`super::by_latency`].
+//! Rule: round-robin over the paths with an average latency within 125 % of the lowest (`threshold`). Source: the
+//! btrfs read policy of this name in Kai Krakow's series. [`super::latency_policy`] has the averages, and how other
+//! paths are measured again.
 //!
-//! Doubt about a young average is in favour of the path in question and to the disadvantage of the best. Otherwise one unlucky
-//! sample would shut a good path out until its next probe, or one lucky sample all the others.
+//! Doubt about a young average counts for the path in question and against the best. Otherwise one unlucky sample
+//! would shut a good path out until its next measurement, or one lucky sample would shut out all the others.
 
-use super::by_latency::{AGE, BURST, ByLatency, MEMORY, PROBE_COST, REHABILITATION, Spread};
-use super::{About, Param};
+use super::latency_policy::{AGE, BURST, LatencyPolicy, MEMORY, PROBE_COST, REHABILITATION, Spread};
+use super::{Param, PolicyInfo};
 
 const THRESHOLD: Param = Param::ratio(
     "threshold",
@@ -17,20 +17,20 @@ const THRESHOLD: Param = Param::ratio(
     "a path takes part while its average latency is at most this many times the lowest",
 );
 
-pub(super) const ABOUT: About = About {
+pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "latency-rr",
     aliases: &[],
-    description: "in turn over the paths within 125 % of the lowest average latency",
+    description: "each path in turn that is within 125 % of the lowest average latency",
     params: &[THRESHOLD, MEMORY, REHABILITATION, PROBE_COST, AGE, BURST],
-    build: |spec, seed| Box::new(ByLatency::new(|spec| Spread::Band(spec.number(THRESHOLD.name())), spec, seed)),
+    build: |spec, seed| Box::new(LatencyPolicy::new(|spec| Spread::Band(spec.number(THRESHOLD.name())), spec, seed)),
 };
 
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
 
-    use crate::policy::by_latency::testing::{choices, known, start};
     use crate::policy::testing::{busy, candidate, done, full, path, read};
+    use crate::policy::testing::{choices, known, start};
     use crate::policy::{Candidate, Choice, Oldest, Policy, PolicyKind, Query};
     use crate::{OpClass, PathId};
 
@@ -63,7 +63,7 @@ mod tests {
         let mut policy = latency_rr(now, &[1000]);
         policy.completed(&done(now, 1, Duration::from_micros(1800)));
         assert!(choices(&mut *policy, now, 2, 2).contains(&path(1)));
-        // Nor does one lucky sample shut out all the others.
+        // One lucky sample does not shut out all the others either.
         policy.completed(&done(now + MS, 2, Duration::from_micros(500)));
         assert!(choices(&mut *policy, now + MS, 3, 3).contains(&path(0)));
     }
@@ -117,13 +117,13 @@ mod tests {
         let good = Candidate { oldest: Some(Oldest { bound_at: now, bytes: 4096 }), ..full(0) };
         let again = Some(now + MS);
         assert_eq!(policy.select(&read(now), &[good, candidate(1)]), Choice::Wait { again });
-        // A queue that takes 40 ms to get through on the good path is worse than the other one.
+        // The good path would need 40 ms for this queue: the other path is better.
         let query = Query { queued: 40, ..read(now) };
         assert_eq!(policy.select(&query, &[good, candidate(1)]), path(1));
     }
 
     #[test]
-    fn classes_are_apart_and_a_changed_path_is_new() {
+    fn classes_are_separate_and_a_changed_path_is_new() {
         let now = start();
         let mut policy = latency_rr(now, &[200, 30_000]);
         assert_eq!(policy.estimate(PathId(0), OpClass::Write).latency, None);

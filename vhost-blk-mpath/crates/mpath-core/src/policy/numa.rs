@@ -1,18 +1,18 @@
 //! `numa`: one path takes everything.
 //!
-//! Rule: the nearest optimized path by NUMA distance, else the nearest non-optimized one; the first wins ties. The path
-//! stays the same as long as no path comes or goes. Source: Linux `drivers/nvme/host/multipath.c`, `nvme_find_path`.
-//! Linux caches the choice per node and elects anew when the cached path goes or an optimized one comes, which is what
-//! asking afresh each time gives.
+//! Rule: the nearest optimized path by NUMA distance, else the nearest non-optimized path. The first wins ties. The
+//! path stays the same while no path comes or goes. Source: Linux `drivers/nvme/host/multipath.c`, `nvme_find_path`.
+//! Linux caches the choice per node, and chooses again when the cached path goes or an optimized path comes. A new
+//! choice for each request has the same result.
 //!
-//! While the path's window is full, requests wait: using another path would make it a different policy.
+//! While the window of the path is full, requests wait: any other path would make this another policy.
 
-use super::{About, Candidate, Choice, Policy, Query};
+use super::{Candidate, Choice, Policy, PolicyInfo, Query};
 
-pub(super) const ABOUT: About = About {
+pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "numa",
     aliases: &[],
-    description: "one path: the nearest by NUMA distance, the others stand by",
+    description: "only the nearest path by NUMA distance; the others stand by",
     params: &[],
     build: |_, _| Box::new(Numa),
 };

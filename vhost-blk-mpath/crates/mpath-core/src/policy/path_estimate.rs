@@ -1,28 +1,28 @@
-//! What policies think of paths.
+//! Estimates of paths by policies.
 
 use std::time::Duration;
 
-/// What the policy of a class of requests thinks of a path; `None` is what it has no notion of.
+/// The estimate of a path by the policy of a class; `None`: the policy has no such value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathEstimate {
-    /// How many requests in a round go there. Of several groups the sum: see [`PathEstimate::average_weight`].
+    /// Requests per round that go to the path. For several groups the sum: see [`PathEstimate::average_weight`].
     pub weight: Option<u64>,
-    /// The latency it is taken to have. Of several groups the sum: see [`PathEstimate::average_latency`].
+    /// The estimated latency. For several groups the sum: see [`PathEstimate::average_latency`].
     pub latency: Option<Duration>,
-    /// Bytes it may have in flight, as the policy sees it.
+    /// Bytes that the policy allows in flight.
     pub window_bytes: Option<u64>,
-    /// How many requests could have gone there since the last one that did. Below 0: how many are still to go there to measure
-    /// it anew.
+    /// Requests that could have gone to the path since the last one that did. Below 0: requests that are still to go
+    /// there to measure it again.
     pub age: Option<i64>,
-    /// How many requests could have gone there and did not, since it came up.
+    /// Requests that could have gone to the path and did not, since it came up.
     pub ignored: Option<u64>,
-    /// How often it began to be measured anew because it was not chosen any more.
+    /// How often a new measurement of the path began because it was not chosen.
     pub checkpoints: Option<u64>,
-    /// Requests it has answered since the last checkpoint.
+    /// Requests that the path has answered since the last checkpoint.
     pub checkpoint_ios: Option<u64>,
-    /// The sum of their latencies.
+    /// The sum of the latencies of these requests.
     pub checkpoint_wait: Option<Duration>,
-    /// How many groups' weights and latencies are summed up; 0 is one that has not been merged.
+    /// The number of groups in the sums; 0: not merged yet.
     pub groups: u32,
 }
 
@@ -34,20 +34,20 @@ impl PathEstimate {
         self.checkpoint_wait?.checked_div(ios)
     }
 
-    /// The mean weight of the groups that know the path.
+    /// The mean weight over the groups that know the path.
     #[must_use]
     pub fn average_weight(&self) -> Option<u64> {
         let groups = u64::from(self.groups.max(1));
         self.weight.map(|sum| (sum + groups / 2) / groups)
     }
 
-    /// The mean latency of the groups that know the path.
+    /// The mean latency over the groups that know the path.
     #[must_use]
     pub fn average_latency(&self) -> Option<Duration> {
         self.latency.map(|sum| sum / self.groups.max(1))
     }
 
-    /// Adds what another group's policy thinks: the age is the least, everything else adds up.
+    /// Adds the estimate of another group. The age is the least of all; everything else is added.
     pub fn merge(&mut self, other: &Self) {
         self.groups = self.known_to() + other.known_to();
         self.weight = both(self.weight, other.weight, |a, b| a + b);

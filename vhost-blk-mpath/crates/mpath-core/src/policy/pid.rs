@@ -1,17 +1,17 @@
-//! `pid`: each virtqueue has its path.
+//! `pid`: each virtqueue keeps to one path.
 //!
-//! Rule: the `n`-th of the paths there are, `n` being the number of the virtqueue modulo how many they are. Source: btrfs
-//! `fs/btrfs/volumes.c`, `find_live_mirror`, `current->pid % num_stripes`: a process keeps its mirror. A backend sees no
-//! processes but virtqueues, which a guest gives its CPUs, so a CPU of the guest keeps its path.
+//! Rule: virtqueue `q` uses the path at position `q` modulo the number of paths. Source: btrfs `fs/btrfs/volumes.c`,
+//! `find_live_mirror`, `current->pid % num_stripes`: a process keeps its mirror. A backend sees virtqueues instead of
+//! processes. A guest assigns virtqueues to its CPUs, so a CPU of the guest keeps its path.
 //!
-//! While that path's window is full, its requests wait. When a path comes or goes, virtqueues change their paths.
+//! While the window of a path is full, its requests wait. When a path comes or goes, virtqueues change their paths.
 
-use super::{About, Candidate, Choice, Policy, Query};
+use super::{Candidate, Choice, Policy, PolicyInfo, Query};
 
-pub(super) const ABOUT: About = About {
+pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "pid",
     aliases: &[],
-    description: "each virtqueue has its path: its number modulo the number of paths",
+    description: "each virtqueue keeps to one path: the virtqueue's number modulo the number of paths",
     params: &[],
     build: |_, _| Box::new(Pid),
 };

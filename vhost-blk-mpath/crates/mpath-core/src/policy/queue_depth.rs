@@ -1,15 +1,15 @@
 //! `queue-depth`: the path with the fewest requests in flight.
 //!
-//! Rule: least in flight, optimized paths strictly before non-optimized, the first wins ties. Source: Linux
-//! `drivers/nvme/host/multipath.c`, `nvme_queue_depth_path`. Linux counts per controller over all CPUs, we count per
-//! I/O thread, each of which has its own queue pair.
+//! Rule: the path with the fewest requests in flight, optimized paths strictly before non-optimized. The first wins
+//! ties. Source: Linux `drivers/nvme/host/multipath.c`, `nvme_queue_depth_path`. Linux counts per controller over all
+//! CPUs. This policy counts per I/O thread, each of which has its own queue pair.
 //!
-//! It is `queue` too, the btrfs read policy in Kai Krakow's series: the mirror with the fewest requests in flight, the first wins
-//! ties. Mirrors have no ANA states; among paths in one state the two rules are the same.
+//! Its alias `queue` is the btrfs read policy in Kai Krakow's series: the mirror with the fewest requests in flight,
+//! the first wins ties. Mirrors have no ANA states. Among paths in one state the two rules are the same.
 
-use super::{About, Candidate, Choice, Policy, Query};
+use super::{Candidate, Choice, Policy, PolicyInfo, Query};
 
-pub(super) const ABOUT: About = About {
+pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "queue-depth",
     aliases: &["queue"],
     description: "the path with the fewest requests in flight",

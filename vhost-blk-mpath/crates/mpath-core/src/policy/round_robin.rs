@@ -3,13 +3,13 @@
 //! Rule: the next optimized path after the last one used; a non-optimized path only if there is no optimized one.
 //! Source: Linux `drivers/nvme/host/multipath.c`, `nvme_round_robin_path`.
 //!
-//! A path whose window is full loses its turn to the next one with room, so that a slow path holds up no more than its
-//! window.
+//! A path with a full window loses its turn to the next path with room. So a slow path delays no more requests than
+//! its window.
 
-use super::{About, Candidate, Choice, Policy, Query, next_after};
+use super::{Candidate, Choice, Policy, PolicyInfo, Query, next_after};
 use crate::PathId;
 
-pub(super) const ABOUT: About = About {
+pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "round-robin",
     aliases: &[],
     description: "each path in turn",

@@ -1,24 +1,25 @@
-//! `service-time`: the path that gets through what it holds, and the request, first.
+//! `service-time`: the path that finishes the request and everything in flight first.
 //!
-//! Rule: least `(bytes in flight + bytes of the request) / relative throughput`; among equals the one with the greater relative
-//! throughput, then the first. Source: Linux `drivers/md/dm-ps-service-time.c`, `st_compare_load`. As there, the relative
-//! throughput of a path (`throughput`) is not measured but given, 1 unless given: `throughput=4,1` says that the first path is
-//! four times as fast as the second. There 0 keeps a path out while there are others; here draining it does.
+//! Rule: least `(bytes in flight + bytes of the request) / relative throughput`. Ties go to the greater relative
+//! throughput, then to the first path. Source: Linux `drivers/md/dm-ps-service-time.c`, `st_compare_load`. As there,
+//! the relative throughput of a path (`throughput`) is configured, not measured; the default is 1. `throughput=4,1`
+//! says that the first path is four times as fast as the second. In Linux, 0 keeps a path out while there are others;
+//! here draining does.
 //!
-//! A path whose window is full is passed over.
+//! A path with a full window is skipped.
 
 use std::cmp::Reverse;
 
-use super::{About, Candidate, Choice, Param, Policy, PolicySpec, Query};
+use super::{Candidate, Choice, Param, Policy, PolicyInfo, PolicySpec, Query};
 use crate::{MAX_PATHS, PathId};
 
 const THROUGHPUT: Param =
     Param::per_path("throughput", "how fast each path is, in relation to the others, in the order of the paths");
 
-pub(super) const ABOUT: About = About {
+pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "service-time",
     aliases: &[],
-    description: "the path with the fewest bytes in flight, in relation to its throughput",
+    description: "the path with the fewest bytes in flight relative to its throughput",
     params: &[THROUGHPUT],
     build: |spec, _| {
         let mut policy = ServiceTime { throughput: Vec::new() };
@@ -37,7 +38,7 @@ impl Policy for ServiceTime {
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice {
         let service_time = |candidate: &&Candidate| {
             let throughput = self.throughput[candidate.path.index()];
-            // In 1/1024 of a byte, lest rounding makes paths equal that are not.
+            // In 1/1024 of a byte, so that rounding does not make unequal paths equal.
             (((candidate.in_flight_bytes + u64::from(query.bytes)) << 10) / throughput, Reverse(throughput))
         };
         let with_room = candidates.iter().filter(|candidate| candidate.has_room);
@@ -69,11 +70,11 @@ mod tests {
     #[test]
     fn bytes_in_flight_and_the_request_by_throughput() {
         assert_eq!(select("default", 4096, &[8192, 4096, 4096]), path(1));
-        // Bytes count, not requests, and the request counts with them: (12 + 4)/4 < (0 + 8)/1, but not with 32 in flight.
+        // Bytes count, not requests. The request counts too: (12 + 4)/4 < (0 + 8)/1, but not with 32 in flight.
         assert_eq!(select("4,1", 4096, &[12_288, 4096]), path(0));
         assert_eq!(select("4,1", 4096, &[32_768, 4096]), path(1));
         assert_eq!(select("4,1", 65_536, &[32_768, 4096]), path(0));
-        // Idle: the faster one first. Without bytes: what is in flight.
+        // Idle: the faster path first. Requests without bytes: by bytes in flight.
         assert_eq!(select("1,4", 0, &[0, 0]), path(1));
         assert_eq!(select("4,1", 0, &[4096, 0]), path(1));
     }

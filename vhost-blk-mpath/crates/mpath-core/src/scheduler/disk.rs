@@ -1,55 +1,56 @@
-//! One disk: its limits, its weight, and the turns of its virtqueues.
+//! One disk in the scheduler: its limits, its weight, and the turns of its virtqueues.
 
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::level::{Level, Member, Tier};
-use super::rule::Rule;
+use super::fair_queue::{FairQueue, Member, Tier};
+use super::settings::Settings;
 use super::{Balance, DEFAULT_WEIGHT, DiskLimits, Limits};
 use crate::{DiskId, FlowId};
 
-/// A disk that is *kept* sends nothing, as its limits are used up or it has no path. It leaves its level as a whole, and its flows keep
-/// their places. Exceptions go all the same: requests that need no path, and flows whose limits were lifted.
+/// A disk is *paused* while its limits are used up or it has no path. It then leaves the turns of the disks as a
+/// whole, and its flows keep their places. Exceptions still go: requests that need no path, and flows that are exempt
+/// from limits.
 #[derive(Debug)]
-pub(super) struct Disk {
+pub(super) struct ScheduledDisk {
     pub(super) limits: Arc<DiskLimits>,
-    /// As of which change of the limits they were asked, and until when they let nothing go.
+    /// The change of the limits at which they were asked, and the time until which they let nothing go.
     change: u64,
-    closed_until: Option<Instant>,
-    closed_since: Option<Instant>,
+    throttled_until: Option<Instant>,
+    throttled_since: Option<Instant>,
     throttled: Duration,
-    /// It has no path.
-    pub(super) blocked: bool,
-    /// Among the disks.
+    /// The disk has no eligible path.
+    pub(super) is_blocked: bool,
+    /// Its turn among the disks.
     pub(super) member: Member,
-    /// Of its flows.
-    pub(super) level: Level,
-    /// Requests that wait, and requests that were taken and are not over.
+    /// The turns of its flows.
+    pub(super) turns: FairQueue,
+    /// Requests that wait, and requests that were taken and have not finished.
     pub(super) queued: usize,
     pub(super) outstanding: usize,
-    /// Flows whose next request needs no path.
-    pub(super) without_path: BTreeSet<u16>,
-    /// Flows that limits do not keep.
-    pub(super) lifted: BTreeSet<u16>,
+    /// Flows with a next request that needs no path.
+    pub(super) needs_no_path: BTreeSet<u16>,
+    /// Flows that are exempt from limits.
+    pub(super) exempt: BTreeSet<u16>,
 }
 
-impl Disk {
-    pub(super) fn new(rule: &Rule, limits: Arc<DiskLimits>) -> Self {
+impl ScheduledDisk {
+    pub(super) fn new(settings: &Settings, limits: Arc<DiskLimits>) -> Self {
         Self {
             limits,
             change: 0,
-            closed_until: None,
-            closed_since: None,
+            throttled_until: None,
+            throttled_since: None,
             throttled: Duration::ZERO,
-            blocked: false,
+            is_blocked: false,
             member: Member::new(DEFAULT_WEIGHT),
-            level: Level::new(rule),
+            turns: FairQueue::new(settings),
             queued: 0,
             outstanding: 0,
-            without_path: BTreeSet::new(),
-            lifted: BTreeSet::new(),
+            needs_no_path: BTreeSet::new(),
+            exempt: BTreeSet::new(),
         }
     }
 
@@ -57,90 +58,90 @@ impl Disk {
         self.queued == 0 && self.outstanding == 0
     }
 
-    pub(super) fn is_kept(&self) -> bool {
-        self.blocked || self.closed_until.is_some()
+    pub(super) fn is_paused(&self) -> bool {
+        self.is_blocked || self.throttled_until.is_some()
     }
 
-    /// Whether it takes part in the turns of the disks.
+    /// Whether the disk takes part in the turns of the disks.
     pub(super) fn has_turns(&self) -> bool {
-        !self.is_kept() && self.level.waits()
+        !self.is_paused() && self.turns.waits()
     }
 
-    /// Requests that wait for something else than their turn.
-    pub(super) fn kept(&self) -> usize {
-        if self.is_kept() { self.queued } else { 0 }
+    /// The queued requests, if the disk is paused.
+    pub(super) fn paused(&self) -> usize {
+        if self.is_paused() { self.queued } else { 0 }
     }
 
-    /// The next exception of a disk that is kept, by the ids of flows.
+    /// The next flow, by id, that may go although the disk is paused.
     pub(super) fn next_exception(&self, after: Option<FlowId>, has_more: impl Fn(FlowId) -> bool) -> Option<FlowId> {
-        if !self.is_kept() {
+        if !self.is_paused() {
             return None;
         }
-        let some = if self.closed_until.is_some() { &self.lifted } else { &self.without_path };
+        let some = if self.throttled_until.is_some() { &self.exempt } else { &self.needs_no_path };
         let left = some.range((after.map_or(Unbounded, |flow| Excluded(flow.0)), Unbounded));
-        let goes = |flow: &u16| (!self.blocked || self.without_path.contains(flow)) && has_more(FlowId(*flow));
+        let goes = |flow: &u16| (!self.is_blocked || self.needs_no_path.contains(flow)) && has_more(FlowId(*flow));
         left.copied().find(goes).map(FlowId)
     }
 
-    /// Asks the limits. Whether they keep the disk from now on, and did not before.
+    /// Asks the limits. Returns whether they begin to throttle the disk.
     #[inline]
-    pub(super) fn closes(&mut self, now: Instant) -> bool {
-        if !self.limits.are_set() || self.closed_until.is_some() {
+    pub(super) fn begin_throttling(&mut self, now: Instant) -> bool {
+        if !self.limits.are_set() || self.throttled_until.is_some() {
             return false;
         }
-        // First, so that no change goes unnoticed that comes meanwhile.
+        // Read first, so that no later change goes unnoticed.
         self.change = self.limits.changes();
-        self.closed_until = self.limits.closed_until(now);
-        if self.closed_until.is_some() {
-            self.closed_since.get_or_insert(now);
+        self.throttled_until = self.limits.throttled_until(now);
+        if self.throttled_until.is_some() {
+            self.throttled_since.get_or_insert(now);
         }
-        self.closed_until.is_some()
+        self.throttled_until.is_some()
     }
 
-    /// Whether limits kept the disk, and have to be asked again.
+    /// Ends the throttling if it is due or the limits have changed. Returns whether it ended.
     #[inline]
-    pub(super) fn opens(&mut self, now: Instant) -> bool {
-        let Some(until) = self.closed_until else { return false };
+    pub(super) fn end_throttling(&mut self, now: Instant) -> bool {
+        let Some(until) = self.throttled_until else { return false };
         if now < until && self.change == self.limits.changes() {
             return false;
         }
-        self.closed_until = None;
-        if let Some(since) = self.closed_since.take() {
+        self.throttled_until = None;
+        if let Some(since) = self.throttled_since.take() {
             self.throttled += now - since;
         }
         true
     }
 
-    /// When limits let something go.
-    pub(super) fn closed_until(&self) -> Option<Instant> {
-        self.closed_until
+    /// When limits next let a request go.
+    pub(super) fn throttled_until(&self) -> Option<Instant> {
+        self.throttled_until
     }
 
-    pub(super) fn turns(&self, now: Instant, disk: DiskId, rule: &Rule) -> DiskTurns {
-        DiskTurns {
+    pub(super) fn stats(&self, now: Instant, disk: DiskId, settings: &Settings) -> DiskSchedulerStats {
+        DiskSchedulerStats {
             disk,
-            tier: self.member.tier(rule, self.is_idle()),
+            tier: self.member.tier(settings, self.is_idle()),
             weight: self.member.weight(),
             limits: self.limits.get(),
             balance: self.limits.balance(now),
-            throttled: self.throttled + self.closed_since.map_or(Duration::ZERO, |since| now - since),
+            throttled: self.throttled + self.throttled_since.map_or(Duration::ZERO, |since| now - since),
         }
     }
 }
 
-/// Snapshot of one disk, as the scheduler sees it.
+/// Scheduler statistics of one disk.
 #[derive(Clone, Debug)]
-pub struct DiskTurns {
-    /// Which disk.
+pub struct DiskSchedulerStats {
+    /// The disk.
     pub disk: DiskId,
-    /// Where its next request belongs among the disks; of several groups, sparse if it is that in all of them.
+    /// The tier of its next request among the disks. For several groups: sparse if it is sparse in all.
     pub tier: Tier,
-    /// Its part of the service beside others; [`DEFAULT_WEIGHT`] is usual.
+    /// Its weight among the disks; [`DEFAULT_WEIGHT`] by default.
     pub weight: u16,
-    /// Its limits, and what is left of them.
+    /// The limits of the disk.
     pub limits: Limits,
-    /// See `limits`.
+    /// The balance of the limits.
     pub balance: Balance,
-    /// How long something waited because of them; of several groups, in the one where it was longest.
+    /// How long the limits have throttled the disk. For several groups: the longest of them.
     pub throttled: Duration,
 }

@@ -1,4 +1,4 @@
-//! One flow: what it has queued, and what is to be known about it.
+//! One flow: its queue, its counters and its turn.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -6,33 +6,34 @@ use std::time::Instant;
 use hdrhistogram::Histogram;
 
 use super::DEFAULT_WEIGHT;
-use super::level::{Member, Tier};
-use super::rule::Rule;
+use super::fair_queue::{Member, Tier};
+use super::settings::Settings;
 use crate::histogram::{add, record, waits};
 use crate::{DiskId, FlowId, Tag};
 
-/// A request that waits.
+/// A request that waits for its turn.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingRequest {
     pub(super) tag: Tag,
     pub(super) bytes: u32,
     pub(super) since: Instant,
-    /// It can only be sent where there is a path.
+    /// The request can be sent only if a path is eligible.
     pub(super) needs_path: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Flow {
-    /// That of its latest request.
+    /// The disk of its latest request.
     pub(super) disk: DiskId,
-    pub(super) queue: VecDeque<Waiting>,
-    /// Requests taken and neither finished nor put back.
+    pub(super) queue: VecDeque<WaitingRequest>,
+    /// Requests that were taken and have neither finished nor been put back.
     pub(super) outstanding: u32,
-    /// Among the flows of the disk.
+    /// Its turn among the flows of the disk.
     pub(super) member: Member,
     served: u64,
     served_bytes: u64,
-    /// Of these, the ones that did not wait: most, as long as there is room. They are not in the histogram yet.
+    /// The served requests that did not wait. Most do not while there is room, so they are added to the histogram
+    /// only for a snapshot.
     unwaited: u64,
     waited_ns: Option<Histogram<u64>>,
 }
@@ -57,13 +58,13 @@ impl Flow {
         self.queue.is_empty() && self.outstanding == 0
     }
 
-    /// It has had a request, ever.
+    /// Whether the flow has ever had a request.
     pub(super) fn is_known(&self) -> bool {
         self.served > 0 || !self.is_idle()
     }
 
-    /// A request goes.
-    pub(super) fn sent(&mut self, now: Instant, sent: Waiting) {
+    /// Counts a request that is sent.
+    pub(super) fn sent(&mut self, now: Instant, sent: WaitingRequest) {
         self.outstanding += 1;
         self.served += 1;
         self.served_bytes += u64::from(sent.bytes);
@@ -74,15 +75,15 @@ impl Flow {
         }
     }
 
-    pub(super) fn stats(&self, flow: FlowId, rule: &Rule) -> FlowStats {
+    pub(super) fn stats(&self, flow: FlowId, settings: &Settings) -> FlowStats {
         let mut waited_ns = self.waited_ns.clone().unwrap_or_else(waits);
         waited_ns.saturating_record_n(0, self.unwaited);
         let is_idle = self.is_idle();
         FlowStats {
             flow,
             disk: self.disk,
-            tier: self.member.tier(rule, is_idle),
-            credit: rule.credit(self.member.left(rule, is_idle)),
+            tier: self.member.tier(settings, is_idle),
+            credit: settings.credit(self.member.burst_left(settings, is_idle)),
             queued: self.queue.len() as u64,
             outstanding: self.outstanding.into(),
             served: self.served,
@@ -92,31 +93,32 @@ impl Flow {
     }
 }
 
-/// Snapshot of one flow.
+/// Scheduler statistics of one flow.
 #[derive(Clone, Debug)]
 pub struct FlowStats {
-    /// Which flow.
+    /// The flow.
     pub flow: FlowId,
-    /// Of which disk.
+    /// The disk of the flow.
     pub disk: DiskId,
-    /// Where its next request belongs.
+    /// The tier of its next request.
     pub tier: Tier,
-    /// How many requests of 4 KiB it may send before it is bulk, if the scheduler has such a notion.
+    /// The requests of 4 KiB that the flow may send before it is bulk; `None` if the scheduler has no bursts.
     pub credit: Option<u64>,
-    /// Requests that wait.
+    /// Requests that wait for their turn.
     pub queued: u64,
-    /// Requests that have been sent and are not finished.
+    /// Requests that were sent and have not finished.
     pub outstanding: u64,
-    /// Requests sent, each attempt for itself, and their bytes.
+    /// Requests sent. Each attempt counts.
     pub served: u64,
-    /// See `served`.
+    /// Bytes of the requests in `served`.
     pub served_bytes: u64,
-    /// How long they had waited here in ns, to 10 %, each attempt for itself.
+    /// How long requests waited for their turn, in ns, to 10 %. Each attempt counts.
     pub waited_ns: Histogram<u64>,
 }
 
 impl FlowStats {
-    /// Adds the counters of the same flow in another group. What cannot be added is that of the group where the flow is active.
+    /// Adds the counters of the same flow in another group. Tier and credit are taken from the group with an active
+    /// flow.
     pub(crate) fn merge(&mut self, other: &Self) {
         if self.queued + self.outstanding == 0 && other.queued + other.outstanding > 0 {
             (self.tier, self.credit) = (other.tier, other.credit);

@@ -1,20 +1,20 @@
-//! The schedulers there are, and one with its parameters.
+//! The schedulers by name, and a scheduler with its parameters.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::rule::PARAMS;
+use super::settings::PARAMS;
 use crate::Param;
-use crate::spec::{Change, Kind, ParamsOf, Spec};
+use crate::kind_with_params::{Change, Kind, ParamsOf, Spec};
 
 /// The rule by which disks and flows take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SchedulerKind {
-    /// What was idle goes first with a burst, within an allowance.
+    /// Flows and disks that were idle go first with a burst, within an allowance.
     BurstCredit,
-    /// The published rule: it goes first with 64 requests, strictly.
+    /// The published rule: flows that were idle go strictly first with 64 requests.
     Published,
-    /// Each in turn, a request each.
+    /// Each flow in turn, one request each.
     Fifo,
 }
 
@@ -37,14 +37,14 @@ impl SchedulerKind {
     pub const fn description(self) -> &'static str {
         match self {
             Self::BurstCredit => {
-                "flows and disks that were idle go first with a burst; bulk keeps a share of the service"
+                "flows and disks that were idle go first with a burst; busy ones keep a share of the service"
             }
             Self::Published => "the first 64 requests of a flow that was idle go strictly before those of busy flows",
-            Self::Fifo => "flows in turn, a request each; first in, first out within a flow",
+            Self::Fifo => "flows in turn, one request each; first in, first out within a flow",
         }
     }
 
-    /// Its parameters.
+    /// The parameters of the scheduler.
     #[must_use]
     pub const fn params(self) -> &'static [Param] {
         match self {
@@ -66,16 +66,16 @@ impl fmt::Display for SchedulerKind {
     }
 }
 
-/// There is no scheduler of this name.
+/// The error for an unknown scheduler name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown scheduler '{name}', expected one of: {}{}", SchedulerKind::ALL.map(SchedulerKind::name).join(", "), self.hint())]
 pub struct UnknownScheduler {
-    /// What was asked for.
+    /// The given name.
     pub name: String,
 }
 
 impl UnknownScheduler {
-    /// A name of before.
+    /// A hint for the former name of a scheduler.
     fn hint(&self) -> &'static str {
         if self.name == "burst-credit-drr" { "; it is called burst-credit now, and has other parameters" } else { "" }
     }
@@ -97,8 +97,8 @@ pub type SchedulerChange = Change<SchedulerKind>;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::rule::Rule;
-    use crate::spec::MAX_PARAMS;
+    use crate::kind_with_params::MAX_PARAMS;
+    use crate::scheduler::settings::Settings;
 
     #[test]
     fn names_round_trip_and_errors_list_them() {
@@ -140,8 +140,8 @@ mod tests {
                 assert!(section.contains(&row), "{kind}: docs/scheduler.md lacks:\n{row}");
                 assert_eq!(param.parse(&default), Some(param.default_value()));
             }
-            // Every parameter that the rule reads is in its table.
-            Rule::new(&kind.into());
+            // Every parameter that the settings read is in the table.
+            Settings::new(&kind.into());
         }
     }
 }

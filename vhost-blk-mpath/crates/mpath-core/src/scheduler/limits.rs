@@ -1,10 +1,10 @@
-//! Limits: requests and bytes per second, each with a burst that is replenished while less is used.
+//! Limits of a disk: requests and bytes per second. Each has a burst, which refills while less is used.
 //!
-//! A token bucket, kept as the moment at which it will be full: what is missing until then is what was taken. Something may go
-//! while there is any balance, however large it is; what it takes too much is waited for afterwards. So a request larger than
-//! the burst goes too, and the rate holds on the average.
+//! A token bucket, stored as the time at which it will be full. A request may go while any balance is left, however
+//! large the request is. Requests then wait for the excess. So a request larger than the burst goes too, and the rate
+//! holds on average.
 //!
-//! Source: the generic cell rate algorithm (ITU-T I.371), of which this is the form with a virtual schedule.
+//! Source: the generic cell rate algorithm (ITU-T I.371), in its form with a virtual schedule.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,23 +18,24 @@ pub struct Limits {
     pub iops: Option<NonZeroU64>,
     /// Bytes per second.
     pub bytes_per_s: Option<NonZeroU64>,
-    /// How long nothing has to be used for the whole burst to be there: the burst is what the limit allows in this time.
+    /// The burst, as a time: the burst is what the limit allows in this time. An unused limit refills it in this
+    /// time.
     pub burst: Duration,
 }
 
 impl Limits {
-    /// The longest burst: what would be saved in longer than that is no limit any more.
+    /// The longest burst. A longer one would hardly be a limit.
     pub const MAX_BURST: Duration = Duration::from_secs(3600);
 }
 
 impl Default for Limits {
-    /// None; a burst of a second.
+    /// No limits; a burst of one second.
     fn default() -> Self {
         Self { iops: None, bytes_per_s: None, burst: Duration::from_secs(1) }
     }
 }
 
-/// What is left of limits. Negative: so much too much was taken.
+/// What is left of limits. A negative balance is excess, for which requests wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Balance {
     /// Requests, if they are limited.
@@ -43,21 +44,21 @@ pub struct Balance {
     pub bytes: Option<i64>,
 }
 
-/// The limits of a disk, which all of its [`crate::Group`]s share: what one of them sends counts for all.
+/// The limits of a disk, shared by all its [`crate::Group`]s: the requests of every group count.
 ///
-/// Groups may find out in the same moment that something may go, so that the limits can be exceeded by a request a group, which is
-/// waited for afterwards; the rate holds. Which group is first is left to chance.
+/// Several groups may let a request go at the same moment. So the limits can be exceeded by one request per group.
+/// Requests then wait for the excess, and the rate holds. The order of the groups is left to chance.
 #[derive(Debug, Default)]
 pub struct DiskLimits {
-    /// Most disks have none, and their groups do not take the lock.
+    /// Whether a limit is set. Groups of disks without limits take no lock.
     limited: AtomicBool,
-    /// How often they were changed.
+    /// How often the limits were changed.
     changes: AtomicU64,
     meter: Mutex<Meter>,
 }
 
 impl DiskLimits {
-    /// Changes the limits; what is left of them is kept. Groups that wait because of the earlier ones have to be polled.
+    /// Changes the limits, and keeps the balance. Groups that wait for the earlier limits have to be polled.
     pub fn set(&self, now: Instant, limits: Limits) {
         let mut meter = self.meter();
         meter.set(now, limits);
@@ -71,7 +72,7 @@ impl DiskLimits {
         self.meter().limits
     }
 
-    /// What is left of them.
+    /// What is left of the limits.
     #[must_use]
     pub fn balance(&self, now: Instant) -> Balance {
         self.meter().balance(now)
@@ -90,8 +91,8 @@ impl DiskLimits {
         self.meter().take(now, bytes);
     }
 
-    pub(super) fn closed_until(&self, now: Instant) -> Option<Instant> {
-        self.meter().closed_until(now)
+    pub(super) fn throttled_until(&self, now: Instant) -> Option<Instant> {
+        self.meter().throttled_until(now)
     }
 
     fn meter(&self) -> MutexGuard<'_, Meter> {
@@ -99,7 +100,7 @@ impl DiskLimits {
     }
 }
 
-/// Watches over [`Limits`].
+/// Measures use against [`Limits`].
 #[derive(Clone, Copy, Debug, Default)]
 struct Meter {
     limits: Limits,
@@ -108,7 +109,7 @@ struct Meter {
 }
 
 impl Meter {
-    /// Changes the limits. What was there is kept, up to the new burst; a limit that is new begins with all of it.
+    /// Changes the limits. The balance is kept, up to the new burst. A new limit starts with its whole burst.
     fn set(&mut self, now: Instant, limits: Limits) {
         let limits = Limits { burst: limits.burst.min(Limits::MAX_BURST), ..limits };
         let bucket = |before: Option<Bucket>, per_s: Option<NonZeroU64>| {
@@ -127,9 +128,9 @@ impl Meter {
         self.bytes.iter_mut().for_each(|bucket| bucket.take(now, bytes.into()));
     }
 
-    /// When something may go again; `None` is now.
-    fn closed_until(&self, now: Instant) -> Option<Instant> {
-        [self.ios, self.bytes].into_iter().flatten().filter_map(|bucket| bucket.closed_until(now)).max()
+    /// When a request may go again; `None`: now.
+    fn throttled_until(&self, now: Instant) -> Option<Instant> {
+        [self.ios, self.bytes].into_iter().flatten().filter_map(|bucket| bucket.throttled_until(now)).max()
     }
 
     fn balance(&self, now: Instant) -> Balance {
@@ -147,13 +148,13 @@ struct Bucket {
 
 impl Bucket {
     fn take(&mut self, now: Instant, tokens: i64) {
-        // No more than MAX_BURST and a request: 2^32 bytes at one a second are 136 years.
+        // At most MAX_BURST and one request: 2^32 bytes at one byte a second are 136 years.
         let ns = (u128::from(tokens.max(0).unsigned_abs()) * 1_000_000_000).div_ceil(self.per_s.into());
         let time = Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX));
         self.full_at = self.full_at.max(now) + time;
     }
 
-    fn closed_until(&self, now: Instant) -> Option<Instant> {
+    fn throttled_until(&self, now: Instant) -> Option<Instant> {
         let left = self.full_at.saturating_duration_since(now);
         (left >= self.burst && !left.is_zero()).then(|| now + left.saturating_sub(self.burst) + Duration::from_nanos(1))
     }
@@ -189,32 +190,36 @@ mod tests {
         let mut meter = Meter::default();
         meter.set(start, limits(1000, 0, 10 * MS));
         for _ in 0..10 {
-            assert_eq!(meter.closed_until(start), None);
+            assert_eq!(meter.throttled_until(start), None);
             meter.take(start, 0);
         }
-        let (open, ns) = (meter.closed_until(start).expect("the burst is spent"), Duration::from_nanos(1));
-        assert_eq!((open, meter.closed_until(open)), (start + ns, None));
+        let (open, ns) = (meter.throttled_until(start).expect("the burst is spent"), Duration::from_nanos(1));
+        assert_eq!((open, meter.throttled_until(open)), (start + ns, None));
         meter.take(open, 0);
-        assert_eq!(meter.closed_until(open), Some(start + MS + ns));
+        assert_eq!(meter.throttled_until(open), Some(start + MS + ns));
         assert_eq!(meter.balance(start + 500 * MS).ios, Some(10));
     }
 
     #[test]
-    fn a_third_of_a_second_is_waited_for_in_full() {
+    fn a_third_of_a_second_is_not_rounded_down() {
         let start = Instant::now();
         let mut meter = Meter::default();
         meter.set(start, limits(3, 0, Duration::ZERO));
         meter.take(start, 0);
-        assert_eq!(meter.closed_until(start), Some(start + Duration::from_nanos(333_333_335)), "a ns after it is full");
+        assert_eq!(
+            meter.throttled_until(start),
+            Some(start + Duration::from_nanos(333_333_335)),
+            "a ns after it is full"
+        );
     }
 
     #[test]
-    fn a_large_request_goes_and_is_waited_for() {
+    fn a_large_request_goes_and_later_requests_wait_for_it() {
         let start = Instant::now();
         let mut meter = Meter::default();
         meter.set(start, limits(0, 1 << 20, 100 * MS));
         meter.take(start, 1 << 20);
-        let open = meter.closed_until(start).expect("too much was taken");
+        let open = meter.throttled_until(start).expect("too much was taken");
         assert_eq!(open, start + 900 * MS + Duration::from_nanos(1));
     }
 
@@ -229,11 +234,11 @@ mod tests {
         meter.set(start, limits(10, 0, Duration::from_secs(1)));
         assert_eq!(meter.balance(start).ios, Some(10));
         meter.set(start, Limits::default());
-        assert_eq!((meter.balance(start), meter.closed_until(start)), (Balance::default(), None));
+        assert_eq!((meter.balance(start), meter.throttled_until(start)), (Balance::default(), None));
     }
 
     #[test]
-    fn what_one_group_sends_counts_for_all() {
+    fn requests_of_one_group_count_for_all() {
         let start = Instant::now();
         let shared = DiskLimits::default();
         assert!(!shared.are_set());
@@ -244,13 +249,13 @@ mod tests {
                 scope.spawn(|| (0..5).for_each(|_| shared.take(start, 4096)));
             }
         });
-        assert_eq!((shared.balance(start).ios, shared.closed_until(start).is_some()), (Some(0), true));
+        assert_eq!((shared.balance(start).ios, shared.throttled_until(start).is_some()), (Some(0), true));
         shared.set(start, Limits::default());
-        assert_eq!((shared.are_set(), shared.closed_until(start)), (false, None));
+        assert_eq!((shared.are_set(), shared.throttled_until(start)), (false, None));
     }
 
     proptest! {
-        /// Never more than the rate and the burst and one request, and no less if more is wanted all the time.
+        /// Never more than rate, burst and one request; and no less while more is wanted.
         #[test]
         fn rate_and_burst_hold(per_s in 1_u64..1 << 40, burst_ms in 0_u32..5000, sizes in prop::collection::vec(1_u32..1 << 22, 1..200)) {
             let start = Instant::now();
@@ -258,13 +263,13 @@ mod tests {
             meter.set(start, limits(0, per_s, burst_ms * MS));
             let (mut now, mut sent) = (start, 0_u128);
             for bytes in sizes {
-                while let Some(until) = meter.closed_until(now) {
+                while let Some(until) = meter.throttled_until(now) {
                     prop_assert!(until > now);
                     now = until;
                 }
                 let allowed = u128::from(per_s) * (now - start + burst_ms * MS).as_nanos() / 1_000_000_000;
                 prop_assert!(sent <= allowed, "{sent} before this one, {allowed}");
-                // Nothing was held back longer than needed, to a ns and rounding for each.
+                // Nothing waited longer than needed, to a ns and rounding for each.
                 prop_assert!(now == start || allowed - sent <= 1 + u128::from(per_s) * 300 / 1_000_000_000 + 1);
                 meter.take(now, bytes);
                 sent += u128::from(bytes);

@@ -1,79 +1,75 @@
-//! Schedulers: whose turn it is. Disks take turns by weight, and the virtqueues of a disk take turns for what it gets: two levels of
-//! the same code ([`level`]), with the settings of a [`rule`].
+//! Schedulers: the order in which disks and flows are served. Disks take turns by weight, and the virtqueues of a
+//! disk take turns within the disk's service. Both levels run the same code ([`fair_queue`]) with the same
+//! [`settings`].
 //!
-//! A flow is a virtqueue: first in, first out whatever the rule. A disk that limits keep, or that has no path, leaves its level as a
-//! whole ([`disk`]).
+//! A flow is a virtqueue: first in, first out under every scheduler. A disk that is throttled by its limits, or has
+//! no path, leaves its level as a whole ([`disk`]).
 //!
-//! The dispatcher walks the flows in order, [`Scheduler::candidate`], and takes the first one whose request finds a path. A flow
-//! whose request finds none keeps its turn. A decision takes O(log n) comparisons among n flows.
+//! The dispatcher walks the flows in order ([`Scheduler::candidate`]) and takes the first flow with a request that
+//! finds a path. Flows without a path for their request keep their turns. A decision takes O(log n) comparisons for n
+//! flows.
 
+mod candidates;
 mod disk;
+mod fair_queue;
 mod flow;
 mod kind;
-mod level;
-#[cfg(test)]
-mod limited;
 mod limits;
-#[cfg(test)]
-mod properties;
-mod rule;
+mod settings;
 mod stats;
 #[cfg(test)]
-mod testing;
-#[cfg(test)]
 mod tests;
-mod walk;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::{DiskId, FlowId, Io, Tag};
-use disk::Disk;
-pub use disk::DiskTurns;
+pub(crate) use candidates::Place;
+pub use disk::DiskSchedulerStats;
+use disk::ScheduledDisk;
+pub use fair_queue::Tier;
+use fair_queue::{FairQueue, Member};
 pub use flow::FlowStats;
-use flow::{Flow, Waiting};
+use flow::{Flow, WaitingRequest};
 pub use kind::{SchedulerChange, SchedulerKind, SchedulerSpec, UnknownScheduler};
-pub use level::Tier;
-use level::{Level, Member};
 pub use limits::{Balance, DiskLimits, Limits};
-use rule::Rule;
+use settings::Settings;
 pub use stats::SchedulerStats;
-pub(crate) use walk::Place;
 
-/// The weight of a disk that was given none.
+/// The default weight of a disk.
 pub const DEFAULT_WEIGHT: u16 = 100;
 
 /// The requests of a group that wait for a path.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     spec: SchedulerSpec,
-    rule: Rule,
-    /// Of the disks.
-    level: Level,
-    disks: Vec<Disk>,
+    settings: Settings,
+    /// The turns of the disks.
+    turns: FairQueue,
+    disks: Vec<ScheduledDisk>,
     flows: Vec<Flow>,
     len: usize,
-    /// Those of them that need no path.
-    without_path: usize,
-    /// Those that wait for something else than their turn.
-    kept: usize,
-    /// Flows that limits do not keep.
-    lifted: usize,
+    /// The queued requests that need no path.
+    needs_no_path: usize,
+    /// The queued requests of paused disks.
+    paused: usize,
+    /// Flows that are exempt from limits.
+    exempt: usize,
 }
 
 impl Scheduler {
     pub(crate) fn new(spec: SchedulerSpec, limits: impl Iterator<Item = Arc<DiskLimits>>) -> Self {
-        let rule = Rule::new(&spec);
+        let settings = Settings::new(&spec);
         Self {
             spec,
-            rule,
-            level: Level::new(&rule),
-            disks: limits.map(|limits| Disk::new(&rule, limits)).collect(),
+            settings,
+            turns: FairQueue::new(&settings),
+            disks: limits.map(|limits| ScheduledDisk::new(&settings, limits)).collect(),
             flows: Vec::new(),
             len: 0,
-            without_path: 0,
-            kept: 0,
-            lifted: 0,
+            needs_no_path: 0,
+            paused: 0,
+            exempt: 0,
         }
     }
 
@@ -81,50 +77,50 @@ impl Scheduler {
         &self.spec
     }
 
-    /// Requests that wait.
+    /// Queued requests.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether each of them needs a path.
+    /// Whether every queued request needs a path.
     pub(crate) fn all_need_paths(&self) -> bool {
-        self.without_path == 0
+        self.needs_no_path == 0
     }
 
-    /// Those of one disk.
+    /// The queued requests of one disk.
     pub(crate) fn len_of(&self, disk: DiskId) -> usize {
         self.disks[disk.index()].queued
     }
 
-    /// Those that wait for nothing else than their turn and room.
+    /// The queued requests that wait only for their turn and room.
     pub(crate) fn ready(&self) -> usize {
-        self.len - self.kept
+        self.len - self.paused
     }
 
-    /// Changes the rule or its parameters. The order within each flow stays. A rule that was in force keeps what it knows; to
-    /// another one everybody is new.
+    /// Changes the scheduler or its parameters. The order within each flow stays. The same scheduler keeps its state.
+    /// Another scheduler starts anew.
     pub(crate) fn set(&mut self, spec: SchedulerSpec) {
         let is_other = spec.kind() != self.spec.kind();
-        (self.spec, self.rule) = (spec, Rule::new(&spec));
+        (self.spec, self.settings) = (spec, Settings::new(&spec));
         if !is_other {
             return;
         }
-        self.level = Level::new(&self.rule);
+        self.turns = FairQueue::new(&self.settings);
         for disk in &mut self.disks {
-            disk.level = Level::new(&self.rule);
+            disk.turns = FairQueue::new(&self.settings);
             let is_idle = disk.is_idle();
-            renew(&self.rule, &mut disk.member, is_idle);
+            reset(&self.settings, &mut disk.member, is_idle);
         }
         for id in 0..self.flows.len() {
             let flow = &mut self.flows[id];
             let is_idle = flow.is_idle();
-            renew(&self.rule, &mut flow.member, is_idle);
-            self.refile(FlowId(id as u16));
+            reset(&self.settings, &mut flow.member, is_idle);
+            self.update_turn(FlowId(id as u16));
         }
     }
 
     pub(crate) fn set_weight(&mut self, disk: DiskId, weight: u16) {
-        self.level.set_weight(disk.0, &mut self.disks[disk.index()].member, weight);
+        self.turns.set_weight(disk.0, &mut self.disks[disk.index()].member, weight);
     }
 
     pub(crate) fn push_back(&mut self, now: Instant, io: &Io, needs_path: bool) {
@@ -135,145 +131,145 @@ impl Scheduler {
         let (flow, disk) = (&mut self.flows[index], &mut self.disks[io.disk.index()]);
         if flow.is_idle() {
             flow.disk = io.disk;
-            flow.member.activate(&self.rule);
+            flow.member.activate(&self.settings);
             if disk.is_idle() {
-                disk.member.activate(&self.rule);
+                disk.member.activate(&self.settings);
             }
         }
-        assert_eq!(flow.disk, io.disk, "a flow is of one disk");
-        flow.queue.push_back(Waiting { tag: io.tag, bytes: io.bytes, since: now, needs_path });
-        self.pushed(io, needs_path);
+        assert_eq!(flow.disk, io.disk, "a flow belongs to one disk");
+        flow.queue.push_back(WaitingRequest { tag: io.tag, bytes: io.bytes, since: now, needs_path });
+        self.count_pushed(io, needs_path);
     }
 
-    /// For a request that was taken before.
+    /// Puts back a request that was taken.
     pub(crate) fn push_front(&mut self, now: Instant, io: &Io, needs_path: bool) {
         let flow = &mut self.flows[usize::from(io.flow.0)];
-        flow.queue.push_front(Waiting { tag: io.tag, bytes: io.bytes, since: now, needs_path });
-        self.pushed(io, needs_path);
+        flow.queue.push_front(WaitingRequest { tag: io.tag, bytes: io.bytes, since: now, needs_path });
+        self.count_pushed(io, needs_path);
         self.finished(io.flow);
     }
 
-    fn pushed(&mut self, io: &Io, needs_path: bool) {
+    fn count_pushed(&mut self, io: &Io, needs_path: bool) {
         self.len += 1;
-        self.without_path += usize::from(!needs_path);
+        self.needs_no_path += usize::from(!needs_path);
         self.change(io.disk, |disk| disk.queued += 1);
-        self.refile(io.flow);
+        self.update_turn(io.flow);
     }
 
-    /// Changes what is kept of a disk.
-    fn change<T>(&mut self, disk: DiskId, change: impl FnOnce(&mut Disk) -> T) -> T {
+    /// Changes the state of a disk, and updates the count of requests of paused disks.
+    fn change<T>(&mut self, disk: DiskId, change: impl FnOnce(&mut ScheduledDisk) -> T) -> T {
         let of = &mut self.disks[disk.index()];
-        self.kept -= of.kept();
+        self.paused -= of.paused();
         let result = change(of);
-        self.kept += of.kept();
+        self.paused += of.paused();
         result
     }
 
-    /// What a flow has queued is another.
-    fn refile(&mut self, id: FlowId) {
+    /// Updates the turn of a flow after a change of its queue.
+    fn update_turn(&mut self, id: FlowId) {
         let flow = &mut self.flows[usize::from(id.0)];
         let disk = &mut self.disks[flow.disk.index()];
         let next = flow.queue.front();
         if next.is_some_and(|next| !next.needs_path) {
-            disk.without_path.insert(id.0);
+            disk.needs_no_path.insert(id.0);
         } else {
-            disk.without_path.remove(&id.0);
+            disk.needs_no_path.remove(&id.0);
         }
-        let (level, waits) = (&mut disk.level, next.is_some());
-        level.set_waits(&self.rule, id.0, &mut flow.member, waits);
+        let (turns, waits) = (&mut disk.turns, next.is_some());
+        turns.set_waits(&self.settings, id.0, &mut flow.member, waits);
         let disk = flow.disk;
-        self.refile_disk(disk);
+        self.update_turn_of_disk(disk);
     }
 
-    /// A disk has something to send now, or has nothing, or is kept.
-    fn refile_disk(&mut self, id: DiskId) {
+    /// Updates the turn of a disk after a change of its queues or its pause.
+    fn update_turn_of_disk(&mut self, id: DiskId) {
         let disk = &mut self.disks[id.index()];
-        if disk.is_kept() {
-            disk.level.interrupt();
+        if disk.is_paused() {
+            disk.turns.interrupt();
         }
         let waits = disk.has_turns();
-        self.level.set_waits(&self.rule, id.0, &mut disk.member, waits);
+        self.turns.set_waits(&self.settings, id.0, &mut disk.member, waits);
     }
 
-    /// Takes what [`Scheduler::candidate`] has just shown. Flows passed over keep their turns.
+    /// Takes the request that [`Scheduler::candidate`] has just returned. Flows that were passed keep their turns.
     pub(crate) fn take(&mut self, now: Instant, place: Place) {
         let id = place.flow();
         let flow = &mut self.flows[usize::from(id.0)];
-        let sent = flow.queue.pop_front().expect("what was shown is there");
+        let sent = flow.queue.pop_front().expect("the candidate is still queued");
         flow.sent(now, sent);
         let of = flow.disk;
         self.len -= 1;
-        self.without_path -= usize::from(!sent.needs_path);
+        self.needs_no_path -= usize::from(!sent.needs_path);
         self.change(of, |disk| (disk.queued, disk.outstanding) = (disk.queued - 1, disk.outstanding + 1));
         let disk = &mut self.disks[of.index()];
         if disk.limits.are_set() {
             disk.limits.take(now, sent.bytes);
         }
-        // What needs no path is no work of the service.
+        // A request without need of a path costs no service.
         if sent.needs_path {
-            let (cost, flow) = (self.rule.cost(sent.bytes), &mut self.flows[usize::from(id.0)]);
-            disk.level.sent(&self.rule, now, id.0, &mut flow.member, cost, !flow.queue.is_empty());
+            let (cost, flow) = (self.settings.cost(sent.bytes), &mut self.flows[usize::from(id.0)]);
+            disk.turns.sent(&self.settings, now, id.0, &mut flow.member, cost, !flow.queue.is_empty());
             let more = disk.has_turns();
-            self.level.sent(&self.rule, now, of.0, &mut disk.member, cost, more);
+            self.turns.sent(&self.settings, now, of.0, &mut disk.member, cost, more);
         }
-        self.refile(id);
+        self.update_turn(id);
     }
 
-    /// Takes everything of a disk, whatever rule and limits say: it is not going to be sent.
+    /// Takes all requests of a disk in spite of turns and limits, because they will not be sent.
     pub(crate) fn take_all_of(&mut self, disk: DiskId) -> Vec<Tag> {
-        let of_disk = |flow: &FlowId| self.flows[usize::from(flow.0)].disk == disk;
-        let flows: Vec<FlowId> = (0..self.flows.len() as u16).map(FlowId).filter(of_disk).collect();
+        let per_disk = |flow: &FlowId| self.flows[usize::from(flow.0)].disk == disk;
+        let flows: Vec<FlowId> = (0..self.flows.len() as u16).map(FlowId).filter(per_disk).collect();
         flows.into_iter().flat_map(|flow| self.take_all_of_flow(flow)).collect()
     }
 
-    /// The same of one flow.
+    /// Takes all requests of one flow in spite of turns and limits.
     pub(crate) fn take_all_of_flow(&mut self, id: FlowId) -> Vec<Tag> {
         let Some(flow) = self.flows.get_mut(usize::from(id.0)) else { return Vec::new() };
-        let taken: Vec<Waiting> = flow.queue.drain(..).collect();
+        let taken: Vec<WaitingRequest> = flow.queue.drain(..).collect();
         flow.outstanding += taken.len() as u32;
         let (disk, count) = (flow.disk, taken.len());
         self.len -= count;
-        self.without_path -= taken.iter().filter(|waiting| !waiting.needs_path).count();
+        self.needs_no_path -= taken.iter().filter(|waiting| !waiting.needs_path).count();
         self.change(disk, |disk| (disk.queued, disk.outstanding) = (disk.queued - count, disk.outstanding + count));
-        self.refile(id);
+        self.update_turn(id);
         taken.into_iter().map(|waiting| waiting.tag).collect()
     }
 
-    /// A request that was taken is over.
+    /// A request that was taken has finished.
     pub(crate) fn finished(&mut self, id: FlowId) {
         let flow = &mut self.flows[usize::from(id.0)];
-        assert!(flow.outstanding > 0, "what is over was taken");
+        assert!(flow.outstanding > 0, "a request finishes after it was taken");
         flow.outstanding -= 1;
         let disk = &mut self.disks[flow.disk.index()];
         disk.outstanding -= 1;
-        if self.lifted > 0 && flow.is_idle() {
-            self.lifted -= usize::from(disk.lifted.remove(&id.0));
+        if self.exempt > 0 && flow.is_idle() {
+            self.exempt -= usize::from(disk.exempt.remove(&id.0));
         }
     }
 
-    /// A disk has a path, or has none.
-    pub(crate) fn set_blocked(&mut self, disk: DiskId, blocked: bool) {
-        self.change(disk, |disk| disk.blocked = blocked);
-        self.refile_disk(disk);
+    /// Sets whether a disk is without an eligible path.
+    pub(crate) fn set_blocked(&mut self, disk: DiskId, is_blocked: bool) {
+        self.change(disk, |disk| disk.is_blocked = is_blocked);
+        self.update_turn_of_disk(disk);
     }
 
-    /// Limits keep nothing that a flow has asked for so far.
+    /// Exempts the queued requests of a flow from limits.
     pub(crate) fn lift_limits_of(&mut self, id: FlowId) {
         if let Some(flow) = self.flows.get(usize::from(id.0)).filter(|flow| !flow.is_idle()) {
-            self.lifted += usize::from(self.disks[flow.disk.index()].lifted.insert(id.0));
+            self.exempt += usize::from(self.disks[flow.disk.index()].exempt.insert(id.0));
         }
     }
 
-    /// When limits let something go, if nothing happens before.
+    /// When limits next let a request go if nothing happens before.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.disks.iter().filter_map(Disk::closed_until).min()
+        self.disks.iter().filter_map(ScheduledDisk::throttled_until).min()
     }
 
-    /// Disks that limits do not keep any more have turns again.
+    /// Ends the throttling of disks that is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         for id in (0..self.disks.len() as u16).map(DiskId) {
-            if self.change(id, |disk| disk.opens(now)) {
-                self.refile_disk(id);
+            if self.change(id, |disk| disk.end_throttling(now)) {
+                self.update_turn_of_disk(id);
             }
         }
     }
@@ -282,16 +278,21 @@ impl Scheduler {
         let flows = self.flows.iter().zip((0..).map(FlowId)).filter(|(flow, _)| flow.is_known());
         SchedulerStats {
             spec: self.spec,
-            disks: self.disks.iter().zip((0..).map(DiskId)).map(|(disk, id)| disk.turns(now, id, &self.rule)).collect(),
-            flows: flows.map(|(flow, id)| flow.stats(id, &self.rule)).collect(),
+            disks: self
+                .disks
+                .iter()
+                .zip((0..).map(DiskId))
+                .map(|(disk, id)| disk.stats(now, id, &self.settings))
+                .collect(),
+            flows: flows.map(|(flow, id)| flow.stats(id, &self.settings)).collect(),
         }
     }
 }
 
-/// The rule is another one.
-fn renew(rule: &Rule, member: &mut Member, is_idle: bool) {
+/// Resets a member for another scheduler.
+fn reset(settings: &Settings, member: &mut Member, is_idle: bool) {
     *member = Member::new(member.weight());
     if !is_idle {
-        member.activate(rule);
+        member.activate(settings);
     }
 }

@@ -1,26 +1,26 @@
-//! Snapshot of a scheduler.
+//! Statistics of a scheduler.
 
-use super::{DiskTurns, FlowStats, SchedulerSpec, Tier};
+use super::{DiskSchedulerStats, FlowStats, SchedulerSpec, Tier};
 use crate::DiskId;
 
-/// Snapshot of a scheduler.
+/// Statistics of a scheduler.
 #[derive(Clone, Debug)]
 pub struct SchedulerStats {
-    /// The rule in force.
+    /// The scheduler in force.
     pub spec: SchedulerSpec,
     /// The disks, by id.
-    pub disks: Vec<DiskTurns>,
-    /// The flows there were, in the order of their ids.
+    pub disks: Vec<DiskSchedulerStats>,
+    /// The flows that have had requests, in the order of their ids.
     pub flows: Vec<FlowStats>,
 }
 impl SchedulerStats {
-    /// The disk, if it is one of the group's.
+    /// The statistics of a disk, if the group has the disk.
     #[must_use]
-    pub fn disk(&self, disk: DiskId) -> Option<&DiskTurns> {
+    pub fn disk(&self, disk: DiskId) -> Option<&DiskSchedulerStats> {
         self.disks.get(disk.index())
     }
 
-    /// Its flows, in the order of their ids.
+    /// The flows of a disk, in the order of their ids.
     pub fn flows_of(&self, disk: DiskId) -> impl Iterator<Item = &FlowStats> {
         self.flows.iter().filter(move |flow| flow.disk == disk)
     }

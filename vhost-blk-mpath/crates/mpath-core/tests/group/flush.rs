@@ -1,6 +1,20 @@
-//! Flushes, which go to every dirty path.
+//! Flushes, which go to every unflushed path.
 
 use super::*;
+
+impl Test {
+    fn flush_presumed_on(&mut self, path: PathId) {
+        self.submit(98, Op::Flush);
+        for action in self.actions() {
+            if action == issue(path, 98) {
+                self.complete(path, 98, Outcome::Success);
+                assert_eq!(self.actions(), [ok(98)]);
+            } else {
+                assert_eq!(action, ok(98));
+            }
+        }
+    }
+}
 
 #[test]
 fn a_flush_goes_to_every_path_with_unflushed_writes() {
@@ -47,7 +61,7 @@ fn durable_writes_need_no_flush() {
 }
 
 #[test]
-fn a_flush_is_not_held_up_by_writes_in_flight() {
+fn a_flush_does_not_wait_for_writes_in_flight() {
     let mut t = Test::new(config());
     t.flush_presumed();
     t.submit(0, Op::Write);
@@ -72,7 +86,7 @@ fn writes_lost_with_their_path_fail_the_next_flush_and_never_silently_succeed() 
     assert_eq!(t.actions(), [ok(3)]);
 }
 
-/// A write may complete here while the flush is in its virtqueue: to the guest that one has nothing to do with it.
+/// A write may complete while the flush is in its virtqueue. To the guest the flush does not cover it.
 #[test]
 fn a_flush_that_came_in_before_the_loss_is_not_the_last_to_report_it() {
     let mut t = Test::new(config());
@@ -121,7 +135,7 @@ fn a_path_lost_under_a_flush_fails_it_after_the_others_have_answered() {
     assert_eq!(t.actions(), [failed(2)]);
 }
 
-/// Seed 0x594 of mpath-sim with several disks: a flush in a hole of its path, and others that got through.
+/// Seed 0x594 of mpath-sim with several disks: a flush meets a gap of its path, and other flushes get through.
 #[test]
 fn a_path_lost_under_a_flush_is_no_error_if_another_flush_has_covered_it() {
     let mut t = Test::new(config());
@@ -155,7 +169,7 @@ fn a_path_lost_under_a_flush_fails_it_if_the_other_flush_came_before_the_writes(
 }
 
 #[test]
-fn a_presumption_lost_is_no_error() {
+fn the_loss_of_a_path_presumed_unflushed_is_no_error() {
     let mut t = Test::new(config());
     t.submit(0, Op::Flush);
     assert_eq!(t.actions(), [issue(P0, 0), issue(P1, 0)]);
@@ -166,7 +180,7 @@ fn a_presumption_lost_is_no_error() {
 }
 
 #[test]
-fn a_path_that_was_never_accessible_holds_up_no_flush() {
+fn a_path_that_was_never_accessible_delays_no_flush() {
     let mut t = Test::down(config(), &[SharedDisk::default()]);
     t.up(P0, 1, AnaState::Optimized);
     t.up(P1, 1, AnaState::Inaccessible);
@@ -195,9 +209,9 @@ fn after_a_crash_a_flush_that_cannot_reach_a_live_path_fails_once() {
     assert_eq!(t.actions(), [ok(1)], "it has been told");
 }
 
-/// What the daemon before it left there is not covered by what other paths flush, wherever the group has been meanwhile.
+/// Flushes of other paths do not cover the writes that an earlier daemon left there.
 #[test]
-fn a_path_back_from_persistent_loss_is_presumed_dirty_again() {
+fn a_path_back_from_persistent_loss_is_presumed_unflushed_again() {
     let mut t = Test::down(config(), &[SharedDisk::after_crash()]);
     t.up(P0, 1, AnaState::Optimized);
     t.group.ana_changed(t.now, P0, DiskId(0), AnaState::PersistentLoss);
@@ -231,7 +245,7 @@ fn a_flush_waits_for_an_inaccessible_path_for_a_bounded_time() {
 }
 
 #[test]
-fn flushes_wait_for_an_inaccessible_path_beside_each_other() {
+fn flushes_wait_for_an_inaccessible_path_at_the_same_time() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
     t.flush_presumed();
     assert_eq!(t.done(0, Op::Write), P0);
@@ -245,7 +259,7 @@ fn flushes_wait_for_an_inaccessible_path_beside_each_other() {
     assert_eq!(t.actions(), [failed(1), failed(2)], "both have waited for 30 s");
     assert_eq!((t.sleep(), t.actions()), (20_000 * MS, vec![failed(3)]));
 
-    // Each time begins when it does.
+    // Each wait starts with its own flush.
     t.group.ana_changed(t.now, P0, DiskId(0), AnaState::Optimized);
     t.submit(4, Op::Flush);
     assert_eq!(t.actions(), [issue(P0, 4)]);
@@ -257,7 +271,7 @@ fn flushes_wait_for_an_inaccessible_path_beside_each_other() {
 }
 
 #[test]
-fn what_a_path_has_not_flushed_is_lost_with_the_namespace() {
+fn unflushed_writes_are_lost_with_the_namespace() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
     t.flush_presumed();
     assert_eq!(t.done(0, Op::Write), P0);
@@ -310,9 +324,9 @@ fn a_flush_is_repeated_on_its_own_path_only() {
 
 #[test]
 fn a_flush_of_one_thread_covers_the_writes_of_another() {
-    let dirty = Arc::new(DirtyPaths::new());
+    let unflushed = Arc::new(UnflushedPaths::new());
     let mut threads = [(); 2].map(|()| {
-        let mut t = Test::down(config(), &[shared(Arc::clone(&dirty))]);
+        let mut t = Test::down(config(), &[shared(Arc::clone(&unflushed))]);
         t.up(P0, 1, AnaState::Optimized);
         t
     });
@@ -333,9 +347,9 @@ fn a_flush_of_one_thread_covers_the_writes_of_another() {
 
 #[test]
 fn a_flush_waits_for_a_path_that_is_up_in_another_thread() {
-    let dirty = Arc::new(DirtyPaths::new());
-    let mut first = Test::down(config(), &[shared(Arc::clone(&dirty))]);
-    let mut second = Test::down(config(), &[shared(dirty)]);
+    let unflushed = Arc::new(UnflushedPaths::new());
+    let mut first = Test::down(config(), &[shared(Arc::clone(&unflushed))]);
+    let mut second = Test::down(config(), &[shared(unflushed)]);
     for t in [&mut first, &mut second] {
         t.up(P1, 1, AnaState::Optimized);
         t.flush_presumed_on(P1);
@@ -352,102 +366,6 @@ fn a_flush_waits_for_a_path_that_is_up_in_another_thread() {
     assert_eq!(second.actions(), []);
     second.up(P0, 1, AnaState::Optimized);
     assert_eq!(second.actions(), [issue(P0, 2)]);
-}
-
-impl Test {
-    fn flush_presumed_on(&mut self, path: PathId) {
-        self.submit(98, Op::Flush);
-        for action in self.actions() {
-            if action == issue(path, 98) {
-                self.complete(path, 98, Outcome::Success);
-                assert_eq!(self.actions(), [ok(98)]);
-            } else {
-                assert_eq!(action, ok(98));
-            }
-        }
-    }
-}
-
-/// Gone with all it had, and there again, in one association.
-fn blink(t: &mut Test) {
-    t.group.ana_changed(t.now, P0, DiskId(0), AnaState::PersistentLoss);
-    t.now += 100 * MS;
-    t.group.ana_changed(t.now, P0, DiskId(0), AnaState::Optimized);
-}
-
-fn numa() -> GroupConfig {
-    GroupConfig { policy: PolicyKind::Numa.into(), ..config() }
-}
-
-#[test]
-fn a_flush_does_not_outlive_what_it_owes() {
-    // Whatever became of it on the way: repeated later, on a path error, or not at all.
-    for outcome in [Outcome::Retry { after: 50 * MS }, Outcome::PathError, Outcome::Success] {
-        let mut t = Test::new(numa());
-        t.flush_presumed();
-        assert_eq!(t.done(0, Op::Write), P0);
-        t.submit(1, Op::Flush);
-        assert_eq!(t.actions(), [issue(P0, 1)]);
-        if outcome == Outcome::Success {
-            blink(&mut t);
-            t.complete(P0, 1, outcome);
-        } else {
-            t.complete(P0, 1, outcome);
-            assert_eq!(t.actions(), []);
-            blink(&mut t);
-        }
-        assert_eq!(t.actions(), [failed(1)], "{outcome:?}");
-        // That one was under way at the time: to the guest it may have nothing to do with the last writes.
-        for (tag, action) in [(2, failed(2)), (3, ok(3))] {
-            t.now += 1000 * MS;
-            t.submit(tag, Op::Flush);
-            assert_eq!(t.actions(), [action]);
-        }
-    }
-}
-
-#[test]
-fn a_write_sent_before_a_loss_is_lost_though_it_is_answered_after_it() {
-    let mut t = Test::new(numa());
-    t.flush_presumed();
-    t.submit(0, Op::Write);
-    assert_eq!(t.actions(), [issue(P0, 0)]);
-    blink(&mut t);
-    t.complete(P0, 0, Outcome::Success);
-    assert_eq!(t.actions(), [ok(0)]);
-    t.now += 1000 * MS;
-    t.submit(1, Op::Flush);
-    assert_eq!(t.actions(), [failed(1)]);
-}
-
-#[test]
-fn a_thread_that_hears_late_of_a_loss_loses_nothing_more() {
-    let disk = SharedDisk::default();
-    let [mut a, mut b] = [(); 2].map(|()| Test::up_with(numa(), std::slice::from_ref(&disk)));
-    b.now = a.now;
-    a.flush_presumed();
-    blink(&mut a);
-    assert_eq!(a.done(0, Op::Write), P0);
-    blink(&mut b);
-    a.now += 1000 * MS;
-    a.submit(1, Op::Flush);
-    assert_eq!(a.actions(), [issue(P0, 1)]);
-    a.complete(P0, 1, Outcome::Success);
-    assert_eq!(a.actions(), [ok(1)]);
-}
-
-#[test]
-fn a_flush_that_is_to_be_repeated_hears_that_its_path_is_lost() {
-    let mut t = Test::new(numa());
-    t.flush_presumed();
-    assert_eq!(t.done(0, Op::Write), P0);
-    t.submit(1, Op::Flush);
-    assert_eq!(t.actions(), [issue(P0, 1)]);
-    t.complete(P0, 1, Outcome::Retry { after: 3_600_000 * MS });
-    assert_eq!(t.actions(), []);
-    t.group.path_lost(t.now, P0);
-    assert_eq!(t.actions(), [failed(1)]);
-    assert!(t.group.next_timeout().is_none_or(|at| at < t.now + 60_000 * MS), "and nothing is left of the timer");
 }
 
 #[test]

@@ -1,20 +1,23 @@
-//! One small test per rule of the group.
+//! The group: one small test per rule.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, AnaState, Association, DirtyPaths, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op,
-    OpClass, Outcome, PathConfig, PathId, PolicyKind, SharedDisk, Tag, Window,
+    Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op, OpClass,
+    Outcome, PathConfig, PathId, PolicyKind, SharedDisk, Tag, UnflushedPaths, Window,
 };
 
+mod failover;
 mod flush;
+mod flush_losses;
 mod scheduling;
 mod sharing;
 
 const MS: Duration = Duration::from_millis(1);
-fn shared(dirty: Arc<DirtyPaths>) -> SharedDisk {
-    SharedDisk { dirty, ..SharedDisk::default() }
+
+fn shared(unflushed: Arc<UnflushedPaths>) -> SharedDisk {
+    SharedDisk { unflushed, ..SharedDisk::default() }
 }
 
 const P0: PathId = PathId(0);
@@ -73,7 +76,7 @@ impl Test {
         std::iter::from_fn(|| self.group.poll_action(self.now)).collect()
     }
 
-    /// The same; probes take 5 ms, and are answered before anything else happens.
+    /// The actions without probes. Probes take 5 ms and are answered first.
     fn actions_but_probes(&mut self) -> Vec<Action> {
         let mut others = Vec::new();
         while let Some(action) = self.group.poll_action(self.now) {
@@ -88,7 +91,7 @@ impl Test {
         others
     }
 
-    /// Waits for the next timeout and says how long it was.
+    /// Waits for the next timeout. Returns the time.
     fn sleep(&mut self) -> Duration {
         let at = self.group.next_timeout().expect("a timeout");
         let time = at - self.now;
@@ -96,7 +99,7 @@ impl Test {
         time
     }
 
-    /// Submits, and completes at once on the path it was issued on.
+    /// Submits a request, and completes it at once on its path.
     fn done(&mut self, tag: u32, op: Op) -> PathId {
         self.submit(tag, op);
         let [Action::Issue { path, .. }] = self.actions()[..] else { panic!("one issue") };
@@ -105,7 +108,7 @@ impl Test {
         path
     }
 
-    /// Gets the presumption that caches hold something of a former process out of the way.
+    /// Ends the presumption that caches hold writes of an earlier daemon.
     fn flush_presumed(&mut self) {
         self.submit(99, Op::Flush);
         assert_eq!(self.actions(), [issue(P0, 99), issue(P1, 99)]);
@@ -135,8 +138,6 @@ fn config() -> GroupConfig {
 fn window(ios: u32, bytes: u64) -> GroupConfig {
     GroupConfig { window: Window { ios, bytes }, ..config() }
 }
-
-// --- binding ---
 
 #[test]
 fn requests_wait_unbound_and_follow_a_new_policy() {
@@ -198,10 +199,8 @@ fn optimized_paths_come_strictly_first() {
     assert_eq!(t.actions(), [issue(P0, 2)]);
 }
 
-// --- injection ---
-
 #[test]
-fn injection_holds_counts_and_measures() {
+fn an_injection_delays_and_the_delay_counts_as_latency() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..window(1, 1 << 20) });
     t.group.set_injection(t.now, P0, None, Injection::latency(30 * MS));
     assert_eq!(t.group.injections().collect::<Vec<_>>(), [(P0, None, Injection::latency(30 * MS))]);
@@ -221,7 +220,7 @@ fn injection_holds_counts_and_measures() {
 }
 
 #[test]
-fn what_an_injection_holds_leaves_a_lost_path_without_a_fence() {
+fn requests_that_an_injection_keeps_leave_a_lost_path_without_a_fence() {
     let mut t = Test::new(config());
     t.group.set_injection(t.now, P0, None, Injection::latency(30 * MS));
     t.submit(0, Op::Write);
@@ -229,326 +228,6 @@ fn what_an_injection_holds_leaves_a_lost_path_without_a_fence() {
     t.group.path_lost(t.now, P0);
     assert_eq!(t.actions(), [issue(P1, 0)]);
 }
-
-// --- failover and fences ---
-
-#[test]
-fn reads_and_unsent_writes_fail_over_at_once_and_first() {
-    let mut t = Test::new(window(2, 1 << 20));
-    t.submit(0, Op::Read);
-    assert_eq!(t.actions(), [issue(P0, 0)]);
-    t.submit(1, Op::Read);
-    t.submit(2, Op::Write);
-    assert_eq!(t.actions(), [issue(P1, 1), issue(P0, 2)]);
-    t.submit(3, Op::Read);
-    t.submit(4, Op::Read);
-    assert_eq!(t.actions(), [issue(P1, 3)]);
-    t.group.path_lost(t.now, P0);
-    t.complete(P0, 2, UNSENT);
-    t.complete(P0, 0, LOST);
-    t.complete(P1, 1, Outcome::Success);
-    t.complete(P1, 3, Outcome::Success);
-    assert_eq!(t.actions(), [ok(1), ok(3), issue(P1, 0), issue(P1, 2)], "before what waits");
-}
-
-#[test]
-fn an_indeterminate_write_waits_for_the_fence_of_its_own_association() {
-    let mut t = Test::new(config());
-    t.submit(0, Op::Write);
-    assert_eq!(t.actions(), [issue(P0, 0)]);
-    t.group.path_lost(t.now, P0);
-    t.complete(P0, 0, LOST);
-    assert_eq!(t.actions(), []);
-    t.up(P0, 2, AnaState::Optimized);
-    t.group.path_lost(t.now, P0);
-    t.group.fence_lifted(t.now, P0, Epoch(2));
-    t.group.fence_lifted(t.now, P1, Epoch(9));
-    assert_eq!(t.actions(), [], "other fences prove nothing about it");
-    assert_eq!(t.group.stats(t.now).paths[0].fenced, 1);
-    t.group.fence_lifted(t.now, P0, Epoch(1));
-    assert_eq!(t.actions(), [issue(P1, 0)]);
-}
-
-#[test]
-fn a_fence_lifted_before_the_loss_is_reported_counts() {
-    let mut t = Test::new(config());
-    t.submit(0, Op::Discard);
-    assert_eq!(t.actions(), [issue(P0, 0)]);
-    t.group.path_lost(t.now, P0);
-    t.group.fence_lifted(t.now, P0, Epoch(1));
-    t.complete(P0, 0, LOST);
-    assert_eq!(t.actions(), [issue(P1, 0)]);
-}
-
-#[test]
-fn retries_wait_and_are_capped() {
-    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), max_retries: 2, ..config() });
-    t.submit(0, Op::Write);
-    for path in [P0, P1] {
-        assert_eq!(t.actions(), [issue(path, 0)], "not again by the path that asked for it");
-        t.complete(path, 0, Outcome::Retry { after: 300 * MS });
-        assert_eq!(t.actions(), []);
-        assert_eq!(t.group.stats(t.now).backoff, 1);
-        assert_eq!(t.sleep(), 300 * MS);
-    }
-    assert_eq!(t.actions(), [issue(P0, 0)]);
-    t.complete(P0, 0, Outcome::Retry { after: Duration::ZERO });
-    assert_eq!(t.actions(), [failed(0)]);
-    let stats = t.group.stats(t.now);
-    let writes = stats.paths[0].class(OpClass::Write);
-    assert_eq!((writes.errors, writes.retries, writes.ios), (2, 1, 0));
-}
-
-#[test]
-fn a_request_goes_elsewhere_before_a_long_delay_is_over_and_not_back() {
-    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
-    t.submit(0, Op::Write);
-    assert_eq!(t.actions(), [issue(P0, 0)]);
-    let asked = t.now;
-    t.complete(P0, 0, Outcome::Retry { after: 60_000 * MS });
-    assert_eq!((t.actions(), t.sleep()), (vec![], 10_000 * MS));
-    assert_eq!(t.actions(), [issue(P1, 0)]);
-    // A shorter delay of the other controller is its own, and holds up nothing of its flow.
-    t.complete(P1, 0, Outcome::Retry { after: 100 * MS });
-    assert_eq!(t.actions(), []);
-    assert_eq!(t.done(1, Op::Write), P0);
-    assert_eq!(t.sleep(), 100 * MS);
-    assert_eq!(t.actions(), [issue(P1, 0)]);
-    t.complete(P1, 0, Outcome::Retry { after: 300_000 * MS });
-    while t.actions().is_empty() {
-        t.sleep();
-    }
-    assert_eq!(t.now - asked, 60_000 * MS, "then the first one's is over");
-    assert_eq!(t.group.stats(t.now).backoff, 0);
-}
-
-#[test]
-fn a_delay_of_the_only_controller_is_kept_however_long_it_is() {
-    let mut t = Test::down(GroupConfig { policy: PolicyKind::Numa.into(), ..config() }, &[SharedDisk::default()]);
-    t.up(P0, 1, AnaState::Optimized);
-    t.submit(0, Op::Read);
-    let asked = t.now;
-    assert_eq!(t.actions(), [issue(P0, 0)]);
-    let longest = 6_553_500 * MS;
-    t.complete(P0, 0, Outcome::Retry { after: longest });
-    while t.actions().is_empty() {
-        t.sleep();
-    }
-    assert_eq!(t.now - asked, longest);
-}
-
-/// It was let go to the other path, which is lost before it had room; or one comes that is not as good.
-#[test]
-fn a_delay_outlives_changes_of_the_paths() {
-    let mut t = Test::down(GroupConfig { policy: PolicyKind::Numa.into(), ..config() }, &[SharedDisk::default()]);
-    t.up(P0, 1, AnaState::Optimized);
-    t.submit(0, Op::Read);
-    assert_eq!(t.actions(), [issue(P0, 0)]);
-    t.complete(P0, 0, Outcome::Retry { after: 60_000 * MS });
-    t.sleep();
-    assert_eq!(t.actions(), []);
-    // Without any path it waits where those wait that no delay holds up.
-    t.group.path_lost(t.now, P0);
-    t.sleep();
-    assert_eq!(t.actions(), []);
-    assert_eq!(t.group.stats(t.now).backoff, 0);
-    t.up(P0, 2, AnaState::Optimized);
-    assert_eq!(t.actions(), []);
-    assert_eq!(t.group.stats(t.now).backoff, 1);
-    t.up(P1, 1, AnaState::NonOptimized);
-    t.sleep();
-    assert_eq!(t.actions(), [issue(P1, 0)]);
-}
-
-#[test]
-fn a_retry_stays_where_it_was_if_there_is_nothing_as_good() {
-    let mut t = Test::down(GroupConfig { policy: PolicyKind::Numa.into(), ..config() }, &[SharedDisk::default()]);
-    t.up(P0, 1, AnaState::Optimized);
-    t.up(P1, 1, AnaState::NonOptimized);
-    t.submit(0, Op::Write);
-    for _ in 0..2 {
-        assert_eq!(t.actions(), [issue(P0, 0)]);
-        t.complete(P0, 0, Outcome::Retry { after: Duration::ZERO });
-    }
-}
-
-#[test]
-fn a_path_that_fails_at_once_is_not_a_fast_one() {
-    for outcome in [Outcome::Retry { after: Duration::ZERO }, Outcome::Failed(IoError::Io)] {
-        for policy in [PolicyKind::Latency, PolicyKind::LatencyRr, PolicyKind::Bdp, PolicyKind::Adaptive] {
-            let mut t = Test::new(GroupConfig { policy: policy.into(), ..config() });
-            // They are measured, and then one that is used answers by nothing but errors.
-            let (mut failures, mut bad) = (0, None);
-            for n in 0..400 {
-                t.submit(0, Op::Read);
-                loop {
-                    let [Action::Issue { path, .. }] = t.actions_but_probes()[..] else { panic!("one issue") };
-                    let fails = n >= 200 && *bad.get_or_insert(path) == path;
-                    t.now += if fails { MS / 100 } else { 5 * MS };
-                    failures += u32::from(fails);
-                    t.complete(path, 0, if fails { outcome } else { Outcome::Success });
-                    if !fails || matches!(outcome, Outcome::Failed(_)) {
-                        break;
-                    }
-                }
-                t.actions_but_probes();
-            }
-            // `adaptive` leaves everybody a weight, and looks at it at the end of an interval. A few failures for good are no
-            // path's fault.
-            let few = if matches!(outcome, Outcome::Failed(_)) { 13 } else { 5 };
-            let most = if policy == PolicyKind::Adaptive { 150 } else { few };
-            assert!((1..=most).contains(&failures), "{policy:?}, {outcome:?}: {failures} of 200");
-        }
-    }
-}
-
-/// Nor is a guest's own fault one of its path.
-#[test]
-fn now_and_then_a_bad_sector_says_nothing_of_a_path() {
-    for policy in [PolicyKind::Latency, PolicyKind::LatencyRr, PolicyKind::Bdp, PolicyKind::Adaptive] {
-        let mut t = Test::new(GroupConfig { policy: policy.into(), ..config() });
-        for n in 0..400 {
-            t.submit(0, Op::Read);
-            let [Action::Issue { path, .. }] = t.actions_but_probes()[..] else { panic!("one issue") };
-            t.now += 5 * MS;
-            t.complete(path, 0, if n % 10 == 9 { Outcome::Failed(IoError::Io) } else { Outcome::Success });
-            t.actions_but_probes();
-        }
-        let stats = t.group.stats(t.now);
-        let used = stats.paths.iter().filter(|path| path.class(OpClass::Read).ios > 0);
-        let known: Vec<Duration> =
-            used.filter_map(|path| path.estimates[OpClass::Read.index()].average_latency()).collect();
-        // The first read may have waited for probes of both paths.
-        assert!(!known.is_empty() && known.iter().all(|latency| *latency < 50 * MS), "{policy:?}: {known:?}");
-    }
-}
-
-#[test]
-fn a_path_error_moves_on_and_rests_the_path() {
-    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
-    t.submit(0, Op::Write);
-    assert_eq!(t.actions(), [issue(P0, 0)]);
-    t.complete(P0, 0, Outcome::PathError);
-    assert_eq!(t.actions(), [issue(P1, 0)], "a completion arrived, so no fence is needed");
-    t.complete(P1, 0, Outcome::PathError);
-    assert_eq!(t.actions(), [], "both rest");
-    assert_eq!(t.sleep(), 100 * MS);
-    assert_eq!(t.actions(), [issue(P0, 0)]);
-    t.complete(P0, 0, Outcome::PathError);
-    assert_eq!(t.actions(), [issue(P1, 0)]);
-    t.complete(P1, 0, Outcome::PathError);
-    assert_eq!(t.actions(), []);
-    t.group.ana_changed(t.now, P1, DiskId(0), AnaState::Optimized);
-    assert_eq!(t.actions(), [issue(P1, 0)], "news of the ANA state end the rest");
-}
-
-#[test]
-fn how_long_a_move_took_is_counted_from_the_bind_that_came_to_nothing() {
-    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
-    t.submit(0, Op::Read);
-    t.submit(1, Op::Write);
-    assert_eq!(t.actions(), [issue(P0, 0), issue(P0, 1)]);
-    t.now += 40 * MS;
-    t.group.path_lost(t.now, P0);
-    t.complete(P0, 0, LOST);
-    t.complete(P0, 1, LOST);
-    assert_eq!(t.actions(), [issue(P1, 0)]);
-    t.now += 60 * MS;
-    t.group.fence_lifted(t.now, P0, Epoch(1));
-    assert_eq!(t.actions(), [issue(P1, 1)]);
-    t.complete(P1, 1, Outcome::Retry { after: Duration::ZERO });
-    assert_eq!(t.actions(), [issue(P1, 1)], "its path did not fail it");
-    let moves = t.group.stats(t.now).moves;
-    for (class, ms) in [(OpClass::Read, 40), (OpClass::Write, 100)] {
-        let histogram = moves.class(class);
-        assert_eq!(histogram.len(), 1, "{class:?}");
-        assert!((ms * 990_000..=ms * 1_010_000).contains(&histogram.max()), "{class:?}: {}", histogram.max());
-    }
-}
-
-#[test]
-fn failovers_are_capped() {
-    let mut t = Test::new(GroupConfig { max_failovers: 1, ..config() });
-    t.submit(0, Op::Read);
-    assert_eq!(t.actions(), [issue(P0, 0)]);
-    t.complete(P0, 0, Outcome::PathError);
-    assert_eq!(t.actions(), [issue(P1, 0)]);
-    t.complete(P1, 0, Outcome::PathError);
-    assert_eq!(t.actions(), [failed(0)]);
-}
-
-#[test]
-fn a_final_error_is_final() {
-    let mut t = Test::new(config());
-    t.submit(0, Op::WriteZeroes);
-    assert_eq!(t.actions(), [issue(P0, 0)]);
-    t.complete(P0, 0, Outcome::Failed(IoError::Unsupported));
-    assert_eq!(t.actions(), [Action::Finish { tag: Tag(0), result: Err(IoError::Unsupported) }]);
-}
-
-#[test]
-fn without_a_path_requests_wait_as_long_as_configured() {
-    let mut t = Test::new(GroupConfig { no_path_timeout: Some(5000 * MS), ..config() });
-    t.submit(0, Op::Write);
-    assert_eq!(t.actions(), [issue(P0, 0)]);
-    t.group.path_lost(t.now, P0);
-    t.group.path_lost(t.now, P1);
-    t.complete(P0, 0, LOST);
-    t.submit(1, Op::Read);
-    t.submit(2, Op::Flush);
-    assert_eq!(t.actions(), []);
-    assert_eq!(t.sleep(), 5000 * MS);
-    assert_eq!(t.actions(), [failed(1), failed(2)]);
-    assert_eq!(t.group.next_timeout(), None);
-    t.submit(3, Op::Read);
-    assert_eq!(t.actions(), [failed(3)], "at once by now");
-    t.group.fence_lifted(t.now, P0, Epoch(1));
-    assert_eq!(t.actions(), [failed(0)], "an indeterminate write not before its fence");
-    t.up(P1, 2, AnaState::Optimized);
-    t.submit(4, Op::Read);
-    assert_eq!(t.actions(), [issue(P1, 4)]);
-}
-
-#[test]
-fn requests_do_not_wait_for_paths_that_will_not_come_back() {
-    let mut t = Test::new(config());
-    t.submit(0, Op::Write);
-    assert_eq!(t.actions(), [issue(P0, 0)]);
-    t.group.path_lost(t.now, P0);
-    t.complete(P0, 0, LOST);
-    t.group.set_paths_expected(false);
-    t.submit(1, Op::Read);
-    assert_eq!(t.actions(), [issue(P1, 1)], "there still is one");
-    t.group.set_paths_expected(true);
-    t.group.path_lost(t.now, P1);
-    t.complete(P1, 1, LOST);
-    t.submit(2, Op::Flush);
-    assert_eq!(t.actions(), []);
-    t.group.set_paths_expected(false);
-    assert!(t.group.next_timeout().is_some_and(|at| at <= t.now));
-    assert_eq!(t.actions(), [failed(1), failed(2)]);
-    t.submit(3, Op::Read);
-    assert_eq!(t.actions(), [failed(3)]);
-    t.group.fence_lifted(t.now, P0, Epoch(1));
-    assert_eq!(t.actions(), [failed(0)], "an indeterminate write not before its fence");
-    t.group.set_paths_expected(true);
-    t.submit(4, Op::Read);
-    assert_eq!(t.actions(), []);
-    t.up(P1, 2, AnaState::Optimized);
-    assert_eq!(t.actions(), [issue(P1, 4)]);
-}
-
-#[test]
-fn without_a_timeout_requests_wait_for_ever() {
-    let mut t = Test::down(config(), &[SharedDisk::default()]);
-    t.submit(0, Op::Read);
-    assert_eq!(t.actions(), []);
-    assert_eq!(t.group.next_timeout(), None);
-    t.up(P1, 1, AnaState::NonOptimized);
-    assert_eq!(t.actions(), [issue(P1, 0)]);
-}
-
-// --- the driver's duties ---
 
 #[test]
 #[should_panic(expected = "a completion answers an issue")]
@@ -583,9 +262,9 @@ fn statistics_survive_a_policy_switch_and_merge() {
     }
 }
 
-/// What a path has stays with it, and other flows go on.
+/// Requests on a path stay there, and other flows go on.
 #[test]
-fn requests_that_nobody_waits_for_end_while_they_wait() {
+fn requests_of_a_given_up_flow_end_while_they_wait() {
     let mut t = Test::new(window(2, 1 << 20));
     t.group.path_lost(t.now, P1);
     (0..4).for_each(|tag| t.submit(tag, Op::Write));

@@ -1,4 +1,4 @@
-//! Turns of flows and limits, as far as the group has a part in them. The rules themselves are tested where they are.
+//! Turns and limits in the group. The scheduler's own tests are in its module.
 
 use std::num::NonZeroU64;
 
@@ -17,7 +17,7 @@ fn narrow(scheduler: SchedulerKind) -> Test {
     t
 }
 
-/// Completes what is issued until nothing is left: the tags in order.
+/// Completes requests until none is left. Returns the tags in order.
 fn drain(t: &mut Test, first: u32) -> Vec<u32> {
     let mut order = vec![first];
     loop {
@@ -41,7 +41,7 @@ fn a_switch_takes_effect_on_the_next_request_and_keeps_the_order_of_each_flow() 
     let spec = SchedulerSpec::new(SchedulerKind::BurstCredit, [("burst", "1048576")]).expect("valid");
     t.group.set_scheduler(spec);
     assert_eq!(t.group.scheduler(), &spec);
-    // To the rule both are new: each has a turn of 32 KiB as sparse, which are two requests.
+    // Both flows are new to the scheduler: each has one sparse turn of 32 KiB, which is two requests.
     let order = drain(&mut t, 0);
     assert_eq!(order, [0, 1, 2, 10, 11, 3, 12]);
 }
@@ -60,7 +60,7 @@ fn a_retried_request_goes_before_the_others_of_its_flow() {
     }
 }
 
-/// Two disks that share the paths, the first one with limits. Flow 9 is the second one's.
+/// Two disks that share the paths. The first has limits. Flow 9 belongs to the second.
 #[allow(clippy::large_types_passed_by_value)] // once a test
 fn limited(config: GroupConfig, limits: Limits) -> (Test, Arc<DiskLimits>) {
     let disks = [SharedDisk::default(), SharedDisk::default()];
@@ -74,7 +74,7 @@ fn submit_other(t: &mut Test, tag: u32) {
 }
 
 #[test]
-fn limits_do_not_keep_a_virtqueue_from_its_end() {
+fn limits_do_not_delay_the_end_of_a_virtqueue() {
     let limits = Limits { iops: NonZeroU64::new(10), bytes_per_s: None, burst: 10 * MS };
     let (mut t, _) = limited(GroupConfig { policy: PolicyKind::Numa.into(), ..config() }, limits);
     (0..4).for_each(|tag| t.submit(tag, Op::Read));
@@ -83,7 +83,7 @@ fn limits_do_not_keep_a_virtqueue_from_its_end() {
     assert_eq!(t.actions(), [issue(P0, 1), issue(P0, 2), issue(P0, 3)]);
     (0..4).for_each(|tag| t.complete(P0, tag, Outcome::Success));
     t.actions();
-    // It is there again, and what was too much is waited for.
+    // The virtqueue is back, and its requests wait for the excess.
     t.submit(4, Op::Read);
     assert_eq!(t.actions(), []);
     let mut waits = Duration::ZERO;
@@ -96,7 +96,7 @@ fn limits_do_not_keep_a_virtqueue_from_its_end() {
 }
 
 #[test]
-fn limits_keep_the_flows_of_their_disk_and_let_others_go() {
+fn limits_throttle_only_the_flows_of_their_disk() {
     let limits = Limits { iops: NonZeroU64::new(100), bytes_per_s: None, burst: 10 * MS };
     let (mut t, _) = limited(GroupConfig { policy: PolicyKind::Numa.into(), ..config() }, limits);
     (0..2).for_each(|tag| submit(&mut t, 0, tag));
@@ -114,7 +114,7 @@ fn limits_keep_the_flows_of_their_disk_and_let_others_go() {
 }
 
 #[test]
-fn what_one_group_of_a_disk_sends_counts_for_the_other() {
+fn requests_of_one_group_of_a_disk_count_for_the_other() {
     let iops = NonZeroU64::new(100);
     let disk = SharedDisk::default();
     let [mut a, mut b] = [(); 2].map(|()| Test::up_with(config(), std::slice::from_ref(&disk)));
@@ -123,7 +123,7 @@ fn what_one_group_of_a_disk_sends_counts_for_the_other() {
     (0..3).for_each(|tag| submit(&mut a, 0, tag));
     (0..2).for_each(|tag| submit(&mut b, 1, tag));
     assert_eq!((a.actions().len(), b.actions().len()), (2, 0), "the burst is two requests");
-    // The third one goes as soon as there is any balance at all.
+    // The third request goes as soon as any balance is left.
     b.sleep();
     a.now = b.now;
     assert_eq!((b.actions().len(), a.actions().len()), (1, 0), "either of them has it");
@@ -132,7 +132,7 @@ fn what_one_group_of_a_disk_sends_counts_for_the_other() {
 }
 
 #[test]
-fn limits_of_the_disk_keep_everything_and_are_lifted_live() {
+fn limits_apply_to_every_request_and_change_live() {
     let suspect_timeout = Duration::from_secs(60);
     let limits = Limits { iops: None, bytes_per_s: NonZeroU64::new(4096), burst: 100 * MS };
     let (mut t, disk) = limited(GroupConfig { policy: PolicyKind::Numa.into(), suspect_timeout, ..config() }, limits);
@@ -147,7 +147,7 @@ fn limits_of_the_disk_keep_everything_and_are_lifted_live() {
 }
 
 #[test]
-fn what_limits_keep_fails_too_when_there_are_no_paths() {
+fn throttled_requests_fail_when_no_path_is_live() {
     let limits = Limits { iops: NonZeroU64::new(1), bytes_per_s: None, burst: Duration::ZERO };
     let (mut t, _) = limited(GroupConfig { no_path_timeout: Some(50 * MS), ..config() }, limits);
     (0..3).for_each(|tag| submit(&mut t, 0, tag));

@@ -1,4 +1,4 @@
-//! Two disks that share two paths: what is about one's namespace is nothing to the other.
+//! Two disks that share two paths: state of one namespace does not affect the other disk.
 
 use mpath_core::{AnaStates, Tag};
 
@@ -11,7 +11,7 @@ fn numa() -> GroupConfig {
     GroupConfig { policy: PolicyKind::Numa.into(), ..config() }
 }
 
-/// Everything goes to the first path, by policy.
+/// The policy sends everything to the first path.
 fn two_disks() -> Test {
     Test::up_with(numa(), &[SharedDisk::default(), SharedDisk::default()])
 }
@@ -21,7 +21,7 @@ impl Test {
         self.submit_io(Io { tag: Tag(tag), op, bytes: 4096, disk, flow: FlowId(disk.0), fua: false });
     }
 
-    /// On the path where it was issued.
+    /// Submits a request, and completes it at once on its path.
     fn done_for(&mut self, disk: DiskId, tag: u32, op: Op) -> PathId {
         self.submit_for(disk, tag, op);
         let [Action::Issue { path, .. }] = self.actions()[..] else { panic!("one issue") };
@@ -50,7 +50,7 @@ fn a_path_error_rests_the_path_for_its_disk() {
     t.complete(P1, 0, Outcome::Success);
     assert_eq!(t.actions(), [ok(0)]);
     assert_eq!((t.done_for(A, 1, Op::Read), t.done_for(B, 2, Op::Read)), (P0, P1));
-    // News of the other disk are none.
+    // An event of the other disk does not end the rest.
     t.group.ana_changed(t.now, P0, A, AnaState::Optimized);
     assert_eq!(t.done_for(B, 3, Op::Read), P1);
     t.group.ana_changed(t.now, P0, B, AnaState::Optimized);
@@ -58,7 +58,7 @@ fn a_path_error_rests_the_path_for_its_disk() {
 }
 
 #[test]
-fn each_disk_uses_what_is_best_for_it() {
+fn each_disk_uses_its_best_paths() {
     let mut t = two_disks();
     t.group.path_lost(t.now, P0);
     let mut ana = AnaStates::from(AnaState::NonOptimized);
@@ -73,7 +73,7 @@ fn each_disk_uses_what_is_best_for_it() {
 }
 
 #[test]
-fn only_the_disk_that_has_a_better_path_leaves_a_silent_one() {
+fn only_a_disk_with_a_better_path_leaves_a_suspect_path() {
     let mut t = two_disks();
     t.group.ana_changed(t.now, P1, B, AnaState::Inaccessible);
     t.submit_for(A, 0, Op::Read);
@@ -83,7 +83,7 @@ fn only_the_disk_that_has_a_better_path_leaves_a_silent_one() {
     assert_eq!(t.actions(), [Action::Recall { path: P0, tag: Tag(0) }]);
     t.complete(P0, 0, Outcome::Recalled { abandoned: true });
     assert_eq!(t.actions(), [issue(P1, 0)]);
-    // Now there is somewhere to go.
+    // Another path is usable.
     t.group.ana_changed(t.now, P1, B, AnaState::Optimized);
     assert_eq!(t.actions(), [Action::Recall { path: P0, tag: Tag(1) }]);
 }
@@ -101,7 +101,7 @@ fn a_flush_covers_the_writes_of_its_disk() {
     t.complete(P0, 2, Outcome::Success);
     assert_eq!(t.actions(), [ok(2)]);
 
-    // What is lost is lost to one.
+    // A loss concerns one disk.
     assert_eq!(t.done_for(A, 3, Op::Write), P0);
     t.group.path_lost(t.now, P0);
     t.submit_for(B, 4, Op::Flush);
@@ -111,7 +111,7 @@ fn a_flush_covers_the_writes_of_its_disk() {
 }
 
 #[test]
-fn a_flush_that_cannot_reach_its_namespace_holds_up_no_other_disk() {
+fn a_flush_that_cannot_reach_its_namespace_delays_no_other_disk() {
     for (waits, goes) in [(A, B), (B, A)] {
         let mut t = two_disks();
         t.flush_presumed_of(A);
@@ -127,7 +127,7 @@ fn a_flush_that_cannot_reach_its_namespace_holds_up_no_other_disk() {
 }
 
 #[test]
-fn what_an_injection_holds_leaves_a_namespace_that_is_inaccessible() {
+fn requests_that_an_injection_keeps_leave_an_inaccessible_namespace() {
     let mut t = two_disks();
     t.group.set_injection(t.now, P0, None, Injection::latency(50 * MS));
     t.submit_for(A, 0, Op::Read);
@@ -144,7 +144,7 @@ fn a_probe_reads_a_disk_that_can_be_read_there() {
         &[SharedDisk::default(), SharedDisk::default()],
     );
     t.group.ana_changed(t.now, P1, A, AnaState::Inaccessible);
-    // Too slow to be used.
+    // The path is too slow to be used.
     t.group.set_injection(t.now, P1, None, Injection::latency(50 * MS));
     let (mut probed, mut issued) = (Vec::new(), Vec::new());
     t.submit_for(A, 0, Op::Read);
@@ -169,7 +169,7 @@ fn a_probe_reads_a_disk_that_can_be_read_there() {
     assert!(probed.contains(&(P1, B)) && !probed.contains(&(P1, A)), "{probed:?}");
 }
 
-/// So many requests of each disk, one at a time on one path: of whom they were.
+/// Serves `count` requests, one at a time on one path. Returns the number of each disk.
 fn served(t: &mut Test, count: usize) -> [usize; 3] {
     let mut served = [0; 3];
     for _ in 0..count {
@@ -177,7 +177,7 @@ fn served(t: &mut Test, count: usize) -> [usize; 3] {
         let disk = tag.0 as usize % 3;
         served[disk] += 1;
         t.complete(path, tag.0, Outcome::Success);
-        // The next one comes in before that one's room is given to another.
+        // The next request arrives before the room is given to another.
         let tag = Tag(tag.0 + 300);
         let disk = DiskId(disk as u16);
         t.submit_io(Io { tag, op: Op::Read, bytes: 4096, disk, flow: FlowId(disk.0), fua: false });
@@ -194,7 +194,7 @@ fn a_disk_without_a_path_leaves_the_weights_of_the_others_alone() {
     t.group.path_lost(t.now, P1);
     t.group.set_weight(A, 900);
     t.group.ana_changed(t.now, P0, DiskId(2), AnaState::Inaccessible);
-    // It is the first to come, and would have the first turn.
+    // It arrives first, and would have the first turn.
     for tag in (0..30).rev() {
         let disk = DiskId((tag % 3) as u16);
         t.submit_io(Io { tag: Tag(tag), op: Op::Read, bytes: 4096, disk, flow: FlowId(disk.0), fua: false });
@@ -205,7 +205,7 @@ fn a_disk_without_a_path_leaves_the_weights_of_the_others_alone() {
 }
 
 #[test]
-fn requests_of_a_disk_whose_namespace_is_gone_everywhere_fail_in_time() {
+fn requests_fail_in_time_when_no_path_leads_to_their_namespace() {
     let mut t = Test::up_with(
         GroupConfig { no_path_timeout: Some(50 * MS), ..numa() },
         &[SharedDisk::default(), SharedDisk::default()],
@@ -224,7 +224,7 @@ fn requests_of_a_disk_whose_namespace_is_gone_everywhere_fail_in_time() {
 }
 
 #[test]
-fn many_flushes_of_one_disk_leave_turns_to_the_other() {
+fn many_flushes_of_one_disk_do_not_starve_the_other() {
     let disks = [(); 2].map(|()| SharedDisk::default());
     let mut t = Test::up_with(GroupConfig { policy: PolicyKind::Numa.into(), ..window(1, 1 << 20) }, &disks);
     t.flush_presumed_of(A);

@@ -1,8 +1,8 @@
-//! The driver of a group, and a model of what it may be asked for.
+//! The driver of a group, and a model of its duties.
 
+mod end_of_run;
 mod hedges;
 mod paths;
-mod settle;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use mpath_core::{
 use crate::events::Event;
 use crate::{DISKS, FLOWS, PATHS, QUEUE_DEPTH};
 
-/// A request the driver was issued and has not answered.
+/// A request that was issued to the driver and not answered.
 #[derive(Clone, Copy, Debug)]
 struct Issued {
     path: PathId,
@@ -31,7 +31,7 @@ struct ModelHedge {
     path: PathId,
     epoch: Epoch,
     at: Instant,
-    /// Whether it has the data, once it was answered.
+    /// Whether it has the data, once answered.
     answered: Option<bool>,
 }
 
@@ -41,14 +41,14 @@ struct ModelPath {
     live: Option<(Epoch, [AnaState; DISKS])>,
     last_epoch: u64,
     draining: bool,
-    /// Upper bound of what is in flight here: issued and not answered.
+    /// Upper bound of the requests in flight here: issued and not answered.
     ios: u32,
     bytes: u64,
-    /// What the queue pair of the live association holds although nobody waits for it: when each was sent.
+    /// Recalled commands that the queue pair of the live association holds: when each was sent.
     abandoned: Vec<Instant>,
-    /// A probe of the live association has been with the driver since.
+    /// When the present probe of the live association was given to the driver.
     probing: Option<Instant>,
-    /// The last sign of life, or the issue of the first of what is owed.
+    /// The last sign of life, or the issue of the oldest unanswered command.
     heard_of: Option<Instant>,
 }
 
@@ -58,38 +58,38 @@ pub(crate) struct Driver {
     disks: [SharedDisk; DISKS],
     window: Window,
     paths: [ModelPath; PATHS],
-    /// By path: the group may have waited for longer, as of what an injection holds it has not heard.
+    /// By path: the group may have waited longer, because it does not see the answers that an injection keeps.
     held: [bool; PATHS],
     open: BTreeMap<Tag, Io>,
     issued: Vec<Issued>,
     hedges: BTreeMap<Tag, ModelHedge>,
     hedging: Option<Hedging>,
-    /// Hedges that were sent, and what the reads have allowed so far.
+    /// Hedges sent, and hedges that the reads so far allow.
     hedged: u64,
     hedged_max_permille: u64,
-    /// Open reads whose memory has the data.
+    /// Open reads with the data in their memory.
     read: BTreeSet<Tag>,
     free: VecDeque<Tag>,
     finished: usize,
     submitted: usize,
-    /// Indeterminate requests and the association each of them waits for.
+    /// Requests in doubt, each with the association that it waits for.
     unfenced: BTreeMap<Tag, (PathId, Epoch)>,
-    /// Associations that have ended and whose fence has not been lifted.
+    /// Ended associations with a fence that has not been lifted.
     fences: BTreeSet<(PathId, Epoch)>,
-    /// What the caches of the controllers hold: per disk and association, how many writes have completed, up to which of them a
-    /// flush has succeeded, and up to which of them the guest has been told of their loss.
+    /// Caches of the controllers, by disk and association. Each has the number of completed writes, of writes that a
+    /// flush has covered, and of writes reported lost to the guest.
     completed: BTreeMap<Cache, u64>,
     durable: BTreeMap<Cache, u64>,
     reported: BTreeMap<Cache, u64>,
-    /// Per flush command on its way, what it makes durable.
+    /// For each flush command under way: what it makes durable.
     makes_durable: BTreeMap<(Tag, PathId), u64>,
-    /// Per open flush of the guest, what it has to cover.
+    /// For each open flush of the guest: what it must cover.
     owed: BTreeMap<Tag, BTreeMap<Cache, u64>>,
-    /// Of an open request, where it was executed last: it has not completed before the guest is told.
+    /// Where an open request was last executed. It has not completed before the guest knows.
     executed: BTreeMap<Tag, Cache>,
 }
 
-/// Of one disk's namespace, by one association.
+/// The cache of one disk's namespace in one association.
 type Cache = (DiskId, PathId, Epoch);
 
 fn count<K: Ord>(map: &BTreeMap<K, u64>, key: &K) -> u64 {
@@ -103,7 +103,7 @@ impl Driver {
         let disks = [(); DISKS].map(|()| SharedDisk::default());
         let mut group = Group::new(now, config, &disks);
         let mut paths: [ModelPath; PATHS] = std::array::from_fn(|_| ModelPath::default());
-        // The one between them may come later.
+        // The path between them may be added later.
         for id in [0, 2] {
             group.add_path(PathId(id), PathConfig::default());
             paths[usize::from(id)].added = true;
@@ -143,8 +143,8 @@ impl Driver {
                 let bytes = if matches!(op, Op::Read | Op::Write) { bytes } else { 0 };
                 let io = Io { tag, op, bytes, disk: DiskId(FLOWS[flow]), flow: FlowId(flow as u16), fua };
                 if op == Op::Flush {
-                    let of_disk = self.completed.iter().filter(|((disk, ..), _)| *disk == io.disk);
-                    self.owed.insert(tag, of_disk.map(|(cache, writes)| (*cache, *writes)).collect());
+                    let per_disk = self.completed.iter().filter(|((disk, ..), _)| *disk == io.disk);
+                    self.owed.insert(tag, per_disk.map(|(cache, writes)| (*cache, *writes)).collect());
                 }
                 self.open.insert(tag, io);
                 self.submitted += 1;
@@ -167,7 +167,7 @@ impl Driver {
             }
             Event::Hedged { which, outcome } => self.hedged(which, outcome),
             Event::Hedging(hedging) => self.set_hedging(hedging),
-            Event::Probed { which, success } => self.probed(which, success),
+            Event::ProbeResult { which, success } => self.probed(which, success),
             Event::Progress { path, answered } => self.progress(path, answered),
             Event::PathUp { path, ana } => self.path_up(path, ana),
             Event::PathLost { path, answered } => self.path_lost(path, answered),
@@ -221,7 +221,7 @@ impl Driver {
     fn report_lost(&mut self, which: usize) {
         let lost: Vec<usize> = (0..self.issued.len()).filter(|&n| !self.is_live(&self.issued[n])).collect();
         if !lost.is_empty() {
-            // Every third one had not been sent yet.
+            // Every third request had not been sent yet.
             self.answer(lost[which % lost.len()], Outcome::Lost { indeterminate: !which.is_multiple_of(3) });
         }
     }
@@ -250,7 +250,7 @@ impl Driver {
         let (association, cache) = ((path, epoch), (io.disk, path, epoch));
         match outcome {
             Outcome::Success if io.op == Op::Read => drop(self.read.insert(tag)),
-            // Whatever an earlier attempt did whose answer was kept from the group: this is the one that counts.
+            // An injection may have kept the answer of an earlier attempt: this attempt counts.
             Outcome::Success if io.op.is_mutating() => {
                 self.executed.remove(&tag);
                 if !io.fua && path != PathId(2) {
@@ -301,7 +301,7 @@ impl Driver {
         }
     }
 
-    /// When the oldest command was sent that the queue pair of the live association holds.
+    /// When the oldest command in the queue pair of the live association was sent.
     fn oldest_sent(&self, id: PathId) -> Option<Instant> {
         let issued = self.issued.iter().filter(|i| i.path == id && self.is_live(i)).map(|i| i.at);
         let hedges = self.hedges_on(id).into_iter().map(|(_, hedge)| hedge.at);

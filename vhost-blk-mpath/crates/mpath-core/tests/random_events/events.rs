@@ -1,4 +1,4 @@
-//! What may happen, at random.
+//! Random events.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -25,13 +25,13 @@ pub(crate) enum Event {
         which: usize,
         outcome: Outcome,
     },
-    /// A recalled request is answered, other than by its outcome.
+    /// A recalled request is answered by another outcome than `Recalled`.
     GiveBack {
         which: usize,
         abandoned: bool,
     },
     /// A probe comes back.
-    Probed {
+    ProbeResult {
         which: usize,
         success: bool,
     },
@@ -41,7 +41,7 @@ pub(crate) enum Event {
         outcome: Outcome,
     },
     Hedging(Option<Hedging>),
-    /// A live path gives a sign of life, and some of what was abandoned is answered.
+    /// A live path gives a sign of life, and some abandoned requests are answered.
     Progress {
         path: usize,
         answered: u32,
@@ -50,7 +50,7 @@ pub(crate) enum Event {
         path: usize,
         ana: [AnaState; DISKS],
     },
-    /// Everything the path holds is lost, after the answers that had been received already.
+    /// The path is lost with everything on it, after answers that had been received already.
     PathLost {
         path: usize,
         answered: usize,
@@ -89,14 +89,14 @@ pub(crate) enum Event {
         path: usize,
         draining: bool,
     },
-    /// A draining path is closed in order if it owes nothing any more.
+    /// A draining path is closed in order if it owes nothing.
     Close {
         path: usize,
     },
     Add {
         path: usize,
     },
-    /// A path of which nothing is left goes; by force nothing is left first.
+    /// A path with nothing left is removed. `force`: what is left ends first.
     Remove {
         path: usize,
         force: bool,
@@ -135,7 +135,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     ]
 }
 
-/// Any policy with parameters that make much happen, or two of them.
+/// Any policy, with parameters under which much happens, or two policies.
 pub(crate) fn policies() -> impl Strategy<Value = ClassPolicies> {
     let spec = || {
         (0..PolicyKind::ALL.len(), any::<bool>()).prop_map(|(kind, eager)| {
@@ -157,7 +157,7 @@ pub(crate) fn policies() -> impl Strategy<Value = ClassPolicies> {
     ]
 }
 
-/// Any scheduler, with credits that are spent soon.
+/// Any scheduler, with small credits.
 fn schedulers() -> impl Strategy<Value = SchedulerSpec> {
     (0..SchedulerKind::ALL.len(), any::<bool>()).prop_map(|(kind, eager)| {
         let kind = SchedulerKind::ALL[kind];
@@ -178,7 +178,7 @@ fn limits() -> impl Strategy<Value = Limits> {
     })
 }
 
-/// Sometimes with a budget beyond all reason, so that much is hedged.
+/// Sometimes with an extreme budget, so that many reads are hedged.
 pub(crate) fn hedging() -> impl Strategy<Value = Option<Hedging>> {
     let budget = prop_oneof![Just(1_u16), Just(50), Just(1000)];
     let some = (500..1000_u16, budget)
@@ -190,7 +190,7 @@ fn class() -> impl Strategy<Value = Option<OpClass>> {
     prop_oneof![3 => Just(None), 1 => (0..3_usize).prop_map(|class| Some(OpClass::ALL[class]))]
 }
 
-/// Every kind alone and with others.
+/// Every kind of impairment, alone and combined.
 fn injection() -> impl Strategy<Value = Injection> {
     let ms = || prop_oneof![2 => Just(0), 1 => 1..40_u64].prop_map(Duration::from_millis);
     let distribution = prop_oneof![
@@ -232,7 +232,7 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(op, bytes, fua, flow)| Event::Submit { op, bytes, fua, flow }),
         12 => (any::<usize>(), outcome()).prop_map(|(which, outcome)| Event::Complete { which, outcome }),
         6 => (any::<usize>(), any::<bool>()).prop_map(|(which, abandoned)| Event::GiveBack { which, abandoned }),
-        2 => (any::<usize>(), any::<bool>()).prop_map(|(which, success)| Event::Probed { which, success }),
+        2 => (any::<usize>(), any::<bool>()).prop_map(|(which, success)| Event::ProbeResult { which, success }),
         6 => (any::<usize>(), outcome()).prop_map(|(which, outcome)| Event::Hedged { which, outcome }),
         1 => hedging().prop_map(Event::Hedging),
         2 => (path(), 0..9_u32).prop_map(|(path, answered)| Event::Progress { path, answered }),

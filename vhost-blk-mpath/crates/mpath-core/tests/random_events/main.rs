@@ -1,4 +1,4 @@
-//! Groups under random events, with a model driver that knows the rules and checks them at every step.
+//! Groups under random events. A model driver knows the rules and checks them at every step.
 
 mod driver;
 mod events;
@@ -10,9 +10,9 @@ use driver::Driver;
 use events::{event, hedging, policies};
 
 const PATHS: usize = 3;
-/// Which share the paths.
+/// Disks that share the paths.
 const DISKS: usize = 2;
-/// By flow, its disk.
+/// The disk of each flow.
 const FLOWS: [u16; 3] = [0, 1, 0];
 const QUEUE_DEPTH: u16 = 8;
 
@@ -26,7 +26,7 @@ proptest! {
         bytes in prop_oneof![Just(1024_u64), Just(16_384), Just(4 << 20)],
         seed: u64,
         hedging in hedging(),
-        // A driver may be told of several before it polls.
+        // Several events may happen before the driver polls.
         events in prop::collection::vec((event(), prop::bool::weighted(0.8)), 1..300),
     ) {
         let mut driver = Driver::new(policy, Window { ios, bytes }, seed);
@@ -40,6 +40,6 @@ proptest! {
                 driver.poll();
             }
         }
-        driver.settle();
+        driver.finish_all();
     }
 }

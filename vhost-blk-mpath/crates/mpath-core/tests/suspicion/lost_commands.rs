@@ -1,4 +1,4 @@
-//! A path loses single commands and answers all others.
+//! Paths that lose single commands and answer all others.
 
 use mpath_core::{Direction, IoError};
 
@@ -10,8 +10,8 @@ const LOST: Outcome = Outcome::Lost { indeterminate: true };
 const UNSENT_LOST: Outcome = Outcome::Lost { indeterminate: false };
 
 impl Test {
-    /// Lets `time` pass, with a read that is answered after 1 ms every 10 ms, so that the path never falls silent. Actions
-    /// other than those of these reads, and when they were asked for.
+    /// Lets `time` pass. Every 10 ms a read is answered after 1 ms, so that the path is never silent. Returns the
+    /// other actions and their times.
     fn pass(&mut self, path: PathId, time: Duration) -> Vec<(Duration, Action)> {
         const OTHER: u32 = 1000;
         let (start, mut seen) = (self.now, Vec::new());
@@ -39,12 +39,12 @@ impl Test {
         seen
     }
 
-    /// The path has a new association, whose queue pair takes so many requests.
+    /// A new association of the path, with this queue depth.
     fn deep(&mut self, path: PathId, queue_depth: u16) {
         self.renew(path, queue_depth, false);
     }
 
-    /// The path has a new association, to a controller with a volatile write cache.
+    /// A new association of the path, to a controller with a volatile write cache.
     fn cached(&mut self, path: PathId) {
         self.renew(path, 64, true);
     }
@@ -56,7 +56,7 @@ impl Test {
         self.group.path_up(self.now, path, association);
     }
 
-    /// The first path that times out from now on, and after how long, given when its queue pair sent its oldest command.
+    /// The next path that times out, and after how long. `oldest_sent` is as in `Group::timed_out`.
     fn times_out(&mut self, oldest_sent: impl Fn(PathId) -> Option<Instant>) -> (Option<PathId>, Duration) {
         let start = self.now;
         while let Some(at) = self.group.next_timeout().filter(|at| *at - start < 100 * SECOND) {
@@ -70,7 +70,7 @@ impl Test {
     }
 }
 
-/// A path whose reads have long taken 1 ms.
+/// A path with a long history of reads of 1 ms.
 fn known() -> Test {
     let mut t = Test::new(numa());
     assert_eq!(t.pass(P0, 25 * SECOND), []);
@@ -89,7 +89,7 @@ fn a_lost_read_goes_elsewhere_within_the_suspect_timeout_while_its_path_answers(
 }
 
 #[test]
-fn the_deadline_is_four_times_what_its_reads_take() {
+fn the_deadline_is_four_times_the_read_latency() {
     let mut t = known();
     t.submit(0, Op::Read);
     assert_eq!(t.pass(P0, SECOND / 2), [(100 * MS, recall(P0, 0))]);
@@ -101,7 +101,7 @@ fn the_deadline_is_four_times_what_its_reads_take() {
     assert_eq!(t.pass(P0, SECOND / 2), [(160 * MS, recall(P0, 0))]);
 }
 
-/// Long after its path has taken 7 s for one read, and though it answers nothing but writes.
+/// The path once took 7 s for a read, and answers only writes at present.
 #[test]
 fn a_lost_read_waits_for_three_times_the_suspect_timeout_at_most() {
     let mut t = known();
@@ -122,7 +122,7 @@ fn a_lost_read_waits_for_three_times_the_suspect_timeout_at_most() {
 }
 
 #[test]
-fn a_lost_read_goes_to_a_path_that_is_not_as_good() {
+fn a_lost_read_may_go_to_a_worse_path() {
     let mut t = Test::new(numa());
     t.group.ana_changed(t.now, P1, DiskId(0), AnaState::NonOptimized);
     t.submit(0, Op::Read);
@@ -133,7 +133,7 @@ fn a_lost_read_goes_to_a_path_that_is_not_as_good() {
 }
 
 #[test]
-fn a_lost_read_waits_for_another_path_if_there_is_none() {
+fn a_lost_read_waits_until_another_path_is_usable() {
     for draining in [false, true] {
         let mut t = Test::new(numa());
         if draining {
@@ -160,7 +160,7 @@ fn writes_and_flushes_are_not_recalled_from_a_path_that_answers() {
     assert_eq!(t.pass(P0, 2 * SECOND), []);
 }
 
-/// Each path serves its queue in order, one read in 5 ms. A read of a queue of 128 takes 640 ms.
+/// Each path serves its queue in order, one read in 5 ms. So a read in a queue of 128 takes 640 ms.
 #[test]
 fn a_deep_queue_recalls_nothing_and_still_finds_a_lost_read() {
     const SERVICE: Duration = Duration::from_millis(5);
@@ -201,13 +201,13 @@ fn a_deep_queue_recalls_nothing_and_still_finds_a_lost_read() {
         }
         actions = t.actions();
     }
-    // What was given to the path 300 ms later has come back.
+    // Requests issued to the path 300 ms later have come back.
     let found = found.expect("the loop ends with it");
     assert!((900 * MS..1000 * MS).contains(&found), "{found:?}");
 }
 
 #[test]
-fn a_lost_write_ends_its_association_at_the_io_timeout_and_goes_on_after_the_fence() {
+fn a_lost_write_ends_its_association_at_the_io_timeout_and_is_repeated_after_the_fence() {
     let mut t = Test::new(numa());
     let sent = t.now;
     assert_eq!(t.submit(0, Op::Write), [issue(P0, 0)]);
@@ -243,7 +243,7 @@ fn a_command_ages_from_its_first_byte() {
     let mut t = Test::new(numa());
     let start = t.now;
     t.submit(0, Op::Write);
-    // Its queue pair has sent it after 20 s.
+    // The queue pair sends the command after 20 s.
     let sent = |now: Instant| (now - start >= 20 * SECOND).then_some(start + 20 * SECOND);
     t.now += IO_TIMEOUT;
     assert_eq!(t.group.timed_out(t.now, |_| sent(start + IO_TIMEOUT)), None);
@@ -270,13 +270,13 @@ fn a_recalled_read_keeps_its_age() {
     t.complete(P1, 0, Outcome::Success);
     assert_eq!(t.pass(P0, 28 * SECOND), []);
     assert_eq!(t.times_out(|path| (path == P0).then_some(sent)), (Some(P0), SECOND));
-    // Once it is answered there is nothing to age.
+    // An answered command does not age.
     t.progress(P0, 1);
     assert_eq!(t.times_out(|_| None).0, None);
 }
 
 #[test]
-fn a_lost_flush_ends_its_association_and_fails_what_was_not_flushed() {
+fn a_lost_flush_ends_its_association_and_fails() {
     for shared in [false, true] {
         let mut t = Test::new(GroupConfig { shared_write_cache: shared, ..numa() });
         t.cached(P0);
@@ -300,7 +300,7 @@ fn a_flush_that_is_delayed_and_then_stalled_ages_after_the_delay() {
     let start = t.now;
     t.submit(0, Op::Write);
     t.complete(P0, 0, Outcome::Success);
-    // While the path owes this write, its commands are looked at 30 s from now.
+    // While the path owes this write, its commands are checked in 30 s.
     t.submit(2, Op::Write);
     t.group.set_injection(t.now, P0, Some(OpClass::Other), Injection::latency(20 * SECOND));
     assert_eq!(t.submit(1, Op::Flush), []);
@@ -314,7 +314,7 @@ fn a_flush_that_is_delayed_and_then_stalled_ages_after_the_delay() {
 }
 
 #[test]
-fn what_an_injection_stalls_ages_and_what_it_delays_does_not() {
+fn a_stalled_request_ages_and_a_delayed_one_does_not() {
     let stall = |direction| Injection { direction, stall: true, ..Injection::default() };
     for direction in [Direction::Request, Direction::Response] {
         let mut t = Test::new(numa());
@@ -350,7 +350,7 @@ fn a_stalled_read_that_was_recalled_keeps_its_age() {
     t.group.set_injection(t.now, P0, Some(OpClass::Read), stall);
     let start = t.now;
     assert_eq!(t.submit(0, Op::Read), []);
-    // Writes are answered, so that the path is not silent.
+    // Writes are answered, so the path is not silent.
     for _ in 0..100 {
         t.submit(1, Op::Write);
         t.now += 3 * MS;
@@ -362,8 +362,8 @@ fn a_stalled_read_that_was_recalled_keeps_its_age() {
     assert_eq!(t.times_out(|_| None), (Some(P0), left));
 }
 
-/// One path, which `bdp` has measured, and eight requests of a guest out at a time. The path answers in order, each after 1 ms; it
-/// loses those for which `lose` says so.
+/// One path with a `bdp` estimate, and eight requests of a guest in flight. The path answers in order, each request
+/// after 1 ms. It loses the requests that `lose` selects.
 fn answered_by_bdp(lose: impl Fn(usize, Duration) -> bool, seconds: u64) -> Vec<usize> {
     const GUEST: u32 = 8;
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Bdp.into(), ..GroupConfig::default() });
@@ -406,7 +406,7 @@ fn answered_by_bdp(lose: impl Fn(usize, Duration) -> bool, seconds: u64) -> Vec<
 #[test]
 fn a_lost_command_does_not_keep_others_from_a_path_that_bdp_fills() {
     let seen = std::cell::Cell::new(0);
-    // One a second from the fifth on, whatever `bdp` measures then.
+    // One a second from the fifth second on, in every phase of `bdp`.
     let lose = |_, at: Duration| {
         let lost = at > 5 * SECOND && at.as_secs() > seen.get() && seen.get() < 9;
         if lost {
@@ -420,9 +420,10 @@ fn a_lost_command_does_not_keep_others_from_a_path_that_bdp_fills() {
     assert!(answered[5..].iter().all(|&count| 2 * count >= before), "{answered:?}");
 }
 
-/// The driver polls when both have ended. A stalled read of the second path is old, and has the first one to go to.
+/// The driver polls after both injections have ended. A stalled read of the second path is old, and could go to the
+/// first path.
 #[test]
-fn injections_that_end_in_the_same_turn_recall_nothing_that_no_path_has() {
+fn injections_that_end_together_recall_only_requests_on_a_path() {
     let delay = Injection::latency(SECOND);
     for second in [None, Some(delay)] {
         let mut t = Test::new(numa());

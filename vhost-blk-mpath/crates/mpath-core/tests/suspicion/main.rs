@@ -1,4 +1,5 @@
-//! One small test per rule about paths that do not answer: these fall silent, and those in `lost_commands` lose single commands.
+//! Paths that do not answer: one small test per rule. Here paths fall silent; in `lost_commands` they lose single
+//! commands.
 
 mod lost_commands;
 
@@ -10,7 +11,7 @@ use mpath_core::{
 };
 
 const MS: Duration = Duration::from_millis(1);
-/// A path of which nothing is known yet.
+/// The deadline of a path without history.
 const DEADLINE: Duration = Duration::from_millis(300);
 
 const P0: PathId = PathId(0);
@@ -24,7 +25,7 @@ struct Test {
 }
 
 impl Test {
-    /// Two live optimized paths; by policy everything goes to the first.
+    /// Two live optimized paths. The policy sends everything to the first.
     #[allow(clippy::large_types_passed_by_value)] // once a test
     fn new(config: GroupConfig) -> Self {
         let now = Instant::now();
@@ -63,7 +64,7 @@ impl Test {
         std::iter::from_fn(|| self.group.poll_action(self.now)).collect()
     }
 
-    /// Waits for the next timeout and says how long it was, and what there is to do then.
+    /// Waits for the next timeout. Returns the time and the actions then.
     fn sleep(&mut self) -> (Duration, Vec<Action>) {
         let at = self.group.next_timeout().expect("a timeout");
         let time = at - self.now;
@@ -99,7 +100,7 @@ fn reads_are_recalled_in_order_and_writes_stay() {
     t.submit(0, Op::Read);
     t.submit(1, Op::Write);
     t.submit(2, Op::Read);
-    // Newest first, so that the oldest is the first of its flow in the end.
+    // Newest first, so that the oldest ends up first in its flow.
     assert_eq!(t.sleep(), (DEADLINE, vec![recall(P0, 2), recall(P0, 0)]));
     assert_eq!(t.group.next_timeout(), Some(start + 30_000 * MS), "the driver is told once");
     let seen = t.path(P0);
@@ -110,17 +111,17 @@ fn reads_are_recalled_in_order_and_writes_stay() {
     let seen = t.path(P0);
     assert_eq!((seen.recalled, seen.class(OpClass::Read).in_flight, seen.class(OpClass::Write).in_flight), (2, 0, 1));
     assert_eq!(seen.class(OpClass::Read).errors, 0);
-    assert_eq!(t.group.stats(t.now).moves.class(OpClass::Read).len(), 2);
-    // New writes avoid it too.
+    assert_eq!(t.group.stats(t.now).failover_times.class(OpClass::Read).len(), 2);
+    // New writes avoid the path too.
     assert_eq!(t.submit(3, Op::Write), [issue(P1, 3)]);
-    // It comes back to life: the write needs no fence, and what is new goes there again.
+    // The path recovers: the write needs no fence, and new requests go there again.
     assert_eq!(t.complete(P0, 1, Outcome::Success), [ok(1)]);
     assert!(!t.path(P0).suspect);
     assert_eq!(t.submit(1, Op::Read), [issue(P0, 1)]);
 }
 
 #[test]
-fn the_outcome_that_it_had_meanwhile_is_as_good() {
+fn a_recall_may_end_with_the_outcome_that_arrived_meanwhile() {
     let mut t = Test::new(numa());
     t.submit(0, Op::Read);
     assert_eq!(t.sleep().1, [recall(P0, 0)]);
@@ -139,7 +140,7 @@ fn any_sign_of_life_ends_the_suspicion() {
     assert_eq!(t.progress(P0, 0), []);
     assert!(!t.path(P0).suspect);
     assert_eq!(t.submit(1, Op::Write), [issue(P0, 1)]);
-    // Data of the request in question too, before anybody is alarmed. P1 holds the first read.
+    // Data of the slow request are a sign of life too. P1 has the first read.
     t.complete(P1, 0, Outcome::Success);
     t.now += 200 * MS;
     t.progress(P0, 1);
@@ -155,13 +156,13 @@ fn a_path_that_owes_nothing_is_not_suspect() {
     let mut t = Test::new(numa());
     t.submit(0, Op::Read);
     t.sleep();
-    // Not a byte of it had left.
+    // Not a byte of the request had been sent.
     assert_eq!(t.complete(P0, 0, UNSENT), [issue(P1, 0)]);
     assert!(!t.path(P0).suspect);
 }
 
 #[test]
-fn an_optimized_path_in_silence_loses_to_a_non_optimized_one_that_answers() {
+fn a_suspect_optimized_path_loses_to_a_non_optimized_one_that_answers() {
     let mut t = Test::new(numa());
     t.group.ana_changed(t.now, P1, DiskId(0), AnaState::NonOptimized);
     t.submit(0, Op::Read);
@@ -172,7 +173,7 @@ fn an_optimized_path_in_silence_loses_to_a_non_optimized_one_that_answers() {
 }
 
 #[test]
-fn without_another_path_a_suspect_one_is_used_until_there_is_one() {
+fn without_another_path_a_suspect_path_is_used() {
     let mut t = Test::new(numa());
     t.group.path_lost(t.now, P1);
     t.submit(0, Op::Read);
@@ -182,7 +183,7 @@ fn without_another_path_a_suspect_one_is_used_until_there_is_one() {
     t.group.set_injection(t.now, P0, None, Injection::latency(10 * MS));
     assert_eq!(t.submit(2, Op::Write), []);
     t.up(P1, 2, AnaState::NonOptimized);
-    // What the injection holds was not sent and goes at once, a write too.
+    // Requests that the injection delays were not sent and move at once, even writes.
     assert_eq!(t.actions(), [recall(P0, 1), recall(P0, 0), issue(P1, 2)]);
     assert_eq!(t.complete(P0, 0, ABANDONED), [issue(P1, 0)]);
 }
@@ -249,7 +250,7 @@ fn flushes_stay_with_their_paths_unless_the_cache_is_shared() {
 }
 
 #[test]
-fn the_policy_hears_how_long_a_recalled_read_has_taken() {
+fn the_policy_learns_the_latency_of_a_recalled_read() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::LatencyRr.into(), ..GroupConfig::default() });
     // Both paths are known and equal.
     let mut tag = 0;
@@ -266,24 +267,24 @@ fn the_policy_hears_how_long_a_recalled_read_has_taken() {
     };
     assert!(paths(&mut t, 40).iter().all(|&used| used > 10));
     let [Action::Issue { path: grey, .. }] = t.submit(0, Op::Read)[..] else { panic!("one issue") };
-    // There may be looks in vain before.
+    // Some timeouts before may change nothing.
     let actions = std::iter::from_fn(|| Some(t.sleep().1)).find(|actions| !actions.is_empty());
     assert_eq!(actions, Some(vec![recall(grey, 0)]));
     let other = PathId(1 - grey.0);
     assert_eq!(t.complete(grey, 0, ABANDONED), [issue(other, 0)]);
     t.complete(other, 0, Outcome::Success);
-    // It is alive again, and known to be slow.
+    // The path has recovered, and is known to be slow.
     t.progress(grey, 1);
     assert_eq!(paths(&mut t, 40)[usize::from(grey.0)], 0);
 }
 
-/// Each path answers a single request after that time.
+/// Each path answers single requests with this latency.
 fn slow_paths(latency: Duration) -> (Duration, u64) {
     let mut t =
         Test::new(GroupConfig { policy: PolicyKind::RoundRobin.into(), max_failovers: 0, ..GroupConfig::default() });
     let start = t.now;
     let mut actions = t.submit(0, Op::Read);
-    // When each path has an answer ready, and whether somebody waits for it.
+    // When each path has an answer ready, and whether its request still waits.
     let mut answers: Vec<(Instant, PathId, bool)> = Vec::new();
     loop {
         for action in std::mem::take(&mut actions) {
@@ -321,7 +322,7 @@ fn slow_paths(latency: Duration) -> (Duration, u64) {
 }
 
 #[test]
-fn a_read_ends_on_slow_paths_too_however_often_it_is_recalled() {
+fn a_read_ends_although_all_paths_are_slow() {
     for latency_ms in [200, 350, 500, 1000, 3000, 10_000] {
         let latency = latency_ms * MS;
         let (took, recalls) = slow_paths(latency);

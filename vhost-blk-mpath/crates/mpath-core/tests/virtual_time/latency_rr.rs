@@ -1,4 +1,4 @@
-//! `latency-rr`.
+//! `latency-rr` on modelled paths.
 
 use std::time::Duration;
 
@@ -36,30 +36,30 @@ fn latency_rr_leaves_a_path_that_becomes_slow_within_few_requests() {
 }
 
 #[test]
-fn latency_rr_survives_a_silent_path() {
+fn latency_rr_leaves_a_silent_path() {
     let mut sim = Sim::reads(PolicyKind::LatencyRr, &[Model::Fixed(FAST), Model::Fixed(FAST)], 64);
     sim.run(Duration::from_secs(1));
     sim.models[0] = Model::Silent;
     sim.run(Duration::from_secs(2));
-    // Its half of the 64, and half of the other half before the silence shows.
+    // Its half of the 64, and half of the rest before the silence shows.
     assert!(sim.issued[0] <= 48, "{} requests are stuck", sim.issued[0]);
     assert!(sim.finished > 150_000, "{}", sim.finished);
 }
 
 #[test]
-fn latency_rr_survives_a_silent_path_with_its_window_full() {
+fn latency_rr_leaves_a_silent_path_with_a_full_window() {
     let window = Window { ios: 4, bytes: 1 << 20 };
     let models = [Model::Fixed(FAST), Model::Fixed(SLOW)];
     let mut sim = Sim::new(PolicyKind::LatencyRr, window, &models, 16, |_| Op::Read);
     sim.run(Duration::from_secs(1));
     sim.models[0] = Model::Silent;
     sim.run(Duration::from_secs(3));
-    // 4 at a time in 30 ms, from the moment on when the silence has lasted as long as the slow path takes.
+    // 4 at a time in 30 ms, once the silence exceeds the latency of the slow path.
     assert!(sim.finished > 350, "{}", sim.finished);
 }
 
 #[test]
-fn latency_rr_uses_equal_paths_equally_whatever_the_scatter() {
+fn latency_rr_uses_equal_paths_equally_despite_scatter() {
     for depth in [1, 8, 32] {
         let models = [Model::Scattered(FAST); 3];
         let mut sim = Sim::reads(PolicyKind::LatencyRr, &models, depth);
@@ -75,7 +75,7 @@ fn latency_rr_uses_equal_paths_equally_whatever_the_scatter() {
 }
 
 #[test]
-fn latency_rr_probes_at_a_bounded_rate_however_many_paths_are_slow() {
+fn latency_rr_measures_slow_paths_at_a_bounded_rate() {
     let mut models = vec![Model::Fixed(SLOW); 6];
     models[3] = Model::Fixed(FAST);
     let mut sim = Sim::reads(PolicyKind::LatencyRr, &models, 1);
@@ -88,7 +88,7 @@ fn latency_rr_probes_at_a_bounded_rate_however_many_paths_are_slow() {
 }
 
 #[test]
-fn latency_rr_estimates_reads_and_writes_apart() {
+fn latency_rr_estimates_reads_and_writes_separately() {
     let models = [Model::ByClass(FAST, SLOW), Model::ByClass(SLOW, FAST)];
     let op = |tag| if tag % 2 == 0 { Op::Read } else { Op::Write };
     let mut sim = Sim::new(PolicyKind::LatencyRr, Window::default(), &models, 16, op);
@@ -107,7 +107,7 @@ fn latency_rr_waits_for_the_fast_path_unless_the_slow_one_answers_sooner() {
         sim.run(Duration::from_secs(2));
         sim.issued[1]
     };
-    // 28 wait behind 4 on the fast path: the last of them is through after 8 × 0.2 ms.
+    // 28 wait behind 4 on the fast path: the last ends after 8 × 0.2 ms.
     let probes_only = 4;
     assert!(run(slower(SLOW), 32) <= probes_only);
     assert!(run(slower(1700 * US), 32) <= probes_only);

@@ -1,4 +1,5 @@
-//! Policies against modelled paths, in virtual time: seconds of I/O in milliseconds, the same result on every run.
+//! Policies against modelled paths in virtual time: seconds of I/O in milliseconds, with the same result on every
+//! run.
 
 mod latency_rr;
 mod rules;

@@ -1,4 +1,4 @@
-//! The rules of the other policies, and what they come to.
+//! The rules of the other policies, and their results.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn a_full_slow_path_does_not_block_round_robin() {
     assert!(sim.finished > 39_000, "{}", sim.finished);
 }
 
-/// A read that another path was sooner with is no reason to search for the rate of its path again.
+/// A hedge that wins is no reason to measure the rate of the slow path again.
 #[test]
 fn hedges_cost_no_throughput() {
     let models = [Model::Scattered(MS), Model::Scattered(MS)];
@@ -37,7 +37,7 @@ fn hedges_cost_no_throughput() {
     }
 }
 
-/// Of a path that the policy does not use it knows by probes that a hedge there would come too late.
+/// Probes show that a hedge on the unused path would be too late.
 #[test]
 fn no_hedge_goes_to_a_path_known_to_be_slow() {
     let mut sim = Sim::reads(PolicyKind::Bdp, &[Model::Scattered(MS), Model::Fixed(SLOW), Model::Fixed(2 * MS)], 1);
@@ -53,14 +53,14 @@ fn queue_depth_and_numa_follow_their_rules() {
     let models = [Model::Fixed(SLOW), Model::Fixed(FAST)];
     let mut sim = Sim::reads(PolicyKind::QueueDepth, &models, 32);
     sim.run(Duration::from_secs(1));
-    // Half of the 32 sit on the slow path, whatever it takes.
+    // Half of the 32 are on the slow path, at any latency.
     assert!((530..=550).contains(&sim.issued[0]), "{:?}", sim.issued);
     let mut sim = Sim::reads(PolicyKind::Numa, &models, 32);
     sim.run(Duration::from_secs(1));
     assert_eq!(sim.issued[1], 0);
 }
 
-/// Two paths, the one 30 ms slower than the other, in either order.
+/// Two paths, one of them 30 ms slower, in either order.
 const UNEQUAL: [[Model; 2]; 2] = [[Model::Fixed(FAST), Model::Fixed(SLOW)], [Model::Fixed(SLOW), Model::Fixed(FAST)]];
 
 /// `adaptive` with intervals that fit into a short run.
@@ -87,7 +87,7 @@ fn adaptive_makes_in_flight_equal() {
 }
 
 #[test]
-fn adaptive_is_far_ahead_of_the_old_ones_on_unequal_paths() {
+fn adaptive_is_far_ahead_of_numa_and_round_robin_on_unequal_paths() {
     for depth in [8, 32] {
         let [fast_first, slow_first] = UNEQUAL.map(|models| iops(adaptive(), &models, depth));
         let numa = iops(PolicyKind::Numa, &UNEQUAL[1], depth);
@@ -96,7 +96,7 @@ fn adaptive_is_far_ahead_of_the_old_ones_on_unequal_paths() {
         assert!(slow_first >= 7 * numa && slow_first * 10 >= round_robin * 33);
         assert!(fast_first.abs_diff(slow_first) * 10 <= fast_first, "whichever is first");
     }
-    // Two thirds of the requests wait on the slow path all the same: the 64th that goes there is its least weight.
+    // Two thirds of the requests still wait on the slow path: its least weight sends it every 64th.
     let mut sim = Sim::reads(adaptive(), &UNEQUAL[0], 32);
     sim.run(Duration::from_secs(1));
     sim.run(Duration::from_secs(3));
@@ -111,7 +111,7 @@ fn adaptive_uses_equal_paths_equally() {
     assert!((45..=55).contains(&sim.share_of_first()), "{}", sim.share_of_first());
 }
 
-/// The weakness the documentation warns of.
+/// A weakness that the documentation describes.
 #[test]
 fn adaptive_needs_many_intervals_to_notice_a_change() {
     let mut sim = Sim::reads(adaptive(), &[Model::Fixed(MS); 2], 32);
@@ -148,13 +148,13 @@ fn latency_goes_to_the_fastest_path_and_follows_it() {
     let mut sim = Sim::reads(PolicyKind::Latency, &UNEQUAL[0], 8);
     sim.run(Duration::from_secs(1));
     sim.models.swap(0, 1);
-    // Until the next probe of the path that is now the fast one.
+    // Until the next probe of the path that is fast now.
     sim.run(Duration::from_millis(1200));
     sim.run(Duration::from_secs(1));
     assert!(sim.share_of_first() <= 1 && sim.finished > 38_000, "{:?}", sim.issued);
 }
 
-/// Published, rehabilitation counts I/Os: of 10,100 each 100 take 30 ms.
+/// The published rehabilitation counts I/Os: of 10,100 I/Os, 100 take 30 ms each.
 #[test]
 fn rehabilitation_by_ios_costs_most_of_the_iops_and_by_time_little() {
     for kind in [PolicyKind::Latency, PolicyKind::LatencyRr] {
@@ -208,11 +208,12 @@ fn service_time_fills_pipes_by_their_throughput() {
         "MB/s, p99, in flight: throughput=4,1 {told:?}, untold {untold:?}, round-robin {round_robin:?}; 500 MB/s in all"
     );
     assert!(told.0 >= 495, "{told:?}");
-    // So many requests fill both pipes in any case, but wait longer if the slow one is taken for a fast one.
+    // This many requests fill both pipes in any case, but wait longer if the slow pipe counts as a fast one.
     assert!(untold.0 > round_robin.0 && told.1 * 2 < untold.1, "{told:?} {untold:?} {round_robin:?}");
 }
 
-/// What docs/policies.md says of every policy: IOPS and the 99.9th percentile on a path of 0.2 ms and one of 30 ms.
+/// The figures of docs/policies.md for every policy: IOPS and the 99.9th percentile on a path of 0.2 ms and one of 30
+/// ms.
 #[test]
 fn every_policy_on_unequal_paths() {
     for kind in PolicyKind::ALL {
@@ -223,7 +224,7 @@ fn every_policy_on_unequal_paths() {
             [("fast first", fast_first, 1, 20), ("slow first", slow_first, 1, 20), ("slow first", slow_first, 32, 1)]
         {
             let mut sim = Sim::reads(policies, &models, depth);
-            // A path that is new is measured by requests of the guest, once; that is not counted here.
+            // A new path is measured by requests of the guest, once. These are not counted here.
             sim.run(Duration::from_secs(1));
             let before = sim.latencies();
             sim.run(Duration::from_secs(secs));
@@ -231,9 +232,9 @@ fn every_policy_on_unequal_paths() {
             latencies.subtract(&before).expect("what came after");
             let tail = Duration::from_nanos(latencies.value_at_quantile(0.999));
             let iops = sim.finished / secs;
-            // Writing to a string does not fail.
+            // A write to a string cannot fail.
             let _ = write!(line, " {order}, depth {depth}: {iops} IOPS, p99.9 {tail:.1?};");
-            // Never worse than the slow path alone, never better than both.
+            // At least the slow path alone, at most both together.
             let (fast_alone, slow_alone) = (5000 * u64::from(depth), 33 * u64::from(depth));
             assert!((slow_alone..=fast_alone + 34 * u64::from(depth)).contains(&iops), "{line}");
             if matches!(kind, PolicyKind::Latency | PolicyKind::LatencyRr) {
@@ -244,8 +245,8 @@ fn every_policy_on_unequal_paths() {
     }
 }
 
-/// The longest that docs/policies.md says an eligible path goes without a request or a probe, in requests and time, both of which
-/// have to pass; `None` where the rule leaves paths alone for good.
+/// The longest time that an eligible path goes without a request or a probe, from docs/policies.md. It is in requests
+/// and in time, and both must pass. `None`: the rule may leave a path alone for good.
 fn starved_at_most(policies: &ClassPolicies, paths: usize) -> Option<(usize, Duration)> {
     let count = |name: &str| {
         let mut params = policies.read.params();
@@ -254,14 +255,15 @@ fn starved_at_most(policies: &ClassPolicies, paths: usize) -> Option<(usize, Dur
     };
     match policies.read.kind() {
         PolicyKind::RoundRobin => Some((paths - 1, Duration::ZERO)),
-        // Each of the others has at most all credits, if weights change at the wrong moment.
+        // Each other path has at most all credits, if weights change at the wrong moment.
         PolicyKind::Adaptive => Some((count("credits") * (paths - 1) + paths - 1, Duration::ZERO)),
         PolicyKind::Latency | PolicyKind::LatencyRr if policies.to_string().contains("rehabilitation=ios") => {
             Some((count("age") + (paths + 1) * count("burst"), Duration::ZERO))
         }
-        // One probe for two hundred requests where others are on credit, by turns; and what passes while probes are under way.
+        // One probe per two hundred requests if other paths use credit, in turns, and the time while probes are under
+        // way.
         PolicyKind::Bdp => Some((200 * (paths + 1), Duration::from_millis(200 + 50))),
-        // A probe at least every 4.5 s, by turns, and the time one takes.
+        // A probe at least every 4.5 s, in turns, and the time of one probe.
         PolicyKind::Latency | PolicyKind::LatencyRr => {
             Some((0, Duration::from_millis(4500 + 50) * u32::try_from(paths).expect("few")))
         }
@@ -272,9 +274,9 @@ fn starved_at_most(policies: &ClassPolicies, paths: usize) -> Option<(usize, Dur
 proptest! {
     #![proptest_config(ProptestConfig { cases: 54, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Random paths, which change their latencies, and a closed loop on them.
+    /// Random paths with changing latencies, and a closed loop on them.
     #[test]
-    fn no_path_is_starved_beyond_what_is_said(
+    fn no_path_starves_beyond_the_documented_time(
         which in 0..9_usize,
         latencies in prop::collection::vec(1_u32..50, 2..6),
         later in prop::collection::vec(1_u32..50, 6),
@@ -308,7 +310,7 @@ proptest! {
             for (other, (since, when)) in last.iter().enumerate() {
                 let passed_over = (n - since).saturating_sub((other == *path).into());
                 let waited = *at - *when;
-                // At first, requests that find a path busy with its one measurement go elsewhere meanwhile.
+                // At first, a path that is busy with its one measurement gets no other request.
                 let by_requests = requests == 0 || *when - sim.start > 100 * MS && passed_over > requests;
                 let by_time = time.is_zero() || waited > time;
                 prop_assert!(!(by_requests && by_time), "{policies}: path {other}: {passed_over} requests, {waited:?}");

@@ -1,4 +1,4 @@
-//! A closed loop of requests on modelled paths.
+//! Test helpers: a closed loop of requests on modelled paths.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,7 +17,7 @@ pub(crate) const US: Duration = Duration::from_micros(1);
 pub(crate) const FAST: Duration = Duration::from_micros(200);
 pub(crate) const SLOW: Duration = Duration::from_millis(30);
 
-/// How a path answers: each request after a delay of its own, or never.
+/// How a path answers: each request after its own delay, or never.
 #[derive(Clone, Copy)]
 pub(crate) enum Model {
     Fixed(Duration),
@@ -25,7 +25,7 @@ pub(crate) enum Model {
     Scattered(Duration),
     /// (reads, everything else)
     ByClass(Duration, Duration),
-    /// One after the other, this many bytes a second.
+    /// One request after the other, at this many bytes a second.
     Pipe(u64),
     Silent,
 }
@@ -37,16 +37,16 @@ pub(crate) struct Sim {
     pub(crate) models: Vec<Model>,
     answers: BinaryHeap<Reverse<(Instant, u64, PathId, Tag)>>,
     ios: Vec<Io>,
-    /// When each [`Model::Pipe`] is through with what it has.
+    /// When each [`Model::Pipe`] has finished its requests.
     free_at: Vec<Instant>,
     random: u64,
     seq: u64,
-    /// Requests and bytes finished, and by path requests issued, since the last `run`.
+    /// Since the last `run`: requests and bytes finished, and requests issued by path.
     pub(crate) finished: u64,
     pub(crate) bytes: u64,
     pub(crate) issued: Vec<u64>,
     pub(crate) recalled: u64,
-    /// Times and paths of all requests and probes issued, if wanted.
+    /// Times and paths of all requests and probes issued, if recorded.
     issues: Option<Vec<(Instant, usize)>>,
 }
 
@@ -88,7 +88,7 @@ impl Sim {
         }
     }
 
-    /// Remembers every request and probe issued from now on.
+    /// Records every request and probe issued from now on.
     pub(crate) fn record(&mut self) {
         self.issues = Some(Vec::new());
     }
@@ -223,7 +223,7 @@ impl Sim {
         }
     }
 
-    /// Takes an answer back. Whether it was still to come.
+    /// Drops an outstanding answer. Returns whether there was one.
     fn forget(&mut self, path: PathId, tag: Tag) -> bool {
         let before = self.answers.len();
         self.answers.retain(|Reverse((_, _, of, other))| (*of, *other) != (path, tag));
@@ -245,13 +245,13 @@ impl Sim {
         all
     }
 
-    /// A quantile of them.
+    /// A quantile of these latencies.
     pub(crate) fn quantile(&self, quantile: f64) -> Duration {
         Duration::from_nanos(self.latencies().value_at_quantile(quantile))
     }
 }
 
-/// Reads of 4 KiB per second, after a second to settle.
+/// Reads of 4 KiB per second, after one second of warm-up.
 pub(crate) fn iops(policies: impl Into<ClassPolicies>, models: &[Model], depth: u32) -> u64 {
     let mut sim = Sim::reads(policies, models, depth);
     sim.run(Duration::from_secs(1));

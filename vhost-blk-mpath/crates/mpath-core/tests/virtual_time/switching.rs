@@ -1,4 +1,4 @@
-//! What changes while requests run.
+//! Changes while requests run.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use mpath_core::{ClassPolicies, Injection, Op, OpClass, PathId, PolicyKind, Poli
 use crate::sim::{FAST, MS, Model, SLOW, Sim};
 
 #[test]
-fn an_injection_does_what_a_slower_path_does() {
+fn an_injection_has_the_effect_of_a_slower_path() {
     let mut sim = Sim::reads(PolicyKind::RoundRobin, &[Model::Fixed(FAST), Model::Fixed(FAST)], 32);
     sim.group.set_injection(sim.now, PathId(0), None, Injection::latency(SLOW));
     sim.run(Duration::from_secs(1));
@@ -15,11 +15,11 @@ fn an_injection_does_what_a_slower_path_does() {
     let stats = sim.group.stats(sim.now);
     let slow = &stats.paths[0].class(OpClass::Read).latency_ns;
     assert!(slow.value_at_quantile(0.5) >= 30_000_000, "injections are measured");
-    // The live switch of the main job.
+    // A live switch of the policy.
     sim.group.set_policy(PolicyKind::LatencyRr);
     sim.run(Duration::from_secs(1));
     assert!(sim.finished > 20 * round_robin, "{} after {round_robin}", sim.finished);
-    // Both paths are good again: the time until both are used is bounded by one probe.
+    // Both paths are good again. Both are used after one probe at the latest.
     sim.group.clear_injection(sim.now, PathId(0));
     sim.run(Duration::from_millis(1200));
     sim.run(Duration::from_secs(1));
@@ -27,7 +27,7 @@ fn an_injection_does_what_a_slower_path_does() {
 }
 
 #[test]
-fn a_policy_that_stays_keeps_its_estimates() {
+fn a_policy_that_stays_in_force_keeps_its_estimates() {
     let slow = |sim: &mut Sim, policies: ClassPolicies| {
         sim.group.set_policy(policies);
         assert_eq!(*sim.group.policy(), policies);
@@ -37,19 +37,19 @@ fn a_policy_that_stays_keeps_its_estimates() {
     let latency_rr = |threshold| PolicySpec::new(PolicyKind::LatencyRr, [("threshold", threshold)]).expect("valid");
     let mut sim = Sim::reads(PolicyKind::LatencyRr, &[Model::Fixed(FAST), Model::Fixed(SLOW)], 4);
     sim.run(100 * MS);
-    // Nothing is measured again: not when nothing changes, nor when a parameter or the other class does.
+    // No path is measured again: not without a change, and not when a parameter or the other class changes.
     assert_eq!(slow(&mut sim, PolicyKind::LatencyRr.into()), 0);
     assert_eq!(slow(&mut sim, latency_rr("1.5").into()), 0);
     let split = ClassPolicies { read: latency_rr("1.5"), write: PolicyKind::RoundRobin.into() };
     assert_eq!(slow(&mut sim, split), 0);
-    // The reads' policy is the one that takes over everything.
+    // The policy of reads takes over all requests.
     assert_eq!(slow(&mut sim, latency_rr("1.5").into()), 0);
     sim.group.set_policy(PolicyKind::Numa);
     assert_eq!(slow(&mut sim, PolicyKind::LatencyRr.into()), 1, "a policy that is put into force knows nothing");
 }
 
-/// From whatever policy to one that uses the first path only: the switch counts for the next request that is issued, and for
-/// those that have been waiting since before it.
+/// From any policy to one that uses only the first path. The switch affects the next request, and requests that
+/// already wait.
 #[test]
 fn a_switch_counts_for_the_next_request() {
     let window = Window { ios: 4, bytes: 1 << 20 };
@@ -69,7 +69,7 @@ fn a_switch_counts_for_the_next_request() {
 }
 
 #[test]
-fn reads_and_writes_by_policies_of_their_own() {
+fn reads_and_writes_have_separate_policies() {
     let models = [Model::Fixed(FAST), Model::Fixed(SLOW)];
     let op = |tag| if tag % 2 == 0 { Op::Read } else { Op::Write };
     let mut sim = Sim::new(PolicyKind::Numa, Window::default(), &models, 16, op);

@@ -53,7 +53,7 @@ impl<R: Ring> IoThread<R> {
         if self.ending && self.queues.is_empty() && self.write_back(now) {
             for (&path, connection) in &mut self.connections {
                 connection.close(&mut self.ring, Ending::Reset);
-                self.group.path_left(now, path);
+                self.group.path_closed(now, path);
             }
             self.close_quiescent(now);
         }

@@ -109,7 +109,7 @@ impl<R: Ring> IoThread<R> {
                     slot.in_flight += 1;
                     let io = io_of(&request, slot.disk, flow);
                     let tag = self.requests.insert(slot.disk, flow, request);
-                    self.group.submit_waited(now, since, Io { tag, ..io });
+                    self.group.submit_queued_since(now, since, Io { tag, ..io });
                 }
                 if stopping || !slot.queue.enable_notifications() {
                     break;

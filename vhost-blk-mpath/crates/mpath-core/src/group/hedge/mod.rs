@@ -1,26 +1,28 @@
-//! Hedged reads: a read that takes longer than nearly all others do is sent a second time, over another path, and the first
-//! answer is taken (Dean and Barroso, "The Tail at Scale", CACM 56/2, 2013).
+//! Hedged reads: a read that takes longer than nearly all others is sent a second time over another path. The first
+//! answer counts (Dean and Barroso, "The Tail at Scale", CACM 56/2, 2013).
 //!
-//! * **When**: it has been on its path for longer than the quantile that was set of the reads of its size of late.
-//! * **Where**: the best other path there is, if that has room and is not known to take longer than has been waited already.
-//! * **How many**: a share of the reads at most; what is not used is saved up to [`SAVED_MAX`]. One a bind, [`OUT_MAX`] at a time.
+//! * **When**: the read has been on its path for longer than the configured quantile of recent reads of its size.
+//! * **Where**: the best other path with room, unless its known latency exceeds the time already waited.
+//! * **How many**: a share of the reads. Unused hedges are saved, up to [`SAVED_MAX`]. Each attempt of a read is
+//!   hedged once at most, and [`UNDER_WAY_MAX`] hedges are under way at most.
 //!
-//! A hedge reads into memory of the driver's own. If it is first, the read is taken back from its path as one is from a path that
-//! has gone silent, and only when that has let go of the guest's memory are the data moved there. If the read ends first, the
-//! hedge is dropped; so it is when anything goes wrong with it, and the read goes on as if there had been none.
+//! A hedge reads into memory of the driver. If the hedge answers first, the read is recalled from its path, as from a
+//! suspect path. Only when its path no longer uses the guest's memory are the data moved there. If the read ends
+//! first, the hedge is dropped. A failed hedge is dropped too, and the read goes on as if there had been no hedge.
 //!
 //! ```text
-//!            ┌─────────── held by the injection ───────────┐            the read is back
+//!            ┌───────── delayed by the injection ──────────┐            the read is back
 //!  Injected ─┴→ Released ─→ Issued ─┬→ Answered ─┬→ Won ────────────────→ Adopted ─→ (Adopt)
 //!                             │     └────────────┘    │ it succeeded
 //!                             │ the read ended        ↓
-//!                             └──────────────────→ Over ─→ (Drop) ─→ TakenBack ─→ gone
+//!                             └──────────────────→ ToDrop ─→ (DropHedge) ─→ Dropped ─→ gone
 //! ```
 //!
-//! A hedge takes up room on its path, and its path owes the answer, as those who look after both have to know of every command;
-//! what an injection holds of it does not count as owed. It is no I/O of the guest's: no counter but its own tells of it.
+//! A hedge takes up room on its path, and its path owes the answer, because window and silence must count every
+//! command. What an injection keeps of a hedge does not count as owed. A hedge is no I/O of the guest: only its own
+//! counters count it.
 
-mod choice;
+mod selection;
 
 use std::time::{Duration, Instant};
 
@@ -31,79 +33,79 @@ use crate::requests::State;
 use crate::timers::Due;
 use crate::{Action, Direction, DiskId, Epoch, HedgeCounts, Io, MAX_HEDGE_BYTES, Op, OpClass, Outcome, PathId, Tag};
 
-/// How reads are hedged.
+/// Settings of hedged reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hedging {
-    /// The quantile of the reads of late that a read has to take longer than, in thousandths.
+    /// The quantile of recent reads, in thousandths. A read is hedged when it takes longer.
     pub quantile_permille: u16,
-    /// Hedges that may be sent, in thousandths of the reads.
+    /// The most hedges, in thousandths of the reads.
     pub budget_permille: u16,
 }
 
-/// Hedges under way in a group at most.
-const OUT_MAX: usize = 8;
-/// Hedges saved up at most.
+/// The most hedges under way in a group.
+const UNDER_WAY_MAX: usize = 8;
+/// The most unused hedges that are saved.
 const SAVED_MAX: u32 = 8;
-/// Latencies that a quantile is taken from at least.
+/// The fewest latencies from which a quantile is computed.
 const SAMPLES_MIN: u64 = 100;
-/// What one hedge takes of the budget, which is counted in thousandths.
-const ONE: u32 = 1000;
+/// The cost of one hedge in the budget, which counts thousandths.
+const HEDGE_COST: u32 = 1000;
 
-/// See the module.
+/// The hedges of a group, with their budget.
 #[derive(Debug)]
 pub(super) struct Hedges {
     setting: Option<Hedging>,
-    /// Of the guest's reads, whatever path they took.
+    /// Latencies of the guest's reads on all paths.
     latencies: Quantiles,
-    /// Thousandths of hedges that may be sent now.
+    /// Hedges that may be sent now, in thousandths.
     budget: u32,
-    /// When a read is due to be hedged, or earlier.
+    /// When to look for reads to hedge: when the next one is due, or earlier.
     look_at: Option<Instant>,
-    out: Vec<Hedge>,
+    under_way: Vec<Hedge>,
     counts: HedgeCounts,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Hedge {
-    /// The read.
+    /// The read that is hedged.
     tag: Tag,
     bytes: u32,
-    /// The quantile that it had taken longer than.
+    /// The quantile that the read had exceeded.
     waited: Duration,
     path: PathId,
     epoch: Epoch,
     began: Instant,
-    /// It is to fail, by the injection of the path.
+    /// The injection of the path lets it fail.
     fails: bool,
     state: HedgeState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HedgeState {
-    /// Held by the injection of its path.
+    /// Delayed or stalled by the injection of its path.
     Injected,
-    /// To be given to the driver.
+    /// Ready for the driver.
     Released,
     /// With the driver.
     Issued,
-    /// Answered, with this success, and held by the injection of its path.
+    /// Answered, with this success. The injection of its path delays or stalls the answer.
     Answered(bool),
-    /// It has the data. The read is on its way back from its path, or is `asked` to come.
+    /// The hedge has the data. The read is recalled from its path; `asked`: the driver knows of the recall.
     Won { asked: bool },
-    /// The read is back: the data are to be moved.
+    /// The read is back from its path: the data can be moved.
     Adopted,
-    /// The driver is to be told that nobody wants it; it has it on its path, or not any more.
-    Over { on_path: bool },
-    /// The driver was told, and says how it took it back.
-    TakenBack,
+    /// The driver has to drop the hedge. `on_path`: the driver still has it on its path.
+    ToDrop { on_path: bool },
+    /// The driver was told to drop the hedge, and has yet to answer.
+    Dropped,
 }
 
 impl HedgeState {
-    /// Whether it takes up room on its path.
+    /// Whether the hedge takes up room on its path.
     fn is_on_path(self) -> bool {
         match self {
-            Self::Injected | Self::Released | Self::Issued | Self::Answered(_) | Self::TakenBack => true,
-            Self::Over { on_path } => on_path,
+            Self::Injected | Self::Released | Self::Issued | Self::Answered(_) | Self::Dropped => true,
+            Self::ToDrop { on_path } => on_path,
             Self::Won { .. } | Self::Adopted => false,
         }
     }
@@ -116,7 +118,7 @@ impl Hedges {
             latencies: Quantiles::new(setting.map_or(0, |setting| setting.quantile_permille), SAMPLES_MIN),
             budget: 0,
             look_at: None,
-            out: Vec::new(),
+            under_way: Vec::new(),
             counts: HedgeCounts::default(),
         }
     }
@@ -129,11 +131,11 @@ impl Hedges {
     pub(super) fn submitted(&mut self, op: Op) {
         if let Some(setting) = self.setting.filter(|_| op == Op::Read) {
             self.counts.reads += 1;
-            self.budget = (self.budget + u32::from(setting.budget_permille)).min(SAVED_MAX * ONE);
+            self.budget = (self.budget + u32::from(setting.budget_permille)).min(SAVED_MAX * HEDGE_COST);
         }
     }
 
-    /// A request was bound. Whether it may be hedged.
+    /// A request was bound. Returns whether it may be hedged.
     pub(super) fn bound(&mut self, now: Instant, io: &Io) -> bool {
         let may = self.setting.is_some() && may_hedge(io);
         if may {
@@ -143,13 +145,13 @@ impl Hedges {
         may
     }
 
-    /// When to look for reads to hedge, if one may be.
+    /// When to look for reads to hedge, if the budget allows a hedge.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        self.look_at.filter(|_| self.budget >= ONE && self.out.len() < OUT_MAX)
+        self.look_at.filter(|_| self.budget >= HEDGE_COST && self.under_way.len() < UNDER_WAY_MAX)
     }
 
     fn find(&self, which: impl Fn(&Hedge) -> bool) -> Option<usize> {
-        self.out.iter().position(which)
+        self.under_way.iter().position(which)
     }
 }
 
@@ -158,44 +160,44 @@ fn may_hedge(io: &Io) -> bool {
 }
 
 impl Group {
-    /// Hedges slow reads from now on, or none. What was learned for another setting is forgotten, and its budget too. Hedges
-    /// under way end as ever.
+    /// Changes how slow reads are hedged; `None`: not at all. A change of the settings resets latencies and budget.
+    /// Hedges under way end as usual.
     pub fn set_hedging(&mut self, hedging: Option<Hedging>) {
         if self.hedges.setting != hedging {
-            let (out, counts) = (std::mem::take(&mut self.hedges.out), self.hedges.counts);
-            self.hedges = Hedges { out, counts, ..Hedges::new(hedging) };
+            let (under_way, counts) = (std::mem::take(&mut self.hedges.under_way), self.hedges.counts);
+            self.hedges = Hedges { under_way, counts, ..Hedges::new(hedging) };
         }
     }
 
-    /// How reads are hedged.
+    /// Settings of hedged reads.
     #[must_use]
     pub fn hedging(&self) -> Option<Hedging> {
         self.hedges.setting
     }
 
-    /// The driver's answer to an [`Action::Hedge`], or to an [`Action::DropHedge`] of one that it had not answered.
+    /// The driver's answer to an [`Action::Hedge`], or to an [`Action::DropHedge`] of an unanswered hedge.
     pub fn hedged(&mut self, now: Instant, path: PathId, tag: Tag, outcome: Outcome) {
-        let of_driver = [HedgeState::Issued, HedgeState::Over { on_path: true }, HedgeState::TakenBack];
+        let of_driver = [HedgeState::Issued, HedgeState::ToDrop { on_path: true }, HedgeState::Dropped];
         let issued = |hedge: &Hedge| (hedge.path, hedge.tag) == (path, tag) && of_driver.contains(&hedge.state);
         let found = self.hedges.find(issued).expect("an answer follows a hedge");
-        let Hedge { epoch, bytes, .. } = self.hedges.out[found];
+        let Hedge { epoch, bytes, .. } = self.hedges.under_way[found];
         self.watch_outcome(now, path, epoch, outcome, None);
-        // A sign of life may have ended other hedges, or made this one needless.
-        let at = self.hedges.find(issued).expect("what the driver has is not forgotten");
-        let state = self.hedges.out[at].state;
+        // The sign of life may have ended other hedges, or made this one useless.
+        let at = self.hedges.find(issued).expect("the driver has this hedge");
+        let state = self.hedges.under_way[at].state;
         if state != HedgeState::Issued {
-            let next = (state != HedgeState::TakenBack).then_some(HedgeState::Over { on_path: false });
+            let next = (state != HedgeState::Dropped).then_some(HedgeState::ToDrop { on_path: false });
             self.set_hedge(at, next);
             return;
         }
         let success = outcome == Outcome::Success;
         let answered = !matches!(outcome, Outcome::Lost { .. } | Outcome::GivenUp);
-        let impaired = self.paths[path.index()].impaired.as_mut().filter(|_| answered);
-        match impaired.map_or(Verdict::Pass, |i| i.decide(now, Direction::Response, OpClass::Read, bytes)) {
+        let injections = self.paths[path.index()].injections.as_mut().filter(|_| answered);
+        match injections.map_or(Verdict::Pass, |i| i.decide(now, Direction::Response, OpClass::Read, bytes)) {
             Verdict::Pass => self.end_hedge(now, at, success),
-            Verdict::Hold { delay, error } if delay.is_zero() => self.end_hedge(now, at, success && error.is_none()),
-            Verdict::Hold { delay, error } => {
-                self.hedges.out[at].fails = error.is_some();
+            Verdict::Delay { delay, error } if delay.is_zero() => self.end_hedge(now, at, success && error.is_none()),
+            Verdict::Delay { delay, error } => {
+                self.hedges.under_way[at].fails = error.is_some();
                 self.set_hedge(at, Some(HedgeState::Answered(success)));
                 self.timers.set(now, delay, Due::Hedge(path, tag));
             }
@@ -203,29 +205,29 @@ impl Group {
         }
     }
 
-    /// A hedge has its next state, or is gone.
+    /// Moves a hedge to its next state; `None` removes it.
     fn set_hedge(&mut self, at: usize, next: Option<HedgeState>) {
-        let hedge = &mut self.hedges.out[at];
+        let hedge = &mut self.hedges.under_way[at];
         let (path, bytes, before) = (hedge.path, hedge.bytes, hedge.state);
         match next {
             Some(next) => hedge.state = next,
-            None => drop(self.hedges.out.swap_remove(at)),
+            None => drop(self.hedges.under_way.swap_remove(at)),
         }
         if before.is_on_path() && !next.is_some_and(HedgeState::is_on_path) {
             self.paths[path.index()].usage.give_back(bytes);
         }
     }
 
-    /// The driver has answered a hedge. If it has the data, the read is to come back from its path.
+    /// The driver has answered a hedge. If the hedge has the data, the read is recalled from its path.
     fn end_hedge(&mut self, now: Instant, at: usize, success: bool) {
         if !success {
-            self.set_hedge(at, Some(HedgeState::Over { on_path: false }));
+            self.set_hedge(at, Some(HedgeState::ToDrop { on_path: false }));
             return;
         }
-        let Hedge { tag, bytes, path, began, .. } = self.hedges.out[at];
-        self.paths[path.index()].reads.record(now, bytes, now - began);
+        let Hedge { tag, bytes, path, began, .. } = self.hedges.under_way[at];
+        self.paths[path.index()].read_latencies.record(now, bytes, now - began);
         let request = &mut self.requests[tag];
-        assert!(!request.recalled, "a read that is recalled has no hedge");
+        assert!(!request.recalled, "a recalled read has no hedge");
         request.recalled = true;
         let (of, state) = (request.path, request.state);
         self.set_hedge(at, Some(HedgeState::Won { asked: state != State::InFlight }));
@@ -234,12 +236,12 @@ impl Group {
         }
     }
 
-    /// Takes back a read that the driver has not got, as the injection of its path holds it or has just let go of it.
+    /// Takes back a read that the driver does not have: the injection of its path keeps it, or has just released it.
     fn take_from_injection(&mut self, now: Instant, path: PathId, tag: Tag) {
         let released = self.released.iter().position(|(on, of, _)| (*on, *of) == (path, tag));
         let state = &mut self.requests[tag].state;
         if released.is_none() && *state != State::Injected {
-            self.recall_held(now, path, tag);
+            self.recall_from_injection(now, path, tag);
             return;
         }
         *state = State::InFlight;
@@ -250,128 +252,129 @@ impl Group {
         self.end_attempt(now, path, tag, Outcome::Recalled { abandoned: false }, false);
     }
 
-    /// A read is about to leave its path with this outcome. Whether its hedge has the data, so that it is over.
+    /// A read is about to leave its path with this outcome. Returns whether its hedge has the data, so that the read
+    /// succeeds.
     pub(super) fn adopt_hedge(&mut self, now: Instant, tag: Tag, outcome: Outcome) -> bool {
         let Some(at) = self.hedges.find(|hedge| hedge.tag == tag) else { return false };
-        let Hedge { path, bytes, waited, began, state, .. } = self.hedges.out[at];
+        let Hedge { path, bytes, waited, began, state, .. } = self.hedges.under_way[at];
         match (state, outcome) {
             (HedgeState::Won { .. }, Outcome::Success) => false,
             (HedgeState::Won { .. }, _) => {
                 self.set_hedge(at, Some(HedgeState::Adopted));
                 true
             }
-            // Too late. How long it would have taken is not known, but that it would have taken longer than that.
+            // The hedge is too late. Its latency is unknown, but longer than the time so far.
             (_, Outcome::Success) if state.is_on_path() && now - began > waited => {
-                self.paths[path.index()].reads.record(now, bytes, now - began);
+                self.paths[path.index()].read_latencies.record(now, bytes, now - began);
                 false
             }
             _ => false,
         }
     }
 
-    /// A read has come back from its path, which lost to a hedge.
+    /// A read has come back from its path after its hedge won.
     pub(super) fn hedge_won(&mut self, tag: Tag) {
         let won = |hedge: &Hedge| hedge.tag == tag && hedge.state == HedgeState::Adopted;
         let at = self.hedges.find(won).expect("a hedge has won");
-        self.paths[self.hedges.out[at].path.index()].hedges_won += 1;
+        self.paths[self.hedges.under_way[at].path.index()].hedges_won += 1;
         self.hedges.counts.won += 1;
         self.finish(tag, Ok(()));
     }
 
-    /// A read of the guest's came to its end after so long.
+    /// Records the latency of a read of the guest.
     pub(super) fn record_read(&mut self, now: Instant, path: PathId, io: &Io, latency: Duration) {
         if self.hedges.setting.is_some() && may_hedge(io) {
             self.hedges.latencies.record(now, io.bytes, latency);
-            self.paths[path.index()].reads.record(now, io.bytes, latency);
+            self.paths[path.index()].read_latencies.record(now, io.bytes, latency);
         }
     }
 
-    /// The read is not on its path any more, or is recalled from it: nobody needs its hedge.
+    /// Drops the hedge of a read: the read has left its path, or is recalled from it.
     pub(super) fn drop_hedge(&mut self, tag: Tag) {
         let Some(at) = self.hedges.find(|hedge| hedge.tag == tag) else { return };
-        let Hedge { path, state, .. } = self.hedges.out[at];
+        let Hedge { path, state, .. } = self.hedges.under_way[at];
         match state {
             HedgeState::Injected | HedgeState::Released => self.set_hedge(at, None),
-            HedgeState::Issued => self.set_hedge(at, Some(HedgeState::Over { on_path: true })),
+            HedgeState::Issued => self.set_hedge(at, Some(HedgeState::ToDrop { on_path: true })),
             HedgeState::Answered(_) | HedgeState::Won { .. } => {
-                self.set_hedge(at, Some(HedgeState::Over { on_path: false }));
+                self.set_hedge(at, Some(HedgeState::ToDrop { on_path: false }));
             }
-            HedgeState::Adopted | HedgeState::Over { .. } | HedgeState::TakenBack => {}
+            HedgeState::Adopted | HedgeState::ToDrop { .. } | HedgeState::Dropped => {}
         }
         if matches!(state, HedgeState::Injected | HedgeState::Answered(_)) {
             self.timers.forget_hedge(path, tag);
         }
     }
 
-    /// What is over of hedges: to be polled before the end of any request.
+    /// The next action about a hedge that is over. Poll it before the end of any request.
     pub(super) fn poll_hedge_end(&mut self) -> Option<Action> {
         let at = self.hedges.find(|hedge| {
-            matches!(hedge.state, HedgeState::Won { asked: false } | HedgeState::Adopted | HedgeState::Over { .. })
+            matches!(hedge.state, HedgeState::Won { asked: false } | HedgeState::Adopted | HedgeState::ToDrop { .. })
         })?;
-        let Hedge { tag, path, state, .. } = self.hedges.out[at];
+        let Hedge { tag, path, state, .. } = self.hedges.under_way[at];
         match state {
             HedgeState::Adopted => {
                 self.set_hedge(at, None);
                 Some(Action::Adopt { path, tag })
             }
-            HedgeState::Over { on_path } => {
-                self.set_hedge(at, on_path.then_some(HedgeState::TakenBack));
+            HedgeState::ToDrop { on_path } => {
+                self.set_hedge(at, on_path.then_some(HedgeState::Dropped));
                 Some(Action::DropHedge { path, tag })
             }
             _ => {
                 self.set_hedge(at, Some(HedgeState::Won { asked: true }));
                 let request = &self.requests[tag];
                 let (path, epoch) = (request.path, request.epoch);
-                // A lost path gives everything back by itself.
+                // A lost path gives its requests back without a recall.
                 let live = self.paths[path.index()].association.is_some_and(|live| live.epoch == epoch);
                 if live { Some(Action::Recall { path, tag }) } else { self.poll_hedge_end() }
             }
         }
     }
 
-    /// The path's injection does not hold a hedge any longer, or the answer to it. An injection that has ended fails nothing.
+    /// The path's injection releases a hedge or its answer. An injection that has ended fails nothing.
     pub(super) fn release_hedge(&mut self, now: Instant, path: PathId, tag: Tag, in_force: bool) {
         let at = self
             .hedges
             .find(|hedge| (hedge.path, hedge.tag) == (path, tag))
-            .expect("only a hedge that there is is held");
-        let Hedge { fails, state, .. } = self.hedges.out[at];
+            .expect("a timer or an injection has only live hedges");
+        let Hedge { fails, state, .. } = self.hedges.under_way[at];
         let fails = fails && in_force;
         match state {
             HedgeState::Injected => self.set_hedge(at, (!fails).then_some(HedgeState::Released)),
             HedgeState::Answered(success) => self.end_hedge(now, at, success && !fails),
-            other => unreachable!("an injection holds no hedge that is {other:?}"),
+            other => unreachable!("an injection cannot keep a hedge in state {other:?}"),
         }
     }
 
-    /// The injection of a path is over: what it holds of hedges goes on.
+    /// The injection of a path has ended: releases the hedges that it kept.
     pub(super) fn release_hedges(&mut self, now: Instant, path: PathId) {
         let held =
             |hedge: &Hedge| hedge.path == path && matches!(hedge.state, HedgeState::Injected | HedgeState::Answered(_));
         while let Some(at) = self.hedges.find(held) {
-            let tag = self.hedges.out[at].tag;
+            let tag = self.hedges.under_way[at].tag;
             self.timers.forget_hedge(path, tag);
             self.release_hedge(now, path, tag, false);
         }
     }
 
-    /// The path is to be given nothing more: neither are hedges that have not been sent.
+    /// Forgets hedges that have not been sent, because the path gets nothing more.
     pub(super) fn forget_unsent_hedges(&mut self, path: PathId, of: impl Fn(DiskId) -> bool) {
         let unsent =
             |hedge: &Hedge| hedge.path == path && matches!(hedge.state, HedgeState::Injected | HedgeState::Released);
         while let Some(at) = self.hedges.find(|hedge| unsent(hedge) && of(self.requests[hedge.tag].io.disk)) {
-            self.drop_hedge(self.hedges.out[at].tag);
+            self.drop_hedge(self.hedges.under_way[at].tag);
         }
     }
 
-    /// The association is over, and with it every hedge on it that has not brought its data.
+    /// Ends every hedge on a lost association that has not brought its data.
     pub(super) fn lose_hedges(&mut self, path: PathId) {
         self.forget_unsent_hedges(path, |_| true);
         while let Some(at) = self.hedges.find(|hedge| hedge.path == path && hedge.state.is_on_path()) {
-            let tag = self.hedges.out[at].tag;
+            let tag = self.hedges.under_way[at].tag;
             self.timers.forget_hedge(path, tag);
-            let told = self.hedges.out[at].state == HedgeState::TakenBack;
-            self.set_hedge(at, (!told).then_some(HedgeState::Over { on_path: false }));
+            let told = self.hedges.under_way[at].state == HedgeState::Dropped;
+            self.set_hedge(at, (!told).then_some(HedgeState::ToDrop { on_path: false }));
         }
     }
 }

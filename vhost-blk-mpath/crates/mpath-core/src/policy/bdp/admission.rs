@@ -1,7 +1,7 @@
-//! Which paths are worth using: those about as fast as the fastest, and slower ones that add enough.
+//! Admission of paths: paths about as fast as the fastest, and slower paths that add enough.
 //!
-//! A slower path does nothing for what the faster ones can carry. It adds what is outstanding beyond their windows, and costs
-//! every request it gets its latency: that is bought only if the throughput grows by `min-gain`.
+//! A slower path does not help with what the faster paths can carry. It adds the bytes outstanding beyond their
+//! windows, and costs each of its requests its latency. So it is used only if the throughput grows by `min-gain`.
 
 use std::time::{Duration, Instant};
 
@@ -9,65 +9,65 @@ use super::Params;
 use super::sizes::Sizes;
 use crate::PathId;
 
-/// A path at most this much slower than the best is always used.
+/// A path at most this many times slower than the best is always used.
 const NEAR: f64 = 1.25;
-/// How often the question is asked again.
+/// How often the decision is repeated.
 const EVERY: Duration = Duration::from_millis(5);
-/// What is outstanding is averaged over this, s.
+/// The time over which outstanding bytes are averaged, s.
 const AVERAGE: f64 = 0.050;
-/// A path that is used stays so until it gains less than this part of `min-gain`.
+/// A used path stays used until its gain falls below this part of `min-gain`.
 const STAYS: f64 = 0.6;
-/// In standard deviations of the number of requests that fill the windows of the near paths.
+/// The reserve, in standard deviations of the number of requests that fill the windows of the near paths.
 const RESERVE: f64 = 1.5;
 
-/// A path as this sees it.
+/// A path that could be admitted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     pub(super) path: PathId,
-    /// Latency of a request of the mean size of all that meets no other, s; `None`: nothing is known.
+    /// The latency of a request of the overall mean size that meets no other, s; `None`: unknown.
     pub(super) latency: Option<f64>,
-    /// Bytes per second it delivers at most; infinite if that is not known.
+    /// The highest rate in bytes per second; infinite if unknown.
     pub(super) rate: f64,
-    /// Bytes it may have in flight; infinite if it takes all it is given.
+    /// Bytes that it may have in flight; infinite if it takes all it gets.
     pub(super) window: f64,
-    /// The part of it that is to be behind the request answered next, for the path to stay busy.
+    /// The part of the window behind the request that is answered next, which keeps the path busy.
     pub(super) behind: f64,
-    /// Nothing will be known of it before it is used.
+    /// Only use can measure the path.
     pub(super) must_be_tried: bool,
 }
 
-/// The paths in use by one class of requests.
+/// The admitted paths of one class of requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Admission {
     admitted: u64,
-    /// Those of them that are about as fast as the fastest.
+    /// The admitted paths that are about as fast as the fastest.
     near: u64,
-    /// Requests that are kept waiting for the near paths rather than given to others.
+    /// The number of requests that wait for the near paths rather than use others.
     reserve: f64,
     outstanding: f64,
     at: Option<Instant>,
-    /// Which paths the question was about.
-    asked: u64,
-    stale: bool,
+    /// The paths of the last decision.
+    decided_for: u64,
+    is_outdated: bool,
 }
 
 impl Admission {
-    /// Something else is known of a path than before.
-    pub(super) fn look_again(&mut self) {
-        self.stale = true;
+    /// The estimate of a path has changed: the decision is out of date.
+    pub(super) fn invalidate(&mut self) {
+        self.is_outdated = true;
     }
 
-    /// Whether it is time to [`Admission::decide`] about these paths.
+    /// Whether to call [`Admission::decide`] for these paths.
     pub(super) fn is_due(&self, now: Instant, paths: u64) -> bool {
-        self.stale || self.asked != paths || self.at.is_none_or(|at| now - at >= EVERY)
+        self.is_outdated || self.decided_for != paths || self.at.is_none_or(|at| now - at >= EVERY)
     }
 
-    /// Whether the path may be given one of so many requests that wait.
+    /// Whether the path may get one of `waiting` requests.
     pub(super) fn admits(&self, path: PathId, waiting: f64) -> bool {
         self.admitted & path.bit() != 0 && (self.near & path.bit() != 0 || waiting > self.reserve)
     }
 
-    /// Decides on the paths to be used, of `offers`, while so many bytes are outstanding.
+    /// Decides which of `offers` are used while `outstanding` bytes are in flight or waiting.
     pub(super) fn decide(
         &mut self,
         now: Instant,
@@ -79,8 +79,8 @@ impl Admission {
         let gap = self.at.map_or(f64::INFINITY, |at| (now - at).as_secs_f64());
         self.outstanding += (outstanding - self.outstanding) * (1.0 - (-gap / AVERAGE).exp());
         self.at = Some(now);
-        self.stale = false;
-        self.asked = offers.iter().fold(0, |set, offer| set | offer.path.bit());
+        self.is_outdated = false;
+        self.decided_for = offers.iter().fold(0, |set, offer| set | offer.path.bit());
         let before = std::mem::take(&mut self.admitted);
         self.near = 0;
         self.reserve = 0.0;
@@ -121,7 +121,7 @@ mod tests {
 
     const PARAMS: Params = Params { latency_first: false, min_gain: 0.05, gain: 1.05 };
 
-    /// Paths of this latency (s), rate (bytes/s) and a window of their product.
+    /// Paths with these latencies (s) and rates (bytes/s), and windows of their product.
     fn offers(paths: &[(f64, f64)]) -> Vec<Offer> {
         let offer = |(path, (latency, rate)): (u16, &(f64, f64))| Offer {
             path: PathId(path),
@@ -146,29 +146,29 @@ mod tests {
     }
 
     #[test]
-    fn near_paths_always_and_far_ones_if_they_gain() {
+    fn near_paths_are_admitted_and_far_paths_if_they_gain() {
         // The windows of the first two take 2000 and 2400 bytes.
         let paths = [(0.002, 1e6), (0.0024, 1e6), (0.050, 1e6)];
         assert_eq!(admitted(&PARAMS, &paths, 4_000.0), 0b011);
         // 2600 bytes more are 52 kB/s on the third: 2.6 %.
         assert_eq!(admitted(&PARAMS, &paths, 7_000.0), 0b011);
         assert_eq!(admitted(&PARAMS, &paths, 10_000.0), 0b111);
-        // It adds no more than it can deliver.
+        // The path adds at most what it can deliver.
         assert_eq!(admitted(&PARAMS, &[(0.002, 1e6), (0.050, 4e4)], 1e6), 0b01);
         assert_eq!(admitted(&Params { min_gain: 0.0, ..PARAMS }, &paths, 4_000.0), 0b111);
     }
 
     #[test]
-    fn for_latency_only_what_is_sooner_than_waiting() {
+    fn with_objective_latency_a_path_must_be_sooner_than_waiting() {
         let params = Params { latency_first: true, ..PARAMS };
         let paths = [(0.002, 1e6), (0.050, 1e6)];
-        // 40,000 bytes are through in 40 ms.
+        // 40,000 bytes take 40 ms.
         assert_eq!(admitted(&params, &paths, 40_000.0), 0b01);
         assert_eq!(admitted(&params, &paths, 60_000.0), 0b11);
     }
 
     #[test]
-    fn a_path_that_takes_everything_leaves_nothing_to_others() {
+    fn a_path_without_a_known_limit_leaves_nothing_to_others() {
         let mut paths = offers(&[(0.002, 1e6), (0.050, 1e6)]);
         (paths[0].rate, paths[0].window) = (f64::INFINITY, f64::INFINITY);
         let mut admission = Admission::default();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unknown_are_used_if_nothing_is_known_or_will_be() {
+    fn unknown_paths_are_used_if_no_path_is_known_or_probes_fail() {
         assert_eq!(admitted(&PARAMS, &[(0.0, 1e6), (0.0, 1e6)], 1e6), 0b11);
         assert_eq!(admitted(&PARAMS, &[(0.0, 1e6), (0.001, 1e6)], 1e6), 0b10);
         let mut paths = offers(&[(0.0, 1e6), (0.001, 1e6)]);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn varying_sizes_keep_a_reserve_for_the_near() {
+    fn varying_sizes_keep_a_reserve_for_near_paths() {
         let mut sizes = Sizes::default();
         (0..1000).for_each(|n| sizes.add(if n % 2 == 0 { 500.0 } else { 1500.0 }));
         let mut admission = Admission::default();

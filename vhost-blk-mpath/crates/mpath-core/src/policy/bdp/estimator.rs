@@ -1,59 +1,61 @@
-//! What is known of one path for one class of requests, and the window that follows from it.
+//! The estimate of one path for one class of requests, and the window that follows from it.
 //!
 //! ```text
 //!            3 loaded buckets that do not grow          every PERIOD, if busy
-//!   Search ─────────────────────────────────→ Cruise ───────────────────────→ Drain
-//!    ↑ │ ↖──────────── a change ───────────────┘  ↖── no latency left to shed ─┤
+//!   Search ─────────────────────────────────→ Cruise ───────────────────────→  Cut
+//!    ↑ │ ↖─────────── a slowdown ──────────────┘  ↖─ queue found and removed ──┤
 //!    │ └────────────────── every PERIOD, if never loaded ─────────────────────→│
-//!    └──────────────────── there was none to shed: the limit is elsewhere ─────┘
+//!    └──────────────────── no queue: the path's limit is not known ────────────┘
 //! ```
-//! * **Search**: the window doubles with each bucket until the path delivers no more. As long as the guest does not fill it,
-//!   the rate is a lower bound, and the path counts as one that takes all it is given.
-//! * **Cruise**: the window is the bandwidth-delay product; every eighth bucket it is a quarter larger, to see whether the path
-//!   delivers more by now.
-//! * **Drain**: for some answers the window is a quarter smaller, so that no request waits for another: how long the path itself
-//!   takes shows only then. As long as they still do, the window is halved, and so on. A path that is not loaded may still be all
-//!   that the guest can fill, with its requests in line; that it takes less time with fewer of them tells one from the other.
+//! * **Search**: the window doubles with each bucket until the path delivers no more. While the guest does not fill
+//!   the window, the rate is a lower bound, and the path counts as one that takes all it gets.
+//! * **Cruise**: the window is the bandwidth-delay product. Every eighth bucket it is a quarter larger, to see
+//!   whether the path can deliver more.
+//! * **Cut**: for some answers the window is a quarter smaller, so that no request queues behind another. Only then
+//!   the path's own latency shows. While requests still queue, the window is halved again. A path that is not loaded
+//!   may still carry all that the guest sends, with queued requests. A lower latency with fewer requests tells the
+//!   two cases apart.
 
 use std::time::{Duration, Instant};
 
-use super::change::Alarm;
-use super::drain::{Drain, Step};
 use super::latency::{LatencyFilter, Mean};
 use super::rate::{Delivered, RateFilter};
 use super::sizes::Sizes;
+use super::slowdown::SlowdownAlarm;
+use super::window_cut::{Step, WindowCut};
 
-/// Shortest time between two drains, and the same in latencies of the path.
+/// The shortest time between two cuts, and the same in latencies of the path.
 const PERIOD: Duration = Duration::from_secs(4);
 const PERIOD_LATENCIES: f64 = 200.0;
-/// How long means of latencies count, in such times.
+/// How long mean latencies count, in such times.
 const MEMORY: f64 = 2.5;
-/// A path that delivers less than this part of its rate has no requests in line; if all the same it takes more than so many times
-/// what it should, it is drained, unless that was just done: so long ago, and so many latencies.
-const LAX: f64 = 0.8;
-const SLOWER: f64 = 1.25;
-const AGAIN: Duration = Duration::from_millis(250);
-const AGAIN_LATENCIES: f64 = 20.0;
-/// Unloaded buckets before the first drain of a search.
+/// A path below `BELOW_RATE` of its rate has no queue. If it still takes more than `ABOVE_EXPECTATION` times the
+/// expectation, its window is cut, unless the last cut is younger than `CUT_REST` and `CUT_REST_LATENCIES`.
+const BELOW_RATE: f64 = 0.8;
+const ABOVE_EXPECTATION: f64 = 1.25;
+const CUT_REST: Duration = Duration::from_millis(250);
+const CUT_REST_LATENCIES: f64 = 20.0;
+/// Unloaded buckets before the first cut of a search.
 const UNLOADED: u32 = 8;
-/// Loaded buckets without growth that end the search, and what is growth.
+/// The loaded buckets without growth that end the search, and the factor that counts as growth.
 const STALLS: u32 = 3;
 const GROWTH: f64 = 1.25;
-/// Every so many buckets the window is larger for so many; again if that has brought at least this.
+/// Every `UP_EVERY` buckets the window is larger for `UP_BUCKETS`. It stays larger after a gain of at least
+/// `UP_GAIN`.
 const UP_EVERY: u32 = 8;
 const UP_BUCKETS: u32 = 2;
 const UP_GAIN: f64 = 1.1;
-/// A path that takes less than this part of the time it took is another path.
-const BETTER: f64 = 0.25;
-/// The gains of the window: in a search, in a larger one, and in the first step of a drain of a path whose limit is known, and of
-/// another.
+/// A path that takes less than this part of its former latency starts anew.
+const MUCH_SHORTER: f64 = 0.25;
+/// Gains of the window: in a search, in a larger window, and in the first step of a cut (`DOWN` with a known limit,
+/// `HALF` without).
 const SEARCH_GAIN: f64 = 2.0;
 const UP: f64 = 1.25;
 const DOWN: f64 = 0.75;
 const HALF: f64 = 0.5;
-/// Requests the window has before anything is known.
+/// The window in requests before the first estimate.
 const FIRST_WINDOW: f64 = 4.0;
-/// In sizes: room that a window has more than the product, or rounding would leave it one request short.
+/// The extra room of a window, in request sizes: rounding would otherwise leave it one request short.
 const SLACK: f64 = 0.05;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,12 +64,12 @@ enum Phase {
         stalls: u32,
         unloaded: u32,
     },
-    /// How many buckets yet with the larger window.
+    /// `up`: the buckets that are left with the larger window.
     Cruise {
         buckets: u32,
         up: u32,
     },
-    Drain(Drain),
+    WindowCut(WindowCut),
 }
 
 impl Phase {
@@ -75,18 +77,18 @@ impl Phase {
     const CRUISE: Self = Self::Cruise { buckets: 0, up: 0 };
 }
 
-/// See the module.
+/// The estimator of one path and class.
 #[derive(Clone, Debug)]
 pub(super) struct Estimator {
     phase: Phase,
     rate: RateFilter,
     latency: LatencyFilter,
-    alarm: Alarm,
+    slowdown: SlowdownAlarm,
     sizes: Sizes,
-    /// What was bound before is of another life of the path.
+    /// Requests that were bound earlier do not count: the path has changed since.
     since: Option<Instant>,
-    drained_at: Option<Instant>,
-    /// The estimates: delay in s, rate in bytes per second. `None`: nothing is known.
+    last_cut_at: Option<Instant>,
+    /// The estimates: delay in s, rate in bytes per second. `None`: unknown.
     known: Option<(f64, f64)>,
 }
 
@@ -96,17 +98,17 @@ impl Default for Estimator {
             phase: Phase::SEARCH,
             rate: RateFilter::default(),
             latency: LatencyFilter::default(),
-            alarm: Alarm::default(),
+            slowdown: SlowdownAlarm::default(),
             sizes: Sizes::default(),
             since: None,
-            drained_at: None,
+            last_cut_at: None,
             known: None,
         }
     }
 }
 
 impl Estimator {
-    /// Forgets everything but the sizes; the path takes `mean`, as far as is known.
+    /// Forgets everything except the sizes. `mean` is the first estimate, if known.
     pub(super) fn restart(&mut self, now: Instant, mean: Option<Mean>) {
         *self = Self { sizes: self.sizes, since: Some(now), ..Self::default() };
         if let Some(mean) = mean {
@@ -115,11 +117,11 @@ impl Estimator {
         }
     }
 
-    /// The path, unused, is found to take `latency` for a request of the mean size. If it takes about as long as before, or longer,
-    /// what it can carry is still known; if it is much better, it is another path.
-    pub(super) fn moved(&mut self, now: Instant, latency: f64) {
+    /// A probe of an unused path shows `latency` for a request of the mean size. If this is about as long as before,
+    /// or longer, the known rate stays. If it is much shorter, the estimate starts anew.
+    pub(super) fn probe_latency_changed(&mut self, now: Instant, latency: f64) {
         match self.path_latency() {
-            Some(before) if latency > BETTER * before => {
+            Some(before) if latency > MUCH_SHORTER * before => {
                 self.latency.replace(now, Mean { latency, size: self.size() });
                 self.estimate();
             }
@@ -127,40 +129,40 @@ impl Estimator {
         }
     }
 
-    /// Delay in s, and bytes per second it delivers at least; infinite if that was never seen.
+    /// Delay in s, and the least rate in bytes per second; infinite if none was measured.
     pub(super) fn known(&self) -> Option<(f64, f64)> {
         self.known
     }
 
-    /// Bytes per second the path has been seen to deliver; infinite if that was never seen.
+    /// The highest measured rate in bytes per second; infinite if none was measured.
     pub(super) fn rate(&self) -> f64 {
         self.rate.max().unwrap_or(f64::INFINITY)
     }
 
-    /// Whether that is all it can deliver.
+    /// Whether this rate is the limit of the path.
     pub(super) fn limit_is_known(&self) -> bool {
         match self.phase {
             Phase::Search { stalls, .. } => stalls + 1 >= STALLS,
             Phase::Cruise { .. } => true,
-            Phase::Drain(drain) => drain.limited,
+            Phase::WindowCut(cut) => cut.limited,
         }
     }
 
-    /// Mean size of its requests, bytes.
+    /// The mean size of its requests, bytes.
     pub(super) fn size(&self) -> f64 {
         self.sizes.mean()
     }
 
-    /// How long a request of the mean size takes if it meets no other, s.
+    /// The latency of a request of the mean size that meets no other, s.
     pub(super) fn path_latency(&self) -> Option<f64> {
         self.known.map(|(delay, rate)| delay + self.size() / rate)
     }
 
-    /// How many bytes may be in flight, the oldest request not counted.
+    /// The bytes that may be in flight, without the oldest request.
     ///
-    /// A link that serves one request after the other is busy as long as there is a delay's worth of bytes behind the one that
-    /// is answered next. Its own size does not matter then: that is what makes a window of bytes right for mixed sizes.
-    /// `unit` is the mean size of what the guest asks for: the first requests of one path say little of those to come.
+    /// A link that serves one request after the other is busy while a delay's worth of bytes is behind the request
+    /// that is answered next. The size of that request does not matter. So a window in bytes suits mixed sizes.
+    /// `unit` is the mean size of the guest's requests: the first requests of one path say little about later ones.
     pub(super) fn window(&self, cruise_gain: f64, unit: f64) -> f64 {
         let Some((delay, rate)) = self.known.filter(|(_, rate)| rate.is_finite()) else {
             return (FIRST_WINDOW - 1.0) * unit;
@@ -174,16 +176,16 @@ impl Estimator {
             }
             Phase::Cruise { up: 0, .. } => cruise_gain * product + slack,
             Phase::Cruise { .. } => UP.max(cruise_gain) * product + slack,
-            // Not a second request where one fills the path.
-            Phase::Drain(drain) if drain.gain * product < 0.5 * unit => 0.0,
-            Phase::Drain(drain) => drain.gain * product + slack,
+            // No second request on a path that one request fills.
+            Phase::WindowCut(cut) if cut.gain * product < 0.5 * unit => 0.0,
+            Phase::WindowCut(cut) => cut.gain * product + slack,
         }
     }
 
-    /// A request of so many bytes is bound, behind so many in flight; `full`: the window is full with it.
+    /// A request of `bytes` is bound behind `ahead` bytes in flight. `full`: it fills the window.
     pub(super) fn bound(&mut self, bytes: f64, ahead: f64, full: bool) {
-        if let Phase::Drain(drain) = &mut self.phase {
-            drain.bound(ahead);
+        if let Phase::WindowCut(cut) = &mut self.phase {
+            cut.bound(ahead);
         }
         self.sizes.add(bytes);
         if full {
@@ -191,8 +193,8 @@ impl Estimator {
         }
     }
 
-    /// A request of so many bytes came back after `latency`, and `left` bytes are still there. Whether the path has changed.
-    /// `cruise_gain` is that of [`Estimator::window`].
+    /// A request of `bytes` came back after `latency`, with `left` bytes still in flight. `cruise_gain` is that of
+    /// [`Estimator::window`]. Returns whether the path has changed.
     pub(super) fn answered(
         &mut self,
         now: Instant,
@@ -208,17 +210,17 @@ impl Estimator {
         let latency = latency.as_secs_f64();
         if let Some((delay, rate)) = self.known.filter(|_| !self.latency.is_young()) {
             let expected = delay + (left + bytes).max(self.sizes.in_service() + self.size()) / rate;
-            if self.alarm.answered(latency, expected) {
+            if self.slowdown.answered(latency, expected) {
                 self.restart(now, Some(Mean { latency, size: bytes }));
                 return true;
             }
         }
         let rate = self.rate();
-        // A bucket lasts as long as the path is thought to take, which may be far too long.
+        // A bucket lasts for the estimated latency, which may be far too long.
         if self.latency.answered(now, latency, bytes, rate, self.period().mul_f64(MEMORY)) {
             self.estimate();
         }
-        self.drained(now, bound_at, latency, bytes);
+        self.cut_answered(now, bound_at, latency, bytes);
         let searching = matches!(self.phase, Phase::Search { .. });
         let path_latency = self.path_latency().unwrap_or(latency);
         let delivered = self.rate.answered(now, bytes, latency, path_latency, searching);
@@ -229,21 +231,22 @@ impl Estimator {
         changed
     }
 
-    /// Whether the path has changed.
+    /// Handles the end of a bucket. Returns whether the path has changed.
     fn bucket(&mut self, now: Instant, delivered: Delivered, cruise_gain: f64) -> bool {
         let path_latency = self.path_latency().unwrap_or(delivered.latency);
         let before = self.rate.max();
-        let draining = matches!(self.phase, Phase::Drain(_));
+        let is_cutting = matches!(self.phase, Phase::WindowCut(_));
         let searching = matches!(self.phase, Phase::Search { .. });
-        if delivered.loaded && !draining || searching || before.is_none_or(|rate| delivered.rate >= rate) {
+        if delivered.loaded && !is_cutting || searching || before.is_none_or(|rate| delivered.rate >= rate) {
             self.rate.remember(now, delivered.rate, path_latency);
         }
         let mean = Mean { latency: delivered.latency, size: delivered.size };
-        let rested = |time| self.drained_at.is_none_or(|at| now - at >= time);
+        let rested = |time| self.last_cut_at.is_none_or(|at| now - at >= time);
         let unexplained = self.known.is_some_and(|(delay, rate)| {
-            delivered.rate < LAX * rate && delivered.latency > SLOWER * (delay + delivered.size / rate)
+            delivered.rate < BELOW_RATE * rate
+                && delivered.latency > ABOVE_EXPECTATION * (delay + delivered.size / rate)
         });
-        let soon = AGAIN.max(Duration::from_secs_f64((AGAIN_LATENCIES * path_latency).min(1000.0)));
+        let soon = CUT_REST.max(Duration::from_secs_f64((CUT_REST_LATENCIES * path_latency).min(1000.0)));
         let due = rested(self.period());
         let recheck = unexplained && rested(soon);
         match &mut self.phase {
@@ -252,24 +255,24 @@ impl Estimator {
                 *stalls = if delivered.loaded && !grew { *stalls + 1 } else { 0 };
                 *unloaded = if delivered.loaded || grew { 0 } else { *unloaded + 1 };
                 if *stalls >= STALLS {
-                    // The path has never been without a queue: how long it takes is not known yet.
-                    self.phase = Phase::Drain(Drain::new(now, HALF, true, mean, delivered.rate));
+                    // The path has never been without a queue: its own latency is unknown.
+                    self.phase = Phase::WindowCut(WindowCut::new(now, HALF, true, mean, delivered.rate));
                 } else if *unloaded >= UNLOADED && due || recheck && !delivered.loaded {
-                    self.phase = Phase::Drain(Drain::new(now, HALF, false, mean, delivered.rate));
+                    self.phase = Phase::WindowCut(WindowCut::new(now, HALF, false, mean, delivered.rate));
                 }
             }
             Phase::Cruise { buckets, up } => {
                 let grew = before.is_some_and(|rate| delivered.rate >= UP_GAIN * rate);
                 *buckets += 1;
-                // What the first bucket of two delivers is still mostly the answers to what was there before.
+                // The first of two buckets mostly holds answers to earlier requests.
                 let again = *up > 0 && delivered.loaded && grew || *buckets % UP_EVERY == 0;
                 *up = if again { UP_BUCKETS } else { up.saturating_sub(1) };
                 let busy = delivered.loaded || before.is_some_and(|rate| delivered.rate > 0.9 * rate);
                 if busy && due || recheck {
-                    self.phase = Phase::Drain(Drain::new(now, DOWN, true, mean, delivered.rate));
+                    self.phase = Phase::WindowCut(WindowCut::new(now, DOWN, true, mean, delivered.rate));
                 }
             }
-            Phase::Drain(_) => {}
+            Phase::WindowCut(_) => {}
         }
         self.estimate();
         if searching {
@@ -278,22 +281,22 @@ impl Estimator {
         let Some((delay, rate)) = self.known else { return false };
         let window = self.window(UP.max(cruise_gain), self.size());
         let expected = delay + (window + self.sizes.in_service() + self.size()) / rate;
-        if self.alarm.bucket(delivered.latency, expected) {
+        if self.slowdown.bucket(delivered.latency, expected) {
             self.restart(now, Some(Mean { latency: delivered.latency, size: delivered.size }));
             return true;
         }
         false
     }
 
-    fn drained(&mut self, now: Instant, bound_at: Instant, latency: f64, bytes: f64) {
+    fn cut_answered(&mut self, now: Instant, bound_at: Instant, latency: f64, bytes: f64) {
         let rate = self.rate();
-        let Phase::Drain(drain) = &mut self.phase else { return };
-        let Some(step) = drain.answered(now, bound_at, latency, bytes, rate) else { return };
+        let Phase::WindowCut(cut) = &mut self.phase else { return };
+        let Some(step) = cut.answered(now, bound_at, latency, bytes, rate) else { return };
         self.phase = match step {
-            Step::On(drain) => Phase::Drain(drain),
+            Step::Continue(cut) => Phase::WindowCut(cut),
             Step::Done { mean, limited } => {
                 self.latency.replace(now, mean);
-                self.drained_at = Some(now);
+                self.last_cut_at = Some(now);
                 if limited { Phase::CRUISE } else { Phase::SEARCH }
             }
         };
@@ -304,7 +307,7 @@ impl Estimator {
     fn estimate(&mut self) {
         let rate = self.rate();
         self.known = self.latency.best(rate).map(|mean| {
-            // What carries a request in that time carries so much, however seldom the guest asks.
+            // A path that carries one request in this time has at least this rate, however seldom the guest asks.
             let rate = rate.max(mean.size / mean.latency.max(f64::MIN_POSITIVE));
             (mean.delay(rate), rate)
         });
@@ -322,7 +325,7 @@ mod tests {
 
     const BYTES: f64 = 4096.0;
 
-    /// A link, always with as many requests as its window takes, at most `depth`: the estimator after `time`.
+    /// A link that always has as many requests as its window takes, at most `depth`.
     struct Link {
         now: Instant,
         estimator: Estimator,
@@ -330,7 +333,7 @@ mod tests {
         delay: f64,
         rate: f64,
         depth: usize,
-        /// When each request was bound, and when it is answered, s since the start.
+        /// When each request was bound, and when it is answered.
         in_flight: std::collections::VecDeque<(Instant, Instant)>,
         free: Instant,
     }
@@ -346,7 +349,7 @@ mod tests {
             self.estimator.known().expect("measured").0
         }
 
-        /// Whether a change was noticed.
+        /// Runs the link for `time`. Returns whether a change was noticed.
         fn run(&mut self, time: Duration) -> bool {
             let end = self.now + time;
             let mut changed = false;
@@ -381,7 +384,7 @@ mod tests {
         assert!(link.estimator.limit_is_known());
         is_near(link.estimator.rate(), 125e6);
         is_near(link.delay(), 0.002);
-        // 61 requests, the one that is answered next, and at most a quarter more.
+        // 61 requests, the request that is answered next, and at most a quarter more.
         assert!((62..=78).contains(&link.in_flight.len()), "{} in flight", link.in_flight.len());
         assert!(!link.run(Duration::from_secs(20)), "drains and larger windows are no changes");
         is_near(link.delay(), 0.002);
@@ -406,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_the_guest_just_fills_is_known_by_its_line() {
+    fn a_link_that_the_guest_just_fills_is_known_by_its_queue() {
         // 7.1 requests fill it.
         let mut link = Link::new(0.0002, 125e6, 10);
         link.run(Duration::from_secs(1));
@@ -415,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn other_delays_and_rates_are_noticed() {
+    fn changes_of_delay_and_rate_are_noticed() {
         let mut link = Link::new(0.0002, 125e6, 64);
         link.run(Duration::from_secs(5));
         link.delay = 0.030;
@@ -434,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_bound_before_a_restart_does_not_count() {
+    fn requests_bound_before_a_restart_do_not_count() {
         let mut link = Link::new(0.0002, 125e6, 64);
         link.run(Duration::from_secs(1));
         link.estimator.restart(link.now, None);

@@ -1,22 +1,22 @@
-//! How long a path takes for a request that meets no other: the least mean of the last while.
+//! The latency of a path for a request that meets no other: the least recent mean.
 //!
-//! Means and not single latencies, as the least of many is far below what is to be expected where latencies scatter; and the
-//! mean size with each mean latency, since how much of a latency is due to the size is known only when the rate is.
+//! The filter uses means, because with scattered latencies the least single one is far below the expectation. It
+//! stores the mean size with each mean latency, because the part that is due to size is known only with the rate.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// A mean is taken of this many answers, or over this long.
+/// A mean covers this many answers, or this time.
 const SLOT_SAMPLES: u32 = 256;
 const SLOT: Duration = Duration::from_millis(500);
-/// Fewer answers than this say little.
+/// Fewer answers than this are little evidence.
 const FEW: u32 = 4;
-/// How many means are remembered: the best one of each stretch of time.
+/// The number of means that are remembered: the best of each stretch of time.
 const STRETCHES: u32 = 32;
-/// The least part of a latency that is not due to the size.
+/// The least part of a latency that does not depend on size.
 const FLOOR: f64 = 0.05;
 
-/// Means over some answers.
+/// Mean latency (s) and mean size (bytes) of some answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Mean {
     pub(super) latency: f64,
@@ -24,7 +24,7 @@ pub(super) struct Mean {
 }
 
 impl Mean {
-    /// The part of the latency that is not due to the size, on a path of this rate.
+    /// The part of the latency that does not depend on size, on a path of this rate.
     pub(super) fn delay(self, rate: f64) -> f64 {
         (self.latency - self.size / rate).max(FLOOR * self.latency)
     }
@@ -45,7 +45,7 @@ impl Slot {
     }
 }
 
-/// The filter of one path and class.
+/// The latency filter of one path and class.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LatencyFilter {
     slot: Option<Slot>,
@@ -53,8 +53,8 @@ pub(super) struct LatencyFilter {
 }
 
 impl LatencyFilter {
-    /// An answer. `rate` is what the path can deliver by the present estimate, and `memory` how long a mean counts. Whether there
-    /// is another mean now.
+    /// Adds an answer. `rate` is the estimated limit of the path, and `memory` how long a mean counts. Returns
+    /// whether there is a new mean.
     pub(super) fn answered(&mut self, now: Instant, latency: f64, size: f64, rate: f64, memory: Duration) -> bool {
         let empty = Slot { began: now, latencies: 0.0, sizes: 0.0, count: 0 };
         let slot = self.slot.get_or_insert(empty);
@@ -81,21 +81,21 @@ impl LatencyFilter {
         true
     }
 
-    /// From now on this is what the path takes, and nothing else is known.
+    /// Replaces everything by this mean.
     pub(super) fn replace(&mut self, now: Instant, mean: Mean) {
         self.slot = None;
         self.best.clear();
         self.best.push_back((now, mean));
     }
 
-    /// The mean with the least delay; `None`: nothing is known.
+    /// The mean with the least delay; `None`: unknown.
     pub(super) fn best(&self, rate: f64) -> Option<Mean> {
         let by_delay = |a: &Mean, b: &Mean| a.delay(rate).total_cmp(&b.delay(rate));
         let best = self.best.iter().map(|(_, mean)| *mean).min_by(by_delay);
         best.or_else(|| self.slot.map(Slot::mean))
     }
 
-    /// Whether there is more to know than the answers of the open slot, and those are few.
+    /// Whether the only evidence is a few answers of the open slot.
     pub(super) fn is_young(&self) -> bool {
         self.best.is_empty() && self.slot.is_none_or(|slot| slot.count < FEW)
     }
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_mean_counts_until_it_is_old() {
+    fn the_least_mean_counts_until_it_expires() {
         let mut filter = LatencyFilter::default();
         assert!(filter.best(1e6).is_none() && filter.is_young());
         let mut now = feed(&mut filter, Instant::now(), 0.002, 1000.0);
@@ -136,7 +136,7 @@ mod tests {
         // At 1 MB/s, 3 ms against 1 ms.
         let best = filter.best(1e6).expect("fed");
         assert!((best.delay(1e6) - 0.001).abs() < 1e-9, "{best:?}");
-        // Were the rate unlimited it would be the other one.
+        // With an unlimited rate the other mean would be the best.
         assert!((filter.best(f64::INFINITY).expect("fed").latency - 0.004).abs() < 1e-9);
         assert!((best.delay(1e3) - FLOOR * 0.005).abs() < 1e-9, "some of it always is");
     }

@@ -1,47 +1,50 @@
 //! `bdp`: windows by bandwidth-delay product, late binding.
 //!
-//! Rule: a path may have in flight what it can carry, the product of the rate it delivers and the time it takes, and no more:
-//! more would only queue there, where no other path can take it. What finds no room waits in the group, and goes to the first
-//! path that has some, fast ones first. A slower path takes part if it adds at least `min-gain` to the throughput. Source: ours;
-//! the filters are BBR's (Cardwell et al., CACM 60/2, 2017), the test by waiting time for `objective: latency` is ECF's (Lim et
-//! al., CoNEXT '17).
+//! Rule: a path may have in flight the product of its rate and its latency, and no more. More would only queue on the
+//! path, where no other path can take it. Requests without room wait in the group, and go to the first path with
+//! room, fast paths first. A slower path is used if it adds at least `min-gain` to the throughput. Source: ours. The
+//! filters are BBR's (Cardwell et al., CACM 60/2, 2017). The test by waiting time for `objective: latency` is ECF's
+//! (Lim et al., CoNEXT '17).
 //!
-//! * [`rate`], [`latency`], [`sizes`]: the filters. [`estimator`]: those of one path and class, its window, and when to search
-//!   again. [`drain`]: how long a path takes without a queue.
-//! * [`change`]: when a path has become another one.
-//! * [`admission`]: which paths are worth using.
-//! * [`probes`]: what is known of the others. [`retrial`]: when they are tried with what probes do not tell of.
+//! * [`rate`], [`latency`], [`sizes`]: the filters. [`estimator`]: the estimate and window of one path and class.
+//!   [`window_cut`]: how long a path takes without a queue.
+//! * [`slowdown`]: when a path has become slower.
+//! * [`admission`]: which paths are used.
+//! * [`probes`]: estimates of the other paths. [`trials`]: when the other paths are tried with requests that probes
+//!   cannot measure.
 
 // Bytes, counts and rates are far below 2^52, and none is negative.
 #![allow(clippy::cast_precision_loss, clippy::cast_sign_loss)]
 
 mod admission;
-mod change;
-mod drain;
 mod estimator;
 mod latency;
 mod probes;
 mod rate;
-mod retrial;
 mod sizes;
+mod slowdown;
+mod trials;
+mod window_cut;
 
 use std::time::{Duration, Instant};
 
 use self::admission::{Admission, Offer};
-use self::change::is_late;
 use self::estimator::Estimator;
 use self::latency::Mean;
 use self::probes::{Budget, Probes, REST, size_of_probe};
-use self::retrial::Retrial;
 use self::sizes::Sizes;
-use super::{About, Candidate, Choice, Completed, Ended, Param, Policy, PolicySpec, Probed, Query};
+use self::slowdown::is_late;
+use self::trials::Trials;
+use super::{
+    AttemptEnd, Candidate, Choice, CompletedAttempt, Param, Policy, PolicyInfo, PolicySpec, ProbeResult, Query,
+};
 use crate::window::Usage;
 use crate::{MAX_PATHS, OpClass, PathEstimate, PathId};
 
-pub(super) const ABOUT: About = About {
+pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "bdp",
     aliases: &[],
-    description: "what each path can carry, fast paths first; the others are measured by reads nobody waits for",
+    description: "fast paths first, each with no more than it can carry; probes measure the other paths",
     params: &[
         Param::word(
             "objective",
@@ -59,13 +62,13 @@ pub(super) const ABOUT: About = About {
     build: |spec, _| Box::new(Bdp::new(spec)),
 };
 
-/// Least size of a request, in bytes: what carries no data counts as this.
+/// The least size of a request, in bytes: requests without data count as this.
 const LEAST_BYTES: u32 = 512;
-/// Paths that make less than this of the best one's use of a latency are left out.
+/// Paths with less than this part of the best path's useful rate are left out.
 const USEFUL: f64 = 0.8;
-/// How long a path is taken for one that fails, if nothing is heard of it before.
-const FORGIVEN: Duration = Duration::from_secs(1);
-/// When a request waits, the question is asked again after this: a path that stays silent is not waited for any longer.
+/// How long a path counts as failing without further evidence.
+const FAILED_FOR: Duration = Duration::from_secs(1);
+/// How soon the choice is repeated for a request that waits. A path that stays silent is then left out.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The values of the parameters.
@@ -83,34 +86,34 @@ impl Params {
     }
 }
 
-/// What is known of one path.
+/// The state of one path.
 #[derive(Clone, Debug, Default)]
 struct PathState {
     classes: [Estimator; 3],
-    /// By class, when a request was answered last.
+    /// By class, the time of the last answer.
     answered_at: [Option<Instant>; 3],
-    /// By class, when one came back in vain, if none has been answered since.
+    /// By class, the time of the last failure, if there was no answer since.
     failed_at: [Option<Instant>; 3],
     probes: Probes,
-    retrials: [Retrial; 3],
+    trials: [Trials; 3],
 }
 
 impl PathState {
-    /// Delay (s) and rate (bytes/s) for a class: its own, or what the probes say, or the reads that make these needless.
+    /// Delay (s) and rate (bytes/s) for a class: its own estimate, or that of probes, or that of reads, which make
+    /// probes needless.
     fn estimate(&self, class: OpClass) -> Option<(f64, f64)> {
         let own = self.classes[class.index()].known();
         let probed = || self.probes.mean().map(|mean| (mean.latency, f64::INFINITY));
         own.or_else(probed).or_else(|| self.classes[OpClass::Read.index()].known())
     }
 
-    /// What came back in vain says nothing any more after a while, and what reads contradict may have passed: it is to be found
-    /// out anew.
-    fn forgive(&mut self, now: Instant, class: OpClass) {
+    /// Forgets a failure after a while. Starts anew an estimate that reads contradict: its cause may have passed.
+    fn forget_old_evidence(&mut self, now: Instant, class: OpClass) {
         let forgiven = if let Some(at) = self.failed_at[class.index()] {
-            now - at >= FORGIVEN
+            now - at >= FAILED_FOR
         } else {
             let used_at = self.probes.bound_at(class).filter(|_| self.reads_contradict(class));
-            used_at.is_some_and(|at| self.retrials[class.index()].is_due(now, at))
+            used_at.is_some_and(|at| self.trials[class.index()].is_due(now, at))
         };
         if forgiven {
             self.failed_at[class.index()] = None;
@@ -118,7 +121,7 @@ impl PathState {
         }
     }
 
-    /// Whether reads take far less than what is known of this class, which may be due to what has passed.
+    /// Whether reads take far less than the estimate of this class, so that its cause may have passed.
     fn reads_contradict(&self, class: OpClass) -> bool {
         let own = &self.classes[class.index()];
         let reads = self.classes[OpClass::Read.index()].known().map(|(delay, rate)| delay + own.size() / rate);
@@ -127,7 +130,7 @@ impl PathState {
         class != OpClass::Read && is_late(latency, reads)
     }
 
-    /// The same as of now, for a path that holds something: silence says that it takes longer than is known.
+    /// The estimate as of now: the silence of a path with requests in flight may exceed the estimate.
     fn estimate_now(&self, query: &Query, candidate: &Candidate) -> Option<(f64, f64)> {
         let (delay, rate) = self.estimate(query.class)?;
         let silence = candidate.oldest.map_or(0.0, |oldest| {
@@ -139,17 +142,17 @@ impl PathState {
     }
 }
 
-/// A candidate as this policy sees it now.
+/// A candidate with its room and its expected times.
 #[derive(Clone, Copy, Debug)]
 struct View {
     path: PathId,
     in_flight: f64,
-    /// Bytes it may take yet; at most zero: none.
+    /// Bytes that it has room for; none if at most zero.
     room: f64,
-    /// Bytes per second, if it is given one more request.
+    /// Bytes per second for one more request.
     useful: f64,
-    /// When that would be answered, s from now.
-    ends: f64,
+    /// When one more request would be answered, s from now.
+    answered_in_s: f64,
 }
 
 #[derive(Debug)]
@@ -188,12 +191,12 @@ impl Bdp {
             return;
         }
         for candidate in candidates {
-            self.paths[candidate.path.index()].forgive(query.now, query.class);
+            self.paths[candidate.path.index()].forget_old_evidence(query.now, query.class);
         }
         self.offers.clear();
         let (mut bytes, mut ios, mut all) = (0.0, 0.0, 0.0);
         let mut size: f64 = size_of(query.bytes);
-        // The same for all paths: the first requests of one may all have been large, and those of another small.
+        // The same for all paths: the first requests of one path may all have been large, and those of another small.
         let mean = self.unit(query.class);
         for candidate in candidates {
             let state = &self.paths[candidate.path.index()];
@@ -218,14 +221,14 @@ impl Bdp {
                 must_be_tried: state.probes.are_useless(),
             });
         }
-        // What waits is of this class as often as what is in flight.
+        // Assumes that this class has the same share of waiting requests as of requests in flight.
         let share = if all > 0.0 { (ios / all).min(1.0) } else { 1.0 };
         let outstanding = bytes + query.queued as f64 * share * size;
         let sizes = &self.sizes[class];
         self.admission[class].decide(query.now, &self.params, &mut self.offers, outstanding, sizes);
     }
 
-    /// Mean size of the guest's requests.
+    /// The mean size of the guest's requests.
     fn unit(&self, class: OpClass) -> f64 {
         self.sizes[class.index()].mean().max(f64::from(LEAST_BYTES))
     }
@@ -242,30 +245,30 @@ impl Bdp {
             Some(oldest) => own.window(self.params.gain, unit) - (in_flight - size_of(oldest.bytes)),
         };
         let (delay, rate) = state.estimate_now(query, candidate).unwrap_or((0.0, f64::INFINITY));
-        // A window that is full of lost requests never empties: what is tried now and then shows that they are lost.
+        // A window that is full of lost requests never empties. A request now and then shows that they are lost.
         let is_silent = state.estimate(query.class).is_some_and(|(known, _)| delay > known);
         let rested = state.probes.bound_at(query.class).is_none_or(|at| query.now - at >= LOOK_AGAIN);
         let room = if candidate.has_room && is_silent && rested { room.max(size) } else { room };
-        // Before the first rate is known, paths are told apart by what they hold all the same.
+        // Before the first rate is known, requests in flight still distinguish the paths.
         let rate = if rate.is_finite() { rate } else { 8.0 * size / delay.max(1e-6) };
         View {
             path: candidate.path,
             in_flight,
             room,
             useful: size.min(room) / (delay + size / rate),
-            ends: delay + (in_flight + size) / rate,
+            answered_in_s: delay + (in_flight + size) / rate,
         }
     }
 
-    /// A path has changed: what probes say of the others may be old too.
+    /// A path has changed: the probes of the other paths may be out of date too.
     fn changed(&mut self, path: PathId) {
         self.probe_at = None;
         for (state, index) in self.paths.iter_mut().zip(0..) {
             if index != path.index() {
-                state.probes.hurry();
+                state.probes.request_now();
             }
         }
-        self.admission.iter_mut().for_each(Admission::look_again);
+        self.admission.iter_mut().for_each(Admission::invalidate);
     }
 }
 
@@ -283,14 +286,14 @@ impl Policy for Bdp {
         views.extend(admitted.map(|candidate| self.view(query, candidate)).filter(|view| view.room > 0.0));
         let most = views.iter().map(|view| view.useful).fold(0.0, f64::max);
         let useful = views.iter().filter(|view| view.useful >= USEFUL * most);
-        let chosen = useful.min_by(|a, b| a.ends.total_cmp(&b.ends)).copied();
+        let chosen = useful.min_by(|a, b| a.answered_in_s.total_cmp(&b.answered_in_s)).copied();
         self.views = views;
         let Some(view) = chosen else {
             return Choice::Wait { again: Some(query.now + LOOK_AGAIN) };
         };
         let state = &mut self.paths[view.path.index()];
         let bytes = size_of(query.bytes);
-        // With the first request in flight there is no oldest one before it.
+        // The first request in flight has no oldest request before it.
         let full = view.room.is_finite() && view.room - bytes <= 0.0;
         state.classes[class].bound(bytes, view.in_flight, full);
         state.probes.bound(query.now, query.class);
@@ -298,7 +301,7 @@ impl Policy for Bdp {
         Choice::Path(view.path)
     }
 
-    fn completed(&mut self, done: &Completed) {
+    fn completed(&mut self, done: &CompletedAttempt) {
         if self.budget.earn() {
             self.probe_at = None;
         }
@@ -306,14 +309,14 @@ impl Policy for Bdp {
         let own = &mut state.classes[done.class.index()];
         let bytes = size_of(done.bytes);
         let changed = match done.ended {
-            Ended::Answered => {
+            AttemptEnd::Answered => {
                 state.answered_at[done.class.index()] = Some(done.now);
                 state.failed_at[done.class.index()] = None;
                 own.answered(done.now, bytes, done.latency, in_flight(done.of_class), self.params.gain)
             }
-            // It is late among others that are not. Were the path silent it would say so itself.
-            Ended::Overtaken => false,
-            Ended::InVain => {
+            // Only this read is late. If the path were silent, silence would show it.
+            AttemptEnd::Overtaken => false,
+            AttemptEnd::Failed => {
                 state.failed_at[done.class.index()] = Some(done.now);
                 own.restart(done.now, Some(Mean { latency: done.latency.as_secs_f64(), size: bytes }));
                 true
@@ -327,7 +330,7 @@ impl Policy for Bdp {
     fn path_changed(&mut self, path: PathId) {
         self.paths[path.index()] = PathState::default();
         self.probe_at = None;
-        self.admission.iter_mut().for_each(Admission::look_again);
+        self.admission.iter_mut().for_each(Admission::invalidate);
     }
 
     fn estimate(&self, path: PathId, class: OpClass) -> PathEstimate {
@@ -336,7 +339,7 @@ impl Policy for Bdp {
         let seconds = state.estimate(class).map(|(delay, rate)| delay + own.size() / rate);
         PathEstimate {
             latency: seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
-            // With the one that is answered next.
+            // Including the request that is answered next.
             window_bytes: own.limit_is_known().then(|| {
                 let unit = self.unit(class);
                 (own.window(self.params.gain, unit) + unit) as u64
@@ -347,7 +350,7 @@ impl Policy for Bdp {
 
     fn configure(&mut self, spec: &PolicySpec) {
         self.params = Params::new(spec);
-        self.admission.iter_mut().for_each(Admission::look_again);
+        self.admission.iter_mut().for_each(Admission::invalidate);
     }
 
     fn probe(&mut self, now: Instant, paths: u64, busy: bool) -> Option<(PathId, u32)> {
@@ -379,7 +382,7 @@ impl Policy for Bdp {
         Some((path, size_of_probe(self.sizes[OpClass::Read.index()].mean())))
     }
 
-    fn probed(&mut self, done: &Probed) {
+    fn probed(&mut self, done: &ProbeResult) {
         self.probe_at = None;
         let state = &mut self.paths[done.path.index()];
         let size = f64::from(done.bytes);
@@ -389,9 +392,9 @@ impl Policy for Bdp {
             for class in OpClass::ALL {
                 let own = &mut state.classes[class.index()];
                 if class == OpClass::Read {
-                    own.moved(done.now, latency);
+                    own.probe_latency_changed(done.now, latency);
                 } else if state.probes.is_idle(done.now, class) {
-                    // Of writes a read says only that what was known of them is old; those under way say more.
+                    // A read shows only that the estimate of writes is out of date. Writes in flight would show more.
                     own.restart(done.now, None);
                 }
             }
@@ -399,10 +402,10 @@ impl Policy for Bdp {
             let reads = &mut state.classes[OpClass::Read.index()];
             if state.probes.contradicts(reads.known().map(|(delay, rate)| delay + size / rate)) {
                 let latency = state.probes.mean().map_or(0.0, |mean| mean.latency);
-                reads.moved(done.now, latency);
+                reads.probe_latency_changed(done.now, latency);
             }
         }
-        self.admission.iter_mut().for_each(Admission::look_again);
+        self.admission.iter_mut().for_each(Admission::invalidate);
     }
 
     fn next_timeout(&self) -> Option<Instant> {
@@ -414,7 +417,7 @@ fn size_of(bytes: u32) -> f64 {
     f64::from(bytes.max(LEAST_BYTES))
 }
 
-/// Bytes that count as in flight.
+/// Bytes in flight, with the least size of each request.
 fn in_flight(usage: Usage) -> f64 {
     (usage.bytes as f64).max(f64::from(usage.ios) * f64::from(LEAST_BYTES))
 }

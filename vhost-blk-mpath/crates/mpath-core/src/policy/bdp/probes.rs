@@ -1,69 +1,69 @@
-//! Shadow probes: what is known of a path that is not used.
+//! Probes: the estimate of a path that is not used.
 //!
-//! A path is probed at once when nothing is known of it, and again whenever it has been idle for `REST`. The mean of a few
-//! counts. A probe far from it is repeated at once, and two such replace it: so the path may have changed, which is noticed
-//! soon, and a single late answer is forgotten.
+//! A path is probed at once when it has no estimate, and again whenever it has been idle for `REST`. The mean of a
+//! few probes counts. A probe far from the mean is repeated at once, and two such probes replace it. So a change is
+//! noticed soon, and a single late answer is forgotten.
 
 use std::time::{Duration, Instant};
 
 use super::latency::Mean;
 use crate::{MAX_PROBE_BYTES, OpClass};
 
-/// Idle time before a probe.
+/// The idle time before a probe.
 pub(super) const REST: Duration = Duration::from_millis(200);
-/// Probes whose mean counts.
-const KEPT: usize = 4;
-/// A probe is an outlier if it is off the mean by more than this.
+/// The number of probes in the mean.
+const SAMPLES: usize = 4;
+/// A probe is an outlier if it differs from the mean by more than this part.
 const OUTLIER: f64 = 0.4;
-/// Failures in a row after which a path is measured by requests of the guest instead.
+/// After this many failures in a row, requests of the guest measure the path.
 const FAILURES: u32 = 4;
-/// Sizes of probes in bytes; [`crate::MAX_PROBE_BYTES`] is the largest.
+/// The least size of a probe in bytes; [`crate::MAX_PROBE_BYTES`] is the largest.
 const SIZE_MIN: u32 = 4096;
-/// Probes per request of the guest, over all paths, and how many may be saved up.
+/// Probes per request of the guest, over all paths, and the most that are saved.
 const SHARE: f64 = 0.01;
 const SAVED: f64 = 8.0;
-/// How many may be owed.
+/// The most probes on credit.
 const CREDIT: f64 = 16.0;
 
-/// What the probes of one path say.
+/// The probes of one path.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Probes {
-    kept: Vec<Mean>,
-    /// Answers so far, at most [`KEPT`].
-    first: usize,
+    samples: Vec<Mean>,
+    /// The number of answers so far, at most [`SAMPLES`].
+    answers: usize,
     outlier: Option<Mean>,
     failures: u32,
-    /// When the last one was answered, or asked for.
+    /// When the last probe was answered or asked for.
     last: Option<Instant>,
-    /// By class, when a request of the guest was bound to the path last.
+    /// By class, when a request of the guest was last bound to the path.
     bound: [Option<Instant>; 3],
-    urgent: bool,
+    is_urgent: bool,
 }
 
 impl Probes {
-    /// Mean latency and size of a probe. `None`: nothing is known.
+    /// Mean latency and size of the probes; `None`: unknown.
     pub(super) fn mean(&self) -> Option<Mean> {
-        let count = self.kept.len() as f64;
-        let sum = |of: fn(&Mean) -> f64| self.kept.iter().map(of).sum::<f64>() / count;
-        (!self.kept.is_empty()).then(|| Mean { latency: sum(|mean| mean.latency), size: sum(|mean| mean.size) })
+        let count = self.samples.len() as f64;
+        let sum = |of: fn(&Mean) -> f64| self.samples.iter().map(of).sum::<f64>() / count;
+        (!self.samples.is_empty()).then(|| Mean { latency: sum(|mean| mean.latency), size: sum(|mean| mean.size) })
     }
 
-    /// Nothing is known of the path, and probes do not say anything either.
+    /// Whether probes cannot measure the path.
     pub(super) fn are_useless(&self) -> bool {
         self.failures >= FAILURES
     }
 
-    /// The guest uses this path; if it reads, that measures it.
+    /// The guest uses this path. Its reads measure the path.
     pub(super) fn bound(&mut self, now: Instant, class: OpClass) {
         self.bound[class.index()] = Some(now);
     }
 
-    /// Nothing of this class has been bound to it for a while.
+    /// Whether no request of this class has been bound to the path for a while.
     pub(super) fn is_idle(&self, now: Instant, class: OpClass) -> bool {
         self.bound[class.index()].is_none_or(|bound| now - bound >= REST)
     }
 
-    /// When a request of this class was bound to it last.
+    /// When a request of this class was last bound to the path.
     pub(super) fn bound_at(&self, class: OpClass) -> Option<Instant> {
         self.bound[class.index()]
     }
@@ -72,46 +72,47 @@ impl Probes {
         self.bound[OpClass::Read.index()]
     }
 
-    /// Something has changed: it is to be probed as soon as possible.
-    pub(super) fn hurry(&mut self) {
-        self.urgent = true;
+    /// Something has changed: probes the path as soon as possible.
+    pub(super) fn request_now(&mut self) {
+        self.is_urgent = true;
     }
 
-    /// Too little is known to be left at that. Only at first: paths whose probes vary would have more than their part of these otherwise.
+    /// Whether the path has too few answers. Only at first: paths with scattered probes would otherwise get more than
+    /// their share.
     pub(super) fn is_unknown(&self) -> bool {
-        self.first < KEPT && self.last_read().is_none() && !self.are_useless()
+        self.answers < SAMPLES && self.last_read().is_none() && !self.are_useless()
     }
 
-    /// The next one is worth more than the usual ones. Not on a path that the guest writes to: what a read takes there varies.
+    /// Whether a probe is wanted at once. Not on a path that the guest writes to, because reads scatter there.
     fn is_wanted(&self, now: Instant) -> bool {
         let rests = OpClass::ALL.into_iter().all(|class| self.is_idle(now, class));
-        rests && (self.urgent || self.outlier.is_some() || self.is_unknown())
+        rests && (self.is_urgent || self.outlier.is_some() || self.is_unknown())
     }
 
-    /// When it was asked for or answered last: those that have waited longest come first.
+    /// When the last probe was asked for or answered. Paths that have waited longest come first.
     pub(super) fn last(&self) -> Option<Instant> {
         self.last
     }
 
-    /// When the next one is due. A path in use says enough by itself.
+    /// When the next probe is due. A path in use needs none.
     pub(super) fn due(&self, now: Instant) -> Instant {
         let rested = |at: Option<Instant>| at.map_or(now, |at| at + REST);
         let at_once = self.is_wanted(now) && self.failures == 0;
         rested(if at_once { self.last_read() } else { self.last.max(self.last_read()) })
     }
 
-    /// Whether what requests said of a path that is idle now is no longer true.
+    /// Whether the probes of an idle path contradict the `latency` that requests had.
     pub(super) fn contradicts(&self, latency: Option<f64>) -> bool {
         let (Some(latency), Some(mean)) = (latency, self.mean()) else { return false };
-        self.kept.len() > 1 && (mean.latency - latency).abs() > OUTLIER * latency.min(mean.latency)
+        self.samples.len() > 1 && (mean.latency - latency).abs() > OUTLIER * latency.min(mean.latency)
     }
 
     pub(super) fn asked(&mut self, now: Instant) {
         self.last = Some(now);
-        self.urgent = false;
+        self.is_urgent = false;
     }
 
-    /// One came back. Whether the path has changed.
+    /// A probe came back. Returns whether the path has changed.
     pub(super) fn answered(&mut self, now: Instant, probe: Option<Mean>) -> bool {
         self.last = Some(now);
         let Some(probe) = probe else {
@@ -119,23 +120,23 @@ impl Probes {
             return false;
         };
         self.failures = 0;
-        self.first = KEPT.min(self.first + 1);
+        self.answers = SAMPLES.min(self.answers + 1);
         let Some(mean) = self.mean() else {
-            self.kept.push(probe);
+            self.samples.push(probe);
             return false;
         };
         let off = |probe: &Mean| (probe.latency - mean.latency).abs() > OUTLIER * mean.latency;
         let outlier = self.outlier.take();
         if !off(&probe) {
-            if self.kept.len() == KEPT {
-                self.kept.remove(0);
+            if self.samples.len() == SAMPLES {
+                self.samples.remove(0);
             }
-            self.kept.push(probe);
+            self.samples.push(probe);
             return false;
         }
         match outlier {
             Some(first) if (first.latency > mean.latency) == (probe.latency > mean.latency) => {
-                self.kept = vec![first, probe];
+                self.samples = vec![first, probe];
                 true
             }
             _ => {
@@ -146,12 +147,12 @@ impl Probes {
     }
 }
 
-/// How many probes there may be.
+/// The budget of probes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     saved: f64,
-    /// Of those on credit. Half of what is earned pays for them, so that the other half still comes to the other paths, however often one wants a
-    /// probe at once.
+    /// Probes on credit. Half of the income pays for them. The other half stays for the other paths, however often
+    /// one path wants a probe at once.
     owed: f64,
 }
 
@@ -162,7 +163,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// A request of the guest is answered. Whether one more is allowed by that, or one on credit.
+    /// A request of the guest was answered. Returns whether this allows one more probe, saved or on credit.
     pub(super) fn earn(&mut self) -> bool {
         let before = *self;
         let paid = self.owed.min(SHARE / 2.0);
@@ -179,7 +180,8 @@ impl Budget {
         self.owed <= CREDIT - 1.0
     }
 
-    /// The first ones of a path, which are few, are always allowed; those that are wanted at once are on credit, as far as that goes.
+    /// Whether a probe is allowed. The few first probes of a path always are. Probes that are wanted at once use
+    /// credit while there is some.
     pub(super) fn allows(self, now: Instant, probes: &Probes) -> bool {
         probes.is_unknown() || probes.is_wanted(now) && self.has_credit() || self.has_saved()
     }
@@ -193,7 +195,7 @@ impl Budget {
     }
 }
 
-/// The size of a probe, for requests of this mean size.
+/// The size of a probe for requests of this mean size.
 pub(super) fn size_of_probe(mean_bytes: f64) -> u32 {
     (mean_bytes as u32).clamp(SIZE_MIN, MAX_PROBE_BYTES) / 512 * 512
 }
@@ -207,10 +209,10 @@ mod tests {
     }
 
     #[test]
-    fn four_at_once_and_then_one_a_rest() {
+    fn four_probes_at_once_and_then_one_after_each_rest() {
         let now = Instant::now();
         let mut probes = Probes::default();
-        for _ in 0..KEPT {
+        for _ in 0..SAMPLES {
             assert_eq!(probes.due(now), now);
             probes.asked(now);
             assert!(!probes.answered(now, Some(mean(1.0))));
@@ -218,15 +220,15 @@ mod tests {
         assert_eq!(probes.due(now), now + REST);
         probes.bound(now + REST / 2, OpClass::Read);
         assert_eq!(probes.due(now + REST), now + REST / 2 + REST, "a path in use needs none");
-        probes.hurry();
+        probes.request_now();
         assert_eq!(probes.due(now + REST), now + REST / 2 + REST);
     }
 
     #[test]
-    fn one_outlier_is_repeated_and_two_replace() {
+    fn one_outlier_is_repeated_and_two_replace_the_mean() {
         let now = Instant::now();
         let mut probes = Probes::default();
-        (0..KEPT).for_each(|_| assert!(!probes.answered(now, Some(mean(1.0)))));
+        (0..SAMPLES).for_each(|_| assert!(!probes.answered(now, Some(mean(1.0)))));
         assert!(!probes.answered(now, Some(mean(30.0))));
         assert_eq!(probes.due(now), now, "repeated at once");
         assert!(!probes.answered(now, Some(mean(1.1))), "it was an accident");
@@ -239,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_not_repeated_at_once() {
+    fn failed_probes_are_not_repeated_at_once() {
         let now = Instant::now();
         let mut probes = Probes::default();
         for _ in 0..FAILURES {
@@ -251,12 +253,12 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_for_a_hundred_requests() {
+    fn one_probe_is_allowed_for_a_hundred_requests() {
         let now = Instant::now();
         let mut known = Probes::default();
-        (0..KEPT).for_each(|_| assert!(!known.answered(now, Some(mean(1.0)))));
+        (0..SAMPLES).for_each(|_| assert!(!known.answered(now, Some(mean(1.0)))));
         let mut wanted = known.clone();
-        wanted.hurry();
+        wanted.request_now();
         let mut budget = Budget::default();
         budget.spend();
         (0..99).for_each(|_| assert!(!budget.earn()));

@@ -1,4 +1,4 @@
-//! How fast a path delivers: the maximum of the rates of the last second or so.
+//! The rate of a path: the highest rate of about the last second.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 /// How long a rate counts, at least, and in latencies of the path.
 const WINDOW: Duration = Duration::from_secs(1);
 const WINDOW_LATENCIES: f64 = 20.0;
-/// A bucket ends after this many requests and this long, which is also given in latencies: while the path's limit is searched
-/// for, and afterwards.
+/// A bucket ends after this many requests, this time in s and this time in latencies: during the search, and after
+/// it.
 const SEARCH: (u32, f64, f64) = (8, 0.005, 1.0);
 const CRUISE: (u32, f64, f64) = (32, 0.020, 2.0);
-/// A bucket ends after this long in any case, or after two latencies: s.
+/// A bucket ends after this time in s, or two latencies, in any case.
 const LONGEST: f64 = 0.5;
 
-/// What was delivered while a bucket was open.
+/// The result of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Delivered {
     /// Bytes per second.
     pub(super) rate: f64,
-    /// The path's window was full most of the time: the path could not have been given more.
+    /// The path's window was full most of the time, so the path could not get more.
     pub(super) loaded: bool,
     /// The mean latency in s, and the mean size in bytes.
     pub(super) latency: f64,
@@ -27,7 +27,7 @@ pub(super) struct Delivered {
 
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
-    /// The first answer, which is not counted in `bytes`.
+    /// The time of the first answer, which `bytes` does not count.
     began: Instant,
     bytes: f64,
     count: u32,
@@ -36,23 +36,23 @@ struct Bucket {
     sizes: f64,
 }
 
-/// The filter of one path and class.
+/// The rate filter of one path and class.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RateFilter {
     bucket: Option<Bucket>,
-    /// Times and rates, the rates falling: the first is the maximum.
+    /// Times and rates, in falling order of rates: the first is the maximum.
     rates: VecDeque<(Instant, f64)>,
     full: u32,
 }
 
 impl RateFilter {
-    /// A request was bound, and the window is full with it.
+    /// A request was bound that fills the window.
     pub(super) fn filled(&mut self) {
         self.full += 1;
     }
 
-    /// An answer; `path_latency` is what the path takes by the present estimate, and `latency` what it took. Closes the bucket
-    /// if it is time.
+    /// Counts an answer. `path_latency` is the estimated latency, `latency` the measured one. Closes the bucket if it
+    /// is time.
     pub(super) fn answered(
         &mut self,
         now: Instant,
@@ -87,18 +87,18 @@ impl RateFilter {
         Some(delivered)
     }
 
-    /// A bucket begins with this answer.
+    /// Opens a bucket with this answer.
     fn open(&mut self, began: Instant) {
         self.full = 0;
         self.bucket = Some(Bucket { began, bytes: 0.0, count: 0, full: 0, latencies: 0.0, sizes: 0.0 });
     }
 
-    /// What is in the open bucket is not worth counting.
+    /// Drops the open bucket.
     pub(super) fn restart(&mut self) {
         self.bucket = None;
     }
 
-    /// Remembers a rate, and forgets the old ones. There is always one left.
+    /// Remembers a rate and forgets old ones. One rate always remains.
     pub(super) fn remember(&mut self, now: Instant, rate: f64, path_latency: f64) {
         while self.rates.back().is_some_and(|(_, last)| *last <= rate) {
             self.rates.pop_back();
@@ -110,7 +110,7 @@ impl RateFilter {
         }
     }
 
-    /// The highest rate of late: the path can do at least that. `None`: nothing is known.
+    /// The highest recent rate, a lower bound of the limit; `None`: unknown.
     pub(super) fn max(&self) -> Option<f64> {
         self.rates.front().map(|(_, rate)| *rate)
     }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_of_late_counts_and_the_last_is_kept() {
+    fn the_highest_recent_rate_counts_and_the_last_is_kept() {
         let start = Instant::now();
         let mut filter = RateFilter::default();
         assert_eq!(filter.max(), None);

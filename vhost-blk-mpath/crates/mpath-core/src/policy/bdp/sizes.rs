@@ -1,9 +1,9 @@
-//! How large requests are, and how much that varies.
+//! The mean size of requests, and its variation.
 
-/// The mean forgets by this: about the last hundred requests count.
+/// The weight of a new size: about the last hundred requests count.
 const WEIGHT: f64 = 0.01;
 
-/// Mean and variance of the sizes of late, in bytes.
+/// Mean and variance of recent sizes, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sizes {
     mean: f64,
@@ -21,12 +21,12 @@ impl Sizes {
         self.variance = (1.0 - WEIGHT) * (self.variance + WEIGHT * off * off);
     }
 
-    /// 0 if there were none.
+    /// The mean size; 0 without requests.
     pub(super) fn mean(&self) -> f64 {
         self.mean
     }
 
-    /// Mean size of what a path is busy with at any moment: large ones take longer.
+    /// The mean size of the request that a path is serving at any moment: large ones take longer.
     pub(super) fn in_service(&self) -> f64 {
         self.mean * (1.0 + self.variation().powi(2))
     }

@@ -8,17 +8,17 @@ fn bdp(params: &[(&str, &str)]) -> Bdp {
     Bdp::new(&PolicySpec::new(PolicyKind::Bdp, params.iter().copied()).expect("parameters"))
 }
 
-/// Four probes of each path, which take so long.
+/// Four probes of each path with these latencies.
 fn probe(policy: &mut Bdp, now: Instant, latencies: &[Duration]) {
     for _ in 0..4 {
         for (path, latency) in (0..).map(PathId).zip(latencies) {
-            policy.probed(&Probed { now, path, bytes: 4096, latency: Some(*latency) });
+            policy.probed(&ProbeResult { now, path, bytes: 4096, latency: Some(*latency) });
         }
     }
 }
 
 #[test]
-fn unknown_paths_are_probed_and_used_in_turn_until_something_is_known() {
+fn unknown_paths_are_probed_and_used_in_turn() {
     let now = Instant::now();
     let mut policy = bdp(&[]);
     assert_eq!(policy.probe(now, 0b11, false), Some((PathId(0), 4096)));
@@ -28,7 +28,7 @@ fn unknown_paths_are_probed_and_used_in_turn_until_something_is_known() {
 }
 
 #[test]
-fn a_single_request_takes_the_fast_path_wherever_it_stands() {
+fn a_single_request_takes_the_fast_path() {
     let now = Instant::now();
     for (latencies, fast) in [([MS, 30 * MS], 0), ([30 * MS, MS], 1)] {
         let mut policy = bdp(&[]);
@@ -42,7 +42,7 @@ fn a_single_request_takes_the_fast_path_wherever_it_stands() {
 }
 
 #[test]
-fn a_full_fast_path_is_waited_for_and_an_idle_disk_is_not_probed() {
+fn requests_wait_for_a_full_fast_path_and_an_idle_disk_is_not_probed() {
     let now = Instant::now();
     let mut policy = bdp(&[]);
     probe(&mut policy, now, &[MS, 30 * MS]);
@@ -54,17 +54,17 @@ fn a_full_fast_path_is_waited_for_and_an_idle_disk_is_not_probed() {
 }
 
 #[test]
-fn a_recalled_request_says_that_its_path_is_slow() {
+fn a_recalled_request_marks_its_path_slow() {
     let now = Instant::now();
     let mut policy = bdp(&[]);
     probe(&mut policy, now, &[MS, 2 * MS]);
     let candidates = [candidate(0), candidate(1)];
     assert_eq!(policy.select(&read(now), &candidates), path(0));
-    policy.completed(&Completed { ended: Ended::InVain, ..done(now + 300 * MS, 0, 300 * MS) });
+    policy.completed(&CompletedAttempt { ended: AttemptEnd::Failed, ..done(now + 300 * MS, 0, 300 * MS) });
     assert_eq!(policy.select(&read(now + 300 * MS), &candidates), path(1));
 }
 
-/// Also where nothing says that it has become better: reads go on there, and so there are no probes.
+/// Reads continue on the path, so there are no probes to show that it has improved.
 #[test]
 fn a_path_that_failed_one_request_is_tried_again() {
     for class in [OpClass::Write, OpClass::Other] {
@@ -80,31 +80,32 @@ fn a_path_that_failed_one_request_is_tried_again() {
         for at in (0..200).map(|n| now + n * MS) {
             (0..2).for_each(|path| policy.completed(&done(at, path, MS)));
             let path = choose(&mut policy, class, at);
-            policy.completed(&Completed { class, ..done(at, path.0, MS) });
+            policy.completed(&CompletedAttempt { class, ..done(at, path.0, MS) });
         }
         let failed = now + 200 * MS;
         let bad = choose(&mut policy, class, failed);
-        let failure = Completed { class, ended: Ended::InVain, ..done(failed, bad.0, Duration::from_secs(1)) };
+        let failure =
+            CompletedAttempt { class, ended: AttemptEnd::Failed, ..done(failed, bad.0, Duration::from_secs(1)) };
         policy.completed(&failure);
         assert_ne!(choose(&mut policy, class, failed + MS), bad, "{class:?}");
-        // The other one is as good: there is only something to choose while it is full.
+        // The other path is as good, so it is full in this query.
         let only_bad = candidates.map(|c| if c.path == bad { c } else { full(c.path.0) });
         let query = |at| Query { class, ..read(at) };
-        let before = policy.select(&query(failed + FORGIVEN / 2), &only_bad);
+        let before = policy.select(&query(failed + FAILED_FOR / 2), &only_bad);
         assert!(matches!(before, Choice::Wait { .. }), "{class:?}");
-        assert_eq!(policy.select(&query(failed + FORGIVEN), &only_bad), Choice::Path(bad), "{class:?}");
+        assert_eq!(policy.select(&query(failed + FAILED_FOR), &only_bad), Choice::Path(bad), "{class:?}");
     }
 }
 
-/// No probe tells of writes: one that took long may have met what has passed.
+/// Probes do not measure writes: the cause of slow writes may have passed.
 #[test]
-fn writes_that_took_long_are_risked_again_where_reads_do_not() {
+fn slow_writes_are_tried_again_where_reads_are_fast() {
     for reads_too in [false, true] {
         let now = Instant::now();
         let mut policy = bdp(&[]);
         let write = |now| Query { class: OpClass::Write, ..read(now) };
-        let written = |now, latency| Completed { class: OpClass::Write, ..done(now, 0, latency) };
-        // The other one is as good, and full.
+        let written = |now, latency| CompletedAttempt { class: OpClass::Write, ..done(now, 0, latency) };
+        // The other path is as good, and full.
         let candidates = [candidate(0), full(1)];
         let mut at = now;
         for _ in 0..200 {
@@ -112,7 +113,7 @@ fn writes_that_took_long_are_risked_again_where_reads_do_not() {
             (0..2).for_each(|path| policy.completed(&done(at, path, MS)));
             assert_eq!(policy.select(&write(at), &candidates), path(0));
             policy.completed(&written(at + MS, MS));
-            policy.completed(&Completed { class: OpClass::Write, ..done(at + MS, 1, MS) });
+            policy.completed(&CompletedAttempt { class: OpClass::Write, ..done(at + MS, 1, MS) });
         }
         let used_at = at;
         let late = at + 200 * MS;
@@ -137,7 +138,7 @@ fn writes_that_took_long_are_risked_again_where_reads_do_not() {
 }
 
 #[test]
-fn a_read_overtaken_by_its_hedge_says_nothing_of_its_path() {
+fn a_read_overtaken_by_its_hedge_does_not_count_against_its_path() {
     let now = Instant::now();
     let mut policy = bdp(&[]);
     probe(&mut policy, now, &[MS, 5 * MS]);
@@ -145,15 +146,18 @@ fn a_read_overtaken_by_its_hedge_says_nothing_of_its_path() {
     for n in 0..100 {
         let at = now + n * MS;
         assert_eq!(policy.select(&read(at), &candidates), path(0));
-        let ended = if n % 20 == 10 { Ended::Overtaken } else { Ended::Answered };
-        policy.completed(&Completed { ended, ..done(at, 0, if ended == Ended::Answered { MS } else { 50 * MS }) });
+        let ended = if n % 20 == 10 { AttemptEnd::Overtaken } else { AttemptEnd::Answered };
+        policy.completed(&CompletedAttempt {
+            ended,
+            ..done(at, 0, if ended == AttemptEnd::Answered { MS } else { 50 * MS })
+        });
     }
     let latency = policy.estimate(PathId(0), OpClass::Read).latency.expect("known");
     assert!(latency < MS * 11 / 10, "{latency:?}");
 }
 
 #[test]
-fn a_path_that_has_fallen_silent_is_not_waited_for() {
+fn no_request_waits_for_a_silent_path() {
     let now = Instant::now();
     let mut policy = bdp(&[]);
     probe(&mut policy, now, &[MS, 5 * MS]);
@@ -180,11 +184,11 @@ fn probes_go_to_the_path_that_has_waited_longest() {
         // The budget is for one a second: fewer than the three idle paths could do with.
         at += 10 * MS;
         let idle = [0, 1, 2, 3].map(candidate);
-        // However seldom it is asked, the fast path is the fast path.
+        // Rare requests still take the fast path.
         assert_eq!(policy.select(&read(at), &idle), path(0));
         policy.completed(&done(at + MS, 0, MS));
         if let Some((path, bytes)) = policy.probe(at, 0b1110, true) {
-            policy.probed(&Probed { now: at, path, bytes, latency: Some(5 * MS) });
+            policy.probed(&ProbeResult { now: at, path, bytes, latency: Some(5 * MS) });
             order.push(path.0);
         }
     }
@@ -192,7 +196,7 @@ fn probes_go_to_the_path_that_has_waited_longest() {
 }
 
 #[test]
-fn writes_do_not_say_how_long_reads_take_and_probes_do_not_say_how_long_writes_take() {
+fn writes_do_not_estimate_reads_and_probes_do_not_estimate_writes() {
     let now = Instant::now();
     let write = |now| Query { class: OpClass::Write, ..read(now) };
     let mut policy = bdp(&[]);
@@ -205,10 +209,10 @@ fn writes_do_not_say_how_long_reads_take_and_probes_do_not_say_how_long_writes_t
             panic!("idle paths have room")
         };
         used = path;
-        policy.completed(&Completed { class: OpClass::Write, ..done(at + MS, path.0, MS) });
+        policy.completed(&CompletedAttempt { class: OpClass::Write, ..done(at + MS, path.0, MS) });
         // While there are only writes, reads have become far slower, and vary.
         if let Some((path, bytes)) = policy.probe(at, 0b11, true) {
-            policy.probed(&Probed {
+            policy.probed(&ProbeResult {
                 now: at,
                 path,
                 bytes,
@@ -224,7 +228,7 @@ fn writes_do_not_say_how_long_reads_take_and_probes_do_not_say_how_long_writes_t
 }
 
 #[test]
-fn a_path_whose_probes_vary_leaves_some_to_the_others() {
+fn a_path_with_scattered_probes_leaves_probes_to_the_others() {
     let now = Instant::now();
     let mut policy = bdp(&[]);
     probe(&mut policy, now, &[MS, 8 * MS, 10 * MS]);
@@ -238,7 +242,7 @@ fn a_path_whose_probes_vary_leaves_some_to_the_others() {
             let index = path.index();
             // Each of path 1 is far from what is known of it, and from the one before.
             let latency = if index == 2 { 10 * MS } else { [2 * MS, 30 * MS][probes[index] as usize % 2] };
-            policy.probed(&Probed { now: at, path, bytes, latency: Some(latency) });
+            policy.probed(&ProbeResult { now: at, path, bytes, latency: Some(latency) });
             probes[index] += 1;
             waited[index] = 0;
         }
@@ -247,9 +251,9 @@ fn a_path_whose_probes_vary_leaves_some_to_the_others() {
     assert!(probes[2] >= 25 && probes.iter().sum::<u32>() <= 100 + 24 + 8, "{probes:?}");
 }
 
-/// Whatever they answer, and however often two of them replace what was known.
+/// With any answers, and with any number of replaced means.
 #[test]
-fn a_path_that_never_settles_has_no_more_probes_than_any() {
+fn a_path_that_keeps_changing_has_no_more_probes_than_others() {
     let now = Instant::now();
     let mut policy = bdp(&[]);
     probe(&mut policy, now, &[MS, 8 * MS, 10 * MS]);
@@ -258,7 +262,7 @@ fn a_path_that_never_settles_has_no_more_probes_than_any() {
         let Some((path, bytes)) = policy.probe(at, 0b111, busy) else { return 0 };
         let latency = if path.0 == 1 { [2, 20, 200][probes % 3] } else { 10 };
         probes += 1;
-        policy.probed(&Probed { now: at, path, bytes, latency: Some(latency * MS) });
+        policy.probed(&ProbeResult { now: at, path, bytes, latency: Some(latency * MS) });
         1
     };
     let mut asked = 0;
@@ -274,13 +278,13 @@ fn a_path_that_never_settles_has_no_more_probes_than_any() {
 }
 
 #[test]
-fn a_probe_is_asked_for_as_soon_as_it_is_paid() {
+fn a_probe_follows_as_soon_as_the_budget_allows() {
     let now = Instant::now();
     let mut policy = bdp(&[]);
     probe(&mut policy, now, &[MS, 8 * MS]);
     let mut at = now + 300 * MS;
     let (path, bytes) = policy.probe(at, 0b10, true).expect("saved");
-    policy.probed(&Probed { now: at, path, bytes, latency: Some(8 * MS) });
+    policy.probed(&ProbeResult { now: at, path, bytes, latency: Some(8 * MS) });
     at += 300 * MS;
     assert_eq!(policy.probe(at, 0b10, true), None);
     (0..200).for_each(|_| policy.completed(&done(at, 0, MS)));
@@ -305,7 +309,7 @@ fn the_first_request_of_a_path_does_not_size_its_window() {
 }
 
 #[test]
-fn a_path_that_comes_back_is_measured_anew() {
+fn a_path_that_comes_back_is_measured_again() {
     let now = Instant::now();
     let mut policy = bdp(&[]);
     probe(&mut policy, now, &[MS, 30 * MS]);

@@ -1,4 +1,4 @@
-//! Reads sent a second time.
+//! Events of hedged reads.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ impl Driver {
         self.group.set_hedging(hedging);
     }
 
-    /// So many reads of the usual sizes, one after the other, that it is known how long they take.
+    /// Reads until the group knows the latencies of all usual sizes.
     pub(crate) fn learn(&mut self) {
         for path in [0, 2] {
             self.path_up(path, [AnaState::Optimized; DISKS]);
@@ -66,7 +66,7 @@ impl Driver {
         }
     }
 
-    /// The hedge of this read is on its path no longer.
+    /// The hedge of this read leaves its path.
     pub(super) fn leave(&mut self, tag: Tag) {
         let (id, bytes) = (self.hedges[&tag].path, self.open[&tag].bytes);
         let path = self.path(id);

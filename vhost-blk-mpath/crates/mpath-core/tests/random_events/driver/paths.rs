@@ -1,4 +1,4 @@
-//! What happens to paths: they come, go, are drained, probed and impaired.
+//! Events of paths: they come, go, are drained, probed and impaired.
 
 use mpath_core::{AnaState, AnaStates, Association, DiskId, Epoch, MAX_PROBE_BYTES, Outcome, PathConfig, PathId};
 
@@ -6,7 +6,7 @@ use super::{Driver, ModelPath, count};
 use crate::{DISKS, PATHS, QUEUE_DEPTH};
 
 impl Driver {
-    /// Afterwards the path holds nothing that the driver has not.
+    /// Ends the injections. Then the driver has everything that the path holds.
     pub(super) fn clear_injection(&mut self, path: usize) {
         let id = PathId(path as u16);
         self.group.clear_injection(self.now, id);
@@ -44,7 +44,7 @@ impl Driver {
         self.poll();
     }
 
-    /// What can be seen from outside tells whether a path may go. What its cache lost is not forgotten: `finish` checks that.
+    /// Removes a path if its statistics say that nothing is left. Its losses are not forgotten: `finish` checks this.
     pub(super) fn remove_if_nothing_is_left(&mut self, path: usize) {
         let id = PathId(path as u16);
         let stats = self.group.stats(self.now);
@@ -55,7 +55,7 @@ impl Driver {
             return;
         }
         assert!(self.issued.iter().all(|i| i.path != id) && self.unfenced.values().all(|(of, _)| *of != id));
-        // A driver waits for that too; with nothing of it left it would make no difference to the group.
+        // A driver also waits for this, although it makes no difference to the group.
         if self.fences.iter().any(|(of, _)| *of == id) {
             return;
         }
@@ -105,14 +105,14 @@ impl Driver {
         self.group.set_draining(self.now, PathId(path as u16), draining);
     }
 
-    /// What looks idle and clean from outside has nothing to lose.
+    /// Closes a path that its statistics call idle and flushed. Nothing may be lost then.
     pub(super) fn close_if_idle(&mut self, path: usize) {
         let id = PathId(path as u16);
         let stats = self.group.stats(self.now);
         let Some(stats) = stats.path(id) else { return };
         assert_eq!(stats.draining, self.paths[path].draining);
         let in_flight: u64 = stats.classes.iter().map(|class| class.in_flight).sum();
-        let clean = self.disks.iter().all(|disk| !disk.dirty.is_dirty(id));
+        let clean = self.disks.iter().all(|disk| !disk.unflushed.is_unflushed(id));
         let idle = in_flight == 0 && stats.flushes_open == 0 && clean;
         let Some((epoch, _)) = self.paths[path].live.filter(|_| idle && self.paths[path].draining) else { return };
         assert!(self.issued.iter().all(|i| (i.path, i.epoch) != (id, epoch)), "idle, and yet something is in flight");

@@ -79,7 +79,7 @@ impl Daemon {
         let disk = |_| if inherited.is_some() { SharedDisk::after_crash() } else { SharedDisk::default() };
         let shared: Vec<_> = plan.disks.iter().map(disk).collect();
         let lossy = shared.iter().enumerate().filter(|(disk, _)| fences.has_lost_writes(*disk));
-        lossy.for_each(|(_, disk)| disk.dirty.set_lost(now));
+        lossy.for_each(|(_, disk)| disk.unflushed.set_lost(now));
         let left = |(disk, plan): (usize, &DiskPlan)| if fences.is_left(disk) { plan.queues } else { 0 };
         let unanswered = plan.disks.iter().enumerate().map(|disk| Arc::new(Unanswered::new(left(disk), now)));
         let unanswered: Vec<_> = unanswered.collect();
@@ -245,7 +245,7 @@ impl Daemon {
             in_doubt,
             inherited_left: self.held_until.map(|until| until.saturating_duration_since(now)).unwrap_or_default(),
             unanswered: unanswered.are_there(),
-            lost_writes: !self.is_cache_shared && disk.dirty.has_unreported_loss(),
+            lost_writes: !self.is_cache_shared && disk.unflushed.has_unreported_loss(),
         };
         let leaving: Vec<_> = self.shared.iter().zip(&self.unanswered).map(leaving).collect();
         self.threads.0.into_iter().for_each(|thread| thread.count_hedges(ctx));
@@ -382,7 +382,7 @@ impl Daemon {
     }
 
     fn may_be_dirty(&self, path: PathId) -> bool {
-        self.shared.iter().any(|disk| disk.dirty.is_dirty(path))
+        self.shared.iter().any(|disk| disk.unflushed.is_unflushed(path))
     }
 
     /// Whether every I/O thread can send on every path.

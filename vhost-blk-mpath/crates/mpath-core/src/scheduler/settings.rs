@@ -1,10 +1,11 @@
-//! The three schedulers: one rule with other settings.
+//! The settings of the three schedulers, which differ in nothing else.
 //!
 //! * `burst-credit` is ours. A request costs its bytes and `io-cost`.
-//! * `published` is the SUNRPC rule of the path-selection literature ("sparse-flow dispatch"): the first 64 requests of a flow that
-//!   was idle go strictly before those of busy flows, whatever their size.
-//! * `fifo` has no bursts: flows take turns, a request each. What is published as "plain" is this and not one queue in order of
-//!   arrival: 32 requests beside K deep flows take 32 (K + 1) services there (`burst-sim` reproduces both).
+//! * `published` is the SUNRPC rule of the path-selection literature ("sparse-flow dispatch"). The first 64 requests
+//!   of a flow that was idle go strictly before those of busy flows, whatever their size.
+//! * `fifo` has no bursts: flows take turns, one request each. The literature calls this "plain". It is not one queue
+//!   in order of arrival: 32 requests among K deep flows take 32 (K + 1) services there (`burst-sim` reproduces
+//!   both).
 
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ use super::{SchedulerKind, SchedulerSpec};
 use crate::Param;
 
 const MS: Duration = Duration::from_millis(1);
-/// A turn of a sparse member, as a part of the burst.
+/// A turn of a sparse member is this part of the burst.
 const TURNS_OF_BURST: u64 = 32;
-/// Requests of a burst in the published rule.
+/// The burst of the published rule, in requests.
 const PUBLISHED_BURST: u64 = 64;
-/// Credit is told in requests of this size.
+/// Credit is reported in requests of this size.
 const USUAL_BYTES: u32 = 4096;
 
 /// Parameters of `burst-credit`.
@@ -38,25 +39,25 @@ pub(super) const PARAMS: &[Param] = &[
     Param::whole("io-cost", "bytes", (512, 1 << 20), 16384, "cost of a request beside its bytes"),
 ];
 
-/// The settings of a scheduler. Costs are in bytes, or in requests where sizes do not count.
+/// The settings of a scheduler. Costs are in bytes, or in requests if sizes do not count.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rule {
-    /// Of a request, beside its bytes.
+pub(super) struct Settings {
+    /// The cost of a request, in addition to its bytes.
     io_cost: u64,
     sizes_count: bool,
-    /// What a member that was idle sends before it is bulk.
+    /// The cost that a member sends after it was idle, before it is bulk.
     pub(super) burst: u64,
-    /// What one sends that was never seen before: nobody gains by being new.
+    /// The cost that a new member sends before it is bulk. A new member gains nothing by being new.
     pub(super) first_burst: u64,
-    /// What a sparse member sends in its turn.
+    /// The cost that a sparse member sends in its turn.
     pub(super) turn: u64,
-    /// Thousandths of the service that sparse members get while bulk waits; 1000: strictly all.
+    /// The share of the service that sparse members get while bulk waits, in thousandths; 1000: all.
     pub(super) share: u64,
-    /// How long sparse members hold bulk back at most.
+    /// How long sparse members may pass bulk.
     pub(super) gap: Duration,
 }
 
-impl Rule {
+impl Settings {
     pub(super) fn new(spec: &SchedulerSpec) -> Self {
         let by_requests =
             Self { io_cost: 1, sizes_count: false, burst: 0, first_burst: 0, turn: 0, share: 1000, gap: Duration::MAX };
@@ -72,12 +73,12 @@ impl Rule {
         }
     }
 
-    /// Of a request.
+    /// The cost of a request.
     pub(super) fn cost(&self, bytes: u32) -> u64 {
         self.io_cost + if self.sizes_count { bytes.into() } else { 0 }
     }
 
-    /// So many requests of 4 KiB may be sent for this cost; `None` where nobody is sparse.
+    /// The number of requests of 4 KiB that this cost covers; `None` if no member is sparse.
     pub(super) fn credit(&self, cost: u64) -> Option<u64> {
         (self.burst > 0).then(|| cost.div_ceil(self.cost(USUAL_BYTES)))
     }

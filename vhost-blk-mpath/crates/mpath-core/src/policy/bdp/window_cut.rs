@@ -1,41 +1,41 @@
-//! A while with fewer requests on a path, to see how long it takes for those that meet no other.
+//! Window cuts: for a while a path has fewer requests, which shows how long the path takes without a queue.
 //!
-//! It goes in steps, each with half the window of the one before, as long as requests still wait for no more than those ahead of
-//! them. A path that goes on delivering as much, or takes less time for it, had requests in line before: what it delivered was
-//! all it can.
+//! A cut goes in steps. Each step halves the window, as long as requests still wait for no more than those ahead of
+//! them. A path that still delivers as much, or takes less time for it, had queued requests before: its rate was its
+//! limit.
 
 use std::time::Instant;
 
 use super::latency::Mean;
 
-/// Answers that make a step.
+/// Answers per step.
 const SAMPLES: u32 = 32;
-/// Requests that wait for no more than this times what those ahead of them take stand in line.
-const IN_LINE: f64 = 1.15;
-/// Requests were fewer if there were less than this part of them.
+/// Requests are queued if they wait for at most this many times what those ahead of them take.
+const QUEUED: f64 = 1.15;
+/// A step has fewer requests if it has less than this part of the earlier number.
 const FEWER: f64 = 0.85;
-/// A path that delivers this much of what it did, with fewer requests, was at its limit; so was one that takes less than so much
-/// of the time.
-const STILL: f64 = 0.87;
-const SHED: f64 = 0.93;
-/// From step to step.
+/// With fewer requests, a path was at its limit if it still delivers `STILL_DELIVERED` of its rate or takes less than
+/// `SHORTER` of the time.
+const STILL_DELIVERED: f64 = 0.87;
+const SHORTER: f64 = 0.93;
+/// The factor from step to step.
 const HALF: f64 = 0.5;
 
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Drain {
-    /// What was bound before does not count.
+pub(super) struct WindowCut {
+    /// Requests that were bound earlier do not count.
     since: Instant,
     /// The window, as a part of the bandwidth-delay product.
     pub(super) gain: f64,
-    /// The path's limit is known, or has shown.
+    /// The path's limit is known, or has been seen.
     pub(super) limited: bool,
     /// Mean latency and size, and bytes per second, before this step.
     before: Mean,
     rate: f64,
     /// When the first request that counts was answered, and its bytes.
     began: Option<(Instant, f64)>,
-    /// Bytes that requests found in flight when they were bound, and how many requests.
+    /// Bytes in flight when requests were bound, summed, and the number of these requests.
     ahead: f64,
     bound: u32,
     latencies: f64,
@@ -43,28 +43,28 @@ pub(super) struct Drain {
     count: u32,
 }
 
-/// What a step comes to.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Step {
-    /// Another step is worth it.
-    On(Drain),
-    /// That is what the path takes, and whether its limit is known now.
+    /// Another step follows.
+    Continue(WindowCut),
+    /// The latency of the path without a queue, and whether its limit is known.
     Done { mean: Mean, limited: bool },
 }
 
-impl Drain {
+impl WindowCut {
     pub(super) fn new(since: Instant, gain: f64, limited: bool, before: Mean, rate: f64) -> Self {
         let (ahead, bound, latencies, sizes, count) = (0.0, 0, 0.0, 0.0, 0);
         Self { since, gain, limited, before, rate, began: None, ahead, bound, latencies, sizes, count }
     }
 
-    /// A request was bound, behind so many bytes.
+    /// A request was bound behind `ahead` bytes.
     pub(super) fn bound(&mut self, ahead: f64) {
         self.ahead += ahead;
         self.bound += 1;
     }
 
-    /// An answer; `rate` is what the path can deliver, as far as is known.
+    /// Counts an answer; `rate` is the known limit of the path, in bytes per second.
     pub(super) fn answered(
         &mut self,
         now: Instant,
@@ -85,16 +85,16 @@ impl Drain {
         }
         let n = f64::from(self.count);
         let mean = Mean { latency: self.latencies / n, size: self.sizes / n };
-        // What is not due to the sizes, and what the requests ahead account for.
+        // The parts that sizes do not explain, and the part that requests ahead explain.
         let (before, wait) = (self.before.delay(rate), mean.delay(rate));
         let ahead = self.ahead / f64::from(self.bound.max(1));
         let delivered = (self.sizes - first) / (now - began).as_secs_f64().max(1e-9);
-        // By Little's law, so many bytes were in flight before.
+        // By Little's law, rate times latency is the number of bytes in flight before.
         let fewer = ahead + mean.size < FEWER * self.rate * self.before.latency;
-        let limited = self.limited || fewer && (delivered > STILL * self.rate || wait < SHED * before);
-        let in_line = ahead > 0.0 && wait < IN_LINE * ahead / rate;
-        Some(if in_line {
-            Step::On(Self::new(now, HALF * self.gain, limited, mean, self.rate))
+        let limited = self.limited || fewer && (delivered > STILL_DELIVERED * self.rate || wait < SHORTER * before);
+        let is_queued = ahead > 0.0 && wait < QUEUED * ahead / rate;
+        Some(if is_queued {
+            Step::Continue(Self::new(now, HALF * self.gain, limited, mean, self.rate))
         } else {
             Step::Done { mean, limited }
         })
@@ -109,20 +109,20 @@ mod tests {
 
     const RATE: f64 = 1e6;
 
-    /// A step on a link of 1 MB/s with this delay, with so many requests of 1000 bytes in flight before and then.
+    /// A step on a link of 1 MB/s with this delay, with `before` and then `then` requests of 1000 bytes in flight.
     fn step(delay: f64, before: f64, then: f64) -> Step {
         let start = Instant::now();
         let latency = |n: f64| (delay + 0.001).max(n * 0.001);
         let rate = |n: f64| n * 1000.0 / latency(n);
         let mean = Mean { latency: latency(before), size: 1000.0 };
         let since = start + Duration::from_millis(1);
-        let mut drain = Drain::new(since, 0.5, false, mean, rate(before));
-        assert_eq!(drain.answered(since, start, 1.0, 1e6, RATE), None, "too old to count");
+        let mut cut = WindowCut::new(since, 0.5, false, mean, rate(before));
+        assert_eq!(cut.answered(since, start, 1.0, 1e6, RATE), None, "too old to count");
         for n in 1.. {
-            drain.bound((then - 1.0) * 1000.0);
+            cut.bound((then - 1.0) * 1000.0);
             let now = since + Duration::from_secs_f64(latency(then) + f64::from(n) * 1000.0 / rate(then));
             let known = rate(before).max(rate(then));
-            if let Some(step) = drain.answered(now, now, latency(then), 1000.0, known) {
+            if let Some(step) = cut.answered(now, now, latency(then), 1000.0, known) {
                 assert_eq!(n, 32);
                 return step;
             }
@@ -131,20 +131,20 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_told_from_a_delay() {
-        // Room for 5 without a line: 8 stand in one, 4 do not.
+    fn a_queue_is_told_from_a_delay() {
+        // Room for 5 without a queue: 8 queue, 4 do not.
         let Step::Done { mean, limited } = step(0.004, 8.0, 4.0) else { panic!("4 stand in no line") };
         assert!(limited && (mean.latency - 0.005).abs() < 1e-9, "{mean:?}");
-        // Room for 21: neither do.
+        // Room for 21: neither 8 nor 2 queue.
         let Step::Done { limited, .. } = step(0.020, 8.0, 2.0) else { panic!("2 stand in no line") };
         assert!(!limited);
-        // As many as before show nothing.
-        assert!(matches!(step(0.020, 2.0, 2.0), Step::On(Drain { limited: false, .. })));
+        // An unchanged number shows nothing.
+        assert!(matches!(step(0.020, 2.0, 2.0), Step::Continue(WindowCut { limited: false, .. })));
     }
 
     #[test]
-    fn it_goes_on_while_there_is_a_line() {
-        let Step::On(next) = step(0.001, 16.0, 8.0) else { panic!("8 stand in line") };
+    fn the_cut_goes_on_while_there_is_a_queue() {
+        let Step::Continue(next) = step(0.001, 16.0, 8.0) else { panic!("8 stand in line") };
         assert_eq!((next.gain, next.limited), (0.25, true));
     }
 }

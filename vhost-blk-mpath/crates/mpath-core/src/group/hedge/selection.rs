@@ -1,8 +1,8 @@
-//! Which reads are hedged, and where.
+//! Selection of the reads that are hedged, and of their paths.
 
 use std::time::{Duration, Instant};
 
-use super::{Hedge, HedgeState, ONE};
+use super::{HEDGE_COST, Hedge, HedgeState};
 use crate::group::Group;
 use crate::inject::Verdict;
 use crate::timers::Due;
@@ -21,7 +21,7 @@ impl Group {
                     continue;
                 }
             };
-            let Hedge { path, tag, .. } = self.hedges.out[at];
+            let Hedge { path, tag, .. } = self.hedges.under_way[at];
             self.set_hedge(at, Some(HedgeState::Issued));
             self.paths[path.index()].hedges += 1;
             self.hedges.counts.sent += 1;
@@ -30,7 +30,7 @@ impl Group {
         }
     }
 
-    /// The next read that has taken too long, and the quantile that it has taken longer than. Each is looked at once a bind.
+    /// The next read that has taken too long, and the quantile that it has exceeded. Each attempt is returned once.
     fn next_to_hedge(&mut self, now: Instant) -> Option<(Tag, Duration)> {
         self.hedges.look_at = None;
         let least = self.hedges.latencies.least(now)?;
@@ -48,12 +48,12 @@ impl Group {
                     due = request.bound_at + waited;
                     if due <= now {
                         request.may_hedge = false;
-                        // There may be more.
+                        // More reads may be due now.
                         self.hedges.look_at = Some(now);
                         return Some((tag, waited));
                     }
                 } else {
-                    // Those after it are younger.
+                    // The requests after this one are younger.
                     next = None;
                 }
                 self.hedges.look_at = Some(self.hedges.look_at.map_or(due, |at| at.min(due)));
@@ -62,36 +62,37 @@ impl Group {
         None
     }
 
-    /// Sends a read a second time, if there is a path for it.
+    /// Sends a read a second time, if a path for it exists.
     fn hedge(&mut self, now: Instant, tag: Tag, waited: Duration) {
         let request = &self.requests[tag];
         let (of, bytes) = (request.path, request.io.bytes);
         let eligible = self.disks[request.io.disk.index()].eligible & !request.delayed_paths(now);
         let Some(id) = self.path_for_hedge(now, eligible & !of.bit(), bytes, waited) else { return };
-        self.hedges.budget -= ONE;
+        self.hedges.budget -= HEDGE_COST;
         let path = &mut self.paths[id.index()];
         let epoch = path.association.expect("an eligible path is live").epoch;
-        let impaired = path.impaired.as_mut();
-        let verdict = impaired.map_or(Verdict::Pass, |i| i.decide(now, Direction::Request, OpClass::Read, bytes));
+        let injections = path.injections.as_mut();
+        let verdict = injections.map_or(Verdict::Pass, |i| i.decide(now, Direction::Request, OpClass::Read, bytes));
         let mut hedge =
             Hedge { tag, bytes, waited, path: id, epoch, began: now, fails: false, state: HedgeState::Injected };
         match verdict {
             Verdict::Pass => hedge.state = HedgeState::Released,
-            // It fails at once, and the driver has never heard of it.
-            Verdict::Hold { delay, .. } if delay.is_zero() => return,
-            Verdict::Hold { delay, error } => {
+            // The hedge fails at once. The driver never gets it.
+            Verdict::Delay { delay, .. } if delay.is_zero() => return,
+            Verdict::Delay { delay, error } => {
                 hedge.fails = error.is_some();
                 self.timers.set(now, delay, Due::Hedge(id, tag));
             }
             Verdict::Stall => {}
         }
         path.usage.take(bytes);
-        self.hedges.out.push(hedge);
+        self.hedges.under_way.push(hedge);
     }
 
-    /// The path of these that reads of this size have come back from soonest of late, one of which too little is known last.
+    /// The path of `others` with the lowest recent latency for reads of this size. Paths with unknown latency come
+    /// last.
     fn path_for_hedge(&mut self, now: Instant, others: u64, bytes: u32, waited: Duration) -> Option<PathId> {
-        let mut left = others & !self.suspects & !self.awaited;
+        let mut left = others & !self.suspects & !self.reserved_paths;
         let mut best = None;
         while left != 0 {
             let id = PathId(left.trailing_zeros() as u16);
@@ -100,8 +101,9 @@ impl Group {
             if !path.has_room(self.config.window, bytes) {
                 continue;
             }
-            // What the policy knows of a path that it does not use, it knows by probes.
-            let typical = path.reads.of(now, bytes).or_else(|| self.policies.estimate(id, OpClass::Read).latency);
+            // For a path that it does not use, the policy has an estimate from probes.
+            let typical =
+                path.read_latencies.of(now, bytes).or_else(|| self.policies.estimate(id, OpClass::Read).latency);
             if typical.is_none_or(|typical| typical <= waited) {
                 let key = (typical.unwrap_or(Duration::MAX), id);
                 best = Some(best.map_or(key, |best| key.min(best)));

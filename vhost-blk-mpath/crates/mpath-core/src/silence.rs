@@ -1,50 +1,51 @@
-//! Whether a path answers: the progress watch.
+//! The silence of paths, which tells suspect ones.
 //!
-//! A grey path takes commands and answers none: its target has stopped while the kernel below it goes on acknowledging, or
-//! packets are dropped. The host sees the same in both cases, silence. A path is *suspect* while it owes answers and has
-//! given no sign of life for longer than its deadline. Other paths are then preferred. One sign of life ends the suspicion.
+//! A grey path takes commands and answers none: its target has stopped while the kernel below still acknowledges, or
+//! packets are dropped. The host sees silence in both cases. A path is *suspect* while it owes answers and has been
+//! silent for longer than its deadline. Other paths are then preferred. One sign of life ends the suspicion.
 //!
-//! Suspicion ends no association: only the keep-alive and the I/O timeout do. Single reads that a path loses while it answers
-//! others are the matter of [`crate::overdue`].
+//! Suspicion ends no association. Only the keep-alive and the I/O timeout do. [`crate::overdue_reads`] handles single
+//! reads that a path loses while it answers others.
 //!
-//! * **Silence** is the time since the last sign of life, or since the issue of the first request after the path owed nothing.
-//!   A request that was issued before the last sign waits from that sign on, so no list of requests is needed. The delay of
-//!   an injection comes before the issue and does not count. A deep queue does not count either: a path that works it off
-//!   gives a sign with each answer. Up to 32 KiB of data on their way count as one sign.
-//! * **The deadline of silence** is `FACTOR` times the longest silence that ended well within the last one or two `WINDOW`s, at
-//!   least `FLOOR`, at most the setting. A maximum over time and not an average with its variance (RFC 6298): an average over
-//!   answers forgets, at 100,000 a second, within a millisecond that a target pauses for 40 ms every other second. A false
-//!   alarm becomes history itself, so that a path raises few of them.
-//! * **A slow path** that takes longer than the setting for each answer, with nothing between, is suspect each time. Its
-//!   reads go elsewhere, at most twice that soon (see `doubled`); its writes wait for it.
+//! * **Silence** is the time since the last sign of life, or since the issue of the first request after the path owed
+//!   nothing. An older request waits from the last sign of life, so no list of requests is needed. The delay of an
+//!   injection comes before the issue and does not count. A deep queue does not count: a path that works it off gives
+//!   a sign with each answer. Up to 32 KiB of arriving data count as one sign.
+//! * **The deadline of silence** is `FACTOR` times the longest silence that ended well within the last one or two
+//!   `WINDOW`s. It is at least `FLOOR` and at most the setting. It follows a maximum over time, not an average with
+//!   its variance (RFC 6298). At 100,000 answers a second, an average forgets within a millisecond that a target
+//!   pauses for 40 ms every other second. A false alarm raises the maximum too, so a path raises few of them.
+//! * **A slow path** that takes longer than the setting for each answer, and sends nothing between, is suspect each
+//!   time. Its reads go elsewhere, at first at the deadline, later after longer times (see `doubled`). Its writes
+//!   wait for it.
 
 use std::time::{Duration, Instant};
 
-/// The shortest deadline: longer than scheduling and retransmission (Linux: RTO ≥ 200 ms, but a tail loss probe after two
-/// round trips) make a healthy path wait in a data centre.
+/// The shortest deadline. It is longer than scheduling and retransmission make a healthy path wait in a data centre
+/// (Linux: RTO ≥ 200 ms, but a tail loss probe after two round trips).
 pub(crate) const FLOOR: Duration = Duration::from_millis(100);
-/// Deadline over the longest wait of late.
+/// The deadline, as a multiple of the longest recent wait.
 pub(crate) const FACTOR: u32 = 4;
-/// How long a wait is remembered, at least, and at most twice that.
+/// How long a wait is remembered, at least; at most twice that.
 pub(crate) const WINDOW: Duration = Duration::from_secs(10);
-/// Most doublings of the time before a request is recalled again.
+/// The most doublings of the time before a request is recalled again.
 const DOUBLINGS_MAX: u32 = 8;
 
-/// The longest wait of this window and of the one before.
+/// The longest wait of this window and of the window before.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Longest {
+pub(crate) struct LongestWait {
     waits: [Duration; 2],
-    /// When this window ends; the first one begins with the first wait.
+    /// When this window ends. The first window begins with the first wait.
     window_end: Option<Instant>,
 }
 
-impl Longest {
-    /// Nothing is known: for the first window at least `wait` is assumed.
+impl LongestWait {
+    /// For a path without history: the first window assumes at least `wait`.
     pub(crate) fn assumed(wait: Duration) -> Self {
         Self { waits: [wait, Duration::ZERO], window_end: None }
     }
 
-    /// The longest wait of late; `None` if there was none.
+    /// The longest recent wait; `None` if there was none.
     pub(crate) fn of(&self, now: Instant) -> Option<Duration> {
         let end = self.window_end?;
         match now {
@@ -54,7 +55,7 @@ impl Longest {
         }
     }
 
-    /// Takes a wait that ended now: the new longest one, if it may have changed.
+    /// Records a wait that ended now. Returns the new longest wait, if it may have changed.
     pub(crate) fn remember(&mut self, now: Instant, wait: Duration) -> Option<Duration> {
         let end = *self.window_end.get_or_insert(now + WINDOW);
         if now >= end {
@@ -70,24 +71,24 @@ impl Longest {
     }
 }
 
-/// See the module.
+/// The silence of one path.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Watch {
-    /// The setting.
+pub(crate) struct SilenceWatch {
+    /// The setting `suspect-timeout`.
     timeout: Duration,
     /// Requests issued and neither answered nor recalled.
     issued: u32,
-    /// Requests recalled whose answers have yet to come.
+    /// Recalled requests with answers that have not arrived yet.
     abandoned: u32,
-    /// Since when the path, which owes something, has been silent.
+    /// The time since which the path owes answers and has been silent.
     waiting_since: Option<Instant>,
     suspect: bool,
-    silences: Longest,
+    silences: LongestWait,
     deadline: Duration,
 }
 
-impl Watch {
-    /// Of a fresh association. Nothing is known of it: for the first window its deadline is `timeout`, the longest.
+impl SilenceWatch {
+    /// For a new association. Without history, the deadline is `timeout`, the longest, for the first window.
     pub(crate) fn new(timeout: Duration) -> Self {
         Self {
             timeout,
@@ -95,7 +96,7 @@ impl Watch {
             abandoned: 0,
             waiting_since: None,
             suspect: false,
-            silences: Longest::assumed(timeout),
+            silences: LongestWait::assumed(timeout),
             deadline: timeout,
         }
     }
@@ -112,37 +113,37 @@ impl Watch {
         self.sign_of_life(now);
     }
 
-    /// A request was recalled: its answer is still to come if it is `abandoned`, otherwise it was never sent.
+    /// A request was recalled. If `abandoned`, its answer has yet to arrive; otherwise it was never sent.
     pub(crate) fn recalled(&mut self, abandoned: bool) {
         self.issued -= 1;
         self.abandoned += u32::from(abandoned);
-        self.settle();
+        self.stop_if_idle();
     }
 
-    /// A request came back unanswered, and is not going to be answered.
-    pub(crate) fn gone(&mut self) {
+    /// A request came back without an answer, and will get none.
+    pub(crate) fn returned_unanswered(&mut self) {
         self.issued -= 1;
-        self.settle();
+        self.stop_if_idle();
     }
 
-    /// The path gave a sign of life: data, or the answers of so many abandoned requests.
+    /// The path gave a sign of life: data, or answers to `answered` abandoned requests.
     pub(crate) fn progress(&mut self, now: Instant, answered: u32) {
         assert!(answered <= self.abandoned, "an abandoned request is answered once");
         self.abandoned -= answered;
         self.sign_of_life(now);
     }
 
-    /// So many requests were not really issued, so many not really abandoned: an injection has ended. Whatever else the path
-    /// owes is waited for from now on, and nothing is remembered.
+    /// An injection has ended: `issued` requests were not really issued and `abandoned` ones not really abandoned.
+    /// The silence of the rest counts from now on, and nothing is remembered.
     pub(crate) fn forget(&mut self, now: Instant, issued: u32, abandoned: u32) {
         self.issued -= issued;
         self.abandoned -= abandoned;
         self.suspect = false;
         self.waiting_since = Some(now);
-        self.settle();
+        self.stop_if_idle();
     }
 
-    /// Requests that the queue pair still holds although nobody waits for them.
+    /// Recalled requests that the queue pair still holds.
     pub(crate) fn abandoned(&self) -> u32 {
         self.abandoned
     }
@@ -161,14 +162,14 @@ impl Watch {
         Some(self.waiting_since.filter(|_| !self.suspect)? + self.deadline)
     }
 
-    /// Whether the path becomes suspect now.
+    /// Makes the path suspect if it is due. Returns whether it became suspect.
     pub(crate) fn check(&mut self, now: Instant) -> bool {
         let becomes = self.due().is_some_and(|due| due <= now);
         self.suspect |= becomes;
         becomes
     }
 
-    /// When a request that was recalled `recalls` times before is recalled from this path, which is suspect.
+    /// When to recall a request from this suspect path; `recalls`: how often the request was recalled before.
     pub(crate) fn recall_at(&self, recalls: u32) -> Option<Instant> {
         Some(self.waiting_since? + doubled(self.deadline, recalls))
     }
@@ -181,11 +182,11 @@ impl Watch {
         }
         self.waiting_since = Some(now);
         self.suspect = false;
-        self.settle();
+        self.stop_if_idle();
     }
 
-    /// Who owes nothing is not waited for.
-    fn settle(&mut self) {
+    /// Ends silence and suspicion if the path owes nothing.
+    fn stop_if_idle(&mut self) {
         if !self.owes() {
             self.waiting_since = None;
             self.suspect = false;
@@ -193,9 +194,9 @@ impl Watch {
     }
 }
 
-/// The time before a request is recalled that was recalled `recalls` times before. Twice that is at once, for two paths may
-/// turn grey together; afterwards the time doubles, so that a request comes to its end on slow paths too, however many of
-/// them there are.
+/// The time before a request is recalled that was recalled `recalls` times before. The first two recalls come after
+/// the plain time, because two paths may turn grey together. After that the time doubles, so that a request ends even
+/// if all paths are slow.
 pub(crate) fn doubled(time: Duration, recalls: u32) -> Duration {
     time * (1 << recalls.saturating_sub(1).min(DOUBLINGS_MAX))
 }
@@ -207,9 +208,9 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
     const TIMEOUT: Duration = Duration::from_millis(300);
 
-    /// A path that has answered single requests after `latency` for so long that nothing else is remembered.
-    fn known(now: &mut Instant, latency: Duration) -> Watch {
-        let mut watch = Watch::new(TIMEOUT);
+    /// A path with a long history of single requests that took `latency` each.
+    fn known(now: &mut Instant, latency: Duration) -> SilenceWatch {
+        let mut watch = SilenceWatch::new(TIMEOUT);
         for _ in 0..3 {
             one(&mut watch, now, latency);
             *now += WINDOW;
@@ -217,7 +218,7 @@ mod tests {
         watch
     }
 
-    fn one(watch: &mut Watch, now: &mut Instant, latency: Duration) {
+    fn one(watch: &mut SilenceWatch, now: &mut Instant, latency: Duration) {
         watch.issued(*now);
         *now += latency;
         watch.answered(*now);
@@ -227,7 +228,7 @@ mod tests {
     #[test]
     fn the_first_issue_counts_and_then_each_sign_of_life() {
         let start = Instant::now();
-        let mut watch = Watch::new(TIMEOUT);
+        let mut watch = SilenceWatch::new(TIMEOUT);
         assert_eq!(watch.due(), None);
         watch.issued(start);
         watch.issued(start + 200 * MS);
@@ -251,15 +252,15 @@ mod tests {
             watch.issued(now);
             assert_eq!(watch.due(), Some(now + deadline * MS), "{latency:?}");
         }
-        // A setting below the floor wins.
+        // A setting below `FLOOR` replaces it.
         let now = Instant::now();
-        let mut watch = Watch::new(50 * MS);
+        let mut watch = SilenceWatch::new(50 * MS);
         watch.issued(now);
         assert_eq!(watch.due(), Some(now + 50 * MS));
     }
 
     #[test]
-    fn a_pause_is_remembered_for_a_window_whatever_comes_between() {
+    fn a_pause_is_remembered_for_a_window_despite_fast_answers() {
         let mut now = Instant::now();
         let mut watch = known(&mut now, MS);
         one(&mut watch, &mut now, 50 * MS);
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_queue_is_no_reason_while_it_is_worked_off() {
+    fn a_deep_queue_that_is_worked_off_is_no_silence() {
         let mut now = Instant::now();
         let mut watch = known(&mut now, MS);
         (0..1000).for_each(|_| watch.issued(now));
@@ -290,7 +291,7 @@ mod tests {
     #[test]
     fn abandoned_requests_are_owed_and_unsent_ones_are_not() {
         let now = Instant::now();
-        let mut watch = Watch::new(TIMEOUT);
+        let mut watch = SilenceWatch::new(TIMEOUT);
         watch.issued(now);
         watch.issued(now);
         assert!(watch.check(now + TIMEOUT));
@@ -308,7 +309,7 @@ mod tests {
     #[test]
     fn the_third_recall_of_a_request_takes_longer() {
         let now = Instant::now();
-        let mut watch = Watch::new(TIMEOUT);
+        let mut watch = SilenceWatch::new(TIMEOUT);
         assert_eq!(watch.recall_at(0), None);
         watch.issued(now);
         let times = [0, 1, 2, 3, 9, 10, u32::MAX].map(|recalls| watch.recall_at(recalls).unwrap() - now);

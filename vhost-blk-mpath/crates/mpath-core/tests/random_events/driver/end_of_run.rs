@@ -7,8 +7,8 @@ use crate::events::Event;
 use crate::{DISKS, PATHS};
 
 impl Driver {
-    /// All paths are back, all fences are lifted, everything succeeds from now on.
-    pub(crate) fn settle(&mut self) {
+    /// Brings all paths back, lifts all fences and lets everything succeed. Then checks that every request has ended.
+    pub(crate) fn finish_all(&mut self) {
         while !self.issued.is_empty() && self.issued.iter().any(|i| !self.is_live(i)) {
             self.report_lost(1);
         }
@@ -47,7 +47,7 @@ impl Driver {
         assert!(self.open.is_empty(), "lost: {:?}", self.open);
         assert_eq!(self.finished, self.submitted);
         assert!(self.hedges.is_empty());
-        // What is wanted of probes on an idle disk comes to an end.
+        // On an idle disk the probes come to an end.
         for _ in 0..100 {
             self.probed(0, true);
             self.poll();

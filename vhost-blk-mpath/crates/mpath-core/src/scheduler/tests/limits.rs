@@ -1,12 +1,12 @@
-//! What limits do to turns: they say when something goes, and the rule which. And what that costs.
+//! Limits and turns: limits decide when a request goes, the scheduler decides which.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::testing::Test;
-use super::{Limits, SchedulerSpec};
+use super::helpers::Test;
+use crate::scheduler::{Limits, SchedulerSpec};
 use crate::{DiskId, FlowId, Tag};
 
 const US: Duration = Duration::from_micros(1);
@@ -17,7 +17,7 @@ fn limits(iops: u64, burst: Duration) -> Limits {
 }
 
 fn kind(at: usize) -> SchedulerSpec {
-    // Nothing here takes so long that bulk has been passed for too long.
+    // The gap is longer than every run.
     let of = [("fifo", &[][..]), ("published", &[]), ("burst-credit", &[("gap", "10s"), ("burst", "65536")])][at];
     SchedulerSpec::new(of.0.parse().expect("a scheduler"), of.1.iter().copied()).expect("parameters of it")
 }
@@ -29,7 +29,7 @@ enum Event {
         bytes: u32,
     },
     Take,
-    /// There is no path for a moment.
+    /// The disk has no path for a moment.
     Lose,
 }
 
@@ -42,7 +42,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// The order in which requests go. What `limits` keep is waited for; without any the path stays.
+/// The order in which requests go. With `limits`, the run waits for them. Without, the path is never lost.
 fn order(spec: SchedulerSpec, limits: Option<Limits>, events: &[Event]) -> Vec<u32> {
     let mut t = Test::of(spec);
     t.limits[0].set(t.now, limits.unwrap_or_default());
@@ -66,9 +66,9 @@ fn order(spec: SchedulerSpec, limits: Option<Limits>, events: &[Event]) -> Vec<u
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Of a disk by itself: the plain rule, which nothing keeps from anything, is what the order is compared with.
+    /// For one disk: the order without limits and losses is the reference.
     #[test]
-    fn what_keeps_requests_delays_and_does_not_reorder_them(
+    fn limits_and_lost_paths_delay_requests_and_do_not_reorder_them(
         at in 0..3_usize,
         burst_us in prop_oneof![Just(0), 0..20_u32],
         events in prop::collection::vec(event(), 1..300),
@@ -78,9 +78,9 @@ proptest! {
     }
 }
 
-/// Requests of one flow cost 52 times as much as those of the other one.
+/// Requests of one flow cost 52 times as much as requests of the other.
 #[test]
-fn cost_counts_under_a_limit_of_requests_too() {
+fn cost_counts_under_a_limit_of_requests() {
     let mut t = Test::of(kind(2));
     t.limits[0].set(t.now, limits(1000, Duration::ZERO));
     for _ in 0..600 {
@@ -91,9 +91,10 @@ fn cost_counts_under_a_limit_of_requests_too() {
     assert!((500..=525).contains(&small), "{small} of 530");
 }
 
-/// A disk whose limits open has what it was not served, and its flows are in the order in which they were kept.
+/// A disk is served what it missed once its limits let requests go. Its flows keep the order in which they were
+/// throttled.
 #[test]
-fn what_was_kept_comes_back_in_order() {
+fn throttled_flows_return_in_order() {
     let mut t = Test::of(kind(0));
     t.limits[0].set(t.now, limits(1000, Duration::ZERO));
     for (disk, flow) in [(0, 0), (1, 10), (0, 1), (0, 2), (1, 11), (0, 3)] {
@@ -108,9 +109,10 @@ fn what_was_kept_comes_back_in_order() {
     assert_eq!(rest, [2, 3, 4]);
 }
 
-/// The flows of a disk are shown one after the other, as none finds a path with room. Meanwhile another group uses the limits up.
+/// The walk passes the flows of a disk because none finds a path with room. Meanwhile another group uses up the
+/// limits.
 #[test]
-fn what_another_group_takes_does_not_hide_other_disks() {
+fn limits_used_up_by_another_group_do_not_hide_other_disks() {
     let mut t = Test::of(kind(0));
     t.limits[0].set(t.now, limits(1000, 1500 * US));
     (0..4).for_each(|flow| t.push(flow, flow.into(), BYTES));
@@ -127,13 +129,14 @@ fn what_another_group_takes_does_not_hide_other_disks() {
     assert_eq!([t.wait(), t.wait()], [Some(2), Some(3)]);
 }
 
-/// A path is lost and comes back while limits keep flows, some of which have a flush in front, which needs none.
+/// A path is lost and returns while limits throttle flows. Some of the flows have a flush in front, which needs no
+/// path.
 #[test]
-fn what_needs_no_path_goes_although_flows_beside_it_do() {
+fn a_request_without_need_of_a_path_goes_while_other_flows_wait_for_one() {
     let mut t = Test::of(kind(0));
     t.limits[0].set(t.now, limits(1000, Duration::ZERO));
     for flow in 0..4 {
-        let io = super::testing::io(0, flow, flow.into(), BYTES);
+        let io = super::helpers::io(0, flow, flow.into(), BYTES);
         t.scheduler.push_back(t.now, &io, flow != 2);
     }
     assert_eq!(t.drain(), [0]);

@@ -1,19 +1,19 @@
-//! The policies that decide now.
+//! The policies in force.
 
 use std::time::Instant;
 
 use super::{ClassPolicies, Policy, PolicySpec};
 use crate::{OpClass, PathEstimate, PathId};
 
-/// One policy for all requests, or one for reads and one for the others.
+/// One policy for all requests, or one for reads and one for other requests.
 #[derive(Debug)]
-pub(crate) struct InForce {
+pub(crate) struct ActivePolicies {
     specs: ClassPolicies,
     policies: Vec<Box<dyn Policy>>,
     seed: u64,
 }
 
-impl InForce {
+impl ActivePolicies {
     pub(crate) fn new(specs: ClassPolicies, seed: u64) -> Self {
         let policies = specs.iter().map(|spec| spec.kind().build(spec, seed)).collect();
         Self { specs, policies, seed }
@@ -23,8 +23,8 @@ impl InForce {
         &self.specs
     }
 
-    /// Puts these into force. A policy that is of the same kind as one before is that one, with what it has learned, and takes on
-    /// the parameters.
+    /// Puts these policies into force. A policy of the same kind as an earlier one keeps what that one has learned,
+    /// and takes the new parameters.
     pub(crate) fn set(&mut self, specs: ClassPolicies) {
         let mut before: Vec<_> = self.specs.iter().map(PolicySpec::kind).zip(self.policies.drain(..)).collect();
         for spec in specs.iter() {
@@ -41,7 +41,7 @@ impl InForce {
         self.specs = specs;
     }
 
-    /// The one that decides about a class.
+    /// The policy of a class.
     pub(crate) fn of(&mut self, class: OpClass) -> &mut dyn Policy {
         let at = self.position(class);
         &mut *self.policies[at]
@@ -51,12 +51,12 @@ impl InForce {
         usize::from(class != OpClass::Read).min(self.policies.len() - 1)
     }
 
-    /// What the policy of that class thinks of a path.
+    /// The estimate of a path by the policy of a class.
     pub(crate) fn estimate(&self, path: PathId, class: OpClass) -> PathEstimate {
         self.policies[self.position(class)].estimate(path, class)
     }
 
-    /// When the first of them wants [`InForce::handle_timeout`] called.
+    /// When the first policy wants [`ActivePolicies::handle_timeout`] called.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         self.policies.iter().filter_map(|policy| policy.next_timeout()).min()
     }
@@ -69,12 +69,12 @@ impl InForce {
         }
     }
 
-    /// The first probe that one of them asks for.
+    /// The first probe that a policy asks for.
     pub(crate) fn probe(&mut self, now: Instant, paths: u64, busy: bool) -> Option<(PathId, u32)> {
         self.policies.iter_mut().find_map(|policy| policy.probe(now, paths, busy))
     }
 
-    /// Each of them.
+    /// All policies.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Box<dyn Policy>> {
         self.policies.iter_mut()
     }

@@ -1,37 +1,38 @@
-//! What `latency` and `latency-rr` know of a path's latency, for one class of requests.
+//! The average latency of a path for one class of requests, for `latency` and `latency-rr`.
 
 use std::time::{Duration, Instant};
 
 use super::Candidate;
 use crate::PathId;
 
-/// Samples the average remembers. Two equal paths with exponentially distributed latencies then differ by 25 % only at
-/// more than five standard deviations.
+/// The samples that the average remembers. Two equal paths with exponentially distributed latencies then differ by 25
+/// % only at more than five standard deviations.
 const MEMORY_SAMPLES: f64 = 512.0;
-/// A path counts as silent when nothing has come back for this many thousandths of its average, at least.
+/// A path counts as silent when nothing has come back for more than this many thousandths of its average.
 const SILENCE: u64 = 1250;
 
-/// An average latency, with how sure it is.
+/// An average latency and its doubt.
 ///
-/// * **Average.** A mean over everything since the start no longer moves after a minute. This one is a plain mean at first,
-///   then forgets by count ([`MEMORY_SAMPLES`]) and by time, whichever is faster: long enough that chance does not throw
-///   equal paths apart, and a jump to many times the average still counts at once, because it enters in full.
-/// * **Young averages.** An average of few samples is doubted by a factor of `1 + 1/√n`, less what is left of that at full
-///   memory.
+/// * **Average.** A mean over all samples would hardly move after a minute. This average is a plain mean at first.
+///   Then it forgets by count ([`MEMORY_SAMPLES`]) and by time, whichever is faster. It is long enough that chance
+///   does not separate equal paths. A jump to many times the average still counts at once, because each sample enters
+///   in full.
+/// * **Young averages.** An average of `n` samples is doubted by the factor `1 + 1/√n`, less what remains of it at
+///   full memory.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Estimate {
-    /// Average in ns; 0 is unknown.
+pub(super) struct LatencyAverage {
+    /// The average in ns; 0: unknown.
     pub(super) mean_ns: u64,
-    /// The average, less and plus what it is to be doubted by.
+    /// The average less its doubt, and plus its doubt.
     pub(super) low_ns: u64,
     pub(super) high_ns: u64,
-    /// Samples it is worth.
+    /// The number of samples that the average counts as.
     samples: f64,
     sampled_at: Option<Instant>,
 }
 
-impl Estimate {
-    /// `memory` is the time it remembers: slow paths deliver few samples.
+impl LatencyAverage {
+    /// Adds a sample. `memory` is the time that the average remembers: slow paths deliver few samples.
     #[allow(clippy::cast_precision_loss, clippy::cast_sign_loss)] // means of ns stay far below 2^52
     pub(super) fn sample(&mut self, now: Instant, latency: Duration, memory: Duration) {
         let gap = self.sampled_at.map_or(f64::INFINITY, |at| (now - at).as_secs_f64());
@@ -46,34 +47,33 @@ impl Estimate {
         self.sampled_at = Some(now);
     }
 
-    /// The next sample counts as the first.
-    pub(super) fn begin_afresh(&mut self) {
+    /// Starts anew: the next sample counts as the first.
+    pub(super) fn start_anew(&mut self) {
         self.samples = 0.0;
     }
 }
 
-/// A candidate and its latency as of now.
+/// A candidate with its latency as of now.
 ///
-/// A path that stops answering produces no samples, but what it holds grows old, and an age is a lower bound of a latency to
-/// come. Once nothing has come back for longer than [`SILENCE`] allows, counted from the latest answer or the oldest request in
-/// flight, whichever is later, that time stands for the average. (A single request that takes longer while others come back is
-/// ordinary scatter.)
+/// A path that stops answering gives no samples, but its requests age, and their age is a lower bound of the next
+/// latency. Silence is counted from the latest answer or the oldest request in flight, whichever is later. If it
+/// exceeds [`SILENCE`], it replaces the average. (A single slow request among answers is ordinary scatter.)
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
     pub(super) path: PathId,
     pub(super) has_room: bool,
-    /// Requests of all classes in flight, and whether there is one of the class in question.
+    /// Requests of all classes in flight, and whether one of the queried class is.
     pub(super) in_flight: u32,
     pub(super) busy: bool,
-    /// Average, or the time of silence; `None` is unknown.
+    /// The average, or the time of silence; `None`: unknown.
     pub(super) latency_ns: Option<u64>,
-    /// The same, less and plus what it is to be doubted by.
+    /// The latency less its doubt, and plus its doubt.
     pub(super) low_ns: u64,
     pub(super) high_ns: u64,
 }
 
 impl View {
-    pub(super) fn new(now: Instant, candidate: &Candidate, estimate: &Estimate) -> Self {
+    pub(super) fn new(now: Instant, candidate: &Candidate, estimate: &LatencyAverage) -> Self {
         let mean = estimate.mean_ns;
         let silence = candidate.oldest.map_or(0, |oldest| {
             let since = estimate.sampled_at.unwrap_or(oldest.bound_at).max(oldest.bound_at);
@@ -92,7 +92,7 @@ impl View {
     }
 }
 
-/// So many thousandths of a latency.
+/// A latency times `factor` thousandths.
 pub(super) fn thousandths(latency_ns: u64, factor: u64) -> u64 {
     latency_ns.saturating_mul(factor) / 1000
 }

@@ -1,9 +1,9 @@
-//! What the tests of rules share.
+//! Test helpers: a scheduler with two disks.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{DiskLimits, Place, Scheduler, SchedulerSpec, Tier};
+use crate::scheduler::{DiskLimits, Place, Scheduler, SchedulerSpec, Tier};
 use crate::{DiskId, FlowId, Io, Op, Tag};
 
 pub(super) fn io(disk: u16, flow: u16, tag: u32, bytes: u32) -> Io {
@@ -13,7 +13,7 @@ pub(super) fn io(disk: u16, flow: u16, tag: u32, bytes: u32) -> Io {
 pub(super) struct Test {
     pub(super) now: Instant,
     pub(super) scheduler: Scheduler,
-    /// Those of the disks.
+    /// The limits of the disks.
     pub(super) limits: [Arc<DiskLimits>; 2],
 }
 
@@ -37,18 +37,18 @@ impl Test {
     }
 
     pub(super) fn tier(&self, flow: u16) -> Tier {
-        let rule = &self.scheduler.rule;
+        let settings = &self.scheduler.settings;
         let flow = self.scheduler.flows.get(usize::from(flow));
-        flow.map_or(Tier::Bulk, |flow| flow.member.tier(rule, flow.is_idle()))
+        flow.map_or(Tier::Bulk, |flow| flow.member.tier(settings, flow.is_idle()))
     }
 
     pub(super) fn tier_of_disk(&self, disk: u16) -> Tier {
         let disk = &self.scheduler.disks[usize::from(disk)];
-        disk.member.tier(&self.scheduler.rule, disk.is_idle())
+        disk.member.tier(&self.scheduler.settings, disk.is_idle())
     }
 
     pub(super) fn allowance_of_first_disk(&self) -> i64 {
-        self.scheduler.disks[0].level.allowance()
+        self.scheduler.disks[0].turns.allowance()
     }
 
     pub(super) fn push(&mut self, flow: u16, tag: u32, bytes: u32) {
@@ -59,20 +59,20 @@ impl Test {
         self.scheduler.push_back(self.now, &io(disk, flow, tag, bytes), true);
     }
 
-    /// So many, or as many as there are.
+    /// Takes up to `count` requests.
     pub(super) fn take(&mut self, count: usize) -> Vec<u32> {
         self.scheduler.handle_timeout(self.now);
         (0..count).map_while(|_| self.take_at(0)).collect()
     }
 
-    /// What the flow has whose turn comes after `turn` others.
+    /// Takes the request of the flow that comes after `turn` others.
     pub(super) fn take_at(&mut self, turn: usize) -> Option<u32> {
         let (place, tag) = self.shown().nth(turn)?;
         self.scheduler.take(self.now, place);
         Some(tag.0)
     }
 
-    /// What may go, in order.
+    /// The requests that may go, in order.
     pub(super) fn shown(&mut self) -> impl Iterator<Item = (Place, Tag)> {
         let mut last = None;
         std::iter::from_fn(move || {
@@ -82,7 +82,7 @@ impl Test {
         })
     }
 
-    /// The next one. What limits keep is waited for.
+    /// The next request, after a wait for limits.
     pub(super) fn wait(&mut self) -> Option<u32> {
         while self.scheduler.len() > 0 {
             if let Some(tag) = self.take(1).first() {

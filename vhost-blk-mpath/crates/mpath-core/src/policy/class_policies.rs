@@ -1,21 +1,21 @@
-//! The policies of the two kinds of requests.
+//! Policies by class of requests.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::{PolicyKind, UnknownPolicy};
 use crate::ParamError;
-use crate::spec::{Change, Spec};
+use crate::kind_with_params::{Change, Spec};
 
 /// A policy and the values of its parameters.
 pub type PolicySpec = Spec<PolicyKind>;
 
-/// The requests that can have a policy of their own.
+/// The classes of requests that can have separate policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyClass {
     /// Reads.
     Read,
-    /// Everything else. (A flush goes to every dirty path, whatever the policy, unless the write cache is shared.)
+    /// All other requests. (A flush goes to every unflushed path under any policy, unless the write cache is shared.)
     Write,
 }
 
@@ -30,11 +30,11 @@ impl PolicyClass {
     }
 }
 
-/// There is no class of this name.
+/// The error for an unknown class name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown class '{name}', expected one of: read, write")]
 pub struct UnknownClass {
-    /// What was asked for.
+    /// The given name.
     pub name: String,
 }
 
@@ -50,35 +50,35 @@ impl FromStr for PolicyClass {
     }
 }
 
-/// The policies of a disk. If both are equal, one policy decides about all requests and sees them all; otherwise each sees its
-/// own.
+/// The policies of a disk. If both are equal, one policy decides about all requests and sees all of them. Otherwise
+/// each policy sees only its own requests.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClassPolicies {
-    /// For reads.
+    /// The policy of reads.
     pub read: PolicySpec,
-    /// For writes and everything else: see [`PolicyClass::Write`].
+    /// The policy of all other requests: see [`PolicyClass::Write`].
     pub write: PolicySpec,
 }
 
 impl ClassPolicies {
-    /// The policy of all requests, if there is one.
+    /// The policy of all requests, if both are equal.
     #[must_use]
     pub fn single(&self) -> Option<&PolicySpec> {
         (self.read == self.write).then_some(&self.read)
     }
 
-    /// The distinct ones: of all requests, or of reads and of the others.
+    /// The distinct policies, one or two.
     pub fn iter(&self) -> impl Iterator<Item = &PolicySpec> {
         std::iter::once(&self.read).chain((self.read != self.write).then_some(&self.write))
     }
 
-    /// Whether one of them is of that kind.
+    /// Whether one of the policies is of this kind.
     #[must_use]
     pub fn uses(&self, kind: PolicyKind) -> bool {
         self.iter().any(|spec| spec.kind() == kind)
     }
 
-    /// Does what an operator asked for.
+    /// Applies a change.
     pub fn change(&mut self, change: &PolicyChange) {
         let read = (change.class != Some(PolicyClass::Write)).then_some(&mut self.read);
         let write = (change.class != Some(PolicyClass::Read)).then_some(&mut self.write);
@@ -103,7 +103,7 @@ impl From<PolicyKind> for ClassPolicies {
 impl FromStr for ClassPolicies {
     type Err = UnknownPolicy;
 
-    /// A policy by its name, for all requests.
+    /// Parses the name of a policy for all requests.
     fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
         name.parse::<PolicyKind>().map(Into::into)
     }
@@ -148,7 +148,7 @@ mod tests {
     use crate::PolicyKind::{LatencyRr, QueueDepth, RoundRobin};
 
     #[test]
-    fn a_change_keeps_what_it_does_not_name() {
+    fn a_change_keeps_parameters_that_it_does_not_name() {
         let mut policies = ClassPolicies::from(LatencyRr);
         let change =
             |kind, class, params: &[(&str, &str)]| PolicyChange::new(kind, class, params.iter().copied()).unwrap();

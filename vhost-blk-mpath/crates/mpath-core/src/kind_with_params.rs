@@ -1,4 +1,4 @@
-//! A policy or scheduler with the values of its parameters, and a change of them.
+//! A policy or scheduler with the values of its parameters, and changes of them.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,25 +6,25 @@ use std::time::Duration;
 use crate::param::of_path;
 use crate::{Param, PathId};
 
-/// A set of things with parameters: the policies, or the schedulers.
+/// The set of all policies, or of all schedulers.
 pub trait Kind: Copy + Eq {
-    /// What this one is called, and its parameters.
+    /// The name and parameters of this policy or scheduler.
     fn params_of(self) -> ParamsOf;
 }
 
-/// What parameters belong to: one policy, one scheduler.
+/// A policy or scheduler by name, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParamsOf {
     /// "policy" or "scheduler".
     pub what: &'static str,
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// All of them.
+    /// All parameters.
     pub params: &'static [Param],
 }
 
 impl ParamsOf {
-    /// Positions and values of parameters given by name and text.
+    /// Positions and values of parameters that are given by name and text.
     fn read_all<'a>(
         self,
         params: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -42,7 +42,7 @@ impl ParamsOf {
         Ok(values)
     }
 
-    /// "it has ..." for messages.
+    /// The part of messages that lists the parameters.
     fn known(&self) -> String {
         let names: Vec<&str> = self.params.iter().map(Param::name).collect();
         if names.is_empty() { "it has none".into() } else { format!("it has {}", names.join(", ")) }
@@ -58,55 +58,55 @@ impl fmt::Display for ParamsOf {
 /// Why a parameter was not set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParamError {
-    /// There is no such parameter.
+    /// The policy or scheduler has no such parameter.
     #[error("{of} has no parameter '{name}'; {}", of.known())]
     Unknown {
-        /// Of what.
+        /// The policy or scheduler.
         of: ParamsOf,
-        /// What was asked for.
+        /// The given text.
         name: String,
     },
     /// The parameter cannot have this value.
     #[error("{of}: parameter '{}' is '{value}', expected {} ({}, default {}); {}",
         param.name(), param.range(), param.unit(), param.default_text(), of.known())]
     Value {
-        /// Of what.
+        /// The policy or scheduler.
         of: ParamsOf,
-        /// Its parameter.
+        /// The parameter.
         param: &'static Param,
-        /// What was asked for.
+        /// The given text.
         value: String,
     },
     /// The parameter is given more than once.
     #[error("{of}: parameter '{name}' is given twice; give it once")]
     Twice {
-        /// Of what.
+        /// The policy or scheduler.
         of: ParamsOf,
-        /// Its parameter.
+        /// The parameter.
         name: &'static str,
     },
 }
 
-/// Most parameters that one policy or scheduler has.
+/// The largest number of parameters of a policy or scheduler.
 pub(crate) const MAX_PARAMS: usize = 8;
 
 /// A policy or scheduler, and the values of its parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Spec<K> {
     kind: K,
-    /// In the order of [`ParamsOf::params`].
+    /// The values, in the order of [`ParamsOf::params`].
     values: [u64; MAX_PARAMS],
 }
 
 impl<K: Kind> Spec<K> {
-    /// With these parameters, by name and text; the others have their defaults.
+    /// A policy or scheduler with these parameters, by name and text. The others have their defaults.
     pub fn new<'a>(kind: K, params: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, ParamError> {
         let mut spec = Self::from(kind);
         spec.change(&Change::new(kind, params)?);
         Ok(spec)
     }
 
-    /// Which policy or scheduler.
+    /// The policy or scheduler.
     #[must_use]
     pub const fn kind(&self) -> K {
         self.kind
@@ -122,7 +122,7 @@ impl<K: Kind> Spec<K> {
         self.params().filter(|(param, text)| *text != param.default_text())
     }
 
-    /// Does what an operator asked for.
+    /// Applies a change.
     pub fn change(&mut self, change: &Change<K>) {
         if self.kind != change.kind {
             *self = change.kind.into();
@@ -135,15 +135,15 @@ impl<K: Kind> Spec<K> {
     /// The value of a parameter: a number, thousandths of a ratio, or the position of a word among its words.
     pub(crate) fn number(&self, name: &str) -> u64 {
         let at = self.kind.params_of().params.iter().position(|param| param.name() == name);
-        self.values[at.expect("who asks knows the parameters there are")]
+        self.values[at.expect("the parameter exists")]
     }
 
-    /// A [`Param::time`].
+    /// The value of a [`Param::time`].
     pub(crate) fn time(&self, name: &str) -> Duration {
         Duration::from_micros(self.number(name))
     }
 
-    /// A path's number in a [`Param::per_path`].
+    /// The number of a path in a [`Param::per_path`].
     pub(crate) fn of_path(&self, name: &str, path: PathId) -> u8 {
         of_path(self.number(name), path.index())
     }
@@ -174,8 +174,8 @@ impl<K: Kind> fmt::Display for Spec<K> {
     }
 }
 
-/// A switch to a policy or scheduler. Where that one is in force already, parameters that are not named keep their values;
-/// elsewhere they get their defaults.
+/// A switch to a policy or scheduler. If it is already in force, parameters that are not named keep their values.
+/// Otherwise they get their defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change<K> {
     kind: K,
@@ -184,7 +184,7 @@ pub struct Change<K> {
 }
 
 impl<K: Kind> Change<K> {
-    /// With these parameters by name and text; the text `default` is the default of each.
+    /// A switch with these parameters, by name and text. The text `default` means the default.
     pub fn new<'a>(kind: K, params: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, ParamError> {
         Ok(Self { kind, values: kind.params_of().read_all(params)? })
     }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_parameter_value_range_and_what_there_is() {
+    fn errors_name_parameter_value_range_and_known_parameters() {
         let message = |kind, params: &[(&str, &str)]| {
             PolicySpec::new(kind, params.iter().copied()).expect_err("refused").to_string()
         };
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_keeps_what_it_does_not_name() {
+    fn a_change_keeps_parameters_that_it_does_not_name() {
         let change = |name: &str, params: &[(&str, &str)]| {
             SchedulerChange::new(name.parse().unwrap(), params.iter().copied()).unwrap()
         };

@@ -1,17 +1,17 @@
-//! The walk over what may go, in order.
+//! The walk over the requests that may go, in order.
 
 use std::time::Instant;
 
-use super::{Scheduler, level};
+use super::{Scheduler, fair_queue};
 use crate::{DiskId, FlowId, Tag};
 
-/// Where a request that may go stands.
+/// The position of a request that may go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
-    /// It goes although its disk is kept.
+    /// The flow goes although its disk is paused.
     Exception(FlowId),
-    /// The turn of its disk, and in that of its flow.
-    Turn { disk: level::Place, flow: level::Place },
+    /// The turn of the disk, and of the flow within it.
+    Turn { disk: fair_queue::Place, flow: fair_queue::Place },
 }
 
 impl Place {
@@ -24,31 +24,31 @@ impl Place {
 }
 
 impl Scheduler {
-    /// The first request of the flow whose turn comes first, or after another one, and where that flow stands.
+    /// The first request of the next flow, or of the flow after `after`, and its position.
     pub(crate) fn candidate(&mut self, now: Instant, after: Option<Place>) -> Option<(Place, Tag)> {
-        if after.is_none() && self.lifted > 0 {
-            // Exceptions come first, so it has to be known which disks are kept.
-            self.ask_limits(now);
+        if after.is_none() && self.exempt > 0 {
+            // Exceptions come first, so the paused disks must be known.
+            self.check_limits(now);
         }
         loop {
             let place = self.next(now, after)?;
             let flow = &self.flows[usize::from(place.flow().0)];
-            let (disk, next) = (flow.disk, flow.queue.front().expect("only flows with something queued have turns"));
+            let (disk, next) = (flow.disk, flow.queue.front().expect("a flow with a turn has a request"));
             let tag = next.tag;
-            // Limits count what needs no path, too.
-            let is_lifted =
-                matches!(place, Place::Exception(flow) if self.disks[disk.index()].lifted.contains(&flow.0));
-            if is_lifted || !self.change(disk, |disk| disk.closes(now)) {
+            // Limits also count requests that need no path.
+            let is_exempt =
+                matches!(place, Place::Exception(flow) if self.disks[disk.index()].exempt.contains(&flow.0));
+            if is_exempt || !self.change(disk, |disk| disk.begin_throttling(now)) {
                 return Some((place, tag));
             }
-            self.refile_disk(disk);
+            self.update_turn_of_disk(disk);
         }
     }
 
-    fn ask_limits(&mut self, now: Instant) {
+    fn check_limits(&mut self, now: Instant) {
         for id in (0..self.disks.len() as u16).map(DiskId) {
-            if !self.disks[id.index()].lifted.is_empty() && self.change(id, |disk| disk.closes(now)) {
-                self.refile_disk(id);
+            if !self.disks[id.index()].exempt.is_empty() && self.change(id, |disk| disk.begin_throttling(now)) {
+                self.update_turn_of_disk(id);
             }
         }
     }
@@ -59,7 +59,7 @@ impl Scheduler {
             Some(Place::Exception(flow)) => (Some(Some(flow)), None),
             Some(Place::Turn { disk, flow }) => (None, Some((disk, flow))),
         };
-        if let Some(after) = exceptions_after.filter(|_| self.kept > 0) {
+        if let Some(after) = exceptions_after.filter(|_| self.paused > 0) {
             let has_more = |flow: FlowId| !self.flows[usize::from(flow.0)].queue.is_empty();
             let next = self.disks.iter().filter_map(|disk| disk.next_exception(after, has_more)).min();
             if let Some(flow) = next {
@@ -68,17 +68,17 @@ impl Scheduler {
         }
         let (mut disk, mut last) = match turn {
             Some((disk, flow)) => (disk, Some(flow)),
-            None => (self.level.next(&self.rule, now, None)?, None),
+            None => (self.turns.next(&self.settings, now, None)?, None),
         };
         loop {
             let of = &mut self.disks[usize::from(disk.member)];
-            // A disk may have left since.
+            // The disk may have left the turns since.
             if of.has_turns()
-                && let Some(flow) = of.level.next(&self.rule, now, last.take())
+                && let Some(flow) = of.turns.next(&self.settings, now, last.take())
             {
                 return Some(Place::Turn { disk, flow });
             }
-            disk = self.level.next(&self.rule, now, Some(disk))?;
+            disk = self.turns.next(&self.settings, now, Some(disk))?;
         }
     }
 }

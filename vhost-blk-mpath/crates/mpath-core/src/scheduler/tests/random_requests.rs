@@ -1,4 +1,4 @@
-//! Schedulers under random requests, beside plain queues.
+//! Schedulers under random requests, compared with a model of plain queues.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::testing::{Test, io};
-use super::{Limits, SchedulerKind, SchedulerSpec, Tier};
+use super::helpers::{Test, io};
+use crate::scheduler::{Limits, SchedulerKind, SchedulerSpec, Tier};
 use crate::{DiskId, FlowId, Tag};
 
 const FLOWS: usize = 5;
@@ -22,11 +22,11 @@ enum Event {
         bytes: u32,
         needs_path: bool,
     },
-    /// The request of the flow whose turn comes after so many others goes.
+    /// Takes the request of the flow that comes after `turn` others.
     Take {
         turn: usize,
     },
-    /// One that went is over, or comes back.
+    /// A request that was taken finishes, or is put back.
     Finish {
         which: usize,
         back: bool,
@@ -111,13 +111,13 @@ struct Model {
     t: Test,
     queues: Vec<VecDeque<Sent>>,
     gone: Vec<Sent>,
-    /// Taken as there is nothing to wait for, and not over.
+    /// Requests taken by `take_all_of`, and not finished.
     failed: Vec<Sent>,
     tags: u32,
-    /// What went, in order.
+    /// The requests that were taken, in order.
     taken: Vec<u32>,
-    /// Flows that limits do not keep.
-    lifted: [bool; FLOWS],
+    /// Flows that are exempt from limits.
+    exempt: [bool; FLOWS],
     /// Disks without a path.
     blocked: [bool; 2],
 }
@@ -131,7 +131,7 @@ impl Model {
             failed: Vec::new(),
             tags: 0,
             taken: Vec::new(),
-            lifted: [false; FLOWS],
+            exempt: [false; FLOWS],
             blocked: [false; 2],
         }
     }
@@ -141,14 +141,14 @@ impl Model {
             self.apply(event);
             self.check_counts();
         }
-        self.settle();
+        self.finish_all();
     }
 
     fn apply(&mut self, event: &Event) {
         let now = self.t.now;
         match *event {
             Event::Push { flow, bytes, needs_path } => {
-                self.lifted[flow] &= !self.is_idle(flow);
+                self.exempt[flow] &= !self.is_idle(flow);
                 self.queues[flow].push_back(Sent { flow, tag: self.tags, bytes, needs_path });
                 self.t.scheduler.push_back(now, &io(disk_of(flow), flow as u16, self.tags, bytes), needs_path);
                 self.tags += 1;
@@ -175,7 +175,7 @@ impl Model {
             Event::Weight { disk, weight } => self.t.scheduler.set_weight(DiskId(disk), weight),
             Event::Limit { disk, limits } => self.t.limits[disk].set(now, limits),
             Event::Lift { flow } => {
-                self.lifted[flow] = !self.is_idle(flow);
+                self.exempt[flow] = !self.is_idle(flow);
                 self.t.scheduler.lift_limits_of(FlowId(flow as u16));
             }
             Event::Block { disk, blocked } => self.block(disk, blocked),
@@ -218,27 +218,28 @@ impl Model {
         assert_eq!(scheduler.len(), self.waiting().count());
         assert_eq!(scheduler.all_need_paths(), self.waiting().all(|sent| sent.needs_path));
         for disk in 0..2 {
-            let of_disk = self.waiting().filter(|sent| disk_of(sent.flow) == disk).count();
-            assert_eq!(scheduler.len_of(DiskId(disk)), of_disk);
+            let per_disk = self.waiting().filter(|sent| disk_of(sent.flow) == disk).count();
+            assert_eq!(scheduler.len_of(DiskId(disk)), per_disk);
         }
     }
 
-    /// What may go: the oldest request of each flow, if it has a path or needs none, and no limits keep it then.
+    /// The requests that may go: the oldest request of each flow, if it has a path or needs none, and limits allow it
+    /// then.
     fn allowed(&self, then: Instant) -> Vec<u32> {
         let allowed = |sent: &&Sent| {
             let disk = usize::from(disk_of(sent.flow));
-            let closed = self.t.limits[disk].closed_until(then).is_some();
-            !(self.blocked[disk] && sent.needs_path || closed && !self.lifted[sent.flow])
+            let closed = self.t.limits[disk].throttled_until(then).is_some();
+            !(self.blocked[disk] && sent.needs_path || closed && !self.exempt[sent.flow])
         };
         self.queues.iter().filter_map(VecDeque::front).filter(allowed).map(|sent| sent.tag).collect()
     }
 
-    /// All that may go is shown, and nothing else. One of it goes.
+    /// Checks that the walk finds exactly the requests that may go. Takes one of them.
     fn take(&mut self, turn: usize) -> Option<u32> {
         let now = self.t.now;
         self.t.scheduler.handle_timeout(now);
         let shown: Vec<u32> = self.t.shown().map(|(_, tag)| tag.0).collect();
-        // Limits may tell of a moment that is a ns late.
+        // Limits may report a time that is a ns late.
         let [before, allowed] =
             [now.checked_sub(Duration::from_nanos(1)).unwrap_or(now), now].map(|then| self.allowed(then));
         assert!(shown.iter().all(|tag| allowed.contains(tag)), "shown: {shown:?}, may go: {allowed:?}");
@@ -261,8 +262,8 @@ impl Model {
         Some(tag)
     }
 
-    /// Everything goes in the end.
-    fn settle(&mut self) {
+    /// Lifts all obstacles and checks that every request goes.
+    fn finish_all(&mut self) {
         (0..2).for_each(|disk| self.block(disk, false));
         for _ in 0..100_000 {
             if self.take(0).is_none() {
@@ -286,16 +287,16 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Never idle while something could go; first in, first out within each flow; nothing lost by a switch, by a disk that loses its path or
-    /// gives up.
+    /// The scheduler is never idle while a request could go. Each flow is first in, first out. Nothing is lost by a
+    /// switch, by a disk that loses its path or by one that gives up.
     #[test]
-    fn work_goes_on_in_order(spec in spec(), events in prop::collection::vec(event(false), 1..400)) {
+    fn the_scheduler_is_never_idle_and_keeps_the_order_of_flows(spec in spec(), events in prop::collection::vec(event(false), 1..400)) {
         let mut model = Model::new(spec);
         model.run(&events);
     }
 
     #[test]
-    fn also_under_limits_and_the_same_again(spec in spec(), events in prop::collection::vec(event(true), 1..400)) {
+    fn limits_keep_the_order_and_a_run_can_be_repeated(spec in spec(), events in prop::collection::vec(event(true), 1..400)) {
         let taken = [(); 2].map(|()| {
             let mut model = Model::new(spec);
             model.run(&events);
@@ -315,8 +316,8 @@ fn cost(bytes: u32) -> f64 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Bulk does not starve. Whatever sparse flows send, bulk has `1 - share` of the service, or its fair part, but for what the allowance
-    /// holds and one of the largest requests. The allowance keeps its bounds.
+    /// Bulk does not starve. Bulk has `1 - share` of the service or its fair part, less the allowance and one request
+    /// of the largest size. The allowance keeps its bounds.
     #[test]
     fn bulk_keeps_its_share(
         share in 100_u32..=950,
@@ -344,7 +345,7 @@ proptest! {
                 let (flow, bytes) = sent[t.shown().next().expect("something waits").1.0 as usize];
                 let tier = t.tier(flow);
                 t.take(1);
-                // Each of at most three sparse flows may have as much as bulk.
+                // Each of at most three sparse flows may get as much as bulk.
                 let least = (1.0 - share).min(1.0 / (others + 1.0));
                 all += least * cost(bytes);
                 if tier == Tier::Bulk {
@@ -362,14 +363,14 @@ proptest! {
         }
     }
 
-    /// In a tier nobody starves: between two turns of a flow each of the others sends a turn and one of its requests at most.
+    /// No flow of a tier starves: between two turns of a flow, each other flow sends at most a turn and one request.
     #[test]
-    fn every_turn_comes(sizes in prop::collection::vec(bytes(), 2..8), turns in 100..2000_usize) {
+    fn no_flow_of_a_tier_starves(sizes in prop::collection::vec(bytes(), 2..8), turns in 100..2000_usize) {
         let mut t = Test::new("burst-credit", &[]);
         for (flow, bytes) in sizes.iter().enumerate() {
             (0..300).for_each(|_| t.push(flow as u16, flow as u32, *bytes));
         }
-        // To a scheduler all are new: they are bulk after a turn.
+        // All flows are new to the scheduler: they are bulk after one turn.
         while (0..sizes.len()).any(|flow| t.tier(flow as u16) == Tier::Sparse) {
             t.take(1);
         }
@@ -387,10 +388,10 @@ proptest! {
         }
     }
 
-    /// Disks that always have something waiting are served by their weights, whatever sizes their requests have: start-time fair
-    /// queueing keeps two of them within a request each.
+    /// Disks that always have queued requests are served by their weights, with any sizes of requests. Start-time
+    /// fair queueing keeps two such disks within one request each.
     #[test]
-    fn weights_bind(weights in prop::array::uniform2(1..1000_u16), sizes in prop::array::uniform2(bytes())) {
+    fn disks_are_served_by_their_weights(weights in prop::array::uniform2(1..1000_u16), sizes in prop::array::uniform2(bytes())) {
         let mut t = Test::new("burst-credit", &[]);
         for (disk, weight) in (0..).zip(weights) {
             t.scheduler.set_weight(DiskId(disk), weight);

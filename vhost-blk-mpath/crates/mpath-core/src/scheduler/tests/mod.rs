@@ -1,25 +1,29 @@
-//! Each rule by itself.
+//! Each scheduler by itself.
+
+mod helpers;
+mod limits;
+mod random_requests;
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use super::testing::Test;
 use super::{Limits, SchedulerKind, Tier};
 use crate::{DiskId, FlowId};
+use helpers::Test;
 
 const BYTES: u32 = 4096;
 const MS: Duration = Duration::from_millis(1);
-/// Requests of a burst of ours, of a turn of it, and of the published rule.
+/// Requests of a `burst-credit` burst, of a turn of it, and of a `published` burst.
 const BURST: u32 = 256;
 const TURN: u32 = 8;
 const PUBLISHED: u32 = 64;
 
-/// A flow of a disk has so many requests queued, all with its number as their tag.
+/// Queues `count` requests of a flow. The tag of each is the number of the flow.
 fn fill(t: &mut Test, disk: u16, flow: u16, count: u32) {
     (0..count).for_each(|_| t.push_of(disk, flow, flow.into(), BYTES));
 }
 
-/// Serves until the disk has nothing, so that its flow is known and idle.
+/// Serves everything, so that the flow is known and idle.
 fn be_known(t: &mut Test, disk: u16, flow: u16) {
     fill(t, disk, flow, 1);
     while t.tags(1) != [u32::from(flow)] {}
@@ -27,20 +31,20 @@ fn be_known(t: &mut Test, disk: u16, flow: u16) {
 }
 
 impl Test {
-    /// The flows that are served next.
+    /// The flows that are served next, by tag.
     fn tags(&mut self, count: usize) -> Vec<u32> {
         let tags = self.take(count);
         assert_eq!(tags.len(), count, "as many wait");
         tags
     }
 
-    /// How many of the next requests are of that flow.
+    /// How many of the next `of` requests are of this flow.
     fn count(&mut self, of: usize, flow: u32) -> usize {
         self.tags(of).into_iter().filter(|tag| *tag == flow).count()
     }
 }
 
-/// Ours, with flow 0 of the first disk bulk and full, and flow 1 known.
+/// `burst-credit`, with flow 0 of the first disk bulk and full, and flow 1 known.
 fn busy(params: &[(&str, &str)]) -> Test {
     let mut t = Test::new("burst-credit", params);
     fill(&mut t, 0, 0, 4000);
@@ -70,7 +74,7 @@ fn fifo_sizes_do_not_count() {
     assert_eq!(t.drain(), [0, 10, 1, 11, 2, 12, 3, 13]);
 }
 
-/// Between two requests such a flow is idle for a moment each time.
+/// Such a flow is idle for a moment between two requests.
 #[test]
 fn fifo_flows_with_one_request_at_a_time_do_not_escape_the_weight_of_their_disk() {
     const FLOWS: u16 = 16;
@@ -92,7 +96,7 @@ fn fifo_flows_with_one_request_at_a_time_do_not_escape_the_weight_of_their_disk(
 }
 
 #[test]
-fn published_the_first_requests_of_a_flow_that_was_idle_go_first() {
+fn published_lets_the_first_requests_of_an_idle_flow_go_first() {
     let mut t = Test::new("published", &[]);
     fill(&mut t, 0, 0, 100);
     t.tags(PUBLISHED as usize + 1);
@@ -102,7 +106,7 @@ fn published_the_first_requests_of_a_flow_that_was_idle_go_first() {
 }
 
 #[test]
-fn published_credit_comes_back_only_when_nothing_is_left_in_flight() {
+fn published_credit_returns_only_when_nothing_is_in_flight() {
     let mut t = Test::new("published", &[]);
     fill(&mut t, 0, 0, 200);
     t.tags(PUBLISHED as usize);
@@ -118,7 +122,7 @@ fn published_credit_comes_back_only_when_nothing_is_left_in_flight() {
 
 #[test]
 fn a_flow_that_was_idle_goes_first_until_it_has_sent_a_burst() {
-    // Nothing of the allowance is left for bulk to take.
+    // The allowance leaves nothing for bulk.
     let mut t = busy(&[("share", "0.1"), ("gap", "10s")]);
     fill(&mut t, 0, 1, 2 * BURST);
     assert_eq!(t.count(BURST as usize, 1), BURST as usize);
@@ -127,7 +131,7 @@ fn a_flow_that_was_idle_goes_first_until_it_has_sent_a_burst() {
 }
 
 #[test]
-fn a_flow_that_was_never_seen_before_has_one_turn() {
+fn a_new_flow_has_one_sparse_turn() {
     let mut t = busy(&[]);
     fill(&mut t, 0, 2, BURST);
     assert_eq!(t.count(TURN as usize, 2), TURN as usize);
@@ -149,9 +153,9 @@ fn a_flow_is_bulk_until_it_has_been_idle() {
     assert_eq!((t.tier(1), t.tags(1)), (Tier::Sparse, vec![1]));
 }
 
-/// Bursts without end, by flows that are idle after each.
+/// Bursts without end, by flows that are idle after each burst.
 #[test]
-fn bursts_have_their_share_and_no_more() {
+fn bursts_get_their_share_and_no_more() {
     let mut t = busy(&[("gap", "10s")]);
     let (mut of_bursts, mut left) = (0, 0);
     for at in 0..3000 {
@@ -177,7 +181,7 @@ fn sparse_flows_have_their_fair_part_if_that_is_more_than_the_share() {
     let mut of_bulk = 0;
     (1..=FLOWS).for_each(|flow| be_known(&mut t, 0, flow));
     (1..=FLOWS).for_each(|flow| fill(&mut t, 0, flow, BURST));
-    // What was saved up lasts for a tenth of a burst each.
+    // The saved allowance lasts for a tenth of a burst.
     t.now += 10_000 * MS;
     for _ in 0..1500 {
         let flow = t.tags(1)[0] as u16;
@@ -196,13 +200,13 @@ fn bulk_that_was_passed_for_the_gap_has_a_turn() {
     assert_eq!(t.tags(1), [1]);
     t.now += MS;
     assert_eq!(t.tags(1), [0]);
-    // What was saved up is gone.
+    // The saved allowance is gone.
     assert_eq!(t.count(40, 0), 10);
 }
 
-/// The gap counts while bulk waits.
+/// The gap counts only while bulk waits.
 #[test]
-fn bulk_that_comes_was_not_passed_before() {
+fn the_gap_starts_when_bulk_arrives() {
     let mut t = Test::new("burst-credit", &[]);
     be_known(&mut t, 0, 1);
     fill(&mut t, 0, 1, BURST);
@@ -225,9 +229,9 @@ fn sparse_flows_take_turns_of_a_thirty_second_of_a_burst() {
     assert!(turns.iter().all(|turn| turn.is_multiple_of(TURN as usize)) && turns.len() >= 4, "{turns:?}");
 }
 
-/// A flow that comes back is ahead of the others by a turn, not by all that it has not asked for.
+/// A flow that returns is one turn ahead of the others, not by all that it has not asked for.
 #[test]
-fn a_flow_that_was_away_for_long_is_a_turn_ahead() {
+fn a_flow_that_returns_is_one_turn_ahead() {
     let mut t = Test::new("burst-credit", &[("gap", "10s")]);
     (1..=3).for_each(|flow| be_known(&mut t, 0, flow));
     (1..=2).for_each(|flow| fill(&mut t, 0, flow, BURST));
@@ -268,7 +272,7 @@ fn disks_take_turns_by_weight_whatever_the_number_of_their_virtqueues() {
     assert!((490..=510).contains(&equal), "{equal} of 1000, due 500");
 }
 
-/// A disk that idles is sparse, whatever its weight, and bulk of others keeps its share.
+/// A disk that was idle is sparse at any weight, and the bulk of other disks keeps its share.
 #[test]
 fn a_disk_that_was_idle_goes_first() {
     let mut t = busy(&[("gap", "10s")]);
@@ -279,7 +283,7 @@ fn a_disk_that_was_idle_goes_first() {
 }
 
 #[test]
-fn a_disk_that_limits_keep_leaves_its_turns_to_others() {
+fn a_throttled_disk_leaves_its_turns_to_others() {
     let mut t = Test::new("burst-credit", &[]);
     let limits = Limits { iops: NonZeroU64::new(10), burst: Duration::ZERO, ..Limits::default() };
     t.limits[0].set(t.now, limits);
@@ -292,9 +296,10 @@ fn a_disk_that_limits_keep_leaves_its_turns_to_others() {
     assert!(t.now - before >= 100 * MS);
 }
 
-/// Others send no more than their credit, wait for all and begin again: what has none waits for ever.
+/// The other flows send only their credit, wait until all are idle and begin again. A flow without credit waits
+/// without end.
 #[test]
-fn what_waits_when_the_rule_comes_into_force_goes() {
+fn requests_that_wait_at_a_switch_of_the_scheduler_are_served() {
     let mut t = Test::new("fifo", &[]);
     t.push(0, 0, BYTES);
     t.scheduler.set(SchedulerKind::Published.into());
@@ -312,11 +317,12 @@ fn what_waits_when_the_rule_comes_into_force_goes() {
 }
 
 #[test]
-fn all_that_are_not_idle_when_a_rule_comes_into_force_are_new_to_it() {
+fn flows_that_are_not_idle_at_a_switch_are_new_to_the_scheduler() {
     for (kind, new) in [(SchedulerKind::Published, PUBLISHED), (SchedulerKind::BurstCredit, TURN)] {
         let mut t = Test::new("fifo", &[]);
         t.limits[1].set(t.now, Limits { iops: NonZeroU64::new(1), ..Limits::default() });
-        // The first one waits for an answer, the second for its turn, and the others for their limit; the last one was idle.
+        // The first flow waits for an answer, the second for its turn, the others for their limit. The last flow was
+        // idle.
         (0..2).for_each(|_| t.push_of(1, 2, 2, BYTES));
         t.push_of(1, 3, 3, BYTES);
         t.push(0, 0, BYTES);
@@ -344,9 +350,9 @@ fn a_parameter_changes_while_requests_wait() {
     assert_eq!(t.tags(1), [0]);
 }
 
-/// The first disk's path is full for long; only the second one can go.
+/// The path of the first disk stays full; only the second disk can send.
 #[test]
-fn a_disk_owes_nothing_for_what_others_could_not_use() {
+fn a_disk_owes_nothing_for_turns_that_others_could_not_use() {
     let mut t = Test::new("burst-credit", &[]);
     fill(&mut t, 0, 0, 100);
     fill(&mut t, 1, 1, 3000);
@@ -360,7 +366,7 @@ fn a_disk_owes_nothing_for_what_others_could_not_use() {
     assert!(t.count(20, 1) >= 9, "it is at most a request behind");
 }
 
-/// Bulk is first and finds no room, again and again.
+/// Bulk is first and repeatedly finds no room.
 #[test]
 fn bursts_do_not_pay_for_bulk_that_could_not_go() {
     let mut t = busy(&[("gap", "10s")]);
@@ -377,9 +383,9 @@ fn bursts_do_not_pay_for_bulk_that_could_not_go() {
     assert!((4..=6).contains(&bulk), "{bulk} of 20: a quarter is due");
 }
 
-/// Before the timeout is handled.
+/// The limits are raised before the timeout is handled.
 #[test]
-fn limits_that_are_raised_let_a_disk_with_a_lifted_flow_go_on() {
+fn raised_limits_release_a_disk_with_an_exempt_flow() {
     let mut t = Test::new("fifo", &[]);
     t.limits[0].set(t.now, Limits { iops: NonZeroU64::new(1), burst: Duration::ZERO, ..Limits::default() });
     (0..2).for_each(|flow| fill(&mut t, 0, flow, 3));
@@ -393,7 +399,7 @@ fn limits_that_are_raised_let_a_disk_with_a_lifted_flow_go_on() {
 }
 
 #[test]
-fn weights_bind_where_sizes_do_not_count() {
+fn weights_hold_when_sizes_do_not_count() {
     for kind in ["fifo", "published"] {
         for (light, heavy, due) in [(501, 1000, 666), (100, 400, 800), (200, 300, 600), (1, 1000, 999)] {
             let mut t = Test::new(kind, &[]);
@@ -414,7 +420,7 @@ fn a_request_allocates_nothing() {
     for kind in ["burst-credit", "published", "fifo"] {
         let mut test = Test::new(kind, &[]);
         let mut rounds = || {
-            // A flow alone, and more of two disks, which have other numbers of requests.
+            // One flow alone, and several flows of two disks with different numbers of requests.
             for flows in [1, 8, 64_u16] {
                 (0..flows).for_each(|flow| fill(&mut test, u16::from(flow >= 8), flow, (1 + flow % 4).into()));
                 while let Some(flow) = test.take_at(0) {

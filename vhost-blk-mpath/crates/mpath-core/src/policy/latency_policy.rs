@@ -1,33 +1,37 @@
-//! What `latency` and `latency-rr` have in common: measured averages, and paths that are not chosen measured again.
+//! The common part of `latency` and `latency-rr`: measured averages, and new measurements of paths that are not
+//! chosen.
 //!
-//! Source of both: Kai Krakow's series of btrfs read policies (`fs/btrfs/volumes.c`), there for reads of mirrored devices; here
-//! reads, writes and other operations are estimated apart. What the published rules leave open, or what does not hold here:
+//! Source of both: Kai Krakow's series of btrfs read policies (`fs/btrfs/volumes.c`), for reads of mirrored devices.
+//! Here reads, writes and other operations have separate estimates. Differences, and what the published rules leave
+//! open:
 //!
-//! * **Averages**, and when they are doubted or replaced by silence: [`Estimate`], [`View`].
-//! * **Rehabilitation.** A path that is not chosen is not measured. Published (`rehabilitation=ios`): a path that has been
-//!   passed over 10,000 times counts as the fastest for the next 100 requests. With 30 ms between the paths that costs 85 % of
-//!   the IOPS at queue depth 1. Ours (`rehabilitation=time`) goes by time: one real request, when at least `probe-cost`
-//!   times the latency it may cost has passed since the last probe (limits: `PROBE_REST_MIN`, `PROBE_REST_MAX`), one at a
-//!   time per class, the longest-unmeasured path first. So probes cost about 3 % at queue depth 1, and nothing is frozen out
-//!   for good. An average that old is replaced by the probe's result.
-//! * **Full windows.** If every path of the rule is full, the request waits: a far slower path would answer later than
-//!   the wait takes. Only a path that answers before the whole queue has got through on the good ones is used, that is
-//!   if `latency < best · (1 + queued / in flight on the good ones)`. Source: the ECF scheduler (Lim et al., CoNEXT '17).
+//! * **Averages**, their doubt, and how silence replaces them: [`LatencyAverage`], [`View`].
+//! * **Rehabilitation.** A path that is not chosen is not measured. Published (`rehabilitation=ios`): a path that was
+//!   passed over 10,000 times counts as the fastest for the next 100 requests. With 30 ms between the paths, this
+//!   costs 85 % of the IOPS at queue depth 1. Ours (`rehabilitation=time`) goes by time. It sends one real request
+//!   when at least `probe-cost` times the latency that the request may cost has passed since the last one (limits:
+//!   `PROBE_REST_MIN`, `PROBE_REST_MAX`). Each class measures one path at a time, the path without a measurement for
+//!   longest first. This costs about 3 % at queue depth 1, and no path is left out for good. The result replaces an
+//!   average that old.
+//! * **Full windows.** If every path of the rule is full, the request waits, because a far slower path would answer
+//!   later. A slower path is used only if it answers before the whole queue has got through on the good paths:
+//!   `latency < best · (1 + queued / in flight on the good paths)`. Source: the ECF scheduler (Lim et al., CoNEXT
+//!   '17).
 
 use std::time::{Duration, Instant};
 
-use super::estimate::{Estimate, View, thousandths};
-use super::{Candidate, Choice, Completed, Param, Policy, PolicySpec, Query, next_after};
+use super::latency_average::{LatencyAverage, View, thousandths};
+use super::{Candidate, Choice, CompletedAttempt, Param, Policy, PolicySpec, Query, next_after};
 use crate::{MAX_PATHS, OpClass, PathEstimate, PathId};
 
-/// Shortest rest between two probes.
+/// The shortest time between two measurements.
 const PROBE_REST_MIN: Duration = Duration::from_millis(500);
-/// Longest rest between two probes.
+/// The longest time between two measurements.
 const PROBE_REST_MAX: Duration = Duration::from_secs(4);
-/// Up to 1/8 is added to each rest at random, lest many threads and hosts probe in step.
+/// Up to 1/8 is added to each time at random, so that many threads and hosts do not measure in step.
 const PROBE_JITTER: u32 = 8;
-/// Shortest and longest time to ask again when a request waits for a full path.
-const AGAIN: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(100));
+/// The shortest and longest time after which a request that waits for a full path asks again.
+const ASK_AGAIN_AFTER: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(100));
 
 pub(super) const MEMORY: Param = Param::time(
     "memory",
@@ -60,84 +64,84 @@ pub(super) const BURST: Param =
 /// Which of the measured paths take turns.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Spread {
-    /// Only the one with the lowest average.
+    /// Only the path with the lowest average.
     Lowest,
-    /// Those within this many thousandths of it.
+    /// Paths within this many thousandths of the lowest average.
     Band(u64),
 }
 
 /// How a path that is not chosen is measured again.
 #[derive(Clone, Copy, Debug)]
 enum Rehabilitation {
-    /// By one request after a rest of so many of its latencies.
+    /// By one request, after `cost` latencies of the path.
     Time { cost: u32 },
-    /// By a burst of I/Os after an age in I/Os.
+    /// By `burst` I/Os, after `age` I/Os elsewhere.
     Ios { age: i64, burst: i64 },
 }
 
 /// What is known of one path and class.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
-    latency: Estimate,
+struct PathLatency {
+    latency: LatencyAverage,
     chosen_at: Option<Instant>,
-    /// How often it could have been chosen and was not, since it was; below 0: what is left of a burst.
+    /// How often the path could have been chosen and was not, since it was last. Below 0: I/Os left of a burst.
     age: i64,
-    /// The same since the path came up.
+    /// How often the path could have been chosen and was not, since it came up.
     ignored: u64,
-    /// How often it began to be measured again, and what came of it since.
+    /// How often a new measurement began, and its results so far.
     checkpoints: u64,
     checkpoint_ios: u64,
     checkpoint_wait: Duration,
 }
 
-impl Known {
+impl PathLatency {
     fn checkpoint(&mut self) {
         self.checkpoints += 1;
         (self.checkpoint_ios, self.checkpoint_wait) = (0, Duration::ZERO);
-        self.latency.begin_afresh();
+        self.latency.start_anew();
     }
 }
 
 #[derive(Debug)]
-pub(super) struct ByLatency {
-    /// The rule of the policy that this is, given its parameters.
+pub(super) struct LatencyPolicy {
+    /// The rule of the policy, from its parameters.
     rule: fn(&PolicySpec) -> Spread,
     spread: Spread,
     memory: Duration,
     rehabilitation: Rehabilitation,
-    paths: Vec<[Known; 3]>,
+    paths: Vec<[PathLatency; 3]>,
     last: [Option<PathId>; 3],
-    /// The path and time of the last probe.
+    /// The path and time of the last measurement.
     probe: [Option<(PathId, Instant)>; 3],
-    /// Present jitter, of 1024.
+    /// The present jitter, in 1024ths.
     jitter: u32,
     random: u64,
     /// Scratch space of `select`.
     views: Vec<View>,
 }
 
-/// What is decided, and so what is to be remembered.
+/// A decision, and what to record for it.
 #[derive(Clone, Copy, Debug)]
 enum Decision {
     /// The next path in turn.
     Turn(PathId),
     /// A path out of turn: new, in its burst, or used because the queue is long.
-    Aside(PathId),
-    /// A path to be measured again.
+    OutOfTurn(PathId),
+    /// A path to measure again.
     Probe(PathId),
     Wait {
         again: Option<Instant>,
     },
 }
 
-impl ByLatency {
+impl LatencyPolicy {
     pub(super) fn new(rule: fn(&PolicySpec) -> Spread, spec: &PolicySpec, seed: u64) -> Self {
         let mut policy = Self {
             rule,
             spread: Spread::Lowest,
             memory: Duration::ZERO,
             rehabilitation: Rehabilitation::Time { cost: 0 },
-            paths: vec![[Known::default(); 3]; MAX_PATHS],
+            paths: vec![[PathLatency::default(); 3]; MAX_PATHS],
             last: [None; 3],
             probe: [None; 3],
             jitter: 0,
@@ -158,11 +162,11 @@ impl ByLatency {
         self.jitter = ((z ^ (z >> 31)) % 1024) as u32;
     }
 
-    fn known(&self, path: PathId, class: usize) -> &Known {
+    fn known(&self, path: PathId, class: usize) -> &PathLatency {
         &self.paths[path.index()][class]
     }
 
-    /// A path outside the good ones whose time to be measured has come.
+    /// A path outside the good ones that is due for a measurement.
     fn due_probe(&self, query: &Query, cost: u32, is_good: impl Fn(&View) -> bool) -> Option<PathId> {
         let class = query.class.index();
         let chosen_at = |view: &View| self.known(view.path, class).chosen_at;
@@ -178,10 +182,10 @@ impl ByLatency {
         (rested(chosen_at(view)) && rested(last.map(|(_, at)| at))).then_some(view.path)
     }
 
-    /// A path that is to have a burst, or is to go on with it.
+    /// A path that is due for a burst, or is in its burst.
     fn due_burst(&self, class: usize, age: i64) -> Option<Decision> {
         let with_room = || self.views.iter().filter(|v| v.has_room).map(|v| v.path);
-        let in_burst = with_room().find(|path| self.known(*path, class).age < 0).map(Decision::Aside);
+        let in_burst = with_room().find(|path| self.known(*path, class).age < 0).map(Decision::OutOfTurn);
         let due = || with_room().find(|path| self.known(*path, class).age > age).map(Decision::Probe);
         in_burst.or_else(due)
     }
@@ -191,7 +195,7 @@ impl ByLatency {
         let last = self.last[class];
         let with_room = || self.views.iter().filter(|v| v.has_room);
         let Some(best_ns) = self.views.iter().filter_map(|v| v.latency_ns).min() else {
-            // Nothing is known of any path.
+            // No path has an estimate.
             return next_after(last, with_room().map(|v| v.path))
                 .map_or(Decision::Wait { again: None }, Decision::Turn);
         };
@@ -204,7 +208,7 @@ impl ByLatency {
 
         // A path never measured is measured at once, by one request at a time.
         if let Some(new) = with_room().find(|v| v.latency_ns.is_none() && !v.busy) {
-            return Decision::Aside(new.path);
+            return Decision::OutOfTurn(new.path);
         }
         let due = match self.rehabilitation {
             Rehabilitation::Time { cost } => self.due_probe(query, cost, is_good).map(Decision::Probe),
@@ -222,16 +226,16 @@ impl ByLatency {
         let sooner_ns = best_ns.saturating_add(queue_ns);
         let other = with_room().filter_map(|v| Some((v.latency_ns?, v.path))).min();
         match other {
-            Some((latency_ns, path)) if latency_ns < sooner_ns => Decision::Aside(path),
+            Some((latency_ns, path)) if latency_ns < sooner_ns => Decision::OutOfTurn(path),
             _ => {
-                let wait = Duration::from_nanos(best_ns).clamp(AGAIN.0, AGAIN.1);
+                let wait = Duration::from_nanos(best_ns).clamp(ASK_AGAIN_AFTER.0, ASK_AGAIN_AFTER.1);
                 Decision::Wait { again: Some(query.now + wait) }
             }
         }
     }
 
-    /// The candidates have been passed over, but for the one that was chosen.
-    fn grow_older(&mut self, class: usize, chosen: PathId) {
+    /// Updates the ages of the candidates after a choice.
+    fn update_ages(&mut self, class: usize, chosen: PathId) {
         for view in &self.views {
             let known = &mut self.paths[view.path.index()][class];
             let in_burst = known.age < 0;
@@ -247,7 +251,7 @@ impl ByLatency {
     }
 }
 
-impl Policy for ByLatency {
+impl Policy for LatencyPolicy {
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice {
         let class = query.class.index();
         self.views.clear();
@@ -260,7 +264,7 @@ impl Policy for ByLatency {
                 self.last[class] = Some(path);
                 path
             }
-            Decision::Aside(path) => path,
+            Decision::OutOfTurn(path) => path,
             Decision::Probe(path) => {
                 self.probe[class] = Some((path, query.now));
                 self.draw_jitter();
@@ -272,13 +276,13 @@ impl Policy for ByLatency {
                 path
             }
         };
-        self.grow_older(class, path);
+        self.update_ages(class, path);
         self.paths[path.index()][class].chosen_at = Some(query.now);
         Choice::Path(path)
     }
 
-    fn completed(&mut self, done: &Completed) {
-        // What came back in vain counts too, or the path would be remembered by what it answered in good days.
+    fn completed(&mut self, done: &CompletedAttempt) {
+        // Failed attempts count too. Otherwise the path would keep its old, better average.
         let known = &mut self.paths[done.path.index()][done.class.index()];
         known.latency.sample(done.now, done.latency, self.memory);
         known.checkpoint_ios += 1;
@@ -286,14 +290,14 @@ impl Policy for ByLatency {
     }
 
     fn path_changed(&mut self, path: PathId) {
-        self.paths[path.index()] = [Known::default(); 3];
+        self.paths[path.index()] = [PathLatency::default(); 3];
     }
 
     fn configure(&mut self, spec: &PolicySpec) {
         self.spread = (self.rule)(spec);
         self.memory = spec.time(MEMORY.name());
         self.rehabilitation = if spec.number(REHABILITATION.name()) == 0 {
-            // Bursts under way are of the other rule.
+            // Bursts under way belong to the other rule.
             self.paths.iter_mut().flatten().for_each(|known| known.age = known.age.max(0));
             Rehabilitation::Time { cost: spec.number(PROBE_COST.name()) as u32 }
         } else {
@@ -313,36 +317,5 @@ impl Policy for ByLatency {
             checkpoint_wait: Some(known.checkpoint_wait),
             ..PathEstimate::default()
         }
-    }
-}
-
-/// What the tests of both policies share.
-#[cfg(test)]
-pub(super) mod testing {
-    use super::*;
-    use crate::policy::testing::{candidate, done, read};
-
-    pub(crate) fn start() -> Instant {
-        Instant::now() + Duration::from_secs(3600)
-    }
-
-    /// A policy that knows paths by a long history of these latencies in µs, the latest sample just now.
-    pub(crate) fn known(spec: &PolicySpec, now: Instant, latencies: &[u64]) -> Box<dyn Policy> {
-        let mut policy = spec.kind().build(spec, 1);
-        for n in (0..1000).rev() {
-            let at = now.checked_sub(Duration::from_micros(n * 100)).expect("the clock is past 100 ms");
-            for (path, us) in (0..).zip(latencies) {
-                // As if there were no other.
-                policy.select(&read(at), &[candidate(path)]);
-                policy.completed(&done(at, path, Duration::from_micros(*us)));
-            }
-        }
-        policy
-    }
-
-    /// The next choices of a policy on idle paths.
-    pub(crate) fn choices(policy: &mut dyn Policy, now: Instant, paths: u16, count: usize) -> Vec<Choice> {
-        let candidates: Vec<Candidate> = (0..paths).map(candidate).collect();
-        (0..count).map(|_| policy.select(&read(now), &candidates)).collect()
     }
 }

@@ -1,23 +1,23 @@
-//! How many requests there were lately, for the operator.
+//! Counts of recent requests, for the operator.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Requests of the last second and of the last minute, to a tenth of a second and to a second.
+/// Requests of the last second, to a tenth of a second, and of the last minute, to a second.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Recent {
-    second: Ring<10>,
-    minute: Ring<60>,
+pub(crate) struct RecentCounts {
+    second: SlotCounts<10>,
+    minute: SlotCounts<60>,
 }
 
-impl fmt::Debug for Recent {
+impl fmt::Debug for RecentCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recent").finish_non_exhaustive()
+        f.debug_struct("RecentCounts").finish_non_exhaustive()
     }
 }
 
-impl Recent {
-    /// One more. Times are since any moment, the same each time, and do not go backwards.
+impl RecentCounts {
+    /// Counts a request. Times are measured from any fixed moment, and do not go backwards.
     pub(crate) fn record(&mut self, at: Duration) {
         let (tenth, second) = slots(at);
         self.second.record(tenth);
@@ -36,27 +36,27 @@ fn slots(at: Duration) -> (u64, u64) {
     (second * 10 + u64::from(at.subsec_millis() / 100), second)
 }
 
-/// Counts of the present slot of time and of `N` before it.
+/// Counts of the present time slot and of the `N` slots before it.
 #[derive(Clone, Copy)]
-struct Ring<const N: usize> {
+struct SlotCounts<const N: usize> {
     /// The present slot.
     slot: u64,
     count: u32,
-    /// Those before, each at its number modulo `N`.
+    /// Counts of earlier slots, each at its slot number modulo `N`.
     past: [u32; N],
 }
 
-impl<const N: usize> Default for Ring<N> {
+impl<const N: usize> Default for SlotCounts<N> {
     fn default() -> Self {
         Self { slot: 0, count: 0, past: [0; N] }
     }
 }
 
-impl<const N: usize> Ring<N> {
+impl<const N: usize> SlotCounts<N> {
     fn record(&mut self, slot: u64) {
         if slot != self.slot {
             self.past[self.slot as usize % N] = self.count;
-            // Nothing happened in those between.
+            // The slots between are empty.
             for between in (self.slot + 1..slot).take(N) {
                 self.past[between as usize % N] = 0;
             }
@@ -65,7 +65,7 @@ impl<const N: usize> Ring<N> {
         self.count = self.count.saturating_add(1);
     }
 
-    /// Of the `N` slots before this one.
+    /// The sum over the `N` slots before this one.
     fn sum(&self, slot: u64) -> u64 {
         let of = |slot: u64| match self.slot.checked_sub(slot) {
             Some(0) => self.count,
@@ -84,12 +84,12 @@ mod tests {
 
     #[test]
     fn the_last_second_and_the_last_minute() {
-        let mut recent = Recent::default();
+        let mut recent = RecentCounts::default();
         let ms = Duration::from_millis;
         for at in [0, 50, 150, 950, 1000] {
             recent.record(ms(at));
         }
-        // The slot that goes on does not count yet.
+        // The present slot does not count yet.
         assert_eq!(recent.counts(ms(1050)), (4, 4));
         assert_eq!(recent.counts(ms(1100)), (3, 4));
         assert_eq!(recent.counts(ms(2000)), (1, 5));
@@ -101,8 +101,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn counts_what_a_list_counts(gaps in prop::collection::vec(0_u64..90_000, 1..60), after in 0_u64..70_000) {
-            let mut recent = Recent::default();
+        fn counts_match_a_plain_list(gaps in prop::collection::vec(0_u64..90_000, 1..60), after in 0_u64..70_000) {
+            let mut recent = RecentCounts::default();
             let mut times = Vec::new();
             let mut at = 0;
             for gap in gaps {

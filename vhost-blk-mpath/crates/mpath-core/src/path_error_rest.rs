@@ -1,0 +1,85 @@
+//! How long a path rests after a path error.
+
+use std::time::{Duration, Instant};
+
+/// The first rest after a path error.
+const FIRST_REST: Duration = Duration::from_millis(100);
+/// The longest rest: the typical ANA transition time (ANATT).
+const LONGEST_REST: Duration = Duration::from_secs(10);
+
+/// The rest of a path after a path error. Requests then neither return to the path at once nor use up their failovers
+/// while it changes state. The rest ends by time, or with an event about the ANA state. It doubles with each further
+/// error.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PathErrorRest {
+    since: Option<Instant>,
+    until: Option<Instant>,
+    errors: u32,
+}
+
+impl PathErrorRest {
+    /// A request bound at `bound_at` ended in a path error.
+    pub(crate) fn path_error(&mut self, now: Instant, bound_at: Instant) {
+        // Requests that were already in flight when the rest began are no further evidence.
+        if self.since.is_some_and(|since| bound_at <= since) {
+            return;
+        }
+        let rest = FIRST_REST * (1 << self.errors.min(7));
+        self.errors = self.errors.saturating_add(1);
+        self.since = Some(now);
+        self.until = Some(now + rest.min(LONGEST_REST));
+    }
+
+    /// A request bound at `bound_at` succeeded.
+    pub(crate) fn success(&mut self, bound_at: Instant) {
+        if self.until.is_some_and(|until| bound_at >= until) {
+            *self = Self::default();
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(crate) fn is_on(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
+
+    /// When the rest ends, if it has not ended yet.
+    pub(crate) fn ends(&self, now: Instant) -> Option<Instant> {
+        self.until.filter(|until| now < *until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doubles_per_failed_attempt_not_per_failed_request() {
+        let start = Instant::now();
+        let mut rest = PathErrorRest::default();
+        rest.path_error(start, start);
+        rest.path_error(start, start);
+        assert_eq!(rest.ends(start), Some(start + FIRST_REST));
+        let again = start + FIRST_REST;
+        assert!(!rest.is_on(again));
+        rest.path_error(again, again);
+        assert_eq!(rest.ends(again), Some(again + 2 * FIRST_REST));
+    }
+
+    #[test]
+    fn is_bounded_and_ends_with_success() {
+        let mut now = Instant::now();
+        let mut rest = PathErrorRest::default();
+        for _ in 0..40 {
+            rest.path_error(now, now);
+            let end = rest.ends(now).expect("resting");
+            assert!(end - now <= LONGEST_REST);
+            now = end;
+        }
+        rest.success(now);
+        rest.path_error(now, now);
+        assert_eq!(rest.ends(now), Some(now + FIRST_REST));
+    }
+}

@@ -1,0 +1,292 @@
+//! A fair queue in two tiers: the turns of disks, or of the virtqueues of one disk. Both are called members.
+//!
+//! * **Sparse and bulk.** A member that was idle (nothing queued, nothing in flight) is sparse until it has sent
+//!   `burst`. Then it is bulk until it is idle again.
+//! * **Allowance.** Sparse members go before bulk while the allowance lasts. The allowance earns `share` of all
+//!   service, or the fair part of the sparse members by weight if that is more. It pays for each sparse request that
+//!   passes waiting bulk. It holds at most `(1 - share) · burst`. Once bulk has been passed for `gap`, the allowance
+//!   is emptied.
+//! * **Order.** In each tier the member with the least service by weight is first: start-time fair queueing. A turn
+//!   is one request for a bulk member, and `burst / 32` for a sparse member. A member that returns is at most one
+//!   turn ahead of the others.
+//!
+//! Sources: the tiers are ours, worked out by simulation. Start-time fair queueing: Goyal, Vin and Cheng, SIGCOMM
+//! 1996.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::settings::Settings;
+
+/// The factor by which costs are multiplied before the division by weight, so that no cost is rounded to zero.
+const SCALE: u128 = 1 << 32;
+
+/// The two tiers of service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// The member was idle, and has not yet sent a burst.
+    Sparse,
+    /// The member has sent more than a burst since it was idle.
+    Bulk,
+}
+
+impl Tier {
+    const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// Service divided by weight: the virtual time of start-time fair queueing.
+type VirtualTime = u128;
+
+/// The position of a waiting member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    tier: Tier,
+    tag: VirtualTime,
+    pub(super) member: u16,
+}
+
+/// A disk or virtqueue in its fair queue.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    weight: u16,
+    /// The member has been active before.
+    is_known: bool,
+    tier: Tier,
+    /// The cost that it may send before it is bulk.
+    burst_left: u64,
+    /// The cost that it has sent in its turn.
+    sent_in_turn: u64,
+    /// By tier: its virtual time.
+    tags: [VirtualTime; 2],
+    waits: bool,
+}
+
+impl Member {
+    pub(super) fn new(weight: u16) -> Self {
+        Self { weight, is_known: false, tier: Tier::Bulk, burst_left: 0, sent_in_turn: 0, tags: [0; 2], waits: false }
+    }
+
+    pub(super) fn weight(&self) -> u16 {
+        self.weight
+    }
+
+    /// The cost that its next requests may have before it is bulk.
+    pub(super) fn burst_left(&self, settings: &Settings, is_idle: bool) -> u64 {
+        match (is_idle, self.is_known) {
+            (false, _) => self.burst_left,
+            (true, true) => settings.burst,
+            (true, false) => settings.first_burst,
+        }
+    }
+
+    /// The tier of its next request.
+    pub(super) fn tier(&self, settings: &Settings, is_idle: bool) -> Tier {
+        if self.burst_left(settings, is_idle) > 0 { Tier::Sparse } else { Tier::Bulk }
+    }
+
+    /// The member was idle and gets a request.
+    pub(super) fn activate(&mut self, settings: &Settings) {
+        assert!(!self.waits, "an idle member has nothing to send");
+        (self.burst_left, self.tier) = (self.burst_left(settings, true), self.tier(settings, true));
+        self.is_known = true;
+    }
+
+    fn key(&self, id: u16) -> (VirtualTime, u16) {
+        (self.tags[self.tier.index()], id)
+    }
+
+    fn by_weight(&self, cost: u64) -> VirtualTime {
+        VirtualTime::from(cost) * SCALE / VirtualTime::from(self.weight)
+    }
+}
+
+/// The waiting members of one tier.
+#[derive(Debug, Default)]
+struct TierQueue {
+    /// In order. Most turns take the first member and put it back near the end. This moves little, and no request
+    /// allocates memory.
+    by_tag: VecDeque<(VirtualTime, u16)>,
+    /// The sum of their weights.
+    weight: u64,
+    /// The tag of the latest turn, and the largest tag.
+    virtual_time: VirtualTime,
+    largest_tag: VirtualTime,
+}
+
+/// A fair queue. Its owner stores the members.
+#[derive(Debug)]
+pub(super) struct FairQueue {
+    tiers: [TierQueue; 2],
+    /// The allowance. Below 0, bulk goes first.
+    allowance: i64,
+    /// When the first sparse request passed bulk that still waits for its turn.
+    passed_since: Option<Instant>,
+}
+
+impl FairQueue {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self { tiers: Default::default(), allowance: allowance_max(settings), passed_since: None }
+    }
+
+    #[cfg(test)]
+    pub(super) fn allowance(&self) -> i64 {
+        self.allowance
+    }
+
+    pub(super) fn waits(&self) -> bool {
+        self.tiers.iter().any(|tier| !tier.by_tag.is_empty())
+    }
+
+    /// Sets whether a member has a request to send.
+    pub(super) fn set_waits(&mut self, settings: &Settings, id: u16, member: &mut Member, waits: bool) {
+        match (member.waits, waits) {
+            (false, true) => self.add(settings, id, member),
+            (true, false) => self.remove(id, member),
+            _ => {}
+        }
+    }
+
+    /// Changes the weight of a member.
+    pub(super) fn set_weight(&mut self, id: u16, member: &mut Member, weight: u16) {
+        let waits = member.waits;
+        if waits {
+            self.take_out(id, member);
+        }
+        member.weight = weight.max(1);
+        if waits {
+            self.put_in(id, member);
+        }
+    }
+
+    /// The member with the next turn, or with the turn after `after`. At one moment only [`FairQueue::sent`] changes
+    /// the order.
+    pub(super) fn next(&mut self, settings: &Settings, now: Instant, after: Option<Place>) -> Option<Place> {
+        if self.passed_since.is_some_and(|since| now - since >= settings.gap) {
+            self.allowance = self.allowance.min(-1);
+        }
+        let first = if self.allowance < 0 { Tier::Bulk } else { Tier::Sparse };
+        let second = if first == Tier::Sparse { Tier::Bulk } else { Tier::Sparse };
+        let from = |tier: Tier, after: Option<(VirtualTime, u16)>| {
+            let waiting = &self.tiers[tier.index()].by_tag;
+            let at = after.map_or(0, |key| waiting.partition_point(|waits| *waits <= key));
+            waiting.get(at).map(|&(tag, member)| Place { tier, tag, member })
+        };
+        match after {
+            None => from(first, None).or_else(|| from(second, None)),
+            Some(Place { tier, tag, member }) => {
+                from(tier, Some((tag, member))).or_else(|| if tier == first { from(second, None) } else { None })
+            }
+        }
+    }
+
+    /// A member has sent a request; `more`: it has another to send now.
+    pub(super) fn sent(
+        &mut self,
+        settings: &Settings,
+        now: Instant,
+        id: u16,
+        member: &mut Member,
+        cost: u64,
+        more: bool,
+    ) {
+        self.pay(settings, now, member.tier, cost);
+        if member.waits {
+            self.take_out(id, member);
+        }
+        let tier = &mut self.tiers[member.tier.index()];
+        let tag = &mut member.tags[member.tier.index()];
+        // Members in front found no path with room. The queue owes them nothing for turns that they could not use.
+        *tag = tier.by_tag.front().map_or(*tag, |(first, _)| (*tag).min(*first));
+        tier.virtual_time = tier.virtual_time.max(*tag);
+        member.sent_in_turn += cost;
+        member.burst_left = member.burst_left.saturating_sub(cost);
+        let becomes_bulk = member.tier == Tier::Sparse && member.burst_left == 0;
+        if member.tier == Tier::Bulk || becomes_bulk || !more || member.sent_in_turn >= settings.turn {
+            self.end_turn(member);
+        }
+        member.waits = more;
+        if becomes_bulk {
+            member.tier = Tier::Bulk;
+            if more {
+                self.add(settings, id, member);
+            }
+        } else if more {
+            self.put_in(id, member);
+        }
+        self.end_wait_of_bulk();
+    }
+
+    /// Charges a request to the allowance.
+    fn pay(&mut self, settings: &Settings, now: Instant, tier: Tier, cost: u64) {
+        let [sparse, bulk] = [Tier::Sparse, Tier::Bulk].map(|tier| self.tiers[tier.index()].weight);
+        let fair = if bulk > 0 { 1000 * sparse / (sparse + bulk) } else { 0 };
+        let (cost, part) = (cost.cast_signed(), settings.share.max(fair).cast_signed());
+        let earned = cost * part / 1000;
+        // If bulk is first and finds no path with room, sparse requests do not pass it.
+        let passes = tier == Tier::Sparse && bulk > 0 && self.allowance >= 0;
+        self.allowance = (self.allowance + earned - if passes { cost } else { 0 }).min(allowance_max(settings));
+        if passes {
+            self.passed_since.get_or_insert(now);
+        } else {
+            self.passed_since = None;
+        }
+    }
+
+    fn end_turn(&mut self, member: &mut Member) {
+        let tag = &mut member.tags[member.tier.index()];
+        *tag += VirtualTime::from(std::mem::take(&mut member.sent_in_turn)) * SCALE / VirtualTime::from(member.weight);
+        let tier = &mut self.tiers[member.tier.index()];
+        tier.largest_tag = tier.largest_tag.max(*tag);
+    }
+
+    fn add(&mut self, settings: &Settings, id: u16, member: &mut Member) {
+        let tier = &mut self.tiers[member.tier.index()];
+        if tier.by_tag.is_empty() {
+            // The tier was empty: members are not compared with earlier ones.
+            tier.virtual_time = tier.virtual_time.max(tier.largest_tag);
+        }
+        let ahead = if member.tier == Tier::Sparse { member.by_weight(settings.turn) } else { 0 };
+        let tag = &mut member.tags[member.tier.index()];
+        *tag = (*tag).max(tier.virtual_time.saturating_sub(ahead));
+        member.waits = true;
+        self.put_in(id, member);
+    }
+
+    fn remove(&mut self, id: u16, member: &mut Member) {
+        self.take_out(id, member);
+        member.waits = false;
+        self.end_turn(member);
+        self.end_wait_of_bulk();
+    }
+
+    /// No member has turns for a while: bulk is not being passed.
+    pub(super) fn interrupt(&mut self) {
+        self.passed_since = None;
+    }
+
+    fn end_wait_of_bulk(&mut self) {
+        if self.tiers[Tier::Bulk.index()].by_tag.is_empty() {
+            self.passed_since = None;
+        }
+    }
+
+    fn put_in(&mut self, id: u16, member: &Member) {
+        let tier = &mut self.tiers[member.tier.index()];
+        tier.weight += u64::from(member.weight);
+        let at = tier.by_tag.binary_search(&member.key(id)).expect_err("a member is in the queue once");
+        tier.by_tag.insert(at, member.key(id));
+    }
+
+    fn take_out(&mut self, id: u16, member: &Member) {
+        let tier = &mut self.tiers[member.tier.index()];
+        tier.weight -= u64::from(member.weight);
+        let at = tier.by_tag.binary_search(&member.key(id)).expect("a waiting member is in the queue of its tier");
+        tier.by_tag.remove(at);
+    }
+}
+
+fn allowance_max(settings: &Settings) -> i64 {
+    ((1000 - settings.share) * settings.burst / 1000).cast_signed()
+}

@@ -1,0 +1,22 @@
+//! One disk's state that several groups share.
+
+use std::sync::Arc;
+
+use crate::{DiskLimits, UnflushedPaths};
+
+/// State of one disk that its groups share.
+#[derive(Clone, Debug, Default)]
+pub struct SharedDisk {
+    /// The writes of the disk that no flush has covered.
+    pub unflushed: Arc<UnflushedPaths>,
+    /// The disk's limits of requests and bytes per second.
+    pub limits: Arc<DiskLimits>,
+}
+
+impl SharedDisk {
+    /// For a disk with a killed last daemon: its unflushed writes may be in a cache.
+    #[must_use]
+    pub fn after_crash() -> Self {
+        Self { unflushed: Arc::new(UnflushedPaths::after_crash()), ..Self::default() }
+    }
+}
