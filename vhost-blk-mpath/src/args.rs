@@ -10,7 +10,7 @@ use mpath_api::config::{Config, HostId, IoThreads, Nqn, SocketPath};
 use mpath_api::{DEFAULT_API_SOCKET, DiskFlags, usage_line};
 
 use crate::run::RunError;
-use crate::sockets::activation::HandedOver;
+use crate::sockets::activation::ActivationSockets;
 
 /// Exit code of bad usage.
 const USAGE: u8 = 2;
@@ -102,8 +102,8 @@ pub(crate) fn explain(error: &clap::Error) -> ExitCode {
 
 impl Args {
     /// The configuration that flags or file describe, and the sockets that come with it.
-    pub(crate) fn into_config(self) -> Result<(Config, HandedOver), RunError> {
-        let mut handed_over = HandedOver::from_environment()?;
+    pub(crate) fn into_config(self) -> Result<(Config, ActivationSockets), RunError> {
+        let mut handed_over = ActivationSockets::from_environment()?;
         if let Some(file) = self.config {
             return Ok((Config::load(&file)?, handed_over));
         }

@@ -14,10 +14,10 @@ use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 
-use crate::disk::{Disk, Served, Steered};
+use crate::disk::{Backing, Disk, DiskTuning};
 use crate::events::utc;
 use crate::io_threads::{barrier, injection, statistics};
-use crate::path::steering;
+use crate::path::actions;
 use crate::service::disks::Disks;
 use crate::subsystem::path_status::{NamespaceStatus, PathStatus};
 use crate::subsystem::{PolicySetBy, Subsystem};
@@ -120,7 +120,7 @@ impl Control for Daemon {
                     waits_for: waits_for(&subsystem, status, stats),
                     last_error: unusable.or_else(|| status.last_error.as_ref().map(|(error, _)| error.clone())),
                     last_error_at: status.last_error.as_ref().map(|(_, at)| utc(*at)),
-                    ana_state: first.and_then(NamespaceStatus::told).map(Into::into),
+                    ana_state: first.and_then(NamespaceStatus::reported_ana).map(Into::into),
                     sharers: sharers(&subsystem, status),
                     cntlid: status.cntlid,
                     controller: status.controller.clone(),
@@ -185,7 +185,7 @@ impl Control for Daemon {
             let stats = self.statistics(&subsystem).await?;
             let scheduler = subsystem.state().scheduler;
             for disk in &subsystem.disks {
-                let Steered { limits, weight } = *disk.steered();
+                let DiskTuning { limits, weight } = *disk.tuning();
                 let stats = stats.as_ref().map(|stats| (&stats.scheduler, disk.id, disk.first_flow));
                 let owner = owner(&subsystem, disk);
                 details.push(SchedulerDetail::new(disk.name().into(), owner, scheduler, weight, limits, stats));
@@ -212,7 +212,7 @@ impl Control for Daemon {
             let (subsystem, disk) = self.disk(name)?;
             {
                 let disk = subsystem.disk(disk);
-                let mut steered = disk.steered();
+                let mut steered = disk.tuning();
                 steered.limits = change.applied_to(steered.limits);
                 disk.event(EventKind::LimitsSet, format!("limits set to {}", steered.limits));
                 disk.shared.limits.set(Instant::now(), steered.limits.limits());
@@ -228,7 +228,7 @@ impl Control for Daemon {
         let (subsystem, disk) = self.disk(disk)?;
         let disk = subsystem.disk(disk);
         let waits = {
-            let mut steered = disk.steered();
+            let mut steered = disk.tuning();
             steered.weight = weight;
             disk.event(EventKind::WeightSet, format!("weight set to {weight}"));
             told(&subsystem, |thread| thread.set_weight(disk.id, weight.get() as u16))
@@ -274,7 +274,7 @@ impl Control for Daemon {
         for path in paths {
             self.subsystem(&path.disk)?;
         }
-        let waits = steering::steer(&self.disks.subsystems(), paths, action, force)?;
+        let waits = actions::apply(&self.disks.subsystems(), paths, action, force)?;
         settled(waits).await
     }
 
@@ -340,7 +340,7 @@ fn sharers(subsystem: &Subsystem, status: &PathStatus) -> Vec<PathSharer> {
         let namespace = status.namespace(disk.id);
         PathSharer {
             disk: disk.name().into(),
-            ana_state: namespace.and_then(NamespaceStatus::told).map(Into::into),
+            ana_state: namespace.and_then(NamespaceStatus::reported_ana).map(Into::into),
             error: namespace.and_then(|namespace| namespace.unusable.clone()),
         }
     };
@@ -350,7 +350,7 @@ fn sharers(subsystem: &Subsystem, status: &PathStatus) -> Vec<PathSharer> {
 fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Option<&GroupStats>) -> types::Disk {
     let owner = owner(subsystem, disk);
     let state = subsystem.state();
-    let namespace = disk.served().map(|served| &served.namespace);
+    let namespace = disk.backing().map(|backing| &backing.namespace);
     // Counted where the paths are.
     let counted = stats.filter(|_| owner.is_none());
     let moved = |class| counted.map_or_else(Moved::default, |stats| Moved::of(&stats.failover_times, class));
@@ -371,12 +371,12 @@ fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Op
             (!left.is_zero()).then(|| left.as_millis() as u64 + 1)
         }),
         policy: state.policy,
-        capacity_bytes: disk.served().map_or(0, Served::bytes),
+        capacity_bytes: disk.backing().map_or(0, Backing::bytes),
         block_size_bytes: namespace.map_or(0, |namespace| namespace.block_bytes),
         read_only: disk.settings.read_only,
         queues: disk.settings.queues.get(),
         mpath_window: disk.settings.mpath_window,
-        weight: disk.steered().weight.get(),
+        weight: disk.tuning().weight.get(),
         queued: stats.map_or(0, |stats| stats.scheduler.flows_of(disk.id).map(|flow| flow.queued).sum()),
         moved_reads: moved(OpClass::Read),
         moved_writes: moved(OpClass::Write),

@@ -1,4 +1,4 @@
-//! What has happened: the last events with their numbers, for the API and, as they come, for the log.
+//! Numbered events, kept for the API and written to the log.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,23 +9,24 @@ use mpath_api::types::{Event, EventKind, EventPath, Events};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-/// Events kept; a client that asks less often is told how many it has missed.
-const KEPT: usize = 1024;
-/// Clients that may wait for events at a time; the API has connections for many more, which they must not take up.
+/// The number of events kept. A client that asks too seldom is told how many it has missed.
+const EVENTS_MAX: usize = 1024;
+/// The number of clients that may wait for events at once. The API has many more connections, and waiting clients
+/// must not occupy all of them.
 const WAITERS: usize = 16;
 
-/// The events of a daemon.
+/// The events of the daemon.
 pub(crate) struct EventLog {
-    kept: Mutex<Kept>,
-    /// The number of the last event; changes wake who waits.
+    ring: Mutex<EventRing>,
+    /// The number of the last event. A change wakes waiting clients.
     last: watch::Sender<u64>,
-    /// Becomes true at the end of the daemon: nobody waits any more.
+    /// True once the daemon ends. No client waits after that.
     ended: watch::Sender<bool>,
     waiters: Semaphore,
 }
 
 #[derive(Default)]
-struct Kept {
+struct EventRing {
     events: VecDeque<Event>,
     last: u64,
 }
@@ -33,14 +34,14 @@ struct Kept {
 impl EventLog {
     pub(crate) fn new() -> Self {
         Self {
-            kept: Mutex::default(),
+            ring: Mutex::default(),
             last: watch::Sender::new(0),
             ended: watch::Sender::new(false),
             waiters: Semaphore::new(WAITERS),
         }
     }
 
-    /// Notes an event and logs it.
+    /// Records an event and logs it.
     pub(crate) fn record(&self, disk: &str, path: Option<EventPath>, kind: EventKind, message: String) {
         let address = path.as_ref().map(|path| tracing::field::display(&path.address));
         if kind.is_trouble() {
@@ -49,27 +50,27 @@ impl EventLog {
             tracing::info!(disk, path = address, "{message}");
         }
         let last = {
-            let mut kept = self.kept();
-            kept.last += 1;
-            let event = Event { seq: kept.last, time: utc(SystemTime::now()), kind, disk: disk.into(), path, message };
-            if kept.events.len() == KEPT {
-                kept.events.pop_front();
+            let mut ring = self.ring();
+            ring.last += 1;
+            let event = Event { seq: ring.last, time: utc(SystemTime::now()), kind, disk: disk.into(), path, message };
+            if ring.events.len() == EVENTS_MAX {
+                ring.events.pop_front();
             }
-            kept.events.push_back(event);
-            kept.last
+            ring.events.push_back(event);
+            ring.last
         };
-        // Two at once may come here in either order.
+        // Two concurrent events may arrive here in either order.
         self.last.send_if_modified(|known| std::mem::replace(known, last.max(*known)) < last);
     }
 
-    /// The events after that one. If there are none yet, waits at most so long for one. A number that no event has had is that
-    /// of an earlier daemon, and means all of them.
+    /// Returns the events after number `after`. If there are none yet, waits at most `wait` for one. A number that is
+    /// not in use yet came from an earlier daemon, so all events are returned.
     pub(crate) async fn after(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
         let mut last = self.last.subscribe();
         if *last.borrow_and_update() == after && !wait.is_zero() {
             let waits = self.waiters.try_acquire().map_err(|_| ControlError::TooManyWaiters { waiting: WAITERS })?;
             let mut ended = self.ended.subscribe();
-            // Whatever comes first is no error: without an event the answer is empty.
+            // A timeout or the daemon's end is no error: the answer is then empty.
             let _ = timeout(wait, async {
                 tokio::select! {
                     _ = last.changed() => {}
@@ -79,28 +80,28 @@ impl EventLog {
             .await;
             drop(waits);
         }
-        let kept = self.kept();
-        let after = if after > kept.last { 0 } else { after };
-        let before_kept = kept.last - kept.events.len() as u64;
+        let ring = self.ring();
+        let after = if after > ring.last { 0 } else { after };
+        let before_kept = ring.last - ring.events.len() as u64;
         let known = after.saturating_sub(before_kept) as usize;
         Ok(Events {
-            events: kept.events.iter().skip(known).cloned().collect(),
+            events: ring.events.iter().skip(known).cloned().collect(),
             lost: before_kept.saturating_sub(after),
-            last: kept.last,
+            last: ring.last,
         })
     }
 
-    /// Lets go of everybody who waits.
+    /// Wakes all waiting clients.
     pub(crate) fn end(&self) {
         self.ended.send_replace(true);
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ring(&self) -> MutexGuard<'_, EventRing> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// UTC as in RFC 3339, with milliseconds.
+/// UTC in RFC 3339 format, with milliseconds.
 pub(crate) fn utc(time: SystemTime) -> String {
     humantime::format_rfc3339_millis(time).to_string()
 }
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_falls_behind_is_told_and_nothing_grows() {
+    async fn a_slow_client_learns_how_many_events_it_missed() {
         let log = EventLog::new();
         let now = Duration::ZERO;
         assert_eq!(log.after(0, now).await.unwrap(), Events { events: vec![], lost: 0, last: 0 });
@@ -133,13 +134,13 @@ mod tests {
         assert_eq!(seqs(&log.after(4, now).await.unwrap()), [1, 2, 3], "another daemon's number");
         (4..=2000).for_each(|n| note(&log, n));
         let rest = log.after(3, now).await.unwrap();
-        assert_eq!((rest.events.len(), rest.lost, rest.last), (KEPT, 2000 - 1024 - 3, 2000));
-        assert_eq!((rest.events[0].seq, log.kept().events.capacity() <= 2 * KEPT), (2000 - 1023, true));
+        assert_eq!((rest.events.len(), rest.lost, rest.last), (EVENTS_MAX, 2000 - 1024 - 3, 2000));
+        assert_eq!((rest.events[0].seq, log.ring().events.capacity() <= 2 * EVENTS_MAX), (2000 - 1023, true));
         assert_eq!(seqs(&log.after(1998, now).await.unwrap()), [1999, 2000]);
     }
 
     #[tokio::test]
-    async fn waiting_ends_with_an_event_with_the_time_and_with_the_daemon() {
+    async fn waiting_ends_on_an_event_a_timeout_or_the_end() {
         let log = Arc::new(EventLog::new());
         let wait = Duration::from_secs(4);
         let waiting = |after| {
@@ -157,7 +158,7 @@ mod tests {
         let waiters: Vec<_> = (0..WAITERS).map(|_| waiting(1)).collect();
         tokio::task::yield_now().await;
         assert_eq!(log.after(1, wait).await, Err(ControlError::TooManyWaiters { waiting: WAITERS }));
-        assert_eq!(seqs(&log.after(0, wait).await.unwrap()), [1], "who need not wait is served");
+        assert_eq!(seqs(&log.after(0, wait).await.unwrap()), [1], "a client that need not wait is answered");
         log.end();
         for waiter in waiters {
             assert_eq!(seqs(&waiter.await.unwrap().unwrap()), [0; 0]);

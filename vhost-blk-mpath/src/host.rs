@@ -1,4 +1,5 @@
-//! Who this host is to NVMe: nvme-cli's files where they exist, so that targets see one host whichever tool connects.
+//! The NVMe identity of this host. nvme-cli's files provide it where they exist, so that targets see the same host
+//! whichever tool connects.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -11,16 +12,16 @@ use uuid::Uuid;
 const HOSTNQN_FILE: &str = "/etc/nvme/hostnqn";
 const HOSTID_FILE: &str = "/etc/nvme/hostid";
 
-/// Why the host has no identity.
+/// Why the host's identity cannot be determined.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HostError {
-    #[error("{path}: {source}; mend the file or give {flag}", path = path.display())]
+    #[error("{path}: {source}; correct the file or set `{flag}`", path = path.display())]
     Invalid { path: PathBuf, flag: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
-    #[error("{path}: {source}; mend that or give {flag}", path = path.display())]
+    #[error("cannot read {path}: {source}; fix that or set `{flag}`", path = path.display())]
     Unreadable { path: PathBuf, flag: &'static str, source: io::Error },
 }
 
-/// The identity by flags or configuration, else by nvme-cli's files, else a random one for this start.
+/// The identity from flags or configuration, else from nvme-cli's files, else a random identity for this run.
 pub(crate) fn identity(config: &Config) -> Result<HostIdentity, HostError> {
     let hostid = match config.hostid {
         Some(hostid) => hostid,
@@ -38,8 +39,8 @@ fn random() -> HostId {
     Uuid::new_v4().to_string().parse().expect("a random UUID is a host identifier")
 }
 
-/// The value in a file's first line, as nvme-cli takes it, or `None` if there is no such file. One that is there and cannot be
-/// used is an error: to targets the host would be another one than it is to nvme-cli.
+/// The value in the first line of a file, parsed as nvme-cli does; `None` if the file does not exist. A file that
+/// cannot be used is an error: otherwise targets would see another host than with nvme-cli.
 fn read<T>(path: &Path, flag: &'static str) -> Result<Option<T>, HostError>
 where
     T: std::str::FromStr,
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_nvme_cli() {
+    fn identity_files_are_read_as_nvme_cli_does() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("hostnqn");
         let read_it = || read::<Nqn>(&file, "hostnqn").map(|nqn| nqn.map(|nqn| nqn.to_string()));
@@ -73,12 +74,12 @@ mod tests {
             fs::write(&file, text).expect("written");
             let error = read_it().expect_err(text).to_string();
             assert!(error.starts_with(&format!("{name}: {value} is no NVMe qualified name; ")), "{error}");
-            assert!(error.ends_with("; mend the file or give hostnqn") && !error.contains('\n'), "{error}");
+            assert!(error.ends_with("; correct the file or set `hostnqn`") && !error.contains('\n'), "{error}");
         }
         fs::write(&file, [0xff]).expect("written");
         let error = read_it().expect_err("no text").to_string();
-        assert_eq!(error, format!("{name}: stream did not contain valid UTF-8; mend that or give hostnqn"));
+        assert_eq!(error, format!("cannot read {name}: stream did not contain valid UTF-8; fix that or set `hostnqn`"));
         let error = read::<HostId>(directory.path(), "hostid").expect_err("a directory").to_string();
-        assert!(error.contains("Is a directory") && error.ends_with("; mend that or give hostid"), "{error}");
+        assert!(error.contains("Is a directory") && error.ends_with("; fix that or set `hostid`"), "{error}");
     }
 }

@@ -1,7 +1,8 @@
-//! The daemon `vhost-blk-mpath`: one virtio disk over several NVMe/TCP paths, for QEMU and any other vhost-user front-end.
+//! The daemon `vhost-blk-mpath`: virtio disks over several NVMe/TCP paths, for QEMU and any other vhost-user
+//! front-end.
 //!
-//! Threads: this one is the control thread, with the API and the life of every path; one thread a disk speaks vhost-user;
-//! the I/O threads (crate `reactor`) move data.
+//! Threads: the main thread is the control thread, with the API and the tasks of all paths. One thread for each disk
+//! speaks vhost-user. The I/O threads (crate `reactor`) move data.
 
 mod args;
 mod control;
@@ -28,7 +29,7 @@ use crate::args::Args;
 
 fn main() -> ExitCode {
     if args::wants_capabilities() {
-        // A reader that closed its end wants no answer.
+        // A reader that has closed its end wants no answer.
         let _ = writeln!(std::io::stdout(), "{}", args::CAPABILITIES);
         return ExitCode::SUCCESS;
     }
@@ -38,9 +39,10 @@ fn main() -> ExitCode {
     };
     let filter = EnvFilter::builder().with_default_directive(tracing::Level::INFO.into()).from_env_lossy();
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
-    // A line that cannot be written would be told of on stderr too, with a panic: it costs no guest its disk.
+    // By default a log line that cannot be written is reported on stderr, which then panics. No guest may lose its
+    // disk for that.
     log.log_internal_errors(false).init();
-    match args.into_config().and_then(|(config, handed_over)| run::run(config, handed_over)) {
+    match args.into_config().and_then(|(config, activation_sockets)| run::run(config, activation_sockets)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "vhost-blk-mpath: {error}");

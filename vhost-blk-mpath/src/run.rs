@@ -1,4 +1,4 @@
-//! From configuration to a serving daemon, and to its end.
+//! Starts the daemon from its configuration, and ends it.
 
 use std::future::pending;
 use std::io;
@@ -21,12 +21,12 @@ use crate::host::{self, HostError};
 use crate::service::disks::Disks;
 use crate::service::mptcp_watch;
 use crate::service::start_error::StartError;
-use crate::service::{Connecting, Starting};
-use crate::sockets::activation::{HandedOver, HandedOverError};
-use crate::sockets::place::{self, SameSocket};
-use crate::subsystem::common::Common;
+use crate::service::{ConnectingService, StartingService};
+use crate::sockets::activation::{ActivationError, ActivationSockets};
+use crate::sockets::location::{self, SocketConflict};
+use crate::subsystem::shared_context::SharedContext;
 
-/// Why the daemon did not start, or ended otherwise than by a signal.
+/// Why the daemon did not start, or ended by anything other than a signal.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
     #[error(transparent)]
@@ -36,9 +36,9 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Disk(#[from] DiskFlagsError),
     #[error(transparent)]
-    HandedOver(#[from] HandedOverError),
+    ActivationSockets(#[from] ActivationError),
     #[error(transparent)]
-    SameSocket(#[from] SameSocket),
+    SocketConflict(#[from] SocketConflict),
     #[error(transparent)]
     Host(#[from] HostError),
     #[error(transparent)]
@@ -50,17 +50,17 @@ pub(crate) enum RunError {
 }
 
 impl RunError {
-    /// See `--help`.
+    /// The exit code, as `--help` lists it.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::System(_) => 1,
-            Self::Start(StartError::Record(RecordError::Lock(LockError::Held { .. }))) => 4,
+            Self::Start(StartError::Record(RecordError::Lock(LockError::DiskTable { .. }))) => 4,
             Self::Start(error) if error.is_of_this_host() => 1,
             Self::File(_)
             | Self::Flags(_)
             | Self::Disk(_)
-            | Self::HandedOver(_)
-            | Self::SameSocket(_)
+            | Self::ActivationSockets(_)
+            | Self::SocketConflict(_)
             | Self::Host(_)
             | Self::Start(StartError::SameNamespace { .. } | StartError::OtherNamespace { .. }) => 2,
             Self::Bind(_) | Self::Start(StartError::Bind(_)) => 4,
@@ -69,41 +69,45 @@ impl RunError {
     }
 }
 
-/// Runs until SIGTERM or SIGINT, or until the only front-end there will be has left.
-pub(crate) fn run(config: Config, handed_over: HandedOver) -> Result<(), RunError> {
+/// Runs until SIGTERM or SIGINT, or until the front-end connected by `--fd` has left.
+pub(crate) fn run(config: Config, activation_sockets: ActivationSockets) -> Result<(), RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(config, handed_over))
+    runtime.block_on(serve(config, activation_sockets))
 }
 
-async fn serve(config: Config, mut handed_over: HandedOver) -> Result<(), RunError> {
+async fn serve(config: Config, mut activation_sockets: ActivationSockets) -> Result<(), RunError> {
     let started = Instant::now();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut left = handed_over.left();
+    let mut left = activation_sockets.front_end_left();
     let mut ending = async move || {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
-            () = leaves(left.as_mut()) => {}
+            () = front_end_left(left.as_mut()) => {}
         }
     };
 
     let host = host::identity(&config)?;
-    let handed_over = Arc::new(handed_over);
-    let api = handed_over.server(&config.api)?;
-    for path in handed_over.left_over(&config) {
-        tracing::warn!(socket = %path.display(), "a socket was handed over that is neither a disk's nor the API's");
+    let activation_sockets = Arc::new(activation_sockets);
+    let api = activation_sockets.server(&config.api)?;
+    for path in activation_sockets.unused(&config) {
+        tracing::warn!(
+            socket = %path.display(),
+            "unused activation socket: no disk has this `socket-path`, and it is not the API's; a disk added with this \
+             path will use it"
+        );
     }
-    place::check(&config)?;
-    let common = Common { host, io_threads: config.io_threads.get() as u16, events: Arc::new(EventLog::new()) };
-    let starting = config.disks.into_iter().map(|disk| Starting::bind(disk, &handed_over));
+    location::check(&config)?;
+    let common = SharedContext { host, io_threads: config.io_threads.get() as u16, events: Arc::new(EventLog::new()) };
+    let starting = config.disks.into_iter().map(|disk| StartingService::bind(disk, &activation_sockets));
     let mut starting = starting.collect::<Result<Vec<_>, _>>()?;
     for starting in &mut starting {
         starting.discover(&common);
     }
     let discovered = async {
         for starting in &mut starting {
-            starting.discovered().await?;
+            starting.wait_for_discovery().await?;
         }
         Ok::<_, RunError>(())
     };
@@ -112,7 +116,7 @@ async fn serve(config: Config, mut handed_over: HandedOver) -> Result<(), RunErr
         () = ending() => return Ok(()),
     }
 
-    let disks = Arc::new(Disks::new(common, config.api, handed_over));
+    let disks = Arc::new(Disks::new(common, config.api, activation_sockets));
     let mut connecting: Vec<_> = starting.into_iter().map(|starting| starting.connect(&disks.common)).collect();
     for connecting in &connecting {
         disks.push(Arc::clone(&connecting.service));
@@ -122,7 +126,7 @@ async fn serve(config: Config, mut handed_over: HandedOver) -> Result<(), RunErr
     let daemon = Arc::new(Daemon { disks: Arc::clone(&disks), started });
     let tried = async {
         for connecting in &mut connecting {
-            connecting.tried().await?;
+            connecting.wait_for_paths().await?;
         }
         disks.check_writers()?;
         Ok::<_, RunError>(true)
@@ -139,15 +143,15 @@ async fn serve(config: Config, mut handed_over: HandedOver) -> Result<(), RunErr
 
     disks.end_all().await;
     shutdown.send_replace(true);
-    // One that panicked has ended as well.
+    // A task that panicked has ended as well.
     let _ = watching.await;
     result
 }
 
-/// Serves front-ends and the API until the end is asked for.
+/// Serves front-ends and the API until `ending` resolves.
 async fn serve_disks(
     daemon: &Arc<Daemon>,
-    disks: Vec<Connecting>,
+    disks: Vec<ConnectingService>,
     api: Server,
     ending: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
@@ -156,7 +160,7 @@ async fn serve_disks(
     }
     let ending = async {
         ending.await;
-        // Who waits for events, or for a disk, does not hold up the end.
+        // Clients that wait for events, or for a disk, must not delay the end.
         daemon.disks.common.events.end();
         daemon.disks.begin_end();
     };
@@ -165,10 +169,10 @@ async fn serve_disks(
     Ok(served?)
 }
 
-/// Resolves when the only front-end there will be has left, if there will be only one.
-async fn leaves(left: Option<&mut oneshot::Receiver<()>>) {
+/// Resolves when the front-end connected by `--fd` has left. Without one it never resolves.
+async fn front_end_left(left: Option<&mut oneshot::Receiver<()>>) {
     match left {
-        // However it ended.
+        // A dropped sender means the same.
         Some(left) => drop(left.await),
         None => pending().await,
     }

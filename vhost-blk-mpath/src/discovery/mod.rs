@@ -1,13 +1,13 @@
-//! Paths that discovery controllers list: a task a disk that does what [`mpath_host::discovery`] decides, over sockets.
+//! Paths from discovery controllers. One task for each subsystem carries out what [`mpath_host::discovery`] decides.
 //!
 //! ```text
-//!  session (a task a connection) ── its log, or that it is over ──▶ mpath_host::discovery ── changes ──▶ the disk's paths
-//!      ▲                                                              │
-//!      └──────────────────────── started and ended ───────────────────┘
+//!  session (a task for each connection) ── log, loss or end ──▶ mpath_host::discovery ── changes ──▶ the disk's paths
+//!      ▲                                                          │
+//!      └──────────────────── started and ended ───────────────────┘
 //! ```
 
 mod session;
-mod shown;
+mod status;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,55 +16,55 @@ use std::time::{Duration, Instant};
 use mpath_api::PathAddress;
 use mpath_api::config::DiskConfig;
 use mpath_api::types::{EventKind, Origin};
-use mpath_host::discovery::{self, Action, FIRST_LOG_MAX, Have, SessionId, SessionNews};
+use mpath_host::discovery::{self, Action, FIRST_LOG_MAX, KnownPath, SessionEvent, SessionId};
 use nvme_tcp::host::HostIdentity;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep_until, timeout_at};
 
 use self::session::SessionTask;
-pub(crate) use self::shown::Shown;
+pub(crate) use self::status::DiscoveryStatus;
 use crate::events::EventLog;
 use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::PathStatus;
 use crate::transport::far_future;
 
-/// News of sessions on their way.
-const NEWS: usize = 64;
+/// The capacity of the channel from sessions.
+const EVENTS_MAX: usize = 64;
 
-/// Lines about records of no use that are remembered, so as not to be repeated with every log.
-const TOLD_MAX: usize = 4096;
+/// How many warnings about unusable records are remembered. A remembered warning is not repeated with the next log.
+const WARNED_MAX: usize = 4096;
 
-/// See the module.
+/// The discovery task of a subsystem.
 pub(crate) struct Discovery {
     disk: String,
     host: HostIdentity,
     keep_alive_tmo: Duration,
     decides: discovery::Discovery<PathAddress>,
     sessions: HashMap<SessionId, Running>,
-    /// Kept, so that a session is always heard.
-    sender: mpsc::Sender<(SessionId, SessionNews)>,
-    news: mpsc::Receiver<(SessionId, SessionNews)>,
-    /// When the daemon waits no longer for first logs.
+    /// Kept so that the channel never closes.
+    sender: mpsc::Sender<(SessionId, SessionEvent)>,
+    session_events: mpsc::Receiver<(SessionId, SessionEvent)>,
+    /// When the daemon stops waiting for first logs.
     first_until: Instant,
-    told: HashSet<String>,
+    warned: HashSet<String>,
     events: Arc<EventLog>,
-    shown: Arc<Shown>,
+    status: Arc<DiscoveryStatus>,
 }
 
 struct Running {
-    /// Dropped, the session ends.
+    /// Dropping this ends the session.
     ends: watch::Sender<()>,
     task: JoinHandle<()>,
 }
 
 impl Discovery {
-    /// Begins to ask the controllers of a disk, if it names any.
+    /// Starts discovery for a disk; `None` if no discovery controllers are configured.
     pub(crate) fn start(config: &DiskConfig, host: &HostIdentity, events: &Arc<EventLog>) -> Option<Self> {
         if config.discovery.is_empty() {
             return None;
         }
-        let (sender, news) = mpsc::channel(NEWS);
+        let (sender, session_events) = mpsc::channel(EVENTS_MAX);
         let configured = config.discovery.iter().map(|address| address.address().clone());
         let (now, delay) = (Instant::now(), config.reconnect_delay.duration());
         let mut discovery = Self {
@@ -80,39 +80,39 @@ impl Discovery {
             ),
             sessions: HashMap::new(),
             sender,
-            news,
+            session_events,
             first_until: now + FIRST_LOG_MAX,
-            told: HashSet::new(),
+            warned: HashSet::new(),
             events: Arc::clone(events),
-            shown: Arc::default(),
+            status: Arc::default(),
         };
-        discovery.act();
+        discovery.carry_out();
         Some(discovery)
     }
 
-    pub(crate) fn shown(&self) -> Arc<Shown> {
-        Arc::clone(&self.shown)
+    pub(crate) fn status(&self) -> Arc<DiscoveryStatus> {
+        Arc::clone(&self.status)
     }
 
-    /// The addresses listed, once every controller and those that they refer to have given a log or failed to; after
-    /// [`FIRST_LOG_MAX`] those that are known by then.
-    pub(crate) async fn first(&mut self) -> Vec<PathAddress> {
+    /// Waits for the first log of every controller, referred ones included, and returns the listed addresses. A
+    /// controller that fails counts as done. After [`FIRST_LOG_MAX`] the addresses known so far are returned.
+    pub(crate) async fn first_addresses(&mut self) -> Vec<PathAddress> {
         let until = self.first_until.into();
         let first = async {
             while self.decides.is_any_untried() {
-                self.turn().await;
+                self.next_event().await;
             }
         };
-        // Those that are still silent may list something later.
+        // Controllers without a log so far may list paths later.
         let _ = timeout_at(until, first).await;
         self.decides.listed()
     }
 
-    /// Why there is no path, one line a controller.
+    /// Why there is no path, one line for each controller.
     pub(crate) fn reasons(&self) -> Vec<(PathAddress, String)> {
         let reason = |controller: &discovery::Controller<PathAddress>| {
             let reason = match (&controller.log, &controller.last_error) {
-                (Some((log, _)), _) => format!("lists no path to it ({} records)", log.records()),
+                (Some((log, _)), _) => format!("its log lists no path to the subsystem ({} records)", log.records()),
                 (None, Some((error, _))) => error.clone(),
                 (None, None) => "no answer yet".into(),
             };
@@ -121,12 +121,12 @@ impl Discovery {
         self.decides.controllers().iter().map(reason).collect()
     }
 
-    /// Adds and removes paths as the logs change, until the end of the daemon.
+    /// Adds and removes paths as logs change, until the daemon ends.
     pub(crate) async fn run(mut self, subsystem: Arc<Subsystem>, mut shutdown: watch::Receiver<bool>) {
         loop {
             self.apply(&subsystem).await;
             tokio::select! {
-                () = self.turn() => {}
+                () = self.next_event() => {}
                 () = subsystem.operator_removals.notified() => {}
                 _ = shutdown.wait_for(|shutdown| *shutdown) => break,
             }
@@ -134,37 +134,37 @@ impl Discovery {
         let sessions = std::mem::take(&mut self.sessions).into_values();
         let ending: Vec<_> = sessions.map(|Running { ends, task }| (drop(ends), task).1).collect();
         for task in ending {
-            // One that panicked has ended as well.
+            // A task that panicked has ended as well.
             let _ = task.await;
         }
     }
 
-    /// Waits for something to happen. May be dropped.
-    async fn turn(&mut self) {
+    /// Waits for the next event and handles it. Cancel-safe.
+    async fn next_event(&mut self) {
         let timeout = self.decides.next_timeout().unwrap_or_else(far_future);
         tokio::select! {
-            // What has arrived comes before the timeouts: it is what they wait for.
+            // Received events come before timeouts, which wait for them.
             biased;
-            Some((session, news)) = self.news.recv() => self.decides.heard(Instant::now(), session, news),
+            Some((session, event)) = self.session_events.recv() => self.decides.session_event(Instant::now(), session, event),
             () = sleep_until(timeout.into()) => {}
         }
-        self.act();
+        self.carry_out();
     }
 
-    fn act(&mut self) {
+    fn carry_out(&mut self) {
         while let Some(action) = self.decides.poll(Instant::now()) {
             match action {
-                Action::Start { session, source, stays } => {
+                Action::Start { session, source, persistent } => {
                     let (sender, ends) = watch::channel(());
-                    let (host, keep_alive_tmo) = (self.host.clone(), stays.then_some(self.keep_alive_tmo));
-                    let news = self.sender.clone();
-                    let run = SessionTask { id: session, source, host, keep_alive_tmo, news, ends }.run();
+                    let (host, keep_alive_tmo) = (self.host.clone(), persistent.then_some(self.keep_alive_tmo));
+                    let events = self.sender.clone();
+                    let run = SessionTask { id: session, source, host, keep_alive_tmo, events, ends }.run();
                     self.sessions.retain(|_, running| !running.task.is_finished());
                     self.sessions.insert(session, Running { ends: sender, task: tokio::spawn(run) });
                 }
-                // It ends in order, by itself.
+                // Dropping the entry makes the session end in order.
                 Action::End { session } => drop(self.sessions.remove(&session)),
-                Action::Read { at, was_lost, records, generation } => {
+                Action::LogChanged { at, was_lost, records, generation } => {
                     let (kind, what) = if was_lost {
                         (EventKind::DiscoveryConnected, format!("discovery controller {at} connected"))
                     } else {
@@ -175,52 +175,52 @@ impl Discovery {
                 Action::Lost { at, error } => {
                     self.event(EventKind::DiscoveryLost, format!("discovery controller {at} down: {error}"));
                 }
-                Action::Useless(line) => self.tell(&line),
+                Action::Warn(line) => self.warn_once(&line),
             }
         }
-        self.shown.set(&self.disk, self.decides.controllers());
+        self.status.set(&self.disk, self.decides.controllers());
     }
 
     fn event(&self, kind: EventKind, message: String) {
         self.events.record(&self.disk, None, kind, message);
     }
 
-    /// Logs a line once.
-    fn tell(&mut self, line: &str) {
-        if self.told.len() < TOLD_MAX && self.told.insert(line.to_owned()) {
+    /// Logs a warning once.
+    fn warn_once(&mut self, line: &str) {
+        if self.warned.len() < WARNED_MAX && self.warned.insert(line.to_owned()) {
             tracing::warn!(disk = self.disk, "discovery: {line}");
         }
     }
 
-    /// Makes the disk's paths what they are to be.
+    /// Adds and removes paths to match the logs.
     async fn apply(&mut self, subsystem: &Arc<Subsystem>) {
-        let have: Vec<_> = {
+        let known: Vec<_> = {
             let mut state = subsystem.state();
             state.removed_by_operator.drain().for_each(|address| self.decides.operator_removes(address));
-            state.paths().map(|status| have(subsystem, status)).collect()
+            state.paths().map(|status| known(subsystem, status)).collect()
         };
-        let changes = self.decides.changes(Instant::now(), &have);
+        let changes = self.decides.changes(Instant::now(), &known);
         for address in changes.add {
             if let Err(error) = subsystem.add_path(address.clone(), Origin::Discovery) {
                 self.decides.not_added(Instant::now());
-                self.tell(&error.to_string());
+                self.warn_once(&error.to_string());
             }
         }
         if let Some(path) = changes.keep {
-            let message = "listed no more by discovery; the path stays while the disk has no other usable one";
+            let message = "discovery does not list this path any more; it stays until the disk has another usable path";
             subsystem.path_event(path, EventKind::DiscoveryChanged, message);
         }
         for path in changes.remove {
             if let Err(error) = subsystem.remove_path(path, false, Origin::Discovery).await {
                 self.decides.not_removed(Instant::now());
-                tracing::debug!(%error, path = path.0, "path not removed yet");
+                tracing::debug!(%error, path = path.0, "cannot remove the path yet");
             }
         }
     }
 }
 
-fn have(subsystem: &Subsystem, status: &PathStatus) -> Have<PathAddress> {
-    Have {
+fn known(subsystem: &Subsystem, status: &PathStatus) -> KnownPath<PathAddress> {
+    KnownPath {
         path: status.id,
         address: status.address.clone(),
         discovered: status.origin == Origin::Discovery,

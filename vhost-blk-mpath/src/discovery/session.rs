@@ -1,23 +1,23 @@
-//! The task of a session with a discovery controller: it drives [`mpath_host::discovery::Session`] over a socket.
+//! The task of a session with a discovery controller. It drives [`mpath_host::discovery::Session`] over a socket.
 
 use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
-use mpath_host::discovery::{Session, SessionId, SessionNews, Source};
+use mpath_host::discovery::{Session, SessionEvent, SessionId, Source};
 use nvme_tcp::host::HostIdentity;
 use tokio::sync::{mpsc, watch};
 
 use crate::transport::{self, AdminConnection, AdminSide, ControlSocket, TransportError};
 
-/// See the module.
+/// The task of a session.
 pub(super) struct SessionTask {
     pub(super) id: SessionId,
     pub(super) source: Source<PathAddress>,
     pub(super) host: HostIdentity,
-    /// Of a connection that is to stay.
+    /// Set if the connection is to be persistent.
     pub(super) keep_alive_tmo: Option<Duration>,
-    pub(super) news: mpsc::Sender<(SessionId, SessionNews)>,
-    /// The session ends when its other end is gone.
+    pub(super) events: mpsc::Sender<(SessionId, SessionEvent)>,
+    /// The session ends when the sender is dropped.
     pub(super) ends: watch::Receiver<()>,
 }
 
@@ -28,8 +28,8 @@ impl SessionTask {
             connected = self.connect() => match connected {
                 Ok(admin) => self.drive(admin).await,
                 Err(error) => {
-                    let lost = SessionNews::Lost { error: error.to_string(), refuses_to_stay: false };
-                    self.tell(lost).await;
+                    let lost = SessionEvent::Lost { error: error.to_string(), refuses_persistence: false };
+                    self.send(lost).await;
                 }
             },
             () = ended(&mut ends) => {}
@@ -46,8 +46,8 @@ impl SessionTask {
 
     async fn drive(&self, mut admin: AdminConnection<Session>) {
         let mut ends = self.ends.clone();
-        // The latest log, until somebody listens. The connection is kept alive meanwhile.
-        let mut unheard = None;
+        // The latest log until the channel has room. Keep-alives go on meanwhile.
+        let mut unsent = None;
         let last = loop {
             tokio::select! {
                 biased;
@@ -55,42 +55,42 @@ impl SessionTask {
                     admin.shutdown().await;
                     return;
                 }
-                permit = self.news.reserve(), if unheard.is_some() => {
-                    if let Some((permit, log)) = permit.ok().zip(unheard.take()) {
+                permit = self.events.reserve(), if unsent.is_some() => {
+                    if let Some((permit, log)) = permit.ok().zip(unsent.take()) {
                         permit.send((self.id, log));
                     }
                 }
-                news = admin.next_event() => match news {
-                    Ok(SessionNews::Asked) => break SessionNews::Asked,
-                    Ok(log) => unheard = Some(log),
+                event = admin.next_event() => match event {
+                    Ok(SessionEvent::Finished) => break SessionEvent::Finished,
+                    Ok(log) => unsent = Some(log),
                     Err(error) => break admin.controller.lost(error.to_string()),
                 },
             }
         };
-        // The next session must not find this one there.
+        // Close the connection before the next session can start.
         drop(admin);
-        for news in unheard.into_iter().chain([last]) {
-            self.tell(news).await;
+        for event in unsent.into_iter().chain([last]) {
+            self.send(event).await;
         }
     }
 
-    async fn tell(&self, news: SessionNews) {
+    async fn send(&self, event: SessionEvent) {
         let mut ends = self.ends.clone();
         tokio::select! {
-            // If nobody listens any more there is nobody to tell.
-            _ = self.news.send((self.id, news)) => {}
+            // A closed channel means that no receiver is left.
+            _ = self.events.send((self.id, event)) => {}
             () = ended(&mut ends) => {}
         }
     }
 }
 
-/// Waits until the other end is gone.
+/// Waits until the sender is dropped.
 async fn ended(ends: &mut watch::Receiver<()>) {
     while ends.changed().await.is_ok() {}
 }
 
 impl AdminSide for Session {
-    type Event = SessionNews;
+    type Event = SessionEvent;
 
     fn fill_tx(&mut self, out: &mut Vec<u8>) {
         self.fill_tx(out);
@@ -112,15 +112,15 @@ impl AdminSide for Session {
         Ok(self.handle_timeout(now)?)
     }
 
-    fn poll_event(&mut self, now: Instant) -> Option<SessionNews> {
+    fn poll_event(&mut self, now: Instant) -> Option<SessionEvent> {
         self.poll(now)
     }
 
     fn shutdown(&mut self, now: Instant) {
-        self.leave(now);
+        self.shutdown(now);
     }
 
-    fn is_shut_down(news: &SessionNews) -> bool {
-        matches!(news, SessionNews::Asked)
+    fn is_shut_down(event: &SessionEvent) -> bool {
+        matches!(event, SessionEvent::Finished)
     }
 }

@@ -1,15 +1,15 @@
-//! From a namespace and its controller to the disk that guests are shown.
+//! The virtio disk that guests see, derived from namespace and controller.
 
 use nvme_tcp::host::{ControllerInfo, NamespaceIdentity};
 use vhost_user_blk::DiskGeometry;
 
 use crate::disk::settings::DiskSettings;
 
-/// Longest discard or write zeroes shown to guests. The host splits what a controller takes only in parts; the bound keeps a
-/// single request from occupying a path for long.
+/// The longest discard or write zeroes shown to guests. The host splits requests on the controller's limits. This
+/// limit keeps one request from occupying a path for long.
 const RANGE_BYTES_MAX: u32 = 1 << 30;
 
-/// What front-ends are shown.
+/// The disk as front-ends see it.
 pub(crate) fn of(settings: &DiskSettings, info: &ControllerInfo, namespace: &NamespaceIdentity) -> DiskGeometry {
     let block_size = namespace.block_bytes;
     let capacity_sectors = sectors(namespace.blocks, block_size);
@@ -25,12 +25,13 @@ pub(crate) fn of(settings: &DiskSettings, info: &ControllerInfo, namespace: &Nam
     }
 }
 
-/// So many blocks, as guests count.
+/// Converts blocks to 512-byte sectors.
 pub(crate) fn sectors(blocks: u64, block_size: u32) -> u64 {
     blocks.saturating_mul(u64::from(block_size) / vhost_user_blk::SECTOR_BYTES)
 }
 
-/// Twenty characters by which the guest can tell its disks apart: the tail of the namespace's widest identifier.
+/// A serial number of twenty characters by which the guest can tell its disks apart: the end of the namespace's
+/// widest identifier.
 fn serial(namespace: &NamespaceIdentity) -> [u8; 20] {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let NamespaceIdentity { nguid, uuid, eui64, .. } = namespace;
@@ -54,7 +55,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A controller that can do everything.
+    /// A controller with all optional features.
     pub(crate) fn controller() -> ControllerInfo {
         ControllerInfo {
             cntlid: 1,
@@ -120,7 +121,7 @@ pub(crate) mod tests {
         assert_eq!((shown.capacity_sectors, shown.block_size, shown.num_queues), (8000, 4096, 64));
         namespace.block_bytes = 512;
         assert_eq!(of(&namespace).capacity_sectors, 1000);
-        // No such namespace can be: refused as a disk, and no panic.
+        // No real namespace has this size. It must be refused without a panic.
         namespace.blocks = u64::MAX;
         assert_eq!(of(&namespace).capacity_sectors, u64::MAX);
         namespace.block_bytes = 4096;

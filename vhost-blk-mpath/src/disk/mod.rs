@@ -1,5 +1,5 @@
-//! One disk: what a guest sees. Its paths, and all that goes with them, are its [`Subsystem`](crate::subsystem::Subsystem)'s,
-//! which may have other disks too.
+//! One disk, as a guest sees it. Its paths belong to its [`Subsystem`](crate::subsystem::Subsystem), which may have
+//! other disks.
 
 pub(crate) mod geometry;
 pub(crate) mod settings;
@@ -21,52 +21,52 @@ use crate::events::EventLog;
 
 pub(crate) struct Disk {
     pub(crate) id: DiskId,
-    /// The name of its first virtqueue; those of the others follow.
+    /// The id of its first virtqueue. The others follow.
     pub(crate) first_flow: FlowId,
     pub(crate) settings: DiskSettings,
-    /// What the I/O threads share of it; [`Steered::limits`] says what its limits are.
+    /// The part shared with the I/O threads. [`DiskTuning::limits`] has its limits as configured.
     pub(crate) shared: SharedDisk,
-    /// What its guest may come back for. The I/O threads keep it.
+    /// Requests that a guest may come back for. The I/O threads keep the count.
     pub(crate) unanswered: Arc<Unanswered>,
     pub(crate) suspension: Mutex<Suspension>,
-    served: OnceLock<Served>,
+    backing: OnceLock<Backing>,
     connected: AtomicBool,
-    steered: Mutex<Steered>,
+    tuning: Mutex<DiskTuning>,
     events: Arc<EventLog>,
 }
 
-/// What is known once a path has led to the namespace.
-pub(crate) struct Served {
-    /// As it was then; it may have grown.
+/// The namespace behind the disk and the virtio disk shown for it, known once a path has led there.
+pub(crate) struct Backing {
+    /// The namespace at that time. It may have grown since.
     pub(crate) namespace: NamespaceIdentity,
     pub(crate) frontend: Arc<FrontendDisk>,
 }
 
-impl Served {
-    /// As paths compare theirs with it.
-    pub(crate) fn as_seen(&self) -> mpath_host::Served {
-        mpath_host::Served { namespace: self.namespace, shown_blocks: self.blocks() }
+impl Backing {
+    /// The namespace as paths compare theirs with it.
+    pub(crate) fn served_namespace(&self) -> mpath_host::ServedNamespace {
+        mpath_host::ServedNamespace { namespace: self.namespace, shown_blocks: self.blocks() }
     }
 
-    /// Its size in bytes, as guests know it.
+    /// The size that guests see, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.frontend.capacity_sectors() * SECTOR_BYTES
     }
 
-    /// The same in blocks of the namespace.
+    /// The size that guests see, in blocks of the namespace.
     pub(crate) fn blocks(&self) -> u64 {
         self.bytes() / u64::from(self.namespace.block_bytes)
     }
 
-    /// Has guests see so many blocks, if they see fewer.
+    /// Shows guests this many blocks, if they see fewer. Returns whether the size has changed.
     pub(crate) fn grow(&self, blocks: u64) -> Result<bool, GeometryError> {
         self.frontend.grow(geometry::sectors(blocks, self.namespace.block_bytes))
     }
 }
 
-/// What the API shows and changes of the disk alone.
+/// The settings of the disk alone that the API shows and changes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Steered {
+pub(crate) struct DiskTuning {
     pub(crate) limits: LimitsConfig,
     pub(crate) weight: Weight,
 }
@@ -81,7 +81,7 @@ impl Disk {
         events: Arc<EventLog>,
     ) -> Self {
         shared.limits.set(Instant::now(), settings.limits.limits());
-        let steered = Mutex::new(Steered { limits: settings.limits, weight: settings.weight });
+        let tuning = Mutex::new(DiskTuning { limits: settings.limits, weight: settings.weight });
         Self {
             id,
             first_flow,
@@ -89,9 +89,9 @@ impl Disk {
             shared,
             unanswered,
             suspension: Mutex::default(),
-            served: OnceLock::new(),
+            backing: OnceLock::new(),
             connected: AtomicBool::new(false),
-            steered,
+            tuning,
             events,
         }
     }
@@ -100,19 +100,19 @@ impl Disk {
         self.settings.name.as_str()
     }
 
-    /// The name of one of its virtqueues.
+    /// The flow of one of its virtqueues.
     pub(crate) fn flow(&self, queue: u16) -> FlowId {
         FlowId(self.first_flow.0 + queue)
     }
 
-    /// What it is, once a path has led to its namespace.
-    pub(crate) fn served(&self) -> Option<&Served> {
-        self.served.get()
+    /// The namespace behind it, once a path has led there.
+    pub(crate) fn backing(&self) -> Option<&Backing> {
+        self.backing.get()
     }
 
-    /// A path has led to its namespace for the first time.
-    pub(crate) fn serve(&self, served: Served) {
-        assert!(self.served.set(served).is_ok(), "once, under the lock of whoever asked before");
+    /// Sets the namespace, when the first path has led there.
+    pub(crate) fn set_backing(&self, backing: Backing) {
+        assert!(self.backing.set(backing).is_ok(), "set once, under the admission lock");
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -123,11 +123,11 @@ impl Disk {
         self.connected.store(connected, Ordering::Relaxed);
     }
 
-    pub(crate) fn steered(&self) -> MutexGuard<'_, Steered> {
-        self.steered.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn tuning(&self) -> MutexGuard<'_, DiskTuning> {
+        self.tuning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what has happened to the disk.
+    /// Records an event of the disk.
     pub(crate) fn event(&self, kind: EventKind, message: impl Into<String>) {
         self.events.record(self.name(), None, kind, message.into());
     }

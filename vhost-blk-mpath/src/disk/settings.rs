@@ -2,12 +2,12 @@
 
 use mpath_api::config::{Bounded, DiskConfig, DiskName, LimitsConfig, QueueCount, SharerConfig, SocketPath, Weight};
 
-/// What is configured of a disk, whether it has paths of its own or uses another one's.
+/// The settings of a disk, whether it owns its paths or shares another disk's.
 #[derive(Debug, Clone)]
 pub(crate) struct DiskSettings {
     pub(crate) name: DiskName,
     pub(crate) socket_path: SocketPath,
-    /// The subsystem's only one if `None`.
+    /// `None` for the subsystem's only namespace.
     pub(crate) nsid: Option<u32>,
     pub(crate) read_only: bool,
     pub(crate) queues: QueueCount,
@@ -32,7 +32,7 @@ impl From<&SharerConfig> for DiskSettings {
 }
 
 impl DiskSettings {
-    /// Of the disk that has the paths, and of those that use them.
+    /// The disk that owns the paths, and then the disks that share them.
     pub(crate) fn all(config: &DiskConfig) -> Vec<Self> {
         let first = Self {
             name: config.name.clone(),

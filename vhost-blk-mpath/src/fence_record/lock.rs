@@ -1,4 +1,4 @@
-//! The lock beside a fence record: of two daemons that share a handed-over socket one serves the disk.
+//! The lock beside a fence record. Of two daemons that share an activation socket, only one serves the disk.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-const LOOK: Duration = Duration::from_millis(20);
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// More than the digits of a process id.
 const PID_BYTES: u64 = 16;
 
-/// Why it cannot be had.
+/// Why the lock cannot be taken.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LockError {
-    #[error("{}: another daemon{holder} serves this disk, or has not ended yet; end it first", file.display())]
-    Held { file: PathBuf, holder: Holder },
-    #[error("{}: cannot be locked: {source}; the directory of the vhost-user socket has to be writable", file.display())]
+    #[error("cannot lock {}: another daemon{holder} serves this disk or is still ending; stop it first", file.display())]
+    DiskTable { file: PathBuf, holder: Holder },
+    #[error("cannot lock {}: {source}; the directory of the vhost-user socket has to be writable", file.display())]
     Cannot { file: PathBuf, source: io::Error },
 }
 
-/// Who has a lock, if that is known.
+/// The process that holds the lock, if known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holder(Option<u32>);
 
@@ -34,7 +34,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// A lock that ends with its process, if not before.
+/// A lock. It ends with its process at the latest.
 #[derive(Debug)]
 pub(crate) struct Lock {
     path: PathBuf,
@@ -42,31 +42,31 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Has it, within that time. Blocks.
+    /// Takes the lock, and waits at most that long. Blocks.
     pub(crate) fn wait_for(path: PathBuf, at_most: Duration) -> Result<Self, LockError> {
         let deadline = Instant::now() + at_most;
-        let mut told = false;
+        let mut has_warned = false;
         loop {
-            match Self::take(&path) {
+            match Self::try_lock(&path) {
                 Ok(Ok(file)) => return Ok(Self { path, _file: file }),
                 Ok(Err(holder)) if Instant::now() < deadline => {
-                    if !std::mem::replace(&mut told, true) {
+                    if !std::mem::replace(&mut has_warned, true) {
                         tracing::warn!(
-                            "{}: another daemon{holder} serves this disk, or has not ended yet; waiting {at_most:?} at most for its end",
+                            "cannot lock {} yet: another daemon{holder} serves this disk or is still ending; waiting at most {at_most:?}",
                             path.display()
                         );
                     }
-                    thread::sleep(LOOK);
+                    thread::sleep(RETRY_INTERVAL);
                 }
-                Ok(Err(holder)) => return Err(LockError::Held { file: path, holder }),
+                Ok(Err(holder)) => return Err(LockError::DiskTable { file: path, holder }),
                 Err(source) => return Err(LockError::Cannot { file: path, source }),
             }
         }
     }
 
-    /// The file, with who has it in it, or who else has it.
-    fn take(path: &Path) -> io::Result<Result<File, Holder>> {
-        // What it leads to would be emptied.
+    /// Tries to take the lock. Returns the file, or else the holder.
+    fn try_lock(path: &Path) -> io::Result<Result<File, Holder>> {
+        // A symbolic link is not followed: the file behind it would be emptied.
         let mut file = File::options()
             .create(true)
             .truncate(false)
@@ -78,18 +78,18 @@ impl Lock {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
                 let mut text = String::new();
-                // Only for people: what it does not say is not known.
+                // The pid is for messages only and may be missing.
                 let read = file.take(PID_BYTES).read_to_string(&mut text);
                 return Ok(Err(Holder(read.ok().and_then(|_| text.trim_end().parse().ok()))));
             }
             Err(errno) => return Err(errno.into()),
         }
-        // Whoever had it may have removed it since it was opened: then it keeps nobody out.
+        // The last holder may have removed the file since it was opened. A lock on a removed file protects nothing.
         let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
         let locked = identity(file.metadata()?);
         match fs::metadata(path).map(identity) {
             Ok(found) if found == locked => {
-                // A full disk keeps nobody from the lock.
+                // A full file system must not prevent the lock.
                 let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
                 Ok(Ok(file))
             }
@@ -102,9 +102,9 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // While it is locked: nobody else can take this file for the lock any more.
+        // Remove it while it is locked. No other process can then lock this file and believe it has the lock.
         if let Err(error) = fs::remove_file(&self.path) {
-            tracing::debug!(path = %self.path.display(), %error, "lock file stays");
+            tracing::debug!(path = %self.path.display(), %error, "cannot remove the lock file");
         }
     }
 }
@@ -116,19 +116,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_daemon_has_it_at_a_time() {
+    fn one_daemon_holds_the_lock_at_a_time() {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("lock");
         let lock = |at_most| Lock::wait_for(file.clone(), at_most);
         let first = lock(Duration::ZERO).unwrap();
         let error = lock(Duration::from_millis(50)).unwrap_err();
         let (pid, name) = (std::process::id(), file.display());
-        let message = "serves this disk, or has not ended yet; end it first";
-        assert_eq!(error.to_string(), format!("{name}: another daemon (pid {pid}) {message}"));
+        let message = "serves this disk or is still ending; stop it first";
+        assert_eq!(error.to_string(), format!("cannot lock {name}: another daemon (pid {pid}) {message}"));
         fs::write(&file, "nobody").unwrap();
         let error = lock(Duration::ZERO).unwrap_err();
-        assert_eq!(error.to_string(), format!("{name}: another daemon {message}"));
-        // Each of those that wait has it once, and none beside another.
+        assert_eq!(error.to_string(), format!("cannot lock {name}: another daemon {message}"));
+        // Each waiting thread gets the lock once, and only one at a time.
         let holders = Mutex::new(());
         thread::scope(|scope| {
             for _ in 0..8 {
@@ -142,7 +142,7 @@ mod tests {
             drop(first);
         });
         assert!(!file.exists());
-        // What a killed daemon left of it is no lock.
+        // A lock file that a killed daemon left does not lock.
         fs::write(&file, "4194304 and more than there will be").unwrap();
         let again = lock(Duration::ZERO).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), format!("{pid}\n"));

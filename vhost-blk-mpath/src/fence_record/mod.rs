@@ -1,10 +1,11 @@
-//! The record of associations ([`Record`]) as a file beside the vhost-user socket.
+//! The fence record ([`Record`]) as a file beside the vhost-user socket.
 //!
-//! The file is there from the first association to the daemon's orderly end. It is replaced as a whole, and is on the disk before
-//! the first command of an association leaves. After a reboot it counts as well, if its directory outlives that.
+//! The file exists from the first association until the daemon's orderly end. It is replaced as a whole, and is on
+//! disk before the first command of an association is sent. It counts after a reboot too, if its directory outlives
+//! that.
 //!
-//! A lock beside it, as long as a daemon serves the disk: of two that share a handed-over socket the second one would read the
-//! record of associations that still write.
+//! A lock beside it is held while a daemon serves the disk. Of two daemons that share an activation socket, the
+//! second would otherwise read the record of associations that still write.
 
 pub(crate) mod lock;
 
@@ -17,36 +18,37 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
 use mpath_host::{
-    AssociationId, FENCE_MAX, Incarnation, Leaving, LeftFence, NamespaceName, Record, RecordContent,
-    RecordedAssociation,
+    AssociationId, DaemonRun, DiskShutdown, FENCE_MAX, NamespaceName, Record, RecordContent, RecordedAssociation,
+    RemainingFence,
 };
 use uuid::Uuid;
 
 use crate::fence_record::lock::{Lock, LockError};
 
-/// No record is as large: 64 paths, a few associations of each that wait for their fence, and one of former daemons.
+/// Larger than any record: 64 paths, a few associations of each that wait for their fence, and one of earlier
+/// daemons.
 const LARGEST_BYTES: u64 = 1 << 20;
-/// A daemon that ends lets go of the lock when its paths are closed, a moment after it let go of the socket.
+/// A daemon that ends releases the lock once its paths are closed, a moment after its socket.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 
-/// The record of one disk.
+/// The fence record of one disk.
 #[derive(Clone, Debug)]
 pub(crate) struct FenceRecord {
     file: PathBuf,
-    /// Who keeps it.
-    incarnation: Incarnation,
-    /// As it was found.
+    /// The run of this daemon.
+    daemon_run: DaemonRun,
+    /// The record as it was found.
     found: Arc<Record>,
-    /// Of what is written from now on, once it is known.
+    /// The namespace to be written, once it is known.
     namespace: Arc<OnceLock<NamespaceName>>,
-    /// `None` after the end, when nothing is written any more.
-    kept: Arc<Mutex<Option<Kept>>>,
+    /// `None` after the end, when nothing more is written.
+    kept: Arc<Mutex<Option<OpenRecord>>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct OpenRecord {
     record: Record,
-    /// The file says what the disk is.
+    /// The file names the disk's namespace.
     is_named: bool,
     _lock: Lock,
 }
@@ -55,34 +57,37 @@ struct Kept {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordError {
     #[error(
-        "{}: cannot be read: {source}; it tells which writes of an earlier daemon may still be on their way: once three times the keep-alive time-out of the disk and its controllers' quiesce time have passed since that ended, remove it",
+        "cannot read the fence record {}: {source}; it lists writes of an earlier daemon that may still be executed; remove it once \
+         three times the disk's keep-alive timeout plus the controllers' quiesce time have passed since that daemon ended",
         file.display()
     )]
     Read { file: PathBuf, source: io::Error },
     #[error(transparent)]
     Lock(#[from] LockError),
     #[error(
-        "{}: is no fence record: {source}; once three times the keep-alive time-out of the disk and its controllers' quiesce time have passed since the last daemon ended, remove it",
+        "{} is not a fence record: {source}; remove it once three times the disk's keep-alive timeout plus the \
+         controllers' quiesce time have passed since the last daemon ended",
         file.display()
     )]
     Content { file: PathBuf, source: serde_json::Error },
     #[error(
-        "{}: fence_ms: {fence_ms} is longer than {}, a week, which no fence takes; once three times the keep-alive time-out of the disk and its controllers' quiesce time have passed since the last daemon ended, remove the file",
+        "{}: `fence_ms` {fence_ms} is longer than any fence: the limit is {}, one week; remove the file once three times \
+         the disk's keep-alive timeout plus the controllers' quiesce time have passed since the last daemon ended",
         file.display(),
         FENCE_MAX.as_millis()
     )]
     FenceTooLong { file: PathBuf, fence_ms: u64 },
 }
 
-/// The record cannot be kept.
+/// The record cannot be written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write {}, without which a killed daemon's writes could overwrite newer data: {source}", file.display())]
+#[error("cannot write the fence record {}: {source}; without it, late writes of a killed daemon could overwrite newer data", file.display())]
 pub(crate) struct WriteError {
     file: PathBuf,
     source: io::Error,
 }
 
-/// What was left cannot be brought up to date.
+/// The record cannot be updated after its fence has passed.
 #[derive(Debug, thiserror::Error)]
 enum ExpireError {
     #[error(transparent)]
@@ -91,16 +96,18 @@ enum ExpireError {
     Write(#[from] WriteError),
 }
 
-/// The records of disks that share their paths. Each says the same: the next daemon may have the disk without the others.
+/// The records of disks that share their paths. All of them have the same associations, as the next daemon may serve
+/// one disk without the others.
 #[derive(Clone, Debug)]
 pub(crate) struct FenceRecords(Vec<FenceRecord>);
 
 impl FenceRecords {
-    /// Those of the disks with these vhost-user sockets, and the longest fence that [`FenceRecord::open`] finds.
+    /// Opens the records of the disks with these vhost-user sockets. Also returns the longest fence that
+    /// [`FenceRecord::open`] finds.
     pub(crate) fn open<'a>(sockets: impl Iterator<Item = &'a Path>) -> Result<(Self, Option<Duration>), RecordError> {
         let (mut records, mut longest) = (Vec::new(), None);
         for socket in sockets {
-            let (record, fence) = FenceRecord::open(incarnation(), socket)?;
+            let (record, fence) = FenceRecord::open(daemon_run(), socket)?;
             records.push(record);
             longest = longest.max(fence);
         }
@@ -122,7 +129,7 @@ impl FenceRecords {
 
     /// See [`FenceRecord::remove`].
     pub(crate) async fn remove(&self, path: PathId, epoch: Epoch) -> Result<(), WriteError> {
-        // One that cannot be written does not keep the others from it.
+        // A failure does not stop the others.
         let mut result = Ok(());
         for record in &self.0 {
             result = record.remove(path, epoch).await.and(result);
@@ -144,7 +151,7 @@ impl FenceRecords {
         self.0.iter().try_for_each(|record| record.inherit(association.clone()))
     }
 
-    /// What the disk at this position writes to, for good; its record says so from the next change on, or when it is
+    /// Sets the namespace of the disk at this position, once. The file names it from the next change on, or when
     /// [written](Self::write_namespaces).
     pub(crate) fn set_namespace(&self, disk: usize, namespace: NamespaceName) {
         self.0[disk].namespace.get_or_init(|| namespace);
@@ -158,14 +165,15 @@ impl FenceRecords {
         Ok(())
     }
 
-    /// Whether who had the disk at this position before has left something: a front-end may come back with requests in flight.
-    pub(crate) fn is_left(&self, disk: usize) -> bool {
-        self.0[disk].found.is_left()
+    /// Whether an earlier daemon has left anything for the disk at this position. A front-end may then come back with
+    /// requests in flight.
+    pub(crate) fn has_predecessor(&self, disk: usize) -> bool {
+        self.0[disk].found.has_predecessor()
     }
 
-    /// What the disk at this position was before, if that is another one and has left something there.
+    /// The earlier namespace of the disk at this position, if it differs and has left anything.
     pub(crate) fn other_namespace(&self, disk: usize, namespace: &NamespaceName) -> Option<NamespaceName> {
-        self.0[disk].found.namespace_before().filter(|before| !before.is_same(namespace)).cloned()
+        self.0[disk].found.previous_namespace().filter(|before| !before.is_same(namespace)).cloned()
     }
 
     /// The file of the disk at this position.
@@ -173,13 +181,14 @@ impl FenceRecords {
         &self.0[disk].file
     }
 
-    /// Whether who had the disk at this position before has lost writes to this namespace that no flush has reported.
+    /// Whether an earlier daemon of the disk at this position lost writes to this namespace that no flush has
+    /// reported.
     pub(crate) fn has_lost_writes(&self, disk: usize, namespace: &NamespaceName) -> bool {
         self.0[disk].found.lost_writes().is_some_and(|of| of.is_same(namespace))
     }
 
     /// See [`FenceRecord::end`]; by disk.
-    pub(crate) fn end(&self, leaving: &[Leaving]) -> Vec<Option<LeftFence>> {
+    pub(crate) fn end(&self, leaving: &[DiskShutdown]) -> Vec<Option<RemainingFence>> {
         self.0.iter().zip(leaving).map(|(record, leaving)| record.end(*leaving)).collect()
     }
 
@@ -187,28 +196,27 @@ impl FenceRecords {
     pub(crate) fn expire(&self) {
         for record in &self.0 {
             if let Err(error) = record.expire() {
-                tracing::warn!(file = %record.file.display(), %error, "fence record stays as it is");
+                tracing::warn!(file = %record.file.display(), %error, "cannot update the fence record");
             }
         }
     }
 }
 
 impl FenceRecord {
-    /// The record of the disk with this vhost-user socket, and if who had it before did not end in order, how much longer that one's
-    /// fences take: in full those of another daemon, of this one what is left, which may be nothing. Blocks until no other daemon has it, for
-    /// ten seconds at most.
-    fn open(incarnation: &Incarnation, socket: &Path) -> Result<(Self, Option<Duration>), RecordError> {
+    /// Opens the record of the disk with this vhost-user socket. Also returns how long earlier fences still take, as
+    /// [`Record::open`] does. Blocks until no other daemon holds the record, for at most ten seconds.
+    fn open(daemon_run: &DaemonRun, socket: &Path) -> Result<(Self, Option<Duration>), RecordError> {
         let file = beside(socket, ".fence");
         let lock = Lock::wait_for(beside(&file, ".lock"), LOCK_WAIT)?;
         let content = read(&file)?;
         let is_named = content.namespace.is_some();
-        let (record, fence) = Record::open(content, incarnation, Instant::now());
+        let (record, fence) = Record::open(content, daemon_run, Instant::now());
         let found = Arc::new(record.clone());
-        let kept = Arc::new(Mutex::new(Some(Kept { record, is_named, _lock: lock })));
-        Ok((Self { file, incarnation: incarnation.clone(), found, namespace: Arc::default(), kept }, fence))
+        let kept = Arc::new(Mutex::new(Some(OpenRecord { record, is_named, _lock: lock })));
+        Ok((Self { file, daemon_run: daemon_run.clone(), found, namespace: Arc::default(), kept }, fence))
     }
 
-    /// Writes an association down, durably.
+    /// Records an association durably.
     pub(crate) async fn add(
         &self,
         path: PathId,
@@ -218,19 +226,20 @@ impl FenceRecord {
         self.change(move |record| record.add(AssociationId { path, epoch }, association)).await
     }
 
-    /// The fence of an association is lifted.
+    /// Removes an association, as its fence is lifted.
     pub(crate) async fn remove(&self, path: PathId, epoch: Epoch) -> Result<(), WriteError> {
         self.change(move |record| record.remove(AssociationId { path, epoch })).await
     }
 
-    /// The fences that an earlier daemon left are lifted.
+    /// Removes the inherited fences, as they are lifted.
     pub(crate) async fn remove_inherited(&self) -> Result<(), WriteError> {
         self.change(Record::remove_inherited).await
     }
 
-    /// Writes down what the disk is, durably, unless the file says so already: a path may have told that came up for other disks only.
+    /// Records the disk's namespace durably, unless the file names it already. The path that reported it may have
+    /// failed for this disk.
     pub(crate) async fn write_namespace(&self) -> Result<(), WriteError> {
-        let is_named = |kept: &Option<Kept>| kept.as_ref().is_none_or(|kept| kept.is_named);
+        let is_named = |kept: &Option<OpenRecord>| kept.as_ref().is_none_or(|kept| kept.is_named);
         self.write(move |record| {
             if is_named(&record.kept()) {
                 return Ok(());
@@ -240,38 +249,37 @@ impl FenceRecord {
         .await
     }
 
-    /// Writes down a fence that somebody else has left on what this disk writes to, durably. Blocks.
+    /// Records durably a fence that another disk left on this disk's namespace. Blocks.
     pub(crate) fn inherit(&self, association: RecordedAssociation) -> Result<(), WriteError> {
         let inherited = self.change_now(|record| record.inherit(association));
         inherited.map_err(|source| WriteError { file: self.file.clone(), source })
     }
 
-    /// The disk is not served any more, and all sockets are closed. Unless there are writes in doubt nothing can change its data any more.
-    /// Of the fences that it has inherited so much is left: who restarts it again and again waits for them once. While there may be requests
-    /// that its guest was not answered the record says whose the socket is. The longest fence that whoever writes to the same has to wait for.
-    pub(crate) fn end(&self, leaving: Leaving) -> Option<LeftFence> {
-        let Kept { record, _lock, .. } = self.kept().take()?;
-        let (namespace, incarnation) = (self.namespace.get(), &self.incarnation);
-        let (content, left) = record.end(namespace, leaving, incarnation, Instant::now());
+    /// Closes the record at the shutdown of the disk, when all sockets are closed, as [`Record::end`] does. Returns
+    /// the longest fence that other writers of the namespace have to wait for.
+    pub(crate) fn end(&self, leaving: DiskShutdown) -> Option<RemainingFence> {
+        let OpenRecord { record, _lock, .. } = self.kept().take()?;
+        let (namespace, daemon_run) = (self.namespace.get(), &self.daemon_run);
+        let (content, left) = record.end(namespace, leaving, daemon_run, Instant::now());
         if let Err(error) = write(&self.file, &content) {
-            tracing::warn!(file = %self.file.display(), %error, "fence record stays as it is");
+            tracing::warn!(file = %self.file.display(), %error, "cannot update the fence record");
         }
         left
     }
 
-    /// The fence that was left at the end may be over: then no daemon has to wait for it, though what was in flight is still to be repeated
-    /// nowhere else. Nothing, if somebody has the disk again. Blocks.
+    /// Updates the file if the fence left at the end has passed, so that no daemon waits for it. Does nothing if
+    /// another daemon holds the record. Blocks.
     fn expire(&self) -> Result<(), ExpireError> {
         if !self.file.exists() {
             return Ok(());
         }
         let _lock = match Lock::wait_for(beside(&self.file, ".lock"), Duration::ZERO) {
             Ok(lock) => lock,
-            Err(LockError::Held { .. }) => return Ok(()),
+            Err(LockError::DiskTable { .. }) => return Ok(()),
             Err(error) => return Err(RecordError::from(error).into()),
         };
         let mut content = read(&self.file)?;
-        if !content.expire(&self.incarnation, Instant::now()) {
+        if !content.expire(&self.daemon_run, Instant::now()) {
             return Ok(());
         }
         write(&self.file, &content).map_err(|source| WriteError { file: self.file.clone(), source })?;
@@ -282,7 +290,8 @@ impl FenceRecord {
         self.write(move |record| record.change_now(change)).await
     }
 
-    /// A disk can take a while to say that it has something, and `kept` is locked meanwhile: neither is for the thread that sends keep-alives.
+    /// Runs `write` on a blocking thread. Writing to disk can take a while with `kept` locked, and the control thread
+    /// has to send keep-alives.
     async fn write(&self, write: impl FnOnce(&Self) -> io::Result<()> + Send + 'static) -> Result<(), WriteError> {
         let record = self.clone();
         let written = tokio::task::spawn_blocking(move || write(&record));
@@ -291,14 +300,14 @@ impl FenceRecord {
     }
 
     /// Blocks while the record is being written.
-    fn kept(&self) -> MutexGuard<'_, Option<Kept>> {
+    fn kept(&self) -> MutexGuard<'_, Option<OpenRecord>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn change_now(&self, change: impl FnOnce(&mut Record)) -> io::Result<()> {
-        // Held until it is written, so that the last one to change it is the last one to write it.
+        // Held until it is written, so that changes are written in their order.
         let mut kept = self.kept();
-        let Some(Kept { record, is_named, .. }) = &mut *kept else { return Ok(()) };
+        let Some(OpenRecord { record, is_named, .. }) = &mut *kept else { return Ok(()) };
         change(record);
         let content = record.content(self.namespace.get());
         write(&self.file, &content)?;
@@ -307,14 +316,14 @@ impl FenceRecord {
     }
 }
 
-/// This process.
-fn incarnation() -> &'static Incarnation {
-    static THIS: LazyLock<Incarnation> = LazyLock::new(begin);
+/// The run of this process.
+fn daemon_run() -> &'static DaemonRun {
+    static THIS: LazyLock<DaemonRun> = LazyLock::new(begin);
     &THIS
 }
 
-fn begin() -> Incarnation {
-    Incarnation::new(Uuid::new_v4().to_string(), Instant::now())
+fn begin() -> DaemonRun {
+    DaemonRun::new(Uuid::new_v4().to_string(), Instant::now())
 }
 
 fn beside(file: &Path, ending: &str) -> PathBuf {
@@ -340,7 +349,7 @@ fn read(file: &Path) -> Result<RecordContent, RecordError> {
     }
 }
 
-/// Replaces the file, or removes it if there is nothing to say. In either case the directory is on the disk when this returns.
+/// Replaces the file, or removes it if there is nothing to record. The directory is synced when this returns.
 fn write(file: &Path, content: &RecordContent) -> io::Result<()> {
     let directory = match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -351,7 +360,7 @@ fn write(file: &Path, content: &RecordContent) -> io::Result<()> {
             .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
     } else {
         let new = beside(file, ".new");
-        // Not through a link that somebody has put there.
+        // Do not write through a link that another user has put there.
         let mut writing =
             File::options().write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW).open(&new)?;
         serde_json::to_writer_pretty(&mut writing, content)?;

@@ -1,4 +1,4 @@
-//! What is written down of fences, and who waits for it.
+//! Fence records: what is written, and who waits for it.
 
 use mpath_host::{EXIT_MAX, longest_fence};
 use nvme_tcp::host::NamespaceIdentity;
@@ -12,12 +12,12 @@ fn association(fence_ms: u64) -> RecordedAssociation {
     RecordedAssociation { path: "tcp://127.0.0.1:4420".into(), cntlid: 7, fence_ms }
 }
 
-/// By a daemon that nobody has seen before.
+/// Opens the record as a daemon that has not run before.
 fn open(socket: &Path) -> Result<(FenceRecord, Option<Duration>), RecordError> {
     FenceRecord::open(&begin(), socket)
 }
 
-fn waits(left: Option<&LeftFence>) -> Option<u64> {
+fn waits(left: Option<&RemainingFence>) -> Option<u64> {
     left.map(|left| left.association.fence_ms)
 }
 
@@ -25,17 +25,17 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// The longest fence that a daemon would leave if it were killed now, in ms.
+/// The longest fence, in ms, that a daemon would leave if it were killed now.
 fn left(socket: &Path) -> Option<u64> {
     longest_fence(read(&beside(socket, ".fence")).unwrap().associations).map(|left| left.fence_ms)
 }
 
-fn leaving(in_doubt: bool, inherited_left: Duration, unanswered: bool) -> Leaving {
-    Leaving { in_doubt, inherited_left, unanswered, lost_writes: false }
+fn leaving(in_doubt: bool, inherited_left: Duration, unanswered: bool) -> DiskShutdown {
+    DiskShutdown { in_doubt, inherited_left, unanswered, lost_writes: false }
 }
 
 #[test]
-fn the_next_daemon_finds_the_longest_fence_of_what_was_not_lifted() {
+fn the_next_daemon_finds_the_longest_fence_not_lifted() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("disk.sock");
     let (record, inherited) = open(&socket).unwrap();
@@ -49,7 +49,7 @@ fn the_next_daemon_finds_the_longest_fence_of_what_was_not_lifted() {
         assert_eq!(left(&socket), Some(5_000));
     });
     drop(record);
-    // It is killed, and so is the next one: what the first one left is not forgotten.
+    // Both daemons are killed. The fence of the first one is kept.
     let (second, inherited) = open(&socket).unwrap();
     assert_eq!(inherited, Some(Duration::from_millis(5_500)));
     run(second.add(A, Epoch(1), association(3_000))).unwrap();
@@ -57,7 +57,7 @@ fn the_next_daemon_finds_the_longest_fence_of_what_was_not_lifted() {
     run(second.remove_inherited()).unwrap();
     assert_eq!(left(&socket), Some(3_000));
     second.end(leaving(false, Duration::ZERO, false));
-    // A path that came up at the very end.
+    // A path came up at the very end.
     run(second.add(A, Epoch(2), association(3_000))).unwrap();
     assert_eq!(left(&socket), None);
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
@@ -90,7 +90,7 @@ fn an_end_before_the_inherited_fences_leaves_them_to_the_next() {
 }
 
 #[test]
-fn of_fences_that_others_left_the_longest_counts() {
+fn the_longest_inherited_fence_counts() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("disk.sock");
     let (record, _) = open(&socket).unwrap();
@@ -98,28 +98,28 @@ fn of_fences_that_others_left_the_longest_counts() {
         record.inherit(association(also)).unwrap();
         assert_eq!(left(&socket), Some(longest));
     }
-    // Whoever has the disk next waits for what is left of it, and so does who else writes to the same.
-    let left_behind = waits(record.end(leaving(false, Duration::from_secs(2), false)).as_ref());
-    assert_eq!((left_behind, left(&socket)), (Some(2_000), Some(2_000)));
-    // Of one that has ended in order no more than it says.
+    // The next daemon waits for the rest, and so do other writers of the namespace.
+    let pending_fences = waits(record.end(leaving(false, Duration::from_secs(2), false)).as_ref());
+    assert_eq!((pending_fences, left(&socket)), (Some(2_000), Some(2_000)));
+    // After an orderly end the next daemon waits no longer than recorded.
     let (record, inherited) = open(&socket).unwrap();
-    let left_behind = waits(record.end(leaving(false, inherited.unwrap(), false)).as_ref());
-    assert_eq!((left_behind, left(&socket)), (Some(2_000), Some(2_000)));
+    let pending_fences = waits(record.end(leaving(false, inherited.unwrap(), false)).as_ref());
+    assert_eq!((pending_fences, left(&socket)), (Some(2_000), Some(2_000)));
 }
 
 #[test]
-fn an_end_in_doubt_leaves_its_own_to_the_next() {
+fn an_end_with_writes_in_doubt_leaves_its_fence_to_the_next() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("disk.sock");
     let (record, _) = open(&socket).unwrap();
     run(record.add(A, Epoch(1), association(5_000))).unwrap();
     assert_eq!(waits(record.end(leaving(true, Duration::ZERO, false)).as_ref()), Some(5_000));
-    // Nor does what still ends change it: it is the next one's.
+    // Later changes of the ended daemon are ignored.
     run(record.remove(A, Epoch(1))).unwrap();
     assert_eq!(open(&socket).unwrap().1, Some(Duration::from_secs(5)));
 }
 
-/// Its own writes are those of others over its paths; what it has inherited is on what it read.
+/// Its own writes count for the disks that share its paths. What it inherited is on the namespace that it reads.
 #[test]
 fn a_disk_that_only_reads_passes_on_what_it_has_inherited() {
     let place = tempfile::tempdir().unwrap();
@@ -129,7 +129,7 @@ fn a_disk_that_only_reads_passes_on_what_it_has_inherited() {
         run(record.add(B, Epoch(1), association(9_000))).unwrap();
         let left = record.end(leaving(true, inherited, false));
         assert_eq!(waits(left.as_ref()), Some(9_000));
-        waits(left.and_then(LeftFence::without_its_own).as_ref())
+        waits(left.and_then(RemainingFence::inherited_only).as_ref())
     };
     assert_eq!(reader(Duration::ZERO), None);
     fs::remove_file(place.path().join("disk.sock.fence")).unwrap();
@@ -138,7 +138,7 @@ fn a_disk_that_only_reads_passes_on_what_it_has_inherited() {
 }
 
 #[test]
-fn of_what_a_daemon_has_left_itself_it_waits_for_the_rest() {
+fn a_daemon_waits_for_the_rest_of_its_own_fence() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("disk.sock");
     let daemon = begin();
@@ -149,19 +149,19 @@ fn of_what_a_daemon_has_left_itself_it_waits_for_the_rest() {
     };
     leave(1);
     std::thread::sleep(Duration::from_millis(3));
-    // There is something, and nothing to wait for.
+    // There is a fence, and it has passed.
     assert_eq!(FenceRecord::open(&daemon, &socket).unwrap().1, Some(Duration::ZERO));
     leave(60_000);
     let rest = FenceRecord::open(&daemon, &socket).unwrap().1.unwrap();
     assert!(rest > Duration::from_secs(30) && rest <= Duration::from_millis(60_001), "{rest:?}");
     assert_eq!(open(&socket).unwrap().1, Some(Duration::from_secs(60)), "of another one");
-    // One that had it in between, and was killed.
+    // Another daemon had the disk in between, and was killed.
     run(open(&socket).unwrap().0.add(B, Epoch(1), association(70_000))).unwrap();
     assert_eq!(FenceRecord::open(&daemon, &socket).unwrap().1, Some(Duration::from_millis(70_500)));
 }
 
 #[test]
-fn a_fence_that_a_daemon_has_seen_pass_costs_the_next_one_nothing_more() {
+fn a_fence_that_has_passed_does_not_delay_the_next_daemon() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("disk.sock");
     let fence = |fence_ms| {
@@ -175,15 +175,15 @@ fn a_fence_that_a_daemon_has_seen_pass_costs_the_next_one_nothing_more() {
     fs::remove_file(place.path().join("disk.sock.fence")).unwrap();
     let record = fence(1);
     std::thread::sleep(Duration::from_millis(3));
-    // Somebody has the disk.
+    // Another daemon has the disk.
     let (other, _) = open(&socket).unwrap();
     record.expire().unwrap();
     assert_eq!(left(&socket), Some(1));
     drop(other);
     record.expire().unwrap();
-    assert_eq!(left(&socket), Some(0), "and it still says whose it was");
-    assert_eq!(open(&socket).unwrap().1, Some(Duration::ZERO), "and nobody waits");
-    // What somebody else has left meanwhile counts.
+    assert_eq!(left(&socket), Some(0), "the record still names the namespace");
+    assert_eq!(open(&socket).unwrap().1, Some(Duration::ZERO), "no daemon waits");
+    // A fence left by another daemon meanwhile counts.
     fence(5_000);
     record.expire().unwrap();
     assert_eq!(left(&socket), Some(5_000));
@@ -205,9 +205,9 @@ fn namespace(number: u8) -> NamespaceName {
     NamespaceName::new("nqn.2026-11.io.example:disk", &identity)
 }
 
-/// Whichever daemon is next, however this one ends: also when it is killed while it has no association, as when all paths are down.
+/// Also when the daemon is killed while it has no association, as when all paths are down.
 #[test]
-fn a_socket_is_of_its_namespace_until_no_guest_can_come_back() {
+fn a_socket_keeps_its_namespace_until_no_guest_can_come_back() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("disk.sock");
     let of = |number| {
@@ -216,26 +216,26 @@ fn a_socket_is_of_its_namespace_until_no_guest_can_come_back() {
         (record, waits)
     };
     let (first, _) = of(1);
-    assert!(!first.found.is_left());
+    assert!(!first.found.has_predecessor());
     run(first.add(A, Epoch(1), association(5_000))).unwrap();
     run(first.remove(A, Epoch(1))).unwrap();
     drop(first);
-    // Nothing is to be waited for, and what was not flushed may be anywhere.
+    // No fence is left, but unflushed writes may be anywhere.
     let (killed, waits) = of(1);
-    assert_eq!((killed.found.is_left(), waits), (true, Some(Duration::ZERO)));
+    assert_eq!((killed.found.has_predecessor(), waits), (true, Some(Duration::ZERO)));
     run(killed.remove_inherited()).unwrap();
     drop(killed);
-    // Who is refused, with an association or without, changes nothing.
+    // A refused daemon, with or without an association, changes nothing.
     for has_association in [false, true] {
         let (refused, _) = of(2);
-        assert!(refused.found.namespace_before().is_some_and(|before| before.is_same(&namespace(1))));
+        assert!(refused.found.previous_namespace().is_some_and(|before| before.is_same(&namespace(1))));
         if has_association {
             run(refused.add(B, Epoch(1), association(7_000))).unwrap();
         }
         assert_eq!(waits_after(refused, true), None);
     }
     let (served, waits) = of(1);
-    assert_eq!((served.found.is_left(), waits), (true, None), "it was left in order");
+    assert_eq!((served.found.has_predecessor(), waits), (true, None), "it was left in order");
     assert_eq!(waits_after(served, false), None);
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
 }
@@ -245,20 +245,20 @@ fn waits_after(record: FenceRecord, unanswered: bool) -> Option<u64> {
     waits(record.end(leaving(false, Duration::ZERO, unanswered)).as_ref())
 }
 
-/// A directory that a front-end's user may write to has whatever that user puts there.
+/// The directory may belong to the front-end's user, who can put anything there.
 #[test]
-fn a_lock_that_leads_elsewhere_is_not_followed() {
+fn a_lock_file_that_is_a_symbolic_link_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let (socket, other) = (place.path().join("disk.sock"), place.path().join("other"));
-    fs::write(&other, "what somebody needs").unwrap();
+    fs::write(&other, "other content").unwrap();
     std::os::unix::fs::symlink(&other, place.path().join("disk.sock.fence.lock")).unwrap();
     let opened = open(&socket);
-    assert_eq!(fs::read_to_string(&other).unwrap(), "what somebody needs");
+    assert_eq!(fs::read_to_string(&other).unwrap(), "other content");
     assert!(matches!(opened, Err(RecordError::Lock(LockError::Cannot { .. }))));
 }
 
 #[test]
-fn a_fence_that_none_can_be_is_refused_and_not_waited_for() {
+fn an_impossible_fence_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let (socket, file) = (place.path().join("disk.sock"), place.path().join("disk.sock.fence"));
     let holds = |fence_ms: u64| {
@@ -268,39 +268,43 @@ fn a_fence_that_none_can_be_is_refused_and_not_waited_for() {
         open(&socket).map(|(_, inherited)| inherited)
     };
     let fence_max_ms = FENCE_MAX.as_millis() as u64;
-    // The longest that a daemon may have written.
+    // The longest fences that a daemon may write.
     for fence_ms in [3 * 6_553_500 + 65_535, fence_max_ms] {
         assert_eq!(holds(fence_ms).unwrap(), Some(Duration::from_millis(fence_ms) + EXIT_MAX));
     }
     for fence_ms in [fence_max_ms + 1, u64::MAX] {
         let error = holds(fence_ms).unwrap_err().to_string();
-        let said = format!("{}: fence_ms: {fence_ms} is longer than 604800000, a week,", file.display());
-        assert!(error.starts_with(&said) && error.ends_with("remove the file"), "{error}");
+        let said =
+            format!("{}: `fence_ms` {fence_ms} is longer than any fence: the limit is 604800000,", file.display());
+        assert!(error.starts_with(&said) && error.contains("; remove the file once "), "{error}");
     }
 }
 
 #[test]
-fn what_cannot_be_read_or_written_is_said() {
+fn unreadable_and_unwritable_records_are_reported() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("disk.sock");
     let file = place.path().join("disk.sock.fence");
     let name = file.display().to_string();
     fs::write(&file, "{\"associations\": 3}").unwrap();
     let error = open(&socket).unwrap_err().to_string();
-    assert!(error.starts_with(&format!("{name}: is no fence record: ")) && error.ends_with("remove it"), "{error}");
+    assert!(
+        error.starts_with(&format!("{name} is not a fence record: ")) && error.contains("; remove it once "),
+        "{error}"
+    );
     fs::write(&file, vec![b' '; LARGEST_BYTES as usize + 1]).unwrap();
     let error = open(&socket).unwrap_err().to_string();
-    assert!(error.starts_with(&format!("{name}: cannot be read: ")), "{error}");
+    assert!(error.starts_with(&format!("cannot read the fence record {name}: ")), "{error}");
     fs::remove_file(&file).unwrap();
     let (record, _) = open(&socket).unwrap();
     drop(place);
     let error = run(record.add(A, Epoch(1), association(1))).unwrap_err().to_string();
-    assert!(error.starts_with(&format!("cannot write {name}, ")), "{error}");
+    assert!(error.starts_with(&format!("cannot write the fence record {name}: ")), "{error}");
 }
 
-/// A disk that takes its time to say that it has a record: whoever writes it has locked it meanwhile.
+/// The file system is slow, and `kept` is locked meanwhile.
 #[test]
-fn a_slow_disk_does_not_hold_up_the_thread_that_sends_keep_alives() {
+fn a_slow_file_system_does_not_block_the_control_thread() {
     let place = tempfile::tempdir().unwrap();
     let socket = place.path().join("disk.sock");
     let (record, _) = open(&socket).unwrap();
@@ -310,7 +314,7 @@ fn a_slow_disk_does_not_hold_up_the_thread_that_sends_keep_alives() {
     let slow = std::thread::spawn(move || {
         let _kept = writing.kept();
         locked.send(()).unwrap();
-        is_written.recv_timeout(Duration::from_secs(10)).expect("others go on meanwhile");
+        is_written.recv_timeout(Duration::from_secs(10)).expect("the control thread continues");
     });
     is_locked.recv().unwrap();
     run(async {

@@ -1,4 +1,4 @@
-//! From an injection as the API has it to what a thread's group does.
+//! Converts injections of the API into those of an I/O thread's group.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use mpath_core::{Direction, Distribution, InjectedError, OpClass, Outcome, PathI
 use nvme_tcp::wire::Status;
 use reactor::{IoThreadHandle, outcome_of};
 
-/// Impairs a path in the disk's threads. Each of them draws its own random numbers and has its part of the rate, so that all
-/// together never exceed it.
+/// Sets an injection on a path in all I/O threads. Each thread draws its own random numbers and gets its share of the
+/// rate, so that all together never exceed it.
 pub(crate) fn set(threads: &[IoThreadHandle], path: PathId, injection: &Injection) {
     let class = injection.class.map(|class| match class {
         InjectedClass::Read => OpClass::Read,
@@ -52,7 +52,7 @@ fn of(injection: &Injection) -> mpath_core::Injection {
     }
 }
 
-/// The same as if the target had answered with it, without a delay of a retry.
+/// The outcome as if the target had answered with this status, without a retry delay.
 fn outcome(status: InjectedStatus) -> Outcome {
     let status = match status {
         InjectedStatus::PathError => Status::INTERNAL_PATH_ERROR,
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_arrives() {
+    fn all_fields_are_converted() {
         let text = r#"{"latency_us":5,"jitter_us":3,"distribution":"pareto","rate":65536,"error_ppm":7,"seed":9}"#;
         let injection: Injection = serde_json::from_str(text).unwrap();
         let expected = mpath_core::Injection {

@@ -1,4 +1,4 @@
-//! What the control thread tells I/O threads (crate `reactor`), and what it hears of them.
+//! Messages of the control thread to I/O threads (crate `reactor`), and their reports.
 
 pub(crate) mod injection;
 pub(crate) mod reports;
@@ -8,17 +8,17 @@ use mpath_core::GroupStats;
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 
-/// Resolves when a thread has carried out all it was told before.
+/// Resolves when the thread has carried out all earlier messages.
 pub(crate) fn barrier(thread: &IoThreadHandle) -> oneshot::Receiver<()> {
     let (reply, wait) = oneshot::channel();
-    // Nobody waits any more if the client gave up.
+    // The client may have stopped waiting.
     thread.barrier(Box::new(move || {
         let _ = reply.send(());
     }));
     wait
 }
 
-/// The statistics of a subsystem over all its threads; `None` while it has none.
+/// The statistics of a subsystem, summed over its threads; `None` while it has no threads.
 pub(crate) async fn statistics(threads: &[IoThreadHandle]) -> Result<Option<GroupStats>, ControlError> {
     let mut waits = Vec::with_capacity(threads.len());
     for thread in threads {

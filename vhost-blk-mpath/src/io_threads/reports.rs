@@ -1,4 +1,4 @@
-//! The way of what I/O threads report of a path to the task of that path.
+//! Routes the reports of I/O threads to the tasks of paths.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 /// By path.
 type Senders = [Option<UnboundedSender<PathEvent>>; MAX_PATHS];
 
-/// Who gets the reports of a disk's I/O threads.
+/// The receivers of I/O thread reports.
 pub(crate) struct Reports(Mutex<Senders>);
 
 impl Default for Reports {
@@ -19,23 +19,23 @@ impl Default for Reports {
 }
 
 impl Reports {
-    /// From now on a path's reports come here.
+    /// Routes the reports of a path to the returned receiver.
     pub(crate) fn listen(&self, path: PathId) -> UnboundedReceiver<PathEvent> {
         let (sender, receiver) = unbounded_channel();
         self.change(path, |slot| *slot = Some(sender));
         receiver
     }
 
-    /// A path is gone; the I/O threads have nothing more to say of it.
+    /// Stops routing for a path that is gone.
     pub(crate) fn forget(&self, path: PathId) {
         self.change(path, |slot| *slot = None);
     }
 
-    /// Passes a report on. It holds no I/O thread up: reports are rare, and so are changes.
+    /// Passes a report on. The lock is short, and reports and changes are rare, so no I/O thread is delayed.
     pub(crate) fn send(&self, event: PathEvent) {
         self.change(event.path, |slot| {
             if let Some(sender) = slot {
-                // Nobody listens any more when the daemon ends.
+                // The receiver is gone when the daemon ends.
                 let _ = sender.send(event);
             }
         });

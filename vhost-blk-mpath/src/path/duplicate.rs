@@ -1,7 +1,7 @@
-//! One port of the target under two addresses, such as a name and the IP address it stands for.
+//! Detects two paths to one port of the target, for example by name and by IP address.
 //!
-//! Two such paths are no redundancy: they are lost together. It is no error either, since what a name stands for may change,
-//! and so it is one line in the log whenever the second of them becomes live.
+//! Such paths are lost together and give no redundancy. This is a warning and not an error, as a name may resolve to
+//! another address later. The warning is logged whenever the second path becomes live.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,14 +14,14 @@ use tokio::time::timeout;
 use crate::subsystem::Subsystem;
 use crate::transport::socket_addresses;
 
-/// Compares a path that has become live with the disk's other live ones. Names are looked up, but nobody waits for that.
+/// Compares a path that has become live with the other live paths. Names are looked up in the background.
 ///
-/// To be called within the daemon's runtime.
+/// Call this within the daemon's runtime.
 pub(crate) fn check(subsystem: &Subsystem, path: PathId) {
     let (address, others) = {
         let state = subsystem.state();
         let Some(status) = state.path(path) else { return };
-        // From another end of this host it is another way.
+        // From another local end it is another path.
         let as_close = |other: &PathAddress| other.local() == status.address.local();
         let others = state.paths().filter(|other| other.id != path && other.state == PathState::Live);
         let others = others.filter(|other| as_close(&other.address));
@@ -36,21 +36,21 @@ pub(crate) fn check(subsystem: &Subsystem, path: PathId) {
                     %disk,
                     path = path.0,
                     %address,
-                    "{address} and path {other}, {there}, both stand for {shared}: they are no redundancy if they lead to the \
-                     same port; remove one with `mpathctl path remove`"
+                    "{address} and path {other}, {there}, both resolve to {shared}: two paths to the same port give no redundancy; if that is \
+                     the case, remove one with `mpathctl path remove`"
                 );
             }
         }
     });
 }
 
-/// In one form each, however they are written. None if the look-up fails: the connection that is there needs it no more.
+/// The socket addresses in canonical form; empty if the look-up fails. A live connection does not need it.
 async fn resolve(address: &PathAddress) -> Vec<SocketAddr> {
     let found = timeout(CONNECT_MAX, socket_addresses(address)).await;
     found.ok().and_then(Result::ok).unwrap_or_default().into_iter().map(canonical).collect()
 }
 
-/// `::ffff:127.0.0.1` is 127.0.0.1. A scope is left: the same link-local address on two links is two ports.
+/// Converts `::ffff:127.0.0.1` to 127.0.0.1. IPv6 scopes are kept: one link-local address on two links is two ports.
 fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         ip @ IpAddr::V4(_) => (ip, address.port()).into(),

@@ -1,11 +1,11 @@
-//! What happens to paths, told to the API and to the log.
+//! Events of paths, for the API and the log.
 
 use std::fmt::Display;
 use std::time::{Duration, SystemTime};
 
 use mpath_api::types::{Controller, EventKind, PathState};
 use mpath_core::PathId;
-use mpath_host::{LiftedBy, News};
+use mpath_host::{LiftedBy, NamespaceUpdate};
 use nvme_tcp::host::ControllerInfo;
 
 use crate::path::duplicate;
@@ -19,13 +19,13 @@ impl Subsystem {
         &self,
         path: PathId,
         info: &ControllerInfo,
-        namespaces: &[News],
+        namespaces: &[NamespaceUpdate],
         mptcp: Option<Connections>,
     ) {
         let mut message = format!("path live: controller {}", info.cntlid);
-        for news in namespaces {
+        for update in namespaces {
             message.push_str("; ");
-            message.push_str(&self.of_disk(news));
+            message.push_str(&self.of_disk(update));
         }
         self.path_event(path, EventKind::PathLive, message);
         self.path(path, |status| {
@@ -47,44 +47,48 @@ impl Subsystem {
         duplicate::check(self, path);
     }
 
-    /// What the path is to one of the disks has changed.
-    pub(crate) fn path_namespace(&self, path: PathId, news: News) {
-        self.path_event(path, EventKind::AnaChanged, format!("ANA state changed: {}", self.of_disk(&news)));
-        let disk = usize::from(news.disk.0);
-        self.path(path, |status| status.namespaces[disk] = news.into());
+    /// Records a change of a disk's namespace on the path.
+    pub(crate) fn path_namespace(&self, path: PathId, update: NamespaceUpdate) {
+        self.path_event(path, EventKind::AnaChanged, format!("ANA state changed: {}", self.of_disk(&update)));
+        let disk = usize::from(update.disk.0);
+        self.path(path, |status| status.namespaces[disk] = update.into());
     }
 
-    /// The namespace of one of the disks has so many blocks.
-    pub(crate) fn path_size(&self, path: PathId, news: &News) {
-        let disk = usize::from(news.disk.0);
-        self.path(path, |status| status.namespaces[disk].blocks = news.blocks);
+    /// Records the size of a disk's namespace on the path.
+    pub(crate) fn path_size(&self, path: PathId, update: &NamespaceUpdate) {
+        let disk = usize::from(update.disk.0);
+        self.path(path, |status| status.namespaces[disk].blocks = update.blocks);
     }
 
-    /// The disk is named where there are several.
-    fn of_disk(&self, news: &News) -> String {
-        let what = match &news.unusable {
+    /// Describes an update. The disk is named if there are several.
+    fn of_disk(&self, update: &NamespaceUpdate) -> String {
+        let what = match &update.unusable {
             Some(error) => error.clone(),
-            None => news.state.to_string(),
+            None => update.state.to_string(),
         };
-        if self.disks.len() == 1 { what } else { format!("for {}: {what}", self.disk(news.disk).name()) }
+        if self.disks.len() == 1 { what } else { format!("for {}: {what}", self.disk(update.disk).name()) }
     }
 
     pub(crate) fn path_suspect(&self, path: PathId) {
-        self.path_event(path, EventKind::PathSuspect, "path suspect: it owes answers and is silent");
+        self.path_event(
+            path,
+            EventKind::PathSuspect,
+            "path suspect: commands are unanswered and the controller is silent",
+        );
     }
 
     pub(crate) fn path_recovered(&self, path: PathId) {
-        self.path_event(path, EventKind::PathRecovered, "path recovered: it answers again");
+        self.path_event(path, EventKind::PathRecovered, "path recovered: the controller answers again");
     }
 
-    /// The controller reports no MDTS and has refused larger reads or writes.
+    /// Records that a controller without MDTS has refused larger reads or writes.
     pub(crate) fn path_max_transfer(&self, path: PathId, bytes: u32) {
         tracing::warn!(
             disk = %self.name(),
             path = self.address(path).map(|address| address.to_string()),
             bytes,
-            "the controller reports no MDTS and refused larger reads or writes; they are cut to this size, and a reset of the path tries \
-             larger ones again; `max-transfer` sets the size"
+            "the controller reports no MDTS and refused larger reads or writes; the daemon splits them to this size until the path is \
+             reset; to fix the size, set `max-transfer`"
         );
         self.path(path, |status| {
             if let Some(controller) = &mut status.controller {
@@ -93,12 +97,12 @@ impl Subsystem {
         });
     }
 
-    /// Nothing sent before the loss can be executed any more.
+    /// Records that nothing sent on a lost association can be executed any more.
     pub(crate) fn path_fence_lifted(&self, path: PathId, by: LiftedBy, after: Duration) {
         let by = match by {
             LiftedBy::CrossReset(by) => match self.address(by) {
                 Some(by) => format!("cross-controller reset on {by}"),
-                None => "cross-controller reset on a path that is gone".into(),
+                None => "cross-controller reset on a removed path".into(),
             },
             LiftedBy::Drain => "drain".into(),
             LiftedBy::Time => "time".into(),
@@ -106,9 +110,9 @@ impl Subsystem {
         self.path_event(path, EventKind::FenceLifted, format!("fence lifted by {by} after {after:.1?}"));
     }
 
-    /// The operator's wish to disable the path is fulfilled.
+    /// Records that the path is disabled, as ordered.
     pub(crate) fn path_disabled(&self, path: PathId) {
-        self.path_event(path, EventKind::PathDisabled, "path disabled: not connected before it is enabled");
+        self.path_event(path, EventKind::PathDisabled, "path disabled: it reconnects once it is enabled");
         self.path(path, |status| {
             status.set_state(PathState::Disabled);
             status.last_error = None;
@@ -116,17 +120,17 @@ impl Subsystem {
         });
     }
 
-    /// A path that is to go has no association any more.
+    /// Records that a path being removed has no association any more.
     pub(crate) fn path_closed(&self, path: PathId) {
         self.path(path, PathStatus::gone);
     }
 
-    /// It is enabled again.
+    /// Records that the path connects after it was disabled, refused or given up.
     pub(crate) fn path_connecting(&self, path: PathId) {
         self.path(path, |status| status.set_state(PathState::Connecting));
     }
 
-    /// A path was lost, or an attempt to connect it failed. Said once: attempts that fail alike stay silent.
+    /// Records that the path was lost, or that an attempt to connect it failed. A repeated error is reported once.
     pub(crate) fn path_failed(&self, path: PathId, error: &PathError) {
         self.path_down(path, EventKind::PathLost, error, |state| match state {
             PathState::Live | PathState::Lost => PathState::Lost,
@@ -139,15 +143,17 @@ impl Subsystem {
         });
     }
 
-    /// No attempt is made any more to connect a path, which has had no connection for `ctrl-loss-tmo`.
+    /// Records that the path had no connection for `ctrl-loss-tmo` and is not retried.
     pub(crate) fn path_gave_up(&self, path: PathId, after: Duration) {
-        let message = format!("path given up: no connection for {after:?} (ctrl-loss-tmo)");
+        let message = format!(
+            "path given up: no connection for {after:?} (ctrl-loss-tmo); `mpathctl path reset` or `enable` tries it again"
+        );
         self.path_event(path, EventKind::PathGaveUp, message);
         self.path(path, |status| status.set_state(PathState::GaveUp));
     }
 
-    /// The first attempt to connect a path failed. Whether that is worth a warning or the reason not to start at all depends on
-    /// the others, so whoever starts the disk tells it.
+    /// Records that the first attempt of a path failed. The caller that starts the disk reports it: other paths
+    /// decide whether it is a warning or the reason not to start.
     pub(crate) fn path_did_not_start(&self, path: PathId, error: &PathError, refused: bool) {
         self.path(path, |status| {
             status.set_state(if refused { PathState::Refused } else { PathState::Connecting });
@@ -156,29 +162,29 @@ impl Subsystem {
         });
     }
 
-    /// A path leads elsewhere, and stays unused.
+    /// Records that the path leads elsewhere and is not used.
     pub(crate) fn path_refused(&self, path: PathId, error: &PathError) {
         self.path_down(path, EventKind::PathRefused, error, |_| PathState::Refused);
     }
 
     fn path_down(&self, path: PathId, kind: EventKind, error: &PathError, next: impl FnOnce(PathState) -> PathState) {
         let text = error.to_string();
-        let mut news = false;
+        let mut update = false;
         self.path(path, |status| {
-            news = status.last_error.as_ref().is_none_or(|(last, _)| *last != text);
+            update = status.last_error.as_ref().is_none_or(|(last, _)| *last != text);
             status.set_state(next(status.state));
             status.last_error = Some((text.clone(), SystemTime::now()));
             status.gone();
         });
-        // Of a refusal each time: nobody tries that again but the operator.
+        // Report each refusal: only the operator causes another attempt.
         if kind == EventKind::PathRefused {
             self.path_event(path, kind, refused(&text));
-        } else if news {
+        } else if update {
             self.path_event(path, kind, format!("path down: {text}"));
         }
     }
 
-    /// A path did not start, though others did.
+    /// Reports a path that did not start although others did.
     pub(crate) fn path_started_down(&self, path: PathId, error: &PathError) {
         if error.is_refusal() {
             self.path_event(path, EventKind::PathRefused, refused(error));
@@ -189,5 +195,7 @@ impl Subsystem {
 }
 
 fn refused(error: impl Display) -> String {
-    format!("path down: {error}; it is not tried again before `mpathctl path reset` or `enable`")
+    format!(
+        "path down: {error}; the daemon does not retry by itself: correct the cause, then use `mpathctl path reset` or `enable`"
+    )
 }

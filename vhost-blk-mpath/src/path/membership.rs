@@ -1,13 +1,13 @@
-//! Paths that are added and removed while the daemon runs.
+//! Adds and removes paths while the daemon runs.
 //!
 //! ```text
-//!  add ──▶ (path) ── remove ──▶ Removing: drained ── owes nothing ──▶ closed in order ──┐
-//!                                  │                                                    ▼
+//!  add ──▶ (path) ── remove ──▶ Removing: drained ── nothing outstanding ──▶ closed in order ──┐
+//!                                  │                                                           ▼
 //!                                  └── --force, or lost ──▶ dropped, its fence begins ──▶ its fences are lifted ──▶ gone
 //! ```
 //!
-//! Only then its id, and place in all that is kept by path, may be another path's. The I/O threads forget it before that; what
-//! its cache has lost unflushed stays known in `mpath_core` until a flush has failed for it.
+//! Only then may another path use its id and slot. The I/O threads forget it first. `mpath_core` remembers its lost
+//! unflushed writes until a flush has failed for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,27 +16,27 @@ use mpath_api::PathAddress;
 use mpath_api::server::{AddPathError, RemovePathError};
 use mpath_api::types::{EventKind, Origin};
 use mpath_core::{Epoch, MAX_PATHS, PathId, PathStats};
-use mpath_host::{RemovalStep, Wanted};
+use mpath_host::{DesiredState, RemovalStep};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::io_threads::{barrier, statistics};
-use crate::path::steering;
+use crate::path::actions;
 use crate::path::task::PathTask;
 use crate::subsystem::Subsystem;
 use crate::subsystem::error::PathError;
 use crate::subsystem::path_status::PathStatus;
 
-/// How often a path that is to be forgotten is looked at.
+/// How often a path being removed is checked for requests that wait for it.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 impl Subsystem {
-    /// Adds a path and begins to connect it. That it cannot be connected is no error here, but its state.
+    /// Adds a path and begins to connect it. A failure to connect is reported by the path's state and not here.
     ///
-    /// To be called within the daemon's runtime.
+    /// Call this within the daemon's runtime.
     pub(crate) fn add_path(self: &Arc<Self>, address: PathAddress, origin: Origin) -> Result<PathId, AddPathError> {
-        for (disk, served) in self.disks.iter().filter_map(|disk| Some((disk, disk.served()?))) {
-            served
+        for (disk, backing) in self.disks.iter().filter_map(|disk| Some((disk, disk.backing()?))) {
+            backing
                 .namespace
                 .check_multipath()
                 .map_err(|error| AddPathError::NotMultipath { disk: disk.name().into(), reason: error.to_string() })?;
@@ -44,7 +44,7 @@ impl Subsystem {
         self.start_path(address, origin, None)
     }
 
-    /// The same for any path, also the disk's only one. `first` gets the outcome of its first attempt to connect.
+    /// Adds any path, including the disk's only one. `first` receives the outcome of its first attempt to connect.
     pub(crate) fn start_path(
         self: &Arc<Self>,
         address: PathAddress,
@@ -70,8 +70,9 @@ impl Subsystem {
         Ok(path)
     }
 
-    /// Has a path removed: in order, when it owes nothing any more; with `force` at once, and what it may still execute waits
-    /// for the fence. Done when all I/O threads know that it gets nothing new. It is in state `removing` until it is gone.
+    /// Removes a path: once nothing is outstanding, or at once with `force`, in which case unanswered writes wait for
+    /// the fence. Returns when all I/O threads have stopped sending to it. It is in state `removing` until it is
+    /// gone.
     pub(crate) async fn remove_path(&self, path: PathId, force: bool, by: Origin) -> Result<(), RemovePathError> {
         for wait in self.order_removal(path, force, by)? {
             wait.await.map_err(|_| RemovePathError::Ending)?;
@@ -88,12 +89,12 @@ impl Subsystem {
         let mut state = self.state();
         let disk = || self.config.name.to_string();
         let status = state.path(path).ok_or_else(|| RemovePathError::UnknownPath { disk: disk(), index: path.0 })?;
-        let left_alone = steering::takes_the_last(&state, self.disks.len(), |other| other == path);
+        let left_alone = actions::takes_the_last(&state, self.disks.len(), |other| other == path);
         if let Some(disk) = left_alone.filter(|_| !force && !status.is_removing()) {
             return Err(RemovePathError::LastPath { disk: self.disk(disk).name().to_owned() });
         }
         let mut waits = Vec::new();
-        // The I/O threads hear of it first: the path's task relies on that.
+        // The I/O threads must know first: the path's task relies on that.
         for thread in self.threads() {
             thread.set_draining(path, true);
             waits.push(barrier(thread));
@@ -107,8 +108,8 @@ impl Subsystem {
             }
             let status = state.path_mut(path).expect("just seen");
             let before = status.wanted();
-            let at_once = force || before == Wanted::Removed { at_once: true };
-            let wanted = Wanted::Removed { at_once };
+            let at_once = force || before == DesiredState::Removed { at_once: true };
+            let wanted = DesiredState::Removed { at_once };
             if wanted != before {
                 let message = if at_once { "path to be removed at once" } else { "path to be removed" };
                 self.event(Some(status.named()), EventKind::PathRemove, message);
@@ -121,20 +122,20 @@ impl Subsystem {
     /// Takes a step of a path's removal.
     pub(crate) async fn leave(&self, path: PathId, step: RemovalStep) {
         match step {
-            RemovalStep::LiftFences => self.fences.lifted(path).await,
-            RemovalStep::Forget => {
+            RemovalStep::AwaitFences => self.fences.lifted(path).await,
+            RemovalStep::AwaitIdle => {
                 while !is_forgotten(self, path).await {
                     tokio::time::sleep(LOOK_AGAIN).await;
                 }
             }
-            RemovalStep::TellThreads => {
+            RemovalStep::RemoveFromThreads => {
                 self.threads().iter().for_each(|thread| thread.remove_path(path));
                 self.paths_known().await;
             }
         }
     }
 
-    /// Forgets a path whose last association was that.
+    /// Forgets a path. `epoch` is the number of its last association.
     pub(crate) fn path_gone(&self, path: PathId, epoch: Epoch) {
         self.reports.forget(path);
         let mut state = self.state();
@@ -143,16 +144,16 @@ impl Subsystem {
         self.event(named, EventKind::PathRemoved, "path removed");
     }
 
-    /// The tasks of all paths, once.
+    /// Takes the tasks of all paths.
     pub(crate) fn take_tasks(&self) -> Vec<JoinHandle<()>> {
         self.state().paths_mut().filter_map(|path| path.task.take()).collect()
     }
 }
 
-/// Whether nothing waits for a path any more that is down.
+/// Whether no request waits for the path any more.
 async fn is_forgotten(subsystem: &Subsystem, path: PathId) -> bool {
     let Ok(Some(stats)) = statistics(subsystem.threads()).await else {
-        // There are no threads yet, or they have ended.
+        // The threads have not started yet, or have ended.
         return true;
     };
     stats.path(path).is_none_or(PathStats::is_forgotten)

@@ -1,8 +1,8 @@
-//! The paths of a subsystem: how they come, live, are lost and go.
+//! The paths of a subsystem: tasks, fences, adding and removing, the operator's actions.
 
+pub(crate) mod actions;
 mod duplicate;
 mod events;
 pub(crate) mod fence;
 mod membership;
-pub(crate) mod steering;
 mod task;

@@ -1,4 +1,5 @@
-//! The task of one path: drives what [`mpath_host::Path`] decides, over sockets, the I/O threads and the record of associations.
+//! The task of one path. It carries out what [`mpath_host::Path`] decides, over sockets, I/O threads and the fence
+//! record.
 
 use std::future::{Future, pending, poll_fn};
 use std::io;
@@ -11,26 +12,26 @@ use std::time::{Duration, Instant};
 use mpath_api::PathAddress;
 use mpath_api::address::Transport;
 use mpath_core::{Epoch, PathId};
-use mpath_host::{Action, Left, Order, Path, RecordedAssociation, Report, Up};
+use mpath_host::{Action, ClosedAssociation, LiveAssociation, Order, Path, RecordedAssociation, Report};
 use reactor::{Ending, Link, PathEvent, PathEventKind};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::sleep_until;
 
+use crate::path::actions;
 use crate::path::fence::{self, Draining};
-use crate::path::steering;
 use crate::subsystem::Subsystem;
 use crate::subsystem::error::{HostError, PathError};
 use crate::transport::mptcp::Connections;
 use crate::transport::{self, AdminConnection, ControlSocket, TransportError, far_future};
 
-/// Pieces of at most 16 KiB that are taken from each socket before anything else is done.
+/// The number of reads, of at most 16 KiB each, from every socket before anything else is done.
 const EXCHANGES_MAX: usize = 16;
 
 type Pending<T> = Option<Pin<Box<dyn Future<Output = T> + Send>>>;
 
-/// Waits for what is under way; if nothing is, for ever. Dropping the future loses nothing.
+/// Waits for the pending operation, or forever if there is none. Cancel-safe.
 async fn done<T>(under_way: &mut Pending<T>) -> T {
     match under_way {
         Some(future) => {
@@ -42,7 +43,7 @@ async fn done<T>(under_way: &mut Pending<T>) -> T {
     }
 }
 
-/// What a path's task is made of.
+/// The task of one path.
 pub(crate) struct PathTask {
     subsystem: Arc<Subsystem>,
     id: PathId,
@@ -50,24 +51,24 @@ pub(crate) struct PathTask {
     path: Path<HostError>,
     /// Reports of the I/O threads about this path.
     events: mpsc::UnboundedReceiver<PathEvent>,
-    /// What the operator wants of it.
+    /// The operator's orders.
     orders: watch::Receiver<Order>,
-    /// Becomes true at the end of the daemon.
+    /// True once the subsystem ends.
     shutdown: watch::Receiver<bool>,
-    /// Gets the outcome of the first attempt, by which the daemon decides whether to start.
+    /// Receives the outcome of the first attempt, which decides whether the daemon starts.
     first: Option<oneshot::Sender<Result<(), PathError>>>,
-    /// By QID: the admin socket, and those of I/O queues until the association is being written down.
+    /// Sockets by QID: the admin socket, and those of I/O queues until the association is recorded.
     sockets: Vec<Option<ControlSocket>>,
-    /// The sockets of I/O queues from then on until they are the I/O threads'.
+    /// The sockets of I/O queues after that, until the I/O threads take them.
     queues: Vec<OwnedFd>,
-    /// Which queue's socket is being connected.
+    /// The connection attempt under way, with its QID.
     connecting: Pending<(u16, Result<TcpStream, TransportError>)>,
     recording: Pending<Result<(), HostError>>,
-    looking: Pending<bool>,
-    /// A step of its removal.
+    checking: Pending<bool>,
+    /// A step of the removal.
     leaving: Pending<()>,
     mptcp: Option<Connections>,
-    /// Of the association that ends: the sockets that drain.
+    /// Draining sockets of the association that ends.
     draining: Vec<OwnedFd>,
     /// The tasks of associations that drain.
     drains: Vec<JoinHandle<()>>,
@@ -97,7 +98,7 @@ impl PathTask {
             queues: Vec::new(),
             connecting: None,
             recording: None,
-            looking: None,
+            checking: None,
             leaving: None,
             mptcp: None,
             draining: Vec::new(),
@@ -112,28 +113,28 @@ impl PathTask {
             () = self.live() => {}
             _ = shutdown.wait_for(|shutdown| *shutdown) => {}
         }
-        // Whoever serves the disk next waits for the fences that are left, from the end of their sockets on.
+        // The next daemon waits for the fences that are left, counted from the end of their sockets.
         for drain in self.drains {
             drain.abort();
             let _ = drain.await;
         }
-        // The I/O threads have drained by now, or are being drained by whoever ends the daemon.
+        // The I/O threads have drained by now, or the end of the daemon drains them.
         let admin = self.sockets.drain(..).next().flatten();
         if let Some((socket, controller)) = admin.zip(self.path.end()) {
             AdminConnection::new(socket, controller).shutdown().await;
         }
     }
 
-    /// Runs until the path is gone. Dropping the future leaves all as it is.
+    /// Runs until the path is gone. The future may be dropped.
     async fn live(&mut self) {
         loop {
-            // What has arrived comes before the timeouts: it is what they wait for.
+            // Received bytes come before timeouts, which wait for them.
             let _ = (0..EXCHANGES_MAX).find(|_| !self.exchange());
             if self.act().await {
                 return;
             }
             if self.exchange() {
-                // A controller that never ends holds up nobody else.
+                // A controller that sends without pause must not block other tasks.
                 yield_now().await;
             } else {
                 self.wait().await;
@@ -141,11 +142,11 @@ impl PathTask {
         }
     }
 
-    /// Waits for something to happen.
+    /// Waits for the next event and handles it.
     async fn wait(&mut self) {
-        let Self { sockets, connecting, recording, looking, leaving, events, orders, path, subsystem, .. } = self;
+        let Self { sockets, connecting, recording, checking, leaving, events, orders, path, subsystem, .. } = self;
         let ready = poll_fn(|context| {
-            // All of them, so that each wakes the task.
+            // Poll all sockets, so that each can wake the task.
             let ready = sockets.iter().flatten().filter(|socket| socket.poll_ready(context).is_ready()).count();
             if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
         });
@@ -162,10 +163,10 @@ impl PathTask {
                 Err(error) => self.path.failed(now(), qid, error.into()),
             },
             recorded = done(recording) => self.path.recorded(now(), recorded),
-            owes_nothing = done(looking) => self.path.looked(now(), owes_nothing),
-            () = done(leaving) => self.path.step_taken(),
+            nothing_outstanding = done(checking) => self.path.outstanding_checked(now(), nothing_outstanding),
+            () = done(leaving) => self.path.removal_step_done(),
             Some(event) = events.recv() => self.reported(event),
-            // The disk, which sends them, outlives its paths' tasks.
+            // The subsystem holds the sender and outlives the tasks of its paths.
             Ok(()) = orders.changed() => {
                 let order = *self.orders.borrow_and_update();
                 self.path.order(order);
@@ -197,7 +198,7 @@ impl PathTask {
         self.path.reported(Instant::now(), epoch, report);
     }
 
-    /// Moves bytes between the path and its sockets: whether anything has arrived.
+    /// Moves bytes between the path and its sockets. Returns whether any have arrived.
     fn exchange(&mut self) -> bool {
         let (now, mut is_new) = (Instant::now(), false);
         for (slot, qid) in self.sockets.iter_mut().zip(0..) {
@@ -216,19 +217,20 @@ impl PathTask {
         is_new
     }
 
-    /// Does what there is to do: whether the path is gone.
+    /// Carries out all pending actions. Returns whether the path is gone.
     async fn act(&mut self) -> bool {
         let subsystem = Arc::clone(&self.subsystem);
         let id = self.id;
         let mut may_grow = false;
         while let Some(action) = self.path.poll(Instant::now(), &mut &*subsystem) {
-            may_grow |= !matches!(action, Action::Connect { .. } | Action::Record { .. } | Action::Look { .. });
+            may_grow |=
+                !matches!(action, Action::Connect { .. } | Action::Record { .. } | Action::CheckOutstanding { .. });
             match action {
                 Action::Connect { qid } => {
                     let address = self.address.clone();
                     self.connecting = Some(Box::pin(async move { (qid, transport::connect(&address).await) }));
                 }
-                Action::Tell { qid, term_req } => {
+                Action::SendTermReq { qid, term_req } => {
                     if let Some(Some(socket)) = self.sockets.get(usize::from(qid)) {
                         socket.tell(&term_req);
                     }
@@ -239,43 +241,43 @@ impl PathTask {
                     self.queues.clear();
                 }
                 Action::Record { epoch, cntlid, fence_time } => self.record(epoch, cntlid, fence_time),
-                Action::Forget { epoch } => {
+                Action::RemoveRecord { epoch } => {
                     if let Some(recording) = self.recording.take() {
-                        // Or it would be written down after it was forgotten.
+                        // The write under way must not come after the removal of the record.
                         let _ = recording.await;
                     }
                     subsystem.record_ended(id, epoch).await;
                 }
-                Action::Up(up) => self.up(*up),
-                Action::News { epoch, news } => {
+                Action::GoLive(up) => self.up(*up),
+                Action::UpdateNamespace { epoch, update } => {
                     for thread in subsystem.threads() {
-                        if let Some(limits) = news.added {
-                            thread.add_namespace(id, epoch, news.disk, limits);
+                        if let Some(limits) = update.added {
+                            thread.add_namespace(id, epoch, update.disk, limits);
                         }
-                        thread.ana_changed(id, epoch, news.disk, news.state);
+                        thread.ana_changed(id, epoch, update.disk, update.state);
                     }
-                    if news.changed {
-                        subsystem.path_namespace(id, news);
+                    if update.changed {
+                        subsystem.path_namespace(id, update);
                     } else {
-                        subsystem.path_size(id, &news);
+                        subsystem.path_size(id, &update);
                     }
                 }
-                Action::Down { epoch, drain } => {
-                    // Those who asked learn at once that nothing comes of it.
+                Action::CloseQueues { epoch, drain } => {
+                    // Fences that wait for a reset over this path ask another path at once.
                     subsystem.fences.withdraw_resets(id);
-                    self.looking = None;
+                    self.checking = None;
                     let ending = if drain { Ending::Drain } else { Ending::Reset };
                     subsystem.threads().iter().for_each(|thread| thread.path_down(id, epoch, ending));
                 }
                 Action::Ended(left) => self.ended(*left).await,
                 Action::ResetAnswered(outcome) => subsystem.fences.reset_answered(id, Some(outcome)),
-                Action::Look { at_once } => {
+                Action::CheckOutstanding { at_once } => {
                     let subsystem = Arc::clone(&subsystem);
-                    self.looking = Some(Box::pin(async move {
+                    self.checking = Some(Box::pin(async move {
                         if at_once {
-                            steering::is_idle(&subsystem, id).await
+                            actions::is_idle(&subsystem, id).await
                         } else {
-                            steering::owes_nothing(&subsystem, id).await
+                            actions::nothing_outstanding(&subsystem, id).await
                         }
                     }));
                 }
@@ -293,19 +295,19 @@ impl PathTask {
                 },
                 Action::GaveUp { after } => subsystem.path_gave_up(id, after),
                 Action::Disabled => subsystem.path_disabled(id),
-                Action::Removed => subsystem.path_closed(id),
-                Action::Leave(step) => {
+                Action::RemovalBegun => subsystem.path_closed(id),
+                Action::TakeRemovalStep(step) => {
                     let subsystem = Arc::clone(&self.subsystem);
                     self.leaving = Some(Box::pin(async move { subsystem.leave(id, step).await }));
                 }
-                Action::Gone => {
+                Action::RemovalDone => {
                     subsystem.path_gone(id, self.path.latest().epoch);
                     return true;
                 }
             }
         }
         if may_grow {
-            // What the path is, or was told last, may be what a disk has waited for.
+            // The new state of the path may be what a disk has waited for to grow.
             subsystem.grow().await;
         }
         false
@@ -313,11 +315,11 @@ impl PathTask {
 
     fn did_not_start(&self, first: oneshot::Sender<Result<(), PathError>>, error: PathError) {
         self.subsystem.path_did_not_start(self.id, &error, error.is_refusal());
-        // Nobody listens if the daemon gave up starting; shutdown follows then.
+        // The receiver is gone if the daemon has failed to start; shutdown follows.
         let _ = first.send(Err(error));
     }
 
-    /// Begins to write the association down.
+    /// Begins to record the association.
     fn record(&mut self, epoch: Epoch, cntlid: u16, fence_time: Duration) {
         if let Err(error) = self.take_queues() {
             self.recording = Some(Box::pin(async move { Err(TransportError::Socket(error).into()) }));
@@ -332,11 +334,11 @@ impl PathTask {
         }));
     }
 
-    /// Makes the sockets of the I/O queues what I/O threads take.
+    /// Makes the sockets of the I/O queues ready for the I/O threads.
     fn take_queues(&mut self) -> io::Result<()> {
         let is_mptcp = self.address.transport() == Transport::Mptcp;
         if is_mptcp {
-            // What the kernel is to be asked of.
+            // The kernel identifies the connections by these cookies.
             let cookies = self.sockets.iter().flatten().map(mptcp::cookie_of).collect::<io::Result<_>>()?;
             self.mptcp = Some(Connections::new(cookies));
         }
@@ -345,7 +347,7 @@ impl PathTask {
         Ok(())
     }
 
-    fn up(&mut self, Up { association, queues, info, namespaces }: Up) {
+    fn up(&mut self, LiveAssociation { association, queues, info, namespaces }: LiveAssociation) {
         let subsystem = &self.subsystem;
         let sockets = std::mem::take(&mut self.queues);
         for ((thread, queue), socket) in subsystem.threads().iter().zip(queues).zip(sockets) {
@@ -361,12 +363,12 @@ impl PathTask {
         }
     }
 
-    /// All I/O threads have closed their queue pairs.
-    async fn ended(&mut self, left: Left) {
+    /// Handles an association after all I/O threads have closed their queue pairs.
+    async fn ended(&mut self, left: ClosedAssociation) {
         let socket = self.sockets.drain(..).next().flatten();
         let queues = std::mem::take(&mut self.draining);
         let behind = (&left).into();
-        let Left { epoch, admin, is_clean, is_draining, .. } = left;
+        let ClosedAssociation { epoch, admin, is_clean, is_draining, .. } = left;
         let admin = socket.map(|socket| AdminConnection::new(socket, admin));
         if is_clean {
             if let Some(admin) = admin {
@@ -381,10 +383,10 @@ impl PathTask {
     }
 }
 
-/// How long the kernel goes on sending if this process is killed. Whatever is closed in time is reset.
+/// How long the kernel keeps sending after a kill. Sockets closed by the daemon are reset.
 async fn lingers_for(address: &PathAddress) -> Duration {
     match address.transport() {
-        // It does not block for long, but it may.
+        // It may block for a short time.
         Transport::Mptcp => tokio::task::spawn_blocking(mptcp::lingers_for).await.expect("it does not panic"),
         _ => Duration::ZERO,
     }

@@ -1,7 +1,7 @@
-//! The disks there are, which come and go while the daemon runs.
+//! The disks of the daemon. They can be added and removed while it runs.
 //!
-//! What is begun for a client goes on if the client leaves: a disk is there or not there in the end, never half of it. The end of the
-//! daemon waits for what is under way, which then hurries.
+//! A change begun for a client completes even if the client leaves, so a disk is never half added or half removed.
+//! The daemon's end waits for changes under way, which it shortens.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,46 +17,46 @@ use tokio::time::{sleep, timeout};
 
 use crate::disk::settings::DiskSettings;
 use crate::fence_record::FenceRecords;
-use crate::service::namespace_writers::{self, LeftBehind};
+use crate::service::namespace_writers::{self, PendingFences};
 use crate::service::start_error::StartError;
-use crate::service::{Connecting, Service, Starting};
-use crate::sockets::activation::HandedOver;
-use crate::sockets::place::Place;
+use crate::service::{ConnectingService, Service, StartingService};
+use crate::sockets::activation::ActivationSockets;
+use crate::sockets::location::SocketLocation;
 use crate::subsystem::Subsystem;
-use crate::subsystem::common::Common;
+use crate::subsystem::shared_context::SharedContext;
 
-/// How long a front-end that is hung up on has until its requests are given up: what any front-end has that leaves, and a moment for the
-/// I/O threads to say so.
+/// How long the requests of a front-end that was hung up on may take before they are abandoned: the limit of any
+/// leaving front-end, plus a moment for the reports of the I/O threads.
 const DRAIN_MAX: Duration = Duration::from_secs(11);
 
-/// The disks of a daemon.
+/// The disks of the daemon.
 pub(crate) struct Disks {
-    pub(crate) common: Common,
-    /// The API's socket, which no disk can have.
+    pub(crate) common: SharedContext,
+    /// The API's socket, which no disk may use.
     api: SocketPath,
-    api_place: Option<Place>,
-    handed_over: Arc<HandedOver>,
-    held: Mutex<Held>,
-    /// Read while a disk is added or removed, and written at the end.
+    api_place: Option<SocketLocation>,
+    activation_sockets: Arc<ActivationSockets>,
+    held: Mutex<DiskTable>,
+    /// Read-locked while a disk is added or removed, write-locked at the end.
     changes: RwLock<()>,
-    /// Becomes true at the end.
+    /// True once the daemon ends.
     ending: watch::Sender<bool>,
 }
 
 #[derive(Default)]
-struct Held {
-    /// In the order in which they came.
+struct DiskTable {
+    /// In the order in which they were added.
     services: Vec<Arc<Service>>,
-    /// What is to come and has taken names and sockets already.
+    /// Disks being added, with their names and sockets.
     reserved: Vec<Reserved>,
-    /// Those that are on their way out.
+    /// Disks being removed.
     leaving: Vec<DiskName>,
-    /// What those that went have left on their namespaces.
-    left_behind: LeftBehind,
+    /// The fences that removed disks have left on their namespaces.
+    pending_fences: PendingFences,
 }
 
-impl Held {
-    /// Whose names and sockets are taken.
+impl DiskTable {
+    /// All names and sockets in use.
     fn all(&self) -> Vec<Reserved> {
         let there = self.services.iter().flat_map(|service| service.subsystem.disks.iter().zip(&service.places));
         let there =
@@ -79,45 +79,45 @@ impl Held {
 struct Reserved {
     name: DiskName,
     socket: SocketPath,
-    /// None if it is not known yet, or has none.
-    place: Option<Place>,
+    /// `None` until it is known, and if the directory does not exist.
+    place: Option<SocketLocation>,
 }
 
 impl Disks {
-    pub(crate) fn new(common: Common, api: SocketPath, handed_over: Arc<HandedOver>) -> Self {
+    pub(crate) fn new(common: SharedContext, api: SocketPath, activation_sockets: Arc<ActivationSockets>) -> Self {
         let (held, changes, ending) = (Mutex::default(), RwLock::default(), watch::Sender::new(false));
-        let api_place = Place::of(&api);
-        Self { common, api, api_place, handed_over, held, changes, ending }
+        let api_place = SocketLocation::of(&api);
+        Self { common, api, api_place, activation_sockets, held, changes, ending }
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, DiskTable> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All that is served, in the order in which it came.
+    /// All services, in the order in which they were added.
     pub(crate) fn services(&self) -> Vec<Arc<Service>> {
         self.held().services.clone()
     }
 
-    /// The same by what API and paths have to do with.
+    /// The subsystems of all services.
     pub(crate) fn subsystems(&self) -> Vec<Arc<Subsystem>> {
         self.held().services.iter().map(|service| Arc::clone(&service.subsystem)).collect()
     }
 
-    /// Whether it is on its way out, or out.
+    /// Whether the subsystem is being removed or is gone.
     pub(crate) fn is_leaving(&self, subsystem: &Subsystem) -> bool {
         let held = self.held();
         let there = held.services.iter().any(|service| std::ptr::eq(&raw const *service.subsystem, subsystem));
         !there || held.leaving.contains(&subsystem.config.name)
     }
 
-    /// One more that is to be served, at the start.
+    /// Adds a service at the start of the daemon.
     pub(crate) fn push(&self, service: Arc<Service>) {
         self.held().services.push(service);
     }
 
-    /// Adds a disk, and those that share its paths; done when they are served. Their names and sockets, and all else that a configuration is
-    /// checked for, are those of no others.
+    /// Adds a disk and the disks that share its paths. Returns once they are served. Names, sockets and everything
+    /// else that a configuration is checked for must be unique.
     pub(crate) async fn add(self: &Arc<Self>, config: DiskConfig) -> Result<(), AddDiskError> {
         let mut alone = Config::new(vec![config.clone()]);
         alone.api = self.api.clone();
@@ -140,7 +140,7 @@ impl Disks {
         adding.await.unwrap_or(Err(AddDiskError::Ending))
     }
 
-    /// Takes the names and sockets of a disk, and of those that share its paths, if they are free.
+    /// Reserves the names and sockets of the disk and of the disks that share its paths.
     fn reserve(self: &Arc<Self>, config: &DiskConfig) -> Result<Reservation, AddDiskError> {
         let wanted: Vec<_> = DiskSettings::all(config).into_iter().map(Reserved::from).collect();
         if let Some(Reserved { name, socket, .. }) = wanted.iter().find(|wanted| !wanted.socket.as_path().is_absolute())
@@ -170,13 +170,14 @@ impl Disks {
         Ok(Reservation { disks: Arc::clone(self), wanted })
     }
 
-    /// Checks that sockets that are taken are nobody else's by another spelling, nor the API's. Of two that come at once, the second one is refused.
+    /// Checks that the sockets are not in use under another spelling, by a disk or the API. Of two concurrent
+    /// additions the second fails.
     async fn check_sockets(&self, wanted: &[Reserved]) -> Result<(), AddDiskError> {
         let sockets: Vec<_> = wanted.iter().map(|wanted| wanted.socket.clone()).collect();
-        let places = spawn_blocking(move || sockets.iter().map(Place::of).collect::<Vec<_>>());
+        let places = spawn_blocking(move || sockets.iter().map(SocketLocation::of).collect::<Vec<_>>());
         let places = places.await.map_err(panicked)?;
         if let Some(position) = places.iter().position(|place| place.is_some() && *place == self.api_place) {
-            // The first is the disk that has the paths.
+            // The first disk owns the paths.
             let disk = DiskPlace { disk: 0, sharer: position.checked_sub(1) };
             return Err(Box::new(ConflictError::ApiSocket { disk, path: wanted[position].socket.clone() }).into());
         }
@@ -203,19 +204,19 @@ impl Disks {
         let disk = config.name.to_string();
         let not_started =
             |error: &StartError| AddDiskError::NotStarted { disk: disk.clone(), reason: error.to_string() };
-        let handed_over = Arc::clone(&self.handed_over);
-        let starting = spawn_blocking(move || Starting::bind(config, &handed_over));
+        let activation_sockets = Arc::clone(&self.activation_sockets);
+        let starting = spawn_blocking(move || StartingService::bind(config, &activation_sockets));
         let starting = starting.await.map_err(panicked)?;
         let mut starting = starting.map_err(|error| not_started(&error))?;
         starting.discover(&self.common);
         tokio::select! {
-            discovered = starting.discovered() => discovered.map_err(|error| not_started(&error))?,
+            discovered = starting.wait_for_discovery() => discovered.map_err(|error| not_started(&error))?,
             _ = ending.wait_for(|ending| *ending) => return Err(AddDiskError::Ending),
         }
         let mut connecting = starting.connect(&self.common);
         let service = Arc::clone(&connecting.service);
         let tried = tokio::select! {
-            tried = connecting.tried() => tried.map_err(|error| not_started(&error)),
+            tried = connecting.wait_for_paths() => tried.map_err(|error| not_started(&error)),
             _ = ending.wait_for(|ending| *ending) => Err(AddDiskError::Ending),
         };
         let served = match tried {
@@ -228,16 +229,16 @@ impl Disks {
         served
     }
 
-    /// Serves the front-ends of one more, unless it writes to what another one writes to: of two that come at once, the second one. What a
-    /// removed one has left on its namespaces is recorded before.
-    async fn serve(&self, mut connecting: Connecting) -> Result<(), StartError> {
+    /// Serves front-ends, unless another disk writes to the same namespace. Of two concurrent additions the second
+    /// fails. Fences that removed disks left on its namespaces are recorded first.
+    async fn serve(&self, mut connecting: ConnectingService) -> Result<(), StartError> {
         let service = Arc::clone(&connecting.service);
         loop {
             let left = {
                 let mut held = self.held();
                 let others = held.services.iter().map(|service| &*service.subsystem);
                 namespace_writers::check(&service.subsystem, others)?;
-                match held.left_behind.on(&service.subsystem, Instant::now()) {
+                match held.pending_fences.on(&service.subsystem, Instant::now()) {
                     Some(left) if !connecting.has_inherited(left) => left.clone(),
                     _ => {
                         connecting.serve()?;
@@ -246,26 +247,27 @@ impl Disks {
                     }
                 }
             };
-            // A disk can take a while to say that it has something, and nobody is to wait for that.
+            // Writing to disk can take a while, and this thread must not block.
             let inheriting = spawn_blocking(move || connecting.inherit(&left).map(|()| connecting));
             connecting = inheriting.await.map_err(io::Error::other)??;
         }
     }
 
-    /// Checks of all, at the start, that no two of them write to one namespace.
+    /// Checks at the start that no two disks write to one namespace.
     pub(crate) fn check_writers(&self) -> Result<(), StartError> {
         let subsystems = self.subsystems();
         let before = |index| subsystems[..index].iter().map(|other| &**other);
         subsystems.iter().enumerate().try_for_each(|(index, new)| namespace_writers::check(new, before(index)))
     }
 
-    /// Removes a disk and those that share its paths; done when they are gone: which. With a front-end to any of them they stay unless `force`.
+    /// Removes a disk and the disks that share its paths. Returns them once they are gone. Fails if a front-end is
+    /// connected to any of them, unless `force`.
     pub(crate) async fn remove(self: &Arc<Self>, name: &str, force: bool) -> Result<Vec<RemovedDisk>, RemoveDiskError> {
-        let (service, names) = self.let_go(name, force)?;
+        let (service, names) = self.begin_removal(name, force)?;
         let disks = Arc::clone(self);
         let removing = tokio::spawn(async move {
             let _change = disks.changes.read().await;
-            // At the daemon's end it goes with all others.
+            // The daemon's end removes it together with all others.
             if *disks.ending.borrow() {
                 return Err(RemoveDiskError::Ending);
             }
@@ -282,21 +284,25 @@ impl Disks {
         removing.await.unwrap_or(Err(RemoveDiskError::Ending))
     }
 
-    /// Tells that a disk is gone, and for how long its writes may be executed yet, if there are any.
+    /// Reports a removed disk, and how long its writes may still be executed.
     fn removed(&self, name: &DiskName, in_doubt: Option<Duration>) -> RemovedDisk {
         let message = in_doubt.map_or_else(
             || "disk removed".to_owned(),
             |left| {
                 let left = left.as_secs_f64();
-                format!("disk removed; writes to its namespace may still be executed for {left:.1} s, and what is added on its socket or namespace waits")
+                format!(
+                    "disk removed; writes to its namespace may still be executed for {left:.1} s; disks added on its \
+                     socket or namespace wait until then"
+                )
             },
         );
         self.common.events.record(name.as_str(), None, EventKind::DiskRemoved, message);
         RemovedDisk { disk: name.to_string(), in_doubt_ms: in_doubt.map(|left| left.as_millis() as u64) }
     }
 
-    /// What is to be ended for a disk to be removed. From now on no front-end gets in.
-    fn let_go(&self, name: &str, force: bool) -> Result<(Arc<Service>, Vec<DiskName>), RemoveDiskError> {
+    /// Begins the removal of a disk: no front-end is accepted from now on. Returns the service to be ended and its
+    /// disks.
+    fn begin_removal(&self, name: &str, force: bool) -> Result<(Arc<Service>, Vec<DiskName>), RemoveDiskError> {
         let mut held = self.held();
         let disk = || name.to_owned();
         let is_there = |service: &&Arc<Service>| service.subsystem.disks.iter().any(|disk| disk.name() == name);
@@ -312,17 +318,18 @@ impl Disks {
         if held.leaving.contains(&names[0]) {
             return Err(RemoveDiskError::Leaving { disk: disk() });
         }
-        if let Err(connected) = service.turn_away(force) {
+        if let Err(connected) = service.stop_accepting(force) {
             return Err(RemoveDiskError::Connected { disk: names[connected].to_string() });
         }
         held.leaving.extend(names.iter().cloned());
         for disk in &subsystem.disks {
-            disk.event(EventKind::DiskRemove, "disk to be removed");
+            disk.event(EventKind::DiskRemove, "disk removal requested");
         }
         Ok((service, names))
     }
 
-    /// Ends one that is served, or was to be, while the others go on; by disk, for how long its writes may be executed yet, if there are any.
+    /// Ends a service while others continue. Returns for each disk how long its writes may still be executed, if they
+    /// may.
     async fn end(&self, service: Arc<Service>) -> Vec<Option<Duration>> {
         let mut ending = self.ending.subscribe();
         let hanging_up = Arc::clone(&service);
@@ -332,39 +339,39 @@ impl Disks {
             _ = ending.wait_for(|ending| *ending) => false,
         };
         if !in_time {
-            // What is in flight is given up; its fate is the matter of the fence.
+            // Requests in flight are abandoned, and the fence covers them.
             service.end_io();
             let _ = hung_up.await;
         }
         let closing = Arc::clone(&service);
-        // One that panicked has done what it could.
+        // If it panicked, there is nothing more to do.
         let _ = spawn_blocking(move || closing.close()).await;
         let left = service.closed().await;
         if let Some(longest_ms) = left.iter().flatten().map(|left| left.association.fence_ms).max() {
             tokio::spawn(expire(service.subsystem.records.clone(), Duration::from_millis(longest_ms)));
         }
         let left = service.subsystem.disks.iter().zip(left).map(|(disk, left)| {
-            let left = if disk.settings.read_only { left?.without_its_own()? } else { left? };
-            // Before anybody hears that the disk is gone, and may add another one.
-            self.held().left_behind.add(&service.subsystem, disk, &left, Instant::now());
+            let left = if disk.settings.read_only { left?.inherited_only()? } else { left? };
+            // Before a client learns that the disk is gone and may add another.
+            self.held().pending_fences.add(&service.subsystem, disk, &left, Instant::now());
             Some(Duration::from_millis(left.association.fence_ms))
         });
         left.collect()
     }
 
-    /// Hurries what is under way: the end is near.
+    /// Shortens changes under way, as the daemon is about to end.
     pub(crate) fn begin_end(&self) {
         self.ending.send_replace(true);
     }
 
-    /// Ends all, once what is under way has come to its end.
+    /// Ends all services, after changes under way.
     pub(crate) async fn end_all(&self) {
         self.begin_end();
         let _for_good = self.changes.write().await;
         let services = self.services();
         let ending = services.clone();
-        // In the order in which requests come down. The end of an I/O thread is bounded, and paths are kept alive meanwhile: their
-        // controllers may take seconds to write back.
+        // Requests first, paths last. The end of an I/O thread is bounded. Paths are kept alive meanwhile, as
+        // controllers may take seconds to write back their caches.
         let ended = spawn_blocking(move || {
             for end in [Service::end_io, Service::hang_up, Service::close] {
                 for service in &ending {
@@ -372,7 +379,7 @@ impl Disks {
                 }
             }
         });
-        // One that panicked has done what it could.
+        // If it panicked, there is nothing more to do.
         let _ = ended.await;
         for service in services {
             service.closed().await;
@@ -380,11 +387,12 @@ impl Disks {
     }
 }
 
-/// Has nobody wait for fences any more that were left, once they have passed. Those that have not when the daemon ends are the next one's.
+/// Updates the records when the fences left at the end have passed, so that no daemon waits for them. If the daemon
+/// ends before, the next daemon waits for the rest.
 async fn expire(records: FenceRecords, longest: Duration) {
-    // What is left is written down in whole milliseconds.
+    // Fences are recorded in whole milliseconds, rounded up.
     sleep(longest + Duration::from_millis(1)).await;
-    // One that panicked has said why.
+    // A panic was reported already.
     let _ = spawn_blocking(move || records.expire()).await;
 }
 
@@ -398,7 +406,7 @@ impl From<DiskSettings> for Reserved {
     }
 }
 
-/// Names and sockets of disks to come; given back when this goes.
+/// Names and sockets of disks being added. They are released when this is dropped.
 struct Reservation {
     disks: Arc<Disks>,
     wanted: Vec<Reserved>,

@@ -1,4 +1,5 @@
-//! Asks the kernel once a second for the MPTCP connections of all paths. A subflow that comes and goes within a second is not seen.
+//! Polls the kernel once a second for the MPTCP connections of all paths. A subflow that comes and goes within a
+//! second is missed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::subsystem::Subsystem;
 
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Looks after the connections of all paths until the end.
+/// Watches the connections of all paths until the end.
 pub(crate) async fn watch(disks: Arc<Disks>, mut shutdown: watch::Receiver<bool>) {
     loop {
         tokio::select! {
@@ -40,13 +41,13 @@ fn cookies(subsystem: &Subsystem) -> Vec<u64> {
 }
 
 fn update(subsystem: &Subsystem, all: &Result<Vec<Connection>, String>) {
-    let mut news = Vec::new();
+    let mut events = Vec::new();
     for path in subsystem.state().paths_mut() {
         if let Some(connections) = &mut path.mptcp {
-            news.extend(connections.update(all).into_iter().map(|news| (path.id, news)));
+            events.extend(connections.update(all).into_iter().map(|events| (path.id, events)));
         }
     }
-    for (path, (kind, message)) in news {
+    for (path, (kind, message)) in events {
         subsystem.path_event(path, kind, message);
     }
 }

@@ -1,4 +1,4 @@
-//! Why a disk is not served, as whoever starts or adds it is told.
+//! Why disks are not served, as the operator is told.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use mpath_host::NamespaceName;
 use crate::fence_record::{RecordError, WriteError};
 use crate::subsystem::error::PathError;
 
-/// Why a subsystem's disks are not served.
+/// Why the disks of a subsystem are not served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error(transparent)]
@@ -22,38 +22,38 @@ pub(crate) enum StartError {
     NoPath {
         disk: String,
         subsystem: String,
-        /// Of each path.
-        failures: Failures,
+        /// By path.
+        failures: PathFailures,
     },
     #[error("disk {disk}: no path to `subsystem` {subsystem} is configured or discovered{reasons}")]
     NoneDiscovered {
         disk: String,
         subsystem: String,
-        /// Of each discovery controller.
-        reasons: Discovered,
+        /// By discovery controller.
+        reasons: DiscoveryReasons,
     },
     #[error("disk {disk}: no path leads to its namespace of `subsystem` {subsystem}{reasons}")]
     NoNamespace {
         disk: String,
         subsystem: String,
-        /// Of each path.
-        reasons: Reasons,
+        /// By path.
+        reasons: PathReasons,
     },
     #[error(
-        "disk {disk}: its namespace, {nsid} of `subsystem` {subsystem}, is also that of disk {of}, and both write to it; give each its own \
+        "disk {disk}: disk {of} already uses namespace {nsid} of `subsystem` {subsystem}, and both would write to it; give each its own \
          `namespace`, or set `read-only` for one of them"
     )]
     SameNamespace {
         disk: String,
-        /// The disk that was there before.
+        /// The disk that was added first.
         of: String,
         nsid: u32,
         subsystem: String,
     },
     #[error(
-        "disk {disk}: it is {namespace}, and on its socket was {before}, whose guest may come back: it would repeat on this one what it had in \
-         flight on that; give the disk another `socket-path`, or remove {} once no guest of the other one can come back and the `fence_ms` that it \
-         tells of have passed", file.display()
+        "disk {disk}: cannot serve {namespace}: this socket last served {before}, whose guest may come back and repeat its requests in flight on the \
+         wrong namespace; give the disk another `socket-path`, or remove {} once that guest cannot come back and the `fence_ms` in the file have \
+         passed", file.display()
     )]
     OtherNamespace {
         disk: String,
@@ -69,7 +69,7 @@ pub(crate) enum StartError {
 }
 
 impl StartError {
-    /// It is this host that lacks something.
+    /// Whether this host lacks something.
     pub(crate) fn is_of_this_host(&self) -> bool {
         match self {
             Self::System(_) | Self::Record(_) | Self::NotRecorded(_) => true,
@@ -83,31 +83,31 @@ impl StartError {
     }
 }
 
-/// What went wrong on each path, for one line.
+/// The error of each path, on one line.
 #[derive(Debug)]
-pub(crate) struct Failures(pub(super) Vec<(String, PathError)>);
+pub(crate) struct PathFailures(pub(super) Vec<(String, PathError)>);
 
-impl fmt::Display for Failures {
+impl fmt::Display for PathFailures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|(address, error)| write!(f, "; {address}: {error}"))
     }
 }
 
-/// What each path has to say, for one line.
+/// The reason of each path, on one line.
 #[derive(Debug)]
-pub(crate) struct Reasons(pub(super) Vec<(PathAddress, String)>);
+pub(crate) struct PathReasons(pub(super) Vec<(PathAddress, String)>);
 
-impl fmt::Display for Reasons {
+impl fmt::Display for PathReasons {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|(address, reason)| write!(f, "; {address}: {reason}"))
     }
 }
 
-/// What each discovery controller has to say, for one line.
+/// The reason of each discovery controller, on one line.
 #[derive(Debug)]
-pub(crate) struct Discovered(pub(super) Vec<(PathAddress, String)>);
+pub(crate) struct DiscoveryReasons(pub(super) Vec<(PathAddress, String)>);
 
-impl fmt::Display for Discovered {
+impl fmt::Display for DiscoveryReasons {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|(address, reason)| write!(f, "; discovery controller {address}: {reason}"))
     }

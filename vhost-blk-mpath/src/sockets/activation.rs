@@ -1,8 +1,10 @@
-//! Sockets that whoever starts the daemon has made and hands over: one by `--fd`, or any number as systemd does for units with
-//! sockets (`LISTEN_FDS`, `sd_listen_fds(3)`). Who keeps such a socket can end a daemon and start another one while front-ends wait
-//! in its backlog. So it is within one daemon: a socket that listens stays here, and whoever has a disk or the API on it has it as well.
+//! Socket activation: sockets that the parent process has created and passes on. `--fd` passes one, and `LISTEN_FDS`
+//! any number, as systemd does for socket units (`sd_listen_fds(3)`).
 //!
-//! Descriptors are duplicated, not taken: nothing here can know who else in this process counts on the number.
+//! The owner of such a socket can restart the daemon while front-ends wait in its backlog. The same holds within one
+//! daemon: listening sockets stay here, and each disk or the API that uses one gets a duplicate.
+//!
+//! Descriptors are duplicated and not taken over, as other code of this process may use the number.
 
 use std::fmt;
 use std::io;
@@ -22,14 +24,14 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 use tokio::sync::oneshot;
 
 use crate::disk::settings::DiskSettings;
-use crate::sockets::door::Door;
+use crate::sockets::frontend_source::FrontendSource;
 
 /// The first descriptor of `LISTEN_FDS`.
 const FIRST: RawFd = 3;
-/// More than one for each disk, and the API's.
+/// Enough for one socket for each disk, and the API's.
 const COUNT_MAX: RawFd = 1024;
 
-/// A descriptor, and by what it was named.
+/// A descriptor, by the option or variable that named it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Descriptor {
     Flag(RawFd),
@@ -45,123 +47,123 @@ impl fmt::Display for Descriptor {
     }
 }
 
-/// What cannot be used of what is handed over.
+/// Why an activation socket cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum HandedOverError {
+pub(crate) enum ActivationError {
     #[error("{descriptor} cannot be used: {source}; {}", unusable(.source))]
     Unusable { descriptor: Descriptor, source: io::Error },
-    #[error("{descriptor} is no Unix stream socket; hand over one that listens, or by --fd a front-end's connection")]
+    #[error("{descriptor} is not a Unix stream socket; pass a listening socket, or with --fd a front-end's connection")]
     NotASocket { descriptor: Descriptor },
     #[error(
-        "{descriptor} neither listens nor is connected; hand over a socket that listens, or the connection of a front-end by --fd"
+        "{descriptor} is neither listening nor connected; pass a listening socket, or with --fd a front-end's connection"
     )]
     Idle { descriptor: Descriptor },
-    #[error("{descriptor} does not listen; hand over a socket that does, or the connection of a front-end by --fd")]
+    #[error("{descriptor} is not listening; pass a listening socket, or with --fd a front-end's connection")]
     NotListening { descriptor: Descriptor },
     #[error(
-        "LISTEN_FDS: `{value}` is no number of sockets from 0 to {COUNT_MAX}; unset LISTEN_PID, or have it set by what sets that"
+        "LISTEN_FDS: `{value}` is not a number from 0 to {COUNT_MAX}; set both LISTEN_FDS and LISTEN_PID, or neither"
     )]
     Count { value: String },
     #[error("{descriptor}: {source}; bind the socket to another path")]
     Path { descriptor: Descriptor, source: SocketPathError },
-    #[error("{descriptor}: the path of the socket, {}, is not UTF-8; bind it to another", path.display())]
+    #[error("{descriptor}: the path of the socket, {}, is not UTF-8; bind the socket to another path", path.display())]
     NotUtf8 { descriptor: Descriptor, path: PathBuf },
 }
 
-/// What may help with a descriptor that the system does not let us have.
+/// The remedy for a descriptor that cannot be duplicated.
 fn unusable(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
         Some(errno) if errno == Errno::PERM.raw_os_error() => {
-            "a filter of system calls has to let pidfd_open and pidfd_getfd pass: in systemd, SystemCallFilter=pidfd_open pidfd_getfd"
+            "a system call filter has to allow pidfd_open and pidfd_getfd; in systemd: SystemCallFilter=pidfd_open pidfd_getfd"
         }
-        _ => "start the daemon with it open",
+        _ => "start the daemon with this descriptor open",
     }
 }
 
-/// Sockets, and who may have them.
+/// The activation sockets, by the path of the disk or API that uses them.
 #[derive(Default)]
-pub(crate) struct HandedOver {
-    /// By the path that they are bound to, and for `--fd` by the one that its disk is given.
+pub(crate) struct ActivationSockets {
+    /// Listening sockets by the path they are bound to. The socket of `--fd` has the path given to its disk.
     listening: Vec<(PathBuf, UnixListener)>,
-    /// The connection of `--fd`, by the path that its disk is given.
-    connected: Mutex<Option<(PathBuf, Door)>>,
-    /// Resolves when the only front-end there will be has left.
+    /// The connection of `--fd`, by the path given to its disk.
+    connected: Mutex<Option<(PathBuf, FrontendSource)>>,
+    /// Resolves when the front-end connected by `--fd` has left.
     left: Option<oneshot::Receiver<()>>,
 }
 
-impl HandedOver {
-    /// What this process was given by `LISTEN_FDS`, if it is meant.
-    pub(crate) fn from_environment() -> Result<Self, HandedOverError> {
-        let mut handed_over = Self::default();
+impl ActivationSockets {
+    /// Takes the sockets of `LISTEN_FDS`, if `LISTEN_PID` is this process.
+    pub(crate) fn from_environment() -> Result<Self, ActivationError> {
+        let mut activation_sockets = Self::default();
         let variable = |name| std::env::var(name).unwrap_or_default();
         let (meant, own, value) = (variable("LISTEN_PID"), std::process::id(), variable("LISTEN_FDS"));
         if meant != own.to_string() {
             if !(meant.is_empty() && value.is_empty()) {
                 tracing::warn!(
-                    "LISTEN_FDS, `{value}`, is ignored: LISTEN_PID is `{meant}`, and this is process {own}; if these sockets are the \
-                     daemon's, have it be the process that they are handed to (a shell: by `exec`), and otherwise unset both"
+                    "ignoring LISTEN_FDS `{value}`: LISTEN_PID is `{meant}`, and this is process {own}; if the sockets are for the daemon, \
+                     start it as that process (in a shell: with `exec`), otherwise unset both variables"
                 );
             }
-            return Ok(handed_over);
+            return Ok(activation_sockets);
         }
         let count = value.parse().ok().filter(|count| (0..=COUNT_MAX).contains(count));
-        let count: RawFd = count.ok_or(HandedOverError::Count { value })?;
+        let count: RawFd = count.ok_or(ActivationError::Count { value })?;
         for fd in FIRST..FIRST + count {
             let descriptor = Descriptor::Environment(fd);
             match socket(descriptor, fd)? {
                 Socket::Listening(listener, path) => {
                     if let Some(path) = path.as_ref().filter(|path| path.is_absolute() && !path.exists()) {
                         tracing::warn!(
-                            "{descriptor}: {} is gone, by which front-ends would find this socket; have it made again by what hands it over (systemd: \
-                             stop the daemon, restart its socket unit)",
+                            "{descriptor}: the socket file {} is missing, so no front-end can connect; create the socket again (systemd: stop the \
+                             daemon, restart its socket unit)",
                             path.display()
                         );
                     }
-                    handed_over.listening.push((path.unwrap_or_default(), listener));
+                    activation_sockets.listening.push((path.unwrap_or_default(), listener));
                 }
-                Socket::Connected(..) => return Err(HandedOverError::NotListening { descriptor }),
+                Socket::Connected(..) => return Err(ActivationError::NotListening { descriptor }),
             }
         }
-        Ok(handed_over)
+        Ok(activation_sockets)
     }
 
-    /// Takes the socket of `--fd`; by which path its disk is known. One without a path is known by that of the API, which each daemon
-    /// has its own of.
-    pub(crate) fn take_flag(&mut self, fd: RawFd, api: &SocketPath) -> Result<SocketPath, HandedOverError> {
+    /// Takes the socket of `--fd` and returns the path of its disk. A socket without a path gets one derived from the
+    /// API's, which is unique to each daemon.
+    pub(crate) fn take_flag(&mut self, fd: RawFd, api: &SocketPath) -> Result<SocketPath, ActivationError> {
         let descriptor = Descriptor::Flag(fd);
         let socket = socket(descriptor, fd)?;
         let (Socket::Listening(_, path) | Socket::Connected(_, path)) = &socket;
         let path = path.clone().unwrap_or_else(|| format!("{api}.fd").into());
-        // Another spelling of it would be another socket.
-        let text = path.to_str().ok_or_else(|| HandedOverError::NotUtf8 { descriptor, path: path.clone() })?;
-        let known = text.parse().map_err(|source| HandedOverError::Path { descriptor, source })?;
+        // A path changed by lossy conversion would name another socket.
+        let text = path.to_str().ok_or_else(|| ActivationError::NotUtf8 { descriptor, path: path.clone() })?;
+        let known = text.parse().map_err(|source| ActivationError::Path { descriptor, source })?;
         match socket {
             Socket::Listening(listener, _) => self.listening.push((path, listener)),
             Socket::Connected(stream, _) => {
                 let (leaves, left) = oneshot::channel();
                 self.left = Some(left);
-                self.connected = Mutex::new(Some((path, Door::Connected(stream, leaves))));
+                self.connected = Mutex::new(Some((path, FrontendSource::Connected(stream, leaves))));
             }
         }
         Ok(known)
     }
 
-    /// Resolves when the only front-end there will be has left.
-    pub(crate) fn left(&mut self) -> Option<oneshot::Receiver<()>> {
+    /// Resolves when the front-end connected by `--fd` has left. `None` for any other kind of socket.
+    pub(crate) fn front_end_left(&mut self) -> Option<oneshot::Receiver<()>> {
         self.left.take()
     }
 
-    /// Where the front-ends of a disk come from: the socket that was handed over for it, else one of its own.
-    pub(crate) fn door(&self, path: &SocketPath) -> Result<Door, BindError> {
+    /// The source of a disk's front-ends: its activation socket, or else a new socket.
+    pub(crate) fn source(&self, path: &SocketPath) -> Result<FrontendSource, BindError> {
         let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, door)) = connected.take_if(|(of, _)| of.as_path() == path.as_path()) {
-            return Ok(door);
+        if let Some((_, source)) = connected.take_if(|(of, _)| of.as_path() == path.as_path()) {
+            return Ok(source);
         }
         drop(connected);
-        Ok(Door::Listening(self.listening(path, Role::VhostUser)?))
+        Ok(FrontendSource::Listening(self.listening(path, Role::VhostUser)?))
     }
 
-    /// The same for the API.
+    /// The API's server, on its activation socket or a new socket.
     pub(crate) fn server(&self, path: &SocketPath) -> Result<Server, BindError> {
         Ok(Server::on(self.listening(path, Role::Api)?))
     }
@@ -173,8 +175,8 @@ impl HandedOver {
         }
     }
 
-    /// Those that are neither a disk's nor the API's.
-    pub(crate) fn left_over(&self, config: &Config) -> Vec<&Path> {
+    /// Activation sockets that no disk of `config` and not the API uses.
+    pub(crate) fn unused(&self, config: &Config) -> Vec<&Path> {
         let disks = config.disks.iter().flat_map(DiskSettings::all).map(|disk| disk.socket_path);
         let wanted: Vec<_> = disks.chain([config.api.clone()]).collect();
         let paths = self.listening.iter().map(|(path, _)| path.as_path());
@@ -187,12 +189,12 @@ enum Socket {
     Connected(UnixStream, Option<PathBuf>),
 }
 
-fn socket(descriptor: Descriptor, fd: RawFd) -> Result<Socket, HandedOverError> {
-    let failed = |source: io::Error| HandedOverError::Unusable { descriptor, source };
+fn socket(descriptor: Descriptor, fd: RawFd) -> Result<Socket, ActivationError> {
+    let failed = |source: io::Error| ActivationError::Unusable { descriptor, source };
     let socket = duplicate(fd).map_err(failed)?;
     let is_stream = socket_domain(&socket) == Ok(AddressFamily::UNIX) && socket_type(&socket) == Ok(SocketType::STREAM);
     if !is_stream {
-        return Err(HandedOverError::NotASocket { descriptor });
+        return Err(ActivationError::NotASocket { descriptor });
     }
     if socket_acceptconn(&socket).map_err(|errno| failed(errno.into()))? {
         let listener = UnixListener::from(socket);
@@ -200,7 +202,7 @@ fn socket(descriptor: Descriptor, fd: RawFd) -> Result<Socket, HandedOverError> 
         return Ok(Socket::Listening(listener, path));
     }
     match getpeername(&socket) {
-        Err(Errno::NOTCONN) => return Err(HandedOverError::Idle { descriptor }),
+        Err(Errno::NOTCONN) => return Err(ActivationError::Idle { descriptor }),
         peer => peer.map_err(|errno| failed(errno.into()))?,
     };
     let stream = UnixStream::from(socket);
@@ -230,39 +232,42 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_tells_what_it_is() {
+    fn listening_and_connected_descriptors_are_told_apart() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("disk.sock");
         let listener = UnixListener::bind(&path).unwrap();
-        let mut handed_over = HandedOver::default();
-        let known = handed_over.take_flag(listener.as_raw_fd(), &api()).unwrap();
+        let mut activation_sockets = ActivationSockets::default();
+        let known = activation_sockets.take_flag(listener.as_raw_fd(), &api()).unwrap();
         assert_eq!(known.as_path(), path);
-        assert!(handed_over.left().is_none());
-        let door = || match handed_over.door(&known) {
-            Ok(Door::Listening(socket)) => socket,
+        assert!(activation_sockets.front_end_left().is_none());
+        let source = || match activation_sockets.source(&known) {
+            Ok(FrontendSource::Listening(socket)) => socket,
             _ => panic!("it listens"),
         };
-        let socket = door();
+        let socket = source();
         let _connecting = UnixStream::connect(&path).unwrap();
         let accepted = socket.accept().unwrap().unwrap();
         drop(socket);
         assert!(path.exists(), "the file is not ours");
         let _waiting = UnixStream::connect(&path).unwrap();
-        assert!(door().accept().unwrap().is_some(), "whoever has the disk next has the socket");
+        assert!(source().accept().unwrap().is_some(), "the next disk can use the socket");
 
-        let known = handed_over.take_flag(accepted.as_raw_fd(), &api()).unwrap();
+        let known = activation_sockets.take_flag(accepted.as_raw_fd(), &api()).unwrap();
         assert_eq!(known.as_path(), path);
-        assert!(matches!(handed_over.door(&known), Ok(Door::Connected(..))) && handed_over.left().is_some());
+        assert!(
+            matches!(activation_sockets.source(&known), Ok(FrontendSource::Connected(..)))
+                && activation_sockets.front_end_left().is_some()
+        );
         let (pair, _peer) = UnixStream::pair().unwrap();
-        let known = handed_over.take_flag(pair.as_raw_fd(), &api()).unwrap();
+        let known = activation_sockets.take_flag(pair.as_raw_fd(), &api()).unwrap();
         assert_eq!(known.to_string(), "/tmp/api.sock.fd");
     }
 
     #[test]
-    fn a_descriptor_that_is_no_such_socket_is_refused() {
-        let mut handed_over = HandedOver::default();
-        let mut refused = |fd| handed_over.take_flag(fd, &api()).unwrap_err().to_string();
-        let none = "is no Unix stream socket; hand over one that listens, or by --fd a front-end's connection";
+    fn a_descriptor_that_is_not_a_unix_stream_socket_is_refused() {
+        let mut activation_sockets = ActivationSockets::default();
+        let mut refused = |fd| activation_sockets.take_flag(fd, &api()).unwrap_err().to_string();
+        let none = "is not a Unix stream socket; pass a listening socket, or with --fd a front-end's connection";
         let file = tempfile::tempfile().unwrap();
         let fd = file.as_raw_fd();
         assert_eq!(refused(fd), format!("--fd {fd} {none}"));
@@ -270,24 +275,25 @@ mod tests {
         let fd = datagrams.as_raw_fd();
         assert_eq!(refused(fd), format!("--fd {fd} {none}"));
         for fd in [100_000, -1] {
-            let unusable = "cannot be used: Bad file descriptor (os error 9); start the daemon with it open";
+            let unusable =
+                "cannot be used: Bad file descriptor (os error 9); start the daemon with this descriptor open";
             assert_eq!(refused(fd), format!("--fd {fd} {unusable}"));
         }
         let forbidden =
-            HandedOverError::Unusable { descriptor: Descriptor::Environment(3), source: Errno::PERM.into() };
+            ActivationError::Unusable { descriptor: Descriptor::Environment(3), source: Errno::PERM.into() };
         let said = forbidden.to_string();
         assert!(said.starts_with("LISTEN_FDS: file descriptor 3 cannot be used: Operation not permitted"), "{said}");
         assert!(said.ends_with("SystemCallFilter=pidfd_open pidfd_getfd"), "{said}");
     }
 
     #[test]
-    fn a_path_that_no_setting_can_have_is_refused_and_not_made_another() {
+    fn a_socket_path_that_is_not_utf8_is_refused() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join(OsStr::from_bytes(b"disk-\xff.sock"));
         let listener = UnixListener::bind(&path).unwrap();
-        let mut handed_over = HandedOver::default();
-        let refused = handed_over.take_flag(listener.as_raw_fd(), &api()).unwrap_err().to_string();
-        assert!(refused.contains("is not UTF-8; bind it to another"), "{refused}");
-        assert!(handed_over.listening.is_empty());
+        let mut activation_sockets = ActivationSockets::default();
+        let refused = activation_sockets.take_flag(listener.as_raw_fd(), &api()).unwrap_err().to_string();
+        assert!(refused.contains("is not UTF-8; bind the socket to another path"), "{refused}");
+        assert!(activation_sockets.listening.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! The front-end's side of one disk: its listening socket, and virtqueues on their way to the I/O threads.
+//! The vhost-user side of one disk: its socket, and its virtqueues on their way to the I/O threads.
 
 use std::io;
 use std::net::Shutdown;
@@ -20,13 +20,13 @@ use rustix::io::retry_on_intr;
 use vhost_user_blk::{Disk as FrontendDisk, PolicyRefused, Queue, QueueSink, serve_connection};
 
 use crate::disk::Disk;
-use crate::sockets::door::Door;
-use crate::subsystem::{PolicySetBy, Subsystem, window};
+use crate::sockets::frontend_source::FrontendSource;
+use crate::subsystem::{PolicySetBy, Subsystem, vendor_window};
 
-/// After a failure to accept (out of descriptors, say) the next attempt waits this long.
+/// How long to wait after accepting has failed, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A disk whose namespace is known.
+/// A disk with a known namespace, as the vhost-user side uses it.
 #[derive(Clone)]
 pub(crate) struct ServedDisk {
     pub(crate) subsystem: Arc<Subsystem>,
@@ -38,8 +38,8 @@ impl ServedDisk {
         self.subsystem.disk(self.id)
     }
 
-    fn shown(&self) -> &Arc<FrontendDisk> {
-        &self.disk().served().expect("its namespace is known").frontend
+    fn frontend_disk(&self) -> &Arc<FrontendDisk> {
+        &self.disk().backing().expect("its namespace is known").frontend
     }
 
     fn thread(&self, queue: u16) -> &IoThreadHandle {
@@ -51,7 +51,7 @@ impl ServedDisk {
         self.disk().suspension.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has nothing fetched from the disk's virtqueues while writes that a front-end before gave up may still be executed.
+    /// Suspends fetching from the virtqueues while writes of an earlier front-end may still be executed.
     fn suspend_until_settled(&self) {
         let threads = self.subsystem.threads();
         if !self.suspension().begin(threads.len()) {
@@ -89,15 +89,15 @@ impl QueueSink for ServedDisk {
         if self.id != DiskId(0) {
             return Err(PolicyRefused::NotItsOwn);
         }
-        let kind = window::policy(id).ok_or(PolicyRefused::Unknown(id))?;
+        let kind = vendor_window::policy(id).ok_or(PolicyRefused::Unknown(id))?;
         let change = PolicyChange::new(kind, None, []).expect("there is no parameter to be wrong");
-        // The front-end stands still until it is answered, so nothing is waited for.
+        // The front-end is blocked until it gets an answer, so do not wait for the I/O threads.
         self.subsystem.set_policy(&change, PolicySetBy::FrontEnd);
         Ok(())
     }
 }
 
-/// The thread that serves the vhost-user socket of one disk: one front-end at a time, the next one when it has left.
+/// The thread that serves the vhost-user socket of one disk. It serves one front-end at a time.
 pub(crate) struct FrontendThread {
     thread: JoinHandle<()>,
     shared: Arc<Shared>,
@@ -105,7 +105,7 @@ pub(crate) struct FrontendThread {
 
 struct Shared {
     ending: AtomicBool,
-    /// Where front-ends connect to; none any more at the end, or if there will be only one.
+    /// The listening socket. `None` at the end, and with the connection of `--fd`.
     listening: Mutex<Option<Arc<ListeningSocket>>>,
     /// The connection being served, to hang up on it.
     connection: Mutex<Option<UnixStream>>,
@@ -115,11 +115,11 @@ struct Shared {
 
 impl FrontendThread {
     /// Starts to serve front-ends.
-    pub(crate) fn start(disk: ServedDisk, door: Door) -> io::Result<Self> {
+    pub(crate) fn start(disk: ServedDisk, source: FrontendSource) -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let (listening, only) = match door {
-            Door::Listening(socket) => (Some(Arc::new(socket)), None),
-            Door::Connected(stream, left) => (None, Some((stream, left))),
+        let (listening, only) = match source {
+            FrontendSource::Listening(socket) => (Some(Arc::new(socket)), None),
+            FrontendSource::Connected(stream, left) => (None, Some((stream, left))),
         };
         let (ending, listening) = (AtomicBool::new(false), Mutex::new(listening));
         let shared = Arc::new(Shared { ending, listening, connection: Mutex::default(), wake });
@@ -129,7 +129,7 @@ impl FrontendThread {
                 None => shared.accept(&disk),
                 Some((stream, left)) => {
                     shared.serve(&disk, stream);
-                    // Nobody listens any more when the daemon ends.
+                    // Nobody listens when the daemon ends.
                     let _ = left.send(());
                 }
             }
@@ -137,9 +137,10 @@ impl FrontendThread {
         Ok(Self { thread, shared })
     }
 
-    /// Has all of these let no more front-ends in; none of them if one is connected, unless that does not matter: which one, then.
-    pub(crate) fn turn_away(threads: &[Self], even_if_connected: bool) -> Result<(), usize> {
-        // Who is connected is known under these locks, and whoever connects looks under one of them first.
+    /// Stops all these threads from serving new front-ends. If one is connected, fails with the thread's index and
+    /// changes nothing, unless `even_if_connected`.
+    pub(crate) fn stop_accepting(threads: &[Self], even_if_connected: bool) -> Result<(), usize> {
+        // These locks say who is connected, and a new connection takes one of them first.
         let connections: Vec<_> = threads.iter().map(|thread| thread.shared.connection()).collect();
         if let Some(connected) = connections.iter().position(|connection| connection.is_some())
             && !even_if_connected
@@ -152,14 +153,17 @@ impl FrontendThread {
         Ok(())
     }
 
-    /// Hangs up on all of these at once, takes the virtqueues back and ends; sockets of ours go first: a front-end that is hung up on
-    /// connects again at once, and in the backlog of a socket that goes it would wait for answers as long as the virtqueues drain, a QEMU
-    /// with its guest and monitor standing still. The I/O threads must still run.
+    /// Hangs up on all these front-ends at once, takes the virtqueues back and ends the threads. The I/O threads must
+    /// still run.
+    ///
+    /// Listening sockets that the daemon created are closed first. A front-end reconnects at once when it is hung up on. In the backlog of a
+    /// socket about to close it would wait for as long as the virtqueues drain, and QEMU would stand still with its
+    /// guest and monitor.
     pub(crate) fn shutdown(threads: Vec<Self>) {
         for Self { shared, .. } in &threads {
             shared.ending.store(true, Ordering::SeqCst);
             drop(shared.listening().take());
-            // It has room for one.
+            // The eventfd has room for one write.
             let _ = rustix::io::write(&shared.wake, &1_u64.to_ne_bytes());
             if let Some(connection) = &*shared.connection() {
                 // Fails only if the front-end hung up first.
@@ -168,7 +172,7 @@ impl FrontendThread {
         }
         for Self { thread, .. } in threads {
             if thread.join().is_err() {
-                tracing::error!("vhost-user thread panicked");
+                tracing::error!("a vhost-user thread has panicked");
             }
         }
     }
@@ -189,24 +193,25 @@ impl Shared {
 
     fn accept(&self, disk: &ServedDisk) {
         loop {
-            // Not held here while a front-end is served, so that it can go.
+            // Not held while a front-end is served, so that `shutdown` can close the socket.
             let Some(socket) = self.listening().clone() else { return };
             let accepted = self.wait(&socket).and_then(|()| socket.accept());
             drop(socket);
             match accepted {
                 Ok(_) if self.is_ending() => return,
                 Ok(Some(stream)) => self.serve(disk, stream),
-                // Another process that listens on this socket too was quicker, or the front-end has thought better of it.
+                // Another process on the same socket was quicker, or the front-end has gone.
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::warn!(disk = disk.disk().name(), %error, "the vhost-user socket does not accept");
+                    tracing::warn!(disk = disk.disk().name(), %error, "cannot accept a front-end on the vhost-user socket; trying again");
                     thread::sleep(ACCEPT_PAUSE);
                 }
             }
         }
     }
 
-    /// Waits for a front-end, or for the end. The socket may be another process's too, so it is not shut down for that.
+    /// Waits for a front-end or for the end. Another process may use the socket too, so it cannot be shut down to end
+    /// the wait.
     fn wait(&self, socket: &ListeningSocket) -> io::Result<()> {
         let mut events = [PollFd::new(socket, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
         Ok(retry_on_intr(|| poll(&mut events, None)).map(drop)?)
@@ -217,13 +222,13 @@ impl Shared {
         let hang_up = match stream.try_clone() {
             Ok(hang_up) => hang_up,
             Err(error) => {
-                tracing::warn!(disk = disk.name(), %error, "a front-end is not served");
+                tracing::warn!(disk = disk.name(), %error, "cannot serve a front-end: duplicating its connection failed");
                 return;
             }
         };
         {
             let mut connection = self.connection();
-            // Whoever turned front-ends away before did not see this one; whoever comes after does.
+            // A `stop_accepting` before this line did not see this connection. One after it does.
             if self.is_ending() {
                 return;
             }
@@ -231,14 +236,14 @@ impl Shared {
         }
         disk.set_connected(true);
         disk.event(EventKind::FrontEndConnected, "front-end connected");
-        // What a daemon before this one had in flight may still be executed, and what a front-end before this one has left behind: what
-        // this one writes shall not be overwritten by that. It is answered meanwhile: a QEMU that waits for an answer stands still,
-        // and its guest with it.
+        // Writes of an earlier daemon or front-end may still be executed and must not overwrite this one's. Requests
+        // wait in the meantime, but messages are answered: QEMU and its guest stand still while QEMU waits for an
+        // answer.
         if let Some(fence) = subsystem.inherited_fence() {
             subsystem.threads().iter().for_each(|thread| thread.hold_disk(disk.id, fence.until));
         }
         served.suspend_until_settled();
-        let end = serve_connection(stream, served.shown(), served);
+        let end = serve_connection(stream, served.frontend_disk(), served);
         *self.connection() = None;
         disk.set_connected(false);
         let message = match end {
@@ -262,15 +267,15 @@ mod tests {
     use crate::disk::geometry;
     use crate::events::EventLog;
     use crate::fence_record::FenceRecords;
-    use crate::subsystem::common::Common;
+    use crate::subsystem::shared_context::SharedContext;
 
-    /// What settles a disk is for its I/O threads to see, and these are held up.
+    /// Blocks the I/O threads so that the disk cannot settle.
     #[test]
-    fn front_ends_that_come_and_go_while_writes_are_in_doubt_leave_one_suspension() {
+    fn many_front_ends_during_writes_in_doubt_cause_one_suspension() {
         let place = tempfile::tempdir().unwrap();
         let (records, _) = FenceRecords::open([place.path().join("socket").as_path()].into_iter()).unwrap();
         let host = HostIdentity { hostnqn: "nqn.2014-08.org.example:host".parse().unwrap(), hostid: [1; 16] };
-        let common = Common { host, io_threads: 2, events: Arc::new(EventLog::new()) };
+        let common = SharedContext { host, io_threads: 2, events: Arc::new(EventLog::new()) };
         let (_shutdown, ends) = watch::channel(false);
         let subsystem = Arc::new(Subsystem::new(geometry::tests::config(), &common, records, None, ends));
         subsystem.state().insert("tcp://127.0.0.1:1".parse().unwrap(), Origin::Operator);

@@ -1,6 +1,6 @@
-//! The Unix sockets of disks and of the API: where they are, who hands them over, and the threads that serve front-ends there.
+//! The Unix sockets of disks and API: location, socket activation, and the threads that serve front-ends.
 
 pub(crate) mod activation;
-pub(crate) mod door;
 pub(crate) mod frontend;
-pub(crate) mod place;
+pub(crate) mod frontend_source;
+pub(crate) mod location;

@@ -1,4 +1,4 @@
-//! What paths of a subsystem fail at.
+//! Errors of a subsystem's paths.
 
 use reactor::LossReason;
 use vhost_user_blk::GeometryError;
@@ -9,7 +9,7 @@ use crate::transport::TransportError;
 /// Why a path has no association.
 pub(crate) type PathError = mpath_host::PathError<HostError>;
 
-/// What this host, or a connection of it, has failed at.
+/// A failure of this host, or of one of its connections.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HostError {
     #[error(transparent)]

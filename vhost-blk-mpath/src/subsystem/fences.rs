@@ -1,16 +1,16 @@
-//! The fences of a subsystem's lost associations, as its tasks share them.
+//! The fences of a subsystem, shared by its tasks.
 
 use std::future::pending;
 use std::time::Instant;
 
 use mpath_core::PathId;
-use mpath_host::{AssociationId, Ended, Fences, Lifted};
+use mpath_host::{AssociationId, EndedAssociation, Fences, LiftedFence};
 use nvme_tcp::host::CrossResetOutcome;
 use nvme_tcp::wire::ControllerInstance;
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 
-/// The fences of a subsystem, and who waits for a change of them.
+/// The fences of a subsystem, in a channel that wakes waiting tasks.
 #[derive(Default)]
 pub(crate) struct SharedFences(watch::Sender<Fences>);
 
@@ -19,17 +19,19 @@ impl SharedFences {
         self.0.send_modify(|fences| change(fences, now()));
     }
 
-    /// Begins the fence of an association whose sockets are all closed, except for those that drain.
-    pub(crate) fn begin(&self, ended: Ended) {
+    /// Begins the fence of an association. Its sockets are closed, except for those that drain.
+    pub(crate) fn begin(&self, ended: EndedAssociation) {
         self.change(|fences, now| fences.begin(now, ended));
     }
 
-    /// The sockets that were to drain are closed; whether the controller has `executed` everything that it received.
+    /// Records that the draining sockets are closed, and whether the controller has `executed` everything it
+    /// received.
     pub(crate) fn drained(&self, of: AssociationId, executed: bool) {
         self.change(|fences, now| fences.drained(now, of, executed));
     }
 
-    /// A live association's controller can reset others, until [`withdraw_resets`](Self::withdraw_resets).
+    /// Adds a live association over which other controllers can be reset, until
+    /// [`withdraw_resets`](Self::withdraw_resets).
     pub(crate) fn offer_resets(&self, id: AssociationId) {
         self.change(|fences, _| fences.offer_resets(id));
     }
@@ -38,8 +40,8 @@ impl SharedFences {
         self.change(|fences, _| fences.withdraw_resets(path));
     }
 
-    /// Waits for the next controller that this path's is to reset; [`reset_answered`](Self::reset_answered) is to follow. Dropping
-    /// the future loses nothing.
+    /// Waits for the next controller to be reset over this path; [`reset_answered`](Self::reset_answered) must
+    /// follow. Cancel-safe.
     pub(crate) async fn next_reset(&self, path: PathId) -> ControllerInstance {
         let mut changes = self.0.subscribe();
         loop {
@@ -55,28 +57,28 @@ impl SharedFences {
         }
     }
 
-    /// What came of it; `None` if the controller was not asked.
+    /// Records the outcome; `None` if the controller was not asked.
     pub(crate) fn reset_answered(&self, path: PathId, outcome: Option<CrossResetOutcome>) {
         self.change(|fences, now| fences.reset_answered(now, path, outcome));
     }
 
-    /// Waits until nothing that was sent on the path can be executed any more.
+    /// Waits until the path has no fence.
     pub(crate) async fn lifted(&self, path: PathId) {
         let _ = self.0.subscribe().wait_for(|fences| !fences.holds(path)).await;
     }
 
-    /// Waits until there is no fence of that association.
+    /// Waits until the association has no fence.
     pub(crate) async fn lifted_of(&self, of: AssociationId) {
         let _ = self.0.subscribe().wait_for(|fences| !fences.is_held(of)).await;
     }
 
     /// Waits for the next fence to be lifted.
-    pub(crate) async fn next_lifted(&self) -> Lifted {
+    pub(crate) async fn next_lifted(&self) -> LiftedFence {
         let mut changes = self.0.subscribe();
         loop {
             let (mut lifted, mut next) = (None, None);
             self.0.send_if_modified(|fences| {
-                // Others may be asked in place of who has not answered in time.
+                // A late answer lets the fence ask another path.
                 let is_due = fences.next_timeout().is_some_and(|at| at <= now());
                 if is_due {
                     fences.handle_timeout(now());
@@ -101,7 +103,7 @@ impl SharedFences {
     }
 }
 
-/// The time as the runtime counts it, which tests have stand still.
+/// The time of the tokio clock, which tests can pause.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
@@ -126,15 +128,15 @@ mod tests {
         AssociationId { path, epoch: Epoch(1) }
     }
 
-    fn ended(is_draining: bool) -> Ended {
-        Ended { of: id(A), fence_time: 10 * SECOND, instance: Some(LOST), is_draining }
+    fn ended(is_draining: bool) -> EndedAssociation {
+        EndedAssociation { of: id(A), fence_time: 10 * SECOND, instance: Some(LOST), is_draining }
     }
 
     #[tokio::test(start_paused = true)]
     async fn another_path_is_asked_when_one_does_not_answer() {
         let fences = SharedFences::default();
         let begun = now();
-        // One that waits already, and one that comes later.
+        // One path is waiting already, another arrives later.
         let silent = async {
             assert_eq!(fences.next_reset(B).await, LOST);
         };
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn time_lifts_a_fence_and_whoever_waits_for_it_is_told_last() {
+    async fn time_lifts_a_fence_and_wakes_its_waiters() {
         let fences = SharedFences::default();
         fences.begin(ended(true));
         let drained = async {

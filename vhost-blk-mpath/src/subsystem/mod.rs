@@ -1,12 +1,12 @@
-//! The subsystem behind a disk, or behind several that are namespaces of it and share their paths: what all paths, I/O threads
-//! and front-ends share.
+//! The subsystem of one disk, or of several disks that are namespaces of it and share its paths. It holds what paths,
+//! I/O threads and front-ends share.
 
-pub(crate) mod common;
 pub(crate) mod error;
 pub(crate) mod fences;
 pub(crate) mod path_status;
+pub(crate) mod shared_context;
 mod size;
-pub(crate) mod window;
+pub(crate) mod vendor_window;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -16,7 +16,7 @@ use mpath_api::config::{DiskConfig, MaxTransfer, Seconds};
 use mpath_api::types::{EventKind, EventPath};
 use mpath_api::{PathAddress, PolicyChange};
 use mpath_core::{DiskId, Epoch, FlowId, Group, GroupConfig, PathId, SharedDisk, Window};
-use mpath_host::{AdmitError, Admitted, CONNECT_MAX, NamespaceName, News, PathSettings, Unusable};
+use mpath_host::{Admissions, AdmitError, CONNECT_MAX, NamespaceName, NamespaceUpdate, PathSettings, Unusable};
 use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity, Namespace, NamespaceError};
 use nvme_tcp::wire::Digests;
 use reactor::{Ending, IoThreadConfig, IoThreadHandle, StartError, Unanswered};
@@ -25,33 +25,33 @@ use vhost_user_blk::Disk as FrontendDisk;
 
 use crate::disk::geometry;
 use crate::disk::settings::DiskSettings;
-use crate::disk::{Disk, Served};
+use crate::disk::{Backing, Disk};
 use crate::events::EventLog;
 use crate::fence_record::FenceRecords;
 use crate::io_threads::reports::Reports;
 use crate::io_threads::{barrier, injection};
-use crate::subsystem::common::Common;
 use crate::subsystem::error::HostError;
 use crate::subsystem::fences::SharedFences;
 use crate::subsystem::path_status::{PathStatus, State};
+use crate::subsystem::shared_context::SharedContext;
 
 pub(crate) struct Subsystem {
-    /// Of the disk that has the paths, by whose name they go. It is the first of `disks`.
+    /// The configuration of the disk that owns the paths. It is the first of `disks`.
     pub(crate) config: DiskConfig,
     /// By id.
     pub(crate) disks: Vec<Disk>,
     pub(crate) host: HostIdentity,
     pub(crate) records: FenceRecords,
-    /// Those of its lost associations.
+    /// The fences of its lost associations.
     pub(crate) fences: SharedFences,
-    inherited_fence: Mutex<Option<Fence>>,
+    inherited_fence: Mutex<Option<InheritedFence>>,
     io_threads: u16,
     pub(crate) reports: Arc<Reports>,
-    /// Becomes true at its end.
+    /// True once the subsystem ends.
     pub(crate) shutdown: watch::Receiver<bool>,
-    /// Started when the first path has told what a namespace is.
+    /// Started by the first admitted path.
     threads: OnceLock<Vec<IoThreadHandle>>,
-    /// Held while a path is let in.
+    /// Held while a path is being admitted.
     admission: Mutex<()>,
     /// Signals that [`State::removed_by_operator`] has a new entry.
     pub(crate) operator_removals: Notify,
@@ -59,15 +59,15 @@ pub(crate) struct Subsystem {
     state: Mutex<State>,
 }
 
-/// Until when writes may be executed that these disks have not been given.
+/// The time until which earlier writes to these namespaces may be executed.
 #[derive(Clone, Debug)]
-pub(crate) struct Fence {
+pub(crate) struct InheritedFence {
     pub(crate) until: Instant,
-    /// By which disk of this daemon, if it was not a daemon before this one.
+    /// The disk of this daemon that sent them; `None` for an earlier daemon.
     pub(crate) of: Option<String>,
 }
 
-/// Who sets a policy, as events say it.
+/// Who set a policy, for events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PolicySetBy {
     Operator,
@@ -84,12 +84,12 @@ impl fmt::Display for PolicySetBy {
 }
 
 impl Subsystem {
-    /// One without paths.
+    /// A subsystem without paths.
     pub(crate) fn new(
         config: DiskConfig,
-        common: &Common,
+        common: &SharedContext,
         records: FenceRecords,
-        inherited_fence: Option<Fence>,
+        inherited_fence: Option<InheritedFence>,
         shutdown: watch::Receiver<bool>,
     ) -> Self {
         let events = Arc::clone(&common.events);
@@ -97,10 +97,11 @@ impl Subsystem {
         let new = |(settings, id): (DiskSettings, u16)| {
             let shared = if inherited_fence.is_some() { SharedDisk::after_crash() } else { SharedDisk::default() };
             let first = FlowId(first_flow);
-            // 64 disks at most, with 256 virtqueues at most.
+            // At most 64 disks with at most 256 virtqueues each.
             let queues = settings.queues.get() as u16;
             first_flow += queues;
-            let unanswered = Arc::new(Unanswered::new(if records.is_left(id.into()) { queues } else { 0 }, began));
+            let unanswered =
+                Arc::new(Unanswered::new(if records.has_predecessor(id.into()) { queues } else { 0 }, began));
             Disk::new(DiskId(id), first, settings, shared, unanswered, Arc::clone(&events))
         };
         Self {
@@ -121,30 +122,31 @@ impl Subsystem {
         }
     }
 
-    /// Has the record forget an association that can change nothing any more.
+    /// Removes an association from the record. Nothing of it can be executed any more.
     pub(crate) async fn record_ended(&self, path: PathId, epoch: Epoch) {
         if let Err(error) = self.records.remove(path, epoch).await {
-            // It stays until the next change, and would only make the next daemon wait.
-            tracing::warn!(disk = %self.name(), %error, "fence record not brought up to date");
+            // The entry stays until the next change. It can only make the next daemon wait.
+            tracing::warn!(disk = %self.name(), %error, "cannot update the fence record; the next daemon may have to wait longer");
         }
     }
 
-    /// The name by which its paths go.
+    /// The name of the disk that owns the paths.
     pub(crate) fn name(&self) -> &str {
         self.config.name.as_str()
     }
 
-    /// The I/O threads; none until a path has been admitted.
+    /// The I/O threads; empty until a path has been admitted.
     pub(crate) fn threads(&self) -> &[IoThreadHandle] {
         self.threads.get().map_or(&[], |threads| threads)
     }
 
-    /// What a disk reads and writes, once a path has led there.
+    /// The name of the disk's namespace, once a path has led to it.
     pub(crate) fn namespace_name(&self, disk: &Disk) -> Option<NamespaceName> {
-        Some(NamespaceName::new(self.config.subsystem.as_str(), &disk.served()?.namespace))
+        Some(NamespaceName::new(self.config.subsystem.as_str(), &disk.backing()?.namespace))
     }
 
-    /// A disk to whose socket a guest may come back that had requests in flight on another namespace, and that other one.
+    /// A disk whose earlier guest may come back with requests in flight on another namespace, and the name of that
+    /// namespace.
     pub(crate) fn other_namespace(&self) -> Option<(&Disk, NamespaceName)> {
         let other = |disk: &Disk| self.records.other_namespace(usize::from(disk.id.0), &self.namespace_name(disk)?);
         self.disks.iter().find_map(|disk| Some((disk, other(disk)?)))
@@ -155,26 +157,26 @@ impl Subsystem {
         &self.disks[usize::from(id.0)]
     }
 
-    /// A disk to whose namespace no path has led yet. The I/O threads know all others: none is on its way to them.
+    /// The first disk without a namespace. The lock ensures that the I/O threads know all other disks.
     pub(crate) fn unserved(&self) -> Option<&Disk> {
         let _one_at_a_time = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
-        self.disks.iter().find(|disk| disk.served().is_none())
+        self.disks.iter().find(|disk| disk.backing().is_none())
     }
 
-    /// Lets a path in for each disk if it leads to the namespace that the disk's other paths lead to. The first one decides which
-    /// that is. The first path of all starts the I/O threads.
-    pub(crate) fn admit(&self, info: &ControllerInfo) -> Result<Admitted<HostError>, HostError> {
+    /// Admits a path for each disk whose namespace it leads to. The first path of a disk decides which namespace that
+    /// is. The first admitted path of all starts the I/O threads.
+    pub(crate) fn admit(&self, info: &ControllerInfo) -> Result<Admissions<HostError>, HostError> {
         let _one_at_a_time = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.disks.iter().zip(&info.namespaces);
         let admitted: Vec<_> = found.map(|(disk, found)| self.admit_disk(disk, info, found)).collect();
         if admitted.iter().any(Result::is_ok) && self.threads.get().is_none() {
             self.start_threads()?;
         }
-        // A thread that knows a disk already is told nothing new.
-        for (disk, served) in self.disks.iter().filter_map(|disk| Some((disk, disk.served()?))) {
+        // A thread ignores a disk that it already knows.
+        for (disk, backing) in self.disks.iter().filter_map(|disk| Some((disk, disk.backing()?))) {
             for thread in self.threads() {
                 let unanswered = Arc::clone(&disk.unanswered);
-                thread.add_disk(disk.id, disk.name().into(), served.namespace.block_bytes, unanswered);
+                thread.add_disk(disk.id, disk.name().into(), backing.namespace.block_bytes, unanswered);
             }
         }
         Ok(admitted)
@@ -187,8 +189,8 @@ impl Subsystem {
         found: &Result<Namespace, NamespaceError>,
     ) -> Result<(), AdmitError<HostError>> {
         let namespace = found.clone().map_err(Unusable::from)?.identity;
-        if let Some(served) = disk.served() {
-            return Ok(served.as_seen().check(&namespace)?);
+        if let Some(backing) = disk.backing() {
+            return Ok(backing.served_namespace().check(&namespace)?);
         }
         let several = self.state().paths().nth(1).is_some();
         if several {
@@ -200,32 +202,33 @@ impl Subsystem {
         if several && info.volatile_write_cache && !self.config.shared_write_cache {
             tracing::warn!(
                 disk = %disk.name(),
-                "the controllers have a volatile write cache, taken to be each one's own: a path lost before a flush fails the \
-                 guest's next flush; set shared-write-cache if the subsystem shares it"
+                "the controllers have a volatile write cache, and the daemon assumes that each has its own: after losing a path with \
+                 unflushed writes, the guest's next flush fails; set `shared-write-cache` if the subsystem shares one cache"
             );
         }
-        disk.serve(Served { namespace, frontend });
+        disk.set_backing(Backing { namespace, frontend });
         let (index, name) = (usize::from(disk.id.0), NamespaceName::new(self.config.subsystem.as_str(), &namespace));
         if self.records.has_lost_writes(index, &name) {
             disk.shared.unflushed.set_lost(disk.unanswered.began());
         }
         self.records.set_namespace(index, name);
-        self.show_windows(&self.state());
+        self.update_vendor_windows(&self.state());
         Ok(())
     }
 
     fn start_threads(&self) -> Result<(), StartError> {
         let threads = (0..self.io_threads).map(|index| self.start_thread(index)).collect::<Result<_, _>>()?;
-        // A change reaches the state first and then the threads there are, both under this lock: it saw these, or we see it.
+        // A change is made in the state first and then in the threads, both under this lock. So it either finds these
+        // threads, or is in the state already.
         let state = self.state();
-        let steered: Vec<_> = self.disks.iter().map(Disk::steered).collect();
+        let tuning: Vec<_> = self.disks.iter().map(Disk::tuning).collect();
         let threads: &Vec<_> = self.threads.get_or_init(|| threads);
         for thread in threads {
             thread.set_policy(state.policy);
             thread.set_scheduler(state.scheduler);
             thread.set_hedging(state.hedge.hedging());
-            for (disk, steered) in self.disks.iter().zip(&steered) {
-                thread.set_weight(disk.id, steered.weight.get() as u16);
+            for (disk, tuning) in self.disks.iter().zip(&tuning) {
+                thread.set_weight(disk.id, tuning.weight.get() as u16);
             }
             for path in state.paths() {
                 thread.add_path(path.id);
@@ -240,7 +243,7 @@ impl Subsystem {
         Ok(())
     }
 
-    /// What is set for every path.
+    /// The settings of every path.
     pub(crate) fn path_settings(&self) -> PathSettings {
         PathSettings {
             controller: self.controller_config(),
@@ -250,7 +253,7 @@ impl Subsystem {
         }
     }
 
-    /// How every path's controller is connected.
+    /// How every path connects its controller.
     fn controller_config(&self) -> ControllerConfig {
         let config = &self.config;
         ControllerConfig {
@@ -284,13 +287,14 @@ impl Subsystem {
         IoThreadHandle::start(IoThreadConfig { name: format!("io{index}"), group, report })
     }
 
-    /// Until when the requests of guests have to wait for the fences that others left.
-    pub(crate) fn inherited_fence(&self) -> Option<Fence> {
+    /// The fence that requests of guests have to wait for.
+    pub(crate) fn inherited_fence(&self) -> Option<InheritedFence> {
         self.inherited_fence.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Has the requests of guests wait for one more, and what others had not flushed be flushed. Before front-ends are served.
-    pub(crate) fn inherit(&self, fence: Fence) {
+    /// Adds a fence to wait for, and has the next flush cover unflushed writes of earlier daemons too. To be called
+    /// before front-ends are served.
+    pub(crate) fn inherit(&self, fence: InheritedFence) {
         self.disks.iter().for_each(|disk| disk.shared.unflushed.set_after_crash());
         let mut inherited = self.inherited_fence.lock().unwrap_or_else(PoisonError::into_inner);
         let longest = inherited.take().into_iter().chain([fence]).max_by_key(|fence| fence.until);
@@ -301,69 +305,69 @@ impl Subsystem {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what is known of a path that is there.
+    /// Changes the status of an existing path.
     pub(crate) fn path(&self, path: PathId, change: impl FnOnce(&mut PathStatus)) {
         self.change_paths(&mut self.state(), |state| {
             change(state.path_mut(path).expect("a path is there as long as its task"));
         });
     }
 
-    /// Changes paths, or which there are, and has all know of it that depends on them.
+    /// Changes paths, or the set of paths, and updates everything that depends on them.
     pub(crate) fn change_paths<T>(&self, state: &mut State, change: impl FnOnce(&mut State) -> T) -> T {
         let before = state.paths_expected();
         let changed = change(state);
         let expected = state.paths_expected();
         if expected != before {
-            // Still under the lock: the threads hear of changes in the order in which they happen.
+            // Under the lock, so that the threads learn of changes in order.
             self.threads().iter().for_each(|thread| thread.set_paths_expected(expected));
         }
-        self.show_windows(state);
+        self.update_vendor_windows(state);
         changed
     }
 
-    /// Resolves when every I/O thread knows of the paths there are now. Only then one of them may bring a new path up: the next
-    /// flush may come to any of the others, and has to go to it.
+    /// Waits until every I/O thread knows all current paths. Only then may a new path become live: the next flush may
+    /// arrive at any thread and has to cover that path too.
     pub(crate) async fn paths_known(&self) {
         for wait in self.threads().iter().map(barrier).collect::<Vec<_>>() {
-            // One that has ended sends no flush, and knows of none.
+            // A thread that has ended sends no flush.
             let _ = wait.await;
         }
     }
 
-    /// Sets the policy. What is to be waited for: the I/O threads know of it.
+    /// Sets the policy. The returned receivers resolve once the I/O threads have it.
     pub(crate) fn set_policy(&self, change: &PolicyChange, by: PolicySetBy) -> Vec<oneshot::Receiver<()>> {
         let mut state = self.state();
         state.policy.change(change);
         self.event(None, EventKind::PolicySet, format!("policy set to {}{by}", state.policy));
-        self.show_windows(&state);
-        let told = |thread: &IoThreadHandle| {
+        self.update_vendor_windows(&state);
+        let notify = |thread: &IoThreadHandle| {
             thread.set_policy(state.policy);
             barrier(thread)
         };
-        self.threads().iter().map(told).collect()
+        self.threads().iter().map(notify).collect()
     }
 
-    /// Where a path leads, if it is there.
+    /// The address of a path, if the path exists.
     pub(crate) fn address(&self, path: PathId) -> Option<PathAddress> {
         self.state().path(path).map(|path| path.address.clone())
     }
 
-    /// How connections are closed that still work.
+    /// How to close connections that still work.
     pub(crate) fn ending(&self) -> Ending {
         if self.config.drain_fence { Ending::Drain } else { Ending::Reset }
     }
 
-    /// Whether the path's controller may hold completed writes that only a flush makes durable.
+    /// Whether the path's controller may cache completed writes that were not flushed.
     pub(crate) fn may_be_dirty(&self, path: PathId) -> bool {
         !self.config.shared_write_cache && self.disks.iter().any(|disk| disk.shared.unflushed.is_unflushed(path))
     }
 
-    /// Notes what has happened to all of it, or to one of its paths.
+    /// Records an event of the subsystem or of one of its paths.
     pub(crate) fn event(&self, path: Option<EventPath>, kind: EventKind, message: impl Into<String>) {
         self.events.record(self.name(), path, kind, message.into());
     }
 
-    /// Notes what has happened to a path.
+    /// Records an event of a path.
     pub(crate) fn path_event(&self, path: PathId, kind: EventKind, message: impl Into<String>) {
         let named = self.state().path(path).map(PathStatus::named);
         self.event(named, kind, message);
@@ -377,15 +381,15 @@ impl mpath_host::Disks for &Subsystem {
         self.disk(disk).name().to_owned()
     }
 
-    fn served(&self, disk: DiskId) -> Option<mpath_host::Served> {
-        self.disk(disk).served().map(Served::as_seen)
+    fn served(&self, disk: DiskId) -> Option<mpath_host::ServedNamespace> {
+        self.disk(disk).backing().map(Backing::served_namespace)
     }
 
-    fn admit(&mut self, info: &ControllerInfo) -> Result<Admitted<HostError>, HostError> {
+    fn admit(&mut self, info: &ControllerInfo) -> Result<Admissions<HostError>, HostError> {
         (*self).admit(info)
     }
 
-    fn path_up(&mut self, path: PathId, namespaces: Vec<News>) -> Result<(), (DiskId, Unusable)> {
+    fn path_up(&mut self, path: PathId, namespaces: Vec<NamespaceUpdate>) -> Result<(), (DiskId, Unusable)> {
         self.path_sized(path, namespaces)
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of a subsystem's paths, for the API and for those who change it.
+//! The status of a subsystem's paths, and the settings that the API changes.
 
 use std::collections::HashSet;
 use std::time::SystemTime;
@@ -7,7 +7,7 @@ use mpath_api::PathAddress;
 use mpath_api::config::{DiskConfig, HedgeSetting};
 use mpath_api::types::{Controller, EventPath, Injection, Origin, PathState};
 use mpath_core::{AnaState, ClassPolicies, DiskId, Epoch, MAX_PATHS, PathId, SchedulerSpec};
-use mpath_host::{News, Order, Wanted};
+use mpath_host::{DesiredState, NamespaceUpdate, Order};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -24,15 +24,15 @@ pub(crate) struct State {
     slots: [Slot; MAX_PATHS],
 }
 
-/// A place for a path, which another one may take when it is gone.
+/// The slot of a path. When the path is gone, another path may take it.
 struct Slot {
     path: Option<PathStatus>,
-    /// The latest association of the paths that were here before. No number comes twice, so that nothing about an old one can
-    /// be taken to be about a new one.
+    /// The last association number used in this slot. Numbers are never used again, so no late report fits a newer
+    /// path.
     epoch: Epoch,
 }
 
-/// What is known of one path.
+/// The status of one path.
 #[derive(Debug)]
 pub(crate) struct PathStatus {
     pub(crate) id: PathId,
@@ -40,42 +40,42 @@ pub(crate) struct PathStatus {
     pub(crate) origin: Origin,
     /// Never [`PathState::Draining`] or [`PathState::Removing`]: see [`PathStatus::shown`].
     pub(crate) state: PathState,
-    /// Since when it is in the state shown.
+    /// When the shown state began.
     pub(crate) since: SystemTime,
     pub(crate) last_error: Option<(String, SystemTime)>,
-    /// What it is to each disk, by id, from just before it is live on and as long as it is.
+    /// By disk id. Filled just before the path becomes live, and kept while it is.
     pub(crate) namespaces: Vec<NamespaceStatus>,
     pub(crate) cntlid: Option<u16>,
     pub(crate) controller: Option<Controller>,
-    /// Of a live path whose transport is MPTCP.
+    /// For a live path over MPTCP.
     pub(crate) mptcp: Option<Connections>,
     pub(crate) injections: Vec<Injection>,
-    /// What the operator wants, for the path's task.
+    /// The operator's orders, for the path's task.
     pub(crate) orders: watch::Sender<Order>,
     pub(crate) task: Option<JoinHandle<()>>,
 }
 
-/// What a live path is to one disk.
+/// The namespace of one disk on a live path.
 #[derive(Debug)]
 pub(crate) struct NamespaceStatus {
-    /// `persistent-loss` too if it cannot be used.
+    /// `persistent-loss` if the namespace cannot be used.
     pub(crate) ana: AnaState,
-    /// Why not.
+    /// Why it cannot be used.
     pub(crate) unusable: Option<String>,
-    /// Its size by this path, 0 if it cannot be used.
+    /// Its size on this path in blocks; 0 if it cannot be used.
     pub(crate) blocks: u64,
 }
 
 impl NamespaceStatus {
-    /// The state that its controller has told.
-    pub(crate) fn told(&self) -> Option<AnaState> {
+    /// The ANA state that the controller has reported.
+    pub(crate) fn reported_ana(&self) -> Option<AnaState> {
         self.unusable.is_none().then_some(self.ana)
     }
 }
 
-impl From<News> for NamespaceStatus {
-    fn from(news: News) -> Self {
-        Self { ana: news.state, unusable: news.unusable, blocks: news.blocks }
+impl From<NamespaceUpdate> for NamespaceStatus {
+    fn from(update: NamespaceUpdate) -> Self {
+        Self { ana: update.state, unusable: update.unusable, blocks: update.blocks }
     }
 }
 
@@ -98,21 +98,21 @@ impl PathStatus {
         }
     }
 
-    /// How events name it.
+    /// The path as events name it.
     pub(crate) fn named(&self) -> EventPath {
         EventPath { index: self.id.0, address: self.address.clone() }
     }
 
-    pub(crate) fn wanted(&self) -> Wanted {
+    pub(crate) fn wanted(&self) -> DesiredState {
         self.orders.borrow().wanted
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.wanted() != Wanted::Enabled
+        self.wanted() != DesiredState::Enabled
     }
 
     pub(crate) fn is_removing(&self) -> bool {
-        matches!(self.wanted(), Wanted::Removed { .. })
+        matches!(self.wanted(), DesiredState::Removed { .. })
     }
 
     /// The state as the API shows it.
@@ -126,7 +126,7 @@ impl PathStatus {
         }
     }
 
-    /// What a live path is to that disk.
+    /// The namespace of that disk on a live path.
     pub(crate) fn namespace(&self, disk: DiskId) -> Option<&NamespaceStatus> {
         self.namespaces.get(usize::from(disk.0))
     }
@@ -137,10 +137,10 @@ impl PathStatus {
         self.shown() == PathState::Live && self.namespace(disk).is_none_or(selectable)
     }
 
-    /// Whether it is live or may become so.
+    /// Whether the path is live or may become live.
     fn is_expected(&self) -> bool {
         match self.state {
-            // One that is disabled comes back when the operator says so.
+            // A disabled path comes back when the operator enables it.
             PathState::Connecting
             | PathState::Live
             | PathState::Lost
@@ -167,7 +167,7 @@ impl PathStatus {
         }
     }
 
-    /// Its controller is no longer connected.
+    /// Clears what was known of the controller.
     pub(crate) fn gone(&mut self) {
         (self.cntlid, self.controller, self.mptcp) = (None, None, None);
         self.namespaces.clear();
@@ -185,7 +185,7 @@ impl State {
         }
     }
 
-    /// The paths there are, in the order of their ids.
+    /// All paths, in the order of their ids.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &PathStatus> {
         self.slots.iter().filter_map(|slot| slot.path.as_ref())
     }
@@ -202,29 +202,29 @@ impl State {
         self.slots.get_mut(usize::from(path.0))?.path.as_mut()
     }
 
-    /// Makes a path where there is room; `None` if there is none.
+    /// Adds a path in a free slot; `None` if there is none.
     pub(crate) fn insert(&mut self, address: PathAddress, origin: Origin) -> Option<&mut PathStatus> {
         let (slot, id) = self.slots.iter_mut().zip(0..).find(|(slot, _)| slot.path.is_none())?;
         Some(slot.path.insert(PathStatus::new(PathId(id), address, origin)))
     }
 
-    /// Takes out a path whose latest association was that.
+    /// Removes a path, with the number of its last association.
     pub(crate) fn remove(&mut self, path: PathId, epoch: Epoch) {
         self.slots[usize::from(path.0)] = Slot { path: None, epoch };
     }
 
-    /// The latest association of the paths that were in that place before.
+    /// The last association number used in that slot.
     pub(crate) fn epoch(&self, path: PathId) -> Epoch {
         self.slots[usize::from(path.0)].epoch
     }
 
-    /// The blocks of a disk's namespace, by each path that leads to it.
+    /// The blocks of a disk's namespace, on each path that leads to it.
     pub(crate) fn sizes(&self, disk: DiskId) -> impl Iterator<Item = u64> {
         let leads_here = self.paths().filter_map(move |path| path.namespace(disk)).filter(|of| of.unusable.is_none());
         leads_here.map(|namespace| namespace.blocks)
     }
 
-    /// Whether a path is live or may become so. Where there is none one may be added.
+    /// Whether any path is live or may become live. True without paths, as one may be added.
     pub(crate) fn paths_expected(&self) -> bool {
         let mut staying = self.paths().filter(|path| !path.is_removing()).peekable();
         staying.peek().is_none() || staying.any(PathStatus::is_expected)
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_used_again_and_their_epochs_are_not() {
+    fn slots_are_reused_and_association_numbers_are_not() {
         let mut state = State::new(&geometry::tests::config());
         for n in 0..MAX_PATHS {
             let path = state.insert(address(4000 + n), Origin::Operator).expect("there is room");
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn io_waits_for_paths_that_may_come() {
+    fn io_waits_while_a_path_may_become_live() {
         let mut state = State::new(&geometry::tests::config());
         assert!(state.paths_expected(), "one may be added");
         state.insert(address(1), Origin::Configured).expect("there is room").set_state(PathState::Refused);
@@ -264,7 +264,7 @@ mod tests {
         let second = state.insert(address(2), Origin::Operator).expect("there is room");
         second.set_state(PathState::Lost);
         assert!(state.paths_expected());
-        let remove = |order: &mut Order| order.wanted = Wanted::Removed { at_once: false };
+        let remove = |order: &mut Order| order.wanted = DesiredState::Removed { at_once: false };
         state.path_mut(PathId(1)).expect("added").order(remove);
         assert!(!state.paths_expected(), "it will not come back");
         state.path_mut(PathId(0)).expect("added").order(remove);

@@ -11,34 +11,34 @@ use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
 use mpath_api::address::{Host, InterfaceName, LocalEnd, Transport};
-use mpath_host::{CONNECT_MAX, LEAVE_MAX};
+use mpath_host::{CONNECT_MAX, SHUTDOWN_MAX};
 use nvme_tcp::host::{ConfigError, ControllerError, ControllerEvent, DiscoveryError, HostController};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::task::yield_now;
 use tokio::time::{sleep_until, timeout};
 
-/// Bytes that the kernel takes before it can send them. What it has cannot be overtaken: with its own limit, megabytes, a read
-/// waits for all writes that are under way on a slow link. What was sent and is not acknowledged does not
+/// Unsent bytes that the kernel accepts (`TCP_NOTSENT_LOWAT`). Nothing can overtake them, and the kernel's own limit
+/// is megabytes: on a slow link a read would wait for all writes before it. Bytes sent and not acknowledged do not
 /// count.
 const UNSENT_BYTES: u32 = 128 * 1024;
 
-/// Why a path could not be connected or was lost.
+/// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TransportError {
     #[error("{0}")]
     Connect(#[source] io::Error),
-    #[error("no MPTCP socket: {0}; `mpathctl mptcp check` tells what this host lacks")]
+    #[error("cannot create an MPTCP socket: {0}; `mpathctl mptcp check` shows what this host lacks")]
     NoMptcp(#[source] io::Error),
-    #[error("host-traddr {traddr}: {source}; `ip address` lists the addresses of this host")]
+    #[error("cannot connect from host-traddr {traddr}: {source}; `ip address` lists the addresses of this host")]
     HostTraddr { traddr: IpAddr, source: io::Error },
-    #[error("host-iface {}: {source}; `ip link` lists the interfaces of this host", iface.as_str())]
+    #[error("cannot connect over host-iface {}: {source}; `ip link` lists the interfaces of this host", iface.as_str())]
     HostIface { iface: InterfaceName, source: io::Error },
-    #[error("host-traddr {traddr} and {peer} are not both IPv4 or both IPv6")]
+    #[error("cannot connect from host-traddr {traddr} to {peer}: use IPv4 or IPv6 for both")]
     Family { traddr: IpAddr, peer: IpAddr },
     #[error("no answer within {} s", CONNECT_MAX.as_secs())]
     ConnectTimeout,
-    #[error("the name has no address")]
+    #[error("the host name has no address")]
     NoAddress,
     #[error("connection lost: {0}")]
     Socket(#[source] io::Error),
@@ -67,7 +67,7 @@ pub(crate) async fn connect(address: &PathAddress) -> Result<TcpStream, Transpor
     timeout(CONNECT_MAX, connecting).await.unwrap_or(Err(TransportError::ConnectTimeout))
 }
 
-/// What an address stands for, in the order in which it is tried. Of a name that may be several, or none.
+/// The socket addresses of an address, in the order in which they are tried. A host name may have several or none.
 pub(crate) async fn socket_addresses(address: &PathAddress) -> io::Result<Vec<SocketAddr>> {
     Ok(match address.host() {
         Host::V4(ip) => vec![(*ip, address.port()).into()],
@@ -76,7 +76,7 @@ pub(crate) async fn socket_addresses(address: &PathAddress) -> io::Result<Vec<So
     })
 }
 
-/// Connects to one of the socket addresses that `address` stands for.
+/// Connects to one socket address of `address`.
 async fn connect_to(peer: SocketAddr, address: &PathAddress) -> Result<TcpStream, TransportError> {
     let socket = socket_for(peer, address.transport())?;
     bind(&socket, peer, address.local())?;
@@ -97,15 +97,15 @@ fn socket_for(peer: SocketAddr, transport: Transport) -> Result<Socket, Transpor
 
 fn prepare(socket: &Socket) -> io::Result<()> {
     socket.set_nonblocking(true)?;
-    // A capsule is a request of its own: waiting for more to send with it only costs latency.
+    // A capsule is a request of its own: delaying it (Nagle) only costs latency.
     socket.set_tcp_nodelay(true)?;
-    // MPTCP knows it since Linux 6.9. Without it there is nothing worse than that wait.
+    // MPTCP supports this since Linux 6.9. Failure costs only latency.
     let _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES);
-    // However it is closed, by a kill too, what the kernel has not sent yet is not sent any more: the fence counts from there.
+    // However the socket is closed, by a kill too, the kernel sends nothing more. The fence counts from then.
     socket.set_linger(Some(Duration::ZERO))
 }
 
-/// Fixes the local end, as far as it is not the system's choice.
+/// Binds the socket to the configured interface and local address.
 fn bind(socket: &Socket, peer: SocketAddr, local: &LocalEnd) -> Result<(), TransportError> {
     if let Some(iface) = local.iface() {
         let bound = socket.bind_device(Some(iface.as_str().as_bytes()));
@@ -127,12 +127,12 @@ pub(crate) trait AdminSide {
 
     fn fill_tx(&mut self, out: &mut Vec<u8>);
     fn receive(&mut self, now: Instant, bytes: &[u8]) -> Result<(), TransportError>;
-    /// What a controller that broke the protocol is told.
+    /// The `H2CTermReq` for a controller that broke the protocol.
     fn term_req(&self) -> Option<Vec<u8>>;
     fn next_timeout(&self) -> Option<Instant>;
     fn handle_timeout(&mut self, now: Instant) -> Result<(), TransportError>;
     fn poll_event(&mut self, now: Instant) -> Option<Self::Event>;
-    /// Begins to leave in order; an event for which [`is_shut_down`](Self::is_shut_down) holds follows.
+    /// Begins an orderly shutdown. An event follows for which [`is_shut_down`](Self::is_shut_down) is true.
     fn shutdown(&mut self, now: Instant);
     fn is_shut_down(event: &Self::Event) -> bool;
 }
@@ -173,9 +173,9 @@ impl AdminSide for HostController {
     }
 }
 
-/// A connected socket, and what is to be sent on it. Dropped, it is reset.
+/// A connected socket with its send buffer. Dropping it resets the connection.
 pub(crate) struct ControlSocket {
-    /// `None` once it is somebody else's.
+    /// `None` once the socket is given away.
     stream: Option<TcpStream>,
     out: Vec<u8>,
     buffer: Box<[u8]>,
@@ -190,12 +190,12 @@ impl ControlSocket {
         self.stream.as_ref().expect("it is given away as a whole")
     }
 
-    /// Where to append what is to be sent.
+    /// The send buffer, to append to.
     pub(crate) fn out(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
 
-    /// Sends what the socket takes now, and takes what has arrived, if anything has.
+    /// Sends what the socket accepts now, and returns received bytes, if there are any.
     pub(crate) fn exchange(&mut self) -> Result<Option<&[u8]>, TransportError> {
         let stream = self.stream.as_ref().expect("it is given away as a whole");
         while !self.out.is_empty() {
@@ -213,21 +213,21 @@ impl ControlSocket {
         }
     }
 
-    /// Whether there is something to take, or room for what is to be sent; if not, the task is woken when there is.
+    /// Resolves when the socket is readable, or writable with bytes to be sent. Otherwise wakes the task when it is.
     pub(crate) fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
         let readable = self.stream().poll_read_ready(context);
         let writable = if self.out.is_empty() { Poll::Pending } else { self.stream().poll_write_ready(context) };
-        // An error is found by whoever reads or writes.
+        // The next read or write finds any error.
         if readable.is_ready() || writable.is_ready() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Tells a controller that broke the protocol what it did, as far as the socket takes it at once. Whether it gets to read it
-    /// is not sure, as the connection is reset next.
+    /// Sends an `H2CTermReq`, as far as the socket accepts it at once. The connection is reset next, so the controller
+    /// may not get to read it.
     pub(crate) fn tell(&self, pdu: &[u8]) {
         let _ = self.stream().try_write(pdu);
     }
 
-    /// The socket in blocking mode, as `io_uring` wants it.
+    /// The socket in blocking mode, as `io_uring` needs it.
     pub(crate) fn into_blocking(mut self) -> io::Result<OwnedFd> {
         let stream = self.stream.take().expect("it is given away once").into_std()?;
         stream.set_nonblocking(false)?;
@@ -242,7 +242,7 @@ impl AsFd for ControlSocket {
 }
 
 impl Drop for ControlSocket {
-    /// A keep-alive that is still on its way must not arrive when the fence is thought to have begun.
+    /// Resets the connection. A keep-alive still on its way must not arrive after the fence has begun.
     fn drop(&mut self) {
         if let Some(stream) = &self.stream {
             reactor::reset(stream);
@@ -250,7 +250,7 @@ impl Drop for ControlSocket {
     }
 }
 
-/// A controller on its admin connection.
+/// A controller with its admin connection.
 pub(crate) struct AdminConnection<C = HostController> {
     socket: ControlSocket,
     pub(crate) controller: C,
@@ -261,21 +261,21 @@ impl<C: AdminSide> AdminConnection<C> {
         Self { socket, controller }
     }
 
-    /// Runs the controller until it has something to say. Dropping the future between two events loses nothing.
+    /// Runs the controller until its next event. Cancel-safe.
     pub(crate) async fn next_event(&mut self) -> Result<C::Event, TransportError> {
         loop {
             if let Some(event) = self.controller.poll_event(Instant::now()) {
                 return Ok(event);
             }
             self.controller.fill_tx(self.socket.out());
-            // What has arrived comes before the timeouts: it is what they wait for.
+            // Received bytes come before timeouts, which wait for them.
             if let Some(bytes) = self.socket.exchange()? {
                 let received = self.controller.receive(Instant::now(), bytes);
                 if let Err(error) = received {
                     self.controller.term_req().into_iter().for_each(|pdu| self.socket.tell(&pdu));
                     return Err(error);
                 }
-                // A controller that never ends holds up nobody else.
+                // A controller that sends without pause must not block other tasks.
                 yield_now().await;
                 continue;
             }
@@ -289,7 +289,7 @@ impl<C: AdminSide> AdminConnection<C> {
         }
     }
 
-    /// Tells the controller that the host leaves, as far as that goes without waiting long for it: whether it has answered.
+    /// Shuts the controller down, and waits at most [`SHUTDOWN_MAX`]. Returns whether it has answered.
     pub(crate) async fn shutdown(mut self) -> bool {
         self.controller.shutdown(Instant::now());
         let leaving = async {
@@ -301,7 +301,7 @@ impl<C: AdminSide> AdminConnection<C> {
                 }
             }
         };
-        timeout(LEAVE_MAX, leaving).await.unwrap_or(false)
+        timeout(SHUTDOWN_MAX, leaving).await.unwrap_or(false)
     }
 }
 
@@ -318,7 +318,7 @@ mod tests {
 
     use super::*;
 
-    /// How much a connection takes that the other side, with little memory, does not read.
+    /// The bytes that a connection accepts while a peer with little memory does not read.
     async fn taken(lowat: Option<u32>) -> usize {
         let listener = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
         listener.set_recv_buffer_size(64 * 1024).unwrap();
@@ -339,16 +339,16 @@ mod tests {
         }
     }
 
-    /// What is not sent stays with us, where a read can go first.
+    /// Unsent bytes stay in the daemon, where a read can overtake them.
     #[tokio::test]
     async fn the_kernel_does_not_take_what_it_cannot_send() {
         let (ours, without) = (taken(None).await, taken(Some(u32::MAX)).await);
         assert!(2 * ours < without, "{ours} bytes, without a limit {without}");
     }
 
-    /// Over a socket, as the controller sees it: the reset of the connection follows.
+    /// Over a real socket: the reset of the connection follows the PDU.
     #[tokio::test]
-    async fn a_controller_that_breaks_the_protocol_is_told_what_it_did() {
+    async fn a_controller_that_breaks_the_protocol_gets_a_term_req() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("tcp://{}", listener.local_addr().unwrap()).parse().unwrap();
         let config = ControllerConfig {
@@ -366,7 +366,7 @@ mod tests {
         let mut admin =
             AdminConnection::new(ControlSocket::new(stream), HostController::new(config, Instant::now()).unwrap());
         let (mut peer, _) = listener.accept().await.unwrap();
-        // An ICResp of 24 bytes.
+        // An ICResp with a length of 24 bytes.
         let bogus = [1, 0, 24, 0, 24, 0, 0, 0];
         peer.write_all(&bogus).await.unwrap();
         let error = admin.next_event().await.unwrap_err();

@@ -1,4 +1,4 @@
-//! The MPTCP connections of one association: what they are made of, for the API, and what has changed, for the log.
+//! The MPTCP connections of one association: their state for the API, and their changes for the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -6,29 +6,29 @@ use std::net::{IpAddr, SocketAddr};
 use mpath_api::types::{self, EventKind};
 use mptcp::{Connection, MptcpOptions, State};
 
-/// What is known of the connections of one association.
+/// The MPTCP connections of one association.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    /// By which the kernel knows their sockets; by queue, the admin queue's first.
+    /// The kernel's socket cookies by queue, the admin queue first.
     cookies: Vec<u64>,
-    /// By queue, what was told last; none before the first time.
-    told: Option<BTreeMap<u16, Connection>>,
-    /// Why nothing is told at present.
+    /// The last state by queue; `None` before the first.
+    last: Option<BTreeMap<u16, Connection>>,
+    /// Why there is no newer state.
     error: Option<String>,
 }
 
 impl Connections {
-    /// Of sockets with these cookies, the admin queue's first.
+    /// The connections with these socket cookies, the admin queue first.
     pub(crate) fn new(cookies: Vec<u64>) -> Self {
-        Self { cookies, told: None, error: None }
+        Self { cookies, last: None, error: None }
     }
 
     pub(crate) fn cookies(&self) -> &[u64] {
         &self.cookies
     }
 
-    /// Takes in what the kernel tells of all connections; what there is to be told of it.
-    pub(crate) fn update(&mut self, all: &Result<Vec<Connection>, String>) -> Vec<News> {
+    /// Takes the state of all connections from the kernel. Returns the events to report.
+    pub(crate) fn update(&mut self, all: &Result<Vec<Connection>, String>) -> Vec<ConnectionEvent> {
         let all = match all {
             Ok(all) => all,
             Err(error) => {
@@ -40,14 +40,14 @@ impl Connections {
         let find = |cookie: &u64| all.iter().find(|connection| connection.cookie == *cookie).cloned();
         let now: BTreeMap<u16, Connection> =
             (0..).zip(&self.cookies).filter_map(|(queue, cookie)| Some((queue, find(cookie)?))).collect();
-        let news = news(self.told.as_ref(), &now);
-        self.told = Some(now);
-        news
+        let events = events(self.last.as_ref(), &now);
+        self.last = Some(now);
+        events
     }
 
-    /// For the API.
+    /// The state for the API.
     pub(crate) fn shown(&self) -> types::Mptcp {
-        let connections = self.told.iter().flatten().map(|(queue, connection)| types::MptcpConnection {
+        let connections = self.last.iter().flatten().map(|(queue, connection)| types::MptcpConnection {
             queue: *queue,
             fallback: connection.fallback,
             subflows_max: connection.subflows_max,
@@ -78,43 +78,43 @@ fn subflow(subflow: &mptcp::Subflow) -> types::Subflow {
     }
 }
 
-/// What has happened to the connections of a path.
-pub(crate) type News = (EventKind, String);
+/// A change of a path's connections.
+pub(crate) type ConnectionEvent = (EventKind, String);
 
-/// From one address here to one of the target, over however many connections.
-type Way = (IpAddr, SocketAddr);
+/// From a local address to an address of the target, over any number of connections.
+type Route = (IpAddr, SocketAddr);
 
-/// What has changed. Subflows are told of by the way they take, as all connections of a path get and lose them together; those
-/// that there are at first are nothing new.
-fn news(before: Option<&BTreeMap<u16, Connection>>, now: &BTreeMap<u16, Connection>) -> Vec<News> {
-    let mut news = Vec::new();
+/// The changes between two states. Subflows are reported by route, as all connections of a path gain and lose them
+/// together. Subflows of the first state are not reported.
+fn events(before: Option<&BTreeMap<u16, Connection>>, now: &BTreeMap<u16, Connection>) -> Vec<ConnectionEvent> {
+    let mut events = Vec::new();
     let was_fallback = |queue| before.and_then(|before| before.get(queue)).is_some_and(|before| before.fallback);
     let fallen: Vec<_> = now.iter().filter(|(queue, now)| now.fallback && !was_fallback(queue)).collect();
     if !fallen.is_empty() {
         let message = format!(
-            "{} of {} connections are plain TCP: the target, or something on the way to it, has no MPTCP",
+            "{} of {} connections are plain TCP: the target, or a middlebox on the way to it, does not support MPTCP",
             fallen.len(),
             now.len()
         );
-        news.push((EventKind::MptcpFallback, message));
+        events.push((EventKind::MptcpFallback, message));
     }
-    let Some(before) = before else { return news };
+    let Some(before) = before else { return events };
     for (kind, what, from, to) in
         [(EventKind::SubflowDown, "down", before, now), (EventKind::SubflowUp, "up", now, before)]
     {
         let gone = established(from).difference(&established(to)).copied().collect::<Vec<_>>();
-        let mut ways: BTreeMap<Way, usize> = BTreeMap::new();
+        let mut routes: BTreeMap<Route, usize> = BTreeMap::new();
         for (queue, local, remote) in gone {
-            // A connection that is not there is no matter of its subflows.
+            // A connection that is gone has not lost its subflows.
             if to.contains_key(&queue) {
-                *ways.entry((local.ip(), remote)).or_default() += 1;
+                *routes.entry((local.ip(), remote)).or_default() += 1;
             }
         }
-        for ((local, remote), connections) in ways {
-            news.push((kind, format!("subflow from {local} to {remote} {what}, on {connections} connections")));
+        for ((local, remote), connections) in routes {
+            events.push((kind, format!("subflow from {local} to {remote} {what}, on {connections} connections")));
         }
     }
-    news
+    events
 }
 
 fn established(connections: &BTreeMap<u16, Connection>) -> BTreeSet<(u16, SocketAddr, SocketAddr)> {
@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// Subflows by local and remote card, or a connection that is plain TCP.
+    /// A connection with subflows given by network card, or a fallback to plain TCP.
     fn connection(cookie: u64, fallback: bool, cards: &[(u8, State)]) -> Connection {
         let subflow = |&(card, state): &(u8, State)| mptcp::Subflow {
             local: ([10, 77, card, 1], 40_000).into(),
@@ -164,42 +164,42 @@ mod tests {
 
     const UP: State = State::Established;
 
-    fn told(of: &mut Connections, all: &[Connection]) -> Vec<String> {
+    fn messages(of: &mut Connections, all: &[Connection]) -> Vec<String> {
         of.update(&Ok(all.to_vec())).into_iter().map(|(kind, message)| format!("{kind}: {message}")).collect()
     }
 
     #[test]
-    fn subflows_that_come_and_go_are_told_of_once_for_all_connections() {
+    fn subflow_changes_are_reported_once_for_all_connections() {
         let mut of = Connections::new(vec![7, 9]);
         let both = |cards: &[(u8, State)]| [connection(9, false, cards), connection(7, false, cards)];
-        assert_eq!(told(&mut of, &both(&[(0, UP)])), [""; 0], "what there is at first");
-        assert_eq!(told(&mut of, &both(&[(0, UP), (1, State::Connecting)])), [""; 0]);
+        assert_eq!(messages(&mut of, &both(&[(0, UP)])), [""; 0], "what there is at first");
+        assert_eq!(messages(&mut of, &both(&[(0, UP), (1, State::Connecting)])), [""; 0]);
         let up = ["subflow-up: subflow from 10.77.1.1 to 10.77.1.2:4420 up, on 2 connections"];
-        assert_eq!(told(&mut of, &both(&[(0, UP), (1, UP)])), up);
-        assert_eq!(told(&mut of, &both(&[(0, UP), (1, UP)])), [""; 0]);
+        assert_eq!(messages(&mut of, &both(&[(0, UP), (1, UP)])), up);
+        assert_eq!(messages(&mut of, &both(&[(0, UP), (1, UP)])), [""; 0]);
         let down = ["subflow-down: subflow from 10.77.0.1 to 10.77.0.2:4420 down, on 2 connections"];
-        assert_eq!(told(&mut of, &both(&[(0, State::Closing), (1, UP)])), down);
-        // One connection is gone as a whole, the other one has its subflow back.
+        assert_eq!(messages(&mut of, &both(&[(0, State::Closing), (1, UP)])), down);
+        // One connection is gone as a whole, the other has its subflow back.
         let up = ["subflow-up: subflow from 10.77.0.1 to 10.77.0.2:4420 up, on 1 connections"];
-        assert_eq!(told(&mut of, &both(&[(0, UP), (1, UP)])[..1]), up);
+        assert_eq!(messages(&mut of, &both(&[(0, UP), (1, UP)])[..1]), up);
     }
 
     #[test]
-    fn a_fallback_is_told_of_once_also_at_first() {
+    fn a_fallback_is_reported_once() {
         let mut of = Connections::new(vec![7, 9]);
         let fallen = [connection(7, true, &[(0, UP)]), connection(9, false, &[(0, UP)])];
-        let said = told(&mut of, &fallen);
+        let said = messages(&mut of, &fallen);
         assert_eq!(said.len(), 1);
         assert!(said[0].starts_with("mptcp-fallback: 1 of 2 connections are plain TCP"), "{said:?}");
-        assert_eq!(told(&mut of, &fallen), [""; 0]);
+        assert_eq!(messages(&mut of, &fallen), [""; 0]);
         assert_eq!(of.shown().fallbacks(), 1);
     }
 
     #[test]
-    fn what_is_shown_is_what_was_told_last_and_why_there_is_nothing_newer() {
+    fn the_last_state_is_shown_with_the_error_since() {
         let mut of = Connections::new(vec![7, 9]);
         assert_eq!(of.shown(), types::Mptcp::default());
-        told(&mut of, &[connection(9, false, &[(3, UP), (4, State::Closing)])]);
+        messages(&mut of, &[connection(9, false, &[(3, UP), (4, State::Closing)])]);
         let shown = of.shown();
         assert_eq!((shown.connections.len(), shown.connections[0].queue, shown.established()), (1, 1, 1));
         let subflow = &shown.connections[0].subflows[0];

@@ -1,4 +1,4 @@
-//! Asymmetric namespace access: which paths may be used changes while every byte is verified.
+//! Asymmetric namespace access: ANA states change under verified load.
 
 use std::time::{Duration, Instant};
 
@@ -6,11 +6,11 @@ use mpath_api::types;
 use mpath_target::AnaState;
 use vublk_bench::request::{Request, Status};
 
-use crate::support::{Daemon, Disk, PATIENCE, Shape, Target, Verification, eventually};
+use crate::support::{Daemon, Disk, PATIENCE, Target, Verification, VerificationSetup, eventually};
 
 /// Flushes have a test of their own.
-fn unflushed() -> Shape {
-    Shape { bs: 16 << 10, flush: false, ..Shape::default() }
+fn unflushed() -> VerificationSetup {
+    VerificationSetup { bs: 16 << 10, flush: false, ..VerificationSetup::default() }
 }
 
 /// Waits until the daemon shows this ANA state on path 0.
@@ -18,9 +18,9 @@ fn shown(daemon: &Daemon, state: types::AnaState) {
     eventually("the ANA state is shown", || daemon.paths()[0].ana_state == Some(state));
 }
 
-/// Whether path `index` is given requests while others complete.
+/// Whether path `index` gets requests while others complete.
 fn is_used(daemon: &Daemon, verification: &Verification, index: usize) -> bool {
-    // What was bound before may still complete.
+    // Requests sent to it before may still complete.
     verification.goes_on(200);
     let before = daemon.paths()[index].ios();
     verification.goes_on(300);
@@ -28,7 +28,7 @@ fn is_used(daemon: &Daemon, verification: &Verification, index: usize) -> bool {
 }
 
 #[test]
-fn a_path_is_left_and_taken_again_as_its_ana_state_says() {
+fn requests_follow_the_ana_state_of_a_path() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy round-robin --io-threads 2");
     let verification = Verification::start(&daemon.socket(), unflushed());
@@ -51,7 +51,7 @@ fn a_path_is_left_and_taken_again_as_its_ana_state_says() {
 }
 
 #[test]
-fn a_path_that_is_not_optimized_serves_when_no_other_does() {
+fn a_non_optimized_path_serves_without_an_optimized_one() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy round-robin --reconnect-delay 1");
     target.set_ana(0, AnaState::NonOptimized);
@@ -91,7 +91,7 @@ fn a_flush_owed_to_an_inaccessible_controller_is_never_a_silent_success() {
     target.set_ana(0, AnaState::Inaccessible);
     shown(&daemon, types::AnaState::Inaccessible);
     disk.submit(1, Request::FLUSH, &[]);
-    // Other requests go on over the other path.
+    // Reads continue on the other path.
     assert_eq!(disk.read_by(2, 0), 1);
     assert_eq!(disk.answer(Duration::from_millis(300)), None);
     target.set_ana(0, AnaState::Optimized);
@@ -99,7 +99,7 @@ fn a_flush_owed_to_an_inaccessible_controller_is_never_a_silent_success() {
 }
 
 #[test]
-fn a_controller_whose_namespace_stays_in_change_is_connected_anew() {
+fn a_controller_that_stays_in_ana_change_is_reconnected() {
     let target = Target::with(2, |config| config.anatt_seconds = 1);
     let daemon = Daemon::start(&target.addrs(), "--policy round-robin --reconnect-delay 1");
     let verification = Verification::start(&daemon.socket(), unflushed());
@@ -110,7 +110,7 @@ fn a_controller_whose_namespace_stays_in_change_is_connected_anew() {
     target.set_ana(0, AnaState::Optimized);
     eventually("the path comes back", || daemon.is_live(0));
     assert!(is_used(&daemon, &verification, 0));
-    // What does not last is none of this.
+    // A state that is not persistent does not end the association.
     target.set_ana(1, AnaState::Change);
     std::thread::sleep(Duration::from_secs(1));
     target.set_ana(1, AnaState::Optimized);

@@ -1,4 +1,5 @@
-//! What cannot work: one line on stderr says why, the exit code is the one that `--help` documents, nothing is left behind.
+//! Bad input and missing resources. One line on stderr says why, the exit code is the documented one, and nothing is
+//! left behind.
 
 use std::fs;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -7,16 +8,16 @@ use std::process::{Command, Stdio};
 
 use mpath_target::NamespaceConfig;
 
-use crate::support::{Daemon, NQN, Place, Refusal, Target, program, refusing_address};
+use crate::support::{Daemon, DaemonDirectory, NQN, Refusal, Target, program, refusing_address};
 
 const FAILED: i32 = 1;
 const USAGE: i32 = 2;
 const NO_PATH: i32 = 3;
 const SOCKET: i32 = 4;
 
-/// Starts a daemon with these flags beside those of a disk with one good path.
+/// Starts a daemon with these flags and those of a disk with one working path.
 fn refused_with(flags: &str) -> Refusal {
-    let (place, target) = (Place::new(), Target::start(1));
+    let (place, target) = (DaemonDirectory::new(), Target::start(1));
     let refusal = place.refused(place.command(&target.addrs(), flags));
     nothing_left(&place);
     refusal
@@ -24,7 +25,7 @@ fn refused_with(flags: &str) -> Refusal {
 
 /// Starts a daemon with this configuration file.
 pub(crate) fn refused_file(text: &str) -> (Refusal, String) {
-    let place = Place::new();
+    let place = DaemonDirectory::new();
     let file = place.file("config.yaml");
     fs::write(&file, text).unwrap();
     let mut command = program();
@@ -35,19 +36,19 @@ pub(crate) fn refused_file(text: &str) -> (Refusal, String) {
 }
 
 #[track_caller]
-fn nothing_left(place: &Place) {
+fn nothing_left(place: &DaemonDirectory) {
     assert!(!place.socket().exists() && !place.api().exists());
 }
 
 #[test]
-fn an_unknown_policy_is_told_which_there_are() {
+fn an_unknown_policy_error_lists_the_policies() {
     let refusal = refused_with("--policy fastest");
     refusal.says(USAGE, &["--policy", "fastest", "numa", "round-robin", "queue-depth", "latency-rr"]);
     refusal.alone();
 }
 
 #[test]
-fn a_value_out_of_range_is_told_the_range() {
+fn a_value_out_of_range_error_names_the_range() {
     let refusal = refused_with("--queues 257");
     refusal.says(USAGE, &["--queues", "257", "1 to 256"]);
     refusal.alone();
@@ -55,7 +56,7 @@ fn a_value_out_of_range_is_told_the_range() {
 
 #[test]
 fn a_path_given_twice_is_refused() {
-    let (place, target) = (Place::new(), Target::start(1));
+    let (place, target) = (DaemonDirectory::new(), Target::start(1));
     let address = target.addrs()[0];
     let refusal = place.refused(place.command(&[address, address], ""));
     refusal.says(USAGE, &["paths[1]", &address.to_string(), "paths[0]"]);
@@ -64,7 +65,7 @@ fn a_path_given_twice_is_refused() {
 
 #[test]
 fn a_missing_flag_is_named() {
-    let place = Place::new();
+    let place = DaemonDirectory::new();
     let mut command = program();
     command.args(["--subsystem", NQN]);
     let refusal = place.refused(command);
@@ -73,17 +74,17 @@ fn a_missing_flag_is_named() {
 }
 
 #[test]
-fn no_path_at_all_is_told_both_ways_to_one() {
-    let place = Place::new();
+fn a_missing_path_error_names_both_options() {
+    let place = DaemonDirectory::new();
     let refusal = place.refused(place.command(&[], ""));
     refusal.says(USAGE, &["no path: give --path tcp://", "--discovery tcp://"]);
     refusal.alone();
     nothing_left(&place);
 }
 
-/// nvme-cli's -1 and 0 mean "for ever".
+/// nvme-cli's -1 and 0 mean "forever".
 #[test]
-fn for_ever_is_told_to_be_left_out() {
+fn values_for_forever_are_refused() {
     for setting in ["ctrl-loss-tmo", "fast-io-fail-tmo"] {
         for value in ["-1", "0"] {
             let refusal = refused_with(&format!("--{setting}={value}"));
@@ -99,30 +100,30 @@ fn for_ever_is_told_to_be_left_out() {
 }
 
 #[test]
-fn a_path_that_is_empty_is_told_the_form() {
+fn an_empty_path_error_shows_the_format() {
     let refusal = refused_with("--path=");
     refusal.says(USAGE, &["--path", "tcp://HOST:PORT"]);
     refusal.alone();
 }
 
 #[test]
-fn a_host_name_that_is_no_nqn_is_refused_and_a_subsystems_is_worth_a_word() {
+fn an_invalid_hostnqn_is_refused_and_an_odd_subsystem_is_a_warning() {
     let refusal = refused_with("--hostnqn foo");
     refusal.says(USAGE, &["hostnqn: `foo` does not start with `nqn.`", "nqn.2014-08.org.nvmexpress:uuid:"]);
     refusal.alone();
-    let (place, refusing) = (Place::new(), refusing_address());
+    let (place, refusing) = (DaemonDirectory::new(), refusing_address());
     let mut command = program();
     command.arg("--socket-path").arg(place.socket()).arg("--api").arg(place.api());
     command.args(["--subsystem", "testnqn", "--path", &format!("tcp://{}", refusing.1)]);
     let (code, log) = place.fails_or_serves(command).unwrap();
-    // Up to its path it has come.
+    // The daemon has accepted the name and tried the path.
     assert_eq!(code, NO_PATH);
-    assert!(log.contains("the subsystem's name does not start with `nqn.`") && log.contains("testnqn"), "{log}");
+    assert!(log.contains("the name of the subsystem does not start with `nqn.`") && log.contains("testnqn"), "{log}");
 }
 
 #[test]
-fn flags_beside_a_file_are_refused() {
-    let place = Place::new();
+fn flags_with_a_configuration_file_are_refused() {
+    let place = DaemonDirectory::new();
     let mut command = program();
     command.args(["--config", "/nonexistent", "--policy", "numa"]);
     let refusal = place.refused(command);
@@ -131,8 +132,8 @@ fn flags_beside_a_file_are_refused() {
 }
 
 #[test]
-fn paths_that_all_refuse_are_each_named() {
-    let (place, first, second) = (Place::new(), refusing_address(), refusing_address());
+fn if_all_paths_fail_each_is_named() {
+    let (place, first, second) = (DaemonDirectory::new(), refusing_address(), refusing_address());
     let refusal = place.refused(place.command(&[first.1, second.1], ""));
     let addresses = [first.1.to_string(), second.1.to_string()];
     refusal.says(NO_PATH, &["disk0", &addresses[0], &addresses[1], "Connection refused"]);
@@ -141,8 +142,8 @@ fn paths_that_all_refuse_are_each_named() {
 }
 
 #[test]
-fn a_wrong_nqn_is_named_as_such() {
-    let (place, target) = (Place::new(), Target::with(1, |config| config.nqn = "nqn.other".into()));
+fn an_unknown_subsystem_is_named() {
+    let (place, target) = (DaemonDirectory::new(), Target::with(1, |config| config.nqn = "nqn.other".into()));
     let refusal = place.refused(place.command(&target.addrs(), ""));
     refusal.says(NO_PATH, &["SUBNQN", NQN, "no subsystem of this NQN", &target.addrs()[0].to_string()]);
     refusal.alone();
@@ -150,16 +151,16 @@ fn a_wrong_nqn_is_named_as_such() {
 }
 
 #[test]
-fn a_missing_namespace_is_told_which_there_are() {
-    let (place, target) = (Place::new(), two_namespaces());
+fn a_missing_namespace_error_lists_the_namespaces() {
+    let (place, target) = (DaemonDirectory::new(), two_namespaces());
     let refusal = place.refused(place.command(&target.addrs(), "--namespace 9"));
     refusal.says(NO_PATH, &["`namespace` 9", "1, 2"]);
     nothing_left(&place);
 }
 
 #[test]
-fn a_choice_of_namespaces_needs_a_name() {
-    let (place, target) = (Place::new(), two_namespaces());
+fn several_namespaces_need_a_choice() {
+    let (place, target) = (DaemonDirectory::new(), two_namespaces());
     place.refused(place.command(&target.addrs(), "")).says(NO_PATH, &["1, 2"]);
 }
 
@@ -168,22 +169,22 @@ fn two_namespaces() -> Target {
 }
 
 #[test]
-fn malformed_yaml_is_shown_where() {
+fn malformed_yaml_is_located() {
     let (refusal, file) = refused_file("api: /tmp/a\n\tdisks: []\n");
     refusal.says(USAGE, &[&format!("{file}:2:1: ")]);
     refusal.alone();
 }
 
 #[test]
-fn an_unknown_key_is_shown_where() {
+fn an_unknown_key_is_located() {
     let (refusal, file) = refused_file("disks:\n  - socket-path: /tmp/s\n    polcy: numa\n");
     refusal.says(USAGE, &[&format!("{file}:3:5: "), "polcy", "policy"]);
     refusal.alone();
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
-    let place = Place::new();
+fn a_missing_file_is_named() {
+    let place = DaemonDirectory::new();
     let mut command = program();
     command.args(["--config", "/nonexistent/config.yaml"]);
     let refusal = place.refused(command);
@@ -191,16 +192,17 @@ fn a_file_that_is_not_there_is_named() {
     refusal.alone();
 }
 
-/// A daemon whose flags name a socket that somebody else listens on: that one is left alone, the other is not left behind.
-fn busy(busy: impl Fn(&Place) -> PathBuf, other: impl Fn(&Place) -> PathBuf, role: &str) {
-    let (place, target) = (Place::new(), Target::start(1));
+/// A daemon whose flags name a socket on which another process listens. That socket is left alone, and the daemon's
+/// own is removed.
+fn busy(busy: impl Fn(&DaemonDirectory) -> PathBuf, other: impl Fn(&DaemonDirectory) -> PathBuf, role: &str) {
+    let (place, target) = (DaemonDirectory::new(), Target::start(1));
     let path = busy(&place);
     let listener = UnixListener::bind(&path).unwrap();
     let refusal = place.refused(place.command(&target.addrs(), ""));
     refusal.says(SOCKET, &[path.to_str().unwrap(), "another process listens", role]);
     refusal.alone();
     assert!(!other(&place).exists());
-    // The daemon's look was no connection, and ours is.
+    // The daemon has not connected to it. This test does.
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err());
     UnixStream::connect(&path).unwrap();
@@ -210,17 +212,17 @@ fn busy(busy: impl Fn(&Place) -> PathBuf, other: impl Fn(&Place) -> PathBuf, rol
 
 #[test]
 fn a_busy_vhost_user_socket_is_left_alone() {
-    busy(Place::socket, Place::api, "vhost-user socket");
+    busy(DaemonDirectory::socket, DaemonDirectory::api, "vhost-user socket");
 }
 
 #[test]
 fn a_busy_api_socket_is_left_alone() {
-    busy(Place::api, Place::socket, "API socket");
+    busy(DaemonDirectory::api, DaemonDirectory::socket, "API socket");
 }
 
 #[test]
 fn sockets_that_nobody_listens_on_are_replaced() {
-    let (place, target) = (Place::new(), Target::start(1));
+    let (place, target) = (DaemonDirectory::new(), Target::start(1));
     for path in [place.socket(), place.api()] {
         drop(UnixListener::bind(path).unwrap());
     }
@@ -230,9 +232,9 @@ fn sockets_that_nobody_listens_on_are_replaced() {
 }
 
 #[test]
-fn a_file_that_is_no_socket_stays() {
-    for path in [Place::socket, Place::api] {
-        let (place, target) = (Place::new(), Target::start(1));
+fn a_file_that_is_not_a_socket_is_not_replaced() {
+    for path in [DaemonDirectory::socket, DaemonDirectory::api] {
+        let (place, target) = (DaemonDirectory::new(), Target::start(1));
         fs::write(path(&place), "precious").unwrap();
         let refusal = place.refused(place.command(&target.addrs(), ""));
         refusal.says(SOCKET, &[path(&place).to_str().unwrap(), "no socket"]);
@@ -242,19 +244,19 @@ fn a_file_that_is_no_socket_stays() {
 }
 
 #[test]
-fn a_fence_record_that_is_none_stops_the_start_and_stays() {
-    let (place, target) = (Place::new(), Target::start(1));
+fn an_invalid_fence_record_prevents_the_start_and_is_kept() {
+    let (place, target) = (DaemonDirectory::new(), Target::start(1));
     fs::write(place.fence_record(), "precious").unwrap();
     let refusal = place.refused(place.command(&target.addrs(), ""));
-    refusal.says(FAILED, &[place.fence_record().to_str().unwrap(), "no fence record", "remove it"]);
+    refusal.says(FAILED, &[place.fence_record().to_str().unwrap(), "is not a fence record", "remove it"]);
     refusal.alone();
     assert_eq!(fs::read_to_string(place.fence_record()).unwrap(), "precious");
     assert!(!place.socket().exists() && !place.api().exists());
 }
 
 #[test]
-fn a_directory_that_cannot_be_made_is_named() {
-    let place = Place::new();
+fn a_directory_that_cannot_be_created_is_named() {
+    let place = DaemonDirectory::new();
     let mut command = program();
     command.arg("--socket-path").arg(place.socket()).args(["--api", "/nonexistent/deeper/api.sock"]);
     command.args(["--subsystem", NQN, "--path", "tcp://127.0.0.1:4420"]);
@@ -264,14 +266,14 @@ fn a_directory_that_cannot_be_made_is_named() {
     nothing_left(&place);
 }
 
-/// However few descriptors it may have, the daemon says what it lacks, and leaves nothing behind.
+/// However few descriptors it may open, the daemon says what it lacks and leaves nothing behind.
 #[test]
-fn too_few_descriptors_are_told_as_such() {
+fn too_few_descriptors_are_reported() {
     let target = Target::start(1);
     let (mut refusals, mut rings) = (0, 0);
-    // With fewer, tokio itself does not come up.
+    // With fewer, tokio itself does not start.
     for limit in 9.. {
-        let place = Place::new();
+        let place = DaemonDirectory::new();
         let host = "--hostnqn nqn.2026-11.io.example:host --hostid 6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
         let daemon = place.command(&target.addrs(), host);
         let mut command = Command::new("sh");
@@ -290,7 +292,7 @@ fn too_few_descriptors_are_told_as_such() {
 }
 
 #[test]
-fn capabilities_win_over_all_else() {
+fn print_capabilities_overrides_other_flags() {
     for flags in ["", "--policy fastest", "--config /nonexistent --queues x", "--no-such-flag --version"] {
         let mut command = program();
         command.args(flags.split_whitespace()).arg("--print-capabilities").stdin(Stdio::null());

@@ -1,4 +1,5 @@
-//! The daemon killed with requests in flight: the front-end keeps the log of them, and the next daemon finishes them.
+//! A daemon that is killed with requests in flight. The front-end keeps their in-flight log, and the next daemon
+//! finishes them.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -16,17 +17,17 @@ use vhost::vhost_user::message::VhostUserInflight;
 
 use crate::guest::{FLUSH, Guest, PROTOCOL_FEATURES, Ring};
 use crate::live_disks::{config, refusal};
-use crate::support::{Daemon, NQN, Place, Target, eventually};
+use crate::support::{Daemon, DaemonDirectory, NQN, Target, eventually};
 
 const FEATURES: u64 = PROTOCOL_FEATURES | FLUSH;
 const FLAGS: &str = "--policy round-robin --keep-alive-tmo 1 --reconnect-delay 1 --queues 4 --namespace";
 const QUEUE: usize = 2;
-/// 2 × keep-alive time-out of 1 s, the quiesce time (CQT) that our target tells, and the time for sockets to close.
+/// 2 × the keep-alive timeout of 1 s, the test target's quiesce time (CQT), and the time in which sockets close.
 const FENCE: Duration = Duration::from_millis(2600);
 const IN: u32 = 0;
 const OUT: u32 = 1;
 
-/// A guest with one queue, and what its front-end keeps of it when the daemon is gone.
+/// A guest with one queue, and the state that its front-end keeps without a daemon.
 struct World {
     target: Target,
     daemon: Option<Daemon>,
@@ -55,7 +56,7 @@ impl World {
         (0..2).for_each(|listener| self.target.set_delay(listener, delay));
     }
 
-    /// Each slot has a place of its own on the disk.
+    /// Each slot has its own range of the disk.
     fn submit(&mut self, slot: u16, kind: u32, byte: u8) {
         self.ring.submit(slot, kind, u64::from(slot) * 8, &[byte; 4096]);
     }
@@ -64,7 +65,7 @@ impl World {
         self.ring.kick.write(1).unwrap();
     }
 
-    /// Ends the daemon and starts another one, to which the front-end connects; when the first had ended.
+    /// Ends the daemon and starts another, to which the front-end connects. Returns when the first has ended.
     fn replace(&mut self, signal: Signal) -> Instant {
         let (ended, place) = self.end(signal);
         self.serve(place);
@@ -72,20 +73,20 @@ impl World {
         ended
     }
 
-    /// Ends the daemon; when it had ended.
-    fn end(&mut self, signal: Signal) -> (Instant, Place) {
+    /// Ends the daemon. Returns when it has ended.
+    fn end(&mut self, signal: Signal) -> (Instant, DaemonDirectory) {
         let (_, place) = self.daemon.take().unwrap().end(signal);
         let ended = Instant::now();
         self.delay(Duration::ZERO);
         (ended, place)
     }
 
-    /// A daemon with a namespace on the sockets of one that has ended.
-    fn command(&self, place: &Place, namespace: u32) -> Command {
+    /// The command of a daemon with that namespace on the same sockets.
+    fn command(&self, place: &DaemonDirectory, namespace: u32) -> Command {
         place.command(&self.target.addrs(), &format!("{FLAGS} {namespace}"))
     }
 
-    fn serve(&mut self, place: Place) {
+    fn serve(&mut self, place: DaemonDirectory) {
         let command = self.command(&place, 1);
         self.daemon = Some(place.spawn(command).ready());
     }
@@ -97,11 +98,11 @@ impl World {
         self.guest.restart(&self.ring, self.ring.position());
     }
 
-    /// No other namespace is served on the socket, be it by another daemon.
-    fn assert_kept(&self, place: &Place) {
+    /// No daemon serves another namespace on the socket.
+    fn assert_kept(&self, place: &DaemonDirectory) {
         let remedy = format!("remove {}", place.fence_record().display());
         let refused = place.refused(self.command(place, 2));
-        refused.says(2, &["on its socket was namespace 1 of", "whose guest may come back", &remedy]);
+        refused.says(2, &["this socket last served namespace 1 of", "whose guest may come back", &remedy]);
     }
 
     fn submit_all(&mut self, slots: u16, byte: u8) {
@@ -109,7 +110,7 @@ impl World {
         self.kick();
     }
 
-    /// Waits for all requests: their slots, in order.
+    /// Waits for all requests and returns their slots in order.
     fn finish(&mut self) -> Vec<u16> {
         let mut slots = self.ring.finish();
         slots.sort_unstable();
@@ -132,7 +133,7 @@ impl World {
 }
 
 #[test]
-fn what_a_killed_daemon_had_in_flight_is_finished_by_the_next() {
+fn the_next_daemon_finishes_requests_of_a_killed_one() {
     let mut world = World::start();
     for slot in 0..3 {
         world.submit(slot, OUT, 1);
@@ -145,7 +146,7 @@ fn what_a_killed_daemon_had_in_flight_is_finished_by_the_next() {
     let killed = world.replace(Signal::KILL);
     let log = world.daemon().log();
     assert!(log.contains("16 requests were in flight when an earlier daemon ended"), "{log}");
-    // What is new comes after them, and is no more executed before the fence than they are.
+    // A new request comes after them and waits for the fence too.
     world.submit(19, OUT, 3);
     assert_eq!(world.finish(), (3..20).collect::<Vec<_>>(), "each once, and nothing that was answered before");
     assert!(killed.elapsed() >= FENCE, "answered after {:?}", killed.elapsed());
@@ -164,7 +165,7 @@ fn daemons_killed_one_after_the_other_lose_nothing() {
         let byte = round as u8 + 1;
         (0..20).for_each(|slot| world.submit(slot, OUT, byte));
         world.kick();
-        // Any moment will do: none, some or all of them are answered.
+        // At a random moment: none, some or all of them are answered.
         thread::sleep(Duration::from_micros(after));
         world.replace(Signal::KILL);
         assert_eq!(world.finish(), (0..20).collect::<Vec<_>>(), "round {round}");
@@ -172,8 +173,8 @@ fn daemons_killed_one_after_the_other_lose_nothing() {
     }
 }
 
-/// The daemon is told to end while requests do not complete: what it gives up stays in the log.
-/// As at the end of a migration: whoever has the guest next takes what was taken from the ring for executed.
+/// As at the end of a migration: the next daemon takes every request that has left the ring as executed. So a stopped
+/// virtqueue has to be drained.
 #[test]
 fn a_virtqueue_that_is_stopped_during_the_fence_is_drained_first() {
     let mut world = World::start();
@@ -189,7 +190,7 @@ fn a_virtqueue_that_is_stopped_during_the_fence_is_drained_first() {
 }
 
 #[test]
-fn what_an_ending_daemon_gives_up_is_finished_by_the_next() {
+fn the_next_daemon_finishes_requests_abandoned_at_the_end() {
     let mut world = World::start();
     world.delay(Duration::from_secs(60));
     (0..4).for_each(|slot| world.submit(slot, OUT, 7));
@@ -200,7 +201,7 @@ fn what_an_ending_daemon_gives_up_is_finished_by_the_next() {
     world.assert_contents([7; 4].into_iter());
 }
 
-/// What it had in flight is for the one that it had it on: also when nobody waits for a fence any more, and no front-end was there since.
+/// Requests in flight belong to their namespace, even when no fence is left and no front-end has connected since.
 #[test]
 fn a_guest_that_may_come_back_finds_no_other_namespace() {
     let mut world = World::start();
@@ -213,13 +214,13 @@ fn a_guest_that_may_come_back_finds_no_other_namespace() {
     let on = |daemon: &Daemon, namespace: u32| DiskConfig {
         namespace: namespace.to_string().parse().ok(),
         queues: "4".parse().unwrap(),
-        // By that name its socket is the one that there was.
+        // By that name the socket is the same.
         ..config(&daemon.place, "disk.sock", &world.target.addrs())
     };
     let daemon = world.daemon();
     daemon.api.remove_disk("disk0", false).unwrap();
     let (_, said) = refusal(daemon.api.add_disk(&on(daemon, 2)));
-    assert!(said.contains("on its socket was namespace 1 of"), "{said}");
+    assert!(said.contains("this socket last served namespace 1 of"), "{said}");
     let added = daemon.api.add_disk(&on(daemon, 1)).unwrap();
     assert_eq!(added[0].held_ms, None);
     let (_, place) = world.end(Signal::TERM);
@@ -228,7 +229,7 @@ fn a_guest_that_may_come_back_finds_no_other_namespace() {
     world.come_back();
     assert_eq!(world.finish(), [0, 1, 2, 3]);
     world.assert_contents([7; 4].into_iter());
-    // Now there is nothing that it could come back for.
+    // After that, no requests are left that a guest could come back for.
     world.guest.hang_up();
     eventually("it has left", || !world.daemon().status().disks[0].connected);
     world.daemon().api.remove_disk("disk0", false).unwrap();
@@ -238,16 +239,17 @@ fn a_guest_that_may_come_back_finds_no_other_namespace() {
     daemon.api.add_disk(&on).unwrap();
 }
 
-/// Nothing was sent, so nothing is in doubt, and no association is recorded; the log has the requests all the same.
+/// The requests were not sent, so nothing is in doubt and no association is recorded. They are in the in-flight log
+/// all the same.
 #[test]
-fn what_waits_for_a_path_when_the_daemon_ends_is_executed_nowhere_else() {
+fn requests_without_a_path_at_the_end_run_on_no_other_namespace() {
     for signal in [Signal::TERM, Signal::KILL] {
         let mut world = World::start();
         (0..2).for_each(|listener| world.target.stop_listener(listener));
         eventually("the paths are lost", || world.daemon().status().disks[0].paths.live == 0);
         world.submit_all(4, 7);
         eventually("they wait", || world.daemon().status().disks[0].queued == 4);
-        let record = |place: &Place| fs::read_to_string(place.fence_record()).unwrap();
+        let record = |place: &DaemonDirectory| fs::read_to_string(place.fence_record()).unwrap();
         eventually("no fence is left", || !record(&world.daemon().place).contains("fence_ms"));
         let (_, place) = world.end(signal);
         assert!(!record(&place).contains("fence_ms") && record(&place).contains(NQN), "{}", record(&place));
@@ -262,11 +264,11 @@ fn what_waits_for_a_path_when_the_daemon_ends_is_executed_nowhere_else() {
     }
 }
 
-/// They are in no log; and the guest does not know that nobody has looked.
+/// Such requests are in no log, and the guest does not know that the daemon has not read them.
 #[test]
-fn what_was_not_taken_from_the_ring_when_the_daemon_ends_is_executed_nowhere_else() {
+fn requests_left_in_the_ring_run_on_no_other_namespace() {
     let mut world = World::start();
-    // Nothing is ever kicked: a virtqueue is looked into when it starts, and while requests are in flight.
+    // There is no kick. The daemon reads a virtqueue when it starts and while requests are in flight.
     world.submit(0, OUT, 7);
     world.replace(Signal::TERM);
     eventually("it was looked into", || world.ring.reap() == [0]);
@@ -276,18 +278,18 @@ fn what_was_not_taken_from_the_ring_when_the_daemon_ends_is_executed_nowhere_els
     world.serve(place);
     world.come_back();
     assert_eq!(world.finish(), [1]);
-    // One that its front-end has stopped is nobody's any more.
+    // A virtqueue stopped by its front-end has no requests left.
     world.submit(2, OUT, 9);
     world.guest.frontend.get_vring_base(QUEUE).unwrap();
     let (ended, place) = world.daemon.take().unwrap().end(Signal::TERM);
     ended.cleanly(&place);
 }
 
-/// As when it has connected just before the daemon ends, or when it is refused for the sake of one of them.
+/// The front-end connects just before the daemon ends, or is refused because of one virtqueue.
 #[test]
-fn a_guest_that_got_to_some_of_its_virtqueues_may_come_back_for_the_others() {
+fn a_guest_may_come_back_for_virtqueues_it_did_not_start() {
     let mut world = World::start();
-    // The log of queue 0, by hand: of version 1, its first entry in flight.
+    // The log of queue 0, written by hand: version 1, with its first entry in flight.
     let log = &world.inflight.1;
     log.write_all_at(&1_u16.to_ne_bytes(), 8).unwrap();
     log.write_all_at(&[1], 16).unwrap();
@@ -296,7 +298,7 @@ fn a_guest_that_got_to_some_of_its_virtqueues_may_come_back_for_the_others() {
     assert_eq!(world.finish(), [0]);
     let (_, place) = world.end(Signal::TERM);
     world.assert_kept(&place);
-    // A guest that was reset begins with a new one.
+    // A guest that was reset starts with a new log.
     world.serve(place);
     world.guest.reconnect(UnixStream::connect(world.daemon().socket()).unwrap(), FEATURES);
     world.inflight = world.guest.get_inflight();

@@ -1,4 +1,4 @@
-//! The fence by cross-controller reset: another path's controller ends what a lost one may still execute.
+//! Fences lifted by Cross-Controller Reset: the controller of another path ends what a lost path may still execute.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ use crate::support::{Daemon, Disk, Link, PATIENCE, Target, eventually};
 
 const OLD: u8 = 1;
 const NEW: u8 = 2;
-/// With 5 s of keep-alive time-out. Whatever is answered well before that, time has not fenced.
+/// With 5 s of keep-alive timeout. An earlier answer cannot be due to time.
 const LONG_FENCE: Duration = Duration::from_millis(10_100);
 const WELL_BEFORE: Duration = Duration::from_secs(7);
-/// With 1 s.
+/// With 1 s of keep-alive timeout.
 const SHORT_FENCE: Duration = Duration::from_millis(2100);
 
-/// A write on its way over the first path, where it is held.
+/// A write that is held on its way over the first path.
 struct InDoubt {
     target: Target,
     link: Link,
@@ -36,14 +36,14 @@ impl InDoubt {
         Self { target, link, daemon, disk }
     }
 
-    /// The write comes to its end; when, after `since`.
+    /// Waits for the answer to the write. Returns the time since `since`.
     fn answered(&mut self, since: Instant) -> Duration {
         assert_eq!(self.disk.answer(PATIENCE), Some((1, Status::Ok)));
         assert_eq!(self.disk.read(0), OLD);
         since.elapsed()
     }
 
-    /// What was held reaches the target after newer data, and must not be executed.
+    /// The held write reaches the target after newer data, and must not be executed.
     fn deliver_late(&mut self) {
         assert_eq!(self.disk.write(0, NEW), Status::Ok);
         self.link.deliver();
@@ -54,7 +54,7 @@ impl InDoubt {
 }
 
 #[test]
-fn a_success_fences_at_once() {
+fn a_successful_reset_lifts_the_fence_at_once() {
     let mut doubt = InDoubt::start("--keep-alive-tmo 5 --reconnect-delay 1");
     let cut = Instant::now();
     doubt.link.cut();
@@ -74,7 +74,7 @@ fn time_fences(setting: &str) {
     doubt.link.cut();
     eventually("the loss is noticed", || doubt.daemon.paths()[0].state == PathState::Lost);
     assert_eq!(doubt.daemon.paths()[0].fenced, 1);
-    // The path that was asked goes on meanwhile.
+    // The path that was asked continues to serve.
     assert_eq!(doubt.disk.read_by(2, 0), 0);
     let took = doubt.answered(cut);
     assert!(took >= SHORT_FENCE, "{took:?}");
@@ -83,17 +83,17 @@ fn time_fences(setting: &str) {
 }
 
 #[test]
-fn a_failure_leaves_it_to_time() {
+fn after_a_failed_reset_time_lifts_the_fence() {
     time_fences("cross-reset=fail");
 }
 
 #[test]
-fn silence_leaves_it_to_time() {
+fn without_an_answer_time_lifts_the_fence() {
     time_fences("cross-reset=mute");
 }
 
 #[test]
-fn who_comes_back_while_a_fence_lasts_is_asked_too() {
+fn a_path_that_reconnects_during_a_fence_is_asked_too() {
     let mut doubt = InDoubt::start("--keep-alive-tmo 5 --reconnect-delay 1");
     let cut = Instant::now();
     doubt.target.stop_listener(1);

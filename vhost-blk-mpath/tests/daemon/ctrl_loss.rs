@@ -26,7 +26,7 @@ fn after_the_configured_time_attempts_end_and_requests_fail() {
     given_up(&daemon, 0);
     assert!(lost.elapsed() >= TMO, "{:?}", lost.elapsed());
     target.resume_listener(0).unwrap();
-    // The other path serves, and nobody tries the one that was given up.
+    // The other path serves, and the daemon does not retry the first.
     assert_eq!(disk.read(0), 1);
     sleep(Duration::from_millis(1500));
     assert_eq!((daemon.paths()[0].state, target.connections(0)), (PathState::GaveUp, 0));
@@ -41,11 +41,11 @@ fn after_the_configured_time_attempts_end_and_requests_fail() {
     given_up(&daemon, 1);
     let start = Instant::now();
     assert_eq!(disk.write(0, 2), Status::IoError);
-    assert!(start.elapsed() < TMO, "nothing is waited for any more");
+    assert!(start.elapsed() < TMO, "the fence is over");
 }
 
 #[test]
-fn a_path_that_is_back_in_time_has_all_of_it_again() {
+fn reconnecting_in_time_restarts_ctrl_loss_tmo() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--ctrl-loss-tmo 3 --reconnect-delay 1");
     for _ in 0..3 {

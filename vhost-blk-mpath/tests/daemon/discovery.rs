@@ -1,20 +1,22 @@
-//! Paths that discovery controllers list, and what becomes of them as the lists change.
+//! Discovered paths, and their changes as the logs change.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use mpath_api::types::{DiscoveryController, DiscoveryState, EventKind, Path, PathSelector};
 
-use crate::support::{Daemon, Place, Shape, Target, Verification, eventually, own_address, refusing_address};
+use crate::support::{
+    Daemon, DaemonDirectory, Target, Verification, VerificationSetup, eventually, own_address, refusing_address,
+};
 
 const FLAGS: &str = "--policy round-robin --reconnect-delay 1 --keep-alive-tmo 2 --shared-write-cache";
 
-/// An address for a discovery service that is known before it listens.
+/// An address for a discovery service, known before the service listens.
 fn service() -> SocketAddr {
     SocketAddr::new(own_address().ip(), 8009)
 }
 
-/// A target with so many ports and a discovery service, which refers to others.
+/// A target with this many ports and a discovery service that refers to others.
 fn target(ports: usize, at: SocketAddr, referrals: &[SocketAddr]) -> Target {
     Target::with(ports, |config| {
         config.discovery = Some(at);
@@ -22,7 +24,7 @@ fn target(ports: usize, at: SocketAddr, referrals: &[SocketAddr]) -> Target {
     })
 }
 
-/// A discovery service that knows nothing of the disk itself.
+/// A discovery service that does not list the disk itself.
 fn stranger(at: SocketAddr, referrals: &[SocketAddr]) -> Target {
     Target::with(1, |config| {
         config.nqn = "nqn.2014-08.org.example:another".into();
@@ -36,7 +38,7 @@ fn by_discovery(services: &[SocketAddr], more: &str) -> Daemon {
     Daemon::start(&[], &format!("{FLAGS} {} {more}", flags.join(" ")))
 }
 
-/// The paths by the index of their listener, in order; `live` says whether all of them are.
+/// The paths by the index of their listener, in order. `live` demands that all are live.
 fn listeners(daemon: &Daemon, target: &Target) -> Vec<usize> {
     let addrs = target.addrs();
     let index = |path: &Path| addrs.iter().position(|addr| path.address.to_string() == format!("tcp://{addr}"));
@@ -65,7 +67,7 @@ fn happened(daemon: &Daemon, kind: EventKind) -> usize {
 }
 
 #[test]
-fn a_disk_by_discovery_alone() {
+fn a_disk_with_discovered_paths_only() {
     let target = target(2, service(), &[]);
     let at = target.discovery_addr().unwrap();
     let daemon = by_discovery(&[at], "");
@@ -75,10 +77,10 @@ fn a_disk_by_discovery_alone() {
     assert_eq!((controller.state, controller.records), (DiscoveryState::Connected, Some(3)));
     assert_eq!(controller.generation, Some(target.discovery_status().unwrap().generation));
     assert_eq!((happened(&daemon, EventKind::DiscoveryConnected), &controller.last_error), (1, &None));
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     verification.goes_on(200);
     verification.finish();
-    // It is the target that notices if nobody keeps the session alive.
+    // The target ends the session if it gets no keep-alives.
     std::thread::sleep(Duration::from_secs(5));
     assert_eq!(
         (controllers(&daemon)[0].state, happened(&daemon, EventKind::DiscoveryLost)),
@@ -92,7 +94,7 @@ fn paths_come_and_go_with_the_log_under_load() {
     target.set(2, "listen=off");
     let daemon = by_discovery(&[target.discovery_addr().unwrap()], "--io-threads 2");
     becomes(&daemon, &target, &[0, 1]);
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     for (off, on, expected) in [(0, 2, [1, 2]), (1, 0, [0, 2]), (2, 1, [0, 1])] {
         verification.goes_on(200);
         target.set(on, "listen=on");
@@ -102,7 +104,7 @@ fn paths_come_and_go_with_the_log_under_load() {
         let index = added.unwrap().index;
         let ios = || daemon.paths().iter().find(|path| path.index == index).map_or(0, Path::ios);
         eventually("the new path is used", || ios() > 20);
-        // What is there stays connected: the log alone says that it is no longer to be used.
+        // The paths stay connected. Only the log says that one must not be used any more.
         target.set(off, "listen=off");
         becomes(&daemon, &target, &expected);
         eventually("it has left in order", || target.connections(off) == 0);
@@ -118,9 +120,9 @@ fn the_last_usable_path_stays_until_there_is_another() {
     target.set(1, "listen=off");
     let daemon = by_discovery(&[target.discovery_addr().unwrap()], "");
     becomes(&daemon, &target, &[0]);
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     target.set(0, "listen=off");
-    eventually("the operator is told", || daemon.log().contains("no other usable one"));
+    eventually("the warning is logged", || daemon.log().contains("it stays until the disk has another usable path"));
     verification.goes_on(200);
     assert_eq!(listeners(&daemon, &target), [0]);
     target.set(1, "listen=on");
@@ -131,7 +133,7 @@ fn the_last_usable_path_stays_until_there_is_another() {
 }
 
 #[test]
-fn a_path_that_the_operator_removes_comes_back_only_when_listed_anew() {
+fn a_path_removed_by_the_operator_returns_only_when_listed_again() {
     let target = target(2, service(), &[]);
     let daemon = by_discovery(&[target.discovery_addr().unwrap()], "");
     becomes(&daemon, &target, &[0, 1]);
@@ -139,7 +141,7 @@ fn a_path_that_the_operator_removes_comes_back_only_when_listed_anew() {
     let removed = daemon.paths().into_iter().find(|path| path.address.to_string() == address).unwrap();
     daemon.api.remove_path("disk0", &PathSelector::Index(removed.index), false).unwrap();
     becomes(&daemon, &target, &[0]);
-    // Another log that lists the path still, and after it a look at the paths.
+    // Another log still lists the path, and discovery compares after it.
     let generation = || controllers(&daemon)[0].generation;
     let before = generation();
     target.set(0, "listen=off");
@@ -168,9 +170,9 @@ fn configured_paths_are_left_alone() {
 }
 
 #[test]
-fn referrals_are_followed_and_circles_end() {
+fn referrals_are_followed_and_cycles_end() {
     let [first, second, third] = [service(), service(), service()];
-    // The first refers to the second, which refers to the third and back; the third to itself and to the first.
+    // The first service refers to the second, the second to the third and back, the third to itself and to the first.
     let (_first, second_target) = (stranger(first, &[second]), stranger(second, &[third, first]));
     let target = target(2, third, &[third, first]);
     let daemon = by_discovery(&[first], "");
@@ -178,7 +180,7 @@ fn referrals_are_followed_and_circles_end() {
     let found: Vec<_> = controllers(&daemon).iter().map(|controller| controller.address.to_string()).collect();
     assert_eq!(found, [first, second, third].map(|at| format!("tcp://{at}")));
     assert!(controllers(&daemon).iter().all(|controller| controller.state == DiscoveryState::Connected));
-    // It is heard of changes far away, and of those of a path in between that is gone only for a while.
+    // The daemon learns of changes at the far end, and of changes beyond a service that is gone for a while.
     second_target.apply_to_discovery(&["listen=off".parse().unwrap(), "reset=all".parse().unwrap()]).unwrap();
     eventually("the loss is noticed", || controllers(&daemon)[1].state == DiscoveryState::Lost);
     target.set(1, "listen=off");
@@ -189,7 +191,7 @@ fn referrals_are_followed_and_circles_end() {
 }
 
 #[test]
-fn a_lost_controller_takes_nothing_with_it() {
+fn a_lost_discovery_controller_removes_no_paths() {
     let target = target(2, service(), &[]);
     target.set(1, "listen=off");
     let daemon = by_discovery(&[target.discovery_addr().unwrap()], "");
@@ -202,7 +204,7 @@ fn a_lost_controller_takes_nothing_with_it() {
     assert!(controller.last_error.as_ref().is_some_and(|error| error.contains("refused")), "{controller:?}");
     assert!(controller.records.is_some() && controller.generation.is_some());
     assert_eq!(listeners(&daemon, &target), [0]);
-    // At most the loss, and that connecting fails: not once an attempt.
+    // At most the loss and the failed reconnection are logged, not each attempt.
     assert!((1..=2).contains(&happened(&daemon, EventKind::DiscoveryLost)), "{}", daemon.log());
     target.apply_to_discovery(&["listen=on".parse().unwrap()]).unwrap();
     becomes(&daemon, &target, &[0, 1]);
@@ -211,7 +213,7 @@ fn a_lost_controller_takes_nothing_with_it() {
 }
 
 #[test]
-fn without_any_discovery_controller_configured_paths_will_do() {
+fn configured_paths_suffice_without_a_discovery_controller() {
     let (target, (_held, nowhere)) = (target(1, service(), &[]), refusing_address());
     let flags = format!("{FLAGS} --discovery tcp://{nowhere}");
     let daemon = Daemon::start(&target.addrs(), &flags);
@@ -219,22 +221,22 @@ fn without_any_discovery_controller_configured_paths_will_do() {
     assert_eq!(controllers(&daemon)[0].state, DiscoveryState::Connecting);
     assert!(daemon.log().contains(&format!("discovery controller tcp://{nowhere} down: Connection refused")));
 
-    let place = Place::new();
+    let place = DaemonDirectory::new();
     let refusal = place.refused(place.command(&[], &flags));
     refusal.says(3, &["disk0", "configured or discovered", &format!("tcp://{nowhere}: Connection refused")]);
 }
 
 #[test]
-fn a_controller_that_lists_something_else_is_named() {
+fn a_discovery_controller_without_paths_to_the_subsystem_is_named() {
     let service = service();
     let _target = stranger(service, &[]);
-    let place = Place::new();
+    let place = DaemonDirectory::new();
     let refusal = place.refused(place.command(&[], &format!("{FLAGS} --discovery tcp://{service}")));
-    refusal.says(3, &[&format!("tcp://{service}: lists no path to it (2 records)")]);
+    refusal.says(3, &[&format!("tcp://{service}: its log lists no path to the subsystem (2 records)")]);
 }
 
 #[test]
-fn a_silent_controller_does_not_hold_up_the_start_for_long() {
+fn a_silent_discovery_controller_delays_the_start_only_briefly() {
     let target = target(1, service(), &[]);
     target.apply_to_discovery(&["black-hole=stall".parse().unwrap()]).unwrap();
     let start = Instant::now();
@@ -244,12 +246,12 @@ fn a_silent_controller_does_not_hold_up_the_start_for_long() {
     let error = controllers(&daemon)[0].last_error.clone();
     assert!(error.as_ref().is_some_and(|error| error.contains("no answer within 5s: Connect")), "{error:?}");
     target.apply_to_discovery(&["black-hole=off".parse().unwrap()]).unwrap();
-    eventually("it is heard in the end", || controllers(&daemon)[0].state == DiscoveryState::Connected);
+    eventually("the last log is read", || controllers(&daemon)[0].state == DiscoveryState::Connected);
     becomes(&daemon, &target, &[0]);
 }
 
 #[test]
-fn it_ends_in_order_and_leaks_nothing() {
+fn discovery_ends_in_order_and_leaks_nothing() {
     let target = target(2, service(), &[]);
     let daemon = by_discovery(&[target.discovery_addr().unwrap()], "");
     becomes(&daemon, &target, &[0, 1]);

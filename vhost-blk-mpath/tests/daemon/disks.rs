@@ -1,4 +1,4 @@
-//! What a front-end is shown, and several disks in one daemon.
+//! The disk that a front-end sees, and several disks in one daemon.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,7 +14,8 @@ use vublk_bench::request::{Kind, Request, Status};
 use vublk_bench::session::{self, RunError};
 
 use crate::support::{
-    Daemon, Disk, NQN, Place, Shape, Target, Verification, disk, get_id, inject, program, socket_of, target_of,
+    Daemon, DaemonDirectory, Disk, NQN, Target, Verification, VerificationSetup, disk, get_id, inject, program,
+    socket_of, target_of,
 };
 
 #[test]
@@ -47,7 +48,7 @@ fn the_serial_is_the_same_whichever_path_comes_first() {
 }
 
 #[test]
-fn the_end_of_the_disk_is_where_it_is() {
+fn requests_beyond_the_end_of_the_disk_fail() {
     let target = Target::with(1, |config| config.namespaces = vec![NamespaceConfig::memory(1 << 20)]);
     let daemon = Daemon::start(&target.addrs(), "");
     let mut disk = Disk::connect(&daemon.socket());
@@ -72,7 +73,7 @@ fn a_read_only_disk_refuses_what_would_change_it() {
     assert!(disk.info().read_only && daemon.status().disks[0].read_only);
     for (kind, status) in [
         (Kind::Write, Status::IoError),
-        // Not offered on such a disk.
+        // Such a disk does not offer them.
         (Kind::WriteZeroes { unmap: false }, Status::Unsupported),
         (Kind::Discard, Status::Unsupported),
     ] {
@@ -83,15 +84,15 @@ fn a_read_only_disk_refuses_what_would_change_it() {
     assert!(daemon.paths().iter().all(|path| path.write.ios == 0));
 }
 
-/// Two disks, on two namespaces of one subsystem.
+/// Two disks on two namespaces of one subsystem.
 fn two_disks(target: &Target) -> Daemon {
-    let place = Place::new();
+    let place = DaemonDirectory::new();
     let command = two_disks_with(&place, target, ["    namespace: 1\n", "    namespace: 2\n"]);
     place.spawn(command).ready()
 }
 
 /// Two disks of one target, each with these settings.
-fn two_disks_with(place: &Place, target: &Target, settings: [&str; 2]) -> Command {
+fn two_disks_with(place: &DaemonDirectory, target: &Target, settings: [&str; 2]) -> Command {
     let paths = target.addrs().iter().map(|path| format!("tcp://{path}")).collect::<Vec<_>>().join(", ");
     let disk = |name: &str, settings: &str| {
         format!(
@@ -109,36 +110,36 @@ fn two_disks_with(place: &Place, target: &Target, settings: [&str; 2]) -> Comman
     );
     fs::write(place.file("config.yaml"), text).unwrap();
     let mut command = program();
-    // An operator's shell names the daemon for mpathctl; the daemon's own socket is what its file says.
+    // The API socket variable is for mpathctl. The daemon uses the socket of its file.
     command.env("MPATH_API", "/nonexistent/api.sock").arg("--config").arg(place.file("config.yaml"));
     command
 }
 
-/// However it is named.
+/// With the namespace configured in any way.
 #[test]
 fn two_disks_do_not_write_to_one_namespace() {
     let target = Target::start(2);
     for settings in [["", ""], ["    namespace: 1\n", "    namespace: 1\n"], ["", "    namespace: 1\n"]] {
-        let place = Place::new();
+        let place = DaemonDirectory::new();
         let refused = place.refused(two_disks_with(&place, &target, settings));
         let said =
-            format!("disk data: its namespace, 1 of `subsystem` {NQN}, is also that of disk system, and both write");
+            format!("disk data: disk system already uses namespace 1 of `subsystem` {NQN}, and both would write");
         refused.says(2, &[&said, "give each its own `namespace`", "`read-only`"]);
         assert!(!place.file("system").exists() && !place.file("data").exists() && !place.api().exists());
     }
-    // One may write, and any number read.
-    let place = Place::new();
+    // One disk may write, and any number may read.
+    let place = DaemonDirectory::new();
     let command = two_disks_with(&place, &target, ["    read-only: true\n", ""]);
     let daemon = place.spawn(command).ready();
     assert_eq!(Disk::connect(&daemon.place.file("data")).write(0, 3), Status::Ok);
     assert_eq!(Disk::connect(&daemon.place.file("system")).read(0), 3);
 }
 
-/// By whatever name: it is not for the second one to wait for the lock of the first, or to take that for another process.
+/// Under any spelling. The second disk must not wait for the lock of the first, or blame another process.
 #[test]
 fn two_disks_do_not_have_one_socket() {
     let target = target_of(2, 1, 1 << 20);
-    let place = Place::new();
+    let place = DaemonDirectory::new();
     let socket = socket_of(&place, 0);
     let directory = socket.parent().unwrap();
     symlink(directory, place.file("link")).unwrap();
@@ -148,9 +149,8 @@ fn two_disks_do_not_have_one_socket() {
         let second = DiskConfig { socket_path: other.parse().unwrap(), ..disk(&place, &target, 1) };
         let mut command = place.configured(vec![disk(&place, &target, 0), second]);
         command.current_dir(directory);
-        let said = format!(
-            "disk disk-1: its `socket-path`, {other}, is also that of disk disk-0, by the name of {first}; give each"
-        );
+        let said =
+            format!("disk disk-1: `socket-path` {other} is the same socket as {first} of disk disk-0; give each");
         place.refused(command).says(2, &[&said]);
         assert!(!socket.exists() && !place.api().exists());
     }
@@ -159,23 +159,21 @@ fn two_disks_do_not_have_one_socket() {
 #[test]
 fn a_disk_does_not_have_the_socket_of_the_api() {
     let target = target_of(1, 1, 1 << 20);
-    let place = Place::new();
+    let place = DaemonDirectory::new();
     let (api, name) = (place.api(), place.api().file_name().unwrap().to_str().unwrap().to_owned());
     let socket = format!("{}/./{name}", api.parent().unwrap().display());
     let config = DiskConfig { socket_path: socket.parse().unwrap(), ..disk(&place, &target, 0) };
-    let said = format!(
-        "disk disk-0: its `socket-path`, {socket}, is also the API's socket, by the name of {}; give",
-        api.display()
-    );
+    let said = format!("disk disk-0: `socket-path` {socket} is the same socket as the API's, {}; give", api.display());
     place.refused(place.configured(vec![config])).says(2, &[&said]);
     assert!(!api.exists());
 }
 
 #[test]
-fn two_disks_in_one_daemon_are_apart() {
+fn two_disks_in_one_daemon_are_independent() {
     let target = Target::with(2, |config| config.namespaces.push(NamespaceConfig::memory(32 << 20)));
     let daemon = two_disks(&target);
-    let verifications = ["system", "data"].map(|name| Verification::start(&daemon.place.file(name), Shape::default()));
+    let verifications =
+        ["system", "data"].map(|name| Verification::start(&daemon.place.file(name), VerificationSetup::default()));
     let policies = || daemon.status().disks.iter().map(|disk| (disk.name.clone(), disk.policy)).collect::<Vec<_>>();
     let both =
         |system: PolicyKind, data: PolicyKind| [("system".to_owned(), system.into()), ("data".to_owned(), data.into())];
@@ -189,7 +187,7 @@ fn two_disks_in_one_daemon_are_apart() {
     assert_eq!(daemon.api.set_injection(&injection).unwrap().len(), 1);
     let injected: Vec<_> = daemon.paths().iter().map(|path| !path.injections.is_empty()).collect();
     assert_eq!(injected, [true, false, false, false]);
-    // By numa, one path of the disk stands by.
+    // With the numa policy one path of the disk is idle.
     let before = daemon.paths();
     for verification in &verifications {
         verification.goes_on(500);

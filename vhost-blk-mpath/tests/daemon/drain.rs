@@ -1,4 +1,4 @@
-//! The fence by drain: a controller that has promised it closes what the host has ended only when everything is executed.
+//! Fences lifted by drain: a controller with `drain-fence` closes ended connections only when everything is executed.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::support::{Daemon, Disk, PATIENCE, Target, eventually};
 const OLD: u8 = 1;
 const NEW: u8 = 2;
 
-/// A write that the first path's controller holds, and no other fence than drain and time.
+/// A write that the first path's controller holds. Only drain and time can lift its fence.
 struct InDoubt {
     target: Target,
     daemon: Daemon,
@@ -28,7 +28,7 @@ impl InDoubt {
         target.set(0, "hold=on");
         disk.submit_write(1, 0, OLD);
         eventually("the write is held", || target.status()[0].held == 1);
-        // Or the path would come back, and get the write once more.
+        // Otherwise the path would come back and get the write again.
         target.set(0, "listen=off");
         Self { target, daemon, disk }
     }
@@ -38,15 +38,15 @@ impl InDoubt {
         self.daemon.api.steer(&SteerPaths { path, disk: None, action: PathAction::Reset, force: false }).unwrap();
     }
 
-    /// What has lifted the fence, as the log says.
+    /// Whether the log says that this has lifted the fence.
     fn lifted_by(&self, what: &str) -> bool {
         self.daemon.log().contains(&format!("fence lifted by {what}"))
     }
 }
 
 #[test]
-fn it_lasts_until_the_controller_has_executed_everything_and_no_longer() {
-    // By time it would be 10.1 s.
+fn a_drain_lifts_the_fence_once_everything_is_executed() {
+    // Time alone would take 10.1 s.
     let mut doubt = InDoubt::start("--keep-alive-tmo 5 --drain-fence");
     let begun = Instant::now();
     doubt.reset();
@@ -61,9 +61,9 @@ fn it_lasts_until_the_controller_has_executed_everything_and_no_longer() {
     assert_eq!(doubt.disk.read(0), NEW);
 }
 
-/// The time counts from the end of the attempt, when the sockets are closed.
+/// The fence time counts from the end of the drain, when the sockets are closed.
 #[test]
-fn a_controller_that_does_not_come_to_an_end_leaves_it_to_time() {
+fn if_a_controller_does_not_drain_time_lifts_the_fence() {
     let mut doubt = InDoubt::start("--keep-alive-tmo 1 --drain-fence");
     let begun = Instant::now();
     doubt.reset();

@@ -1,4 +1,4 @@
-//! Paths that go and come back while every byte is verified.
+//! Paths that are lost and come back under verified load.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -7,12 +7,12 @@ use mpath_api::types::PathState;
 use rustix::process::Signal;
 use vublk_bench::request::Status;
 
-use crate::support::{Daemon, Disk, Shape, Target, Verification, eventually};
+use crate::support::{Daemon, Disk, Target, Verification, VerificationSetup, eventually};
 
 const FLAGS: &str = "--policy round-robin --keep-alive-tmo 1 --reconnect-delay 1 --io-threads 2";
 
-fn unflushed() -> Shape {
-    Shape { flush: false, ..Shape::default() }
+fn unflushed() -> VerificationSetup {
+    VerificationSetup { flush: false, ..VerificationSetup::default() }
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn a_lost_path_is_bypassed_and_comes_back() {
         let lost = cycle % 2;
         target.stop_listener(lost);
         eventually("the loss is noticed", || daemon.paths()[lost].state == PathState::Lost);
-        // The fence of what was in doubt takes longer.
+        // The fence of writes in doubt takes longer.
         assert!(verification.goes_on(100) < Duration::from_secs(2));
         let path = &daemon.paths()[lost];
         assert!(path.last_error.is_some() && path.cntlid.is_none(), "{path:?}");
@@ -77,10 +77,10 @@ fn without_any_path_requests_fail_after_the_configured_time() {
 }
 
 #[test]
-fn digests_too() {
+fn a_lost_path_is_bypassed_with_digests() {
     let target = Target::with(2, |config| config.block_size = 4096);
     let daemon = Daemon::start(&target.addrs(), &format!("{FLAGS} --hdr-digest --data-digest"));
-    let verification = Verification::start(&daemon.socket(), Shape { bs: 256 << 10, ..unflushed() });
+    let verification = Verification::start(&daemon.socket(), VerificationSetup { bs: 256 << 10, ..unflushed() });
     for lost in [0, 1, 0] {
         verification.goes_on(100);
         target.stop_listener(lost);
@@ -92,7 +92,7 @@ fn digests_too() {
 }
 
 #[test]
-fn flushes_that_must_cover_writes_lost_with_a_cache_fail_and_then_no_more() {
+fn a_flush_fails_once_for_writes_lost_with_a_cache() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy numa");
     let mut disk = Disk::connect(&daemon.socket());
@@ -100,7 +100,7 @@ fn flushes_that_must_cover_writes_lost_with_a_cache_fail_and_then_no_more() {
     assert_eq!(disk.flush(), Status::Ok);
     let used = daemon.paths().iter().position(|path| path.write.ios == 1).unwrap();
 
-    // Nothing is lost with a path whose writes were flushed.
+    // A path whose writes were flushed loses nothing.
     target.stop_listener(used);
     eventually("the path is lost", || !daemon.is_live(used));
     assert_eq!(disk.flush(), Status::Ok);
@@ -113,14 +113,14 @@ fn flushes_that_must_cover_writes_lost_with_a_cache_fail_and_then_no_more() {
     target.stop_listener(used);
     eventually("the path is lost", || !daemon.is_live(used));
     assert_eq!(disk.flush(), Status::IoError);
-    // So does one that may have been in its virtqueue meanwhile; what comes later finds the loss told.
-    eventually("the loss is told", || disk.flush() == Status::Ok);
+    // A flush that may have been in its virtqueue meanwhile fails too. A later one finds the loss reported.
+    eventually("the loss is reported", || disk.flush() == Status::Ok);
     assert_eq!(disk.read(0), 2);
     assert!(daemon.log().contains("shared-write-cache"), "the operator was told: {}", daemon.log());
 }
 
 #[test]
-fn a_loss_that_no_flush_has_reported_outlives_the_daemon() {
+fn the_next_daemon_reports_lost_writes() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy numa");
     let mut disk = Disk::connect(&daemon.socket());
@@ -137,8 +137,8 @@ fn a_loss_that_no_flush_has_reported_outlives_the_daemon() {
     let daemon = place.spawn(command).ready();
     let mut disk = Disk::connect(&daemon.socket());
     assert_eq!(disk.flush(), Status::IoError);
-    eventually("the loss is told", || disk.flush() == Status::Ok);
-    // What it holds at its own end it has flushed, and owes nothing.
+    eventually("the loss is reported", || disk.flush() == Status::Ok);
+    // The daemon flushes this write at its end.
     assert_eq!(disk.write(0, 2), Status::Ok);
     drop(disk);
     let (ended, place) = daemon.end(Signal::TERM);
@@ -153,7 +153,7 @@ fn a_loss_that_no_flush_has_reported_outlives_the_daemon() {
 fn with_a_shared_write_cache_no_flush_fails_for_a_lost_path() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), &format!("{FLAGS} --shared-write-cache"));
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     for lost in [0, 1, 0, 1] {
         verification.goes_on(200);
         target.stop_listener(lost);

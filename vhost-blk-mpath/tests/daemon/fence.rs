@@ -1,4 +1,4 @@
-//! Writes in doubt: sent on a path that was lost, not answered, and perhaps still on their way.
+//! Writes in doubt: sent on a path that was lost, unanswered, and perhaps still on their way.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use crate::support::{Daemon, Disk, Link, PATIENCE, Target, eventually};
 
 const OLD: u8 = 1;
 const NEW: u8 = 2;
-/// 2 × keep-alive time-out of 1 s, and the quiesce time (CQT) that our target tells.
+/// 2 × the keep-alive timeout of 1 s, and the test target's quiesce time (CQT).
 const FENCE: Duration = Duration::from_millis(2100);
 
-/// A daemon whose first path can hold what it is given; by policy all goes there. Of fences there is only time.
+/// A daemon whose first path can hold data. The policy sends everything there. Only time can lift fences.
 fn over_a_link(target: &Target, flags: &str) -> (Link, Daemon) {
     target.fail_cross_resets();
     let link = Link::to(target.addrs()[0]);
@@ -40,9 +40,9 @@ fn a_write_in_doubt_waits_for_its_fence_and_cannot_overtake() {
     link.cut();
     eventually("the loss is noticed", || daemon.paths()[0].state == PathState::Lost);
     assert_eq!(daemon.paths()[0].fenced, 1);
-    // Reads go on at once, and find the old contents: the write has not been executed, neither here nor there.
+    // Reads continue at once and return the old data: the write was executed on neither path.
     assert_eq!(disk.read_by(2, 0), 0);
-    // It is executed now, long after its connection ended; the controller has not missed keep-alives yet.
+    // The write is executed long after its connection ended, and before the controller misses keep-alives.
     link.deliver();
     eventually("the write arrives", || disk.read_by(2, 0) == OLD);
     assert_eq!(disk.answer(PATIENCE), Some((1, Status::Ok)));
@@ -53,7 +53,7 @@ fn a_write_in_doubt_waits_for_its_fence_and_cannot_overtake() {
 }
 
 #[test]
-fn the_admin_queue_alone_takes_the_whole_association_with_it() {
+fn losing_the_admin_queue_ends_the_association() {
     let target = Target::start(2);
     target.fail_cross_resets();
     let daemon = Daemon::start(&target.addrs(), "--policy numa --keep-alive-tmo 1 --reconnect-delay 600");
@@ -88,7 +88,7 @@ fn a_killed_daemons_write_cannot_overtake_those_of_the_next() {
     let command = place.command(&[target.addrs()[1]], flags);
     let daemon = place.spawn(command).ready();
     assert!(daemon.log().contains("did not end in order"), "{}", daemon.log());
-    // Executed while the next daemon runs already.
+    // The write is executed while the next daemon runs.
     let late = thread::spawn(move || {
         thread::sleep(Duration::from_millis(300));
         link.deliver();
@@ -99,7 +99,7 @@ fn a_killed_daemons_write_cannot_overtake_those_of_the_next() {
     late.join().unwrap();
     assert_eq!(disk.read(0), NEW);
 
-    // Once that has passed, an end in order leaves nothing to wait for.
+    // Once the fence has passed, an orderly end leaves none.
     drop(disk);
     let (ended, place) = daemon.end(Signal::TERM);
     ended.cleanly_but_for_a_guest(&place);
@@ -123,7 +123,7 @@ fn a_silent_path_is_lost_and_its_writes_go_elsewhere() {
     let mut disk = Disk::connect(&daemon.socket());
     hold_a_write(&link, &mut disk);
     let held = Instant::now();
-    // Nobody closes anything: only keep-alives tell.
+    // No connection is closed: only keep-alives detect the loss.
     assert_eq!(disk.answer(PATIENCE), Some((1, Status::Ok)));
     assert!(held.elapsed() >= FENCE, "answered after {:?}", held.elapsed());
     assert_eq!(disk.read(0), OLD);

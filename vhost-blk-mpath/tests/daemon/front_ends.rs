@@ -1,4 +1,4 @@
-//! Front-ends that come and go.
+//! Front-ends that connect and leave.
 
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -7,20 +7,21 @@ use mpath_api::types::PathSelector;
 use vublk_bench::request::{Kind, Request, Status};
 
 use crate::guest::{Guest, LOG_ALL, PROTOCOL_FEATURES};
-use crate::support::{Daemon, Disk, Link, Shape, Target, Verification, eventually, inject};
+use crate::support::{Daemon, Disk, Link, Target, Verification, VerificationSetup, eventually, inject};
 
 const SLOTS: u16 = 16;
-/// How long writes are held that a front-end leaves behind on silent paths: 10 s to drain, 2 × keep-alive time-out of 5 s, and the
-/// quiesce time (CQT) that our target tells.
+/// How long writes that a front-end leaves on silent paths are held: 10 s to drain, 2 × the keep-alive timeout of 5
+/// s, and the test target's quiesce time (CQT).
 const FENCED: Duration = Duration::from_millis(20_100);
 
 #[test]
-fn one_after_the_other() {
+fn front_ends_are_served_one_after_the_other() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--io-threads 2");
     let mut resources = None;
     for queues in [4, 1, 8, 4] {
-        let verification = Verification::start(&daemon.socket(), Shape { queues, ..Shape::default() });
+        let verification =
+            Verification::start(&daemon.socket(), VerificationSetup { queues, ..VerificationSetup::default() });
         assert!(daemon.status().disks[0].connected);
         verification.goes_on(200);
         verification.finish();
@@ -30,7 +31,7 @@ fn one_after_the_other() {
     }
 }
 
-/// Fills all slots, a half with writes of `byte`, and hangs up.
+/// Fills all slots, half of them with writes of `byte`, and hangs up.
 fn dies_with_requests_in_flight(daemon: &Daemon, byte: u8) {
     let mut disk = Disk::connect(&daemon.socket());
     for slot in 0..SLOTS {
@@ -43,13 +44,13 @@ fn dies_with_requests_in_flight(daemon: &Daemon, byte: u8) {
 }
 
 #[test]
-fn one_that_dies_with_requests_in_flight_is_drained_and_followed() {
+fn a_front_end_that_dies_is_drained_before_the_next() {
     let target = Target::start(2);
     let mut daemon = Daemon::start(&target.addrs(), "--policy round-robin");
     daemon.api.set_injection(&inject(PathSelector::All, Duration::from_secs(5))).unwrap();
     dies_with_requests_in_flight(&daemon, 1);
     let died = Instant::now();
-    // The next one is served when nothing of the first can happen any more.
+    // The next front-end is served once nothing of the first can happen any more.
     let mut disk = Disk::connect_patiently(&daemon.socket());
     let waited = died.elapsed();
     assert!(waited < Duration::from_secs(11), "{waited:?}");
@@ -58,14 +59,14 @@ fn one_that_dies_with_requests_in_flight_is_drained_and_followed() {
     let found: Vec<_> = (0..SLOTS).map(|slot| disk.read(u64::from(slot) * 4096)).collect();
     assert!(found.iter().all(|&byte| byte < 2));
     drop(disk);
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     verification.goes_on(500);
     verification.finish();
     assert!(daemon.is_running());
 }
 
 #[test]
-fn one_that_dies_while_the_target_is_silent_does_not_hold_up_the_next_for_ever() {
+fn a_dead_front_end_on_silent_paths_delays_the_next_for_a_limited_time() {
     let target = Target::start(2);
     target.fail_cross_resets();
     let mut daemon = Daemon::start(&target.addrs(), "--policy round-robin --reconnect-delay 1 --keep-alive-tmo 5");
@@ -73,11 +74,11 @@ fn one_that_dies_while_the_target_is_silent_does_not_hold_up_the_next_for_ever()
     dies_with_requests_in_flight(&daemon, 1);
     let died = Instant::now();
     (0..2).for_each(|listener| target.set_delay(listener, Duration::ZERO));
-    // Any that come and go in between change nothing.
+    // Other front-ends that connect and leave in between change nothing.
     for _ in 0..1000 {
         drop(UnixStream::connect(daemon.socket()).unwrap());
     }
-    // After ten seconds the next one is answered, but its requests wait for the fence of the writes.
+    // After ten seconds the next front-end is answered, but its requests wait for the fence of the writes.
     let mut disk = Disk::connect_patiently(&daemon.socket());
     assert!(died.elapsed() < FENCED, "{:?}", died.elapsed());
     assert!(daemon.log().contains("given up without an answer"), "{}", daemon.log());
@@ -85,16 +86,16 @@ fn one_that_dies_while_the_target_is_silent_does_not_hold_up_the_next_for_ever()
     assert!(died.elapsed() >= FENCED, "{:?}", died.elapsed());
     assert_eq!(disk.read(0), 2);
     drop(disk);
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     verification.goes_on(500);
     verification.finish();
     assert!(daemon.is_running());
 }
 
-/// The old front-end's write is on its way, the path that carries it seems healthy, and it arrives after the next
-/// front-end has begun: that one's data must stay.
+/// The old front-end's write is still on its way over a healthy path and arrives after the next front-end has begun.
+/// The new data must stay.
 #[test]
-fn the_next_one_is_safe_from_writes_of_the_last() {
+fn writes_of_the_last_front_end_do_not_overwrite_the_next() {
     let target = Target::start(2);
     let link = Link::to(target.addrs()[0]);
     let flags = "--policy numa --keep-alive-tmo 1 --reconnect-delay 1";
@@ -113,9 +114,9 @@ fn the_next_one_is_safe_from_writes_of_the_last() {
     assert_eq!(next.read(0), 2);
 }
 
-/// A migration's log is announced, and does not come before the virtqueues are enabled.
+/// A migration's dirty log is announced, and does not arrive before the virtqueues are enabled.
 #[test]
-fn one_whose_virtqueues_wait_for_a_dirty_log_is_told_of_once() {
+fn virtqueues_that_wait_for_a_dirty_log_are_reported_once() {
     let target = Target::start(1);
     let daemon = Daemon::start(&target.addrs(), "--queues 4");
     let warnings = || daemon.log().matches("virtqueues wait for its SET_LOG_BASE").count();

@@ -1,4 +1,4 @@
-//! Reads that take too long are sent a second time, over real sockets.
+//! Slow reads are sent a second time, over real sockets.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +8,9 @@ use mpath_api::types::{
 };
 use vublk_bench::request::Status;
 
-use crate::support::{Daemon, Disk, Shape, Target, Verification, eventually};
+use crate::support::{Daemon, Disk, Target, Verification, VerificationSetup, eventually};
 
-/// What a slow answer takes.
+/// The time of a slow answer.
 const SLOW: Duration = Duration::from_millis(500);
 const BLOCKS: u64 = 16;
 
@@ -29,7 +29,7 @@ fn hedge(daemon: &Daemon, hedge: &str) -> HedgeStatus {
     daemon.api.set_hedge(&wanted).unwrap()[0].status
 }
 
-/// What came of hedging, which never exceeds the budget of 5 %.
+/// The result of hedging, which never exceeds the budget of 5 %.
 fn hedged(daemon: &Daemon) -> HedgeStatus {
     let seen = daemon.api.hedge(None).unwrap()[0].status;
     assert!(seen.sent * 1000 <= seen.reads * 50 + 8000 && seen.won <= seen.sent, "{seen:?}");
@@ -38,8 +38,8 @@ fn hedged(daemon: &Daemon) -> HedgeStatus {
     seen
 }
 
-/// A disk whose reads all go to the first of two paths, and of which each block has its own content. Nothing is suspect so
-/// soon.
+/// A disk that sends all reads to the first of two paths, and has different content in each block. Nothing becomes
+/// suspect so soon.
 fn start() -> (Target, Daemon, Disk) {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy numa --suspect-timeout 60s --keep-alive-tmo 60");
@@ -60,7 +60,7 @@ fn read_all(disk: &mut Disk, times: usize) {
     }
 }
 
-/// So many reads one after the other, of which one in 60 is slow on the first path: the p99 of what they took.
+/// Reads `reads` blocks one after the other. One in 60 is slow on the first path. Returns the p99 of the times.
 fn p99(target: &Target, daemon: &Daemon, disk: &mut Disk, reads: usize) -> Duration {
     let mut took: Vec<_> = (0..reads)
         .map(|n| {
@@ -69,7 +69,7 @@ fn p99(target: &Target, daemon: &Daemon, disk: &mut Disk, reads: usize) -> Durat
             }
             let latency_us = Some(SLOW.try_into().unwrap());
             let injection = |direction| Injection { latency_us, direction, ..Injection::default() };
-            // By the target, on the way there, on the way back.
+            // Slow in the target, on the way there, on the way back.
             match n / 60 % 3 {
                 0 => target.set(0, "delay=500ms"),
                 1 => set(daemon, injection(InjectedDirection::Request)),
@@ -86,20 +86,20 @@ fn p99(target: &Target, daemon: &Daemon, disk: &mut Disk, reads: usize) -> Durat
 }
 
 #[test]
-fn what_one_path_is_now_and_then_slow_with_costs_no_read_its_time() {
+fn hedging_hides_occasional_slow_answers() {
     let (target, daemon, mut disk) = start();
     assert_eq!(hedged(&daemon), HedgeStatus::default());
     assert!(p99(&target, &daemon, &mut disk, 120) >= SLOW, "not without hedges");
     assert_eq!(hedge(&daemon, "p97").hedge, Hedge::Quantile(970));
-    // It has to be known how long reads take.
+    // Read times have to be learned first.
     read_all(&mut disk, 10);
     std::thread::sleep(Duration::from_millis(200));
     let before = hedged(&daemon).won;
     let took = p99(&target, &daemon, &mut disk, 600);
     let seen = hedged(&daemon);
-    // Of ten slow ones: no machine is so busy that hedges take as long as these, but now and then.
+    // At most a few of ten slow reads: on a busy machine, hedges may be slow now and then.
     assert!(seen.won >= before + 8, "{seen:?}, p99 {took:?}");
-    // The others were late: what they still have to say changes nothing.
+    // The late answers change nothing.
     std::thread::sleep(SLOW);
     read_all(&mut disk, 1);
     let off = hedge(&daemon, "off");
@@ -109,7 +109,7 @@ fn what_one_path_is_now_and_then_slow_with_costs_no_read_its_time() {
 }
 
 #[test]
-fn all_is_right_while_much_is_hedged() {
+fn data_are_verified_while_many_reads_are_hedged() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy round-robin --hedge p75 --keep-alive-tmo 60");
     let slow = Injection {
@@ -119,9 +119,10 @@ fn all_is_right_while_much_is_hedged() {
         ..Injection::default()
     };
     set(&daemon, slow);
-    let verification = Verification::start(&daemon.socket(), Shape { flush: false, ..Shape::default() });
+    let verification =
+        Verification::start(&daemon.socket(), VerificationSetup { flush: false, ..VerificationSetup::default() });
     eventually("reads are hedged", || hedged(&daemon).won >= 50);
-    // The same while it is switched.
+    // The same while hedging is switched.
     for n in 0..20 {
         hedge(&daemon, ["off", "p50", "p99.9"][n % 3]);
         if n % 5 == 4 {
@@ -135,7 +136,7 @@ fn all_is_right_while_much_is_hedged() {
 }
 
 #[test]
-fn a_front_end_may_leave_in_the_middle() {
+fn a_front_end_may_leave_during_hedges() {
     let (_target, daemon, mut disk) = start();
     hedge(&daemon, "p97");
     read_all(&mut disk, 10);

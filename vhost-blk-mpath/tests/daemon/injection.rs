@@ -1,4 +1,4 @@
-//! Every kind of injection, against real sockets.
+//! Every kind of injection, over real sockets.
 
 use std::time::{Duration, Instant};
 
@@ -6,9 +6,9 @@ use mpath_api::types::{InjectedClass, InjectedDirection, InjectedStatus, Injecti
 use mpath_core::PolicyKind;
 use vublk_bench::request::{Kind, Request, Status};
 
-use crate::support::{Daemon, Disk, PATIENCE, Shape, Target, Verification, eventually, set_policy};
+use crate::support::{Daemon, Disk, PATIENCE, Target, Verification, VerificationSetup, eventually, set_policy};
 
-/// `numa` gives everything to path 0 as long as it can be used.
+/// `numa` sends everything to path 0 as long as that is usable.
 fn start() -> (Target, Daemon) {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy numa --keep-alive-tmo 60");
@@ -33,7 +33,7 @@ fn errors(status: InjectedStatus) -> Injection {
 const FIRST: PathSelector = PathSelector::Index(0);
 
 #[test]
-fn a_stalled_path_is_suspect_its_reads_move_and_its_writes_wait_for_the_end() {
+fn a_stalled_path_is_suspect_and_only_its_reads_move() {
     for direction in [InjectedDirection::Request, InjectedDirection::Response] {
         let (_target, daemon) = start();
         let mut disk = Disk::connect(&daemon.socket());
@@ -57,7 +57,8 @@ fn path_errors_are_repeated_on_the_other_path_and_the_guest_sees_nothing() {
     for direction in [InjectedDirection::Request, InjectedDirection::Response] {
         let (_target, daemon) = start();
         set(&daemon, FIRST, Injection { direction, ..errors(InjectedStatus::PathError) });
-        let verification = Verification::start(&daemon.socket(), Shape { flush: false, ..Shape::default() });
+        let verification =
+            Verification::start(&daemon.socket(), VerificationSetup { flush: false, ..VerificationSetup::default() });
         verification.goes_on(2000);
         let paths = daemon.paths();
         assert!(paths[0].errors() > 0 && paths[0].ios() == 0 && paths[1].ios() > 0, "{paths:?}");
@@ -68,7 +69,7 @@ fn path_errors_are_repeated_on_the_other_path_and_the_guest_sees_nothing() {
 }
 
 #[test]
-fn a_media_error_is_the_guest_s() {
+fn a_media_error_is_reported_to_the_guest() {
     let (_target, daemon) = start();
     let mut disk = Disk::connect(&daemon.socket());
     assert_eq!(disk.write(0, 7), Status::Ok);
@@ -77,7 +78,7 @@ fn a_media_error_is_the_guest_s() {
     let read = Request { kind: Kind::Read, offset: 0, len: 4096 };
     assert_eq!(disk.run(read, &[0; 4096]), Status::IoError);
     assert_eq!(disk.write(0, 9), Status::Ok, "only reads fail");
-    // A flush that failed was no flush.
+    // A flush that failed has flushed nothing.
     let other = Injection { class: Some(InjectedClass::Other), ..errors(InjectedStatus::MediaError) };
     for direction in [InjectedDirection::Request, InjectedDirection::Response] {
         set(&daemon, PathSelector::All, Injection { direction, ..other });
@@ -89,9 +90,9 @@ fn a_media_error_is_the_guest_s() {
     assert_eq!(disk.read(0), 9);
 }
 
-/// A limit is kept, and reached within a factor that any machine keeps.
+/// The rate is not exceeded, and reached within a tolerance for busy machines.
 #[test]
-fn a_rate_is_kept() {
+fn an_injected_rate_is_kept() {
     const RATE: u64 = 4 << 20;
     for direction in [InjectedDirection::Request, InjectedDirection::Response] {
         let (_target, daemon) = start();
@@ -106,7 +107,8 @@ fn a_rate_is_kept() {
         for _ in 0..8 {
             assert_eq!(disk.answer(PATIENCE).expect("an answer").1, Status::Ok);
         }
-        // 1 MiB at 4 MiB/s take 250 ms, of the clock as the I/O thread has read it, which may have had to wait for a processor since.
+        // 1 MiB at 4 MiB/s takes 250 ms by the clock of the I/O thread, which may have had to wait for a processor
+        // since.
         let took = began.elapsed();
         assert!(took >= Duration::from_millis(150), "{direction}: {took:?}");
         assert!(took < Duration::from_secs(5), "{direction}: {took:?}");
@@ -114,10 +116,10 @@ fn a_rate_is_kept() {
 }
 
 #[test]
-fn jitter_and_everything_else_at_once_under_verification() {
+fn all_injections_at_once_under_verification() {
     let (_target, daemon) = start();
     daemon.api.set_policy(&set_policy(PolicyKind::RoundRobin)).unwrap();
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     for seed in 0..12 {
         for (text, path) in [
             (r#"{"latency_us":2000,"jitter_us":1000,"distribution":"normal","seed":SEED}"#, 0),

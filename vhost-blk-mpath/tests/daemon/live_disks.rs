@@ -17,17 +17,19 @@ use rustix::process::Signal;
 use vublk_bench::request::Status;
 
 use crate::scheduler::switch;
-use crate::support::{Daemon, Disk, NQN, PATIENCE, Place, Shape, Target, Verification, eventually, own_address};
+use crate::support::{
+    Daemon, DaemonDirectory, Disk, NQN, PATIENCE, Target, Verification, VerificationSetup, eventually, own_address,
+};
 
-/// A disk with these paths and the socket of its name.
-pub(crate) fn config(place: &Place, name: &str, paths: &[SocketAddr]) -> DiskConfig {
+/// A disk with these paths, on a socket of its name.
+pub(crate) fn config(place: &DaemonDirectory, name: &str, paths: &[SocketAddr]) -> DiskConfig {
     let socket = place.file(name).to_str().unwrap().parse().unwrap();
     let paths = paths.iter().map(|path| format!("tcp://{path}").parse().unwrap()).collect();
     DiskConfig { name: name.parse().unwrap(), ..DiskConfig::new(socket, NQN.parse().unwrap(), paths) }
 }
 
 /// On the second namespace.
-fn second(place: &Place, name: &str, target: &Target) -> DiskConfig {
+fn second(place: &DaemonDirectory, name: &str, target: &Target) -> DiskConfig {
     DiskConfig { namespace: "2".parse().ok(), ..config(place, name, &target.addrs()) }
 }
 
@@ -39,7 +41,7 @@ fn names(daemon: &Daemon) -> Vec<String> {
     daemon.api.disks(None).unwrap().into_iter().map(|disk| disk.name).collect()
 }
 
-/// Of an answer that is an error, the code and what it says.
+/// The code and message of an error.
 #[track_caller]
 pub(crate) fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (ErrorCode, String) {
     match answer {
@@ -48,12 +50,12 @@ pub(crate) fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (Er
     }
 }
 
-/// The answer when disks are gone and nothing of theirs is in doubt.
+/// The answer for removed disks without anything in doubt.
 fn removed(disks: &[&str]) -> Vec<RemovedDisk> {
     disks.iter().map(|&disk| RemovedDisk { disk: disk.into(), in_doubt_ms: None }).collect()
 }
 
-/// What has happened to a disk, by kind. What its paths went through on a busy machine is no matter here.
+/// The events of a disk, by kind. Events of its paths depend on the machine's load and are left out.
 pub(crate) fn events(daemon: &Daemon, disk: &str) -> Vec<EventKind> {
     let events = daemon.api.events(0, 0).unwrap().events.into_iter().filter(|event| event.disk == disk);
     events.filter(|event| event.path.is_none()).map(|event| event.kind).collect()
@@ -72,7 +74,7 @@ fn metrics(daemon: &Daemon) -> String {
 fn a_disk_comes_and_goes_while_another_one_is_in_use() {
     let target = target();
     let daemon = Daemon::start(&target.addrs(), "--namespace 1 --policy round-robin");
-    let first = Verification::start(&daemon.socket(), Shape::default());
+    let first = Verification::start(&daemon.socket(), VerificationSetup::default());
     first.goes_on(100);
     let before = (daemon.settled_resources(), target.connections(0));
     for _ in 0..3 {
@@ -81,7 +83,7 @@ fn a_disk_comes_and_goes_while_another_one_is_in_use() {
         assert_eq!((added[0].capacity_bytes, added[0].nsid), (32 << 20, Some(2)));
         assert_eq!(names(&daemon), ["disk0", "data"]);
         assert_eq!(daemon.paths().len(), 4);
-        let verification = Verification::start(&daemon.place.file("data"), Shape::default());
+        let verification = Verification::start(&daemon.place.file("data"), VerificationSetup::default());
         verification.goes_on(200);
         let told = metrics(&daemon);
         assert!(told.contains("disk_connected{disk=\"data\"} 1"), "{told}");
@@ -107,9 +109,9 @@ fn a_disk_comes_and_goes_while_another_one_is_in_use() {
     ended.cleanly(&place);
 }
 
-/// Whoever changes something of all disks means those that there are.
+/// A change for all disks applies to those that exist.
 #[test]
-fn a_change_for_all_disks_does_not_fail_by_one_that_goes() {
+fn a_change_for_all_disks_ignores_disks_being_removed() {
     let target = target();
     let daemon = Daemon::start(&target.addrs(), "--namespace 1");
     let data = second(&daemon.place, "data", &target);
@@ -131,31 +133,31 @@ fn a_change_for_all_disks_does_not_fail_by_one_that_goes() {
     });
     let last = daemon.api.set_policy(&PolicyKind::RoundRobin.into()).unwrap();
     assert_eq!((last.len(), last[0].policy), (1, PolicyKind::RoundRobin.into()));
-    // One that is named is missed.
+    // A disk that is named and missing is an error.
     let named = SetPolicy { disk: Some("data".into()), ..PolicyKind::Numa.into() };
     assert_eq!(refusal(daemon.api.set_policy(&named)).0, ErrorCode::UnknownDisk);
 }
 
 #[test]
-fn a_disk_that_is_forced_out_leaves_nothing_that_overwrites_newer_data() {
-    force_out(false, "data");
+fn writes_of_a_force_removed_disk_do_not_overwrite_newer_data() {
+    force_removal(false, "data");
 }
 
-/// Nor by connections that its controller was to close.
+/// Nor does a drain of its controller delay it.
 #[test]
-fn a_disk_that_is_forced_out_does_not_drain_any_longer() {
-    force_out(true, "data");
+fn a_drain_does_not_delay_a_forced_removal() {
+    force_removal(true, "data");
 }
 
-/// Who moves a namespace to another socket and other paths has the same writes on their way to it.
+/// The same writes are in doubt if the namespace moves to another socket and other paths.
 #[test]
-fn a_disk_that_is_forced_out_leaves_nothing_that_overwrites_newer_data_of_another() {
-    force_out(false, "moved");
+fn writes_of_a_force_removed_disk_do_not_overwrite_another_disk() {
+    force_removal(false, "moved");
 }
 
-/// It ends as in the end of the daemon: front-ends are hung up, and of what is in doubt there is a record. Who has the namespace next, by
-/// that name, waits.
-fn force_out(drain_fence: bool, next: &str) {
+/// The disk ends as at the end of the daemon: front-ends are hung up on, and writes in doubt are recorded. The next
+/// disk on this namespace waits.
+fn force_removal(drain_fence: bool, next: &str) {
     let target = Target::start(2);
     target.fail_cross_resets();
     let mut daemon = Daemon::start(&target.addrs(), "--read-only");
@@ -171,7 +173,7 @@ fn force_out(drain_fence: bool, next: &str) {
     let mut disk = Disk::connect(&socket);
     assert_eq!(disk.write(0, 1), Status::Ok);
     let connections = target.connections(1);
-    // The front-end has ten seconds, and the fence takes two. In between it is executed.
+    // The front-end has ten seconds, and the fence takes two. The write is executed in between.
     target.set(1, "hold=11s");
     disk.submit_write(1, 0, 2);
     eventually("it is held", || target.status()[1].held == 1);
@@ -179,8 +181,8 @@ fn force_out(drain_fence: bool, next: &str) {
     let begun = Instant::now();
     thread::scope(|scope| {
         let removed = scope.spawn(|| daemon.api.remove_disk("data", true).unwrap());
-        // Who is hung up on connects again, and would wait in the backlog of a socket that goes.
-        eventually("nobody listens", || UnixStream::connect(&socket).is_err());
+        // A front-end reconnects when it is hung up on, and would wait in the backlog of the closing socket.
+        eventually("the socket is closed", || UnixStream::connect(&socket).is_err());
         assert!(begun.elapsed() < Duration::from_secs(8) && !removed.is_finished());
         let in_doubt_ms = removed.join().unwrap()[0].in_doubt_ms;
         assert!(in_doubt_ms.is_some_and(|in_doubt_ms| (2000..2200).contains(&in_doubt_ms)), "{in_doubt_ms:?}");
@@ -189,7 +191,7 @@ fn force_out(drain_fence: bool, next: &str) {
     assert!(took >= Duration::from_secs(9), "{took:?}");
     assert_eq!(names(&daemon), ["disk0"]);
     assert!(!socket.exists() && daemon.place.file("data.fence").exists());
-    assert!(daemon.log().contains("writes were given up whose fate is not known"), "{}", daemon.log());
+    assert!(daemon.log().contains("writes were abandoned and may still be executed"), "{}", daemon.log());
     assert!(
         daemon.log().contains("disk removed; writes to its namespace may still be executed for 2.1 s"),
         "{}",
@@ -202,10 +204,10 @@ fn force_out(drain_fence: bool, next: &str) {
     let again = if elsewhere { config(next, &target.addrs()[..1]) } else { data };
     let added = daemon.api.add_disk(&again).unwrap();
     assert!(added[0].held_ms.is_some_and(|held_ms| held_ms > 1000), "{added:?}");
-    // A daemon that is killed now leaves the wait to the next: the record is of a path that this disk does not have.
+    // A daemon killed now leaves the wait to the next, although the record is of a path that this disk does not have.
     let record = fs::read_to_string(daemon.place.file(&format!("{next}.fence"))).unwrap();
     assert!(record.contains(&target.addrs()[1].to_string()), "{record}");
-    // Nor does it forget what had not been flushed.
+    // It does not forget unflushed writes either.
     let path = daemon.paths().iter().position(|path| path.disk == next).unwrap();
     let disable =
         SteerPaths { path: PathSelector::Index(0), disk: Some(next.into()), action: PathAction::Disable, force: true };
@@ -222,7 +224,7 @@ fn force_out(drain_fence: bool, next: &str) {
 }
 
 #[test]
-fn what_would_keep_the_daemon_from_starting_keeps_a_disk_from_being_added() {
+fn a_disk_is_not_added_for_the_reasons_that_prevent_a_start() {
     let target = target();
     let daemon = Daemon::start(&target.addrs(), "--namespace 1");
     let (place, before) = (&daemon.place, daemon.settled_resources());
@@ -260,14 +262,14 @@ fn what_would_keep_the_daemon_from_starting_keeps_a_disk_from_being_added() {
     let not_added = events(&daemon, "data");
     assert_eq!(not_added, [EventKind::DiskNotAdded; 3]);
     daemon.comes_back_to(before);
-    // Nothing is left that would be in its way.
+    // Nothing is left that could prevent it.
     daemon.api.add_disk(&data).unwrap();
     assert_eq!(names(&daemon), ["disk0", "data"]);
     let (code, said) = refusal(daemon.api.remove_disk("backup", true));
     assert!(code == ErrorCode::UnknownDisk && said.contains("`backup`"), "{said}");
 }
 
-/// Which of two that come at once is there, nobody can say; not both.
+/// Of two disks added at once, either one may win, but not both.
 #[test]
 fn a_disk_that_would_write_to_the_namespace_of_another_one_is_not_added() {
     let target = target();
@@ -278,7 +280,7 @@ fn a_disk_that_would_write_to_the_namespace_of_another_one_is_not_added() {
     let second = DiskConfig { namespace: "1".parse().ok(), ..config(&daemon.place, "more", &target.addrs()[1..]) };
     let (code, said) = refusal(daemon.api.add_disk(&second));
     assert_eq!(code, ErrorCode::DiskNotStarted);
-    assert!(said.contains("disk more: its namespace, 1 of") && said.contains("is also that of disk data"), "{said}");
+    assert!(said.contains("disk more: disk data already uses namespace 1 of"), "{said}");
     assert_eq!(names(&daemon), ["disk0", "data"]);
     assert!(!daemon.place.file("more").exists());
     daemon.comes_back_to(before);
@@ -298,7 +300,7 @@ fn a_disk_that_would_write_to_the_namespace_of_another_one_is_not_added() {
 }
 
 #[test]
-fn a_socket_that_would_be_in_the_daemons_directory_is_refused() {
+fn a_relative_socket_path_is_refused() {
     let target = target();
     let daemon = Daemon::start(&target.addrs(), "--namespace 1");
     let socket_path = "data.sock".parse().unwrap();
@@ -311,7 +313,7 @@ fn a_socket_that_would_be_in_the_daemons_directory_is_refused() {
     assert_eq!(names(&daemon), ["disk0"]);
 }
 
-/// They have come together.
+/// They were added together.
 #[test]
 fn disks_that_share_paths_go_together() {
     let target = target();
@@ -337,7 +339,7 @@ fn disks_that_share_paths_go_together() {
         assert!(said.ends_with("goes with it: `mpathctl disk remove data` removes `data`, `backup`"), "{said}");
         let (code, said) = refusal(daemon.api.remove_disk("data", false));
         assert!(code == ErrorCode::DiskConnected && said.contains("disk `backup` has a front-end connected"), "{said}");
-        // Neither of them has been touched.
+        // Neither of them has changed.
         assert_eq!(Disk::connect(&daemon.place.file("data")).read(0), 0);
         assert_eq!(backup.read(0), 5);
         if !force {
@@ -357,7 +359,7 @@ fn disks_that_share_paths_go_together() {
     }
 }
 
-/// Each has its ten seconds from then on, and none of them a request that comes later.
+/// Each has its own ten seconds, which no later request of theirs extends.
 #[test]
 fn front_ends_of_disks_that_go_together_are_hung_up_at_once() {
     let target = target();
@@ -386,12 +388,12 @@ fn front_ends_of_disks_that_go_together_are_hung_up_at_once() {
     });
 }
 
-/// What is under way for a client holds the end up no longer than anything else.
+/// A change under way for a client does not delay the end.
 #[test]
-fn the_end_of_the_daemon_ends_what_is_under_way() {
+fn the_end_of_the_daemon_ends_changes_under_way() {
     let target = target();
     let daemon = Daemon::start(&target.addrs(), "--namespace 1");
-    // It takes connections and says nothing.
+    // It accepts connections and never answers.
     let silent = TcpListener::bind(own_address()).unwrap();
     let config = config(&daemon.place, "data", &[silent.local_addr().unwrap()]);
     let (api, socket) = (daemon.place.api(), daemon.place.file("data"));

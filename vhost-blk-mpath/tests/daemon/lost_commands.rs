@@ -1,6 +1,7 @@
-//! Single commands that a target loses, or answers early, twice, late or short, while it answers everything else: the path never falls silent.
+//! Single commands that a target loses, or answers early, twice, late or short, while it answers all others. The path
+//! never falls silent.
 //!
-//! Limits on how long a guest waits are three times what docs/failure-model.md promises, for machines that are busy with something else.
+//! Limits on the guest's wait are three times those of docs/failure-model.md, for busy machines.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -11,35 +12,36 @@ use serde_json::{Value, json};
 use vublk_bench::request::{Kind, Request, Status};
 
 use crate::support::{
-    Daemon, Disk, Others, PATIENCE, Place, Shape, Target, Verification, disk, eventually, sharer, socket_of, target_of,
+    Bystanders, Daemon, DaemonDirectory, Disk, PATIENCE, Target, Verification, VerificationSetup, disk, eventually,
+    sharer, socket_of, target_of,
 };
 
 const PATHS: usize = 2;
 /// Disks that keep the paths from falling silent.
-const OTHERS: usize = 3;
+const BYSTANDERS: usize = 3;
 const SEED: u64 = 20_816;
-/// More than a capsule carries: the controller has to ask for it.
+/// More than a capsule carries, so the controller has to request the data.
 const LARGE: u32 = 64 << 10;
 
-/// A read where another path answers, at default settings.
+/// A read that another path answers, at default settings.
 const READ_LIMIT: Duration = Duration::from_secs(3);
-/// What is nothing to a disk.
+/// A delay that does not count as harm to another disk.
 const OTHERS_LIMIT: Duration = Duration::from_millis(300);
 const IO_TIMEOUT: Duration = Duration::from_secs(1);
-/// 2 × keep-alive time-out of 1 s, and the quiesce time (CQT) that our target tells.
+/// 2 × the keep-alive timeout of 1 s, and the test target's quiesce time (CQT).
 const FENCE: Duration = Duration::from_millis(2100);
 
-/// The first disk's requests meet faults, those of the others do not.
+/// The first disk's requests meet faults, those of the other disks do not.
 struct Rig {
     disk: Disk,
-    others: Others,
+    others: Bystanders,
     daemon: Daemon,
     target: Target,
-    /// Of the path that has most to do, where the faults are.
+    /// The path with the most requests, where the faults are.
     path: usize,
 }
 
-/// What became of the request that met a fault.
+/// The result of the request that met a fault.
 struct Met<T> {
     result: T,
     begun: Instant,
@@ -48,10 +50,10 @@ struct Met<T> {
 
 impl Rig {
     fn start(settings: &[(&str, Value)]) -> Self {
-        let target = target_of(1 + OTHERS, PATHS, 64 << 20);
+        let target = target_of(1 + BYSTANDERS, PATHS, 64 << 20);
         let daemon = start(&target, settings);
         let disk = Disk::connect(&socket_of(&daemon.place, 0));
-        let others = Others::start((1..=OTHERS).map(|number| socket_of(&daemon.place, number)), SEED);
+        let others = Bystanders::start((1..=BYSTANDERS).map(|number| socket_of(&daemon.place, number)), SEED);
         let ios = || daemon.paths().iter().map(Path::ios).collect::<Vec<_>>();
         let before = ios();
         std::thread::sleep(Duration::from_millis(300));
@@ -59,7 +61,7 @@ impl Rig {
         Self { disk, others, daemon, target, path }
     }
 
-    /// Makes requests of the first disk, one after the other, until one of them has met the fault.
+    /// Sends requests of the first disk, one after the other, until one of them has met the fault.
     fn meet<T>(&mut self, fault: &str, mut request: impl FnMut(&mut Disk) -> T) -> Met<T> {
         self.target.set(self.path, fault);
         let start = Instant::now();
@@ -85,14 +87,15 @@ impl Rig {
         self.daemon.is_live(self.path)
     }
 
-    /// The path was lost, for that command, and comes back.
+    /// The path was lost because of that command, and comes back.
     fn comes_back(&self) {
         eventually("the path is lost", || self.losses() == 1);
         eventually("the path comes back", || self.is_live());
     }
 
-    /// Ends the others, which read all of theirs back; the longest that one of their requests took, of those under way since then.
-    fn others_waited(self, since: Instant) -> Duration {
+    /// Ends the other disks, which read all their data back. Returns the longest time of their requests that were
+    /// under way since then.
+    fn check_bystanders(self, since: Instant) -> Duration {
         assert!(!self.daemon.log().contains("panicked"), "{}", self.daemon.log());
         let requests = self.others.finish();
         let longest = requests.iter().filter(|took| took.ended >= since).map(|took| took.ended - took.begun).max();
@@ -100,10 +103,10 @@ impl Rig {
     }
 }
 
-/// A daemon with a disk that has the paths, and others that share them.
+/// A daemon with a disk that owns the paths, and others that share them.
 fn start(target: &Target, settings: &[(&str, Value)]) -> Daemon {
-    let place = Place::new();
-    let share_paths_with = (1..=OTHERS).map(|number| sharer(&place, number)).collect();
+    let place = DaemonDirectory::new();
+    let share_paths_with = (1..=BYSTANDERS).map(|number| sharer(&place, number)).collect();
     let command = place.configured(vec![DiskConfig { share_paths_with, ..disk(&place, target, 0) }]);
     let file = place.file("config.yaml");
     let mut config: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
@@ -114,7 +117,7 @@ fn start(target: &Target, settings: &[(&str, Value)]) -> Daemon {
     place.spawn(command).ready()
 }
 
-/// The smallest time-outs that there are.
+/// The smallest timeouts that are allowed.
 fn impatient() -> Vec<(&'static str, Value)> {
     vec![("io-timeout", json!(IO_TIMEOUT.as_secs())), ("keep-alive-tmo", json!(1)), ("reconnect-delay", json!(1))]
 }
@@ -124,7 +127,7 @@ fn write_large(disk: &mut Disk, byte: u8) -> Status {
     disk.run(Request { kind: Kind::Write, offset: 0, len: LARGE }, &vec![byte; LARGE as usize])
 }
 
-/// What all of them are.
+/// The value of all bytes there.
 fn read_large(disk: &mut Disk) -> u8 {
     let mut bytes = (0..u64::from(LARGE)).step_by(4096).map(|offset| disk.read(offset)).collect::<Vec<_>>();
     bytes.dedup();
@@ -141,7 +144,7 @@ fn a_swallowed_read_is_read_elsewhere_within_a_second_and_no_other_disk_waits() 
     assert!(met.took < READ_LIMIT, "answered after {:?}", met.took);
     assert_eq!((rig.disk.write(0, 8), rig.disk.read(0)), (Status::Ok, 8));
     assert_eq!((rig.losses(), rig.is_live()), (0, true), "nothing is old enough for that");
-    let waited = rig.others_waited(met.begun);
+    let waited = rig.check_bystanders(met.begun);
     assert!(waited < OTHERS_LIMIT, "another disk waited {waited:?}");
 }
 
@@ -153,7 +156,7 @@ fn a_read_that_was_recalled_ends_its_association_at_the_io_timeout() {
     assert_eq!(met.result, 7);
     assert!(met.took < READ_LIMIT, "answered after {:?}", met.took);
     rig.comes_back();
-    rig.others_waited(met.begun);
+    rig.check_bystanders(met.begun);
 }
 
 #[test]
@@ -174,15 +177,15 @@ fn a_swallowed_write_is_repeated_after_the_io_timeout_and_its_fence() {
         assert_eq!((rig.disk.write(0, 0), rig.disk.read(0)), (Status::Ok, 0));
         rig.comes_back();
         assert_eq!(rig.disk.read(0), 0);
-        rig.others_waited(met.begun);
+        rig.check_bystanders(met.begun);
     }
 }
 
-/// Writes of that association that were acknowledged and not flushed may be gone.
+/// Writes of that association that were acknowledged and not flushed may be lost.
 #[test]
 fn a_swallowed_flush_fails_after_the_io_timeout_and_the_next_succeeds() {
     let mut rig = Rig::start(&impatient());
-    // A path that has had no flush gets one although no write went there, and its loss is none then.
+    // The first flush also goes to paths without writes, where a loss would lose nothing.
     assert_eq!(rig.disk.flush(), Status::Ok);
     let met = rig.meet("swallow=1:flush:1", |disk| {
         assert_eq!(disk.write(0, 7), Status::Ok);
@@ -191,13 +194,13 @@ fn a_swallowed_flush_fails_after_the_io_timeout_and_the_next_succeeds() {
     assert_eq!(met.result, Status::IoError);
     assert!(met.took < 3 * (IO_TIMEOUT + FENCE), "answered after {:?}", met.took);
     rig.comes_back();
-    // One that comes within 100 ms of the failed one fails too.
+    // A flush within 100 ms of the failed one fails too.
     eventually("a flush succeeds", || rig.disk.write(0, 8) == Status::Ok && rig.disk.flush() == Status::Ok);
     assert_eq!(rig.disk.read(0), 8);
-    rig.others_waited(met.begun);
+    rig.check_bystanders(met.begun);
 }
 
-/// It changes nothing, so no fence is waited for.
+/// A read changes nothing, so it waits for no fence.
 #[test]
 fn a_swallowed_flush_that_any_path_can_do_is_done_elsewhere_after_the_io_timeout() {
     let mut settings = impatient();
@@ -210,11 +213,11 @@ fn a_swallowed_flush_that_any_path_can_do_is_done_elsewhere_after_the_io_timeout
     });
     assert_eq!(met.result, Status::Ok);
     assert!(met.took >= IO_TIMEOUT && met.took < 3 * IO_TIMEOUT, "answered after {:?}", met.took);
-    rig.others_waited(met.begun);
+    rig.check_bystanders(met.begun);
 }
 
 #[test]
-fn a_write_answered_before_its_data_costs_that_controller_its_association_and_no_other_disk_waits() {
+fn a_write_answered_before_its_data_ends_the_association_and_no_other_disk_waits() {
     let mut rig = Rig::start(&[("reconnect-delay", json!(1))]);
     let mut byte = 0_u8;
     let met = rig.meet("answer-early=1:write:1", |disk| {
@@ -225,17 +228,17 @@ fn a_write_answered_before_its_data_costs_that_controller_its_association_and_no
     rig.comes_back();
     assert_eq!(read_large(&mut rig.disk), byte);
     assert_eq!((write_large(&mut rig.disk, 0), read_large(&mut rig.disk)), (Status::Ok, 0));
-    let waited = rig.others_waited(met.begun);
+    let waited = rig.check_bystanders(met.begun);
     assert!(waited < OTHERS_LIMIT, "another disk waited {waited:?}");
 }
 
-/// Of small and large writes, with data digests: some are still being sent, and slots are used again.
+/// Small and large writes with data digests. Some are still being sent, and slots are used again.
 #[test]
 fn early_answers_to_many_writes_end_no_daemon_and_spoil_no_data() {
-    let target = target_of(1 + OTHERS, PATHS, 64 << 20);
+    let target = target_of(1 + BYSTANDERS, PATHS, 64 << 20);
     let settings = [("data-digest", json!(true)), ("reconnect-delay", json!(1))];
     let daemon = start(&target, &settings);
-    let shape = Shape { flush: false, ..Shape::default() };
+    let shape = VerificationSetup { flush: false, ..VerificationSetup::default() };
     let verification = Verification::start(&socket_of(&daemon.place, 0), shape);
     for path in [0, 1] {
         verification.goes_on(500);
@@ -249,22 +252,22 @@ fn early_answers_to_many_writes_end_no_daemon_and_spoil_no_data() {
 }
 
 #[test]
-fn a_late_answer_to_a_read_that_was_recalled_meets_nobody() {
+fn a_late_answer_to_a_recalled_read_changes_nothing() {
     let mut rig = Rig::start(&[]);
     assert_eq!(rig.disk.write(0, 7), Status::Ok);
     let met = rig.meet("answer-late=1:1500ms:read:1", |disk| disk.read(0));
     assert_eq!(met.result, 7);
     assert!(met.took < Duration::from_millis(1500), "read elsewhere, after {:?}", met.took);
-    // New content where the late data would go, and the slot in use when they come.
+    // New content where the late data would go. The slot is in use when they arrive.
     while met.begun.elapsed() < Duration::from_secs(2) {
         assert_eq!((rig.disk.write(0, 8), rig.disk.read(0)), (Status::Ok, 8));
     }
     assert_eq!((rig.losses(), rig.is_live()), (0, true));
-    rig.others_waited(met.begun);
+    rig.check_bystanders(met.begun);
 }
 
 #[test]
-fn answers_that_come_twice_or_short_cost_that_controller_its_association_and_spoil_no_data() {
+fn duplicate_or_short_answers_end_the_association_and_spoil_no_data() {
     for fault in ["answer-twice=1:read:1", "answer-twice=1:write:1", "short-read=1:read:1"] {
         let mut rig = Rig::start(&[("reconnect-delay", json!(1))]);
         let mut byte = 0_u8;
@@ -278,6 +281,6 @@ fn answers_that_come_twice_or_short_cost_that_controller_its_association_and_spo
         rig.comes_back();
         assert_eq!(rig.disk.read(0), byte);
         assert_eq!((rig.disk.write(0, 0), rig.disk.read(0)), (Status::Ok, 0));
-        rig.others_waited(met.begun);
+        rig.check_bystanders(met.begun);
     }
 }

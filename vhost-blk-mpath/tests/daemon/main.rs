@@ -1,43 +1,44 @@
-//! The real daemon over real sockets: a target in this process below it, front-ends without a guest above it.
+//! Integration tests of the daemon over real sockets. The target runs in this process, and front-ends have no guest.
 
 #![allow(clippy::unwrap_used)] // a panic is the right end here
 
 mod ana;
 mod bad_input;
-mod change;
 mod crash;
 mod cross_reset;
 mod ctrl_loss;
+mod daemon_replacement;
 mod discovery;
+mod disk_isolation;
 mod disks;
 mod drain;
-mod end;
 mod failover;
 mod fence;
-mod forced_out;
 mod front_ends;
-mod grey;
+mod grey_paths;
 #[allow(dead_code)] // the rest of it is for the crate that it is from
 #[path = "../../crates/vhost-user-blk/tests/sockets/guest.rs"]
 mod guest;
-mod handed_over;
 mod hedge;
-mod held;
-mod hostile;
+mod hostile_guest;
+mod inherited_fence;
 mod injection;
 mod live_disks;
 mod lost_commands;
 mod membership;
 mod memory;
 mod metrics;
+mod path_actions;
 mod policies;
+mod policy_changes;
+mod removal_in_doubt;
 mod resize;
 mod scheduler;
 mod sharing;
+mod shutdown;
+mod socket_activation;
 mod start;
-mod steering;
 mod support;
 mod transport;
-mod unharmed;
-mod window;
-mod wrong;
+mod vendor_window;
+mod wrong_namespace_or_digest;

@@ -1,4 +1,4 @@
-//! Paths that are added to a disk and removed from it while every byte is verified.
+//! Paths that are added and removed under verified load.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,10 +13,12 @@ use mpath_target::ListenerConfig;
 use rustix::process::Signal;
 use vublk_bench::request::Status;
 
-use crate::support::{Daemon, Disk, Link, PATIENCE, Shape, Target, Verification, eventually, refusing_address};
+use crate::support::{
+    Daemon, Disk, Link, PATIENCE, Target, Verification, VerificationSetup, eventually, refusing_address,
+};
 
 const FLAGS: &str = "--policy round-robin --keep-alive-tmo 1 --io-threads 2";
-/// 2 × keep-alive time-out of 1 s, and the quiesce time (CQT) that our target tells.
+/// 2 × the keep-alive timeout of 1 s, and the test target's quiesce time (CQT).
 const FENCE: Duration = Duration::from_millis(2100);
 
 fn refusal<T: std::fmt::Debug>(result: Result<T, ClientError>) -> ErrorInfo {
@@ -31,7 +33,7 @@ impl Daemon {
         self.api.add_path("disk0", &AddPath { address: format!("tcp://{address}").parse().unwrap() })
     }
 
-    /// Adds a path: its index.
+    /// Adds a path and returns its index.
     fn add(&self, address: SocketAddr) -> u16 {
         let path = self.try_add(address).unwrap();
         assert_eq!((path.origin, path.ios()), (Origin::Operator, 0));
@@ -56,7 +58,7 @@ impl Daemon {
         self.find(index).map(|path| path.state)
     }
 
-    fn gets_live(&self, index: u16) {
+    fn waits_until_live(&self, index: u16) {
         eventually("it is live", || self.state_of(index) == Some(PathState::Live));
     }
 
@@ -77,7 +79,7 @@ impl Daemon {
         events.filter(of_path).map(|event| event.kind).collect()
     }
 
-    /// Memory in use, in KiB.
+    /// The daemon's memory in use, in KiB.
     fn resident_kib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.status().pid)).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -85,25 +87,25 @@ impl Daemon {
     }
 }
 
-/// No error, no miscompare and no failed flush, though the controllers' caches are taken to be each one's own.
+/// No errors, miscompares or failed flushes, although each controller counts as having its own cache.
 #[test]
 fn a_path_that_is_added_under_load_takes_io_and_one_that_is_removed_ends_in_order() {
     let target = Target::start(3);
     let addrs = target.addrs();
     let daemon = Daemon::start(&addrs[..2], FLAGS);
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     verification.goes_on(300);
     assert_eq!(daemon.find(0).unwrap().origin, Origin::Configured);
     let third = daemon.add(addrs[2]);
     assert_eq!(third, 2);
-    daemon.gets_live(third);
+    daemon.waits_until_live(third);
     daemon.is_used(third);
     daemon.remove(0);
     daemon.goes(0);
     verification.goes_on(300);
-    // Its place is free, and what is there now is another path.
+    // Its slot is free and has another path.
     assert_eq!(daemon.add(addrs[0]), 0);
-    daemon.gets_live(0);
+    daemon.waits_until_live(0);
     daemon.is_used(0);
     daemon.remove(third);
     daemon.goes(third);
@@ -118,9 +120,9 @@ fn a_path_that_is_added_under_load_takes_io_and_one_that_is_removed_ends_in_orde
     ended.cleanly(&place);
 }
 
-/// One path only, whatever the letters; and two addresses of one port are noticed.
+/// Spellings of one address are one path. Two addresses of one port cause a warning.
 #[test]
-fn one_port_under_two_addresses_is_worth_a_word() {
+fn two_addresses_of_one_port_cause_a_warning() {
     // The address that `localhost` stands for.
     let listener = ListenerConfig::new((Ipv4Addr::LOCALHOST, 0).into());
     let target = Target::with(2, |config| config.listeners = vec![listener; 2]);
@@ -134,17 +136,19 @@ fn one_port_under_two_addresses_is_worth_a_word() {
     assert_eq!(refusal(add("LocalHost", addrs[0].port())).code, ErrorCode::PathExists);
     let mapped = add("[::ffff:127.0.0.1]", addrs[1].port()).unwrap();
     for (path, nth) in [(named, 0), (mapped, 1)] {
-        daemon.gets_live(path.index);
+        daemon.waits_until_live(path.index);
         let there = addrs[nth];
-        let said =
-            format!("{} and path {nth}, tcp://{there}, both stand for {there}: they are no redundancy", path.address);
-        eventually("it is said", || daemon.log().contains(&said));
+        let said = format!(
+            "{} and path {nth}, tcp://{there}, both resolve to {there}: two paths to the same port",
+            path.address
+        );
+        eventually("the message is logged", || daemon.log().contains(&said));
     }
-    assert_eq!(daemon.log().matches("both stand for").count(), 2);
+    assert_eq!(daemon.log().matches("both resolve to").count(), 2);
 }
 
 #[test]
-fn a_removed_path_with_unflushed_writes_stays_until_they_are_flushed_or_force_gives_them_up() {
+fn a_removed_path_with_unflushed_writes_stays_until_a_flush_or_force() {
     let target = Target::start(3);
     let daemon = Daemon::start(&target.addrs(), "--policy numa");
     let mut disk = Disk::connect(&daemon.socket());
@@ -156,7 +160,7 @@ fn a_removed_path_with_unflushed_writes_stays_until_they_are_flushed_or_force_gi
     };
     let first = write(&mut disk, 1);
     daemon.remove(first);
-    // Longer than it is looked at.
+    // Longer than the interval of the check.
     std::thread::sleep(Duration::from_millis(300));
     let path = daemon.find(first).unwrap();
     assert_eq!((path.state, path.waits_for), (PathState::Removing, vec![WaitsFor::Flush]));
@@ -168,7 +172,7 @@ fn a_removed_path_with_unflushed_writes_stays_until_they_are_flushed_or_force_gi
     assert_ne!(first, second);
     daemon.try_remove(second, true).unwrap();
     daemon.goes(second);
-    // A flush sooner after the loss would report it too, and leave it to be reported once more.
+    // An earlier flush after the loss would also report it, and the loss would be reported once more.
     std::thread::sleep(Duration::from_millis(200));
     assert_eq!(disk.flush(), Status::IoError, "never a silent success");
     std::thread::sleep(Duration::from_millis(200));
@@ -176,7 +180,7 @@ fn a_removed_path_with_unflushed_writes_stays_until_they_are_flushed_or_force_gi
     assert_eq!(disk.read(0), 2);
 }
 
-/// A daemon whose path 0 leads over a link that holds a write it was sent. Of fences there is only time.
+/// A daemon whose path 0 uses a link that holds a write. Only time can lift fences.
 fn with_a_held_write(target: &Target) -> (Link, Daemon, Disk) {
     target.fail_cross_resets();
     let link = Link::to(target.addrs()[0]);
@@ -191,7 +195,7 @@ fn with_a_held_write(target: &Target) -> (Link, Daemon, Disk) {
 }
 
 #[test]
-fn by_force_a_path_is_closed_at_once_and_its_place_is_taken_until_its_fence_is_lifted() {
+fn a_forced_removal_closes_the_path_and_keeps_its_slot_until_the_fence_is_lifted() {
     let target = Target::start(3);
     let (link, daemon, mut disk) = with_a_held_write(&target);
     let removed = Instant::now();
@@ -199,20 +203,20 @@ fn by_force_a_path_is_closed_at_once_and_its_place_is_taken_until_its_fence_is_l
     eventually("it is closed", || daemon.find(0).unwrap().fenced == 1);
     let path = daemon.find(0).unwrap();
     assert_eq!((path.state, path.waits_for, path.cntlid), (PathState::Removing, vec![WaitsFor::Fence], None));
-    // Reads go on, and another path has another place.
+    // Reads continue, and another path has another slot.
     assert_eq!(disk.read_by(2, 0), 0);
     assert_eq!(daemon.add(target.addrs()[2]), 2);
-    daemon.gets_live(2);
+    daemon.waits_until_live(2);
     let again = refusal(daemon.try_add(link.address()));
     assert!(again.code == ErrorCode::PathExists && again.message.contains("path 0, removing"), "{}", again.message);
     assert_eq!(disk.answer(PATIENCE), Some((1, Status::Ok)));
     assert!(removed.elapsed() >= FENCE, "answered after {:?}", removed.elapsed());
     daemon.goes(0);
     assert_eq!(disk.write(0, 2), Status::Ok);
-    // What was held comes to a controller that has given up its association.
+    // The held write reaches a controller that has ended its association.
     link.deliver();
     assert_eq!(daemon.add(link.address()), 0);
-    daemon.gets_live(0);
+    daemon.waits_until_live(0);
     assert_eq!(disk.write(4096, 3), Status::Ok);
     assert_eq!((disk.read(0), disk.read(4096)), (2, 3));
     assert_eq!(daemon.find(0).unwrap().fenced, 0);
@@ -222,21 +226,21 @@ fn by_force_a_path_is_closed_at_once_and_its_place_is_taken_until_its_fence_is_l
 }
 
 #[test]
-fn without_force_a_path_to_nowhere_goes_when_it_is_lost_and_fenced() {
+fn without_force_an_unresponsive_path_is_removed_once_lost_and_fenced() {
     let target = Target::start(2);
     let (_link, daemon, mut disk) = with_a_held_write(&target);
     let removed = Instant::now();
     daemon.remove(0);
     let path = daemon.find(0).unwrap();
     assert_eq!((path.state, path.waits_for), (PathState::Removing, vec![WaitsFor::InFlight]));
-    // Only keep-alives tell.
+    // Only keep-alives detect the loss.
     assert_eq!(disk.answer(PATIENCE), Some((1, Status::Ok)));
     assert!(removed.elapsed() >= FENCE, "answered after {:?}", removed.elapsed());
     daemon.goes(0);
     assert_eq!(disk.read(0), 1);
 }
 
-/// The removed path's writes are as much in doubt as others, and the next daemon has to know.
+/// The removed path's writes are in doubt like any other, and the next daemon has to know.
 #[test]
 fn an_end_while_a_removed_path_waits_for_its_fence_leaves_that_to_the_next_daemon() {
     let target = Target::start(2);
@@ -248,7 +252,7 @@ fn an_end_while_a_removed_path_waits_for_its_fence_leaves_that_to_the_next_daemo
     assert!(place.fence_record().exists());
 }
 
-/// What the injection holds is what the path waits for.
+/// The path waits for the request that the injection holds.
 #[test]
 fn an_injection_can_be_cleared_while_its_path_is_being_removed() {
     let target = Target::start(2);
@@ -274,7 +278,7 @@ fn an_injection_can_be_cleared_while_its_path_is_being_removed() {
 fn a_black_hole_under_load_is_removed_by_force_without_an_error() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), &format!("{FLAGS} --shared-write-cache"));
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     verification.goes_on(300);
     target.set(0, "black-hole=stall");
     daemon.try_remove(0, true).unwrap();
@@ -285,7 +289,7 @@ fn a_black_hole_under_load_is_removed_by_force_without_an_error() {
 }
 
 #[test]
-fn a_path_to_nowhere_is_added_connected_later_and_removed_while_it_connects() {
+fn an_unreachable_path_connects_later_or_is_removed() {
     let target = Target::start(2);
     let addrs = target.addrs();
     let daemon = Daemon::start(&addrs[..1], &format!("{FLAGS} --reconnect-delay 1 --shared-write-cache"));
@@ -296,7 +300,7 @@ fn a_path_to_nowhere_is_added_connected_later_and_removed_while_it_connects() {
     let twice = refusal(daemon.try_add(addrs[1]));
     assert!(twice.message.contains("path 1, connecting"), "{}", twice.message);
     target.resume_listener(1).unwrap();
-    daemon.gets_live(path);
+    daemon.waits_until_live(path);
     daemon.remove(path);
     daemon.goes(path);
 
@@ -304,7 +308,7 @@ fn a_path_to_nowhere_is_added_connected_later_and_removed_while_it_connects() {
     let path = daemon.add(refusing);
     daemon.remove(path);
     daemon.goes(path);
-    // A target that takes connections and says nothing.
+    // A target that accepts connections and never answers.
     target.set(1, "black-hole=stall");
     let path = daemon.add(addrs[1]);
     std::thread::sleep(Duration::from_millis(100));
@@ -322,7 +326,7 @@ fn a_path_to_another_namespace_is_refused_and_can_be_removed() {
     let path = daemon.add(target.addrs()[1]);
     eventually("it is refused", || daemon.state_of(path) == Some(PathState::Refused));
     let error = daemon.find(path).unwrap().last_error.unwrap();
-    assert!(error.contains("does not lead to the namespace") && error.contains("UUID"), "{error}");
+    assert!(error.contains("leads to another namespace") && error.contains("UUID"), "{error}");
     assert!(daemon.kinds_of(target.addrs()[1]).contains(&EventKind::PathRefused));
     daemon.remove(path);
     daemon.goes(path);
@@ -352,7 +356,7 @@ fn the_last_path_is_removed_only_by_force_and_io_waits_for_another_one() {
     let target = Target::start(2);
     let addrs = target.addrs();
     let daemon = Daemon::start(&addrs[..1], &format!("{FLAGS} --shared-write-cache"));
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     verification.goes_on(100);
     let last = refusal(daemon.try_remove(0, false));
     assert!(last.code == ErrorCode::LastPath && last.message.contains("--force"), "{}", last.message);
@@ -372,12 +376,15 @@ fn fifty_paths_come_and_go_and_leave_nothing() {
     let target = Target::start(2);
     let addrs = target.addrs();
     let daemon = Daemon::start(&addrs[..1], FLAGS);
-    let verification = Verification::start(&daemon.socket(), Shape { queues: 2, depth: 2, ..Shape::default() });
+    let verification = Verification::start(
+        &daemon.socket(),
+        VerificationSetup { queues: 2, depth: 2, ..VerificationSetup::default() },
+    );
     let start = Instant::now();
     let cycle = || {
         let path = daemon.add(addrs[1]);
         assert_eq!(path, 1, "the same place again");
-        daemon.gets_live(path);
+        daemon.waits_until_live(path);
         daemon.remove(path);
         daemon.goes(path);
     };

@@ -1,5 +1,5 @@
-//! Front-ends whose memory goes away while the daemon uses it: nobody else notices, neither the paths nor the disks that share them
-//! and the one I/O thread.
+//! Front-ends whose memory goes away while the daemon uses it. Neither paths nor other disks are affected, even those
+//! on the same I/O thread.
 
 use std::time::Duration;
 
@@ -8,21 +8,22 @@ use vublk_bench::request::Status;
 
 use crate::guest::{Guest, PROTOCOL_FEATURES};
 use crate::support::{
-    Daemon, Disk, FAULTY_REQUESTS, Faulty, Others, Place, Target, disk, eventually, sharer, socket_of, target_of,
+    Bystanders, Daemon, DaemonDirectory, Disk, FAULTY_REQUESTS, FaultyGuest, Target, disk, eventually, sharer,
+    socket_of, target_of,
 };
 
-/// The first disk is the one of the front-end that breaks.
-const OTHERS: usize = 2;
+/// The first disk has the front-end that breaks.
+const BYSTANDERS: usize = 2;
 const ROUNDS: usize = 3;
 const FAILED: i32 = -5;
-/// 100 ms, three times of it: the machine may be busy.
+/// Three times 100 ms, for busy machines.
 const LONGEST: Duration = Duration::from_millis(300);
 
 fn start(data_digest: bool) -> (Target, Daemon) {
-    let target = target_of(1 + OTHERS, 2, 16 << 20);
-    let place = Place::new();
+    let target = target_of(1 + BYSTANDERS, 2, 16 << 20);
+    let place = DaemonDirectory::new();
     let mut config = disk(&place, &target, 0);
-    config.share_paths_with = (1..=OTHERS).map(|number| sharer(&place, number)).collect();
+    config.share_paths_with = (1..=BYSTANDERS).map(|number| sharer(&place, number)).collect();
     (config.queues, config.data_digest) = ("4".parse().unwrap(), data_digest);
     let command = place.configured(vec![config]);
     (target, place.spawn(command).ready())
@@ -32,13 +33,13 @@ fn hung_up(daemon: &Daemon) -> usize {
     daemon.log().matches("front-end lost: guest memory at guest address").count()
 }
 
-/// What `happens` to the first disk's front-end, over and over, is nothing to anybody else.
-fn nobody_else_notices((target, daemon): &(Target, Daemon), mut happens: impl FnMut(&Daemon)) {
-    let others = Others::start((1..=OTHERS).map(|number| socket_of(&daemon.place, number)), 1);
+/// Breaks the first disk's front-end over and over, and checks that no other disk is affected.
+fn affects_no_other_disk((target, daemon): &(Target, Daemon), mut happens: impl FnMut(&Daemon)) {
+    let others = Bystanders::start((1..=BYSTANDERS).map(|number| socket_of(&daemon.place, number)), 1);
     for round in 0..ROUNDS {
         happens(daemon);
-        eventually("it is hung up on", || hung_up(daemon) == round + 1);
-        // With memory as it should be.
+        eventually("the front-end is hung up on", || hung_up(daemon) == round + 1);
+        // With memory in order.
         let mut disk = Disk::connect_patiently(&socket_of(&daemon.place, 0));
         let byte = round as u8 + 1;
         assert_eq!((disk.write(0, byte), disk.read(0)), (Status::Ok, byte));
@@ -55,7 +56,7 @@ fn nobody_else_notices((target, daemon): &(Target, Daemon), mut happens: impl Fn
     assert!(!log.contains("panicked") && log.contains("truncated to"), "{log}");
 }
 
-fn answered(front_end: &mut Faulty, count: usize) -> Vec<i32> {
+fn answered(front_end: &mut FaultyGuest, count: usize) -> Vec<i32> {
     let mut results = Vec::new();
     eventually("all is answered", || {
         results.extend(front_end.results());
@@ -65,12 +66,12 @@ fn answered(front_end: &mut Faulty, count: usize) -> Vec<i32> {
 }
 
 #[test]
-fn buffers_that_are_not_there() {
+fn buffers_outside_the_memory_file() {
     // With data digests all payloads are copied.
     for data_digest in [false, true] {
         let running = start(data_digest);
-        nobody_else_notices(&running, |daemon| {
-            let mut front_end = Faulty::connect(&socket_of(&daemon.place, 0));
+        affects_no_other_disk(&running, |daemon| {
+            let mut front_end = FaultyGuest::connect(&socket_of(&daemon.place, 0));
             front_end.submit();
             assert_eq!(answered(&mut front_end, FAULTY_REQUESTS), [0; FAULTY_REQUESTS], "while they are there");
             front_end.cut_off(0);
@@ -81,19 +82,19 @@ fn buffers_that_are_not_there() {
 }
 
 #[test]
-fn buffers_that_are_cut_off_under_requests() {
+fn buffers_truncated_under_requests() {
     let running = start(false);
     (0..2).for_each(|listener| running.0.set_delay(listener, Duration::from_millis(50)));
-    nobody_else_notices(&running, |daemon| {
-        let mut front_end = Faulty::connect(&socket_of(&daemon.place, 0));
+    affects_no_other_disk(&running, |daemon| {
+        let mut front_end = FaultyGuest::connect(&socket_of(&daemon.place, 0));
         front_end.submit();
         let served = || daemon.paths().iter().map(mpath_api::types::Path::in_flight).sum::<u64>();
-        eventually("they are in flight", || served() > OTHERS as u64);
+        eventually("they are in flight", || served() > BYSTANDERS as u64);
         // In the middle of the last read.
         front_end.cut_off((4 << 20) + (300 << 10));
         let results = answered(&mut front_end, 1);
         assert!(results.iter().all(|&result| result == 0 || result == FAILED), "{results:?}");
-        // What is yet to be answered has met it, or what is next does.
+        // An unanswered request has met the missing memory, or the next one does.
         if hung_up(daemon) == 0 {
             front_end.submit();
         }
@@ -101,9 +102,9 @@ fn buffers_that_are_cut_off_under_requests() {
 }
 
 #[test]
-fn rings_that_are_cut_off() {
+fn truncated_rings() {
     let running = start(false);
-    nobody_else_notices(&running, |daemon| {
+    affects_no_other_disk(&running, |daemon| {
         let mut guest = Guest::connect(&socket_of(&daemon.place, 0), PROTOCOL_FEATURES);
         guest.share_memory();
         let mut ring = guest.start(0);
@@ -112,6 +113,6 @@ fn rings_that_are_cut_off() {
         guest.cut_off(0);
         let before = hung_up(daemon);
         ring.kick.write(1).unwrap();
-        eventually("it is hung up on", || hung_up(daemon) > before);
+        eventually("the front-end is hung up on", || hung_up(daemon) > before);
     });
 }

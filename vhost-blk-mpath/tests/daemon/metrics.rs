@@ -1,4 +1,4 @@
-//! What Prometheus gets, and that it can count on it.
+//! Prometheus metrics under load: counters never decrease.
 
 #![allow(clippy::cast_precision_loss, clippy::float_cmp)] // what was written is read again
 
@@ -11,12 +11,12 @@ use mpath_api::types::{PathAction, PathSelector, SteerPaths};
 use mpath_api::{PolicyKind, SchedulerKind};
 
 use crate::scheduler::switch;
-use crate::support::{Daemon, Shape, Target, Verification, eventually, inject, set_policy};
+use crate::support::{Daemon, Target, Verification, VerificationSetup, eventually, inject, set_policy};
 
-/// The samples by name and labels, as they are written.
+/// The samples by name and labels.
 pub(crate) struct Scrape {
     samples: HashMap<String, f64>,
-    /// Of each metric.
+    /// The type of each metric.
     types: HashMap<String, String>,
 }
 
@@ -40,7 +40,7 @@ impl Scrape {
         Self { samples, types }
     }
 
-    /// What only grows, sums and counts of summaries too.
+    /// Counters, and the sums and counts of summaries.
     fn counters(&self) -> impl Iterator<Item = (&String, f64)> {
         let counts = |series: &str| {
             let name = series.split('{').next().unwrap();
@@ -55,19 +55,19 @@ impl Scrape {
         *self.samples.get(&format!("vhost_blk_mpath_{series}")).unwrap_or_else(|| panic!("no {series}"))
     }
 
-    /// All series of a metric that have this in their labels.
+    /// All series of a metric with this in their labels.
     fn sum(&self, metric: &str, labels: &str) -> f64 {
         let of = |series: &str| series.starts_with(&format!("vhost_blk_mpath_{metric}{{")) && series.contains(labels);
         self.samples.iter().filter(|(series, _)| of(series)).map(|(_, value)| value).sum()
     }
 }
 
-/// Through all that might have begun a counter anew.
+/// Through everything that might reset a counter.
 #[test]
 fn counters_grow_under_load_and_never_shrink() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy round-robin --io-threads 2");
-    let shape = Shape { flush: false, ..Shape::default() };
+    let shape = VerificationSetup { flush: false, ..VerificationSetup::default() };
     let verification = Verification::start(&daemon.socket(), shape);
     verification.goes_on(300);
     let mut last = Scrape::of(&daemon);
@@ -107,7 +107,7 @@ fn counters_grow_under_load_and_never_shrink() {
     scrape("another front-end");
     verification.finish();
 
-    // At rest it is what the API says.
+    // At rest the metrics equal the API's values.
     let (seen, paths) = (Scrape::of(&daemon), daemon.paths());
     for path in &paths {
         let of = format!("disk=\"disk0\",path=\"{}\"", path.address);

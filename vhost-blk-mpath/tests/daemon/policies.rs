@@ -1,4 +1,4 @@
-//! Policies with parameters, and what they think of the paths.
+//! Policies with parameters, and their estimates of paths.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -7,13 +7,15 @@ use mpath_api::types::{PathSelector, SetPolicy};
 use mpath_api::{PolicyClass, PolicyKind};
 
 use crate::bad_input::refused_file;
-use crate::support::{Daemon, NQN, Place, Shape, Target, Verification, eventually, inject, program};
+use crate::support::{
+    Daemon, DaemonDirectory, NQN, Target, Verification, VerificationSetup, eventually, inject, program,
+};
 
 #[test]
-fn switched_every_10_ms_under_verification() {
+fn policies_switch_every_10_ms_under_verification() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy round-robin --io-threads 2");
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     daemon.api.set_injection(&inject(PathSelector::Index(1), Duration::from_millis(1))).unwrap();
     let mut longest = Duration::ZERO;
     let begun = Instant::now();
@@ -38,7 +40,7 @@ fn switched_every_10_ms_under_verification() {
 
 #[test]
 fn estimates_and_shares_are_shown() {
-    // Slower than any path is because the machine is busy.
+    // A value above the latency of any path is due to a busy machine.
     let slower = Duration::from_millis(100);
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy adaptive --io-threads 2");
@@ -46,7 +48,7 @@ fn estimates_and_shares_are_shown() {
     let wanted = SetPolicy { params, ..PolicyKind::Adaptive.into() };
     assert_eq!(daemon.api.set_policy(&wanted).unwrap()[0].policy.to_string(), "adaptive interval=50ms");
     daemon.api.set_injection(&inject(PathSelector::Index(1), slower)).unwrap();
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     let detail = || daemon.api.policy_detail(None).unwrap().remove(0);
     eventually("the slow path has the lower weight", || {
         let paths = detail().paths;
@@ -65,7 +67,7 @@ fn estimates_and_shares_are_shown() {
     assert!(first.io_share_1s > second.io_share_1s, "{first:?} {second:?}");
     assert!((first.io_share_1s + second.io_share_1s - 1.0).abs() < 1e-9, "{first:?} {second:?}");
 
-    // A parameter changes: what has been learned stays. Another policy: it does not.
+    // A changed parameter keeps the estimates. Another policy does not.
     let smoothed = |kind: PolicyKind, value: &str| {
         let params = if kind == PolicyKind::Adaptive { vec![("credits".to_owned(), value.to_owned())] } else { vec![] };
         daemon.api.set_policy(&SetPolicy { params, ..kind.into() }).unwrap();
@@ -84,7 +86,7 @@ fn estimates_and_shares_are_shown() {
 #[test]
 fn a_file_may_set_parameters_and_split_by_class() {
     let target = Target::start(2);
-    let place = Place::new();
+    let place = DaemonDirectory::new();
     let paths = target.addrs().iter().map(|path| format!("tcp://{path}")).collect::<Vec<_>>().join(", ");
     let text = format!(
         "api: {}\ndisks:\n  - socket-path: {}\n    subsystem: {NQN}\n    paths: [{paths}]\n    policy:\n      read: {{name: \
@@ -98,7 +100,7 @@ fn a_file_may_set_parameters_and_split_by_class() {
     let daemon = place.spawn(command).ready();
     let shown = "read: latency-rr threshold=1.5 rehabilitation=ios, write: queue-depth";
     assert_eq!(daemon.status().disks[0].policy.to_string(), shown);
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     verification.goes_on(500);
     verification.finish();
     let detail = daemon.api.policy_detail(Some("disk0")).unwrap().remove(0);
@@ -108,7 +110,7 @@ fn a_file_may_set_parameters_and_split_by_class() {
 }
 
 #[test]
-fn a_parameter_that_cannot_be_is_shown_where() {
+fn an_invalid_parameter_is_located() {
     let disk = "disks:\n  - socket-path: /tmp/s\n    policy: {name: latency-rr, threshold: 0.5}\n";
     let (refusal, file) = refused_file(disk);
     refusal.says(

@@ -1,4 +1,4 @@
-//! A namespace that grows while its disk is in use.
+//! Namespaces that grow while their disk is in use.
 
 use std::io::Read;
 use std::os::fd::AsRawFd;
@@ -12,16 +12,16 @@ use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserProtocolFeatures
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vublk_bench::request::{Kind, Request, Status};
 
-use crate::support::{Daemon, Disk, NQN, PATIENCE, Shape, Target, Verification, eventually};
+use crate::support::{Daemon, Disk, NQN, PATIENCE, Target, Verification, VerificationSetup, eventually};
 
 const FLAGS: &str = "--policy round-robin --keep-alive-tmo 1 --reconnect-delay 1";
 const MIB: u64 = 1 << 20;
 const SMALL: &str = "size=1:32MiB";
 const LARGE: &str = "size=1:own";
-/// Behind the end of the small one.
+/// Behind the end of the small namespace.
 const BEHIND: u64 = 40 * MIB;
 
-/// Two paths to a namespace that is 32 MiB at first, and 64 when it has grown.
+/// Two paths to a namespace of 32 MiB that grows to 64 MiB.
 fn small() -> (Target, Daemon) {
     let target = Target::start(2);
     (0..2).for_each(|path| target.set(path, SMALL));
@@ -41,7 +41,7 @@ fn resized(daemon: &Daemon) -> Vec<String> {
     resized.map(|event| event.message).collect()
 }
 
-/// What a front-end reads as the capacity, in bytes.
+/// The capacity that a front-end reads, in bytes.
 fn shown(frontend: &mut Frontend) -> u64 {
     let config = frontend.get_config(0, 8, VhostUserConfigFlags::empty(), &[0; 8]).unwrap().1;
     u64::from_le_bytes(config.try_into().unwrap()) * 512
@@ -61,13 +61,13 @@ fn the_front_end_is_told_when_all_paths_agree() {
     assert_eq!(shown(&mut frontend), 32 * MIB);
 
     target.set(0, LARGE);
-    // What a path has told comes in order: its ANA state after its size.
+    // Updates of a path arrive in order: the ANA state after the size.
     target.set(0, "ana=non-optimized");
-    eventually("the first path has told", || daemon.paths()[0].ana_state == Some(AnaState::NonOptimized));
+    eventually("the first path has reported its size", || daemon.paths()[0].ana_state == Some(AnaState::NonOptimized));
     assert_eq!((shown(&mut frontend), capacity(&daemon)), (32 * MIB, 32 * MIB));
     target.set(1, LARGE);
     let mut message = [0; 12];
-    channel.read_exact(&mut message).expect("told of the change");
+    channel.read_exact(&mut message).expect("a change notice");
     assert_eq!(message[..4], 2_u32.to_ne_bytes(), "CONFIG_CHANGE_MSG");
     assert_eq!((shown(&mut frontend), capacity(&daemon)), (64 * MIB, 64 * MIB));
     assert_eq!(resized(&daemon), ["disk resized from 33554432 to 67108864 bytes"]);
@@ -76,9 +76,9 @@ fn the_front_end_is_told_when_all_paths_agree() {
 }
 
 #[test]
-fn what_is_new_can_be_used_and_what_is_in_flight_goes_on() {
+fn new_blocks_are_usable_and_requests_in_flight_continue() {
     let (target, daemon) = small();
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     verification.goes_on(200);
     (0..2).for_each(|path| target.set(path, LARGE));
     eventually("the disk has grown", || capacity(&daemon) == 64 * MIB);
@@ -101,7 +101,7 @@ fn a_request_behind_the_end_fails_until_the_disk_has_grown() {
     let (target, daemon) = small();
     let mut disk = Disk::connect(&daemon.socket());
     assert_eq!(disk.write(BEHIND, 1), Status::IoError);
-    // Half of it is not enough.
+    // Half of the growth is not enough.
     assert_eq!(disk.run(Request { kind: Kind::Read, offset: 32 * MIB - 4096, len: 8192 }, &[0; 8192]), Status::IoError);
     (0..2).for_each(|path| target.set(path, LARGE));
     eventually("the disk has grown", || capacity(&daemon) == 64 * MIB);
@@ -110,10 +110,9 @@ fn a_request_behind_the_end_fails_until_the_disk_has_grown() {
     assert_eq!(disk.write(64 * MIB, 1), Status::IoError);
 }
 
-/// The disk has not to wait for a path that is gone; and one that has not caught up is not used, but not given up
-/// either.
+/// The disk does not wait for a path that is down. A path with the old size is not used and not given up.
 #[test]
-fn a_path_that_has_not_caught_up_waits() {
+fn a_path_with_the_old_size_waits() {
     let (target, daemon) = small();
     let mut disk = Disk::connect(&daemon.socket());
     target.set(1, LARGE);
@@ -146,10 +145,11 @@ fn a_path_whose_namespace_shrinks_is_not_used_until_it_has_grown_again() {
     eventually("it is not used", || !daemon.is_live(0) && last_error(&daemon, 0).contains("namespace has shrunk"));
     let blocks = |bytes: u64| bytes / u64::from(daemon.status().disks[0].block_size_bytes);
     let (found, shown) = (blocks(16 * MIB), blocks(32 * MIB));
-    let seen = format!("its namespace has shrunk to {found} blocks, and guests go on seeing {shown}: ");
-    let remedy = format!("; grow it back to {shown} blocks, or take the disk from its guest and remove and add it");
+    let seen = format!("the namespace has shrunk to {found} blocks, and guests still see {shown}; ");
+    let remedy =
+        format!("; grow it back to {shown} blocks, or detach the disk from its guest, remove it and add it again");
     eventually("the reason for a new connection is the same", || last_error(&daemon, 0).starts_with(&seen));
-    let lost = daemon.log().lines().any(|line| line.contains(&format!("path down: for disk0: {seen}")));
+    let lost = daemon.log().lines().any(|line| line.contains(&format!("path down: disk disk0: {seen}")));
     assert!(lost && last_error(&daemon, 0).ends_with(&remedy), "{}", daemon.log());
     assert_eq!((capacity(&daemon), disk.write(31 * MIB, 1)), (32 * MIB, Status::Ok));
     target.set(0, SMALL);
@@ -157,27 +157,27 @@ fn a_path_whose_namespace_shrinks_is_not_used_until_it_has_grown_again() {
     assert!((0..4).all(|_| disk.read(31 * MIB) == 1));
 }
 
-/// What one path took back is not counted on when the other one grows.
+/// A size that one path took back does not count when the other grows.
 #[test]
 fn a_path_that_takes_its_growth_back_keeps_the_disk_small() {
     let (target, daemon) = small();
     target.set(0, LARGE);
     target.set(0, "ana=non-optimized");
-    eventually("the first path has told", || daemon.paths()[0].ana_state == Some(AnaState::NonOptimized));
+    eventually("the first path has reported its size", || daemon.paths()[0].ana_state == Some(AnaState::NonOptimized));
     target.set(0, SMALL);
     eventually("its association has ended", || last_error(&daemon, 0).contains(" blocks, and had "));
     eventually("it is back with the smaller size", || daemon.is_live(0));
     target.set(1, LARGE);
     target.set(1, "ana=non-optimized");
-    eventually("the second path has told", || daemon.paths()[1].ana_state == Some(AnaState::NonOptimized));
+    eventually("the second path has reported its size", || daemon.paths()[1].ana_state == Some(AnaState::NonOptimized));
     assert_eq!(capacity(&daemon), 32 * MIB);
     target.set(0, LARGE);
     eventually("the disk has grown", || capacity(&daemon) == 64 * MIB);
 }
 
-/// A disk that is added is followed as one that was there from the start; once it is removed nothing is known of it any more.
+/// An added disk is followed like one from the start. When it is removed, its size is forgotten.
 #[test]
-fn a_disk_that_was_added_grows_and_one_that_comes_back_begins_anew() {
+fn an_added_disk_grows_and_a_readded_disk_starts_with_the_current_size() {
     let target = Target::with(2, |config| config.namespaces.push(NamespaceConfig::memory(32 << 20)));
     (0..2).for_each(|path| target.set(path, SMALL));
     let daemon = Daemon::start(&target.addrs(), &format!("{FLAGS} --namespace 2"));

@@ -1,4 +1,4 @@
-//! Whose turn it is, and how much may be done, over real sockets.
+//! Schedulers and limits, over real sockets.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use mpath_api::SchedulerKind;
 use mpath_api::types::{EventKind, LimitStatus, SetLimits, SetScheduler, Tier};
 
-use crate::support::{Daemon, Disk, Shape, Target, Verification, eventually};
+use crate::support::{Daemon, Disk, Target, Verification, VerificationSetup, eventually};
 
 pub(crate) fn switch(daemon: &Daemon, scheduler: SchedulerKind, params: &[(&str, &str)]) -> String {
     let params = params.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
@@ -26,11 +26,14 @@ fn reads(disk: &mut Disk, count: u64) -> Duration {
 }
 
 #[test]
-fn schedulers_switch_under_verification_and_tell_of_every_virtqueue() {
+fn schedulers_switch_under_verification_and_show_every_virtqueue() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--io-threads 2 --window-ios 2");
     assert_eq!(daemon.api.scheduler(None).unwrap()[0].scheduler, SchedulerKind::BurstCredit.into());
-    let verification = Verification::start(&daemon.socket(), Shape { queues: 4, depth: 16, ..Shape::default() });
+    let verification = Verification::start(
+        &daemon.socket(),
+        VerificationSetup { queues: 4, depth: 16, ..VerificationSetup::default() },
+    );
     for _ in 0..5 {
         for scheduler in SchedulerKind::ALL {
             assert_eq!(switch(&daemon, scheduler, &[]), scheduler.name());
@@ -51,14 +54,17 @@ fn schedulers_switch_under_verification_and_tell_of_every_virtqueue() {
     assert_eq!(events.iter().filter(|event| event.kind == EventKind::SchedulerSet).count(), 16);
 }
 
-/// Every rule takes over from every other one what waits and what is in flight.
+/// Every scheduler takes over the waiting requests and those in flight from every other one.
 #[test]
 fn a_switch_every_10_ms_loses_nothing() {
     const SWITCHES: u32 = 300;
     let target = Target::start(2);
-    // Few at a time, so that every virtqueue has requests waiting.
+    // A small window, so that every virtqueue has waiting requests.
     let daemon = Daemon::start(&target.addrs(), "--io-threads 2 --window-ios 2");
-    let verification = Verification::start(&daemon.socket(), Shape { queues: 4, depth: 16, ..Shape::default() });
+    let verification = Verification::start(
+        &daemon.socket(),
+        VerificationSetup { queues: 4, depth: 16, ..VerificationSetup::default() },
+    );
     verification.goes_on(30);
     let ([published, fifo], ours) = ([SchedulerKind::Published, SchedulerKind::Fifo], SchedulerKind::BurstCredit);
     let order = [published, ours, fifo, published, fifo, ours];
@@ -75,7 +81,7 @@ fn a_switch_every_10_ms_loses_nothing() {
     assert!(idle.queues.iter().all(|queue| queue.served > 0 && queue.queued + queue.in_flight == 0), "{idle:?}");
 }
 
-/// Its disk as well.
+/// So is its disk.
 #[test]
 fn a_virtqueue_that_was_idle_is_sparse_until_its_burst_is_sent() {
     let target = Target::start(1);
@@ -91,7 +97,7 @@ fn a_virtqueue_that_was_idle_is_sparse_until_its_burst_is_sent() {
     let queue = seen();
     assert_eq!((queue.tier, queue.credit, queue.served), (Tier::Sparse, Some(256), 1));
 
-    // Each costs 20 KiB of it.
+    // Each request costs 20 KiB of credit.
     assert_eq!(switch(&daemon, SchedulerKind::BurstCredit, &[("burst", "65536")]), "burst-credit burst=65536");
     assert_eq!(seen().credit, Some(4));
     target.set(0, "delay=2s");
@@ -129,7 +135,7 @@ fn a_limit_holds_and_is_lifted_while_requests_wait_for_it() {
     assert_eq!(seen.limits.to_string(), "iops 100, bandwidth off, burst 0ms");
     assert!(seen.balance_ios.is_some() && seen.throttled_ms > 0, "{seen:?}");
 
-    // One a second: ten of them would take ten.
+    // At one request per second, ten take ten seconds.
     limit(&daemon, "1", "0ms");
     (0..11_u16).for_each(|n| disk.submit_write(1 + n, u64::from(n) * 4096, 1));
     assert!(disk.answer(Duration::from_secs(10)).is_some());
@@ -141,13 +147,16 @@ fn a_limit_holds_and_is_lifted_while_requests_wait_for_it() {
     assert!(lifted.elapsed() < Duration::from_secs(5), "{:?}", lifted.elapsed());
 }
 
-/// What one I/O thread uses the others do not have.
+/// What one I/O thread uses is not available to the others.
 #[test]
-fn a_limit_is_one_of_all_io_threads_together() {
+fn a_limit_applies_to_all_io_threads_together() {
     let target = Target::start(1);
     let daemon = Daemon::start(&target.addrs(), "--io-threads 2 --limit-iops 500 --limit-burst 0ms");
     let start = Instant::now();
-    let verification = Verification::start(&daemon.socket(), Shape { queues: 4, depth: 4, ..Shape::default() });
+    let verification = Verification::start(
+        &daemon.socket(),
+        VerificationSetup { queues: 4, depth: 4, ..VerificationSetup::default() },
+    );
     verification.goes_on(1000);
     let served: u64 = daemon.api.scheduler_detail(None).unwrap()[0].queues.iter().map(|queue| queue.served).sum();
     let allowed = start.elapsed().as_millis() as u64 / 2 + 3;

@@ -1,4 +1,4 @@
-//! Disks that share their paths: namespaces of one subsystem, each with a socket of its own.
+//! Disks that share their paths: namespaces of one subsystem, each with its own socket.
 
 use std::fmt::Write;
 use std::fs;
@@ -10,19 +10,21 @@ use mpath_target::NamespaceConfig;
 use rustix::process::Signal;
 use vublk_bench::request::Status;
 
-use crate::support::{Daemon, Disk, NQN, Place, Shape, Target, Verification, eventually, program};
+use crate::support::{
+    Daemon, DaemonDirectory, Disk, NQN, Target, Verification, VerificationSetup, eventually, program,
+};
 
 const NAMES: [&str; 3] = ["system", "data", "backup"];
-/// What the second namespace can be taken for.
+/// Another identity for the second namespace.
 const OTHER: &str = "uuid=2:6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
 
-/// Three namespaces, each of another size.
+/// Three namespaces of different sizes.
 fn target() -> Target {
     Target::with(2, |config| config.namespaces.extend([32, 16].map(|mib| NamespaceConfig::memory(mib << 20))))
 }
 
-/// The daemon with the disk `system` and so many more that share its paths.
-fn command(place: &Place, target: &Target, more: usize, settings: &str) -> Command {
+/// The daemon with the disk `system` and `more` disks that share its paths.
+fn command(place: &DaemonDirectory, target: &Target, more: usize, settings: &str) -> Command {
     let paths = target.addrs().iter().map(|path| format!("tcp://{path}")).collect::<Vec<_>>().join(", ");
     let mut text = format!(
         "api: {}\nio-threads: 2\ndisks:\n  - name: system\n    socket-path: {}\n    subsystem: {NQN}\n    namespace: 1\n    \
@@ -42,7 +44,7 @@ fn command(place: &Place, target: &Target, more: usize, settings: &str) -> Comma
 }
 
 fn start(target: &Target, more: usize, settings: &str) -> Daemon {
-    let place = Place::new();
+    let place = DaemonDirectory::new();
     let command = command(&place, target, more, settings);
     place.spawn(command).ready()
 }
@@ -51,15 +53,15 @@ fn connect(daemon: &Daemon, name: &str) -> Disk {
     Disk::connect_patiently(&daemon.place.file(name))
 }
 
-fn verify(daemon: &Daemon, name: &str, shape: Shape) -> Verification {
+fn verify(daemon: &Daemon, name: &str, shape: VerificationSetup) -> Verification {
     Verification::start(&daemon.place.file(name), shape)
 }
 
-fn unflushed() -> Shape {
-    Shape { bs: 16 << 10, flush: false, ..Shape::default() }
+fn unflushed() -> VerificationSetup {
+    VerificationSetup { bs: 16 << 10, flush: false, ..VerificationSetup::default() }
 }
 
-/// What path 0 is to the disk `data`.
+/// The state of the disk `data` on path 0.
 fn to_data(daemon: &Daemon) -> (Option<AnaState>, Option<String>) {
     let sharer = daemon.paths()[0].sharers[0].clone();
     assert_eq!(sharer.disk, "data");
@@ -70,7 +72,7 @@ fn to_data(daemon: &Daemon) -> (Option<AnaState>, Option<String>) {
 fn each_disk_is_its_own_namespace() {
     let target = target();
     let daemon = start(&target, 2, "    policy: round-robin\n");
-    // An admin queue, and an I/O queue for each thread, however many disks there are.
+    // One admin queue, and one I/O queue for each thread, however many disks there are.
     assert_eq!(target.connections(0), 3);
     let mut disks = NAMES.map(|name| connect(&daemon, name));
     for (disk, byte) in disks.iter_mut().zip(1..) {
@@ -80,7 +82,7 @@ fn each_disk_is_its_own_namespace() {
         assert_eq!((disk.read(8192), disk.read(4096)), (byte, 0));
     }
     drop(disks);
-    let verifications = NAMES.map(|name| verify(&daemon, name, Shape::default()));
+    let verifications = NAMES.map(|name| verify(&daemon, name, VerificationSetup::default()));
     for verification in &verifications {
         verification.goes_on(1000);
     }
@@ -102,13 +104,13 @@ fn each_disk_is_its_own_namespace() {
 }
 
 #[test]
-fn a_state_of_one_namespace_is_nothing_to_the_other_disks() {
+fn the_ana_state_of_one_namespace_does_not_affect_other_disks() {
     let target = target();
     let daemon = start(&target, 1, "    policy: round-robin\n");
     let system = verify(&daemon, "system", unflushed());
     let data = verify(&daemon, "data", unflushed());
     system.goes_on(100);
-    // The one way to the second namespace, the other to the first.
+    // One path leads to the second namespace, the other to the first.
     target.set(0, "ana=2:inaccessible");
     target.set(1, "ana=1:inaccessible");
     eventually("both are shown", || {
@@ -118,7 +120,7 @@ fn a_state_of_one_namespace_is_nothing_to_the_other_disks() {
     assert_eq!(daemon.paths()[0].ana_state, Some(AnaState::Optimized));
     data.goes_on(300);
     system.goes_on(300);
-    // No way to it at all: it waits, and the other disk does not.
+    // Without a path to it, its request waits. The other disk continues.
     target.set(1, "ana=2:inaccessible");
     eventually("requests wait", || daemon.status().disks[1].queued > 0);
     assert_eq!(daemon.status().disks[0].queued, 0);
@@ -159,7 +161,7 @@ fn a_path_that_leads_one_disk_elsewhere_serves_the_others() {
     let error = error.unwrap();
     assert!(error.contains("UUID") && daemon.log().contains(&error), "{error}; {}", daemon.log());
     assert_eq!(daemon.status().disks.iter().map(|disk| disk.paths.live).collect::<Vec<_>>(), [2, 1]);
-    // The namespace it shows is the real one: what reaches it would be found.
+    // It is the real namespace, so any write that reaches it would show.
     let mut data = connect(&daemon, "data");
     (0..64).for_each(|block| assert_eq!(data.write(block * 4096, 7), Status::Ok));
     drop(data);
@@ -170,7 +172,7 @@ fn a_path_that_leads_one_disk_elsewhere_serves_the_others() {
     assert!(daemon.paths()[0].write.ios > 0);
     system.finish();
 
-    // It is what it should be again: on the connections that there are.
+    // The identity is right again, on the same connections.
     let written = daemon.paths()[0].write.ios;
     target.set(0, "uuid=2:own");
     eventually("the path leads to both", || daemon.status().disks[1].paths.live == 2);
@@ -183,7 +185,7 @@ fn a_path_that_leads_one_disk_elsewhere_serves_the_others() {
     assert_eq!(of_path.filter(|event| event.kind == EventKind::PathLive).count(), 1, "{events:?}");
 }
 
-/// What was on its way there under the old number must not count.
+/// Results of requests under the old identity must not count.
 #[test]
 fn a_namespace_that_becomes_another_one_ends_the_association_and_then_leaves_its_disk() {
     let target = target();
@@ -205,9 +207,9 @@ fn a_namespace_that_becomes_another_one_ends_the_association_and_then_leaves_its
     data.finish();
 }
 
-/// Whatever has ended it: here a namespace that became another one.
+/// Whatever has ended it. Here a namespace became another one.
 #[test]
-fn the_end_of_an_association_is_told_to_each_disk_that_had_unflushed_writes_there() {
+fn losing_an_association_is_reported_to_each_disk_with_unflushed_writes() {
     let target = target();
     let daemon = start(&target, 1, "    policy: numa\n");
     let (mut system, mut data) = (connect(&daemon, "system"), connect(&daemon, "data"));
@@ -216,7 +218,7 @@ fn the_end_of_an_association_is_told_to_each_disk_that_had_unflushed_writes_ther
     }
     target.set(0, OTHER);
     eventually("the disk leaves the path", || to_data(&daemon).1.is_some());
-    // Flushes that come in just after the loss, or just after one that has failed for it, may have been under way before.
+    // Flushes just after the loss, or just after a flush that reported it, may have been under way before.
     let passes = || std::thread::sleep(Duration::from_millis(300));
     passes();
     let begun = Instant::now();
@@ -256,7 +258,7 @@ fn a_killed_daemon_leaves_a_record_for_each_disk() {
     for disk in &mut disks {
         assert_eq!(disk.write(0, 1), Status::Ok);
     }
-    let records = |place: &Place| ["system.fence", "data.fence"].map(|name| place.file(name).exists());
+    let records = |place: &DaemonDirectory| ["system.fence", "data.fence"].map(|name| place.file(name).exists());
     let (_, place) = daemon.end(Signal::KILL);
     assert_eq!(records(&place), [true, true]);
     for name in ["system", "data"] {
@@ -269,17 +271,17 @@ fn a_killed_daemon_leaves_a_record_for_each_disk() {
     assert_eq!(data.read(0), 1);
     assert!(begun.elapsed() >= Duration::from_secs(1), "it has waited for the fence");
     drop(data);
-    // What the one before has left is struck off when its fence has passed.
+    // The earlier daemon's entries are removed when its fence has passed.
     let left = |name: &str| fs::read_to_string(daemon.place.file(name)).unwrap().matches("fence_ms").count();
     eventually("only its own associations are left", || ["system.fence", "data.fence"].map(left) == [2, 2]);
     let (_, place) = daemon.end(Signal::TERM);
-    assert_eq!(records(&place), [true, true], "who keeps an in-flight log may come back to either");
+    assert_eq!(records(&place), [true, true], "a front-end with an in-flight log may come back to either");
 }
 
 #[test]
 fn a_disk_whose_namespace_no_path_leads_to_is_an_error_at_the_start() {
     let target = Target::start(1);
-    let place = Place::new();
+    let place = DaemonDirectory::new();
     let refused = place.refused(command(&place, &target, 1, ""));
     refused.says(3, &["disk data", "no path leads to its namespace", "`namespace` 2 is not active", "tcp://"]);
     assert!(!place.file("system").exists() && !place.file("data").exists());
@@ -304,16 +306,16 @@ fn limits_of_a_disk_are_its_own() {
     system.finish();
 }
 
-/// Both have plenty to do, and the one has four virtqueues and the other two.
+/// Both are busy. One has four virtqueues and the other two.
 #[test]
-fn the_service_is_divided_by_weight_however_many_virtqueues_a_disk_has() {
+fn service_is_divided_by_weight_and_not_by_virtqueues() {
     let target = target();
-    // Few at a time, and slowly, so that there is something to divide.
+    // A small window and slow answers, so that there is a queue to divide.
     target.set(0, "delay=8ms");
     let daemon = start(&target, 1, "    policy: numa\n    window: {ios: 2}\n");
-    let shape = Shape { bs: 4096, depth: 16, flush: false, ..Shape::default() };
-    let system = verify(&daemon, "system", Shape { queues: 4, ..shape });
-    let data = verify(&daemon, "data", Shape { queues: 2, depth: 32, ..shape });
+    let shape = VerificationSetup { bs: 4096, depth: 16, flush: false, ..VerificationSetup::default() };
+    let system = verify(&daemon, "system", VerificationSetup { queues: 4, ..shape });
+    let data = verify(&daemon, "data", VerificationSetup { queues: 2, depth: 32, ..shape });
     for (weight, least, most) in [(300, 200, 450), (50, 33, 75)] {
         let weight = SetWeight { weight: format!("{weight}").parse().unwrap(), disk: Some("data".into()) };
         daemon.api.set_weight(&weight).unwrap();

@@ -1,8 +1,8 @@
-//! Starting while not everything is there.
+//! Starting while something is missing.
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Daemon, NQN, Place, Shape, Target, Verification, eventually, program};
+use crate::support::{Daemon, DaemonDirectory, NQN, Target, Verification, VerificationSetup, eventually, program};
 
 #[test]
 fn a_path_that_is_down_at_the_start_is_a_warning_and_comes_up_later() {
@@ -15,7 +15,7 @@ fn a_path_that_is_down_at_the_start_is_a_warning_and_comes_up_later() {
     assert!(warning.is_some_and(|line| line.contains("Connection refused")), "{}", daemon.log());
     assert_eq!(daemon.paths()[1].last_error.as_deref(), Some("Connection refused (os error 111)"));
 
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     verification.goes_on(500);
     assert_eq!(daemon.paths()[1].ios(), 0);
     target.resume_listener(1).unwrap();
@@ -37,11 +37,11 @@ fn connecting_waits_for_no_timer() {
 fn a_path_to_another_namespace_stays_unused() {
     let (target, stranger) = (Target::start(1), Target::start(1));
     let daemon = Daemon::start(&[target.addrs()[0], stranger.addrs()[0]], "--policy round-robin");
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     verification.goes_on(500);
     verification.finish();
     let used: Vec<_> = daemon.paths().iter().map(|path| (path.state.to_string(), path.ios() > 0)).collect();
-    // Whichever was first decides which namespace it is.
+    // The first path decides the namespace.
     assert!(
         used == [("live".into(), true), ("refused".into(), false)]
             || used == [("refused".into(), false), ("live".into(), true)],
@@ -54,11 +54,11 @@ fn two_daemons_do_not_share_sockets() {
     let target = Target::start(1);
     let daemon = Daemon::start(&target.addrs(), "");
     let command = daemon.place.command(&target.addrs(), "");
-    let second = Place::new();
+    let second = DaemonDirectory::new();
     second.refused(command).says(4, &["API socket", daemon.place.api().to_str().unwrap()]);
     assert_eq!(daemon.status().disks[0].paths.live, 1);
-    // One that is started twice by a slip of the pen is no front-end.
-    let again = Place::new();
+    // A second daemon started by mistake must not count as a front-end.
+    let again = DaemonDirectory::new();
     let mut command = program();
     command.arg("--api").arg(again.api()).arg("--socket-path").arg(daemon.socket()).args(["--subsystem", NQN]);
     command.arg(format!("--path=tcp://{}", target.addrs()[0]));

@@ -1,4 +1,4 @@
-//! What carries a path's connections, and where they come from.
+//! The transports of a path's connections, and their local addresses.
 
 use std::io::Write;
 use std::net::{IpAddr, TcpListener};
@@ -8,9 +8,9 @@ use mpath_api::types::{EventKind, Mptcp, PathState};
 use vublk_bench::request::Status;
 
 use crate::metrics::Scrape;
-use crate::support::{Daemon, Disk, Place, Shape, Target, Verification, eventually, own_address};
+use crate::support::{Daemon, DaemonDirectory, Disk, Target, Verification, VerificationSetup, eventually, own_address};
 
-/// Whether this host has it; if not, a test is skipped, and says so past the test runner's capture.
+/// Whether this host has MPTCP. If not, a test is skipped, and says so past the test runner's capture.
 fn has_mptcp() -> bool {
     let supported = mptcp::supported();
     if let Err(why) = &supported {
@@ -37,9 +37,10 @@ fn a_disk_over_mptcp_and_over_what_falls_back_to_tcp() {
     let target = Target::with(2, |config| config.listeners[0].transport = Transport::Mptcp);
     let paths: Vec<_> = target.addrs().iter().map(|address| format!("mptcp://{address}")).collect();
     let daemon = start(&paths, "--policy round-robin");
-    let verification = Verification::start(&daemon.socket(), Shape { flush: false, ..Shape::default() });
+    let verification =
+        Verification::start(&daemon.socket(), VerificationSetup { flush: false, ..VerificationSetup::default() });
     verification.goes_on(1000);
-    // Lost and back under load.
+    // The path is lost and comes back under load.
     target.set(0, "reset=all");
     let lost = || daemon.api.events(0, 0).unwrap().events.iter().any(|event| event.kind == EventKind::PathLost);
     eventually("it is back", || lost() && daemon.is_live(0));
@@ -49,8 +50,8 @@ fn a_disk_over_mptcp_and_over_what_falls_back_to_tcp() {
         assert_eq!((path.transport, path.state), (Transport::Mptcp, PathState::Live));
         assert!(path.write.ios > 0, "{path:?}");
     }
-    // The second target has no MPTCP, and the operator gets to know it everywhere.
-    // The kernel is asked once a second: what it says may be from before the load.
+    // The second target does not support MPTCP, which API, metrics and log report. The kernel is polled once a
+    // second, so its state may be from before the load.
     let moved = |of: &Mptcp| of.subflows().any(|(connection, of)| connection.queue == 1 && of.bytes_sent > 1 << 16);
     let told = || daemon.paths().iter().all(|path| path.mptcp.as_ref().is_some_and(moved));
     eventually("the kernel has been asked after the load", told);
@@ -70,7 +71,7 @@ fn a_disk_over_mptcp_and_over_what_falls_back_to_tcp() {
     assert_eq!(fallbacks.collect::<Vec<_>>(), ["0", "2"]);
 }
 
-/// As its kernel or an administrator may have it: MPTCP is no condition on the target's side, nor on the host's.
+/// A kernel or an administrator may disable it. Neither target nor host require MPTCP.
 #[test]
 fn a_target_for_mptcp_takes_plain_tcp() {
     if !has_mptcp() {
@@ -83,7 +84,7 @@ fn a_target_for_mptcp_takes_plain_tcp() {
 }
 
 #[test]
-fn connections_come_from_where_they_are_told_to() {
+fn connections_use_the_configured_local_address() {
     if !has_mptcp() {
         return;
     }
@@ -91,7 +92,7 @@ fn connections_come_from_where_they_are_told_to() {
         let listener = TcpListener::bind(own_address()).unwrap();
         let from = own_address().ip();
         let path = format!("{transport}://{}?host-traddr={from}&host-iface=lo", listener.local_addr().unwrap());
-        let place = Place::new();
+        let place = DaemonDirectory::new();
         let command = place.command(&[], &flags(&[path]));
         let _daemon = place.spawn(command);
         let (_, peer) = listener.accept().unwrap();
@@ -100,7 +101,7 @@ fn connections_come_from_where_they_are_told_to() {
 }
 
 #[test]
-fn a_local_end_that_this_host_does_not_have_is_named() {
+fn a_missing_local_address_or_interface_is_named() {
     let target = Target::start(1);
     let address = target.addrs()[0];
     let not_ours: IpAddr = "192.0.2.1".parse().unwrap();
@@ -108,7 +109,7 @@ fn a_local_end_that_this_host_does_not_have_is_named() {
         (format!("host-traddr={not_ours}"), ["host-traddr 192.0.2.1", "`ip address`"]),
         ("host-iface=none0".into(), ["host-iface none0", "`ip link`"]),
     ] {
-        let place = Place::new();
+        let place = DaemonDirectory::new();
         let refused = place.refused(place.command(&[], &flags(&[format!("tcp://{address}?{option}")])));
         refused.says(3, &words);
     }

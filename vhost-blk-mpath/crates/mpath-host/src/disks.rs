@@ -1,4 +1,4 @@
-//! The disks of a subsystem: which namespace each of them is, and how much of it guests see.
+//! The disks of a subsystem: their namespaces, and the sizes that guests see.
 
 use mpath_core::{AnaState, DiskId, PathId};
 use nvme_tcp::host::{ControllerInfo, IdentityMismatch, NamespaceError, NamespaceIdentity, NamespaceLimits};
@@ -6,62 +6,62 @@ use nvme_tcp::host::{ControllerInfo, IdentityMismatch, NamespaceError, Namespace
 /// Why a namespace cannot be used for a disk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// It is another one.
-    #[error("does not lead to the namespace of the disk's other paths: {0}")]
+    /// It is another namespace.
+    #[error("the path leads to another namespace than the disk's other paths: {0}")]
     Mismatch(#[from] IdentityMismatch),
-    /// It is smaller than what guests see, which is more than it was at first.
+    /// It is smaller than what guests see, after the disk has grown.
     #[error(
-        "has {found} blocks, where the disk has grown to {shown}, and is used when its controller tells of these; if it was made smaller again, \
-         guests do not see that: grow it back, or take the disk from its guest and remove and add it"
+        "the namespace has {found} blocks on this path, and the disk has grown to {shown}; the path is used once its controller reports {shown}; if \
+         the namespace was made smaller again, grow it back, or detach the disk from its guest, remove it and add it again"
     )]
     NotGrown {
-        /// Blocks that the controller tells of.
+        /// The size that the controller reports, in blocks.
         found: u64,
-        /// Blocks that guests see.
+        /// The size that guests see, in blocks.
         shown: u64,
     },
-    /// It is smaller than it ever was.
+    /// It is smaller than when the daemon first saw it.
     #[error(
-        "its namespace has shrunk to {found} blocks, and guests go on seeing {shown}: what they ask for goes over paths that have all of these, \
-         or waits; grow it back to {shown} blocks, or take the disk from its guest and remove and add it"
+        "the namespace has shrunk to {found} blocks, and guests still see {shown}; their requests use paths with all blocks, or wait; grow it back \
+         to {shown} blocks, or detach the disk from its guest, remove it and add it again"
     )]
     Shrunk {
-        /// Blocks that the controller tells of.
+        /// The size that the controller reports, in blocks.
         found: u64,
-        /// Blocks that guests see.
+        /// The size that guests see, in blocks.
         shown: u64,
     },
-    /// It is smaller than its queue pairs know it, not than guests do.
-    #[error("has {found} blocks, and had {before}, which guests have not seen; it is connected anew")]
+    /// It is smaller than its queue pairs know, though not smaller than what guests see.
+    #[error("the namespace has {found} blocks, and had {before}, which guests have not seen; the path reconnects")]
     GrowthTakenBack {
-        /// Blocks that the controller tells of.
+        /// The size that the controller reports, in blocks.
         found: u64,
-        /// Blocks that it told of before.
+        /// The size that it reported before, in blocks.
         before: u64,
     },
-    /// It is not there, or cannot be used by anybody.
+    /// It does not exist, or no host can use it.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
 }
 
-/// Why a path is not let in for a disk.
+/// Why a path is not admitted for a disk.
 #[derive(Debug, thiserror::Error)]
 pub enum AdmitError<E: std::error::Error> {
-    /// The namespace is not the disk's, or not all of it.
+    /// The namespace is not the disk's, or lacks some of its blocks.
     #[error(transparent)]
     Unusable(#[from] Unusable),
-    /// No path has led to the disk's namespace before, and this one cannot be a disk.
+    /// No path has led to the disk's namespace yet, and this namespace cannot be a disk.
     #[error(transparent)]
     NoDisk(E),
 }
 
 impl<E: std::error::Error> AdmitError<E> {
-    /// The path leads elsewhere, and another attempt would find the same.
+    /// Whether the path leads elsewhere. Another attempt would then fail the same way.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Unusable(Unusable::Mismatch(_)) | Self::NoDisk(_) => true,
-            // A controller that has not heard yet how the namespace has grown will; and one that has shrunk may grow back.
+            // A controller that has not yet noticed growth will notice it. A namespace that has shrunk may grow back.
             Self::Unusable(
                 Unusable::NotGrown { .. }
                 | Unusable::Shrunk { .. }
@@ -71,35 +71,35 @@ impl<E: std::error::Error> AdmitError<E> {
         }
     }
 
-    /// What is there is not what was there before, or is less of it.
+    /// Whether the namespace there is another one, or has lost blocks.
     pub(crate) fn is_another(&self) -> bool {
         matches!(self, Self::Unusable(Unusable::Mismatch(_) | Unusable::NotGrown { .. } | Unusable::Shrunk { .. }))
     }
 }
 
-/// The namespace that a disk is, once a path has led to it.
+/// The namespace of a disk, as the first path found it.
 #[derive(Debug, Clone, Copy)]
-pub struct Served {
-    /// As it was then; it may have grown.
+pub struct ServedNamespace {
+    /// The namespace at that time. It may have grown since.
     pub namespace: NamespaceIdentity,
-    /// The blocks that guests see.
+    /// The size that guests see, in blocks.
     pub shown_blocks: u64,
 }
 
-impl Served {
-    /// Whether `found` is this namespace, with all the blocks that guests see.
+impl ServedNamespace {
+    /// Checks that `found` is this namespace and has all the blocks that guests see.
     ///
     /// # Errors
-    /// How it differs.
+    /// The difference.
     pub fn check(&self, found: &NamespaceIdentity) -> Result<(), Unusable> {
         match self.namespace.check_same(found) {
-            // That is no other one.
+            // A different size alone does not make it another namespace.
             Ok(()) | Err(IdentityMismatch::Blocks(..)) => self.check_size(found.blocks),
             Err(mismatch) => Err(mismatch.into()),
         }
     }
 
-    /// Whether a path on which the namespace has `found` blocks has all that guests see. A disk never shrinks.
+    /// Checks that a namespace of `found` blocks has all the blocks that guests see. A disk never shrinks.
     ///
     /// # Errors
     /// What is missing.
@@ -115,71 +115,79 @@ impl Served {
     }
 }
 
-impl Served {
-    /// The blocks that guests may be shown, if these are more than they see. `sizes`: the blocks of the namespace by each path that leads
-    /// to it. The controllers of a subsystem tell of a namespace that has grown each in its own time, and one that does not know of it
-    /// yet fails requests for what is new. So all of them have to agree.
+impl ServedNamespace {
+    /// The size that guests may be shown, if it is larger than what they see. `sizes` has the namespace's blocks as
+    /// each path to it reports them.
     ///
-    /// The queue pairs have to know the size before guests do: the driver sees to that, asks again, and takes the smaller answer.
+    /// Controllers of a subsystem notice growth at different times. A controller that has not noticed it fails
+    /// requests for the new blocks, so all paths have to agree.
+    ///
+    /// The queue pairs must know the size before guests do. The caller tells them, calls this again, and takes the
+    /// smaller answer.
     #[must_use]
     pub fn growth(&self, sizes: impl Iterator<Item = u64>) -> Option<u64> {
         sizes.min().filter(|blocks| *blocks > self.shown_blocks)
     }
 }
 
-/// Whether a path that is about to be live has all that guests see of each disk it can be used for.
+/// Checks that a path about to become live has all the blocks that guests see, for each disk it can serve.
 ///
 /// # Errors
-/// The disk that has grown meanwhile, and what is missing.
-pub fn check_sizes(namespaces: &[News], served: impl Fn(DiskId) -> Option<Served>) -> Result<(), (DiskId, Unusable)> {
-    namespaces.iter().filter(|news| news.unusable.is_none()).try_for_each(|news| {
-        let checked = served(news.disk).map_or(Ok(()), |served| served.check_size(news.blocks));
-        checked.map_err(|error| (news.disk, error))
+/// The disk that has grown since, and what is missing.
+pub fn check_sizes(
+    namespaces: &[NamespaceUpdate],
+    served: impl Fn(DiskId) -> Option<ServedNamespace>,
+) -> Result<(), (DiskId, Unusable)> {
+    namespaces.iter().filter(|update| update.unusable.is_none()).try_for_each(|update| {
+        let checked = served(update.disk).map_or(Ok(()), |served| served.check_size(update.blocks));
+        checked.map_err(|error| (update.disk, error))
     })
 }
 
-/// What has become of a disk's namespace.
+/// A change of a disk's namespace on one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct News {
-    /// Which disk's.
+pub struct NamespaceUpdate {
+    /// The disk.
     pub disk: DiskId,
-    /// Its ANA state; `persistent-loss` too if it cannot be used.
+    /// Its ANA state; `persistent-loss` if the namespace cannot be used.
     pub state: AnaState,
-    /// Why it cannot be used.
+    /// Why the namespace cannot be used.
     pub unusable: Option<String>,
-    /// Its size, 0 if it cannot be used.
+    /// Its size in blocks; 0 if it cannot be used.
     pub blocks: u64,
-    /// It can be used from now on, or has grown: what a queue pair has to know, if it does not.
+    /// What the queue pairs have to know of a namespace that has become usable or has grown.
     pub added: Option<NamespaceLimits>,
-    /// It is not the same as before. If it is, the controller has said so again, and errors before that tell nothing any more.
+    /// The state differs from before. If false, the controller has reported the same state again, and earlier ANA
+    /// errors count no more.
     pub changed: bool,
 }
 
-/// By disk, whether a path may be used for it.
-pub type Admitted<E> = Vec<Result<(), AdmitError<E>>>;
+/// Whether a path may be used, by disk.
+pub type Admissions<E> = Vec<Result<(), AdmitError<E>>>;
 
-/// The disks that have their paths in common, as a path sees them. The daemon keeps them.
+/// The disks that share their paths, as a path sees them. The caller of [`Path`](crate::Path) implements it.
 pub trait Disks {
-    /// Why a namespace cannot be a disk, or a path not be used.
+    /// Why a namespace cannot be a disk, or a path cannot be used.
     type Error: std::error::Error;
 
-    /// What messages call a disk.
+    /// The name of the disk in messages.
     fn name(&self, disk: DiskId) -> String;
 
     /// The namespace of a disk; `None` before a path has led to it.
-    fn served(&self, disk: DiskId) -> Option<Served>;
+    fn served(&self, disk: DiskId) -> Option<ServedNamespace>;
 
-    /// Lets a path in for each disk if it leads to the disk's namespace. The first path of a disk decides which that is.
+    /// Admits a path for each disk whose namespace it leads to. The first path of a disk decides which namespace that
+    /// is.
     ///
     /// # Errors
-    /// By disk: why the path cannot be used for it. Of all of them: what the host lacks.
-    fn admit(&mut self, info: &ControllerInfo) -> Result<Admitted<Self::Error>, Self::Error>;
+    /// For one disk: why it cannot use the path. For all disks: what the host lacks.
+    fn admit(&mut self, info: &ControllerInfo) -> Result<Admissions<Self::Error>, Self::Error>;
 
-    /// A path is about to be live: from now on no disk grows beyond what its controller knows.
+    /// Records that a path is about to become live. From then on no disk grows beyond what its controller reports.
     ///
     /// # Errors
-    /// The disk that has done so already.
-    fn path_up(&mut self, path: PathId, namespaces: Vec<News>) -> Result<(), (DiskId, Unusable)>;
+    /// The disk that has already grown beyond it.
+    fn path_up(&mut self, path: PathId, namespaces: Vec<NamespaceUpdate>) -> Result<(), (DiskId, Unusable)>;
 }
 
 #[cfg(test)]
@@ -189,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_disk_grows_as_far_as_all_paths_agree() {
-        let served = Served { namespace: namespace(), shown_blocks: 100 };
+        let served = ServedNamespace { namespace: namespace(), shown_blocks: 100 };
         let growth = |sizes: &[u64]| served.growth(sizes.iter().copied());
         assert_eq!(growth(&[]), None);
         assert_eq!(growth(&[200, 100, 300]), None);

@@ -1,10 +1,10 @@
-//! The fences of associations that have ended. Writes that an association was sent and has not answered are held until its
-//! controller can execute none of them any more. The first of these lifts a fence:
+//! The fences of ended associations. Unanswered writes of such an association are held until its controller can
+//! execute none of them any more. The first of these events lifts the fence:
 //!
-//! * a Cross-Controller Reset (Base 2.3, 5.4.3) on another path has succeeded;
-//! * the controller has closed all I/O connections in answer to the host's end of them, having promised (`drain-fence`) to do so
-//!   only when everything it received is executed;
-//! * time has passed since the last socket was closed ([`fence_time`](nvme_tcp::host::ControllerInfo::fence_time)).
+//! * a Cross-Controller Reset (Base 2.3, 5.4.3) over another path succeeds;
+//! * the controller closes all I/O connections after the host has ended them, having promised (`drain-fence`) to execute
+//!   everything it has received first;
+//! * the [`fence_time`](nvme_tcp::host::ControllerInfo::fence_time) has passed since the last socket was closed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -15,94 +15,94 @@ use nvme_tcp::wire::ControllerInstance;
 
 use crate::AssociationId;
 
-/// How long one controller may take for a Cross-Controller Reset before another one is asked.
+/// How long one controller may take for a Cross-Controller Reset before another controller is asked.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
-/// How long a controller may take to close connections that drain. Linux nvmet was seen to take 3.7 s. The fence time counts
-/// only from the end of that, so longer would not always be better.
+/// How long a controller may take to close connections that drain. Linux nvmet took up to 3.7 s. The fence time
+/// starts only after this wait, so a longer limit is not always better.
 pub const DRAIN_MAX: Duration = Duration::from_secs(5);
 
-/// What has lifted a fence.
+/// The event that lifted a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LiftedBy {
-    /// A Cross-Controller Reset on this path.
+    /// A Cross-Controller Reset over this path.
     CrossReset(PathId),
-    /// The controller has executed everything, and has closed its connections.
+    /// The controller has executed everything and closed its connections.
     Drain,
     /// The fence time has passed.
     Time,
 }
 
-/// A fence that was lifted: nothing sent under that association can change data any more.
+/// A lifted fence. Nothing sent under the association can change data any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lifted {
-    /// Which association's.
+pub struct LiftedFence {
+    /// The association.
     pub of: AssociationId,
-    /// What has lifted it.
+    /// The event that lifted the fence.
     pub by: LiftedBy,
-    /// How long after it began.
+    /// How long the fence was held.
     pub after: Duration,
 }
 
-/// An association that has ended, as its fence knows it.
+/// What a fence has to know of an association that has ended.
 #[derive(Debug, Clone, Copy)]
-pub struct Ended {
-    /// Which one.
+pub struct EndedAssociation {
+    /// The association.
     pub of: AssociationId,
     /// How long its controller may execute commands after the last socket was closed.
     pub fence_time: Duration,
-    /// Its controller, for a Cross-Controller Reset; `None` if the controller does not tell.
+    /// The controller, for a Cross-Controller Reset; `None` if it reports no instance.
     pub instance: Option<ControllerInstance>,
-    /// Its I/O sockets are not closed yet: their sending sides are shut down, and [`Fences::drained`] follows.
+    /// The sending sides of its I/O sockets are shut down and the sockets still open. [`Fences::drained`] follows.
     pub is_draining: bool,
 }
 
-/// The fences of one subsystem, and the live associations that can reset the controllers of others.
+/// The fences of one subsystem, and the live associations over which controllers can be reset.
 #[derive(Debug, Default)]
 pub struct Fences {
     held: Vec<Fence>,
     /// By path.
     resetters: BTreeMap<PathId, Resetter>,
-    lifted: VecDeque<Lifted>,
+    lifted: VecDeque<LiftedFence>,
 }
 
 #[derive(Debug)]
 struct Fence {
-    ended: Ended,
+    ended: EndedAssociation,
     begun: Instant,
     /// `None` while its sockets drain.
     lifts_at: Option<Instant>,
     /// The latest association of each path that was asked to reset the controller.
     asked: BTreeMap<PathId, AssociationId>,
-    /// Whose answer is waited for, and until when.
+    /// The path that was asked last and has not answered, and how long to wait for it.
     asking: Option<(PathId, Instant)>,
 }
 
 impl Fence {
-    /// Whether this association's controller may be asked to reset the one of the fence.
+    /// Whether this association's controller may be asked to reset the controller of the fence.
     fn may_ask(&self, resetter: AssociationId) -> bool {
         let is_new = self.asked.get(&resetter.path) != Some(&resetter);
         self.ended.instance.is_some() && self.asking.is_none() && is_new
     }
 }
 
-/// A live association whose controller can reset others.
+/// A live association over which other controllers can be reset.
 #[derive(Debug)]
 struct Resetter {
     id: AssociationId,
-    /// The fence that the controller's answer is for.
+    /// The fence for which the controller was asked.
     under_way: Option<AssociationId>,
 }
 
 impl Fences {
-    /// Begins the fence of an association whose sockets are all closed, except for those that drain.
-    pub fn begin(&mut self, now: Instant, ended: Ended) {
+    /// Begins the fence of an association. Its sockets are closed, except for those that drain.
+    pub fn begin(&mut self, now: Instant, ended: EndedAssociation) {
         let lifts_at = (!ended.is_draining).then(|| now + ended.fence_time);
         self.held.push(Fence { ended, begun: now, lifts_at, asked: BTreeMap::new(), asking: None });
         self.handle_timeout(now);
     }
 
-    /// The sockets that were to drain are closed. Unless the controller has `executed` everything that it received, the fence
-    /// time counts from here.
+    /// Records that the draining sockets are closed. Unless the controller has `executed` everything it received, the
+    /// fence time counts from now.
     pub fn drained(&mut self, now: Instant, of: AssociationId, executed: bool) {
         if executed {
             return self.lift(now, of, LiftedBy::Drain);
@@ -113,20 +113,20 @@ impl Fences {
         self.handle_timeout(now);
     }
 
-    /// A live association's controller can reset others from now on.
+    /// Adds a live association over which other controllers can be reset.
     pub fn offer_resets(&mut self, id: AssociationId) {
         self.resetters.insert(id.path, Resetter { id, under_way: None });
     }
 
-    /// The path has no such association any more: whoever waits for its answer asks another one at once.
+    /// Removes the association of this path. A fence that waits for its answer asks another path at once.
     pub fn withdraw_resets(&mut self, path: PathId) {
         self.resetters.remove(&path);
         self.held.iter_mut().for_each(|fence| fence.asking = fence.asking.filter(|(asked, _)| *asked != path));
     }
 
-    /// The controller that this path's controller is to reset next; [`reset_answered`](Self::reset_answered) is to follow.
-    /// `None` if there is none, or one is under way: a controller does one at a time. Each association is asked once for each
-    /// fence, and each fence asks one association at a time.
+    /// The controller to be reset next over this path; [`reset_answered`](Self::reset_answered) must follow. `None`
+    /// if there is none, or if a reset is under way: a controller does one at a time. Each fence asks one association
+    /// at a time, and each association once.
     pub fn next_reset(&mut self, now: Instant, path: PathId) -> Option<ControllerInstance> {
         let resetter = self.resetters.get_mut(&path).filter(|resetter| resetter.under_way.is_none())?;
         let fence = self.held.iter_mut().find(|fence| fence.may_ask(resetter.id))?;
@@ -136,15 +136,15 @@ impl Fences {
         fence.ended.instance
     }
 
-    /// Whether [`next_reset`](Self::next_reset) has something for this path.
+    /// Whether [`next_reset`](Self::next_reset) would return a controller for this path.
     #[must_use]
     pub fn has_reset(&self, path: PathId) -> bool {
         let resetter = self.resetters.get(&path).filter(|resetter| resetter.under_way.is_none());
         resetter.is_some_and(|resetter| self.held.iter().any(|fence| fence.may_ask(resetter.id)))
     }
 
-    /// What has come of the reset that this path's controller was asked for; `None` if it was not asked after all. An answer
-    /// later than others wait for it counts as well: the controller says which one it has reset.
+    /// Records the outcome of the reset over this path; `None` if the controller was not asked after all. A late
+    /// answer counts too, as the request names the controller that was reset.
     pub fn reset_answered(&mut self, now: Instant, path: PathId, outcome: Option<CrossResetOutcome>) {
         let resetter = self.resetters.get_mut(&path);
         let Some(of) = resetter.and_then(|resetter| resetter.under_way.take()) else { return };
@@ -156,14 +156,14 @@ impl Fences {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    /// When [`handle_timeout`](Self::handle_timeout) is due.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
         let of_fence = |fence: &Fence| [fence.lifts_at, fence.asking.map(|(_, until)| until)];
         self.held.iter().flat_map(of_fence).flatten().min()
     }
 
-    /// Lifts the fences whose time has passed, and gives up waiting for answers that are late.
+    /// Lifts the fences that are due, and stops waiting for late answers.
     pub fn handle_timeout(&mut self, now: Instant) {
         let is_due = |fence: &Fence| fence.lifts_at.is_some_and(|at| at <= now);
         while let Some(due) = self.held.iter().find(|fence| is_due(fence)) {
@@ -173,18 +173,17 @@ impl Fences {
     }
 
     /// The next fence that was lifted.
-    pub fn poll_lifted(&mut self) -> Option<Lifted> {
+    pub fn poll_lifted(&mut self) -> Option<LiftedFence> {
         self.lifted.pop_front()
     }
 
-    /// Whether there is a fence of this association.
+    /// Whether the association has a fence.
     #[must_use]
     pub fn is_held(&self, of: AssociationId) -> bool {
         self.held.iter().any(|fence| fence.ended.of == of)
     }
 
-    /// Whether commands of any of this path's ended associations may still be executed, or the end of their fence has not been
-    /// polled.
+    /// Whether any ended association of this path has a fence, or a lifted fence that was not polled yet.
     #[must_use]
     pub fn holds(&self, path: PathId) -> bool {
         let held = self.held.iter().map(|fence| fence.ended.of);
@@ -196,7 +195,7 @@ impl Fences {
         self.held.retain(|fence| {
             let stays = fence.ended.of != of;
             if !stays {
-                lifted.push_back(Lifted { of, by, after: now - fence.begun });
+                lifted.push_back(LiftedFence { of, by, after: now - fence.begun });
             }
             stays
         });
@@ -220,17 +219,17 @@ mod tests {
         AssociationId { path, epoch: Epoch(epoch) }
     }
 
-    fn ended(of: AssociationId, instance: ControllerInstance) -> Ended {
-        Ended { of, fence_time: 10 * SECOND, instance: Some(instance), is_draining: false }
+    fn ended(of: AssociationId, instance: ControllerInstance) -> EndedAssociation {
+        EndedAssociation { of, fence_time: 10 * SECOND, instance: Some(instance), is_draining: false }
     }
 
-    /// What lifted each fence, and when after its beginning.
+    /// What lifted each fence, and how long after its beginning.
     fn lifted(fences: &mut Fences) -> Vec<(AssociationId, LiftedBy, Duration)> {
-        std::iter::from_fn(|| fences.poll_lifted()).map(|Lifted { of, by, after }| (of, by, after)).collect()
+        std::iter::from_fn(|| fences.poll_lifted()).map(|LiftedFence { of, by, after }| (of, by, after)).collect()
     }
 
     #[test]
-    fn time_lifts_each_fence_of_a_path_for_itself() {
+    fn time_lifts_each_fence_of_a_path_separately() {
         let (mut fences, start) = (Fences::default(), Instant::now());
         fences.begin(start, ended(id(A, 1), LOST));
         fences.begin(start + SECOND, ended(id(A, 2), LOST));
@@ -242,7 +241,7 @@ mod tests {
         assert_eq!(lifted(&mut fences), [(id(A, 1), LiftedBy::Time, 10 * SECOND)]);
         assert!(fences.holds(A) && !fences.holds(B));
         fences.handle_timeout(start + 11 * SECOND);
-        assert!(fences.holds(A), "nobody has been told yet");
+        assert!(fences.holds(A), "the lifted fence was not polled yet");
         assert_eq!(lifted(&mut fences).len(), 1);
         assert!(!fences.holds(A) && fences.next_timeout().is_none());
     }
@@ -251,7 +250,7 @@ mod tests {
     fn sockets_that_drain_lift_the_fence_or_begin_its_time() {
         let (mut fences, start) = (Fences::default(), Instant::now());
         for epoch in [1, 2] {
-            fences.begin(start, Ended { is_draining: true, ..ended(id(A, epoch), LOST) });
+            fences.begin(start, EndedAssociation { is_draining: true, ..ended(id(A, epoch), LOST) });
         }
         fences.handle_timeout(start + 100 * SECOND);
         assert!(fences.is_held(id(A, 1)) && fences.next_timeout().is_none());
@@ -259,14 +258,14 @@ mod tests {
         assert_eq!(lifted(&mut fences), [(id(A, 1), LiftedBy::Drain, 3 * SECOND)]);
         fences.drained(start + 5 * SECOND, id(A, 2), false);
         assert_eq!(fences.next_timeout(), Some(start + 15 * SECOND));
-        // It is too late for that.
+        // The drain comes too late.
         fences.handle_timeout(start + 15 * SECOND);
         fences.drained(start + 15 * SECOND, id(A, 2), true);
         assert_eq!(lifted(&mut fences), [(id(A, 2), LiftedBy::Time, 15 * SECOND)]);
     }
 
     #[test]
-    fn the_first_success_counts_and_no_association_is_asked_twice() {
+    fn the_first_successful_reset_counts_and_no_association_is_asked_twice() {
         let (mut fences, start) = (Fences::default(), Instant::now());
         fences.offer_resets(id(B, 1));
         fences.begin(start, ended(id(A, 1), LOST));
@@ -286,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_or_is_lost_is_passed_over() {
+    fn a_silent_or_lost_path_is_passed_over() {
         let (mut fences, start) = (Fences::default(), Instant::now());
         for path in [A, B, C] {
             fences.offer_resets(id(path, 5));
@@ -299,10 +298,10 @@ mod tests {
         fences.handle_timeout(start + ATTEMPT_MAX);
         assert_eq!(fences.next_reset(start + ATTEMPT_MAX, B), None, "its controller is busy");
         assert_eq!(fences.next_reset(start + ATTEMPT_MAX, C), Some(LOST));
-        // The silent one's answer comes, and is about the same controller.
+        // The late answer is about the same controller.
         fences.reset_answered(start + 3 * SECOND, B, Some(CrossResetOutcome::Done));
         assert_eq!(lifted(&mut fences), [(id(A, 1), LiftedBy::CrossReset(B), 3 * SECOND)]);
-        // So the other one's has nothing to lift, and is not taken for the next one's.
+        // The other answer then lifts nothing, and does not count for the next fence.
         fences.begin(start + 3 * SECOND, ended(id(B, 5), OTHER));
         fences.reset_answered(start + 4 * SECOND, C, Some(CrossResetOutcome::Done));
         assert!(lifted(&mut fences).is_empty() && fences.is_held(id(B, 5)));
@@ -310,10 +309,10 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_that_is_lifted_asks_nobody() {
+    fn a_lifted_fence_asks_no_path() {
         let (mut fences, start) = (Fences::default(), Instant::now());
         fences.begin(start, ended(id(A, 1), LOST));
-        fences.begin(start, Ended { instance: None, ..ended(id(A, 2), LOST) });
+        fences.begin(start, EndedAssociation { instance: None, ..ended(id(A, 2), LOST) });
         fences.handle_timeout(start + 10 * SECOND);
         fences.offer_resets(id(B, 1));
         assert_eq!(fences.next_reset(start + 10 * SECOND, B), None);

@@ -1,5 +1,4 @@
-//! The host's side of a subsystem: what becomes of its paths, of the namespaces that they lead to, of the fences that lost
-//! associations leave, and which paths discovery adds and removes.
+//! The host's side of a subsystem: its paths, their namespaces, the fences of lost associations, and discovery.
 //!
 //! ```text
 //!  orders, sockets, reports of I/O threads ──▶ Path ──▶ actions: connect, write down, give to the I/O threads, take away
@@ -7,8 +6,8 @@
 //!                                               ▼                                            │
 //!                                            Fences ──────────────────────────────────────── ┘
 //! ```
-//! State machines without sockets, clocks, threads or randomness: the time and what has happened come in, actions and timeouts
-//! go out. The daemon runs them over real sockets, the simulator over simulated ones.
+//! Sans-IO state machines: no sockets, clocks, threads or randomness. Callers pass in the time and what has happened;
+//! actions and timeouts come out. The daemon runs them over real sockets, the simulator over simulated ones.
 
 pub mod discovery;
 mod disks;
@@ -25,23 +24,23 @@ mod virtqueues;
 
 use mpath_core::{Epoch, PathId};
 
-pub use disks::{AdmitError, Admitted, Disks, News, Served, Unusable, check_sizes};
-pub use fence::{DRAIN_MAX, Ended, Fences, Lifted, LiftedBy};
+pub use disks::{Admissions, AdmitError, Disks, NamespaceUpdate, ServedNamespace, Unusable, check_sizes};
+pub use fence::{DRAIN_MAX, EndedAssociation, Fences, LiftedBy, LiftedFence};
 pub use namespace_name::NamespaceName;
-pub use order::{Order, RemovalStep, Wanted};
-pub use path::{Action, Left, Path, PathError, Report, Up};
+pub use order::{DesiredState, Order, RemovalStep};
+pub use path::{Action, ClosedAssociation, LiveAssociation, Path, PathError, Report};
 pub use record::{
-    EXIT_MAX, FENCE_MAX, Incarnation, Leaving, LeftBy, LeftFence, Record, RecordContent, RecordedAssociation,
-    longest_fence,
+    DaemonRun, DiskShutdown, EXIT_MAX, FENCE_MAX, OrderlyEnd, Record, RecordContent, RecordedAssociation,
+    RemainingFence, longest_fence,
 };
-pub use settings::{CONNECT_MAX, LEAVE_MAX, PathSettings};
+pub use settings::{CONNECT_MAX, PathSettings, SHUTDOWN_MAX};
 pub use virtqueues::{Suspension, io_thread_of};
 
-/// Names an association: its path, and its number there.
+/// Identifies an association by its path and its number on that path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AssociationId {
     /// The path.
     pub path: PathId,
-    /// Greater than that of every earlier association of the path.
+    /// Increases with each association of the path.
     pub epoch: Epoch,
 }

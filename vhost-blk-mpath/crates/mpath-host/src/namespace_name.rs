@@ -1,4 +1,4 @@
-//! By what a namespace is known again, by whichever way it comes.
+//! Names by which a namespace is recognised over any path or subsystem.
 
 use std::fmt;
 
@@ -8,16 +8,16 @@ use serde::{Deserialize, Serialize};
 /// The name of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespaceName {
-    /// The subsystem's NQN.
+    /// The NQN of the subsystem.
     pub subsystem: String,
     /// NSID.
     pub nsid: u32,
-    /// UUID, NGUID and EUI64, those that there are.
+    /// UUID, NGUID and EUI64, as far as the namespace has them.
     identifiers: String,
 }
 
 impl NamespaceName {
-    /// Of a namespace of the subsystem with that NQN.
+    /// The name of a namespace in the subsystem with that NQN.
     #[must_use]
     pub fn new(subsystem: &str, namespace: &NamespaceIdentity) -> Self {
         let NamespaceIdentity { nsid, uuid, nguid, eui64, .. } = *namespace;
@@ -29,8 +29,8 @@ impl NamespaceName {
         Self { subsystem: subsystem.to_owned(), nsid, identifiers: identifiers.join(",") }
     }
 
-    /// Whether both name one namespace. Its identifiers tell, which are the same whichever subsystem has it: those of the kinds that both
-    /// have, as a target that is updated may come to tell one more. Without any its number tells.
+    /// Whether both name one namespace. Identifiers decide, compared by the kinds that both names have: a target may
+    /// report more kinds after an update. Without any identifier, subsystem and NSID decide.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         if self.identifiers.is_empty() && other.identifiers.is_empty() {
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn identifiers_count_more_than_numbers() {
+    fn identifiers_take_precedence_over_nsids() {
         let name = |subsystem: &str, nsid, uuid, eui64| NamespaceName::new(subsystem, &identity(nsid, uuid, 0, eui64));
         let one = name("nqn.a", 1, 7, 0);
         assert_eq!(one.to_string(), format!("namespace 1 of nqn.a (uuid={})", "07".repeat(16)));
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_gains_or_loses_an_identifier_is_the_same() {
+    fn a_namespace_that_gains_or_loses_an_identifier_is_the_same() {
         let name = |uuid, nguid, eui64| NamespaceName::new("nqn.a", &identity(1, uuid, nguid, eui64));
         let same = |one: NamespaceName, other: NamespaceName| {
             assert_eq!(one.is_same(&other), other.is_same(&one));

@@ -1,56 +1,57 @@
-//! What the operator wants of a path.
+//! The operator's orders for a path.
 
-/// How a path is to be used.
+/// How the operator wants a path to be used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wanted {
-    /// As well as it can be.
+pub enum DesiredState {
+    /// Connected and used.
     #[default]
     Enabled,
-    /// Given nothing new, and kept.
+    /// Connected, and given no new requests.
     Drained,
-    /// Given nothing new, closed when it owes nothing, and not connected again.
+    /// Given no new requests, closed once nothing is outstanding, and not reconnected.
     Disabled,
-    /// Given nothing new, closed when it owes nothing or `at_once`, and gone when its fences are lifted. For good.
+    /// Given no new requests and closed once nothing is outstanding, or `at_once`. Gone for good once its fences are
+    /// lifted.
     Removed {
-        /// Whatever it owes.
+        /// Close the path though commands or unflushed writes are outstanding.
         at_once: bool,
     },
 }
 
-/// A step by which a path leaves that has no association and gets none any more. After the last one its id, and its place in all that
-/// is kept by path, may be another path's.
+/// One step of removing a path that has no association and will get no other. After the last step its id and slot may
+/// go to another path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalStep {
     /// Wait until the fences of the path are lifted.
-    LiftFences,
-    /// Wait until no I/O thread has anything that waits for the path (`PathStats::is_forgotten`): parts of flushes may still have to
-    /// learn that they are lost.
-    Forget,
-    /// Have every I/O thread carry out that there is no such path.
-    TellThreads,
+    AwaitFences,
+    /// Wait until no I/O thread holds anything for the path (`PathStats::is_forgotten`). Parts of flushes may still
+    /// have to learn that writes are lost.
+    AwaitIdle,
+    /// Have every I/O thread remove the path.
+    RemoveFromThreads,
 }
 
 impl RemovalStep {
     pub(crate) fn next(self) -> Option<Self> {
         match self {
-            Self::LiftFences => Some(Self::Forget),
-            Self::Forget => Some(Self::TellThreads),
-            Self::TellThreads => None,
+            Self::AwaitFences => Some(Self::AwaitIdle),
+            Self::AwaitIdle => Some(Self::RemoveFromThreads),
+            Self::RemoveFromThreads => None,
         }
     }
 }
 
-/// What a path has been told.
+/// The operator's order for a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Order {
-    /// How it is to be used.
-    pub wanted: Wanted,
-    /// How often it was to be dropped and connected again.
+    /// How the path is to be used.
+    pub wanted: DesiredState,
+    /// How many resets the operator has asked for.
     pub resets: u64,
 }
 
 impl Order {
     pub(crate) fn is_removal(&self) -> bool {
-        matches!(self.wanted, Wanted::Removed { .. })
+        matches!(self.wanted, DesiredState::Removed { .. })
     }
 }

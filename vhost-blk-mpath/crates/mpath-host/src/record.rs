@@ -1,8 +1,8 @@
-//! The record of associations under which writes may be on their way. A daemon that was killed cannot lift their fences; the one
-//! that follows reads here how long requests have to wait.
+//! The record of associations that may still have writes under way. A killed daemon cannot lift their fences, so the
+//! next daemon reads here how long requests have to wait.
 //!
-//! It also says what namespace the disk is, and stays for that alone where a guest may come back with requests in flight: these
-//! are executed on the same namespace, or not at all.
+//! The record also names the disk's namespace. It stays for that alone while a guest may come back with requests in
+//! flight, which must not run on another namespace.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,219 +12,225 @@ use serde::{Deserialize, Serialize};
 use crate::AssociationId;
 use crate::namespace_name::NamespaceName;
 
-/// A process is gone for others a moment before the kernel has closed all of its sockets.
+/// A killed process disappears a moment before the kernel has closed all of its sockets.
 pub const EXIT_MAX: Duration = Duration::from_millis(500);
-/// No fence takes as long as this week: three times a keep-alive time-out that a controller has rounded up by the coarsest KAS,
-/// 6553.5 s, and the longest CQT are 5.5 hours, and connections of MPTCP may linger for minutes (`net.mptcp.close_timeout`).
+/// The upper bound of any fence: one week. The longest possible is far shorter. Three keep-alive timeouts, rounded up
+/// by the coarsest KAS (6553.5 s), and the longest CQT are 5.5 hours. MPTCP connections may linger for minutes
+/// (`net.mptcp.close_timeout`).
 pub const FENCE_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// What is written down, as a whole.
+/// The content of a record.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RecordContent {
-    /// Those whose fences are not lifted.
+    /// Associations with fences that are not lifted.
     pub associations: Vec<RecordedAssociation>,
-    /// What the disk is. A guest that comes back repeats what it had in flight there, and nowhere else. Older versions did not say.
+    /// The namespace of the disk. A guest that comes back repeats its requests in flight on it and on no other.
+    /// Absent in records of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<NamespaceName>,
-    /// Who has left it so. `None` while a daemon keeps it, and of one that was killed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub left: Option<LeftBy>,
-    /// Writes to this namespace were acknowledged and then lost, and no flush has told the guest: the next one is to fail.
+    /// The orderly end of the last daemon. `None` while a daemon keeps the record, and after a kill.
+    #[serde(default, rename = "left", skip_serializing_if = "Option::is_none")]
+    pub orderly_end: Option<OrderlyEnd>,
+    /// The namespace of acknowledged writes that were lost and that no flush has reported. The next flush must fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_writes: Option<NamespaceName>,
 }
 
-/// What is written down of an association.
+/// What a record says about one association.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedAssociation {
-    /// The path's address, for people.
+    /// The path's address, for readers.
     pub path: String,
-    /// The controller, for people.
+    /// The controller, for readers.
     pub cntlid: u16,
-    /// From the end of its sockets to the moment after which its controller executes nothing of it, in milliseconds.
+    /// The time from the end of its sockets until its controller executes nothing of it, in milliseconds.
     pub fence_ms: u64,
 }
 
-/// One run of a daemon, by which it knows again what it has left itself: it waits for the rest of that only. How much has passed
-/// of what another one has left, be it this one before a reboot, is not known.
+/// One run of a daemon. It recognises the fences that it left itself and waits for their rest only. How much of
+/// another daemon's fence has passed is unknown, even if that was the same daemon before a reboot.
 #[derive(Debug, Clone)]
-pub struct Incarnation {
+pub struct DaemonRun {
     id: String,
-    begun: Instant,
+    started: Instant,
 }
 
-/// When a fence is over that a daemon has left, as only that daemon knows.
+/// When a fence left by a daemon is over, in terms that only this daemon can use.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct LeftBy {
-    /// Its incarnation.
+pub struct OrderlyEnd {
+    /// The id of the daemon's run.
     daemon: String,
-    /// Since the begin of that.
+    /// The end of the fence, in milliseconds since the start of that run.
     until_ms: u64,
 }
 
-impl Incarnation {
-    /// One that begins now. `id` is nobody else's, ever.
+impl DaemonRun {
+    /// A run that starts at `now`. `id` must be unique for all time.
     #[must_use]
     pub fn new(id: String, now: Instant) -> Self {
-        Self { id, begun: now }
+        Self { id, started: now }
     }
 
-    /// What is written down of a fence that it leaves.
-    fn leaves(&self, now: Instant, fence: Duration) -> LeftBy {
-        // The last one is a whole one.
-        LeftBy { daemon: self.id.clone(), until_ms: (now - self.begun + fence).as_millis() as u64 + 1 }
+    /// The mark for a fence that this run leaves.
+    fn mark_end(&self, now: Instant, fence: Duration) -> OrderlyEnd {
+        // Round up to a whole millisecond.
+        OrderlyEnd { daemon: self.id.clone(), until_ms: (now - self.started + fence).as_millis() as u64 + 1 }
     }
 
-    /// What is left of that, if it is its own.
+    /// What is left of the fence, if this run left it.
     #[must_use]
-    pub fn remains(&self, now: Instant, left: &LeftBy) -> Option<Duration> {
-        let until = Duration::from_millis(left.until_ms);
-        (left.daemon == self.id).then(|| until.saturating_sub(now - self.begun))
+    pub fn remaining(&self, now: Instant, end: &OrderlyEnd) -> Option<Duration> {
+        let until = Duration::from_millis(end.until_ms);
+        (end.daemon == self.id).then(|| until.saturating_sub(now - self.started))
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
-    /// The longest that daemons before this one have left.
+    /// The longest fence that earlier daemons have left.
     Inherited,
     Own(AssociationId),
 }
 
-/// The record of one disk while a daemon keeps it. Each change is on the disk, as [`content`](Self::content), before anything
-/// relies on it.
+/// The record of one disk while a daemon keeps it. Each change is written, as [`content`](Self::content), before
+/// anything relies on it.
 #[derive(Debug, Clone)]
 pub struct Record {
     associations: BTreeMap<Key, RecordedAssociation>,
-    /// What it was of, if who had the disk before has left something.
-    namespace_before: Option<NamespaceName>,
-    /// Who had the disk before has lost writes to this namespace, which no flush has reported. That stays written down until the orderly
-    /// end of the one who has the disk now: if that one is killed, its guest may not have been told.
+    /// The namespace of the earlier daemon, if it has left anything.
+    previous_namespace: Option<NamespaceName>,
+    /// The namespace on which an earlier daemon lost writes that no flush has reported. It stays recorded until this
+    /// daemon's orderly end: if this daemon is killed, the guest may not have been told.
     lost_writes: Option<NamespaceName>,
 }
 
-/// How a disk is left when it is not served any more, and all sockets are closed.
+/// The state of a disk after its shutdown, when all sockets are closed.
 #[derive(Debug, Clone, Copy)]
-pub struct Leaving {
-    /// Requests that change data were given up, and may still be executed.
+pub struct DiskShutdown {
+    /// Requests that change data were abandoned and may still be executed.
     pub in_doubt: bool,
-    /// What is left of the fences that were inherited.
+    /// What is left of the inherited fences.
     pub inherited_left: Duration,
-    /// There may be requests that the guest was not answered.
+    /// The guest may have requests without an answer.
     pub unanswered: bool,
     /// Writes were lost that no flush has reported.
     pub lost_writes: bool,
 }
 
-/// The longest fence that a disk leaves when it is not served any more.
+/// The longest fence that a disk leaves at its shutdown.
 #[derive(Debug)]
-pub struct LeftFence {
-    /// From now on.
+pub struct RemainingFence {
+    /// The association, with the fence counted from now.
     pub association: RecordedAssociation,
-    /// On what, if a path has told or an earlier daemon has said so.
+    /// The namespace, if a path or an earlier daemon has reported it.
     pub namespace: Option<NamespaceName>,
-    /// It is the disk's own, and not that of who had it before.
+    /// The fence is the disk's own and was not inherited.
     pub is_own: bool,
-    /// What is left in it of who had the disk before.
+    /// The longest inherited fence that is left.
     inherited: Option<RecordedAssociation>,
 }
 
-impl LeftFence {
-    /// Of a disk that has only read: it has left nothing itself, though others over its paths may have.
+impl RemainingFence {
+    /// The fence of a disk that only reads. Its own associations changed nothing, but what it inherited counts.
     #[must_use]
-    pub fn without_its_own(self) -> Option<Self> {
+    pub fn inherited_only(self) -> Option<Self> {
         let association = self.inherited.clone()?;
         Some(Self { association, is_own: false, ..self })
     }
 }
 
-/// All others are lifted before the longest is. Kept one by one they would add up from one killed daemon to the next.
+/// The longest of these fences. Keeping each one would let the record grow with every killed daemon.
 #[must_use]
 pub fn longest_fence(found: impl IntoIterator<Item = RecordedAssociation>) -> Option<RecordedAssociation> {
     found.into_iter().max_by_key(|association| association.fence_ms)
 }
 
 impl Record {
-    /// Takes over what was found, and if who had the disk before did not end in order, how much longer that one's fences take: in
-    /// full those of another daemon, of this one what is left, which may be nothing.
+    /// Takes over what an earlier daemon left. If that daemon did not end in order, also returns how long its fences
+    /// still take. Fences of another daemon count in full. Of this run's own fences only the rest counts, which may
+    /// be zero.
     #[must_use]
-    pub fn open(found: RecordContent, incarnation: &Incarnation, now: Instant) -> (Self, Option<Duration>) {
-        let RecordContent { associations, namespace, left, lost_writes } = found;
+    pub fn open(found: RecordContent, daemon_run: &DaemonRun, now: Instant) -> (Self, Option<Duration>) {
+        let RecordContent { associations, namespace, orderly_end, lost_writes } = found;
         let longest = longest_fence(associations);
         let fence = match &longest {
             Some(longest) => {
                 let in_full = Duration::from_millis(longest.fence_ms);
-                // Who has written down that it leaves has closed its sockets before.
-                let remains = |left| incarnation.remains(now, left).map_or(in_full, |left| left.min(in_full));
-                Some(left.as_ref().map_or(in_full + EXIT_MAX, remains))
+                // A daemon that has recorded its end has closed its sockets before.
+                let remaining = |end| daemon_run.remaining(now, end).map_or(in_full, |left| left.min(in_full));
+                Some(orderly_end.as_ref().map_or(in_full + EXIT_MAX, remaining))
             }
             // It was killed while it had no association.
-            None => (namespace.is_some() && left.is_none()).then_some(Duration::ZERO),
+            None => (namespace.is_some() && orderly_end.is_none()).then_some(Duration::ZERO),
         };
         let associations = longest.into_iter().map(|left| (Key::Inherited, left)).collect();
-        (Self { associations, namespace_before: namespace, lost_writes }, fence)
+        (Self { associations, previous_namespace: namespace, lost_writes }, fence)
     }
 
-    /// What the disk was, if who had it before has left something.
+    /// The namespace of the earlier daemon, if it has left anything.
     #[must_use]
-    pub fn namespace_before(&self) -> Option<&NamespaceName> {
-        self.namespace_before.as_ref()
+    pub fn previous_namespace(&self) -> Option<&NamespaceName> {
+        self.previous_namespace.as_ref()
     }
 
-    /// Whether who had the disk before has left something.
+    /// Whether an earlier daemon has left anything.
     #[must_use]
-    pub fn is_left(&self) -> bool {
-        self.namespace_before.is_some() || self.associations.contains_key(&Key::Inherited)
+    pub fn has_predecessor(&self) -> bool {
+        self.previous_namespace.is_some() || self.associations.contains_key(&Key::Inherited)
     }
 
-    /// The namespace on which who had the disk before has lost writes: the first flush of a guest that has it is to fail.
+    /// The namespace on which an earlier daemon lost writes. The first flush of the guest on that namespace must
+    /// fail.
     #[must_use]
     pub fn lost_writes(&self) -> Option<&NamespaceName> {
         self.lost_writes.as_ref()
     }
 
-    /// An association is about to be used.
+    /// Adds an association before it is used.
     pub fn add(&mut self, id: AssociationId, association: RecordedAssociation) {
         self.associations.insert(Key::Own(id), association);
     }
 
-    /// The fence of an association is lifted.
+    /// Removes an association, as its fence is lifted.
     pub fn remove(&mut self, id: AssociationId) {
         self.associations.remove(&Key::Own(id));
     }
 
-    /// Somebody else has left a fence on what this disk writes to.
+    /// Adds a fence that another disk has left on this disk's namespace.
     pub fn inherit(&mut self, association: RecordedAssociation) {
         let before = self.associations.remove(&Key::Inherited);
         let longest = longest_fence(before.into_iter().chain([association]));
         self.associations.extend(longest.map(|association| (Key::Inherited, association)));
     }
 
-    /// The fences that an earlier daemon left are lifted.
+    /// Removes the inherited fences, as they are lifted.
     pub fn remove_inherited(&mut self) {
         self.associations.remove(&Key::Inherited);
     }
 
-    /// What is to be written down, of a disk that is this namespace, if that is known.
+    /// The content to be written. `namespace` is the disk's, if it is known.
     #[must_use]
     pub fn content(&self, namespace: Option<&NamespaceName>) -> RecordContent {
-        // They are the same, unless this disk is refused: who had it before may come back.
-        let namespace = self.namespace_before.as_ref().or(namespace).cloned();
+        // They differ only if this disk is refused. The guest of the earlier disk may still come back.
+        let namespace = self.previous_namespace.as_ref().or(namespace).cloned();
         let associations = self.associations.values().cloned().collect();
-        RecordContent { associations, namespace, left: None, lost_writes: self.lost_writes.clone() }
+        RecordContent { associations, namespace, orderly_end: None, lost_writes: self.lost_writes.clone() }
     }
 
-    /// The disk is not served any more, and all sockets are closed. Unless there are writes in doubt nothing can change its data
-    /// any more. So much is left of the fences that it has inherited: who restarts it again and again waits for them once. While
-    /// there may be requests that its guest was not answered the record says whose the socket is. What is to be written down, and
-    /// the longest fence that whoever writes to the same has to wait for.
+    /// Closes the record at the shutdown of the disk, when all sockets are closed. Returns the content to be written,
+    /// and the longest fence that other writers of the namespace have to wait for.
+    ///
+    /// Without writes in doubt nothing can change the data, so the disk's own fences are dropped. Inherited fences
+    /// are kept with what is left of them, so that repeated restarts wait once. The namespace is kept while the guest
+    /// may have requests without an answer.
     #[must_use]
     pub fn end(
         mut self,
         namespace: Option<&NamespaceName>,
-        Leaving { in_doubt, inherited_left, unanswered, lost_writes }: Leaving,
-        incarnation: &Incarnation,
+        DiskShutdown { in_doubt, inherited_left, unanswered, lost_writes }: DiskShutdown,
+        daemon_run: &DaemonRun,
         now: Instant,
-    ) -> (RecordContent, Option<LeftFence>) {
+    ) -> (RecordContent, Option<RemainingFence>) {
         if !in_doubt {
             self.associations.retain(|key, _| *key == Key::Inherited);
         }
@@ -232,7 +238,7 @@ impl Record {
         if inherited_ms == 0 && !unanswered {
             self.remove_inherited();
         }
-        // The moment that a killed process takes to go is left as well; whoever opens the record counts it anew.
+        // The returned fence includes what is left of `EXIT_MAX`. The record does not: the next reader adds that again.
         let left = self.associations.iter().map(|(key, left)| match key {
             Key::Inherited => (RecordedAssociation { fence_ms: inherited_ms, ..left.clone() }, false),
             Key::Own(_) => (left.clone(), true),
@@ -245,30 +251,30 @@ impl Record {
         }
         let mut content = self.content(namespace);
         let fence = Duration::from_millis(left.as_ref().map_or(0, |(left, _)| left.fence_ms));
-        content.left = Some(incarnation.leaves(now, fence));
-        // A daemon that has not served that namespace has told nobody.
-        let untold = self.lost_writes.filter(|of| !namespace.is_some_and(|own| of.is_same(own)));
-        content.lost_writes = namespace.filter(|_| lost_writes).cloned().or(untold);
+        content.orderly_end = Some(daemon_run.mark_end(now, fence));
+        // A daemon that has not served that namespace has told no guest.
+        let unreported = self.lost_writes.filter(|of| !namespace.is_some_and(|own| of.is_same(own)));
+        content.lost_writes = namespace.filter(|_| lost_writes).cloned().or(unreported);
         if content.associations.is_empty() && !unanswered {
             content.namespace = None;
         }
         let namespace = content.namespace.clone();
-        let left = left.map(|(association, is_own)| LeftFence { association, namespace, is_own, inherited });
+        let left = left.map(|(association, is_own)| RemainingFence { association, namespace, is_own, inherited });
         (content, left)
     }
 }
 
 impl RecordContent {
-    /// Whether there is nothing to be written down.
+    /// Whether there is nothing to record.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.associations.is_empty() && self.namespace.is_none() && self.lost_writes.is_none()
     }
 
-    /// The fence that was left at the end is over, though what was in flight is still to be repeated nowhere else: whether that is
-    /// so, and nobody has to wait for it any more.
-    pub fn expire(&mut self, incarnation: &Incarnation, now: Instant) -> bool {
-        let is_over = self.left.as_ref().and_then(|left| incarnation.remains(now, left)) == Some(Duration::ZERO);
+    /// Records that the fence left at the end is over, so that no daemon waits for it. Returns whether it is over.
+    /// The record still says on which namespace requests in flight may be repeated.
+    pub fn expire(&mut self, daemon_run: &DaemonRun, now: Instant) -> bool {
+        let is_over = self.orderly_end.as_ref().and_then(|end| daemon_run.remaining(now, end)) == Some(Duration::ZERO);
         if is_over {
             self.associations.iter_mut().for_each(|association| association.fence_ms = 0);
         }
@@ -285,8 +291,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    const IN_ORDER: Leaving =
-        Leaving { in_doubt: false, inherited_left: Duration::ZERO, unanswered: false, lost_writes: false };
+    const IN_ORDER: DiskShutdown =
+        DiskShutdown { in_doubt: false, inherited_left: Duration::ZERO, unanswered: false, lost_writes: false };
 
     fn id(path: u16, epoch: u64) -> AssociationId {
         AssociationId { path: PathId(path), epoch: Epoch(epoch) }
@@ -296,16 +302,16 @@ mod tests {
         RecordedAssociation { path: "tcp://127.0.0.1:4420".into(), cntlid: 7, fence_ms }
     }
 
-    /// By a daemon that nobody has seen before.
+    /// Opens the record as a daemon that has not run before.
     fn open(found: RecordContent) -> (Record, Option<Duration>) {
         let now = Instant::now();
-        Record::open(found, &Incarnation::new("another".into(), now), now)
+        Record::open(found, &DaemonRun::new("another".into(), now), now)
     }
 
     #[test]
-    fn the_longest_fence_is_waited_for_from_the_end_of_the_last_socket_on() {
+    fn the_longest_fence_counts_from_the_end_of_the_last_socket() {
         let (mut record, inherited) = open(RecordContent::default());
-        assert_eq!(inherited, None, "nobody had the disk");
+        assert_eq!(inherited, None, "no earlier daemon");
         record.add(id(0, 1), association(5_000));
         record.add(id(1, 1), association(9_000));
         record.add(id(1, 2), association(3_000));
@@ -315,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_killed_before_the_inherited_fence_is_lifted_leaves_that_too() {
+    fn a_killed_daemon_passes_on_its_inherited_fence() {
         let (mut first, _) = open(RecordContent::default());
         first.add(id(0, 1), association(9_000));
         let (mut second, _) = open(first.content(None));
@@ -328,12 +334,12 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_waits_for_the_rest_of_what_it_has_left_itself() {
+    fn a_daemon_waits_for_the_rest_of_its_own_fence() {
         let start = Instant::now();
-        let (this, other) = (Incarnation::new("this".into(), start), Incarnation::new("other".into(), start));
+        let (this, other) = (DaemonRun::new("this".into(), start), DaemonRun::new("other".into(), start));
         let (mut record, _) = Record::open(RecordContent::default(), &this, start);
         record.add(id(0, 1), association(5_000));
-        let leaving = Leaving { in_doubt: true, ..IN_ORDER };
+        let leaving = DiskShutdown { in_doubt: true, ..IN_ORDER };
         let (content, left) = record.end(None, leaving, &this, start);
         assert!(left.is_some_and(|left| left.is_own && left.association == association(5_000)));
         let inherited = |by, after| Record::open(content.clone(), by, start + after).1;
@@ -343,21 +349,21 @@ mod tests {
     }
 
     #[test]
-    fn lost_writes_are_written_down_until_the_next_orderly_end() {
+    fn lost_writes_are_recorded_until_the_next_orderly_end() {
         let now = Instant::now();
-        let by = Incarnation::new("this".into(), now);
+        let by = DaemonRun::new("this".into(), now);
         let (record, _) = open(RecordContent::default());
         assert!(record.end(None, IN_ORDER, &by, now).0.is_empty());
         let (record, _) = open(RecordContent::default());
         let name = NamespaceName::new("nqn.2026-11.io.example:disk", &crate::testing::namespace());
-        let (content, left) = record.end(Some(&name), Leaving { lost_writes: true, ..IN_ORDER }, &by, now);
+        let (content, left) = record.end(Some(&name), DiskShutdown { lost_writes: true, ..IN_ORDER }, &by, now);
         assert!(!content.is_empty() && left.is_none());
         let (record, fence) = open(content);
-        assert!(record.lost_writes().is_some_and(|of| of.is_same(&name)) && !record.is_left());
-        assert_eq!(fence, None, "nobody has to wait");
-        // Killed, it may not have told its guest.
+        assert!(record.lost_writes().is_some_and(|of| of.is_same(&name)) && !record.has_predecessor());
+        assert_eq!(fence, None, "no fence");
+        // A killed daemon may not have told its guest.
         assert!(record.content(None).lost_writes.is_some());
-        // Nor has it if no path was there, or one to another namespace.
+        // Nor has a daemon without a path, or with a path to another namespace.
         let another = NamespaceIdentity { nsid: 9, uuid: [9; 16], nguid: [9; 16], ..crate::testing::namespace() };
         let other = NamespaceName::new("nqn.2026-11.io.example:disk", &another);
         for served in [None, Some(&other)] {

@@ -1,26 +1,26 @@
-//! What is set for a path.
+//! The settings of a path.
 
 use std::time::Duration;
 
 use nvme_tcp::host::ControllerConfig;
 
-/// How long one attempt to connect a socket may take, and the handshake of a queue pair after that.
+/// Limit for one attempt to connect a socket, and again for the handshake of a queue pair on it.
 pub const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// How long a controller is waited for that is told that the host leaves. One that does not answer notices by its keep-alive
+/// How long the host waits for the answer to a shutdown. A controller that does not answer notices by its keep-alive
 /// timer.
-pub const LEAVE_MAX: Duration = Duration::from_millis(500);
+pub const SHUTDOWN_MAX: Duration = Duration::from_millis(500);
 
-/// What is set for a path, and stays so.
+/// The settings of a path. They do not change.
 #[derive(Debug, Clone)]
 pub struct PathSettings {
-    /// How its controller is connected. Each I/O thread has one of the I/O queues.
+    /// How the controller is connected. Each I/O thread has one of the I/O queues.
     pub controller: ControllerConfig,
-    /// How long after a failure it is connected again (`reconnect-delay`).
+    /// The delay from a failure to the next attempt to connect (`reconnect-delay`).
     pub reconnect_delay: Duration,
-    /// How long without a connection it is given up (`ctrl-loss-tmo`); `None` for never.
+    /// How long a path without a connection is retried before it is given up (`ctrl-loss-tmo`); `None` means forever.
     pub ctrl_loss_tmo: Option<Duration>,
-    /// The controller has promised to close its connections, once the host has ended them, only when everything it received is
-    /// executed (`drain-fence`).
+    /// The controller promises to execute everything it has received before it closes connections that the host has
+    /// ended (`drain-fence`).
     pub drain_fence: bool,
 }

@@ -1,4 +1,4 @@
-//! A controller, and disks, for tests.
+//! Test helpers: a controller and disks.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use mpath_core::{DiskId, PathId};
 use nvme_tcp::host::{CommandLimits, ControllerConfig, ControllerInfo, HostIdentity, Namespace, NamespaceIdentity};
 use nvme_tcp::wire::{AnaState, Digests, Version};
 
-use crate::disks::{Admitted, Disks, News, Served, Unusable};
+use crate::disks::{Admissions, Disks, NamespaceUpdate, ServedNamespace, Unusable};
 use crate::settings::PathSettings;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -79,12 +79,13 @@ pub(crate) fn controller(namespaces: &[NamespaceIdentity]) -> ControllerInfo {
     }
 }
 
-/// Disks of which paths have led to these namespaces.
-pub(crate) struct Known(pub(crate) Vec<Served>);
+/// Disks with these namespaces.
+pub(crate) struct Known(pub(crate) Vec<ServedNamespace>);
 
 impl Known {
     pub(crate) fn new(namespaces: &[NamespaceIdentity]) -> Self {
-        let served = |namespace: &NamespaceIdentity| Served { namespace: *namespace, shown_blocks: namespace.blocks };
+        let served =
+            |namespace: &NamespaceIdentity| ServedNamespace { namespace: *namespace, shown_blocks: namespace.blocks };
         Self(namespaces.iter().map(served).collect())
     }
 }
@@ -96,11 +97,11 @@ impl Disks for Known {
         format!("disk {}", disk.0)
     }
 
-    fn served(&self, disk: DiskId) -> Option<Served> {
+    fn served(&self, disk: DiskId) -> Option<ServedNamespace> {
         Some(self.0[usize::from(disk.0)])
     }
 
-    fn admit(&mut self, info: &ControllerInfo) -> Result<Admitted<Failed>, Failed> {
+    fn admit(&mut self, info: &ControllerInfo) -> Result<Admissions<Failed>, Failed> {
         let admitted = info
             .namespaces
             .iter()
@@ -109,7 +110,7 @@ impl Disks for Known {
         Ok(admitted.collect())
     }
 
-    fn path_up(&mut self, _: PathId, _: Vec<News>) -> Result<(), (DiskId, Unusable)> {
+    fn path_up(&mut self, _: PathId, _: Vec<NamespaceUpdate>) -> Result<(), (DiskId, Unusable)> {
         Ok(())
     }
 }

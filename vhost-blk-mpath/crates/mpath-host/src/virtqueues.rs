@@ -1,25 +1,27 @@
-//! Which I/O thread has a virtqueue, and when virtqueues may be fetched from while front-ends come and go.
+//! Assigns virtqueues to I/O threads, and suspends disks while an earlier front-end's writes are in doubt.
 
 use mpath_core::DiskId;
 
-/// The I/O thread of a virtqueue, of so many threads. Disks with one virtqueue each are not all on the first thread.
+/// The index of the I/O thread that serves a virtqueue. The disk id is part of it, so disks with one virtqueue each
+/// use different threads.
 #[must_use]
 pub fn io_thread_of(disk: DiskId, queue: u16, threads: usize) -> usize {
     (usize::from(disk.0) + usize::from(queue)) % threads
 }
 
-/// A disk's virtqueues are not fetched from while writes that an earlier front-end gave up may still be executed: such a write must not
+/// Suspends a disk while writes that an earlier front-end abandoned may still be executed. Such a write must not
 /// overwrite what the next front-end writes.
 #[derive(Debug, Default)]
 pub struct Suspension {
-    /// I/O threads that may still have such writes.
+    /// The number of I/O threads that may still have such writes.
     unsettled: usize,
 }
 
 impl Suspension {
-    /// A front-end has come: whether the I/O threads, so many, are to suspend the disk, and each of them to say when it has settled.
-    /// A suspension that is under way will do: nothing was fetched since it began, so no more writes can be in doubt. Front-ends that
-    /// come and go would else leave one suspension each, until the fence.
+    /// Records that a front-end has connected. Returns whether each of the `threads` I/O threads must now suspend the
+    /// disk and report when it has settled. A suspension that is under way is enough: no requests were fetched since
+    /// it began, so no more writes can be in doubt. Front-ends that connect again and again therefore leave one
+    /// suspension, not many.
     pub fn begin(&mut self, threads: usize) -> bool {
         let begins = self.unsettled == 0;
         if begins {
@@ -28,7 +30,7 @@ impl Suspension {
         begins
     }
 
-    /// An I/O thread has settled: whether it is the last one, and the disk is to be resumed.
+    /// Records that an I/O thread has settled. Returns true for the last one: the disk is to be resumed.
     pub fn settled(&mut self) -> bool {
         self.unsettled -= 1;
         self.unsettled == 0
@@ -49,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn virtqueues_of_all_disks_are_dealt_out_to_all_threads() {
+    fn virtqueues_of_all_disks_are_spread_over_all_threads() {
         let of = |disk, queue| io_thread_of(DiskId(disk), queue, 2);
         assert_eq!([of(0, 0), of(0, 1), of(1, 0), of(1, 1)], [0, 1, 1, 0]);
     }

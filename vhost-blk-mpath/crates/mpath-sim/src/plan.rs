@@ -147,7 +147,7 @@ impl Plan {
         // whatever was queued, held or to be retried.
         let mut patience = kato * 8 + Duration::from_secs(75);
         if controllers.is_some() {
-            patience += mpath_host::discovery::ASK_AGAIN;
+            patience += mpath_host::discovery::POLL_INTERVAL;
         }
         Self { links, target, host, controllers, guests, spared, faults, quiet, patience }
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Limits};
-use mpath_host::Wanted;
+use mpath_host::DesiredState;
 
 use crate::check::{Checker, Counts, Kind, Violation};
 use crate::clock::{Clock, Event};
@@ -131,7 +131,7 @@ impl World {
     }
 
     /// The operator wants a path to be used so; one that was removed is added again for that.
-    pub(crate) fn order(&mut self, path: usize, wanted: Wanted) {
+    pub(crate) fn order(&mut self, path: usize, wanted: DesiredState) {
         if let Some((daemon, mut ctx)) = self.daemon() {
             daemon.order(&mut ctx, path, wanted);
         }

@@ -1,4 +1,4 @@
-//! The daemon as a child process.
+//! Test helpers: the daemon as a child process.
 
 use std::fmt::Write;
 use std::fs::{self, DirEntry};
@@ -24,10 +24,10 @@ pub(crate) fn program() -> Command {
     command
 }
 
-/// Where a daemon's sockets and log are.
-pub(crate) struct Place(TempDir);
+/// The directory with a daemon's sockets and log.
+pub(crate) struct DaemonDirectory(TempDir);
 
-impl Place {
+impl DaemonDirectory {
     pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -36,7 +36,7 @@ impl Place {
         self.0.path().join(name)
     }
 
-    /// The vhost-user socket of a disk made by flags.
+    /// The vhost-user socket of a disk given by flags.
     pub(crate) fn socket(&self) -> PathBuf {
         self.file("disk.sock")
     }
@@ -45,12 +45,12 @@ impl Place {
         self.file("api.sock")
     }
 
-    /// What a daemon leaves that cannot know whether its writes are executed.
+    /// The fence record that a daemon leaves if its writes may still be executed.
     pub(crate) fn fence_record(&self) -> PathBuf {
         self.file("disk.sock.fence")
     }
 
-    /// The daemon with one disk by flags; `more` are further flags.
+    /// The daemon with one disk given by flags; `more` are further flags.
     pub(crate) fn command(&self, paths: &[SocketAddr], more: &str) -> Command {
         let mut command = program();
         command.arg("--socket-path").arg(self.socket()).arg("--api").arg(self.api()).args(["--subsystem", NQN]);
@@ -63,14 +63,14 @@ impl Place {
         fs::read_to_string(self.file("daemon.log")).unwrap()
     }
 
-    /// Starts the daemon; returns while it starts.
+    /// Starts the daemon and returns while it starts.
     pub(crate) fn spawn(self, command: Command) -> Daemon {
         let process = Managed::spawn("daemon", command, self.0.path()).unwrap();
         let api = Client::new(&self.api(), PATIENCE).unwrap();
         Daemon { process, api, place: self }
     }
 
-    /// Starts a daemon that must end by itself without having served anything: the exit code and all of stderr.
+    /// Starts a daemon that must end by itself without serving. Returns its exit code and all of stderr.
     pub(crate) fn fails(&self, command: Command) -> (i32, String) {
         self.fails_unless(command, || false).expect("the daemon does not start")
     }
@@ -92,7 +92,7 @@ impl Place {
         (!served).then(|| (process.exited().unwrap().code().unwrap(), log))
     }
 
-    /// The same, and one line says why.
+    /// The same, and one line must say why.
     pub(crate) fn refused(&self, command: Command) -> Refusal {
         let (code, log) = self.fails(command);
         let errors: Vec<_> = log.lines().filter(|line| line.starts_with("vhost-blk-mpath: ")).collect();
@@ -113,7 +113,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// Checks the exit code and that the line says each of `words`.
+    /// Checks the exit code, and that the line contains each of `words`.
     #[track_caller]
     pub(crate) fn says(&self, code: i32, words: &[&str]) {
         assert_eq!(self.code, code, "{}", self.log);
@@ -122,18 +122,18 @@ impl Refusal {
         }
     }
 
-    /// Checks that nothing but the line was printed.
+    /// Checks that only that line was printed.
     #[track_caller]
     pub(crate) fn alone(&self) {
         assert_eq!(self.log.lines().count(), 1, "{}", self.log);
     }
 }
 
-/// A daemon; dropped, it ends.
+/// A daemon. It ends when dropped.
 pub(crate) struct Daemon {
     process: Managed,
     pub(crate) api: Client,
-    pub(crate) place: Place,
+    pub(crate) place: DaemonDirectory,
 }
 
 /// How a daemon ended that had started.
@@ -145,9 +145,9 @@ pub(crate) struct Ended {
 }
 
 impl Daemon {
-    /// A daemon that serves one disk by flags.
+    /// A daemon that serves one disk given by flags.
     pub(crate) fn start(paths: &[SocketAddr], more: &str) -> Self {
-        let place = Place::new();
+        let place = DaemonDirectory::new();
         let command = place.command(paths, more);
         place.spawn(command).ready()
     }
@@ -193,15 +193,15 @@ impl Daemon {
         fs::read_dir(format!("/proc/{}/fd", self.process.pid())).unwrap().count()
     }
 
-    /// Without those that are kept for a while, for what may block next.
+    /// Without the threads that tokio keeps for a while, for the next blocking call.
     fn threads(&self) -> usize {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.process.pid())).unwrap();
-        // One that has ended meanwhile has no name.
+        // A thread that has ended meanwhile has no name.
         let name = |task: io::Result<DirEntry>| fs::read_to_string(task.ok()?.path().join("comm")).ok();
         tasks.filter_map(name).filter(|name| !name.starts_with("tokio")).count()
     }
 
-    /// Open file descriptors and threads, when the connections of earlier API calls are closed.
+    /// Open file descriptors and threads, after the connections of earlier API calls are closed.
     pub(crate) fn settled_resources(&self) -> (usize, usize) {
         let (mut last, mut since) = (self.resources(), Instant::now());
         eventually("descriptors and threads stay the same", || {
@@ -213,8 +213,8 @@ impl Daemon {
         last
     }
 
-    /// Waits until there are no more of them than there were. On a busy machine that may have been too many, by what took longer to
-    /// close.
+    /// Waits until there are no more of them than before. On a busy machine the earlier count may include connections
+    /// that were still closing.
     #[track_caller]
     pub(crate) fn comes_back_to(&self, (descriptors, threads): (usize, usize)) {
         eventually(&format!("{descriptors} descriptors and {threads} threads"), || {
@@ -231,13 +231,13 @@ impl Daemon {
     }
 
     /// Sends the signal and waits for the end.
-    pub(crate) fn end(self, signal: Signal) -> (Ended, Place) {
+    pub(crate) fn end(self, signal: Signal) -> (Ended, DaemonDirectory) {
         self.signal(signal);
         self.ends()
     }
 
     /// Waits until it has ended.
-    pub(crate) fn ends(mut self) -> (Ended, Place) {
+    pub(crate) fn ends(mut self) -> (Ended, DaemonDirectory) {
         let start = Instant::now();
         eventually("the daemon ends", || self.process.exited().is_some());
         let ended = Ended { status: self.process.exited().unwrap(), took: start.elapsed(), log: self.log() };
@@ -246,15 +246,17 @@ impl Daemon {
 }
 
 impl Ended {
-    /// Ended by itself, with success, before a front-end that left would have been let go, and left nothing behind.
+    /// It ended by itself and with success, before a leaving front-end would have been given up, and left nothing
+    /// behind.
     #[track_caller]
-    pub(crate) fn cleanly(&self, place: &Place) {
-        self.cleanly_with_record(place, self.log.contains("writes were given up whose fate is not known"));
+    pub(crate) fn cleanly(&self, place: &DaemonDirectory) {
+        self.cleanly_with_record(place, self.log.contains("writes were abandoned and may still be executed"));
     }
 
-    /// The same, but that there may be a guest of a killed daemon: who was there since keeps no in-flight log. The record tells of no fence.
+    /// The same, but a guest of a killed daemon may come back: the front-end since then keeps no in-flight log. The
+    /// record has no fence.
     #[track_caller]
-    pub(crate) fn cleanly_but_for_a_guest(&self, place: &Place) {
+    pub(crate) fn cleanly_but_for_a_guest(&self, place: &DaemonDirectory) {
         self.cleanly_with_record(place, true);
         let record = fs::read_to_string(place.fence_record()).unwrap();
         let count = |part: &str| record.matches(part).count();
@@ -262,7 +264,7 @@ impl Ended {
     }
 
     #[track_caller]
-    fn cleanly_with_record(&self, place: &Place, has_record: bool) {
+    fn cleanly_with_record(&self, place: &DaemonDirectory, has_record: bool) {
         let mut wrong = String::new();
         if self.status.code() != Some(0) {
             write!(wrong, "{}; ", self.status).unwrap();

@@ -1,4 +1,4 @@
-//! A front-end that does one thing at a time.
+//! Test helpers: a front-end that does one thing at a time.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,15 +12,15 @@ use vublk_bench::request::{Kind, Request, Status};
 
 use super::PATIENCE;
 
-/// What is written or read at once.
+/// The size of one write or read.
 const BYTES: usize = 4096;
 const SHAPE: QueueShape = QueueShape { queues: 1, ring_size: 64, slots: 16, slot_bytes: 128 << 10 };
 
-/// One queue of a disk. Dropped, it hangs up, whatever is in flight.
+/// One queue of a disk. Dropping it hangs up, whatever is in flight.
 pub(crate) struct Disk {
     queue: BlkQueue,
     device: Arc<Device>,
-    /// The slot of each request in flight, by its place in the ring.
+    /// The slot of each request in flight, by its index in the ring.
     in_flight: HashMap<u16, u16>,
 }
 
@@ -29,7 +29,7 @@ impl Disk {
         Self::try_connect(socket).unwrap()
     }
 
-    /// Connects to a daemon that may be busy with another front-end for longer than the handshake waits.
+    /// Connects to a daemon that may serve another front-end for longer than the handshake waits.
     pub(crate) fn connect_patiently(socket: &Path) -> Self {
         let start = Instant::now();
         loop {
@@ -51,7 +51,7 @@ impl Disk {
         self.device.info()
     }
 
-    /// Queues a request from `slot`, whose buffer holds `data` then.
+    /// Queues a request from `slot`, with `data` in its buffer.
     pub(crate) fn submit(&mut self, slot: u16, request: Request, data: &[u8]) {
         self.queue.fill(slot, data);
         let head = self.queue.submit(slot, &request).unwrap();
@@ -64,7 +64,7 @@ impl Disk {
         self.submit(slot, Request { kind: Kind::Write, offset, len: BYTES as u32 }, &[byte; BYTES]);
     }
 
-    /// The next answer within `time`: the slot and the status.
+    /// The slot and status of the next answer within `time`.
     pub(crate) fn answer(&mut self, time: Duration) -> Option<(u16, Status)> {
         let start = Instant::now();
         loop {
@@ -76,7 +76,7 @@ impl Disk {
         }
     }
 
-    /// What the buffer of a slot holds.
+    /// The content of a slot's buffer.
     pub(crate) fn fetch(&mut self, slot: u16, data: &mut [u8]) {
         self.queue.fetch(slot, data);
     }
@@ -97,7 +97,7 @@ impl Disk {
         self.run(Request::FLUSH, &[])
     }
 
-    /// Reads 4096 bytes, which are all the same, while others may be in flight, none of which is answered meanwhile.
+    /// Reads 4096 bytes, which must be equal. Requests in flight may exist, but none may be answered meanwhile.
     pub(crate) fn read_by(&mut self, slot: u16, offset: u64) -> u8 {
         let mut data = [0xee; BYTES];
         self.submit(slot, Request { kind: Kind::Read, offset, len: BYTES as u32 }, &data);

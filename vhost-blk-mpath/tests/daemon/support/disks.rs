@@ -1,4 +1,4 @@
-//! Many disks over one target: disk 0 is its namespace 1, disk 1 its namespace 2, and so on.
+//! Test helpers: many disks on one target. Disk 0 is its namespace 1, disk 1 its namespace 2, and so on.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,38 +8,38 @@ use mpath_api::Config;
 use mpath_api::config::{DiskConfig, SharerConfig, SocketPath};
 use mpath_target::NamespaceConfig;
 
-use super::{NQN, Place, Target, program};
+use super::{DaemonDirectory, NQN, Target, program};
 
-/// A target of so many namespaces behind so many listeners.
+/// A target with this many namespaces and listeners.
 pub(crate) fn target_of(disks: usize, listeners: usize, bytes: u64) -> Target {
     Target::with(listeners, |config| config.namespaces = vec![NamespaceConfig::memory(bytes); disks])
 }
 
 /// The vhost-user socket of a disk.
-pub(crate) fn socket_of(place: &Place, disk: usize) -> PathBuf {
+pub(crate) fn socket_of(place: &DaemonDirectory, disk: usize) -> PathBuf {
     place.file(&format!("disk-{disk}"))
 }
 
-fn socket_path(place: &Place, disk: usize) -> SocketPath {
+fn socket_path(place: &DaemonDirectory, disk: usize) -> SocketPath {
     socket_of(place, disk).to_str().unwrap().parse().unwrap()
 }
 
-/// A disk that has paths of its own, and I/O threads.
-pub(crate) fn disk(place: &Place, target: &Target, disk: usize) -> DiskConfig {
+/// A disk with its own paths and I/O threads.
+pub(crate) fn disk(place: &DaemonDirectory, target: &Target, disk: usize) -> DiskConfig {
     let paths = target.addrs().iter().map(|path| format!("tcp://{path}").parse().unwrap()).collect();
     let config = DiskConfig::new(socket_path(place, disk), NQN.parse().unwrap(), paths);
     let (name, namespace) = (format!("disk-{disk}").parse().unwrap(), (disk + 1).to_string().parse().ok());
     DiskConfig { name, namespace, ..config }
 }
 
-/// One over the paths of another.
-pub(crate) fn sharer(place: &Place, disk: usize) -> SharerConfig {
+/// A disk that shares the paths of another.
+pub(crate) fn sharer(place: &DaemonDirectory, disk: usize) -> SharerConfig {
     let (name, namespace) = (format!("disk-{disk}").parse().unwrap(), (disk + 1).to_string().parse().unwrap());
     SharerConfig::new(name, socket_path(place, disk), namespace)
 }
 
-impl Place {
-    /// The daemon with these disks, by a file.
+impl DaemonDirectory {
+    /// The daemon with these disks, configured by a file.
     pub(crate) fn configured(&self, disks: Vec<DiskConfig>) -> Command {
         let config = Config { api: self.api().to_str().unwrap().parse().unwrap(), ..Config::new(disks) };
         // JSON is YAML.

@@ -1,19 +1,19 @@
-//! Whether something harms disks that it is nothing to: what their requests take beside it, against what they take without it.
+//! Test helpers: whether a disturbance harms other disks, by the latency of their requests with and without it.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// What the target takes for a request: beside it this machine, which others use too, weighs little.
+/// The target's service time for a request. It is long, so that other load on this machine counts little.
 pub(crate) const SERVICE: Duration = Duration::from_millis(8);
-/// Rounds, most of which have to show no harm: this machine may stand still in some of them.
+/// The number of rounds. Most must show no harm, as the machine may stall in some.
 pub(crate) const ROUNDS: usize = 5;
-/// The p99 beside it is at most so many times that without.
+/// The p99 under disturbance is at most this many times the p99 without.
 const HARM: f64 = 1.5;
-/// A machine that has nothing else to do takes for a request at most so many times [`SERVICE`].
+/// An idle machine takes at most this many times [`SERVICE`] for a request.
 const QUIET: f64 = 1.25;
-/// A disk that is held up is so for longer, and never is: front-ends that leave have ten seconds.
+/// A disk that is blocked is blocked for longer: a leaving front-end has ten seconds. No request may take this long.
 const HELD_UP: Duration = Duration::from_secs(2);
-/// One of fewer is no p99.
+/// Fewer requests give no p99.
 const ENOUGH: usize = 100;
 
 #[derive(Default)]
@@ -22,8 +22,8 @@ struct Round {
     beside: Vec<Duration>,
 }
 
-/// What requests took, in each round with and without what may harm them. The two alternate within a round, so that whatever else this
-/// machine does is the same for both.
+/// The times of requests with and without the disturbance, by round. The two alternate within a round, so that other
+/// load on this machine affects both.
 pub(crate) struct Harm {
     whom: &'static str,
     by: &'static str,
@@ -35,15 +35,15 @@ impl Harm {
         Self { whom, by, rounds: Default::default() }
     }
 
-    /// What a request took, beside it or alone.
+    /// Adds the time of a request, with or without the disturbance.
     pub(crate) fn took(&mut self, round: usize, beside: bool, took: Duration) {
         let Round { alone, beside: with } = &mut self.rounds[round];
         if beside { with.push(took) } else { alone.push(took) }
     }
 
-    /// Checks that there was none, by the median of the rounds. Rounds that the machine disturbed are judged by the best of them: real harm
-    /// is in each. `has_priority` keeps other processes away, not what else a hypervisor runs: the requests alone show that. Without
-    /// priority, a busy machine is no judge at all.
+    /// Checks that there was no harm, by the median of the rounds. If the machine was disturbed, the best rounds
+    /// decide: real harm shows in each. `has_priority` keeps other processes away, but not the load of a hypervisor,
+    /// which only the requests show. Without priority a busy machine cannot judge.
     pub(crate) fn judge(self, has_priority: bool) {
         let Self { whom, by, rounds } = self;
         let (mut times, mut busy) = (Vec::new(), false);
@@ -63,7 +63,7 @@ impl Harm {
             times.push(harm);
         }
         if busy && !has_priority {
-            // Past the capture: nobody reads the output of a test that passes.
+            // Past the capture: the output of a passing test is not shown.
             let skipped = format!(
                 "SKIPPED: {whom} beside {by}: this machine is busy, and SCHED_RR not permitted; give CAP_SYS_NICE"
             );
@@ -91,7 +91,7 @@ impl Summary {
     }
 }
 
-/// Rounds of requests that take so much alone, and beside it some of them so much.
+/// Rounds of requests with these times alone, and some of them with other times under disturbance.
 fn judged(beside_ms: [u64; ROUNDS], alone_ms: [u64; ROUNDS], has_priority: bool) {
     let mut harm = Harm::new("others", "a trial");
     for (round, (beside_ms, alone_ms)) in beside_ms.into_iter().zip(alone_ms).enumerate() {
@@ -112,7 +112,7 @@ fn two_bad_rounds_are_no_harm() {
 }
 
 #[test]
-fn a_busy_machine_is_no_judge() {
+fn results_of_a_busy_machine_do_not_count() {
     judged([100; ROUNDS], [8, 8, 11, 8, 8], false);
 }
 

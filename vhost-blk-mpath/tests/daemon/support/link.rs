@@ -1,5 +1,5 @@
-//! A link between the daemon and one listener of the target that can hold what is on its way, and deliver it late: what
-//! buffers of networks and of kernels do.
+//! Test helpers: a link between the daemon and one listener of the target. It can hold data and deliver them late, as
+//! buffers of networks and kernels do.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -23,9 +23,9 @@ struct Shared {
 struct State {
     held: bool,
     held_bytes: usize,
-    /// Ends of connections do not reach the target any more.
+    /// The ends of connections do not reach the target any more.
     cut: bool,
-    /// What the host has sent, connection by connection.
+    /// The data that the host has sent, by connection.
     sent: Vec<Vec<u8>>,
     host_side: Vec<TcpStream>,
 }
@@ -53,7 +53,7 @@ impl Link {
         self.shared.state.lock().unwrap().held = true;
     }
 
-    /// Bytes that the host has sent and the target has not got.
+    /// The number of bytes sent by the host that the target has not received.
     pub(crate) fn held_bytes(&self) -> usize {
         self.shared.state.lock().unwrap().held_bytes
     }
@@ -63,19 +63,19 @@ impl Link {
         let mut state = self.shared.state.lock().unwrap();
         state.cut = true;
         for host in state.host_side.drain(..) {
-            // One that has ended already is cut.
+            // Ignore a connection that has ended already.
             let _ = host.shutdown(Shutdown::Both);
         }
     }
 
-    /// The target gets what was held, even of connections that the host has given up.
+    /// Delivers the held data to the target, even of connections that the host has closed.
     pub(crate) fn deliver(&self) {
         let mut state = self.shared.state.lock().unwrap();
         state.held = false;
         self.shared.changed.notify_all();
     }
 
-    /// What the host has sent so far, connection by connection.
+    /// The data that the host has sent so far, by connection.
     pub(crate) fn sent(&self) -> Vec<Vec<u8>> {
         self.shared.state.lock().unwrap().sent.clone()
     }
@@ -97,7 +97,7 @@ impl Shared {
     fn to_target(&self, connection: usize, mut host: TcpStream, mut target: TcpStream) {
         let mut buffer = vec![0; 1 << 20];
         loop {
-            // However the host ends it, the target learns of it last.
+            // However the host ends the connection, the target learns of it last.
             let bytes = host.read(&mut buffer).unwrap_or(0);
             let mut state = self.state.lock().unwrap();
             state.sent[connection].extend_from_slice(&buffer[..bytes]);
@@ -123,7 +123,7 @@ impl Shared {
 fn to_host(mut target: TcpStream, mut host: TcpStream) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(bytes @ 1..) = target.read(&mut buffer) {
-        // A host that has gone misses it, of which the target hears nothing.
+        // The host may have gone, which the target does not see.
         let _ = host.write_all(&buffer[..bytes]);
     }
     let _ = host.shutdown(Shutdown::Both);

@@ -1,37 +1,37 @@
-//! Priority over whatever else this machine does, so that what is measured is not how busy it is.
+//! Test helpers: priority over other load on this machine, so that measurements do not depend on it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Until it is dropped this thread, and each thread and process that it starts, goes before everything of ordinary priority, where that is
-/// permitted.
+/// Until this is dropped, this thread, and all threads and processes it starts, run before everything of ordinary
+/// priority, if that is permitted.
 pub(crate) struct Priority {
     is_permitted: bool,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// Two tests with it would be each other's load.
+/// Two tests with priority would disturb each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// What is measured.
+/// The priority of what is measured.
 const MEASURED: i32 = 2;
-/// What is not to take the processor from it.
+/// The priority of what must not take the processor from it.
 const BEHIND: i32 = 1;
 
 impl Priority {
-    /// That of what is measured.
+    /// Applies the priority of what is measured.
     pub(crate) fn take() -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         Self { is_permitted: set(libc::SCHED_RR, MEASURED), _alone: alone }
     }
 
-    /// What is started from now on goes before everything else, but not before what was started until now.
+    /// Threads started from now on run before other processes, but after those started until now.
     pub(crate) fn stay_behind(&self) {
         if self.is_permitted {
             set(libc::SCHED_RR, BEHIND);
         }
     }
 
-    /// What is started from now on goes before everything again.
+    /// Threads started from now on run before everything again.
     pub(crate) fn go_first(&self) {
         if self.is_permitted {
             set(libc::SCHED_RR, MEASURED);

@@ -1,4 +1,4 @@
-//! The one request that the bench's front-end does not know.
+//! Test helpers: the `GET_ID` request, which the benchmark's front-end does not have.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ fn part<T>(field: &mut T) -> iovec {
     iovec { iov_base: std::ptr::from_mut(field).cast(), iov_len: size_of::<T>() }
 }
 
-/// What the disk answers to `GET_ID`, and with which status.
+/// The disk's answer to `GET_ID`, and its status.
 pub(crate) fn get_id(socket: &Path) -> ([u8; 20], u8) {
     let features = VirtioFeatureFlags::VERSION_1;
     let transport = VhostUser::<VirtioBlkConfig, IdRequest>::new(socket.to_str().unwrap(), features.bits());

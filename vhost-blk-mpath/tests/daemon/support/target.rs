@@ -1,4 +1,4 @@
-//! The target, in this process or in another, on an address of its own.
+//! Test helpers: the target, in this process or another, on an address of its own.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
@@ -16,17 +16,17 @@ use super::PATIENCE;
 pub(crate) const NQN: &str = "nqn.2014-08.org.example:daemon-tests";
 const NAMESPACE_BYTES: u64 = 64 << 20;
 
-/// A loopback address that nothing else in this process uses, so that a port that is free for a moment stays free.
+/// A loopback address that nothing else in this process uses, so that a freed port stays free.
 pub(crate) fn own_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(1);
-    // Twelve bits tell processes apart that run at the same time, and as many the addresses of each.
+    // Twelve bits distinguish concurrent processes, and as many bits the addresses of each.
     let host = NEXT.fetch_add(1, Ordering::Relaxed);
     assert!(host < 0xfff, "out of addresses");
     let process = std::process::id() & 0xfff;
     (Ipv4Addr::from_bits(127 << 24 | process << 12 | host), 0).into()
 }
 
-/// An address where connecting is refused, for as long as the socket is kept: it is bound and does not listen.
+/// An address that refuses connections as long as the socket is kept: it is bound and does not listen.
 pub(crate) fn refusing_address() -> (Socket, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&own_address().into()).unwrap();
@@ -37,7 +37,7 @@ pub(crate) fn refusing_address() -> (Socket, SocketAddr) {
 pub(crate) struct Target(TargetServer);
 
 impl Target {
-    /// One namespace of 64 MiB behind so many listeners.
+    /// One namespace of 64 MiB behind this many listeners.
     pub(crate) fn start(listeners: usize) -> Self {
         Self::with(listeners, |_| {})
     }
@@ -56,7 +56,7 @@ impl Target {
         (0..self.addrs().len()).for_each(|listener| self.set(listener, "cross-reset=fail"));
     }
 
-    /// Changes what a listener does, by settings as `mpath-target ctl` takes them.
+    /// Changes the behaviour of a listener, by settings as `mpath-target ctl` takes them.
     pub(crate) fn set(&self, listener: usize, settings: &str) {
         let settings: Vec<_> = settings.split_whitespace().map(|setting| setting.parse().unwrap()).collect();
         self.0.apply(listener, &settings).unwrap();
@@ -70,11 +70,11 @@ impl Deref for Target {
     }
 }
 
-/// Where a [`TargetProcess`] finds its namespace.
+/// The variable that tells a [`TargetProcess`] its namespace file.
 const NAMESPACE_FILE: &str = "DAEMON_TESTS_NAMESPACE_FILE";
 const LISTENING: &str = "listening on ";
 
-/// A target in a process of its own, which can be stopped and go on. Several of them serve one file as one namespace.
+/// A target in its own process, which can be stopped and continued. Several of them serve one file as one namespace.
 pub(crate) struct TargetProcess {
     process: Managed,
     pub(crate) address: SocketAddr,
@@ -91,7 +91,7 @@ impl TargetProcess {
         Self { process, address }
     }
 
-    /// Its kernel goes on taking what it is sent.
+    /// Its kernel continues to acknowledge data.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
     }
@@ -107,7 +107,7 @@ impl TargetProcess {
 
 impl Drop for TargetProcess {
     fn drop(&mut self) {
-        // Who is stopped cannot end.
+        // A stopped process cannot end.
         self.go_on();
     }
 }
@@ -120,7 +120,7 @@ fn target_process() {
     config.listeners = vec![ListenerConfig::new(own_address())];
     config.namespaces = vec![NamespaceConfig::file(file, NAMESPACE_BYTES)];
     let server = TargetServer::start(config).unwrap();
-    // The line begun by the test runner ends first.
+    // Ends the line that the test runner has begun.
     println!("\n{LISTENING}{}", server.addrs()[0]);
     loop {
         std::thread::park();

@@ -1,4 +1,4 @@
-//! `vublk-bench --rw verify`, but for as long as the test has things to do meanwhile.
+//! Test helpers: `vublk-bench --rw verify`, for as long as the test needs it.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -14,20 +14,20 @@ use vublk_bench::verify::{Counts, Limits, ReadBack, Shared, Verifier};
 
 use super::{PATIENCE, eventually};
 
-/// What a verification looks like.
+/// The parameters of a verification.
 #[derive(Clone, Copy)]
-pub(crate) struct Shape {
+pub(crate) struct VerificationSetup {
     pub(crate) queues: u16,
     pub(crate) depth: u16,
     /// Bytes of the largest request.
     pub(crate) bs: u64,
     /// Bytes of the disk to use.
     pub(crate) bytes: u64,
-    /// Whether to flush. A flush rightly fails after a path was lost with writes in its volatile cache.
+    /// Whether to flush. A flush rightly fails after losing a path with unflushed writes.
     pub(crate) flush: bool,
 }
 
-impl Default for Shape {
+impl Default for VerificationSetup {
     fn default() -> Self {
         Self { queues: 4, depth: 16, bs: 64 << 10, bytes: 8 << 20, flush: true }
     }
@@ -35,7 +35,7 @@ impl Default for Shape {
 
 const SEED: u64 = 4711;
 
-/// A random mixture of requests on every queue, each read checked.
+/// A random mixture of requests on every queue, with each read checked.
 pub(crate) struct Verification {
     shared: Arc<Shared>,
     control: Arc<Control>,
@@ -49,16 +49,16 @@ struct Outcome {
 }
 
 struct Job {
-    shape: Shape,
+    shape: VerificationSetup,
     ring_size: u16,
     shared: Arc<Shared>,
     control: Arc<Control>,
-    /// Before the read-back, all is written.
+    /// Before the read-back, all data are written.
     all_written: Arc<Barrier>,
 }
 
 impl Verification {
-    pub(crate) fn start(socket: &Path, shape: Shape) -> Self {
+    pub(crate) fn start(socket: &Path, shape: VerificationSetup) -> Self {
         let ring_size = (shape.depth * 3).next_power_of_two();
         let rings = QueueShape { queues: shape.queues, ring_size, slots: shape.depth, slot_bytes: shape.bs as usize };
         let (device, queues) =
@@ -82,7 +82,7 @@ impl Verification {
         self.control.completed.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many more requests have completed; how long that took.
+    /// Waits until this many more requests have completed. Returns how long that took.
     pub(crate) fn goes_on(&self, requests: u64) -> Duration {
         let from = self.completed();
         eventually("requests go on", || {
@@ -90,7 +90,7 @@ impl Verification {
         })
     }
 
-    /// Ends the mixture, reads everything back and checks that all was right and nothing failed.
+    /// Ends the mixture, reads everything back, and checks that all data were right and nothing failed.
     pub(crate) fn finish(mut self) -> Counts {
         self.control.stop.store(true, Ordering::Relaxed);
         for (queue, index) in self.queues.drain(..).zip(0..) {
@@ -116,7 +116,7 @@ impl Drop for Verification {
 
 impl Job {
     fn run(self, index: u16, queue: BlkQueue) -> Outcome {
-        let Shape { depth, .. } = self.shape;
+        let VerificationSetup { depth, .. } = self.shape;
         let mut runner = Runner::new(queue, index, depth, self.ring_size, false, PATIENCE);
         let schedule = Schedule { measure_from: Instant::now(), until: None };
         let mut mixture = Verifier::new(&self.shared, index, depth, SEED, u64::MAX);
@@ -134,7 +134,7 @@ impl Job {
     }
 }
 
-fn limits(shape: Shape, disk: &DeviceInfo) -> Limits {
+fn limits(shape: VerificationSetup, disk: &DeviceInfo) -> Limits {
     let block_sectors = u64::from(disk.block_bytes) / SECTOR_BYTES;
     assert!(disk.write_zeroes && disk.discard && disk.flush, "the target has it all: {disk:?}");
     Limits {

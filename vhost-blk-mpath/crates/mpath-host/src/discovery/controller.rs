@@ -1,4 +1,4 @@
-//! One discovery controller: when it is asked, and what it has said last.
+//! One discovery controller: when it is asked, and what it reported last.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -7,42 +7,42 @@ use std::time::{Duration, Instant};
 use nvme_tcp::host::DiscoveryLog;
 use nvme_tcp::wire::Nqn;
 
-use super::{Action, SessionId, SessionNews};
+use super::{Action, SessionEvent, SessionId};
 
-/// How long it may take from the first packet to the first log.
+/// Limit from the first packet to the first log.
 pub const FIRST_LOG_MAX: Duration = Duration::from_secs(10);
 
-/// How often a controller that does not tell of changes is asked.
-pub const ASK_AGAIN: Duration = Duration::from_secs(60);
+/// How often a controller that reports no changes is asked.
+pub const POLL_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Where a discovery controller is.
+/// The address and NQN of a discovery controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source<A> {
     /// Its address.
     pub address: A,
-    /// The well-known NQN of discovery, or one of its own.
+    /// The well-known discovery NQN, or the NQN of a unique discovery subsystem.
     pub subnqn: Nqn,
 }
 
-/// The life of a discovery controller, as this host sees it.
+/// The state of a discovery controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControllerState {
-    /// Has given no log yet.
+    /// It has given no log yet.
     Connecting,
-    /// Its connection stays.
+    /// Its connection is persistent.
     Connected,
-    /// It keeps no connections, and is asked from time to time.
+    /// It accepts no persistent connections and is polled.
     Polled,
-    /// Has given a log and does not answer now. That log still counts.
+    /// It has given a log and is not connected. That log still counts.
     Lost,
 }
 
-/// What is known of a discovery controller.
+/// A discovery controller as the host knows it.
 #[derive(Debug)]
 pub struct Controller<A> {
     /// Where it is.
     pub source: Source<A>,
-    /// Who refers to it; `None` of a configured one.
+    /// The controller that refers to it; `None` if it is configured.
     pub referred_by: Option<A>,
     /// Whether it answers.
     pub state: ControllerState,
@@ -50,24 +50,25 @@ pub struct Controller<A> {
     pub since: Instant,
     /// Its last log, and when that was read.
     pub log: Option<(Box<DiscoveryLog>, Instant)>,
-    /// What went wrong since then, and when.
+    /// The error since then, and when it occurred.
     pub last_error: Option<(String, Instant)>,
-    /// Where the last connection led.
+    /// The peer of the last connection.
     pub(super) peer: Option<SocketAddr>,
-    asked: Asked,
-    /// Connections are asked to stay, until it refuses: controllers before explicit persistent connections do.
-    stays: bool,
+    contact: Contact,
+    /// Whether to ask for persistent connections. False once the controller has refused: those before explicit
+    /// persistent connections do.
+    persistent: bool,
 }
 
-/// How a controller is being asked.
+/// The session with a controller.
 #[derive(Debug, Clone, Copy)]
-enum Asked {
-    /// Not before then.
-    Not { until: Instant },
-    /// By a session that has to give its first log before then.
-    First { session: SessionId, until: Instant },
-    /// By a session that has given a log.
-    Heard { session: SessionId },
+enum Contact {
+    /// No session. The next one starts at this time.
+    None { until: Instant },
+    /// A session that must give its first log by this time.
+    AwaitingLog { session: SessionId, until: Instant },
+    /// A session that has given a log.
+    LogReceived { session: SessionId },
 }
 
 impl<A: Clone> Controller<A> {
@@ -80,46 +81,46 @@ impl<A: Clone> Controller<A> {
             log: None,
             last_error: None,
             peer: None,
-            asked: Asked::Not { until: now },
-            stays: true,
+            contact: Contact::None { until: now },
+            persistent: true,
         }
     }
 
-    /// Whether the first attempt to ask it is not over.
+    /// Whether the first attempt is not over.
     pub(super) fn is_untried(&self) -> bool {
         self.state == ControllerState::Connecting && self.last_error.is_none()
     }
 
     pub(super) fn session(&self) -> Option<SessionId> {
-        match self.asked {
-            Asked::Not { .. } => None,
-            Asked::First { session, .. } | Asked::Heard { session } => Some(session),
+        match self.contact {
+            Contact::None { .. } => None,
+            Contact::AwaitingLog { session, .. } | Contact::LogReceived { session } => Some(session),
         }
     }
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        match self.asked {
-            Asked::Not { until } | Asked::First { until, .. } => Some(until),
-            Asked::Heard { .. } => None,
+        match self.contact {
+            Contact::None { until } | Contact::AwaitingLog { until, .. } => Some(until),
+            Contact::LogReceived { .. } => None,
         }
     }
 
-    /// Starts a session if it is time, and gives up a silent one. `next` names sessions.
-    pub(super) fn go_on(
+    /// Starts a session when it is time, and ends one without a log in time. `next` is the next session id.
+    pub(super) fn advance(
         &mut self,
         now: Instant,
         next: &mut u64,
         reconnect_delay: Duration,
         actions: &mut VecDeque<Action<A>>,
     ) {
-        match self.asked {
-            Asked::Not { until } if until <= now => {
+        match self.contact {
+            Contact::None { until } if until <= now => {
                 let session = SessionId(*next);
                 *next += 1;
-                self.asked = Asked::First { session, until: now + FIRST_LOG_MAX };
-                actions.push_back(Action::Start { session, source: self.source.clone(), stays: self.stays });
+                self.contact = Contact::AwaitingLog { session, until: now + FIRST_LOG_MAX };
+                actions.push_back(Action::Start { session, source: self.source.clone(), persistent: self.persistent });
             }
-            Asked::First { session, until } if until <= now => {
+            Contact::AwaitingLog { session, until } if until <= now => {
                 actions.push_back(Action::End { session });
                 let error = format!("no discovery log within {} s", FIRST_LOG_MAX.as_secs());
                 self.lost(now, error, reconnect_delay, actions);
@@ -128,42 +129,42 @@ impl<A: Clone> Controller<A> {
         }
     }
 
-    /// Takes what its session says.
-    pub(super) fn heard(
+    /// Handles an event of its session.
+    pub(super) fn session_event(
         &mut self,
         now: Instant,
         session: SessionId,
-        news: SessionNews,
+        event: SessionEvent,
         reconnect_delay: Duration,
         actions: &mut VecDeque<Action<A>>,
     ) {
-        match news {
-            SessionNews::Log { log, peer } => {
+        match event {
+            SessionEvent::Log { log, peer } => {
                 let was_lost = matches!(self.state, ControllerState::Connecting | ControllerState::Lost);
                 if was_lost || self.log.as_ref().is_none_or(|(last, _)| *last != log) {
                     let (at, records, generation) = (self.source.address.clone(), log.records(), log.generation);
-                    actions.push_back(Action::Read { at, was_lost, records, generation });
+                    actions.push_back(Action::LogChanged { at, was_lost, records, generation });
                 }
-                self.asked = Asked::Heard { session };
-                self.set_state(now, if self.stays { ControllerState::Connected } else { ControllerState::Polled });
+                self.contact = Contact::LogReceived { session };
+                self.set_state(now, if self.persistent { ControllerState::Connected } else { ControllerState::Polled });
                 self.log = Some((log, now));
                 self.peer = Some(peer);
                 self.last_error = None;
             }
-            SessionNews::Asked => self.asked = Asked::Not { until: now + ASK_AGAIN },
-            SessionNews::Lost { refuses_to_stay: true, .. } if self.stays => {
-                self.stays = false;
-                self.asked = Asked::Not { until: now };
+            SessionEvent::Finished => self.contact = Contact::None { until: now + POLL_INTERVAL },
+            SessionEvent::Lost { refuses_persistence: true, .. } if self.persistent => {
+                self.persistent = false;
+                self.contact = Contact::None { until: now };
             }
-            SessionNews::Lost { error, .. } => self.lost(now, error, reconnect_delay, actions),
+            SessionEvent::Lost { error, .. } => self.lost(now, error, reconnect_delay, actions),
         }
     }
 
     fn lost(&mut self, now: Instant, error: String, reconnect_delay: Duration, actions: &mut VecDeque<Action<A>>) {
-        self.stays = true;
-        self.asked = Asked::Not { until: now + reconnect_delay };
+        self.persistent = true;
+        self.contact = Contact::None { until: now + reconnect_delay };
         self.set_state(now, if self.log.is_some() { ControllerState::Lost } else { ControllerState::Connecting });
-        // It would be repeated with every attempt otherwise.
+        // Report a repeated error once, not with every attempt.
         if self.last_error.as_ref().is_none_or(|(last, _)| *last != error) {
             actions.push_back(Action::Lost { at: self.source.address.clone(), error: error.clone() });
         }

@@ -1,11 +1,12 @@
-//! Paths that discovery controllers list: which controllers are asked, and which paths are added and removed as their logs change.
+//! Paths from discovery controllers: which controllers are asked, and which paths are added and removed when logs
+//! change.
 //!
 //! ```text
 //!  sessions ── logs, losses ──▶ controllers ── addresses listed ──▶ reconcile ──▶ paths to add, to remove, to keep
 //!      ▲                          │                                     ▲
 //!      └── started and ended ─────┘ referrals                           └── the paths there are
 //! ```
-//! A controller that is lost takes nothing with it: what it listed last counts until it says otherwise.
+//! A lost controller removes nothing: its last log counts until it gives another.
 
 mod controller;
 mod reconcile;
@@ -21,102 +22,102 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use mpath_core::PathId;
-use nvme_tcp::host::DiscoveryLog;
+use nvme_tcp::host::{DiscoveryLog, REFERRAL_DEPTH_MAX, REFERRALS_MAX};
 use nvme_tcp::wire::Nqn;
 
-pub use self::controller::{ASK_AGAIN, Controller, ControllerState, FIRST_LOG_MAX, Source};
+pub use self::controller::{Controller, ControllerState, FIRST_LOG_MAX, POLL_INTERVAL, Source};
 use self::reconcile::reconcile;
-pub use self::reconcile::{Changes, Have};
+pub use self::reconcile::{Changes, KnownPath};
 pub use self::session::Session;
 
-/// How often paths are looked at while one of them is leaving, or stays only for want of another.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// How often paths are compared again while one of them is leaving, or stays only because there is no other.
+const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Names a session with a discovery controller. No two have the same name.
+/// Identifies a session with a discovery controller. Ids are unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionId(u64);
 
-/// What a session has to say.
+/// An event of a session.
 #[derive(Debug)]
-pub enum SessionNews {
+pub enum SessionEvent {
     /// The log was read.
     Log {
-        /// All of it.
+        /// The complete log.
         log: Box<DiscoveryLog>,
-        /// Where the connection leads.
+        /// The peer of the connection.
         peer: SocketAddr,
     },
-    /// It is over in order: the log was read and its connection was not to stay, or it was ended.
-    Asked,
-    /// It is over.
+    /// The session is over in order: its log was read and its connection is not persistent, or the host ended it.
+    Finished,
+    /// The session has failed.
     Lost {
-        /// Why, one line.
+        /// Why, in one line.
         error: String,
-        /// The controller keeps no connections.
-        refuses_to_stay: bool,
+        /// The controller accepts no persistent connections.
+        refuses_persistence: bool,
     },
 }
 
-/// What is to be done, and to be told.
+/// What the caller has to do or report.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action<A> {
-    /// Start a session: connect and read the log. [`SessionNews`] follow.
+    /// Start a session: connect and read the log. [`SessionEvent`]s follow.
     Start {
-        /// Its name.
+        /// Its id.
         session: SessionId,
-        /// Where to.
+        /// The controller.
         source: Source<A>,
-        /// Keep the connection and hear of changes. Otherwise the session ends when the log was read.
-        stays: bool,
+        /// Keep the connection and report changes. Otherwise the session ends once the log was read.
+        persistent: bool,
     },
-    /// End a session. What it still says is not heard.
+    /// End a session. Its later events are ignored.
     End {
-        /// Its name.
+        /// Its id.
         session: SessionId,
     },
-    /// A controller's log is another one than before, or the first since the controller was lost.
-    Read {
+    /// Report a log that differs from the last one, or the first log after a loss.
+    LogChanged {
         /// The controller's address.
         at: A,
-        /// The controller had given none before, or was lost.
+        /// The controller was lost, or had given no log before.
         was_lost: bool,
         /// NUMREC.
         records: usize,
         /// GENCTR.
         generation: u64,
     },
-    /// A controller does not answer, or fails in another way than before.
+    /// Report that a controller does not answer, or fails with another error than before.
     Lost {
         /// The controller's address.
         at: A,
-        /// Why, one line.
+        /// Why, in one line.
         error: String,
     },
-    /// Something in the logs is of no use. It is told again with every log.
-    Useless(String),
+    /// Report a part of a log that cannot be used. It is repeated with every log.
+    Warn(String),
 }
 
-/// The discovery of one subsystem. Addresses of controllers and paths are `A`.
+/// The discovery of one subsystem. `A` is the address type of controllers and paths.
 #[derive(Debug)]
 pub struct Discovery<A> {
     subsystem: String,
     reconnect_delay: Duration,
-    /// Another address that is connected in the same way.
+    /// Builds an address that is connected in the same way as another one.
     with_peer: fn(&A, SocketAddr) -> A,
     controllers: Vec<Controller<A>>,
     next_session: u64,
     /// Listed addresses whose path the operator has removed since they were listed.
     removed_by_operator: HashSet<A>,
-    /// Kept for want of another one.
-    kept: Option<PathId>,
-    /// A path is leaving, was kept, was not let go, or not let in.
-    look_at: Option<Instant>,
+    /// The path that stays only because there is no other.
+    kept_path: Option<PathId>,
+    /// When to compare again, as a path is leaving, stays for lack of another, or could not be added or removed.
+    recheck_at: Option<Instant>,
     actions: VecDeque<Action<A>>,
 }
 
 impl<A: Clone + Eq + Hash + Display> Discovery<A> {
-    /// Asks the configured controllers for paths to `subsystem`. `with_peer` is to give an address that is connected in the
-    /// same way as another one.
+    /// Asks the configured controllers for paths to `subsystem`. `with_peer` builds an address that is connected in
+    /// the same way as the given one.
     pub fn new(
         now: Instant,
         subsystem: String,
@@ -132,88 +133,91 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
             controllers: configured.into_iter().map(controller).collect(),
             next_session: 0,
             removed_by_operator: HashSet::new(),
-            kept: None,
-            look_at: None,
+            kept_path: None,
+            recheck_at: None,
             actions: VecDeque::new(),
         }
     }
 
-    /// The controllers: the configured ones first.
+    /// The controllers, the configured ones first.
     #[must_use]
     pub fn controllers(&self) -> &[Controller<A>] {
         &self.controllers
     }
 
-    /// Whether the first attempt to ask one of the controllers is not over.
+    /// Whether the first attempt to ask a controller is not over.
     #[must_use]
     pub fn is_any_untried(&self) -> bool {
         self.controllers.iter().any(Controller::is_untried)
     }
 
-    /// Takes what a session says.
-    pub fn heard(&mut self, now: Instant, session: SessionId, news: SessionNews) {
+    /// Handles an event of a session.
+    pub fn session_event(&mut self, now: Instant, session: SessionId, event: SessionEvent) {
         let of = |controller: &&mut Controller<A>| controller.session() == Some(session);
         let Some(controller) = self.controllers.iter_mut().find(of) else { return };
-        let is_log = matches!(news, SessionNews::Log { .. });
-        controller.heard(now, session, news, self.reconnect_delay, &mut self.actions);
+        let is_log = matches!(event, SessionEvent::Log { .. });
+        controller.session_event(now, session, event, self.reconnect_delay, &mut self.actions);
         if is_log {
             let useless = sources::useless(controller, &self.subsystem).into_iter();
-            self.actions.extend(useless.map(Action::Useless));
-            let moved = sources::follow(now, &mut self.controllers, self.with_peer);
-            self.actions.extend(moved.ended.into_iter().map(|session| Action::End { session }));
-            if moved.cut {
-                self.actions.push_back(Action::Useless("there are more referrals than are followed".into()));
+            self.actions.extend(useless.map(Action::Warn));
+            let changes = sources::follow(now, &mut self.controllers, self.with_peer);
+            self.actions.extend(changes.ended.into_iter().map(|session| Action::End { session }));
+            if changes.cut {
+                self.actions.push_back(Action::Warn(format!(
+                    "some referrals are ignored: at most {REFERRALS_MAX} are followed, {REFERRAL_DEPTH_MAX} levels deep"
+                )));
             }
         }
     }
 
-    /// What is to be done now; `None` until something else has happened, or [`next_timeout`](Self::next_timeout).
+    /// The next action. `None` until something else has happened, or until [`next_timeout`](Self::next_timeout).
     pub fn poll(&mut self, now: Instant) -> Option<Action<A>> {
         for controller in &mut self.controllers {
-            controller.go_on(now, &mut self.next_session, self.reconnect_delay, &mut self.actions);
+            controller.advance(now, &mut self.next_session, self.reconnect_delay, &mut self.actions);
         }
         self.actions.pop_front()
     }
 
-    /// When [`poll`](Self::poll) or [`changes`](Self::changes) has something to do though nothing else has happened.
+    /// When [`poll`](Self::poll) or [`changes`](Self::changes) is due though nothing else has happened.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.controllers.iter().filter_map(Controller::next_timeout).chain(self.look_at).min()
+        self.controllers.iter().filter_map(Controller::next_timeout).chain(self.recheck_at).min()
     }
 
-    /// The addresses listed, each once, in the order of controllers and records.
+    /// The listed addresses, each once, in the order of controllers and records.
     #[must_use]
     pub fn listed(&self) -> Vec<A> {
         sources::listed(&self.controllers, &self.subsystem, self.with_peer)
     }
 
-    /// The operator removes the path to an address. Discovery adds no path to the address until it has been listed anew.
+    /// Records that the operator removes the path to an address. Discovery adds no path to the address until it is
+    /// listed again.
     pub fn operator_removes(&mut self, address: A) {
         self.removed_by_operator.insert(address);
     }
 
-    /// What is to become of the paths there are. [`not_added`](Self::not_added) and [`not_removed`](Self::not_removed) are to
-    /// follow for what cannot be done.
-    pub fn changes(&mut self, now: Instant, have: &[Have<A>]) -> Changes<A> {
+    /// What to do with the `known` paths. Call [`not_added`](Self::not_added) and [`not_removed`](Self::not_removed)
+    /// for changes that fail.
+    pub fn changes(&mut self, now: Instant, known: &[KnownPath<A>]) -> Changes<A> {
         let mut wanted = self.listed();
         self.removed_by_operator.retain(|address| wanted.contains(address));
-        let is_there = |address: &A| have.iter().any(|path| path.address == *address);
+        let is_there = |address: &A| known.iter().any(|path| path.address == *address);
         wanted.retain(|address| is_there(address) || !self.removed_by_operator.contains(address));
-        let mut changes = reconcile(&wanted, have);
-        let again = changes.keep.is_some() || have.iter().any(|path| path.leaving);
-        self.look_at = again.then(|| now + LOOK_AGAIN);
-        let before = std::mem::replace(&mut self.kept, changes.keep);
+        let mut changes = reconcile(&wanted, known);
+        let again = changes.keep.is_some() || known.iter().any(|path| path.leaving);
+        self.recheck_at = again.then(|| now + RECHECK_INTERVAL);
+        let before = std::mem::replace(&mut self.kept_path, changes.keep);
         changes.keep.take_if(|path| before == Some(*path));
         changes
     }
 
-    /// A path was not let in. There may be room for it later.
+    /// Records that a path could not be added. It is tried again later.
     pub fn not_added(&mut self, now: Instant) {
-        self.look_at = Some(now + LOOK_AGAIN);
+        self.recheck_at = Some(now + RECHECK_INTERVAL);
     }
 
-    /// A path was not let go. It may be later.
+    /// Records that a path could not be removed. It is tried again later.
     pub fn not_removed(&mut self, now: Instant) {
-        self.look_at = Some(now + LOOK_AGAIN);
+        self.recheck_at = Some(now + RECHECK_INTERVAL);
     }
 }

@@ -1,4 +1,4 @@
-//! A session with a discovery controller, on a connection: from its first byte to its last log.
+//! A session with a discovery controller on one connection, from its first byte to its last log.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -6,28 +6,28 @@ use std::time::{Duration, Instant};
 use nvme_tcp::host::{ConfigError, DiscoveryConfig, DiscoveryError, DiscoveryEvent, HostDiscovery, HostIdentity};
 use nvme_tcp::wire::Nqn;
 
-use super::SessionNews;
-use super::controller::ASK_AGAIN;
-use crate::{CONNECT_MAX, LEAVE_MAX};
+use super::SessionEvent;
+use super::controller::POLL_INTERVAL;
+use crate::{CONNECT_MAX, SHUTDOWN_MAX};
 
-/// The host's side of a connection to a discovery controller. It is driven as a [`HostDiscovery`] is, and
-/// [polled](Self::poll) after each call before [`next_timeout`](Self::next_timeout) is asked.
+/// The host's side of a connection to a discovery controller. The caller drives it like a [`HostDiscovery`] and
+/// [polls](Self::poll) after each call, before it asks for [`next_timeout`](Self::next_timeout).
 #[derive(Debug)]
 pub struct Session {
     host: HostDiscovery,
     peer: SocketAddr,
-    stays: bool,
-    /// When the log is read again, if the controller does not tell of changes.
+    persistent: bool,
+    /// When the log is read again, if the controller reports no changes.
     read_again_at: Option<Instant>,
-    /// It ends, whatever the controller says, at this time.
-    leaves_until: Option<Instant>,
-    refuses_to_stay: bool,
+    /// When the session ends although the controller has not answered the shutdown.
+    shutdown_until: Option<Instant>,
+    refuses_persistence: bool,
     is_over: bool,
 }
 
 impl Session {
-    /// A session on a fresh connection to `peer`. With a keep-alive timeout the connection stays and news of changes follow;
-    /// without, the session is over when the log was read.
+    /// A session on a new connection to `peer`. With a keep-alive timeout the connection is persistent and logs of
+    /// changes follow. Without it the session ends once the log was read.
     pub fn new(
         now: Instant,
         peer: SocketAddr,
@@ -39,20 +39,20 @@ impl Session {
         Ok(Self {
             host: HostDiscovery::new(config, now)?,
             peer,
-            stays: keep_alive_tmo.is_some(),
+            persistent: keep_alive_tmo.is_some(),
             read_again_at: None,
-            leaves_until: None,
-            refuses_to_stay: false,
+            shutdown_until: None,
+            refuses_persistence: false,
             is_over: false,
         })
     }
 
-    /// Appends everything ready to leave. What is appended counts as handed to the socket.
+    /// Appends the bytes to be sent. They count as given to the socket.
     pub fn fill_tx(&mut self, out: &mut Vec<u8>) {
         self.host.fill_tx(out);
     }
 
-    /// Takes bytes off the connection, broken anywhere. After an error [`lost`](Self::lost) says what it means.
+    /// Takes received bytes, split anywhere. After an error [`lost`](Self::lost) gives the event to report.
     pub fn receive(&mut self, now: Instant, bytes: &[u8]) -> Result<(), DiscoveryError> {
         let outcome = self.host.receive(now, bytes);
         self.look_at(outcome)
@@ -67,12 +67,12 @@ impl Session {
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        [self.host.next_timeout(), self.read_again_at, self.leaves_until].into_iter().flatten().min()
+        [self.host.next_timeout(), self.read_again_at, self.shutdown_until].into_iter().flatten().min()
     }
 
-    /// Time has come, or gone. After an error [`lost`](Self::lost) says what it means.
+    /// Handles the passing of time. After an error [`lost`](Self::lost) gives the event to report.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), DiscoveryError> {
-        if self.leaves_until.take_if(|until| *until <= now).is_some() {
+        if self.shutdown_until.take_if(|until| *until <= now).is_some() {
             self.is_over = true;
         }
         if self.read_again_at.take_if(|at| *at <= now).is_some() {
@@ -82,40 +82,42 @@ impl Session {
         self.look_at(outcome)
     }
 
-    /// What it has to say next. [`SessionNews::Asked`] is the last: the connection can be closed.
-    pub fn poll(&mut self, now: Instant) -> Option<SessionNews> {
+    /// The next event. [`SessionEvent::Finished`] is the last: the connection can be closed.
+    pub fn poll(&mut self, now: Instant) -> Option<SessionEvent> {
         let event = self.host.poll_event();
-        if event.is_some() && !self.stays {
-            self.leave(now);
+        if event.is_some() && !self.persistent {
+            self.shutdown(now);
         }
-        let is_blind = self.stays && self.leaves_until.is_none() && !self.host.hears_changes();
-        self.read_again_at = is_blind.then(|| self.read_again_at.unwrap_or(now + ASK_AGAIN));
+        let is_blind = self.persistent && self.shutdown_until.is_none() && !self.host.hears_changes();
+        self.read_again_at = is_blind.then(|| self.read_again_at.unwrap_or(now + POLL_INTERVAL));
         match event {
-            Some(DiscoveryEvent::Log(log)) => Some(SessionNews::Log { log, peer: self.peer }),
-            Some(DiscoveryEvent::ShutdownComplete) => Some(SessionNews::Asked),
-            None => self.is_over.then_some(SessionNews::Asked),
+            Some(DiscoveryEvent::Log(log)) => Some(SessionEvent::Log { log, peer: self.peer }),
+            Some(DiscoveryEvent::ShutdownComplete) => Some(SessionEvent::Finished),
+            None => self.is_over.then_some(SessionEvent::Finished),
         }
     }
 
-    /// Tells the controller that the host leaves. [`SessionNews::Asked`] follows, after [`LEAVE_MAX`] at the latest.
-    pub fn leave(&mut self, now: Instant) {
-        if self.leaves_until.is_none() {
-            self.leaves_until = Some(now + LEAVE_MAX);
+    /// Begins the shutdown of the controller. [`SessionEvent::Finished`] follows, after [`SHUTDOWN_MAX`] at the
+    /// latest.
+    pub fn shutdown(&mut self, now: Instant) {
+        if self.shutdown_until.is_none() {
+            self.shutdown_until = Some(now + SHUTDOWN_MAX);
             self.host.shutdown(now);
         }
     }
 
-    /// What it means that the connection is over, for `error`. One that was being left owes nothing any more.
+    /// The event to report when the connection has failed with `error`. During a shutdown a failure is an orderly
+    /// end.
     #[must_use]
-    pub fn lost(&self, error: String) -> SessionNews {
-        if self.leaves_until.is_some() || self.is_over {
-            return SessionNews::Asked;
+    pub fn lost(&self, error: String) -> SessionEvent {
+        if self.shutdown_until.is_some() || self.is_over {
+            return SessionEvent::Finished;
         }
-        SessionNews::Lost { error, refuses_to_stay: self.refuses_to_stay }
+        SessionEvent::Lost { error, refuses_persistence: self.refuses_persistence }
     }
 
     fn look_at(&mut self, outcome: Result<(), DiscoveryError>) -> Result<(), DiscoveryError> {
-        outcome.inspect_err(|error| self.refuses_to_stay = error.refuses_to_stay())
+        outcome.inspect_err(|error| self.refuses_persistence = error.refuses_to_stay())
     }
 }
 
@@ -134,7 +136,7 @@ mod tests {
         session: Session,
         queue: TargetQueue,
         subsystem: Subsystem,
-        /// The subsystem takes events to tell of, and does.
+        /// The subsystem accepts asynchronous event requests.
         tells: bool,
     }
 
@@ -148,11 +150,11 @@ mod tests {
             Self { now, session, queue: TargetQueue::new(QueueLimits::default()), subsystem, tells: true }
         }
 
-        /// Moves bytes until there are none: what the session says meanwhile.
-        fn exchange(&mut self) -> Result<Vec<SessionNews>, DiscoveryError> {
-            let mut news = Vec::new();
+        /// Moves bytes in both directions until none are left. Returns the events of the session.
+        fn exchange(&mut self) -> Result<Vec<SessionEvent>, DiscoveryError> {
+            let mut events = Vec::new();
             loop {
-                news.extend(self.session.poll(self.now));
+                events.extend(self.session.poll(self.now));
                 let mut bytes = Vec::new();
                 self.session.fill_tx(&mut bytes);
                 self.queue.receive(&bytes).unwrap();
@@ -160,7 +162,7 @@ mod tests {
                 let answer = self.queue.pending().to_vec();
                 self.queue.sent(answer.len());
                 if bytes.is_empty() && answer.is_empty() {
-                    return Ok(news);
+                    return Ok(events);
                 }
                 self.session.receive(self.now, &answer)?;
             }
@@ -187,7 +189,7 @@ mod tests {
                     }
                     AdminReply::Shutdown { token } => self.queue.complete(token, Status::SUCCESS, 0),
                     AdminReply::Held => {}
-                    AdminReply::ResetController { .. } => panic!("nobody asked for that"),
+                    AdminReply::ResetController { .. } => panic!("unexpected reset"),
                 }
             }
             if let Some(identity) = self.queue.identity()
@@ -198,60 +200,63 @@ mod tests {
         }
     }
 
-    fn records(news: &SessionNews) -> usize {
-        let SessionNews::Log { log, .. } = news else { panic!("{news:?}") };
+    fn records(event: &SessionEvent) -> usize {
+        let SessionEvent::Log { log, .. } = event else { panic!("{event:?}") };
         log.records()
     }
 
     #[test]
-    fn one_that_stays_hears_of_changes_and_leaves_in_order() {
+    fn a_persistent_session_reports_changes_and_ends_in_order() {
         let mut connection = Connection::new(Some(Duration::from_secs(5)));
-        let news = connection.exchange().unwrap();
-        assert_eq!(news.iter().map(records).collect::<Vec<_>>(), [1]);
+        let events = connection.exchange().unwrap();
+        assert_eq!(events.iter().map(records).collect::<Vec<_>>(), [1]);
         connection.subsystem.set_discovery_entries(Vec::new());
-        let news = connection.exchange().unwrap();
-        assert_eq!(news.iter().map(records).collect::<Vec<_>>(), [0]);
-        connection.session.leave(connection.now);
-        assert!(matches!(connection.exchange().unwrap()[..], [SessionNews::Asked]));
+        let events = connection.exchange().unwrap();
+        assert_eq!(events.iter().map(records).collect::<Vec<_>>(), [0]);
+        connection.session.shutdown(connection.now);
+        assert!(matches!(connection.exchange().unwrap()[..], [SessionEvent::Finished]));
     }
 
     #[test]
-    fn one_that_does_not_stay_is_over_when_its_log_was_read() {
+    fn a_session_that_is_not_persistent_ends_after_its_log() {
         let mut connection = Connection::new(None);
-        let news = connection.exchange().unwrap();
-        assert!(matches!(news[..], [SessionNews::Log { .. }, SessionNews::Asked]), "{news:?}");
+        let events = connection.exchange().unwrap();
+        assert!(matches!(events[..], [SessionEvent::Log { .. }, SessionEvent::Finished]), "{events:?}");
     }
 
     #[test]
-    fn a_controller_that_does_not_tell_of_changes_is_asked_again() {
-        let mut connection = Connection::new(Some(ASK_AGAIN * 10));
+    fn a_controller_that_reports_no_changes_is_polled() {
+        let mut connection = Connection::new(Some(POLL_INTERVAL * 10));
         connection.tells = false;
         connection.exchange().unwrap();
         connection.subsystem.set_discovery_entries(Vec::new());
         assert!(connection.exchange().unwrap().is_empty());
-        connection.now += ASK_AGAIN;
+        connection.now += POLL_INTERVAL;
         assert_eq!(connection.session.next_timeout(), Some(connection.now));
         connection.session.handle_timeout(connection.now).unwrap();
-        let news = connection.exchange().unwrap();
-        assert_eq!(news.iter().map(records).collect::<Vec<_>>(), [0]);
-        assert_eq!(connection.session.next_timeout(), Some(connection.now + ASK_AGAIN));
+        let events = connection.exchange().unwrap();
+        assert_eq!(events.iter().map(records).collect::<Vec<_>>(), [0]);
+        assert_eq!(connection.session.next_timeout(), Some(connection.now + POLL_INTERVAL));
     }
 
     #[test]
-    fn one_that_is_being_left_is_over_whatever_the_controller_does() {
+    fn a_shutdown_ends_the_session_whatever_the_controller_does() {
         let mut connection = Connection::new(Some(Duration::from_secs(5)));
         connection.exchange().unwrap();
-        assert!(matches!(connection.session.lost("reset".into()), SessionNews::Lost { refuses_to_stay: false, .. }));
-        connection.session.leave(connection.now);
-        assert!(matches!(connection.session.lost("reset".into()), SessionNews::Asked));
-        connection.now += LEAVE_MAX;
+        assert!(matches!(
+            connection.session.lost("reset".into()),
+            SessionEvent::Lost { refuses_persistence: false, .. }
+        ));
+        connection.session.shutdown(connection.now);
+        assert!(matches!(connection.session.lost("reset".into()), SessionEvent::Finished));
+        connection.now += SHUTDOWN_MAX;
         assert_eq!(connection.session.next_timeout(), Some(connection.now));
         connection.session.handle_timeout(connection.now).unwrap();
-        assert!(matches!(connection.session.poll(connection.now), Some(SessionNews::Asked)));
+        assert!(matches!(connection.session.poll(connection.now), Some(SessionEvent::Finished)));
     }
 
     #[test]
-    fn a_controller_that_keeps_no_connections_says_so() {
+    fn a_refused_persistent_connection_is_recognised() {
         let mut connection = Connection::new(Some(Duration::from_secs(5)));
         let mut bytes = Vec::new();
         connection.session.fill_tx(&mut bytes);
@@ -265,6 +270,9 @@ mod tests {
         let (status, result) = ConnectField::Kato.invalid();
         connection.queue.complete(connect.token, status, result);
         connection.session.receive(connection.now, connection.queue.pending()).unwrap_err();
-        assert!(matches!(connection.session.lost("refused".into()), SessionNews::Lost { refuses_to_stay: true, .. }));
+        assert!(matches!(
+            connection.session.lost("refused".into()),
+            SessionEvent::Lost { refuses_persistence: true, .. }
+        ));
     }
 }

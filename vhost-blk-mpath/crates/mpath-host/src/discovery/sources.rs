@@ -1,4 +1,4 @@
-//! What the logs of the discovery controllers lead to: other controllers, and paths.
+//! What the logs of discovery controllers list: other controllers, and paths.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -10,27 +10,27 @@ use nvme_tcp::wire::{DiscoveryEntry, SubsystemType};
 use super::SessionId;
 use super::controller::{Controller, Source};
 
-/// What has become of the set of discovery controllers.
+/// Changes of the set of discovery controllers.
 #[derive(Debug, Default)]
-pub(super) struct Moved {
-    /// Sessions with controllers that nobody refers to any more.
+pub(super) struct ControllerChanges {
+    /// Sessions with controllers that no log refers to any more.
     pub(super) ended: Vec<SessionId>,
     /// There are more referrals than are followed.
     pub(super) cut: bool,
 }
 
-/// Follows the referrals of the logs there are. Controllers are forgotten and added accordingly.
+/// Follows the referrals in all logs: adds and removes controllers accordingly.
 pub(super) fn follow<A: Clone + Eq>(
     now: Instant,
     controllers: &mut Vec<Controller<A>>,
     with_peer: fn(&A, SocketAddr) -> A,
-) -> Moved {
+) -> ControllerChanges {
     let configured = || controllers.iter().filter(|controller| controller.referred_by.is_none());
     let own: Vec<_> = configured().filter_map(|controller| controller.peer).collect();
-    let (mut wanted, mut moved): (Vec<(Source<A>, A)>, _) = (Vec::new(), Moved::default());
+    let (mut wanted, mut changes): (Vec<(Source<A>, A)>, _) = (Vec::new(), ControllerChanges::default());
     for first in configured() {
         let Some((log, _)) = &first.log else { continue };
-        // What it leads to is connected in the same way as it.
+        // A referred controller is connected in the same way as the referring one.
         let source = |referral: &Referral| Source {
             address: with_peer(&first.source.address, referral.address),
             subnqn: referral.subnqn.clone(),
@@ -40,7 +40,7 @@ pub(super) fn follow<A: Clone + Eq>(
             known.log.as_ref().map(|(log, _)| &**log)
         };
         let found = referrals(log, &own, log_of);
-        moved.cut |= found.cut;
+        changes.cut |= found.cut;
         for source in found.found.iter().map(source) {
             let is_configured = configured().any(|controller| controller.source == source);
             if !is_configured && !wanted.iter().any(|(other, _)| *other == source) {
@@ -51,16 +51,16 @@ pub(super) fn follow<A: Clone + Eq>(
     let is_gone = |controller: &mut Controller<A>| {
         controller.referred_by.is_some() && !wanted.iter().any(|(source, _)| *source == controller.source)
     };
-    moved.ended = controllers.extract_if(.., is_gone).filter_map(|controller| controller.session()).collect();
+    changes.ended = controllers.extract_if(.., is_gone).filter_map(|controller| controller.session()).collect();
     for (source, by) in wanted {
         if !controllers.iter().any(|controller| controller.source == source) {
             controllers.push(Controller::new(now, source, Some(by)));
         }
     }
-    moved
+    changes
 }
 
-/// The records of a log that are paths to `subsystem`, or referrals, and where they lead.
+/// The records of a log that are paths to `subsystem` or referrals, with their socket addresses.
 fn leads<'a>(
     log: &'a DiscoveryLog,
     subsystem: &str,
@@ -92,15 +92,17 @@ pub(super) fn listed<A: Clone + Eq>(
     listed
 }
 
-/// One line for each record of a controller that is of no use, or could not be read.
+/// One line for each record of a controller that cannot be used or read.
 pub(super) fn useless<A: Display>(controller: &Controller<A>, subsystem: &str) -> Vec<String> {
     let (by, log) = (&controller.source.address, controller.log.iter().map(|(log, _)| log));
-    let unreadable =
-        log.clone().flat_map(|log| &log.unreadable).map(|(at, error)| format!("{by}: record {at}: {error}"));
+    let unreadable = log
+        .clone()
+        .flat_map(|log| &log.unreadable)
+        .map(|(at, error)| format!("{by}: cannot read record {at}: {error}"));
     let unusable = log.flat_map(|log| leads(log, subsystem)).filter_map(|(entry, address)| {
         let what = if entry.subsystem == SubsystemType::NVM { "path" } else { "referral" };
         let DiscoveryEntry { traddr, trsvcid, .. } = entry;
-        Some(format!("{by}: {what} to {traddr} {trsvcid}: {}", address.err()?))
+        Some(format!("{by}: cannot use the {what} to {traddr} {trsvcid}: {}", address.err()?))
     });
     unreadable.chain(unusable).collect()
 }

@@ -1,4 +1,4 @@
-//! An association on its way to be live: the admin queue, then one I/O queue after the other, then it is written down.
+//! An association while it connects: the admin queue, then each I/O queue, then its record.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -10,21 +10,21 @@ use nvme_tcp::host::{
 };
 
 use super::live::Live;
-use super::{Action, PathError, Up};
+use super::{Action, LiveAssociation, PathError};
 use crate::disks::{AdmitError, Disks};
 use crate::namespaces::Namespaces;
 use crate::settings::{CONNECT_MAX, PathSettings};
 
 #[derive(Debug)]
 pub(super) struct Connecting {
-    /// Of the socket that is being connected, or the handshake that is under way.
+    /// Limit of the connection attempt or handshake that is under way.
     deadline: Option<Instant>,
     /// Made when its socket is connected.
     admin: Option<Admin>,
-    learned: Option<Learned>,
-    /// Queue pairs that are ready, from that of QID 1 on.
+    connected_controller: Option<ConnectedController>,
+    /// Queue pairs that are ready, starting with QID 1.
     ready: Vec<HostQueue>,
-    /// The next one, made when its socket is connected.
+    /// The next queue pair, made when its socket is connected.
     next: Option<HostQueue>,
     recording: Recording,
 }
@@ -35,10 +35,10 @@ struct Admin {
     config: ControllerConfig,
 }
 
-/// What the controller has told.
+/// What the controller has reported.
 #[derive(Debug)]
-struct Learned {
-    /// At first.
+struct ConnectedController {
+    /// As it was at the beginning.
     info: ControllerInfo,
     namespaces: Namespaces,
 }
@@ -50,7 +50,7 @@ enum Recording {
     Done,
 }
 
-/// What a step has led to, if it has not failed.
+/// The result of a step.
 type Step<D, T> = Result<T, PathError<<D as Disks>::Error>>;
 
 fn changed<D: Disks>(disks: &D, disk: DiskId, error: AdmitError<D::Error>) -> PathError<D::Error> {
@@ -62,20 +62,20 @@ impl Connecting {
         Self {
             deadline: Some(now + CONNECT_MAX),
             admin: None,
-            learned: None,
+            connected_controller: None,
             ready: Vec::new(),
             next: None,
             recording: Recording::NotYet,
         }
     }
 
-    /// One that is being written down.
+    /// A path whose association is being recorded.
     #[cfg(test)]
     pub(super) fn being_recorded(now: Instant) -> Self {
         Self { deadline: None, recording: Recording::UnderWay, ..Self::new(now) }
     }
 
-    /// The association is being written down, or is.
+    /// Whether the association is being recorded, or is recorded.
     pub(super) fn is_recording(&self) -> bool {
         self.recording != Recording::NotYet
     }
@@ -87,17 +87,17 @@ impl Connecting {
         max_transfer_bytes: Option<u32>,
         qid: u16,
     ) -> Result<(), PathError<E>> {
-        match (&self.admin, &self.learned) {
+        match (&self.admin, &self.connected_controller) {
             (None, _) if qid == 0 => {
                 let mut config = settings.controller.clone();
                 config.max_transfer_bytes = max_transfer_bytes.or(config.max_transfer_bytes);
                 self.admin = Some(Admin { controller: HostController::new(config.clone(), now)?, config });
-                // The controller's own deadlines follow.
+                // The controller's own deadlines take over.
                 self.deadline = None;
             }
-            (Some(admin), Some(learned)) if usize::from(qid) == self.ready.len() + 1 => {
-                let mut config: QueueConfig = learned.info.queue_config(&admin.config, qid);
-                // Which namespaces may be used is known when all are connected.
+            (Some(admin), Some(connected_controller)) if usize::from(qid) == self.ready.len() + 1 => {
+                let mut config: QueueConfig = connected_controller.info.queue_config(&admin.config, qid);
+                // The usable namespaces are known once all queues are connected.
                 config.namespaces.fill(None);
                 self.next = Some(HostQueue::new(config)?);
                 self.deadline = Some(now + CONNECT_MAX);
@@ -148,8 +148,8 @@ impl Connecting {
         [self.deadline, of_admin].into_iter().flatten().min()
     }
 
-    /// Goes as far as it can: the live association at the end.
-    pub(super) fn go_on<D: Disks>(
+    /// Goes as far as it can. Returns the live association at the end.
+    pub(super) fn advance<D: Disks>(
         &mut self,
         now: Instant,
         path: PathId,
@@ -167,7 +167,7 @@ impl Connecting {
             controller.handle_timeout(now)?;
         }
         while let Some(event) = controller.poll_event() {
-            match (&mut self.learned, event) {
+            match (&mut self.connected_controller, event) {
                 (None, ControllerEvent::Live(info)) => {
                     let wanted = settings.controller.io_queues;
                     if info.io_queues < wanted {
@@ -175,26 +175,26 @@ impl Connecting {
                     }
                     let admitted = disks.admit(&info).map_err(PathError::Host)?;
                     let namespaces = Namespaces::new(&info, admitted).map_err(PathError::Admit)?;
-                    self.learned = Some(Learned { info: *info, namespaces });
+                    self.connected_controller = Some(ConnectedController { info: *info, namespaces });
                     actions.push_back(Action::Connect { qid: 1 });
                     self.deadline = Some(now + CONNECT_MAX);
                 }
                 (None, _) => {}
-                (Some(learned), event) => {
+                (Some(connected_controller), event) => {
                     let info = controller.info().expect("the controller is live");
-                    let news = learned.namespaces.on_event(disks, info, event);
-                    news.map_err(|(disk, error)| changed(disks, disk, error))?;
+                    let update = connected_controller.namespaces.on_event(disks, info, event);
+                    update.map_err(|(disk, error)| changed(disks, disk, error))?;
                 }
             }
         }
-        let Some(learned) = &self.learned else { return Ok(None) };
+        let Some(connected_controller) = &self.connected_controller else { return Ok(None) };
         if let Some(ready) = self.next.take_if(|next| next.is_ready()) {
             self.ready.push(ready);
             if self.ready.len() < usize::from(settings.controller.io_queues) {
                 actions.push_back(Action::Connect { qid: self.ready.len() as u16 + 1 });
                 self.deadline = Some(now + CONNECT_MAX);
             } else {
-                let (cntlid, fence_time) = (learned.info.cntlid, learned.info.fence_time());
+                let (cntlid, fence_time) = (connected_controller.info.cntlid, connected_controller.info.fence_time());
                 actions.push_back(Action::Record { epoch, cntlid, fence_time });
                 (self.recording, self.deadline) = (Recording::UnderWay, None);
             }
@@ -202,7 +202,7 @@ impl Connecting {
         if self.recording == Recording::Done { self.bring_up(path, epoch, disks, actions).map(Some) } else { Ok(None) }
     }
 
-    /// The association is written down: it may be used.
+    /// Makes the recorded association live.
     fn bring_up<D: Disks>(
         &mut self,
         path: PathId,
@@ -210,12 +210,12 @@ impl Connecting {
         disks: &mut D,
         actions: &mut VecDeque<Action<D::Error>>,
     ) -> Step<D, Box<Live<D::Error>>> {
-        let (Some(Admin { controller, .. }), Some(Learned { info, namespaces })) =
-            (self.admin.take(), self.learned.take())
+        let (Some(Admin { controller, .. }), Some(ConnectedController { info, namespaces })) =
+            (self.admin.take(), self.connected_controller.take())
         else {
             unreachable!("it was written down after that")
         };
-        let all = namespaces.all();
+        let all = namespaces.initial_updates();
         disks.path_up(path, all.clone()).map_err(|(disk, error)| changed(disks, disk, error.into()))?;
         let mut queues = std::mem::take(&mut self.ready);
         for queue in &mut queues {
@@ -228,7 +228,12 @@ impl Connecting {
             queue_depth: info.queue_entries - 1,
         };
         let threads = queues.len();
-        actions.push_back(Action::Up(Box::new(Up { association, queues, info: info.clone(), namespaces: all })));
+        actions.push_back(Action::GoLive(Box::new(LiveAssociation {
+            association,
+            queues,
+            info: info.clone(),
+            namespaces: all,
+        })));
         Ok(Box::new(Live::new(controller, info, namespaces, threads)))
     }
 }
@@ -240,7 +245,7 @@ mod tests {
     use super::*;
     use crate::testing::{Failed, Known, controller, namespace, settings};
 
-    /// The controller may be slow, and its queue pairs have their own time.
+    /// The controller may be slow. Its queue pairs have their own time limit.
     #[test]
     fn each_socket_and_each_handshake_has_a_deadline() {
         let (now, mut settings) = (Instant::now(), settings(1));
@@ -252,12 +257,12 @@ mod tests {
         assert_eq!(connecting.next_timeout(), Some(now + CONNECT_MAX));
         connecting.connected::<Failed>(now, &settings, None, 0).unwrap();
         assert!(connecting.next_timeout().is_some_and(|at| at > now + CONNECT_MAX));
-        connecting.learned = Some(Learned { info, namespaces });
+        connecting.connected_controller = Some(ConnectedController { info, namespaces });
         let later = now + Duration::from_secs(1);
         connecting.connected::<Failed>(later, &settings, None, 1).unwrap();
         assert_eq!(connecting.next_timeout(), Some(later + CONNECT_MAX));
         let late =
-            connecting.go_on(later + CONNECT_MAX, PathId(0), Epoch(1), &settings, &mut disks, &mut VecDeque::new());
+            connecting.advance(later + CONNECT_MAX, PathId(0), Epoch(1), &settings, &mut disks, &mut VecDeque::new());
         assert!(matches!(late, Err(PathError::ConnectTimeout)));
     }
 }

@@ -5,7 +5,7 @@ use nvme_tcp::host::{ConfigError, ControllerError, QueueError};
 use crate::disks::AdmitError;
 use crate::settings::CONNECT_MAX;
 
-/// Why a path has no association. `E` is what those say that the path's actions are for.
+/// Why a path has no association. `E` is the error of the caller that carries out the path's actions.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError<E: std::error::Error> {
     /// A socket could not be connected, or the admin socket has failed.
@@ -14,10 +14,10 @@ pub enum PathError<E: std::error::Error> {
     /// A queue pair of an I/O thread has failed.
     #[error(transparent)]
     Lost(E),
-    /// The association could not be written down.
+    /// The association could not be recorded.
     #[error(transparent)]
     Record(E),
-    /// The host cannot use any path.
+    /// The host lacks something that every path needs.
     #[error(transparent)]
     Host(E),
     /// A socket was not connected, or a handshake not done, in time.
@@ -29,26 +29,27 @@ pub enum PathError<E: std::error::Error> {
     /// The controller refused an I/O queue.
     #[error(transparent)]
     Queue(#[from] QueueError),
-    /// The settings do not fit what the controller says.
+    /// The settings do not fit the controller.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The controller has too few I/O queues.
+    /// The controller grants too few I/O queues.
     #[error(
-        "the controller grants {granted} I/O queues, {wanted} are needed: one an I/O thread; lower io-threads or raise the target's limit"
+        "the controller grants {granted} I/O queues, and {wanted} are needed, one for each I/O thread; lower `io-threads` or raise the target's limit"
     )]
     Queues {
-        /// How many it grants.
+        /// The number of queues granted.
         granted: u16,
-        /// How many there are I/O threads.
+        /// The number of I/O threads.
         wanted: u16,
     },
     /// No disk can use the path.
     #[error(transparent)]
     Admit(AdmitError<E>),
-    /// What an association was made for is no longer so: another one may find it as it was, or what is there now.
-    #[error("for {disk}: {error}")]
+    /// The namespace of the association has changed. The next association may find it as it was, or accept what it
+    /// finds.
+    #[error("disk {disk}: {error}")]
     Changed {
-        /// The disk's name.
+        /// The name of the disk.
         disk: String,
         /// What is wrong with its namespace.
         error: AdmitError<E>,
@@ -59,13 +60,13 @@ pub enum PathError<E: std::error::Error> {
 }
 
 impl<E: std::error::Error> PathError<E> {
-    /// The path leads elsewhere, and another attempt would find the same.
+    /// Whether the path leads elsewhere. Another attempt would then fail the same way.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Admit(error) if error.is_refusal())
     }
 
-    /// The admin queue has failed.
+    /// Whether the admin queue has failed.
     pub(super) fn is_of_admin(&self) -> bool {
         matches!(self, Self::Socket(_) | Self::Controller(_))
     }

@@ -1,4 +1,4 @@
-//! A live association, kept alive until it is lost or ended by order, and then until all I/O threads have closed it.
+//! A live association until it is lost or ended, and then until all I/O threads have closed it.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -7,57 +7,57 @@ use std::time::{Duration, Instant};
 use mpath_core::Epoch;
 use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController};
 
-use super::{Action, Left, PathError, Report};
+use super::{Action, ClosedAssociation, PathError, Report};
 use crate::disks::Disks;
 use crate::namespaces::Namespaces;
-use crate::order::{Order, Wanted};
+use crate::order::{DesiredState, Order};
 
-/// How often a path that is to be closed is looked at.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How often a path that is to be closed is checked for outstanding commands and writes.
+const RECHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct Live<E: Error> {
     pub(super) admin: HostController,
-    /// At first.
+    /// As it was at the beginning.
     info: ControllerInfo,
     namespaces: Namespaces,
-    closed: Closed,
-    /// I/O threads to which the path is suspect.
+    closed: CloseProgress,
+    /// The number of I/O threads to which the path is suspect.
     suspicious: usize,
-    /// Why it is over.
+    /// Why the association is over.
     lost: Option<PathError<E>>,
-    look: Look,
+    check: OutstandingCheck,
 }
 
-/// How far the I/O threads are with closing their queue pairs.
+/// How many I/O threads have closed their queue pairs.
 #[derive(Debug)]
-struct Closed {
+struct CloseProgress {
     threads: usize,
     done: usize,
     draining: usize,
     in_doubt: bool,
 }
 
-/// Whether a path that is to be closed owes anything.
+/// The check whether anything is outstanding on a path that is to be closed.
 #[derive(Debug, Clone, Copy)]
-enum Look {
-    NotYet,
+enum OutstandingCheck {
+    NotStarted,
     UnderWay,
-    Owes { again_at: Instant },
-    OwesNothing,
+    Outstanding { again_at: Instant },
+    NothingOutstanding,
 }
 
 /// How an association ends.
 #[derive(Debug)]
-pub(super) enum End<E: Error> {
+pub(super) enum AssociationEnd<E: Error> {
     Lost(PathError<E>),
-    /// In order: nothing is in flight.
+    /// By order, with nothing in flight.
     InOrder,
-    /// By order, whatever it owes.
+    /// By order, whatever is outstanding.
     Dropped,
 }
 
-impl<E: Error> End<E> {
+impl<E: Error> AssociationEnd<E> {
     pub(super) fn into_error(self) -> Option<PathError<E>> {
         match self {
             Self::Lost(error) => Some(error),
@@ -68,8 +68,8 @@ impl<E: Error> End<E> {
 
 impl<E: Error> Live<E> {
     pub(super) fn new(admin: HostController, info: ControllerInfo, namespaces: Namespaces, threads: usize) -> Self {
-        let closed = Closed { threads, done: 0, draining: 0, in_doubt: false };
-        Self { admin, info, namespaces, closed, suspicious: 0, lost: None, look: Look::NotYet }
+        let closed = CloseProgress { threads, done: 0, draining: 0, in_doubt: false };
+        Self { admin, info, namespaces, closed, suspicious: 0, lost: None, check: OutstandingCheck::NotStarted }
     }
 
     pub(super) fn reported(
@@ -83,10 +83,10 @@ impl<E: Error> Live<E> {
             Report::Lost(error) => self.lose(PathError::Lost(error)),
             Report::Closed { drains, in_doubt } => self.closed.add(drains, in_doubt),
             Report::AnaError => {
-                self.namespaces.asked();
+                self.namespaces.ana_log_requested();
                 self.admin.reread_ana(now);
             }
-            // The other I/O threads find out by themselves, if they have such requests.
+            // The other I/O threads find the limit themselves, if they have such requests.
             Report::SmallerTransfer { bytes } => {
                 if max_transfer_bytes.is_none_or(|known| bytes < known) {
                     *max_transfer_bytes = Some(bytes);
@@ -104,31 +104,35 @@ impl<E: Error> Live<E> {
         }
     }
 
-    /// It is over; the first reason is the one that is told.
+    /// Ends the association. The first reason is the one reported.
     pub(super) fn lose(&mut self, error: PathError<E>) {
         self.lost.get_or_insert(error);
     }
 
-    pub(super) fn looked(&mut self, now: Instant, owes_nothing: bool) {
-        // Ordered otherwise meanwhile, it may owe something again.
-        if matches!(self.look, Look::UnderWay) {
-            self.look = if owes_nothing { Look::OwesNothing } else { Look::Owes { again_at: now + LOOK_AGAIN } };
+    pub(super) fn outstanding_checked(&mut self, now: Instant, none_outstanding: bool) {
+        // After another order meanwhile, something may be outstanding again.
+        if matches!(self.check, OutstandingCheck::UnderWay) {
+            self.check = if none_outstanding {
+                OutstandingCheck::NothingOutstanding
+            } else {
+                OutstandingCheck::Outstanding { again_at: now + RECHECK_INTERVAL }
+            };
         }
     }
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        let look = if let Look::Owes { again_at } = self.look { Some(again_at) } else { None };
-        [look, self.admin.next_timeout()].into_iter().flatten().min()
+        let check = if let OutstandingCheck::Outstanding { again_at } = self.check { Some(again_at) } else { None };
+        [check, self.admin.next_timeout()].into_iter().flatten().min()
     }
 
-    /// Goes as far as it can: how it ends, if it does so by itself.
-    pub(super) fn go_on<D: Disks<Error = E>>(
+    /// Goes as far as it can. Returns how the association ends if it fails by itself.
+    pub(super) fn advance<D: Disks<Error = E>>(
         &mut self,
         now: Instant,
         epoch: Epoch,
         disks: &mut D,
         actions: &mut VecDeque<Action<E>>,
-    ) -> Option<End<E>> {
+    ) -> Option<AssociationEnd<E>> {
         if self.admin.next_timeout().is_some_and(|at| at <= now)
             && let Err(error) = self.admin.handle_timeout(now)
         {
@@ -143,63 +147,65 @@ impl<E: Error> Live<E> {
             }
             let info = self.admin.info().expect("the controller is live");
             match self.namespaces.on_event(disks, info, event) {
-                Ok(news) => actions.extend(news.map(|news| Action::News { epoch, news })),
+                Ok(update) => actions.extend(update.map(|update| Action::UpdateNamespace { epoch, update })),
                 Err((disk, error)) => self.lost = Some(PathError::Changed { disk: disks.name(disk), error }),
             }
         }
-        self.lost.take().map(End::Lost)
+        self.lost.take().map(AssociationEnd::Lost)
     }
 
-    /// Whether an order ends it. `is_new`: the order has changed since this was asked last; `resets` of it are done.
-    pub(super) fn heed(
+    /// Follows the order. Returns how the association ends if the order ends it. `is_new`: the order has changed
+    /// since the last call; `resets_done` of its resets are done.
+    pub(super) fn follow_order(
         &mut self,
         now: Instant,
         Order { wanted, resets }: Order,
         resets_done: u64,
         is_new: bool,
         actions: &mut VecDeque<Action<E>>,
-    ) -> Option<End<E>> {
-        let at_once = wanted == Wanted::Removed { at_once: true };
+    ) -> Option<AssociationEnd<E>> {
+        let at_once = wanted == DesiredState::Removed { at_once: true };
         if resets != resets_done && !at_once {
-            return Some(End::Lost(PathError::Reset));
+            return Some(AssociationEnd::Lost(PathError::Reset));
         }
-        let is_to_end = !matches!(wanted, Wanted::Enabled | Wanted::Drained);
+        let is_to_end = !matches!(wanted, DesiredState::Enabled | DesiredState::Drained);
         if is_new || !is_to_end {
-            self.look = Look::NotYet;
+            self.check = OutstandingCheck::NotStarted;
         }
-        match self.look {
-            Look::OwesNothing => return Some(End::InOrder),
-            // Draining, it stays without writes in flight, so that nothing needs a fence. What it has not flushed is lost.
-            Look::Owes { .. } if at_once => return Some(End::Dropped),
-            Look::Owes { again_at } if now < again_at => {}
-            Look::NotYet | Look::Owes { .. } if is_to_end => {
-                self.look = Look::UnderWay;
-                actions.push_back(Action::Look { at_once });
+        match self.check {
+            OutstandingCheck::NothingOutstanding => return Some(AssociationEnd::InOrder),
+            // A drained path without commands in flight needs no fence, hence the check. Its unflushed writes are
+            // lost.
+            OutstandingCheck::Outstanding { .. } if at_once => return Some(AssociationEnd::Dropped),
+            OutstandingCheck::Outstanding { again_at } if now < again_at => {}
+            OutstandingCheck::NotStarted | OutstandingCheck::Outstanding { .. } if is_to_end => {
+                self.check = OutstandingCheck::UnderWay;
+                actions.push_back(Action::CheckOutstanding { at_once });
             }
-            Look::NotYet | Look::Owes { .. } | Look::UnderWay => {}
+            OutstandingCheck::NotStarted | OutstandingCheck::Outstanding { .. } | OutstandingCheck::UnderWay => {}
         }
         None
     }
 
-    pub(super) fn close(self, end: End<E>, drain_fence: bool) -> Closing<E> {
+    pub(super) fn close(self, end: AssociationEnd<E>, drain_fence: bool) -> Closing<E> {
         let drain = match &end {
             // A controller whose admin connection has failed has ended the others too, or is out of reach.
-            End::Lost(error) => drain_fence && !error.is_of_admin(),
-            End::Dropped => drain_fence,
-            End::InOrder => false,
+            AssociationEnd::Lost(error) => drain_fence && !error.is_of_admin(),
+            AssociationEnd::Dropped => drain_fence,
+            AssociationEnd::InOrder => false,
         };
         let Self { admin, info, closed, .. } = self;
         Closing { admin, info, closed, end, drain }
     }
 }
 
-/// Its end is known to all I/O threads, or soon will be.
+/// An association that all I/O threads are closing.
 #[derive(Debug)]
 pub(super) struct Closing<E: Error> {
     pub(super) admin: HostController,
     info: ControllerInfo,
-    closed: Closed,
-    end: End<E>,
+    closed: CloseProgress,
+    end: AssociationEnd<E>,
     pub(super) drain: bool,
 }
 
@@ -210,21 +216,21 @@ impl<E: Error> Closing<E> {
         }
     }
 
-    /// All I/O threads have closed their queue pairs.
+    /// Whether all I/O threads have closed their queue pairs.
     pub(super) fn is_over(&self) -> bool {
         self.closed.done == self.closed.threads
     }
 
-    pub(super) fn into_left(self, epoch: Epoch) -> (End<E>, Left) {
+    pub(super) fn into_closed(self, epoch: Epoch) -> (AssociationEnd<E>, ClosedAssociation) {
         let Self { admin, info, closed, end, drain } = self;
-        // Enabled at the last moment, it may have been given something after all.
-        let is_clean = matches!(end, End::InOrder) && !closed.in_doubt;
+        // A path enabled at the last moment may have been given a request after all.
+        let is_clean = matches!(end, AssociationEnd::InOrder) && !closed.in_doubt;
         let is_draining = drain && closed.draining == closed.threads;
-        (end, Left { epoch, info, admin, is_clean, is_draining })
+        (end, ClosedAssociation { epoch, info, admin, is_clean, is_draining })
     }
 }
 
-impl Closed {
+impl CloseProgress {
     fn add(&mut self, drains: bool, in_doubt: bool) {
         self.done += 1;
         self.draining += usize::from(drains);

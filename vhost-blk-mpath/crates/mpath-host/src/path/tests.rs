@@ -1,4 +1,6 @@
-//! Orders, losses and the end of a path, without a controller; the simulator has these with one.
+//! Orders, losses and the end of a path, without a controller. The simulator tests them with one.
+
+use std::time::Duration;
 
 use nvme_tcp::host::HostController;
 
@@ -21,7 +23,7 @@ impl Rig {
         Self { now, path: Path::new(now, ID, Epoch(7), Order::default(), settings), disks }
     }
 
-    /// One that is live, in its eighth association, with a queue pair in each I/O thread.
+    /// A live path in its eighth association, with a queue pair in each I/O thread.
     fn live(settings: PathSettings) -> Self {
         let threads = usize::from(settings.controller.io_queues);
         let mut rig = Self::new(settings);
@@ -30,11 +32,11 @@ impl Rig {
         let namespaces = Namespaces::new(&info, admitted).unwrap();
         let admin = HostController::new(rig.path.settings.controller.clone(), rig.now).unwrap();
         rig.path.epoch = Epoch(8);
-        rig.path.life = Life::Live(Box::new(Live::new(admin, info, namespaces, threads)));
+        rig.path.phase = PathPhase::Live(Box::new(Live::new(admin, info, namespaces, threads)));
         rig
     }
 
-    /// What is to be done, in words.
+    /// The pending actions as text.
     fn poll(&mut self) -> Vec<String> {
         let mut words = Vec::new();
         while let Some(action) = self.path.poll(self.now, &mut self.disks) {
@@ -51,14 +53,14 @@ impl Rig {
         self.poll()
     }
 
-    fn order(&mut self, wanted: Wanted) -> Vec<String> {
+    fn order(&mut self, wanted: DesiredState) -> Vec<String> {
         let order = Order { wanted, ..self.path.order };
         self.path.order(order);
         self.poll()
     }
 
-    fn looked(&mut self, owes_nothing: bool) -> Vec<String> {
-        self.path.looked(self.now, owes_nothing);
+    fn outstanding_checked(&mut self, none_outstanding: bool) -> Vec<String> {
+        self.path.outstanding_checked(self.now, none_outstanding);
         self.poll()
     }
 
@@ -82,7 +84,7 @@ fn an_attempt_that_fails_is_followed_by_another_after_the_delay_or_an_order() {
     assert_eq!(rig.path.next_timeout(), Some(rig.now + RECONNECT_DELAY));
     assert_eq!(rig.after(99 * RECONNECT_DELAY / 100), [""; 0]);
     assert_eq!(rig.after(RECONNECT_DELAY / 100), ["Connect { qid: 0 }"]);
-    // It is not connected in time.
+    // The attempt times out.
     assert_eq!(rig.after(crate::CONNECT_MAX), ["Close", "Failed(ConnectTimeout)"]);
     let resets = Order { resets: 1, ..Order::default() };
     rig.path.order(resets);
@@ -104,70 +106,79 @@ fn a_path_without_a_connection_for_ctrl_loss_tmo_is_given_up_until_an_order() {
     rig.path.failed(rig.now, 0, Failed);
     assert_eq!(rig.poll(), ["Close", "Failed(Socket(Failed))", "GaveUp { after: 3s }"]);
     assert!(rig.after(1000 * RECONNECT_DELAY).is_empty() && rig.path.next_timeout().is_none());
-    assert_eq!(rig.order(Wanted::Enabled), ["Connecting", "Connect { qid: 0 }"]);
+    assert_eq!(rig.order(DesiredState::Enabled), ["Connecting", "Connect { qid: 0 }"]);
     rig.path.failed(rig.now, 0, Failed);
-    assert_eq!(rig.poll(), ["Close", "Failed(Socket(Failed))"], "its time begins anew");
+    assert_eq!(rig.poll(), ["Close", "Failed(Socket(Failed))"], "ctrl-loss-tmo starts again");
 }
 
 #[test]
 fn a_path_that_is_removed_while_it_is_connected_gets_no_association() {
     let mut rig = Rig::new(settings(1));
     rig.poll();
-    assert_eq!(rig.order(Wanted::Removed { at_once: false }), ["Close", "Removed", "Leave(LiftFences)"]);
-    assert!(rig.order(Wanted::Enabled).is_empty(), "for good");
+    assert_eq!(
+        rig.order(DesiredState::Removed { at_once: false }),
+        ["Close", "RemovalBegun", "TakeRemovalStep(AwaitFences)"]
+    );
+    assert!(rig.order(DesiredState::Enabled).is_empty(), "for good");
     let mut step = || {
-        rig.path.step_taken();
+        rig.path.removal_step_done();
         rig.poll()
     };
-    assert_eq!(step(), ["Leave(Forget)"]);
-    assert_eq!(step(), ["Leave(TellThreads)"]);
-    assert_eq!(step(), ["Gone"]);
+    assert_eq!(step(), ["TakeRemovalStep(AwaitIdle)"]);
+    assert_eq!(step(), ["TakeRemovalStep(RemoveFromThreads)"]);
+    assert_eq!(step(), ["RemovalDone"]);
     assert!(step().is_empty());
 }
 
 #[test]
-fn a_path_that_is_disabled_is_closed_when_it_owes_nothing() {
+fn a_disabled_path_is_closed_when_nothing_is_outstanding() {
     let mut rig = Rig::live(settings(2));
-    assert!(rig.poll().is_empty() && rig.order(Wanted::Drained).is_empty());
-    assert_eq!(rig.order(Wanted::Disabled), ["Look { at_once: false }"]);
-    assert!(rig.looked(false).is_empty());
+    assert!(rig.poll().is_empty() && rig.order(DesiredState::Drained).is_empty());
+    assert_eq!(rig.order(DesiredState::Disabled), ["CheckOutstanding { at_once: false }"]);
+    assert!(rig.outstanding_checked(false).is_empty());
     assert!(rig.after(49 * MS).is_empty());
-    assert_eq!(rig.after(MS), ["Look { at_once: false }"]);
-    assert_eq!(rig.looked(true), ["Down { epoch: Epoch(8), drain: false }"]);
+    assert_eq!(rig.after(MS), ["CheckOutstanding { at_once: false }"]);
+    assert_eq!(rig.outstanding_checked(true), ["CloseQueues { epoch: Epoch(8), drain: false }"]);
     assert!(rig.closed(false, false).is_empty());
     assert_eq!(rig.closed(false, false), ["Ended clean true drains false", "Disabled"]);
     assert!(rig.after(1000 * RECONNECT_DELAY).is_empty());
-    assert_eq!(rig.order(Wanted::Enabled), ["Connecting", "Connect { qid: 0 }"]);
+    assert_eq!(rig.order(DesiredState::Enabled), ["Connecting", "Connect { qid: 0 }"]);
 }
 
 #[test]
 fn a_path_enabled_at_the_last_moment_is_not_closed() {
     let mut rig = Rig::live(settings(1));
-    assert_eq!(rig.order(Wanted::Disabled), ["Look { at_once: false }"]);
+    assert_eq!(rig.order(DesiredState::Disabled), ["CheckOutstanding { at_once: false }"]);
     rig.path.order(Order::default());
-    assert!(rig.looked(true).is_empty() && rig.path.is_live());
-    // Nor by an answer that is older than the order.
-    assert_eq!(rig.order(Wanted::Disabled), ["Look { at_once: false }"]);
-    rig.path.order(Order { wanted: Wanted::Removed { at_once: false }, resets: 0 });
-    assert_eq!(rig.looked(true), ["Look { at_once: false }"]);
-    assert_eq!(rig.looked(true), ["Down { epoch: Epoch(8), drain: false }"]);
-    // It was given something after all.
-    assert_eq!(rig.closed(false, true), ["Ended clean false drains false", "Removed", "Leave(LiftFences)"]);
+    assert!(rig.outstanding_checked(true).is_empty() && rig.path.is_live());
+    // A check older than the order does not close it either.
+    assert_eq!(rig.order(DesiredState::Disabled), ["CheckOutstanding { at_once: false }"]);
+    rig.path.order(Order { wanted: DesiredState::Removed { at_once: false }, resets: 0 });
+    assert_eq!(rig.outstanding_checked(true), ["CheckOutstanding { at_once: false }"]);
+    assert_eq!(rig.outstanding_checked(true), ["CloseQueues { epoch: Epoch(8), drain: false }"]);
+    // It was given a request after all.
+    assert_eq!(
+        rig.closed(false, true),
+        ["Ended clean false drains false", "RemovalBegun", "TakeRemovalStep(AwaitFences)"]
+    );
 }
 
 #[test]
-fn a_path_removed_at_once_is_dropped_with_what_it_owes() {
+fn a_path_removed_at_once_is_dropped_with_outstanding_requests() {
     let mut rig = Rig::live(PathSettings { drain_fence: true, ..settings(2) });
-    assert_eq!(rig.order(Wanted::Removed { at_once: true }), ["Look { at_once: true }"]);
-    assert_eq!(rig.looked(false), ["Down { epoch: Epoch(8), drain: true }"]);
+    assert_eq!(rig.order(DesiredState::Removed { at_once: true }), ["CheckOutstanding { at_once: true }"]);
+    assert_eq!(rig.outstanding_checked(false), ["CloseQueues { epoch: Epoch(8), drain: true }"]);
     assert!(rig.closed(true, true).is_empty());
-    assert_eq!(rig.closed(true, false), ["Ended clean false drains true", "Removed", "Leave(LiftFences)"]);
+    assert_eq!(
+        rig.closed(true, false),
+        ["Ended clean false drains true", "RemovalBegun", "TakeRemovalStep(AwaitFences)"]
+    );
 }
 
 #[test]
-fn a_lost_path_is_connected_again_when_all_threads_have_closed_it() {
+fn a_lost_path_reconnects_when_all_threads_have_closed_it() {
     let mut rig = Rig::live(PathSettings { drain_fence: true, ..settings(2) });
-    assert_eq!(rig.report(Report::Lost(Failed)), ["Down { epoch: Epoch(8), drain: true }"]);
+    assert_eq!(rig.report(Report::Lost(Failed)), ["CloseQueues { epoch: Epoch(8), drain: true }"]);
     assert!(rig.closed(false, true).is_empty());
     rig.path.reported(rig.now, Epoch(7), Report::Closed { drains: true, in_doubt: false });
     assert!(rig.after(1000 * RECONNECT_DELAY).is_empty(), "an older association's says nothing");
@@ -177,10 +188,10 @@ fn a_lost_path_is_connected_again_when_all_threads_have_closed_it() {
 }
 
 #[test]
-fn with_the_admin_queue_nothing_drains() {
+fn without_the_admin_queue_nothing_drains() {
     let mut rig = Rig::live(PathSettings { drain_fence: true, ..settings(1) });
     rig.path.failed(rig.now, 0, Failed);
-    assert_eq!(rig.poll(), ["Down { epoch: Epoch(8), drain: false }"]);
+    assert_eq!(rig.poll(), ["CloseQueues { epoch: Epoch(8), drain: false }"]);
     assert_eq!(rig.closed(false, false), ["Ended clean false drains false", "Failed(Socket(Failed))"]);
 }
 
@@ -189,13 +200,13 @@ fn a_reset_drops_the_association_once_and_connects_at_once() {
     let mut rig = Rig::live(settings(1));
     rig.path.max_transfer_bytes = Some(65536);
     rig.path.order(Order { resets: 2, ..Order::default() });
-    assert_eq!(rig.poll(), ["Down { epoch: Epoch(8), drain: false }"]);
+    assert_eq!(rig.poll(), ["CloseQueues { epoch: Epoch(8), drain: false }"]);
     assert_eq!(rig.closed(false, false), ["Ended clean false drains false", "Failed(Reset)", "Connect { qid: 0 }"]);
     assert_eq!(rig.path.max_transfer_bytes, None, "larger ones are tried again");
 }
 
 #[test]
-fn what_several_threads_say_is_told_once() {
+fn reports_of_several_threads_are_passed_on_once() {
     let mut rig = Rig::live(settings(2));
     assert_eq!(rig.report(Report::Suspect), ["Suspect"]);
     assert!(rig.report(Report::Suspect).is_empty() && rig.report(Report::Recovered).is_empty());
@@ -205,21 +216,27 @@ fn what_several_threads_say_is_told_once() {
 }
 
 #[test]
-fn an_association_that_cannot_be_written_down_is_not_used() {
+fn an_association_that_cannot_be_recorded_is_not_used() {
     let mut rig = Rig::new(settings(1));
-    rig.path.life = Life::Connecting(Box::new(Connecting::being_recorded(rig.now)));
-    // Nor is it given up half-way.
-    assert!(rig.order(Wanted::Removed { at_once: true }).is_empty());
+    rig.path.phase = PathPhase::Connecting(Box::new(Connecting::being_recorded(rig.now)));
+    // An association that is being recorded is not abandoned halfway.
+    assert!(rig.order(DesiredState::Removed { at_once: true }).is_empty());
     rig.path.recorded(rig.now, Err(Failed));
     let words = rig.poll();
     assert_eq!(
         words,
-        ["Close", "Forget { epoch: Epoch(7) }", "Failed(Record(Failed))", "Removed", "Leave(LiftFences)"]
+        [
+            "Close",
+            "RemoveRecord { epoch: Epoch(7) }",
+            "Failed(Record(Failed))",
+            "RemovalBegun",
+            "TakeRemovalStep(AwaitFences)"
+        ]
     );
 }
 
 #[test]
-fn a_path_that_leads_elsewhere_is_not_connected_again_before_an_order() {
+fn a_refused_path_reconnects_only_after_an_order() {
     let mut rig = Rig::new(settings(1));
     rig.poll();
     let mismatch = crate::Unusable::Mismatch(nvme_tcp::host::IdentityMismatch::Identifier);
@@ -227,5 +244,5 @@ fn a_path_that_leads_elsewhere_is_not_connected_again_before_an_order() {
     let words = rig.poll();
     assert!(words.len() == 2 && words[1].starts_with("Refused("), "{words:?}");
     assert!(rig.after(1000 * RECONNECT_DELAY).is_empty() && rig.path.next_timeout().is_none());
-    assert_eq!(rig.order(Wanted::Drained), ["Connecting", "Connect { qid: 0 }"]);
+    assert_eq!(rig.order(DesiredState::Drained), ["Connecting", "Connect { qid: 0 }"]);
 }

@@ -6,7 +6,7 @@ mod memory;
 use std::time::Duration;
 
 use mpath_core::{DiskId, Injection, Limits, OpClass, PathId, PolicyKind};
-use mpath_host::Wanted;
+use mpath_host::DesiredState;
 use nvme_tcp::target::AnswerFault;
 use nvme_tcp::wire::AnaState;
 
@@ -164,9 +164,9 @@ impl World {
             Fault::HangUp { disk, is_reset } => self.hang_up(disk, is_reset),
             Fault::StopQueues { disk } => self.stop_queues(disk),
             Fault::Truncate { disk, choice } => self.cut_off(disk, choice),
-            Fault::Remove { path, at_once } => self.order(path, Wanted::Removed { at_once }),
+            Fault::Remove { path, at_once } => self.order(path, DesiredState::Removed { at_once }),
             Fault::Disable { path, drains_only } => {
-                self.order(path, if drains_only { Wanted::Drained } else { Wanted::Disabled });
+                self.order(path, if drains_only { DesiredState::Drained } else { DesiredState::Disabled });
             }
             Fault::Policy(policy) => self.post_all(|| Message::SetPolicy(Box::new(policy.into()))),
             Fault::Inject { path, class, injection } => {
@@ -240,10 +240,10 @@ impl World {
             Fault::Truncate { disk, .. } => self.reset_cut_off(disk),
             // If it is not gone yet it is now.
             Fault::Remove { path, .. } => {
-                self.order(path, Wanted::Removed { at_once: true });
-                self.order(path, Wanted::Enabled);
+                self.order(path, DesiredState::Removed { at_once: true });
+                self.order(path, DesiredState::Enabled);
             }
-            Fault::Disable { path, .. } => self.order(path, Wanted::Enabled),
+            Fault::Disable { path, .. } => self.order(path, DesiredState::Enabled),
             Fault::Inject { path, .. } => {
                 let path = PathId(path as u16);
                 self.post_all(|| Message::ClearInjection(path));

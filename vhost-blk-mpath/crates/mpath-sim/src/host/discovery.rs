@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use mpath_host::CONNECT_MAX;
-use mpath_host::discovery::{self, Action, Changes, Have, SessionId, SessionNews, Source};
+use mpath_host::discovery::{self, Action, Changes, KnownPath, SessionEvent, SessionId, Source};
 
 use super::path::send_all;
 use super::{HostPlan, earliest};
@@ -97,7 +97,7 @@ impl Discovery {
     }
 
     /// [`Event::Discovery`] has come; what it means for the paths.
-    pub(super) fn turn(&mut self, ctx: &mut Ctx<'_>, have: &[Have<SocketAddr>]) -> Option<Changes<SocketAddr>> {
+    pub(super) fn turn(&mut self, ctx: &mut Ctx<'_>, have: &[KnownPath<SocketAddr>]) -> Option<Changes<SocketAddr>> {
         let now = ctx.clock.now();
         self.wake_at.take_if(|at| *at == now)?;
         // What has arrived comes before the timeouts: it is what they wait for.
@@ -148,7 +148,7 @@ impl Discovery {
             });
             let lost = failed.map(|error| match &session.on_wire {
                 Some(on_wire) => on_wire.lost(error),
-                None => SessionNews::Lost { error, refuses_to_stay: false },
+                None => SessionEvent::Lost { error, refuses_persistence: false },
             });
             is_idle &= news.is_none();
             let is_over = news.into_iter().chain(lost).fold(false, |is_over, news| is_over | self.hear(ctx, id, news));
@@ -163,10 +163,10 @@ impl Discovery {
     }
 
     /// Hands over what a session says: whether that is its last word.
-    fn hear(&mut self, ctx: &mut Ctx<'_>, id: SessionId, news: SessionNews) -> bool {
+    fn hear(&mut self, ctx: &mut Ctx<'_>, id: SessionId, news: SessionEvent) -> bool {
         ctx.say(|| format!("session {id:?}: {news:?}"));
         let session = self.sessions.iter_mut().find(|session| session.id == id && !session.is_ended);
-        if let (SessionNews::Log { log, .. }, Some(session)) = (&news, session) {
+        if let (SessionEvent::Log { log, .. }, Some(session)) = (&news, session) {
             // The controller ends a connection that sends no keep-alive for as long as twice its timeout.
             let kept_alive = ctx.clock.now() - session.heard_at > 2 * self.plan.controller.keep_alive_tmo;
             ctx.check.counts.sessions_kept_alive += u64::from(session.stays && kept_alive);
@@ -174,8 +174,8 @@ impl Discovery {
             let heard = &mut self.heard[controller_at(session.source.address)];
             *heard = (0..heard.len()).map(|node| controllers::lists(log, node)).collect();
         }
-        let is_over = !matches!(news, SessionNews::Log { .. });
-        self.decides.heard(ctx.clock.now(), id, news);
+        let is_over = !matches!(news, SessionEvent::Log { .. });
+        self.decides.session_event(ctx.clock.now(), id, news);
         is_over
     }
 
@@ -184,7 +184,7 @@ impl Discovery {
         while let Some(action) = self.decides.poll(now) {
             ctx.say(|| format!("discovery: {action:?}"));
             match action {
-                Action::Start { session: id, source, stays } => {
+                Action::Start { session: id, source, persistent: stays } => {
                     let conn = ctx.net.connect(ctx.clock, self.plan.paths + controller_at(source.address));
                     let (connects_until, out) = (now + CONNECT_MAX, VecDeque::new());
                     let session = Session {
@@ -201,7 +201,7 @@ impl Discovery {
                     self.sessions.push(session);
                 }
                 Action::End { session: id } => self.end(ctx, id),
-                Action::Read { .. } | Action::Lost { .. } | Action::Useless(_) => {}
+                Action::LogChanged { .. } | Action::Lost { .. } | Action::Warn(_) => {}
             }
         }
     }
@@ -224,7 +224,7 @@ impl Discovery {
         let Some(index) = self.sessions.iter().position(|session| session.id == id) else { return };
         self.sessions[index].is_ended = true;
         if let Some(on_wire) = &mut self.sessions[index].on_wire {
-            on_wire.leave(ctx.clock.now());
+            on_wire.shutdown(ctx.clock.now());
             self.wake(ctx);
         } else {
             ctx.net.close(ctx.clock, self.sessions[index].conn, Side::Host);

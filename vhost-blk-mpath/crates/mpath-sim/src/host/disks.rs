@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use mpath_core::{DiskId, PathId};
-use mpath_host::{Admitted, News, Served, Unusable};
+use mpath_host::{Admissions, NamespaceUpdate, ServedNamespace, Unusable};
 use nvme_tcp::host::ControllerInfo;
 
 use super::DiskPlan;
@@ -50,7 +50,7 @@ impl Disks {
     }
 
     /// A live path has news of a namespace.
-    pub(super) fn told(&mut self, path: PathId, news: &News) {
+    pub(super) fn told(&mut self, path: PathId, news: &NamespaceUpdate) {
         let sizes = &mut self.disk(news.disk).sizes;
         if news.unusable.is_none() {
             sizes.insert(path, news.blocks);
@@ -74,12 +74,12 @@ impl mpath_host::Disks for Disks {
         format!("disk {}", disk.0)
     }
 
-    fn served(&self, disk: DiskId) -> Option<Served> {
+    fn served(&self, disk: DiskId) -> Option<ServedNamespace> {
         let Disk { plan, shown, .. } = &self.0[usize::from(disk.0)];
-        Some(Served { namespace: plan.namespace, shown_blocks: *shown })
+        Some(ServedNamespace { namespace: plan.namespace, shown_blocks: *shown })
     }
 
-    fn admit(&mut self, info: &ControllerInfo) -> Result<Admitted<Failed>, Failed> {
+    fn admit(&mut self, info: &ControllerInfo) -> Result<Admissions<Failed>, Failed> {
         let admitted = info.namespaces.iter().zip((0..).map(DiskId)).map(|(found, disk)| {
             let found = found.clone().map_err(Unusable::from)?.identity;
             let served = self.served(disk).expect("it is known from the start");
@@ -88,7 +88,7 @@ impl mpath_host::Disks for Disks {
         Ok(admitted.collect())
     }
 
-    fn path_up(&mut self, path: PathId, namespaces: Vec<News>) -> Result<(), (DiskId, Unusable)> {
+    fn path_up(&mut self, path: PathId, namespaces: Vec<NamespaceUpdate>) -> Result<(), (DiskId, Unusable)> {
         mpath_host::check_sizes(&namespaces, |disk| self.served(disk))?;
         for news in &namespaces {
             self.told(path, news);

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
 use mpath_host::{
-    AssociationId, Ended, Incarnation, Leaving, Left, LiftedBy, NamespaceName, Record, RecordContent,
-    RecordedAssociation,
+    AssociationId, ClosedAssociation, DaemonRun, DiskShutdown, EndedAssociation, LiftedBy, NamespaceName, Record,
+    RecordContent, RecordedAssociation,
 };
 use nvme_tcp::host::CrossResetOutcome;
 use nvme_tcp::wire::ControllerInstance;
@@ -25,7 +25,7 @@ pub(crate) struct Fences {
     held: mpath_host::Fences,
     /// By disk.
     records: Vec<Record>,
-    incarnation: Incarnation,
+    incarnation: DaemonRun,
     files: RecordFiles,
     /// What the disks are.
     namespaces: Vec<NamespaceName>,
@@ -46,7 +46,7 @@ impl Fences {
         plan: &HostPlan,
         rng: Rng,
     ) -> (Self, Option<Duration>) {
-        let incarnation = Incarnation::new(number.to_string(), now);
+        let incarnation = DaemonRun::new(number.to_string(), now);
         let found = files.0.iter().cloned().chain(std::iter::repeat_with(RecordContent::default));
         let opened = found.take(plan.disks.len()).map(|content| Record::open(content, &incarnation, now));
         let (records, inherited): (Vec<_>, Vec<_>) = opened.unzip();
@@ -71,13 +71,13 @@ impl Fences {
     }
 
     /// The daemon has ended in order, and leaves the disks so: whether that is written down.
-    pub(super) fn end(self, now: Instant, leaving: &[Leaving]) -> (RecordFiles, bool) {
+    pub(super) fn end(self, now: Instant, leaving: &[DiskShutdown]) -> (RecordFiles, bool) {
         let Self { records, namespaces, incarnation, files, fails_percent, mut rng, .. } = self;
         if rng.percent(fails_percent) {
             return (files, false);
         }
         let disks = records.into_iter().zip(&namespaces).zip(leaving);
-        let end = |((record, namespace), leaving): ((Record, _), &Leaving)| {
+        let end = |((record, namespace), leaving): ((Record, _), &DiskShutdown)| {
             record.end(Some(namespace), *leaving, &incarnation, now).0
         };
         (RecordFiles(disks.map(end).collect()), true)
@@ -90,7 +90,7 @@ impl Fences {
 
     /// Whether a guest may come back with requests that the daemon before this one took.
     pub(super) fn is_left(&self, disk: usize) -> bool {
-        self.records[disk].is_left()
+        self.records[disk].has_predecessor()
     }
 
     /// Changes the records, one after the other: whether all of that is on the disk.
@@ -125,13 +125,18 @@ impl Fences {
     }
 
     /// The sockets of an association are closed.
-    pub(super) fn ended(&mut self, now: Instant, path: PathId, Left { epoch, info, is_clean, .. }: &Left) {
+    pub(super) fn ended(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        ClosedAssociation { epoch, info, is_clean, .. }: &ClosedAssociation,
+    ) {
         let of = AssociationId { path, epoch: *epoch };
         if *is_clean {
             self.clean.push(of);
         } else {
             let (fence_time, instance) = (info.fence_time(), info.instance());
-            self.held.begin(now, Ended { of, fence_time, instance, is_draining: false });
+            self.held.begin(now, EndedAssociation { of, fence_time, instance, is_draining: false });
         }
     }
 

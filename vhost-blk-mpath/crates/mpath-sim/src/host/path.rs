@@ -5,7 +5,9 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
-use mpath_host::{Action, AssociationId, LEAVE_MAX, Order, Path, RemovalStep, Report, Up, Wanted};
+use mpath_host::{
+    Action, AssociationId, DesiredState, LiveAssociation, Order, Path, RemovalStep, Report, SHUTDOWN_MAX,
+};
 use nvme_tcp::host::{ControllerEvent, HostController};
 use reactor::{Ending, Link, PathEvent, PathEventKind};
 
@@ -158,14 +160,14 @@ impl PathTask {
     }
 
     /// What the operator wants of it.
-    pub(super) fn order(&mut self, ctx: &mut Ctx<'_>, wanted: Wanted) {
+    pub(super) fn order(&mut self, ctx: &mut Ctx<'_>, wanted: DesiredState) {
         self.order.wanted = wanted;
         self.path.order(self.order);
         self.wake(ctx);
     }
 
     pub(super) fn is_removing(&self) -> bool {
-        matches!(self.order.wanted, Wanted::Removed { .. })
+        matches!(self.order.wanted, DesiredState::Removed { .. })
     }
 
     /// There is no such path.
@@ -180,13 +182,13 @@ impl PathTask {
     /// The step of its removal is taken.
     pub(super) fn step_taken(&mut self, ctx: &mut Ctx<'_>) {
         self.leaving = None;
-        self.path.step_taken();
+        self.path.removal_step_done();
         self.wake(ctx);
     }
 
     /// Whether it is to be used as well as it can be.
     pub(super) fn is_enabled(&self) -> bool {
-        self.order.wanted == Wanted::Enabled
+        self.order.wanted == DesiredState::Enabled
     }
 
     /// Whether the operator finds that it leads elsewhere.
@@ -278,7 +280,7 @@ impl PathTask {
             && let Some(Socket { conn, out, .. }) = sockets.next()
         {
             admin.shutdown(ctx.clock.now());
-            self.leavers.push(Leaver { admin, conn, out, until: ctx.clock.now() + LEAVE_MAX });
+            self.leavers.push(Leaver { admin, conn, out, until: ctx.clock.now() + SHUTDOWN_MAX });
         }
         sockets.for_each(|socket| ctx.net.close(ctx.clock, socket.conn, Side::Host));
     }
@@ -296,7 +298,7 @@ impl PathTask {
 
     /// The I/O threads have told whether it owes anything.
     pub(super) fn looked(&mut self, ctx: &mut Ctx<'_>, owes_nothing: bool) {
-        self.path.looked(ctx.clock.now(), owes_nothing);
+        self.path.outstanding_checked(ctx.clock.now(), owes_nothing);
         self.wake(ctx);
     }
 
@@ -356,9 +358,9 @@ impl PathTask {
                     let until = now + self.rng.tail(RECORD);
                     self.recording = Some(Recording { epoch, fence_time, until });
                 }
-                Action::Forget { epoch } => fences.forget(AssociationId { path: self.id, epoch }),
-                Action::Up(up) => self.up(fences, *up),
-                Action::News { epoch, news } => {
+                Action::RemoveRecord { epoch } => fences.forget(AssociationId { path: self.id, epoch }),
+                Action::GoLive(up) => self.up(fences, *up),
+                Action::UpdateNamespace { epoch, update: news } => {
                     let (path, disk, state) = (self.id, news.disk, news.state);
                     disks.told(path, &news);
                     ctx.check.counts.disks_lost += u64::from(news.unusable.is_some());
@@ -368,7 +370,7 @@ impl PathTask {
                     }
                     self.mail_all(|| Message::Ana { path, epoch, disk, state });
                 }
-                Action::Down { epoch, .. } => {
+                Action::CloseQueues { epoch, .. } => {
                     fences.withdraw_resets(self.id);
                     disks.path_down(self.id);
                     ctx.check.association_lost(ctx.clock.elapsed());
@@ -381,32 +383,32 @@ impl PathTask {
                     self.close_but(ctx, left.is_clean.then_some(left.admin));
                 }
                 Action::ResetAnswered(outcome) => fences.reset_answered(ctx, self.id, Some(outcome)),
-                Action::Look { at_once } => self.look = Some(at_once),
+                Action::CheckOutstanding { at_once } => self.look = Some(at_once),
                 Action::Failed(error) => {
                     let of_one = matches!(error, mpath_host::PathError::Changed { .. }) && self.plan.disks.len() > 1;
                     ctx.check.counts.unanswered += u64::from(matches!(error, mpath_host::PathError::ConnectTimeout));
                     ctx.check.counts.ended_by_another += u64::from(of_one);
                 }
                 Action::Refused(_) => self.refused_until = Some(now + OPERATOR),
-                Action::Leave(step) => {
+                Action::TakeRemovalStep(step) => {
                     self.leaving = Some(step);
-                    if step == RemovalStep::TellThreads {
+                    if step == RemovalStep::RemoveFromThreads {
                         let path = self.id;
                         self.mail_all(|| Message::RemovePath(path));
                     }
                 }
-                Action::Gone => {
+                Action::RemovalDone => {
                     ctx.check.counts.removals += 1;
                     self.is_gone = true;
                 }
-                Action::Tell { .. }
+                Action::SendTermReq { .. }
                 | Action::Suspect
                 | Action::Recovered
                 | Action::SmallerTransfer { .. }
                 | Action::Connecting
                 | Action::GaveUp { .. }
                 | Action::Disabled
-                | Action::Removed => {}
+                | Action::RemovalBegun => {}
             }
         }
     }
@@ -418,7 +420,7 @@ impl PathTask {
         }
     }
 
-    fn up(&mut self, fences: &mut Fences, Up { association, queues, info, .. }: Up) {
+    fn up(&mut self, fences: &mut Fences, LiveAssociation { association, queues, info, .. }: LiveAssociation) {
         let path = self.id;
         let sockets = self.sockets.split_off(1);
         for ((thread, queue), socket) in queues.into_iter().enumerate().zip(sockets) {

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use mpath_core::PathId;
-use mpath_host::discovery::Have;
-use mpath_host::{RemovalStep, Wanted};
+use mpath_host::discovery::KnownPath;
+use mpath_host::{DesiredState, RemovalStep};
 
 use super::{Daemon, IoThread, Message};
 use crate::controllers::{Controllers, node_at, path_address};
@@ -12,9 +12,9 @@ use crate::target::Ctx;
 
 impl Daemon {
     /// The operator wants a path to be used so.
-    pub(crate) fn order(&mut self, ctx: &mut Ctx<'_>, index: usize, wanted: Wanted) {
+    pub(crate) fn order(&mut self, ctx: &mut Ctx<'_>, index: usize, wanted: DesiredState) {
         let is_there = self.is_there(index);
-        if matches!(wanted, Wanted::Removed { .. }) {
+        if matches!(wanted, DesiredState::Removed { .. }) {
             let is_listed = self.discovery.as_ref().is_some_and(|discovery| discovery.has_heard_of(index));
             self.taken[index] |= is_there && is_listed;
             if let Some(discovery) = self.discovery.as_mut().filter(|_| is_there) {
@@ -32,16 +32,16 @@ impl Daemon {
     }
 
     /// A path is to be used so. One that is being removed goes first; then it is added again, if it is wanted.
-    fn change(&mut self, ctx: &mut Ctx<'_>, index: usize, wanted: Wanted) {
-        let is_wanted = !matches!(wanted, Wanted::Removed { .. });
+    fn change(&mut self, ctx: &mut Ctx<'_>, index: usize, wanted: DesiredState) {
+        let is_wanted = !matches!(wanted, DesiredState::Removed { .. });
         self.is_wanted[index] = is_wanted;
         let is_heeded = if is_wanted { !self.paths[index].is_removing() } else { !self.paths[index].is_gone() };
         if is_heeded {
-            if wanted != Wanted::Enabled {
+            if wanted != DesiredState::Enabled {
                 self.intact.fill(false);
             }
             // The I/O threads hear of it first: the path's task relies on that.
-            let (path, draining) = (PathId(index as u16), wanted != Wanted::Enabled);
+            let (path, draining) = (PathId(index as u16), wanted != DesiredState::Enabled);
             self.post_all(ctx, || Message::SetDraining { path, draining });
             self.paths[index].order(ctx, wanted);
         }
@@ -64,26 +64,27 @@ impl Daemon {
             }
             ctx.check.counts.discovered += 1;
             self.own[index] = false;
-            self.change(ctx, index, Wanted::Enabled);
+            self.change(ctx, index, DesiredState::Enabled);
         }
-        let (leave, stay): (Vec<&Have<_>>, _) = have.iter().partition(|path| changes.remove.contains(&path.path));
-        if leave.iter().any(|path| path.usable) && !stay.iter().any(|path: &&Have<_>| path.usable && !path.leaving) {
+        let (leave, stay): (Vec<&KnownPath<_>>, _) = have.iter().partition(|path| changes.remove.contains(&path.path));
+        if leave.iter().any(|path| path.usable) && !stay.iter().any(|path: &&KnownPath<_>| path.usable && !path.leaving)
+        {
             ctx.check.violate(at, None, "discovery removes the last usable path");
         }
-        for Have { path, .. } in leave {
+        for KnownPath { path, .. } in leave {
             let index = usize::from(path.0);
             if self.own[index] || self.discovery.as_ref().is_some_and(|discovery| discovery.has_heard_of(index)) {
                 let what = format_args!("discovery removes path {index}, which is listed, or was not added by it");
                 ctx.check.violate(at, None, what);
             }
             ctx.check.counts.listed_no_more += 1;
-            self.change(ctx, index, Wanted::Removed { at_once: false });
+            self.change(ctx, index, DesiredState::Removed { at_once: false });
         }
     }
 
     /// A path as discovery is to see it.
-    fn have(&self, index: usize) -> Option<Have<SocketAddr>> {
-        let there = Have {
+    fn have(&self, index: usize) -> Option<KnownPath<SocketAddr>> {
+        let there = KnownPath {
             path: PathId(index as u16),
             address: path_address(index),
             discovered: !self.own[index],
@@ -126,9 +127,9 @@ impl Daemon {
         let all = |is: &dyn Fn(&IoThread) -> bool| self.threads.0.iter().all(is);
         let is_taken = match self.paths[index].leaving {
             None => false,
-            Some(RemovalStep::LiftFences) => !self.fences.holds(path),
-            Some(RemovalStep::Forget) => all(&|thread| thread.has_forgotten(now, path)),
-            Some(RemovalStep::TellThreads) => all(&|thread| !thread.knows(now, path)),
+            Some(RemovalStep::AwaitFences) => !self.fences.holds(path),
+            Some(RemovalStep::AwaitIdle) => all(&|thread| thread.has_forgotten(now, path)),
+            Some(RemovalStep::RemoveFromThreads) => all(&|thread| !thread.knows(now, path)),
         };
         if is_taken {
             self.paths[index].step_taken(ctx);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
-use mpath_host::{Leaving, Wanted};
+use mpath_host::{DesiredState, DiskShutdown};
 use reactor::{LossReason, PathEventKind, Unanswered};
 
 use super::discovery::Discovery;
@@ -241,7 +241,7 @@ impl Daemon {
     pub(crate) fn leave(self, ctx: &mut Ctx<'_>) -> (RecordFiles, bool) {
         let Some(Ending::Paths { in_doubt }) = self.ending else { unreachable!("it has ended") };
         let now = ctx.clock.now();
-        let leaving = |(disk, unanswered): (&SharedDisk, &Arc<Unanswered>)| Leaving {
+        let leaving = |(disk, unanswered): (&SharedDisk, &Arc<Unanswered>)| DiskShutdown {
             in_doubt,
             inherited_left: self.held_until.map(|until| until.saturating_duration_since(now)).unwrap_or_default(),
             unanswered: unanswered.are_there(),
@@ -362,8 +362,8 @@ impl Daemon {
             self.paths[index].looked(ctx, owes_nothing);
         }
         if self.paths[index].is_refused(ctx.clock.now()) && !self.paths[index].is_removing() {
-            self.order(ctx, index, Wanted::Removed { at_once: true });
-            self.order(ctx, index, Wanted::Enabled);
+            self.order(ctx, index, DesiredState::Removed { at_once: true });
+            self.order(ctx, index, DesiredState::Enabled);
         }
         self.turn_fences(ctx);
     }

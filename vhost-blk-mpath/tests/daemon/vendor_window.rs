@@ -1,4 +1,4 @@
-//! The window in the configuration space (docs/qemu.md): what it says of policy and paths, and the policy that it sets.
+//! The vendor window (docs/qemu.md): what it says about policy and paths, and setting the policy through it.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -16,17 +16,19 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost_user_blk::Window;
 use vublk_bench::request::Status;
 
-use crate::support::{Daemon, Disk, NQN, PATIENCE, Place, Target, eventually, own_address, program, set_policy};
+use crate::support::{
+    Daemon, DaemonDirectory, Disk, NQN, PATIENCE, Target, eventually, own_address, program, set_policy,
+};
 
 const FLAGS: &str = "--mpath-window --policy round-robin --keep-alive-tmo 1 --reconnect-delay 1";
 const POLICY: u32 = 198;
 const NONE: VhostUserConfigFlags = VhostUserConfigFlags::empty();
 
-/// A front-end that knows of the window, without a guest.
+/// A front-end without a guest that knows the vendor window.
 struct FrontEnd {
     messages: Frontend,
     channel: UnixStream,
-    /// Of the window when it was read last.
+    /// The window as it was read last.
     generation: u32,
 }
 
@@ -57,7 +59,7 @@ impl FrontEnd {
         window
     }
 
-    /// Policy, and paths total, live and optimized.
+    /// The policy, and the numbers of paths in total, live and optimized.
     fn says(&mut self) -> (Option<PolicyKind>, [u16; 3]) {
         let Window { policy, paths_total, paths_live, paths_optimized } = self.window();
         let names =
@@ -70,18 +72,18 @@ impl FrontEnd {
         self.messages.set_config(POLICY, NONE, &policy.to_le_bytes()).is_ok()
     }
 
-    /// Waits to be told, and reads again. To be called when nothing was left unread.
+    /// Waits for a change notice and reads the window. To be called when no notice is unread.
     fn news(&mut self) -> (Option<PolicyKind>, [u16; 3]) {
         let mut message = [0; 12];
         self.channel.read_exact(&mut message).unwrap_or_else(|error| panic!("not told: {error}"));
         assert_eq!(message[..4], 2_u32.to_ne_bytes(), "CONFIG_CHANGE_MSG");
         let before = self.generation;
         let said = self.says();
-        assert_ne!(self.generation, before, "told of nothing");
+        assert_ne!(self.generation, before, "no change notice");
         said
     }
 
-    /// Does what QEMU does, which reads again whenever it is told to, until the window says that. It is told at least once.
+    /// Reads the window after each notice, as QEMU does, until it has this content. At least one notice must arrive.
     #[track_caller]
     fn is_told(&mut self, expected: (PolicyKind, [u16; 3])) {
         let expected = (Some(expected.0), expected.1);
@@ -92,15 +94,15 @@ impl FrontEnd {
         }
     }
 
-    /// The same of what it may say already.
-    fn comes_to_say(&mut self, expected: (PolicyKind, [u16; 3])) {
+    /// The same, but the window may have this content already.
+    fn shows_eventually(&mut self, expected: (PolicyKind, [u16; 3])) {
         if self.says() != (Some(expected.0), expected.1) {
             self.is_told(expected);
         }
     }
 
-    /// How often it has been told by now, without reading again.
-    fn times_told(&mut self) -> usize {
+    /// The number of notices so far, without reading the window.
+    fn notice_count(&mut self) -> usize {
         self.channel.set_nonblocking(true).unwrap();
         let mut bytes = Vec::new();
         assert_eq!(self.channel.read_to_end(&mut bytes).unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -113,7 +115,7 @@ fn with_window() -> (Target, Daemon, FrontEnd) {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), FLAGS);
     let mut front_end = FrontEnd::connect(&daemon.socket());
-    front_end.comes_to_say((PolicyKind::RoundRobin, [2, 2, 2]));
+    front_end.shows_eventually((PolicyKind::RoundRobin, [2, 2, 2]));
     (target, daemon, front_end)
 }
 
@@ -122,12 +124,12 @@ fn policy(daemon: &Daemon) -> String {
 }
 
 #[test]
-fn the_policy_is_everybodys() {
+fn the_policy_is_shared_by_all_front_ends() {
     let (_target, daemon, mut front_end) = with_window();
     let paths = [2, 2, 2];
     for (id, kind) in (1..).zip([PolicyKind::Numa, PolicyKind::RoundRobin, PolicyKind::QueueDepth]) {
         assert!(front_end.set(id));
-        assert_eq!((front_end.times_told(), front_end.says()), (1, (Some(kind), paths)));
+        assert_eq!((front_end.notice_count(), front_end.says()), (1, (Some(kind), paths)));
         assert_eq!(policy(&daemon), kind.to_string());
     }
     let events = daemon.api.events(0, 0).unwrap().events.into_iter();
@@ -136,34 +138,34 @@ fn the_policy_is_everybodys() {
         ["numa", "round-robin", "queue-depth"].map(|name| format!("policy set to {name} by the front-end"));
     assert_eq!(set, by_front_end);
 
-    // What is set elsewhere is told here.
+    // A policy set elsewhere is reported here.
     daemon.api.set_policy(&set_policy(PolicyKind::LatencyRr)).unwrap();
     front_end.is_told((PolicyKind::LatencyRr, paths));
     daemon.api.set_policy(&SetPolicy { class: Some(PolicyClass::Read), ..PolicyKind::Pid.into() }).unwrap();
     assert_eq!(front_end.news(), (None, paths));
     assert_eq!(policy(&daemon), "read: pid, write: latency-rr");
 
-    // As by mpathctl: for reads and writes, and a policy that is in force keeps its parameters.
+    // As with mpathctl: for reads and writes, and a policy in force keeps its parameters.
     let params = vec![("threshold".to_owned(), "2".to_owned())];
     daemon.api.set_policy(&SetPolicy { params, ..PolicyKind::LatencyRr.into() }).unwrap();
     front_end.is_told((PolicyKind::LatencyRr, paths));
     let before = front_end.space();
     assert!(front_end.set(7));
     assert_eq!(policy(&daemon), "latency-rr threshold=2");
-    assert_eq!((front_end.times_told(), front_end.space()), (0, before), "what it says is no other");
+    assert_eq!((front_end.notice_count(), front_end.space()), (0, before), "what it says is no other");
     assert!(front_end.set(9) && front_end.set(7));
-    assert_eq!((front_end.times_told(), policy(&daemon)), (1, "latency-rr".into()));
+    assert_eq!((front_end.notice_count(), policy(&daemon)), (1, "latency-rr".into()));
 
     let before = front_end.space();
     for id in [0, 10, u16::MAX] {
         assert!(!front_end.set(id), "{id}");
     }
-    assert_eq!((front_end.space(), policy(&daemon), front_end.times_told()), (before, "latency-rr".into(), 0));
+    assert_eq!((front_end.space(), policy(&daemon), front_end.notice_count()), (before, "latency-rr".into(), 0));
     assert!(daemon.log().contains("no path policy has the id 10"), "{}", daemon.log());
 }
 
 #[test]
-fn paths_that_change_are_told_of_whoever_changes_them() {
+fn front_ends_learn_of_all_path_changes() {
     let (target, daemon, mut front_end) = with_window();
     let mut is_told = |paths| front_end.is_told((PolicyKind::RoundRobin, paths));
     let steer = |path, action| {
@@ -184,7 +186,7 @@ fn paths_that_change_are_told_of_whoever_changes_them() {
     is_told([2, 1, 1]);
     target.set(0, "ana=optimized");
     is_told([2, 2, 2]);
-    // Nobody here has a hand in that.
+    // No operator is involved.
     target.stop_listener(0);
     is_told([2, 1, 1]);
     target.resume_listener(0).unwrap();
@@ -193,17 +195,17 @@ fn paths_that_change_are_told_of_whoever_changes_them() {
     is_told([1, 1, 1]);
     daemon.api.add_path("disk0", &AddPath { address: paths[0].address.clone() }).unwrap();
     is_told([2, 2, 2]);
-    // It counts from the beginning, whatever becomes of it: nobody answers there.
+    // A path counts as soon as it is added. No target answers at this address.
     let silent = TcpListener::bind(own_address()).unwrap();
     let address = format!("tcp://{}", silent.local_addr().unwrap()).parse().unwrap();
     daemon.api.add_path("disk0", &AddPath { address }).unwrap();
-    assert_eq!(front_end.times_told(), 1);
+    assert_eq!(front_end.notice_count(), 1);
     assert_eq!(front_end.says().1, [3, 2, 2]);
 }
 
-/// What the front-end sets, what the operator sets and what happens to paths are the matter of different threads.
+/// The front-end, the operator and path changes act on different threads.
 #[test]
-fn all_may_change_it_at_once() {
+fn concurrent_changes_are_all_shown() {
     let (_target, daemon, mut front_end) = with_window();
     let by_operator = || {
         for policy in PolicyKind::ALL.into_iter().cycle().take(100) {
@@ -229,14 +231,15 @@ fn all_may_change_it_at_once() {
     assert_eq!(policy(&daemon), "numa");
 }
 
-/// The daemon with disks of the target's namespaces, which are entries of the file's list, with a front-end for each name.
+/// The daemon with disks on the target's namespaces, given as entries of the configuration, and a front-end for each
+/// name.
 fn with_disks<const N: usize>(
     names: [&str; N],
     disks: impl FnOnce([String; N], &str) -> String,
 ) -> (Target, Daemon, [FrontEnd; N]) {
     let target =
         Target::with(2, |config| config.namespaces.extend([32, 16].map(|mib| NamespaceConfig::memory(mib << 20))));
-    let place = Place::new();
+    let place = DaemonDirectory::new();
     let paths = target.addrs().iter().map(|path| format!("tcp://{path}")).collect::<Vec<_>>().join(", ");
     let disk = |name| format!("name: {name}, socket-path: {}", place.file(name).display());
     let disks = disks(names.map(disk), &format!("subsystem: '{NQN}', paths: [{paths}]"));
@@ -249,7 +252,7 @@ fn with_disks<const N: usize>(
 }
 
 #[test]
-fn disks_with_paths_of_their_own_have_nothing_to_do_with_each_other() {
+fn windows_of_disks_with_separate_paths_are_independent() {
     let (_target, daemon, [mut first, mut second]) = with_disks(["first", "second"], |[first, second], paths| {
         format!(
             "  - {{{first}, namespace: 1, {paths}, policy: numa, mpath-window: true}}\n\
@@ -258,19 +261,19 @@ fn disks_with_paths_of_their_own_have_nothing_to_do_with_each_other() {
     });
     let policies = || daemon.status().disks.iter().map(|disk| disk.policy.to_string()).collect::<Vec<_>>();
     let all = [2, 2, 2];
-    first.comes_to_say((PolicyKind::Numa, all));
-    second.comes_to_say((PolicyKind::Pid, all));
+    first.shows_eventually((PolicyKind::Numa, all));
+    second.shows_eventually((PolicyKind::Pid, all));
 
     assert!(second.set(9));
-    assert_eq!((policies(), first.times_told()), (vec!["numa".into(), "bdp".into()], 0));
+    assert_eq!((policies(), first.notice_count()), (vec!["numa".into(), "bdp".into()], 0));
     assert_eq!(first.says(), (Some(PolicyKind::Numa), all));
     second.is_told((PolicyKind::Bdp, all));
     assert!(first.set(2));
-    assert_eq!((policies(), second.times_told()), (vec!["round-robin".into(), "bdp".into()], 0));
+    assert_eq!((policies(), second.notice_count()), (vec!["round-robin".into(), "bdp".into()], 0));
     assert_eq!(second.says(), (Some(PolicyKind::Bdp), all));
     first.is_told((PolicyKind::RoundRobin, all));
 
-    // Nor does one that changes all the time, read or not, keep the other's news back.
+    // A window that changes all the time, read or not, does not delay the other's notices.
     let steer = |disk: &str, action| {
         let path = PathSelector::Index(1);
         daemon.api.steer(&SteerPaths { path, disk: Some(disk.into()), action, force: false }).unwrap();
@@ -282,17 +285,17 @@ fn disks_with_paths_of_their_own_have_nothing_to_do_with_each_other() {
                 first.is_told((kind, all));
             }
         }
-        assert_eq!(second.times_told(), 0);
+        assert_eq!(second.notice_count(), 0);
         for (action, live) in [(PathAction::Drain, 1), (PathAction::Enable, 2)] {
             steer("second", action);
-            assert_eq!((second.times_told(), second.says()), (1, (Some(PolicyKind::Bdp), [2, live, live])));
+            assert_eq!((second.notice_count(), second.says()), (1, (Some(PolicyKind::Bdp), [2, live, live])));
         }
-        assert_eq!(first.times_told(), usize::from(!reads));
+        assert_eq!(first.notice_count(), usize::from(!reads));
         assert_eq!(first.says(), (Some(PolicyKind::Latency), all));
     }
 }
 
-/// It is given nothing new from the answer on, and is there until it owes nothing.
+/// The path gets no new requests from the answer on, and stays until nothing is outstanding.
 #[test]
 fn a_path_that_is_being_removed_is_not_live() {
     let (target, daemon, [mut system, data]) = with_disks(["system", "data"], |[system, data], paths| {
@@ -301,21 +304,21 @@ fn a_path_that_is_being_removed_is_not_live() {
              [{{{data}, namespace: 2}}]}}\n"
         )
     });
-    system.comes_to_say((PolicyKind::Numa, [2, 2, 2]));
+    system.shows_eventually((PolicyKind::Numa, [2, 2, 2]));
     drop(data);
     let mut disk = Disk::connect_patiently(&daemon.place.file("data"));
     target.set(0, "hold=on");
     disk.submit_write(1, 0, 1);
     eventually("the write is held", || target.status()[0].held == 1);
     daemon.api.remove_path("system", &PathSelector::Index(0), false).unwrap();
-    assert_eq!((system.times_told(), system.says()), (1, (Some(PolicyKind::Numa), [2, 1, 1])));
+    assert_eq!((system.notice_count(), system.says()), (1, (Some(PolicyKind::Numa), [2, 1, 1])));
     target.set(0, "hold=off");
     assert_eq!((disk.answer(PATIENCE), disk.flush()), (Some((1, Status::Ok)), Status::Ok));
     system.is_told((PolicyKind::Numa, [1, 1, 1]));
 }
 
 #[test]
-fn disks_that_share_paths_have_a_window_each_if_they_want_one() {
+fn disks_that_share_paths_each_have_a_vendor_window_if_enabled() {
     let names = ["system", "data", "backup"];
     let (target, daemon, [mut system, mut data, mut backup]) = with_disks(names, |[system, data, backup], paths| {
         format!(
@@ -323,19 +326,19 @@ fn disks_that_share_paths_have_a_window_each_if_they_want_one() {
              [{{{data}, namespace: 2, mpath-window: true}}, {{{backup}, namespace: 3}}]}}\n"
         )
     });
-    system.comes_to_say((PolicyKind::Numa, [2, 2, 2]));
-    data.comes_to_say((PolicyKind::Numa, [2, 2, 2]));
+    system.shows_eventually((PolicyKind::Numa, [2, 2, 2]));
+    data.shows_eventually((PolicyKind::Numa, [2, 2, 2]));
 
     target.set(0, "ana=2:inaccessible");
     data.is_told((PolicyKind::Numa, [2, 1, 1]));
     assert_eq!(system.says(), (Some(PolicyKind::Numa), [2, 2, 2]), "its own namespace is as before");
-    assert_eq!(system.times_told(), 0);
+    assert_eq!(system.notice_count(), 0);
 
-    // The policy is that of the disk that has the paths, as for mpathctl.
+    // The policy belongs to the disk that owns the paths, as for mpathctl.
     for id in [1, 2, 10] {
         assert!(!data.set(id), "{id}");
     }
-    assert_eq!((policy(&daemon), data.times_told(), system.times_told()), ("numa".into(), 0, 0));
+    assert_eq!((policy(&daemon), data.notice_count(), system.notice_count()), ("numa".into(), 0, 0));
     assert_eq!(data.says(), (Some(PolicyKind::Numa), [2, 1, 1]), "the connection is kept");
     assert!(daemon.log().contains("that of another disk, whose paths this one uses"), "{}", daemon.log());
     assert!(system.set(2));

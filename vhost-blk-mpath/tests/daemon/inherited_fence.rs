@@ -1,4 +1,4 @@
-//! What a killed daemon leaves to the next: a disk that takes no requests before the fence has passed, and that says so.
+//! Fences inherited from a killed daemon: the disk takes no requests until they have passed, and reports that.
 
 #![allow(clippy::cast_precision_loss, clippy::float_cmp)] // what was written is read again
 
@@ -14,7 +14,7 @@ use vublk_bench::request::Status;
 use crate::metrics::Scrape;
 use crate::support::{Daemon, Disk, NQN, Target, eventually};
 
-/// 2 × keep-alive time-out of 60 s, the quiesce time (CQT) that our target tells, and the time for sockets to close.
+/// 2 × the keep-alive timeout of 60 s, the test target's quiesce time (CQT), and the time in which sockets close.
 const LONG_MS: u64 = 120_600;
 const LONG: &str = "--keep-alive-tmo 60";
 const SHORT: &str = "--keep-alive-tmo 1 --reconnect-delay 1";
@@ -45,7 +45,7 @@ fn held_seconds(daemon: &Daemon) -> f64 {
 }
 
 #[test]
-fn a_disk_that_is_held_says_so_and_for_how_long() {
+fn a_held_disk_reports_for_how_long() {
     let target = Target::start(2);
     let daemon = after_a_killed_one(&target, LONG);
     let first = held_ms(&daemon).expect("it is held");
@@ -60,14 +60,14 @@ fn a_disk_that_is_held_says_so_and_for_how_long() {
     let said = daemon.log().lines().any(|line| line.contains("WARN") && line.contains(&told.message));
     assert!(said, "{}", daemon.log());
 
-    // Whoever looks for requests that wait finds none, and every path live.
+    // No requests are waiting, and every path is live.
     let mut disk = Disk::connect(&daemon.socket());
     disk.submit_write(0, 0, 7);
     assert_eq!(disk.answer(Duration::from_millis(200)), None);
     let shown = &daemon.status().disks[0];
     assert_eq!((shown.queued, shown.paths.live, shown.connected), (0, 2, true));
     assert_eq!(count(&daemon, EventKind::DiskResumed), 0);
-    // The end of this one lifts no fence of the last.
+    // The end of this daemon does not lift the earlier fence.
     let (ended, place) = daemon.end(Signal::TERM);
     assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
     let command = place.command(&target.addrs(), LONG);
@@ -75,7 +75,7 @@ fn a_disk_that_is_held_says_so_and_for_how_long() {
 }
 
 #[test]
-fn a_disk_that_goes_on_says_so() {
+fn a_disk_reports_the_end_of_its_fence() {
     let target = Target::start(2);
     let daemon = after_a_killed_one(&target, SHORT);
     let mut disk = Disk::connect_patiently(&daemon.socket());
@@ -84,7 +84,7 @@ fn a_disk_that_goes_on_says_so() {
     assert_eq!((held_ms(&daemon), held_seconds(&daemon)), (None, 0.0));
     let kinds: Vec<_> = events(&daemon).iter().map(|event| event.kind).collect();
     assert_eq!(kinds, [EventKind::DiskHeld, EventKind::FrontEndConnected, EventKind::DiskResumed]);
-    // A daemon that ends in order leaves nothing to wait for.
+    // A daemon that ends in order leaves no fence.
     drop(disk);
     let (ended, place) = daemon.end(Signal::TERM);
     ended.cleanly_but_for_a_guest(&place);
@@ -94,7 +94,7 @@ fn a_disk_that_goes_on_says_so() {
 }
 
 #[test]
-fn a_disk_that_is_removed_meanwhile_does_not_go_on() {
+fn a_held_disk_that_is_removed_does_not_resume() {
     let target = Target::start(2);
     let daemon = after_a_killed_one(&target, SHORT);
     daemon.api.remove_disk("disk0", true).unwrap();
@@ -107,14 +107,14 @@ fn a_disk_that_is_removed_meanwhile_does_not_go_on() {
     assert_eq!(count(&daemon, EventKind::DiskHeld), 1 + count(&daemon, EventKind::DiskResumed));
 }
 
-/// A guest that comes back repeats what it had in flight: on what it had it on, or not at all.
+/// A guest that comes back repeats its requests in flight on the same namespace or not at all.
 #[test]
-fn a_socket_that_was_left_with_a_disk_is_not_given_another() {
+fn a_socket_serves_no_other_namespace_after_a_crash() {
     let target = Target::with(2, |config| config.namespaces.push(NamespaceConfig::memory(32 << 20)));
     let (_, place) = Daemon::start(&target.addrs(), &format!("{SHORT} --namespace 1")).end(Signal::KILL);
     let record = place.fence_record();
     let of = |namespace| format!("namespace {namespace} of {NQN} (uuid=");
-    // However often it is tried, also for so long that the fence is over.
+    // However often it is tried, and also after the fence.
     for black_hole in ["off", "stall", "off"] {
         target.set(1, &format!("black-hole={black_hole}"));
         let refused = place.refused(place.command(&target.addrs(), &format!("{SHORT} --namespace 2")));
@@ -123,12 +123,12 @@ fn a_socket_that_was_left_with_a_disk_is_not_given_another() {
     }
     let command = place.command(&target.addrs(), &format!("{SHORT} --namespace 1"));
     let daemon = place.spawn(command).ready();
-    assert_eq!(Disk::connect_patiently(&daemon.socket()).write(0, 7), Status::Ok, "the one it was goes on");
-    // That front-end keeps no in-flight log, and says nothing of a guest that does.
+    assert_eq!(Disk::connect_patiently(&daemon.socket()).write(0, 7), Status::Ok, "the earlier namespace is served");
+    // This front-end keeps no in-flight log, which says nothing about the guest of the other.
     let (ended, place) = daemon.end(Signal::TERM);
     ended.cleanly_but_for_a_guest(&place);
     place.refused(place.command(&target.addrs(), &format!("{SHORT} --namespace 2"))).says(2, &[&of(1), &of(2)]);
-    // Somebody who knows has removed it.
+    // The operator has removed the record.
     std::fs::remove_file(&record).unwrap();
     let command = place.command(&target.addrs(), &format!("{SHORT} --namespace 2"));
     assert_eq!(held_ms(&place.spawn(command).ready()), None);

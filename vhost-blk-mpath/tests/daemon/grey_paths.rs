@@ -1,4 +1,4 @@
-//! Grey paths: their targets are stopped, and the kernels below go on taking what they are sent.
+//! Grey paths: their targets are stopped, while their kernels still acknowledge data.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use mpath_api::types::{EventKind, PathAction, PathSelector, PathState, SteerPaths};
 use vublk_bench::request::{Kind, Request, Status};
 
-use crate::support::{Daemon, Disk, PATIENCE, Shape, TargetProcess, Verification, eventually};
+use crate::support::{Daemon, Disk, PATIENCE, TargetProcess, Verification, VerificationSetup, eventually};
 
 /// The association outlives every stop here.
 const FLAGS: &str = "--keep-alive-tmo 60";
@@ -15,11 +15,11 @@ const TRIALS: usize = 4;
 const READERS: u16 = 8;
 const WRITERS: u16 = 4;
 const BYTES: u32 = 128 << 10;
-/// Far above what it takes (see docs/operating.md), for machines that are busy with something else.
+/// Far above the normal time (see docs/operating.md), for busy machines.
 const BOUND: Duration = Duration::from_secs(3);
 
 struct Rig {
-    // Before the targets, as it is to end first.
+    // Before the targets, so that it is dropped first.
     daemon: Daemon,
     targets: [TargetProcess; 2],
     _folder: tempfile::TempDir,
@@ -34,7 +34,7 @@ impl Rig {
         Self { daemon, targets, _folder: folder }
     }
 
-    /// All paths live, and never lost.
+    /// All paths are live and were never lost.
     fn assert_nothing_was_lost(&self) {
         for path in self.daemon.paths() {
             assert!(path.state == PathState::Live && path.fenced == 0 && path.last_error.is_none(), "{path:?}");
@@ -69,11 +69,11 @@ impl fmt::Display for Times {
     }
 }
 
-/// Reads and writes without a pause from slots of their own.
+/// Reads and writes without a pause, from separate slots.
 struct Load {
     disk: Disk,
     since: Vec<Instant>,
-    /// What each slot's range holds, by the latest write that was answered or is under way.
+    /// The content of each slot's range, by the latest write that was answered or is under way.
     content: Vec<u8>,
 }
 
@@ -111,7 +111,7 @@ impl Load {
         }
     }
 
-    /// Takes the next answer within `time`: its slot and how long it took. Not asked again.
+    /// Takes the next answer within `time`: its slot and how long it took. No new request follows.
     fn answer(&mut self, time: Duration) -> Option<(u16, Duration)> {
         let (slot, status) = self.disk.answer(time)?;
         assert_eq!(status, Status::Ok, "slot {slot}");
@@ -129,7 +129,7 @@ impl Load {
         assert!(data.iter().all(|&byte| byte == wanted), "slot {slot} reads something else than {wanted}");
     }
 
-    /// Runs for some time; the times of all reads that ended in it.
+    /// Runs for some time. Returns the times of all reads that ended in it.
     fn run(&mut self, time: Duration) -> Times {
         let end = Instant::now() + time;
         let mut times = Times::default();
@@ -144,7 +144,7 @@ impl Load {
         times
     }
 
-    /// Runs until each slot of the readers, or of all, has been answered once more; how long that took at most.
+    /// Runs until each slot of the readers, or of all, has been answered again. Returns the longest time.
     fn all_answer(&mut self, slots: std::ops::Range<u16>) -> Duration {
         let mut left: Vec<u16> = slots.collect();
         let mut longest = Duration::ZERO;
@@ -198,10 +198,10 @@ fn reads_leave_a_grey_path_and_its_writes_wait_for_it() {
                 assert!(stopped_at.elapsed() < PATIENCE, "{now:?}");
             };
             assert!(!now.suspect || now.suspicions > before.suspicions, "{now:?}");
-            // Whatever was in flight comes back without the stopped target.
+            // Requests in flight complete without the stopped target.
             longest = longest.max(load.all_answer(0..READERS));
             reads.0.push(longest);
-            // And nothing new goes there, not even writes; the API answers throughout.
+            // No new requests go there, not even writes. The API answers throughout.
             let ios = now.ios();
             for _ in 0..5 {
                 load.run(Duration::from_millis(50));
@@ -210,9 +210,9 @@ fn reads_leave_a_grey_path_and_its_writes_wait_for_it() {
             let stopped = rig.daemon.paths()[grey].clone();
             assert_eq!((stopped.ios(), stopped.state), (ios, PathState::Live));
             rig.targets[grey].go_on();
-            // The writes that waited are answered by the path they went to.
+            // The writes that waited are answered by their path.
             load.all_answer(0..READERS + WRITERS);
-            // A path is measured again by single requests at first.
+            // A path is first measured again by single requests.
             let start = Instant::now();
             while rig.daemon.paths()[grey].ios() < stopped.ios() + 20 {
                 assert!(start.elapsed() < PATIENCE, "{:?}", rig.daemon.paths());
@@ -231,9 +231,10 @@ fn reads_leave_a_grey_path_and_its_writes_wait_for_it() {
 }
 
 #[test]
-fn everything_is_verified_over_paths_that_turn_grey_in_turn() {
+fn data_are_verified_while_paths_turn_grey_in_turn() {
     let rig = Rig::start("--policy round-robin --io-threads 2");
-    let verification = Verification::start(&rig.daemon.socket(), Shape { bs: 256 << 10, ..Shape::default() });
+    let verification =
+        Verification::start(&rig.daemon.socket(), VerificationSetup { bs: 256 << 10, ..VerificationSetup::default() });
     for trial in 0..6 {
         verification.goes_on(200);
         let grey = &rig.targets[trial % 2];
@@ -249,12 +250,12 @@ fn everything_is_verified_over_paths_that_turn_grey_in_turn() {
 }
 
 #[test]
-fn a_grey_path_can_be_taken_out_and_events_tell_of_it() {
+fn a_grey_path_can_be_disabled_and_events_report_it() {
     let rig = Rig::start("--policy round-robin");
-    let verification = Verification::start(&rig.daemon.socket(), Shape::default());
+    let verification = Verification::start(&rig.daemon.socket(), VerificationSetup::default());
     verification.goes_on(200);
     rig.targets[0].stop();
-    // On a busy machine the other one may be suspect for a moment.
+    // On a busy machine the other path may be suspect for a moment.
     let kinds = || {
         let events = rig.daemon.api.events(0, 0).unwrap().events.into_iter();
         let of_grey = events.filter(|event| event.path.as_ref().is_some_and(|path| path.index == 0));
@@ -277,19 +278,19 @@ fn a_grey_path_can_be_taken_out_and_events_tell_of_it() {
 }
 
 #[test]
-fn a_grey_path_is_better_than_none() {
+fn requests_use_a_grey_path_if_there_is_no_other() {
     let rig = Rig::start("--policy round-robin");
     let mut load = Load::start(&rig.daemon);
     load.run(Duration::from_millis(100));
     rig.targets.iter().for_each(TargetProcess::stop);
     eventually("both are suspect", || {
-        // What was in flight may have been answered before the stop.
+        // Requests in flight may have been answered before the stop.
         load.run(Duration::from_millis(20));
         rig.daemon.paths().iter().all(|path| path.suspect)
     });
     assert!(rig.api_time() < BOUND);
     rig.targets[1].go_on();
-    // One answers: the other's reads go there.
+    // One path answers, and the other's reads go there.
     load.all_answer(0..READERS);
     rig.targets[0].go_on();
     load.all_answer(0..READERS + WRITERS);
@@ -298,7 +299,7 @@ fn a_grey_path_is_better_than_none() {
 }
 
 #[test]
-fn a_grey_path_whose_association_is_lost_gives_its_writes_to_the_fence() {
+fn writes_of_a_lost_grey_path_wait_for_the_fence() {
     let folder = tempfile::tempdir().unwrap();
     let targets = ["target0", "target1"].map(|name| TargetProcess::start(folder.path(), name));
     let addresses = targets.each_ref().map(|target| target.address);
@@ -308,7 +309,7 @@ fn a_grey_path_whose_association_is_lost_gives_its_writes_to_the_fence() {
     targets[0].stop();
     load.all_answer(0..READERS);
     eventually("the path is lost", || !daemon.is_live(0));
-    // By the fence at the latest.
+    // At the latest when the fence is lifted.
     load.all_answer(0..READERS + WRITERS);
     targets[0].go_on();
     eventually("the path is back", || daemon.is_live(0));

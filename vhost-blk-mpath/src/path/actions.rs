@@ -1,11 +1,11 @@
-//! What the operator wants of a path, on its way from the API to the path's task, and whether a path owes anything.
+//! The operator's actions on paths, and the check whether anything is outstanding on a path.
 
 use std::sync::Arc;
 
 use mpath_api::server::{ControlError, PathRef};
 use mpath_api::types::{EventKind, PathAction, PathState};
 use mpath_core::{DiskId, PathId, PathStats};
-use mpath_host::Wanted;
+use mpath_host::DesiredState;
 use tokio::sync::oneshot;
 
 use crate::io_threads::{barrier, statistics};
@@ -14,10 +14,10 @@ use crate::subsystem::path_status::{PathStatus, State};
 
 /// Whether a draining path can be closed without losing anything.
 ///
-/// Nothing new is sent there, so once nothing is in flight only flushes can come, and they do only while the path is dirty.
-/// So if it is clean after nothing was in flight, and no part of a flush is open after that, it stays so.
-pub(crate) async fn owes_nothing(subsystem: &Subsystem, path: PathId) -> bool {
-    // The cheap question first.
+/// Nothing new is sent there. Once it is idle, only flushes can follow, and only while writes there are unflushed. So
+/// if all writes are flushed after it was idle, and it is idle again after that, it stays so.
+pub(crate) async fn nothing_outstanding(subsystem: &Subsystem, path: PathId) -> bool {
+    // The cheap check comes first.
     !subsystem.may_be_dirty(path)
         && is_idle(subsystem, path).await
         && !subsystem.may_be_dirty(path)
@@ -25,19 +25,20 @@ pub(crate) async fn owes_nothing(subsystem: &Subsystem, path: PathId) -> bool {
 }
 
 pub(crate) async fn is_idle(subsystem: &Subsystem, path: PathId) -> bool {
-    // A thread that does not answer has ended; the daemon ends then, and does the rest.
+    // A thread that does not answer has ended. The daemon then ends too and closes the path.
     let Ok(Some(stats)) = statistics(subsystem.threads()).await else { return false };
     stats.path(path).is_some_and(PathStats::is_drained)
 }
 
-/// Tells paths, all of them or none, what the operator wants of them. What is to be waited for: the I/O threads know of it.
-pub(crate) fn steer(
+/// Applies an action to all of these paths, or to none. The returned receivers resolve once the I/O threads know of
+/// it.
+pub(crate) fn apply(
     subsystems: &[Arc<Subsystem>],
     paths: &[PathRef],
     action: PathAction,
     force: bool,
 ) -> Result<Vec<oneshot::Receiver<()>>, ControlError> {
-    // This does not wait, so nothing else happens on the control thread before all is told.
+    // Without await, so no other task of the control thread runs between check and change.
     for subsystem in subsystems {
         let of = subsystem.name();
         check(subsystem, |path| paths.contains(&PathRef { disk: of.into(), index: path.0 }), action, force)?;
@@ -51,16 +52,16 @@ pub(crate) fn steer(
         let unknown = || ControlError::UnknownPath { disk: name.clone(), index: *index };
         let status = state.path(path).ok_or_else(unknown)?;
         let (kind, message, wanted) = match action {
-            PathAction::Enable => (EventKind::PathEnable, "path to be enabled", Wanted::Enabled),
-            PathAction::Drain => (EventKind::PathDrain, "path to be drained", Wanted::Drained),
-            PathAction::Disable => (EventKind::PathDisable, "path to be disabled", Wanted::Disabled),
+            PathAction::Enable => (EventKind::PathEnable, "path to be enabled", DesiredState::Enabled),
+            PathAction::Drain => (EventKind::PathDrain, "path to be drained", DesiredState::Drained),
+            PathAction::Disable => (EventKind::PathDisable, "path to be disabled", DesiredState::Disabled),
             PathAction::Reset => (EventKind::PathReset, "path to be reset", status.wanted()),
         };
         subsystem.event(Some(status.named()), kind, message);
         if action != PathAction::Reset {
-            // The I/O threads hear of it first: the path's task relies on that.
+            // The I/O threads must know first: the path's task relies on that.
             for thread in subsystem.threads() {
-                thread.set_draining(path, wanted != Wanted::Enabled);
+                thread.set_draining(path, wanted != DesiredState::Enabled);
                 waits.push(barrier(thread));
             }
         }
@@ -74,7 +75,7 @@ pub(crate) fn steer(
     Ok(waits)
 }
 
-/// Whether the paths of a disk that are meant can be steered so.
+/// Checks whether an action is allowed on the matching paths of a subsystem.
 fn check(
     subsystem: &Subsystem,
     meant: impl Fn(PathId) -> bool,
@@ -103,7 +104,7 @@ fn check(
     Ok(())
 }
 
-/// A disk that has no other usable paths than those or, where none is usable now, no others that can become so.
+/// A disk that would have no usable path left or, with no usable path now, none that can become usable.
 pub(crate) fn takes_the_last(state: &State, disks: usize, meant: impl Fn(PathId) -> bool) -> Option<DiskId> {
     let takes_the_last = |can: &dyn Fn(&PathStatus) -> bool| {
         let (mut meant, mut others): (Vec<_>, Vec<_>) = state.paths().partition(|path| meant(path.id));

@@ -1,4 +1,4 @@
-//! What the API shows of the discovery controllers of a disk.
+//! The state of discovery controllers, for the API.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -9,22 +9,22 @@ use mpath_host::discovery::{Controller, ControllerState};
 
 use crate::events;
 
-/// See the module.
+/// The state of a disk's discovery controllers, for the API.
 #[derive(Default)]
-pub(crate) struct Shown(Mutex<Vec<DiscoveryController>>);
+pub(crate) struct DiscoveryStatus(Mutex<Vec<DiscoveryController>>);
 
-impl Shown {
+impl DiscoveryStatus {
     pub(crate) fn get(&self) -> Vec<DiscoveryController> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn set(&self, disk: &str, controllers: &[Controller<PathAddress>]) {
-        let shown = controllers.iter().map(|controller| shown(disk, controller)).collect();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+        let status = controllers.iter().map(|controller| status(disk, controller)).collect();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 }
 
-fn shown(disk: &str, controller: &Controller<PathAddress>) -> DiscoveryController {
+fn status(disk: &str, controller: &Controller<PathAddress>) -> DiscoveryController {
     let (log, read_at) = controller.log.as_ref().map(|(log, at)| (log, utc(*at))).unzip();
     let (last_error, last_error_at) = controller.last_error.clone().map(|(text, at)| (text, utc(at))).unzip();
     DiscoveryController {
@@ -47,7 +47,7 @@ fn shown(disk: &str, controller: &Controller<PathAddress>) -> DiscoveryControlle
     }
 }
 
-/// A moment of the past as events show it. The clock may have been set back since.
+/// A past moment in the format of events. The system clock may have been set back since.
 fn utc(at: Instant) -> String {
     events::utc((SystemTime::now() - at.elapsed()).max(UNIX_EPOCH))
 }

@@ -1,4 +1,5 @@
-//! A front-end whose guest names buffers that can be cut off. Its rings are in memory of their own, which stays.
+//! Test helpers: a front-end whose guest names buffers that can be cut off. Its rings are in other memory, which
+//! stays.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -7,22 +8,22 @@ use std::path::Path;
 use rustix::fs::{MemfdFlags, memfd_create};
 use virtio_driver::{VhostUser, VirtioBlkFeatureFlags, VirtioBlkQueue, VirtioBlkTransport, VirtioFeatureFlags};
 
-/// Where the guest has its buffers. Nobody in this process looks at them.
+/// The address of the guest's buffers. This process never accesses them.
 const START: usize = 0x2000_0000_0000;
 const SLOT_BYTES: usize = 1 << 20;
-/// Copied, in one segment and in several PDUs. A read and a write of each.
+/// Payload sizes: copied, in one segment, and in several PDUs. One read and one write of each.
 const SIZES: [usize; 3] = [4 << 10, 128 << 10, SLOT_BYTES];
 pub(crate) const REQUESTS: usize = 2 * SIZES.len();
 const QUEUE_SIZE: u16 = 64;
 
-pub(crate) struct Faulty {
-    /// Before the transport: it lies in its memory.
+pub(crate) struct FaultyGuest {
+    /// Dropped before the transport, whose memory it uses.
     driver: VirtioBlkQueue<'static, usize>,
     transport: Box<VirtioBlkTransport>,
     buffers: File,
 }
 
-impl Faulty {
+impl FaultyGuest {
     pub(crate) fn connect(socket: &Path) -> Self {
         let features = VirtioFeatureFlags::VERSION_1.bits() | VirtioBlkFeatureFlags::all().bits();
         let transport = VhostUser::new(socket.to_str().unwrap(), features).unwrap();
@@ -31,12 +32,12 @@ impl Faulty {
         let buffers = File::from(memfd_create("buffers", MemfdFlags::CLOEXEC).unwrap());
         buffers.set_len((REQUESTS * SLOT_BYTES) as u64).unwrap();
         transport.map_mem_region(START, REQUESTS * SLOT_BYTES, buffers.as_raw_fd(), 0).unwrap();
-        // An answer to any message says that those before it are carried out.
+        // The answer to any message shows that the earlier ones are done.
         transport.get_config().unwrap();
         Self { driver: queues.into_iter().next().unwrap(), transport, buffers }
     }
 
-    /// Queues a read and a write of each size, in buffers and places of their own, and kicks.
+    /// Queues a read and a write of each size, with separate buffers and disk ranges, and kicks.
     pub(crate) fn submit(&mut self) {
         for (at, bytes) in SIZES.iter().flat_map(|&bytes| [bytes; 2]).enumerate() {
             let (offset, buffer) = (at * SLOT_BYTES, std::ptr::without_provenance_mut(START + at * SLOT_BYTES));
@@ -54,12 +55,12 @@ impl Faulty {
         self.transport.get_submission_notifier(0).notify().unwrap();
     }
 
-    /// Cuts the buffers off after so many bytes.
+    /// Cuts the buffers off after this many bytes.
     pub(crate) fn cut_off(&self, bytes: u64) {
         self.buffers.set_len(bytes).unwrap();
     }
 
-    /// Results of what was answered since.
+    /// The results answered since then.
     pub(crate) fn results(&mut self) -> Vec<i32> {
         self.driver.completions().map(|completion| completion.ret).collect()
     }

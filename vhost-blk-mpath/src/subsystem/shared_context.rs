@@ -1,4 +1,4 @@
-//! What subsystems do not have of their own.
+//! What all subsystems of a daemon share.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use nvme_tcp::host::HostIdentity;
 
 use crate::events::EventLog;
 
-/// What all subsystems of a daemon have in common.
-pub(crate) struct Common {
+/// What all subsystems of a daemon share.
+pub(crate) struct SharedContext {
     pub(crate) host: HostIdentity,
     pub(crate) io_threads: u16,
     pub(crate) events: Arc<EventLog>,

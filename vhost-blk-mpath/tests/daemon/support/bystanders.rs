@@ -1,4 +1,4 @@
-//! Disks that are in use while something happens to another one.
+//! Test helpers: disks in use while something happens to another disk.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use vublk_bench::rng::Rng;
 
 use super::{Disk, Harm, eventually};
 
-/// What each disk uses of its namespace, in blocks.
+/// The blocks that each disk uses of its namespace.
 const BLOCKS: usize = 16;
 const BLOCK_BYTES: u64 = 4096;
 
-/// When a request was made, and when it was answered.
+/// When a request was sent, and when it was answered.
 #[derive(Clone, Copy)]
-pub(crate) struct Took {
+pub(crate) struct RequestTime {
     pub(crate) begun: Instant,
     pub(crate) ended: Instant,
 }
 
-/// The times in which something happens, and those in which nothing does, to judge requests by.
+/// The periods with and without a disturbance, by which requests are judged.
 #[derive(Default)]
-pub(crate) struct Windows(Vec<Window>);
+pub(crate) struct Periods(Vec<Window>);
 
 #[derive(Clone, Copy)]
 struct Window {
@@ -34,13 +34,13 @@ struct Window {
     to: Instant,
 }
 
-impl Windows {
-    /// Nothing is to harm `during` this.
+impl Periods {
+    /// A period that must be undisturbed.
     pub(crate) fn alone<T>(&mut self, round: usize, during: impl FnOnce() -> T) -> T {
         self.add(round, false, during)
     }
 
-    /// What `happens` may.
+    /// A period with a disturbance.
     pub(crate) fn beside<T>(&mut self, round: usize, happens: impl FnOnce() -> T) -> T {
         self.add(round, true, happens)
     }
@@ -52,10 +52,10 @@ impl Windows {
         result
     }
 
-    /// What it meant to these requests. One that met both counts as beside.
-    pub(crate) fn judge(&self, requests: &[Took], whom: &'static str, by: &'static str, has_priority: bool) {
+    /// Assigns these requests to the periods. A request in both kinds counts as disturbed.
+    pub(crate) fn judge(&self, requests: &[RequestTime], whom: &'static str, by: &'static str, has_priority: bool) {
         let mut harm = Harm::new(whom, by);
-        for &Took { begun, ended } in requests {
+        for &RequestTime { begun, ended } in requests {
             let met = |window: &&Window| window.beside && begun < window.to && ended > window.from;
             let within = |window: &&Window| !window.beside && begun >= window.from && ended <= window.to;
             let window = self.0.iter().find(met).or_else(|| self.0.iter().find(within));
@@ -67,14 +67,14 @@ impl Windows {
     }
 }
 
-/// A guest on each of some disks, which writes, and reads what it has written, one request after the other, until it is told to end.
-pub(crate) struct Others {
+/// A guest on each disk. It writes, and reads its data back, one request after the other, until it is told to end.
+pub(crate) struct Bystanders {
     stop: Arc<AtomicBool>,
-    guests: Vec<JoinHandle<Vec<Took>>>,
+    guests: Vec<JoinHandle<Vec<RequestTime>>>,
 }
 
-impl Others {
-    /// Returns when all are at work.
+impl Bystanders {
+    /// Returns when all of them are working.
     pub(crate) fn start(sockets: impl Iterator<Item = PathBuf>, seed: u64) -> Self {
         let (stop, at_work) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let guests = sockets.enumerate().map(|(stream, socket)| {
@@ -87,20 +87,20 @@ impl Others {
         others
     }
 
-    /// Has all of them read everything once more; what they did before that.
-    pub(crate) fn finish(mut self) -> Vec<Took> {
+    /// Has all guests read everything again. Returns their earlier requests.
+    pub(crate) fn finish(mut self) -> Vec<RequestTime> {
         self.stop.store(true, Ordering::Relaxed);
         self.guests.drain(..).flat_map(|guest| guest.join().unwrap()).collect()
     }
 }
 
-impl Drop for Others {
+impl Drop for Bystanders {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 }
 
-fn work(mut disk: Disk, mut rng: Rng, stop: &AtomicBool, at_work: &AtomicUsize) -> Vec<Took> {
+fn work(mut disk: Disk, mut rng: Rng, stop: &AtomicBool, at_work: &AtomicUsize) -> Vec<RequestTime> {
     let mut known = [0; BLOCKS];
     for (block, known) in (0..).zip(&mut known) {
         *known = rng.below(256) as u8;
@@ -118,7 +118,7 @@ fn work(mut disk: Disk, mut rng: Rng, stop: &AtomicBool, at_work: &AtomicUsize) 
         } else {
             assert_eq!(disk.read(offset), *known);
         }
-        requests.push(Took { begun, ended: Instant::now() });
+        requests.push(RequestTime { begun, ended: Instant::now() });
     }
     for (block, known) in (0..).zip(known) {
         assert_eq!(disk.read(block * BLOCK_BYTES), known, "read back");

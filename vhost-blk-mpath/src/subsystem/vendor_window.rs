@@ -1,4 +1,4 @@
-//! What the windows of disks say: the policy and the paths, to front-ends that know of the window (docs/qemu.md).
+//! The content of the vendor windows: policy and paths, for front-ends that know the window (docs/qemu.md).
 
 use mpath_api::{ClassPolicies, PolicyKind};
 use mpath_core::{AnaState, DiskId};
@@ -7,7 +7,7 @@ use vhost_user_blk::Window;
 use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::{PathStatus, State};
 
-/// By what number a policy is known to front-ends. One that was given out once is never another policy's, and 0 is none's.
+/// The number of a policy in the vendor window. A number is never used for another policy, and 0 for none.
 const fn id(kind: PolicyKind) -> u16 {
     match kind {
         PolicyKind::Numa => 1,
@@ -22,18 +22,18 @@ const fn id(kind: PolicyKind) -> u16 {
     }
 }
 
-/// The policy of that number, if there is one.
+/// The policy with that number.
 pub(crate) fn policy(wanted: u16) -> Option<PolicyKind> {
     PolicyKind::ALL.into_iter().find(|kind| id(*kind) == wanted)
 }
 
-/// The number of the policy of all requests, whatever its parameters; 0 if reads and writes have different ones.
+/// The number of the policy for all requests, whatever its parameters; 0 if reads and writes have different policies.
 fn id_in_force(policies: &ClassPolicies) -> u16 {
     let (read, write) = (policies.read.kind(), policies.write.kind());
     if read == write { id(read) } else { 0 }
 }
 
-/// What the window of one disk says.
+/// The content of one disk's vendor window.
 fn of_disk(state: &State, disk: DiskId) -> Window {
     let is_optimized =
         |path: &PathStatus| path.namespace(disk).is_some_and(|namespace| namespace.ana == AnaState::Optimized);
@@ -47,11 +47,11 @@ fn of_disk(state: &State, disk: DiskId) -> Window {
 }
 
 impl Subsystem {
-    /// Has the windows of all disks say what the state is. To be called, with the state still locked, when policy or paths have
-    /// changed: front-ends are told in the order in which things happen.
-    pub(crate) fn show_windows(&self, state: &State) {
-        for (disk, served) in self.disks.iter().filter_map(|disk| Some((disk, disk.served()?))) {
-            served.frontend.set_window(of_disk(state, disk.id));
+    /// Updates the vendor windows of all disks. To be called with the state still locked when policy or paths have
+    /// changed, so that front-ends see changes in order.
+    pub(crate) fn update_vendor_windows(&self, state: &State) {
+        for (disk, backing) in self.disks.iter().filter_map(|disk| Some((disk, disk.backing()?))) {
+            backing.frontend.set_window(of_disk(state, disk.id));
         }
     }
 }
@@ -62,14 +62,14 @@ mod tests {
     use mpath_api::{PolicyChange, PolicyClass};
     use mpath_core::{Epoch, PathId};
 
-    use mpath_host::Wanted;
+    use mpath_host::DesiredState;
 
     use super::*;
     use crate::disk::geometry;
     use crate::subsystem::path_status::NamespaceStatus;
 
     #[test]
-    fn every_policy_has_the_number_that_is_documented() {
+    fn policy_numbers_match_the_documentation() {
         let documented = include_str!("../../../docs/qemu.md");
         for kind in PolicyKind::ALL {
             assert!(documented.contains(&format!("| {} | `{kind}` |\n", id(kind))), "{kind}");
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(change(PolicyKind::Bdp, None, &[]), 9);
     }
 
-    /// Of two disks, what the first and the second path are to each.
+    /// Two disks, and the state of both paths for each of them.
     #[test]
     fn paths_count_for_the_disks_that_can_use_them() {
         let mut state = State::new(&geometry::tests::config());
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(counts(&state), [[2, 2, 1], [2, 0, 0]]);
         state.path_mut(PathId(1)).unwrap().namespaces[1] = namespace(optimized, false);
         assert_eq!(counts(&state), [[2, 2, 1], [2, 1, 1]]);
-        state.path_mut(PathId(0)).unwrap().order(|order| order.wanted = Wanted::Drained);
+        state.path_mut(PathId(0)).unwrap().order(|order| order.wanted = DesiredState::Drained);
         assert_eq!(counts(&state), [[2, 1, 0], [2, 1, 1]]);
         state.remove(PathId(0), Epoch(0));
         assert_eq!(counts(&state), [[1, 1, 0], [1, 1, 1]]);

@@ -1,4 +1,4 @@
-//! Disks that are removed with writes in doubt, and what becomes of their sockets and namespaces.
+//! Disks removed with writes in doubt: what happens to their sockets and namespaces.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,7 +15,7 @@ use vublk_bench::request::Status;
 use crate::live_disks::{config, events, refusal, target};
 use crate::support::{Daemon, Disk, NQN, PATIENCE, Target, eventually, refusing_address};
 
-/// A disk on a namespace of a target of two.
+/// A disk on one of the target's two namespaces.
 fn on(daemon: &Daemon, target: &Target, name: &str, namespace: u32) -> DiskConfig {
     DiskConfig {
         namespace: namespace.to_string().parse().ok(),
@@ -24,7 +24,7 @@ fn on(daemon: &Daemon, target: &Target, name: &str, namespace: u32) -> DiskConfi
     }
 }
 
-/// A front-end of the disk with a write in flight that is not answered before its target lets go.
+/// A front-end of the disk, with a write in flight that the target holds.
 fn with_a_held_write(daemon: &Daemon, target: &Target, disk: &str) -> Disk {
     let mut front_end = Disk::connect(&daemon.place.file(disk));
     assert_eq!(front_end.write(0, 1), Status::Ok);
@@ -34,9 +34,9 @@ fn with_a_held_write(daemon: &Daemon, target: &Target, disk: &str) -> Disk {
     front_end
 }
 
-/// What its own record says this daemon has seen pass; and it says nothing of a namespace that was refused.
+/// After the fence has passed, the disk's record has none, and does not mention a refused namespace.
 #[test]
-fn a_fence_that_has_passed_holds_nobody() {
+fn a_fence_that_has_passed_delays_no_disk() {
     let target = target();
     target.fail_cross_resets();
     let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
@@ -53,52 +53,52 @@ fn a_fence_that_has_passed_holds_nobody() {
     let elsewhere = on(&daemon, &target, "more", 2);
     let (code, said) =
         refusal(daemon.api.add_disk(&DiskConfig { socket_path: data.socket_path.clone(), ..elsewhere.clone() }));
-    assert!(code == ErrorCode::DiskNotStarted && said.contains("on its socket was namespace 1 of"), "{said}");
+    assert!(code == ErrorCode::DiskNotStarted && said.contains("this socket last served namespace 1 of"), "{said}");
     let added = daemon.api.add_disk(&elsewhere).unwrap();
     assert_eq!(added[0].held_ms, None, "nobody has written to that namespace: {}", daemon.log());
 
-    // It takes 2.1 s.
+    // The fence takes 2.1 s.
     thread::sleep(Duration::from_secs(3).saturating_sub(removed.elapsed()));
-    eventually("no other daemon waits for it either", || {
+    eventually("the next daemon has no fence to wait for", || {
         let record = fs::read_to_string(daemon.place.file("data.fence")).unwrap();
         record.contains("\"fence_ms\": 0") && record.contains(NQN)
     });
-    // Whose socket it was is known all the same, and after an attempt that failed, too.
+    // The record still names the namespace, also after a failed attempt.
     let (_listener, nobody) = refusing_address();
     let path = format!("tcp://{nobody}").parse().unwrap();
     let (_, said) = refusal(daemon.api.add_disk(&DiskConfig { paths: vec![path], ..data.clone() }));
     assert!(said.contains("Connection refused"), "{said}");
-    // Or after one that was refused for another reason.
+    // Also after an attempt that was refused for another reason.
     daemon.api.add_disk(&on(&daemon, &target, "writer", 1)).unwrap();
     let (_, said) = refusal(daemon.api.add_disk(&data));
-    assert!(said.contains("is also that of disk writer"), "{said}");
+    assert!(said.contains("disk writer already uses namespace"), "{said}");
     for disk in ["writer", "more"] {
         daemon.api.remove_disk(disk, false).unwrap();
     }
     let (_, said) =
         refusal(daemon.api.add_disk(&DiskConfig { socket_path: data.socket_path.clone(), ..elsewhere.clone() }));
-    assert!(said.contains("on its socket was namespace 1 of"), "{said}");
+    assert!(said.contains("this socket last served namespace 1 of"), "{said}");
     let held = || events(&daemon, "data").iter().filter(|kind| **kind == EventKind::DiskHeld).count();
     let added = daemon.api.add_disk(&data).unwrap();
     assert_eq!((added[0].held_ms, held()), (None, 0), "{}", daemon.log());
     let mut front_end = Disk::connect(&daemon.place.file("data"));
     assert_eq!((front_end.write(0, 3), front_end.read(0)), (Status::Ok, 3));
     drop(front_end);
-    // That one keeps no in-flight log, and says nothing of a guest that does.
+    // This front-end keeps no in-flight log, which says nothing about the guest of the other.
     eventually("the front-end has left", || daemon.status().disks.iter().all(|disk| !disk.connected));
     daemon.api.remove_disk("data", false).unwrap();
     let (_, said) = refusal(daemon.api.add_disk(&DiskConfig { socket_path: data.socket_path, ..elsewhere }));
-    assert!(said.contains("on its socket was namespace 1 of"), "{said}");
+    assert!(said.contains("this socket last served namespace 1 of"), "{said}");
 }
 
-/// As whoever wrote it did not write to anything else.
+/// The disk that wrote the record wrote to no other namespace.
 #[test]
-fn a_fence_counts_for_the_namespace_that_its_record_names() {
+fn a_fence_applies_to_the_namespace_in_its_record() {
     let target = target();
     let daemon = Daemon::start(&target.addrs(), "--namespace 1");
     fs::copy(daemon.place.fence_record(), daemon.place.file("data.fence")).unwrap();
     let (_, said) = refusal(daemon.api.add_disk(&on(&daemon, &target, "data", 2)));
-    assert!(said.contains("on its socket was namespace 1 of"), "{said}");
+    assert!(said.contains("this socket last served namespace 1 of"), "{said}");
     let added = daemon.api.add_disk(&on(&daemon, &target, "more", 2)).unwrap();
     assert_eq!(added[0].held_ms, None, "{}", daemon.log());
     let reader = DiskConfig { read_only: true, ..on(&daemon, &target, "reader", 1) };
@@ -106,33 +106,34 @@ fn a_fence_counts_for_the_namespace_that_its_record_names() {
     assert!(added[0].held_ms.is_some_and(|held_ms| held_ms > 1000), "{added:?}");
     let told = daemon.api.events(0, 0).unwrap().events;
     let told: Vec<_> = told.into_iter().filter(|event| event.kind == EventKind::DiskHeld).collect();
-    let whose = "who served the disk before did not end in order";
+    let whose = "the previous daemon, or the disk that was on this socket, did not end in order";
     assert!(told.len() == 1 && told[0].disk == "reader" && told[0].message.contains(whose), "{told:?}");
 }
 
-/// A disk that was refused has written nothing: who waits for what was found on its socket is not told that it has.
+/// A refused disk has written nothing. A disk that waits for the fence found on its socket is not told that it has.
 #[test]
-fn a_refused_disk_is_not_named_for_the_writes_of_others() {
+fn a_refused_disk_is_not_blamed_for_earlier_writes() {
     let target = target();
     let daemon = Daemon::start(&target.addrs(), "--namespace 1");
     fs::copy(daemon.place.fence_record(), daemon.place.file("data.fence")).unwrap();
     let (_, said) = refusal(daemon.api.add_disk(&on(&daemon, &target, "data", 1)));
-    assert!(said.contains("is also that of disk disk0"), "{said}");
+    assert!(said.contains("disk disk0 already uses namespace"), "{said}");
     let reader = DiskConfig { read_only: true, ..on(&daemon, &target, "reader", 1) };
     assert!(daemon.api.add_disk(&reader).unwrap()[0].held_ms.is_some_and(|held_ms| held_ms > 1000));
     let mut told = daemon.api.events(0, 0).unwrap().events;
     told.retain(|event| event.kind == EventKind::DiskHeld);
-    let whose = "who served the disk before did not end in order";
+    let whose = "the previous daemon, or the disk that was on this socket, did not end in order";
     assert!(told.len() == 1 && told[0].disk == "reader" && told[0].message.contains(whose), "{told:?}");
 }
 
-/// Calls `meanwhile` while a disk with a write in flight is being removed, which takes ten seconds unless the target lets go.
+/// Calls `meanwhile` while a disk with a write in flight is being removed. Removal takes ten seconds unless the
+/// target answers.
 fn while_it_is_removed(daemon: &Daemon, target: &Target, disk: &str, meanwhile: impl FnOnce()) {
     let _front_end = with_a_held_write(daemon, target, disk);
     thread::scope(|scope| {
         let api = Client::new(&daemon.place.api(), PATIENCE).unwrap();
         let removing = scope.spawn(move || api.remove_disk(disk, true));
-        eventually("nobody listens", || UnixStream::connect(daemon.place.file(disk)).is_err());
+        eventually("the socket is closed", || UnixStream::connect(daemon.place.file(disk)).is_err());
         let begun = Instant::now();
         meanwhile();
         assert!(begun.elapsed() < Duration::from_secs(5) && !removing.is_finished(), "{:?}", begun.elapsed());
@@ -141,9 +142,9 @@ fn while_it_is_removed(daemon: &Daemon, target: &Target, disk: &str, meanwhile: 
     });
 }
 
-/// Nobody waits for the lock beside it, which this very daemon has.
+/// The second disk must not wait for the lock that this very daemon holds.
 #[test]
-fn a_socket_is_taken_by_any_spelling() {
+fn a_socket_in_use_is_recognised_under_any_spelling() {
     let target = target();
     let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
     daemon.api.add_disk(&on(&daemon, &target, "data", 1)).unwrap();
@@ -171,9 +172,9 @@ fn a_socket_is_taken_by_any_spelling() {
         .unwrap();
 }
 
-/// The one that has it is the culprit for the other, and not the other way round as well.
+/// Only the later one is refused.
 #[test]
-fn of_two_that_want_one_socket_at_once_one_gets_it() {
+fn of_two_disks_added_at_once_one_gets_the_socket() {
     let target = target();
     let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
     for _ in 0..10 {
@@ -196,9 +197,9 @@ fn of_two_that_want_one_socket_at_once_one_gets_it() {
     }
 }
 
-/// Where the sockets of others are is not asked again: a file system that does not answer any more keeps no disk from being added.
+/// Locations of sockets are determined once: a hanging file system must not prevent other disks from being added.
 #[test]
-fn a_socket_is_taken_wherever_its_directory_has_gone() {
+fn a_socket_in_use_is_recognised_after_its_directory_moved() {
     let target = target();
     let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
     let [before, after] = ["before", "after"].map(|name| daemon.place.file(name));
@@ -214,7 +215,7 @@ fn a_socket_is_taken_wherever_its_directory_has_gone() {
 }
 
 #[test]
-fn a_disk_that_is_being_removed_is_said_to_be() {
+fn a_disk_being_removed_is_reported_as_such() {
     let target = target();
     let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
     let data = on(&daemon, &target, "data", 1);

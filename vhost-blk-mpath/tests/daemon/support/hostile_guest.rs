@@ -1,5 +1,5 @@
-//! A front-end that breaks the rules: descriptors that lead nowhere, chains without an end, heads that are none, an index that runs
-//! away; and that leaves, with requests under way, again and again.
+//! Test helpers: a front-end that breaks the rules: bad descriptors, endless chains, invalid heads, an index that
+//! runs away. It leaves with requests under way, again and again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const READ: u32 = 0;
 const QUEUE_SIZE: u16 = 64;
 const REQUESTS: usize = 8;
 const DESCRIPTOR_BYTES: usize = 16;
-/// Between two of its ideas: it is to use the daemon's time, not the machine's.
+/// The pause between two attacks. It is to use the daemon's time, not the machine's.
 const PAUSE: Duration = Duration::from_micros(500);
 
 /// `struct virtio_blk_req` with the data of a read.
@@ -29,12 +29,12 @@ struct ReadRequest {
     status: u8,
 }
 
-pub(crate) struct Hostile {
+pub(crate) struct HostileGuest {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<u64>>,
 }
 
-impl Hostile {
+impl HostileGuest {
     pub(crate) fn start(socket: PathBuf, seed: u64) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -49,20 +49,20 @@ impl Hostile {
         Self { stop, thread: Some(thread) }
     }
 
-    /// Ends it; how often it had come.
+    /// Ends it. Returns how often it has connected.
     pub(crate) fn end(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap()
     }
 }
 
-impl Drop for Hostile {
+impl Drop for HostileGuest {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 }
 
-/// From connecting to hanging up.
+/// One connection from handshake to hang-up.
 fn live(socket: &Path, rng: &mut Rng) {
     let features = VirtioFeatureFlags::VERSION_1;
     let transport = VhostUser::<VirtioBlkConfig, ReadRequest>::new(socket.to_str().unwrap(), features.bits());
@@ -98,7 +98,7 @@ fn live(socket: &Path, rng: &mut Rng) {
         let _ = transport.get_submission_notifier(0).notify();
         thread::sleep(PAUSE);
     };
-    // One life in four begins as it should.
+    // One connection in four begins correctly.
     if rng.below(4) == 0 {
         kick();
     }
@@ -109,16 +109,16 @@ fn live(socket: &Path, rng: &mut Rng) {
             0 => write(descriptor, &pick(rng, [u64::MAX, u64::MAX - 4095, 0, bytes as u64 - 1]).to_le_bytes()),
             // Nothing, or more than there is.
             1 => write(descriptor + 8, &pick(rng, [0, 1, u32::MAX, 1 << 31]).to_le_bytes()),
-            // NEXT, WRITE and INDIRECT where they do not belong, and flags that there are not.
+            // NEXT, WRITE and INDIRECT where they do not belong, and undefined flags.
             2 => write(descriptor + 12, &pick(rng, [1, 3, 4, 5, 6, 7, 0x8000_u16]).to_le_bytes()),
             // A chain that leads to itself, or out of the table.
             3 => write(descriptor + 12, &[1, 0, rng.below(256) as u8, rng.below(2) as u8]),
-            // Heads that are none.
+            // Invalid heads.
             4 => write(
                 layout.driver_area_offset + 4 + 2 * rng.below(16) as usize,
                 &pick(rng, [64, 0xffff_u16]).to_le_bytes(),
             ),
-            // More requests than the ring has room for.
+            // More requests than the ring holds.
             _ => write(layout.driver_area_offset + 2, &pick(rng, [1000, 0xffff, 9_u16]).to_le_bytes()),
         }
         kick();

@@ -1,4 +1,4 @@
-//! Paths taken out of use and back into it while every byte is verified, and the events that tell of it.
+//! Paths drained, disabled, enabled and reset under verified load, and the events about that.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use mpath_api::types::{ErrorCode, Event, EventKind, PathAction, PathSelector, Pa
 use rustix::process::Signal;
 use vublk_bench::request::Status;
 
-use crate::support::{Daemon, Disk, Shape, Target, Verification, eventually, set_policy};
+use crate::support::{Daemon, Disk, Target, Verification, VerificationSetup, eventually, set_policy};
 
 const FLAGS: &str = "--policy round-robin --keep-alive-tmo 1 --io-threads 2";
 
@@ -33,12 +33,12 @@ impl Daemon {
     }
 }
 
-/// No error, no miscompare and no failed flush, though the controllers' caches are taken to be each one's own.
+/// No errors, miscompares or failed flushes, although each controller counts as having its own cache.
 #[test]
 fn each_path_in_turn_is_drained_disabled_and_enabled_under_load() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), FLAGS);
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     verification.goes_on(300);
     let resources = daemon.settled_resources();
     for cycle in 0..6_u16 {
@@ -91,7 +91,7 @@ fn each_path_in_turn_is_drained_disabled_and_enabled_under_load() {
 fn a_reset_path_is_back_at_once_and_its_writes_wait_for_the_fence() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), &format!("{FLAGS} --reconnect-delay 60 --shared-write-cache"));
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     for path in [0, 1, 0] {
         let index = usize::from(path);
         verification.goes_on(300);
@@ -116,7 +116,7 @@ fn a_path_with_unflushed_writes_stays_until_they_are_flushed() {
     assert_eq!(disk.write(0, 1), Status::Ok);
     let used = daemon.paths().iter().position(|path| path.write.ios == 1).unwrap();
     assert_eq!(daemon.steer(used as u16, PathAction::Disable), PathState::Draining);
-    // Longer than it is looked at.
+    // Longer than the interval of the check.
     std::thread::sleep(Duration::from_millis(300));
     let path = daemon.paths()[used].clone();
     assert_eq!((path.state, path.waits_for), (PathState::Draining, vec![WaitsFor::Flush]));
@@ -132,7 +132,7 @@ fn a_path_with_unflushed_writes_stays_until_they_are_flushed() {
 fn the_last_path_is_taken_out_only_by_force_and_its_io_waits() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), FLAGS);
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     verification.goes_on(100);
     daemon.steer(0, PathAction::Disable);
     for action in [PathAction::Drain, PathAction::Disable] {
@@ -142,7 +142,7 @@ fn the_last_path_is_taken_out_only_by_force_and_its_io_waits() {
         }
         assert!(daemon.is_live(1));
     }
-    // Neither of several is taken out if not all can be.
+    // An action on several paths changes all of them or none.
     daemon.steer(0, PathAction::Enable);
     eventually("it is live again", || daemon.is_live(0));
     let all = SteerPaths { path: PathSelector::All, ..wanted(0, PathAction::Drain) };
@@ -161,7 +161,7 @@ fn the_last_path_is_taken_out_only_by_force_and_its_io_waits() {
 }
 
 #[test]
-fn a_disabled_path_is_left_alone_however_it_went() {
+fn a_disabled_path_does_not_reconnect() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), &format!("{FLAGS} --reconnect-delay 1"));
     target.stop_listener(0);
@@ -205,7 +205,7 @@ fn events_come_as_they_happen() {
     for event in daemon.api.events(0, 0).unwrap().events {
         assert!(daemon.log().contains(&event.message), "one source: {event:?}");
     }
-    // Who waits does not hold up the end.
+    // Waiting clients do not delay the end.
     let api = daemon.place.api();
     std::thread::scope(|scope| {
         let last = daemon.api.events(0, 0).unwrap().last;

@@ -1,4 +1,4 @@
-//! Sockets that the daemon does not make: those that it is handed over, and that another daemon may have after it.
+//! Socket activation: sockets that the daemon does not create, and that another daemon may use after it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,22 +16,22 @@ use socket2::{Domain, Socket, Type};
 use vublk_bench::request::Status;
 
 use crate::guest::{Guest, PROTOCOL_FEATURES};
-use crate::support::{Disk, NQN, Place, Target, activated, hand_over, program};
+use crate::support::{DaemonDirectory, Disk, NQN, Target, activated, inherit_descriptor, program};
 
-/// Those that a [`Guest`] has.
+/// The features of a [`Guest`].
 const QUEUES: &str = "--queues 4";
 
 /// The daemon with the socket of `--fd`.
-fn by_flag(place: &Place, target: &Target, fd: &impl AsRawFd) -> Command {
+fn by_flag(place: &DaemonDirectory, target: &Target, fd: &impl AsRawFd) -> Command {
     let mut command = program();
     command.arg("--api").arg(place.api()).args(["--subsystem", NQN]).arg(format!("--fd={}", fd.as_raw_fd()));
     command.args(QUEUES.split_whitespace());
     command.args(target.addrs().iter().map(|path| format!("--path=tcp://{path}")));
-    hand_over(&mut command, fd);
+    inherit_descriptor(&mut command, fd);
     command
 }
 
-/// What a front-end that is connected finds at the start of the disk.
+/// The first byte of the disk, as a connected front-end reads it.
 fn first_byte(stream: UnixStream) -> u8 {
     let mut guest = Guest::over(stream, PROTOCOL_FEATURES);
     guest.share_memory();
@@ -41,20 +41,20 @@ fn first_byte(stream: UnixStream) -> u8 {
     ring.data::<1>(0)[0]
 }
 
-/// The disk that the daemon began with, to be added again.
-fn again(place: &Place, target: &Target) -> DiskConfig {
+/// The disk that the daemon started with, to be added again.
+fn again(place: &DaemonDirectory, target: &Target) -> DiskConfig {
     let paths = target.addrs().iter().map(|path| format!("tcp://{path}").parse().unwrap()).collect();
     let socket = place.socket().to_str().unwrap().parse().unwrap();
     DiskConfig { queues: "4".parse().unwrap(), ..DiskConfig::new(socket, NQN.parse().unwrap(), paths) }
 }
 
-fn inode(place: &Place) -> u64 {
+fn inode(place: &DaemonDirectory) -> u64 {
     fs::metadata(place.socket()).unwrap().ino()
 }
 
 #[test]
 fn a_front_end_that_comes_between_two_daemons_waits_for_the_second() {
-    let (target, place) = (Target::start(2), Place::new());
+    let (target, place) = (Target::start(2), DaemonDirectory::new());
     let listener = UnixListener::bind(place.socket()).unwrap();
     let made = inode(&place);
     let command = activated(&place.command(&target.addrs(), QUEUES), &[&listener]);
@@ -77,13 +77,13 @@ fn a_front_end_that_comes_between_two_daemons_waits_for_the_second() {
     assert_eq!(inode(&place), made);
 }
 
-/// However often the disk is removed and added: the socket is not the disk's.
+/// However often the disk is removed and added, the socket stays.
 #[test]
-fn a_removed_disk_leaves_its_socket_to_one_that_is_added() {
-    let starts: [fn(&Place, &Target, &UnixListener) -> Command; 2] =
+fn an_added_disk_gets_the_socket_of_a_removed_one() {
+    let starts: [fn(&DaemonDirectory, &Target, &UnixListener) -> Command; 2] =
         [|place, target, listener| activated(&place.command(&target.addrs(), QUEUES), &[listener]), by_flag];
     for start in starts {
-        let (target, place) = (Target::start(2), Place::new());
+        let (target, place) = (Target::start(2), DaemonDirectory::new());
         let listener = UnixListener::bind(place.socket()).unwrap();
         let made = inode(&place);
         let command = start(&place, &target, &listener);
@@ -97,7 +97,7 @@ fn a_removed_disk_leaves_its_socket_to_one_that_is_added() {
             daemon.api.remove_disk("disk0", true).unwrap();
             let before = *before.get_or_insert_with(|| daemon.settled_resources());
             daemon.comes_back_to(before);
-            // It is neither refused nor served.
+            // The front-end is neither refused nor served.
             let waiting = UnixStream::connect(daemon.socket()).unwrap();
             let elsewhere = DiskConfig { namespace: "7".parse().ok(), ..again.clone() };
             assert!(daemon.api.add_disk(&elsewhere).unwrap_err().to_string().contains("no path leads"));
@@ -112,12 +112,14 @@ fn a_removed_disk_leaves_its_socket_to_one_that_is_added() {
 }
 
 #[test]
-fn a_socket_whose_path_no_configuration_can_have_is_refused() {
-    let (target, place) = (Target::start(1), Place::new());
+fn a_socket_with_a_non_utf8_path_is_refused() {
+    let (target, place) = (Target::start(1), DaemonDirectory::new());
     let path = place.file("disk").with_file_name(OsStr::from_bytes(b"disk-\xff.sock"));
     let listener = UnixListener::bind(&path).unwrap();
-    place.refused(by_flag(&place, &target, &listener)).says(2, &["--fd ", "is not UTF-8", "bind it to another"]);
-    // Nor is there one under a name that is like it.
+    place
+        .refused(by_flag(&place, &target, &listener))
+        .says(2, &["--fd ", "is not UTF-8", "bind the socket to another path"]);
+    // Nor is a socket created under a similar name.
     let sockets = fs::read_dir(path.parent().unwrap()).unwrap().map(|entry| entry.unwrap().path());
     let sockets: Vec<_> = sockets.filter(|path| path.extension() == Some(OsStr::new("sock"))).collect();
     assert_eq!(sockets, [path]);
@@ -125,7 +127,7 @@ fn a_socket_whose_path_no_configuration_can_have_is_refused() {
 
 #[test]
 fn a_listening_socket_by_flag_serves_one_front_end_after_the_other() {
-    let (target, place) = (Target::start(1), Place::new());
+    let (target, place) = (Target::start(1), DaemonDirectory::new());
     let listener = UnixListener::bind(place.socket()).unwrap();
     let command = by_flag(&place, &target, &listener);
     let mut daemon = place.spawn(command).ready();
@@ -134,14 +136,14 @@ fn a_listening_socket_by_flag_serves_one_front_end_after_the_other() {
         assert_eq!((disk.write(0, byte), disk.read(0)), (Status::Ok, byte));
     }
     assert!(daemon.is_running());
-    // Its record is where the next daemon looks for it.
+    // The record is where the next daemon looks for it.
     let (_, place) = daemon.end(Signal::KILL);
     assert!(place.fence_record().exists() && place.socket().exists());
 }
 
 #[test]
 fn a_connected_front_end_by_flag_is_the_only_one_and_the_daemon_ends_with_it() {
-    let (target, place) = (Target::start(1), Place::new());
+    let (target, place) = (Target::start(1), DaemonDirectory::new());
     let listener = UnixListener::bind(place.socket()).unwrap();
     let socket = place.socket();
     let front_end = thread::spawn(move || {
@@ -163,41 +165,41 @@ fn a_connected_front_end_by_flag_is_the_only_one_and_the_daemon_ends_with_it() {
 }
 
 #[test]
-fn a_socket_that_is_nobodys_is_told_of_and_one_that_is_none_is_refused() {
-    let (target, place) = (Target::start(1), Place::new());
+fn an_unused_socket_is_a_warning_and_a_non_socket_is_refused() {
+    let (target, place) = (Target::start(1), DaemonDirectory::new());
     let listener = UnixListener::bind(place.file("other.sock")).unwrap();
     let command = activated(&place.command(&target.addrs(), ""), &[&listener]);
     let daemon = place.spawn(command).ready();
-    assert!(daemon.log().contains("neither a disk's nor the API's") && daemon.log().contains("other.sock"));
+    assert!(daemon.log().contains("unused activation socket") && daemon.log().contains("other.sock"));
     assert_eq!(Disk::connect(&daemon.socket()).read(0), 0);
     drop(daemon);
 
     let file = tempfile::tempfile().unwrap();
-    let place = Place::new();
+    let place = DaemonDirectory::new();
     place
         .refused(by_flag(&place, &target, &file))
-        .says(2, &["--fd ", "is no Unix stream socket", "hand over one that listens"]);
-    let place = Place::new();
+        .says(2, &["--fd ", "is not a Unix stream socket", "pass a listening socket"]);
+    let place = DaemonDirectory::new();
     let refusal = place.refused(activated(&place.command(&target.addrs(), ""), &[&file]));
-    refusal.says(2, &["LISTEN_FDS: file descriptor 3 is no Unix stream socket", "hand over one that listens"]);
-    let place = Place::new();
+    refusal.says(2, &["LISTEN_FDS: file descriptor 3 is not a Unix stream socket", "pass a listening socket"]);
+    let place = DaemonDirectory::new();
     let mut command = program();
     command.args(["--fd=977", "--subsystem", NQN, "--path=tcp://127.0.0.1"]).arg("--api").arg(place.api());
-    place.refused(command).says(2, &["--fd 977 cannot be used", "start the daemon with it open"]);
+    place.refused(command).says(2, &["--fd 977 cannot be used", "start the daemon with this descriptor open"]);
 }
 
 #[test]
-fn a_socket_that_does_nothing_is_refused() {
-    let (target, place) = (Target::start(1), Place::new());
+fn an_idle_socket_is_refused() {
+    let (target, place) = (Target::start(1), DaemonDirectory::new());
     let idle = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
-    let said = "neither listens nor is connected";
+    let said = "is neither listening nor connected";
     place.refused(by_flag(&place, &target, &idle)).says(2, &[&format!("--fd {} {said}", idle.as_raw_fd())]);
     assert!(!place.api().exists());
 }
 
 #[test]
-fn sockets_that_are_meant_for_another_process_are_told_of() {
-    let (target, place) = (Target::start(1), Place::new());
+fn sockets_for_another_process_cause_a_warning() {
+    let (target, place) = (Target::start(1), DaemonDirectory::new());
     let mut command = place.command(&target.addrs(), "");
     command.env("LISTEN_PID", "1").env("LISTEN_FDS", "2");
     let daemon = place.spawn(command).ready();
@@ -210,37 +212,40 @@ fn sockets_that_are_meant_for_another_process_are_told_of() {
     assert!(!place.spawn(command).ready().log().contains("LISTEN"));
 }
 
-/// The socket listens on, and nobody can find it.
+/// The socket still listens, but no front-end can find it.
 #[test]
-fn a_socket_whose_file_is_gone_is_told_of() {
-    let (target, place) = (Target::start(1), Place::new());
+fn a_socket_without_its_file_causes_a_warning() {
+    let (target, place) = (Target::start(1), DaemonDirectory::new());
     let listener = UnixListener::bind(place.socket()).unwrap();
     let command = activated(&place.command(&target.addrs(), ""), &[&listener]);
     let there = place.spawn(command).ready();
-    assert!(!there.log().contains("is gone"), "{}", there.log());
+    assert!(!there.log().contains("is missing"), "{}", there.log());
     let (_, place) = there.end(Signal::TERM);
     fs::remove_file(place.socket()).unwrap();
     let command = activated(&place.command(&target.addrs(), ""), &[&listener]);
-    let told = format!("LISTEN_FDS: file descriptor 3: {} is gone", place.socket().display());
+    let told = format!("LISTEN_FDS: file descriptor 3: the socket file {} is missing", place.socket().display());
     let log = place.spawn(command).ready().log();
     assert!(log.lines().any(|line| line.contains("WARN") && line.contains(&told)), "{log}");
 }
 
-/// A service manager may have handed it to both.
+/// A service manager may have passed the socket to both.
 #[test]
-fn a_second_daemon_on_a_socket_says_at_once_whom_it_waits_for() {
-    let (target, place) = (Target::start(1), Place::new());
+fn a_second_daemon_on_a_socket_reports_the_first() {
+    let (target, place) = (Target::start(1), DaemonDirectory::new());
     let listener = UnixListener::bind(place.socket()).unwrap();
     let command = by_flag(&place, &target, &listener);
     let daemon = place.spawn(command).ready();
     let pid = daemon.status().pid;
-    let second = Place::new();
+    let second = DaemonDirectory::new();
     let command = by_flag(&second, &target, &listener);
     let begun = Instant::now();
     let refused = second.refused(command);
     let lock = daemon.place.file("disk.sock.fence.lock");
-    refused.says(4, &[&format!("{}: another daemon (pid {pid}) serves this disk", lock.display()), "end it first"]);
+    refused.says(
+        4,
+        &[&format!("cannot lock {}: another daemon (pid {pid}) serves this disk", lock.display()), "stop it first"],
+    );
     assert!(begun.elapsed() >= Duration::from_secs(10), "it has waited: {:?}", begun.elapsed());
     let waits = refused.log.lines().find(|line| line.contains("WARN")).unwrap();
-    assert!(waits.contains(&format!("another daemon (pid {pid})")) && waits.contains("waiting 10s at most"), "{waits}");
+    assert!(waits.contains(&format!("another daemon (pid {pid})")) && waits.contains("waiting at most 10s"), "{waits}");
 }

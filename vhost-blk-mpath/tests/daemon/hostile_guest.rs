@@ -1,25 +1,25 @@
-//! Many disks in one daemon, one of whose guests breaks all rules.
+//! Many disks in one daemon, one of them with a guest that breaks all rules.
 
 use std::time::{Duration, Instant};
 
 use vublk_bench::request::Status;
 
 use crate::support::{
-    Daemon, Disk, Harm, Hostile, Priority, ROUNDS, SERVICE, Target, disk, sharer, socket_of, target_of,
+    Daemon, Disk, Harm, HostileGuest, Priority, ROUNDS, SERVICE, Target, disk, sharer, socket_of, target_of,
 };
 
 const DISKS: usize = 64;
-/// Of each of two kinds of turns: with and without the hostile guest. In each, every other disk reads once.
+/// Turns of each kind: with and without the hostile guest. In each turn every other disk reads once.
 const TURNS: u64 = 4;
-/// Reads of a turn that do not count.
+/// The first reads of a turn, which do not count.
 const FIRST: u8 = 8;
 
 fn target() -> Target {
     target_of(DISKS, 1, 1 << 20)
 }
 
-/// Reads of all disks, one after the other, while the hostile guest is there and while it is not.
-fn unharmed(daemon: &Daemon, target: &Target, priority: &Priority) {
+/// Reads of all disks, one after the other, with and without the hostile guest.
+fn check_isolation(daemon: &Daemon, target: &Target, priority: &Priority) {
     let mut disks: Vec<_> = (1..DISKS).map(|disk| Disk::connect(&socket_of(&daemon.place, disk))).collect();
     for (disk, byte) in disks.iter_mut().zip(1..) {
         assert_eq!(disk.write(0, byte), Status::Ok);
@@ -30,23 +30,23 @@ fn unharmed(daemon: &Daemon, target: &Target, priority: &Priority) {
         let mut lives = 0;
         for turn in 0..2 * TURNS {
             let seed = round as u64 * 2 * TURNS + turn;
-            let hostile = (turn % 2 == 1).then(|| Hostile::start(socket_of(&daemon.place, 0), seed));
+            let hostile = (turn % 2 == 1).then(|| HostileGuest::start(socket_of(&daemon.place, 0), seed));
             for (disk, byte) in disks.iter_mut().zip(1..) {
                 let begun = Instant::now();
                 assert_eq!(disk.read(0), byte);
-                // The first ones may meet what the hostile guest has left, or meet it not yet.
+                // The first reads of a turn may see effects of the turn before.
                 if byte > FIRST {
                     harm.took(round, hostile.is_some(), begun.elapsed());
                 }
             }
-            lives += hostile.map_or(0, Hostile::end);
+            lives += hostile.map_or(0, HostileGuest::end);
         }
         println!("the hostile guest came {lives} times");
         assert!(lives >= TURNS, "it did something");
     }
     harm.judge(priority.is_permitted());
     target.set_delay(0, Duration::ZERO);
-    // One that keeps to the rules finds the disk as it should be.
+    // A well-behaved front-end finds the disk in order.
     let mut disk = Disk::connect_patiently(&socket_of(&daemon.place, 0));
     assert_eq!((disk.write(0, 200), disk.read(0)), (Status::Ok, 200));
     let log = daemon.log();
@@ -61,17 +61,17 @@ fn a_guest_that_breaks_all_rules_harms_no_other_disk() {
     for number in 0..DISKS {
         daemon.api.add_disk(&disk(&daemon.place, &target, number)).unwrap();
     }
-    unharmed(&daemon, &target, &priority);
+    check_isolation(&daemon, &target, &priority);
 }
 
-/// They share its paths, and the one I/O thread.
+/// The disks share its paths and the only I/O thread.
 #[test]
-fn nor_one_that_is_served_by_the_same_thread() {
+fn a_guest_that_breaks_all_rules_harms_no_disk_on_its_io_thread() {
     let priority = Priority::take();
     let target = target();
     let daemon = Daemon::start(&target.addrs(), "--namespace 1 --read-only");
     let mut config = disk(&daemon.place, &target, 0);
     config.share_paths_with = (1..DISKS).map(|number| sharer(&daemon.place, number)).collect();
     assert_eq!(daemon.api.add_disk(&config).unwrap().len(), DISKS);
-    unharmed(&daemon, &target, &priority);
+    check_isolation(&daemon, &target, &priority);
 }

@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT end the daemon soon and cleanly, whatever it is doing.
+//! SIGTERM and SIGINT end the daemon soon and in order, whatever it is doing.
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
@@ -9,7 +9,9 @@ use mpath_api::types::PathSelector;
 use rustix::process::{Pid, Signal, kill_process};
 use vublk_bench::request::Status;
 
-use crate::support::{Daemon, Disk, Link, Place, Shape, Target, Verification, eventually, inject};
+use crate::support::{
+    Daemon, DaemonDirectory, Disk, Link, Target, Verification, VerificationSetup, eventually, inject,
+};
 
 const REQUESTS: u16 = 8;
 
@@ -23,11 +25,11 @@ fn with_writes(daemon: &Daemon) -> Disk {
 }
 
 #[test]
-fn under_load() {
+fn ends_under_load() {
     for signal in [Signal::TERM, Signal::INT] {
         let target = Target::start(2);
         let daemon = Daemon::start(&target.addrs(), "--policy round-robin --io-threads 2");
-        let verification = Verification::start(&daemon.socket(), Shape::default());
+        let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
         verification.goes_on(500);
         let (ended, place) = daemon.end(signal);
         drop(verification);
@@ -37,14 +39,14 @@ fn under_load() {
 }
 
 #[test]
-fn while_starting() {
+fn ends_while_starting() {
     for signal in [Signal::TERM, Signal::INT] {
-        // Connects, and never answers.
+        // A controller that accepts connections and never answers.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-        let place = Place::new();
+        let place = DaemonDirectory::new();
         let command = place.command(&[silent.local_addr().unwrap()], "");
         let daemon = place.spawn(command);
-        // The last thing before the paths are tried.
+        // The last log line before the paths are tried.
         eventually("the daemon starts", || daemon.socket().exists());
         let _admin = silent.accept().unwrap();
         let (ended, place) = daemon.end(signal);
@@ -54,7 +56,7 @@ fn while_starting() {
 }
 
 #[test]
-fn idle() {
+fn ends_while_idle() {
     for signal in [Signal::TERM, Signal::INT] {
         let target = Target::start(2);
         let daemon = Daemon::start(&target.addrs(), "");
@@ -65,7 +67,7 @@ fn idle() {
 }
 
 #[test]
-fn with_clients_that_say_nothing() {
+fn ends_with_silent_api_clients() {
     let target = Target::start(1);
     let daemon = Daemon::start(&target.addrs(), "");
     let _client = UnixStream::connect(daemon.place.api()).unwrap();
@@ -76,7 +78,7 @@ fn with_clients_that_say_nothing() {
 }
 
 #[test]
-fn with_requests_held_by_an_injection() {
+fn ends_with_requests_held_by_an_injection() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "");
     daemon.api.set_injection(&inject(PathSelector::All, Duration::from_secs(20))).unwrap();
@@ -88,7 +90,7 @@ fn with_requests_held_by_an_injection() {
 }
 
 #[test]
-fn with_requests_that_the_target_does_not_answer() {
+fn ends_with_unanswered_requests() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "");
     (0..2).for_each(|listener| target.set_delay(listener, Duration::from_secs(20)));
@@ -100,7 +102,7 @@ fn with_requests_that_the_target_does_not_answer() {
 }
 
 #[test]
-fn with_requests_that_wait_for_a_path() {
+fn ends_with_requests_that_wait_for_a_path() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "");
     (0..2).for_each(|listener| target.stop_listener(listener));
@@ -113,7 +115,7 @@ fn with_requests_that_wait_for_a_path() {
 }
 
 #[test]
-fn with_writes_in_doubt() {
+fn ends_with_writes_in_doubt() {
     let target = Target::start(2);
     target.fail_cross_resets();
     let daemon = Daemon::start(&target.addrs(), "--keep-alive-tmo 5");
@@ -128,24 +130,24 @@ fn with_writes_in_doubt() {
 }
 
 #[test]
-fn controllers_are_told() {
+fn controllers_are_shut_down() {
     let target = Target::start(2);
     let links = target.addrs().into_iter().map(Link::to).collect::<Vec<_>>();
     let addresses: Vec<SocketAddr> = links.iter().map(Link::address).collect();
     let daemon = Daemon::start(&addresses, "");
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     verification.goes_on(100);
     let (ended, place) = daemon.end(Signal::TERM);
     drop(verification);
     ended.cleanly(&place);
     for link in links {
-        // The admin connection is a path's first.
+        // The admin connection is the first of a path.
         assert!(asks_for_shutdown(&link.sent()[0]));
     }
 }
 
-/// Whether the host wrote CC with SHN 01b, a normal shutdown (NVMe base specification 2.1, figure "Controller Configuration",
-/// bits 15:14), on this connection.
+/// Whether the host wrote CC with SHN 01b on this connection: a normal shutdown (NVMe Base 2.1, figure "Controller
+/// Configuration", bits 15:14).
 fn asks_for_shutdown(sent: &[u8]) -> bool {
     const CAPSULE_COMMAND: u8 = 4;
     const FABRICS: u8 = 0x7f;
@@ -168,11 +170,11 @@ fn asks_for_shutdown(sent: &[u8]) -> bool {
     false
 }
 
-/// A full disk, or a reader that is gone.
+/// A full file system, or a reader that is gone.
 #[test]
-fn a_log_that_nobody_takes_costs_no_guest_its_disk() {
+fn an_unreadable_log_does_not_end_the_daemon() {
     let target = Target::start(1);
-    let place = Place::new();
+    let place = DaemonDirectory::new();
     let mut command = place.command(&target.addrs(), "");
     let mut daemon = command.stderr(File::options().write(true).open("/dev/full").unwrap()).spawn().unwrap();
     let mut disk = Disk::connect_patiently(&place.socket());

@@ -1,4 +1,4 @@
-//! Policies and injections that change while every byte is verified.
+//! Policies and injections that change under verified load.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use mpath_api::PolicyKind;
 use mpath_api::types::{Injection, OpStats, PathSelector};
 use mpath_target::TargetConfig;
 
-use crate::support::{Daemon, Shape, Target, Verification, eventually, inject, set_policy};
+use crate::support::{Daemon, Target, Verification, VerificationSetup, eventually, inject, set_policy};
 
-/// Goes round the policies with an injection on either path, or both, or none.
+/// Cycles through the policies, with an injection on either path, on both, or on none.
 fn verify_under_change(flags: &str, change: impl FnOnce(&mut TargetConfig)) {
     let target = Target::with(2, change);
     let daemon = Daemon::start(&target.addrs(), &format!("--policy round-robin {flags}"));
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     let all = |index| PathSelector::Index(index);
     for round in 0..2 {
         for (policy, turn) in PolicyKind::ALL.into_iter().zip(round..) {
@@ -37,63 +37,66 @@ fn verify_under_change(flags: &str, change: impl FnOnce(&mut TargetConfig)) {
 }
 
 #[test]
-fn one_io_thread() {
+fn changes_with_one_io_thread() {
     verify_under_change("--io-threads 1", |_| {});
 }
 
 #[test]
-fn two_io_threads() {
+fn changes_with_two_io_threads() {
     verify_under_change("--io-threads 2", |_| {});
 }
 
 #[test]
-fn digests() {
+fn changes_with_digests() {
     verify_under_change("--io-threads 2 --hdr-digest --data-digest", |_| {});
 }
 
 #[test]
-fn header_digest_alone() {
+fn changes_with_header_digest() {
     verify_under_change("--hdr-digest", |_| {});
 }
 
 #[test]
-fn data_digest_alone() {
+fn changes_with_data_digest() {
     verify_under_change("--data-digest", |_| {});
 }
 
 #[test]
-fn blocks_of_4096_bytes() {
+fn changes_with_4096_byte_blocks() {
     verify_under_change("--io-threads 2", |config| config.block_size = 4096);
 }
 
 #[test]
-fn a_narrow_window() {
+fn changes_with_a_small_window() {
     verify_under_change("--window-ios 2 --window-bytes 65536 --queue-size 16", |_| {});
 }
 
 #[test]
-fn large_requests() {
+fn changes_with_large_requests() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy round-robin --io-threads 2");
-    let shape = Shape { queues: 2, depth: 8, bs: 2 << 20, bytes: 32 << 20, flush: true };
+    let shape = VerificationSetup { queues: 2, depth: 8, bs: 2 << 20, bytes: 32 << 20, flush: true };
     let verification = Verification::start(&daemon.socket(), shape);
     verification.goes_on(200);
     verification.finish();
 }
 
-/// What was done on a path since `before`.
+/// The requests on a path since `before`.
 fn mean_latency_shown(reads: &OpStats) -> Duration {
     Duration::from_micros(reads.latency.as_ref().unwrap().p50_us)
 }
 
 #[test]
-fn an_injection_is_seen_in_the_latency_of_its_path_alone() {
+fn an_injection_raises_the_latency_of_its_path_only() {
     let latency = Duration::from_millis(20);
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy round-robin");
     let injected = daemon.api.set_injection(&inject(PathSelector::Index(1), latency)).unwrap();
     assert_eq!(injected.len(), 1);
-    let verification = Verification::start(&daemon.socket(), Shape { queues: 1, depth: 4, ..Shape::default() });
+    let verification = Verification::start(
+        &daemon.socket(),
+        VerificationSetup { queues: 1, depth: 4, ..VerificationSetup::default() },
+    );
     eventually("both paths are measured", || daemon.paths().iter().all(|path| path.read.ios >= 20));
     let paths = daemon.paths();
     assert!(mean_latency_shown(&paths[1].read) >= latency, "{paths:?}");
@@ -111,10 +114,10 @@ fn an_injection_is_seen_in_the_latency_of_its_path_alone() {
 }
 
 #[test]
-fn clearing_releases_what_is_held() {
+fn clearing_an_injection_releases_its_requests() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy round-robin");
-    let verification = Verification::start(&daemon.socket(), Shape::default());
+    let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     verification.goes_on(100);
     daemon.api.set_injection(&inject(PathSelector::All, Duration::from_secs(60))).unwrap();
     eventually("all stand still", || {

@@ -1,27 +1,27 @@
-//! Paths that lead to something else than before, and bytes that arrive otherwise than they were sent.
+//! Paths that lead to another namespace, and data that arrive with a wrong digest.
 
 use mpath_api::types::{EventKind, PathAction, PathState};
 
-use crate::steering::wanted;
-use crate::support::{Daemon, Shape, Target, Verification, eventually};
+use crate::path_actions::wanted;
+use crate::support::{Daemon, Target, Verification, VerificationSetup, eventually};
 
 const FLAGS: &str = "--policy round-robin --keep-alive-tmo 1 --reconnect-delay 1";
 const OURS: &str = "uuid=1:own";
 const OTHER: &str = "uuid=1:6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
 
-fn unflushed() -> Shape {
-    Shape { bs: 16 << 10, flush: false, ..Shape::default() }
+fn unflushed() -> VerificationSetup {
+    VerificationSetup { bs: 16 << 10, flush: false, ..VerificationSetup::default() }
 }
 
 fn kinds(daemon: &Daemon, kind: EventKind) -> usize {
     daemon.api.events(0, 0).unwrap().events.iter().filter(|event| event.kind == kind).count()
 }
 
-/// The first path is refused, and says why; the other one serves.
+/// The first path is refused, and says why. The other one serves.
 fn refused(daemon: &Daemon, why: &str) {
     eventually("the path is refused", || daemon.paths()[0].state == PathState::Refused);
     let error = daemon.paths()[0].last_error.clone().unwrap();
-    assert!(error.contains("does not lead to the namespace") && error.contains(why), "{error}");
+    assert!(error.contains("leads to another namespace") && error.contains(why), "{error}");
     assert!(daemon.log().contains(&error), "loudly: {}", daemon.log());
     assert!(daemon.is_live(1));
 }
@@ -40,7 +40,7 @@ fn another_namespace_on_reconnect_is_refused() {
     let before = daemon.paths()[0].ios();
     verification.goes_on(200);
     assert_eq!(daemon.paths()[0].ios(), before);
-    // It is tried again when the operator says so, and not before: first in vain.
+    // It is retried only when the operator says so. The first retry fails.
     for (action, uuid) in [(PathAction::Reset, OTHER), (PathAction::Enable, OTHER), (PathAction::Reset, OURS)] {
         let refused = kinds(&daemon, EventKind::PathRefused);
         target.set(0, uuid);
@@ -58,7 +58,7 @@ fn another_namespace_on_reconnect_is_refused() {
 #[test]
 fn another_namespace_at_the_start_is_refused() {
     let target = Target::start(2);
-    // Whichever comes first decides what the disk is, so let that be the other one.
+    // The first path decides the namespace, so let that be the other one.
     let daemon = {
         target.stop_listener(0);
         let daemon = Daemon::start(&target.addrs(), FLAGS);
@@ -97,12 +97,12 @@ fn a_wrong_header_digest_ends_the_association() {
 }
 
 #[test]
-fn a_wrong_data_digest_costs_no_more_than_its_command() {
+fn a_wrong_data_digest_repeats_only_its_command() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), &format!("{FLAGS} --data-digest"));
     let verification = Verification::start(&daemon.socket(), unflushed());
     for _ in 0..3 {
-        // No more than one command is repeated: all may meet the same.
+        // At most one command is repeated, as each may meet the same fault.
         (0..2).for_each(|listener| target.set(listener, "data-digests=2"));
         let wrong_left = || target.status().iter().map(|listener| listener.data_digests).sum::<u32>();
         eventually("they are all sent", || wrong_left() == 0);

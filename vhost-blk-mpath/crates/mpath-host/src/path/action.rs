@@ -1,0 +1,153 @@
+//! What a path asks of its caller, and what I/O threads report to it.
+
+use std::time::Duration;
+
+use mpath_core::{Association, Epoch};
+use nvme_tcp::host::{ControllerInfo, CrossResetOutcome, HostController, HostQueue};
+
+use super::PathError;
+use crate::disks::NamespaceUpdate;
+use crate::order::RemovalStep;
+
+/// What the caller has to do for a path, in the order given.
+#[derive(Debug)]
+pub enum Action<E: std::error::Error> {
+    /// Connect a socket for this queue; 0 is the admin queue.
+    /// [`connected`](super::Path::connected) or [`failed`](super::Path::failed) follows.
+    Connect {
+        /// QID.
+        qid: u16,
+    },
+    /// Send an `H2CTermReq` on the socket of this queue, as far as the socket takes it at once.
+    SendTermReq {
+        /// QID.
+        qid: u16,
+        /// The PDU.
+        term_req: Vec<u8>,
+    },
+    /// Close all sockets of the association with RST. The I/O threads have none of them.
+    Close,
+    /// Record durably that this association may leave a fence, and make sure that all I/O threads know the path.
+    /// [`recorded`](super::Path::recorded) follows.
+    Record {
+        /// The number of the association.
+        epoch: Epoch,
+        /// CNTLID.
+        cntlid: u16,
+        /// How long after its sockets are closed its controller may execute commands.
+        fence_time: Duration,
+    },
+    /// Remove the record of an association that was never used, or of which nothing can be executed any more.
+    RemoveRecord {
+        /// The number of the association.
+        epoch: Epoch,
+    },
+    /// Give every I/O thread its queue pair: the association is live.
+    GoLive(Box<LiveAssociation>),
+    /// Tell the I/O threads about a change of a disk's namespace.
+    UpdateNamespace {
+        /// The number of the association.
+        epoch: Epoch,
+        /// The change.
+        update: NamespaceUpdate,
+    },
+    /// The association is over: have every I/O thread close its queue pair and report [`Report::Closed`].
+    CloseQueues {
+        /// The number of the association.
+        epoch: Epoch,
+        /// Shut down only the sending sides at first, and keep the admin socket.
+        drain: bool,
+    },
+    /// Every I/O thread has closed its queue pair.
+    Ended(Box<ClosedAssociation>),
+    /// The outcome of a Cross-Controller Reset that the controller was asked for.
+    ResetAnswered(CrossResetOutcome),
+    /// Check whether anything is outstanding on the path, which gets no new requests.
+    /// [`outstanding_checked`](super::Path::outstanding_checked) follows.
+    CheckOutstanding {
+        /// Only commands in flight count, and not unflushed writes.
+        at_once: bool,
+    },
+    /// The path owes answers and is silent.
+    Suspect,
+    /// The path answers again.
+    Recovered,
+    /// The controller was found to accept no larger transfer than this.
+    SmallerTransfer {
+        /// The limit of one command.
+        bytes: u32,
+    },
+    /// The path is being connected after it was disabled, refused or given up.
+    Connecting,
+    /// The path was lost, or an attempt to connect it failed. It reconnects by itself.
+    Failed(PathError<E>),
+    /// The path leads elsewhere. It reconnects only after an order.
+    Refused(PathError<E>),
+    /// The path had no connection for `ctrl-loss-tmo`. It reconnects only after an order.
+    GaveUp {
+        /// The value of `ctrl-loss-tmo`.
+        after: Duration,
+    },
+    /// The path has no association, as ordered.
+    Disabled,
+    /// The path has no association and gets none: its removal has begun.
+    RemovalBegun,
+    /// Take this step of the removal. [`removal_step_done`](super::Path::removal_step_done) follows.
+    TakeRemovalStep(RemovalStep),
+    /// The removal is complete: forget the path.
+    RemovalDone,
+}
+
+/// An association that has become live.
+#[derive(Debug)]
+pub struct LiveAssociation {
+    /// The association, for the I/O threads.
+    pub association: Association,
+    /// The queue pairs by I/O thread. The first thread has the socket of QID 1.
+    pub queues: Vec<HostQueue>,
+    /// The controller.
+    pub info: ControllerInfo,
+    /// The state of each disk's namespace.
+    pub namespaces: Vec<NamespaceUpdate>,
+}
+
+/// An association after all I/O threads have closed their queue pairs.
+#[derive(Debug)]
+pub struct ClosedAssociation {
+    /// The number of the association.
+    pub epoch: Epoch,
+    /// The controller as it was at the beginning.
+    pub info: ControllerInfo,
+    /// The admin queue. Its socket is still open.
+    pub admin: HostController,
+    /// The association ended by order and nothing sent on it can still be executed. It needs no fence, and its
+    /// controller can be shut down.
+    pub is_clean: bool,
+    /// Every I/O socket drains, so the admin socket may drain too.
+    pub is_draining: bool,
+}
+
+/// What an I/O thread reports about an association.
+#[derive(Debug)]
+pub enum Report<E> {
+    /// The queue pair has failed; [`Report::Closed`] follows.
+    Lost(E),
+    /// The queue pair is closed. All its requests are queued again or held.
+    Closed {
+        /// The sending side of the socket is shut down, and the socket is still open.
+        drains: bool,
+        /// Commands that change data were unanswered.
+        in_doubt: bool,
+    },
+    /// The path owes answers and was silent for too long.
+    Suspect,
+    /// The path has answered and is no longer suspect.
+    Recovered,
+    /// A command ended with an ANA error.
+    AnaError,
+    /// The controller reports no MDTS and has refused larger reads or writes.
+    SmallerTransfer {
+        /// The limit of one command.
+        bytes: u32,
+    },
+}
