@@ -309,7 +309,7 @@ impl Service {
 
     /// Virtqueues that end from now on were not stopped by their front-ends.
     fn cut(&self) {
-        self.subsystem.disks.iter().for_each(|disk| disk.unanswered.cut());
+        self.subsystem.disks.iter().for_each(|disk| disk.unanswered.begin_hang_up());
     }
 
     /// Ends the I/O threads, and has the paths closed. Blocks for a moment.
@@ -346,7 +346,7 @@ impl Service {
         let leaving = |disk: &Disk| Leaving {
             in_doubt,
             inherited_left: left,
-            unanswered: disk.unanswered.are_there(),
+            unanswered: disk.unanswered.has_any(),
             lost_writes: !is_shared && disk.shared.dirty.has_unreported_loss(),
         };
         let leaving: Vec<_> = self.subsystem.disks.iter().map(leaving).collect();
