@@ -125,7 +125,7 @@ pub(crate) mod tests {
         namespace.blocks = u64::MAX;
         assert_eq!(of(&namespace).capacity_sectors, u64::MAX);
         namespace.block_bytes = 4096;
-        assert!(vhost_user_blk::Disk::new(of(&namespace)).is_err());
+        assert!(vhost_user_blk::VirtioDisk::new(of(&namespace)).is_err());
     }
 
     #[test]
@@ -137,7 +137,7 @@ pub(crate) mod tests {
             (ranges, shown.write_zeroes_may_unmap)
         };
         assert_eq!(can(&info, &namespace), ((true, true), true));
-        assert!(vhost_user_blk::Disk::new(of(&settings(), &info, &namespace)).is_ok());
+        assert!(vhost_user_blk::VirtioDisk::new(of(&settings(), &info, &namespace)).is_ok());
         namespace.write_zeroes_deallocates = false;
         assert_eq!(can(&info, &namespace), ((true, true), false));
         info.dataset_management = false;

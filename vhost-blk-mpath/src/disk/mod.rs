@@ -13,8 +13,8 @@ use mpath_api::types::EventKind;
 use mpath_core::{DiskId, FlowId, SharedDisk};
 use mpath_host::Suspension;
 use nvme_tcp::host::NamespaceIdentity;
-use reactor::Unanswered;
-use vhost_user_blk::{Disk as FrontendDisk, GeometryError, SECTOR_BYTES};
+use reactor::UnansweredQueues;
+use vhost_user_blk::{GeometryError, SECTOR_BYTES, VirtioDisk};
 
 use crate::disk::settings::DiskSettings;
 use crate::events::EventLog;
@@ -27,7 +27,7 @@ pub(crate) struct Disk {
     /// The part shared with the I/O threads. [`DiskTuning::limits`] has its limits as configured.
     pub(crate) shared: SharedDisk,
     /// Requests that a guest may come back for. The I/O threads keep the count.
-    pub(crate) unanswered: Arc<Unanswered>,
+    pub(crate) unanswered: Arc<UnansweredQueues>,
     pub(crate) suspension: Mutex<Suspension>,
     backing: OnceLock<Backing>,
     connected: AtomicBool,
@@ -39,7 +39,7 @@ pub(crate) struct Disk {
 pub(crate) struct Backing {
     /// The namespace at that time. It may have grown since.
     pub(crate) namespace: NamespaceIdentity,
-    pub(crate) frontend: Arc<FrontendDisk>,
+    pub(crate) frontend: Arc<VirtioDisk>,
 }
 
 impl Backing {
@@ -77,7 +77,7 @@ impl Disk {
         first_flow: FlowId,
         settings: DiskSettings,
         shared: SharedDisk,
-        unanswered: Arc<Unanswered>,
+        unanswered: Arc<UnansweredQueues>,
         events: Arc<EventLog>,
     ) -> Self {
         shared.limits.set(Instant::now(), settings.limits.limits());

@@ -13,7 +13,7 @@ use mpath_api::PathAddress;
 use mpath_api::address::Transport;
 use mpath_core::{Epoch, PathId};
 use mpath_host::{Action, ClosedAssociation, LiveAssociation, Order, Path, RecordedAssociation, Report};
-use reactor::{Ending, Link, PathEvent, PathEventKind};
+use reactor::{CloseMode, ConnectedQueuePair, PathEvent, PathEventKind};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, yield_now};
@@ -266,8 +266,8 @@ impl PathTask {
                     // Fences that wait for a reset over this path ask another path at once.
                     subsystem.fences.withdraw_resets(id);
                     self.checking = None;
-                    let ending = if drain { Ending::Drain } else { Ending::Reset };
-                    subsystem.threads().iter().for_each(|thread| thread.path_down(id, epoch, ending));
+                    let close_mode = if drain { CloseMode::Drain } else { CloseMode::Reset };
+                    subsystem.threads().iter().for_each(|thread| thread.path_down(id, epoch, close_mode));
                 }
                 Action::Ended(left) => self.ended(*left).await,
                 Action::ResetAnswered(outcome) => subsystem.fences.reset_answered(id, Some(outcome)),
@@ -351,7 +351,8 @@ impl PathTask {
         let subsystem = &self.subsystem;
         let sockets = std::mem::take(&mut self.queues);
         for ((thread, queue), socket) in subsystem.threads().iter().zip(queues).zip(sockets) {
-            let link = Link { socket, queue, retry_delays: info.retry_delays, ending: subsystem.ending() };
+            let link =
+                ConnectedQueuePair { socket, queue, retry_delays: info.retry_delays, close_mode: subsystem.ending() };
             thread.path_up(self.id, association, link);
         }
         if info.cross_resets > 0 {

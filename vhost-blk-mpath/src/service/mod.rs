@@ -312,7 +312,7 @@ impl Service {
 
     /// Marks virtqueues that end from now on as not stopped by their front-ends.
     fn mark_cut(&self) {
-        self.subsystem.disks.iter().for_each(|disk| disk.unanswered.cut());
+        self.subsystem.disks.iter().for_each(|disk| disk.unanswered.begin_hang_up());
     }
 
     /// Ends the I/O threads and begins to close the paths. Blocks for a moment.
@@ -350,7 +350,7 @@ impl Service {
         let leaving = |disk: &Disk| DiskShutdown {
             in_doubt,
             inherited_left: left,
-            unanswered: disk.unanswered.are_there(),
+            unanswered: disk.unanswered.has_any(),
             lost_writes: !is_shared && disk.shared.unflushed.has_unreported_loss(),
         };
         let leaving: Vec<_> = self.subsystem.disks.iter().map(leaving).collect();

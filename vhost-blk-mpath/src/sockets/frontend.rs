@@ -17,7 +17,7 @@ use mpath_host::{Suspension, io_thread_of};
 use reactor::{IoThreadHandle, StoppingQueue};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::retry_on_intr;
-use vhost_user_blk::{Disk as FrontendDisk, PolicyRefused, Queue, QueueSink, serve_connection};
+use vhost_user_blk::{Queue, QueueRunner, SetPolicyError, VirtioDisk, serve_connection};
 
 use crate::disk::Disk;
 use crate::sockets::frontend_source::FrontendSource;
@@ -38,7 +38,7 @@ impl ServedDisk {
         self.subsystem.disk(self.id)
     }
 
-    fn frontend_disk(&self) -> &Arc<FrontendDisk> {
+    fn frontend_disk(&self) -> &Arc<VirtioDisk> {
         &self.disk().backing().expect("its namespace is known").frontend
     }
 
@@ -73,7 +73,7 @@ impl ServedDisk {
     }
 }
 
-impl QueueSink for ServedDisk {
+impl QueueRunner for ServedDisk {
     fn start(&self, queue: Queue) -> Result<(), Queue> {
         let (thread, flow) = (self.thread(queue.index()), self.disk().flow(queue.index()));
         thread.start_queue(self.id, flow, queue).map_err(|queue| *queue)
@@ -85,11 +85,11 @@ impl QueueSink for ServedDisk {
         stopping.into_iter().map(StoppingQueue::wait).collect()
     }
 
-    fn set_policy(&self, id: u16) -> Result<(), PolicyRefused> {
+    fn set_policy(&self, id: u16) -> Result<(), SetPolicyError> {
         if self.id != DiskId(0) {
-            return Err(PolicyRefused::NotItsOwn);
+            return Err(SetPolicyError::OwnedByOtherDisk);
         }
-        let kind = vendor_window::policy(id).ok_or(PolicyRefused::Unknown(id))?;
+        let kind = vendor_window::policy(id).ok_or(SetPolicyError::Unknown(id))?;
         let change = PolicyChange::new(kind, None, []).expect("there is no parameter to be wrong");
         // The front-end is blocked until it gets an answer, so do not wait for the I/O threads.
         self.subsystem.set_policy(&change, PolicySetBy::FrontEnd);

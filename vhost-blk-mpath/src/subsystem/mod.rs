@@ -19,9 +19,9 @@ use mpath_core::{DiskId, Epoch, FlowId, Group, GroupConfig, PathId, SharedDisk, 
 use mpath_host::{Admissions, AdmitError, CONNECT_MAX, NamespaceName, NamespaceUpdate, PathSettings, Unusable};
 use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity, Namespace, NamespaceError};
 use nvme_tcp::wire::Digests;
-use reactor::{Ending, IoThreadConfig, IoThreadHandle, StartError, Unanswered};
+use reactor::{CloseMode, IoThreadConfig, IoThreadHandle, StartError, UnansweredQueues};
 use tokio::sync::{Notify, oneshot, watch};
-use vhost_user_blk::Disk as FrontendDisk;
+use vhost_user_blk::VirtioDisk;
 
 use crate::disk::geometry;
 use crate::disk::settings::DiskSettings;
@@ -101,7 +101,7 @@ impl Subsystem {
             let queues = settings.queues.get() as u16;
             first_flow += queues;
             let unanswered =
-                Arc::new(Unanswered::new(if records.has_predecessor(id.into()) { queues } else { 0 }, began));
+                Arc::new(UnansweredQueues::new(if records.has_predecessor(id.into()) { queues } else { 0 }, began));
             Disk::new(DiskId(id), first, settings, shared, unanswered, Arc::clone(&events))
         };
         Self {
@@ -196,9 +196,9 @@ impl Subsystem {
         if several {
             namespace.check_multipath().map_err(Unusable::from)?;
         }
-        let frontend = FrontendDisk::new(geometry::of(&disk.settings, info, &namespace));
+        let frontend = VirtioDisk::new(geometry::of(&disk.settings, info, &namespace));
         let frontend = frontend.map_err(|error| AdmitError::NoDisk(error.into()))?;
-        let frontend = Arc::new(if disk.settings.mpath_window { frontend.with_window() } else { frontend });
+        let frontend = Arc::new(if disk.settings.mpath_window { frontend.with_vendor_window() } else { frontend });
         if several && info.volatile_write_cache && !self.config.shared_write_cache {
             tracing::warn!(
                 disk = %disk.name(),
@@ -209,7 +209,7 @@ impl Subsystem {
         disk.set_backing(Backing { namespace, frontend });
         let (index, name) = (usize::from(disk.id.0), NamespaceName::new(self.config.subsystem.as_str(), &namespace));
         if self.records.has_lost_writes(index, &name) {
-            disk.shared.unflushed.set_lost(disk.unanswered.began());
+            disk.shared.unflushed.set_lost(disk.unanswered.served_since());
         }
         self.records.set_namespace(index, name);
         self.update_vendor_windows(&self.state());
@@ -353,8 +353,8 @@ impl Subsystem {
     }
 
     /// How to close connections that still work.
-    pub(crate) fn ending(&self) -> Ending {
-        if self.config.drain_fence { Ending::Drain } else { Ending::Reset }
+    pub(crate) fn ending(&self) -> CloseMode {
+        if self.config.drain_fence { CloseMode::Drain } else { CloseMode::Reset }
     }
 
     /// Whether the path's controller may cache completed writes that were not flushed.

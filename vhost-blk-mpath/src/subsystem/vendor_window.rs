@@ -2,7 +2,7 @@
 
 use mpath_api::{ClassPolicies, PolicyKind};
 use mpath_core::{AnaState, DiskId};
-use vhost_user_blk::Window;
+use vhost_user_blk::VendorWindow;
 
 use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::{PathStatus, State};
@@ -34,11 +34,11 @@ fn id_in_force(policies: &ClassPolicies) -> u16 {
 }
 
 /// The content of one disk's vendor window.
-fn of_disk(state: &State, disk: DiskId) -> Window {
+fn of_disk(state: &State, disk: DiskId) -> VendorWindow {
     let is_optimized =
         |path: &PathStatus| path.namespace(disk).is_some_and(|namespace| namespace.ana == AnaState::Optimized);
     let live = || state.paths().filter(|path| path.is_usable(disk));
-    Window {
+    VendorWindow {
         policy: id_in_force(&state.policy),
         paths_total: state.paths().count() as u16,
         paths_live: live().count() as u16,
@@ -51,7 +51,7 @@ impl Subsystem {
     /// changed, so that front-ends see changes in order.
     pub(crate) fn update_vendor_windows(&self, state: &State) {
         for (disk, backing) in self.disks.iter().filter_map(|disk| Some((disk, disk.backing()?))) {
-            backing.frontend.set_window(of_disk(state, disk.id));
+            backing.frontend.set_vendor_window(of_disk(state, disk.id));
         }
     }
 }
@@ -103,7 +103,7 @@ mod tests {
             |ana, unusable: bool| NamespaceStatus { ana, unusable: unusable.then(|| "gone".into()), blocks: 1 };
         let counts = |state: &State| {
             [0, 1].map(|disk| {
-                let Window { paths_total, paths_live, paths_optimized, .. } = of_disk(state, DiskId(disk));
+                let VendorWindow { paths_total, paths_live, paths_optimized, .. } = of_disk(state, DiskId(disk));
                 [paths_total, paths_live, paths_optimized]
             })
         };

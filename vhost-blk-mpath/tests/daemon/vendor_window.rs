@@ -13,7 +13,7 @@ use mpath_target::NamespaceConfig;
 use vhost::VhostBackend;
 use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
-use vhost_user_blk::Window;
+use vhost_user_blk::VendorWindow;
 use vublk_bench::request::Status;
 
 use crate::support::{
@@ -53,15 +53,15 @@ impl FrontEnd {
         self.messages.get_config(0, 256, NONE, &[0; 256]).unwrap().1
     }
 
-    fn window(&mut self) -> Window {
+    fn window(&mut self) -> VendorWindow {
         let window;
-        (window, self.generation) = Window::find(&self.space()).expect("there is a window");
+        (window, self.generation) = VendorWindow::find(&self.space()).expect("there is a window");
         window
     }
 
     /// The policy, and the numbers of paths in total, live and optimized.
     fn says(&mut self) -> (Option<PolicyKind>, [u16; 3]) {
-        let Window { policy, paths_total, paths_live, paths_optimized } = self.window();
+        let VendorWindow { policy, paths_total, paths_live, paths_optimized } = self.window();
         let names =
             ["numa", "round-robin", "queue-depth", "adaptive", "pid", "latency", "latency-rr", "service-time", "bdp"];
         let name = usize::from(policy).checked_sub(1).map(|at| names[at]);

@@ -1,59 +1,65 @@
-//! `SO_RCVLOWAT` (socket(7)): how many bytes a socket has to have before it is readable, and before who waits for it is woken.
+//! `SO_RCVLOWAT` (socket(7)): the low-water mark of a socket. It is the number of bytes at which the socket becomes
+//! readable and a waiting reader is woken.
 //!
-//! None of our libraries sets it, hence the only `unsafe` of this crate.
+//! No library of this project sets it, hence the only `unsafe` of this crate.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
 use socket2::{SockRef, Socket};
 
-/// The most that is waited for: packets enough that to wake up is little beside them. Who takes data on their way for a sign of life sees one each time.
-const MOST_BYTES: u32 = 32 << 10;
-/// And the part of the receive buffer that it is at the most. The kernel counts its own overhead in that: of a small packet in a page of 64 KiB
-/// 46 times its bytes. An MPTCP socket whose buffer is full for that is not readable (`mptcp_epollin_ready`), as one of TCP is.
-const BUFFER_PART: usize = 64;
-/// Who gets less than this is woken for each packet, or nearly. Where the card puts packets together, or over loopback, more is there at once; to wait
-/// for it there would only keep the reader from working beside the sender, and has TCP acknowledge more often.
-const FEW_BYTES: usize = 16 << 10;
-/// What the receive window of an MPTCP connection begins with after [`widen_first_window`].
+/// Largest mark. It covers enough packets that the cost of the wake-up is small per packet. Readers that take data as a
+/// sign of life still see one at each mark.
+const MARK_BYTES_MAX: u32 = 32 << 10;
+/// Part of the receive buffer that a mark may use, as a divisor. The kernel also counts its own overhead in the buffer:
+/// for a small packet in a page of 64 KiB this is 46 times the packet. An MPTCP socket whose buffer is full with
+/// overhead is not readable (`mptcp_epollin_ready`), unlike a TCP socket.
+const BUFFER_DIVISOR: usize = 64;
+/// A reader that gets fewer bytes than this is woken for almost each packet. If the network card merges packets, or
+/// over loopback, more bytes arrive at once. A mark would only keep the reader from working in parallel with the
+/// sender, and make TCP acknowledge more often.
+const SMALL_ARRIVAL_BYTES: usize = 16 << 10;
+/// The first receive window of an MPTCP connection after [`widen_first_window`].
 pub const FIRST_WINDOW_BYTES: u32 = 2 << 20;
 
-/// What one socket waits for.
+/// The low-water mark of one socket.
 #[derive(Debug)]
 pub struct LowWater {
     bytes: u32,
-    /// What was received since the last wait.
+    /// Bytes received since the last wait.
     received: usize,
-    /// The last time that it was not waited for more, little came.
-    few: bool,
+    /// Whether few bytes had arrived at the last wait without a mark.
+    arrivals_are_small: bool,
 }
 
 impl LowWater {
-    /// Of a socket of which nothing was asked.
+    /// The state of a socket without a mark.
     #[must_use]
     pub fn new() -> Self {
-        Self { bytes: 1, received: 0, few: false }
+        Self { bytes: 1, received: 0, arrivals_are_small: false }
     }
 
-    /// So many bytes were received.
+    /// Counts received bytes.
     pub fn received(&mut self, bytes: usize) {
         self.received = self.received.saturating_add(bytes);
     }
 
-    /// To be called before each wait for `socket`: if packets come one by one, it is readable only once it has `missing_bytes`, or a good part of them.
-    /// All of them have to be sure to come. Without it there is a wake-up for each packet of a payload, which on a slow link leaves the
-    /// processor little time for anything else.
+    /// Sets the mark. Call this before each wait for `socket`. If packets arrive one by one, the socket becomes
+    /// readable only with `missing_bytes`, or a good part of them. All of these bytes must be certain to arrive.
+    /// Without a mark, each packet of a payload causes a wake-up. On a slow link that leaves the processor little time
+    /// for other work.
     ///
     /// # Errors
-    /// A mark that was set could not be changed. Where none can be set, none is.
+    ///
+    /// A mark that was set before cannot be changed. A socket that takes no mark is used without one.
     pub fn wait_for(&mut self, socket: impl AsFd, missing_bytes: u32) -> io::Result<()> {
         let received = std::mem::take(&mut self.received);
         if self.bytes == 1 {
-            self.few = received < FEW_BYTES;
+            self.arrivals_are_small = received < SMALL_ARRIVAL_BYTES;
         }
-        let mut bytes = if self.few { missing_bytes.clamp(1, MOST_BYTES) } else { 1 };
+        let mut bytes = if self.arrivals_are_small { missing_bytes.clamp(1, MARK_BYTES_MAX) } else { 1 };
         if bytes > 1 {
-            let part = SockRef::from(&socket).recv_buffer_size().unwrap_or(0) / BUFFER_PART;
+            let part = SockRef::from(&socket).recv_buffer_size().unwrap_or(0) / BUFFER_DIVISOR;
             bytes = bytes.min(u32::try_from(part).unwrap_or(u32::MAX).max(1));
         }
         if bytes != self.bytes {
@@ -73,13 +79,16 @@ impl Default for LowWater {
     }
 }
 
-/// Has what is accepted on this MPTCP socket begin with a large receive window. While one grows, Linux drops some of what arrives out of order
-/// behind it, though it has let the sender send that, and the whole connection waits for a retransmission. To be bound, and not to listen yet.
+/// Gives MPTCP connections accepted on this socket a large first receive window. While a window grows, Linux drops some
+/// of the data that arrive out of order behind it, though it has allowed the sender to send them. The whole connection
+/// then waits for a retransmission. Call this after `bind` and before `listen`.
 ///
-/// The kernel enlarges a receive buffer to what its low-water mark asks for (`mptcp_set_rcvlowat`, Linux 6.8), within the third value of
-/// `net.ipv4.tcp_rmem`, and lets it grow on. `SO_RCVBUF` ends at `net.core.rmem_max`, and would fix it.
+/// The kernel enlarges a receive buffer for its low-water mark (`mptcp_set_rcvlowat`, Linux 6.8), up to the third value
+/// of `net.ipv4.tcp_rmem`, and lets it grow further. `SO_RCVBUF` is limited by `net.core.rmem_max`, and would fix the
+/// size.
 ///
 /// # Errors
+///
 /// Those of `setsockopt(2)`.
 pub fn widen_first_window(socket: &Socket) -> io::Result<()> {
     set(socket, FIRST_WINDOW_BYTES)?;
@@ -109,8 +118,8 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
-    const FEW: u32 = FEW_BYTES as u32;
+    const TIMEOUT: Duration = Duration::from_secs(20);
+    const SMALL: u32 = SMALL_ARRIVAL_BYTES as u32;
 
     struct Pair {
         sender: TcpStream,
@@ -125,13 +134,13 @@ mod tests {
             Self { sender, stream: listener.accept().unwrap().0, low_water: LowWater::new() }
         }
 
-        /// Sends so many bytes more that `bytes` are there, and waits until they are.
+        /// Sends until `bytes` are in the receive buffer, and waits for their arrival.
         fn arrive(&mut self, bytes: u32) {
             let there = |stream: &TcpStream| ioctl_fionread(stream).unwrap() as u32;
             self.sender.write_all(&vec![7; (bytes - there(&self.stream)) as usize]).unwrap();
             let since = Instant::now();
             while there(&self.stream) < bytes {
-                assert!(since.elapsed() < PATIENCE, "{} of {bytes} bytes", there(&self.stream));
+                assert!(since.elapsed() < TIMEOUT, "{} of {bytes} bytes", there(&self.stream));
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -154,57 +163,58 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_readable_with_what_is_missing_or_a_good_part_of_it() {
+    fn a_socket_is_readable_with_the_missing_bytes_or_a_good_part_of_them() {
         let mut pair = Pair::new();
-        let most = MOST_BYTES.min((SockRef::from(&pair.stream).recv_buffer_size().unwrap() / BUFFER_PART) as u32);
+        let most =
+            MARK_BYTES_MAX.min((SockRef::from(&pair.stream).recv_buffer_size().unwrap() / BUFFER_DIVISOR) as u32);
         assert!(most > 1000, "{most}");
         for (missing, enough) in [(1000, 1000), (u32::MAX, most)] {
             pair.wait_for(missing);
             pair.arrive(enough - 1);
             assert!(!pair.is_readable(Duration::ZERO), "{missing} are missing, and one less than {enough} are there");
             pair.arrive(enough);
-            assert!(pair.is_readable(PATIENCE), "{missing} are missing, and {enough} are there");
+            assert!(pair.is_readable(TIMEOUT), "{missing} are missing, and {enough} are there");
         }
         pair.receive(most);
         pair.wait_for(0);
         pair.arrive(1);
-        assert!(pair.is_readable(PATIENCE), "none is missing");
-        // And the end of all data is told, however little came.
-        pair.wait_for(MOST_BYTES);
+        assert!(pair.is_readable(TIMEOUT), "none is missing");
+        // The end of the data makes the socket readable, whatever the mark.
+        pair.wait_for(MARK_BYTES_MAX);
         assert!(!pair.is_readable(Duration::ZERO));
         let Pair { sender, stream, low_water } = pair;
         drop(sender);
         let pair = Pair { sender: stream.try_clone().unwrap(), stream, low_water };
-        assert!(pair.is_readable(PATIENCE));
+        assert!(pair.is_readable(TIMEOUT));
     }
 
     #[test]
-    fn where_no_mark_can_be_set_none_is() {
+    fn a_descriptor_without_marks_gets_none() {
         let file = std::fs::File::open("/dev/null").unwrap();
         let mut low_water = LowWater::new();
-        low_water.wait_for(&file, MOST_BYTES).unwrap();
+        low_water.wait_for(&file, MARK_BYTES_MAX).unwrap();
         assert_eq!(low_water.bytes, 1);
-        // Not even for what is no socket at all, if there is a mark.
+        // If a mark is set, even a descriptor that is no socket gives an error.
         low_water.bytes = 2;
-        assert!(low_water.wait_for(&file, MOST_BYTES).is_err());
+        assert!(low_water.wait_for(&file, MARK_BYTES_MAX).is_err());
     }
 
     #[test]
-    fn where_much_is_there_at_once_nothing_is_waited_for() {
+    fn large_arrivals_get_no_mark() {
         let mut pair = Pair::new();
         for (received, waits) in
-            [(&[FEW - 1][..], true), (&[FEW / 2, FEW / 2], false), (&[], true), (&[2 * FEW], false)]
+            [(&[SMALL - 1][..], true), (&[SMALL / 2, SMALL / 2], false), (&[], true), (&[2 * SMALL], false)]
         {
             for &bytes in received {
                 pair.receive(bytes);
             }
-            pair.wait_for(MOST_BYTES);
+            pair.wait_for(MARK_BYTES_MAX);
             pair.arrive(1);
-            assert_eq!(!pair.is_readable(if waits { Duration::ZERO } else { PATIENCE }), waits, "{received:?}");
+            assert_eq!(!pair.is_readable(if waits { Duration::ZERO } else { TIMEOUT }), waits, "{received:?}");
             if waits {
-                // What was waited for does not tell how packets come.
-                pair.receive(FEW);
-                pair.wait_for(MOST_BYTES);
+                // Bytes received at a mark do not show how packets arrive.
+                pair.receive(SMALL);
+                pair.wait_for(MARK_BYTES_MAX);
                 pair.arrive(1);
                 assert!(!pair.is_readable(Duration::ZERO), "{received:?}");
             }

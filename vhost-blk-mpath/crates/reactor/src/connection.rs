@@ -1,7 +1,8 @@
-//! One queue pair on its socket: what the kernel is doing for it, and how it ends.
+//! One queue pair on its socket: its operations in the kernel, and its end.
 //!
 //! ```text
-//!   Open ── error from socket or protocol, or PathDown ──▶ Closing ── kernel out of all buffers ──▶ gone, but for a socket that drains
+//!   Open ── error from socket or protocol, or PathDown ──▶ Closing ── kernel holds no buffer ──▶ gone
+//!                                                                     (CloseMode::Drain passes the socket on)
 //! ```
 
 use std::io;
@@ -13,25 +14,25 @@ use nvme_tcp::host::{Answered, HostQueue, IoCommand, NamespaceLimits, Recalled, 
 use nvme_tcp::wire::Status;
 use vhost_user_blk::Segments;
 
-use crate::classify::outcome_of;
-use crate::message::{Ending, Link, LossReason};
-use crate::pace::Pace;
 use crate::requests::Requests;
 use crate::ring::{Received, RecvSlot, Ring, SendPart, SendSlot, Sent};
+use crate::send_budget::SendBudget;
+use crate::translate::outcome_of;
+use crate::{CloseMode, ConnectedQueuePair, LossReason};
 
-/// A payload with at least this much left is received straight into guest memory; below it, copying out of the
-/// read-ahead buffer is cheaper than a receive of its own.
+/// Payload that is received straight into guest memory has at least this length. For less, a copy from the read-ahead
+/// buffer is cheaper than a receive.
 const DIRECT_BYTES_MIN: u32 = 32 * 1024;
 
-/// One ANA error says as much as all those that come with it: a path rests at least that long after one.
+/// Shortest time between two reports of ANA errors of a path. One error says as much as those that follow it.
 const ANA_ERROR_REST: Duration = Duration::from_millis(100);
 
-/// Probes, hedges and write-backs have no memory of the guest's.
+/// Whether the command uses guest memory. Probes, hedges and write-backs do not.
 fn is_of_guest(tag: Tag) -> bool {
     tag != Tag::PROBE && tag.hedged().is_none() && tag.written_back().is_none()
 }
 
-/// Where completions go: the request, and how it ended on this path.
+/// Commands that ended on this path: the request and its outcome.
 pub(crate) type Completions = Vec<(Tag, Outcome)>;
 
 pub(crate) struct Connection<R: Ring> {
@@ -41,32 +42,32 @@ pub(crate) struct Connection<R: Ring> {
     retry_delays: [Duration; 3],
     send: SendSlot,
     recv: RecvSlot,
-    /// The read whose guest memory the receive in flight names.
+    /// The read whose guest memory the receive in flight uses.
     direct: Option<Tag>,
-    /// That read is to be taken back when the receive has come back.
+    /// Whether that read is recalled when the receive comes back.
     recalling: bool,
-    /// What the send in flight carries, and before it is laid out the space for it.
+    /// The parts of the send in flight.
     plan: Vec<TxPart>,
-    pace: Pace,
-    /// Completions of requests whose guest memory the send in flight still names.
+    send_budget: SendBudget,
+    /// Completions of requests whose guest memory the send in flight uses.
     deferred: Completions,
-    pub(crate) ending: Ending,
-    /// A command has ended with an ANA error that has not been told.
+    pub(crate) close_mode: CloseMode,
+    /// A command has ended with an ANA error that was not reported.
     ana_error: bool,
-    ana_error_told_at: Option<Instant>,
-    /// Set once it closes.
-    closing: Option<Ending>,
-    /// The controller has closed it.
-    ended: bool,
+    ana_error_reported_at: Option<Instant>,
+    /// Set once the connection closes.
+    closing: Option<CloseMode>,
+    /// Whether the controller has closed the connection.
+    closed_by_controller: bool,
     tokens: Tokens,
 }
 
-/// The names the ring knows this connection's operations by.
+/// The tokens of this connection's operations in the ring.
 #[derive(Clone, Copy)]
 pub(crate) struct Tokens {
     pub(crate) send: u64,
     pub(crate) recv: u64,
-    /// Of what has said all there is to say by ending.
+    /// For operations whose completion needs no handling.
     pub(crate) ended: u64,
 }
 
@@ -74,7 +75,7 @@ impl<R: Ring> Connection<R> {
     /// Takes over a ready queue pair and starts receiving on it.
     pub(crate) fn open(
         epoch: Epoch,
-        link: Link<R::Socket>,
+        link: ConnectedQueuePair<R::Socket>,
         tokens: Tokens,
         ring: &mut R,
         requests: &Requests,
@@ -89,41 +90,41 @@ impl<R: Ring> Connection<R> {
             direct: None,
             recalling: false,
             plan: Vec::new(),
-            pace: Pace::default(),
+            send_budget: SendBudget::default(),
             deferred: Vec::new(),
-            ending: link.ending,
+            close_mode: link.close_mode,
             ana_error: false,
-            ana_error_told_at: None,
+            ana_error_reported_at: None,
             closing: None,
-            ended: false,
+            closed_by_controller: false,
             tokens,
         };
         connection.start_recv(ring, requests)?;
         Ok(connection)
     }
 
-    /// The disk's namespace can be used from now on.
+    /// Allows commands to the disk's namespace.
     pub(crate) fn add_namespace(&mut self, disk: DiskId, limits: NamespaceLimits) {
-        self.queue.add_namespace(disk.0, limits).expect("checked when the controller was asked what it is");
+        self.queue.add_namespace(disk.0, limits).expect("limits were checked when the namespace was identified");
     }
 
-    /// Hands a request to the queue pair; it leaves with the next [`Connection::transmit`].
+    /// Hands a command to the queue pair. It is sent with the next [`Connection::transmit`].
     pub(crate) fn submit(&mut self, tag: Tag, disk: DiskId, command: IoCommand) -> Result<(), SubmitError> {
         self.queue.submit(nvme_tcp::host::Tag(tag.0), disk.0, command)
     }
 
-    /// Sends what is ready, unless a send is on its way: then it leaves with the next one, as does what is more than the connection takes
-    /// in a moment.
+    /// Sends commands and data that are ready, up to the send budget. The rest is sent by a later call. While a send is
+    /// in flight, nothing is started.
     pub(crate) fn transmit(&mut self, now: Instant, ring: &mut R, requests: &Requests) -> io::Result<()> {
         if self.is_closing() || self.send.in_flight() {
             return Ok(());
         }
         self.plan.clear();
-        self.queue.fill_tx(now, self.send.staging(), requests, &mut self.plan, self.pace.bytes);
+        self.queue.fill_tx(now, self.send.staging(), requests, &mut self.plan, self.send_budget.bytes);
         if self.plan.is_empty() {
             return Ok(());
         }
-        self.pace.begins(now, &self.plan);
+        self.send_budget.send_started(now, &self.plan);
         let parts = self.plan.iter().flat_map(|part| {
             let (staged, payload) = match *part {
                 TxPart::Staged { start, len } => (Some(SendPart::Staged { start, len }), None),
@@ -134,12 +135,14 @@ impl<R: Ring> Connection<R> {
             staged.into_iter().chain(payload.into_iter().flatten())
         });
         // SAFETY: guest memory named here belongs to requests that stay in the table, and so mapped, until they are
-        // finished; `complete` defers that while this send names them, and `lost` is called when the kernel is out.
+        // finished. `on_recv` defers that while this send names them, and `into_lost` is called when the kernel holds
+        // no buffer.
         unsafe { self.send.start(ring, &self.socket, self.tokens.send, parts) }
     }
 
-    /// Takes the completion of a send; what waited for its end is appended to `completions`. Guest memory that cannot be read is given up:
-    /// zeroes are sent in its place, as PDUs have to be whole, and nobody is told of success ([`Segments::give_up`]).
+    /// Handles the completion of a send. Adds completions that waited for its end. Guest memory that cannot be read is
+    /// replaced ([`Segments::replace_inaccessible`]): zeroes are sent, as PDUs must be complete, and the request does
+    /// not succeed.
     pub(crate) fn on_send(
         &mut self,
         now: Instant,
@@ -155,7 +158,7 @@ impl<R: Ring> Connection<R> {
         match self.send.finished(ring, &self.socket, self.tokens.send, result)? {
             Sent::All => {
                 completions.append(&mut self.deferred);
-                self.pace.ends(now);
+                self.send_budget.send_finished(now);
             }
             Sent::Rest => {}
             Sent::Unreadable(segment) => {
@@ -163,7 +166,7 @@ impl<R: Ring> Connection<R> {
                     TxPart::Payload { tag, .. } => Some(requests.get(Tag(tag.0))),
                     TxPart::Staged { .. } => None,
                 });
-                if !payloads.any(|request| request.segments.give_up(&[segment])) {
+                if !payloads.any(|request| request.segments.replace_inaccessible(&[segment])) {
                     return Err(io::Error::from_raw_os_error(libc::EFAULT));
                 }
                 self.send.try_again(ring, &self.socket, self.tokens.send)?;
@@ -172,7 +175,7 @@ impl<R: Ring> Connection<R> {
         Ok(())
     }
 
-    /// Takes the completion of a receive, parses all of it, and starts the next one.
+    /// Handles the completion of a receive, parses all of it, and starts the next one.
     pub(crate) fn on_recv(
         &mut self,
         ring: &mut R,
@@ -182,23 +185,25 @@ impl<R: Ring> Connection<R> {
     ) -> Result<(), LossReason> {
         let direct = self.direct.take();
         let received = match (self.recv.finished(result), direct) {
-            // Nothing was taken off the socket: the same can be received again.
+            // The kernel took nothing off the socket, so the same bytes can be received again.
             (Err(_), Some(tag))
-                if result == -libc::EFAULT && !self.is_closing() && self.give_up(&requests.get(tag).segments) =>
+                if result == -libc::EFAULT
+                    && !self.is_closing()
+                    && self.replace_inaccessible(&requests.get(tag).segments) =>
             {
                 Ok(Received { direct: 0, buffered: 0 })
             }
             (received, _) => received,
         };
         let recalled = direct.filter(|_| std::mem::take(&mut self.recalling));
-        self.ended |= received.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof);
+        self.closed_by_controller |= received.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof);
         if self.is_closing() {
             return Ok(());
         }
         let received = received.map_err(LossReason::Socket)?;
         let counted = if received.direct > 0 { self.queue.received_direct(received.direct as u32) } else { Ok(()) };
         let parsed = counted.and_then(|()| self.queue.receive(self.recv.buffered(received.buffered), requests));
-        // Commands that completed before the bytes that broke the protocol did complete.
+        // Commands that completed before the protocol violation are valid.
         while let Some(completion) = self.queue.poll_completion() {
             let tag = Tag(completion.tag.0);
             self.ana_error |= completion.result.is_err_and(Status::is_ana_error);
@@ -216,8 +221,8 @@ impl<R: Ring> Connection<R> {
         self.start_recv(ring, requests).map_err(LossReason::Socket)
     }
 
-    /// Takes a read back without waiting for the controller: its outcome, or `None` if that comes later, with the receive that
-    /// names its guest memory or with the end of the connection.
+    /// Recalls a read without waiting for the controller. Returns its outcome. `None` means that the outcome comes
+    /// later: with the receive that uses its guest memory, or with the end of the connection.
     pub(crate) fn recall(&mut self, ring: &mut R, tag: Tag) -> io::Result<Option<Outcome>> {
         if self.is_closing() {
             return Ok(None);
@@ -230,7 +235,7 @@ impl<R: Ring> Connection<R> {
         Ok(None)
     }
 
-    /// The same for what no receive names: it has memory of its own. `None` if it has completed, which has been told.
+    /// Recalls a command whose memory no receive uses. `None` if it has completed: its outcome was delivered.
     pub(crate) fn take_back(&mut self, tag: Tag) -> Option<Outcome> {
         match self.queue.recall(nvme_tcp::host::Tag(tag.0)) {
             Recalled::Unsent => Some(Outcome::Recalled { abandoned: false }),
@@ -239,32 +244,33 @@ impl<R: Ring> Connection<R> {
         }
     }
 
-    /// What was taken back and has been answered since this was asked last.
+    /// Recalled commands that were answered since the last call.
     pub(crate) fn take_answered(&mut self) -> Answered {
         self.queue.take_answered()
     }
 
-    /// When the oldest command without a completion was sent. A send that the kernel does not take counts as well: a completion
-    /// may wait for its end.
+    /// When the oldest command without a completion was sent. A send that the kernel does not take counts too, as a
+    /// completion may wait for its end.
     pub(crate) fn oldest_sent(&self) -> Option<Instant> {
-        self.queue.oldest_sent().into_iter().chain(self.pace.begun()).min()
+        self.queue.oldest_sent().into_iter().chain(self.send_budget.started_at()).min()
     }
 
-    /// Whether there was an ANA error, at most once in [`ANA_ERROR_REST`].
+    /// Whether to report an ANA error, at most once in [`ANA_ERROR_REST`].
     pub(crate) fn take_ana_error(&mut self, now: Instant) -> bool {
-        let rested = self.ana_error_told_at.is_none_or(|at| now - at >= ANA_ERROR_REST);
+        let rested = self.ana_error_reported_at.is_none_or(|at| now - at >= ANA_ERROR_REST);
         let told = std::mem::take(&mut self.ana_error) && rested;
         if told {
-            self.ana_error_told_at = Some(now);
+            self.ana_error_reported_at = Some(now);
         }
         told
     }
 
-    /// Gives up the part of a read's guest memory that the receive named, and that the kernel cannot write. Whether there is any.
-    fn give_up(&mut self, segments: &Segments) -> bool {
+    /// Replaces the part of a read's guest memory that the receive used and the kernel could not write. Returns whether
+    /// there is any.
+    fn replace_inaccessible(&mut self, segments: &Segments) -> bool {
         self.queue.direct().is_some_and(|direct| {
             let named: Vec<_> = segments.iovecs(direct.offset, direct.len).collect();
-            segments.give_up(&named)
+            segments.replace_inaccessible(&named)
         })
     }
 
@@ -277,7 +283,7 @@ impl<R: Ring> Connection<R> {
             .flatten();
         self.direct = direct.map(|direct| Tag(direct.tag.0));
         // SAFETY: the request stays in the table, and so its guest memory mapped, until its last byte was received
-        // here, or until `recall` or `lost`, which both wait for this receive.
+        // here, or until `recall` or `into_lost`, which both wait for this receive.
         unsafe { self.recv.start(ring, &self.socket, self.tokens.recv, iovecs) }
     }
 
@@ -286,8 +292,8 @@ impl<R: Ring> Connection<R> {
             && self.plan.iter().any(|part| matches!(part, TxPart::Payload { tag: sent, .. } if sent.0 == tag.0))
     }
 
-    /// Tells a controller that broke the protocol what it did, if that can be done at once: behind all that was sent, and without waiting.
-    /// Whether it gets to read it is not sure, as the connection is reset next.
+    /// Reports a protocol violation to the controller, if the socket takes the PDU at once behind all sent data. The
+    /// controller may not read it, as the connection is reset next.
     pub(crate) fn report_violation(&self, ring: &mut R) {
         if !self.is_closing()
             && !self.send.in_flight()
@@ -297,28 +303,28 @@ impl<R: Ring> Connection<R> {
         }
     }
 
-    /// The most data of one command, if that has become smaller.
+    /// The new limit for the data of one command, if the controller has refused larger commands.
     pub(crate) fn take_smaller_transfer(&mut self) -> Option<u32> {
         self.queue.take_smaller_transfer()
     }
 
-    /// Begins the end: both operations come back soon, and nothing more is sent or parsed.
-    pub(crate) fn close(&mut self, ring: &mut R, ending: Ending) {
+    /// Begins to close: both operations come back soon, and nothing more is sent or parsed.
+    pub(crate) fn close(&mut self, ring: &mut R, close_mode: CloseMode) {
         if self.is_closing() {
             return;
         }
-        self.closing = Some(ending);
-        let how = match ending {
-            Ending::Reset => Shutdown::Both,
-            Ending::Drain => Shutdown::Write,
+        self.closing = Some(close_mode);
+        let how = match close_mode {
+            CloseMode::Reset => Shutdown::Both,
+            CloseMode::Drain => Shutdown::Write,
         };
         ring.shutdown(&self.socket, how);
-        if ending == Ending::Drain
+        if close_mode == CloseMode::Drain
             && self.recv.in_flight()
             && self.recv.cancel(ring, self.tokens.recv, self.tokens.ended).is_err()
         {
-            // Then the receive has to end with the socket.
-            self.closing = Some(Ending::Reset);
+            // Without a cancellation, the receive must end with the socket.
+            self.closing = Some(CloseMode::Reset);
             ring.shutdown(&self.socket, Shutdown::Both);
         }
     }
@@ -327,16 +333,17 @@ impl<R: Ring> Connection<R> {
         self.closing.is_some()
     }
 
-    /// The kernel holds no buffer of this connection any more.
+    /// Whether the kernel holds no buffer of this closing connection.
     pub(crate) fn is_quiescent(&self) -> bool {
         self.is_closing() && !self.send.in_flight() && !self.recv.in_flight()
     }
 
-    /// Closes the socket, unless it drains, and says how each request still here ended. Probes and hedges have ended with the path.
-    pub(crate) fn lost(self, ring: &mut R) -> (Completions, Option<R::Socket>) {
+    /// Closes the socket, unless it drains, and returns the outcome of each remaining request. Probes and hedges ended
+    /// with the path.
+    pub(crate) fn into_lost(self, ring: &mut R) -> (Completions, Option<R::Socket>) {
         assert!(self.is_quiescent(), "the kernel may still touch guest memory");
         let mut completions = self.deferred;
-        let draining = if self.closing == Some(Ending::Drain) && !self.ended {
+        let draining = if self.closing == Some(CloseMode::Drain) && !self.closed_by_controller {
             Some(self.socket)
         } else {
             ring.reset(self.socket);

@@ -1,10 +1,12 @@
-//! One I/O thread, but for its loop and its clock. Each turn: take what the kernel finished, fetch what the guest queued, let
-//! the group decide, send what is ready in one send a path, publish what is done with one signal a virtqueue.
+//! An I/O thread without its loop and its clock. Each turn handles the kernel's completions, fetches requests of
+//! guests, and lets the group decide. Then it sends with at most one send per path, and publishes completions with at
+//! most one signal per virtqueue.
 
 mod drain;
-#[cfg(test)]
-mod given_up_tests;
 mod hedge;
+mod message_handling;
+#[cfg(test)]
+mod tests;
 mod virtqueues;
 mod write_back;
 
@@ -13,40 +15,39 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use mpath_core::{Action, DiskId, FlowId, Group, GroupStats, IoError, Outcome, PathConfig, PathId, Tag};
+use mpath_core::{Action, DiskId, FlowId, Group, GroupStats, IoError, Outcome, PathId, Tag};
 use nvme_tcp::host::IoCommand;
 
-use self::drain::{DRAIN_MAX, SHUTDOWN_DRAIN_MAX};
-use self::virtqueues::{QueueSlot, Seen, Stopping};
+use self::virtqueues::{QueueSlot, QueueTimes};
 use self::write_back::WriteBacks;
-use crate::classify::{command_of, status_of};
-use crate::connection::{Completions, Connection, Tokens};
-use crate::message::{Ending, LossReason, Message, PathEvent, PathEventKind};
+use crate::connection::{Completions, Connection};
 use crate::requests::Requests;
 use crate::ring::{Event, Ring, SimulatedRing};
-use crate::token::Token;
-use crate::unanswered::Unanswered;
+use crate::ring_token::RingToken;
+use crate::translate::{command_of, status_of};
+use crate::unanswered_queues::UnansweredQueues;
+use crate::{CloseMode, LossReason, PathEvent, PathEventKind};
 
-struct Disk {
-    /// For the log.
+struct DiskState {
+    /// Name of the disk, for the log.
     name: Arc<str>,
     block_size_bytes: u32,
-    unanswered: Arc<Unanswered>,
-    /// Where the guest has read last.
+    unanswered: Arc<UnansweredQueues>,
+    /// Where the guest's last read began.
     last_read_slba: u64,
-    /// Nothing is fetched before.
+    /// Requests are fetched only after this time.
     held_until: Option<Instant>,
-    /// Nor while this is not 0.
+    /// Suspensions. Requests are fetched only while this is 0.
     suspended: u32,
 }
 
-impl Disk {
+impl DiskState {
     fn is_held(&self) -> bool {
         self.held_until.is_some() || self.suspended > 0
     }
 }
 
-/// What an I/O thread does, turn by turn: whoever drives it tells it what has happened, and the time.
+/// The work of an I/O thread, turn by turn. Its driver passes it events, messages and the time.
 pub struct IoThread<R: Ring> {
     ring: R,
     group: Group,
@@ -54,22 +55,22 @@ pub struct IoThread<R: Ring> {
     queues: BTreeMap<FlowId, QueueSlot>,
     connections: BTreeMap<PathId, Connection<R>>,
     report: Box<dyn Fn(PathEvent<R::Socket>) + Send>,
-    disks: BTreeMap<DiskId, Disk>,
+    disks: BTreeMap<DiskId, DiskState>,
     generation: u32,
-    /// Set by [`Message::Shutdown`].
-    ending: bool,
+    /// Set by [`IoThreadMessage::Shutdown`](crate::IoThreadMessage::Shutdown).
+    is_shutting_down: bool,
     completions: Completions,
-    /// The suspect paths that were reported.
+    /// The suspect paths that were reported, as a bit set.
     suspects: u64,
-    /// Virtqueues that were here and may come back.
-    left: BTreeMap<FlowId, Seen>,
-    /// Who waits for the end of [`Requests::leaves_doubt_of`].
-    settling: Vec<(DiskId, Box<dyn FnOnce() + Send>)>,
+    /// Times of virtqueues that ran here and may start again.
+    stopped_queue_times: BTreeMap<FlowId, QueueTimes>,
+    /// Callbacks that wait for the end of [`Requests::has_writes_in_doubt_of`].
+    settle_callbacks: Vec<(DiskId, Box<dyn FnOnce() + Send>)>,
     write_backs: WriteBacks,
 }
 
 impl<R: Ring> IoThread<R> {
-    /// One with this group, that calls `report`, which must not block, with what happens to its paths.
+    /// A thread with this group. It calls `report` with the events of its paths. `report` must not block.
     pub fn new(ring: R, group: Group, report: Box<dyn Fn(PathEvent<R::Socket>) + Send>) -> Self {
         Self {
             ring,
@@ -80,61 +81,63 @@ impl<R: Ring> IoThread<R> {
             report,
             disks: BTreeMap::new(),
             generation: 0,
-            ending: false,
+            is_shutting_down: false,
             completions: Vec::new(),
             suspects: 0,
-            left: BTreeMap::new(),
-            settling: Vec::new(),
+            stopped_queue_times: BTreeMap::new(),
+            settle_callbacks: Vec::new(),
             write_backs: WriteBacks::default(),
         }
     }
 
-    /// Its ring.
+    /// The ring.
     pub fn ring(&mut self) -> &mut R {
         &mut self.ring
     }
 
-    /// A copy of its statistics.
+    /// A copy of the statistics.
     #[must_use]
     pub fn stats(&self, now: Instant) -> GroupStats {
         self.group.stats(now)
     }
 
-    /// Whether [`Message::Shutdown`] has been carried out.
+    /// Whether [`IoThreadMessage::Shutdown`](crate::IoThreadMessage::Shutdown) has been carried out.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.ending && self.queues.is_empty() && self.connections.is_empty()
+        self.is_shutting_down && self.queues.is_empty() && self.connections.is_empty()
     }
 
-    /// Whether memory that the front-end of a disk shares could not be accessed, so that it is hung up on.
+    /// Whether an access to memory that the disk's front-end shares has failed. The back-end hangs up on that
+    /// front-end.
     #[must_use]
     pub fn has_faulted(&self, disk: DiskId) -> bool {
         self.queues.values().any(|slot| slot.disk == disk && slot.queue.has_faulted())
     }
 
-    /// Whether it gave up writes that may still be executed.
+    /// Whether writes that were given up may still be executed.
     #[must_use]
-    pub fn leaves_doubt(&self) -> bool {
-        self.requests.leaves_doubt()
+    pub fn has_writes_in_doubt(&self) -> bool {
+        self.requests.has_writes_in_doubt()
     }
 
-    /// Ends a turn, after every event and message of which it was told: it does what there is to do.
+    /// Ends a turn, after all its events and messages.
     ///
     /// # Errors
+    ///
     /// The ring is unusable.
     pub fn finish_turn(&mut self, now: Instant) -> io::Result<()> {
         while let Some(path) = self.group.timed_out(now, |path| self.connections.get(&path)?.oldest_sent()) {
             self.lose(now, path, LossReason::TimedOut(self.group.io_timeout()));
         }
         self.fetch(now);
-        self.act(now);
+        self.run_actions(now);
         self.transmit(now);
         self.report_suspects();
         self.close_quiescent(now);
         self.publish(now)
     }
 
-    /// Says which paths have become suspect and which are no more. Those that are lost say so otherwise.
+    /// Reports paths that became suspect or recovered. Lost paths have reports of their own.
     fn report_suspects(&mut self) {
         let suspects = self.group.suspects();
         let mut changed = suspects ^ std::mem::replace(&mut self.suspects, suspects);
@@ -149,7 +152,7 @@ impl<R: Ring> IoThread<R> {
         }
     }
 
-    /// When the next turn is due, whatever happens.
+    /// When the next turn is due, even without an event.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
         let deadlines = self.queues.values().filter_map(QueueSlot::deadline);
@@ -157,32 +160,33 @@ impl<R: Ring> IoThread<R> {
         deadlines.chain(held).chain(self.group.next_timeout()).chain(self.write_backs.until()).min()
     }
 
-    /// What the ring has reported.
+    /// Handles an event of the ring.
     pub(crate) fn on_event(&mut self, now: Instant, event: Event) -> io::Result<()> {
-        match Token::decode(event.token) {
-            Token::Kick { flow, generation } => {
+        match RingToken::decode(event.token) {
+            RingToken::Kick { flow, generation } => {
                 if let Some(slot) = self.queues.get_mut(&flow).filter(|slot| slot.generation == generation) {
                     slot.kicked = true;
                     if event.result < 0 {
-                        // Not a descriptor that can be polled. Requests in flight still have the ring looked at.
+                        // The descriptor cannot be polled. While requests are in flight, the ring is checked in every
+                        // turn.
                         let (disk, queue) = (&*self.disks[&slot.disk].name, slot.queue.index());
-                        tracing::error!(disk, queue, error = %io::Error::from_raw_os_error(-event.result), "kick cannot be watched");
+                        tracing::error!(disk, queue, error = %io::Error::from_raw_os_error(-event.result), "cannot watch the kick descriptor");
                     } else if !event.more {
                         self.ring.watch(slot.queue.kick_fd(), event.token)?;
                     }
                 }
             }
-            Token::Ended => {}
-            Token::Inbox => unreachable!("whoever drives the thread takes its messages"),
-            Token::Send { path } => {
+            RingToken::Ended => {}
+            RingToken::Inbox => unreachable!("the driver of the thread takes its messages"),
+            RingToken::Send { path } => {
                 let connection = self.connections.get_mut(&path).expect("a connection outlives its operations");
                 let sent = connection.on_send(now, &mut self.ring, &self.requests, event.result, &mut self.completions);
-                self.settle(now, path);
+                self.deliver_completions(now, path);
                 if let Err(error) = sent {
                     self.lose(now, path, LossReason::Socket(error));
                 }
             }
-            Token::Recv { path } => {
+            RingToken::Recv { path } => {
                 let connection = self.connections.get_mut(&path).expect("a connection outlives its operations");
                 let received =
                     connection.on_recv(&mut self.ring, &mut self.requests, event.result, &mut self.completions);
@@ -194,9 +198,9 @@ impl<R: Ring> IoThread<R> {
                     let kind = PathEventKind::SmallerTransfer { bytes };
                     (self.report)(PathEvent { path, epoch: connection.epoch, kind });
                 }
-                self.settle(now, path);
+                self.deliver_completions(now, path);
                 if event.result > 0 {
-                    // Whatever it is, the path is alive.
+                    // Any data show that the path is alive.
                     self.group.progress(now, path, answered.requests, answered.read);
                 }
                 if let Err(reason) = received {
@@ -207,8 +211,8 @@ impl<R: Ring> IoThread<R> {
         Ok(())
     }
 
-    /// Passes the completions of one path on to the group.
-    fn settle(&mut self, now: Instant, path: PathId) {
+    /// Passes the completions of one path to the group.
+    fn deliver_completions(&mut self, now: Instant, path: PathId) {
         for (tag, outcome) in self.completions.drain(..) {
             if tag == Tag::PROBE {
                 self.group.probed(now, path, outcome == Outcome::Success);
@@ -230,116 +234,8 @@ impl<R: Ring> IoThread<R> {
         }
     }
 
-    /// What another thread has to say.
-    ///
-    /// # Errors
-    /// The ring is unusable.
-    ///
-    /// # Panics
-    /// If the message does not suit those before it: its [`Message`] says what comes first.
-    pub fn handle(&mut self, now: Instant, message: Message<R::Socket>) -> io::Result<()> {
-        match message {
-            Message::StartQueue { disk, flow, queue } => self.start_queue(now, disk, flow, *queue)?,
-            Message::StopQueue { flow, reply } => match self.queues.get_mut(&flow) {
-                Some(slot) => {
-                    // At the end of the daemon it has its deadline already, and a sooner one.
-                    let deadline = slot.stopping.as_ref().map_or(now + DRAIN_MAX, |stopping| stopping.deadline);
-                    slot.stopping = Some(Stopping { reply: Some(reply), since: now, deadline });
-                    slot.seen.last = if slot.is_new { slot.seen.last } else { now };
-                    self.group.lift_limits_of(flow);
-                }
-                // The front-end that asked may be gone; then nobody needs the answer.
-                None => drop(reply.send(None)),
-            },
-            Message::AddDisk { disk, name, block_size_bytes, unanswered } => {
-                let added =
-                    Disk { name, block_size_bytes, unanswered, last_read_slba: 0, held_until: None, suspended: 0 };
-                self.disks.entry(disk).or_insert(added);
-            }
-            Message::HoldDisk { disk, until } => self.disk_to_hold(disk).held_until = Some(until),
-            Message::SuspendDisk(disk) => self.disk_to_hold(disk).suspended += 1,
-            Message::ResumeDisk(disk) => self.disk_to_hold(disk).suspended -= 1,
-            Message::AddPath(path) => self.group.add_path(path, PathConfig::default()),
-            Message::RemovePath(path) => {
-                assert!(!self.connections.contains_key(&path), "a path is removed after its last life was closed");
-                self.group.remove_path(path);
-            }
-            Message::PathUp { path, association, link } => {
-                assert!(!self.connections.contains_key(&path), "a path comes up after its last life was closed");
-                let tokens = Tokens {
-                    send: Token::Send { path }.encode(),
-                    recv: Token::Recv { path }.encode(),
-                    ended: Token::Ended.encode(),
-                };
-                let epoch = association.epoch;
-                match Connection::open(epoch, *link, tokens, &mut self.ring, &self.requests) {
-                    Ok(connection) => {
-                        self.connections.insert(path, connection);
-                        self.group.path_up(now, path, association);
-                    }
-                    Err(error) => {
-                        let lost = PathEventKind::Lost(LossReason::Socket(error));
-                        (self.report)(PathEvent { path, epoch, kind: lost });
-                        (self.report)(PathEvent {
-                            path,
-                            epoch,
-                            kind: PathEventKind::Closed { draining: None, in_doubt: false },
-                        });
-                    }
-                }
-            }
-            Message::PathDown { path, epoch, ending } => {
-                // If it is not here it closed before on its own; the report was sent then.
-                if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
-                    self.close(now, path, ending);
-                }
-            }
-            Message::FenceLifted { path, epoch } => {
-                self.requests.fence_lifted(path, epoch);
-                self.group.fence_lifted(now, path, epoch);
-            }
-            Message::AddNamespace { path, epoch, disk, limits } => {
-                if let Some(connection) = self.connections.get_mut(&path).filter(|link| link.epoch == epoch) {
-                    connection.add_namespace(disk, limits);
-                }
-            }
-            Message::Ana { path, epoch, disk, state } => {
-                if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
-                    self.group.ana_changed(now, path, disk, state);
-                }
-            }
-            Message::SetPolicy(policies) => self.group.set_policy(*policies),
-            Message::SetScheduler(scheduler) => self.group.set_scheduler(*scheduler),
-            Message::SetWeight { disk, weight } => self.group.set_weight(disk, weight),
-            Message::SetHedging(hedging) => self.group.set_hedging(hedging),
-            Message::SetPathsExpected(expected) => self.group.set_paths_expected(expected),
-            Message::SetInjection { path, class, injection } => self.group.set_injection(now, path, class, injection),
-            Message::ClearInjection(path) => self.group.clear_injection(now, path),
-            Message::SetDraining { path, draining } => self.group.set_draining(now, path, draining),
-            Message::Barrier(reached) => reached(),
-            Message::WhenSettled { disk, settled } => self.settling.push((disk, settled)),
-            Message::Stats(reply) => reply(self.stats(now)),
-            Message::Shutdown => {
-                self.ending = true;
-                let deadline = now + SHUTDOWN_DRAIN_MAX;
-                for (&flow, slot) in &mut self.queues {
-                    self.group.lift_limits_of(flow);
-                    match &mut slot.stopping {
-                        Some(stopping) => stopping.deadline = stopping.deadline.min(deadline),
-                        None => slot.stopping = Some(Stopping { reply: None, since: now, deadline }),
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn disk_to_hold(&mut self, disk: DiskId) -> &mut Disk {
-        self.disks.get_mut(&disk).expect("a disk is added before it is held")
-    }
-
-    /// Carries out what the group decides, until it has nothing more to say.
-    fn act(&mut self, now: Instant) {
+    /// Carries out the group's decisions until it has no more.
+    fn run_actions(&mut self, now: Instant) {
         while let Some(action) = self.group.poll_action(now) {
             match action {
                 Action::Issue { path, tag } => self.issue(now, path, tag),
@@ -366,19 +262,19 @@ impl<R: Ring> IoThread<R> {
         let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
         let submitted = open.is_some_and(|connection| connection.submit(tag, id, command).is_ok());
         if !submitted {
-            // Not a byte of it was handed to a socket, so it may go elsewhere at once.
+            // No byte of it was handed to a socket, so it may go elsewhere at once.
             self.completions.push((tag, Outcome::Lost { indeterminate: false }));
-            self.settle(now, path);
+            self.deliver_completions(now, path);
         }
     }
 
-    /// Reads where the guest has read last, so that the target has no more to do, and no less, than for a request.
+    /// Reads where the guest's last read began, so that the probe costs the target as much as a request.
     fn probe(&mut self, now: Instant, path: PathId, id: DiskId, bytes: u32) {
         let disk = self.disks.get(&id).expect("a disk is added before a path that leads to it");
         let blocks = (bytes / disk.block_size_bytes).max(1);
         let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
         let submitted = open.is_some_and(|connection| {
-            // The end of the disk may be nearer than that.
+            // The disk may end before the probe does, so block 0 is the second choice.
             let mut places = [disk.last_read_slba, 0].into_iter();
             places.any(|slba| connection.submit(Tag::PROBE, id, IoCommand::Read { slba, blocks }).is_ok())
         });
@@ -392,7 +288,7 @@ impl<R: Ring> IoThread<R> {
         match connection.recall(&mut self.ring, tag) {
             Ok(Some(outcome)) => {
                 self.completions.push((tag, outcome));
-                self.settle(now, path);
+                self.deliver_completions(now, path);
             }
             Ok(None) => {}
             Err(error) => self.lose(now, path, LossReason::Socket(error)),
@@ -418,58 +314,59 @@ impl<R: Ring> IoThread<R> {
         }
     }
 
-    /// A connection failed: say so, and close it.
+    /// Reports a failed connection and closes it.
     fn lose(&mut self, now: Instant, path: PathId, reason: LossReason) {
         let connection = self.connections.get(&path).expect("only an open connection fails");
         if !connection.is_closing() {
-            let ending = match reason {
-                LossReason::TimedOut(_) | LossReason::Abandoned => connection.ending,
-                LossReason::Socket(_) | LossReason::Queue(_) => Ending::Reset,
+            let close_mode = match reason {
+                LossReason::TimedOut(_) | LossReason::Abandoned => connection.close_mode,
+                LossReason::Socket(_) | LossReason::Queue(_) => CloseMode::Reset,
             };
             connection.report_violation(&mut self.ring);
             (self.report)(PathEvent { path, epoch: connection.epoch, kind: PathEventKind::Lost(reason) });
-            self.close(now, path, ending);
+            self.close(now, path, close_mode);
         }
     }
 
-    /// No more requests for this path, and its socket begins to close.
-    fn close(&mut self, now: Instant, path: PathId, ending: Ending) {
+    /// Ends new requests to the path and begins to close its connection.
+    fn close(&mut self, now: Instant, path: PathId, close_mode: CloseMode) {
         if let Some(connection) = self.connections.get_mut(&path) {
-            connection.close(&mut self.ring, ending);
+            connection.close(&mut self.ring, close_mode);
             self.write_backs.path_lost(path);
             self.group.path_lost(now, path);
         }
     }
 
-    /// Ends the connections whose last operation came back, and gives their requests back to the group.
+    /// Ends connections whose last operation came back, and returns their requests to the group.
     fn close_quiescent(&mut self, now: Instant) {
         let quiescent = self.connections.iter().filter(|(_, connection)| connection.is_quiescent());
         let ended: Vec<PathId> = quiescent.map(|(&path, _)| path).collect();
         for path in ended {
-            let connection = self.connections.remove(&path).expect("just seen");
+            let connection = self.connections.remove(&path).expect("it was listed above");
             let epoch = connection.epoch;
-            let (lost, draining) = connection.lost(&mut self.ring);
+            let (lost, draining) = connection.into_lost(&mut self.ring);
             self.completions.extend(lost);
             let mut in_doubt = false;
             for &(tag, outcome) in &self.completions {
                 if outcome == (Outcome::Lost { indeterminate: true }) {
-                    self.requests.lost_in_doubt(tag, path, epoch);
+                    self.requests.mark_in_doubt(tag, path, epoch);
                     in_doubt = true;
                 }
             }
-            self.settle(now, path);
+            self.deliver_completions(now, path);
             (self.report)(PathEvent { path, epoch, kind: PathEventKind::Closed { draining, in_doubt } });
-            // Its requests may go elsewhere at once.
-            self.act(now);
+            // The group may send its requests elsewhere at once.
+            self.run_actions(now);
             self.transmit(now);
         }
     }
 }
 
 impl<S: Copy + Eq> IoThread<SimulatedRing<S>> {
-    /// Takes what the ring has to report.
+    /// Handles the events of the simulated ring.
     ///
     /// # Errors
+    ///
     /// The ring is unusable.
     pub fn take_events(&mut self, now: Instant) -> io::Result<()> {
         let events = self.ring.take_events();

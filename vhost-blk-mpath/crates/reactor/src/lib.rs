@@ -1,40 +1,32 @@
-//! One `io_uring` per I/O thread: it owns its virtqueues and one NVMe/TCP queue pair per path, and no lock is on the way
-//! of a request.
+//! I/O threads with one `io_uring` each. A thread owns its virtqueues and one NVMe/TCP queue pair per path, so a request
+//! needs no lock.
 //!
-//! An [`IoThreadHandle`] is the only way in; [`PathEvent`]s are the only way out besides the guest's memory.
+//! Other threads control an I/O thread through its [`IoThreadHandle`]. It reports [`PathEvent`]s.
 
-mod classify;
+mod connected_queue_pair;
 mod connection;
-#[cfg(test)]
-mod deferred_tests;
-#[cfg(test)]
-mod drain_tests;
-#[cfg(test)]
-mod faulted_tests;
-#[cfg(test)]
-mod grey_tests;
-mod handle;
-#[cfg(test)]
-mod hedge_tests;
+mod event_loop;
 mod io_thread;
-#[cfg(test)]
-mod lost_command_tests;
-mod message;
-mod pace;
-#[cfg(test)]
-mod report_tests;
+mod io_thread_handle;
+mod io_thread_message;
+mod path_event;
 mod requests;
 mod ring;
-mod run;
+mod ring_token;
+mod send_budget;
 #[cfg(test)]
 mod testing;
-mod token;
-mod unanswered;
-mod wake;
+#[cfg(test)]
+mod tests;
+mod translate;
+mod unanswered_queues;
+mod wake_channel;
 
-pub use classify::outcome_of;
-pub use handle::{IoThreadConfig, IoThreadHandle, StartError, StoppingQueue};
+pub use connected_queue_pair::{CloseMode, ConnectedQueuePair};
 pub use io_thread::IoThread;
-pub use message::{Ending, Link, LossReason, Message, PathEvent, PathEventKind};
+pub use io_thread_handle::{IoThreadConfig, IoThreadHandle, StartError, StoppingQueue};
+pub use io_thread_message::IoThreadMessage;
+pub use path_event::{LossReason, PathEvent, PathEventKind};
 pub use ring::{Ring, RingError, SimulatedRing, SocketCall, reset};
-pub use unanswered::Unanswered;
+pub use translate::outcome_of;
+pub use unanswered_queues::UnansweredQueues;

@@ -1,5 +1,5 @@
-//! The requests of this thread's virtqueues, from the ring to the used ring. A request's tag is its place here; the
-//! guest memory it names stays mapped as long as it stands here.
+//! The requests of this thread's virtqueues, from the available ring to the used ring. A request's tag is its index in
+//! the table. Its guest memory stays mapped as long as it is in the table.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ enum Slot {
     #[default]
     Free,
     Active(Active),
-    /// Given up, and on no socket any more; its tag is free again when the group has finished it.
+    /// Given up, and held by no socket. The tag is free again when the group has finished it.
     Abandoned {
         disk: DiskId,
-        in_doubt: Option<Doubt>,
+        in_doubt: Option<AssociationId>,
     },
 }
 
@@ -26,25 +26,25 @@ impl Slot {
     fn in_doubt(&self) -> Option<DiskId> {
         match self {
             Self::Abandoned { disk, in_doubt: Some(_), .. } => Some(*disk),
-            Self::Active(active) if active.released && active.changes_data() => Some(active.disk),
+            Self::Active(active) if active.detached && active.changes_data() => Some(active.disk),
             Self::Active(_) | Self::Abandoned { .. } | Self::Free => None,
         }
     }
 }
 
-/// The association by which a write may still be executed, until its fence is lifted.
-type Doubt = (PathId, Epoch);
+/// The association under which a write may still be executed, until its fence is lifted.
+type AssociationId = (PathId, Epoch);
 
 struct Active {
     request: Request,
     disk: DiskId,
     flow: FlowId,
-    /// The paths whose sockets hold it, as a set: a flush may be on several.
+    /// The paths whose sockets hold the request, as a bit set. A flush may be on several.
     on_paths: u64,
     abandoned: bool,
     /// Given up, and its virtqueue does not wait for the sockets that hold it.
-    released: bool,
-    in_doubt: Option<Doubt>,
+    detached: bool,
+    in_doubt: Option<AssociationId>,
 }
 
 impl Active {
@@ -53,13 +53,13 @@ impl Active {
     }
 }
 
-/// A virtqueue never has more chains out than entries, so the table grows to the sum of their sizes. Requests that were given up while a
-/// path had them come on top. They stay until the path has answered, or its fence is lifted.
+/// A virtqueue never has more chains outstanding than entries, so the table grows to the sum of their sizes. Requests
+/// that were given up on a path come on top. They stay until the path has answered, or its fence is lifted.
 #[derive(Default)]
 pub(crate) struct Requests {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// What hedges read, by the tags of their reads. The group bounds their number and size.
+    /// The data of hedges, by the tags of their reads. The group bounds their number and size.
     hedges: BTreeMap<Tag, Vec<u8>>,
 }
 
@@ -71,7 +71,7 @@ impl Requests {
             flow,
             on_paths: 0,
             abandoned: false,
-            released: false,
+            detached: false,
             in_doubt: None,
         });
         if let Some(place) = self.free.pop() {
@@ -82,7 +82,7 @@ impl Requests {
         Tag(u32::try_from(self.slots.len() - 1).expect("bounded by the sizes of the virtqueues"))
     }
 
-    /// The request and its disk, to be put on the socket of `path`; `None` if it was given up.
+    /// The request and its disk, for the socket of `path`. `None` if it was given up.
     pub(crate) fn issue(&mut self, tag: Tag, path: PathId) -> Option<(DiskId, &Request)> {
         match &mut self.slots[tag.0 as usize] {
             Slot::Active(active) if !active.abandoned => {
@@ -94,7 +94,7 @@ impl Requests {
         }
     }
 
-    /// The read and its disk, to be put on a second socket with memory of its own; `None` if it was given up.
+    /// The read and its disk, for a second socket with a buffer of its own. `None` if it was given up.
     pub(crate) fn hedge(&mut self, tag: Tag) -> Option<(DiskId, &Request)> {
         let Slot::Active(Active { request, disk, abandoned: false, .. }) = &self.slots[tag.0 as usize] else {
             return None;
@@ -104,13 +104,13 @@ impl Requests {
         Some((*disk, request))
     }
 
-    /// Nobody needs what the hedge has read, or will yet.
+    /// Drops the buffer of a hedge. Its data are not needed any more.
     pub(crate) fn drop_hedge(&mut self, tag: Tag) {
-        // One of a read that was given up has none.
+        // The hedge of a read that was given up has no buffer.
         self.hedges.remove(&tag);
     }
 
-    /// Moves what the hedge has read to the guest, unless the read was given up meanwhile.
+    /// Copies the data of the hedge to the guest, unless the read was given up.
     pub(crate) fn adopt(&mut self, tag: Tag) {
         let data = self.hedges.remove(&tag).expect("a hedge that has succeeded has its data");
         if let Slot::Active(active) = &self.slots[tag.0 as usize] {
@@ -119,32 +119,32 @@ impl Requests {
         }
     }
 
-    /// The socket of `path` holds the request no longer. If that was the last one to hold a request that was given up, its
-    /// guest memory is let go, and the answer is the virtqueue it came from.
+    /// The socket of `path` no longer holds the request. If the request was given up and no other socket holds it, its
+    /// guest memory is released. Returns the request's virtqueue then, if that waits.
     pub(crate) fn answered(&mut self, tag: Tag, path: PathId) -> Option<FlowId> {
         let slot = &mut self.slots[tag.0 as usize];
         let Slot::Active(active) = slot else { unreachable!("a request on a socket stands in the table") };
         active.on_paths &= !bit(path);
-        let (flow, released) = (active.flow, active.released);
-        let let_go = active.abandoned && active.on_paths == 0;
-        if let_go {
+        let (flow, detached) = (active.flow, active.detached);
+        let released = active.abandoned && active.on_paths == 0;
+        if released {
             *slot = Slot::Abandoned { disk: active.disk, in_doubt: active.in_doubt };
         }
-        (let_go && !released).then_some(flow)
+        (released && !detached).then_some(flow)
     }
 
-    /// The association is over, and whether the request was executed under it, or still will be, is not known.
-    pub(crate) fn lost_in_doubt(&mut self, tag: Tag, path: PathId, epoch: Epoch) {
+    /// The association has ended. The request may have been executed under it, or may still be.
+    pub(crate) fn mark_in_doubt(&mut self, tag: Tag, path: PathId, epoch: Epoch) {
         let Slot::Active(active) = &mut self.slots[tag.0 as usize] else {
             unreachable!("a request on a socket stands in the table")
         };
-        // What changes nothing may be executed at any time.
+        // Requests that change no data may be executed at any time.
         if active.changes_data() {
             active.in_doubt = Some((path, epoch));
         }
     }
 
-    /// Nothing is executed under this association any more.
+    /// No command of this association is executed any more.
     pub(crate) fn fence_lifted(&mut self, path: PathId, epoch: Epoch) {
         for slot in &mut self.slots {
             if let Slot::Active(Active { in_doubt, .. }) | Slot::Abandoned { in_doubt, .. } = slot {
@@ -154,16 +154,16 @@ impl Requests {
     }
 
     /// Whether a request that was given up may still change data.
-    pub(crate) fn leaves_doubt(&self) -> bool {
+    pub(crate) fn has_writes_in_doubt(&self) -> bool {
         self.slots.iter().any(|slot| slot.in_doubt().is_some())
     }
 
-    /// The same of one disk.
-    pub(crate) fn leaves_doubt_of(&self, disk: DiskId) -> bool {
+    /// Whether a request of the disk that was given up may still change data.
+    pub(crate) fn has_writes_in_doubt_of(&self, disk: DiskId) -> bool {
         self.slots.iter().any(|slot| slot.in_doubt() == Some(disk))
     }
 
-    /// Takes a finished request out, with its virtqueue; `None` if it was given up.
+    /// Removes a finished request and returns it with its virtqueue. `None` if it was given up.
     pub(crate) fn finish(&mut self, tag: Tag) -> Option<(FlowId, Request)> {
         self.free.push(tag.0);
         match std::mem::take(&mut self.slots[tag.0 as usize]) {
@@ -173,16 +173,17 @@ impl Requests {
         }
     }
 
-    /// Gives up every request of a virtqueue. Those on no socket let go of guest memory at once: how many they are. Those on
-    /// sockets do when the sockets let go of them: which paths these are, as a set.
+    /// Gives up every request of a virtqueue. Requests on no socket release guest memory at once. Requests on sockets
+    /// do so when their sockets release them. Returns the number of the former, and the paths of the latter as a bit
+    /// set.
     pub(crate) fn abandon(&mut self, flow: FlowId) -> (u32, u64) {
-        let (mut let_go, mut paths) = (0, 0);
+        let (mut released, mut paths) = (0, 0);
         for slot in &mut self.slots {
             match slot {
-                Slot::Active(active) if active.released => {}
+                Slot::Active(active) if active.detached => {}
                 Slot::Active(active) if active.flow == flow && active.on_paths == 0 => {
                     *slot = Slot::Abandoned { disk: active.disk, in_doubt: active.in_doubt };
-                    let_go += 1;
+                    released += 1;
                 }
                 Slot::Active(active) if active.flow == flow => {
                     active.abandoned = true;
@@ -191,22 +192,22 @@ impl Requests {
                 Slot::Active(_) | Slot::Abandoned { .. } | Slot::Free => {}
             }
         }
-        (let_go, paths)
+        (released, paths)
     }
 
-    /// Gives up every request of a virtqueue, which does not wait for the sockets that hold some of them: their memory has been replaced.
-    pub(crate) fn release(&mut self, flow: FlowId) {
+    /// Gives up every request of a virtqueue that does not wait for sockets: its guest memory has been replaced.
+    pub(crate) fn detach(&mut self, flow: FlowId) {
         self.abandon(flow);
         for slot in &mut self.slots {
             if let Slot::Active(active) = slot
                 && active.flow == flow
             {
-                active.released = true;
+                active.detached = true;
             }
         }
     }
 
-    /// How many there are.
+    /// The number of requests in the table.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
@@ -231,7 +232,7 @@ impl PayloadSource for Requests {
 }
 
 impl PayloadSink for Requests {
-    /// What a probe reads is of no interest.
+    /// Discards the data of probes.
     fn scatter(&mut self, tag: nvme_tcp::host::Tag, offset: u32, src: &[u8]) {
         let tag = Tag(tag.0);
         if tag == Tag::PROBE {
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_no_socket_is_given_up_at_once() {
+    fn a_request_on_no_socket_is_given_up_at_once() {
         let (mut guest, mut queue, mut requests) = guest();
         let tag = write(&mut guest, &mut queue, &mut requests);
         assert_eq!(requests.abandon(FlowId(4)), (0, 0));
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_sockets_hold_is_given_up_with_the_last_of_them() {
+    fn a_request_on_sockets_is_given_up_with_the_last_of_them() {
         let (mut guest, mut queue, mut requests) = guest();
         guest.flush();
         let tag = requests.insert(DISK, FLOW, pop(&mut queue));
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_lets_go_of_nothing_that_was_not_given_up() {
+    fn an_answer_keeps_a_request_that_was_not_given_up() {
         let (mut guest, mut queue, mut requests) = guest();
         let tag = write(&mut guest, &mut queue, &mut requests);
         requests.issue(tag, A).unwrap();
@@ -315,8 +316,8 @@ mod tests {
     }
 
     #[test]
-    fn a_write_given_up_in_doubt_leaves_doubt_until_its_own_fence() {
-        // Given up before, or after, its connection is lost.
+    fn a_write_given_up_is_in_doubt_until_its_own_fence_is_lifted() {
+        // Given up before or after its connection is lost.
         for given_up_first in [true, false] {
             let (mut guest, mut queue, mut requests) = guest();
             let tag = write(&mut guest, &mut queue, &mut requests);
@@ -324,36 +325,36 @@ mod tests {
             if given_up_first {
                 assert_eq!(requests.abandon(FLOW), (0, 1));
             }
-            requests.lost_in_doubt(tag, A, EPOCH);
-            let let_go = requests.answered(tag, A);
+            requests.mark_in_doubt(tag, A, EPOCH);
+            let released = requests.answered(tag, A);
             if given_up_first {
-                assert_eq!(let_go, Some(FLOW));
+                assert_eq!(released, Some(FLOW));
             } else {
-                assert!(!requests.leaves_doubt(), "its guest is still there, and waits for it");
+                assert!(!requests.has_writes_in_doubt(), "its guest is still there, and waits for it");
                 assert_eq!(requests.abandon(FLOW), (1, 0));
             }
-            assert!(requests.leaves_doubt());
+            assert!(requests.has_writes_in_doubt());
             requests.fence_lifted(B, EPOCH);
             requests.fence_lifted(A, Epoch(EPOCH.0 - 1));
-            assert!(requests.leaves_doubt(), "other fences say nothing");
+            assert!(requests.has_writes_in_doubt(), "other fences say nothing");
             requests.fence_lifted(A, EPOCH);
-            assert!(!requests.leaves_doubt());
+            assert!(!requests.has_writes_in_doubt());
         }
     }
 
     #[test]
-    fn what_changes_nothing_leaves_no_doubt() {
+    fn requests_that_change_nothing_are_not_in_doubt() {
         let (mut guest, mut queue, mut requests) = guest();
         guest.read(0, 4096);
         guest.flush();
         for _ in 0..2 {
             let tag = requests.insert(DISK, FLOW, pop(&mut queue));
             requests.issue(tag, A).unwrap();
-            requests.lost_in_doubt(tag, A, EPOCH);
+            requests.mark_in_doubt(tag, A, EPOCH);
             requests.answered(tag, A);
         }
         assert_eq!(requests.abandon(FLOW), (2, 0));
-        assert!(!requests.leaves_doubt());
+        assert!(!requests.has_writes_in_doubt());
     }
 
     #[test]
@@ -366,7 +367,7 @@ mod tests {
         assert_eq!(memory_of(&requests, tag), b"\0payload\0");
     }
 
-    /// The guest's, from byte 99 on.
+    /// The guest's memory from byte 99 on.
     fn memory_of(requests: &Requests, tag: Tag) -> Vec<u8> {
         let mut bytes = vec![0; 9];
         requests.gather(nvme_tcp::host::Tag(tag.0), 99, &mut bytes);
@@ -406,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hedge_of_a_read_that_was_given_up_writes_nothing() {
+    fn the_hedge_of_a_read_given_up_writes_nothing() {
         let (mut guest, mut queue, mut requests) = guest();
         guest.read(0, 4096);
         let tag = requests.insert(DISK, FLOW, pop(&mut queue));

@@ -1,5 +1,5 @@
-//! One part of a ring or of an in-flight log in shared memory, checked once and then read and written by index. The only
-//! place that follows ring pointers.
+//! An array of values in shared memory: part of a ring or of an in-flight log. It is checked once, then read and
+//! written by index. Ring pointers are followed only here.
 
 use std::mem;
 use std::ptr::NonNull;
@@ -10,26 +10,26 @@ use vm_memory::{AtomicAccess, AtomicInteger, ByteValued};
 
 use crate::memory::GuestMemory;
 
-/// Why there is no area in a place.
+/// Why an area cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AreaError {
-    /// It is not, or not wholly, in one memory region.
+    /// The area does not lie in one memory region.
     #[error("ring area of {bytes} bytes at front-end address {address:#x} is not in one memory region")]
     Unmapped {
-        /// Its front-end address.
+        /// Front-end address of the area.
         address: u64,
-        /// Its length.
+        /// Length of the area.
         bytes: u64,
     },
-    /// It has not the alignment of its values, which virtio 1.2, 2.7 and 2.8 demand of a ring.
+    /// The area is not aligned to its values, as virtio 1.2, 2.7 and 2.8 require of a ring.
     #[error("ring area at front-end address {address:#x} is misaligned")]
     Misaligned {
-        /// Its front-end address.
+        /// Front-end address of the area.
         address: u64,
     },
 }
 
-/// `count` values of `T` in mapped memory, aligned for `T`. The guest, or the front-end, may change them at any time.
+/// `count` values of `T` in mapped memory, aligned for `T`. The guest or the front-end may change them at any time.
 #[derive(Debug)]
 pub(crate) struct Area<T> {
     start: NonNull<T>,
@@ -38,8 +38,8 @@ pub(crate) struct Area<T> {
     memory: Arc<GuestMemory>,
 }
 
-// SAFETY: the pointer leads into a shared mapping that `memory` keeps alive wherever the area goes, and all accesses are
-// volatile or atomic. There is no Sync: one thread at a time walks a ring.
+// SAFETY: the pointer leads into a shared mapping that `memory` keeps alive wherever the area goes, and all accesses
+// are volatile or atomic. There is no Sync: one thread at a time uses a ring.
 unsafe impl<T: Send> Send for Area<T> {}
 
 impl<T: ByteValued> Area<T> {
@@ -52,12 +52,12 @@ impl<T: ByteValued> Area<T> {
         Ok(Self { start, count, memory: Arc::clone(memory) })
     }
 
-    /// Where the guest has it.
+    /// Guest address of the area.
     pub(crate) fn guest_start(&self) -> u64 {
         self.memory.guest_address(self.start.cast()).expect("an area was found in its memory map")
     }
 
-    /// Whether any of it may have been lost with a page that could not be accessed.
+    /// Whether part of the area may lie in a page that was replaced after a fault.
     pub(crate) fn has_lost(&self) -> bool {
         self.memory.has_lost(self.start.cast(), self.count * mem::size_of::<T>())
     }
@@ -73,30 +73,30 @@ impl<T: ByteValued> Area<T> {
     pub(crate) fn write(&self, index: usize, value: T) {
         assert!(index < self.count, "index {index} of a ring area of {}", self.count);
         #[cfg(test)]
-        crate::crash::before_store();
+        crate::testing::before_store();
         // SAFETY: as in `read`.
         unsafe { self.start.add(index).write_volatile(value) }
     }
 }
 
 impl<T: AtomicAccess> Area<T> {
-    /// Loads value `index`, in the byte order of the host, and sees all stores before the one it sees.
+    /// Loads value `index`, in the byte order of the host, with acquire ordering.
     pub(crate) fn get(&self, index: usize) -> T {
         self.atomic(index).load(Ordering::Acquire).into()
     }
 
-    /// Stores value `index`, in the byte order of the host, after all stores before.
+    /// Stores value `index`, in the byte order of the host, with release ordering.
     pub(crate) fn set(&self, index: usize, value: T) {
         #[cfg(test)]
-        crate::crash::before_store();
+        crate::testing::before_store();
         self.atomic(index).store(value.into(), Ordering::Release);
     }
 
     fn atomic(&self, index: usize) -> &T::A {
         assert!(index < self.count, "index {index} of a ring area of {}", self.count);
-        // SAFETY: in bounds by the assertion, aligned and mapped by construction for as long as `self` lives, and an atomic may
-        // be referred to in place (`AtomicInteger`). Our side is one thread, whose accesses to the same bytes in another
-        // width cannot race with these; the other side is another process or CPU.
+        // SAFETY: in bounds by the assertion, aligned and mapped by construction for as long as `self` lives, and an
+        // atomic may be referred to in place (`AtomicInteger`). This process uses one thread, whose accesses to the
+        // same bytes in another width cannot race with these. The other side is another process or CPU.
         unsafe { self.start.cast::<T::A>().add(index).as_ref() }
     }
 }
@@ -110,7 +110,7 @@ impl Area<u16> {
     /// Stores the little-endian value `index`.
     pub(crate) fn store(&self, index: usize, value: u16, order: Ordering) {
         #[cfg(test)]
-        crate::crash::before_store();
+        crate::testing::before_store();
         self.atomic(index).store(value.to_le(), order);
     }
 }

@@ -1,4 +1,4 @@
-//! Guest buffers of one request: address ranges that were checked and translated once and stay mapped.
+//! The guest buffers of a request: address ranges that are checked and translated once, and stay mapped.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -8,27 +8,27 @@ use vm_memory::VolatileSlice;
 
 use crate::memory::{GuestMemory, GuestRange};
 
-/// Segments a request may have before its list moves to the heap.
+/// Segments of a request before its list moves to the heap.
 const INLINE_SEGMENTS: usize = 8;
 
-/// A range of mapped guest memory. Valid only as long as the map it came from lives, hence never handed out alone.
+/// A range of mapped guest memory. It is valid only while its memory map lives, so it is never handed out alone.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     start: NonNull<u8>,
     bytes: u32,
 }
 
-// SAFETY: a mapping is the same on every thread, and a segment is followed only in `Segments`, which keeps it mapped, by
-// volatile accesses, which need no exclusive owner.
+// SAFETY: a mapping is the same on every thread, and a segment is followed only in `Segments`, which keeps it mapped,
+// by volatile accesses, which need no exclusive owner.
 unsafe impl Send for Segment {}
 // SAFETY: as for Send; a shared reference allows the same volatile accesses only.
 unsafe impl Sync for Segment {}
 
-/// One byte of mapped guest memory; valid as [`Segment`] is.
+/// One byte of mapped guest memory. It is valid as long as a [`Segment`] is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GuestByte(NonNull<u8>);
 
-// SAFETY: a mapping is the same on every thread; who writes the byte promises that it is still there.
+// SAFETY: a mapping is the same on every thread, and `write` requires that it still exists.
 unsafe impl Send for GuestByte {}
 
 impl GuestByte {
@@ -39,19 +39,20 @@ impl GuestByte {
     /// Writes the byte.
     ///
     /// # Safety
+    ///
     /// A memory map that the byte came from is still alive.
     pub(crate) unsafe fn write(self, value: u8) {
         #[cfg(test)]
-        crate::crash::before_store();
-        // SAFETY: the byte was inside a mapping when made, and the caller says that mapping is still there. The guest may
-        // access it at the same time, which the volatile write allows for.
+        crate::testing::before_store();
+        // SAFETY: the byte was inside a mapping when made, and the caller promises that the mapping still exists. The
+        // guest may access it at the same time, which the volatile write allows for.
         unsafe { self.0.as_ptr().write_volatile(value) }
     }
 }
 
-/// A list of guest memory ranges that is read or written as one run of bytes, and keeps them mapped.
+/// A list of guest memory ranges, read and written as one run of bytes. It keeps them mapped.
 ///
-/// The guest can change the bytes at any time; nothing here hands out a reference to them.
+/// The guest can change the bytes at any time, so no method returns a reference to them.
 #[derive(Debug)]
 pub struct Segments {
     memory: Arc<GuestMemory>,
@@ -64,7 +65,7 @@ impl Segments {
         Self { memory, list: SmallVec::new(), bytes: 0 }
     }
 
-    /// All bytes of all segments.
+    /// The length of all segments.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -75,8 +76,8 @@ impl Segments {
         self.bytes = 0;
     }
 
-    /// Appends guest addresses `[address, address + bytes)`. `false`, and possibly only a part appended, if any of them is
-    /// not mapped or the range wraps.
+    /// Appends guest addresses `[address, address + bytes)`. Returns `false` if any of them is not mapped or the range
+    /// wraps. A part may be appended then.
     pub(crate) fn push_guest_range(&mut self, address: u64, bytes: u32) -> bool {
         let (mut address, mut left) = (address, u64::from(bytes));
         while left > 0 {
@@ -103,7 +104,7 @@ impl Segments {
         Some(GuestByte(unsafe { last.start.add(last.bytes as usize - 1) }))
     }
 
-    /// Where the guest has them.
+    /// The guest addresses of the segments.
     pub(crate) fn guest_ranges(&self) -> impl Iterator<Item = GuestRange> + '_ {
         self.list.iter().map(|segment| {
             let start = self.memory.guest_address(segment.start).expect("a segment was found in its memory map");
@@ -117,32 +118,38 @@ impl Segments {
         Self { memory: Arc::clone(&self.memory), list, bytes }
     }
 
-    /// An empty list.
+    /// An empty list in the same memory.
     pub(crate) fn none(&self) -> Self {
         Self::new(Arc::clone(&self.memory))
     }
 
-    /// The ranges behind the bytes `[offset, offset + bytes)`, for vectored I/O. They are valid as long as `self` lives.
+    /// The memory behind the bytes `[offset, offset + bytes)`, for vectored I/O. It is valid as long as `self` lives.
     ///
     /// # Panics
+    ///
     /// If the range is not inside the segments.
     pub fn iovecs(&self, offset: u32, bytes: u32) -> impl Iterator<Item = libc::iovec> + '_ {
         self.ranges(u64::from(offset), u64::from(bytes))
             .map(|segment| libc::iovec { iov_base: segment.start.as_ptr().cast(), iov_len: segment.bytes as usize })
     }
 
-    /// Gives up what the kernel could not access (`EFAULT`) of these [ranges](Self::iovecs): the pages are replaced by private ones of
-    /// zeroes, so that the same operation can be repeated. The [`Queue`](crate::Queue) reports no success from then on. `false` if not
-    /// all of them are in the guest memory of this request, or the host has no memory to replace them.
+    /// Replaces pages of these [ranges](Self::iovecs) that the kernel could not access (`EFAULT`) by private zeroes, so
+    /// that the operation can be repeated. The [`Queue`](crate::Queue) reports no success from then on. Returns `false`
+    /// if a range is not in this request's guest memory, or if the host has no memory for new pages.
     #[must_use]
-    pub fn give_up(&self, ranges: &[libc::iovec]) -> bool {
+    pub fn replace_inaccessible(&self, ranges: &[libc::iovec]) -> bool {
         let place = |range: &libc::iovec| Some((NonNull::new(range.iov_base.cast())?, range.iov_len));
-        ranges.iter().map(place).collect::<Option<Vec<_>>>().is_some_and(|places| self.memory.give_up(&places))
+        ranges
+            .iter()
+            .map(place)
+            .collect::<Option<Vec<_>>>()
+            .is_some_and(|places| self.memory.replace_inaccessible(&places))
     }
 
-    /// Copies the bytes from `offset` on out of guest memory, as many as `to` holds.
+    /// Copies bytes from `offset` on out of guest memory, until `to` is full.
     ///
     /// # Panics
+    ///
     /// If the range is not inside the segments.
     pub fn copy_to(&self, offset: u32, to: &mut [u8]) {
         let mut rest = to;
@@ -153,9 +160,10 @@ impl Segments {
         }
     }
 
-    /// Copies `from` into guest memory from byte `offset` on.
+    /// Copies `from` into guest memory, from byte `offset` on.
     ///
     /// # Panics
+    ///
     /// If the range is not inside the segments.
     pub fn copy_from(&self, offset: u32, from: &[u8]) {
         let mut rest = from;
@@ -166,7 +174,7 @@ impl Segments {
         }
     }
 
-    #[allow(clippy::unused_self)] // it lends its lifetime
+    #[allow(clippy::unused_self)] // `self` provides the lifetime
     fn slice(&self, segment: &Segment) -> VolatileSlice<'_> {
         // SAFETY: a segment lies in one mapping of `self.memory`, which the returned lifetime is bound to.
         unsafe { VolatileSlice::new(segment.start.as_ptr(), segment.bytes as usize) }
@@ -222,12 +230,12 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "bytes 5+4 of a request that has 8")]
-    fn reading_past_the_end_is_our_own_mistake() {
+    fn reading_past_the_end_panics() {
         scattered(&[(0, 8)]).copy_to(5, &mut [0; 4]);
     }
 
     proptest! {
-        /// Whatever the layout, the segments are one run of bytes: what is written through any cut is read through any other.
+        /// In any layout the segments are one run of bytes: data written in any cut are read back in any other.
         #[test]
         fn segments_are_one_run_of_bytes(
             lengths in prop::collection::vec(1_u32..600, 1..20),

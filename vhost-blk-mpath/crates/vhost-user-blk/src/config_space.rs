@@ -1,17 +1,17 @@
-//! The device configuration space (virtio 1.2, 5.2.4), as bytes. Far behind virtio's fields it has room for the
-//! [window](crate::window).
+//! The device configuration space (virtio 1.2, 5.2.4), as bytes. Behind virtio's fields lies the [vendor
+//! window](crate::vendor_window).
 
 use std::ops::Range;
 
 use crate::disk::{DiskGeometry, SECTOR_BYTES};
 
-/// Where the capacity is.
+/// The capacity field.
 pub(crate) const CAPACITY: Range<usize> = 0..8;
 
-/// Where the one writable field, `writeback`, is.
+/// Offset of `writeback`, the one virtio field that can be written.
 pub(crate) const WRITEBACK: usize = 32;
 
-/// As much as vhost-user passes (QEMU's `VHOST_USER_MAX_CONFIG_SIZE`); virtio's own fields end at 60.
+/// The most that vhost-user passes (QEMU's `VHOST_USER_MAX_CONFIG_SIZE`). Virtio's own fields end at 60.
 pub(crate) const BYTES: usize = 256;
 
 /// The configuration space of a disk.
@@ -21,9 +21,9 @@ pub(crate) fn bytes(geometry: &DiskGeometry, capacity_sectors: u64, writeback: b
     put(CAPACITY, &capacity_sectors.to_le_bytes());
     put(8..12, &geometry.size_max.to_le_bytes());
     put(12..16, &u32::from(geometry.seg_max).to_le_bytes());
-    // 16..20 is the cylinder, head and sector count, which is not offered.
+    // 16..20 is cylinders, heads and sectors. They are not offered.
     put(20..24, &geometry.block_size.to_le_bytes());
-    // 25 is the alignment offset: always aligned.
+    // 25 is the alignment offset. Zero means aligned.
     put(24..25, &[geometry.physical_block_exp]);
     put(26..28, &geometry.min_io_blocks.to_le_bytes());
     put(28..32, &geometry.opt_io_blocks.to_le_bytes());
@@ -38,13 +38,14 @@ pub(crate) fn bytes(geometry: &DiskGeometry, capacity_sectors: u64, writeback: b
     space
 }
 
-/// Whether such a read has bytes of that range.
+/// Whether a read of `size` bytes at `offset` overlaps the range.
 pub(crate) fn reaches(range: &Range<usize>, offset: u32, size: u32) -> bool {
     let start = offset as usize;
     start < range.end && start.saturating_add(size as usize) > range.start
 }
 
-/// Reads `size` bytes from `offset` on. What lies behind the fields known here reads as zero: a newer front-end asks for more.
+/// Reads `size` bytes from `offset` on. Bytes beyond the known fields read as zero, as a newer front-end may ask for
+/// more.
 pub(crate) fn read(space: &[u8], offset: u32, size: u32) -> Vec<u8> {
     let known = space.iter().skip(offset as usize).copied();
     known.chain(std::iter::repeat(0)).take(size as usize).collect()
@@ -54,11 +55,11 @@ pub(crate) fn read(space: &[u8], offset: u32, size: u32) -> Vec<u8> {
 mod tests {
     use std::mem::offset_of;
 
-    // The kernel's own structure is the judge of the offsets.
+    // The kernel's own structure tells the offsets.
     use virtio_bindings::virtio_blk::virtio_blk_config as C;
 
     use super::*;
-    use crate::window::PLACE;
+    use crate::vendor_window::RANGE;
 
     #[test]
     fn fields_are_where_the_specification_has_them() {
@@ -107,17 +108,17 @@ mod tests {
     }
 
     #[test]
-    fn the_window_is_behind_all_that_virtio_has() {
-        assert!(size_of::<C>() <= PLACE.start && PLACE.end <= BYTES);
+    fn the_window_is_behind_the_fields_of_virtio() {
+        assert!(size_of::<C>() <= RANGE.start && RANGE.end <= BYTES);
         let space = bytes(&DiskGeometry::new(8, 512), u64::MAX, true);
         assert_eq!(space[60..], [0; BYTES - 60]);
         for (offset, size) in
             [(0, 193), (0, 256), (192, 1), (255, 1), (200, 4), (255, 100), (0, u32::MAX), (1, u32::MAX)]
         {
-            assert!(reaches(&PLACE, offset, size), "{offset}+{size}");
+            assert!(reaches(&RANGE, offset, size), "{offset}+{size}");
         }
         for (offset, size) in [(0, 60), (0, 192), (191, 1), (192, 0), (256, 1), (u32::MAX, u32::MAX)] {
-            assert!(!reaches(&PLACE, offset, size), "{offset}+{size}");
+            assert!(!reaches(&RANGE, offset, size), "{offset}+{size}");
         }
     }
 }

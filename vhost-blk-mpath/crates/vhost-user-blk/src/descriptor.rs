@@ -1,15 +1,15 @@
-//! What a ring and its in-flight log both tell of: chains, the descriptors of a packed ring, and places there.
+//! Types that a ring and its in-flight log share: chains, the descriptors of a packed ring, and positions in it.
 
 use vm_memory::ByteValued;
 
 /// A chain that was taken from a ring.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
-    /// The index of its first descriptor: in the ring, or in the in-flight log of a packed ring, if it has one.
+pub(crate) struct TakenChain {
+    /// Index of its first descriptor: in the ring, or in the in-flight log of a packed ring that has one.
     pub(crate) head: u16,
-    /// Descriptors of a packed ring that it takes up. A split ring does not count them.
+    /// Descriptors that it takes up in a packed ring. Not used for split rings.
     pub(crate) descriptors: u16,
-    /// What the driver knows it by: in a split ring the head, in a packed one whatever the driver chose.
+    /// The id by which the driver knows the chain: the head in a split ring, the driver's choice in a packed ring.
     pub(crate) id: u16,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct RawPackedDescriptor {
 // SAFETY: plain integers without padding; any bytes are a valid value.
 unsafe impl ByteValued for RawPackedDescriptor {}
 
-/// A place in a packed ring and the wrap counter there: one of twice as many places as the ring has descriptors.
+/// A position in a packed ring with its wrap counter: one of twice as many positions as the ring has descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cursor {
     pub(crate) index: u16,
@@ -34,14 +34,14 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// The place `count` descriptors on, at most one round.
+    /// The position `count` descriptors on, at most one round.
     pub(crate) fn plus(self, count: u16, size: u16) -> Self {
         // Both are at most 32768, the index less.
         let index = self.index + count;
         if index < size { Self { index, ..self } } else { Self { index: index - size, wrap: !self.wrap } }
     }
 
-    /// Descriptors from here on to `other`, less than two rounds.
+    /// Descriptors from here to `other`, less than two rounds.
     pub(crate) fn distance(self, other: Self, size: u16) -> u32 {
         let size = u32::from(size);
         let place = |cursor: Self| u32::from(cursor.index) + if cursor.wrap { 0 } else { size };

@@ -1,4 +1,4 @@
-//! The disk as the guest sees it.
+//! The disk that a guest sees.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,60 +8,61 @@ use virtio_bindings::virtio_blk::{
     VIRTIO_BLK_F_RO, VIRTIO_BLK_F_SEG_MAX, VIRTIO_BLK_F_SIZE_MAX, VIRTIO_BLK_F_TOPOLOGY, VIRTIO_BLK_F_WRITE_ZEROES,
 };
 
-use crate::channel::FrontendChannel;
-use crate::window::{self, Window, WindowState};
+use crate::frontend_channel::FrontendChannel;
+use crate::vendor_window::{self, VendorWindow, VendorWindowState};
 
-/// The unit of capacity and addresses in virtio-blk, whatever the block size.
+/// Bytes of a sector: virtio-blk's unit of capacity and addresses, whatever the block size.
 pub const SECTOR_BYTES: u64 = 512;
 
-/// Queues a disk may have: vhost-user names a queue in 8 bits where it passes descriptors.
+/// Most queues of a disk: vhost-user messages with descriptors have 8 bits for the queue index.
 const NUM_QUEUES_MAX: u16 = 256;
-/// Entries a virtqueue may have, split or packed (virtio 1.2, 2.7 and 2.8).
+/// Most entries of a virtqueue, split or packed (virtio 1.2, 2.7 and 2.8).
 const QUEUE_SIZE_MAX: u16 = 32768;
-/// Data segments in one request; with header and status it still fits one `IOV_MAX`.
+/// Most data segments of a request. With header and status they fit one `IOV_MAX`.
 const SEG_MAX: u16 = 1022;
-/// Longest discard or write zeroes: its bytes must fit 32 bits.
+/// Longest discard or write zeroes: the length in bytes must fit 32 bits.
 const RANGE_SECTORS_MAX: u32 = u32::MAX / SECTOR_BYTES as u32;
 
-/// The properties of a disk that a guest can see. [`new`](Self::new) has the defaults; adjust the fields, then make a
-/// [`Disk`] of it, which checks them.
+/// The properties of a disk that a guest can see. [`new`](Self::new) sets defaults. Adjust the fields, then make a
+/// [`VirtioDisk`], which checks them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskGeometry {
-    /// Size in sectors of 512 bytes; whole blocks. A [`Disk`] may have [grown](Disk::grow) since.
+    /// Size in sectors of 512 bytes, in whole blocks. The [`VirtioDisk`] may [grow](VirtioDisk::grow) beyond it.
     pub capacity_sectors: u64,
     /// Logical block size in bytes: a power of two, 512 to 65536. Requests must be whole blocks.
     pub block_size: u32,
-    /// Physical block: 2^this logical blocks.
+    /// Physical block size: 2 to the power of this, in logical blocks.
     pub physical_block_exp: u8,
-    /// Smallest I/O that performs well, in logical blocks; 0 for no hint.
+    /// Smallest I/O that performs well, in logical blocks. 0 is no hint.
     pub min_io_blocks: u16,
-    /// Best I/O length, in logical blocks; 0 for no hint.
+    /// Best I/O length, in logical blocks. 0 is no hint.
     pub opt_io_blocks: u32,
-    /// All writes are refused.
+    /// Whether all writes are refused.
     pub read_only: bool,
-    /// What get-id answers, NUL-padded; in Linux `/sys/block/vdX/serial`.
+    /// The answer to get-id, padded with NUL. Linux shows it in `/sys/block/vdX/serial`.
     pub serial: [u8; 20],
-    /// Virtqueues offered, 1 to 256. The front-end uses as many of them as it likes.
+    /// Virtqueues offered, 1 to 256. The front-end may use fewer.
     pub num_queues: u16,
-    /// Largest virtqueue accepted, in entries: a power of two up to 32768. A packed one may have any size up to it. In-flight logs
-    /// are made for it.
+    /// Largest virtqueue accepted, in entries: a power of two up to 32768. A packed virtqueue may have any size up to
+    /// this. In-flight logs have this many entries.
     pub queue_size_max: u16,
-    /// Longest data segment, in bytes; with [`seg_max`](Self::seg_max) it bounds a request.
+    /// Longest data segment, in bytes. The longest request is this times [`seg_max`](Self::seg_max).
     pub size_max: u32,
-    /// Data segments in one request, 1 to 1022. QEMU's queues have 128 entries unless told otherwise, which leaves 126 for data.
+    /// Most data segments of a request, 1 to 1022. QEMU's queues have 128 entries by default, which leaves 126 for
+    /// data.
     pub seg_max: u16,
-    /// Longest discard in sectors, whole blocks, below 4 GiB; 0 if the disk has no discard.
+    /// Longest discard in sectors: whole blocks, below 4 GiB. 0 if the disk has no discard.
     pub max_discard_sectors: u32,
-    /// Longest write zeroes in sectors, whole blocks, below 4 GiB; 0 if the disk has no write zeroes.
+    /// Longest write zeroes in sectors: whole blocks, below 4 GiB. 0 if the disk has no write zeroes.
     pub max_write_zeroes_sectors: u32,
     /// Whether write zeroes may deallocate.
     pub write_zeroes_may_unmap: bool,
-    /// The cache mode until the driver sets one: `true` is write-back.
+    /// The cache mode until the driver sets one. `true` is write-back.
     pub writeback: bool,
 }
 
 impl DiskGeometry {
-    /// A writable disk with one queue, write-back, without discard and write zeroes.
+    /// A writable disk with one queue and write-back cache, without discard and write zeroes.
     #[must_use]
     pub fn new(capacity_sectors: u64, block_size: u32) -> Self {
         Self {
@@ -83,12 +84,12 @@ impl DiskGeometry {
         }
     }
 
-    /// Data bytes one request may carry.
+    /// The most data bytes of a request.
     pub(crate) fn transfer_bytes_max(&self) -> u32 {
         self.size_max.saturating_mul(u32::from(self.seg_max))
     }
 
-    /// Descriptors a request of the advertised shape has: header, data, status.
+    /// Descriptors of a request with the most segments: header, data, status.
     pub(crate) fn descriptors_max(&self) -> u16 {
         self.seg_max.saturating_add(2)
     }
@@ -131,14 +132,14 @@ impl DiskGeometry {
     }
 }
 
-/// What is wrong with a [`DiskGeometry`].
+/// The fault in a [`DiskGeometry`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GeometryError {
     /// See [`DiskGeometry::block_size`].
     #[error("block size {0} is not a power of two from 512 to 65536")]
     BlockSize(u32),
     /// See [`DiskGeometry::capacity_sectors`].
-    #[error("{sectors} sectors are not whole blocks of {block_size} bytes, or too many")]
+    #[error("{sectors} sectors are too many, or are not whole blocks of {block_size} bytes")]
     Capacity {
         /// The capacity given.
         sectors: u64,
@@ -146,16 +147,16 @@ pub enum GeometryError {
         block_size: u32,
     },
     /// See [`DiskGeometry::num_queues`].
-    #[error("{0} queues; 1 to {NUM_QUEUES_MAX} are possible")]
+    #[error("{0} queues are out of range: a disk has 1 to {NUM_QUEUES_MAX}")]
     NumQueues(u16),
     /// See [`DiskGeometry::queue_size_max`].
     #[error("queue size {0} is not a power of two up to {QUEUE_SIZE_MAX}")]
     QueueSize(u16),
     /// See [`DiskGeometry::seg_max`].
-    #[error("{0} segments in a request; 1 to {SEG_MAX} are possible")]
+    #[error("{0} segments in a request are out of range: 1 to {SEG_MAX} are allowed")]
     SegMax(u16),
     /// See [`DiskGeometry::size_max`].
-    #[error("segments of {size_max} bytes cannot hold a block of {block_size}")]
+    #[error("segments of {size_max} bytes cannot hold a block of {block_size} bytes")]
     SizeMax {
         /// The longest segment given.
         size_max: u32,
@@ -163,7 +164,10 @@ pub enum GeometryError {
         block_size: u32,
     },
     /// See [`DiskGeometry::max_discard_sectors`].
-    #[error("discard or write zeroes of {sectors} sectors is not whole blocks of {block_size} bytes, or 4 GiB or more")]
+    #[error(
+        "discard or write zeroes of {sectors} sectors is out of range: \
+         it must be whole blocks of {block_size} bytes, and less than 4 GiB"
+    )]
     RangeSectors {
         /// The length given.
         sectors: u32,
@@ -172,97 +176,98 @@ pub enum GeometryError {
     },
 }
 
-/// A disk with a valid geometry, its size, which may grow, and its cache mode. The mode outlives connections: a guest that
-/// chose write-through goes on relying on it when its front-end reconnects, and one that starts anew reads it first.
+/// A disk with a valid geometry, a size that may grow, and a cache mode. The mode outlives connections: a guest that
+/// chose write-through relies on it after its front-end reconnects. A guest that starts anew reads the mode first.
 #[derive(Debug)]
-pub struct Disk {
+pub struct VirtioDisk {
     geometry: DiskGeometry,
     capacity_sectors: AtomicU64,
     writeback: AtomicBool,
-    /// If it has one. Locked before the channel.
-    window: Option<Mutex<WindowState>>,
-    /// Where to say that the configuration space has changed, while a front-end listens to that.
+    /// `None` if the disk has no vendor window. Lock it before the channel.
+    window: Option<Mutex<VendorWindowState>>,
+    /// The back-end channel to the connected front-end, if it passed one.
     channel: Mutex<Option<FrontendChannel>>,
 }
 
-impl Disk {
-    /// Checks the geometry.
+impl VirtioDisk {
+    /// Checks the geometry and makes a disk.
     pub fn new(geometry: DiskGeometry) -> Result<Self, GeometryError> {
         geometry.check()?;
         let (writeback, capacity_sectors) = (geometry.writeback.into(), geometry.capacity_sectors.into());
         Ok(Self { geometry, capacity_sectors, writeback, window: None, channel: Mutex::new(None) })
     }
 
-    /// The same with a window, which says nothing yet.
+    /// Gives the disk a vendor window. Its fields are zero until [`set_vendor_window`](Self::set_vendor_window).
     #[must_use]
-    pub fn with_window(self) -> Self {
+    pub fn with_vendor_window(self) -> Self {
         Self { window: Some(Mutex::default()), ..self }
     }
 
-    /// What the guest sees; the capacity is the one it had at first.
+    /// The properties that the guest sees. The capacity is the initial one.
     #[must_use]
     pub fn geometry(&self) -> &DiskGeometry {
         &self.geometry
     }
 
-    /// Size in sectors of 512 bytes.
+    /// Current size in sectors of 512 bytes.
     #[must_use]
     pub fn capacity_sectors(&self) -> u64 {
         self.capacity_sectors.load(Ordering::Relaxed)
     }
 
-    /// Makes the disk larger, and has the front-end tell the guest. Requests behind the old end are given out from now on.
-    /// `false`, and nothing happens, if it is that large already: a disk never shrinks, as what is in flight or yet to
-    /// come may be for any place that the guest has seen.
+    /// Enlarges the disk, and has the front-end tell the guest. Requests beyond the old end are accepted at once.
+    /// Returns `false` and changes nothing if the disk already has that size. A disk never shrinks: the guest may have
+    /// requests for any sector that it has seen.
     pub fn grow(&self, capacity_sectors: u64) -> Result<bool, GeometryError> {
         self.geometry.check_capacity(capacity_sectors)?;
         let grown = self.capacity_sectors.fetch_max(capacity_sectors, Ordering::Relaxed) < capacity_sectors;
         if grown {
-            self.tell_of_change();
+            self.notify_config_change();
         }
         Ok(grown)
     }
 
-    /// Tells the front-end, if it listens, that the configuration space is to be read again.
-    pub(crate) fn tell_of_change(&self) {
+    /// Asks the front-end to read the configuration space again, if it passed a back-end channel.
+    pub(crate) fn notify_config_change(&self) {
         if let Some(channel) = &*self.channel() {
             channel.config_changed();
         }
     }
 
-    /// Who is told of changes from now on. Whether there was one of the window before, which is yet to be told.
+    /// Sets the channel that reports changes. Returns whether the vendor window has a change to report.
     pub(crate) fn set_channel(&self, channel: FrontendChannel) -> bool {
         let window = self.window();
         *self.channel() = Some(channel);
-        window.is_some_and(|window| window.is_news())
+        window.is_some_and(|window| window.has_unreported_change())
     }
 
-    /// The front-end is gone.
-    pub(crate) fn forget_front_end(&self) {
+    /// Forgets the front-end and its channel.
+    pub(crate) fn front_end_left(&self) {
         if let Some(mut window) = self.window() {
-            window.forget_reader();
+            window.front_end_left();
         }
         *self.channel() = None;
     }
 
-    /// Has the window say that, if the disk has one. A front-end that has used it is told if that is news.
-    pub fn set_window(&self, says: Window) {
+    /// Sets the content of the vendor window, if the disk has one. A front-end that has read the window is notified of
+    /// a change.
+    pub fn set_vendor_window(&self, says: VendorWindow) {
         let Some(mut window) = self.window() else { return };
         if window.change(says) {
-            self.tell_of_change();
+            self.notify_config_change();
         }
     }
 
-    /// The window for a front-end that reads it.
-    pub(crate) fn read_window(&self) -> Option<[u8; window::BYTES]> {
+    /// The bytes of the vendor window, for a front-end that reads it.
+    pub(crate) fn read_vendor_window(&self) -> Option<[u8; vendor_window::BYTES]> {
         self.window().map(|mut window| window.read())
     }
 
-    pub(crate) fn has_window(&self) -> bool {
+    pub(crate) fn has_vendor_window(&self) -> bool {
         self.window.is_some()
     }
 
-    fn window(&self) -> Option<MutexGuard<'_, WindowState>> {
+    fn window(&self) -> Option<MutexGuard<'_, VendorWindowState>> {
         let window = self.window.as_ref()?;
         Some(window.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -271,7 +276,7 @@ impl Disk {
         self.channel.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether `[sector, sector + bytes)` is whole blocks of the disk.
+    /// Whether `[sector, sector + bytes)` lies in the disk and is whole blocks.
     pub(crate) fn contains(&self, sector: u64, bytes: u64) -> bool {
         let block_size = u64::from(self.geometry.block_size);
         sector.is_multiple_of(block_size / SECTOR_BYTES)
@@ -279,7 +284,7 @@ impl Disk {
             && sector.checked_add(bytes / SECTOR_BYTES).is_some_and(|end| end <= self.capacity_sectors())
     }
 
-    /// Whether the disk is in write-back mode now.
+    /// Whether the cache mode is write-back.
     #[must_use]
     pub fn writeback(&self) -> bool {
         self.writeback.load(Ordering::Relaxed)
@@ -289,7 +294,7 @@ impl Disk {
         self.writeback.store(writeback, Ordering::Relaxed);
     }
 
-    /// The virtio-blk feature bits this disk offers.
+    /// The virtio-blk feature bits that this disk offers.
     pub(crate) fn features(&self) -> u64 {
         let geometry = &self.geometry;
         let writable = !geometry.read_only;
@@ -346,13 +351,13 @@ mod tests {
             ),
         ];
         for (geometry, error) in cases {
-            assert_eq!(Disk::new(geometry).err(), Some(error));
+            assert_eq!(VirtioDisk::new(geometry).err(), Some(error));
         }
     }
 
     #[test]
     fn only_whole_blocks_inside_the_disk_are_contained() {
-        let disk = Disk::new(DiskGeometry::new(16, 4096)).unwrap();
+        let disk = VirtioDisk::new(DiskGeometry::new(16, 4096)).unwrap();
         assert!(disk.contains(0, 8192) && disk.contains(8, 4096) && disk.contains(16, 0));
         for (sector, bytes) in [(8, 8192), (1, 4096), (0, 512), (u64::MAX, 4096), (u64::MAX - 7, 4096), (24, 0)] {
             assert!(!disk.contains(sector, bytes), "{sector}+{bytes}");
@@ -361,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_disk_grows_and_never_shrinks() {
-        let disk = Disk::new(DiskGeometry::new(16, 4096)).unwrap();
+        let disk = VirtioDisk::new(DiskGeometry::new(16, 4096)).unwrap();
         for sectors in [20, u64::MAX / 512 + 1] {
             assert_eq!(disk.grow(sectors), Err(GeometryError::Capacity { sectors, block_size: 4096 }));
         }
@@ -375,7 +380,7 @@ mod tests {
 
     #[test]
     fn features_follow_the_disk() {
-        let features = |geometry| Disk::new(geometry).unwrap().features();
+        let features = |geometry| VirtioDisk::new(geometry).unwrap().features();
         let ranges = DiskGeometry { max_discard_sectors: 8, max_write_zeroes_sectors: 8, ..geometry() };
         let range_bits = 1 << VIRTIO_BLK_F_DISCARD | 1 << VIRTIO_BLK_F_WRITE_ZEROES;
         assert_eq!(features(geometry()) & range_bits, 0);

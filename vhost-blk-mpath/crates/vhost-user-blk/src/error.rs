@@ -1,53 +1,54 @@
-//! Why a connection ends, or refuses what it is asked for.
+//! Errors of a connection and of a front-end's messages.
 
 use std::io;
 
 use vhost::vhost_user::Error as MessageError;
 
-use crate::dirty::DirtyLogError;
+use crate::dirty_log::DirtyLogError;
 use crate::inflight::InflightMemoryError;
 use crate::memory::{MemoryError, MemoryFault};
 use crate::ring::RingError;
-use crate::window::PolicyRefused;
+use crate::vendor_window::SetPolicyError;
 
-/// What a front-end asked for that cannot be done.
+/// Why a front-end's message was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// The disk has not that many queues.
-    #[error("queue {index} of a disk with {num_queues}")]
+    /// The disk has fewer queues.
+    #[error("queue {index} does not exist: the disk has {num_queues} queues")]
     QueueIndex {
-        /// The queue named.
+        /// Index of the queue.
         index: u32,
         /// Queues of the disk.
         num_queues: u16,
     },
-    /// Above the disk's maximum, or, for a split ring, not a power of two.
-    #[error("queue size {size}; up to {max} are possible, in a split ring a power of two")]
+    /// The size is above the disk's maximum, or a split ring's size is not a power of two.
+    #[error("queue size {size} is not possible: at most {max}, and a power of two in a split ring")]
     QueueSize {
         /// The size asked for.
         size: u32,
         /// Largest size of the disk.
         max: u16,
     },
-    /// Features that were not offered.
+    /// The front-end set features that were not offered.
     #[error("features {0:#x} were not offered")]
     Features(u64),
-    /// Protocol features that were not offered.
+    /// The front-end set protocol features that were not offered.
     #[error("protocol features {0:#x} were not offered")]
     ProtocolFeatures(u64),
-    /// Only `writeback` can be written, when `CONFIG_WCE` was negotiated, and the policy in the window of a disk that has one.
+    /// The field cannot be written. Writable are `writeback`, if `CONFIG_WCE` was negotiated, and the policy in the
+    /// vendor window.
     #[error("{bytes} bytes at offset {offset} of the configuration space cannot be written")]
     ConfigWrite {
-        /// First byte.
+        /// Offset of the first byte.
         offset: u32,
-        /// How many.
+        /// Bytes to write.
         bytes: usize,
     },
-    /// The policy written into the window is not put in force.
+    /// The policy written into the vendor window was not set.
     #[error(transparent)]
-    Policy(#[from] PolicyRefused),
-    /// A queue without a kick descriptor would have to be polled.
-    #[error("queue {0} has no kick descriptor")]
+    Policy(#[from] SetPolicyError),
+    /// The front-end passed no kick descriptor. This back-end does not poll rings.
+    #[error("queue {0} has no kick descriptor, and polling is not supported")]
     NoKick(u16),
     /// A kick, call or error descriptor is unusable.
     #[error("cannot use the kick, call or error descriptor: {0}")]
@@ -55,10 +56,10 @@ pub enum RequestError {
     /// A memory region is unusable.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The dirty log of a migration is unusable.
+    /// The dirty log of a migration cannot be used.
     #[error(transparent)]
     DirtyLog(#[from] DirtyLogError),
-    /// In-flight memory cannot be made or used.
+    /// In-flight memory cannot be created or used.
     #[error(transparent)]
     Inflight(#[from] InflightMemoryError),
 }
@@ -66,36 +67,37 @@ pub enum RequestError {
 /// Why a connection ended before the front-end hung up.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The socket cannot be used.
+    /// An operation on the socket failed.
     #[error("vhost-user socket: {0}")]
     Socket(#[source] io::Error),
-    /// The front-end sent what is not vhost-user.
-    #[error("vhost-user: {0}")]
+    /// The front-end sent a message that is not valid vhost-user.
+    #[error("vhost-user message: {0}")]
     Message(#[source] MessageError),
-    /// The front-end asked for what cannot be done.
+    /// The front-end's message was refused.
     #[error("front-end request refused: {0}")]
     Request(#[from] RequestError),
-    /// A queue cannot be set up as told.
+    /// A queue cannot be set up with the front-end's parameters.
     #[error("queue {index}: {error}")]
     Ring {
-        /// The queue.
+        /// Index of the queue.
         index: u16,
-        /// Why.
+        /// The cause.
         #[source]
         error: RingError,
     },
-    /// Memory that it shares could not be accessed.
+    /// Memory that the front-end shares could not be accessed.
     #[error(transparent)]
     Memory(#[from] MemoryFault),
-    /// No I/O thread takes the queue.
-    #[error("no I/O thread for queue {0}")]
+    /// No I/O thread took the queue.
+    #[error("no I/O thread took queue {0}")]
     NotStarted(u16),
     /// The queue's requests did not finish in time.
     #[error("queue {0} was not drained in time")]
     NotDrained(u16),
-    /// The queue has to stop, and requests that its in-flight log was found with were not taken up yet.
+    /// The queue stopped before the requests in its in-flight log were resubmitted.
     #[error(
-        "queue {0} stops with requests in flight from before, which wait for the fence of an earlier daemon or front-end"
+        "queue {0} stops before the requests in its in-flight log were resubmitted: \
+         they wait for the fence of an earlier daemon or front-end"
     )]
-    NotTakenUp(u16),
+    NotResubmitted(u16),
 }

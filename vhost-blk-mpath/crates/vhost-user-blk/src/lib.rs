@@ -1,52 +1,52 @@
-//! The device side of vhost-user-blk: a virtio disk for a front-end such as QEMU, without the disk.
+//! The device side of vhost-user-blk: a virtio disk for a front-end such as QEMU, without the storage behind it.
 //!
-//! [`serve_connection`] speaks vhost-user on one socket. It hands each virtqueue, once the front-end has set it up, to a
-//! [`QueueSink`]: the caller's I/O threads. A [`Queue`] moves there by value; it gives out checked block [`Request`]s and
-//! takes their completions, without a lock or, in steady state, an allocation. When the front-end stops it, or hangs up, the
-//! sink gives it back drained.
+//! [`serve_connection`] speaks vhost-user on one socket. Once the front-end has set up a virtqueue, it goes to a
+//! [`QueueRunner`]: the caller's I/O threads. A [`Queue`] moves there by value. It yields checked block [`Request`]s
+//! and takes their completions. This needs no lock and, in steady state, no allocation. When the front-end stops the
+//! queue or hangs up, the runner gives the queue back drained.
 //!
 //! ```text
 //!  front-end socket ──► serve_connection ── start(Queue) ──► I/O thread: pop, complete, publish
 //!   (control thread)         │           ◄── stop(index) ──      │ kick, call eventfds
-//!                         Disk, memory map                    rings and buffers in guest memory
+//!                      VirtioDisk, memory map              rings and buffers in guest memory
 //! ```
 //!
-//! Whatever a guest writes into its rings, and whatever a front-end sends, ends in an error for that queue or that
-//! connection: [`ring`](Queue) says what exactly.
+//! A broken driver ends in an error for its queue, a broken front-end in an error for its connection. The module
+//! documentation of `ring` lists the cases.
 
 mod area;
 mod buffer;
-mod channel;
 mod config_space;
 mod connection;
-#[cfg(test)]
-mod crash;
 mod descriptor;
-mod dirty;
+mod dirty_log;
 mod disk;
 mod error;
+mod frontend_channel;
 mod inflight;
 mod mem_table;
 mod memory;
 mod memory_faults;
-mod message;
 mod notify;
+mod queue_runner;
+mod raw_message;
 mod request;
 mod ring;
 mod server;
-mod sink;
+#[cfg(test)]
+mod testing;
+mod vendor_window;
 mod vring;
-mod window;
 
 pub use area::AreaError;
 pub use buffer::Segments;
-pub use dirty::DirtyLogError;
-pub use disk::{Disk, DiskGeometry, GeometryError, SECTOR_BYTES};
+pub use dirty_log::DirtyLogError;
+pub use disk::{DiskGeometry, GeometryError, SECTOR_BYTES, VirtioDisk};
 pub use error::{RequestError, ServeError};
 pub use inflight::{InflightError, InflightMemoryError};
 pub use memory::{FaultReason, MemoryError, MemoryFault, SharedMemory};
+pub use queue_runner::QueueRunner;
 pub use request::{BlkStatus, Op};
 pub use ring::{ChainToken, Queue, QueueError, Request, RingError};
 pub use server::serve_connection;
-pub use sink::QueueSink;
-pub use window::{PolicyRefused, Window};
+pub use vendor_window::{SetPolicyError, VendorWindow};

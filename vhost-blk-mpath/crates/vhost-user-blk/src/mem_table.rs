@@ -1,26 +1,27 @@
 //! The regions of `SET_MEM_TABLE`.
 //!
-//! A front-end may send a table that is longer than its regions: that of Linux in user mode is always as long as one of two. libvhost-user
-//! takes such, and the `vhost` crate (0.18) does not. So the message is taken off the connection [before the crate sees it](crate::message).
+//! Some front-ends send a table that is longer than its regions. Linux in user mode always sends the length of two
+//! regions. libvhost-user accepts such a table, but the `vhost` crate (0.18) does not. So the message is read [before
+//! the crate sees it](crate::raw_message).
 
 use std::fs::File;
 
 use vhost::vhost_user::message::{VhostUserMemoryRegion, VhostUserMsgValidator};
 use vhost::vhost_user::{Error as MessageError, Result as MessageResult};
 
-use crate::message::{Message, number_at};
+use crate::raw_message::{Message, u32_at};
 
-/// How many regions there are, and as much padding.
+/// The number of regions and padding, 32 bits each.
 const HEAD_BYTES: usize = 8;
-/// Guest address, size, the front-end's address and the place in the file: 64 bits each.
+/// Guest address, size, front-end address and offset in the file, 64 bits each.
 const REGION_BYTES: usize = 32;
 
-/// The regions of a table, and the file of each. What the message has beyond the regions that it declares is ignored.
+/// The regions of a table and their files. Bytes behind the declared regions are ignored.
 pub(crate) fn regions(message: Message) -> MessageResult<(Vec<VhostUserMemoryRegion>, Vec<File>)> {
     let Message { body, files, .. } = message;
-    let [count, padding] = [0, 4].map(|at| number_at(&body, at));
+    let [count, padding] = [0, 4].map(|at| u32_at(&body, at));
     let count = count.filter(|&count| count > 0 && padding == Some(0)).ok_or(MessageError::InvalidMessage)? as usize;
-    // So there are as few regions as descriptors that a message may have.
+    // This also bounds the regions, as a message has at most 32 descriptors.
     if files.len() != count {
         return Err(MessageError::IncorrectFds);
     }

@@ -1,6 +1,6 @@
-//! Guest memory as the front-end shares it: the mapped regions, and the two ways to name a byte in them.
+//! Guest memory that the front-end shares: the mapped regions, and the two kinds of addresses in them.
 //!
-//! Descriptors carry *guest* addresses; ring addresses in `VHOST_USER_SET_VRING_ADDR` are *front-end* (user) addresses.
+//! Descriptors carry *guest* addresses. Ring addresses in `VHOST_USER_SET_VRING_ADDR` are *front-end* (user) addresses.
 
 use std::fmt;
 use std::fs::File;
@@ -13,16 +13,16 @@ use vm_memory::{FileOffset, MmapRegion, VolatileMemory, VolatileSlice};
 
 use crate::memory_faults::{self, Fault, Guard};
 
-/// Regions one connection may have: what QEMU allows an x86 guest.
+/// Most regions of one connection: QEMU's limit for x86 guests.
 pub(crate) const MAX_MEMORY_REGIONS: usize = 509;
 
 /// Why a memory region was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// More regions than a connection may have.
-    #[error("more than {MAX_MEMORY_REGIONS} memory regions")]
+    #[error("more than {MAX_MEMORY_REGIONS} memory regions, which is the most of a connection")]
     TooManyRegions,
-    /// An address range that is empty or wraps.
+    /// The address range is empty or wraps.
     #[error("memory region at guest address {guest_start:#x} is empty or wraps")]
     BadRange {
         /// First guest address of the region.
@@ -34,15 +34,15 @@ pub enum MemoryError {
         /// First guest address of the region that came second.
         guest_start: u64,
     },
-    /// The file is shorter than the region: touching the rest would kill the process.
-    #[error("memory file ends at {file_bytes:#x}, the region at {region_end:#x}")]
+    /// The file is shorter than the region. An access beyond its end would raise SIGBUS.
+    #[error("memory file of {file_bytes:#x} bytes is shorter than its region, which ends at {region_end:#x}")]
     BeyondFile {
         /// Length of the file.
         file_bytes: u64,
-        /// Where in the file the region ends.
+        /// End of the region in the file.
         region_end: u64,
     },
-    /// No such region to remove.
+    /// No such region is mapped.
     #[error("no memory region at guest address {guest_start:#x}")]
     NoSuchRegion {
         /// First guest address named in the request.
@@ -54,17 +54,17 @@ pub enum MemoryError {
     /// The file cannot be mapped.
     #[error("cannot map guest memory: {0}")]
     Map(#[source] vm_memory::mmap::MmapRegionError),
-    /// Faults of the mapping cannot be kept from ending the process.
-    #[error("cannot guard a mapping of guest memory: {0}")]
+    /// The SIGBUS guard of the mapping could not be set up.
+    #[error("cannot guard a mapping of guest memory against faults: {0}")]
     Guard(#[source] io::Error),
 }
 
-/// What a front-end shares memory for.
+/// The purpose of memory that a front-end shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SharedMemory {
-    /// The guest's.
+    /// Guest memory.
     Guest,
-    /// The log of requests in flight.
+    /// The in-flight log.
     Inflight,
     /// The dirty log of a migration.
     DirtyLog,
@@ -80,31 +80,31 @@ impl fmt::Display for SharedMemory {
     }
 }
 
-/// Memory that a front-end shares and that could not be accessed. The requests that it was for fail, and the front-end is hung up on.
+/// An access to shared memory that failed. The affected requests fail, and the back-end hangs up on the front-end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{memory} {address:#x} cannot be accessed: {reason}")]
 pub struct MemoryFault {
-    /// What it is for.
+    /// The purpose of the memory.
     pub memory: SharedMemory,
-    /// The first byte that could not be accessed, or one shortly before it: a guest address, or an offset.
+    /// Guest address or offset of the first byte that could not be accessed, or of one shortly before it.
     pub address: u64,
-    /// Why.
+    /// The cause.
     pub reason: FaultReason,
 }
 
-/// Why memory that was mapped can no longer be accessed, and what to do.
+/// Why mapped memory cannot be accessed, and what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultReason {
-    /// The file became shorter than what was mapped of it.
+    /// The file was truncated while it was mapped.
     Truncated {
-        /// Its length.
+        /// Length of the file.
         file_bytes: u64,
-        /// What was mapped of it.
+        /// Bytes of the file that were mapped.
         mapped_bytes: u64,
     },
-    /// A memory error of this host.
+    /// The page has a hardware memory error.
     Poisoned,
-    /// The file has its length, so its pages are missing.
+    /// The file has its full length, but pages are missing.
     Missing,
 }
 
@@ -125,7 +125,7 @@ impl fmt::Display for FaultReason {
     }
 }
 
-/// Where a region lies in each of its three address spaces.
+/// The place of a region in each of its three address spaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RegionLayout {
     pub(crate) guest_start: u64,
@@ -135,20 +135,20 @@ pub(crate) struct RegionLayout {
     pub(crate) file_offset: u64,
 }
 
-/// A mapping whose faults end nobody but its front-end.
+/// A guarded mapping: a fault in it affects only its front-end.
 pub(crate) struct Mapping {
-    /// Before the region, which is unmapped when it is dropped.
+    /// Declared before the region, so that it is dropped before the region is unmapped.
     guard: Guard,
     region: MmapRegion<()>,
-    /// What of it is used, in bytes from its start on.
+    /// Bytes in use, from the start of the mapping.
     used_bytes: u64,
 }
 
 impl Mapping {
-    /// Guards a region that is a multiple of `page_bytes` long, the size of its pages.
+    /// Guards a region. Its length is a multiple of `page_bytes`, the size of its pages.
     fn guarded(region: MmapRegion<()>, page_bytes: usize, used_bytes: u64) -> Result<Self, MemoryError> {
-        // SAFETY: the kernel maps at multiples of a page, the region is unmapped after the guard is dropped, and nothing but volatile
-        // and atomic accesses is made to what another process shares.
+        // SAFETY: the kernel maps at multiples of a page. The region is unmapped after the guard is dropped. All
+        // accesses to bytes that another process shares are volatile or atomic.
         let guard = unsafe { Guard::new(region.as_ptr(), region.size(), page_bytes) };
         Ok(Self { guard: guard.map_err(MemoryError::Guard)?, region, used_bytes })
     }
@@ -161,7 +161,8 @@ impl Mapping {
         &self.region
     }
 
-    /// What is to be said of its first fault, if there was one, in memory that begins at `start` of it.
+    /// The first fault of the mapping, for the error message. The memory begins at `start` in the mapping and has the
+    /// address `address`.
     pub(crate) fn fault(&self, memory: SharedMemory, start: u64, address: u64) -> Option<MemoryFault> {
         let Fault { offset, poisoned } = self.guard.fault()?;
         let mapped_bytes = self.used_bytes;
@@ -175,7 +176,7 @@ impl Mapping {
     }
 
     pub(crate) fn has_faulted(&self) -> bool {
-        memory_faults::any() && self.guard.fault().is_some()
+        memory_faults::any_fault() && self.guard.fault().is_some()
     }
 }
 
@@ -202,21 +203,21 @@ impl Region {
         Ok(Self { layout, mapping: Arc::new(map_file(file, region_end)?) })
     }
 
-    /// Where the byte at this address of ours lies in the region, if it does.
+    /// Offset in the region of a byte of this process, if it lies in the region.
     fn offset_of(&self, host: NonNull<u8>) -> Option<u64> {
         let first = self.mapping.region().as_ptr().addr() as u64 + self.layout.file_offset;
         let offset = (host.addr().get() as u64).checked_sub(first)?;
         (offset < self.layout.bytes).then_some(offset)
     }
 
-    /// The part of `[offset, offset + bytes)` of this region that lies in it; `offset` does.
+    /// The part of `[offset, offset + bytes)` that lies in the region. `offset` itself must lie in it.
     fn slice(&self, offset: u64, bytes: u64) -> Option<VolatileSlice<'_>> {
         let bytes = bytes.min(self.layout.bytes.checked_sub(offset)?);
         let start = usize::try_from(self.layout.file_offset.checked_add(offset)?).ok()?;
         self.mapping.region().get_slice(start, usize::try_from(bytes).ok()?).ok()
     }
 
-    /// Where the bytes lie in the mapping, if all of them do in the region.
+    /// Offset of the bytes in the mapping, if all of them lie in the region.
     fn mapped_offset(&self, host: NonNull<u8>, bytes: usize) -> Option<usize> {
         let offset = self.offset_of(host)?;
         let inside = offset.checked_add(bytes as u64).is_some_and(|end| end <= self.layout.bytes);
@@ -224,10 +225,10 @@ impl Region {
     }
 }
 
-/// Maps the first `bytes` of a file of the front-end's.
+/// Maps the first `bytes` of a front-end's file.
 ///
-/// From offset 0, not from where in it something begins: on hugetlbfs an offset must be a multiple of the huge page, which a
-/// region's offset (QEMU splits below 1 MiB) is not. Only address space is spent.
+/// The mapping starts at offset 0 of the file. On hugetlbfs an offset must be a multiple of the huge page, and a
+/// region's offset need not be: QEMU splits below 1 MiB. This spends address space only.
 pub(crate) fn map_file(file: File, bytes: u64) -> Result<Mapping, MemoryError> {
     let metadata = file.metadata().map_err(MemoryError::File)?;
     let too_short = MemoryError::BeyondFile { file_bytes: metadata.len(), region_end: bytes };
@@ -235,14 +236,14 @@ pub(crate) fn map_file(file: File, bytes: u64) -> Result<Mapping, MemoryError> {
         return Err(too_short);
     }
     let page_bytes = page_bytes(&file).map_err(MemoryError::File)?;
-    // The kernel maps, and unmaps, whole pages.
+    // The kernel maps and unmaps whole pages.
     let mapped_bytes = usize::try_from(bytes).ok().and_then(|bytes| bytes.checked_next_multiple_of(page_bytes));
     let Some(mapped_bytes) = mapped_bytes else { return Err(too_short) };
     let region = MmapRegion::from_file(FileOffset::new(file, 0), mapped_bytes).map_err(MemoryError::Map)?;
     Mapping::guarded(region, page_bytes, bytes)
 }
 
-/// The size of the pages in which a file is mapped.
+/// The size of the pages in which the file is mapped.
 fn page_bytes(file: &File) -> io::Result<usize> {
     let status = fstatfs(file)?;
     let huge = (status.f_type == libc::HUGETLBFS_MAGIC).then(|| usize::try_from(status.f_bsize).ok()).flatten();
@@ -256,8 +257,8 @@ pub(crate) struct GuestRange {
     pub(crate) bytes: u64,
 }
 
-/// An immutable memory map. A change makes a new map that shares the unchanged mappings; a mapping lives until the last
-/// map that has it is gone, so in-flight requests keep their buffers mapped.
+/// An immutable memory map. A change makes a new map, which shares the unchanged mappings. A mapping lives as long as
+/// any map that has it, so requests in flight keep their buffers mapped.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GuestMemory {
     /// Sorted by guest address, without overlaps.
@@ -265,7 +266,7 @@ pub(crate) struct GuestMemory {
 }
 
 impl GuestMemory {
-    /// This map and one more region.
+    /// This map with one more region.
     pub(crate) fn with_region(&self, layout: RegionLayout, file: File) -> Result<Self, MemoryError> {
         if self.regions.len() >= MAX_MEMORY_REGIONS {
             return Err(MemoryError::TooManyRegions);
@@ -273,7 +274,7 @@ impl GuestMemory {
         self.insert(Region::map(layout, file)?)
     }
 
-    /// This map without the region of that layout; where in its file it lay does not matter (vhost-user, `REM_MEM_REG`).
+    /// This map without the region. The offset in its file is not compared (vhost-user, `REM_MEM_REG`).
     pub(crate) fn without_region(&self, layout: &RegionLayout) -> Result<Self, MemoryError> {
         let same = |region: &Region| {
             let have = region.layout;
@@ -299,7 +300,7 @@ impl GuestMemory {
         Ok(Self { regions })
     }
 
-    /// The mapped bytes from guest address `address` on, at most `bytes`, less where a region ends.
+    /// The mapped bytes from guest address `address` on: at most `bytes`, and only up to the end of the region.
     pub(crate) fn guest_slice(&self, address: u64, bytes: u64) -> Option<VolatileSlice<'_>> {
         let after = self.regions.partition_point(|region| region.layout.guest_start <= address);
         let region = self.regions.get(after.checked_sub(1)?)?;
@@ -312,34 +313,36 @@ impl GuestMemory {
         self.regions.iter().find_map(|region| Some(region.layout.guest_start + region.offset_of(host)?))
     }
 
-    /// The first guest address after all regions.
+    /// The first guest address behind all regions.
     pub(crate) fn guest_end(&self) -> u64 {
         self.regions.last().map_or(0, |region| region.layout.guest_start + region.layout.bytes)
     }
 
-    /// What is to be said of memory that could not be accessed, if there is any.
+    /// The first fault in the map, if there was one.
     pub(crate) fn fault(&self, memory: SharedMemory) -> Option<MemoryFault> {
         let fault = |Region { layout, mapping }: &Region| mapping.fault(memory, layout.file_offset, layout.guest_start);
         self.has_faulted().then(|| self.regions.iter().find_map(fault)).flatten()
     }
 
-    /// Whether any of it could not be accessed. What was read before this was asked may be zeroes then, and what was written lost.
+    /// Whether an access to the map has failed. If so, earlier reads may have returned zeroes, and earlier writes may
+    /// be lost.
     pub(crate) fn has_faulted(&self) -> bool {
-        memory_faults::any() && self.regions.iter().any(|region| region.mapping.has_faulted())
+        memory_faults::any_fault() && self.regions.iter().any(|region| region.mapping.has_faulted())
     }
 
-    /// Whether these bytes of a region may have been lost with a page that could not be accessed.
+    /// Whether these bytes may lie in a page that was replaced after a fault.
     pub(crate) fn has_lost(&self, host: NonNull<u8>, bytes: usize) -> bool {
         let lost = |region: &Region| {
             let offset = region.mapped_offset(host, bytes);
             offset.is_some_and(|offset| region.mapping.guard().has_lost(offset, bytes))
         };
-        memory_faults::any() && self.regions.iter().any(lost)
+        memory_faults::any_fault() && self.regions.iter().any(lost)
     }
 
-    /// Gives up the pages of these ranges that cannot be read; all of them, if all can: the kernel could not access one of them a moment
-    /// ago, and would be asked for ever. `false` if not all of them are in the regions, or there is no memory to replace them.
-    pub(crate) fn give_up(&self, ranges: &[(NonNull<u8>, usize)]) -> bool {
+    /// Replaces the pages of these ranges that cannot be read. Replaces all of them if all can be read: the kernel has
+    /// just failed to access one of them, and would fail for ever. Returns `false` if a range is not in the regions, or
+    /// if there is no memory for new pages.
+    pub(crate) fn replace_inaccessible(&self, ranges: &[(NonNull<u8>, usize)]) -> bool {
         let place = |&(host, bytes): &(NonNull<u8>, usize)| {
             let in_region = |region: &Region| Some((region.mapping.clone(), region.mapped_offset(host, bytes)?, bytes));
             self.regions.iter().find_map(in_region)
@@ -353,14 +356,14 @@ impl GuestMemory {
         places.iter().fold(false, touch) || places.iter().all(discard)
     }
 
-    /// Gives up all of it: from now on nothing that is written reaches anybody, and zeroes are read. `false` if the kernel has no
+    /// Replaces all pages by private zeroes: the front-end sees no further writes. Returns `false` if the kernel has no
     /// memory for that.
     #[must_use]
     pub(crate) fn discard(&self) -> bool {
         self.regions.iter().all(|Region { mapping, .. }| mapping.guard().discard(0, mapping.region().size()))
     }
 
-    /// Exactly `bytes` mapped bytes from front-end address `address` on, in one region.
+    /// Exactly `bytes` bytes from front-end address `address` on, all in one region.
     pub(crate) fn user_slice(&self, address: u64, bytes: u64) -> Option<VolatileSlice<'_>> {
         self.regions.iter().find_map(|region| {
             let offset = address.checked_sub(region.layout.user_start)?;
@@ -371,105 +374,4 @@ impl GuestMemory {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    /// A memory map of unshared memory; each region is `(guest and user start, bytes)`.
-    pub(crate) fn anonymous(regions: &[(u64, u64)]) -> GuestMemory {
-        regions.iter().fold(GuestMemory::default(), |memory, &(start, bytes)| {
-            let layout = RegionLayout { guest_start: start, user_start: start, bytes, file_offset: 0 };
-            let page_bytes = rustix::param::page_size();
-            let mapped_bytes = usize::try_from(bytes).unwrap().next_multiple_of(page_bytes);
-            let mapping = Mapping::guarded(MmapRegion::new(mapped_bytes).unwrap(), page_bytes, bytes).unwrap();
-            memory.insert(Region { layout, mapping: Arc::new(mapping) }).unwrap()
-        })
-    }
-
-    fn file(bytes: u64) -> File {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(bytes).unwrap();
-        file
-    }
-
-    fn layout(guest_start: u64, bytes: u64) -> RegionLayout {
-        RegionLayout { guest_start, user_start: guest_start + 0x7000_0000, bytes, file_offset: 0 }
-    }
-
-    #[test]
-    fn guest_addresses_are_found_and_bounded() {
-        let memory = anonymous(&[(0x1000, 0x1000), (0x4000, 0x2000)]);
-        assert!(memory.guest_slice(0xfff, 1).is_none());
-        assert_eq!(memory.guest_slice(0x1000, 0x1000).unwrap().len(), 0x1000);
-        assert_eq!(memory.guest_slice(0x1fff, 8).unwrap().len(), 1);
-        assert!(memory.guest_slice(0x2000, 1).is_none());
-        assert_eq!(memory.guest_slice(0x5000, 0x10_0000).unwrap().len(), 0x1000);
-        assert!(memory.guest_slice(u64::MAX, u64::MAX).is_none());
-    }
-
-    #[test]
-    fn guest_addresses_are_found_back() {
-        let file_offset = RegionLayout { file_offset: 0x800, ..layout(0x9000, 0x1000) };
-        let memory = anonymous(&[(0x1000, 0x1000), (0x4000, 0x2000)]).with_region(file_offset, file(0x1800)).unwrap();
-        for address in [0x1000, 0x1fff, 0x4000, 0x5123, 0x9000, 0x9fff] {
-            let slice = memory.guest_slice(address, 1).unwrap();
-            let host = NonNull::new(slice.ptr_guard_mut().as_ptr()).unwrap();
-            assert_eq!(memory.guest_address(host), Some(address), "{address:#x}");
-        }
-        let first = memory.guest_slice(0x9000, 1).unwrap().ptr_guard_mut().as_ptr();
-        assert_eq!(
-            memory.guest_address(NonNull::new(first.wrapping_sub(1)).unwrap()),
-            None,
-            "of the file, not of the guest"
-        );
-        assert_eq!(memory.guest_address(NonNull::dangling()), None);
-        assert_eq!((memory.guest_end(), GuestMemory::default().guest_end()), (0xa000, 0));
-    }
-
-    #[test]
-    fn user_ranges_must_lie_in_one_region() {
-        let memory = anonymous(&[(0x1000, 0x1000), (0x2000, 0x1000)]);
-        assert!(memory.user_slice(0x1800, 0x800).is_some());
-        assert!(memory.user_slice(0x1800, 0x801).is_none());
-        assert!(memory.user_slice(u64::MAX, 2).is_none());
-    }
-
-    #[test]
-    fn regions_are_added_removed_and_never_overlap() {
-        let memory = GuestMemory::default().with_region(layout(0x1000, 0x1000), file(0x1000)).unwrap();
-        for start in [0x0, 0x1000, 0x1800] {
-            let refused = memory.with_region(layout(start, 0x1001), file(0x2000));
-            assert!(matches!(refused, Err(MemoryError::Overlap { .. })), "{start:#x}");
-        }
-        let both = memory.with_region(layout(0x2000, 0x1000), file(0x1000)).unwrap();
-        let one = both.without_region(&layout(0x1000, 0x1000)).unwrap();
-        assert!(one.guest_slice(0x1000, 1).is_none() && one.guest_slice(0x2000, 1).is_some());
-        assert!(matches!(one.without_region(&layout(0x1000, 0x1000)), Err(MemoryError::NoSuchRegion { .. })));
-    }
-
-    #[test]
-    fn a_region_beyond_its_file_is_refused() {
-        let at_offset = RegionLayout { file_offset: 0x800, ..layout(0, 0x1000) };
-        let refused = GuestMemory::default().with_region(at_offset, file(0x1000));
-        assert!(matches!(refused, Err(MemoryError::BeyondFile { file_bytes: 0x1000, region_end: 0x1800 })));
-    }
-
-    #[test]
-    fn ranges_that_wrap_are_refused() {
-        for bad in [layout(0, 0), RegionLayout { guest_start: u64::MAX, ..layout(0, 2) }] {
-            let refused = GuestMemory::default().with_region(bad, file(0x1000));
-            assert!(matches!(refused, Err(MemoryError::BadRange { .. })));
-        }
-    }
-
-    #[test]
-    fn a_region_starts_at_its_offset_in_the_file() {
-        use std::os::unix::fs::FileExt;
-        let file = file(0x2000);
-        file.write_at(b"here", 0x1000).unwrap();
-        let at_offset = RegionLayout { file_offset: 0x1000, ..layout(0x8000, 0x1000) };
-        let memory = GuestMemory::default().with_region(at_offset, file).unwrap();
-        let mut bytes = [0; 4];
-        memory.guest_slice(0x8000, 4).unwrap().copy_to(&mut bytes);
-        assert_eq!(&bytes, b"here");
-    }
-}
+pub(crate) mod tests;

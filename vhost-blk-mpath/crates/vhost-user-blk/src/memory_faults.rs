@@ -1,12 +1,12 @@
-//! Faults of memory that a front-end shares: its file was truncated, its file system is full, or a page is poisoned.
+//! Faults in memory that a front-end shares: its file was truncated, its file system is full, or a page is poisoned.
 //!
-//! The kernel answers an access to such memory with SIGBUS, which would end the process and with it the disks of other guests. The
-//! handler here replaces the page by a private one of zeroes, notes the fault with the mapping, and lets the access go on. Whoever
-//! uses the mapping asks whether it has faulted before it believes what was read, or promises what was written.
+//! The kernel answers an access to such memory with SIGBUS. That would end the process and the disks of all guests. The
+//! handler here replaces the page by private zeroes, records the fault in the mapping's slot, and lets the access
+//! continue. Users of the mapping check for faults before they trust what they read or report what they wrote.
 //!
-//! A file that is sealed against shrinking would not do: not all front-ends can seal theirs, and seals help against the first of
-//! three reasons only. `signal-hook` calls the handler that was there before its own; that of the standard library takes SIGBUS for
-//! a fatal fault and removes every handler. Hence the `unsafe` of this module.
+//! Sealing the file against shrinking is not enough: some front-ends cannot seal theirs, and seals prevent only the
+//! first of the three causes. `signal-hook` does not fit either: it calls the earlier handler before its own, and that
+//! of the standard library treats SIGBUS as fatal and removes every handler. Hence the `unsafe` of this module.
 
 use std::io;
 use std::mem;
@@ -14,13 +14,13 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence, fence};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Mappings that can be guarded at a time. A process has no more of them, by default (`vm.max_map_count`).
+/// Most guarded mappings of the process. By default a process cannot have more mappings (`vm.max_map_count`).
 const SLOTS: usize = 1 << 16;
 
-/// So many faults of a mapping replace a page each. The next one replaces all pages.
+/// Faults of a mapping that replace single pages. The next fault replaces all pages.
 const FAULTS_BY_PAGE: usize = 64;
 
-/// What the handler knows of one mapping. All zero, so that the table takes no memory before it is used.
+/// What the handler knows of one mapping. A free slot is all zero, so the table takes no memory before it is used.
 struct Slot {
     /// Odd while the fields below change.
     version: AtomicUsize,
@@ -28,11 +28,11 @@ struct Slot {
     /// 0 in a free slot.
     bytes: AtomicUsize,
     page_bytes: AtomicUsize,
-    /// How often pages were replaced, where the first of these faults was, and whether by a poisoned page.
+    /// Replacements of pages, the address of the first fault, and whether a poisoned page caused it.
     faults: AtomicUsize,
     first: AtomicUsize,
     poisoned: AtomicBool,
-    /// The addresses between which all replaced pages lie.
+    /// The range of addresses that contains all replaced pages.
     low: AtomicUsize,
     high: AtomicUsize,
 }
@@ -65,9 +65,9 @@ impl Slot {
         self.version.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether the address lies in the mapping. A slot that changes meanwhile is none of a mapping that somebody uses.
+    /// Whether the address lies in the mapping. A slot that changes during the call belongs to no mapping in use.
     ///
-    /// While the answer is of use the mapping has to be there: the thread that asks accesses it.
+    /// The answer stays valid while the mapping exists. The asking thread ensures that, as it accesses the mapping.
     fn contains(&self, address: usize) -> bool {
         let version = self.version.load(Ordering::SeqCst);
         let start = self.start.load(Ordering::SeqCst);
@@ -76,25 +76,27 @@ impl Slot {
         same && address.checked_sub(start).is_some_and(|offset| offset < bytes)
     }
 
-    /// Replaces the pages that have any of these bytes by private ones of zeroes; all pages, if the process can have no more mappings.
-    /// `false` if that fails too.
+    /// Replaces the pages that contain these bytes by private zeroes. Replaces all pages if the process cannot have
+    /// more mappings. Returns `false` if that fails too.
     ///
-    /// Called by the signal handler: atomics and one system call.
+    /// The signal handler calls this, so it uses only atomics and one system call.
     ///
     /// # Safety
-    /// The mapping is there, and the bytes lie in it.
+    ///
+    /// The mapping exists, and the bytes lie in it.
     unsafe fn replace(&self, address: usize, bytes: usize, poisoned: bool) -> bool {
         let (start, all) = (self.start.load(Ordering::SeqCst), self.bytes.load(Ordering::SeqCst));
         let page_bytes = self.page_bytes.load(Ordering::SeqCst);
         let first = (address - start) / page_bytes * page_bytes;
         let end = (address - start + bytes).next_multiple_of(page_bytes).min(all);
-        // A page by itself makes two mappings more. A process at its limit could not even replace all pages by one.
+        // A single replaced page adds two mappings. At its limit the process could not even replace all pages by one
+        // mapping.
         let by_page = self.faults.load(Ordering::SeqCst) < FAULTS_BY_PAGE;
         [(first, end), (0, all)].into_iter().skip(usize::from(!by_page)).any(|(first, end)| {
-            // Before the page is there: whoever finds zeroes in it finds this, too.
+            // Recorded before the page exists: a thread that reads its zeroes also finds the record.
             self.note(address, start + first, start + end, poisoned);
-            // SAFETY: whole pages of a mapping that is there, as the caller says, and that holds only bytes which another process
-            // may change at any time.
+            // SAFETY: whole pages of a mapping that exists, as the caller promises, and that holds only bytes which
+            // another process may change at any time.
             let at = unsafe {
                 libc::mmap(
                     ptr::with_exposed_provenance_mut(start + first),
@@ -116,54 +118,57 @@ impl Slot {
         self.low.fetch_min(low, Ordering::SeqCst);
         self.high.fetch_max(high, Ordering::SeqCst);
         self.faults.fetch_add(1, Ordering::SeqCst);
-        ANY.store(true, Ordering::SeqCst);
+        ANY_FAULT.store(true, Ordering::SeqCst);
     }
 }
 
 static TABLE: [Slot; SLOTS] = [const { Slot::free() }; SLOTS];
-/// The slots from this one on have never been used.
+/// Slots from this index on were never used.
 static USED_SLOTS: AtomicUsize = AtomicUsize::new(0);
-/// Those before it that are free.
+/// Free slots below that index.
 static FREE_SLOTS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-/// A guarded mapping has faulted since the process started.
-static ANY: AtomicBool = AtomicBool::new(false);
-/// What SIGBUS did before.
+/// Whether any guarded mapping has faulted since the process started.
+static ANY_FAULT: AtomicBool = AtomicBool::new(false);
+/// The handler of SIGBUS before this one.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Whether any guarded mapping has faulted since the process started: one load while none has, which is all that a turn pays.
-pub(crate) fn any() -> bool {
-    // What was read from, or written to, a mapping before this was asked is covered by the answer.
+/// Whether any guarded mapping has faulted since the process started. Without faults this one load is the whole cost of
+/// a turn.
+pub(crate) fn any_fault() -> bool {
+    // The answer covers all earlier reads and writes of mappings.
     compiler_fence(Ordering::SeqCst);
     fence(Ordering::Acquire);
-    ANY.load(Ordering::Relaxed)
+    ANY_FAULT.load(Ordering::Relaxed)
 }
 
 /// The first fault of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// Where in the mapping, in bytes.
+    /// Offset in the mapping, in bytes.
     pub(crate) offset: usize,
-    /// By a memory error of the host.
+    /// Whether a memory error of the host caused it.
     pub(crate) poisoned: bool,
 }
 
-/// Guards a mapping until it is dropped.
+/// The guard of a mapping, until dropped.
 pub(crate) struct Guard(usize);
 
 impl Guard {
     /// Guards `bytes` mapped at `start`, in pages of `page_bytes`.
     ///
     /// # Errors
-    /// If so many mappings are guarded that the table is full, or the handler cannot be installed.
+    ///
+    /// The table of guarded mappings is full, or the handler cannot be installed.
     ///
     /// # Safety
-    /// Start and length of the mapping are multiples of `page_bytes`. The mapping holds only bytes that another process may change
-    /// at any time. It stays until the guard is dropped.
+    ///
+    /// Start and length of the mapping are multiples of `page_bytes`. The mapping holds only bytes that another process
+    /// may change at any time. It stays until the guard is dropped.
     pub(crate) unsafe fn new(start: *mut u8, bytes: usize, page_bytes: usize) -> io::Result<Self> {
         install()?;
         let mut free = FREE_SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = free.pop().unwrap_or_else(|| USED_SLOTS.load(Ordering::SeqCst));
-        let entry = TABLE.get(slot).ok_or_else(|| io::Error::other("too many mappings of shared memory"))?;
+        let entry = TABLE.get(slot).ok_or_else(|| io::Error::other("the table of guarded mappings is full"))?;
         entry.set(start.expose_provenance(), bytes, page_bytes);
         USED_SLOTS.fetch_max(slot + 1, Ordering::SeqCst);
         Ok(Self(slot))
@@ -181,14 +186,16 @@ impl Guard {
         Some(Fault { offset, poisoned: slot.poisoned.load(Ordering::SeqCst) })
     }
 
-    /// Whether any of the bytes `[offset, offset + bytes)` may have been in a page that was replaced; one between two such pages may too.
+    /// Whether any of the bytes `[offset, offset + bytes)` may lie in a replaced page. Bytes between two replaced pages
+    /// count too.
     pub(crate) fn has_lost(&self, offset: usize, bytes: usize) -> bool {
         let slot = self.slot();
         let start = slot.start.load(Ordering::SeqCst) + offset;
         start < slot.high.load(Ordering::SeqCst) && start + bytes > slot.low.load(Ordering::SeqCst)
     }
 
-    /// Reads from each page of `[offset, offset + bytes)`. Whether one could not be read; it is replaced.
+    /// Reads from each page of `[offset, offset + bytes)`. Returns whether a page could not be read. Such a page is
+    /// replaced.
     pub(crate) fn touch(&self, offset: usize, bytes: usize) -> bool {
         let slot = self.slot();
         let before = slot.faults.load(Ordering::SeqCst);
@@ -197,20 +204,20 @@ impl Guard {
         let first = start + offset;
         let end = first + bytes;
         for address in (first..end).step_by(SMALLEST_PAGE).chain(end.checked_sub(1).filter(|last| *last >= first)) {
-            // SAFETY: in the mapping, as asserted, which is there while it is guarded.
+            // SAFETY: in the mapping, as asserted, which exists while it is guarded.
             unsafe { ptr::with_exposed_provenance::<u8>(address).read_volatile() };
         }
         slot.faults.load(Ordering::SeqCst) != before
     }
 
-    /// Replaces all pages of `[offset, offset + bytes)`: what is written there reaches nobody, and zeroes are read. `false` if the
-    /// kernel has no memory for that.
+    /// Replaces all pages of `[offset, offset + bytes)` by private zeroes: the file sees no further writes. Returns
+    /// `false` if the kernel has no memory for that.
     #[must_use]
     pub(crate) fn discard(&self, offset: usize, bytes: usize) -> bool {
         let slot = self.slot();
         let (start, all) = (slot.start.load(Ordering::SeqCst), slot.bytes.load(Ordering::SeqCst));
         assert!(offset.checked_add(bytes).is_some_and(|end| end <= all), "{offset}+{bytes} of a mapping of {all}");
-        // SAFETY: in the mapping, as asserted, which is there while it is guarded.
+        // SAFETY: in the mapping, as asserted, which exists while it is guarded.
         unsafe { slot.replace(start + offset, bytes, false) }
     }
 }
@@ -222,7 +229,7 @@ impl Drop for Guard {
     }
 }
 
-/// No page is smaller.
+/// The smallest page size of any file.
 const SMALLEST_PAGE: usize = 4096;
 
 /// Installs the handler, once.
@@ -234,11 +241,11 @@ fn install() -> io::Result<()> {
     }
     // SAFETY: all zero is a valid `sigaction`: no flags, an empty mask, the default action.
     let (mut previous, mut action): (libc::sigaction, libc::sigaction) = unsafe { (mem::zeroed(), mem::zeroed()) };
-    // SAFETY: asks only, into a value that outlives the call.
+    // SAFETY: only queries, into a value that outlives the call.
     if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut previous) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // Before the handler is there, which reads it.
+    // Set first, as the handler reads it.
     let _ = PREVIOUS.set(previous);
     action.sa_sigaction = (on_sigbus as *const ()).expose_provenance();
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
@@ -254,11 +261,12 @@ fn install() -> io::Result<()> {
 mod tests;
 
 extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid `siginfo_t`, whose address is set for the codes of SIGBUS, the only ones above 0; and each thread
-    // has its `errno`.
+    // SAFETY: the kernel passes a valid `siginfo_t`. Its address is set for the codes of SIGBUS, the only ones above 0.
+    // Each thread has its `errno`.
     let (code, address, errno) = unsafe { ((*info).si_code, (*info).si_addr() as usize, *libc::__errno_location()) };
     let used = USED_SLOTS.load(Ordering::SeqCst).min(SLOTS);
-    // News of a page that nobody has accessed yet may come to any thread, which need not keep the mapping: the access follows.
+    // A report of a poisoned page that no thread has accessed yet may come to any thread, which need not hold the
+    // mapping. An access raises its own signal.
     if code == libc::BUS_MCEERR_AO {
         return;
     }
@@ -267,21 +275,22 @@ extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, context
     // SAFETY: the signal is this thread's own access, which keeps the mapping, and the address lies in it.
     let replaced = guarded.is_some_and(|slot| unsafe { slot.replace(address, 1, poisoned) });
     if !replaced {
-        // SAFETY: what the kernel passed is passed on.
+        // SAFETY: the arguments are those that the kernel passed.
         unsafe { pass_on(signal, info, context) };
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Does what would have been done without the handler here.
+/// Does what the process would do without this handler.
 ///
 /// # Safety
-/// To be called by the signal handler, with what that was called with.
+///
+/// Called by the signal handler, with the handler's own arguments.
 unsafe fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the caller has it from the kernel.
+    // SAFETY: the kernel passed it to the caller.
     let code = unsafe { (*info).si_code };
-    // An access that is repeated when this returns.
+    // A fault of this thread's own access, which is repeated on return.
     let faulted = code > 0;
     let previous =
         PREVIOUS.get().filter(|previous| faulted && !matches!(previous.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN));

@@ -1,4 +1,4 @@
-//! The eventfds of a queue.
+//! The eventfds of a queue, and the alarm for memory faults.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -10,13 +10,13 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{FileType, OFlags, Timespec, fcntl_getfl, fcntl_setfl, fstat};
 use rustix::io::retry_on_intr;
 
-/// The driver's way to wake the device.
+/// The eventfd by which the driver wakes the device.
 #[derive(Debug)]
 pub(crate) struct Kick(File);
 
 impl Kick {
     pub(crate) fn new(file: File) -> io::Result<Self> {
-        // Ours is the only reading side, so the flag, which the front-end shares, hurts nobody.
+        // This process is the only reader, so the flag, which the front-end shares, does no harm.
         set_nonblocking(&file)?;
         Ok(Self(file))
     }
@@ -26,16 +26,15 @@ impl Kick {
     }
 
     pub(crate) fn drain(&self) {
-        // An eventfd hands out its whole count at once. Nothing there, or a front-end that passed something else: the ring
-        // says what there is to do.
+        // A read returns the whole count of an eventfd. Errors do not matter: the ring says whether there are requests.
         let _ = (&self.0).read(&mut [0; size_of::<u64>()]);
     }
 }
 
-/// The device's ways to wake the driver and to tell the front-end that a queue is broken.
+/// The eventfds by which the device signals the driver and reports a broken queue to the front-end.
 ///
-/// The front-end may replace the descriptors while the queue runs (QEMU does when the guest masks interrupts). The lock is
-/// taken once a loop turn and contended only in that moment.
+/// The front-end may replace them while the queue runs, as QEMU does when the guest masks interrupts. The lock is taken
+/// once a loop turn, and contended only at such a moment.
 #[derive(Debug, Default)]
 pub(crate) struct Notifier {
     call: Mutex<Option<Signal>>,
@@ -45,12 +44,12 @@ pub(crate) struct Notifier {
 #[derive(Debug)]
 struct Signal {
     file: File,
-    /// Written to while it is full, it would wait.
+    /// Whether a write would block while the descriptor is full.
     blocks: bool,
 }
 
 impl Notifier {
-    /// Sets the call descriptor; without one the driver polls.
+    /// Sets the call descriptor. Without one, the driver polls.
     pub(crate) fn set_call(&self, file: Option<File>) -> io::Result<()> {
         set_signal(&self.call, file)
     }
@@ -69,7 +68,7 @@ impl Notifier {
     }
 }
 
-/// Wakes the thread that serves a front-end: memory that the front-end shares could not be accessed.
+/// Wakes the thread that serves a front-end after a fault in memory that the front-end shares.
 #[derive(Debug)]
 pub(crate) struct Alarm(OwnedFd);
 
@@ -79,15 +78,16 @@ impl Alarm {
     }
 
     pub(crate) fn ring(&self) {
-        // Fails only when it has been rung 2^64 times.
+        // Fails only if the counter is full, which wakes the thread too.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Waits until there is something to read on the connection, which is `true`, or it rings. It does not ring any more then.
-    pub(crate) fn wait_beside(&self, connection: &UnixStream) -> io::Result<bool> {
+    /// Waits until the connection is readable or the alarm rings, and resets the alarm. Returns whether the connection
+    /// is readable.
+    pub(crate) fn wait_or_input(&self, connection: &UnixStream) -> io::Result<bool> {
         let mut fds = [PollFd::new(connection, PollFlags::IN), PollFd::new(&self.0, PollFlags::IN)];
         retry_on_intr(|| poll(&mut fds, None))?;
-        // Nothing there if it does not ring.
+        // The counter is empty if the alarm did not ring.
         let _ = rustix::io::read(&self.0, &mut [0; size_of::<u64>()]);
         Ok(!fds[0].revents().is_empty())
     }
@@ -98,8 +98,8 @@ fn set_nonblocking(file: &File) -> io::Result<()> {
 }
 
 fn set_signal(signal: &Mutex<Option<Signal>>, file: Option<File>) -> io::Result<()> {
-    // Some front-ends (User Mode Linux) pass a pipe, and one that they do not read must not hold up an I/O thread. An eventfd
-    // is left as it is: the front-end, which shares the flag, may block reading it.
+    // Some front-ends (User Mode Linux) pass a pipe. If they do not read it, it must not block an I/O thread. An
+    // eventfd keeps its flags: the front-end shares them, and may do blocking reads.
     let new = file.map(|file| {
         if matches!(FileType::from_raw_mode(fstat(&file)?.st_mode), FileType::Fifo | FileType::Socket) {
             set_nonblocking(&file)?;
@@ -114,12 +114,12 @@ fn set_signal(signal: &Mutex<Option<Signal>>, file: Option<File>) -> io::Result<
 fn write_one(signal: &Mutex<Option<Signal>>) {
     let signal = signal.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(Signal { file, blocks }) = &*signal else { return };
-    // A front-end can fill the counter of its eventfd itself, and then the write would wait for it to be read.
+    // The front-end can fill the counter of its eventfd itself. A blocking write would then wait for a read.
     let is_full = || poll(&mut [PollFd::new(file, PollFlags::OUT)], Some(&Timespec::default())) == Ok(0);
     if *blocks && is_full() {
         return;
     }
-    // A full counter means that the other side is awake; anything else that it is gone, which the socket will tell.
+    // If the counter is full, the other side is awake. Any other error means that it is gone, which the socket reports.
     let mut file = file;
     if let Err(error) = file.write_all(&1_u64.to_ne_bytes()) {
         tracing::debug!(%error, "cannot signal the front-end");
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_pipe_holds_up_nobody() {
+    fn a_full_pipe_does_not_block() {
         let (mut reader, writer) = io::pipe().unwrap();
         let notifier = Notifier::default();
         notifier.set_call(Some(File::from(std::os::fd::OwnedFd::from(writer)))).unwrap();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_eventfd_holds_up_nobody() {
+    fn a_full_eventfd_does_not_block() {
         for flags in [EventfdFlags::empty(), EventfdFlags::NONBLOCK] {
             let theirs = File::from(eventfd(0, flags).unwrap());
             let notifier = Notifier::default();

@@ -1,4 +1,4 @@
-//! Block requests (virtio 1.2, 5.2.6): from the bytes of a chain to something the disk can do.
+//! Block requests (virtio 1.2, 5.2.6): parses the bytes of a chain into a request that the disk can execute.
 
 use std::sync::Arc;
 
@@ -10,30 +10,30 @@ use virtio_bindings::virtio_blk::{
 };
 
 use crate::buffer::Segments;
-use crate::disk::{Disk, SECTOR_BYTES};
+use crate::disk::{SECTOR_BYTES, VirtioDisk};
 
 const HEADER_BYTES: usize = 16;
 const RANGE_BYTES: usize = 16;
 
-/// What a request asks for.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Fill the segments from the disk.
     Read,
-    /// Store the segments.
+    /// Store the segments on the disk.
     Write {
-        /// It must be on stable storage before it completes.
+        /// The data must be on stable storage before the request completes.
         fua: bool,
     },
     /// Bring all writes completed so far to stable storage.
     Flush,
-    /// The guest needs the contents of the range no more.
+    /// Release the range. The guest no longer needs its contents.
     Discard,
-    /// The range reads as zeroes afterwards.
+    /// Make the range read as zeroes.
     WriteZeroes {
         /// The range may be deallocated.
         unmap: bool,
-        /// It must be on stable storage before it completes.
+        /// The zeroes must be on stable storage before the request completes.
         fua: bool,
     },
 }
@@ -46,7 +46,7 @@ pub enum BlkStatus {
     Ok = VIRTIO_BLK_S_OK as u8,
     /// Failed.
     IoErr = VIRTIO_BLK_S_IOERR as u8,
-    /// Not something this disk does.
+    /// The disk does not support the operation.
     Unsupp = VIRTIO_BLK_S_UNSUPP as u8,
 }
 
@@ -65,7 +65,7 @@ impl Answer {
 }
 
 #[derive(Debug)]
-pub(crate) enum Parsed {
+pub(crate) enum ParsedChain {
     Request { op: Op, sector: u64, bytes: u32, segments: Segments },
     Answer(Answer),
 }
@@ -73,12 +73,12 @@ pub(crate) enum Parsed {
 /// Turns chains into requests of one disk under one set of negotiated features.
 #[derive(Debug)]
 pub(crate) struct Parser {
-    disk: Arc<Disk>,
+    disk: Arc<VirtioDisk>,
     features: u64,
 }
 
 impl Parser {
-    pub(crate) fn new(disk: Arc<Disk>, features: u64) -> Self {
+    pub(crate) fn new(disk: Arc<VirtioDisk>, features: u64) -> Self {
         Self { disk, features }
     }
 
@@ -86,14 +86,14 @@ impl Parser {
         self.features & (1 << feature) != 0
     }
 
-    /// Parses one chain; `writable` ends with the status byte, so it has at least one.
-    pub(crate) fn parse(&self, readable: &Segments, writable: &Segments) -> Parsed {
-        self.parse_or_status(readable, writable).unwrap_or_else(|status| Parsed::Answer(Answer::status(status)))
+    /// Parses one chain. `writable` includes the status byte at its end, so it has at least one byte.
+    pub(crate) fn parse(&self, readable: &Segments, writable: &Segments) -> ParsedChain {
+        self.parse_or_status(readable, writable).unwrap_or_else(|status| ParsedChain::Answer(Answer::status(status)))
     }
 
-    fn parse_or_status(&self, readable: &Segments, writable: &Segments) -> Result<Parsed, BlkStatus> {
+    fn parse_or_status(&self, readable: &Segments, writable: &Segments) -> Result<ParsedChain, BlkStatus> {
         let payload_bytes = readable.bytes().checked_sub(HEADER_BYTES as u64).ok_or(BlkStatus::IoErr)?;
-        // The one look at the header: the guest can change it any time.
+        // The header is read once, as the guest can change it at any time.
         let mut header = [0; HEADER_BYTES];
         readable.copy_to(0, &mut header);
         // le32 type, le32 reserved, le64 sector.
@@ -110,12 +110,14 @@ impl Parser {
                 let data = readable.part(HEADER_BYTES as u64, u64::from(bytes));
                 Ok(Self::transfer(Op::Write { fua: self.write_through() }, sector, data))
             }
-            VIRTIO_BLK_T_FLUSH => Ok(Parsed::Request { op: Op::Flush, sector: 0, bytes: 0, segments: writable.none() }),
+            VIRTIO_BLK_T_FLUSH => {
+                Ok(ParsedChain::Request { op: Op::Flush, sector: 0, bytes: 0, segments: writable.none() })
+            }
             VIRTIO_BLK_T_GET_ID => {
                 let space = writable.bytes() - 1;
                 let id = &self.disk.geometry().serial[..space.min(u64::from(VIRTIO_BLK_ID_BYTES)) as usize];
                 writable.copy_from(0, id);
-                Ok(Parsed::Answer(Answer { status: BlkStatus::Ok, filled: id.len() as u32 }))
+                Ok(ParsedChain::Answer(Answer { status: BlkStatus::Ok, filled: id.len() as u32 }))
             }
             VIRTIO_BLK_T_DISCARD if self.has(VIRTIO_BLK_F_DISCARD) => self.range(readable, payload_bytes, true),
             VIRTIO_BLK_T_WRITE_ZEROES if self.has(VIRTIO_BLK_F_WRITE_ZEROES) => {
@@ -125,24 +127,24 @@ impl Parser {
         }
     }
 
-    /// A read or write; without data there is nothing to do.
-    fn transfer(op: Op, sector: u64, segments: Segments) -> Parsed {
-        // Checked against the disk's maximum, a `u32`.
+    /// A read or write. Without data it completes at once.
+    fn transfer(op: Op, sector: u64, segments: Segments) -> ParsedChain {
+        // In range: the length was checked against the disk's maximum, a `u32`.
         let bytes = segments.bytes() as u32;
         if bytes == 0 {
-            return Parsed::Answer(Answer::status(BlkStatus::Ok));
+            return ParsedChain::Answer(Answer::status(BlkStatus::Ok));
         }
-        Parsed::Request { op, sector, bytes, segments }
+        ParsedChain::Request { op, sector, bytes, segments }
     }
 
     /// Discard and write zeroes: one range, given in the data (5.2.6.2).
-    fn range(&self, readable: &Segments, payload_bytes: u64, is_discard: bool) -> Result<Parsed, BlkStatus> {
+    fn range(&self, readable: &Segments, payload_bytes: u64, is_discard: bool) -> Result<ParsedChain, BlkStatus> {
         self.check_writable()?;
         if payload_bytes == 0 || !payload_bytes.is_multiple_of(RANGE_BYTES as u64) {
             return Err(BlkStatus::IoErr);
         }
         if payload_bytes > RANGE_BYTES as u64 {
-            // One range is all that is advertised.
+            // The device advertises one range per request.
             return Err(BlkStatus::Unsupp);
         }
         let mut range = [0; RANGE_BYTES];
@@ -165,10 +167,10 @@ impl Parser {
             return Err(BlkStatus::IoErr);
         }
         if sectors == 0 {
-            return Ok(Parsed::Answer(Answer::status(BlkStatus::Ok)));
+            return Ok(ParsedChain::Answer(Answer::status(BlkStatus::Ok)));
         }
-        // The disk's maxima are below 4 GiB.
-        Ok(Parsed::Request { op, sector, bytes: bytes as u32, segments: readable.none() })
+        // In range: the disk's maxima are below 4 GiB.
+        Ok(ParsedChain::Request { op, sector, bytes: bytes as u32, segments: readable.none() })
     }
 
     fn check_writable(&self) -> Result<(), BlkStatus> {
@@ -181,8 +183,8 @@ impl Parser {
         bytes_in_range.filter(|_| self.disk.contains(sector, bytes)).ok_or(BlkStatus::IoErr)
     }
 
-    /// Whether writes must be stable when they complete (5.2.6.2). Without `FLUSH` the driver has no other way to make them
-    /// so; with `CONFIG_WCE` it chooses.
+    /// Whether writes must be stable when they complete (5.2.6.2). Without `FLUSH` the driver has no other way to make
+    /// them stable. With `CONFIG_WCE` the driver chooses.
     fn write_through(&self) -> bool {
         !self.has(VIRTIO_BLK_F_FLUSH) || (self.has(VIRTIO_BLK_F_CONFIG_WCE) && !self.disk.writeback())
     }

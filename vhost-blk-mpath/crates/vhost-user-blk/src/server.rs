@@ -8,23 +8,27 @@ use vhost::vhost_user::{
     BackendReqHandler, Error as MessageError, VhostUserBackendReqHandlerMut, VhostUserProtocolFeatures,
 };
 
-use crate::channel::FrontendChannel;
-use crate::connection::{Connection, Verdict};
-use crate::disk::Disk;
+use crate::connection::{Connection, RequestFailure};
+use crate::disk::VirtioDisk;
 use crate::error::ServeError;
+use crate::frontend_channel::FrontendChannel;
 use crate::notify::Alarm;
-use crate::sink::QueueSink;
-use crate::{mem_table, message};
+use crate::queue_runner::QueueRunner;
+use crate::{mem_table, raw_message};
 
-/// Serves one front-end until it hangs up, which is `Ok`. In any case, all queues are stopped and drained at the end (but for
-/// [`ServeError::NotDrained`]), and the caller can serve the next connection with the same disk and sink.
+/// Serves one front-end until it hangs up, which is `Ok`. At the end all queues are stopped and drained, except after
+/// [`ServeError::NotDrained`]. The caller can then serve the next connection with the same disk and runner.
 ///
-/// Blocks; to end it from outside, shut down a clone of the stream.
-pub fn serve_connection(stream: UnixStream, disk: &Arc<Disk>, sink: &dyn QueueSink) -> Result<(), ServeError> {
+/// Blocks. To end it from outside, shut down a clone of the stream.
+pub fn serve_connection(
+    stream: UnixStream,
+    disk: &Arc<VirtioDisk>,
+    runner: &dyn QueueRunner,
+) -> Result<(), ServeError> {
     let socket = stream.try_clone().map_err(ServeError::Socket)?;
     let hang_up = stream.try_clone().map_err(ServeError::Socket)?;
     let alarm = Arc::new(Alarm::new().map_err(ServeError::Socket)?);
-    let connection = Connection::new(Arc::clone(disk), sink, hang_up, Arc::clone(&alarm));
+    let connection = Connection::new(Arc::clone(disk), runner, hang_up, Arc::clone(&alarm));
     let connection = Arc::new(Mutex::new(connection));
     let mut messages = BackendReqHandler::from_stream(stream, Arc::clone(&connection));
     let lock = || connection.lock().unwrap_or_else(PoisonError::into_inner);
@@ -32,11 +36,11 @@ pub fn serve_connection(stream: UnixStream, disk: &Arc<Disk>, sink: &dyn QueueSi
         let has = |feature| lock().has_protocol_feature(feature);
         let answer = |request, wanted: bool| {
             let wanted = wanted && has(VhostUserProtocolFeatures::REPLY_ACK);
-            if wanted { message::answer(&socket, request) } else { Ok(()) }
+            if wanted { raw_message::answer(&socket, request) } else { Ok(()) }
         };
-        let request = match message::next(&socket) {
+        let request = match raw_message::peek_request(&socket) {
             Some(request @ FrontendReq::SET_MEM_TABLE) => {
-                let message = message::receive(&socket, MAX_MSG_SIZE)?;
+                let message = raw_message::receive(&socket, MAX_MSG_SIZE)?;
                 let wanted = message.answer_wanted;
                 let (regions, files) = mem_table::regions(message)?;
                 lock().set_mem_table(&regions, files, None)?;
@@ -45,13 +49,14 @@ pub fn serve_connection(stream: UnixStream, disk: &Arc<Disk>, sink: &dyn QueueSi
             Some(request @ FrontendReq::SET_BACKEND_REQ_FD) if has(VhostUserProtocolFeatures::BACKEND_REQ) => request,
             _ => return messages.handle_request(),
         };
-        let message = message::receive(&socket, 0)?;
+        let message = raw_message::receive(&socket, 0)?;
         let wanted = message.answer_wanted;
-        let is_news = disk.set_channel(FrontendChannel::of(message)?);
+        let has_unreported_change = disk.set_channel(FrontendChannel::from_message(message)?);
         answer(request, wanted)?;
-        // Not before: who reads the space when told to must not find the answer in place of it.
-        if is_news {
-            disk.tell_of_change();
+        // After the answer: a front-end that reads the configuration space on the notification must not find the answer
+        // first.
+        if has_unreported_change {
+            disk.notify_config_change();
         }
         Ok(())
     };
@@ -59,24 +64,24 @@ pub fn serve_connection(stream: UnixStream, disk: &Arc<Disk>, sink: &dyn QueueSi
         if lock().memory_fault().is_some() {
             break Ok(());
         }
-        match alarm.wait_beside(&socket) {
+        match alarm.wait_or_input(&socket) {
             Ok(true) => {}
             Ok(false) => continue,
             Err(error) => break Err(ServeError::Socket(error)),
         }
         let Err(error) = handle_next() else { continue };
-        let verdict = lock().take_verdict();
-        match (verdict, error) {
-            (Some(Verdict::Refused(error)), _) => tracing::warn!(%error, "front-end request refused"),
-            (Some(Verdict::End(error)), _) => break Err(error),
+        let failure = lock().take_failure();
+        match (failure, error) {
+            (Some(RequestFailure::Refused(error)), _) => tracing::warn!(%error, "front-end request refused"),
+            (Some(RequestFailure::Fatal(error)), _) => break Err(error),
             (None, MessageError::Disconnected | MessageError::SocketBroken(_)) => break Ok(()),
             (None, MessageError::SocketRetry(_)) => {}
             (None, error) => break Err(ServeError::Message(error)),
         }
     };
-    disk.forget_front_end();
+    disk.front_end_left();
     let stopped = lock().stop_all();
-    // Whatever else was found in memory that could not be accessed.
+    // A memory fault explains other failures, so it is reported first.
     let fault = lock().memory_fault();
     fault.map_or_else(|| outcome.and(stopped), |fault| Err(fault.into()))
 }

@@ -1,4 +1,4 @@
-//! What the front-end has told about one queue so far.
+//! The set-up of one queue, as far as the front-end has sent it.
 
 use std::sync::Arc;
 
@@ -11,31 +11,32 @@ pub(crate) struct RingAddresses {
     pub(crate) descriptors: u64,
     pub(crate) available: u64,
     pub(crate) used: u64,
-    /// The guest address by which the used ring is to be marked during a migration, if it is.
+    /// Guest address of the used ring for the dirty log, if the front-end wants that ring marked.
     pub(crate) used_logged_at: Option<u64>,
 }
 
-/// The set-up of one queue. It outlives the queue: stop, change, start again.
+/// The set-up of one queue. It stays while the queue stops, changes and starts again.
 #[derive(Debug, Default)]
 pub(crate) struct Vring {
-    /// Entries; 0 until told.
+    /// Entries. 0 until the front-end sets the size.
     pub(crate) size: u16,
     pub(crate) addresses: Option<RingAddresses>,
-    /// Where to go on, as vhost-user passes it; none is the start of the ring. The running queue keeps its own.
+    /// Where the queue starts, in vhost-user's format. `None` is the start of the ring. A running queue has its own
+    /// position.
     pub(crate) position: Option<u32>,
-    /// Set makes the ring *started* in vhost-user's terms; `GET_VRING_BASE` takes it away.
+    /// With a kick descriptor the ring is *started* in vhost-user's terms. `GET_VRING_BASE` removes it.
     pub(crate) kick: Option<Arc<Kick>>,
     pub(crate) notifier: Arc<Notifier>,
-    /// The other of the two independent states.
+    /// Whether the ring is *enabled* in vhost-user's terms.
     pub(crate) enabled: bool,
-    /// The sink has the queue.
+    /// Whether the runner has the queue.
     pub(crate) running: bool,
-    /// Requests that an earlier daemon had in flight were not taken up again when the queue stopped; they are still in the log.
+    /// When the queue stopped, its in-flight log still had requests that were not resubmitted.
     pub(crate) left_in_flight: bool,
 }
 
 impl Vring {
-    /// What a queue is started from, once everything is there and it may run.
+    /// The parameters to start the queue. `None` until all of them are set and the ring is enabled.
     pub(crate) fn ready(&self, packed: bool, event_idx: bool) -> Option<(RingLayout, Arc<Kick>)> {
         let (RingAddresses { descriptors, available, used, .. }, kick) = (self.addresses?, self.kick.as_ref()?);
         let (size, position) = (self.size, self.position(packed));
@@ -43,7 +44,7 @@ impl Vring {
         (self.enabled && size > 0).then(|| (layout, Arc::clone(kick)))
     }
 
-    /// Where a ring of the format negotiated is to be gone on with.
+    /// Where the queue starts, in a ring of the negotiated format.
     pub(crate) fn position(&self, packed: bool) -> u32 {
         self.position.unwrap_or(if packed { PACKED_START } else { 0 })
     }

@@ -1,4 +1,4 @@
-//! Messages of a front-end, of which few make sense, through the real message loop.
+//! Mostly invalid messages of a front-end, through the real message loop.
 #![no_main]
 
 use fuzz::{FrontEnd, GUEST_START, MEMORY_BYTES, Turns, USER_START};
@@ -7,8 +7,8 @@ use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
 struct Case {
-    /// What most messages need before they mean anything; none begins at the beginning.
-    begun: Option<u64>,
+    /// Features to negotiate before the messages, as most messages need. `None` starts without.
+    features: Option<u64>,
     started: Vec<(u8, u8, u16)>,
     memory: Vec<(u16, [u8; 16])>,
     messages: Vec<Message>,
@@ -19,7 +19,7 @@ struct Message {
     request: Request,
     need_reply: bool,
     body: Body,
-    /// Descriptors: of the memory, or not.
+    /// Descriptors: of the memory, or of an eventfd.
     descriptors: Vec<bool>,
 }
 
@@ -54,7 +54,7 @@ enum Body {
     },
 }
 
-/// Requests of today's front-ends: 1 to 44.
+/// The largest known request. The smallest is 1.
 const KNOWN: u8 = 44;
 const VERSION: u32 = 1;
 const NEED_REPLY: u32 = 1 << 3;
@@ -88,7 +88,7 @@ fuzz_target!(|case: Case| {
     for (at, bytes) in case.memory {
         front_end.put(at.into(), &bytes);
     }
-    if let Some(features) = case.begun {
+    if let Some(features) = case.features {
         front_end.begin(features);
         for (queue, size, base) in case.started {
             let at = u64::from(queue % 4) * 0x4000;

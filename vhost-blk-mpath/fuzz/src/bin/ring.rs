@@ -1,4 +1,4 @@
-//! Rings, chains and requests of a guest that does what it likes, through the real set-up of a queue.
+//! Arbitrary rings, chains and requests of a guest, through the real set-up of a queue.
 #![no_main]
 
 use fuzz::request::GET_VRING_BASE;
@@ -11,7 +11,7 @@ struct Case {
     features: u64,
     size_log2: u8,
     base: u16,
-    /// How far the available index is ahead.
+    /// Distance of the available index from the start position.
     ahead: u16,
     heads: Vec<u8>,
     descriptors: Vec<Descriptor>,
@@ -29,7 +29,7 @@ struct Descriptor {
 
 #[derive(Arbitrary, Debug)]
 enum Address {
-    /// In the part of memory where requests and indirect tables are.
+    /// In the part of memory with requests and indirect tables.
     Data(u16),
     Inside(u16),
     Any(u64),
@@ -85,7 +85,7 @@ fuzz_target!(|case: Case| {
         front_end.put(DATA + u64::from(*at), &header);
     }
     for (slot, of) in (0..).zip(&case.descriptors) {
-        // Behind the ring they are an indirect table's.
+        // Descriptors beyond the ring go to an indirect table.
         let at = if slot < u64::from(size) { slot * 16 } else { DATA + (slot - u64::from(size)) * 16 };
         front_end.put(at, &descriptor(of));
     }

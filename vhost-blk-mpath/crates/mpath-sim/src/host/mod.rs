@@ -61,7 +61,7 @@ pub(crate) struct DiskPlan {
 }
 
 /// An instruction to an I/O thread.
-pub(crate) type Message = reactor::Message<ConnId>;
+pub(crate) type Message = reactor::IoThreadMessage<ConnId>;
 
 /// The earlier of two times that may not be set.
 fn earliest(times: impl IntoIterator<Item = Option<Instant>>) -> Option<Instant> {

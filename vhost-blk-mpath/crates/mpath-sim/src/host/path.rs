@@ -9,7 +9,7 @@ use mpath_host::{
     Action, AssociationId, DesiredState, LiveAssociation, Order, Path, RemovalStep, Report, SHUTDOWN_MAX,
 };
 use nvme_tcp::host::{ControllerEvent, HostController};
-use reactor::{Ending, Link, PathEvent, PathEventKind};
+use reactor::{CloseMode, ConnectedQueuePair, PathEvent, PathEventKind};
 
 use super::disks::Disks;
 use super::fences::Fences;
@@ -375,7 +375,7 @@ impl PathTask {
                     disks.path_down(self.id);
                     ctx.check.association_lost(ctx.clock.elapsed());
                     let path = self.id;
-                    self.mail_all(|| Message::PathDown { path, epoch, ending: Ending::Reset });
+                    self.mail_all(|| Message::PathDown { path, epoch, close_mode: CloseMode::Reset });
                 }
                 Action::Ended(left) => {
                     ctx.check.counts.closed_in_order += u64::from(left.is_clean);
@@ -424,7 +424,12 @@ impl PathTask {
         let path = self.id;
         let sockets = self.sockets.split_off(1);
         for ((thread, queue), socket) in queues.into_iter().enumerate().zip(sockets) {
-            let link = Link { socket: socket.conn, queue, retry_delays: info.retry_delays, ending: Ending::Reset };
+            let link = ConnectedQueuePair {
+                socket: socket.conn,
+                queue,
+                retry_delays: info.retry_delays,
+                close_mode: CloseMode::Reset,
+            };
             let link = Box::new(link);
             self.mail.push((thread, Message::PathUp { path, association, link }));
         }

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use vhost_user_blk::{Disk, DiskGeometry, Queue, QueueSink, SECTOR_BYTES, serve_connection};
+use vhost_user_blk::{DiskGeometry, Queue, QueueRunner, SECTOR_BYTES, VirtioDisk, serve_connection};
 
 use super::DiskPlan;
 
@@ -51,7 +51,7 @@ struct Sink {
     said: mpsc::Sender<Said>,
 }
 
-impl QueueSink for Sink {
+impl QueueRunner for Sink {
     fn start(&self, queue: Queue) -> Result<(), Queue> {
         self.started.send(queue).map_err(|mpsc::SendError(queue)| queue)
     }
@@ -69,7 +69,7 @@ impl QueueSink for Sink {
 
 /// A connection of a front-end.
 pub(super) struct Served {
-    disk: Arc<Disk>,
+    disk: Arc<VirtioDisk>,
     started: mpsc::Receiver<Queue>,
     said: mpsc::Receiver<Said>,
     say: mpsc::Sender<Said>,
@@ -87,7 +87,7 @@ impl Served {
             max_write_zeroes_sectors: sectors as u32,
             ..DiskGeometry::new(sectors, plan.block_bytes)
         };
-        let disk = Arc::new(Disk::new(geometry).expect("a disk as the daemon makes it"));
+        let disk = Arc::new(VirtioDisk::new(geometry).expect("a disk as the daemon makes it"));
         let (ours, theirs) = UnixStream::pair().expect("a socket");
         let ((started, queues), (say, said)) = (mpsc::channel(), mpsc::channel());
         let sink = Sink { started, said: say.clone() };

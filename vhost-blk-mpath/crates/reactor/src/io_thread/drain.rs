@@ -1,4 +1,5 @@
-//! The end of a turn, and of virtqueues: completions are shown to guests, what is to stop is drained or given up.
+//! The end of a turn and the end of virtqueues: completions are published, and stopping virtqueues are drained or given
+//! up.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -6,20 +7,20 @@ use std::time::{Duration, Instant};
 use mpath_core::{DiskId, FlowId, PathId};
 
 use super::IoThread;
-use crate::message::{Ending, LossReason};
 use crate::ring::Ring;
-use crate::token::Token;
+use crate::ring_token::RingToken;
+use crate::{CloseMode, LossReason};
 
-/// How long a virtqueue may take to drain before its remaining requests are given up. The front-end's main loop, and
-/// so the guest, stands still meanwhile.
+/// How long a virtqueue may drain before its remaining requests are given up. The front-end's main loop, and so the
+/// guest, stands still meanwhile.
 pub(super) const DRAIN_MAX: Duration = Duration::from_secs(10);
-/// How long if memory that its front-end shares could not be accessed, so that the front-end is hung up on.
+/// The limit after a fault in memory that the front-end shares. The back-end hangs up on that front-end.
 pub(super) const FAULTED_DRAIN_MAX: Duration = Duration::from_secs(1);
-/// How long the requests in flight may take at the end of the daemon.
+/// The limit at the end of the daemon.
 pub(super) const SHUTDOWN_DRAIN_MAX: Duration = Duration::from_secs(1);
 
 impl<R: Ring> IoThread<R> {
-    /// Shows the guest what is done, and lets go of virtqueues that were to stop and are drained.
+    /// Publishes completions, and returns stopping virtqueues that are drained.
     pub(super) fn publish(&mut self, now: Instant) -> io::Result<()> {
         let mut stopping = Vec::new();
         for (&flow, slot) in &mut self.queues {
@@ -30,29 +31,29 @@ impl<R: Ring> IoThread<R> {
             if deadline <= now && self.queues[&flow].in_flight > 0 {
                 self.abandon(now, flow);
             }
-            // Where no socket holds anything of it, giving up is all there is to wait for. At the daemon's end what was not taken yet is
-            // the next one's.
+            // If no socket holds its requests, a virtqueue only waits to have them given up. At the end of the daemon,
+            // requests that were not taken are left to the next daemon.
             let slot = &self.queues[&flow];
             let is_held = slot.queue.to_resubmit() > 0 && !slot.queue.has_faulted();
-            let waits_for_hold = is_held && deadline > now && !self.ending;
+            let waits_for_hold = is_held && deadline > now && !self.is_shutting_down;
             if slot.in_flight > 0 || waits_for_hold {
                 continue;
             }
-            let slot = self.queues.remove(&flow).expect("just seen");
-            self.disks[&slot.disk].unanswered.left(&slot.queue);
-            self.left.insert(flow, slot.seen);
-            let token = Token::Kick { flow, generation: slot.generation };
-            self.ring.unwatch(token.encode(), Token::Ended.encode())?;
+            let slot = self.queues.remove(&flow).expect("it was listed above");
+            self.disks[&slot.disk].unanswered.queue_stopped(&slot.queue);
+            self.stopped_queue_times.insert(flow, slot.times);
+            let token = RingToken::Kick { flow, generation: slot.generation };
+            self.ring.unwatch(token.encode(), RingToken::Ended.encode())?;
             if let Some(reply) = slot.stopping.and_then(|stopping| stopping.reply) {
-                // The front-end that asked may be gone; then the virtqueue is dropped with the answer.
+                // The requester may have ended. The virtqueue is dropped with the answer then.
                 drop(reply.send(Some(slot.queue)));
             }
         }
-        let is_settled = |(disk, _): &mut (DiskId, _)| !self.requests.leaves_doubt_of(*disk);
-        self.settling.extract_if(.., is_settled).for_each(|(_, settled)| settled());
-        if self.ending && self.queues.is_empty() && self.write_back(now) {
+        let is_settled = |(disk, _): &mut (DiskId, _)| !self.requests.has_writes_in_doubt_of(*disk);
+        self.settle_callbacks.extract_if(.., is_settled).for_each(|(_, settled)| settled());
+        if self.is_shutting_down && self.queues.is_empty() && self.write_back(now) {
             for (&path, connection) in &mut self.connections {
-                connection.close(&mut self.ring, Ending::Reset);
+                connection.close(&mut self.ring, CloseMode::Reset);
                 self.group.path_closed(now, path);
             }
             self.close_quiescent(now);
@@ -60,14 +61,14 @@ impl<R: Ring> IoThread<R> {
         Ok(())
     }
 
-    /// Gives up the requests of a virtqueue that did not drain in time. They get no answer: success would be a lie, and an
-    /// error would let the guest reuse sectors that a lost path may still write. Sockets that hold its guest memory are
-    /// closed, upon which the kernel gives it back at once. Not so if that memory has faulted: it is replaced, and the sockets keep the
-    /// requests.
+    /// Gives up the requests of a virtqueue that did not drain in time. They get no answer: success would be false, and
+    /// after an error the guest could reuse sectors that a lost path may still write. Connections that hold its guest
+    /// memory are closed, so that the kernel releases it at once. If that memory has faulted, it is replaced instead,
+    /// and the connections keep the requests.
     fn abandon(&mut self, now: Instant, flow: FlowId) {
-        let slot = self.queues.get_mut(&flow).expect("an overdue virtqueue is here");
+        let slot = self.queues.get_mut(&flow).expect("the virtqueue is overdue, so it is in the map");
         if let Some(stopping) = &mut slot.stopping {
-            // Once: what is left then only waits for the kernel.
+            // Only once: later the requests only wait for the kernel.
             (stopping.since, stopping.deadline) = (now + DRAIN_MAX, now + DRAIN_MAX);
         }
         tracing::error!(
@@ -76,21 +77,21 @@ impl<R: Ring> IoThread<R> {
             requests = slot.in_flight,
             "virtqueue did not drain in time; its requests are given up without an answer"
         );
-        // Then sockets hold memory that is nobody's any more: no path has to end for what one front-end has done.
+        // The sockets hold replaced memory then. A fault of one front-end's memory must not end paths.
         if slot.queue.has_faulted() && slot.queue.discard_memory() {
-            self.requests.release(flow);
+            self.requests.detach(flow);
             slot.in_flight = 0;
         } else {
-            let (let_go, paths) = self.requests.abandon(flow);
-            slot.in_flight -= let_go;
+            let (released, paths) = self.requests.abandon(flow);
+            slot.in_flight -= released;
             let held: Vec<PathId> = self.connections.keys().copied().filter(|path| paths & 1 << path.0 != 0).collect();
             for path in held {
                 self.lose(now, path, LossReason::Abandoned);
             }
         }
-        // Or front-ends that come and go while no path is live would leave more behind each time.
+        // Otherwise front-ends that reconnect while no path is live would leave more requests behind each time.
         self.group.give_up(flow);
-        self.act(now);
+        self.run_actions(now);
         self.transmit(now);
     }
 }

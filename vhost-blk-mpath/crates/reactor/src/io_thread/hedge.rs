@@ -1,12 +1,13 @@
-//! Reads that are sent a second time, over another path: into memory of ours, as the first path may write to the guest's.
+//! Hedges: second copies of slow reads, over another path. They read into a buffer of this process, as the first path
+//! may write to guest memory.
 
 use std::time::Instant;
 
 use mpath_core::{Outcome, PathId, Tag};
 
 use super::IoThread;
-use crate::classify::command_of;
 use crate::ring::Ring;
+use crate::translate::command_of;
 
 impl<R: Ring> IoThread<R> {
     pub(super) fn hedge(&mut self, now: Instant, path: PathId, tag: Tag) {
@@ -22,7 +23,7 @@ impl<R: Ring> IoThread<R> {
         }
     }
 
-    /// Late data find no memory: the queue pair throws them away.
+    /// Late data find no buffer, and the queue pair discards them.
     pub(super) fn drop_hedge(&mut self, now: Instant, path: PathId, tag: Tag) {
         let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
         if let Some(outcome) = open.and_then(|connection| connection.take_back(tag.of_hedge())) {

@@ -1,4 +1,4 @@
-//! The virtqueues of an I/O thread, from their start: what guests have queued is taken.
+//! The virtqueues of an I/O thread: their start, and the fetching of requests.
 
 use std::io;
 use std::sync::mpsc;
@@ -8,34 +8,34 @@ use mpath_core::{DiskId, FlowId, Io};
 use vhost_user_blk::Queue;
 
 use super::drain::FAULTED_DRAIN_MAX;
-use super::{Disk, IoThread};
-use crate::classify::io_of;
+use super::{DiskState, IoThread};
 use crate::ring::Ring;
-use crate::token::Token;
+use crate::ring_token::RingToken;
+use crate::translate::io_of;
 
 pub(super) struct QueueSlot {
     pub(super) disk: DiskId,
     pub(super) queue: Queue,
-    /// Tells the events of this virtqueue's kick from those of one with the same index before it.
+    /// Distinguishes its kick events from those of an earlier virtqueue of the same flow.
     pub(super) generation: u32,
-    /// Chains fetched and not yet completed.
+    /// Requests fetched and not completed.
     pub(super) in_flight: u32,
-    /// Where it goes once drained; set, nothing more is fetched.
+    /// Set when the virtqueue drains. No more available requests are fetched then.
     pub(super) stopping: Option<Stopping>,
-    /// The guest may have queued something since the last fetch.
+    /// The guest may have queued a request since the last fetch.
     pub(super) kicked: bool,
-    pub(super) seen: Seen,
-    /// It was not looked into since it runs: what is there may have waited since the last time that it ran.
+    pub(super) times: QueueTimes,
+    /// Not fetched from since its start: its requests may have waited since its last run.
     pub(super) is_new: bool,
 }
 
-/// What is known of the requests of a virtqueue over the times that it runs here.
+/// Bounds of the age of a virtqueue's requests, over all its runs in this thread.
 #[derive(Clone, Copy)]
-pub(super) struct Seen {
-    /// It ran for the first time: what its log has may have been submitted before.
-    pub(super) first: Instant,
-    /// It was looked into until then: what waits in it may have been submitted since.
-    pub(super) last: Instant,
+pub(super) struct QueueTimes {
+    /// The first start. Requests in its in-flight log may be that old.
+    pub(super) first_start: Instant,
+    /// The end of fetching in its last run. Requests that wait in its ring may be that old.
+    pub(super) last_fetch: Instant,
 }
 
 pub(super) struct Stopping {
@@ -45,7 +45,7 @@ pub(super) struct Stopping {
 }
 
 impl QueueSlot {
-    /// Until when the virtqueue may drain, if it is to stop.
+    /// Until when the virtqueue may drain, if it is stopping.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let Stopping { since, deadline, .. } = self.stopping.as_ref()?;
         Some(if self.queue.has_faulted() { (*deadline).min(*since + FAULTED_DRAIN_MAX) } else { *deadline })
@@ -56,20 +56,21 @@ impl<R: Ring> IoThread<R> {
     pub(super) fn start_queue(&mut self, now: Instant, disk: DiskId, flow: FlowId, queue: Queue) -> io::Result<()> {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
-        self.ring.watch(queue.kick_fd(), Token::Kick { flow, generation }.encode())?;
-        self.disks[&disk].unanswered.taken_up(&queue);
-        // Kicked: the guest may have queued requests before the virtqueue came here.
-        let stopping = self.ending.then_some(Stopping { reply: None, since: now, deadline: now });
-        let began = self.disks[&disk].unanswered.began();
-        let seen = self.left.remove(&flow).unwrap_or(Seen { first: began, last: began });
-        let slot = QueueSlot { disk, queue, generation, in_flight: 0, stopping, kicked: true, seen, is_new: true };
+        self.ring.watch(queue.kick_fd(), RingToken::Kick { flow, generation }.encode())?;
+        self.disks[&disk].unanswered.queue_started(&queue);
+        // `kicked`: the guest may have queued requests before the start.
+        let stopping = self.is_shutting_down.then_some(Stopping { reply: None, since: now, deadline: now });
+        let since = self.disks[&disk].unanswered.served_since();
+        let times =
+            self.stopped_queue_times.remove(&flow).unwrap_or(QueueTimes { first_start: since, last_fetch: since });
+        let slot = QueueSlot { disk, queue, generation, in_flight: 0, stopping, kicked: true, times, is_new: true };
         let before = self.queues.insert(flow, slot);
         assert!(before.is_none(), "a virtqueue is started once");
         Ok(())
     }
 
-    /// Takes the requests that wait in the virtqueues. A virtqueue with requests in flight is looked at in every turn,
-    /// since a look is cheaper than a kick; one without is left to its kick.
+    /// Fetches the requests that wait in the virtqueues. A virtqueue with requests in flight is checked in every turn,
+    /// as a check is cheaper than a kick. An idle one is checked when kicked.
     pub(super) fn fetch(&mut self, now: Instant) {
         let mut some_held = false;
         for disk in self.disks.values_mut() {
@@ -77,13 +78,13 @@ impl<R: Ring> IoThread<R> {
             some_held |= disk.is_held();
         }
         for (&flow, slot) in &mut self.queues {
-            if some_held && self.disks.get(&slot.disk).is_some_and(Disk::is_held) {
+            if some_held && self.disks.get(&slot.disk).is_some_and(DiskState::is_held) {
                 continue;
             }
             let stopping = slot.stopping.is_some();
-            // What an earlier daemon had in flight was taken from the ring by that: it belongs to what is drained. At the end of this
-            // one it is the next one's, as all else that was not taken yet.
-            if stopping && (self.ending || slot.queue.to_resubmit() == 0) {
+            // Requests that an earlier daemon had in flight count as taken from the ring, so they belong to the drain.
+            // At the end of this daemon they are left to the next one, as all requests that were not taken.
+            if stopping && (self.is_shutting_down || slot.queue.to_resubmit() == 0) {
                 continue;
             }
             let kicked = std::mem::take(&mut slot.kicked);
@@ -94,7 +95,7 @@ impl<R: Ring> IoThread<R> {
                 slot.queue.drain_kick();
             }
             loop {
-                // A broken virtqueue has said so itself; what was taken before is completed as ever.
+                // A broken virtqueue has logged its error. Requests fetched before are completed as usual.
                 loop {
                     let is_resubmitted = slot.queue.to_resubmit() > 0;
                     if stopping && !is_resubmitted {
@@ -102,8 +103,8 @@ impl<R: Ring> IoThread<R> {
                     }
                     let Ok(Some(request)) = slot.queue.pop() else { break };
                     let since = match (is_resubmitted, slot.is_new) {
-                        (true, _) => slot.seen.first,
-                        (false, true) => slot.seen.last,
+                        (true, _) => slot.times.first_start,
+                        (false, true) => slot.times.last_fetch,
                         (false, false) => now,
                     };
                     slot.in_flight += 1;

@@ -1,4 +1,5 @@
-//! At the end of the daemon: controllers are told to write back what no flush has covered, before their connections are closed.
+//! Write-back at the end of the daemon: before the connections are closed, controllers get a flush for writes that no
+//! flush has covered.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,15 +10,15 @@ use nvme_tcp::host::IoCommand;
 use super::IoThread;
 use crate::ring::Ring;
 
-/// How long that may take. What is not written back by then counts as lost.
+/// Time limit of the write-back. Writes that are not flushed by then count as lost.
 const WRITE_BACK_MAX: Duration = Duration::from_secs(5);
 
-/// The flush commands that are not answered.
+/// The flush commands of the write-back.
 #[derive(Debug, Default)]
 pub(super) struct WriteBacks {
-    /// `None` before the first is sent.
+    /// Its deadline. `None` before it starts.
     until: Option<Instant>,
-    /// Those that the queue pair has no room for yet.
+    /// Flushes that wait for room in a queue pair.
     waiting: Vec<(PathId, DiskId)>,
     open: BTreeSet<(PathId, DiskId)>,
 }
@@ -32,14 +33,14 @@ impl WriteBacks {
         self.waiting.retain(|(of, _)| *of != path);
     }
 
-    /// Until when they are waited for, if they are.
+    /// The deadline, while flushes are unanswered.
     pub(super) fn until(&self) -> Option<Instant> {
         self.until.filter(|_| !(self.open.is_empty() && self.waiting.is_empty()))
     }
 }
 
 impl<R: Ring> IoThread<R> {
-    /// Begins it, when no virtqueue is left, or goes on: whether it is over.
+    /// Starts or continues the write-back, once no virtqueue is left. Returns whether it is over.
     pub(super) fn write_back(&mut self, now: Instant) -> bool {
         if self.write_backs.until.is_none() {
             self.write_backs.until = Some(now + WRITE_BACK_MAX);
@@ -64,7 +65,7 @@ impl<R: Ring> IoThread<R> {
         }
         let is_over = self.write_backs.until().is_none_or(|until| until <= now);
         if is_over {
-            // There is no more time to wait for.
+            // The deadline no longer matters.
             self.write_backs.open.clear();
             self.write_backs.waiting.clear();
         }

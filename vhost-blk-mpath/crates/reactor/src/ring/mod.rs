@@ -1,8 +1,8 @@
-//! What an I/O thread has the kernel do, and the operations that take time: [`Ring`], of which [`Uring`] is the one that does it.
+//! The kernel operations of an I/O thread: [`Ring`] is the interface, [`Uring`] implements it with `io_uring`.
 //!
 //! `unsafe` of this crate lives here. The rule that makes it sound: memory the kernel may touch belongs to a slot
-//! ([`SendSlot`], [`RecvSlot`]) or is guest memory that the caller keeps mapped; a slot is reused only after its
-//! completion was reaped, and one dropped before that leaks its buffers rather than free them under the kernel.
+//! ([`SendSlot`], [`RecvSlot`]), or is guest memory that the caller keeps mapped. A slot is reused only after its
+//! completion was reaped. A slot that is dropped earlier leaks its buffers rather than free them under the kernel.
 
 use std::io;
 use std::net::Shutdown;
@@ -23,18 +23,18 @@ pub use simulated::{SimulatedRing, SocketCall};
 pub(crate) use uring::Uring;
 pub use uring::{RingError, reset};
 
-/// What was reported of one operation.
+/// A completion of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
-    /// The token the operation was started with.
+    /// The operation's token.
     pub(crate) token: u64,
     /// Bytes, poll mask or `-errno`.
     pub(crate) result: i32,
-    /// The operation is still armed and reports again (multishot).
+    /// Whether the operation is still armed and reports again (multishot).
     pub(crate) more: bool,
 }
 
-/// What an I/O thread has the kernel do. Each operation has a token, by which its end is reported.
+/// The kernel operations of an I/O thread. Each operation has a token, which its completion names.
 pub trait Ring {
     /// A connected socket.
     type Socket;
@@ -42,53 +42,57 @@ pub trait Ring {
     /// Reports `token` each time `fd` (an eventfd) is signalled, until [`Ring::unwatch`].
     ///
     /// # Errors
-    /// The ring is unusable, here as in the other operations.
+    ///
+    /// The ring is unusable. This holds for the other operations too.
     fn watch(&mut self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()>;
 
-    /// Ends a watch; its last event comes with `more == false`. The removal itself reports `removal_token`.
+    /// Ends a watch. Its last event has `more == false`. The removal itself reports `removal_token`.
     ///
     /// # Errors
     /// The ring is unusable.
     fn unwatch(&mut self, token: u64, removal_token: u64) -> io::Result<()>;
 
-    /// Has an operation come back at once, with what it has done so far or with `ECANCELED`. The cancellation itself reports
+    /// Ends an operation at once, with the bytes so far or with `ECANCELED`. The cancellation itself reports
     /// `cancel_token`.
     ///
     /// # Errors
     /// The ring is unusable.
     fn cancel(&mut self, token: u64, cancel_token: u64) -> io::Result<()>;
 
-    /// Sends what the message names, and reports how much of it was taken.
+    /// Sends the message, and reports the number of bytes taken.
     ///
     /// # Safety
-    /// The message and all that it names stay valid, and are left alone, until the end of the send has been reported.
+    ///
+    /// The message and all memory that it names stay valid and unchanged until the end of the send has been reported.
     ///
     /// # Errors
     /// The ring is unusable.
     unsafe fn send(&mut self, socket: &Self::Socket, token: u64, message: *const libc::msghdr) -> io::Result<()>;
 
-    /// Receives into what the message names once there is something, and reports how much.
+    /// Receives into the memory of the message when data arrive, and reports the number of bytes.
     ///
     /// # Safety
-    /// As of [`Ring::send`].
+    ///
+    /// As for [`Ring::send`].
     ///
     /// # Errors
     /// The ring is unusable.
     unsafe fn receive(&mut self, socket: &Self::Socket, token: u64, message: *mut libc::msghdr) -> io::Result<()>;
 
-    /// Before a receive: so many bytes are sure to come. See [`LowWater::wait_for`].
+    /// Prepares a receive of `missing_bytes` that are certain to arrive. See [`LowWater::wait_for`].
     ///
     /// # Errors
     /// Those of [`LowWater::wait_for`].
     fn wait_for(&mut self, socket: &Self::Socket, low_water: &mut LowWater, missing_bytes: u32) -> io::Result<()>;
 
-    /// Sends these bytes behind all that was sent if that can be done without waiting.
+    /// Sends the bytes behind all sent data, if the socket takes them without waiting.
     fn send_at_once(&mut self, socket: &Self::Socket, bytes: &[u8]);
 
-    /// Ends the sending side, or both: operations under way come back soon. Both end with a reset.
+    /// Shuts down the sending side, or both. Operations under way come back soon. Shutting down both resets the
+    /// connection.
     fn shutdown(&mut self, socket: &Self::Socket, how: Shutdown);
 
-    /// Ends the connection at once: what the kernel has not delivered yet never is.
+    /// Resets the connection: the kernel discards undelivered data.
     fn reset(&mut self, socket: Self::Socket);
 }
 
@@ -97,7 +101,7 @@ fn empty_message() -> libc::msghdr {
     unsafe { std::mem::zeroed() }
 }
 
-/// What the kernel reports: bytes, or `-errno`.
+/// Decodes a result of the kernel: bytes, or `-errno`.
 fn bytes_or_error(result: i32) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
 }

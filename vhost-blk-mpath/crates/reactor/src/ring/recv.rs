@@ -1,4 +1,4 @@
-//! One receive at a time on one socket: first into guest memory where a payload is expected, then into the read-ahead
+//! The receive of a socket, one at a time. It fills guest memory first, if a payload is expected, then the read-ahead
 //! buffer.
 
 use std::io;
@@ -7,15 +7,15 @@ use low_water::LowWater;
 
 use super::{Ring, bytes_or_error, empty_message};
 
-/// Read-ahead: many small PDUs are taken by one receive.
+/// Size of the read-ahead buffer. It lets one receive take many small PDUs.
 const READ_AHEAD_BYTES: usize = 64 * 1024;
-/// Segments of guest memory a receive may name; the kernel's own limit is 1024.
+/// Most segments of guest memory in a receive. The kernel's own limit is 1024.
 const IOVECS_MAX: usize = 256;
 
-/// How the bytes of one receive fell.
+/// Where the bytes of a receive went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Received {
-    /// Bytes that went straight into the memory named at the start.
+    /// Bytes in the memory named at the start.
     pub(crate) direct: usize,
     /// Bytes in the read-ahead buffer.
     pub(crate) buffered: usize,
@@ -25,7 +25,7 @@ pub(crate) struct RecvSlot {
     buffer: Box<[u8]>,
     iovecs: Vec<libc::iovec>,
     message: Box<libc::msghdr>,
-    /// Bytes of guest memory named by the receive in flight.
+    /// Bytes of guest memory in the receive in flight.
     direct: usize,
     low_water: LowWater,
     in_flight: bool,
@@ -50,8 +50,8 @@ impl RecvSlot {
         self.in_flight
     }
 
-    /// Has the receive in flight come back at once, with the bytes it has got or with none. `token` is its own,
-    /// `cancel_token` that of the cancellation.
+    /// Ends the receive in flight at once, with the bytes that it has, or with none. `token` is its own, `cancel_token`
+    /// that of the cancellation.
     pub(crate) fn cancel(&mut self, ring: &mut impl Ring, token: u64, cancel_token: u64) -> io::Result<()> {
         assert!(self.in_flight, "nothing to cancel");
         self.cancelled = true;
@@ -64,9 +64,11 @@ impl RecvSlot {
         &self.buffer[..bytes]
     }
 
-    /// Starts a receive: `direct` is filled first, then the read-ahead buffer. All bytes of `direct` have to be sure to come.
+    /// Starts a receive. It fills `direct` first, then the read-ahead buffer. All bytes of `direct` must be certain to
+    /// arrive.
     ///
     /// # Safety
+    ///
     /// Memory named by `direct` must stay mapped, and be the receive's alone, until its completion was reaped.
     pub(crate) unsafe fn start<R: Ring>(
         &mut self,
@@ -83,14 +85,14 @@ impl RecvSlot {
         self.iovecs.push(libc::iovec { iov_base: self.buffer.as_mut_ptr().cast(), iov_len: self.buffer.len() });
         self.message.msg_iov = self.iovecs.as_mut_ptr();
         self.message.msg_iovlen = self.iovecs.len() as _;
-        // SAFETY: buffer, segments and message belong to this slot and are left alone while `in_flight`; the direct
-        // memory is vouched for by the caller.
+        // SAFETY: buffer, segments and message belong to this slot and are left alone while `in_flight`. The caller
+        // vouches for the direct memory.
         unsafe { ring.receive(socket, token, &raw mut *self.message)? };
         self.in_flight = true;
         Ok(())
     }
 
-    /// Takes the completion of the receive. The end of the stream is [`io::ErrorKind::UnexpectedEof`].
+    /// Handles the completion of the receive. The end of the stream is [`io::ErrorKind::UnexpectedEof`].
     pub(crate) fn finished(&mut self, result: i32) -> io::Result<Received> {
         assert!(self.in_flight, "a completion without a receive");
         self.in_flight = false;

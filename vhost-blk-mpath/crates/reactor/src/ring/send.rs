@@ -1,40 +1,40 @@
-//! One gathering send at a time on one socket: staged bytes and guest memory, in order, until all of it is taken.
+//! The send of a socket, one at a time: staged bytes and guest memory, in order, until the socket has taken all of it.
 
 use std::io;
 
 use super::{Ring, bytes_or_error, empty_message};
 
-/// Staged bytes a send may carry; what does not fit waits for the next one.
+/// Most staged bytes of a send. The rest waits for the next send.
 const STAGING_BYTES: usize = 256 * 1024;
-/// The kernel takes at most this many segments in one call (`UIO_MAXIOV`).
+/// Most segments of one call (`UIO_MAXIOV`).
 const IOVECS_MAX: usize = 1024;
 
 /// One piece of a send.
 pub(crate) enum SendPart {
     /// Bytes of the staging buffer.
     Staged { start: usize, len: usize },
-    /// Memory outside, as the kernel wants it.
+    /// Memory outside the slot.
     Outside(libc::iovec),
 }
 
-/// What became of a send.
+/// The state of a send after a completion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sent {
-    /// All of it is sent.
+    /// The rest is under way.
     All,
     /// The rest is on its way.
     Rest,
-    /// The kernel cannot read this segment, the next to be sent. To be [tried again](SendSlot::try_again) when it can.
+    /// The kernel cannot read this segment, the next to be sent. Call [`SendSlot::try_again`] when it can.
     Unreadable(libc::iovec),
 }
 
 pub(crate) struct SendSlot {
-    /// Never reallocated: its capacity is fixed at the start and the layout is bounded by it.
+    /// Never reallocated: its capacity is fixed at the start, and bounds the staged bytes.
     staging: Vec<u8>,
     iovecs: Vec<libc::iovec>,
-    /// The first segment not wholly sent.
+    /// The first segment that is not sent completely.
     next: usize,
-    /// One segment at a time: one of them cannot be read, and the kernel does not say which.
+    /// Send one segment at a time: one of them cannot be read, and the kernel does not say which.
     one_by_one: bool,
     message: Box<libc::msghdr>,
     in_flight: bool,
@@ -66,6 +66,7 @@ impl SendSlot {
     /// Starts sending `parts` in order.
     ///
     /// # Safety
+    ///
     /// Memory named by [`SendPart::Outside`] must stay mapped until [`SendSlot::finished`] said the send is over.
     pub(crate) unsafe fn start<R: Ring>(
         &mut self,
@@ -93,15 +94,15 @@ impl SendSlot {
         let rest = &mut self.iovecs[self.next..];
         self.message.msg_iovlen = rest.len().min(if self.one_by_one { 1 } else { IOVECS_MAX }) as _;
         self.message.msg_iov = rest.as_mut_ptr();
-        // SAFETY: message, segments and staging belong to this slot and are left alone while `in_flight`; outside memory is
-        // vouched for by the caller of `start`.
+        // SAFETY: message, segments and staging belong to this slot and are left alone while `in_flight`. The caller of
+        // `start` vouches for the outside memory.
         unsafe { ring.send(socket, token, &raw const *self.message)? };
         self.in_flight = true;
         Ok(())
     }
 
-    /// Takes the completion of the send. When the kernel cannot read memory, nothing is sent of what this call has begun: the segments
-    /// are then sent one by one, up to the one that cannot be read.
+    /// Handles the completion of the send. If the kernel cannot read memory, it sends nothing of that call. The
+    /// segments are then sent one by one, up to the one that cannot be read.
     pub(crate) fn finished<R: Ring>(
         &mut self,
         ring: &mut R,
@@ -132,19 +133,19 @@ impl SendSlot {
         Ok(Sent::All)
     }
 
-    /// Puts readable memory where a segment could not be read, as replaced pages would.
+    /// Puts readable memory in place of a segment that could not be read, as replaced pages would.
     #[cfg(test)]
     pub(super) fn replace_unreadable(&mut self, segment: libc::iovec) {
         self.iovecs[self.next] = segment;
     }
 
-    /// Goes on with a send of which a segment could not be read.
+    /// Continues a send whose next segment could not be read.
     pub(crate) fn try_again<R: Ring>(&mut self, ring: &mut R, socket: &R::Socket, token: u64) -> io::Result<()> {
         assert!(!self.in_flight, "one send at a time");
         self.push(ring, socket, token)
     }
 
-    /// Takes the completion of a send whose connection is given up, whatever it says.
+    /// Handles the completion of a send whose connection closes. Its result does not matter.
     pub(crate) fn abandon(&mut self) {
         assert!(self.in_flight, "a completion without a send");
         self.in_flight = false;

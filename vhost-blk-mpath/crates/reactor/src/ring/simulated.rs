@@ -1,4 +1,4 @@
-//! A ring whose kernel is whoever holds it: for a simulator, which decides what becomes of each operation and when.
+//! A ring for a simulator, which decides the outcome and the time of each operation.
 
 use std::io;
 use std::net::Shutdown;
@@ -10,19 +10,19 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Event, Ring};
 
-/// No page is smaller.
+/// The smallest page size.
 const PAGE_BYTES: usize = 4096;
-/// Segments that the kernel reads in one call (`UIO_MAXIOV`).
+/// Most segments that the kernel reads in one call (`UIO_MAXIOV`).
 const IOVECS_MAX: usize = 1024;
 
-/// What is asked of a socket that takes no time.
+/// A call to a socket that takes no time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketCall {
-    /// These bytes are to be sent if there is room for all of them.
+    /// Send these bytes, if there is room for all of them.
     SendAtOnce(Vec<u8>),
-    /// A side, or both, is to end.
+    /// Shut down a side, or both.
     Shutdown(Shutdown),
-    /// The connection is to be reset; nothing more is asked of it.
+    /// Reset the connection. No call follows.
     Reset,
 }
 
@@ -30,7 +30,7 @@ pub enum SocketCall {
 struct Operation<S> {
     socket: S,
     token: u64,
-    /// Valid until the operation has been reported, as whoever began it has vouched for.
+    /// Valid until the operation has been reported, as the caller that started it has vouched for.
     segments: Vec<libc::iovec>,
     /// Bytes sent.
     done: usize,
@@ -39,7 +39,8 @@ struct Operation<S> {
 
 impl<S> Operation<S> {
     /// # Safety
-    /// As of [`Ring::send`].
+    ///
+    /// As for [`Ring::send`].
     unsafe fn new(socket: S, token: u64, message: *const libc::msghdr) -> Self {
         // SAFETY: vouched for by the caller.
         let segments = unsafe { std::slice::from_raw_parts((*message).msg_iov, (*message).msg_iovlen) };
@@ -50,7 +51,7 @@ impl<S> Operation<S> {
         self.segments.iter().map(|segment| segment.iov_len).sum()
     }
 
-    /// The memory behind these bytes of it, as far as there are such.
+    /// The existing memory behind these bytes of the operation.
     fn part(&self, range: Range<usize>) -> Vec<libc::iovec> {
         let (mut skip, mut left) = (range.start, range.len());
         let cut = self.segments.iter().map(|segment| {
@@ -67,7 +68,7 @@ impl<S> Operation<S> {
     }
 }
 
-/// The parts of a segment by page.
+/// Splits a segment at page borders.
 fn pages(segment: &libc::iovec) -> impl Iterator<Item = libc::iovec> + use<> {
     let (start, end) = (segment.iov_base, segment.iov_base.addr() + segment.iov_len);
     let mut at = start.addr();
@@ -79,11 +80,11 @@ fn pages(segment: &libc::iovec) -> impl Iterator<Item = libc::iovec> + use<> {
     })
 }
 
-/// Reads memory as the kernel does, which gets an error where this process would get SIGBUS: how many bytes before the first that cannot be
-/// read.
+/// Reads memory as the kernel does: an access that would raise SIGBUS is an error. Returns the number of bytes before
+/// the first that cannot be read.
 fn read(from: &[libc::iovec], to: &mut [u8]) -> usize {
     let to = libc::iovec { iov_base: to.as_mut_ptr().cast(), iov_len: to.len() };
-    // SAFETY: the kernel writes nothing but `to`, and looks itself whether what it reads is there.
+    // SAFETY: the kernel writes nothing but `to`, and checks itself whether what it reads is there.
     let count = unsafe {
         libc::process_vm_readv(libc::getpid(), &raw const to, 1, from.as_ptr(), from.len() as libc::c_ulong, 0)
     };
@@ -94,7 +95,7 @@ fn read(from: &[libc::iovec], to: &mut [u8]) -> usize {
     })
 }
 
-/// A ring whose sockets are named by `S`, and whose operations end as its holder says.
+/// A ring whose sockets are named by `S`. Its owner decides how operations end.
 pub struct SimulatedRing<S> {
     watches: Vec<(u64, OwnedFd)>,
     sends: Vec<Operation<S>>,
@@ -110,13 +111,13 @@ impl<S: Copy + Eq> Default for SimulatedRing<S> {
 }
 
 impl<S: Copy + Eq> SimulatedRing<S> {
-    /// One that does nothing.
+    /// A ring without operations.
     #[must_use]
     pub fn new() -> Self {
         Self { watches: Vec::new(), sends: Vec::new(), receives: Vec::new(), events: Vec::new(), calls: Vec::new() }
     }
 
-    /// Looks which of what is watched is signalled, which is reported then.
+    /// Reports the watched descriptors that are signalled.
     pub fn poll(&mut self) {
         let mut polled: Vec<_> = self.watches.iter().map(|(_, fd)| PollFd::new(fd, PollFlags::IN)).collect();
         if !polled.is_empty() && poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
@@ -125,30 +126,30 @@ impl<S: Copy + Eq> SimulatedRing<S> {
         }
     }
 
-    /// What there is to report.
+    /// Takes the events to report.
     pub(crate) fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
 
-    /// Whether there is something to report.
+    /// Whether there are events to report.
     #[must_use]
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// What was asked of sockets.
+    /// Takes the calls made to sockets.
     pub fn take_calls(&mut self) -> Vec<(S, SocketCall)> {
         std::mem::take(&mut self.calls)
     }
 
-    /// How many bytes of the send on this socket are still to be taken; `None` if there is no send.
+    /// Bytes of the send on this socket that are not taken. `None` if there is no send.
     #[must_use]
     pub fn sends(&self, socket: S) -> Option<usize> {
         self.sends.iter().find(|send| send.socket == socket).map(|send| send.bytes() - send.done)
     }
 
-    /// These of the bytes that are still to be taken, as far as there are such, and how many of them come before the first that the kernel
-    /// cannot read. Zeroes stand for what it cannot read.
+    /// The existing bytes in `range` of those not taken, and how many of them come before the first that the kernel
+    /// cannot read. Unreadable bytes are zero.
     #[must_use]
     pub fn unsent(&self, socket: S, range: Range<usize>) -> (Vec<u8>, usize) {
         let Some(send) = self.sends.iter().find(|send| send.socket == socket) else { return (Vec::new(), 0) };
@@ -164,9 +165,10 @@ impl<S: Copy + Eq> SimulatedRing<S> {
         (bytes, readable)
     }
 
-    /// The socket has taken so many more bytes of its send, which ends with the last of them.
+    /// The socket takes `bytes` more of its send. The last byte ends the send.
     ///
     /// # Panics
+    ///
     /// If there is no send.
     pub fn sent(&mut self, socket: S, bytes: usize) {
         let send = self.sends.iter_mut().find(|send| send.socket == socket).expect("a send is under way");
@@ -176,7 +178,7 @@ impl<S: Copy + Eq> SimulatedRing<S> {
         }
     }
 
-    /// Ends the send on a socket, if there is one: with what was taken of it, or with this result if nothing was.
+    /// Ends the send on a socket, if there is one. Its result is the number of bytes taken, or `result` if none was.
     pub fn end_send(&mut self, socket: S, result: i32) {
         for send in self.sends.extract_if(.., |send| send.socket == socket) {
             let done = i32::try_from(send.done).unwrap_or(i32::MAX);
@@ -184,13 +186,13 @@ impl<S: Copy + Eq> SimulatedRing<S> {
         }
     }
 
-    /// How many bytes the receive on this socket takes; `None` if there is none.
+    /// Bytes that the receive on this socket has room for. `None` if there is none.
     #[must_use]
     pub fn receives(&self, socket: S) -> Option<usize> {
         self.receives.iter().find(|receive| receive.socket == socket).map(Operation::bytes)
     }
 
-    /// How many bytes the receive on this socket takes, of so many, before the first that the kernel cannot write.
+    /// Of the first `bytes` of the receive on this socket: how many come before the first that the kernel cannot write.
     #[must_use]
     pub fn reachable(&self, socket: S, bytes: usize) -> usize {
         let Some(receive) = self.receives.iter().find(|receive| receive.socket == socket) else { return 0 };
@@ -198,16 +200,17 @@ impl<S: Copy + Eq> SimulatedRing<S> {
             return 0;
         }
         let pages: Vec<_> = receive.part(0..bytes).iter().flat_map(pages).collect();
-        // What is shared is mapped for reading and writing: the first byte of a page tells of all.
+        // Shared memory is mapped for reading and writing, so the first byte of a page stands for all of it.
         let firsts: Vec<_> = pages.iter().map(|page| libc::iovec { iov_len: 1, ..*page }).collect();
         let are_there = firsts.chunks(IOVECS_MAX).map(|firsts| read(firsts, &mut vec![0; firsts.len()])).sum();
         pages[..are_there].iter().map(|page| page.iov_len).sum()
     }
 
-    /// These bytes have come, and the receive on the socket ends with them. All of them have a [reachable](Self::reachable) place.
+    /// Ends the receive on the socket with these bytes. All of them must be [reachable](Self::reachable).
     ///
     /// # Panics
-    /// If there is none, or it does not take so many.
+    ///
+    /// If there is no receive, or it has no room for them.
     pub fn received(&mut self, socket: S, bytes: &[u8]) {
         let receive = self.receives.iter().find(|receive| receive.socket == socket).expect("a receive is under way");
         let mut rest = bytes.iter();
@@ -228,7 +231,7 @@ impl<S: Copy + Eq> SimulatedRing<S> {
         }
     }
 
-    /// Ends the receives that are to come back at once.
+    /// Ends the receives that were cancelled.
     pub fn end_cancelled(&mut self) {
         for receive in self.receives.extract_if(.., |receive| receive.is_cancelled) {
             self.events.push(receive.end(-libc::ECANCELED));
@@ -271,7 +274,7 @@ impl<S: Copy + Eq> Ring for SimulatedRing<S> {
         Ok(())
     }
 
-    /// What has come is there at once.
+    /// Data that have arrived are there at once, so no wait is needed.
     fn wait_for(&mut self, _socket: &S, _low_water: &mut LowWater, _missing_bytes: u32) -> io::Result<()> {
         Ok(())
     }

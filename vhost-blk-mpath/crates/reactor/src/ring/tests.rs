@@ -11,14 +11,14 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::{Event, RecvSlot, Ring, SendPart, SendSlot, Sent, Uring};
 
 const TOKEN: u64 = 42;
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The next event.
 fn event(ring: &mut Uring) -> Event {
     let (start, mut events) = (Instant::now(), Vec::new());
     while events.is_empty() {
-        assert!(start.elapsed() < PATIENCE, "no event");
-        ring.turn(Some(PATIENCE), &mut events).unwrap();
+        assert!(start.elapsed() < TIMEOUT, "no event");
+        ring.turn(Some(TIMEOUT), &mut events).unwrap();
     }
     assert_eq!(events.len(), 1, "{events:?}");
     events[0]
@@ -34,12 +34,12 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|i| (i % 251) as u8).collect()
 }
 
-/// `bytes` as memory outside of any slot.
+/// `bytes` as memory outside any slot.
 fn outside(bytes: &mut [u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }
 }
 
-/// A connected socket, and the other end of it.
+/// A connected socket and its other end.
 fn pair() -> (OwnedFd, UnixStream) {
     let (here, there) = UnixStream::pair().unwrap();
     (here.into(), there)
@@ -73,7 +73,7 @@ mod ring {
         ring.unwatch(TOKEN, TOKEN + 1).unwrap();
         let mut events = Vec::new();
         while events.len() < 2 {
-            ring.turn(Some(PATIENCE), &mut events).unwrap();
+            ring.turn(Some(TIMEOUT), &mut events).unwrap();
         }
         events.sort_by_key(|event| event.token);
         assert_eq!(
@@ -93,7 +93,7 @@ mod ring {
         }
         let mut events = Vec::new();
         while (events.len() as u64) < BURST {
-            ring.turn(Some(PATIENCE), &mut events).unwrap();
+            ring.turn(Some(TIMEOUT), &mut events).unwrap();
         }
         let mut tokens: Vec<_> = events.iter().map(|event| event.token).collect();
         tokens.sort_unstable();
@@ -124,7 +124,7 @@ mod send {
         unsafe { slot.start(ring, socket, TOKEN, parts.into_iter()).unwrap() };
     }
 
-    /// Reaps until the send is over; in how many operations.
+    /// Reaps until the send is over. Returns the number of operations.
     fn finish(slot: &mut SendSlot, ring: &mut Uring, socket: &OwnedFd) -> usize {
         for operations in 1.. {
             let event = event(ring);
@@ -186,8 +186,8 @@ mod send {
     }
 
     #[test]
-    fn what_the_kernel_left_is_sent_from_there() {
-        // Whether the kernel stops half-way is its own affair; here it is said to have stopped after each of these bytes.
+    fn a_partial_send_continues_where_it_stopped() {
+        // The kernel decides where a send stops. The test pretends that it stopped after each of these bytes.
         for said in [1, 99, 100, 101, 149, 150, 151, 299] {
             let (here, mut there) = pair();
             let (mut ring, mut slot) = (Uring::new().unwrap(), SendSlot::new());
@@ -206,7 +206,7 @@ mod send {
         }
     }
 
-    /// Whatever is before it, and behind it, and however often.
+    /// With any segments before and behind it, and repeated.
     #[test]
     fn a_segment_that_cannot_be_read_is_found() {
         for (before, after) in [(0, 0), (10, 0), (0, 10), (3000, 100_000), (100_000, 3000)] {
@@ -216,7 +216,7 @@ mod send {
             let nowhere = libc::iovec { iov_base: std::ptr::without_provenance_mut(4096), iov_len: 5000 };
             let segments = [outside(&mut first), nowhere, outside(&mut last), nowhere];
             slot.staging();
-            // SAFETY: what is memory outlives the send; what is none is the matter.
+            // SAFETY: valid memory outlives the send. The invalid address is the point of the test.
             unsafe { slot.start(&mut ring, &here, TOKEN, segments.map(SendPart::Outside).into_iter()).unwrap() };
             let reading = std::thread::spawn(move || {
                 let mut received = vec![0; before + after + 10_000];
@@ -332,7 +332,7 @@ mod recv {
     }
 
     #[test]
-    fn what_comes_in_small_pieces_is_waited_for_if_it_is_sure_to_come() {
+    fn a_receive_waits_for_data_that_are_certain_to_arrive() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let here = OwnedFd::from(listener.accept().unwrap().0);
@@ -341,7 +341,7 @@ mod recv {
             let start = Instant::now();
             there.write_all(bytes).unwrap();
             while rustix::io::ioctl_fionread(&here).unwrap() < bytes.len() as u64 {
-                assert!(start.elapsed() < PATIENCE);
+                assert!(start.elapsed() < TIMEOUT);
             }
         };
         let sent = pattern(1000);
@@ -356,12 +356,12 @@ mod recv {
         there.write_all(&sent[500..]).unwrap();
         assert_eq!(finish(&mut slot, &mut ring).unwrap(), (999, vec![]));
         assert_eq!(direct[0], sent[1..]);
-        // Of what comes then nothing is known.
+        // Later data are not certain to arrive.
         start(&mut slot, &mut ring, &here, &mut []);
         no_event(&mut ring);
         there.write_all(b"1").unwrap();
         assert_eq!(finish(&mut slot, &mut ring).unwrap(), (0, b"1".to_vec()));
-        // Who gives up waiting gets what is there with the next receive.
+        // After a cancellation, the next receive gets the data that have arrived.
         let mut direct = [vec![0; 999]];
         start(&mut slot, &mut ring, &here, &mut direct);
         no_event(&mut ring);
@@ -387,7 +387,7 @@ mod recv {
     }
 
     #[test]
-    fn the_end_and_errors_are_told_apart() {
+    fn the_end_of_the_stream_differs_from_errors() {
         let (here, there) = pair();
         let (mut ring, mut slot) = (Uring::new().unwrap(), RecvSlot::new());
         start(&mut slot, &mut ring, &here, &mut []);
@@ -411,12 +411,12 @@ mod recv {
 
     const CANCEL: u64 = 43;
 
-    /// Reaps the receive and its cancellation, in whatever order.
+    /// Reaps the receive and its cancellation, in any order.
     fn finish_cancelled(slot: &mut RecvSlot, ring: &mut Uring) -> io::Result<(usize, Vec<u8>)> {
         let (start, mut events) = (Instant::now(), Vec::new());
         while events.len() < 2 {
-            assert!(start.elapsed() < PATIENCE, "{events:?}");
-            ring.turn(Some(PATIENCE), &mut events).unwrap();
+            assert!(start.elapsed() < TIMEOUT, "{events:?}");
+            ring.turn(Some(TIMEOUT), &mut events).unwrap();
         }
         events.sort_by_key(|event| event.token);
         assert_eq!([events[0].token, events[1].token], [TOKEN, CANCEL]);
@@ -426,10 +426,10 @@ mod recv {
     }
 
     #[test]
-    fn a_cancelled_receive_comes_back_with_nothing_and_leaves_what_comes_later() {
+    fn a_cancelled_receive_comes_back_empty_and_leaves_later_data() {
         let (here, mut there) = pair();
         let (mut ring, mut slot) = (Uring::new().unwrap(), RecvSlot::new());
-        // Cancelled while it waits, and before the kernel has even seen it.
+        // Cancelled while it waits, and before the kernel has seen it.
         for waits in [true, false] {
             let mut direct = [vec![0xee; 100]];
             start(&mut slot, &mut ring, &here, &mut direct);
@@ -455,7 +455,7 @@ mod recv {
         slot.cancel(&mut ring, TOKEN, CANCEL).unwrap();
         assert_eq!(finish_cancelled(&mut slot, &mut ring).unwrap(), (4, b"456789".to_vec()));
         assert_eq!(direct[0], b"0123");
-        // An error is none because of a cancellation long ago.
+        // A cancellation long ago must not hide an error.
         start(&mut slot, &mut ring, &here, &mut []);
         there.write_all(b"x").unwrap();
         event(&mut ring);

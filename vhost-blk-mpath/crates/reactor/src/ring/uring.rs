@@ -1,4 +1,4 @@
-//! `io_uring`: set-up, submission, one turn of waiting and reaping.
+//! `io_uring`: set-up, submission, and one turn of waiting and reaping.
 
 use std::io;
 use std::net::Shutdown;
@@ -11,13 +11,13 @@ use socket2::SockRef;
 
 use super::{Event, Ring};
 
-/// Submission entries: two a path and two a virtqueue, doubled. A burst beyond it is submitted early, never lost.
+/// Submission entries: two for each path and two for each virtqueue, doubled. A larger burst is submitted early.
 const ENTRIES: u32 = 256;
 
-/// Why a ring could not be set up.
+/// Why a ring cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum RingError {
-    /// `io_uring_setup` failed; `io_uring` may be disabled, or a limit on locked memory or file descriptors reached.
+    /// `io_uring_setup` failed. `io_uring` may be disabled, or a limit on locked memory or file descriptors reached.
     #[error(
         "io_uring cannot be set up: {0}; it needs Linux 6.1 or newer, kernel.io_uring_disabled = 0, and room under RLIMIT_MEMLOCK and RLIMIT_NOFILE"
     )]
@@ -28,17 +28,17 @@ pub(crate) struct Uring {
     io: IoUring,
 }
 
-/// Ends a connection at once: what the kernel has not delivered yet never is.
+/// Resets a connection: the kernel discards undelivered data.
 ///
-/// To close it with `SO_LINGER` does the same for TCP; for MPTCP only with kernels of 2026 and later.
+/// Closing with `SO_LINGER` does the same for TCP, but for MPTCP only with kernels of 2026 and later.
 pub fn reset(socket: impl AsFd) {
-    // It fails if there is no connection any more.
+    // This fails if the connection has ended already.
     let _ = rustix::net::connect_unspec(socket);
 }
 
 impl Uring {
     pub(crate) fn new() -> Result<Self, RingError> {
-        // One thread submits and reaps, and wants completion work done when it waits, not by interrupting it.
+        // One thread submits and reaps. Completion work runs when it waits, and does not interrupt it.
         let io = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -48,9 +48,10 @@ impl Uring {
         Ok(Self { io })
     }
 
-    /// Queues an operation, submitting what is queued first if there is no room.
+    /// Queues an operation. If there is no room, submits the queued ones first.
     ///
     /// # Safety
+    ///
     /// Every address in `entry` must stay valid until its completion has been reaped.
     unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         loop {
@@ -60,19 +61,19 @@ impl Uring {
             }
             match self.io.submit() {
                 Ok(_) => {}
-                // They pass: a signal, and a moment without memory.
+                // Both pass: a signal, and a moment without memory.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Submits what is queued, waits for an event (at most `timeout`; `None` waits for ever, zero not at all) and
-    /// appends all events to `events`.
+    /// Submits the queued operations, waits for an event, and appends all events to `events`. Waits at most `timeout`.
+    /// `None` waits for ever, zero does not wait.
     pub(crate) fn turn(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         let submitted = match timeout {
             None => self.io.submit_and_wait(1),
-            // With deferred task work even a look costs an enter with the "get events" flag; a zero wait is that.
+            // With deferred task work even a check needs an enter with the "get events" flag. A wait of zero is that.
             Some(timeout) => {
                 let timespec = types::Timespec::from(timeout);
                 self.io.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&timespec))
@@ -80,7 +81,7 @@ impl Uring {
         };
         match submitted {
             Ok(_) => {}
-            // ETIME: the wait ended. EBUSY: completions must be reaped first, which is what follows. EINTR: a signal.
+            // ETIME: the wait ended. EBUSY: completions must be reaped first, as is done next. EINTR: a signal.
             Err(error)
                 if matches!(error.raw_os_error(), Some(libc::ETIME | libc::EBUSY | libc::EINTR | libc::EAGAIN)) => {}
             Err(error) => return Err(error),
@@ -128,7 +129,7 @@ impl Ring for Uring {
         // SAFETY: the caller vouches that both can be read.
         let (segments, first) = unsafe { ((*message).msg_iovlen, *(*message).msg_iov) };
         let entry = if segments == 1 {
-            // Cheaper.
+            // A plain receive is cheaper.
             opcode::Recv::new(fd, first.iov_base.cast(), u32::try_from(first.iov_len).unwrap_or(u32::MAX)).build()
         } else {
             opcode::RecvMsg::new(fd, message).build()
@@ -147,9 +148,9 @@ impl Ring for Uring {
 
     fn shutdown(&mut self, socket: &OwnedFd, how: Shutdown) {
         let socket = SockRef::from(socket);
-        // Neither call can fail on a connected socket in a way that matters here.
+        // On a connected socket neither call can fail in a way that matters here.
         if how == Shutdown::Both {
-            // Or the kernel goes on delivering what is in its send buffer, and the fence would have to wait for that too.
+            // Otherwise the kernel would still deliver its send buffer, and the fence would have to wait for that too.
             let _ = socket.set_linger(Some(Duration::ZERO));
         }
         let _ = socket.shutdown(how);

@@ -1,4 +1,4 @@
-//! A controller without a target behind it.
+//! Test helper: a controller without a target behind it.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,13 +9,13 @@ use nvme_tcp::wire::{C2hData, Cqe, Digests, Framing, IcResp, Nqn, Pdu, R2t, Stat
 
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 
-use super::PATIENCE;
-use crate::{Ending, Link};
+use super::TIMEOUT;
+use crate::{CloseMode, ConnectedQueuePair};
 
 /// A command capsule without data: common header and SQE.
 const CAPSULE_BYTES: usize = 72;
 
-/// What sockets hold is not much, so that what nobody reads stays with its sender.
+/// Small socket buffers, so that unread data stay with their sender.
 const SOCKET_BYTES: usize = 16 << 10;
 
 /// The controller's end of one queue pair.
@@ -25,14 +25,14 @@ pub(crate) struct Controller {
 
 impl Controller {
     /// A ready queue pair and the controller at its other end.
-    pub(crate) fn connect() -> (Self, Link) {
+    pub(crate) fn connect() -> (Self, ConnectedQueuePair) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         set_socket_recv_buffer_size(&listener, SOCKET_BYTES).unwrap();
         let host = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         host.set_nodelay(true).unwrap();
         set_socket_send_buffer_size(&host, SOCKET_BYTES).unwrap();
         let controller = listener.accept().unwrap().0;
-        controller.set_read_timeout(Some(PATIENCE)).unwrap();
+        controller.set_read_timeout(Some(TIMEOUT)).unwrap();
         let mut queue = HostQueue::new(QueueConfig {
             qid: 1,
             entries: 16,
@@ -52,7 +52,7 @@ impl Controller {
             })],
         })
         .unwrap();
-        // ICReq and Connect need no wire.
+        // ICReq and Connect are not sent over the socket.
         let icresp = Pdu::IcResp(IcResp { cpda: 0, digests: Digests::default(), maxh2cdata: 131_072 });
         for answer in [icresp, Pdu::CapsuleResp(Cqe::new(0x1000, 0, Status::SUCCESS, 1))] {
             queue.fill_tx(
@@ -67,7 +67,12 @@ impl Controller {
         assert!(queue.is_ready());
         (
             Self { stream: controller },
-            Link { socket: host.into(), queue, retry_delays: [Duration::ZERO; 3], ending: Ending::Reset },
+            ConnectedQueuePair {
+                socket: host.into(),
+                queue,
+                retry_delays: [Duration::ZERO; 3],
+                close_mode: CloseMode::Reset,
+            },
         )
     }
 
@@ -82,12 +87,12 @@ impl Controller {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Asks for so many bytes of a write from their start on.
+    /// A PDU that asks for the first `bytes` of a write.
     pub(crate) fn ask(cid: u16, bytes: usize) -> Vec<u8> {
         bytes_of(Pdu::R2t(R2t { cid, ttag: cid, offset: 0, length: bytes as u32 }), &[])
     }
 
-    /// What was asked for: `(cid, data)`.
+    /// Receives requested data: `(cid, data)`.
     pub(crate) fn data(&mut self, bytes: usize) -> (u16, Vec<u8>) {
         let (mut data, mut cid) = (Vec::new(), None);
         while data.len() < bytes {
@@ -106,12 +111,12 @@ impl Controller {
         (cid.unwrap(), data)
     }
 
-    /// The end of a command.
+    /// The completion of a command.
     pub(crate) fn end(cid: u16, status: Status) -> Vec<u8> {
         bytes_of(Pdu::CapsuleResp(Cqe::new(cid, 0, status, 0)), &[])
     }
 
-    /// The whole answer to a read of so many bytes.
+    /// The complete answer to a read of `bytes`.
     pub(crate) fn answer(cid: u16, byte: u8, bytes: usize) -> Vec<u8> {
         let data = C2hData { cid, offset: 0, length: bytes as u32, last: true, success: false };
         let mut answer = bytes_of(Pdu::C2hData(data), &vec![byte; bytes]);

@@ -1,4 +1,4 @@
-//! Real requests of a real virtqueue, without a guest.
+//! Test helpers: real requests of a real virtqueue, without a guest.
 
 mod controller;
 mod rig;
@@ -15,33 +15,33 @@ use std::time::{Duration, Instant};
 use memmap2::{MmapOptions, MmapRaw};
 use mpath_core::{DiskId, FlowId};
 use rustix::fs::{MemfdFlags, memfd_create};
-use vhost_user_blk::{Disk, DiskGeometry, Queue, QueueSink, Request, serve_connection};
+use vhost_user_blk::{DiskGeometry, Queue, QueueRunner, Request, VirtioDisk, serve_connection};
 use virtio_driver::{VhostUser, VirtioBlkFeatureFlags, VirtioBlkQueue, VirtioBlkTransport, VirtioFeatureFlags};
 
 pub(crate) use controller::Controller;
 pub(crate) use rig::Rig;
 pub(crate) use two_paths::{completes, stats, two_paths};
 
-/// Of the one disk with one virtqueue that there mostly is.
+/// The usual disk and its only virtqueue.
 pub(crate) const DISK: DiskId = DiskId(0);
 pub(crate) const FLOW: FlowId = FlowId(7);
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 const BUFFER_BYTES: usize = 1 << 20;
 const QUEUE_SIZE: u16 = 64;
 const BLOCK_SIZE: u32 = 4096;
 
-/// Keeps the virtqueue while nobody else has it.
+/// Holds the virtqueue until a test takes it.
 #[derive(Default)]
-struct Shelf(Mutex<Option<Queue>>);
+struct QueueHolder(Mutex<Option<Queue>>);
 
-impl Shelf {
+impl QueueHolder {
     fn put(&self, queue: Option<Queue>) -> Option<Queue> {
         std::mem::replace(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner), queue)
     }
 }
 
-impl QueueSink for Shelf {
+impl QueueRunner for QueueHolder {
     fn start(&self, queue: Queue) -> Result<(), Queue> {
         assert!(self.put(Some(queue)).is_none(), "one virtqueue");
         Ok(())
@@ -52,15 +52,15 @@ impl QueueSink for Shelf {
     }
 }
 
-/// A driver and, taken from its device, the virtqueue that it fills.
+/// A driver and the virtqueue of its device.
 pub(crate) struct Guest {
-    /// Before the transport: it lies in its memory.
+    /// Declared before the transport, which owns the memory of the queue.
     driver: VirtioBlkQueue<'static, usize>,
     transport: Box<VirtioBlkTransport>,
     memory: MmapRaw,
-    /// What is mapped there.
+    /// The file behind that memory.
     buffers: File,
-    shelf: Arc<Shelf>,
+    holder: Arc<QueueHolder>,
 }
 
 impl Guest {
@@ -68,15 +68,15 @@ impl Guest {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         let listener = UnixListener::bind(&socket).unwrap();
-        let shelf = Arc::new(Shelf::default());
-        let sink = Arc::clone(&shelf);
+        let holder = Arc::new(QueueHolder::default());
+        let sink = Arc::clone(&holder);
         thread::spawn(move || {
             let geometry = DiskGeometry {
                 max_discard_sectors: 2048,
                 max_write_zeroes_sectors: 2048,
                 ..DiskGeometry::new(8192, BLOCK_SIZE)
             };
-            let disk = Arc::new(Disk::new(geometry).unwrap());
+            let disk = Arc::new(VirtioDisk::new(geometry).unwrap());
             let _ = serve_connection(listener.accept().unwrap().0, &disk, &*sink);
         });
         let features = VirtioFeatureFlags::VERSION_1.bits() | VirtioBlkFeatureFlags::all().bits();
@@ -87,38 +87,38 @@ impl Guest {
         file.set_len(BUFFER_BYTES as u64).unwrap();
         let memory = MmapOptions::new().len(BUFFER_BYTES).map_raw(&file).unwrap();
         transport.map_mem_region(memory.as_ptr() as usize, BUFFER_BYTES, file.as_raw_fd(), 0).unwrap();
-        // An answer to any message says that those before it are carried out.
+        // An answer to any message shows that all earlier messages are carried out.
         transport.get_config().unwrap();
-        Self { driver: queues.into_iter().next().unwrap(), transport, memory, buffers: file, shelf }
+        Self { driver: queues.into_iter().next().unwrap(), transport, memory, buffers: file, holder }
     }
 
-    /// Fills the memory that is read to and written from.
+    /// Fills the buffer of reads and writes.
     pub(crate) fn fill(&self, byte: u8) {
         self.buffers.write_all_at(&vec![byte; BUFFER_BYTES], 0).unwrap();
     }
 
-    /// Cuts off that memory after so many bytes. Nobody can look at the rest any more.
+    /// Cuts off that buffer after `bytes`. The rest cannot be read any more.
     pub(crate) fn cut_off(&self, bytes: usize) {
         self.buffers.set_len(bytes as u64).unwrap();
     }
 
-    /// The device's side, to be given away; requests of this guest come out of it.
+    /// The virtqueue on the device's side. Requests of this guest come out of it.
     pub(crate) fn queue(&self) -> Queue {
-        self.shelf.put(None).expect("taken once")
+        self.holder.put(None).expect("taken once")
     }
 
     pub(crate) fn kick(&self) {
         self.transport.get_submission_notifier(0).notify().unwrap();
     }
 
-    /// Queues a read of so many bytes at `offset` of the disk.
+    /// Queues a read of `bytes` at `offset` of the disk.
     pub(crate) fn read(&mut self, offset: u64, bytes: usize) {
         assert!(bytes <= BUFFER_BYTES);
         // SAFETY: in the mapping, which lives as long as the driver, and nobody looks at it.
         unsafe { self.driver.read_raw(offset, self.memory.as_mut_ptr(), bytes, 0).unwrap() }
     }
 
-    /// Queues a write of so many bytes at `offset` of the disk.
+    /// Queues a write of `bytes` at `offset` of the disk.
     pub(crate) fn write(&mut self, offset: u64, bytes: usize) {
         assert!(bytes <= BUFFER_BYTES);
         // SAFETY: as for `read`.
@@ -137,7 +137,7 @@ impl Guest {
         self.driver.write_zeroes(offset, bytes, unmap, 0).unwrap();
     }
 
-    /// The first bytes of the memory that is read to.
+    /// The first bytes of the buffer.
     pub(crate) fn memory(&self, bytes: usize) -> Vec<u8> {
         assert!(bytes <= BUFFER_BYTES);
         let first = self.memory.as_ptr();
@@ -145,7 +145,7 @@ impl Guest {
         (0..bytes).map(|at| unsafe { first.add(at).read_volatile() }).collect()
     }
 
-    /// Results of what was completed.
+    /// Results of completed requests.
     pub(crate) fn results(&mut self) -> Vec<i32> {
         self.driver.completions().map(|completion| completion.ret).collect()
     }
@@ -159,7 +159,7 @@ pub(crate) fn pop(queue: &mut Queue) -> Request {
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "never happened: {what}");
+        assert!(start.elapsed() < TIMEOUT, "never happened: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -1,12 +1,12 @@
-//! One I/O thread with one path.
+//! Test helper: an I/O thread with one path.
 
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use mpath_core::{AnaState, Association, Epoch, Group, GroupConfig, PathConfig, PathId, SharedDisk};
 
-use super::{Controller, DISK, FLOW, Guest, PATIENCE};
-use crate::{Ending, IoThreadConfig, IoThreadHandle, PathEvent, PathEventKind, Unanswered};
+use super::{Controller, DISK, FLOW, Guest, TIMEOUT};
+use crate::{CloseMode, IoThreadConfig, IoThreadHandle, PathEvent, PathEventKind, UnansweredQueues};
 
 const PATH: PathId = PathId(0);
 const EPOCH: Epoch = Epoch(1);
@@ -27,7 +27,7 @@ impl Rig {
         let report = Box::new(move |event: PathEvent| drop(report.send(event)));
         let config = IoThreadConfig { name: "io-test".into(), group, report };
         let thread = IoThreadHandle::start(config).unwrap();
-        thread.add_disk(DISK, "disk".into(), 4096, Arc::new(Unanswered::new(0, Instant::now())));
+        thread.add_disk(DISK, "disk".into(), 4096, Arc::new(UnansweredQueues::new(0, Instant::now())));
         let (controller, link) = Controller::connect();
         let association =
             Association { epoch: EPOCH, ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 15 };
@@ -37,11 +37,11 @@ impl Rig {
         Self { thread, events, controller, guest }
     }
 
-    /// Closes the path: what [`PathEventKind::Closed`] says.
-    pub(crate) fn close(&self, ending: Ending) -> PathEventKind {
-        self.thread.path_down(PATH, EPOCH, ending);
+    /// Closes the path and returns its [`PathEventKind::Closed`].
+    pub(crate) fn close(&self, close_mode: CloseMode) -> PathEventKind {
+        self.thread.path_down(PATH, EPOCH, close_mode);
         loop {
-            match self.events.recv_timeout(PATIENCE).unwrap().kind {
+            match self.events.recv_timeout(TIMEOUT).unwrap().kind {
                 closed @ PathEventKind::Closed { .. } => return closed,
                 PathEventKind::Suspect
                 | PathEventKind::Recovered

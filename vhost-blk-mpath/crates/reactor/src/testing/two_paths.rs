@@ -1,4 +1,4 @@
-//! One I/O thread with two paths.
+//! Test helper: an I/O thread with two paths.
 
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
@@ -8,9 +8,9 @@ use mpath_core::{
 };
 
 use super::{Controller, DISK, Guest, eventually};
-use crate::{IoThreadConfig, IoThreadHandle, PathEvent, Unanswered};
+use crate::{IoThreadConfig, IoThreadHandle, PathEvent, UnansweredQueues};
 
-/// A thread with two paths, of which the first is the one to use.
+/// A thread with two paths. The first one is preferred.
 pub(crate) fn two_paths(config: &GroupConfig) -> (IoThreadHandle, [Controller; 2]) {
     let config = GroupConfig { policy: PolicyKind::Numa.into(), ..*config };
     let mut group = Group::new(Instant::now(), config, &[SharedDisk::default()]);
@@ -21,7 +21,7 @@ pub(crate) fn two_paths(config: &GroupConfig) -> (IoThreadHandle, [Controller; 2
     let report = Box::new(|_: PathEvent| {});
     let config = IoThreadConfig { name: "io-test".into(), group, report };
     let thread = IoThreadHandle::start(config).unwrap();
-    thread.add_disk(DISK, "disk".into(), 4096, Arc::new(Unanswered::new(0, Instant::now())));
+    thread.add_disk(DISK, "disk".into(), 4096, Arc::new(UnansweredQueues::new(0, Instant::now())));
     let association =
         Association { epoch: Epoch(1), ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 15 };
     let controllers = paths.map(|path| {
@@ -39,7 +39,7 @@ pub(crate) fn stats(thread: &IoThreadHandle) -> GroupStats {
     stats.recv().unwrap()
 }
 
-/// Waits for the end of the guest's only read, which succeeds.
+/// Waits for the guest's only read, which must succeed.
 pub(crate) fn completes(guest: &mut Guest) {
     let mut results = Vec::new();
     eventually("the read completes", || {

@@ -1,19 +1,19 @@
-//! A disk in memory on a vhost-user socket, to try front-ends with: `ram_disk SOCKET [MIB] [QUEUES] [FILE]`.
-//! FILE is what the disk holds at first.
+//! A disk in memory on a vhost-user socket, to try front-ends with: `ram_disk SOCKET [MIB] [QUEUES] [FILE]`. FILE has
+//! the initial contents of the disk.
 
-mod sink;
+mod ram_disk;
 
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
-use vhost_user_blk::{Disk, DiskGeometry, serve_connection};
+use vhost_user_blk::{DiskGeometry, VirtioDisk, serve_connection};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let Some(socket) = args.next() else { return Err("usage: ram_disk SOCKET [MIB] [QUEUES] [FILE]".into()) };
     let mebibytes: u64 = args.next().map_or(Ok(64), |arg| arg.parse())?;
     let num_queues = args.next().map_or(Ok(2), |arg| arg.parse())?;
-    let disk = Arc::new(Disk::new(DiskGeometry {
+    let disk = Arc::new(VirtioDisk::new(DiskGeometry {
         num_queues,
         serial: *b"ram-disk\0\0\0\0\0\0\0\0\0\0\0\0",
         max_discard_sectors: 1 << 20,
@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         write_zeroes_may_unmap: true,
         ..DiskGeometry::new(mebibytes << 11, 512)
     })?);
-    let ram = sink::RamDisk::new(&disk);
+    let ram = ram_disk::RamDisk::new(&disk);
     if let Some(file) = args.next() {
         ram.load(&std::fs::read(file)?);
     }

@@ -1,20 +1,23 @@
-//! The in-flight log: what is under way, in memory that the front-end keeps for us (QEMU `docs/interop/vhost-user.rst`,
-//! "Inflight I/O tracking").
+//! The in-flight log: requests under way, recorded in memory that the front-end keeps (QEMU
+//! `docs/interop/vhost-user.rst`, "Inflight I/O tracking").
 //!
-//! A process that is killed leaves a queue with chains taken and not used, and nothing in the ring says which. The log does: the
-//! front-end asks for it (`GET_INFLIGHT_FD`), hands it to whoever serves it next (`SET_INFLIGHT_FD`), and asks for a new one when
-//! the guest was reset. A guest cannot reach it. A front-end can write anything there: it is as much outside input as a ring is.
+//! A killed process leaves chains that are taken and not used, and the ring does not say which. The log does. The
+//! front-end gets the memory with `GET_INFLIGHT_FD` and passes it to the next back-end with `SET_INFLIGHT_FD`. It asks
+//! for a new one when the guest was reset. The guest cannot reach the log. The front-end can write anything there, so
+//! it is checked like a ring.
 //!
-//! A front-end asks for it before it says how large the queues are, and may be wrong: QEMU 10.0.13 asks for as many entries as its
-//! `queue-size` says, and gives every queue 1024. So the areas are for the largest queue that the disk accepts, whatever is asked for.
-//! QEMU tells the size it has asked for again, and the bytes it was answered; what the areas are for follows from these.
+//! A front-end asks for the log before it sets the queue sizes, and may ask for too few entries. QEMU 10.0.13 asks for
+//! its `queue-size`, and gives every queue 1024 entries. So the areas are made for the largest queue that the disk
+//! accepts. QEMU later passes the queue size that it asked for, and the length that it got as an answer. The size of
+//! the areas follows from these.
 //!
-//! That deviates from the document, in which the size told is that of the areas: a back-end that goes by it finds the first area
-//! only. An earlier daemon refuses that one, as a packed ring's log has more entries than were told, and a split ring's a feature
-//! bit ([`split`]). libvhost-user looks at neither, and must not follow while requests are in flight.
+//! This deviates from the vhost-user document, where the size of the areas is the queue size passed. A back-end that
+//! relies on it finds only the first area. An earlier daemon refuses that area: a packed ring's log has more entries
+//! than expected, and a split ring's log has a feature bit ([`split`]). libvhost-user checks neither, so it must not
+//! take over while requests are in flight.
 //!
-//! * [`InflightMemory`] – the whole, with one [`InflightArea`] a queue.
-//! * [`SplitLog`] – the log of one split ring: what is stored in which order, and how a queue goes on from it.
+//! * [`InflightMemory`] – the memory, with one [`InflightArea`] per queue.
+//! * [`SplitLog`] – the log of a split ring: the order of its stores, and how the next queue continues from it.
 //! * [`PackedLog`] – the same for a packed ring.
 
 mod packed;
@@ -32,125 +35,126 @@ pub(crate) use self::packed::PackedLog;
 pub(crate) use self::split::SplitLog;
 use crate::memory::{GuestMemory, MemoryError, MemoryFault, RegionLayout, SharedMemory};
 
-/// Alignment of each area, so that no two share a cache line.
+/// Alignment of each area, so that two areas share no cache line.
 const AREA_ALIGN: u64 = 64;
 
-/// Why in-flight memory cannot be made or used.
+/// Why in-flight memory cannot be created or used.
 #[derive(Debug, thiserror::Error)]
 pub enum InflightMemoryError {
-    /// More queues than the disk has, or larger ones.
+    /// The front-end asks for more or larger queues than the disk has.
     #[error(
-        "in-flight memory for {num_queues} queues of {queue_size} entries, of a disk with {num_queues_max} of up to {queue_size_max}"
+        "in-flight memory for {num_queues} queues of {queue_size} entries does not fit the disk: \
+         it has at most {num_queues_max} queues of {queue_size_max} entries"
     )]
     Shape {
-        /// Queues the front-end has in mind.
+        /// Queues in the front-end's message.
         num_queues: u16,
-        /// Entries of each.
+        /// Entries of each queue.
         queue_size: u16,
         /// Queues of the disk.
         num_queues_max: u16,
-        /// Entries they may have.
+        /// Most entries of a queue of the disk.
         queue_size_max: u16,
     },
-    /// It does not hold the areas it should.
-    #[error("in-flight memory of {bytes} bytes, but {needed} are needed")]
+    /// The memory is too short for its areas.
+    #[error("in-flight memory has {bytes} bytes, but its queues need {needed}")]
     TooSmall {
-        /// Its length, as the front-end says.
+        /// Length in the front-end's message.
         bytes: u64,
-        /// What the queues need.
+        /// Length that the queues need.
         needed: u64,
     },
-    /// No memory for it.
-    #[error("cannot make in-flight memory: {0}")]
+    /// The host has no memory for it.
+    #[error("cannot create in-flight memory: {0}")]
     Create(#[source] io::Error),
     /// The file cannot be mapped, or is shorter than the front-end says.
     #[error("cannot map in-flight memory: {0}")]
     Map(#[source] MemoryError),
 }
 
-/// What is wrong with the log of a queue.
+/// The fault in the in-flight log of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InflightError {
-    /// There is in-flight memory, but not for this queue.
-    #[error("in-flight memory for {num_queues} queues only")]
+    /// The in-flight memory has no area for this queue.
+    #[error("the in-flight memory has areas for {num_queues} queues only")]
     NoArea {
-        /// Queues it is for.
+        /// Queues that it has areas for.
         num_queues: u16,
     },
-    /// It was made for rings of the other format.
-    #[error("in-flight memory for {} rings", if *packed { "packed" } else { "split" })]
+    /// The log is for rings of the other format.
+    #[error("the in-flight memory is for {} rings", if *packed { "packed" } else { "split" })]
     Format {
-        /// What it was made for.
+        /// The format of its rings.
         packed: bool,
     },
-    /// The area does not begin at a multiple of 8 bytes.
-    #[error("in-flight area at a bad address")]
+    /// The area does not start at a multiple of 8 bytes.
+    #[error("the in-flight area does not start at a multiple of 8 bytes")]
     Misaligned,
-    /// The queue is larger than the area.
-    #[error("in-flight area for {entries} entries, and a queue of {size}")]
+    /// The queue does not fit the area.
+    #[error("the in-flight area has {entries} entries, which does not fit a queue of {size}")]
     Size {
         /// Entries of the area.
         entries: u16,
         /// Entries of the queue.
         size: u16,
     },
-    /// A log of a kind that is not known.
-    #[error("in-flight log of version {version} with features {features:#x}")]
+    /// The log has an unknown version or features.
+    #[error("the in-flight log has unknown version {version} or features {features:#x}")]
     Version {
         /// Its version.
         version: u16,
         /// Its feature bits.
         features: u64,
     },
-    /// More was used since the log was last brought up to date than a queue can hold: log and ring do not belong together.
-    #[error("in-flight log at used index {logged}, and the ring of {size} at {used}")]
+    /// The ring's used index is too far ahead of the log: they do not belong together.
+    #[error("the in-flight log is at used index {logged}, but the ring of {size} entries is at {used}")]
     UsedIndex {
-        /// What the log says.
+        /// Used index in the log.
         logged: u16,
-        /// What the ring says.
+        /// Used index in the ring.
         used: u16,
         /// Entries of the queue.
         size: u16,
     },
-    /// A chain that cannot be.
-    #[error("chain head {head} in the in-flight log of a queue of {size}")]
+    /// A chain starts outside the descriptor table.
+    #[error("the in-flight log names chain head {head}, but the queue has {size} entries")]
     Head {
-        /// The head's index.
+        /// Index of the head.
         head: u16,
         /// Entries of the queue.
         size: u16,
     },
-    /// A place in a packed ring that it has not.
-    #[error("used index {index} in the in-flight log of a packed queue of {size}")]
+    /// A used index lies outside the packed ring.
+    #[error("the in-flight log of a packed queue of {size} entries has used index {index}")]
     Place {
-        /// What the log says.
+        /// Used index in the log.
         index: u16,
         /// Entries of the queue.
         size: u16,
     },
-    /// An entry of a packed ring's log that cannot be where it is.
-    #[error("entry {entry} in the in-flight log of a packed queue, of {entries}, is nowhere, or twice")]
+    /// An entry of a packed ring's log is in no list, or in two.
+    #[error("entry {entry} of {entries} in the in-flight log of a packed queue is in no list, or in two")]
     Entry {
-        /// The entry.
+        /// Index of the entry.
         entry: u16,
         /// Entries of the log.
         entries: u16,
     },
-    /// More in flight than a packed ring holds.
-    #[error("more than {size} descriptors in the in-flight log of a queue of {size}")]
+    /// The log has more descriptors in flight than the packed ring has.
+    #[error("the in-flight log has more descriptors in flight than its queue of {size} entries")]
     TooMany {
         /// Entries of the queue.
         size: u16,
     },
 }
 
-/// How in-flight memory is laid out.
+/// The layout of in-flight memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InflightShape {
-    /// For packed rings.
+    /// Whether the rings are packed.
     pub(crate) packed: bool,
     pub(crate) num_queues: u16,
-    /// Entries of each queue, at most.
+    /// Entries of each area.
     pub(crate) queue_size: u16,
 }
 
@@ -164,10 +168,11 @@ impl InflightShape {
         u64::from(self.num_queues) * self.area_bytes()
     }
 
-    /// The shape of memory of so many bytes of which a front-end tells this one. It is this one if the bytes fit it to the last:
-    /// memory of a daemon that made it as asked. Else, what [`for_queues_of`](Self::for_queues_of) made for a disk that accepted no
-    /// more than this one, `queue_size_max`: a power of two above 2 takes more bytes than any smaller size.
-    fn with_bytes(self, bytes: u64, queue_size_max: u16) -> Self {
+    /// The actual shape of memory of length `bytes`, for which a front-end passes this shape. It is this shape if the
+    /// length matches exactly: a daemon created it as asked. Otherwise it is a shape that
+    /// [`enlarged_for`](Self::enlarged_for) made for a disk with queues of at most `queue_size_max`. The length is
+    /// unambiguous: a power of two above 2 needs more bytes than any smaller size.
+    fn matching_bytes(self, bytes: u64, queue_size_max: u16) -> Self {
         if self.bytes() == bytes {
             return self;
         }
@@ -178,12 +183,13 @@ impl InflightShape {
         larger.find(|shape| shape.bytes() == bytes).unwrap_or(self)
     }
 
-    /// The shape to make when a front-end asks for this one, of a disk that accepts queues of up to `queue_size_max` entries.
-    pub(crate) fn for_queues_of(self, queue_size_max: u16) -> Self {
+    /// The shape to create when a front-end asks for this one, on a disk with queues of at most `queue_size_max`
+    /// entries.
+    pub(crate) fn enlarged_for(self, queue_size_max: u16) -> Self {
         Self { queue_size: queue_size_max, ..self }
     }
 
-    /// Whether a disk whose queues are like `max` can have these.
+    /// Checks that a disk with queues of shape `max` can have these.
     pub(crate) fn check(self, max: Self) -> Result<(), InflightMemoryError> {
         let Self { num_queues, queue_size, .. } = self;
         if num_queues <= max.num_queues && queue_size <= max.queue_size {
@@ -193,7 +199,7 @@ impl InflightShape {
         Err(InflightMemoryError::Shape { num_queues, queue_size, num_queues_max, queue_size_max })
     }
 
-    /// Fresh memory, all zeros, for the front-end to keep.
+    /// Creates memory of zeroes for the front-end to keep.
     pub(crate) fn create(self) -> Result<File, InflightMemoryError> {
         self.make().map_err(InflightMemoryError::Create)
     }
@@ -201,24 +207,24 @@ impl InflightShape {
     fn make(self) -> io::Result<File> {
         let file = memfd_create("vhost-inflight", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, self.bytes())?;
-        // Memory that becomes shorter kills whoever touches the rest.
+        // An access beyond a shortened file would raise SIGBUS.
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok(file.into())
     }
 }
 
-/// The memory that a front-end keeps for all queues of a disk.
+/// The in-flight memory of all queues of a disk, which the front-end keeps.
 #[derive(Clone, Debug)]
 pub(crate) struct InflightMemory {
     memory: Arc<GuestMemory>,
     shape: InflightShape,
-    /// A front-end tells of fewer entries.
-    larger_than_told: bool,
+    /// Whether the areas are larger than the front-end's queue size makes them.
+    is_enlarged: bool,
 }
 
 impl InflightMemory {
-    /// Maps the `bytes` from `offset` on of a file that a front-end has handed over, and of which it tells that shape. The disk accepts
-    /// queues of up to `queue_size_max` entries.
+    /// Maps `bytes` at `offset` of the front-end's file. `told` is the shape in the front-end's message. The disk
+    /// accepts queues of up to `queue_size_max` entries.
     pub(crate) fn map(
         told: InflightShape,
         queue_size_max: u16,
@@ -226,19 +232,19 @@ impl InflightMemory {
         offset: u64,
         bytes: u64,
     ) -> Result<Self, InflightMemoryError> {
-        let shape = told.with_bytes(bytes, queue_size_max);
-        let larger_than_told = shape != told;
+        let shape = told.matching_bytes(bytes, queue_size_max);
+        let is_enlarged = shape != told;
         let needed = shape.bytes();
         if bytes < needed {
             return Err(InflightMemoryError::TooSmall { bytes, needed });
         }
-        // Not the guest's, but shared, bounded and kept mapped in the same way; its addresses are offsets here.
+        // Not guest memory, but shared, bounded and kept mapped in the same way. Its addresses are offsets.
         let layout = RegionLayout { guest_start: 0, user_start: 0, bytes: needed, file_offset: offset };
         let memory = GuestMemory::default().with_region(layout, file).map_err(InflightMemoryError::Map)?;
-        Ok(Self { memory: Arc::new(memory), shape, larger_than_told })
+        Ok(Self { memory: Arc::new(memory), shape, is_enlarged })
     }
 
-    /// What is to be said of it if any of it could not be accessed.
+    /// The first fault of the memory, if there was one.
     pub(crate) fn fault(&self) -> Option<MemoryFault> {
         self.memory.fault(SharedMemory::Inflight)
     }
@@ -254,7 +260,7 @@ impl InflightMemory {
     }
 }
 
-/// The part of in-flight memory that is for one queue.
+/// The part of in-flight memory for one queue.
 #[derive(Clone, Debug)]
 pub(crate) struct InflightArea {
     whole: InflightMemory,
@@ -262,7 +268,7 @@ pub(crate) struct InflightArea {
 }
 
 impl InflightArea {
-    /// Whether it is for a ring of this format and size.
+    /// Checks that the area fits a ring of this format and size.
     fn check(&self, packed: bool, size: u16) -> Result<(), InflightError> {
         let shape = self.whole.shape;
         if packed != shape.packed {
@@ -272,22 +278,23 @@ impl InflightArea {
         if size <= entries { Ok(()) } else { Err(InflightError::Size { entries, size }) }
     }
 
-    /// What is to be said of memory that could not be accessed, if any.
+    /// The first fault of the memory, if there was one.
     pub(crate) fn fault(&self) -> Option<MemoryFault> {
         self.whole.fault()
     }
 
-    /// Whether there is any.
+    /// Whether an access to the memory has failed.
     pub(crate) fn has_faulted(&self) -> bool {
         self.whole.memory.has_faulted()
     }
 
-    /// Whether the log of queue `index` in the same memory says that something is in flight, which it may do of what is used already.
-    pub(crate) fn other_has_requests(&self, index: u16) -> bool {
+    /// Whether the log of queue `index` in the same memory has requests in flight. They may include requests that are
+    /// already used.
+    pub(crate) fn other_area_has_requests(&self, index: u16) -> bool {
         let has_requests = |area: Self| {
             if area.whole.shape.packed { packed::has_requests(&area) } else { split::has_requests(&area) }
         };
-        // One that is misaligned nobody can go on from.
+        // A misaligned area cannot be resumed, so it counts as empty.
         self.whole.area(index).is_ok_and(|area| has_requests(area).unwrap_or(false))
     }
 }

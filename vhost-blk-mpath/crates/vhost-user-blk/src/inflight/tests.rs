@@ -40,7 +40,7 @@ impl Log {
         self.file.write_all_at(bytes, self.at + at).unwrap();
     }
 
-    /// The header after the features: version, `desc_num`, `last_batch_head`, `used_idx`.
+    /// The header behind the features: version, `desc_num`, `last_batch_head`, `used_idx`.
     fn header(&self) -> [u16; 4] {
         let bytes = self.bytes(8, 8);
         std::array::from_fn(|i| u16::from_ne_bytes([bytes[2 * i], bytes[2 * i + 1]]))
@@ -50,7 +50,7 @@ impl Log {
         self.set(8, &header.map(u16::to_ne_bytes).concat());
     }
 
-    /// inflight, next, counter.
+    /// Inflight, next, counter.
     fn entry(&self, head: u64) -> (u8, u16, u64) {
         let bytes = self.bytes(16 + 16 * head, 16);
         assert_eq!(bytes[1..6], [0; 5], "padding");
@@ -79,7 +79,7 @@ fn a_new_log_starts_at_the_used_index() {
 }
 
 #[test]
-fn what_was_left_in_memory_without_a_version_does_not_count() {
+fn memory_without_a_version_is_a_new_log() {
     let log = Log::new();
     log.set_header([0, 3, 5, 9]);
     log.set(0, &[0xff; 8]);
@@ -90,24 +90,24 @@ fn what_was_left_in_memory_without_a_version_does_not_count() {
 }
 
 #[test]
-fn the_log_is_laid_out_as_documented() {
+fn the_log_has_the_documented_layout() {
     let log = Log::new();
     let (mut split, _) = log.open(65_535).unwrap();
     for head in [4, 2, 6] {
-        split.taken(head);
+        split.record_taken(head);
     }
     assert_eq!([log.entry(4), log.entry(2), log.entry(6)], [(1, 0, 0), (1, 0, 1), (1, 0, 2)]);
-    split.completed(6);
-    split.completed(4);
+    split.record_completed(6);
+    split.record_completed(4);
     assert_eq!([log.entry(4), log.entry(2), log.entry(6)], [(1, 6, 0), (1, 0, 1), (1, 0, 2)]);
     assert_eq!(log.header(), [1, SIZE, 4, 65_535]);
-    split.published(1);
+    split.end_batch(1);
     assert_eq!([log.entry(4), log.entry(2), log.entry(6)], [(0, 6, 0), (1, 0, 1), (0, 0, 2)]);
     assert_eq!(log.header(), [1, SIZE, 4, 1]);
 }
 
 #[test]
-fn what_is_in_flight_is_resubmitted_by_its_counter() {
+fn requests_in_flight_are_resubmitted_in_the_order_of_their_counters() {
     let log = Log::new();
     log.set_header([1, SIZE, 0, 90]);
     for (head, counter) in [(0, 11), (3, 9), (7, 1 << 40), (5, 10)] {
@@ -115,7 +115,7 @@ fn what_is_in_flight_is_resubmitted_by_its_counter() {
     }
     let (mut split, next) = log.open(90).unwrap();
     assert_eq!(next, Some(94));
-    split.taken(1);
+    split.record_taken(1);
     assert_eq!(log.entry(1), (1, 0, (1 << 40) + 1), "newer than all of them");
     assert_eq!(resubmitted(split), [3, 5, 0, 7]);
     assert_eq!(log.entry(3), (1, 0, 9), "still in flight, and as old as before");
@@ -124,7 +124,7 @@ fn what_is_in_flight_is_resubmitted_by_its_counter() {
 #[test]
 fn a_batch_that_was_published_is_finished() {
     let log = Log::new();
-    // Of five in flight the last three links were published: 2, 6 and 1. The first of them is cleared already.
+    // Of five chains in flight the last three links were published: 2, 6 and 1. The first is cleared already.
     log.set_header([1, SIZE, 2, 65_534]);
     for (head, entry) in [(0, (1, 0, 0)), (1, (1, 0, 1)), (6, (1, 1, 2)), (2, (0, 6, 3)), (4, (1, 2, 4))] {
         log.set_entry(head, entry);
@@ -144,7 +144,7 @@ fn links_of_a_batch_that_was_not_published_do_not_count() {
 }
 
 #[test]
-fn a_log_that_makes_no_sense_is_refused() {
+fn an_invalid_log_is_refused() {
     let log = Log::new();
     log.set_header([2, SIZE, 0, 0]);
     assert_eq!(log.error(0), InflightError::Version { version: 2, features: 0 });
@@ -182,14 +182,14 @@ fn an_area_must_fit_its_queue() {
 
 #[test]
 fn memory_is_as_large_as_its_queues_need() {
-    // 16 bytes and 16 for each entry, in whole cache lines.
+    // 16 bytes, and 16 for each entry, in whole cache lines.
     assert_eq!(InflightShape { packed: false, num_queues: 1, queue_size: 1 }.bytes(), 64);
     assert_eq!(InflightShape { packed: false, num_queues: 3, queue_size: 128 }.bytes(), 3 * 2112);
     assert_eq!(
         InflightShape { packed: false, num_queues: u16::MAX, queue_size: u16::MAX }.bytes(),
         65_535 * (65_536 * 16)
     );
-    // What docs/operating/qemu-options.md says.
+    // The figure in docs/operating/qemu-options.md.
     let largest = |packed| InflightShape { packed, num_queues: 64, queue_size: 1024 }.bytes();
     assert_eq!([largest(false), largest(true)], [1_052_672, 2_101_248]);
     let file = SHAPE.create().unwrap();
@@ -197,23 +197,27 @@ fn memory_is_as_large_as_its_queues_need() {
     assert!(ftruncate(&file, 0).is_err() && fcntl_get_seals(&file).unwrap().contains(SealFlags::SHRINK));
 }
 
-/// Of every size that may be told, with what a daemon made that took it at its word, and what we make for every largest size; and
-/// no size that the disk does not accept.
+/// For every size that may be passed: memory that a daemon created as asked, and enlarged memory for every largest
+/// size. No size above the disk's maximum is found.
 #[test]
-fn the_shape_of_memory_follows_from_its_bytes() {
+fn the_shape_of_memory_follows_from_its_length() {
     for (packed, num_queues) in [(false, 1), (false, 3), (false, 256), (true, 1), (true, 3), (true, 256)] {
         for queue_size in 0..=1 << 15 {
             let told = InflightShape { packed, num_queues, queue_size };
-            assert_eq!(told.with_bytes(told.bytes(), 1 << 15), told);
-            assert_eq!(told.with_bytes(told.bytes() + 1, 1 << 15), told, "a front-end that maps more than it needs");
-            assert_eq!(told.with_bytes(told.bytes() - 1, 1 << 15), told, "is refused then");
+            assert_eq!(told.matching_bytes(told.bytes(), 1 << 15), told);
+            assert_eq!(
+                told.matching_bytes(told.bytes() + 1, 1 << 15),
+                told,
+                "a front-end that maps more than it needs"
+            );
+            assert_eq!(told.matching_bytes(told.bytes() - 1, 1 << 15), told, "is refused then");
             for max in (2..16).map(|exp| 1 << exp).filter(|&max| max >= queue_size) {
-                let ours = told.for_queues_of(max);
+                let ours = told.enlarged_for(max);
                 for accepted in [max, 1 << 15] {
-                    assert_eq!(told.with_bytes(ours.bytes(), accepted), ours, "{told:?}");
+                    assert_eq!(told.matching_bytes(ours.bytes(), accepted), ours, "{told:?}");
                 }
-                // A smaller size that takes as many bytes may be accepted.
-                let bounded = told.with_bytes(ours.bytes(), max / 2).queue_size;
+                // A smaller size that needs as many bytes may be found.
+                let bounded = told.matching_bytes(ours.bytes(), max / 2).queue_size;
                 assert!(bounded <= queue_size.max(max / 2), "{told:?}, of {max}: {bounded}");
             }
         }
@@ -221,19 +225,19 @@ fn the_shape_of_memory_follows_from_its_bytes() {
 }
 
 #[test]
-fn memory_for_larger_queues_than_told_is_refused_by_who_does_not_know_such() {
+fn enlarged_memory_is_refused_by_a_daemon_that_does_not_know_it() {
     let told = InflightShape { packed: false, num_queues: 2, queue_size: SIZE };
-    for ours in [told.for_queues_of(64), told] {
+    for ours in [told.enlarged_for(64), told] {
         let file = ours.create().unwrap();
         let map = |bytes| InflightMemory::map(told, ours.queue_size, file.try_clone().unwrap(), 0, bytes).unwrap();
         for index in 0..2 {
             let area = map(ours.bytes()).area(index).unwrap();
             let (mut log, _) = SplitLog::open(&area, ours.queue_size, 0).unwrap();
-            log.taken(ours.queue_size - 1);
+            log.record_taken(ours.queue_size - 1);
             let (log, next) = SplitLog::open(&area, ours.queue_size, 0).unwrap();
             assert_eq!((next, resubmitted(log)), (Some(1), vec![ours.queue_size - 1]));
         }
-        // As a daemon sees it that goes by the queue size alone.
+        // The view of a daemon that relies on the queue size passed.
         let seen = SplitLog::open(&map(told.bytes()).area(0).unwrap(), SIZE, 0).map(|(_, next)| next);
         let refused = InflightError::Version { version: 1, features: 1 << 63 };
         assert_eq!(seen, if ours == told { Ok(Some(1)) } else { Err(refused) });
@@ -241,14 +245,14 @@ fn memory_for_larger_queues_than_told_is_refused_by_who_does_not_know_such() {
 }
 
 #[test]
-fn what_other_queues_have_in_flight_is_seen_from_any() {
+fn requests_of_other_queues_are_seen_from_any_area() {
     for (packed, header, entry) in [(false, 16, 16), (true, 32, 32)] {
         let shape = InflightShape { packed, ..SHAPE };
         let file = shape.create().unwrap();
         let set = |at: u64, bytes: &[u8]| file.write_all_at(bytes, shape.area_bytes() + at).unwrap();
         let memory = InflightMemory::map(shape, SIZE, file.try_clone().unwrap(), 0, shape.bytes()).unwrap();
         let first = memory.area(0).unwrap();
-        let seen = || [0, 1, 2].map(|index| first.other_has_requests(index));
+        let seen = || [0, 1, 2].map(|index| first.other_area_has_requests(index));
         assert_eq!(seen(), [false; 3]);
         set(header + entry * 7, &[1]);
         assert_eq!(seen(), [false; 3], "without a version it does not count");
@@ -260,7 +264,7 @@ fn what_other_queues_have_in_flight_is_seen_from_any() {
 }
 
 #[test]
-fn memory_that_does_not_fit_is_refused() {
+fn memory_that_is_too_small_is_refused() {
     let one_more = |num_queues, queue_size| InflightShape { packed: false, num_queues, queue_size }.check(SHAPE);
     assert!(one_more(2, SIZE).is_ok() && one_more(1, 1).is_ok());
     assert!(matches!(one_more(3, SIZE), Err(InflightMemoryError::Shape { num_queues: 3, num_queues_max: 2, .. })));
@@ -270,6 +274,6 @@ fn memory_that_does_not_fit_is_refused() {
     assert!(matches!(map(0, needed - 1), Err(InflightMemoryError::TooSmall { .. })));
     assert!(matches!(map(8, needed), Err(InflightMemoryError::Map(MemoryError::BeyondFile { .. }))));
     assert!(matches!(map(u64::MAX, needed), Err(InflightMemoryError::Map(MemoryError::BadRange { .. }))));
-    // A front-end that says it is larger than it is has us map no more than we need.
+    // If a front-end claims a longer file, only the needed bytes are mapped.
     assert!(map(0, u64::MAX).is_ok());
 }

@@ -49,7 +49,7 @@ fn a_truncated_page_reads_zeroes_takes_writes_and_is_noted() {
     assert_eq!(fault(&mapping), Some(first), "the first of them");
     let lost = |page: usize| mapping.guard().has_lost(page * PAGE, PAGE);
     assert_eq!([3, 4, 5, 6].map(lost), [false, true, true, false]);
-    // The file may be made longer again: our pages are not its pages any more.
+    // The file may grow again: the replaced pages do not belong to it any more.
     shared.set_len((PAGES * PAGE) as u64).unwrap();
     assert_eq!((read(&mapping, 4 * PAGE), fault(&neighbour)), (9, None));
     assert!((0..PAGES).all(|page| read(&neighbour, page * PAGE) == 7));
@@ -81,7 +81,7 @@ fn threads_that_fault_at_the_same_time_go_on() {
 }
 
 #[test]
-fn what_the_kernel_could_not_access_is_given_up() {
+fn pages_that_the_kernel_could_not_access_are_replaced() {
     let shared = file();
     let mapping = map(&shared);
     shared.set_len(6 * PAGE as u64).unwrap();
@@ -99,7 +99,8 @@ fn what_the_kernel_could_not_access_is_given_up() {
     assert_eq!(left, [7], "the file is nobody's business any more");
 }
 
-/// Where the host lets a process poison its pages (root, and a kernel with `CONFIG_MEMORY_FAILURE`) the page is lost until the next boot.
+/// If the host lets a process poison its pages (root, and a kernel with `CONFIG_MEMORY_FAILURE`), the page is lost
+/// until the next boot.
 #[test]
 fn a_poisoned_page_ends_the_same_way() {
     let shared = file();
@@ -107,7 +108,7 @@ fn a_poisoned_page_ends_the_same_way() {
     let page = mapping.region().as_ptr().wrapping_add(2 * PAGE);
     // SAFETY: a page of the mapping, which nobody refers to.
     if unsafe { libc::madvise(page.cast(), PAGE, libc::MADV_HWPOISON) } != 0 {
-        println!("no page can be poisoned here, so only the signal is made up: {}", io::Error::last_os_error());
+        println!("no page can be poisoned here, so only the signal is simulated: {}", io::Error::last_os_error());
         make_up(libc::BUS_MCEERR_AR, page.addr());
     }
     assert_eq!((read(&mapping, 2 * PAGE + 5), read(&mapping, 3 * PAGE)), (0, 7));
@@ -117,7 +118,7 @@ fn a_poisoned_page_ends_the_same_way() {
     assert_eq!(read(&mapping, 2 * PAGE), 9);
 }
 
-/// What the kernel calls the handler with.
+/// The layout of the handler's argument.
 #[repr(C)]
 struct Info {
     signal: i32,
@@ -136,7 +137,7 @@ fn make_up(code: i32, address: usize) {
 
 const DIES: &str = "VHOST_USER_BLK_TEST_DIES";
 
-/// Runs this test alone in a process of its own, in which `dies` is called: the signal that has ended it.
+/// Runs this test alone in a process of its own, and calls `dies` there. Returns the signal that ended the process.
 fn signal_of(test: &str, dies: impl FnOnce()) -> Option<i32> {
     if std::env::var_os(DIES).is_some_and(|name| name == test) {
         dies();
@@ -159,19 +160,19 @@ fn a_fault_anywhere_else_ends_the_process() {
     assert!(std::env::var_os(DIES).is_some() || signal == Some(libc::SIGBUS), "{signal:?}");
 }
 
-/// As an operator sends it, which is no fault.
+/// A signal from an operator is not a fault.
 #[test]
-fn a_signal_that_somebody_sends_ends_the_process() {
+fn a_sent_signal_ends_the_process() {
     let dies = || {
         let _guarded = map(&file());
         // SAFETY: raises a signal.
         unsafe { libc::raise(libc::SIGBUS) };
     };
-    let signal = signal_of("a_signal_that_somebody_sends_ends_the_process", dies);
+    let signal = signal_of("a_sent_signal_ends_the_process", dies);
     assert!(std::env::var_os(DIES).is_some() || signal == Some(libc::SIGBUS), "{signal:?}");
 }
 
-/// A mapping that nobody guards.
+/// A mapping without a guard.
 fn unsafe_map(file: &File) -> &'static [u8] {
     use std::os::fd::AsRawFd;
     // SAFETY: a new mapping at a place of the kernel's choice, which stays. The process ends by looking at it.
@@ -183,7 +184,7 @@ fn unsafe_map(file: &File) -> &'static [u8] {
     }
 }
 
-/// A front-end could use up the mappings that the process may have, and the next fault would end it.
+/// Otherwise a front-end could use up the mappings of the process, and the next fault would end it.
 #[test]
 fn many_faults_apart_make_few_mappings() {
     const MANY: usize = 4096;

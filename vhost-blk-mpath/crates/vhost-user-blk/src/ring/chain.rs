@@ -9,13 +9,13 @@ use super::format::Ring;
 use super::packed::PackedRing;
 use super::split::{RawDescriptor, SplitRing};
 use crate::buffer::{GuestByte, Segments};
-use crate::descriptor::{RawPackedDescriptor, Taken};
+use crate::descriptor::{RawPackedDescriptor, TakenChain};
 use crate::memory::GuestMemory;
 
-/// In rings of either format.
+/// The same in rings of either format.
 const DESCRIPTOR_BYTES: usize = size_of::<RawDescriptor>();
 
-/// What is wrong with a chain.
+/// The defect of a malformed chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ChainDefect {
     #[error("endless, or longer than the queue")]
@@ -34,12 +34,12 @@ pub(super) enum ChainDefect {
     NoStatus,
 }
 
-/// How chains may be laid out.
+/// The allowed layout of chains.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChainLimits {
     /// `VIRTIO_RING_F_INDIRECT_DESC` was negotiated.
     pub(super) indirect: bool,
-    /// Descriptors followed in an indirect table.
+    /// Most descriptors followed in an indirect table.
     pub(super) indirect_descriptors: u16,
 }
 
@@ -48,7 +48,7 @@ struct Descriptor {
     addr: u64,
     len: u32,
     flags: u16,
-    /// Split rings only; elsewhere 0.
+    /// Used in split rings only. 0 otherwise.
     next: u16,
 }
 
@@ -75,7 +75,7 @@ impl Descriptor {
     }
 }
 
-/// The buffers of the chain walked last. One value is used for all chains of a queue, so its lists need no new memory.
+/// The buffers of the current chain. One value serves all chains of a queue, so its lists need no new memory.
 #[derive(Debug)]
 pub(super) struct Chain {
     limits: ChainLimits,
@@ -101,22 +101,27 @@ impl Chain {
         &self.readable
     }
 
-    /// Writable buffers, the status byte included.
+    /// The writable buffers, including the status byte.
     pub(super) fn writable(&self) -> &Segments {
         &self.writable
     }
 
-    /// Where the status of a malformed chain goes, if anywhere.
+    /// The status byte of a malformed chain, if it has one.
     pub(super) fn status(&self) -> Option<GuestByte> {
         self.status
     }
 
-    /// Walks a chain that was taken from `ring` to its status byte. `memory` is the map the chain was made for.
-    pub(super) fn walk(&mut self, memory: &GuestMemory, ring: &Ring, chain: Taken) -> Result<GuestByte, ChainDefect> {
+    /// Walks a chain of `ring` and returns its status byte. `memory` is the memory map of this value.
+    pub(super) fn walk(
+        &mut self,
+        memory: &GuestMemory,
+        ring: &Ring,
+        chain: TakenChain,
+    ) -> Result<GuestByte, ChainDefect> {
         self.readable.clear();
         self.writable.clear();
         (self.status, self.defect) = (None, None);
-        // A chain that has no end has no status either.
+        // A chain without an end has no status byte.
         let followed = match ring {
             Ring::Split(ring) => self.follow(memory, ring, chain.head),
             Ring::Packed(ring) => self.follow_packed(memory, ring, chain),
@@ -131,13 +136,13 @@ impl Chain {
         self.status.ok_or(ChainDefect::NoStatus)
     }
 
-    /// Follows the chain to its end; an error if there is none.
+    /// Follows the chain of a split ring. An error means that it has no end.
     fn follow(&mut self, memory: &GuestMemory, ring: &SplitRing, head: u16) -> Result<(), ChainDefect> {
         let mut index = head;
         for _ in 0..ring.size() {
             let descriptor = Descriptor::from(ring.descriptor(index));
             if descriptor.has(VRING_DESC_F_INDIRECT) {
-                // 2.7.5.3.1: a table is the last descriptor of a chain; its WRITE flag means nothing.
+                // 2.7.5.3.1: a table is the last descriptor of a chain. Its WRITE flag means nothing.
                 if !self.limits.indirect || descriptor.has(VRING_DESC_F_NEXT) {
                     return Err(ChainDefect::BadIndirect);
                 }
@@ -173,8 +178,8 @@ impl Chain {
         Err(ChainDefect::Endless)
     }
 
-    /// Follows a chain of a packed ring, which knows where it ends.
-    fn follow_packed(&mut self, memory: &GuestMemory, ring: &PackedRing, chain: Taken) -> Result<(), ChainDefect> {
+    /// Follows the chain of a packed ring, whose length is known.
+    fn follow_packed(&mut self, memory: &GuestMemory, ring: &PackedRing, chain: TakenChain) -> Result<(), ChainDefect> {
         let mut index = chain.head;
         for _ in 0..chain.descriptors {
             let (raw, next) = ring.descriptor(index);
@@ -184,7 +189,7 @@ impl Chain {
                 self.add(descriptor);
                 continue;
             }
-            // 2.8.19: a table is a chain of its own.
+            // 2.8.19: a table is a chain by itself.
             if !self.limits.indirect || chain.descriptors > 1 {
                 return Err(ChainDefect::BadIndirect);
             }
@@ -193,7 +198,8 @@ impl Chain {
         Ok(())
     }
 
-    /// 2.8.7: the descriptors of a table come one after the other, all of them, and of their flags only WRITE counts.
+    /// Follows an indirect table of a packed ring. 2.8.7: all its descriptors count, in order, and only their WRITE
+    /// flag.
     fn follow_packed_table(&mut self, memory: &GuestMemory, table: Descriptor) -> Result<(), ChainDefect> {
         let slice = indirect_table(memory, table)?;
         let count = u16::try_from(slice.len() / DESCRIPTOR_BYTES).map_err(|_| ChainDefect::Endless)?;
@@ -207,7 +213,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Adds one buffer. A defect is remembered and the walk goes on: the status byte is further along.
+    /// Adds one buffer. After a defect the walk continues, as the status byte comes at the end.
     fn add(&mut self, descriptor: Descriptor) {
         if descriptor.len == 0 {
             return;
@@ -230,7 +236,7 @@ impl Chain {
     }
 }
 
-/// The table that an indirect descriptor leads to: whole descriptors, one at least.
+/// The table of an indirect descriptor: at least one descriptor, and only whole ones.
 fn indirect_table(memory: &GuestMemory, table: Descriptor) -> Result<VolatileSlice<'_>, ChainDefect> {
     let bytes = table.len as usize;
     if bytes == 0 || !bytes.is_multiple_of(DESCRIPTOR_BYTES) {
@@ -240,7 +246,7 @@ fn indirect_table(memory: &GuestMemory, table: Descriptor) -> Result<VolatileSli
     slice.ok_or(ChainDefect::BadIndirect)
 }
 
-/// Copies entry `index` of an indirect table, which need not be aligned; none if it is outside.
+/// Copies entry `index` of an indirect table, which need not be aligned. `None` if the entry is outside.
 fn read_descriptor<T: ByteValued + Into<Descriptor>>(table: &VolatileSlice<'_>, index: u16) -> Option<Descriptor> {
     let entry = table.get_ref::<T>(usize::from(index) * DESCRIPTOR_BYTES).ok()?;
     Some(entry.load().into())
@@ -255,7 +261,7 @@ mod tests {
     const MEMORY_BYTES: u32 = 64 << 20;
     const TABLE: u64 = 0x1_0000;
 
-    /// Walks an indirect chain of `count` writable buffers, each all of memory.
+    /// Walks an indirect chain of `count` writable buffers. Each of them is all of memory.
     fn walk(count: u16) -> Result<(), ChainDefect> {
         let memory = Arc::new(anonymous(&[(0, MEMORY_BYTES.into())]));
         let put = |at: u64, (addr, len, flags, next): (u64, u32, u32, u16)| {
@@ -278,7 +284,7 @@ mod tests {
         };
         let ring = Ring::new(&memory, &layout).unwrap();
         let mut chain = Chain::new(&memory, ChainLimits { indirect: true, indirect_descriptors: 128 });
-        chain.walk(&memory, &ring, Taken { head: 0, descriptors: 0, id: 0 }).map(|_| ())
+        chain.walk(&memory, &ring, TakenChain { head: 0, descriptors: 0, id: 0 }).map(|_| ())
     }
 
     #[test]

@@ -1,16 +1,16 @@
-//! The two formats of a virtqueue. Features decide which of them it is.
+//! A ring of either format. The negotiated features decide which.
 
 use std::sync::Arc;
 
 use super::RingError;
 use super::packed::PackedRing;
 use super::split::{QueueError, RingLayout, SplitRing};
-use crate::descriptor::Taken;
-use crate::dirty::QueueLog;
+use crate::descriptor::TakenChain;
+use crate::dirty_log::QueueDirtyLog;
 use crate::inflight::{InflightArea, InflightError};
 use crate::memory::GuestMemory;
 
-/// A ring in guest memory and our position in it.
+/// A ring in guest memory, and this device's position in it.
 #[derive(Debug)]
 pub(super) enum Ring {
     Split(SplitRing),
@@ -26,7 +26,7 @@ impl Ring {
         }
     }
 
-    /// Goes on where the log says that a queue ended, if it is not new, and writes it from now on.
+    /// Continues where an earlier queue ended, if the log is not new, and writes the log from then on.
     pub(super) fn resume(&mut self, area: &InflightArea) -> Result<(), InflightError> {
         match self {
             Self::Split(ring) => ring.resume(area),
@@ -34,15 +34,15 @@ impl Ring {
         }
     }
 
-    /// Has what is written to the ring marked for a migration.
-    pub(super) fn set_dirty_log(&mut self, log: QueueLog) {
+    /// Marks later writes to the ring in the dirty log of a migration.
+    pub(super) fn set_dirty_log(&mut self, log: QueueDirtyLog) {
         match self {
             Self::Split(ring) => ring.set_dirty_log(log),
             Self::Packed(ring) => ring.set_dirty_log(log),
         }
     }
 
-    /// Where to go on, as vhost-user passes it.
+    /// The position to continue from, in vhost-user's format.
     pub(super) fn position(&self) -> u32 {
         match self {
             Self::Split(ring) => ring.next_available().into(),
@@ -50,7 +50,7 @@ impl Ring {
         }
     }
 
-    /// Chains taken and not yet published as used.
+    /// Chains that are taken and not published as used.
     pub(super) fn outstanding(&self) -> u16 {
         match self {
             Self::Split(ring) => ring.outstanding(),
@@ -58,7 +58,7 @@ impl Ring {
         }
     }
 
-    /// Chains that a queue before this one had in flight and that were not taken again yet.
+    /// Chains of an earlier queue that are still to be resubmitted.
     pub(super) fn to_resubmit(&self) -> u16 {
         match self {
             Self::Split(ring) => ring.to_resubmit(),
@@ -67,31 +67,31 @@ impl Ring {
     }
 
     /// Whether a chain is available that was not taken.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(super) fn has_available(&self) -> bool {
         match self {
-            Self::Split(ring) => ring.is_waiting(),
-            Self::Packed(ring) => ring.is_waiting(),
+            Self::Split(ring) => ring.has_available(),
+            Self::Packed(ring) => ring.has_available(),
         }
     }
 
-    /// Takes the next available chain; before all others those that a queue before this one had in flight.
-    pub(super) fn next_chain(&mut self) -> Result<Option<Taken>, QueueError> {
+    /// Takes the next chain. Chains of an earlier queue to resubmit come before available ones.
+    pub(super) fn next_chain(&mut self) -> Result<Option<TakenChain>, QueueError> {
         match self {
-            Self::Split(ring) => Ok(ring.next_head()?.map(|head| Taken { head, descriptors: 0, id: head })),
+            Self::Split(ring) => Ok(ring.next_head()?.map(|head| TakenChain { head, descriptors: 0, id: head })),
             Self::Packed(ring) => ring.next_chain(),
         }
     }
 
-    /// Gives a chain back; the driver sees it after [`publish`](Self::publish). `written` is none if nothing was written into
-    /// the chain's buffers at all, else how many bytes from their start the driver can rely on.
-    pub(super) fn push_used(&mut self, chain: Taken, written: Option<u32>) {
+    /// Returns a chain. The driver sees it after [`publish`](Self::publish). `written` is `None` if no byte of the
+    /// chain's buffers was written. Otherwise it is the number of bytes from their start that the driver can rely on.
+    pub(super) fn push_used(&mut self, chain: TakenChain, written: Option<u32>) {
         match self {
             Self::Split(ring) => ring.push_used(chain.head, written.unwrap_or(0)),
             Self::Packed(ring) => ring.push_used(chain, written),
         }
     }
 
-    /// Makes everything given back visible. `true` if the driver wants to be signalled.
+    /// Shows all returned chains to the driver. `true` if the driver wants a signal.
     pub(super) fn publish(&mut self) -> bool {
         match self {
             Self::Split(ring) => ring.publish(),
@@ -99,7 +99,7 @@ impl Ring {
         }
     }
 
-    /// Tells the driver not to kick. A hint: kicks may still come.
+    /// Asks the driver not to kick. This is a hint: kicks may still come.
     pub(super) fn disable_notifications(&mut self) {
         match self {
             Self::Split(ring) => ring.disable_notifications(),
@@ -107,7 +107,7 @@ impl Ring {
         }
     }
 
-    /// Asks for a kick on the next chain. `true` if there is one already: take it, no kick needs to come.
+    /// Asks the driver for a kick on the next chain. `true` if a chain is already available. No kick need come for it.
     pub(super) fn enable_notifications(&mut self) -> bool {
         match self {
             Self::Split(ring) => ring.enable_notifications(),

@@ -1,22 +1,23 @@
-//! The virtqueue, split (virtio 1.2, 2.7) or packed (2.8), device side.
+//! The device side of a virtqueue, split (virtio 1.2, 2.7) or packed (2.8).
 //!
 //! * [`split`] – available and used ring: indices, memory barriers, notification suppression.
-//! * [`packed`] – the same for the one ring of a packed virtqueue, with wrap counters in place of indices.
-//! * [`format`] – one of the two.
+//! * [`packed`] – the one ring of a packed virtqueue, with wrap counters in place of indices.
+//! * [`mod@format`] – a ring of either format.
 //! * [`chain`] – walks one descriptor chain, direct or indirect, into buffers.
-//! * [`queue`] – the whole: a queue that hands out block requests and takes their completions.
+//! * [`queue`] – a queue that yields block requests and takes their completions.
 //!
-//! # What a broken driver gets
-//! The specification leaves the answer to a malformed chain open; QEMU marks the whole device broken and waits for a reset
-//! (`virtio_error`). Here damage stays where it is:
-//! * A malformed chain whose status byte can be found (the last writable byte of a chain that has an end) is answered
-//!   `VIRTIO_BLK_S_IOERR`.
-//! * One whose status cannot be found (no writable byte, an endless chain, a link out of the table, an indirect table that
-//!   is not there) is returned with length 0, so that the driver gets its descriptors back.
-//! * Ring indices that make no sense (more chains available than the queue has entries, a head out of the table, more chains
-//!   taken than a driver can own) leave nothing to trust: the queue is broken, its error eventfd signalled, and no chain is
-//!   taken any more until the front-end sets the queue up again. Other queues go on. So it is in a packed ring with a chain that
-//!   does not end before descriptors that are not the driver's: where the next one starts cannot be known.
+//! # Broken drivers
+//!
+//! The specification does not define the answer to a malformed chain. QEMU marks the whole device broken and waits for
+//! a reset (`virtio_error`). Here the damage stays with the chain or the queue:
+//! * A malformed chain with a status byte is answered with `VIRTIO_BLK_S_IOERR`. The status byte is the last writable
+//!   byte of a chain that has an end.
+//! * A chain without a status byte is returned with length 0, so that the driver gets its descriptors back. It has no
+//!   writable byte, no end, a link out of the table, or an indirect table outside memory.
+//! * Invalid ring indices break the queue: more chains available than the queue has entries, a head out of the table,
+//!   or more chains taken than a driver can own. The error eventfd is signalled, and no chain is taken until the
+//!   front-end sets up the queue again. Other queues continue. A packed ring also breaks if a chain runs into
+//!   descriptors that the driver does not own, as the start of the next chain is unknown then.
 
 mod chain;
 mod format;
@@ -35,30 +36,30 @@ pub(crate) use split::RingLayout;
 use crate::area::AreaError;
 use crate::inflight::InflightError;
 
-/// Why a ring could not be set up.
+/// Why a ring cannot be set up.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RingError {
-    /// A part of the ring is not where the front-end says.
+    /// A part of the ring is not at the front-end's address.
     #[error(transparent)]
     Area(#[from] AreaError),
-    /// A size that a ring of this format cannot have.
-    #[error("a split ring of {size} entries, which is not a power of two")]
+    /// A split ring's size is not a power of two.
+    #[error("a split ring of {size} entries is not possible: the size must be a power of two")]
     Size {
         /// Entries of the ring.
         size: u16,
     },
-    /// A position to go on from that is not one.
-    #[error("position {position:#x} in a ring of {size} entries")]
+    /// The start position is not in the ring.
+    #[error("position {position:#x} is not in a ring of {size} entries")]
     Position {
         /// The position, as vhost-user passes it.
         position: u32,
         /// Entries of the ring.
         size: u16,
     },
-    /// A part of the ring or its log could not be accessed, so what was read of it means nothing.
+    /// A part of the ring or its log could not be accessed, so its contents are not known.
     #[error("the memory of the ring or its log cannot be accessed")]
     Memory,
-    /// The log of what was in flight cannot be gone on with.
+    /// The in-flight log cannot be resumed.
     #[error(transparent)]
     Inflight(#[from] InflightError),
 }

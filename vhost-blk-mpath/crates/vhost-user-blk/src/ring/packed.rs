@@ -1,13 +1,14 @@
-//! The ring of a packed virtqueue (virtio 1.2, 2.8): one ring of descriptors, in which the driver makes chains available and
-//! the device writes back what it has used; and who wants to be notified of what.
+//! The ring of a packed virtqueue (virtio 1.2, 2.8). In one ring of descriptors, the driver makes chains available and
+//! the device writes back used ones. Event suppression structures say who wants which notification.
 //!
-//! Both sides go round the ring. A *wrap counter* that flips with each round tells, together with two flags in each
-//! descriptor, whose it is: `AVAIL` equal to the counter and `USED` not, and it is available; both equal, and it is used.
+//! Both sides go round the ring. A *wrap counter* flips with each round. With two flags in each descriptor it tells the
+//! owner. A descriptor is available if `AVAIL` equals the counter and `USED` does not. It is used if both equal the
+//! counter.
 //!
 //! ```text
 //!      published         next_used       next_available
-//!          │ given back,    │ taken, not    │ not looked at yet, or
-//!          │ not yet shown  │ given back    │ the driver's
+//!          │ returned,      │ taken, not    │ not looked at yet, or
+//!          │ not yet shown  │ returned      │ the driver's
 //!   ───────┴────────────────┴───────────────┴──────────────────────►
 //! ```
 
@@ -23,8 +24,8 @@ use virtio_bindings::virtio_ring::{
 use super::RingError;
 use super::split::{QueueError, RingLayout};
 use crate::area::Area;
-use crate::descriptor::{Cursor, RawPackedDescriptor, Taken};
-use crate::dirty::QueueLog;
+use crate::descriptor::{Cursor, RawPackedDescriptor, TakenChain};
+use crate::dirty_log::QueueDirtyLog;
 use crate::inflight::{InflightArea, InflightError, PackedLog};
 use crate::memory::{GuestMemory, GuestRange};
 use crate::memory_faults;
@@ -39,7 +40,7 @@ const DISABLE: u16 = VRING_PACKED_EVENT_FLAG_DISABLE as u16;
 const DESC: u16 = VRING_PACKED_EVENT_FLAG_DESC as u16;
 const EVENT_FLAGS: u16 = 0b11;
 
-/// 16-bit words of a descriptor, and which of them are the length, the buffer id and the flags.
+/// 16-bit words of a descriptor, and the offsets of its length, buffer id and flags.
 const DESCRIPTOR_WORDS: usize = 8;
 const LEN_LOW: usize = 4;
 const LEN_HIGH: usize = 5;
@@ -51,15 +52,15 @@ const EVENT_OFFSET: usize = 0;
 const EVENT_MODE: usize = 1;
 const EVENT_WORDS: usize = 2;
 
-/// The wrap counter where it is passed together with an index of 15 bits.
+/// The wrap counter in a word with an index of 15 bits.
 const WRAP: u16 = 1 << VRING_PACKED_EVENT_F_WRAP_CTR;
 
-/// The position, as vhost-user passes it, at which a ring starts: both indices 0, both wrap counters 1.
+/// The position at which a ring starts, in vhost-user's format: both indices 0, both wrap counters 1.
 pub(crate) const START: u32 = (WRAP as u32) << 16 | WRAP as u32;
 
-/// How flags and event suppression structures tell of a place.
+/// The encoding of a position in event suppression structures and vhost-user messages, and its meaning for flags.
 impl Cursor {
-    /// From 15 bits of index and one of wrap counter; none if the index is not in a ring of `size`.
+    /// Decodes 15 bits of index and one of wrap counter. `None` if the index is not in a ring of `size`.
     fn from_bits(bits: u16, size: u16) -> Option<Self> {
         let cursor = Self { index: bits & !WRAP, wrap: bits & WRAP != 0 };
         (cursor.index < size).then_some(cursor)
@@ -69,45 +70,45 @@ impl Cursor {
         self.index | if self.wrap { WRAP } else { 0 }
     }
 
-    /// Whether a descriptor with these flags in this place is available.
+    /// Whether a descriptor with these flags at this position is available.
     fn is_available(self, flags: u16) -> bool {
         (flags & AVAIL != 0) == self.wrap && (flags & USED != 0) != self.wrap
     }
 }
 
-/// A packed ring in guest memory and our position in it.
+/// A packed ring in guest memory, and this device's position in it.
 #[derive(Debug)]
 pub(super) struct PackedRing {
     size: u16,
     event_idx: bool,
-    /// The descriptors, and the same as words, for what must be read or written in one go.
+    /// The descriptors, and the same memory as words, for single fields.
     descriptors: Area<RawPackedDescriptor>,
     words: Area<u16>,
-    /// When the driver wants a signal, and when we want a kick.
+    /// When the driver wants a signal, and when the device wants a kick.
     driver_event: Area<u16>,
     device_event: Area<u16>,
-    /// Where the next chain will be found, and where the next used descriptor goes.
+    /// Position of the next chain, and of the next used descriptor.
     next_available: Cursor,
     next_used: Cursor,
-    /// What was given back and is not yet shown.
+    /// Chains that are returned and not yet shown.
     unpublished: Vec<Unpublished>,
-    /// Chains taken and not yet published as used, and the descriptors that are not the driver's therefore.
+    /// Chains that are taken and not published as used, and the descriptors that they take up.
     outstanding: u16,
     outstanding_descriptors: u16,
-    /// Where used descriptors ended at the last decision whether to signal; none yet after a start, as the driver may wait
-    /// for any.
+    /// Position behind the last used descriptor at the last decision about a signal. `None` after a start: the driver
+    /// may wait for any descriptor.
     signalled: Option<Cursor>,
-    /// What outlives us, if the front-end keeps it.
+    /// The in-flight log, if the front-end keeps one.
     log: Option<PackedLog>,
-    /// Where writes to the ring are marked, during a migration.
-    dirty: Option<DirtyRing>,
+    /// Marks for writes to the ring, during a migration.
+    dirty_log: Option<DirtyRing>,
 }
 
-/// How a packed ring is marked in the dirty log: by where the guest has it. The one address that a front-end passes for that is of the
-/// used ring of the other format.
+/// Marks a packed ring in the dirty log, at its guest addresses. The front-end's log address is for the used ring of
+/// the split format only.
 #[derive(Debug)]
 struct DirtyRing {
-    log: QueueLog,
+    log: QueueDirtyLog,
     descriptors: u64,
     device_event: u64,
 }
@@ -123,12 +124,12 @@ impl DirtyRing {
     }
 }
 
-/// A used descriptor that is complete but for its flags, which would show it to the driver.
+/// A used descriptor that is written except for its flags, which would show it to the driver.
 #[derive(Debug)]
 struct Unpublished {
     index: u16,
     flags: u16,
-    chain: Taken,
+    chain: TakenChain,
 }
 
 impl PackedRing {
@@ -136,13 +137,13 @@ impl PackedRing {
         let RingLayout { size, descriptors, available, used, event_idx, position, .. } = *layout;
         let entries = usize::from(size);
         let words = Area::new(memory, descriptors, entries * DESCRIPTOR_WORDS)?;
-        // User Mode Linux and libblkio say 0 for the start of any ring. In one that has come to this place with wrap counters of 0, the
-        // first descriptor has been made available before.
+        // User Mode Linux and libblkio pass 0 for the start of any ring. In a ring that has reached this position with
+        // wrap counters of 0, the first descriptor was made available before, so its flags are not 0.
         let is_new = words.load(word(0, FLAGS), Ordering::Relaxed) & (AVAIL | USED) == 0;
         let position = if position == 0 && is_new { START } else { position };
         let cursor = |bits: u32| Cursor::from_bits(bits as u16, size).ok_or(RingError::Position { position, size });
         let (next_available, next_used) = (cursor(position)?, cursor(position >> 16)?);
-        // Nobody knows what was taken and not used.
+        // A position does not say which chains are taken and not used.
         if next_available != next_used {
             return Err(RingError::Position { position, size });
         }
@@ -160,17 +161,17 @@ impl PackedRing {
             outstanding_descriptors: 0,
             signalled: None,
             log: None,
-            dirty: None,
+            dirty_log: None,
         })
     }
 
-    /// Has what is written to the ring marked for a migration.
-    pub(super) fn set_dirty_log(&mut self, log: QueueLog) {
+    /// Marks later writes to the ring in the dirty log of a migration.
+    pub(super) fn set_dirty_log(&mut self, log: QueueDirtyLog) {
         let (descriptors, device_event) = (self.descriptors.guest_start(), self.device_event.guest_start());
-        self.dirty = Some(DirtyRing { log, descriptors, device_event });
+        self.dirty_log = Some(DirtyRing { log, descriptors, device_event });
     }
 
-    /// Goes on where the log says that a queue ended, if it is not new, and writes it from now on.
+    /// Continues where an earlier queue ended, if the log is not new, and writes the log from then on.
     pub(super) fn resume(&mut self, area: &InflightArea) -> Result<(), InflightError> {
         let (mut log, is_new) = PackedLog::open(area, self.size, self.next_used)?;
         if !is_new {
@@ -185,8 +186,8 @@ impl PackedRing {
             let (used, in_flight) = log.resume(shown)?;
             (self.next_used, self.next_available) = (used, used.plus(in_flight, self.size));
             self.outstanding_descriptors = in_flight;
-            // The process before may have ended between a write and its mark.
-            if let Some(dirty) = &self.dirty {
+            // The earlier process may have ended between a write and its mark.
+            if let Some(dirty) = &self.dirty_log {
                 dirty.mark_descriptors(0..self.size);
             }
         }
@@ -194,8 +195,9 @@ impl PackedRing {
         Ok(())
     }
 
-    /// Takes back the flags of a batch that a queue before this one could not show: those of its first descriptor are not there, and
-    /// the driver must not find the others when we show another one in its place.
+    /// Clears the flags of a batch that an earlier queue did not show. The flags of its first descriptor were not
+    /// written. The driver must not find the flags of the others when this queue shows another descriptor in the first
+    /// place.
     fn take_back(&self, before: Cursor, after: Cursor) {
         let mut place = before.plus(1, self.size);
         for _ in 1..before.distance(after, self.size) {
@@ -205,28 +207,28 @@ impl PackedRing {
         }
     }
 
-    /// Where to go on, as vhost-user passes it. Both indices are the same in a drained ring; if chains are left in flight, the log
-    /// knows better.
+    /// The position to continue from, in vhost-user's format. Both indices are equal in a drained ring. If chains are
+    /// left in flight, the next queue gets its position from the log.
     pub(super) fn position(&self) -> u32 {
         u32::from(self.next_used.bits()) << 16 | u32::from(self.next_used.bits())
     }
 
-    /// Chains taken and not yet published as used.
+    /// Chains that are taken and not published as used.
     pub(super) fn outstanding(&self) -> u16 {
         self.outstanding
     }
 
-    /// Chains that a queue before this one had in flight and that were not taken again yet.
+    /// Chains of an earlier queue that are still to be resubmitted.
     pub(super) fn to_resubmit(&self) -> u16 {
         self.log.as_ref().map_or(0, PackedLog::to_resubmit)
     }
 
     /// Whether a chain is available that was not taken.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(super) fn has_available(&self) -> bool {
         self.next_available.is_available(self.flags(self.next_available.index, Ordering::Relaxed))
     }
 
-    /// Copies descriptor `index` of a chain that was taken, and tells the index of the one after it.
+    /// Copies descriptor `index` of a taken chain. Also returns the index of the next one.
     pub(super) fn descriptor(&self, index: u16) -> (RawPackedDescriptor, u16) {
         match &self.log {
             Some(log) => log.descriptor(index),
@@ -234,30 +236,33 @@ impl PackedRing {
         }
     }
 
-    /// As of a split ring.
+    /// Whether part of the ring or its log may lie in a page that was replaced after a fault. The effect is as in a
+    /// split ring.
     fn has_lost(&self) -> bool {
-        memory_faults::any()
+        memory_faults::any_fault()
             && (self.words.has_lost()
                 || self.driver_event.has_lost()
                 || self.device_event.has_lost()
                 || self.log.as_ref().is_some_and(PackedLog::has_lost))
     }
 
-    /// Takes the next available chain; before all others those that a queue before this one had in flight. Its end is all that must
-    /// be known to give it back.
-    pub(super) fn next_chain(&mut self) -> Result<Option<Taken>, QueueError> {
+    /// Takes the next chain. Chains of an earlier queue to resubmit come before available ones. Only the end of the
+    /// chain is needed to return it.
+    pub(super) fn next_chain(&mut self) -> Result<Option<TakenChain>, QueueError> {
         if let Some(chain) = self.log.as_mut().and_then(PackedLog::resubmit) {
             self.outstanding += 1;
             return Ok(Some(chain));
         }
         let start = self.next_available;
         let head = start.index;
-        // Acquire: pairs with the driver's release of these flags, which it writes last, so that the whole chain is seen.
+        // Acquire: pairs with the driver's release of these flags, which it writes last, so that the whole chain is
+        // seen.
         let mut flags = self.flags(head, Ordering::Acquire);
         if !start.is_available(flags) {
             return Ok(None);
         }
-        // Bounds a chain without an end, and a driver that makes chains available over and over without waiting for any.
+        // Bounds a chain without an end, and a driver that makes chains available again and again without waiting for
+        // any.
         let room = self.size - self.outstanding_descriptors;
         let (mut last, mut descriptors) = (head, 0);
         loop {
@@ -272,26 +277,26 @@ impl PackedRing {
             flags = self.flags(last, Ordering::Relaxed);
         }
         let id = self.words.load(word(last, ID), Ordering::Relaxed);
-        // Before it is logged as in flight.
+        // Checked before the chain is logged as in flight.
         if self.has_lost() {
             return Err(QueueError::Memory);
         }
         let head = match &mut self.log {
             Some(log) => {
                 let index = |nth| usize::from(start.plus(nth, self.size).index);
-                log.taken((0..descriptors).map(|nth| self.descriptors.read(index(nth))))
+                log.record_taken((0..descriptors).map(|nth| self.descriptors.read(index(nth))))
             }
             None => head,
         };
         self.next_available = start.plus(descriptors, self.size);
         self.outstanding += 1;
         self.outstanding_descriptors += descriptors;
-        Ok(Some(Taken { head, descriptors, id }))
+        Ok(Some(TakenChain { head, descriptors, id }))
     }
 
-    /// Writes a used descriptor; the driver sees it after [`publish`](Self::publish). `written` is none if nothing was written
-    /// into the chain's buffers at all, else the length that can be relied on.
-    pub(super) fn push_used(&mut self, chain: Taken, written: Option<u32>) {
+    /// Writes a used descriptor. The driver sees it after [`publish`](Self::publish). `written` is `None` if no byte of
+    /// the chain's buffers was written. Otherwise it is the length that the driver can rely on.
+    pub(super) fn push_used(&mut self, chain: TakenChain, written: Option<u32>) {
         if self.has_lost() {
             return;
         }
@@ -306,43 +311,45 @@ impl PackedRing {
         self.next_used = self.next_used.plus(chain.descriptors, self.size);
     }
 
-    /// Makes all written used descriptors visible. `true` if the driver wants to be signalled.
+    /// Shows all written used descriptors to the driver. `true` if the driver wants a signal.
     pub(super) fn publish(&mut self) -> bool {
         if self.unpublished.is_empty() || self.has_lost() {
             return false;
         }
         let heads = self.unpublished.iter().map(|used| used.chain.head);
         if let Some(log) = &mut self.log {
-            log.publishing(heads.clone(), self.next_used);
+            log.begin_batch(heads.clone(), self.next_used);
         }
-        // The first comes last, and with it all of them: the driver looks at no other before. Release: whoever sees the flags sees
-        // the used descriptors, the status bytes and the data; and the log, which says what others there are, is written before any.
+        // The flags of the first descriptor are stored last and show all of them: the driver looks at no other before.
+        // Release: a driver that sees the flags sees the used descriptors, the status bytes and the data. The log,
+        // which describes the batch, is also written before any flags.
         for Unpublished { index, flags, .. } in self.unpublished.iter().rev() {
             self.words.store(word(*index, FLAGS), *flags, Ordering::Release);
         }
-        if let Some(dirty) = &self.dirty {
+        if let Some(dirty) = &self.dirty_log {
             dirty.mark_descriptors(self.unpublished.iter().map(|used| used.index));
         }
         if self.has_lost() {
             return false;
         }
         if let Some(log) = &mut self.log {
-            log.published(heads);
+            log.end_batch(heads);
         }
         for Unpublished { chain, .. } in self.unpublished.drain(..) {
             self.outstanding -= 1;
             self.outstanding_descriptors -= chain.descriptors;
         }
-        // The flags must be out before the driver's wish is read; the driver does the reverse (writes its wish, barrier, reads
-        // the flags). With anything less than a full barrier both could read the old value, and nobody would wake.
+        // The flags must be visible before the driver's event setting is read. The driver does the reverse: it writes
+        // the setting, has a barrier, and reads the flags. Without a full barrier both sides could read the old value,
+        // and neither would wake.
         fence(Ordering::SeqCst);
         let last = self.signalled.replace(self.next_used);
-        // Acquire: the offset is at least as new as the flags that say it counts.
+        // Acquire: the offset is at least as new as the flags that make it count.
         match self.driver_event.load(EVENT_MODE, Ordering::Acquire) & EVENT_FLAGS {
             DISABLE => false,
             DESC if self.event_idx => {
                 let event = Cursor::from_bits(self.driver_event.load(EVENT_OFFSET, Ordering::Relaxed), self.size);
-                // One signal too many does no harm: for the first time, and if the event is nowhere in the ring.
+                // A spurious signal does no harm: the first one, or if the event is not in the ring.
                 last.zip(event).is_none_or(|(last, event)| {
                     last.distance(event, self.size) < last.distance(self.next_used, self.size)
                 })
@@ -351,32 +358,32 @@ impl PackedRing {
         }
     }
 
-    /// Tells the driver not to kick. A hint: kicks may still come.
+    /// Asks the driver not to kick. This is a hint: kicks may still come.
     pub(super) fn disable_notifications(&mut self) {
-        // With EVENT_IDX, leaving the event where it was means at most one more kick in two rounds.
+        // With EVENT_IDX an unchanged event causes at most one more kick in two rounds.
         if !self.event_idx {
             self.device_event.store(EVENT_MODE, DISABLE, Ordering::Relaxed);
             self.mark_device_event();
         }
     }
 
-    /// Asks for a kick on the next chain. `true` if there is one already: take it, no kick needs to come.
+    /// Asks the driver for a kick on the next chain. `true` if a chain is already available. No kick need come for it.
     pub(super) fn enable_notifications(&mut self) -> bool {
         if self.event_idx {
             self.device_event.store(EVENT_OFFSET, self.next_available.bits(), Ordering::Relaxed);
-            // Release: the offset is there before the flags say that it counts.
+            // Release: the offset is visible before the flags that make it count.
             self.device_event.store(EVENT_MODE, DESC, Ordering::Release);
         } else {
             self.device_event.store(EVENT_MODE, ENABLE, Ordering::Relaxed);
         }
         self.mark_device_event();
-        // The wish must be out before the flags are read; the driver does the reverse. See `publish`.
+        // The event setting must be visible before the flags are read. The driver does the reverse. See `publish`.
         fence(Ordering::SeqCst);
-        self.is_waiting()
+        self.has_available()
     }
 
     fn mark_device_event(&self) {
-        if let Some(dirty) = &self.dirty {
+        if let Some(dirty) = &self.dirty_log {
             dirty.mark_device_event();
         }
     }
@@ -402,7 +409,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Places are counted modulo two rounds, whatever the size.
+        /// Positions are counted modulo two rounds, whatever the size.
         #[test]
         fn a_cursor_counts_two_rounds(size in 1_u16..=32768, start: u32, steps in prop::collection::vec(0_u16..=32768, 0..8)) {
             let at = |place: u32| {

@@ -1,4 +1,4 @@
-//! Available and used ring of a split virtqueue: indices, memory barriers, notification suppression.
+//! The available and used ring of a split virtqueue: indices, memory barriers, notification suppression.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -8,12 +8,12 @@ use vm_memory::ByteValued;
 
 use super::RingError;
 use crate::area::Area;
-use crate::dirty::QueueLog;
+use crate::dirty_log::QueueDirtyLog;
 use crate::inflight::{InflightArea, InflightError, SplitLog};
 use crate::memory::GuestMemory;
 use crate::memory_faults;
 
-/// Words of the available and the used ring that come before their entries.
+/// Words of the available and the used ring before their entries.
 const FLAGS: usize = 0;
 const IDX: usize = 1;
 const HEADER_WORDS: usize = 2;
@@ -44,97 +44,98 @@ struct RawUsed {
 // SAFETY: plain integers without padding; any bytes are a valid value.
 unsafe impl ByteValued for RawUsed {}
 
-/// Why a queue takes no more chains. Only the driver can cause these, and only for its own queue.
+/// Why a queue takes no more chains. Only the driver causes these errors, and only for its own queue, except
+/// [`Self::Memory`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
-    /// The available index ran ahead of what the ring can hold.
-    #[error("available index {available} is more than {size} ahead of {next}")]
+    /// The available index is further ahead than the ring has entries.
+    #[error("available index {available} is more than {size} entries ahead of the next chain at {next}")]
     AvailableIndex {
-        /// The index in the ring.
+        /// Available index in the ring.
         available: u16,
-        /// The index of the next chain to take.
+        /// Index of the next chain to take.
         next: u16,
         /// Entries of the ring.
         size: u16,
     },
     /// A chain starts outside the descriptor table.
-    #[error("chain head {head} in a queue of {size}")]
+    #[error("chain head {head} is outside the descriptor table of {size} entries")]
     Head {
-        /// The head's index.
+        /// Index of the head.
         head: u16,
         /// Entries of the descriptor table.
         size: u16,
     },
-    /// More chains were made available than the driver can own before it gets some back.
-    #[error("more than {size} chains outstanding")]
+    /// The driver makes more chains available than it has descriptors, before it gets one back.
+    #[error("more than {size} chains are outstanding, which is the size of the queue")]
     TooManyOutstanding {
         /// Entries of the descriptor table.
         size: u16,
     },
-    /// The ring, the log of its requests or a chain could not be accessed, so what was read of it means nothing.
+    /// The ring, its log or a chain could not be accessed, so their contents are not known.
     #[error("the memory of the queue cannot be accessed")]
     Memory,
-    /// In a packed ring, a chain goes on over descriptors that the driver does not own, or has no end.
-    #[error("chain at {head} runs into descriptors that are not the driver's, in a queue of {size}")]
+    /// A chain of a packed ring has no end, or runs into descriptors that the driver does not own.
+    #[error("the chain at {head} in a queue of {size} entries runs into descriptors that the driver does not own")]
     ChainOverrun {
-        /// The index of its first descriptor.
+        /// Index of its first descriptor.
         head: u16,
         /// Entries of the ring.
         size: u16,
     },
 }
 
-/// Where a ring is and how it is driven.
+/// The parameters of a ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingLayout {
     /// `VIRTIO_F_RING_PACKED` was negotiated.
     pub(crate) packed: bool,
     /// Entries, at most 32768; a power of two unless packed.
     pub(crate) size: u16,
-    /// Front-end addresses. Packed: of the descriptor ring, of the driver's event suppression and of the device's.
+    /// Front-end addresses. In a packed ring: of the descriptor ring, the driver's event suppression and the device's.
     pub(crate) descriptors: u64,
     pub(crate) available: u64,
     pub(crate) used: u64,
     /// `VIRTIO_RING_F_EVENT_IDX` was negotiated.
     pub(crate) event_idx: bool,
-    /// Where to go on, as vhost-user passes it. Split: the index of the next available chain. Packed: the same with the wrap
-    /// counter in bit 15, and in the upper half the used index and its wrap counter.
+    /// The position to continue from, in vhost-user's format. Split: the index of the next available chain. Packed: the
+    /// same with the wrap counter in bit 15, and in the upper half the used index with its wrap counter.
     pub(crate) position: u32,
 }
 
 impl RingLayout {
-    /// Bytes of the used ring, `avail_event` included.
+    /// Bytes of the used ring, including `avail_event`.
     pub(crate) fn used_bytes(&self) -> u64 {
         let words = HEADER_WORDS + USED_ENTRY_WORDS * usize::from(self.size) + usize::from(self.event_idx);
         (words * size_of::<u16>()) as u64
     }
 }
 
-/// A split ring in guest memory and our position in it.
+/// A split ring in guest memory, and this device's position in it.
 #[derive(Debug)]
 pub(super) struct SplitRing {
     size: u16,
     event_idx: bool,
     descriptors: Area<RawDescriptor>,
-    /// flags, idx, ring[size], `used_event` (with `EVENT_IDX`).
+    /// flags, idx, `ring[size]`, `used_event` (with `EVENT_IDX`).
     available: Area<u16>,
-    /// flags, idx, ring[size] of four words each, `avail_event` (with `EVENT_IDX`).
+    /// flags, idx, `ring[size]` of four words each, `avail_event` (with `EVENT_IDX`).
     used: Area<u16>,
     used_entries: Area<RawUsed>,
-    /// Next chain to take, and how far the available ring is known to be filled.
+    /// Index of the next chain to take, and the available index read last.
     next_available: u16,
     seen_available: u16,
-    /// Next used entry to write, and how far the driver was told.
+    /// Index of the next used entry to write, and the used index that the driver sees.
     next_used: u16,
     published_used: u16,
-    /// The used index at the last decision whether to signal; none yet after a start, as the driver may wait for any.
+    /// The used index at the last decision about a signal. `None` after a start: the driver may wait for any entry.
     signalled_used: Option<u16>,
-    /// Chains taken and not yet published as used.
+    /// Chains that are taken and not published as used.
     outstanding: u16,
-    /// What outlives us, if the front-end keeps it.
+    /// The in-flight log, if the front-end keeps one.
     log: Option<SplitLog>,
-    /// Where writes to the used ring are marked, during a migration.
-    dirty: Option<QueueLog>,
+    /// Marks for writes to the used ring, during a migration.
+    dirty_log: Option<QueueDirtyLog>,
 }
 
 impl SplitRing {
@@ -148,7 +149,7 @@ impl SplitRing {
         let event_words = usize::from(event_idx);
         let used_words = HEADER_WORDS + USED_ENTRY_WORDS * entries + event_words;
         let used_area = Area::new(memory, used, used_words)?;
-        // The area above covers these bytes, so the sum cannot wrap.
+        // `used_area` covers these bytes, so the sum cannot wrap.
         let used_entries = Area::new(memory, used + 2 * HEADER_WORDS as u64, entries)?;
         let used_idx = used_area.load(IDX, Ordering::Acquire);
         Ok(Self {
@@ -165,30 +166,30 @@ impl SplitRing {
             signalled_used: None,
             outstanding: 0,
             log: None,
-            dirty: None,
+            dirty_log: None,
         })
     }
 
-    /// Goes on where the log says that a queue ended, if it is not new, and writes it from now on.
+    /// Continues where an earlier queue ended, if the log is not new, and writes the log from then on.
     pub(super) fn resume(&mut self, area: &InflightArea) -> Result<(), InflightError> {
         let (log, next_available) = SplitLog::open(area, self.size, self.next_used)?;
         if let Some(next) = next_available {
             (self.next_available, self.seen_available) = (next, next);
-            // The process before may have ended between a write and its mark.
+            // The earlier process may have ended between a write and its mark.
             self.mark_used(0, HEADER_WORDS + USED_ENTRY_WORDS * usize::from(self.size));
         }
         self.log = Some(log);
         Ok(())
     }
 
-    /// Has what is written to the used ring marked for a migration.
-    pub(super) fn set_dirty_log(&mut self, log: QueueLog) {
-        self.dirty = Some(log);
+    /// Marks later writes to the used ring in the dirty log of a migration.
+    pub(super) fn set_dirty_log(&mut self, log: QueueDirtyLog) {
+        self.dirty_log = Some(log);
     }
 
-    /// Marks words of the used ring that were written.
+    /// Marks words of the used ring as written.
     fn mark_used(&self, first_word: usize, words: usize) {
-        if let Some(log) = &self.dirty {
+        if let Some(log) = &self.dirty_log {
             log.mark_used(first_word * size_of::<u16>(), words * size_of::<u16>());
         }
     }
@@ -201,37 +202,37 @@ impl SplitRing {
         self.next_available
     }
 
-    /// Chains taken and not yet published as used.
+    /// Chains that are taken and not published as used.
     pub(super) fn outstanding(&self) -> u16 {
         self.outstanding
     }
 
-    /// Chains that a queue before this one had in flight and that were not taken again yet.
+    /// Chains of an earlier queue that are still to be resubmitted.
     pub(super) fn to_resubmit(&self) -> u16 {
         self.log.as_ref().map_or(0, SplitLog::to_resubmit)
     }
 
     /// Whether a chain is available that was not taken.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(super) fn has_available(&self) -> bool {
         self.available.load(IDX, Ordering::Relaxed) != self.next_available
     }
 
-    /// Copies descriptor `index` of the table; `index` is below the size.
+    /// Copies descriptor `index` of the table. `index` is below the size.
     pub(super) fn descriptor(&self, index: u16) -> RawDescriptor {
         self.descriptors.read(usize::from(index))
     }
 
-    /// Whether any of the ring or its log may have been lost with a page that could not be accessed. Nothing is shown to the driver or
-    /// logged from then on: a queue that follows finds both as after a kill.
+    /// Whether part of the ring or its log may lie in a page that was replaced after a fault. From then on this queue
+    /// shows nothing to the driver and logs nothing: the next queue finds both as after a kill.
     fn has_lost(&self) -> bool {
-        memory_faults::any()
+        memory_faults::any_fault()
             && (self.descriptors.has_lost()
                 || self.available.has_lost()
                 || self.used.has_lost()
                 || self.log.as_ref().is_some_and(SplitLog::has_lost))
     }
 
-    /// Takes the head of the next available chain; before all others those that a queue before this one had in flight.
+    /// Takes the head of the next chain. Chains of an earlier queue to resubmit come before available ones.
     pub(super) fn next_head(&mut self) -> Result<Option<u16>, QueueError> {
         if let Some(head) = self.log.as_mut().and_then(SplitLog::resubmit) {
             self.outstanding += 1;
@@ -239,7 +240,8 @@ impl SplitRing {
         }
         let (size, next) = (self.size, self.next_available);
         if next == self.seen_available {
-            // Acquire: pairs with the driver's release of the index, so that the entries and descriptors behind it are seen.
+            // Acquire: pairs with the driver's release of the index, so that the entries and descriptors it covers are
+            // seen.
             let available = self.available.load(IDX, Ordering::Acquire);
             if available.wrapping_sub(next) > size {
                 return Err(QueueError::AvailableIndex { available, next, size });
@@ -249,12 +251,12 @@ impl SplitRing {
                 return Ok(None);
             }
         }
-        // Bounds a driver that makes chains available over and over without waiting for any.
+        // Bounds a driver that makes chains available again and again without waiting for any.
         if self.outstanding >= size {
             return Err(QueueError::TooManyOutstanding { size });
         }
         let head = self.available.load(HEADER_WORDS + self.slot(next), Ordering::Relaxed);
-        // Before it is logged as in flight.
+        // Checked before the chain is logged as in flight.
         if self.has_lost() {
             return Err(QueueError::Memory);
         }
@@ -262,14 +264,14 @@ impl SplitRing {
             return Err(QueueError::Head { head, size });
         }
         if let Some(log) = &mut self.log {
-            log.taken(head);
+            log.record_taken(head);
         }
         self.next_available = next.wrapping_add(1);
         self.outstanding += 1;
         Ok(Some(head))
     }
 
-    /// Writes a used entry; the driver sees it after [`publish`](Self::publish).
+    /// Writes a used entry. The driver sees it after [`publish`](Self::publish).
     pub(super) fn push_used(&mut self, head: u16, written: u32) {
         if self.has_lost() {
             return;
@@ -281,30 +283,31 @@ impl SplitRing {
         self.used_entries.write(slot, entry);
         self.mark_used(HEADER_WORDS + USED_ENTRY_WORDS * slot, USED_ENTRY_WORDS);
         if let Some(log) = &mut self.log {
-            log.completed(head);
+            log.record_completed(head);
         }
         self.next_used = self.next_used.wrapping_add(1);
     }
 
-    /// Makes all written used entries visible. `true` if the driver wants to be signalled.
+    /// Shows all written used entries to the driver. `true` if the driver wants a signal.
     pub(super) fn publish(&mut self) -> bool {
         let (old, new) = (self.published_used, self.next_used);
         if old == new || self.has_lost() {
             return false;
         }
-        // Release: whoever sees the index sees the entries, the status bytes and the data.
+        // Release: a driver that sees the index sees the entries, the status bytes and the data.
         self.used.store(IDX, new, Ordering::Release);
         self.mark_used(IDX, 1);
         if self.has_lost() {
             return false;
         }
         if let Some(log) = &mut self.log {
-            log.published(new);
+            log.end_batch(new);
         }
         self.published_used = new;
         self.outstanding -= new.wrapping_sub(old);
-        // The index must be out before the driver's wish is read; the driver does the reverse (writes its wish, barrier,
-        // reads the index). With anything less than a full barrier both could read the old value, and nobody would wake.
+        // The index must be visible before the driver's event setting is read. The driver does the reverse: it writes
+        // the setting, has a barrier, and reads the index. Without a full barrier both sides could read the old value,
+        // and neither would wake.
         fence(Ordering::SeqCst);
         if self.event_idx {
             let event = self.available.load(HEADER_WORDS + usize::from(self.size), Ordering::Relaxed);
@@ -316,16 +319,16 @@ impl SplitRing {
         }
     }
 
-    /// Tells the driver not to kick. A hint: kicks may still come.
+    /// Asks the driver not to kick. This is a hint: kicks may still come.
     pub(super) fn disable_notifications(&mut self) {
-        // With EVENT_IDX, leaving the event where it was means at most one more kick until the index wraps.
+        // With EVENT_IDX an unchanged event causes at most one more kick until the index wraps.
         if !self.event_idx {
             self.used.store(FLAGS, VRING_USED_F_NO_NOTIFY as u16, Ordering::Relaxed);
             self.mark_used(FLAGS, 1);
         }
     }
 
-    /// Asks for a kick on the next chain. `true` if there is one already: take it, no kick needs to come.
+    /// Asks the driver for a kick on the next chain. `true` if a chain is already available. No kick need come for it.
     pub(super) fn enable_notifications(&mut self) -> bool {
         if self.event_idx {
             let avail_event = HEADER_WORDS + USED_ENTRY_WORDS * usize::from(self.size);
@@ -335,9 +338,9 @@ impl SplitRing {
             self.used.store(FLAGS, 0, Ordering::Relaxed);
             self.mark_used(FLAGS, 1);
         }
-        // The wish must be out before the index is read; the driver does the reverse. See `publish`.
+        // The event setting must be visible before the index is read. The driver does the reverse. See `publish`.
         fence(Ordering::SeqCst);
-        self.is_waiting()
+        self.has_available()
     }
 
     fn slot(&self, index: u16) -> usize {
@@ -357,7 +360,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The wrapping formula says what it is meant to: `event` is one of the entries `old .. new`.
+        /// The wrapping formula means that `event` is one of the entries `old .. new`.
         #[test]
         fn event_passed_means_between(old: u16, steps in 0_u16..512, ahead in -600_i16..600) {
             let new = old.wrapping_add(steps);

@@ -1,4 +1,4 @@
-//! Front-ends whose memory goes away while it is in use: truncated, or never there in a file system that is full.
+//! Front-ends whose memory fails while in use: the file is truncated, or its file system is full.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -19,9 +19,9 @@ const IN: u32 = 0;
 const OUT: u32 = 1;
 const OK: u8 = 0;
 const IO_ERROR: u8 = 1;
-/// The guest's address of its memory.
+/// Guest address of the memory.
 const GUEST_START: u64 = 0x4000_0000;
-/// Offset of queue 0's requests. Header and status of the first one lie in this page.
+/// Offset of queue 0's requests. Header and status of the first one are in this page.
 const REQUESTS: u64 = 0x2000;
 /// Its data end in this page.
 const DATA_END: u64 = 0x3000;
@@ -41,7 +41,7 @@ fn connect(server: &Server, format: u64) -> (Guest, Ring) {
     (guest, ring)
 }
 
-/// The front-end was hung up on for this, and for nothing else.
+/// The connection must end with this fault.
 fn fault(server: &Server) -> MemoryFault {
     match server.outcome() {
         Err(ServeError::Memory(fault)) => fault,
@@ -54,7 +54,7 @@ fn truncated(fault: &MemoryFault, to: u64, memory: SharedMemory) {
     assert!(file_bytes == to && mapped_bytes > to && fault.memory == memory, "{fault}");
 }
 
-/// A front-end that keeps to the rules, before and after what happens to others: of this disk, and of another one meanwhile.
+/// A correct front-end must work before, during and after a fault of another one. It uses another disk meanwhile.
 fn others_go_on(format: u64, happens: impl FnOnce(&Server)) {
     let (server, other) = (Server::start(geometry()), Server::start(geometry()));
     let (_other_guest, mut other_ring) = connect(&other, format);
@@ -85,7 +85,7 @@ fn rings_that_are_cut_off_while_a_queue_runs() {
     }
 }
 
-/// The front-end's thread looks at them first.
+/// The front-end's thread meets the fault first.
 #[test]
 fn rings_that_are_cut_off_before_a_queue_runs() {
     for format in FORMATS {
@@ -100,7 +100,7 @@ fn rings_that_are_cut_off_before_a_queue_runs() {
     }
 }
 
-/// Has a request of 4 KiB found in the ring while memory is cut off after so many bytes.
+/// Cuts off memory after `bytes`, then lets the device find a request of 4 KiB in the ring.
 fn cut_off_under(server: &Server, format: u64, kind: u32, bytes: u64) -> (Guest, Ring) {
     let (mut guest, mut ring) = connect(server, format);
     write_and_read(&mut ring, 9);
@@ -111,7 +111,7 @@ fn cut_off_under(server: &Server, format: u64, kind: u32, bytes: u64) -> (Guest,
     (guest, ring)
 }
 
-/// The guest is told before its front-end is hung up on.
+/// The guest gets its answer before the hang-up.
 #[test]
 fn buffers_that_are_cut_off() {
     for format in FORMATS {
@@ -127,7 +127,7 @@ fn buffers_that_are_cut_off() {
     }
 }
 
-/// Nobody knows what such a request asks for, so it is not answered.
+/// The operation of such a request is not known, so it gets no answer.
 #[test]
 fn headers_that_are_cut_off() {
     for format in FORMATS {
@@ -161,7 +161,7 @@ fn in_flight_memory_that_is_cut_off() {
     }
 }
 
-/// Marks would be lost, and with them what the guest has written.
+/// Marks would be lost, and with them the guest's writes.
 #[test]
 fn a_dirty_log_that_is_cut_off() {
     for format in FORMATS {
@@ -179,11 +179,11 @@ fn a_dirty_log_that_is_cut_off() {
     }
 }
 
-/// A file system of its own; unmounted at the end.
+/// A file system of its own, unmounted at the end.
 struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {
-    /// None, with the reason printed, if this process may not mount.
+    /// `None`, with the reason printed, if this process may not mount.
     fn mount(bytes: u64) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new("mount");
@@ -192,7 +192,7 @@ impl Tmpfs {
         if mounted.as_ref().is_ok_and(|output| output.status.success()) {
             return Some(Self(folder));
         }
-        // Past the capture: nobody reads the output of a test that passes.
+        // Written directly: the output of a passing test is not shown.
         let _ = writeln!(io::stderr(), "SKIPPED: no tmpfs can be mounted here: {mounted:?}");
         None
     }
@@ -208,7 +208,7 @@ impl Drop for Tmpfs {
     }
 }
 
-/// The kernel finds no page for what the guest has not touched yet.
+/// The kernel finds no page for memory that the guest has not touched.
 #[test]
 fn memory_in_a_file_system_that_is_full() {
     for format in FORMATS {
@@ -224,7 +224,7 @@ fn memory_in_a_file_system_that_is_full() {
             write_and_read(&mut ring, 9);
             guest.frontend.set_vring_enable(0, false).unwrap();
             ring.submit(0, IN, 0, &[7; 4096]);
-            // The last page of its data is as if nobody had touched it yet.
+            // The last page of the data is as if it was never touched.
             guest.punch(DATA_END..MEMORY_BYTES);
             assert!(std::fs::write(tmpfs.path().join("more"), vec![1; 1 << 20]).is_err(), "it is full");
             guest.frontend.set_vring_enable(0, true).unwrap();

@@ -1,4 +1,4 @@
-//! vhost-user as the protocol has it, with the `vhost` crate's front-end: what QEMU does and what it should not.
+//! vhost-user with the `vhost` crate's front-end: what QEMU does, and protocol violations.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -149,7 +149,7 @@ fn get_vring_base_stops_a_queue_under_load() {
             let waiting = 20 - free.len() as u16;
             assert_eq!(ring.available.wrapping_sub(ring.used), ring.places(waiting));
             ring.assert_idle();
-            // The next set-up goes on where this one ended.
+            // The next set-up continues where this one ended.
             guest.set_vring_base(1, base);
             guest.frontend.set_vring_kick(1, &ring.kick).unwrap();
             assert_eq!(ring.finish().len(), usize::from(waiting));
@@ -199,7 +199,7 @@ fn memory_may_come_and_go_in_slots() {
     write_read_back(&mut ring, 0, 4);
     guest.frontend.remove_mem_region(&other).unwrap();
     write_read_back(&mut ring, 0, 5);
-    // With the ring in it.
+    // This region contains the ring.
     guest.frontend.remove_mem_region(&region).unwrap();
     assert_eq!(server.ram.running(), 0);
     guest.frontend.add_mem_region(&region).unwrap();
@@ -252,7 +252,7 @@ fn a_broken_queue_is_reported_and_the_others_live_on() {
 type Attempt = fn(&mut Guest) -> bool;
 type Reason = fn(&ServeError) -> bool;
 
-/// What a front-end must not ask for ends its connection with the reason; the next one is served.
+/// An impossible message ends its connection with the reason. The next connection is served.
 #[test]
 fn impossible_requests_end_the_connection() {
     let server = Server::start(DiskGeometry { num_queues: 4, queue_size_max: 128, ..geometry() });
@@ -326,10 +326,10 @@ fn impossible_requests_end_the_connection() {
 }
 
 #[test]
-fn queues_that_the_disk_has_not_end_the_connection() {
+fn queues_beyond_the_disk_end_the_connection() {
     let server = Server::start(DiskGeometry { num_queues: 2, ..geometry() });
     let mut stream = UnixStream::connect(server.socket()).unwrap();
-    // SET_VRING_NUM, version 1, 8 bytes: queue 2, 64 entries. The `vhost` crate does not send such.
+    // SET_VRING_NUM, version 1, 8 bytes: queue 2, 64 entries. The `vhost` crate refuses to send it.
     let message: Vec<u8> = [8_u32, 1, 8, 2, 64].iter().flat_map(|word| word.to_le_bytes()).collect();
     stream.write_all(&message).unwrap();
     let error = server.outcome().unwrap_err();

@@ -1,4 +1,5 @@
-//! A guest by hand for the `vhost` crate's front-end: memory in a file, one ring a queue. The daemon's tests use it, too.
+//! A scripted guest for the `vhost` crate's front-end: memory in a file, one ring per queue. The daemon's tests use it
+//! too.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -18,7 +19,7 @@ use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserDirtyLogRegion, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd;
 
-/// Long enough for anything that happens at all.
+/// Longer than any event takes.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) const PROTOCOL_FEATURES: u64 = 1 << 30;
@@ -41,27 +42,27 @@ const REQUEST_BYTES: u64 = 0x1200;
 const STATUS: u64 = 0x10;
 const DATA: u64 = 0x200;
 
-/// Where the guest and the front-end see the memory.
+/// Guest address and front-end address of the memory.
 const GUEST_START: u64 = 0x4000_0000;
 const USER_START: u64 = 0x7f00_0000_0000;
 pub(crate) const MEMORY_BYTES: u64 = 4 * QUEUE_BYTES;
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
-/// A ring of a driver that has its requests in slots, each of three descriptors.
+/// A driver's ring with requests in slots. Each slot has three descriptors.
 pub(crate) struct Ring {
     pub(crate) index: usize,
-    /// In a packed ring counted in descriptors, like the other.
+    /// Requests made available and seen used. In a packed ring they are counted in descriptors.
     pub(crate) available: u16,
     pub(crate) used: u16,
     pub(crate) kick: EventFd,
     pub(crate) call: EventFd,
     memory: File,
-    /// What the driver writes goes there, too.
+    /// A second memory that gets the driver's writes too.
     copy: Option<File>,
     packed: bool,
 }
 
-/// A packed ring's flags of a descriptor, and the wrap counter beside an index.
+/// Flags of a packed ring's descriptor, and the wrap counter beside an index.
 const AVAILABLE_FLAG: u16 = 1 << 7;
 const USED_FLAG: u16 = 1 << 15;
 const WRAP: u16 = 1 << 15;
@@ -83,60 +84,60 @@ impl Guest {
         Self::arriving(stream, features, memory())
     }
 
-    /// As [`over`](Self::over), of a guest that was elsewhere before, with its memory.
+    /// Like [`over`](Self::over), for a guest that ran elsewhere before, with its memory.
     pub(crate) fn arriving(stream: UnixStream, features: u64, memory: File) -> Self {
         Self { frontend: negotiate(stream, features), memory, packed: features & PACKED != 0 }
     }
 
-    /// Pages of its memory.
+    /// Pages of the memory.
     pub(crate) const PAGES: u64 = MEMORY_BYTES / PAGE_BYTES;
 
-    /// Cuts off its memory after so many bytes.
+    /// Cuts off the memory after `bytes`.
     pub(crate) fn cut_off(&self, bytes: u64) {
         self.memory.set_len(bytes).unwrap();
     }
 
-    /// Has the file system take back these bytes of its memory.
+    /// Makes the file system free these bytes of the memory.
     pub(crate) fn punch(&self, bytes: Range<u64>) {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         fallocate(&self.memory, flags, bytes.start, bytes.end - bytes.start).unwrap();
     }
 
-    /// Its memory, as it is now, in another file.
+    /// A copy of the memory in another file.
     pub(crate) fn copy_memory(&self) -> File {
         let copy = memory();
         copy_pages(&self.memory, &copy, 0..Self::PAGES);
         copy
     }
 
-    /// Copies these pages of its memory to another one, and says which ones are not the same then.
+    /// Copies these pages of the memory to another one. Returns the pages that still differ.
     pub(crate) fn copy_marked(&self, to: &File, marked: &[u64]) -> Vec<u64> {
         copy_pages(&self.memory, to, marked.iter().copied());
         let differs = |page: &u64| page_of(&self.memory, *page) != page_of(to, *page);
         (0..Self::PAGES).filter(differs).collect()
     }
 
-    /// The front-end hangs up; the guest stays.
+    /// The front-end hangs up. The guest stays.
     pub(crate) fn hang_up(&mut self) {
         self.frontend = Frontend::from_stream(UnixStream::pair().unwrap().0, 4);
     }
 
-    /// The same guest behind a front-end that has lost its connection.
+    /// The same guest, with a front-end that reconnects.
     pub(crate) fn reconnect(&mut self, stream: UnixStream, features: u64) {
         self.frontend = negotiate(stream, features);
         self.share_memory();
     }
 
-    /// The front-end's end of a new channel, by which it is told of changes.
+    /// The front-end's end of a new back-end channel, for notifications of changes.
     pub(crate) fn listen(&mut self) -> UnixStream {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        // It waits for an answer, as QEMU does.
+        // Waits for an answer, as QEMU does.
         self.frontend.set_backend_request_fd(&theirs.as_raw_fd()).unwrap();
         ours.set_read_timeout(Some(TIMEOUT)).unwrap();
         ours
     }
 
-    /// The size that the configuration space says.
+    /// The capacity in the configuration space.
     pub(crate) fn capacity_sectors(&mut self) -> u64 {
         let config = self.frontend.get_config(0, 8, VhostUserConfigFlags::empty(), &[0; 8]).unwrap().1;
         u64::from_le_bytes(config.try_into().unwrap())
@@ -147,7 +148,7 @@ impl Guest {
         self.get_inflight_for(QUEUE_SIZE)
     }
 
-    /// The same, for queues that are said to have so many entries.
+    /// In-flight memory for all queues, asked for with this queue size.
     pub(crate) fn get_inflight_for(&mut self, queue_size: u16) -> (VhostUserInflight, File) {
         self.frontend.get_inflight_fd(&VhostUserInflight::new(0, 0, 4, queue_size)).unwrap()
     }
@@ -175,10 +176,10 @@ fn copy_pages(from: &File, to: &File, pages: impl Iterator<Item = u64>) {
     }
 }
 
-/// `CONFIG_CHANGE_MSG`, version 1, no reply wanted, nothing behind it.
+/// `CONFIG_CHANGE_MSG`, version 1, no reply wanted, no body.
 const CONFIG_CHANGED: [u32; 3] = [2, 1, 0];
 
-/// The front-end is told that the configuration space has changed, or has been already.
+/// Checks that the front-end is notified of a changed configuration space.
 pub(crate) fn assert_told(channel: &mut UnixStream) {
     let mut message = [0; 12];
     channel.read_exact(&mut message).expect("told of the change");
@@ -186,7 +187,7 @@ pub(crate) fn assert_told(channel: &mut UnixStream) {
     assert_eq!(words, CONFIG_CHANGED);
 }
 
-/// Waits for a descriptor; a test that waits in vain fails.
+/// Waits for a descriptor. The test fails if nothing comes.
 pub(crate) fn wait_readable(fd: BorrowedFd<'_>) {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     let timeout = TIMEOUT.try_into().unwrap();
@@ -229,7 +230,7 @@ impl Guest {
         self.frontend.set_mem_table(&[self.region()]).unwrap();
     }
 
-    /// A new queue, of which all is told but its kick descriptor.
+    /// A new queue with complete set-up except for its kick descriptor.
     pub(crate) fn set_up(&self, index: usize, base: u16) -> Ring {
         let ring = Ring {
             index,
@@ -245,7 +246,7 @@ impl Guest {
         ring
     }
 
-    /// Tells all about a queue but its kick descriptor.
+    /// Passes the set-up of a queue except for its kick descriptor.
     fn tell(&self, ring: &Ring, position: u32) {
         let index = ring.index;
         let frontend = &self.frontend;
@@ -255,7 +256,7 @@ impl Guest {
         frontend.set_vring_call(index, &ring.call).unwrap();
     }
 
-    /// Tells where a queue is, and whether its used ring is to be marked in the dirty log.
+    /// Passes the addresses of a queue, and whether its used ring is to be marked in the dirty log.
     pub(crate) fn set_addresses(&self, index: usize, logged: bool) {
         let at = USER_START + index as u64 * QUEUE_BYTES;
         let addresses = VringConfigData {
@@ -278,7 +279,7 @@ impl Guest {
     /// Bytes of a dirty log for all of memory.
     pub(crate) const LOG_BYTES: u64 = (GUEST_START + MEMORY_BYTES) / PAGE_BYTES / 8;
 
-    /// Passes a dirty log of so many bytes, in a file of so many.
+    /// Passes a dirty log of `bytes`, in a file of `file_bytes`.
     pub(crate) fn set_log(&self, bytes: u64, file_bytes: u64) -> Result<File, vhost::Error> {
         let log = File::from(memfd_create("log", MemfdFlags::CLOEXEC).unwrap());
         log.set_len(file_bytes).unwrap();
@@ -286,7 +287,7 @@ impl Guest {
         self.frontend.set_log_base(0, Some(region)).map(|()| log)
     }
 
-    /// The pages of guest memory, from its first on, that are marked; they are not any more.
+    /// Takes the marked pages of guest memory, counted from its first page.
     pub(crate) fn take_marked(log: &File) -> Vec<u64> {
         let mut bits = vec![0; Self::LOG_BYTES as usize];
         log.read_exact_at(&mut bits, 0).unwrap();
@@ -296,27 +297,27 @@ impl Guest {
         marked.map(|page| page.checked_sub(GUEST_START / PAGE_BYTES).expect("a page of the guest")).collect()
     }
 
-    /// A queue that runs.
+    /// A running queue.
     pub(crate) fn start(&mut self, index: usize) -> Ring {
         let ring = self.set_up(index, 0);
         self.run(&ring);
         ring
     }
 
-    /// Has a queue run that the guest had before, said to be at `position`.
+    /// Runs a queue that the guest had before, with the start position `position`.
     pub(crate) fn restart(&mut self, ring: &Ring, position: u32) {
         self.tell(ring, position);
         self.run(ring);
     }
 
-    /// The same with one that comes from elsewhere: in this guest's memory from now on, and with other descriptors.
+    /// Runs a queue that comes from elsewhere: in this guest's memory, and with other descriptors.
     pub(crate) fn restart_here(&mut self, ring: &mut Ring, position: u32) {
         (ring.memory, ring.copy) = (self.memory.try_clone().unwrap(), None);
         (ring.kick, ring.call) = (EventFd::new(0).unwrap(), EventFd::new(0).unwrap());
         self.restart(ring, position);
     }
 
-    /// The `vhost` crate sends positions of 16 bits only.
+    /// The `vhost` crate sends only 16 bits of a position.
     pub(crate) fn set_vring_base(&self, index: usize, position: u32) {
         if let Ok(base) = u16::try_from(position) {
             return self.frontend.set_vring_base(index, base).unwrap();
@@ -339,7 +340,7 @@ impl Guest {
 }
 
 impl Ring {
-    /// From now on what the driver writes is written to that memory, too.
+    /// Repeats the driver's later writes in `memory`.
     pub(crate) fn write_also_to(&mut self, memory: &File) {
         self.copy = Some(memory.try_clone().unwrap());
     }
@@ -360,18 +361,18 @@ impl Ring {
         u16::from_le_bytes(self.read(at))
     }
 
-    /// Where a drained queue is when all that was used has been seen, as vhost-user passes it.
+    /// Position of a drained queue whose used requests have all been seen, in vhost-user's format.
     pub(crate) fn position(&self) -> u32 {
         let bits = self.bits(self.used).into();
         if self.packed { bits << 16 | bits } else { bits }
     }
 
-    /// Places that `requests` requests take.
+    /// Positions that `requests` requests take up.
     pub(crate) fn places(&self, requests: u16) -> u16 {
         if self.packed { 3 * requests } else { requests }
     }
 
-    /// Index and wrap counter at `place`, as one word; in a split ring the index.
+    /// Index and wrap counter at `place`, as one word. In a split ring the index.
     fn bits(&self, place: u16) -> u16 {
         if !self.packed {
             return place;
@@ -380,7 +381,7 @@ impl Ring {
         (place % QUEUE_SIZE) | if wrap { WRAP } else { 0 }
     }
 
-    /// The next request that was used.
+    /// The next used request.
     fn next_used(&self) -> Option<u16> {
         let bits = self.bits(self.used);
         if self.packed {
@@ -393,7 +394,7 @@ impl Ring {
         (self.u16_at(USED + 2) != bits).then(|| self.u16_at(entry) / 3)
     }
 
-    /// Makes a request available in slot `slot` of 21: header, data, status. No kick.
+    /// Makes a request available in `slot`, one of 21: header, data, status. Does not kick.
     pub(crate) fn submit(&mut self, slot: u16, kind: u32, sector: u64, data: &[u8]) {
         assert!(slot < 21 && data.len() <= 4096);
         let request = REQUESTS + u64::from(slot) * REQUEST_BYTES;
@@ -438,7 +439,7 @@ impl Ring {
         self.available = self.available.wrapping_add(3);
     }
 
-    /// Sets the available index to what it should never be; makes a chain without an end in a packed ring.
+    /// Sets the available index to an invalid value. In a packed ring makes a chain without an end.
     pub(crate) fn break_available_idx(&mut self) {
         if !self.packed {
             return self.write(AVAILABLE + 2, &self.available.wrapping_add(QUEUE_SIZE + 1).to_le_bytes());
@@ -450,7 +451,7 @@ impl Ring {
         }
     }
 
-    /// The slots of newly used requests.
+    /// The slots of requests used since the last call.
     pub(crate) fn reap(&mut self) -> Vec<u16> {
         let mut slots = Vec::new();
         while let Some(slot) = self.next_used() {
@@ -477,7 +478,7 @@ impl Ring {
         }
     }
 
-    /// Nothing is used while the queue should stand still.
+    /// Checks that no request is used while the queue must not run.
     pub(crate) fn assert_idle(&self) {
         self.kick.write(1).unwrap();
         std::thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! The in-flight log over a socket: what one server leaves, the next one takes up.
+//! The in-flight log over a socket: the next server continues where the last one ended.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -12,25 +12,25 @@ use vhost::vhost_user::message::VhostUserInflight;
 use vhost_user_blk::{BlkStatus, InflightError, InflightMemoryError, RequestError, RingError, ServeError};
 
 use crate::guest::{FLUSH, FORMATS, Guest, PACKED, PROTOCOL_FEATURES, Ring, wait_readable};
-use crate::sinks::{Shelf, serve_stream};
+use crate::queue_runners::{QueueHolder, serve_stream};
 use crate::{Server, geometry};
 
 const FEATURES: u64 = PROTOCOL_FEATURES | FLUSH;
 const OUT: u32 = 1;
-/// Entries of each queue, and what the log of one takes.
+/// Entries of each queue, and the length of one log.
 const ENTRIES: u16 = 64;
 const AREA_BYTES: u64 = 1088;
 const PACKED_AREA_BYTES: u64 = 2112;
-/// What the log of one takes that has the most entries the disk accepts, and of one that has twice as many.
+/// Length of a log with the most entries that the disk accepts, and of one with twice as many.
 const LARGEST_AREA_BYTES: u64 = 16448;
 const TOO_LARGE_AREA_BYTES: u64 = 32832;
 
-/// Where in-flight memory comes from.
+/// The origin of in-flight memory.
 #[derive(Clone, Copy, Debug)]
 enum Memory {
-    /// The server, asked for queues of so many entries.
+    /// The server created it, asked for queues of this many entries.
     Asked(u16),
-    /// A server that made it for as many as asked for, which are as many as there are.
+    /// An earlier server created it exactly as asked, for the real queue size.
     AsAsked,
 }
 
@@ -50,8 +50,8 @@ impl Memory {
     }
 }
 
-/// A guest whose queue 1 was taken from a server in the midst of five writes: the second one is answered, the others are not. The
-/// server took four of them.
+/// A guest whose server was killed during five writes in queue 1. The server took four of them and answered only the
+/// second.
 struct Left {
     format: u64,
     guest: Guest,
@@ -61,9 +61,9 @@ struct Left {
 
 impl Left {
     fn new(format: u64, memory: Memory) -> Self {
-        let shelf = Shelf { accepts: true, gives_back: true, ..Shelf::default() };
+        let holder = QueueHolder { accepts: true, gives_back: true, ..QueueHolder::default() };
         let mut left = None;
-        let outcome = serve_stream(&shelf, |stream| {
+        let outcome = serve_stream(&holder, |stream| {
             let mut guest = Guest::over(stream, FEATURES | format);
             guest.share_memory();
             let inflight = memory.get(&mut guest, format);
@@ -71,7 +71,7 @@ impl Left {
             let mut ring = guest.start(1);
             for slot in 0..5 {
                 if slot == 4 {
-                    take_and_answer_one(&shelf);
+                    take_and_answer_one(&holder);
                 }
                 ring.submit(slot, OUT, u64::from(slot) * 8, &[10 + slot as u8; 4096]);
             }
@@ -83,8 +83,8 @@ impl Left {
         left.unwrap()
     }
 
-    /// Connects to a server, tells it as QEMU does that the ring is at its used index, or, as that is not in the memory of a packed
-    /// ring, where it was when it started; and has the queue run.
+    /// Connects to a server and runs the queue. Passes the used index as the ring's position, as QEMU does. A packed
+    /// ring has no such index in memory, so its start position is passed.
     fn reconnect(&mut self, stream: UnixStream) {
         self.guest.reconnect(stream, FEATURES | self.format);
         self.guest.set_inflight(&self.inflight);
@@ -92,8 +92,8 @@ impl Left {
         self.guest.restart(&self.ring, position);
     }
 
-    /// The next server finishes all of it.
-    fn assert_taken_up(mut self) {
+    /// Checks that the next server finishes all writes.
+    fn assert_all_finished(mut self) {
         let server = Server::start(geometry());
         self.reconnect(UnixStream::connect(server.socket()).unwrap());
         assert_eq!(self.ring.finish(), [0, 2, 3, 4], "in the order in which they were taken, then what is new");
@@ -108,9 +108,9 @@ impl Left {
     }
 }
 
-/// Takes what is in queue 1, and answers the second of it.
-fn take_and_answer_one(shelf: &Shelf) {
-    let mut queues = shelf.queues.lock().unwrap();
+/// Takes the requests of queue 1, and answers the second one.
+fn take_and_answer_one(holder: &QueueHolder) {
+    let mut queues = holder.queues.lock().unwrap();
     let mut requests: Vec<_> = std::iter::from_fn(|| queues[0].pop().unwrap()).collect();
     assert_eq!(requests.len(), 4);
     queues[0].complete(requests.remove(1).token, BlkStatus::Ok);
@@ -118,19 +118,19 @@ fn take_and_answer_one(shelf: &Shelf) {
 }
 
 #[test]
-fn what_is_in_flight_is_taken_up_by_the_next_server() {
+fn requests_in_flight_are_resubmitted_by_the_next_server() {
     for format in FORMATS {
         for memory in MEMORIES {
-            Left::new(format, memory).assert_taken_up();
+            Left::new(format, memory).assert_all_finished();
         }
     }
 }
 
 #[test]
-fn requests_that_are_not_taken_up_stay_for_the_one_after() {
+fn requests_that_are_not_resubmitted_stay_in_the_log() {
     for format in FORMATS {
         let mut left = Left::new(format, Memory::Asked(ENTRIES));
-        let idle = Shelf { accepts: true, gives_back: true, ..Shelf::default() };
+        let idle = QueueHolder { accepts: true, gives_back: true, ..QueueHolder::default() };
         let outcome = serve_stream(&idle, |stream| {
             left.reconnect(stream);
             // A queue may be stopped and started for a change of set-up.
@@ -138,14 +138,14 @@ fn requests_that_are_not_taken_up_stay_for_the_one_after() {
             assert_eq!(idle.queues.lock().unwrap().len(), 1);
             assert!(left.guest.frontend.get_vring_base(1).is_err(), "no position says which of them are missing");
         });
-        assert!(matches!(outcome, Err(ServeError::NotTakenUp(1))), "{outcome:?}");
-        left.assert_taken_up();
+        assert!(matches!(outcome, Err(ServeError::NotResubmitted(1))), "{outcome:?}");
+        left.assert_all_finished();
     }
 }
 
 /// A server may be killed after it has shown a completion and before it has signalled it.
 #[test]
-fn a_driver_is_signalled_in_case_the_last_server_could_not() {
+fn a_driver_is_signalled_when_the_next_server_starts() {
     let server = Server::start(geometry());
     let mut guest = Guest::connect(&server.socket(), FEATURES);
     guest.share_memory();
@@ -161,7 +161,7 @@ fn a_position_counts_while_the_log_is_new() {
     guest.share_memory();
     let inflight = guest.get_inflight();
     guest.set_inflight(&inflight);
-    // The guest has used this ring with a server that keeps no log.
+    // The guest has used this ring with a server without a log.
     let mut ring = guest.start(0);
     for _ in 0..5 {
         ring.submit(0, OUT, 0, &[1; 512]);
@@ -173,7 +173,7 @@ fn a_position_counts_while_the_log_is_new() {
     guest.set_inflight(&fresh);
     guest.restart(&ring, 5);
     assert_eq!(ring.finish(), [1]);
-    // From now on the log knows better than the front-end.
+    // From now on the log counts, not the front-end's position.
     assert_eq!(guest.frontend.get_vring_base(0).unwrap(), 6);
     ring.submit(2, OUT, 0, &[1; 512]);
     guest.restart(&ring, 4);
@@ -181,7 +181,7 @@ fn a_position_counts_while_the_log_is_new() {
 }
 
 #[test]
-fn the_memory_is_as_documented() {
+fn the_memory_has_the_documented_layout() {
     let server = Server::start(geometry());
     let mut guest = Guest::connect(&server.socket(), FEATURES);
     let (told, file) = guest.get_inflight();
@@ -192,7 +192,7 @@ fn the_memory_is_as_documented() {
     file.read_exact_at(&mut content, 0).unwrap();
     assert!(content.iter().all(|&byte| byte == 0), "a new guest's");
     assert!(file.set_len(0).is_err(), "sealed");
-    // One that another server has made may start anywhere that is aligned.
+    // Memory that another server created may start at any aligned offset.
     let file = File::from(memfd_create("inflight", MemfdFlags::CLOEXEC).unwrap());
     file.set_len(4096 + 2 * AREA_BYTES).unwrap();
     guest.share_memory();
@@ -207,7 +207,7 @@ fn the_memory_is_as_documented() {
 
 /// QEMU 10.0.13 asks for the 128 entries of its `queue-size`, and gives queues 1024.
 #[test]
-fn queues_may_be_larger_than_memory_was_asked_for() {
+fn queues_may_be_larger_than_the_size_that_memory_was_asked_for() {
     for format in FORMATS {
         let server = Server::start(geometry());
         let mut guest = Guest::connect(&server.socket(), FEATURES | format);
@@ -221,10 +221,10 @@ fn queues_may_be_larger_than_memory_was_asked_for() {
         guest.frontend.set_vring_enable(3, true).unwrap();
         assert_eq!(server.ram.running(), 1);
         let mut entries = [0; 2];
-        // The number of entries: at the same place in both formats.
+        // The number of entries, at the same place in both formats.
         inflight.1.read_exact_at(&mut entries, inflight.0.mmap_size / 4 * 3 + 10).unwrap();
         assert_eq!(u16::from_ne_bytes(entries), 1024);
-        // More than the disk accepts is another matter.
+        // More entries than the disk accepts are refused.
         assert!(guest.frontend.set_vring_num(3, 2048).is_err());
         assert!(matches!(server.outcome(), Err(ServeError::Request(RequestError::QueueSize { size: 2048, .. }))));
     }
@@ -258,7 +258,7 @@ fn area_is_too_small_for_128(error: &ServeError) -> bool {
 }
 
 #[test]
-fn memory_that_cannot_be_ends_the_connection() {
+fn impossible_in_flight_memory_ends_the_connection() {
     let server = Server::start(geometry());
     let cases: [(&str, Attempt, Reason); 9] = [
         (
@@ -342,17 +342,17 @@ fn memory_that_cannot_be_ends_the_connection() {
 }
 
 #[test]
-fn a_log_that_makes_no_sense_names_its_queue() {
+fn an_invalid_log_is_reported_with_its_queue() {
     let server = Server::start(geometry());
     let mut guest = Guest::connect(&server.socket(), FEATURES);
     guest.share_memory();
     let (told, file) = guest.get_inflight();
-    // Of a version that is yet to come.
+    // An unknown version.
     file.write_all_at(&7_u16.to_ne_bytes(), 3 * LARGEST_AREA_BYTES + 8).unwrap();
     guest.set_inflight(&(told, file));
     let ring = guest.set_up(3, 0);
     guest.frontend.set_vring_kick(3, &ring.kick).unwrap();
     assert!(guest.frontend.set_vring_enable(3, true).is_err());
     let error = server.outcome().unwrap_err();
-    assert_eq!(error.to_string(), "queue 3: in-flight log of version 7 with features 0x0");
+    assert_eq!(error.to_string(), "queue 3: the in-flight log has unknown version 7 or features 0x0");
 }

@@ -1,4 +1,4 @@
-//! A disk in memory behind a real socket, driven by front-ends that are not ours.
+//! A disk in memory behind a real socket, driven by front-ends of other projects.
 
 #![allow(clippy::unwrap_used)] // a panic is the right end here
 
@@ -8,12 +8,12 @@ mod guest;
 mod inflight;
 mod mem_table;
 mod migration;
-#[path = "../../examples/ram_disk/sink.rs"]
+mod queue_runners;
+#[path = "../../examples/ram_disk/ram_disk.rs"]
 mod ram_disk;
 mod resize;
-mod sinks;
+mod vendor_window;
 mod virtio_driver;
-mod window;
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -23,11 +23,11 @@ use std::sync::mpsc::{Receiver, channel};
 use guest::TIMEOUT;
 use ram_disk::RamDisk;
 use tempfile::TempDir;
-use vhost_user_blk::{Disk, DiskGeometry, ServeError, serve_connection};
+use vhost_user_blk::{DiskGeometry, ServeError, VirtioDisk, serve_connection};
 
 pub(crate) struct Server {
     folder: TempDir,
-    pub(crate) disk: Arc<Disk>,
+    pub(crate) disk: Arc<VirtioDisk>,
     pub(crate) ram: Arc<RamDisk>,
     outcomes: Receiver<Result<(), ServeError>>,
 }
@@ -37,14 +37,14 @@ impl Server {
     pub(crate) fn start(geometry: DiskGeometry) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
-        let disk = Arc::new(Disk::new(geometry).unwrap());
+        let disk = Arc::new(VirtioDisk::new(geometry).unwrap());
         let ram = Arc::new(RamDisk::new(&disk));
         let (report, outcomes) = channel();
-        let (served, sink) = (Arc::clone(&disk), Arc::clone(&ram));
+        let (served, runner) = (Arc::clone(&disk), Arc::clone(&ram));
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let outcome = serve_connection(stream.unwrap(), &served, &*sink);
-                assert_eq!(sink.running(), 0, "all queues come back when a front-end is gone");
+                let outcome = serve_connection(stream.unwrap(), &served, &*runner);
+                assert_eq!(runner.running(), 0, "all queues come back when a front-end is gone");
                 if report.send(outcome).is_err() {
                     return;
                 }

@@ -1,4 +1,4 @@
-//! `SET_MEM_TABLE` as front-ends send it that are not made of the `vhost` crate.
+//! `SET_MEM_TABLE` from front-ends that do not use the `vhost` crate.
 
 use std::io::Read;
 use std::os::fd::RawFd;
@@ -23,7 +23,7 @@ fn connect(server: &Server) -> (Guest, UnixStream) {
     (Guest::over(socket.try_clone().unwrap(), PROTOCOL_FEATURES | FLUSH), socket)
 }
 
-/// A table that says it has so many regions: that of the guest, cut off or filled up to so many bytes.
+/// The guest's table with the number `regions`, cut off or padded to `bytes`.
 fn table(guest: &Guest, regions: u32, bytes: usize) -> Vec<u8> {
     let region = guest.region();
     let fields = [region.guest_phys_addr, region.memory_size, region.userspace_addr, region.mmap_offset];
@@ -36,14 +36,15 @@ fn table(guest: &Guest, regions: u32, bytes: usize) -> Vec<u8> {
 fn send(mut socket: &UnixStream, table: &[u8], files: &[RawFd]) {
     let header = [SET_MEM_TABLE, VERSION | NEED_REPLY, table.len() as u32].map(u32::to_ne_bytes).concat();
     assert_eq!(socket.send_with_fds(&[&header[..]], files).unwrap(), header.len());
-    // Who refuses the header may be gone already.
+    // After a refused header the connection may be closed already.
     let _ = std::io::Write::write_all(&mut socket, table);
 }
 
 #[test]
 fn a_table_may_be_longer_than_its_regions() {
     let server = Server::start(geometry());
-    // As long as one of two regions, as Linux in user mode sends it; as long as a message may be; and as it should be.
+    // As long as a table of two regions, as Linux in user mode sends it. As long as a message may be. And the exact
+    // length.
     for bytes in [8 + 2 * 32, 4096, 8 + 32] {
         let (mut guest, mut socket) = connect(&server);
         send(&socket, &table(&guest, 1, bytes), &[guest.region().mmap_handle]);
@@ -57,7 +58,7 @@ fn a_table_may_be_longer_than_its_regions() {
 }
 
 #[test]
-fn a_table_that_cannot_be_ends_its_connection() {
+fn an_invalid_table_ends_its_connection() {
     let server = Server::start(geometry());
     let cases: [(&str, u32, usize, usize); 9] = [
         ("shorter than its region", 1, 8 + 31, 1),
@@ -76,7 +77,7 @@ fn a_table_that_cannot_be_ends_its_connection() {
         send(&socket, &table(&guest, regions, bytes), &vec![handle; files]);
         assert!(matches!(server.outcome(), Err(ServeError::Message(_))), "{name}");
     }
-    // More descriptors than a message may have: nobody counts them first.
+    // More descriptors than a message may have: they are not counted first.
     let (guest, socket) = connect(&server);
     send(&socket, &table(&guest, 1, 8 + 32), &[guest.region().mmap_handle; 33]);
     assert!(matches!(server.outcome(), Err(ServeError::Message(_))));

@@ -1,4 +1,4 @@
-//! The dirty log of a migration: when the front-end switches it, and what is in it.
+//! The dirty log of a migration: when the front-end enables it, and its content.
 
 use std::fs::File;
 use std::os::unix::net::UnixStream;
@@ -12,17 +12,18 @@ use crate::{Server, geometry};
 const FEATURES: u64 = PROTOCOL_FEATURES | FLUSH;
 const IN: u32 = 0;
 
-/// Reads 4 KiB in slot 0, which begin in the page of its header and status and end in the next one.
+/// Reads 4 KiB in slot 0. The data begin in the page of its header and status, and end in the next page.
 fn read(ring: &mut Ring) {
     ring.submit(0, IN, 0, &[0xff; 4096]);
     assert_eq!(ring.finish(), [0]);
     assert_eq!(ring.data(0), [0; 4096]);
 }
 
-/// Takes what was marked: what `queue` wrote in one [`read`], and of the others at most the wish for kicks, at their start.
+/// Takes the marks and checks them: all writes of `queue` for one [`read`], and of the other queues at most their event
+/// setting from the start.
 ///
-/// In a queue's part of memory the first page has the descriptors, the second one the used ring with that wish, which in a packed
-/// ring is all there is; the next two are slot 0's.
+/// In a queue's part of memory the first page has the descriptors. The second page has the used ring with the event
+/// setting; in a packed ring it has only that. The next two pages are slot 0's.
 fn assert_marked(log: &File, queue: u64, format: u64) {
     let (mut own, others): (Vec<_>, Vec<_>) =
         Guest::take_marked(log).into_iter().partition(|page| page / 0x80 == queue);
@@ -36,7 +37,7 @@ fn assert_marked(log: &File, queue: u64, format: u64) {
     assert!(others.iter().all(|page| page % 0x80 == 1), "{others:x?}");
 }
 
-/// What QEMU does at the beginning of a migration: the log, the features, the addresses.
+/// The start of a migration, as QEMU does it: the log, the features, the addresses.
 fn begin(guest: &Guest, format: u64) -> File {
     let log = guest.set_log(Guest::LOG_BYTES, Guest::LOG_BYTES).unwrap();
     guest.set_features(FEATURES | format | LOG_ALL);
@@ -45,7 +46,7 @@ fn begin(guest: &Guest, format: u64) -> File {
 }
 
 #[test]
-fn what_running_queues_write_is_marked_from_the_beginning_of_a_migration_to_its_end() {
+fn writes_of_running_queues_are_marked_from_the_start_of_a_migration_to_its_end() {
     for format in FORMATS {
         let server = Server::start(geometry());
         let mut guest = Guest::connect(&server.socket(), FEATURES | format);
@@ -61,7 +62,7 @@ fn what_running_queues_write_is_marked_from_the_beginning_of_a_migration_to_its_
                 guest.frontend.set_vring_kick(ring.index, &ring.kick).unwrap();
             }
         }
-        // It was given up.
+        // The migration was cancelled.
         guest.set_features(FEATURES | format);
         (0..2).for_each(|index| guest.set_addresses(index, false));
         Guest::take_marked(&log);
@@ -72,9 +73,9 @@ fn what_running_queues_write_is_marked_from_the_beginning_of_a_migration_to_its_
     }
 }
 
-/// Whatever was written: once the marked pages are copied, memory is the same elsewhere.
+/// When the marked pages are copied, the memories are equal.
 #[test]
-fn a_guest_goes_on_elsewhere_with_what_was_marked() {
+fn a_guest_continues_elsewhere_with_the_marked_pages() {
     for format in FORMATS {
         let (first, second) = (Server::start(geometry()), Server::start(geometry()));
         let mut guest = Guest::connect(&first.socket(), FEATURES | format);
@@ -125,7 +126,7 @@ fn a_log_may_take_the_place_of_another() {
     }
 }
 
-/// A device that starts during a migration has the features first, the log last.
+/// A device that starts during a migration gets the features first and the log last.
 #[test]
 fn nothing_runs_between_the_features_and_the_log() {
     for format in FORMATS {

@@ -15,7 +15,7 @@ const OUT: u32 = 1;
 const OK: u8 = 0;
 const IOERR: u8 = 1;
 
-/// A front-end that listens, and its end of the channel.
+/// A guest whose front-end has passed a back-end channel, and the front-end's end of the channel.
 fn listening(server: &Server) -> (Guest, UnixStream) {
     let mut guest = Guest::connect(&server.socket(), FEATURES);
     let channel = guest.listen();
@@ -29,12 +29,12 @@ pub(crate) fn assert_not_told(mut channel: &UnixStream) {
 }
 
 #[test]
-fn a_running_guest_is_told_and_uses_what_is_new() {
+fn a_running_guest_is_told_of_growth_and_uses_it() {
     let server = Server::start(geometry());
     let (mut guest, mut channel) = listening(&server);
     guest.share_memory();
     let mut ring = guest.start(0);
-    // QEMU does not read it again when its back-end comes back: who knows since when it has it?
+    // When its back-end comes back, QEMU does not read the capacity again, and may have an old one.
     assert_told(&mut channel);
     assert_eq!(guest.capacity_sectors(), 8192);
     let write = |ring: &mut crate::guest::Ring| {
@@ -52,16 +52,16 @@ fn a_running_guest_is_told_and_uses_what_is_new() {
     assert_not_told(&channel);
     drop(guest);
     server.outcome().unwrap();
-    // The next one reads it, and nothing is said to the one that is gone.
+    // The next front-end reads the capacity. The one that left is not notified.
     let mut guest = Guest::connect(&server.socket(), FEATURES);
     server.disk.grow(32768).unwrap();
     assert_eq!(guest.capacity_sectors(), 32768);
     assert_eq!(channel.read(&mut [0]).unwrap(), 0, "closed");
 }
 
-/// QEMU does not pass a change on while its device does not run, and has read the old size before.
+/// While its device does not run, QEMU ignores notifications, and keeps the old size that it read.
 #[test]
-fn a_guest_that_starts_after_the_change_is_told_of_it() {
+fn a_guest_that_starts_after_growth_is_told_of_it() {
     let server = Server::start(geometry());
     let (mut guest, mut channel) = listening(&server);
     guest.share_memory();
@@ -76,12 +76,13 @@ fn a_guest_that_starts_after_the_change_is_told_of_it() {
     assert_not_told(&channel);
 }
 
-/// A QEMU that looks for the window reads all of the space, when it connects and while its device does not run, and keeps no size.
+/// A QEMU that looks for the vendor window reads all of the space when it connects and while its device does not run.
+/// It keeps no size from that.
 #[test]
-fn who_reads_all_of_it_for_the_window_is_told_of_the_size_all_the_same() {
+fn a_front_end_that_reads_the_vendor_window_is_still_told_of_the_size() {
     let server = Server::start(geometry());
     let look = |guest: &mut Guest| guest.frontend.get_config(0, 256, VhostUserConfigFlags::empty(), &[0; 256]).unwrap();
-    // It is back, and the disk may have grown meanwhile.
+    // QEMU is back, and the disk may have grown meanwhile.
     let (mut guest, mut channel) = listening(&server);
     guest.share_memory();
     look(&mut guest);
@@ -89,7 +90,7 @@ fn who_reads_all_of_it_for_the_window_is_told_of_the_size_all_the_same() {
     assert_told(&mut channel);
     drop((guest, ring, channel));
     server.outcome().unwrap();
-    // It knows a size, and the disk grows while the guest is paused.
+    // QEMU knows a size, and the disk grows while the guest is paused.
     let (mut guest, mut channel) = listening(&server);
     guest.share_memory();
     assert_eq!(guest.capacity_sectors(), 8192);
@@ -102,7 +103,7 @@ fn who_reads_all_of_it_for_the_window_is_told_of_the_size_all_the_same() {
 }
 
 #[test]
-fn who_is_answered_that_it_listens_is_told_from_then_on() {
+fn changes_are_notified_once_the_channel_is_acknowledged() {
     let server = Server::start(geometry());
     let mut guest = Guest::connect(&server.socket(), FEATURES);
     for round in 1..=2000 {
@@ -113,7 +114,7 @@ fn who_is_answered_that_it_listens_is_told_from_then_on() {
 }
 
 #[test]
-fn a_front_end_that_does_not_read_what_it_is_told_holds_up_nobody() {
+fn a_front_end_that_does_not_read_its_channel_blocks_nothing() {
     let server = Server::start(geometry());
     let (_guest, channel) = listening(&server);
     for capacity in 8193..100_000 {
@@ -128,7 +129,7 @@ fn message(words: &[u32]) -> Vec<u8> {
 }
 
 #[test]
-fn a_message_that_should_pass_the_channel_and_does_not_ends_the_connection() {
+fn an_invalid_channel_message_ends_the_connection() {
     let server = Server::start(geometry());
     let is_refused = |negotiated: u32, words: [u32; 3]| {
         let mut stream = UnixStream::connect(server.socket()).unwrap();
@@ -138,7 +139,7 @@ fn a_message_that_should_pass_the_channel_and_does_not_ends_the_connection() {
         assert!(matches!(server.outcome(), Err(ServeError::Message(_))), "{words:?}");
     };
     let backend_req = 1 << 5;
-    // Without a descriptor; with bytes behind it; of another version; a reply.
+    // Without a descriptor, with bytes behind it, with another version, and as a reply.
     for words in [[21, 1, 0], [21, 1, 8], [21, 2, 0], [21, 5, 0]] {
         is_refused(backend_req, words);
     }

@@ -1,4 +1,4 @@
-//! The disk as another project's driver sees it: libblkio's virtio-driver over a real socket.
+//! Another project's driver: libblkio's virtio-driver over a real socket.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -14,7 +14,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 const QUEUE_SIZE: u16 = 64;
 
 struct Driver {
-    /// Before the transport: the queues lie in its memory.
+    /// Declared before the transport, whose memory contains the queues.
     queues: Vec<VirtioBlkQueue<'static, usize>>,
     transport: Box<VirtioBlkTransport>,
     buffer: MmapRegion<()>,
@@ -33,7 +33,7 @@ impl Driver {
         file.set_len(BUFFER_BYTES as u64).unwrap();
         let fd = file.try_clone().unwrap();
         let buffer = MmapRegion::from_file(FileOffset::new(file, 0), BUFFER_BYTES).unwrap();
-        // While the queues run: they are stopped and started for it.
+        // The queues run already, and are stopped and started for it.
         transport.map_mem_region(buffer.as_ptr() as usize, BUFFER_BYTES, fd.as_raw_fd(), 0).unwrap();
         Self { queues, transport, buffer }
     }
@@ -109,7 +109,7 @@ fn queues_read_what_others_wrote(ring_features: VirtioFeatureFlags) {
         assert_eq!(driver.finish(queue, PER_QUEUE), ok(PER_QUEUE));
     }
     driver.slice(0, BUFFER_BYTES).fill(0);
-    // All queues at once, each what its neighbour wrote.
+    // All queues at once. Each reads what its neighbour wrote.
     for queue in 0..4 {
         for i in 0..PER_QUEUE {
             driver.read(queue, disk_at((queue + 1) % 4, i), ((queue * PER_QUEUE + i) * BLOCK, BLOCK), i);
@@ -170,7 +170,7 @@ fn flush_discard_and_write_zeroes() {
 }
 
 #[test]
-fn what_the_disk_cannot_do_fails_alone() {
+fn an_unsupported_request_fails_alone() {
     let server = Server::start(geometry());
     let mut driver = Driver::connect(&server, 1, VirtioFeatureFlags::RING_INDIRECT_DESC);
     let end = 8192 * 512;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
 use mpath_host::{DesiredState, DiskShutdown};
-use reactor::{LossReason, PathEventKind, Unanswered};
+use reactor::{LossReason, PathEventKind, UnansweredQueues};
 
 use super::discovery::Discovery;
 use super::disks::Disks;
@@ -38,7 +38,7 @@ pub(crate) struct Daemon {
     growing: BTreeMap<usize, (u64, Arc<()>)>,
     /// By disk, as the next two.
     shared: Vec<SharedDisk>,
-    unanswered: Vec<Arc<Unanswered>>,
+    unanswered: Vec<Arc<UnansweredQueues>>,
     /// It began to serve with all paths, and has had all of them since.
     intact: Vec<bool>,
     paths: Vec<PathTask>,
@@ -81,7 +81,7 @@ impl Daemon {
         let lossy = shared.iter().enumerate().filter(|(disk, _)| fences.has_lost_writes(*disk));
         lossy.for_each(|(_, disk)| disk.unflushed.set_lost(now));
         let left = |(disk, plan): (usize, &DiskPlan)| if fences.is_left(disk) { plan.queues } else { 0 };
-        let unanswered = plan.disks.iter().enumerate().map(|disk| Arc::new(Unanswered::new(left(disk), now)));
+        let unanswered = plan.disks.iter().enumerate().map(|disk| Arc::new(UnansweredQueues::new(left(disk), now)));
         let unanswered: Vec<_> = unanswered.collect();
         let rng = |part, index| Rng::new(seed, 1000 * number + part + index as u64);
         let thread = |index| IoThread::new(now, index, plan, &shared, &unanswered, rng(100, index));
@@ -203,7 +203,7 @@ impl Daemon {
     /// Begins to end in order: front-ends are hung up on, and requests in flight have a moment.
     pub(crate) fn end(&mut self, ctx: &mut Ctx<'_>, machines: &mut [Machine]) {
         self.ending = Some(Ending::Threads);
-        self.unanswered.iter().for_each(|disk| disk.cut());
+        self.unanswered.iter().for_each(|disk| disk.begin_hang_up());
         self.post_all(ctx, || Message::Shutdown);
         for (disk, machine) in machines.iter_mut().enumerate() {
             self.hang_up(ctx, disk, machine, false);
@@ -221,7 +221,7 @@ impl Daemon {
             Some(Ending::Threads) => {
                 let are_over = self.threads.0.iter().all(IoThread::is_over);
                 if are_over {
-                    let in_doubt = self.threads.0.iter().any(IoThread::leaves_doubt);
+                    let in_doubt = self.threads.0.iter().any(IoThread::has_writes_in_doubt);
                     self.ending = Some(Ending::Paths { in_doubt });
                     self.discovery.iter_mut().for_each(|discovery| discovery.end_all(ctx));
                     self.paths.iter_mut().for_each(|path| path.end(ctx));
@@ -241,10 +241,10 @@ impl Daemon {
     pub(crate) fn leave(self, ctx: &mut Ctx<'_>) -> (RecordFiles, bool) {
         let Some(Ending::Paths { in_doubt }) = self.ending else { unreachable!("it has ended") };
         let now = ctx.clock.now();
-        let leaving = |(disk, unanswered): (&SharedDisk, &Arc<Unanswered>)| DiskShutdown {
+        let leaving = |(disk, unanswered): (&SharedDisk, &Arc<UnansweredQueues>)| DiskShutdown {
             in_doubt,
             inherited_left: self.held_until.map(|until| until.saturating_duration_since(now)).unwrap_or_default(),
-            unanswered: unanswered.are_there(),
+            unanswered: unanswered.has_any(),
             lost_writes: !self.is_cache_shared && disk.unflushed.has_unreported_loss(),
         };
         let leaving: Vec<_> = self.shared.iter().zip(&self.unanswered).map(leaving).collect();

@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, DiskId, Group, GroupConfig, GroupStats, PathConfig, PathId, PathStats, SharedDisk};
-use reactor::{PathEvent, PathEventKind, SimulatedRing, Unanswered};
+use reactor::{PathEvent, PathEventKind, SimulatedRing, UnansweredQueues};
 
 use self::sockets::Socket;
 use super::wire::Wire;
@@ -46,7 +46,7 @@ impl IoThread {
         index: usize,
         plan: &HostPlan,
         disks: &[SharedDisk],
-        unanswered: &[Arc<Unanswered>],
+        unanswered: &[Arc<UnansweredQueues>],
         rng: Rng,
     ) -> Self {
         let config = GroupConfig { seed: index as u64, ..plan.group };
@@ -99,8 +99,8 @@ impl IoThread {
     }
 
     /// Whether it gave up writes that may still be executed.
-    pub(super) fn leaves_doubt(&self) -> bool {
-        self.thread.leaves_doubt()
+    pub(super) fn has_writes_in_doubt(&self) -> bool {
+        self.thread.has_writes_in_doubt()
     }
 
     /// Whether memory that the front-end of a disk shares was found to be gone.

@@ -1,5 +1,5 @@
-//! A device that is killed after any of its stores to shared memory, the in-flight log's included, and one that follows it:
-//! nothing is lost, nothing is completed twice, and what was in flight comes first and in its order.
+//! A device is killed after any of its stores to shared memory, those to the in-flight log included. The next device
+//! must lose nothing and complete nothing twice. Requests in flight come first, in their order.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -10,29 +10,29 @@ use proptest::prelude::*;
 
 use super::driver::{AVAILABLE, BUFFERS, EVENT_IDX, FORMATS, INDIRECT_DESC, PACKED, PAGE_BYTES, TestDriver, WRITE};
 use super::{Queue, UNTOUCHED, disk};
-use crate::crash::killed_after;
-use crate::disk::Disk;
+use crate::disk::VirtioDisk;
 use crate::inflight::{InflightArea, InflightMemory, InflightShape};
 use crate::request::{BlkStatus, Op};
+use crate::testing::killed_after;
 
 const IN: u32 = 0;
 const GET_ID: u32 = 8;
 
-/// What a guest asks for, and how the device goes about it.
+/// The requests of a guest, and how the device runs.
 #[derive(Clone, Copy, Debug)]
 struct Scenario {
     ring_size: u16,
-    /// Where both ring indices start.
+    /// Start value of both ring indices.
     start: u16,
     features: u64,
     requests: u64,
-    /// Completions that are published together.
+    /// Completions per publication.
     batch: usize,
-    /// The driver goes on while no device lives.
+    /// Whether the driver continues while no device lives.
     driver_goes_on: bool,
-    /// A front-end copies the guest's memory meanwhile.
+    /// Whether a front-end copies the guest's memory meanwhile.
     migrating: bool,
-    /// The in-flight log has room for more than the ring, whose size is what the front-end tells.
+    /// Whether the in-flight log has more entries than the ring, whose size the front-end passes.
     larger_log: bool,
 }
 
@@ -43,31 +43,31 @@ impl Scenario {
 
     fn log(self) -> InflightShape {
         let larger = (4 * self.ring_size).next_power_of_two();
-        self.log_told().for_queues_of(if self.larger_log { larger } else { self.ring_size })
+        self.log_told().enlarged_for(if self.larger_log { larger } else { self.ring_size })
     }
 
-    /// The same with a log for as many entries as the ring has, and with a larger one.
+    /// The scenario with a log of the ring's size, and with a larger one.
     fn with_both_logs(self) -> [Self; 2] {
         [false, true].map(|larger_log| Self { larger_log, ..self })
     }
 }
 
-/// A guest and the device's life in it. Requests are numbered as they become available; a request for sector N is number N.
+/// A guest and its devices. Requests are numbered as they become available. Request N is for sector N.
 struct World {
     scenario: Scenario,
-    disk: Arc<Disk>,
+    disk: Arc<VirtioDisk>,
     driver: TestDriver,
     log: File,
     free: Vec<u16>,
-    /// Descriptors of the ring that are free, and taken up by each head.
+    /// Free descriptors of the ring, and those that each head takes up.
     room: u16,
     descriptors: Vec<u16>,
-    /// The request that each head is used for.
+    /// The request of each head.
     held: Vec<Option<u64>>,
     submitted: u64,
     used: BTreeSet<u64>,
     executed: BTreeSet<u64>,
-    /// The guest's memory, as the front-end has copied it.
+    /// The front-end's copy of guest memory.
     copy: Vec<u8>,
 }
 
@@ -93,7 +93,7 @@ impl World {
             executed: BTreeSet::new(),
         };
         if scenario.migrating {
-            // All is available from the start: of what the driver writes the front-end knows otherwise.
+            // Everything is available from the start. The front-end learns of the driver's writes in another way.
             world.submit();
             assert_eq!(world.submitted, scenario.requests);
             world.copy = world.driver.snapshot();
@@ -111,17 +111,17 @@ impl World {
         self.driver.queue_with(&self.disk, Some(self.area())).unwrap()
     }
 
-    /// What is answered without the sink comes in between.
+    /// Requests that are answered without the runner come in between.
     fn kind(request: u64) -> u32 {
         if request % 4 == 3 { GET_ID } else { IN }
     }
 
-    /// Descriptors of the ring for a request. In a packed one chains lie where they fit, and some take more than one.
+    /// Descriptors of the ring for a request. In a packed ring some chains have more than one.
     fn descriptors(&self, request: u64) -> u16 {
         if self.driver.is_packed() && request % 3 == 1 { 3.min(self.scenario.ring_size) } else { 1 }
     }
 
-    /// Makes available what there is room for.
+    /// Makes requests available while there is room.
     fn submit(&mut self) {
         while self.submitted < self.scenario.requests
             && self.room >= self.descriptors(self.submitted)
@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    /// Takes back what was used.
+    /// Takes used chains back.
     fn reap(&mut self) {
         for (head, _) in self.driver.used() {
             let request = self.held[head as usize].take().expect("a chain is used once");
@@ -158,7 +158,7 @@ impl World {
         }
     }
 
-    /// One life of the device: until all is done.
+    /// One life of the device, until all requests are done.
     fn live(&mut self) {
         let mut queue = self.queue();
         let (mut pending, mut last, mut turn) = (Vec::new(), None, 0);
@@ -192,7 +192,7 @@ impl World {
         panic!("the device waits for ever");
     }
 
-    /// The device is dead.
+    /// No device lives.
     fn meanwhile(&mut self) {
         self.copy_marked();
         if self.scenario.driver_goes_on {
@@ -201,7 +201,7 @@ impl World {
         }
     }
 
-    /// Copies the pages that were marked.
+    /// Copies the marked pages.
     fn copy_marked(&mut self) {
         if !self.scenario.migrating {
             return;
@@ -213,8 +213,8 @@ impl World {
         }
     }
 
-    /// Takes and completes whatever there is, without an eye on whether it makes sense.
-    fn work_off(&self, mut queue: Queue) {
+    /// Takes and completes all requests, without checks.
+    fn complete_all(&self, mut queue: Queue) {
         for _ in 0..20 {
             let mut requests = Vec::new();
             while let Ok(Some(request)) = queue.pop() {
@@ -249,7 +249,7 @@ impl World {
     }
 }
 
-/// Kills the first device after every store there is, and has another one go on.
+/// Kills the first device after each of its stores, and lets another one continue.
 fn kill_once(scenario: Scenario) {
     for stores in 0.. {
         let mut world = World::new(scenario);
@@ -313,7 +313,7 @@ fn the_index_wraps() {
     }
 }
 
-/// The wrap counter flips at other places than where a power of two ends, and batches fill the ring.
+/// The wrap counter flips where no power of two ends, and batches fill the ring.
 #[test]
 fn a_packed_ring_of_any_size() {
     for ring_size in [3, 5, 7] {
@@ -322,14 +322,14 @@ fn a_packed_ring_of_any_size() {
             kill_once(Scenario { ring_size, start: 1, requests: 20, ..packed });
         }
     }
-    // Its log, if that is larger, is no multiple of it.
+    // A larger log is no multiple of the ring.
     let [_, packed] = scenarios(2);
     kill_once(Scenario { ring_size: 3, start: 1, requests: 20, larger_log: true, ..packed });
 }
 
-/// Between two devices it takes what it finds, and makes more available in its place.
+/// Between two devices the driver takes used chains and makes others available in their place.
 #[test]
-fn a_driver_that_goes_on_without_a_device() {
+fn a_driver_that_continues_without_a_device() {
     for scenario in [1, 2, 3, usize::MAX].into_iter().flat_map(scenarios) {
         for start in [0, u16::MAX - 2] {
             kill_once(Scenario { driver_goes_on: true, start, ..scenario });
@@ -340,14 +340,14 @@ fn a_driver_that_goes_on_without_a_device() {
     }
 }
 
-/// What one device wrote and could not mark any more is marked by the next.
+/// The next device marks writes that the killed one could not mark.
 #[test]
 fn all_that_is_written_is_marked_for_a_migration() {
     for scenario in [1, usize::MAX].into_iter().flat_map(scenarios) {
         let scenario = Scenario { ring_size: 8, requests: 4, migrating: true, ..scenario };
         kill_once(scenario);
         kill_once(Scenario { features: scenario.features | EVENT_IDX, ..scenario });
-        // A ring of several pages: entries are in others than the index, to which the next device need not write.
+        // A ring of several pages: the entries are in other pages than the index, which the next device need not write.
         let several_pages = Scenario { ring_size: 1024, start: 600, requests: 1, ..scenario };
         kill_once(Scenario { features: scenario.features | EVENT_IDX, ..several_pages });
     }
@@ -360,9 +360,9 @@ fn with_event_idx() {
     }
 }
 
-/// The second device is killed after every store of its own, be it at the end of the first one's batch or later.
+/// The second device is killed after each of its own stores, also while it finishes the first one's batch.
 #[test]
-fn the_device_that_follows_is_killed_too() {
+fn the_next_device_is_killed_too() {
     let larger_logs = scenarios(usize::MAX).map(|scenario| Scenario { larger_log: true, ..scenario });
     for scenario in [1, usize::MAX].into_iter().flat_map(scenarios).chain(larger_logs) {
         let ring_size = if scenario.features & PACKED != 0 { 3 } else { 2 };
@@ -420,9 +420,10 @@ proptest! {
         world.assert_done();
     }
 
-    /// Whatever a front-end wrote into the log: an error, or a queue that gives out at most what it can hold; no panic, no loop.
+    /// Any content of a log leads to an error, or to a queue with a valid number of requests. No panic, no endless
+    /// loop.
     #[test]
-    fn any_log_is_survived(
+    fn any_log_is_handled(
         used: u16,
         size in 0_u32..4,
         words in prop::collection::vec(prop_oneof![2 => 0_u16..9, 1 => any::<u16>()], 8 + 8 * 8),
@@ -435,7 +436,7 @@ proptest! {
         let mut world = World::new(Scenario { ring_size: 8, ..scenario });
         world.scenario.ring_size = 8;
         let mut words = words;
-        // Features, mostly those that are known; then what belongs to the ring, more or less.
+        // Features, mostly known ones, then roughly matching fields.
         if version == 1 {
             words[..4].copy_from_slice(&[0, 0, 0, u16::from(larger_log) << 15]);
         }
@@ -445,14 +446,14 @@ proptest! {
         world.log.write_all_at(&bytes, 0).unwrap();
         if let Ok(queue) = world.driver.queue_with(&world.disk, Some(world.area())) {
             world.submit();
-            world.work_off(queue);
+            world.complete_all(queue);
         }
         world.driver.assert_guards();
     }
 
-    /// The same for a log that made sense before some of its bytes were changed.
+    /// The same for a valid log with some changed bytes.
     #[test]
-    fn any_change_to_a_log_is_survived(
+    fn any_change_to_a_log_is_handled(
         packed: bool,
         start: u16,
         larger_log: bool,
@@ -468,7 +469,7 @@ proptest! {
             world.log.write_all_at(&[byte], at % world.scenario.log().bytes()).unwrap();
         }
         if let Ok(queue) = world.driver.queue_with(&world.disk, Some(world.area())) {
-            world.work_off(queue);
+            world.complete_all(queue);
         }
         world.driver.assert_guards();
     }

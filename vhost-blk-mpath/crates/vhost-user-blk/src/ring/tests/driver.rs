@@ -1,4 +1,4 @@
-//! A driver for tests: it lays out rings and chains in guest memory, right or wrong.
+//! A test driver: it puts valid or invalid rings and chains into guest memory.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -10,9 +10,9 @@ use std::sync::Arc;
 use rustix::fs::{MemfdFlags, memfd_create};
 use virtio_bindings::virtio_ring::{VRING_DESC_F_INDIRECT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
 
-use crate::dirty::QueueLog;
-use crate::dirty::tests::SharedLog;
-use crate::disk::Disk;
+use crate::dirty_log::QueueDirtyLog;
+use crate::dirty_log::tests::SharedLog;
+use crate::disk::VirtioDisk;
 use crate::inflight::InflightArea;
 use crate::memory::{GuestMemory, RegionLayout};
 use crate::notify::{Alarm, Kick, Notifier};
@@ -32,13 +32,13 @@ pub(super) const CONFIG_WCE: u64 = 1 << 11;
 pub(super) const DISCARD: u64 = 1 << 13;
 pub(super) const WRITE_ZEROES: u64 = 1 << 14;
 
-/// Two adjacent regions, then nothing.
+/// Two adjacent regions, and nothing behind them.
 pub(super) const MEMORY_BYTES: u64 = 0x8_0000;
 const REGION_BYTES: u64 = MEMORY_BYTES / 2;
-/// Bytes of the file before and after each region that nobody may touch.
+/// Bytes of the file before and after each region. Nothing may write to them.
 const GUARD_BYTES: u64 = 0x1000;
 const GUARD: u8 = 0xa5;
-/// What a bit of the dirty log stands for.
+/// Bytes of guest memory for one bit of the dirty log.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
 pub(super) const DESCRIPTORS: u64 = 0;
@@ -46,23 +46,23 @@ pub(super) const DESCRIPTORS: u64 = 0;
 pub(super) const AVAILABLE: u64 = 0x8000;
 /// Packed: the device's event suppression.
 pub(super) const USED: u64 = 0xa000;
-/// Where buffers can be.
+/// Start of the buffers.
 pub(super) const BUFFERS: u64 = 0x1_0000;
 
-/// Where the guest has rings that are out of reach.
+/// Guest address of rings that no buffer reaches.
 const OUT_OF_REACH: u64 = 1 << 62;
 
 pub(super) struct TestDriver {
     files: [File; 2],
-    /// Where the guest has what is before [`BUFFERS`]; the front-end always has it at 0.
+    /// Guest address of the memory before [`BUFFERS`]. The front-end address is always 0.
     rings: u64,
     pub(super) size: u16,
-    /// Where queues start, what was made available and what was seen of the used: counted in chains, in a packed ring in
-    /// descriptors, and never wrapping.
+    /// Start of the queue, chains made available, and used chains seen. Counted in chains (packed: descriptors),
+    /// without wrapping.
     start: u64,
     available: u64,
     seen_used: u64,
-    /// How far the device was told, or was seen not to want to be.
+    /// How far the device was kicked, or did not want a kick.
     kicked: u64,
     features: u64,
     packed: PackedChains,
@@ -72,12 +72,12 @@ pub(super) struct TestDriver {
     log: Option<SharedLog>,
 }
 
-/// What the driver of a packed ring keeps to itself: there is no table in which chains could lie before they are available.
+/// State of a packed ring's driver. The ring has no table that could hold chains before they are available.
 #[derive(Default)]
 struct PackedChains {
-    /// By head: `(address, bytes, flags)`.
+    /// Chains by head: `(address, bytes, flags)`.
     prepared: HashMap<u16, Vec<(u64, u32, u16)>>,
-    /// By buffer id: the length of what was made available with it last.
+    /// By buffer id: descriptors of the chain made available with it last.
     descriptors: HashMap<u16, u64>,
 }
 
@@ -110,27 +110,27 @@ impl TestDriver {
         Self { files, rings, size, start, available, seen_used, kicked, features, packed, call, error, notifier, log }
     }
 
-    /// Puts the rings where no buffer leads: what is read there is the device's, whatever requests write. Not in a migration,
-    /// whose log would have to reach so far.
+    /// Moves the rings away from all buffers, so that requests cannot overwrite them. Not possible in a migration, as
+    /// its log does not reach so far.
     pub(super) fn put_rings_out_of_reach(&mut self) {
         assert!(!self.is_migrating());
         self.rings = OUT_OF_REACH;
     }
 
-    /// Cuts off the memory that the rings are in. Nobody can look at it any more.
+    /// Cuts off the memory of the rings. It cannot be read any more.
     pub(super) fn cut_off_rings(&self) {
         self.files[0].set_len(GUARD_BYTES).unwrap();
     }
 
-    /// Cuts off the other memory after so many bytes.
+    /// Cuts off the other memory after `bytes`.
     pub(super) fn cut_off_elsewhere(&self, bytes: u64) {
         self.files[1].set_len(GUARD_BYTES + bytes).unwrap();
     }
 
-    /// Where the other memory begins.
+    /// Start of the other memory in its file.
     pub(super) const ELSEWHERE: u64 = REGION_BYTES;
 
-    /// Queues mark what they write from now on.
+    /// Makes queues mark their writes.
     pub(super) fn migrate(&mut self) {
         assert_eq!(self.rings, 0, "the log reaches only so far");
         self.log = Some(SharedLog::new(MEMORY_BYTES / PAGE_BYTES));
@@ -140,12 +140,12 @@ impl TestDriver {
         self.log.is_some()
     }
 
-    /// Takes the marks, as a front-end does that copies the pages.
+    /// Takes the marks, like a front-end that copies the pages.
     pub(super) fn take_marks(&self) -> Vec<u64> {
         self.log.as_ref().map_or_else(Vec::new, SharedLog::take)
     }
 
-    /// The pages marked so far.
+    /// The marked pages.
     pub(super) fn marked(&self) -> Vec<u64> {
         self.log.as_ref().map_or_else(Vec::new, SharedLog::pages)
     }
@@ -158,12 +158,12 @@ impl TestDriver {
         self.features & EVENT_IDX != 0
     }
 
-    /// Places that `chains` chains of `descriptors` take.
+    /// Positions that `chains` chains of `descriptors` take up.
     pub(super) fn places(&self, chains: u64, descriptors: u64) -> u64 {
         chains * if self.is_packed() { descriptors } else { 1 }
     }
 
-    /// Index and wrap counter at `place`, as one word; in a split ring the index.
+    /// Index and wrap counter at `place`, as one word. In a split ring the index.
     pub(super) fn bits(&self, place: u64) -> u16 {
         if !self.is_packed() {
             return place as u16;
@@ -177,7 +177,7 @@ impl TestDriver {
         used | u32::from(self.bits(available))
     }
 
-    /// Where a drained queue is now, as vhost-user passes it.
+    /// Position of a drained queue, in vhost-user's format.
     pub(super) fn position(&self) -> u32 {
         self.position_at(self.available, self.available)
     }
@@ -210,7 +210,7 @@ impl TestDriver {
         }
     }
 
-    pub(super) fn queue_parts(&self, disk: &Arc<Disk>) -> QueueParts {
+    pub(super) fn queue_parts(&self, disk: &Arc<VirtioDisk>) -> QueueParts {
         QueueParts {
             index: 0,
             layout: self.layout(),
@@ -223,16 +223,20 @@ impl TestDriver {
             log: self
                 .log
                 .as_ref()
-                .map(|log| QueueLog { log: Arc::new(log.map()), used_ring: (!self.is_packed()).then_some(USED) }),
+                .map(|log| QueueDirtyLog { log: Arc::new(log.map()), used_ring: (!self.is_packed()).then_some(USED) }),
         }
     }
 
-    pub(super) fn queue(&self, disk: &Arc<Disk>) -> Queue {
+    pub(super) fn queue(&self, disk: &Arc<VirtioDisk>) -> Queue {
         self.queue_with(disk, None).unwrap()
     }
 
-    /// A queue that goes on from, and writes, an in-flight log.
-    pub(super) fn queue_with(&self, disk: &Arc<Disk>, inflight: Option<InflightArea>) -> Result<Queue, RingError> {
+    /// A queue that continues from an in-flight log, and writes it.
+    pub(super) fn queue_with(
+        &self,
+        disk: &Arc<VirtioDisk>,
+        inflight: Option<InflightArea>,
+    ) -> Result<Queue, RingError> {
         Queue::new(&self.memory(), QueueParts { inflight, ..self.queue_parts(disk) })
     }
 
@@ -277,7 +281,7 @@ impl TestDriver {
         self.files.each_ref().map(region).concat()
     }
 
-    /// The pages that differ from how they were.
+    /// The pages that differ from `before`.
     pub(super) fn changed_since(&self, before: &[u8]) -> Vec<u64> {
         let pages = before.chunks(PAGE_BYTES as usize).zip(0..);
         let after = self.snapshot();
@@ -304,7 +308,7 @@ impl TestDriver {
         u32::from_le_bytes(self.read(address, 4).try_into().unwrap())
     }
 
-    /// The two words after the length are flags and next, in a packed ring buffer id and flags.
+    /// The two words behind the length are flags and next. In a packed ring they are buffer id and flags.
     pub(super) fn descriptor_at(&self, address: u64, (addr, len, third, fourth): (u64, u32, u16, u16)) {
         let tail = u64::from(len) | u64::from(third) << 32 | u64::from(fourth) << 48;
         self.write(address, &[addr, tail].map(u64::to_le_bytes).concat());
@@ -314,8 +318,8 @@ impl TestDriver {
         self.descriptor_at(DESCRIPTORS + 16 * u64::from(index), descriptor);
     }
 
-    /// Lays buffers `(address, bytes, flags)` out as a chain, in descriptors from `head` on or for
-    /// [`make_available`](Self::make_available) to put them where they belong.
+    /// Makes a chain of buffers `(address, bytes, flags)`: in descriptors from `head` on, or for
+    /// [`make_available`](Self::make_available) to place.
     pub(super) fn chain(&mut self, head: u16, buffers: &[(u64, u32, u16)]) {
         let linked = linked(buffers);
         if self.is_packed() {
@@ -327,10 +331,10 @@ impl TestDriver {
         }
     }
 
-    /// Lays buffers out as an indirect table at `table`, to which descriptor `head` leads.
+    /// Puts buffers into an indirect table at `table`, which descriptor `head` names.
     pub(super) fn indirect_chain(&mut self, head: u16, table: u64, buffers: &[(u64, u32, u16)]) {
         for (i, (address, bytes, flags)) in linked(buffers).into_iter().enumerate() {
-            // In a packed ring there is nothing but WRITE to say; the rest is ignored.
+            // In a packed ring's table only WRITE counts.
             let (third, fourth) = if self.is_packed() { (!0, flags | !WRITE) } else { (flags, i as u16 + 1) };
             self.descriptor_at(table + 16 * i as u64, (address, bytes, third, fourth));
         }
@@ -354,7 +358,7 @@ impl TestDriver {
         self.write(AVAILABLE + 2, &(self.available as u16).to_le_bytes());
     }
 
-    /// Makes descriptors `(address, bytes, flags)` available as they are. In a right chain, all but the last have `NEXT`.
+    /// Makes descriptors `(address, bytes, flags)` available unchanged. In a valid chain all but the last have `NEXT`.
     pub(super) fn make_packed_available(&mut self, id: u16, chain: &[(u64, u32, u16)]) {
         self.packed.descriptors.insert(id, chain.len() as u64);
         for (i, &(address, bytes, flags)) in chain.iter().enumerate().rev() {
@@ -367,7 +371,7 @@ impl TestDriver {
         self.available += chain.len() as u64;
     }
 
-    /// Used entries since last asked: `(head, length)`.
+    /// Used entries since the last call: `(head, length)`.
     pub(super) fn used(&mut self) -> Vec<(u32, u32)> {
         std::iter::from_fn(|| if self.is_packed() { self.next_used_packed() } else { self.next_used() }).collect()
     }
@@ -396,16 +400,16 @@ impl TestDriver {
         Some((id.into(), length))
     }
 
-    /// Whether all that was made available has been seen used.
+    /// Whether all available chains have been seen used.
     pub(super) fn is_idle(&self) -> bool {
         self.seen_used == self.available
     }
 
-    /// Starts the ring at `place`, as a driver does that has run for a while.
+    /// Starts the ring at `place`, like a driver that has run for a while.
     pub(super) fn start_at(&mut self, place: u16) {
         let place = u64::from(place);
         if self.is_packed() {
-            // Each descriptor was used when the ring came by last.
+            // Each descriptor was used in the previous round.
             for passed in place.saturating_sub(self.size.into())..place {
                 let bits = self.bits(passed);
                 let flags = if bits & WRAP != 0 { AVAIL | USED_FLAG } else { 0 };
@@ -418,7 +422,7 @@ impl TestDriver {
         (self.start, self.available, self.seen_used, self.kicked) = (place, place, place, place);
     }
 
-    /// Wants signals or not.
+    /// Enables or disables signals.
     pub(super) fn set_signals(&self, wanted: bool) {
         let at = if self.is_packed() { AVAILABLE + 2 } else { AVAILABLE };
         self.write(at, &u16::from(!wanted).to_le_bytes());
@@ -435,7 +439,8 @@ impl TestDriver {
         }
     }
 
-    /// Asks for a signal when the next chain is used; whether one is already there, for which none may come.
+    /// Asks for a signal when the next chain is used. Returns whether a chain is already used. No signal need come for
+    /// it.
     pub(super) fn wait_for_used(&self) -> bool {
         if self.event_idx() {
             self.set_used_event(self.seen_used);
@@ -450,12 +455,12 @@ impl TestDriver {
         flags & (AVAIL | USED_FLAG) == if bits & WRAP != 0 { AVAIL | USED_FLAG } else { 0 }
     }
 
-    /// Whether the device wants kicks, by flag.
+    /// Whether the device asks for kicks by its flag.
     pub(super) fn kicks_wanted(&self) -> bool {
         self.u16_at(if self.is_packed() { USED + 2 } else { USED }) != EVENT_DISABLE
     }
 
-    /// At which of the places from the start on the device wants a kick, as [`bits`](Self::bits).
+    /// Position at which the device asks for a kick, as [`bits`](Self::bits).
     pub(super) fn avail_event(&self) -> u16 {
         if self.is_packed() {
             assert_eq!(self.u16_at(USED + 2), EVENT_DESC);
@@ -464,10 +469,10 @@ impl TestDriver {
         self.u16_at(USED + 4 + 8 * u64::from(self.size))
     }
 
-    /// Whether the device must be kicked for what was made available since last asked.
+    /// Whether the device needs a kick for the chains made available since the last call.
     pub(super) fn must_kick(&mut self) -> bool {
         let mut new = std::mem::replace(&mut self.kicked, self.available)..self.available;
-        // A packed ring's device may not have asked for anything yet.
+        // A packed ring's device may not have asked for kicks yet.
         let by_event = self.event_idx() && (!self.is_packed() || self.u16_at(USED + 2) == EVENT_DESC);
         if by_event {
             new.any(|place| self.bits(place) == self.avail_event())
@@ -476,7 +481,7 @@ impl TestDriver {
         }
     }
 
-    /// Signals since last asked.
+    /// Signals since the last call.
     pub(super) fn signals(&self) -> usize {
         count_words(&self.call)
     }
@@ -485,7 +490,7 @@ impl TestDriver {
         count_words(&self.error)
     }
 
-    /// Lays out a request header.
+    /// Writes a request header.
     pub(super) fn header(&self, address: u64, kind: u32, sector: u64) {
         self.write(address, &kind.to_le_bytes());
         self.write(address + 4, &[0xff; 4]);
@@ -493,7 +498,7 @@ impl TestDriver {
     }
 }
 
-/// Buffers with the flag that links each to the next.
+/// Adds to each buffer the flag that links it to the next.
 fn linked(buffers: &[(u64, u32, u16)]) -> Vec<(u64, u32, u16)> {
     let mut linked = buffers.to_vec();
     linked.iter_mut().rev().skip(1).for_each(|(.., flags)| *flags |= NEXT);

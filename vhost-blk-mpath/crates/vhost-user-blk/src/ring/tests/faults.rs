@@ -1,5 +1,5 @@
-//! Memory of a ring that could not be accessed, and an in-flight log that is elsewhere, and good: it must tell a queue that follows what
-//! the driver has seen, and no more.
+//! The memory of a ring fails, and its in-flight log is elsewhere and intact. The log must tell the next queue what the
+//! driver has seen, and no more.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,7 +13,7 @@ const HEADER: u64 = TestDriver::ELSEWHERE;
 const DATA: u64 = HEADER + 0x1000;
 const STATUS: u64 = HEADER + 0x2000;
 
-/// A guest whose ring alone is to go away: its buffers are elsewhere.
+/// A guest whose ring can be cut off alone. Its buffers are elsewhere.
 struct World {
     driver: TestDriver,
     log: File,
@@ -44,7 +44,7 @@ impl World {
     }
 
     fn is_in_flight(&self) -> bool {
-        self.area().other_has_requests(0)
+        self.area().other_area_has_requests(0)
     }
 
     fn logged(&self) -> Vec<u8> {
@@ -55,7 +55,7 @@ impl World {
 }
 
 #[test]
-fn what_the_driver_was_not_shown_stays_in_flight() {
+fn chains_that_the_driver_was_not_shown_stay_in_flight() {
     for format in FORMATS {
         for cut_off in [None, Some("before the completion"), Some("before it is shown")] {
             let mut world = World::new(format, 0);
@@ -80,9 +80,9 @@ fn what_the_driver_was_not_shown_stays_in_flight() {
     }
 }
 
-/// The available index of zero says so, and the head is the zero beside it.
+/// The available index reads as zero, and the head beside it too.
 #[test]
-fn a_chain_that_nobody_made_available_is_not_in_flight() {
+fn a_chain_that_was_not_made_available_is_not_in_flight() {
     let world = World::new(0, 65530);
     let mut queue = world.queue().unwrap();
     world.driver.cut_off_rings();
@@ -91,9 +91,9 @@ fn a_chain_that_nobody_made_available_is_not_in_flight() {
     assert_eq!(queue.pop().err(), Some(QueueError::Memory), "for good");
 }
 
-/// The used index of zero says that both of the batch were used.
+/// A used index of zero would mean that both chains of the batch were used.
 #[test]
-fn a_log_is_not_brought_up_to_a_ring_that_is_lost() {
+fn a_log_does_not_follow_a_lost_ring() {
     for format in FORMATS {
         let mut world = World::new(format, if format == 0 { 65533 } else { 0 });
         let mut queue = world.queue().unwrap();
@@ -123,10 +123,10 @@ fn nothing_succeeds_when_any_memory_was_lost() {
         }
         let requests = [(); 2].map(|()| pop(&mut queue));
         let place = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 1 };
-        assert!(!requests[0].segments.give_up(&[place]), "nobody's");
+        assert!(!requests[0].segments.replace_inaccessible(&[place]), "nobody's");
         let unused = requests[0].segments.part(0, 512);
         let ranges: Vec<_> = unused.iovecs(0, 512).collect();
-        assert!(requests[1].segments.give_up(&ranges));
+        assert!(requests[1].segments.replace_inaccessible(&ranges));
         for request in requests {
             queue.complete(request.token, BlkStatus::Ok);
         }
@@ -137,7 +137,7 @@ fn nothing_succeeds_when_any_memory_was_lost() {
     }
 }
 
-/// Its zeroes would say that it is a read of nothing, which succeeds.
+/// A header of zeroes would be a read without data, which succeeds.
 #[test]
 fn a_request_whose_header_is_lost_stays_in_flight() {
     for format in FORMATS {
@@ -153,7 +153,7 @@ fn a_request_whose_header_is_lost_stays_in_flight() {
     }
 }
 
-/// Whatever is there when its memory comes back may look like success.
+/// When the memory comes back, its contents may look like success.
 #[test]
 fn a_request_whose_status_is_lost_stays_in_flight() {
     for format in FORMATS {

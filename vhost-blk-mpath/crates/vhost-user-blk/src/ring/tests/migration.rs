@@ -8,9 +8,9 @@ use super::driver::{
     BUFFERS, DESCRIPTORS, EVENT_IDX, FORMATS, MEMORY_BYTES, PACKED, PAGE_BYTES, TestDriver, USED, WRITE,
 };
 use super::{BlkStatus, DATA, HEADER, Queue, READ, SIZE, STATUS, UNTOUCHED, disk, driver, pop};
-use crate::crash::{killed_after, watched};
 use crate::inflight::{InflightMemory, InflightShape};
 use crate::request::Op;
+use crate::testing::{killed_after, watched};
 
 fn migrating(features: u64) -> TestDriver {
     let mut driver = driver(features);
@@ -22,12 +22,12 @@ fn page(address: u64) -> u64 {
     address / PAGE_BYTES
 }
 
-/// Where the first chain is given back.
+/// Address of the first used entry.
 fn given_back(format: u64) -> u64 {
     if format == PACKED { DESCRIPTORS } else { USED }
 }
 
-/// The pages of these addresses, in order.
+/// The pages of these addresses, sorted.
 fn pages<const N: usize>(addresses: [u64; N]) -> [u64; N] {
     let mut pages = addresses.map(page);
     pages.sort_unstable();
@@ -50,7 +50,7 @@ fn without_a_migration_there_is_no_log() {
     }
 }
 
-/// The front-end may take a bit and copy the page at any moment: before the data are there it would copy the old ones.
+/// The front-end may take a bit and copy the page at any moment. Before the write it would copy the old data.
 #[test]
 fn nothing_is_marked_before_it_is_written() {
     // The entry is in another page of the used ring than the index.
@@ -70,7 +70,7 @@ fn nothing_is_marked_before_it_is_written() {
     assert_eq!(driver.marked(), [page(USED), page(USED) + 1, page(DATA), page(STATUS)]);
 }
 
-/// Each used descriptor is in a page of its own, and the flags, by which the driver sees them, are written last.
+/// Each used descriptor is in a page of its own. The flags that show them are written last.
 #[test]
 fn used_descriptors_are_marked_when_they_are_shown() {
     let mut driver = TestDriver::new(1024, PACKED);
@@ -91,9 +91,9 @@ fn used_descriptors_are_marked_when_they_are_shown() {
     assert_eq!(driver.marked(), pages([DESCRIPTORS, DESCRIPTORS + PAGE_BYTES, DATA, STATUS]));
 }
 
-/// A part of the data of a read that failed may have arrived.
+/// Part of the data may have arrived before a read failed.
 #[test]
-fn a_read_that_failed_is_marked_like_one_that_did_not() {
+fn a_failed_read_is_marked_like_a_successful_one() {
     for format in FORMATS {
         let mut driver = migrating(format);
         let across = MEMORY_BYTES / 2 - 2048;
@@ -122,7 +122,7 @@ fn a_malformed_chain_has_its_status_marked() {
 }
 
 #[test]
-fn what_is_written_of_the_used_ring_is_marked() {
+fn writes_to_the_used_ring_are_marked() {
     let split = [(0, USED), (EVENT_IDX, USED + 4 + 8 * u64::from(SIZE))];
     for (features, wish) in split.into_iter().chain([(PACKED, USED), (PACKED | EVENT_IDX, USED)]) {
         let driver = migrating(features);
@@ -140,7 +140,7 @@ fn what_is_written_of_the_used_ring_is_marked() {
 /// Address, bytes, flags.
 type Buffer = (u64, u32, u16);
 
-/// A front-end that copies each page as soon as it is marked, and a guest whose requests are all available.
+/// A front-end that copies each page as soon as it is marked, and a guest with all requests available.
 struct Migration {
     driver: RefCell<TestDriver>,
     shape: InflightShape,
@@ -152,12 +152,12 @@ impl Migration {
     const REQUESTS: usize = 5;
 
     fn begin(features: u64) -> Rc<Self> {
-        // Entries are in another page of the ring than the index; used descriptors are in two.
+        // Entries are in another page of the ring than the index. Used descriptors are in two pages.
         let (size, start) = if features & PACKED == 0 { (1024, 600) } else { (264, 253) };
         let mut driver = TestDriver::new(size, features);
         driver.start_at(start);
         let (get_id, unmapped) = (8, MEMORY_BYTES);
-        // What is written is in a page of its own, but for the status of the fourth, whose data are in two.
+        // Each write is in a page of its own, except the status of the fourth request, whose data are in two pages.
         let requests: [(u32, &[Buffer]); Self::REQUESTS] = [
             (0, &[(0x1000, 512, WRITE), (0x2000, 512, WRITE), (0x3000, 1, WRITE)]),
             (get_id, &[(0x1000, 20, WRITE), (0x2000, 1, WRITE)]),
@@ -202,7 +202,7 @@ impl Migration {
         }
     }
 
-    /// One life of the device, which publishes twice.
+    /// One life of the device, with two publications.
     fn live(&self, mut queue: Queue) {
         queue.disable_notifications();
         let requests: Vec<_> = std::iter::from_fn(|| queue.pop().unwrap()).collect();
@@ -221,7 +221,7 @@ impl Migration {
     }
 }
 
-/// Neither of a device that lives, nor of one that is killed after any store and the next one that goes on.
+/// Neither with a device that lives, nor with one that is killed after any store and its successor.
 #[test]
 fn a_front_end_that_copies_at_any_moment_misses_nothing() {
     for features in FORMATS.into_iter().flat_map(|format| [format, format | EVENT_IDX]) {

@@ -1,4 +1,4 @@
-//! One behaviour of the ring a test, in rings of both formats where they have it in common.
+//! Single behaviours of a ring, in both formats where they share them.
 
 mod crashes;
 mod driver;
@@ -15,7 +15,7 @@ use self::driver::{
     BUFFERS, EVENT_IDX, FORMATS, INDIRECT, INDIRECT_DESC, MEMORY_BYTES, NEXT, PACKED, TestDriver, WRITE,
 };
 use super::{Queue, QueueError, Request};
-use crate::disk::{Disk, DiskGeometry};
+use crate::disk::{DiskGeometry, VirtioDisk};
 use crate::request::{BlkStatus, Op};
 
 const SIZE: u16 = 16;
@@ -23,11 +23,11 @@ const HEADER: u64 = BUFFERS;
 const DATA: u64 = BUFFERS + 0x1000;
 const STATUS: u64 = BUFFERS + 0x8000;
 const TABLE: u64 = BUFFERS + 0x9000;
-/// A status nobody writes.
+/// A status that the device never writes.
 const UNTOUCHED: u8 = 0xee;
 
-fn disk() -> Arc<Disk> {
-    Arc::new(Disk::new(DiskGeometry::new(1024, 512)).unwrap())
+fn disk() -> Arc<VirtioDisk> {
+    Arc::new(VirtioDisk::new(DiskGeometry::new(1024, 512)).unwrap())
 }
 
 fn driver(features: u64) -> TestDriver {
@@ -48,7 +48,7 @@ fn assert_is_read(request: &Request) {
     assert_eq!((request.op, request.sector, request.bytes), (Op::Read, 8, 4096));
 }
 
-/// The chain is answered at once: its status and its used length.
+/// Takes the answer to the only chain: its status and its used length.
 fn answered(driver: &mut TestDriver) -> (u8, u32) {
     let mut queue = driver.queue(&disk());
     driver.make_available(0);
@@ -409,7 +409,7 @@ mod broken {
 mod notifications {
     use super::*;
 
-    /// Completes `count` requests in one turn; the signals that took.
+    /// Completes `count` requests in one turn. Returns the number of signals.
     fn complete(driver: &mut TestDriver, queue: &mut Queue, count: u16) -> usize {
         for _ in 0..count {
             driver.make_available(0);
@@ -440,7 +440,7 @@ mod notifications {
     }
 
     #[test]
-    fn the_driver_is_not_signalled_when_it_says_so() {
+    fn the_driver_is_not_signalled_when_it_asks_for_none() {
         for format in FORMATS {
             let mut driver = driver(format);
             driver.chain(0, &READ);

@@ -1,4 +1,4 @@
-//! What only a packed ring has: wrap counters at any size, chains whose end must be found to skip them.
+//! Packed rings only: wrap counters at any size, and finding the end of a chain to skip it.
 
 use super::driver::{DESCRIPTORS, EVENT_IDX, INDIRECT, INDIRECT_DESC, NEXT, PACKED, TestDriver, WRITE};
 use super::{BlkStatus, DATA, HEADER, READ, SIZE, STATUS, TABLE, UNTOUCHED, disk, driver, pop};
@@ -6,7 +6,7 @@ use crate::ring::packed::START;
 use crate::ring::queue::QueueParts;
 use crate::ring::{Queue, QueueError, RingError, RingLayout};
 
-/// A request of `descriptors` descriptors, 3 at least: a read of so many less two sectors.
+/// A read with `descriptors` descriptors, at least 3. It reads `descriptors` - 2 sectors.
 fn read_of(descriptors: u16) -> Vec<(u64, u32, u16)> {
     let mut chain = vec![(HEADER, 16, 0)];
     chain.extend((2..descriptors).map(|i| (DATA + 512 * u64::from(i - 2), 512, WRITE)));
@@ -35,7 +35,7 @@ fn a_ring_may_have_any_size() {
 }
 
 #[test]
-fn a_full_ring_is_taken_and_given_back() {
+fn a_full_ring_is_taken_and_returned() {
     let mut driver = driver(PACKED);
     let mut queue = driver.queue(&disk());
     for _ in 0..5 {
@@ -79,9 +79,9 @@ fn a_batch_appears_at_once() {
     assert_eq!(driver.used(), [(7, 4097), (8, 4097)]);
 }
 
-/// The flag says whether the device wrote anything at all.
+/// The flag says whether the device wrote anything.
 #[test]
-fn only_what_was_written_has_the_write_flag() {
+fn only_written_chains_have_the_write_flag() {
     let flags = |chain: &[(u64, u32, u16)]| {
         let mut driver = driver(PACKED);
         driver.chain(0, chain);
@@ -96,7 +96,7 @@ fn only_what_was_written_has_the_write_flag() {
     assert_eq!(flags(&[(HEADER, 16, 0)]), (0, UNTOUCHED));
 }
 
-/// A malformed chain takes its descriptors and no more: the next one is found.
+/// A malformed chain takes up its own descriptors only, so the next chain is found.
 #[test]
 fn malformed_chains_are_skipped() {
     let mut driver = driver(PACKED | INDIRECT_DESC);
@@ -167,7 +167,7 @@ fn a_flood_of_bad_requests_ends() {
 }
 
 #[test]
-fn a_queue_goes_on_where_the_last_one_stopped() {
+fn a_queue_continues_where_the_last_one_stopped() {
     let mut driver = TestDriver::new(11, PACKED);
     driver.header(HEADER, 0, 8);
     for round in 0..30 {
@@ -195,12 +195,12 @@ fn impossible_positions_are_refused() {
         assert_eq!(start(position), Ok(position), "{position:#x}");
     }
     assert_eq!(start(0), Ok(START), "a new ring of a front-end that knows of no wrap counters");
-    // Used in the round before, left over by a longer chain in the round before, and available.
+    // Used in the round before, left over from a longer chain of that round, and available.
     for flags in [1 << 7 | 1 << 15, 1 << 7, 1 << 15] {
         driver.descriptor(0, (0, 0, 0, flags));
         assert_eq!(start(0), Ok(0), "{flags:#x}");
     }
-    // Outside of the ring, or with something between used and available.
+    // Outside the ring, or with chains between used and available.
     for position in [0x000a_000a, 0x7fff_7fff, 0xffff_ffff, 0x8005_0005, 0x8000_8001, 0x0001_0000] {
         assert_eq!(start(position).err(), Some(RingError::Position { position, size: 10 }), "{position:#x}");
     }

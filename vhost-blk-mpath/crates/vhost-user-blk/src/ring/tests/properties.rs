@@ -1,5 +1,5 @@
-//! Whatever the driver writes: no panic, no access outside of its memory, one completion a chain; and the layout of a request
-//! does not change what it says.
+//! Properties for any driver: no panic, no access outside guest memory, one completion per chain. The layout of a
+//! request does not change its meaning.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use super::driver::{
     USED, WRITE, WRITE_ZEROES,
 };
 use super::{BlkStatus, Queue, Request};
-use crate::disk::{Disk, DiskGeometry};
+use crate::disk::{DiskGeometry, VirtioDisk};
 use crate::request::Op;
 
-fn disk() -> Arc<Disk> {
+fn disk() -> Arc<VirtioDisk> {
     let geometry =
         DiskGeometry { max_discard_sectors: 64, max_write_zeroes_sectors: 64, ..DiskGeometry::new(1 << 40, 512) };
-    Arc::new(Disk::new(geometry).unwrap())
+    Arc::new(VirtioDisk::new(geometry).unwrap())
 }
 
 const SIZE: u16 = 8;
 
-/// Addresses that matter: buffers, the rings themselves, edges, nowhere.
+/// Interesting addresses: buffers, the rings, edges, unmapped ones.
 fn address() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => BUFFERS..BUFFERS + 0x800,
@@ -43,9 +43,9 @@ fn descriptor() -> impl Strategy<Value = (u64, u32, u16, u16)> {
     (address(), length(), flags, next)
 }
 
-/// Takes all requests, does something about them, and completes them; whether the queue broke. All that changes meanwhile is
-/// marked in a migration.
-fn work_off(queue: &mut Queue, driver: &TestDriver) -> bool {
+/// Takes all requests, accesses their data, and completes them. Returns whether the queue broke. Checks that a
+/// migration marks all changes.
+fn complete_all(queue: &mut Queue, driver: &TestDriver) -> bool {
     let before = driver.snapshot();
     queue.disable_notifications();
     let mut requests: Vec<Request> = Vec::new();
@@ -76,14 +76,14 @@ fn work_off(queue: &mut Queue, driver: &TestDriver) -> bool {
     broken
 }
 
-/// What may happen to the rings besides.
+/// Changes to the rings during a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rings {
-    /// Nothing: only then does what the driver finds there say what the device put there.
+    /// Nothing. Only then do the rings contain what the device wrote.
     OutOfReach,
-    /// Requests may write over them.
+    /// Requests may overwrite the rings.
     InReach,
-    /// So they may, and a migration sees all of it.
+    /// Requests may overwrite the rings during a migration, which marks all of it.
     Migrating,
 }
 
@@ -105,7 +105,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn any_ring_is_survived_and_each_chain_completed_once(
+    fn any_split_ring_is_handled_and_each_chain_completed_once(
         table in prop::collection::vec(descriptor(), usize::from(SIZE)),
         indirect in prop::collection::vec(descriptor(), 16),
         headers in prop::collection::vec((prop_oneof![0_u32..16, any::<u32>()], prop_oneof![0_u64..64, any::<u64>()]), 8),
@@ -120,7 +120,7 @@ proptest! {
         for (i, descriptor) in table.iter().enumerate() {
             driver.descriptor(i as u16, *descriptor);
         }
-        // Where addresses in BUFFERS find tables and headers.
+        // Tables and headers for addresses in BUFFERS.
         for (i, descriptor) in indirect.iter().enumerate() {
             driver.descriptor_at(BUFFERS + 0x400 + 16 * i as u64, *descriptor);
         }
@@ -136,11 +136,11 @@ proptest! {
             for head in chunk {
                 driver.make_available(*head);
             }
-            // A driver gone mad with its index, too.
+            // The available index may be invalid too.
             if extra != 0 && chunk.len() < 4 {
                 driver.set_available_idx(start.wrapping_add(extra));
             }
-            broken |= work_off(&mut queue, &driver);
+            broken |= complete_all(&mut queue, &driver);
             if rings == Rings::OutOfReach && !broken && extra == 0 {
                 for head in chunk {
                     *expected.entry(u32::from(*head)).or_insert(0) += 1;
@@ -159,7 +159,7 @@ proptest! {
     }
 
     #[test]
-    fn any_packed_ring_is_survived_and_each_chain_completed_once(
+    fn any_packed_ring_is_handled_and_each_chain_completed_once(
         size in 4_u16..12,
         chains in prop::collection::vec(prop::collection::vec(descriptor(), 1..5), 0..20),
         indirect in prop::collection::vec(descriptor(), 16),
@@ -171,7 +171,7 @@ proptest! {
     ) {
         let mut driver = TestDriver::new(size, features | PACKED);
         driver.start_at(start);
-        // In a table, the third and the fourth value are id and flags; any will do.
+        // In a table the third and fourth value are id and flags. Any values will do.
         for (i, descriptor) in indirect.iter().enumerate() {
             driver.descriptor_at(BUFFERS + 0x400 + 16 * i as u64, *descriptor);
         }
@@ -185,7 +185,7 @@ proptest! {
         let mut completed = Vec::new();
         for (id, chain) in chains.iter().enumerate() {
             if chain.len() > room {
-                broken |= work_off(&mut queue, &driver);
+                broken |= complete_all(&mut queue, &driver);
                 if broken || endless < id {
                     break;
                 }
@@ -196,14 +196,14 @@ proptest! {
             }
             room -= chain.len();
             let last = chain.len() - 1;
-            // One of them goes on into whatever comes after it.
+            // One chain runs into the descriptors behind it.
             let next = |i: usize| if i < last || id == endless { NEXT } else { 0 };
             let flags = |i: usize, flags: u16| flags & !(1 << 7 | 1 << 15 | NEXT) | next(i);
             let chain: Vec<_> = (0..).zip(chain).map(|(i, &(addr, len, any, _))| (addr, len, flags(i, any))).collect();
             driver.make_packed_available(id as u16, &chain);
             expected.push(id as u32);
         }
-        broken |= work_off(&mut queue, &driver);
+        broken |= complete_all(&mut queue, &driver);
         driver.assert_guards();
         if rings == Rings::OutOfReach && endless >= chains.len() {
             prop_assert!(!broken);
@@ -213,7 +213,7 @@ proptest! {
         }
     }
 
-    /// One logical request in any layout is the same request, is answered in the same place, and changes nothing else.
+    /// A request is the same in any layout. Its answer has the same place, and no other bytes change.
     #[test]
     fn the_layout_does_not_matter(
         is_read: bool,
@@ -255,7 +255,7 @@ proptest! {
             written_at.extend(at..at + piece.len() as u64);
             buffers.push((at, piece.len() as u32, WRITE));
         }
-        // Some descriptors in the ring, the rest in a table; in a packed ring all or none.
+        // Some descriptors in the ring, the rest in a table. In a packed ring all or none.
         let direct = if packed && direct < 6 { 0 } else if packed { buffers.len() } else { direct.min(buffers.len()) };
         if direct == buffers.len() {
             driver.chain(0, &buffers);
@@ -295,11 +295,11 @@ proptest! {
         let after = driver.snapshot();
         let pages = (0..after.len()).step_by(4096).filter(|&at| after[at..at + 4096] != expected[at..at + 4096]);
         let changed: Vec<_> = pages.flat_map(|at| at..at + 4096).filter(|&at| after[at] != expected[at]).collect();
-        // Nothing but the used ring, its index and one entry, or the used descriptor but for its address.
+        // Only the used ring's index and one entry change. In a packed ring: the used descriptor except its address.
         let used = if packed { 8..16 } else { 0xa002..0xa00c };
         prop_assert!(changed.iter().all(|at| used.contains(at)), "{changed:x?}");
         driver.assert_guards();
-        // And a migration is told of those pages, and of no others.
+        // A migration marks those pages, and no others.
         let ring = if packed { DESCRIPTORS } else { USED };
         let mut pages: Vec<_> = written_at.iter().chain(&[ring]).map(|at| at / PAGE_BYTES).collect();
         pages.sort_unstable();

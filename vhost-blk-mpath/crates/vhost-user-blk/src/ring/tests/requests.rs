@@ -1,10 +1,10 @@
-//! One kind of request a test: what the disk does with it.
+//! What the disk does with each kind of request.
 
 use std::sync::Arc;
 
 use super::driver::{BUFFERS, CONFIG_WCE, DISCARD, FLUSH, TestDriver, WRITE, WRITE_ZEROES};
 use super::{DATA, HEADER, SIZE, STATUS, UNTOUCHED};
-use crate::disk::{Disk, DiskGeometry};
+use crate::disk::{DiskGeometry, VirtioDisk};
 use crate::request::{BlkStatus, Op};
 
 const ALL: u64 = FLUSH | CONFIG_WCE | DISCARD | WRITE_ZEROES;
@@ -22,7 +22,7 @@ fn geometry() -> DiskGeometry {
     }
 }
 
-/// What becomes of one chain.
+/// The result of one chain.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Request { op: Op, sector: u64, bytes: u32 },
@@ -33,8 +33,8 @@ fn answer(status: u8) -> Outcome {
     Outcome::Answer { status, written: 1 }
 }
 
-/// A chain of a header, `payload` and one more buffer of `space` writable bytes, and a status.
-fn outcome_of(disk: Disk, features: u64, (kind, sector): (u32, u64), payload: &[u8], space: u32) -> Outcome {
+/// Sends a chain of a header, `payload`, a buffer of `space` writable bytes, and a status.
+fn outcome_of(disk: VirtioDisk, features: u64, (kind, sector): (u32, u64), payload: &[u8], space: u32) -> Outcome {
     let mut driver = TestDriver::new(SIZE, features);
     driver.write(STATUS, &[UNTOUCHED]);
     driver.header(HEADER, kind, sector);
@@ -56,15 +56,15 @@ fn outcome_of(disk: Disk, features: u64, (kind, sector): (u32, u64), payload: &[
     Outcome::Answer { status: driver.read(STATUS, 1)[0], written: driver.used()[0].1 }
 }
 
-fn write(disk: Disk, features: u64, sector: u64, bytes: usize) -> Outcome {
+fn write(disk: VirtioDisk, features: u64, sector: u64, bytes: usize) -> Outcome {
     outcome_of(disk, features, (1, sector), &vec![3; bytes], 0)
 }
 
-fn read(disk: Disk, sector: u64, bytes: u32) -> Outcome {
+fn read(disk: VirtioDisk, sector: u64, bytes: u32) -> Outcome {
     outcome_of(disk, ALL, (0, sector), &[], bytes)
 }
 
-fn range(disk: Disk, kind: u32, ranges: &[(u64, u32, u32)]) -> Outcome {
+fn range(disk: VirtioDisk, kind: u32, ranges: &[(u64, u32, u32)]) -> Outcome {
     let mut payload = Vec::new();
     for (sector, sectors, flags) in ranges {
         payload.extend(sector.to_le_bytes());
@@ -74,12 +74,12 @@ fn range(disk: Disk, kind: u32, ranges: &[(u64, u32, u32)]) -> Outcome {
     outcome_of(disk, ALL, (kind, 0), &payload, 0)
 }
 
-fn disk() -> Disk {
-    Disk::new(geometry()).unwrap()
+fn disk() -> VirtioDisk {
+    VirtioDisk::new(geometry()).unwrap()
 }
 
-fn read_only() -> Disk {
-    Disk::new(DiskGeometry { read_only: true, ..geometry() }).unwrap()
+fn read_only() -> VirtioDisk {
+    VirtioDisk::new(DiskGeometry { read_only: true, ..geometry() }).unwrap()
 }
 
 #[test]
@@ -101,7 +101,12 @@ fn reads_and_writes_outside_fail() {
 #[test]
 fn data_must_be_whole_blocks() {
     let blocks = || {
-        Disk::new(DiskGeometry { max_discard_sectors: 0, max_write_zeroes_sectors: 0, block_size: 4096, ..geometry() })
+        VirtioDisk::new(DiskGeometry {
+            max_discard_sectors: 0,
+            max_write_zeroes_sectors: 0,
+            block_size: 4096,
+            ..geometry()
+        })
     };
     assert_eq!(write(disk(), ALL, 0, 513), answer(IOERR));
     assert_eq!(write(disk(), ALL, 0, 511), answer(IOERR));
@@ -112,20 +117,20 @@ fn data_must_be_whole_blocks() {
 }
 
 #[test]
-fn no_data_is_nothing_to_do() {
+fn a_transfer_without_data_succeeds() {
     assert_eq!(read(disk(), 0, 0), answer(OK));
     assert_eq!(write(disk(), ALL, 0, 0), answer(OK));
 }
 
 #[test]
 fn more_data_than_advertised_fails() {
-    let small = || Disk::new(DiskGeometry { size_max: 1024, seg_max: 2, ..geometry() }).unwrap();
+    let small = || VirtioDisk::new(DiskGeometry { size_max: 1024, seg_max: 2, ..geometry() }).unwrap();
     assert_eq!(read(small(), 0, 2048), Outcome::Request { op: Op::Read, sector: 0, bytes: 2048 });
     assert_eq!(read(small(), 0, 2560), Outcome::Answer { status: IOERR, written: 0 });
 }
 
 #[test]
-fn a_read_only_disk_refuses_to_change() {
+fn a_read_only_disk_refuses_changes() {
     assert_eq!(write(read_only(), ALL, 0, 512), answer(IOERR));
     assert_eq!(range(read_only(), 11, &[(0, 8, 0)]), answer(IOERR));
     assert_eq!(range(read_only(), 13, &[(0, 8, 0)]), answer(IOERR));
@@ -133,9 +138,9 @@ fn a_read_only_disk_refuses_to_change() {
 }
 
 #[test]
-fn writes_are_durable_when_the_driver_cannot_flush_or_said_so() {
+fn writes_are_durable_without_flush_or_in_write_through_mode() {
     let fua = |features: u64, writeback: bool| {
-        let disk = Disk::new(DiskGeometry { writeback, ..geometry() }).unwrap();
+        let disk = VirtioDisk::new(DiskGeometry { writeback, ..geometry() }).unwrap();
         let Outcome::Request { op: Op::Write { fua }, .. } = write(disk, features, 0, 512) else { panic!() };
         fua
     };

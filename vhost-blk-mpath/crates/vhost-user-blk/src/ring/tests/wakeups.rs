@@ -1,5 +1,5 @@
-//! Driver and device take turns in any order, each going to sleep as the specification says: neither sleeps through what the
-//! other has for it, whatever completes in whatever order.
+//! Driver and device take turns in any order. Each goes to sleep as the specification says. Neither may sleep while the
+//! other waits for it, in whatever order requests complete.
 
 use proptest::prelude::*;
 
@@ -7,26 +7,26 @@ use super::driver::{EVENT_IDX, INDIRECT_DESC, PACKED, TestDriver, WRITE};
 use super::{BlkStatus, DATA, HEADER, STATUS, TABLE, disk};
 use crate::ring::{Queue, Request};
 
-/// Requests the driver has at most; some of them fill a ring.
+/// Most requests of the driver. Some of them fill a ring.
 const SLOTS: u16 = 12;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// The driver makes a request of `descriptors` available, if the ring has room, and kicks if it must.
+    /// The driver makes a request of `descriptors` available if the ring has room, and kicks if needed.
     Submit {
         descriptors: u16,
         kick: bool,
     },
-    /// The driver looks for completions.
+    /// The driver takes completions.
     Reap,
-    /// The driver asks for a signal, looks once more, and sleeps.
+    /// The driver asks for a signal, checks once more, and sleeps.
     DriverSleeps,
     /// The device takes a request.
     Pop,
-    /// The device completes one of those it has.
+    /// The device completes one of its requests.
     Complete(usize),
     Publish,
-    /// The device publishes, asks for a kick, looks once more, and sleeps.
+    /// The device publishes, asks for a kick, checks once more, and sleeps.
     DeviceSleeps,
 }
 
@@ -47,7 +47,7 @@ struct World {
     driver: TestDriver,
     queue: Queue,
     free_slots: Vec<u16>,
-    /// Of the requests the driver has out: slot, expected length, descriptors of the ring.
+    /// Requests of the driver under way: slot, expected length, descriptors of the ring.
     submitted: Vec<(u16, u32, u16)>,
     taken: Vec<Request>,
     event_idx: bool,
@@ -103,7 +103,7 @@ impl World {
                 }
             }
             Step::Publish => self.publish(),
-            // A device sleeps with requests under way: their completion wakes it.
+            // A device sleeps with requests under way. Their completion wakes it.
             Step::DeviceSleeps => {
                 self.publish();
                 self.device_sleeps = !self.queue.enable_notifications();
@@ -124,14 +124,14 @@ impl World {
         }
         if self.driver_sleeps && std::mem::take(&mut self.called) {
             self.driver_sleeps = false;
-            // With EVENT_IDX, the event that has passed does as much.
+            // With EVENT_IDX, the event that has passed has the same effect.
             if !self.event_idx {
                 self.driver.set_signals(false);
             }
         }
     }
 
-    /// With one descriptor, the request is in a table of its own.
+    /// With one descriptor, the request is in an indirect table.
     fn submit(&mut self, descriptors: u16) {
         let in_use: u16 = self.submitted.iter().map(|(.., descriptors)| descriptors).sum();
         if descriptors == 2 || in_use + descriptors > self.driver.size {
@@ -142,7 +142,7 @@ impl World {
         let mut chain = vec![(HEADER, 16, 0)];
         chain.extend(data);
         chain.push((STATUS, 1, WRITE));
-        // Chains of a split ring lie where they are, each slot's in five descriptors of its own.
+        // In a split ring each slot has five descriptors of its own.
         let head = if self.driver.is_packed() { slot } else { slot * 5 };
         if descriptors == 1 {
             self.driver.indirect_chain(head, TABLE + 0x100 * u64::from(slot), &chain);
@@ -163,7 +163,7 @@ impl World {
         }
     }
 
-    /// Both go on until both sleep and no eventfd is set.
+    /// Runs both sides until both sleep and no eventfd is set.
     fn settle(&mut self) {
         for _ in 0..1000 {
             for _ in 0..SLOTS {
@@ -192,7 +192,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn nobody_sleeps_for_ever(
+    fn neither_side_sleeps_for_ever(
         packed: bool,
         event_idx: bool,
         size in 5_u16..40,

@@ -1,22 +1,22 @@
-//! The 64 bits by which the ring names an operation: kind (8), index (16), generation (32).
+//! The 64-bit tokens of operations in the ring: kind (8 bits), index (16), generation (32).
 
 use mpath_core::{FlowId, PathId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Token {
-    /// Messages wait.
+pub(crate) enum RingToken {
+    /// Messages are in the inbox.
     Inbox,
     /// The guest kicked a virtqueue.
     Kick { flow: FlowId, generation: u32 },
-    /// A watch was removed, or a receive cancelled: it has said so itself.
+    /// The removal of a watch or the cancellation of a receive. Its completion needs no handling.
     Ended,
     /// The send of a path's connection. A path has one connection at a time, which outlives its operations.
     Send { path: PathId },
-    /// Its receive.
+    /// The receive of a path's connection.
     Recv { path: PathId },
 }
 
-impl Token {
+impl RingToken {
     pub(crate) fn encode(self) -> u64 {
         let (kind, index, generation) = match self {
             Self::Inbox => (0, 0, 0),
@@ -46,16 +46,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_comes_back_as_it_went() {
+    fn a_token_survives_encoding() {
         for token in [
-            Token::Inbox,
-            Token::Ended,
-            Token::Kick { flow: FlowId(u16::MAX), generation: u32::MAX },
-            Token::Kick { flow: FlowId(0), generation: 1 },
-            Token::Send { path: PathId(u16::MAX) },
-            Token::Recv { path: PathId(3) },
+            RingToken::Inbox,
+            RingToken::Ended,
+            RingToken::Kick { flow: FlowId(u16::MAX), generation: u32::MAX },
+            RingToken::Kick { flow: FlowId(0), generation: 1 },
+            RingToken::Send { path: PathId(u16::MAX) },
+            RingToken::Recv { path: PathId(3) },
         ] {
-            assert_eq!(Token::decode(token.encode()), token);
+            assert_eq!(RingToken::decode(token.encode()), token);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Between the two vocabularies: virtio-blk requests into NVMe commands, NVMe status into what it means for a request.
+//! Translation between virtio-blk and NVMe: requests into commands, and status codes into the outcome of a request.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use nvme_tcp::host::IoCommand;
 use nvme_tcp::wire::Status;
 use vhost_user_blk::{BlkStatus, Op, Request};
 
-/// virtio-blk counts in sectors of 512 bytes whatever the block size (virtio 1.2, 5.2.2).
+/// The sector of virtio-blk, whatever the block size (virtio 1.2, 5.2.2).
 const SECTOR_BYTES: u32 = 512;
 
-/// Failures that pass: the command may be repeated where it failed.
+/// Transient failures: the command may be repeated on the same path.
 const RETRIABLE: [Status; 4] = [
     Status::COMMAND_INTERRUPTED,
     Status::TRANSIENT_TRANSPORT_ERROR,
@@ -18,8 +18,8 @@ const RETRIABLE: [Status; 4] = [
     Status::NAMESPACE_NOT_READY,
 ];
 
-/// What the end of a command means for its request, given the delays `CRDT1` to `CRDT3` of its controller (NVMe base specification 2.1, figure "Status Code – Generic Command Status",
-/// and Linux's `nvme_decide_disposition`).
+/// The outcome of a request whose command ended with `result`. `retry_delays` are `CRDT1` to `CRDT3` of the controller
+/// (NVMe base specification 2.1, figure "Status Code – Generic Command Status", and Linux's `nvme_decide_disposition`).
 #[must_use]
 pub fn outcome_of(result: Result<(), Status>, retry_delays: &[Duration; 3]) -> Outcome {
     let Err(status) = result else { return Outcome::Success };
@@ -34,14 +34,14 @@ pub fn outcome_of(result: Result<(), Status>, retry_delays: &[Duration; 3]) -> O
         return Outcome::PathError;
     }
     if RETRIABLE.into_iter().any(|other| status.is(other)) {
-        // CRD is an index into the controller's delays; 0 asks for none.
+        // CRD is an index into the controller's delays. 0 asks for no delay.
         let delay = usize::from(status.crd()).checked_sub(1).and_then(|index| retry_delays.get(index));
         return Outcome::Retry { after: delay.copied().unwrap_or_default() };
     }
     Outcome::Failed(IoError::Io)
 }
 
-/// The command that carries out a request. The front-end's side has checked range and alignment.
+/// The command that carries out a request. The vhost-user side has checked range and alignment.
 pub(crate) fn command_of(request: &Request, block_size_bytes: u32) -> IoCommand {
     let slba = request.sector / u64::from(block_size_bytes / SECTOR_BYTES);
     let blocks = request.bytes / block_size_bytes;
@@ -54,7 +54,7 @@ pub(crate) fn command_of(request: &Request, block_size_bytes: u32) -> IoCommand 
     }
 }
 
-/// What the group has to know of a request; its tag is yet to be given.
+/// The request as the group sees it. The caller sets its tag.
 pub(crate) fn io_of(request: &Request, disk: DiskId, flow: FlowId) -> Io {
     let (op, bytes, fua) = match request.op {
         Op::Read => (mpath_core::Op::Read, request.bytes, false),
@@ -67,7 +67,7 @@ pub(crate) fn io_of(request: &Request, disk: DiskId, flow: FlowId) -> Io {
     Io { tag: Tag(0), op, bytes, disk, flow, fua }
 }
 
-/// What the guest is told.
+/// The virtio-blk status of a result.
 pub(crate) fn status_of(result: Result<(), IoError>) -> BlkStatus {
     match result {
         Ok(()) => BlkStatus::Ok,
@@ -84,7 +84,7 @@ mod tests {
     const DELAYS: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(200), Duration::from_millis(300)];
 
     #[test]
-    fn a_status_says_what_becomes_of_its_request() {
+    fn each_status_has_its_outcome() {
         let at_once = Outcome::Retry { after: Duration::ZERO };
         let cases = [
             (Status::INVALID_OPCODE, Outcome::Failed(IoError::Unsupported)),
@@ -101,10 +101,10 @@ mod tests {
         for (status, outcome) in cases {
             assert_eq!(outcome_of(Err(status), &DELAYS), outcome, "{status}");
         }
-        // 65535 × 100 ms, the longest that a controller can ask for.
+        // 65535 × 100 ms, the longest delay that a controller can ask for.
         let longest = Duration::from_millis(6_553_500);
-        let patience = outcome_of(Err(Status::COMMAND_INTERRUPTED.with_crd(1)), &[longest; 3]);
-        assert_eq!(patience, Outcome::Retry { after: longest });
+        let outcome = outcome_of(Err(Status::COMMAND_INTERRUPTED.with_crd(1)), &[longest; 3]);
+        assert_eq!(outcome, Outcome::Retry { after: longest });
         assert_eq!(outcome_of(Ok(()), &DELAYS), Outcome::Success);
     }
 
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_keep_their_kind() {
+    fn errors_have_their_virtio_status() {
         assert_eq!(status_of(Err(IoError::Io)), BlkStatus::IoErr);
         assert_eq!(status_of(Err(IoError::Unsupported)), BlkStatus::Unsupp);
     }

@@ -1,5 +1,5 @@
-//! An I/O thread over controllers that fall silent, in the middle of a payload above all: then the kernel has been given the
-//! guest's memory.
+//! An I/O thread and controllers that fall silent, mostly in the middle of a payload, while the kernel has guest memory
+//! for it.
 
 use std::time::{Duration, Instant};
 
@@ -15,19 +15,19 @@ fn start() -> (IoThreadHandle, [Controller; 2]) {
     two_paths(&GroupConfig { suspect_timeout: SUSPECT, ..GroupConfig::default() })
 }
 
-/// Sends so many bytes of the answer to a read and has the thread take all of them.
+/// Sends the first `bytes` of the answer to a read, then nothing until the read has succeeded on the other path.
 fn fall_silent_after(bytes: usize) {
-    let (thread, [mut grey, mut good]) = start();
+    let (thread, [mut silent, mut good]) = start();
     let mut guest = Guest::new();
     thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
     guest.read(0, BYTES);
     guest.kick();
-    let cid = grey.command();
+    let cid = silent.command();
     let answer = Controller::answer(cid, 0xa1, BYTES);
     let (first, rest) = answer.split_at(bytes);
-    grey.send(first);
+    silent.send(first);
 
-    // The other path is asked, although the kernel was given the guest's memory for the first one.
+    // The read goes to the other path, although the kernel had guest memory for the first one.
     let other = good.command();
     good.send(&Controller::answer(other, 0xb2, BYTES));
     completes(&mut guest);
@@ -35,15 +35,15 @@ fn fall_silent_after(bytes: usize) {
     let seen = stats(&thread).paths.swap_remove(0);
     assert!(seen.suspect && seen.suspicions == 1 && seen.recalled == 1 && seen.classes[0].in_flight == 0);
 
-    // What the silent one has to say in the end reaches nobody but the watch.
-    grey.send(rest);
+    // The late data of the silent path reach no memory. They only show that the path is alive.
+    silent.send(rest);
     eventually("the path is trusted again", || !stats(&thread).paths[0].suspect);
     assert!(guest.memory(BYTES).iter().all(|&byte| byte == 0xb2), "after {bytes}");
     guest.read(0, BYTES);
     guest.kick();
-    let again = grey.command();
+    let again = silent.command();
     assert_ne!(again, cid);
-    grey.send(&Controller::answer(again, 0xc3, BYTES));
+    silent.send(&Controller::answer(again, 0xc3, BYTES));
     completes(&mut guest);
     assert!(guest.memory(BYTES).iter().all(|&byte| byte == 0xc3), "after {bytes}");
     thread.begin_shutdown();
@@ -51,23 +51,23 @@ fn fall_silent_after(bytes: usize) {
 }
 
 #[test]
-fn a_read_leaves_a_path_that_falls_silent_wherever_it_stood() {
-    // Before its data, in a header, where the data are still buffered, where they go straight to the guest, before the last
-    // of them, and when only the completion is missing.
+fn a_read_leaves_a_silent_path_at_any_point_of_its_answer() {
+    // Before the data, in a header, in buffered data, in data for a direct receive, before the last data byte, and
+    // before the completion.
     for bytes in [0, 5, 24, 1000, 100_000, 300_000, 24 + BYTES - 1, 24 + BYTES, 24 + BYTES + 23] {
         fall_silent_after(bytes);
     }
 }
 
 #[test]
-fn the_end_does_not_wait_for_silent_paths() {
-    let (thread, [mut grey, mut other]) = start();
+fn shutdown_does_not_wait_for_silent_paths() {
+    let (thread, [mut silent, mut other]) = start();
     let mut guest = Guest::new();
     thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
     guest.read(0, BYTES);
     guest.kick();
-    let cid = grey.command();
-    grey.send(&Controller::answer(cid, 0xa1, BYTES)[..100_000]);
+    let cid = silent.command();
+    silent.send(&Controller::answer(cid, 0xa1, BYTES)[..100_000]);
     let cid = other.command();
     other.send(&Controller::answer(cid, 0xb2, BYTES)[..200_000]);
     eventually("both are suspect", || stats(&thread).paths.iter().all(|path| path.suspect));
@@ -82,8 +82,8 @@ fn the_end_does_not_wait_for_silent_paths() {
 }
 
 #[test]
-fn a_lost_connection_gives_back_what_is_being_recalled() {
-    let (thread, [mut grey, mut good]) = start();
+fn a_lost_connection_returns_a_read_that_is_being_recalled() {
+    let (thread, [mut silent, mut good]) = start();
     let mut guest = Guest::new();
     thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
     for round in 0..4 {
@@ -93,15 +93,15 @@ fn a_lost_connection_gives_back_what_is_being_recalled() {
             let association =
                 Association { epoch, ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 15 };
             thread.path_up(PathId(0), association, link);
-            grey = controller;
+            silent = controller;
         }
         guest.read(0, BYTES);
         guest.kick();
-        let cid = grey.command();
-        grey.send(&Controller::answer(cid, 0xa1, BYTES)[..100_000]);
+        let cid = silent.command();
+        silent.send(&Controller::answer(cid, 0xa1, BYTES)[..100_000]);
         // About when the read is recalled: before, after, or at the same time.
         std::thread::sleep(Duration::from_micros(49_000 + 500 * round));
-        drop(grey.stream.shutdown(std::net::Shutdown::Both));
+        drop(silent.stream.shutdown(std::net::Shutdown::Both));
         let cid = good.command();
         good.send(&Controller::answer(cid, round as u8, BYTES));
         completes(&mut guest);

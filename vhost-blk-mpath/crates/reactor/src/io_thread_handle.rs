@@ -1,4 +1,4 @@
-//! Starting an I/O thread and talking to it.
+//! Starts an I/O thread and sends messages to it.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -12,31 +12,31 @@ use mpath_core::{
 use nvme_tcp::host::NamespaceLimits;
 use vhost_user_blk::Queue;
 
+use crate::event_loop;
 use crate::io_thread::IoThread;
-use crate::message::{Ending, Link, Message, PathEvent};
 use crate::ring::{RingError, Uring};
-use crate::run;
-use crate::unanswered::Unanswered;
-use crate::wake::{self, WakeSender};
+use crate::unanswered_queues::UnansweredQueues;
+use crate::wake_channel::{self, WakeSender};
+use crate::{CloseMode, ConnectedQueuePair, IoThreadMessage, PathEvent};
 
-/// What an I/O thread is made of.
+/// The parameters of an I/O thread.
 pub struct IoThreadConfig {
-    /// Name of the thread, at most 15 bytes shown by the kernel.
+    /// Name of the thread. The kernel shows at most 15 bytes.
     pub name: String,
-    /// Its multipath group. Paths may be added to it before, or by [`IoThreadHandle::add_path`].
+    /// Its multipath group. Paths may be in it, or are added by [`IoThreadHandle::add_path`].
     pub group: Group,
-    /// Called from the I/O thread; must not block.
+    /// Called from the I/O thread. It must not block.
     pub report: Box<dyn Fn(PathEvent) + Send>,
 }
 
-/// Why an I/O thread could not be started.
+/// Why an I/O thread cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// No ring.
+    /// The ring cannot be set up.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// No thread or no eventfd.
-    #[error("I/O thread cannot be started: {0}")]
+    /// The thread or its eventfd cannot be created.
+    #[error("cannot start an I/O thread: {0}")]
     Thread(#[from] io::Error),
 }
 
@@ -52,27 +52,27 @@ impl Drop for AbortOnUnwind {
 
 /// A running I/O thread.
 pub struct IoThreadHandle {
-    inbox: WakeSender<Message>,
+    inbox: WakeSender<IoThreadMessage>,
     thread: Mutex<Option<JoinHandle<bool>>>,
 }
 
 impl IoThreadHandle {
-    /// Starts the thread; returns when its ring is set up, so that a limit is reported here and not under load.
+    /// Starts the thread, and returns when its ring is set up. So a resource limit is reported here and not under load.
     pub fn start(config: IoThreadConfig) -> Result<Self, StartError> {
-        let (inbox, receiver) = wake::channel()?;
+        let (inbox, receiver) = wake_channel::wake_channel()?;
         let (ready, started) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name(config.name).spawn(move || {
-            // To unwind would unmap guest memory that the kernel still writes to, and leave guests waiting for ever.
+            // Unwinding would unmap guest memory that the kernel still writes to, and leave guests waiting for ever.
             let _guard = AbortOnUnwind;
-            // The ring belongs to the thread that makes it (IORING_SETUP_SINGLE_ISSUER).
+            // The thread that uses the ring must create it (IORING_SETUP_SINGLE_ISSUER).
             let ring = Uring::new().map_err(StartError::from).and_then(|mut ring| {
-                run::watch(&mut ring, &receiver)?;
+                event_loop::watch(&mut ring, &receiver)?;
                 Ok(ring)
             });
             match ring {
                 Ok(ring) => {
                     drop(ready.send(Ok(())));
-                    run::run(IoThread::new(ring, config.group, config.report), &receiver)
+                    event_loop::run(IoThread::new(ring, config.group, config.report), &receiver)
                 }
                 Err(error) => {
                     drop(ready.send(Err(error)));
@@ -87,171 +87,175 @@ impl IoThreadHandle {
         }
     }
 
-    /// Serves a virtqueue of a disk from now on, under a name that no other has. Gives it back if the thread has ended.
+    /// Serves a virtqueue of a disk as `flow`, a name that no other virtqueue has. Returns the virtqueue if the thread
+    /// has ended.
     pub fn start_queue(&self, disk: DiskId, flow: FlowId, queue: Queue) -> Result<(), Box<Queue>> {
-        self.inbox.send(Message::StartQueue { disk, flow, queue: Box::new(queue) }).map_err(|message| match message {
-            Message::StartQueue { queue, .. } => queue,
-            _ => unreachable!("a message comes back as it went"),
+        self.inbox.send(IoThreadMessage::StartQueue { disk, flow, queue: Box::new(queue) }).map_err(|message| {
+            match message {
+                IoThreadMessage::StartQueue { queue, .. } => queue,
+                _ => unreachable!("a message comes back as it went"),
+            }
         })
     }
 
-    /// Drains a virtqueue, for a bounded time: what has not completed after that is given up without an answer.
+    /// Begins to drain a virtqueue. Requests that have not completed after a time limit are given up without an answer.
     pub fn begin_stop(&self, flow: FlowId) -> StoppingQueue {
         let (reply, drained) = mpsc::sync_channel(1);
-        self.send(Message::StopQueue { flow, reply });
+        self.send(IoThreadMessage::StopQueue { flow, reply });
         StoppingQueue(drained)
     }
 
-    /// The same, and waits for it.
+    /// Drains a virtqueue and waits for it.
     pub fn stop_queue(&self, flow: FlowId) -> Option<Queue> {
         self.begin_stop(flow).wait()
     }
 
-    /// Calls back when no write that was given up with a virtqueue of the disk can be executed any more, so that what is written
-    /// from then on stays: when the fences of the associations it was sent under are lifted. Drops the callback when the thread
-    /// ends before; nothing is written then.
+    /// Calls back when the disk is settled: no request that was given up can still change data, so later writes stay.
+    /// That is when the fences of their associations are lifted. If the thread ends first, the callback is dropped:
+    /// nothing is written then.
     pub fn when_settled(&self, disk: DiskId, settled: Box<dyn FnOnce() + Send>) {
-        self.send(Message::WhenSettled { disk, settled });
+        self.send(IoThreadMessage::WhenSettled { disk, settled });
     }
 
-    /// Tells what a disk is called in the log, and what a block of it is, 512 to 65536 bytes: before its first virtqueue, and before a path
-    /// that leads to it is up. `unanswered` is for all of its I/O threads.
-    pub fn add_disk(&self, disk: DiskId, name: Arc<str>, block_size_bytes: u32, unanswered: Arc<Unanswered>) {
-        self.send(Message::AddDisk { disk, name, block_size_bytes, unanswered });
+    /// Sets a disk's name in the log and its block size, 512 to 65536 bytes. Call this before its first virtqueue
+    /// starts, and before a path to it is up. All I/O threads of the disk share `unanswered`.
+    pub fn add_disk(&self, disk: DiskId, name: Arc<str>, block_size_bytes: u32, unanswered: Arc<UnansweredQueues>) {
+        self.send(IoThreadMessage::AddDisk { disk, name, block_size_bytes, unanswered });
     }
 
-    /// Takes nothing from the virtqueues of a disk before that time: writes of somebody else may still change what they would.
+    /// Takes nothing from the virtqueues of a disk before `until`: writes of an earlier daemon may still change its
+    /// data.
     pub fn hold_disk(&self, disk: DiskId, until: Instant) {
-        self.send(Message::HoldDisk { disk, until });
+        self.send(IoThreadMessage::HoldDisk { disk, until });
     }
 
-    /// Takes nothing from the virtqueues of a disk before [`Self::resume_disk`] was called as often as this.
+    /// Takes nothing from the virtqueues of a disk until [`Self::resume_disk`] is called as often as this.
     pub fn suspend_disk(&self, disk: DiskId) {
-        self.send(Message::SuspendDisk(disk));
+        self.send(IoThreadMessage::SuspendDisk(disk));
     }
 
     /// Ends one [`Self::suspend_disk`].
     pub fn resume_disk(&self, disk: DiskId) {
-        self.send(Message::ResumeDisk(disk));
+        self.send(IoThreadMessage::ResumeDisk(disk));
     }
 
-    /// Adds a path, down at first. See [`Group::add_path`] for what [`Self::path_up`] has to wait for.
+    /// Adds a path that is down. [`Group::add_path`] says what [`Self::path_up`] has to wait for.
     pub fn add_path(&self, path: PathId) {
-        self.send(Message::AddPath(path));
+        self.send(IoThreadMessage::AddPath(path));
     }
 
-    /// Removes a path whose queue pair is closed and of which the statistics show nothing in flight, fenced or to be flushed. See
-    /// [`Group::remove_path`].
+    /// Removes a path. Its queue pair must be closed, and the statistics must show nothing in flight, fenced or to be
+    /// flushed. See [`Group::remove_path`].
     pub fn remove_path(&self, path: PathId) {
-        self.send(Message::RemovePath(path));
+        self.send(IoThreadMessage::RemovePath(path));
     }
 
     /// Adds this thread's queue pair of a path.
-    pub fn path_up(&self, path: PathId, association: Association, link: Link) {
-        self.send(Message::PathUp { path, association, link: Box::new(link) });
+    pub fn path_up(&self, path: PathId, association: Association, link: ConnectedQueuePair) {
+        self.send(IoThreadMessage::PathUp { path, association, link: Box::new(link) });
     }
 
-    /// Closes the queue pair of a path. [`crate::PathEventKind::Closed`] is reported when that has happened, unless it was
-    /// reported before.
-    pub fn path_down(&self, path: PathId, epoch: Epoch, ending: Ending) {
-        self.send(Message::PathDown { path, epoch, ending });
+    /// Closes the queue pair of a path. [`crate::PathEventKind::Closed`] is reported then, unless it was reported
+    /// before.
+    pub fn path_down(&self, path: PathId, epoch: Epoch, close_mode: CloseMode) {
+        self.send(IoThreadMessage::PathDown { path, epoch, close_mode });
     }
 
-    /// Lets go of the mutating requests whose fate under this association was unknown.
+    /// Releases the requests that change data and are in doubt on this association.
     pub fn fence_lifted(&self, path: PathId, epoch: Epoch) {
-        self.send(Message::FenceLifted { path, epoch });
+        self.send(IoThreadMessage::FenceLifted { path, epoch });
     }
 
-    /// Tells a path's queue pair of a disk's namespace that can be used there from now on. Its ANA state is told next.
+    /// Allows a disk's namespace on a path. Send its ANA state next.
     pub fn add_namespace(&self, path: PathId, epoch: Epoch, disk: DiskId, limits: NamespaceLimits) {
-        self.send(Message::AddNamespace { path, epoch, disk, limits });
+        self.send(IoThreadMessage::AddNamespace { path, epoch, disk, limits });
     }
 
-    /// Tells the ANA state of a disk's namespace on a path.
+    /// Sets the ANA state of a disk's namespace on a path.
     pub fn ana_changed(&self, path: PathId, epoch: Epoch, disk: DiskId, state: AnaState) {
-        self.send(Message::Ana { path, epoch, disk, state });
+        self.send(IoThreadMessage::Ana { path, epoch, disk, state });
     }
 
-    /// Sets the policies of the very next request. See [`Group::set_policy`].
+    /// Sets the policies, from the next request on. See [`Group::set_policy`].
     pub fn set_policy(&self, policies: ClassPolicies) {
-        self.send(Message::SetPolicy(Box::new(policies)));
+        self.send(IoThreadMessage::SetPolicy(Box::new(policies)));
     }
 
-    /// Sets the scheduler of the very next request. See [`Group::set_scheduler`].
+    /// Sets the scheduler, from the next request on. See [`Group::set_scheduler`].
     pub fn set_scheduler(&self, scheduler: SchedulerSpec) {
-        self.send(Message::SetScheduler(Box::new(scheduler)));
+        self.send(IoThreadMessage::SetScheduler(Box::new(scheduler)));
     }
 
-    /// Sets a disk's part of the service beside others. See [`Group::set_weight`].
+    /// Sets the weight of a disk. See [`Group::set_weight`].
     pub fn set_weight(&self, disk: DiskId, weight: u16) {
-        self.send(Message::SetWeight { disk, weight });
+        self.send(IoThreadMessage::SetWeight { disk, weight });
     }
 
-    /// Tells whether a path may come back; if not, requests fail while none is live.
+    /// Sets whether a path may come up. If not, requests fail while no path is live.
     pub fn set_paths_expected(&self, expected: bool) {
-        self.send(Message::SetPathsExpected(expected));
+        self.send(IoThreadMessage::SetPathsExpected(expected));
     }
 
-    /// Changes how slow reads are hedged. See [`Group::set_hedging`].
+    /// Sets how slow reads are hedged. See [`Group::set_hedging`].
     pub fn set_hedging(&self, hedging: Option<Hedging>) {
-        self.send(Message::SetHedging(hedging));
+        self.send(IoThreadMessage::SetHedging(hedging));
     }
 
     /// Impairs a path. See [`Group::set_injection`].
     pub fn set_injection(&self, path: PathId, class: Option<OpClass>, injection: Injection) {
-        self.send(Message::SetInjection { path, class, injection });
+        self.send(IoThreadMessage::SetInjection { path, class, injection });
     }
 
     /// Stops impairing a path. See [`Group::clear_injection`].
     pub fn clear_injection(&self, path: PathId) {
-        self.send(Message::ClearInjection(path));
+        self.send(IoThreadMessage::ClearInjection(path));
     }
 
-    /// Gives a path no new requests, or does so again. See [`Group::set_draining`].
+    /// Stops or resumes new requests to a path. See [`Group::set_draining`].
     pub fn set_draining(&self, path: PathId, draining: bool) {
-        self.send(Message::SetDraining { path, draining });
+        self.send(IoThreadMessage::SetDraining { path, draining });
     }
 
-    /// Has `reached` called, from the I/O thread, when everything it was told before has been carried out. Not called if the
+    /// Calls `reached` from the I/O thread when all earlier messages have been carried out. Never calls it if the
     /// thread has ended.
     pub fn barrier(&self, reached: Box<dyn FnOnce() + Send>) {
-        self.send(Message::Barrier(reached));
+        self.send(IoThreadMessage::Barrier(reached));
     }
 
-    /// Has `reply` called, from the I/O thread, with a copy of its statistics. Not called if the thread has ended.
+    /// Calls `reply` from the I/O thread with a copy of its statistics. Never calls it if the thread has ended.
     pub fn stats(&self, reply: Box<dyn FnOnce(GroupStats) + Send>) {
-        self.send(Message::Stats(reply));
+        self.send(IoThreadMessage::Stats(reply));
     }
 
-    /// Tells the thread to give its virtqueues back within a moment, to close everything and to end.
+    /// Tells the thread to drain its virtqueues for a short time, to close its connections, and to end.
     pub fn begin_shutdown(&self) {
-        self.send(Message::Shutdown);
+        self.send(IoThreadMessage::Shutdown);
     }
 
-    /// Waits for the end of the thread: whether it gave up writes that may still be executed.
+    /// Waits for the end of the thread. Returns whether writes that were given up may still be executed.
     pub fn join(&self) -> bool {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         thread.is_some_and(|thread| thread.join().expect("a panic aborts the process"))
     }
 
-    fn send(&self, message: Message) {
-        // A thread that has ended serves nothing, and its messages have no effect.
+    fn send(&self, message: IoThreadMessage) {
+        // A thread that has ended serves nothing, so a message to it has no effect.
         drop(self.inbox.send(message));
     }
 }
 
-/// A thread that nobody has a handle of any more is of no use.
+/// Ends the thread: nothing can control it without a handle.
 impl Drop for IoThreadHandle {
     fn drop(&mut self) {
         self.begin_shutdown();
     }
 }
 
-/// A virtqueue on its way back from an I/O thread.
+/// A virtqueue that an I/O thread drains.
 pub struct StoppingQueue(mpsc::Receiver<Option<Queue>>);
 
 impl StoppingQueue {
-    /// Waits until it is here. `None` if the thread did not have it, or has ended.
+    /// Waits for the drained virtqueue. `None` if the thread did not have it, or has ended.
     #[must_use]
     pub fn wait(self) -> Option<Queue> {
         self.0.recv().ok().flatten()
@@ -273,7 +277,7 @@ mod tests {
         group.add_path(PathId(0), PathConfig::default());
         let report = Box::new(|_: PathEvent| {});
         let thread = IoThreadHandle::start(IoThreadConfig { name: "io-test".into(), group, report }).unwrap();
-        thread.add_disk(DISK, "disk".into(), 4096, Arc::new(Unanswered::new(0, Instant::now())));
+        thread.add_disk(DISK, "disk".into(), 4096, Arc::new(UnansweredQueues::new(0, Instant::now())));
         thread
     }
 
@@ -308,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_has_ended_takes_nothing_and_answers_nothing() {
+    fn a_thread_that_has_ended_takes_and_answers_nothing() {
         let thread = start();
         thread.begin_shutdown();
         thread.join();
@@ -325,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_virtqueue_comes_and_goes() {
+    fn an_idle_virtqueue_starts_and_stops() {
         let (thread, guest) = (start(), Guest::new());
         assert!(thread.stop_queue(FLOW).is_none());
         let mut queue = guest.queue();
@@ -348,11 +352,11 @@ mod tests {
         thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
         guest.read(0, 4096);
         guest.kick();
-        // A virtqueue that is held stops at once, with all that is in it.
+        // A held virtqueue stops at once, with all its requests in the ring.
         let queue = thread.stop_queue(FLOW).unwrap();
         assert_eq!(queue.outstanding(), 0);
         thread.start_queue(DISK, FLOW, queue).unwrap();
-        // No kick is needed after that time.
+        // After that time no kick is needed.
         while stats(&thread).queued < 2 {
             assert!(start.elapsed() < Duration::from_secs(20), "fetched");
         }
@@ -362,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_from_a_disk_until_all_have_resumed_it() {
+    fn nothing_is_taken_from_a_disk_until_each_suspension_ends() {
         let (thread, mut guest) = (start(), Guest::new());
         guest.write(0, 4096);
         thread.suspend_disk(DISK);
@@ -383,9 +387,9 @@ mod tests {
     }
 
     #[test]
-    fn requests_wait_for_a_path_and_the_end_does_not_wait_for_them() {
+    fn requests_wait_for_a_path_and_shutdown_does_not_wait_for_them() {
         let (thread, mut guest) = (start(), Guest::new());
-        // Before, and after, the thread has the virtqueue.
+        // One request before the thread has the virtqueue, and one after.
         guest.write(0, 4096);
         thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
         guest.read(0, 4096);
@@ -396,7 +400,7 @@ mod tests {
         }
         let start = Instant::now();
         thread.begin_shutdown();
-        // The front-end, hung up on, wants its virtqueue back: that does not make the end any later.
+        // The front-end, hung up on, wants its virtqueue back. That must not delay the end.
         if let Some(queue) = thread.stop_queue(FLOW) {
             assert_eq!(queue.outstanding(), 2);
         }

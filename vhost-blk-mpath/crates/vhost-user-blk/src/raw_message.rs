@@ -1,7 +1,8 @@
-//! Messages that are taken off the connection before the `vhost` crate (0.18) sees them, because it makes something else of them than is wanted here.
+//! Messages that are read from the connection before the `vhost` crate (0.18) sees them, because the crate handles them
+//! differently from what is needed.
 //!
-//! The crate reads the header of a message and then its body, never more, so between two of its calls the next message lies on the socket
-//! untouched. A patched copy of the crate would be more to keep.
+//! The crate reads the header of a message, then its body, and never more. So between two of its calls the next message
+//! lies on the socket untouched. A patched copy of the crate would be more to maintain.
 
 use std::fs::File;
 use std::io::{IoSliceMut, Read, Write};
@@ -16,7 +17,7 @@ use vhost::vhost_user::{Error as MessageError, Result as MessageResult};
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 12;
 
-/// Request, flags and size: what every message begins with.
+/// The header of a message: request, flags and size.
 pub(crate) fn header(request: u32, flags: u32, size: u32) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
     for (field, value) in bytes.chunks_exact_mut(4).zip([request, VERSION | flags, size]) {
@@ -25,16 +26,16 @@ pub(crate) fn header(request: u32, flags: u32, size: u32) -> [u8; HEADER_BYTES] 
     bytes
 }
 
-/// A number of 32 bits that a message has there.
-pub(crate) fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
+/// The 32-bit number at offset `at` of a message.
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|&number| u32::from_ne_bytes(number))
 }
 
-/// The next message on the connection. Waits for it. `None` if it cannot be told.
-pub(crate) fn next(connection: &UnixStream) -> Option<FrontendReq> {
+/// Waits for the next message and returns its request without reading it. `None` if the request cannot be read or is
+/// not known.
+pub(crate) fn peek_request(connection: &UnixStream) -> Option<FrontendReq> {
     let mut request = [0; 4];
-    // Hang-ups, errors, and a header that comes in crumbs: the message layer meets them too, and knows what to make of
-    // them.
+    // The message layer meets hang-ups, errors and partial headers too, and handles them.
     let (_, bytes) = rustix::io::retry_on_intr(|| recv(connection, &mut request[..], RecvFlags::PEEK)).ok()?;
     (bytes == request.len()).then(|| FrontendReq::try_from(u32::from_ne_bytes(request)).ok()).flatten()
 }
@@ -42,15 +43,15 @@ pub(crate) fn next(connection: &UnixStream) -> Option<FrontendReq> {
 /// A message of a front-end.
 #[derive(Debug)]
 pub(crate) struct Message {
-    /// Whether an [`answer`] is wanted, if the front-end may ask for that.
+    /// Whether the front-end asks for an [`answer`].
     pub(crate) answer_wanted: bool,
-    /// What follows the header.
+    /// The bytes behind the header.
     pub(crate) body: Vec<u8>,
-    /// Its descriptors, 32 at most.
+    /// The attached descriptors, 32 at most.
     pub(crate) files: Vec<File>,
 }
 
-/// Takes the next message off the connection, which has so many bytes behind its header at most.
+/// Reads the next message, with a body of at most `body_max` bytes.
 pub(crate) fn receive(mut connection: &UnixStream, body_max: usize) -> MessageResult<Message> {
     let mut head = [0; HEADER_BYTES];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(MAX_ATTACHED_FD_ENTRIES))];
@@ -66,7 +67,7 @@ pub(crate) fn receive(mut connection: &UnixStream, body_max: usize) -> MessageRe
     });
     let files = rights.flatten().map(File::from).collect();
 
-    let [request, flags, size] = [0, 4, 8].map(|at| number_at(&head, at).unwrap_or_default());
+    let [request, flags, size] = [0, 4, 8].map(|at| u32_at(&head, at).unwrap_or_default());
     let need_reply = VhostUserHeaderFlag::NEED_REPLY.bits();
     let expected = header(request, flags & need_reply, size);
     let is_cut = received.bytes < HEADER_BYTES || received.flags.contains(ReturnFlags::CTRUNC);
@@ -78,7 +79,7 @@ pub(crate) fn receive(mut connection: &UnixStream, body_max: usize) -> MessageRe
     Ok(Message { answer_wanted: flags & need_reply != 0, body, files })
 }
 
-/// Answers a message that was [received](receive): what it asked for is done.
+/// Answers a [received](receive) message with success.
 pub(crate) fn answer(mut connection: &UnixStream, request: FrontendReq) -> MessageResult<()> {
     let mut reply = header(request.into(), VhostUserHeaderFlag::REPLY.bits(), 8).to_vec();
     reply.extend(0_u64.to_ne_bytes());

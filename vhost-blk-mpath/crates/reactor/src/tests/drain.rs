@@ -1,29 +1,30 @@
-//! Connections that are closed so that the controller can say when it has executed everything.
+//! Connections that are closed with [`CloseMode::Drain`], so that the controller can confirm that it has executed
+//! everything.
 
 use std::io::Read;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 
-use crate::testing::{Controller, PATIENCE, Rig};
-use crate::{Ending, PathEventKind};
+use crate::testing::{Controller, Rig, TIMEOUT};
+use crate::{CloseMode, PathEventKind};
 
-/// Closes the path: the socket that drains.
-fn close(rig: &Rig, ending: Ending) -> Option<OwnedFd> {
-    let PathEventKind::Closed { draining, .. } = rig.close(ending) else { unreachable!() };
+/// Closes the path and returns the socket that drains.
+fn close(rig: &Rig, close_mode: CloseMode) -> Option<OwnedFd> {
+    let PathEventKind::Closed { draining, .. } = rig.close(close_mode) else { unreachable!() };
     draining
 }
 
 #[test]
-fn what_was_sent_arrives_and_then_the_end_of_the_data() {
+fn sent_data_arrive_before_the_end_of_the_connection() {
     let mut rig = Rig::start();
     rig.guest.write(0, 4096);
     rig.guest.kick();
     rig.controller.command();
-    let mut socket: TcpStream = close(&rig, Ending::Drain).expect("it drains").into();
+    let mut socket: TcpStream = close(&rig, CloseMode::Drain).expect("it drains").into();
     let mut rest = Vec::new();
     rig.controller.stream.read_to_end(&mut rest).unwrap();
     assert_eq!(rest.len(), 4096, "the data of the write, in its capsule");
-    // The controller's answers still come through, and its end.
+    // The controller's answers still arrive, and the end of its data.
     rig.controller.send(&[1, 2, 3]);
     rig.controller.stream.shutdown(Shutdown::Write).unwrap();
     let mut answers = Vec::new();
@@ -32,7 +33,7 @@ fn what_was_sent_arrives_and_then_the_end_of_the_data() {
     rig.end();
 }
 
-/// While the kernel has been given guest memory for the data of a read.
+/// The kernel has guest memory for the data of a read.
 #[test]
 fn a_receive_under_way_comes_back() {
     const BYTES: usize = 512 << 10;
@@ -42,8 +43,8 @@ fn a_receive_under_way_comes_back() {
     let cid = rig.controller.command();
     let answer = Controller::answer(cid, 7, BYTES);
     rig.controller.send(&answer[..100_000]);
-    let socket = close(&rig, Ending::Drain).expect("it drains");
-    // What comes now reaches nobody.
+    let socket = close(&rig, CloseMode::Drain).expect("it drains");
+    // Later data reach no memory.
     let before = rig.guest.memory(BYTES);
     rig.controller.send(&answer[100_000..]);
     rig.controller.stream.shutdown(Shutdown::Write).unwrap();
@@ -54,23 +55,23 @@ fn a_receive_under_way_comes_back() {
     rig.end();
 }
 
-/// An end that the controller began may mean anything.
+/// If the controller closes first, that confirms nothing.
 #[test]
 fn a_controller_that_closed_first_does_not_drain() {
     let rig = Rig::start();
     rig.controller.stream.shutdown(Shutdown::Both).unwrap();
-    let lost = rig.events.recv_timeout(PATIENCE).unwrap();
+    let lost = rig.events.recv_timeout(TIMEOUT).unwrap();
     assert!(matches!(lost.kind, PathEventKind::Lost(_)), "{lost:?}");
-    let closed = rig.events.recv_timeout(PATIENCE).unwrap();
+    let closed = rig.events.recv_timeout(TIMEOUT).unwrap();
     assert!(matches!(closed.kind, PathEventKind::Closed { draining: None, in_doubt: false }), "{closed:?}");
     rig.end();
 }
 
 #[test]
-fn a_reset_leaves_nothing() {
+fn a_reset_leaves_no_socket() {
     let mut rig = Rig::start();
-    assert!(close(&rig, Ending::Reset).is_none());
-    // By a first FIN or by RST: it is over for the controller too.
+    assert!(close(&rig, CloseMode::Reset).is_none());
+    // The controller sees a FIN or RST.
     assert!(matches!(rig.controller.stream.read(&mut [0]), Ok(0) | Err(_)));
     rig.end();
 }

@@ -1,8 +1,8 @@
-//! The dirty log of a live migration (vhost-user, "Migration"): a bitmap in memory shared with the front-end, one bit
-//! for each 4 KiB page of guest memory that was written here.
+//! The dirty log of a live migration (vhost-user, "Migration"): a bitmap in memory shared with the front-end. A bit is
+//! set when this back-end has written to its 4 KiB page of guest memory.
 //!
-//! The front-end takes bits away at any time, and copies their pages afterwards. So a page is marked *after* it was
-//! written: a page marked too early could be copied as it was before, and its bit be gone.
+//! The front-end clears bits at any time and copies their pages afterwards. So a page is marked *after* it was written.
+//! Marked too early, the page could be copied before the write, and its bit would be gone.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -18,24 +18,27 @@ const PAGES_PER_BYTE: u64 = 8;
 /// Why a dirty log cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DirtyLogError {
-    /// The file is too short, or cannot be mapped.
+    /// The file is too short or cannot be mapped.
     #[error("cannot map the dirty log: {0}")]
     Map(#[source] MemoryError),
-    /// Guest memory that no bit stands for: what is written there would be lost by the migration.
-    #[error("the dirty log ends at guest address {log_end:#x}, what is written at {written_end:#x}")]
+    /// Part of guest memory has no bit. The migration would lose writes to it.
+    #[error(
+        "the dirty log ends at guest address {log_end:#x}, but writes may reach {written_end:#x}: \
+         the migration would lose them"
+    )]
     TooShort {
         /// First guest address without a bit.
         log_end: u64,
-        /// First guest address after what would have to be marked.
+        /// First guest address behind the memory that may be written.
         written_end: u64,
     },
 }
 
-/// The bitmap, mapped.
+/// The mapped bitmap.
 #[derive(Debug)]
 pub(crate) struct DirtyLog {
     mapping: Mapping,
-    /// Where in the mapping the bitmap begins.
+    /// Start of the bitmap in the mapping.
     start: u64,
     bytes: u64,
 }
@@ -47,18 +50,18 @@ impl DirtyLog {
         Ok(Self { mapping: map_file(file, end).map_err(DirtyLogError::Map)?, start, bytes })
     }
 
-    /// Whether it has a bit for each page before that guest address.
+    /// Checks that each page before guest address `written_end` has a bit.
     fn check_covers_to(&self, written_end: u64) -> Result<(), DirtyLogError> {
         let log_end = self.bytes.saturating_mul(PAGES_PER_BYTE * PAGE_BYTES);
         if written_end <= log_end { Ok(()) } else { Err(DirtyLogError::TooShort { log_end, written_end }) }
     }
 
-    /// Whether marks may be lost.
+    /// Whether marks may be lost after a fault of the log's memory.
     pub(crate) fn has_faulted(&self) -> bool {
         self.mapping.has_faulted()
     }
 
-    /// What is to be said of that.
+    /// The first fault of the log's memory, if there was one.
     pub(crate) fn fault(&self) -> Option<MemoryFault> {
         self.has_faulted().then(|| self.mapping.fault(SharedMemory::DirtyLog, 0, 0)).flatten()
     }
@@ -66,7 +69,8 @@ impl DirtyLog {
     /// Marks the pages of a range that was written.
     ///
     /// # Panics
-    /// If the range ends after the log, which the caller has checked.
+    ///
+    /// If the range ends behind the log. The caller has checked that.
     fn mark(&self, range: GuestRange) {
         if range.bytes == 0 {
             return;
@@ -80,24 +84,24 @@ impl DirtyLog {
             assert!(byte < self.bytes, "a page after the end of the dirty log");
             let byte = self.mapping.region().get_atomic_ref::<AtomicU8>((self.start + byte) as usize).expect("mapped");
             #[cfg(test)]
-            crate::crash::before_store();
-            // Release: whoever takes the bit sees what was written to the page. Stored also where a look would show it set: that
-            // one may be taken before our bytes can be seen.
+            crate::testing::before_store();
+            // Release: a front-end that takes the bit sees the bytes written to the page. The bit is stored even if a
+            // load shows it set: the front-end may take that bit before it can see these bytes.
             byte.fetch_or(bits, Ordering::Release);
         }
     }
 }
 
-/// How a queue marks what it writes.
+/// How one queue marks its writes.
 #[derive(Clone, Debug)]
-pub(crate) struct QueueLog {
+pub(crate) struct QueueDirtyLog {
     pub(crate) log: Arc<DirtyLog>,
-    /// The guest address by which the front-end wants the used ring of a split queue to be marked, if it does.
+    /// Guest address for marks of a split queue's used ring, if the front-end wants them.
     pub(crate) used_ring: Option<u64>,
 }
 
-impl QueueLog {
-    /// Whether the log has a bit for all that a queue writes, whose used ring has so many bytes.
+impl QueueDirtyLog {
+    /// Checks that the log covers all writes of a queue with a used ring of `used_ring_bytes`.
     pub(crate) fn check(&self, memory: &GuestMemory, used_ring_bytes: u64) -> Result<(), DirtyLogError> {
         self.log.check_covers_to(memory.guest_end())?;
         let used_ring_end = self.used_ring.map(|start| start.saturating_add(used_ring_bytes));
@@ -126,14 +130,14 @@ pub(crate) mod tests {
     use super::*;
     use crate::memory::tests::anonymous;
 
-    /// A log as a front-end has it.
+    /// A dirty log, as a front-end holds it.
     pub(crate) struct SharedLog {
         file: File,
         pages: u64,
     }
 
     impl SharedLog {
-        /// Bytes of the file before the bitmap, which nobody may touch.
+        /// Bytes of the file before the bitmap. Nothing may write to them.
         const START: u64 = 8;
 
         pub(crate) fn new(pages: u64) -> Self {
@@ -146,14 +150,14 @@ pub(crate) mod tests {
             DirtyLog::map(self.file.try_clone().unwrap(), Self::START, self.pages / PAGES_PER_BYTE).unwrap()
         }
 
-        /// Takes the marks, as a front-end does that copies the pages.
+        /// Takes the marks, like a front-end that copies the pages.
         pub(crate) fn take(&self) -> Vec<u64> {
             let pages = self.pages();
             self.file.write_all_at(&vec![0; (self.pages / PAGES_PER_BYTE) as usize], Self::START).unwrap();
             pages
         }
 
-        /// The pages marked.
+        /// The marked pages.
         pub(crate) fn pages(&self) -> Vec<u64> {
             let mut bytes = vec![0; (Self::START + self.pages / PAGES_PER_BYTE) as usize];
             self.file.read_exact_at(&mut bytes, 0).unwrap();
@@ -168,16 +172,16 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_the_log_has_no_bit_for_is_noticed() {
-        let log = QueueLog { log: Arc::new(SharedLog::new(16).map()), used_ring: Some(0xf000) };
+    fn memory_without_a_bit_in_the_log_is_refused() {
+        let log = QueueDirtyLog { log: Arc::new(SharedLog::new(16).map()), used_ring: Some(0xf000) };
         assert!(log.check(&anonymous(&[(0, 0x1_0000)]), 0x1000).is_ok());
-        let too_short = |log: &QueueLog, memory, used| match log.check(&anonymous(memory), used) {
+        let too_short = |log: &QueueDirtyLog, memory, used| match log.check(&anonymous(memory), used) {
             Err(DirtyLogError::TooShort { log_end: 0x1_0000, written_end }) => written_end,
             other => panic!("{other:?}"),
         };
         assert_eq!(too_short(&log, &[(0, 0x1000), (0x1_0000, 0x1000)], 1), 0x1_1000);
         assert_eq!(too_short(&log, &[(0, 0x1_0000)], 0x1001), 0x1_0001);
-        let log = QueueLog { used_ring: Some(u64::MAX), ..log };
+        let log = QueueDirtyLog { used_ring: Some(u64::MAX), ..log };
         assert_eq!(too_short(&log, &[], 6), u64::MAX);
     }
 
@@ -192,12 +196,12 @@ pub(crate) mod tests {
 
     #[test]
     #[should_panic(expected = "after the end of the dirty log")]
-    fn marking_after_the_end_is_our_own_mistake() {
+    fn marking_behind_the_end_panics() {
         SharedLog::new(8).map().mark(range(0x7fff, 2));
     }
 
     proptest! {
-        /// A page is marked if, and only if, a byte of it was written.
+        /// A page is marked if and only if one of its bytes was written.
         #[test]
         fn the_pages_of_all_ranges_are_marked_and_no_others(
             ranges in prop::collection::vec((0_u64..64 * PAGE_BYTES, 0_u64..10 * PAGE_BYTES), 0..5),

@@ -1,4 +1,4 @@
-//! What a connection makes of a sink that cannot do its part.
+//! Connections with a runner that fails.
 
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
@@ -7,20 +7,20 @@ use std::thread;
 use vhost::VhostBackend;
 use vhost::vhost_user::Error::{Disconnected, PartialMessage, SocketBroken};
 use vhost::vhost_user::VhostUserFrontend;
-use vhost_user_blk::{BlkStatus, Disk, Queue, QueueSink, ServeError, serve_connection};
+use vhost_user_blk::{BlkStatus, Queue, QueueRunner, ServeError, VirtioDisk, serve_connection};
 
 use crate::geometry;
 use crate::guest::{FLUSH, Guest, LOG_ALL, PROTOCOL_FEATURES};
 
-/// Takes queues and does nothing with them; `stop` gives them back or not.
+/// Takes queues and does nothing with them. `stop` gives them back, or not.
 #[derive(Default)]
-pub(crate) struct Shelf {
+pub(crate) struct QueueHolder {
     pub(crate) accepts: bool,
     pub(crate) gives_back: bool,
     pub(crate) queues: Mutex<Vec<Queue>>,
 }
 
-impl QueueSink for Shelf {
+impl QueueRunner for QueueHolder {
     fn start(&self, queue: Queue) -> Result<(), Queue> {
         if !self.accepts {
             return Err(queue);
@@ -39,17 +39,17 @@ impl QueueSink for Shelf {
     }
 }
 
-/// Serves one connection with `sink`, driven by `front_end`; how it ended.
-fn serve(sink: &Shelf, front_end: impl FnOnce(Guest)) -> Result<(), ServeError> {
-    serve_stream(sink, |stream| front_end(Guest::over(stream, PROTOCOL_FEATURES | FLUSH)))
+/// Serves one connection with `runner`, driven by `front_end`. Returns how it ended.
+fn serve(runner: &QueueHolder, front_end: impl FnOnce(Guest)) -> Result<(), ServeError> {
+    serve_stream(runner, |stream| front_end(Guest::over(stream, PROTOCOL_FEATURES | FLUSH)))
 }
 
-/// The same, with a front-end that is given the stream.
-pub(crate) fn serve_stream(sink: &Shelf, front_end: impl FnOnce(UnixStream)) -> Result<(), ServeError> {
-    let disk = Arc::new(Disk::new(geometry()).unwrap());
+/// The same, for a front-end that gets the stream.
+pub(crate) fn serve_stream(runner: &QueueHolder, front_end: impl FnOnce(UnixStream)) -> Result<(), ServeError> {
+    let disk = Arc::new(VirtioDisk::new(geometry()).unwrap());
     let (ours, theirs) = UnixStream::pair().unwrap();
     thread::scope(|scope| {
-        let served = scope.spawn(|| serve_connection(ours, &disk, sink));
+        let served = scope.spawn(|| serve_connection(ours, &disk, runner));
         front_end(theirs);
         served.join().unwrap()
     })
@@ -57,7 +57,7 @@ pub(crate) fn serve_stream(sink: &Shelf, front_end: impl FnOnce(UnixStream)) -> 
 
 #[test]
 fn a_queue_that_no_thread_takes_ends_the_connection() {
-    let outcome = serve(&Shelf::default(), |mut guest| {
+    let outcome = serve(&QueueHolder::default(), |mut guest| {
         guest.share_memory();
         let ring = guest.set_up(0, 0);
         guest.frontend.set_vring_kick(0, &ring.kick).unwrap();
@@ -68,8 +68,8 @@ fn a_queue_that_no_thread_takes_ends_the_connection() {
 
 #[test]
 fn a_queue_that_is_not_drained_in_time_ends_the_connection_unanswered() {
-    let shelf = Shelf { accepts: true, ..Shelf::default() };
-    let outcome = serve(&shelf, |mut guest| {
+    let holder = QueueHolder { accepts: true, ..QueueHolder::default() };
+    let outcome = serve(&holder, |mut guest| {
         guest.share_memory();
         let _ring = guest.start(2);
         assert!(guest.frontend.get_vring_base(2).is_err(), "any answer would be a false promise");
@@ -77,11 +77,11 @@ fn a_queue_that_is_not_drained_in_time_ends_the_connection_unanswered() {
     assert!(matches!(outcome, Err(ServeError::NotDrained(2))));
 }
 
-/// An answer that says so would be one: QEMU before 10.1 ends itself when a migration cannot begin, but not when nobody is there.
+/// The connection ends without an answer. QEMU before 10.1 would end itself on an error, but not on a hang-up.
 #[test]
 fn a_migration_that_cannot_begin_is_a_hang_up() {
-    let shelf = Shelf { accepts: true, ..Shelf::default() };
-    let outcome = serve(&shelf, |mut guest| {
+    let holder = QueueHolder { accepts: true, ..QueueHolder::default() };
+    let outcome = serve(&holder, |mut guest| {
         guest.share_memory();
         let _ring = guest.start(1);
         let error = guest.frontend.set_features(PROTOCOL_FEATURES | FLUSH | LOG_ALL).unwrap_err();
@@ -93,17 +93,17 @@ fn a_migration_that_cannot_begin_is_a_hang_up() {
 
 #[test]
 fn a_queue_given_back_with_requests_outstanding_was_not_drained() {
-    let shelf = Shelf { accepts: true, gives_back: true, ..Shelf::default() };
+    let holder = QueueHolder { accepts: true, gives_back: true, ..QueueHolder::default() };
     let taken = Mutex::new(None);
-    let outcome = serve(&shelf, |mut guest| {
+    let outcome = serve(&holder, |mut guest| {
         guest.share_memory();
         let mut ring = guest.start(0);
         ring.submit(0, 1, 0, &[7; 512]);
-        *taken.lock().unwrap() = shelf.queues.lock().unwrap()[0].pop().unwrap();
+        *taken.lock().unwrap() = holder.queues.lock().unwrap()[0].pop().unwrap();
         assert!(guest.frontend.get_vring_base(0).is_err());
     });
     assert!(matches!(outcome, Err(ServeError::NotDrained(0))));
-    // The front-end is gone, and so is the queue; the request's buffers are still mapped.
+    // Front-end and queue are gone. The request's buffers are still mapped.
     let request = taken.into_inner().unwrap().unwrap();
     let mut data = [0; 512];
     request.segments.copy_to(0, &mut data);
@@ -112,27 +112,27 @@ fn a_queue_given_back_with_requests_outstanding_was_not_drained() {
 
 #[test]
 fn a_hang_up_takes_all_queues_back() {
-    let shelf = Shelf { accepts: true, gives_back: true, ..Shelf::default() };
-    let outcome = serve(&shelf, |mut guest| {
+    let holder = QueueHolder { accepts: true, gives_back: true, ..QueueHolder::default() };
+    let outcome = serve(&holder, |mut guest| {
         guest.share_memory();
         for index in 0..4 {
             guest.start(index);
         }
-        assert_eq!(shelf.queues.lock().unwrap().len(), 4);
+        assert_eq!(holder.queues.lock().unwrap().len(), 4);
     });
     outcome.unwrap();
-    assert!(shelf.queues.lock().unwrap().is_empty());
+    assert!(holder.queues.lock().unwrap().is_empty());
 }
 
 #[test]
 fn completions_left_unpublished_are_published_when_a_queue_stops() {
-    let shelf = Shelf { accepts: true, gives_back: true, ..Shelf::default() };
-    let outcome = serve(&shelf, |mut guest| {
+    let holder = QueueHolder { accepts: true, gives_back: true, ..QueueHolder::default() };
+    let outcome = serve(&holder, |mut guest| {
         guest.share_memory();
         let mut ring = guest.start(0);
         ring.submit(0, 0, 0, &[0; 512]);
         {
-            let mut queues = shelf.queues.lock().unwrap();
+            let mut queues = holder.queues.lock().unwrap();
             let request = queues[0].pop().unwrap().unwrap();
             queues[0].complete(request.token, BlkStatus::IoErr);
         }

@@ -1,24 +1,24 @@
-//! A write whose answer comes while its data are still being sent: it ends when the kernel no longer reads them.
+//! A write is answered while its data are still being sent. It ends when the kernel no longer reads its memory.
 
 use std::time::Duration;
 
 use nvme_tcp::wire::Status;
 
-use crate::Ending;
+use crate::CloseMode;
 use crate::testing::{Controller, Rig, eventually};
 
 const FAILED: i32 = -libc::EIO;
-/// Of one PDU: more than sockets take that nobody reads from.
+/// Data of one PDU, more than the sockets take without a reader.
 const BYTES: usize = 128 << 10;
 
-/// A write of which the controller has asked for all data, read none, and said that it has failed.
+/// A write in flight. The controller has asked for all data, read none, and reported a failure.
 fn start() -> Rig {
     let mut rig = Rig::start();
     rig.guest.write(0, BYTES);
     rig.guest.kick();
     let cid = rig.controller.command();
     rig.controller.send(&Controller::ask(cid, BYTES));
-    // A first byte says that they are on their way.
+    // The first byte shows that the data are on their way.
     assert_eq!(rig.controller.stream.peek(&mut [0]).unwrap(), 1);
     rig.controller.send(&Controller::end(cid, Status::NAMESPACE_NOT_READY.with_dnr()));
     std::thread::sleep(Duration::from_millis(100));
@@ -46,6 +46,6 @@ fn an_early_answer_waits_for_the_end_of_the_send() {
 #[test]
 fn an_early_answer_waits_no_longer_than_the_connection_lasts() {
     let rig = start();
-    rig.close(Ending::Reset);
+    rig.close(CloseMode::Reset);
     fails(rig);
 }

@@ -1,23 +1,22 @@
-//! A process that is killed, for tests: it ends before one of its stores to shared memory, and none comes after. Or it is
-//! looked at there.
+//! Test helpers: end a simulated process before one of its stores to shared memory, or observe that memory before each store.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 thread_local! {
-    /// Stores that are still carried out.
+    /// Stores left until the kill. `None` if no kill is planned.
     static STORES_LEFT: Cell<Option<usize>> = const { Cell::new(None) };
-    /// Who looks at what was stored so far.
-    static WATCH: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
+    /// Called before each store.
+    static OBSERVER: RefCell<Option<Box<dyn FnMut()>>> = const { RefCell::new(None) };
 }
 
-/// Payload of the unwinding that takes the place of a kill.
+/// Payload of the unwinding that stands for a kill.
 struct Killed;
 
-/// To be called before every store.
+/// Call before every store to shared memory.
 pub(crate) fn before_store() {
-    WATCH.with_borrow_mut(|watch| {
-        if let Some(look) = watch {
+    OBSERVER.with_borrow_mut(|observer| {
+        if let Some(look) = observer {
             look();
         }
     });
@@ -28,7 +27,7 @@ pub(crate) fn before_store() {
     });
 }
 
-/// Runs `life` up to, and without, the store that comes after so many; `None` if it came so far.
+/// Runs `life` and kills it after `stores` stores, before the next one. `None` if it was killed.
 pub(crate) fn killed_after<T>(stores: usize, life: impl FnOnce() -> T) -> Option<T> {
     STORES_LEFT.set(Some(stores));
     let outcome = catch_unwind(AssertUnwindSafe(life));
@@ -40,10 +39,10 @@ pub(crate) fn killed_after<T>(stores: usize, life: impl FnOnce() -> T) -> Option
     }
 }
 
-/// Runs `life`, with `look` before each of its stores.
+/// Runs `life`, and calls `look` before each of its stores.
 pub(crate) fn watched<T>(look: impl FnMut() + 'static, life: impl FnOnce() -> T) -> T {
-    WATCH.set(Some(Box::new(look)));
+    OBSERVER.set(Some(Box::new(look)));
     let lived = life();
-    WATCH.set(None);
+    OBSERVER.set(None);
     lived
 }

@@ -1,4 +1,4 @@
-//! An I/O thread that reads from one controller and hedges over another one.
+//! An I/O thread reads from one controller and hedges over another.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,14 @@ const LEARNED: usize = 100;
 
 struct Rig {
     thread: IoThreadHandle,
-    /// The first one is the one to use.
+    /// The first path is the preferred one.
     controllers: [Controller; 2],
     guest: Guest,
 }
 
 impl Rig {
-    /// One that knows how long a read takes, hedges the next one that takes longer, and has been asked for it; with the CIDs that
-    /// both controllers know it by. Nothing is suspect so soon.
+    /// A thread that has learned the time of a read and hedges a slower one. One read is in flight on both paths. Also
+    /// returns the CIDs of both copies. No path becomes suspect during the test.
     fn hedging() -> (Self, [u16; 2]) {
         let hedging = Hedging { quantile_permille: 999, budget_permille: 50 };
         let config =
@@ -35,7 +35,7 @@ impl Rig {
             rig.controllers[0].send(&Controller::answer(cid, 0, BYTES));
             rig.completes();
         }
-        // A tenth of a second later it is looked at.
+        // The latency is evaluated after a tenth of a second.
         std::thread::sleep(Duration::from_millis(150));
         rig.read();
         let [first, second] = &mut rig.controllers;
@@ -60,7 +60,7 @@ impl Rig {
         testing::stats(&self.thread)
     }
 
-    /// Whether every byte that was sent has been taken, and what was in it counted: the queue pair of that path answers.
+    /// Checks that the queue pair of `path` has taken every byte: it answers another read.
     fn has_taken_all(&mut self, path: usize) {
         let other = 1 - path;
         self.thread.set_draining(PathId(other as u16), true);
@@ -78,12 +78,12 @@ impl Rig {
     }
 }
 
-/// Before its data, in a header, where the data are still buffered, where they may go straight to the guest, before the last of
-/// them, and when only the completion is missing.
+/// Before the data, in a header, in buffered data, in data for a direct receive, before the last data byte, and before
+/// the completion.
 const STOPS: [usize; 9] = [0, 5, 24, 1000, 100_000, 200_000, 24 + BYTES - 1, 24 + BYTES, 24 + BYTES + 23];
 
 #[test]
-fn the_faster_answer_reaches_the_guest_and_the_slower_one_nobody() {
+fn the_faster_answer_reaches_the_guest_and_the_slower_one_is_dropped() {
     for stop in STOPS {
         let (mut rig, [slow, fast]) = Rig::hedging();
         let answer = Controller::answer(slow, 0xa1, BYTES);
@@ -102,7 +102,7 @@ fn the_faster_answer_reaches_the_guest_and_the_slower_one_nobody() {
 }
 
 #[test]
-fn a_hedge_that_is_too_late_writes_nothing_wherever_it_stood() {
+fn a_late_hedge_writes_nothing_at_any_point_of_its_answer() {
     for stop in STOPS {
         let (mut rig, [slow, fast]) = Rig::hedging();
         let answer = Controller::answer(fast, 0xb2, BYTES);
@@ -119,7 +119,7 @@ fn a_hedge_that_is_too_late_writes_nothing_wherever_it_stood() {
 }
 
 #[test]
-fn a_hedge_goes_with_its_path_and_the_read_goes_on() {
+fn a_hedge_ends_with_its_path_and_the_read_continues() {
     for stop in [0, 100_000] {
         let (mut rig, [slow, fast]) = Rig::hedging();
         rig.controllers[1].send(&Controller::answer(fast, 0xb2, BYTES)[..stop]);
@@ -133,7 +133,7 @@ fn a_hedge_goes_with_its_path_and_the_read_goes_on() {
 }
 
 #[test]
-fn a_read_whose_path_is_lost_is_sent_again_and_its_hedge_is_nobodys() {
+fn a_read_of_a_lost_path_is_sent_again_and_its_hedge_is_dropped() {
     for stop in [0, 100_000] {
         let (mut rig, [slow, fast]) = Rig::hedging();
         rig.controllers[0].send(&Controller::answer(slow, 0xa1, BYTES)[..stop]);
@@ -148,7 +148,7 @@ fn a_read_whose_path_is_lost_is_sent_again_and_its_hedge_is_nobodys() {
 }
 
 #[test]
-fn the_end_waits_for_no_hedge() {
+fn shutdown_does_not_wait_for_hedges() {
     for stop in [0, 100_000] {
         let (mut rig, [slow, fast]) = Rig::hedging();
         rig.controllers[0].send(&Controller::answer(slow, 0xa1, BYTES)[..stop]);

@@ -1,4 +1,4 @@
-//! A front-end that cuts off the memory of its guest, on a connection that carries another one's requests too.
+//! A front-end cuts off the memory of its guest, on a connection that also carries another guest's requests.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -7,14 +7,14 @@ use mpath_core::FlowId;
 use nvme_tcp::wire::Status;
 
 use crate::PathEventKind;
-use crate::testing::{Controller, DISK, FLOW, Guest, PATIENCE, Rig, eventually};
+use crate::testing::{Controller, DISK, FLOW, Guest, Rig, TIMEOUT, eventually};
 
 const FAILED: i32 = -libc::EIO;
 const BYTES: usize = 512 << 10;
-/// After so many bytes memory ends: at once, in what comes in the read-ahead buffer, and in what the kernel is given.
+/// Memory ends after these bytes: at once, within the data of the read-ahead buffer, and within the direct receive.
 const CUTS: [usize; 3] = [0, 20 << 10, 300 << 10];
 
-/// A thread with one path, the guest of the rig, whose memory is to fault, and one that keeps to the rules.
+/// A thread with one path and two guests: that of the rig, whose memory will fault, and a correct one.
 fn start() -> (Rig, Guest) {
     let rig = Rig::start();
     let other = Guest::new();
@@ -31,8 +31,8 @@ fn results(guest: &mut Guest, count: usize) -> Vec<i32> {
     results
 }
 
-/// A read of the other guest goes through, and the path has not been lost.
-fn goes_on(rig: &mut Rig, other: &mut Guest) {
+/// Checks that a read of the other guest succeeds, and that the path was not lost.
+fn other_guest_succeeds(rig: &mut Rig, other: &mut Guest) {
     other.read(0, 4096);
     other.kick();
     let cid = rig.controller.command();
@@ -59,7 +59,7 @@ fn a_read_into_memory_that_is_cut_off_fails_alone() {
         assert_eq!(results(&mut other, 1), [0]);
         assert!(other.memory(BYTES).iter().all(|&byte| byte == 8));
         assert_eq!(results(&mut rig.guest, 1), [FAILED], "{cut}");
-        goes_on(&mut rig, &mut other);
+        other_guest_succeeds(&mut rig, &mut other);
         rig.end();
     }
 }
@@ -81,21 +81,21 @@ fn a_write_from_memory_that_is_cut_off_fails_alone() {
         let (cid, data) = rig.controller.data(BYTES);
         assert_eq!(cid, bad);
         let whole = cut.next_multiple_of(4096);
-        // Of its last page the rest is zeroes by the kernel's doing.
+        // The kernel fills the rest of the last page with zeroes.
         assert!(data[..cut].iter().all(|&byte| byte == 7), "what is left of it");
         assert!(data[whole..].iter().all(|&byte| byte == 0));
         let (cid, data) = rig.controller.data(BYTES);
         assert!(cid == good && data.iter().all(|&byte| byte == 8));
         rig.controller.send(&[bad, good].map(|cid| Controller::end(cid, Status::SUCCESS)).concat());
         assert_eq!((results(&mut rig.guest, 1), results(&mut other, 1)), (vec![FAILED], vec![0]), "{cut}");
-        goes_on(&mut rig, &mut other);
+        other_guest_succeeds(&mut rig, &mut other);
         rig.end();
     }
 }
 
 /// Up to 8 KiB are copied between the PDU headers.
 #[test]
-fn so_does_one_that_is_copied() {
+fn a_copied_write_from_memory_that_is_cut_off_fails() {
     let (mut rig, mut other) = start();
     rig.guest.cut_off(0);
     rig.guest.write(0, 4096);
@@ -107,11 +107,11 @@ fn so_does_one_that_is_copied() {
     assert_eq!(data, [0; 4096]);
     rig.controller.send(&Controller::end(cid, Status::SUCCESS));
     assert_eq!(results(&mut rig.guest, 1), [FAILED]);
-    goes_on(&mut rig, &mut other);
+    other_guest_succeeds(&mut rig, &mut other);
     rig.end();
 }
 
-/// Its controller answers nothing. The path is not lost for it, and who comes next waits for the write.
+/// Its controller answers nothing. The path must not be lost. The next front-end waits for the write.
 #[test]
 fn a_virtqueue_whose_memory_has_faulted_stops_without_its_requests() {
     let (mut rig, mut other) = start();
@@ -129,17 +129,17 @@ fn a_virtqueue_whose_memory_has_faulted_stops_without_its_requests() {
     drop(queue);
     let (reply, settled) = mpsc::channel();
     rig.thread.when_settled(DISK, Box::new(move || reply.send(()).unwrap()));
-    // Another virtqueue under its name is none of its business.
+    // The name serves another virtqueue, which must not get the old answers.
     let mut next = Guest::new();
     rig.thread.start_queue(DISK, FLOW, next.queue()).unwrap();
-    goes_on(&mut rig, &mut next);
-    goes_on(&mut rig, &mut other);
+    other_guest_succeeds(&mut rig, &mut next);
+    other_guest_succeeds(&mut rig, &mut other);
     assert!(settled.try_recv().is_err(), "the write may still be executed");
     rig.controller.send(&Controller::ask(cids[0], BYTES));
     let (_, data) = rig.controller.data(BYTES);
     assert!(data.iter().all(|&byte| byte == 0), "nobody's memory");
     rig.controller.send(&Controller::end(cids[0], Status::SUCCESS));
-    settled.recv_timeout(PATIENCE).unwrap();
-    goes_on(&mut rig, &mut next);
+    settled.recv_timeout(TIMEOUT).unwrap();
+    other_guest_succeeds(&mut rig, &mut next);
     rig.end();
 }

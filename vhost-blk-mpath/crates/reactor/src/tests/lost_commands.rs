@@ -1,4 +1,4 @@
-//! An I/O thread over a controller that loses single commands and answers all others.
+//! An I/O thread and a controller that loses single commands and answers all others.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ fn start(guest: &mut Guest) -> (IoThreadHandle, [Controller; 2]) {
     (thread, controllers)
 }
 
-/// Has requests answered that move no data, until `ends`, so that the path is never silent.
+/// Submits and answers requests without data until `ends`, so that the path is never silent.
 fn answer_others(guest: &mut Guest, controller: &mut Controller, ends: impl Fn() -> bool) {
     let start = Instant::now();
     while !ends() {
@@ -50,9 +50,9 @@ fn a_lost_read_is_read_elsewhere_and_ends_its_association_in_the_end() {
     eventually("the read completes", || !guest.results().is_empty());
     assert!(guest.memory(4096).iter().all(|&byte| byte == 0xb2));
 
-    // Its command is still without an answer, and that keeps its age.
+    // The command is still unanswered, and its age counts on.
     let mut left = Vec::new();
-    // An end or a reset.
+    // The connection ends with FIN or RST.
     drop(losing.stream.read_to_end(&mut left));
     assert!((IO_TIMEOUT..3 * IO_TIMEOUT).contains(&issued.elapsed()), "{:?}", issued.elapsed());
     eventually("the path is lost", || stats(&thread).paths[0].ana.is_none());

@@ -1,4 +1,4 @@
-//! A channel whose receiver sleeps in an `io_uring`: sending signals an eventfd.
+//! A channel whose receiver sleeps in an `io_uring`. Sending signals an eventfd.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Clones send to the same receiver.
+/// The sending side. Clones send to the same receiver.
 pub(crate) struct WakeSender<T> {
     channel: mpsc::Sender<T>,
     signal: Arc<OwnedFd>,
@@ -23,26 +23,27 @@ pub(crate) struct WakeReceiver<T> {
     signal: Arc<OwnedFd>,
 }
 
-pub(crate) fn channel<T>() -> io::Result<(WakeSender<T>, WakeReceiver<T>)> {
+pub(crate) fn wake_channel<T>() -> io::Result<(WakeSender<T>, WakeReceiver<T>)> {
     let signal = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     let (sender, receiver) = mpsc::channel();
     Ok((WakeSender { channel: sender, signal: Arc::clone(&signal) }, WakeReceiver { channel: receiver, signal }))
 }
 
 impl<T> WakeSender<T> {
-    /// Gives the message back if the receiver has ended.
+    /// Sends a message. Returns it if the receiver has ended.
     pub(crate) fn send(&self, message: T) -> Result<(), T> {
         self.channel.send(message).map_err(|mpsc::SendError(message)| message)?;
-        // The only failure is a counter at its limit, and then the receiver is signalled already.
+        // This fails only if the counter is full, and then the receiver is signalled already.
         let _ = rustix::io::write(&*self.signal, &1u64.to_ne_bytes());
         Ok(())
     }
 }
 
 impl<T> WakeReceiver<T> {
-    /// Resets the signal; messages are to be taken after it, or one sent in between would wait for the next signal.
+    /// Resets the signal. Take messages afterwards: a message sent between taking and resetting would wait for the next
+    /// signal.
     pub(crate) fn drain(&self) {
-        // An empty counter means another drain took the signal.
+        // An empty counter means that another call has reset the signal.
         let _ = rustix::io::read(&*self.signal, &mut [0; 8]);
     }
 
@@ -71,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_message_signals_and_a_drain_resets_it() {
-        let (sender, receiver) = channel().unwrap();
+        let (sender, receiver) = wake_channel().unwrap();
         assert!(!is_signalled(&receiver));
         receiver.drain();
         sender.send(1).unwrap();
@@ -85,7 +86,7 @@ mod tests {
     #[test]
     fn no_message_is_left_without_a_signal() {
         const MESSAGES: u32 = 100_000;
-        let (sender, receiver) = channel().unwrap();
+        let (sender, receiver) = wake_channel().unwrap();
         let sending = thread::spawn(move || (0..MESSAGES).for_each(|message| sender.send(message).unwrap()));
         let mut next = 0;
         while next < MESSAGES {
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn without_a_receiver_messages_come_back() {
-        let (sender, receiver) = channel().unwrap();
+        let (sender, receiver) = wake_channel().unwrap();
         drop(receiver);
         assert_eq!(sender.send(5), Err(5));
     }

@@ -1,23 +1,23 @@
-//! What an I/O thread reports of its paths.
+//! Events that an I/O thread reports of its paths.
 
 use std::io::Read;
 
 use nvme_tcp::wire::Status;
 
-use crate::testing::{Controller, PATIENCE, Rig, eventually};
-use crate::{Ending, LossReason, PathEventKind};
+use crate::testing::{Controller, Rig, TIMEOUT, eventually};
+use crate::{CloseMode, LossReason, PathEventKind};
 
 fn is_in_doubt(closed: &PathEventKind) -> bool {
     matches!(closed, PathEventKind::Closed { in_doubt: true, .. })
 }
 
 #[test]
-fn a_write_without_answer_leaves_doubt_and_a_read_does_not() {
+fn an_unanswered_write_is_in_doubt_and_a_read_is_not() {
     let mut rig = Rig::start();
     rig.guest.read(0, 4096);
     rig.guest.kick();
     rig.controller.command();
-    let closed = rig.close(Ending::Reset);
+    let closed = rig.close(CloseMode::Reset);
     assert!(!is_in_doubt(&closed), "{closed:?}");
     rig.end();
 
@@ -25,33 +25,33 @@ fn a_write_without_answer_leaves_doubt_and_a_read_does_not() {
     rig.guest.write(0, 4096);
     rig.guest.kick();
     rig.controller.command();
-    let closed = rig.close(Ending::Reset);
+    let closed = rig.close(CloseMode::Reset);
     assert!(is_in_doubt(&closed), "{closed:?}");
     rig.end();
 }
 
 #[test]
-fn an_ana_error_is_told_and_another_error_is_not() {
+fn an_ana_error_is_reported_and_another_error_is_not() {
     let mut rig = Rig::start();
     rig.guest.read(0, 4096);
     rig.guest.kick();
     let cid = rig.controller.command();
     rig.controller.send(&Controller::end(cid, Status::INTERNAL_ERROR));
-    // It comes again at once.
+    // The read is repeated at once.
     let cid = rig.controller.command();
     rig.controller.send(&Controller::end(cid, Status::ANA_INACCESSIBLE));
-    let event = rig.events.recv_timeout(PATIENCE).unwrap();
+    let event = rig.events.recv_timeout(TIMEOUT).unwrap();
     assert!(matches!(event.kind, PathEventKind::AnaError), "{event:?}");
     rig.end();
 }
 
-/// It gets an `H2CTermReq` with the header of what it sent: an invalid field, the CID of the completion.
+/// The controller gets an `H2CTermReq` with the header that it sent: an invalid field, the CID of the completion.
 #[test]
-fn a_controller_that_breaks_the_protocol_is_told_what_it_did() {
+fn a_protocol_violation_is_reported_to_the_controller() {
     let mut rig = Rig::start();
     let unasked = Controller::end(0x0fff, Status::SUCCESS);
     rig.controller.send(&unasked);
-    let event = rig.events.recv_timeout(PATIENCE).unwrap();
+    let event = rig.events.recv_timeout(TIMEOUT).unwrap();
     assert!(matches!(event.kind, PathEventKind::Lost(LossReason::Queue(_))), "{event:?}");
     let mut told = [0; 48];
     rig.controller.stream.read_exact(&mut told).unwrap();
@@ -61,10 +61,10 @@ fn a_controller_that_breaks_the_protocol_is_told_what_it_did() {
 }
 
 #[test]
-fn a_controller_that_refuses_large_commands_gets_smaller_ones_and_the_guest_does_not_notice() {
+fn a_controller_that_refuses_large_commands_gets_smaller_ones() {
     const BYTES: usize = 256 << 10;
     let mut rig = Rig::start();
-    // A failure that passes is no reason to remember.
+    // A transient failure must not reduce the transfer size. The second round starts with large commands again.
     for _ in 0..2 {
         rig.guest.read(0, BYTES);
         rig.guest.kick();
@@ -82,7 +82,7 @@ fn a_controller_that_refuses_large_commands_gets_smaller_ones_and_the_guest_does
         let memory = rig.guest.memory(BYTES);
         assert!(memory[..BYTES / 2].iter().all(|&byte| byte == 1) && memory[BYTES / 2..].iter().all(|&byte| byte == 2));
     }
-    let event = rig.events.recv_timeout(PATIENCE).unwrap();
+    let event = rig.events.recv_timeout(TIMEOUT).unwrap();
     assert!(matches!(event.kind, PathEventKind::SmallerTransfer { bytes: 131_072 }), "{event:?}");
     rig.end();
 }

@@ -1,4 +1,4 @@
-//! A disk in memory: one thread a queue, blocking on the kick descriptor.
+//! A disk in memory: one thread per queue, blocking on the kick descriptor.
 
 #![allow(clippy::unwrap_used)] // a panic is the right end here
 
@@ -11,12 +11,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use vhost_user_blk::{BlkStatus, Disk, Op, Queue, QueueSink, Request, SECTOR_BYTES};
+use vhost_user_blk::{BlkStatus, Op, Queue, QueueRunner, Request, SECTOR_BYTES, VirtioDisk};
 
-/// How long `stop` waits.
+/// Time limit of `stop`.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the disk was asked to do so far.
+/// Counts of the disk's operations.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) flushes: u64,
@@ -31,13 +31,13 @@ pub(crate) struct RamDisk {
 }
 
 struct Worker {
-    /// Closed to say stop.
+    /// A write to it stops the worker.
     stop: UnixStream,
     queue: Receiver<Queue>,
 }
 
 impl RamDisk {
-    pub(crate) fn new(disk: &Disk) -> Self {
+    pub(crate) fn new(disk: &VirtioDisk) -> Self {
         let bytes = vec![0; (disk.geometry().capacity_sectors * SECTOR_BYTES) as usize];
         let (bytes, counters) = (Arc::new(RwLock::new(bytes)), Arc::default());
         Self { bytes, counters, running: Mutex::default() }
@@ -52,7 +52,7 @@ impl RamDisk {
         }
     }
 
-    /// Makes room for a disk that has grown, or is about to.
+    /// Makes room for a disk that grows.
     #[allow(dead_code)] // the example has no use for it
     pub(crate) fn grow(&self, capacity_sectors: u64) {
         self.bytes.write().unwrap().resize((capacity_sectors * SECTOR_BYTES) as usize, 0);
@@ -69,7 +69,7 @@ impl RamDisk {
     }
 }
 
-impl QueueSink for RamDisk {
+impl QueueRunner for RamDisk {
     fn start(&self, queue: Queue) -> Result<(), Queue> {
         let index = queue.index();
         let (stop, stopped) = UnixStream::pair().expect("a socket pair");
@@ -77,7 +77,7 @@ impl QueueSink for RamDisk {
         let (bytes, counters) = (Arc::clone(&self.bytes), Arc::clone(&self.counters));
         counters.lock().unwrap().starts += 1;
         thread::spawn(move || {
-            // The receiver waits, unless it gave up on us.
+            // The receiver waits, unless its time limit has passed.
             let _ = give_back.send(run(queue, stopped, &bytes, &counters));
         });
         self.running.lock().unwrap().insert(index, Worker { stop, queue: taken_back });

@@ -1,0 +1,131 @@
+//! How an I/O thread carries out the messages of other threads.
+
+use std::io;
+use std::time::Instant;
+
+use mpath_core::{DiskId, PathConfig};
+
+use super::drain::{DRAIN_MAX, SHUTDOWN_DRAIN_MAX};
+use super::virtqueues::Stopping;
+use super::{DiskState, IoThread};
+use crate::connection::{Connection, Tokens};
+use crate::ring::Ring;
+use crate::ring_token::RingToken;
+use crate::{IoThreadMessage, LossReason, PathEvent, PathEventKind};
+
+impl<R: Ring> IoThread<R> {
+    /// Carries out a message of another thread.
+    ///
+    /// # Errors
+    ///
+    /// The ring is unusable.
+    ///
+    /// # Panics
+    ///
+    /// If the message does not suit the messages before it. [`IoThreadMessage`] says what comes first.
+    pub fn handle(&mut self, now: Instant, message: IoThreadMessage<R::Socket>) -> io::Result<()> {
+        match message {
+            IoThreadMessage::StartQueue { disk, flow, queue } => self.start_queue(now, disk, flow, *queue)?,
+            IoThreadMessage::StopQueue { flow, reply } => match self.queues.get_mut(&flow) {
+                Some(slot) => {
+                    // At the end of the daemon it has an earlier deadline already.
+                    let deadline = slot.stopping.as_ref().map_or(now + DRAIN_MAX, |stopping| stopping.deadline);
+                    slot.stopping = Some(Stopping { reply: Some(reply), since: now, deadline });
+                    slot.times.last_fetch = if slot.is_new { slot.times.last_fetch } else { now };
+                    self.group.lift_limits_of(flow);
+                }
+                // The requester may have ended, and does not need the answer then.
+                None => drop(reply.send(None)),
+            },
+            IoThreadMessage::AddDisk { disk, name, block_size_bytes, unanswered } => {
+                let added =
+                    DiskState { name, block_size_bytes, unanswered, last_read_slba: 0, held_until: None, suspended: 0 };
+                self.disks.entry(disk).or_insert(added);
+            }
+            IoThreadMessage::HoldDisk { disk, until } => self.disk_to_hold(disk).held_until = Some(until),
+            IoThreadMessage::SuspendDisk(disk) => self.disk_to_hold(disk).suspended += 1,
+            IoThreadMessage::ResumeDisk(disk) => self.disk_to_hold(disk).suspended -= 1,
+            IoThreadMessage::AddPath(path) => self.group.add_path(path, PathConfig::default()),
+            IoThreadMessage::RemovePath(path) => {
+                assert!(
+                    !self.connections.contains_key(&path),
+                    "a path is removed after its last connection was closed"
+                );
+                self.group.remove_path(path);
+            }
+            IoThreadMessage::PathUp { path, association, link } => {
+                assert!(!self.connections.contains_key(&path), "a path comes up after its last connection was closed");
+                let tokens = Tokens {
+                    send: RingToken::Send { path }.encode(),
+                    recv: RingToken::Recv { path }.encode(),
+                    ended: RingToken::Ended.encode(),
+                };
+                let epoch = association.epoch;
+                match Connection::open(epoch, *link, tokens, &mut self.ring, &self.requests) {
+                    Ok(connection) => {
+                        self.connections.insert(path, connection);
+                        self.group.path_up(now, path, association);
+                    }
+                    Err(error) => {
+                        let lost = PathEventKind::Lost(LossReason::Socket(error));
+                        (self.report)(PathEvent { path, epoch, kind: lost });
+                        (self.report)(PathEvent {
+                            path,
+                            epoch,
+                            kind: PathEventKind::Closed { draining: None, in_doubt: false },
+                        });
+                    }
+                }
+            }
+            IoThreadMessage::PathDown { path, epoch, close_mode } => {
+                // Without a connection here, it closed before, and its report was sent then.
+                if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
+                    self.close(now, path, close_mode);
+                }
+            }
+            IoThreadMessage::FenceLifted { path, epoch } => {
+                self.requests.fence_lifted(path, epoch);
+                self.group.fence_lifted(now, path, epoch);
+            }
+            IoThreadMessage::AddNamespace { path, epoch, disk, limits } => {
+                if let Some(connection) = self.connections.get_mut(&path).filter(|link| link.epoch == epoch) {
+                    connection.add_namespace(disk, limits);
+                }
+            }
+            IoThreadMessage::Ana { path, epoch, disk, state } => {
+                if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
+                    self.group.ana_changed(now, path, disk, state);
+                }
+            }
+            IoThreadMessage::SetPolicy(policies) => self.group.set_policy(*policies),
+            IoThreadMessage::SetScheduler(scheduler) => self.group.set_scheduler(*scheduler),
+            IoThreadMessage::SetWeight { disk, weight } => self.group.set_weight(disk, weight),
+            IoThreadMessage::SetHedging(hedging) => self.group.set_hedging(hedging),
+            IoThreadMessage::SetPathsExpected(expected) => self.group.set_paths_expected(expected),
+            IoThreadMessage::SetInjection { path, class, injection } => {
+                self.group.set_injection(now, path, class, injection);
+            }
+            IoThreadMessage::ClearInjection(path) => self.group.clear_injection(now, path),
+            IoThreadMessage::SetDraining { path, draining } => self.group.set_draining(now, path, draining),
+            IoThreadMessage::Barrier(reached) => reached(),
+            IoThreadMessage::WhenSettled { disk, settled } => self.settle_callbacks.push((disk, settled)),
+            IoThreadMessage::Stats(reply) => reply(self.stats(now)),
+            IoThreadMessage::Shutdown => {
+                self.is_shutting_down = true;
+                let deadline = now + SHUTDOWN_DRAIN_MAX;
+                for (&flow, slot) in &mut self.queues {
+                    self.group.lift_limits_of(flow);
+                    match &mut slot.stopping {
+                        Some(stopping) => stopping.deadline = stopping.deadline.min(deadline),
+                        None => slot.stopping = Some(Stopping { reply: None, since: now, deadline }),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn disk_to_hold(&mut self, disk: DiskId) -> &mut DiskState {
+        self.disks.get_mut(&disk).expect("a disk is added before it is held")
+    }
+}

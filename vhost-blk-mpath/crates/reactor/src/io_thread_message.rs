@@ -1,0 +1,71 @@
+//! The messages to an I/O thread. Other threads reach it only with these.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+
+use mpath_core::{
+    AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, GroupStats, Hedging, Injection, OpClass, PathId,
+    SchedulerSpec,
+};
+use nvme_tcp::host::NamespaceLimits;
+use vhost_user_blk::Queue;
+
+use crate::connected_queue_pair::{CloseMode, ConnectedQueuePair};
+use crate::unanswered_queues::UnansweredQueues;
+
+/// An instruction to an I/O thread. A method of [`IoThreadHandle`](crate::IoThreadHandle) sends each of them.
+#[expect(missing_docs, reason = "the types of the fields say what they are")]
+pub enum IoThreadMessage<S = OwnedFd> {
+    /// Serve a virtqueue of the disk as `flow`.
+    StartQueue { disk: DiskId, flow: FlowId, queue: Box<Queue> },
+    /// Drain a virtqueue and give it back. `None` if the thread does not have it.
+    StopQueue { flow: FlowId, reply: mpsc::SyncSender<Option<Queue>> },
+    /// The disk's name in the log, its block size, and the record of its unanswered virtqueues.
+    AddDisk { disk: DiskId, name: Arc<str>, block_size_bytes: u32, unanswered: Arc<UnansweredQueues> },
+    /// Take nothing from the virtqueues of the disk before `until`.
+    HoldDisk { disk: DiskId, until: Instant },
+    /// Take nothing from the virtqueues of the disk until each suspension is ended by [`Self::ResumeDisk`].
+    SuspendDisk(DiskId),
+    /// End one [`Self::SuspendDisk`].
+    ResumeDisk(DiskId),
+    /// Add a path that is not up.
+    AddPath(PathId),
+    /// Remove a path. See [`mpath_core::Group::remove_path`].
+    RemovePath(PathId),
+    /// Use a queue pair of a path. It is connected and ready, with its socket in blocking mode.
+    PathUp { path: PathId, association: Association, link: Box<ConnectedQueuePair<S>> },
+    /// Close the queue pair of an association that has ended or ends, and report
+    /// [`PathEventKind::Closed`](crate::PathEventKind::Closed).
+    PathDown { path: PathId, epoch: Epoch, close_mode: CloseMode },
+    /// Commands sent under this association can no longer change data.
+    FenceLifted { path: PathId, epoch: Epoch },
+    /// The disk's namespace can be used on this path.
+    AddNamespace { path: PathId, epoch: Epoch, disk: DiskId, limits: NamespaceLimits },
+    /// The ANA state of the disk's namespace on this path.
+    Ana { path: PathId, epoch: Epoch, disk: DiskId, state: AnaState },
+    /// Set the policies, from the next request on.
+    SetPolicy(Box<ClassPolicies>),
+    /// Set the scheduler, from the next request on.
+    SetScheduler(Box<SchedulerSpec>),
+    /// Set the weight of a disk.
+    SetWeight { disk: DiskId, weight: u16 },
+    /// Set how slow reads are hedged. `None` disables hedging.
+    SetHedging(Option<Hedging>),
+    /// Whether a path may come up.
+    SetPathsExpected(bool),
+    /// Impair a path.
+    SetInjection { path: PathId, class: Option<OpClass>, injection: Injection },
+    /// Stop impairing a path.
+    ClearInjection(PathId),
+    /// Stop or resume new requests to a path.
+    SetDraining { path: PathId, draining: bool },
+    /// Call back when all earlier messages have been carried out.
+    Barrier(Box<dyn FnOnce() + Send>),
+    /// Call back when the disk is settled: none of its requests that were given up can still change data.
+    WhenSettled { disk: DiskId, settled: Box<dyn FnOnce() + Send> },
+    /// Call back with a copy of the statistics.
+    Stats(Box<dyn FnOnce(GroupStats) + Send>),
+    /// Drain the virtqueues for a short time, close the connections, and end.
+    Shutdown,
+}

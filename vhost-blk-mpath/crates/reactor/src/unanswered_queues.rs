@@ -1,0 +1,121 @@
+//! The virtqueues of a disk with requests that the next back-end of the front-end will execute.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use vhost_user_blk::Queue;
+
+/// The virtqueues of one disk that do not run and may have unanswered requests: in their in-flight log, or still in the
+/// ring when this process hung up on the front-end. The next back-end executes these. The I/O threads of the disk share
+/// this record.
+#[derive(Debug)]
+pub struct UnansweredQueues {
+    queues: Mutex<Queues>,
+    /// This process hangs up on front-ends.
+    is_hanging_up: AtomicBool,
+    served_since: Instant,
+}
+
+#[derive(Debug)]
+struct Queues {
+    /// The unanswered virtqueues by index, each with the number of its stop.
+    unanswered: BTreeMap<u16, u64>,
+    /// Stops that left requests.
+    stops: u64,
+}
+
+impl UnansweredQueues {
+    /// The record of a disk that this process serves since `served_since`. An earlier process may have left requests in
+    /// any of the first `before` virtqueues. 0 if no process has served the disk before.
+    #[must_use]
+    pub fn new(before: u16, served_since: Instant) -> Self {
+        let unanswered = (0..before).map(|index| (index, 0)).collect();
+        Self {
+            queues: Mutex::new(Queues { unanswered, stops: 0 }),
+            is_hanging_up: AtomicBool::new(false),
+            served_since,
+        }
+    }
+
+    /// When this process began to serve the disk. Requests in a virtqueue that it runs for the first time may be older.
+    #[must_use]
+    pub fn served_since(&self) -> Instant {
+        self.served_since
+    }
+
+    /// Whether any virtqueue may have unanswered requests.
+    #[must_use]
+    pub fn has_any(&self) -> bool {
+        !self.queues().unanswered.is_empty()
+    }
+
+    /// Call this before hanging up on front-ends. Requests that still wait in a ring are unanswered from then on.
+    pub fn begin_hang_up(&self) {
+        self.is_hanging_up.store(true, Ordering::SeqCst);
+    }
+
+    /// A virtqueue runs, and executes all requests of its in-flight log. The logs of the other virtqueues in the same
+    /// memory say which of them still have requests: none, if the front-end has a new log since its guest was reset. A
+    /// front-end without a log changes nothing: it may be a probe, and the guest's own front-end may have a log.
+    pub(crate) fn queue_started(&self, queue: &Queue) {
+        if !queue.has_inflight_log() {
+            return;
+        }
+        let before = self.queues().unanswered.clone();
+        // Reads up to megabytes of logs, so other I/O threads must not wait for the lock meanwhile.
+        let is_done = |index| index == queue.index() || !queue.other_queue_has_requests(index);
+        let done: Vec<_> = before.into_iter().filter(|&(index, _)| is_done(index)).collect();
+        // After a fault the logs may have read as zeroes.
+        if queue.has_faulted() {
+            return;
+        }
+        let mut queues = self.queues();
+        for (index, stop) in done {
+            // Unless another thread has stopped it again since.
+            if queues.unanswered.get(&index) == Some(&stop) {
+                queues.unanswered.remove(&index);
+            }
+        }
+    }
+
+    /// A virtqueue has stopped.
+    pub(crate) fn queue_stopped(&self, queue: &Queue) {
+        let leaves_waiting = || self.is_hanging_up.load(Ordering::SeqCst) && queue.has_waiting_requests();
+        if queue.has_unanswered_requests() || leaves_waiting() {
+            let mut queues = self.queues();
+            queues.stops += 1;
+            let stop = queues.stops;
+            queues.unanswered.insert(queue.index(), stop);
+        }
+    }
+
+    fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Guest, pop};
+
+    /// The daemon's tests cover front-ends with a log.
+    #[test]
+    fn a_front_end_without_a_log_changes_nothing() {
+        let mut guest = Guest::new();
+        let mut queue = guest.queue();
+        let unanswered = UnansweredQueues::new(0, Instant::now());
+        assert!(!unanswered.has_any());
+        guest.read(0, 4096);
+        guest.read(0, 4096);
+        let _given_up = pop(&mut queue);
+        unanswered.begin_hang_up();
+        unanswered.queue_stopped(&queue);
+        assert!(queue.outstanding() == 1 && !unanswered.has_any());
+        let unanswered = UnansweredQueues::new(1, Instant::now());
+        unanswered.queue_started(&queue);
+        assert!(unanswered.has_any());
+    }
+}
