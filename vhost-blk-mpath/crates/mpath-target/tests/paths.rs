@@ -10,7 +10,9 @@ use common::{
     target_config,
 };
 use mpath_target::{AnaState, NamespaceConfig, StartError, TargetServer};
-use nvme_tcp::host::{ConnectError, ControllerConfig, ControllerError, ControllerEvent, IoCommand, QueueError};
+use nvme_tcp::host::{
+    AdminError, ConnectError, ControllerConfig, ControllerError, ControllerEvent, IoCommand, QueueError,
+};
 use nvme_tcp::wire::{ConnectField, Nqn, Status};
 
 const MIB: u64 = 1 << 20;
@@ -45,7 +47,9 @@ fn a_wrong_nqn_is_refused_by_name() {
     let server = target(1, &[NamespaceConfig::memory(MIB)]);
     let config = ControllerConfig { subnqn: Nqn::new("nqn.other").unwrap(), ..host_config() };
     let refused = Admin::connect(server.addrs()[0], config).err().unwrap();
-    let Gone::Controller(ControllerError::Queue(QueueError::Connect(error))) = refused else { panic!("{refused:?}") };
+    let Gone::Controller(ControllerError::Admin(AdminError::Queue(QueueError::Connect(error)))) = refused else {
+        panic!("{refused:?}")
+    };
     assert_eq!(error, ConnectError::InvalidParameters { field: ConnectField::Subnqn });
 }
 

@@ -9,7 +9,7 @@ use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Epoch, Outcome, Tag};
-use nvme_tcp::host::{Answered, HostQueue, IoCommand, NamespaceLimits, Recalled, SubmitError, TxPart};
+use nvme_tcp::host::{AbandonedAnswers, HostQueue, IoCommand, NamespaceLimits, RecallOutcome, SubmitError, TxPart};
 use nvme_tcp::wire::Status;
 use vhost_user_blk::Segments;
 
@@ -233,14 +233,14 @@ impl<R: Ring> Connection<R> {
     /// The same for what no receive names: it has memory of its own. `None` if it has completed, which has been told.
     pub(crate) fn take_back(&mut self, tag: Tag) -> Option<Outcome> {
         match self.queue.recall(nvme_tcp::host::Tag(tag.0)) {
-            Recalled::Unsent => Some(Outcome::Recalled { abandoned: false }),
-            Recalled::Abandoned => Some(Outcome::Recalled { abandoned: true }),
-            Recalled::Completed => None,
+            RecallOutcome::Unsent => Some(Outcome::Recalled { abandoned: false }),
+            RecallOutcome::Abandoned => Some(Outcome::Recalled { abandoned: true }),
+            RecallOutcome::Completed => None,
         }
     }
 
     /// What was taken back and has been answered since this was asked last.
-    pub(crate) fn take_answered(&mut self) -> Answered {
+    pub(crate) fn take_answered(&mut self) -> AbandonedAnswers {
         self.queue.take_answered()
     }
 

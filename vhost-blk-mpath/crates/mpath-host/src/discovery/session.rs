@@ -88,7 +88,7 @@ impl Session {
         if event.is_some() && !self.stays {
             self.leave(now);
         }
-        let is_blind = self.stays && self.leaves_until.is_none() && !self.host.hears_changes();
+        let is_blind = self.stays && self.leaves_until.is_none() && !self.host.receives_change_events();
         self.read_again_at = is_blind.then(|| self.read_again_at.unwrap_or(now + ASK_AGAIN));
         match event {
             Some(DiscoveryEvent::Log(log)) => Some(SessionNews::Log { log, peer: self.peer }),
@@ -115,7 +115,7 @@ impl Session {
     }
 
     fn look_at(&mut self, outcome: Result<(), DiscoveryError>) -> Result<(), DiscoveryError> {
-        outcome.inspect_err(|error| self.refuses_to_stay = error.refuses_to_stay())
+        outcome.inspect_err(|error| self.refuses_to_stay = error.rejects_keep_alive())
     }
 }
 
@@ -186,7 +186,7 @@ mod tests {
                         });
                     }
                     AdminReply::Shutdown { token } => self.queue.complete(token, Status::SUCCESS, 0),
-                    AdminReply::Held => {}
+                    AdminReply::Deferred => {}
                     AdminReply::ResetController { .. } => panic!("nobody asked for that"),
                 }
             }

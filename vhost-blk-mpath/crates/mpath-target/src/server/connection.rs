@@ -175,9 +175,9 @@ impl Connection {
         let now = Instant::now();
         match &mut self.role {
             Role::New(deadline) => *deadline = now + HANDSHAKE_TIMEOUT,
-            Role::Admin { cntlid } => self.shared.control().keep_alive_anew(now, *cntlid),
+            Role::Admin { cntlid } => self.shared.control().restart_keep_alive(now, *cntlid),
             // Whichever of a controller's connections goes on first.
-            Role::Io(association) => self.shared.control().keep_alive_anew(now, association.instance.cntlid),
+            Role::Io(association) => self.shared.control().restart_keep_alive(now, association.instance.cntlid),
         }
         Ok(())
     }
@@ -292,7 +292,7 @@ impl Connection {
                     self.shared.late.notify_all();
                     self.queue.complete(token, Status::SUCCESS, CROSS_RESET_DONE);
                 }
-                AdminReply::Held => {}
+                AdminReply::Deferred => {}
             }
         }
         let mut control = self.shared.control();
@@ -316,7 +316,7 @@ impl Connection {
                 self.execute(now, &gate, command)?;
             } else if let Some(command) = self.queue.poll_command() {
                 let bytes = command.payload.len() + command.expects_bytes as usize;
-                let due = self.port.faults.pipe.pass(now, bytes) + delay + self.queue.late_by(&command.token);
+                let due = self.port.faults.pipe.pass(now, bytes) + delay + self.queue.fault_delay(&command.token);
                 if due <= now {
                     self.execute(now, &gate, command)?;
                 } else {

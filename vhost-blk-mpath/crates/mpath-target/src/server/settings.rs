@@ -73,7 +73,7 @@ impl Listener {
             nguid: shown.nguid.map_or(real.nguid, Uuid::into_bytes),
             ..real
         };
-        shared.control().show_namespace(self.port.id, nsid, Some(namespace));
+        shared.control().override_namespace(self.port.id, nsid, Some(namespace));
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use nvme_tcp::target::{
-    AdminReply, CommandToken, IoView, Namespace, QueueIdentity, QueueLimits, Refusal, Subsystem, TargetCommand,
+    AdminReply, CommandToken, ConnectRefusal, IoView, Namespace, QueueIdentity, QueueLimits, Subsystem, TargetCommand,
 };
 use nvme_tcp::wire::{AnaState, ControllerInstance, DiscoveryEntry, Status};
 
@@ -87,7 +87,7 @@ impl Control {
         port: &Port,
         command: &TargetCommand,
         wake: &Arc<Wake>,
-    ) -> Result<(QueueIdentity, Arc<Association>), Refusal> {
+    ) -> Result<(QueueIdentity, Arc<Association>), ConnectRefusal> {
         let identity = self.subsystem.connect(now, port.id, command)?;
         let QueueIdentity { cntlid, qid, .. } = identity;
         let (instance, view) = self.state(cntlid).ok_or((Status::INTERNAL_ERROR, 0))?;
@@ -119,8 +119,8 @@ impl Control {
         self.subsystem.next_timeout(cntlid)
     }
 
-    pub(super) fn keep_alive_anew(&mut self, now: Instant, cntlid: u16) {
-        self.subsystem.keep_alive_anew(now, cntlid);
+    pub(super) fn restart_keep_alive(&mut self, now: Instant, cntlid: u16) {
+        self.subsystem.restart_keep_alive(now, cntlid);
         self.publish(cntlid);
     }
 
@@ -138,8 +138,8 @@ impl Control {
         self.subsystem.ana(port)
     }
 
-    pub(super) fn show_namespace(&mut self, port: u16, nsid: u32, shown: Option<Namespace>) {
-        self.subsystem.show_namespace(port, nsid, shown);
+    pub(super) fn override_namespace(&mut self, port: u16, nsid: u32, shown: Option<Namespace>) {
+        self.subsystem.override_namespace(port, nsid, shown);
         self.publish_all();
     }
 

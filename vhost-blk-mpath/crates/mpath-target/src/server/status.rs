@@ -96,7 +96,7 @@ fn status(shared: &Shared, listener: &Listener) -> ListenerStatus {
     let (shown, shift) = (listener.shown().clone(), shared.block_shift());
     let ana = shared.control().ana(port.id);
     let group = |(state, group): (&nvme_tcp::wire::AnaState, u32)| AnaGroupStatus { group, state: state.to_string() };
-    let answers = faults.answers.left().into_iter();
+    let answers = faults.answers.remaining().into_iter();
     ListenerStatus {
         port: port.id,
         address: listener.addr.to_string(),

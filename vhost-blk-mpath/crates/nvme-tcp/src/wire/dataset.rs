@@ -28,7 +28,7 @@ impl DsmRange {
         Self { cattr: 0.into(), blocks: blocks.into(), slba: slba.into() }
     }
 
-    /// The ranges of a command's data; bytes beyond the last whole range are ignored.
+    /// The ranges in a command's data. Bytes after the last whole range are ignored.
     #[must_use]
     pub fn slice(bytes: &[u8]) -> &[Self] {
         Self::prefix(bytes, bytes.len() / Self::LEN)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::handshake::Peer;
-use crate::host::{Answered, IoCommand, Recalled, Tag};
+use crate::host::{AbandonedAnswers, IoCommand, RecallOutcome, Tag};
 use crate::wire::{C2hData, Digests, Pdu, Status};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -67,19 +67,19 @@ fn a_recalled_command_keeps_its_age() {
     peer.queue.submit(Tag(0), 0, read).unwrap();
     let first = peer.now;
     let a = sent(&mut peer);
-    assert_eq!(peer.queue.recall(Tag(0)), Recalled::Abandoned);
+    assert_eq!(peer.queue.recall(Tag(0)), RecallOutcome::Abandoned);
     peer.now += SECOND;
     // The same tag again, later.
     peer.queue.submit(Tag(0), 0, read).unwrap();
     let b = sent(&mut peer);
     assert_eq!(peer.queue.oldest_sent(), Some(first));
-    assert_eq!(peer.queue.recall(Tag(0)), Recalled::Abandoned);
+    assert_eq!(peer.queue.recall(Tag(0)), RecallOutcome::Abandoned);
     peer.complete(b[0], Status::INTERNAL_ERROR, 0).unwrap();
-    assert_eq!(peer.queue.take_answered(), Answered { requests: 1, read: Some((first + SECOND, 512)) });
+    assert_eq!(peer.queue.take_answered(), AbandonedAnswers { requests: 1, read: Some((first + SECOND, 512)) });
     assert_eq!(peer.queue.oldest_sent(), Some(first));
     peer.complete(a[0], Status::INTERNAL_ERROR, 0).unwrap();
-    assert_eq!(peer.queue.take_answered(), Answered { requests: 1, read: Some((first, 512)) });
-    assert_eq!((peer.queue.take_answered(), peer.queue.oldest_sent()), (Answered::default(), None));
+    assert_eq!(peer.queue.take_answered(), AbandonedAnswers { requests: 1, read: Some((first, 512)) });
+    assert_eq!((peer.queue.take_answered(), peer.queue.oldest_sent()), (AbandonedAnswers::default(), None));
 }
 
 #[test]
@@ -89,5 +89,5 @@ fn the_late_answer_to_a_flush_says_nothing_about_reads() {
     let cids = sent(&mut peer);
     peer.queue.recall(Tag(0));
     peer.complete(cids[0], Status::SUCCESS, 0).unwrap();
-    assert_eq!(peer.queue.take_answered(), Answered { requests: 1, read: None });
+    assert_eq!(peer.queue.take_answered(), AbandonedAnswers { requests: 1, read: None });
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::admin::{Admin, KATO, TIMEOUT, ana_changed, config};
 use super::admin_target::What;
-use crate::host::{ControllerError, ControllerEvent, NamespaceError, Step};
+use crate::host::{AdminError, ControllerEvent, NamespaceError, Step};
 use crate::wire::{AnaGroup, AnaState, AsyncEvent, LogPage, PropertyOffset, Status};
 
 #[test]
@@ -24,13 +24,13 @@ fn a_keep_alive_without_answer_ends_the_association() {
     let mut admin = Admin::with(config(), |target| target.mute.push(What::KeepAlive));
     admin.live();
     // Within KATO, with the time to the keep-alive that is not answered.
-    assert_eq!(admin.failure(), ControllerError::Timeout { step: Step::KeepAlive, after: KATO / 2 });
+    assert_eq!(admin.failure(), AdminError::Timeout { step: Step::KeepAlive, after: KATO / 2 }.into());
     let mut admin = Admin::with(config(), |target| {
         target.refuse.push((What::KeepAlive, Status::KEEP_ALIVE_EXPIRED, 0));
     });
     admin.live();
     let status = Status::KEEP_ALIVE_EXPIRED;
-    assert_eq!(admin.failure(), ControllerError::Command { step: Step::KeepAlive, status });
+    assert_eq!(admin.failure(), AdminError::Command { step: Step::KeepAlive, status }.into());
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn shutdown_is_orderly() {
     stuck.live();
     stuck.target.slow = u32::MAX;
     stuck.host.shutdown(stuck.now);
-    assert_eq!(stuck.failure(), ControllerError::Timeout { step: Step::ShutdownStatus, after: TIMEOUT });
+    assert_eq!(stuck.failure(), AdminError::Timeout { step: Step::ShutdownStatus, after: TIMEOUT }.into());
     let mut connecting = Admin::with(config(), |target| target.slow = 20);
     connecting.pass(Duration::from_millis(100)).unwrap();
     connecting.host.shutdown(connecting.now);

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::admin::{Admin, KATO, TIMEOUT, config};
 use super::admin_target::{self, AdminTarget, What};
 use crate::host::{
-    ConfigError, ConnectError, ControllerConfig, ControllerError, ControllerEvent, HostController, HostQueue,
-    Namespace, NamespaceError, NamespaceLimits, QueueError, Step, Unsupported,
+    AdminError, ConfigError, ConnectError, ControllerConfig, ControllerError, ControllerEvent, HostController,
+    HostQueue, Namespace, NamespaceError, NamespaceLimits, QueueError, Step, Unsupported,
 };
 use crate::wire::{
     AnaState, AsyncEventMask, Cns, ConnectField, ControllerInstance, FeatureId, IdentifyNvmController, LogPage,
@@ -146,23 +146,23 @@ fn every_step_has_a_time_limit() {
     ];
     for (what, step) in steps {
         let error = failure(|target| target.mute.push(what));
-        assert_eq!(error, ControllerError::Timeout { step, after: TIMEOUT });
+        assert_eq!(error, AdminError::Timeout { step, after: TIMEOUT }.into());
         // Not all have to succeed.
         if !matches!(step, Step::Connect | Step::CommandLimits | Step::AsyncEventConfiguration) {
             let error = failure(|target| target.refuse.push((what, Status::INTERNAL_ERROR, 0)));
             let status = Status::INTERNAL_ERROR;
             let expected = match step {
                 Step::IdentifyNamespace | Step::NamespaceDescriptors => NamespaceError::Command { step, status }.into(),
-                _ => ControllerError::Command { step, status },
+                _ => AdminError::Command { step, status }.into(),
             };
             assert_eq!(error, expected);
             assert_eq!(error.to_string(), format!("{step} failed: {status}"));
         }
     }
     let never = failure(|target| target.slow = u32::MAX);
-    assert_eq!(never, ControllerError::Timeout { step: Step::Ready, after: TIMEOUT });
+    assert_eq!(never, AdminError::Timeout { step: Step::Ready, after: TIMEOUT }.into());
     assert_eq!(never.to_string(), "no answer within 6s: waiting for CSTS.RDY");
-    assert_eq!(failure(|target| target.fatal = true), ControllerError::FatalStatus);
+    assert_eq!(failure(|target| target.fatal = true), AdminError::FatalStatus.into());
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_wrong_nqn_is_named() {
     let (status, result) = ConnectField::Subnqn.invalid();
     let error = failure(|target| target.refuse.push((What::Connect, status, result)));
     let expected = ConnectError::InvalidParameters { field: ConnectField::Subnqn };
-    assert_eq!(error, ControllerError::Queue(QueueError::Connect(expected)));
+    assert_eq!(error, AdminError::Queue(QueueError::Connect(expected)).into());
     assert_eq!(
         error.to_string(),
         "Connect rejected: Connect Invalid Parameters (SUBNQN): the target has no subsystem of this NQN"
@@ -182,7 +182,7 @@ fn the_namespace_is_chosen_or_the_choice_named() {
     let several = |target: &mut AdminTarget| target.namespaces = [2, 7, 9].map(admin_target::Namespace::new).into();
     let error = failure(several);
     assert_eq!(error, ControllerError::NamespaceChoice { available: vec![2, 7, 9] });
-    assert_eq!(error.to_string(), "several namespaces are active, set `namespace` to one of: 2, 7, 9");
+    assert_eq!(error.to_string(), "several namespaces are active; set `namespace` to one of: 2, 7, 9");
     let error = failure(|target| target.namespaces.clear());
     assert_eq!(error.to_string(), "the subsystem has no active namespace for this host");
     let only = |nsid, change: &dyn Fn(&mut AdminTarget)| {
@@ -230,9 +230,9 @@ fn what_cannot_be_used_is_refused() {
     unsupported(&|target| target.identify.nanagrpid = u32::MAX.into(), huge);
     let got = "nqn.other".to_owned();
     let other = failure(|target| target.identify.subnqn[..10].copy_from_slice(b"nqn.other\0"));
-    assert_eq!(other, ControllerError::WrongSubsystem { got });
+    assert_eq!(other, AdminError::WrongSubsystem { got }.into());
     let wrong = ConnectError::WrongController { wanted: 5, got: 6 };
-    assert_eq!(failure(|target| target.identify.cntlid = 6.into()), ControllerError::Queue(wrong.into()));
+    assert_eq!(failure(|target| target.identify.cntlid = 6.into()), AdminError::Queue(wrong.into()).into());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::handshake::Peer;
 use super::{Dice, queue_config};
 use crate::host::{
     HostQueue, IoCommand, NamespaceLimits, PayloadSink, PayloadSource, ProtocolError, QueueConfig, QueueError,
-    Recalled, STAGING_MIN, Tag, TxPart,
+    RecallOutcome, STAGING_MIN, Tag, TxPart,
 };
 use crate::wire::{
     C2hData, CommonHeader, Cqe, Digests, DsmRange, Framing, IcResp, NvmCommand, Pdu, R2t, Sgl, Sqe, Status, crc32c,
@@ -201,7 +201,7 @@ impl Session {
     fn recall(&mut self) {
         let mut reads = self.guest.in_flight.iter().filter(|(_, command)| matches!(command, IoCommand::Read { .. }));
         let Some((&tag, _)) = reads.next() else { return };
-        assert_ne!(self.queue.recall(tag), Recalled::Completed, "completions are fetched as they come");
+        assert_ne!(self.queue.recall(tag), RecallOutcome::Completed, "completions are fetched as they come");
         self.guest.in_flight.remove(&tag);
     }
 
@@ -433,6 +433,6 @@ fn a_capsule_is_answered_after_it_was_laid_out() {
         *peer.payloads.of(Tag(0)) = Vec::new();
         assert_eq!(peer.sent(), []);
         let lost: Vec<_> = peer.queue.into_lost().collect();
-        assert_eq!(lost, [crate::host::Lost { tag: Tag(0), indeterminate: true }]);
+        assert_eq!(lost, [crate::host::LostRequest { tag: Tag(0), indeterminate: true }]);
     }
 }

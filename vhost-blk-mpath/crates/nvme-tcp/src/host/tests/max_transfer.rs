@@ -2,7 +2,7 @@
 
 use super::handshake::Peer;
 use super::{Dice, queue_config};
-use crate::host::{Completion, IoCommand, Lost, QueueConfig, Recalled, Tag};
+use crate::host::{Completion, IoCommand, LostRequest, QueueConfig, RecallOutcome, Tag};
 use crate::wire::{C2hData, Digests, NvmCommand, Pdu, R2t, Status};
 
 const MIB: u32 = 1 << 20;
@@ -206,7 +206,7 @@ fn what_waits_to_be_repeated_is_lost_and_recalled_as_if_unsent() {
         controller.peer.queue
     };
     let lost: Vec<_> = refuse_once(write(0, 2048)).into_lost().collect();
-    assert_eq!(lost, [Lost { tag: Tag(0), indeterminate: false }]);
+    assert_eq!(lost, [LostRequest { tag: Tag(0), indeterminate: false }]);
     let mut queue = refuse_once(IoCommand::Read { slba: 0, blocks: 2048 });
-    assert_eq!((queue.recall(Tag(0)), queue.in_flight()), (Recalled::Unsent, 0));
+    assert_eq!((queue.recall(Tag(0)), queue.in_flight()), (RecallOutcome::Unsent, 0));
 }

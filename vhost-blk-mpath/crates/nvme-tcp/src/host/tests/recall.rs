@@ -2,7 +2,7 @@
 
 use super::handshake::Peer;
 use super::violations::{READ, WRITE, busy, violation};
-use crate::host::{Completion, DirectRecv, IoCommand, Lost, ProtocolError, Recalled, SubmitError, Tag};
+use crate::host::{Completion, DirectRecv, IoCommand, LostRequest, ProtocolError, RecallOutcome, SubmitError, Tag};
 use crate::wire::{C2hData, CommonHeader, Digests, Framing, Pdu, PduType, Status};
 
 const BOTH: Digests = Digests { header: true, data: true };
@@ -32,7 +32,7 @@ fn what_was_not_sent_is_removed_at_once() {
     for tag in 0..3 {
         read(&mut peer, tag).unwrap();
     }
-    assert_eq!(peer.queue.recall(Tag(1)), Recalled::Unsent);
+    assert_eq!(peer.queue.recall(Tag(1)), RecallOutcome::Unsent);
     assert_eq!(peer.queue.in_flight(), 2);
     read(&mut peer, 1).unwrap();
     assert_eq!(sent(&mut peer).len(), 3);
@@ -43,7 +43,7 @@ fn what_was_not_sent_is_removed_at_once() {
 fn what_was_sent_gets_no_data_and_no_completion_and_its_answer_shows() {
     for digests in [Digests::default(), BOTH] {
         let (mut peer, cid, _) = busy(digests);
-        assert_eq!(peer.queue.recall(READ), Recalled::Abandoned);
+        assert_eq!(peer.queue.recall(READ), RecallOutcome::Abandoned);
         *peer.payloads.of(READ) = Vec::new();
         let (pdu, bytes) = data(cid, 0, 8192);
         peer.send(pdu, &bytes).unwrap();
@@ -65,7 +65,7 @@ fn its_data_are_checked_as_ever() {
     peer.queue.recall(READ);
     let short = ProtocolError::ShortData { cid, moved: 0, total: 8192 };
     assert_eq!(peer.complete(cid, Status::SUCCESS, 0), violation(short));
-    assert_eq!(peer.queue.into_lost().collect::<Vec<_>>(), [Lost { tag: WRITE, indeterminate: true }]);
+    assert_eq!(peer.queue.into_lost().collect::<Vec<_>>(), [LostRequest { tag: WRITE, indeterminate: true }]);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn recalled_in_the_middle_of_its_data_it_gets_no_more_of_them() {
     let (first, rest) = stream.split_at(stream.len() - 8000);
     peer.queue.receive(first, &mut peer.payloads).unwrap();
     assert_eq!(peer.queue.direct(), Some(DirectRecv { tag: READ, offset: 192, len: 8000 }));
-    assert_eq!(peer.queue.recall(READ), Recalled::Abandoned);
+    assert_eq!(peer.queue.recall(READ), RecallOutcome::Abandoned);
     assert_eq!(peer.queue.direct(), None);
     // What a receive, begun before, has put into its place counts.
     peer.queue.received_direct(1000).unwrap();
@@ -112,7 +112,7 @@ fn the_same_tag_goes_out_again_beside_what_was_abandoned() {
     for _ in 0..3 {
         read(&mut peer, 5).unwrap();
         cids.extend(sent(&mut peer));
-        assert_eq!(peer.queue.recall(Tag(5)), Recalled::Abandoned);
+        assert_eq!(peer.queue.recall(Tag(5)), RecallOutcome::Abandoned);
     }
     read(&mut peer, 5).unwrap();
     cids.extend(sent(&mut peer));
@@ -135,7 +135,7 @@ fn abandoned_commands_take_up_room_until_they_are_answered() {
     }
     let cids = sent(&mut peer);
     for tag in 0..capacity {
-        assert_eq!(peer.queue.recall(Tag(tag)), Recalled::Abandoned);
+        assert_eq!(peer.queue.recall(Tag(tag)), RecallOutcome::Abandoned);
     }
     assert_eq!(read(&mut peer, 0), Err(SubmitError::Full));
     assert_eq!(peer.queue.in_flight() as u32, capacity);
@@ -143,7 +143,7 @@ fn abandoned_commands_take_up_room_until_they_are_answered() {
     read(&mut peer, 0).unwrap();
     let again = sent(&mut peer);
     assert!(again.len() == 1 && !cids.contains(&again[0]), "a CID in use is not used again");
-    assert_eq!(peer.queue.into_lost().collect::<Vec<_>>(), [Lost { tag: Tag(0), indeterminate: false }]);
+    assert_eq!(peer.queue.into_lost().collect::<Vec<_>>(), [LostRequest { tag: Tag(0), indeterminate: false }]);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn of_a_split_read_the_rest_is_not_sent() {
     read(&mut peer, 1).unwrap();
     let cids = sent(&mut peer);
     assert_eq!(cids.len(), 7);
-    assert_eq!(peer.queue.recall(READ), Recalled::Abandoned);
+    assert_eq!(peer.queue.recall(READ), RecallOutcome::Abandoned);
     for &cid in &cids[..6] {
         peer.complete(cid, Status::INTERNAL_ERROR, 0).unwrap();
         assert_eq!(peer.queue.take_answered().requests, 0, "not all of it");
@@ -180,7 +180,7 @@ fn a_split_read_between_two_of_its_commands_is_gone_at_once() {
     let (pdu, bytes) = data(cids[0], 0, 1 << 17);
     peer.send(pdu, &bytes).unwrap();
     peer.complete(cids[0], Status::SUCCESS, 0).unwrap();
-    assert_eq!(peer.queue.recall(READ), Recalled::Unsent);
+    assert_eq!(peer.queue.recall(READ), RecallOutcome::Unsent);
     assert_eq!((sent(&mut peer).len(), peer.queue.in_flight()), (0, 6));
 }
 
@@ -190,7 +190,7 @@ fn what_has_ended_already_is_told_by_its_completion() {
     let (pdu, bytes) = data(cid, 0, 8192);
     peer.send(pdu, &bytes).unwrap();
     peer.complete(cid, Status::SUCCESS, 0).unwrap();
-    assert_eq!(peer.queue.recall(READ), Recalled::Completed);
+    assert_eq!(peer.queue.recall(READ), RecallOutcome::Completed);
     assert_eq!((peer.queue.poll_completion(), peer.queue.take_answered().requests), (Some(ok(READ)), 0));
 }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::mini_target::{Disk, Habits, MiniTarget, Place};
 use super::{Dice, Payloads, queue_config, transmit};
 use crate::host::{
-    Completion, HostQueue, IoCommand, NamespaceLimits, QueueConfig, Recalled, STAGING_MIN, SubmitError, Tag,
+    Completion, HostQueue, IoCommand, NamespaceLimits, QueueConfig, RecallOutcome, STAGING_MIN, SubmitError, Tag,
 };
 use crate::wire::{Digests, Status};
 
@@ -94,9 +94,9 @@ impl Session {
         let reads = self.in_flight.iter().filter(|(_, (_, command))| matches!(command, IoCommand::Read { .. }));
         let Some(tag) = reads.map(|(&tag, _)| tag).min() else { return };
         match self.queue.recall(tag) {
-            Recalled::Unsent => {}
-            Recalled::Abandoned => self.abandoned += 1,
-            Recalled::Completed => panic!("completions are fetched as they come"),
+            RecallOutcome::Unsent => {}
+            RecallOutcome::Abandoned => self.abandoned += 1,
+            RecallOutcome::Completed => panic!("completions are fetched as they come"),
         }
         self.in_flight.remove(&tag);
         self.recalled.push(tag);

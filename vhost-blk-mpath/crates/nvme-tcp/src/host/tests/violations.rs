@@ -1,7 +1,7 @@
 //! The rules of what a host receives, each broken once.
 
 use super::handshake::Peer;
-use crate::host::{Completion, IoCommand, Lost, ProtocolError, QueueError, Tag};
+use crate::host::{Completion, IoCommand, LostRequest, ProtocolError, QueueError, Tag};
 use crate::wire::{C2hData, Digests, Framing, Pdu, PduError, PduField, PduType, R2t, Status, crc32c};
 
 pub(super) const READ: Tag = Tag(0);
@@ -49,7 +49,7 @@ fn completions_must_name_a_command_in_flight() {
     assert_eq!(peer.complete(read, Status::INTERNAL_ERROR, 0), violation(error), "completed twice");
     let done = Completion { tag: READ, result: Err(Status::INTERNAL_ERROR) };
     assert_eq!((peer.queue.poll_completion(), peer.queue.poll_completion()), (Some(done), None));
-    assert_eq!(peer.queue.into_lost().collect::<Vec<_>>(), [Lost { tag: WRITE, indeterminate: true }]);
+    assert_eq!(peer.queue.into_lost().collect::<Vec<_>>(), [LostRequest { tag: WRITE, indeterminate: true }]);
 }
 
 /// Nothing would follow by which their end could be noticed.
@@ -73,8 +73,11 @@ fn read_data_must_fit_their_command() {
         peer.send(first, &bytes).unwrap();
         let (wrong, bytes) = make(read, write);
         assert_eq!(peer.send(wrong, &bytes), violation(expect(read, write)));
-        let lost: Vec<Lost> = peer.queue.into_lost().collect();
-        assert_eq!(lost, [Lost { tag: READ, indeterminate: false }, Lost { tag: WRITE, indeterminate: true }]);
+        let lost: Vec<LostRequest> = peer.queue.into_lost().collect();
+        assert_eq!(
+            lost,
+            [LostRequest { tag: READ, indeterminate: false }, LostRequest { tag: WRITE, indeterminate: true }]
+        );
     };
     check(&|_, write| data(write, 0, 512), &|_, cid| ProtocolError::WrongDirection { pdu, cid });
     check(&|read, _| data(read ^ 0x1000, 4096, 512), &|read, _| ProtocolError::UnknownCid { pdu, cid: read ^ 0x1000 });
@@ -176,6 +179,9 @@ fn digests_are_verified() {
 fn completions_not_fetched_are_lost_but_not_in_doubt() {
     let (mut peer, _, write) = busy(Digests::default());
     peer.complete(write, Status::WRITE_FAULT, 0).unwrap();
-    let lost: Vec<Lost> = peer.queue.into_lost().collect();
-    assert_eq!(lost, [Lost { tag: WRITE, indeterminate: false }, Lost { tag: READ, indeterminate: false }]);
+    let lost: Vec<LostRequest> = peer.queue.into_lost().collect();
+    assert_eq!(
+        lost,
+        [LostRequest { tag: WRITE, indeterminate: false }, LostRequest { tag: READ, indeterminate: false }]
+    );
 }

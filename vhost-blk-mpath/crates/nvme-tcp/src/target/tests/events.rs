@@ -107,7 +107,7 @@ fn who_did_not_ask_is_not_told() {
     admin(&mut subsystem, now, cntlid, AdminCommand::AsyncEventRequest).unwrap();
     subsystem.set_ana(1, AnaState::Inaccessible);
     let namespace = subsystem.config().namespaces[0];
-    subsystem.show_namespace(1, 1, Some(Namespace { blocks: 1, ..namespace }));
+    subsystem.override_namespace(1, 1, Some(Namespace { blocks: 1, ..namespace }));
     assert_eq!(told(&mut subsystem, cntlid), None);
     // Nor is it afterwards of what was before.
     let all = AsyncEventMask(u32::MAX);
@@ -121,7 +121,7 @@ fn an_event_waits_for_a_request() {
     let cntlid = listening(&mut subsystem, 1);
     let namespace = subsystem.config().namespaces[0];
     subsystem.set_ana(1, AnaState::Inaccessible);
-    subsystem.show_namespace(1, 1, Some(Namespace { blocks: 1, ..namespace }));
+    subsystem.override_namespace(1, 1, Some(Namespace { blocks: 1, ..namespace }));
     assert_eq!(told(&mut subsystem, cntlid), Some(AsyncEvent::NAMESPACE_CHANGED));
     assert_eq!(told(&mut subsystem, cntlid), None);
     admin(&mut subsystem, Instant::now(), cntlid, AdminCommand::AsyncEventRequest).unwrap();
@@ -134,7 +134,7 @@ fn a_port_may_show_another_namespace() {
     let [first, second] = [1, 2].map(|port| listening(&mut subsystem, port));
     let real = subsystem.config().namespaces[1];
     let wrong = Namespace { blocks: 77, uuid: [8; 16], nguid: [9; 16], ..real };
-    subsystem.show_namespace(1, 2, Some(wrong));
+    subsystem.override_namespace(1, 2, Some(wrong));
     assert_eq!(told(&mut subsystem, first), Some(AsyncEvent::NAMESPACE_CHANGED));
     assert_eq!(told(&mut subsystem, second), None);
     let mut seen = |cntlid| {
@@ -163,12 +163,12 @@ fn a_port_may_show_another_namespace() {
     assert_eq!(changed(false), [2]);
     assert_eq!(changed(false), []);
     admin(&mut subsystem, Instant::now(), first, AdminCommand::AsyncEventRequest).unwrap();
-    subsystem.show_namespace(1, 2, Some(wrong));
+    subsystem.override_namespace(1, 2, Some(wrong));
     assert_eq!(told(&mut subsystem, first), None, "nothing has changed");
-    subsystem.show_namespace(1, 2, None);
+    subsystem.override_namespace(1, 2, None);
     assert_eq!(told(&mut subsystem, first), Some(AsyncEvent::NAMESPACE_CHANGED));
     for (port, nsid) in [(0, 1), (3, 1), (1, 0), (1, 3)] {
-        subsystem.show_namespace(port, nsid, Some(wrong));
+        subsystem.override_namespace(port, nsid, Some(wrong));
     }
     let data = admin_data(&mut subsystem, first, identify(Cns::NAMESPACE, 2), 4096).unwrap();
     assert_eq!(IdentifyNamespace::parse(&data).unwrap().nsze.get(), real.blocks);

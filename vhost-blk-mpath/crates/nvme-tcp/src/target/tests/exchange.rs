@@ -90,7 +90,7 @@ impl Target<'_> {
                     });
                 }
                 AdminReply::Shutdown { token } => self.queue.complete(token, Status::SUCCESS, 0),
-                AdminReply::Held | AdminReply::ResetController { .. } => {}
+                AdminReply::Deferred | AdminReply::ResetController { .. } => {}
             },
             Some(QueueIdentity { cntlid, .. }) => self.execute_io(cntlid, command),
         }

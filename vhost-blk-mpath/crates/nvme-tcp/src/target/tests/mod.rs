@@ -177,7 +177,7 @@ fn fabrics(subsystem: &mut Subsystem, now: Instant, cntlid: u16, fabrics: Fabric
 fn admin(subsystem: &mut Subsystem, now: Instant, cntlid: u16, admin: AdminCommand) -> Result<u64, Status> {
     match subsystem.admin(now, cntlid, command(admin.to_sqe(1, Sgl::NONE), &[], 0)) {
         AdminReply::Done { status, result, .. } => status.result().map(|()| result),
-        AdminReply::Held => Ok(u64::MAX),
+        AdminReply::Deferred => Ok(u64::MAX),
         reply => panic!("{reply:?}"),
     }
 }

@@ -115,7 +115,7 @@ impl Session {
     fn failure(&mut self) -> DiscoveryError {
         let error = self.pass(Duration::from_secs(60)).unwrap_err();
         assert_eq!(self.host.receive(self.now, &[]), Err(error.clone()), "an error stays");
-        assert_eq!((self.host.next_timeout(), self.host.hears_changes()), (None, false));
+        assert_eq!((self.host.next_timeout(), self.host.receives_change_events()), (None, false));
         error
     }
 }

@@ -42,7 +42,7 @@ impl Connection {
                                 Ok(())
                             });
                         }
-                        AdminReply::Held => {}
+                        AdminReply::Deferred => {}
                         other => panic!("{other:?}"),
                     },
                 }

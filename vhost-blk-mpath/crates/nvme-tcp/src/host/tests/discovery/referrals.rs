@@ -115,7 +115,7 @@ fn only_plain_tcp_is_somewhere_to_go() {
     }
     for traddr in ["", "192.0.2", "host", "[::1]", "fe80::1%eth0", "::1", "127.0.0.1:1"] {
         let refused = says(&|entry| entry.traddr = traddr.into()).unwrap_err();
-        assert_eq!(refused, format!("TRADDR `{traddr}` is no address of family IPv4"));
+        assert_eq!(refused, format!("TRADDR `{traddr}` is not an address of family IPv4"));
     }
     assert!(says(&|entry| entry.family = AddressFamily::IPV6).is_err());
     assert!(says(&|entry| entry.family = AddressFamily(9)).unwrap_err().ends_with("family 9"));
@@ -126,7 +126,7 @@ fn only_plain_tcp_is_somewhere_to_go() {
     }
     for trsvcid in ["0", "65536", "+1", "-1", "x", "44 20"] {
         let refused = says(&|entry| entry.trsvcid = trsvcid.into()).unwrap_err();
-        assert_eq!(refused, format!("TRSVCID `{trsvcid}` is no TCP port"));
+        assert_eq!(refused, format!("TRSVCID `{trsvcid}` is not a TCP port"));
     }
     assert!(says(&|entry| entry.trsvcid = " 4420 ".into()).is_ok());
 }

@@ -8,8 +8,8 @@ use zerocopy::FromBytes;
 use super::controller::{Controller, What};
 use super::{KATO, Session, config, entries, page};
 use crate::host::{
-    ConfigError, DiscoveryConfig, DiscoveryError, DiscoveryEvent, DiscoveryLogError, DiscoveryStep, HostDiscovery,
-    LOG_RECORDS_MAX,
+    AdminError, ConfigError, DiscoveryConfig, DiscoveryError, DiscoveryEvent, DiscoveryLogError, HostDiscovery,
+    LOG_RECORDS_MAX, Step,
 };
 use crate::wire::{
     AsyncEvent, ConnectField, DiscoveryEntryError, DiscoveryField, DiscoveryHeader, DiscoveryHeaderError,
@@ -90,7 +90,7 @@ fn what_is_no_log_is_refused() {
     let mut session = Session::with(config(), |controller| {
         controller.page = DiscoveryHeader { generation: 1, records: u64::from(LOG_RECORDS_MAX) + 1 }.emit().to_vec();
     });
-    assert_eq!(session.failure().to_string(), "the discovery log has 1025 records; 1024 are the most taken");
+    assert_eq!(session.failure().to_string(), "the discovery log has 1025 records; at most 1024 are accepted");
     let mut session = Session::with(config(), |controller| controller.page[16] = 1);
     let format = DiscoveryHeaderError::RecordFormat(1);
     assert_eq!(session.failure(), DiscoveryError::Log(DiscoveryLogError::Header(format)));
@@ -112,7 +112,7 @@ fn a_record_that_cannot_be_read_is_named_and_the_others_count() {
 fn a_notice_has_the_log_read_again() {
     let mut session = Session::with(config(), |_| {});
     assert_eq!(session.log().generation, 1);
-    assert!(session.host.hears_changes());
+    assert!(session.host.receives_change_events());
     for generation in 2..5 {
         session.controller.page = page(generation, &entries(generation as usize));
         session.controller.report(Status::SUCCESS, AsyncEvent::DISCOVERY_CHANGED);
@@ -133,7 +133,7 @@ fn a_notice_has_the_log_read_again() {
     // A controller that takes no more requests is asked from time to time by whoever owns the session.
     session.controller.report(Status::ABORT_REQUESTED, AsyncEvent::DISCOVERY_CHANGED);
     session.pass(Duration::from_secs(1)).unwrap();
-    assert!(!session.host.hears_changes());
+    assert!(!session.host.receives_change_events());
     session.host.reread(session.now);
     assert_eq!(session.log().generation, 4);
 }
@@ -148,7 +148,7 @@ fn events_are_asked_for_only_of_who_has_them_and_when_staying() {
             }
         });
         assert_eq!(session.log().entries, entries(2));
-        assert!(!session.host.hears_changes());
+        assert!(!session.host.receives_change_events());
         assert_eq!(session.controller.asked(What::Event), 0);
     }
 }
@@ -161,8 +161,8 @@ fn who_stays_is_kept_alive() {
     let sent = session.controller.asked(What::KeepAlive);
     assert!((19..=21).contains(&sent), "{sent}");
     session.controller.mute.push(What::KeepAlive);
-    let late = DiscoveryError::Timeout { step: DiscoveryStep::KeepAlive, after: KATO / 2 };
-    assert_eq!(session.failure(), late);
+    let late = AdminError::Timeout { step: Step::KeepAlive, after: KATO / 2 };
+    assert_eq!(session.failure(), late.into());
 
     let mut session = Session::with(DiscoveryConfig { keep_alive_tmo: None, ..config() }, |_| {});
     session.log();
@@ -176,12 +176,12 @@ fn controllers_that_keep_no_connection_say_so() {
     let kato = (Status::CONNECT_INVALID_PARAMETERS, ConnectField::Kato.to_result());
     for (status, result) in [kato, (Status::CONNECT_INVALID_PARAMETERS, 0), (Status::INVALID_FIELD, 0)] {
         let mut session = Session::with(config(), |controller| controller.refuse.push((What::Connect, status, result)));
-        assert!(session.failure().refuses_to_stay(), "{status}");
+        assert!(session.failure().rejects_keep_alive(), "{status}");
     }
     let other = (Status::CONNECT_INVALID_PARAMETERS, ConnectField::Hostnqn.to_result());
     for (status, result) in [other, (Status::INTERNAL_ERROR, 0)] {
         let mut session = Session::with(config(), |controller| controller.refuse.push((What::Connect, status, result)));
-        assert!(!session.failure().refuses_to_stay(), "{status}");
+        assert!(!session.failure().rejects_keep_alive(), "{status}");
     }
 }
 
@@ -195,7 +195,7 @@ fn a_unique_name_is_checked_and_the_well_known_one_may_hide_one() {
     assert_eq!(session.log().generation, 1);
     assert_eq!(session.controller.connect.as_ref().map(|(_, nqn)| nqn), Some(&unique));
     let got = Nqn::discovery().to_string();
-    assert_eq!(Session::with(named, |_| {}).failure(), DiscoveryError::WrongSubsystem { got });
+    assert_eq!(Session::with(named, |_| {}).failure(), AdminError::WrongSubsystem { got }.into());
     for (cntrltype, is) in [(0, true), (2, true), (1, false), (3, false)] {
         let mut session = Session::with(config(), |controller| controller.identify.cntrltype = cntrltype);
         if is {
@@ -209,27 +209,30 @@ fn a_unique_name_is_checked_and_the_well_known_one_may_hide_one() {
 #[test]
 fn every_step_has_a_deadline_and_most_must_succeed() {
     let steps = [
-        (What::Connect, DiscoveryStep::Connect),
-        (What::Get(PropertyOffset::CAP), DiscoveryStep::Capabilities),
-        (What::Set(PropertyOffset::CC), DiscoveryStep::Enable),
-        (What::Get(PropertyOffset::CSTS), DiscoveryStep::Ready),
-        (What::Identify, DiscoveryStep::IdentifyController),
-        (What::Events, DiscoveryStep::AsyncEventConfiguration),
-        (What::Log, DiscoveryStep::Log),
+        (What::Connect, Step::Connect),
+        (What::Get(PropertyOffset::CAP), Step::Capabilities),
+        (What::Set(PropertyOffset::CC), Step::Enable),
+        (What::Get(PropertyOffset::CSTS), Step::Ready),
+        (What::Identify, Step::IdentifyController),
+        (What::Events, Step::AsyncEventConfiguration),
+        (What::Log, Step::DiscoveryLog),
     ];
     for (what, step) in steps {
         let mut session = Session::with(config(), |controller| controller.mute.push(what));
-        assert!(matches!(session.failure(), DiscoveryError::Timeout { step: got, .. } if got == step), "{step}");
+        assert!(
+            matches!(session.failure(), DiscoveryError::Admin(AdminError::Timeout { step: got, .. }) if got == step),
+            "{step}"
+        );
         let status = Status::INTERNAL_ERROR;
         let mut session = Session::with(config(), |controller| controller.refuse.push((what, status, 0)));
         match what {
-            What::Connect => assert!(matches!(session.failure(), DiscoveryError::Queue(_))),
+            What::Connect => assert!(matches!(session.failure(), DiscoveryError::Admin(AdminError::Queue(_)))),
             What::Events => assert_eq!(session.log().generation, 1),
-            _ => assert_eq!(session.failure(), DiscoveryError::Command { step, status }),
+            _ => assert_eq!(session.failure(), AdminError::Command { step, status }.into()),
         }
     }
     let mut session = Session::with(config(), |controller| controller.fatal = true);
-    assert_eq!(session.failure(), DiscoveryError::FatalStatus);
+    assert_eq!(session.failure(), AdminError::FatalStatus.into());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::host::tests::handshake::Peer;
 use crate::host::tests::queue_config;
-use crate::host::{ConfigError, IoCommand, NamespaceLimits, QueueConfig, Recalled, SubmitError, Tag};
+use crate::host::{ConfigError, IoCommand, NamespaceLimits, QueueConfig, RecallOutcome, SubmitError, Tag};
 use crate::wire::{Digests, NvmCommand, Pdu, Sgl, Status};
 
 /// Blocks of 512 bytes, none usable, and blocks of 4096 bytes.
@@ -78,7 +78,7 @@ fn each_ends_where_its_namespace_ends() {
     let mut submit = |namespace, slba, blocks| {
         let submitted = peer.queue.submit(Tag(0), namespace, IoCommand::Read { slba, blocks });
         if submitted.is_ok() {
-            assert_eq!(peer.queue.recall(Tag(0)), Recalled::Unsent);
+            assert_eq!(peer.queue.recall(Tag(0)), RecallOutcome::Unsent);
         }
         submitted
     };
