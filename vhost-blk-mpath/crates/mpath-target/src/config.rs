@@ -65,8 +65,8 @@ pub struct NamespaceConfig {
     pub backing: Backing,
     /// The size in bytes, a multiple of the block size.
     pub bytes: u64,
-    /// The UUID. Without one, a memory namespace gets a new UUID at each start, as its data are new. A file namespace keeps its UUID
-    /// as long as the file exists.
+    /// The UUID. Without one, a memory namespace gets a new UUID at each start, as its data are new. A file namespace keeps its
+    /// UUID as long as the file exists.
     pub uuid: Option<Uuid>,
 }
 

@@ -178,5 +178,5 @@ fn a_count_of_zero_ends_a_fault_and_an_unknown_namespace_is_refused() {
     let cid = flush(&mut queue);
     assert_eq!(answer(&mut queue).0, cid);
     let error = server.apply(0, &["swallow=1:read:3".parse().unwrap()]).unwrap_err();
-    assert!(error.to_string().contains("nsid 3"), "{error}");
+    assert!(error.to_string().contains("namespace 3"), "{error}");
 }

@@ -162,7 +162,7 @@ impl Connection {
         }
     }
 
-    /// Does nothing until the port is no longer stalled. Deadlines of the host start again afterwards: a stopped target does not
+    /// Does nothing while the port is stalled. Deadlines of the host start again afterwards: a stopped target does not
     /// check its clock either.
     fn stall(&mut self) -> Result<(), ConnectionEnd> {
         while self.port.faults.black_hole() == Some(BlackHole::Stall) && !self.waker.is_stopped() {

@@ -186,8 +186,8 @@ impl TargetServer {
         self.shared.registry.connections(listener)
     }
 
-    /// Stops listening, and resets all connections of the listener, as a failing link would. After the return, no command from these
-    /// connections is executed, except held commands.
+    /// Stops listening, and resets all connections of the listener, as a failing link would. After the return, no command from
+    /// these connections is executed, except held commands.
     pub fn stop_listener(&self, listener: usize) {
         self.listeners[listener].stop(&self.shared);
         self.update_discovery_log();

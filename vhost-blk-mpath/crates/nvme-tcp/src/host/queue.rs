@@ -308,11 +308,11 @@ impl<P: PayloadSource> CommandSource for Outbound<'_, P> {
         let &index = self.pending.front()?;
         let limits = *self.limits(self.requests.get(index).namespace);
         let request = self.requests.get_mut(index);
-        let job = split::issue(index, request, &limits, self.max_bytes);
+        let command = split::issue(index, request, &limits, self.max_bytes);
         if request.is_issued {
             self.pending.pop_front();
         }
-        Some(job)
+        Some(command)
     }
 
     fn gather(&self, owner: u16, offset: u32, dst: &mut [u8]) {

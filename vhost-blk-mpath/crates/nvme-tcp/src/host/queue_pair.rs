@@ -56,7 +56,7 @@ pub(super) trait CommandSource {
     fn next_command_to_send(&mut self) -> Option<CommandToSend>;
     /// Copies the owner's payload from `offset` on into all of `dst`.
     fn gather(&self, owner: u16, offset: u32, dst: &mut [u8]);
-    /// The tag under which the owner's payload can be sent without partial_pdu.
+    /// The tag under which the owner's payload can be sent without copying.
     fn tag(&self, owner: u16) -> Tag;
 }
 

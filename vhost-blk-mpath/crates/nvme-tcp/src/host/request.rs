@@ -162,7 +162,7 @@ pub(super) struct Request {
     pub(super) commands_in_flight: u16,
     /// No command is left to issue, because all are issued or one has failed.
     pub(super) is_issued: bool,
-    /// RecallOutcome by the caller, which may use the tag again.
+    /// Recalled by the caller, which may use the tag again.
     pub(super) abandoned: bool,
     pub(super) error: Option<Status>,
     /// The most data of one command in bytes; below the limit of the queue if larger commands have failed.

@@ -72,8 +72,8 @@ impl QueuePair {
                     && stage.room() >= Some(COPY_MAX)
                     && (self.transfers.is_empty() || stage.is_half_free())
                 {
-                    let Some(job) = source.next_command_to_send() else { break };
-                    if !self.encode_capsule(stage, job, source) {
+                    let Some(command) = source.next_command_to_send() else { break };
+                    if !self.encode_capsule(stage, command, source) {
                         return;
                     }
                 }
@@ -110,8 +110,8 @@ impl QueuePair {
     }
 
     /// Encodes a command capsule, with the data if they fit the capsule. Returns whether there was room for all data.
-    fn encode_capsule(&mut self, stage: &mut Stage<'_>, job: CommandToSend, source: &impl CommandSource) -> bool {
-        let CommandToSend { owner, mut sqe, data } = job;
+    fn encode_capsule(&mut self, stage: &mut Stage<'_>, command: CommandToSend, source: &impl CommandSource) -> bool {
+        let CommandToSend { owner, mut sqe, data } = command;
         let (direction, base, length) = match data {
             Data::None => (Direction::None, 0, 0),
             Data::In { offset, length } => (Direction::In, offset, length),

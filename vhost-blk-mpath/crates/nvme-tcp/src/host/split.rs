@@ -106,8 +106,8 @@ mod tests {
                     let first = slba + u64::from(covered);
                     prop_assert_eq!(first / boundary, (first + u64::from(count) - 1) / boundary);
                 }
-                let job = issue(0, &mut request, &limits, most);
-                prop_assert_eq!(job.sqe.nsid.get(), limits.namespace.nsid);
+                let command = issue(0, &mut request, &limits, most);
+                prop_assert_eq!(command.sqe.nsid.get(), limits.namespace.nsid);
                 covered += count;
             }
             prop_assert_eq!((covered, request.issued), (blocks, blocks));
@@ -137,8 +137,8 @@ mod tests {
             let mut next = slba;
             while !request.is_issued {
                 request.commands_in_flight = 0;
-                let job = issue(0, &mut request, &limits, 4096);
-                let Data::Out { offset, length: 16 } = job.data else { panic!("{:?}", job.data) };
+                let command = issue(0, &mut request, &limits, 4096);
+                let Data::Out { offset, length: 16 } = command.data else { panic!("{:?}", command.data) };
                 let (range, rest) = range_at(&limits, slba, blocks, offset);
                 prop_assert_eq!((range.slba.get(), rest), (next, 0));
                 prop_assert!((1..=most).contains(&range.blocks.get()));

@@ -213,8 +213,8 @@ impl TargetQueue {
         }
     }
 
-    /// Bytes that complete the PDU that is being received, including the data digest. 0 between PDUs, and during a header. Until the
-    /// last of these bytes arrives, receiving leads to no command and no answer.
+    /// Bytes that complete the PDU that is being received, including the data digest. 0 between PDUs, and during a header. Until
+    /// the last of these bytes arrives, receiving leads to no command and no answer.
     #[must_use]
     pub fn missing_bytes(&self) -> u32 {
         self.receiver.missing_bytes()

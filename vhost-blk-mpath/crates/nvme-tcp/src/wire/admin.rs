@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn log_page_fields_lie_where_the_specification_has_them() {
+    fn log_page_field_offsets_match_the_specification() {
         let command = AdminCommand::GetLogPage {
             lid: LogPage::ANA,
             nsid: 0xffff_ffff,
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cross_controller_reset_has_its_instance_where_the_specification_has_it() {
+    fn the_instance_of_a_cross_controller_reset_matches_the_specification() {
         let instance = ControllerInstance { cntlid: 0x1234, ciu: 0x56, cirn: 0x1122_3344_5566_7788 };
         let sqe = AdminCommand::CrossControllerReset(instance).to_sqe(1, Sgl::NONE);
         let bytes = sqe.as_bytes();

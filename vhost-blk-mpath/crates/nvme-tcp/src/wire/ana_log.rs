@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_lie_where_the_specification_has_them() {
+    fn field_offsets_match_the_specification() {
         let group = AnaGroup { id: 7, change_count: 2, state: AnaState::Change, nsids: vec![9] };
         let bytes = AnaLog { change_count: 5, groups: vec![group] }.emit();
         assert_eq!(

@@ -42,14 +42,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn events_survive(kind in 0u8..8, information: u8, page: u8) {
+        fn events_round_trip(kind in 0u8..8, information: u8, page: u8) {
             let event = AsyncEvent { kind, information, log_page: LogPage(page) };
             prop_assert_eq!(AsyncEvent::from_dw0(event.to_dw0()), event);
         }
     }
 
     #[test]
-    fn the_ana_notice_is_the_documented_number() {
+    fn the_ana_event_has_the_documented_number() {
         assert_eq!(AsyncEvent::ANA_CHANGED.to_dw0(), 0x000c_0302);
         assert_eq!(AsyncEvent::NAMESPACE_CHANGED.to_dw0(), 0x0004_0002);
         assert_eq!(AsyncEvent::DISCOVERY_CHANGED.to_dw0(), 0x0070_f002);

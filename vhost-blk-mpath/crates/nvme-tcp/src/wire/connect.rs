@@ -217,20 +217,20 @@ mod tests {
         }
 
         #[test]
-        fn fields_survive_the_result(offset: u16, in_data: bool) {
+        fn refused_fields_round_trip(offset: u16, in_data: bool) {
             let result = u64::from(offset) | u64::from(in_data) << 16;
             prop_assert_eq!(ConnectField::from_result(result).to_result(), result);
         }
 
         #[test]
-        fn results_survive(cntlid: u16, authentication_required: bool, secure_channel_required: bool) {
+        fn results_round_trip(cntlid: u16, authentication_required: bool, secure_channel_required: bool) {
             let result = ConnectResult { cntlid, authentication_required, secure_channel_required };
             prop_assert_eq!(ConnectResult::from_result(result.to_result()), result);
         }
     }
 
     #[test]
-    fn a_wrong_nqn_is_named() {
+    fn the_error_of_a_wrong_nqn_names_the_field() {
         assert_eq!(ConnectField::from_result(0x1_0100), ConnectField::Subnqn);
         assert_eq!(ConnectField::Subnqn.invalid(), (Status(0x4182), 0x1_0100));
         assert_eq!(ConnectData::parse(&[0; 1024]), Err(ConnectField::Subnqn));

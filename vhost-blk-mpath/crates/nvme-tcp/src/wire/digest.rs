@@ -38,7 +38,7 @@ mod tests {
 
     /// RFC 3720 B.4, the test vectors of the same CRC in iSCSI.
     #[test]
-    fn known_vectors() {
+    fn known_test_vectors_match() {
         assert_eq!(crc32c(&[0; 32]).to_le_bytes(), [0xaa, 0x36, 0x91, 0x8a]);
         assert_eq!(crc32c(&[0xff; 32]).to_le_bytes(), [0x43, 0xab, 0xa8, 0x62]);
         let mut parts = Digest::default();

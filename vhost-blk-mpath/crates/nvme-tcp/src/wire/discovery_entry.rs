@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_lie_where_the_specification_has_them() {
+    fn field_offsets_match_the_specification() {
         let bytes = entry().emit();
         assert_eq!(bytes[..12], [3, 1, 2, 2, 2, 1, 0xff, 0xff, 32, 0, 2, 0]);
         assert_eq!((&bytes[32..38], &bytes[256..263]), (&b"4420  "[..], &b"nqn.x\0\0"[..]));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_end_with_a_nul_are_read_too() {
+    fn texts_may_end_with_a_nul() {
         let mut bytes = entry().emit();
         bytes[36..64].fill(0);
         bytes[521] = 0;

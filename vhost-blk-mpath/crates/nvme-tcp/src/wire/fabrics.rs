@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn connect_fields_lie_where_the_specification_has_them() {
+    fn connect_field_offsets_match_the_specification() {
         let connect = Connect { qid: 0x0102, sqsize: 0x0304, cattr: 5, kato_ms: 0x0607_0809 };
         let sqe = FabricsCommand::Connect(connect).to_sqe(0x1122, Sgl::InCapsule { offset: 0, length: 1024 });
         let bytes = sqe.as_bytes();

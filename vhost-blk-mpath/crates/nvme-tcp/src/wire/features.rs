@@ -80,7 +80,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn queues_survive(submission: u16, completion: u16) {
+        fn number_of_queues_round_trips(submission: u16, completion: u16) {
             let queues = NumberOfQueues { submission, completion };
             prop_assert_eq!(NumberOfQueues::from_value(queues.to_value()), queues);
         }

@@ -136,7 +136,7 @@ mod tests {
         }
 
         #[test]
-        fn any_header_lays_out_within_its_length(
+        fn the_layout_of_any_header_is_within_its_length(
             ty in 0usize..9, flags: u8, pdo: u8, plen in 128u32.., header: bool, data: bool, alignment in 0u8..32,
         ) {
             let framing = Framing { digests: Digests { header, data }, alignment };

@@ -234,7 +234,7 @@ mod tests {
         }
 
         #[test]
-        fn text_survives(text in "[!-~]([ -~]{0,18}[!-~])?") {
+        fn texts_round_trip(text in "[!-~]([ -~]{0,18}[!-~])?") {
             let field: [u8; 20] = IdentifyController::padded(&text);
             prop_assert_eq!(IdentifyController::text(&field), text);
         }

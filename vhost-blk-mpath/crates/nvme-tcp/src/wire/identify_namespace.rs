@@ -1,4 +1,5 @@
-//! The Identify Namespace data structure of the NVM command set (NVM Command Set, figure 97), with the fields that host or target use.
+//! The Identify Namespace data structure of the NVM command set (NVM Command Set, figure 97), with the fields
+//! that host or target use.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_in_use_is_found() {
+    fn flbas_selects_the_format() {
         let mut identify = IdentifyNamespace::blank();
         assert_eq!(identify.format().block_bytes(), None);
         identify.lbaf[2].lbads = 12;

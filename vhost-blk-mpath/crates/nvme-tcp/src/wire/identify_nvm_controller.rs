@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_lie_where_the_specification_has_them() {
+    fn field_offsets_match_the_specification() {
         let mut bytes = [0; IDENTIFY_BYTES];
         bytes[..16].copy_from_slice(&[1, 5, 2, 3, 4, 1, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0]);
         let identify = IdentifyNvmController::parse(&bytes).unwrap();

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn limits() {
+    fn length_limits_and_nul() {
         assert_eq!(Nqn::new(""), Err(NqnError::Length(0)));
         assert_eq!(Nqn::new("x".repeat(224)), Err(NqnError::Length(224)));
         assert!(Nqn::new("x".repeat(223)).is_ok());

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_lie_where_the_specification_has_them() {
+    fn field_offsets_match_the_specification() {
         let zeroes = NvmCommand::WriteZeroes { slba: 0x0102_0304_0506, blocks: 8, deallocate: true, fua: true };
         let sqe = zeroes.to_sqe(0, 1, Sgl::NONE);
         assert_eq!(sqe.as_bytes()[40..52], [6, 5, 4, 3, 2, 1, 0, 0, 7, 0, 0, 0x42]);

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_are_where_the_specification_has_them() {
+    fn bits_match_the_specification() {
         let cap = Capabilities::new(127, 30);
         assert_eq!((cap.mqes(), cap.timeout().as_secs()), (127, 15));
         assert_eq!(ControllerConfiguration::ENABLED.0, 0x46_0001);

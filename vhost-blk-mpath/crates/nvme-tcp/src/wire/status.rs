@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_and_names() {
+    fn fields_and_names_of_a_status() {
         let status = Status::ANA_INACCESSIBLE.with_crd(2).with_dnr();
         assert_eq!((status.sct(), status.sc(), status.crd(), status.dnr()), (3, 2, 2, true));
         assert_eq!(status.0, 0x5302);

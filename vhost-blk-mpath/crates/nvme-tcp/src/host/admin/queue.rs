@@ -45,7 +45,7 @@ pub(super) struct AdminCompletion {
 #[derive(Debug)]
 pub(in crate::host) struct AdminQueue {
     pair: QueuePair,
-    jobs: VecDeque<CommandToSend>,
+    unsent: VecDeque<CommandToSend>,
     /// The data that the step's command has returned.
     data: Vec<u8>,
     completions: VecDeque<AdminCompletion>,
@@ -53,7 +53,7 @@ pub(in crate::host) struct AdminQueue {
 
 impl AdminQueue {
     pub(super) fn new(config: QueuePairConfig) -> Self {
-        Self { pair: QueuePair::new(config), jobs: VecDeque::new(), data: Vec::new(), completions: VecDeque::new() }
+        Self { pair: QueuePair::new(config), unsent: VecDeque::new(), data: Vec::new(), completions: VecDeque::new() }
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -73,7 +73,7 @@ impl AdminQueue {
             self.data.resize(data_len as usize, 0);
             Data::In { offset: 0, length: data_len }
         };
-        self.jobs.push_back(CommandToSend { owner: owner as u16, sqe, data });
+        self.unsent.push_back(CommandToSend { owner: owner as u16, sqe, data });
     }
 
     pub(super) fn fill_tx(&mut self, out: &mut Vec<u8>) {
@@ -83,7 +83,7 @@ impl AdminQueue {
             let before = out.len();
             out.reserve(STAGING_MIN);
             let mut plan = Vec::new();
-            self.pair.fill_tx(&mut Stage::new(None, out, &mut plan, u32::MAX), &mut Outbound(&mut self.jobs));
+            self.pair.fill_tx(&mut Stage::new(None, out, &mut plan, u32::MAX), &mut Outbound(&mut self.unsent));
             assert!(plan.iter().all(|part| matches!(part, TxPart::Staged { .. })), "admin commands send no payload");
             if out.len() == before {
                 return;

@@ -53,7 +53,7 @@ impl Step {
             Self::CommandLimits => true,
             // Without events, ANA errors of I/O still lead to reading the ANA log, and the discovery log is read periodically.
             Self::AsyncEventConfiguration => true,
-            // Reading this list only arms the event again. The namespaces are identified anew in any case.
+            // Reading this list only arms the event again. The namespaces are identified again in any case.
             Self::ChangedNamespaces => true,
             // An unusable namespace does not concern the others.
             Self::IdentifyNamespace | Self::NamespaceDescriptors => true,

@@ -102,7 +102,7 @@ fn state_of(log: &AnaLog, identity: &NamespaceIdentity) -> Option<AnaState> {
     listed.or_else(|| log.state_of(identity.anagrpid))
 }
 
-/// Which information about the namespaces was read anew.
+/// The information about the namespaces that was read.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Update {
     /// All namespaces were identified.

@@ -40,12 +40,12 @@ pub enum DiscoveryLogError {
     Header(#[from] DiscoveryHeaderError),
     /// The log has more records than this host accepts.
     #[error("the discovery log has {0} records; at most {LOG_RECORDS_MAX} are accepted")]
-    Records(u64),
+    TooManyRecords(u64),
     /// The controller supports no log page offset (LPA bit 2), and the log is longer than a transfer.
     #[error(
         "the discovery log of {records} records is longer than a transfer, and the controller supports no log page offset"
     )]
-    Whole {
+    LongerThanTransfer {
         /// NUMREC.
         records: u64,
     },
@@ -141,7 +141,7 @@ impl LogReader {
 
     fn begin(&mut self, header: DiscoveryHeader) -> Result<(), DiscoveryLogError> {
         if header.records > u64::from(LOG_RECORDS_MAX) {
-            return Err(DiscoveryLogError::Records(header.records));
+            return Err(DiscoveryLogError::TooManyRecords(header.records));
         }
         self.header = header;
         self.log = DiscoveryLog { generation: header.generation, ..DiscoveryLog::default() };
@@ -150,7 +150,7 @@ impl LogReader {
         } else if (1 + self.records()) * RECORD_BYTES <= self.max_transfer_bytes {
             Stage::Whole
         } else {
-            return Err(DiscoveryLogError::Whole { records: header.records });
+            return Err(DiscoveryLogError::LongerThanTransfer { records: header.records });
         };
         Ok(())
     }

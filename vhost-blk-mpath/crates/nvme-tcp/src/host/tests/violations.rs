@@ -1,4 +1,4 @@
-//! The rules of what a host receives, each broken once.
+//! Violations of the rules for PDUs to a host.
 
 use super::handshake::Peer;
 use crate::host::{Completion, IoCommand, LostRequest, ProtocolError, QueueError, Tag};
@@ -52,7 +52,7 @@ fn completions_must_name_a_command_in_flight() {
     assert_eq!(peer.queue.into_lost().collect::<Vec<_>>(), [LostRequest { tag: WRITE, indeterminate: true }]);
 }
 
-/// Nothing would follow by which their end could be noticed.
+/// Without data, the host could not notice the end of the PDU.
 #[test]
 fn read_data_are_never_empty() {
     let (mut peer, read, _) = busy(Digests::default());
@@ -107,12 +107,12 @@ fn success_needs_all_data() {
     let (mut peer, _, write) = busy(Digests::default());
     assert_eq!(peer.complete(write, Status::SUCCESS, 0), short(write, 0, 131_072));
 
-    // Asked for, but not even laid out.
+    // The data are requested but not encoded.
     let (mut peer, _, write) = busy(Digests::default());
     peer.send(r2t(write, 1, 0, 131_072), &[]).unwrap();
     assert_eq!(peer.complete(write, Status::SUCCESS, 0), short(write, 131_072, 131_072));
 
-    // An error may come at any time, and takes what was asked for with it.
+    // An error may arrive at any time. Then requested data are not sent.
     let (mut peer, _, write) = busy(Digests::default());
     peer.send(r2t(write, 1, 0, 4096), &[]).unwrap();
     peer.complete(write, Status::WRITE_FAULT, 0).unwrap();
@@ -155,7 +155,7 @@ fn digests_are_verified() {
     let error = PduError::HeaderDigest { pdu: PduType::C2hData, received, computed };
     assert_eq!(peer.queue.receive(&bad_header, &mut peer.payloads), violation(ProtocolError::Pdu(error)));
 
-    // Wrong data fail that command, which may be tried again, and nothing else.
+    // Wrong data fail only their command, with a retryable status.
     let (mut peer, read, write) = busy(digests);
     bytes[100] ^= 1;
     peer.queue.receive(&bytes, &mut peer.payloads).unwrap();
@@ -167,7 +167,7 @@ fn digests_are_verified() {
     let result = Err(Status::LBA_OUT_OF_RANGE.with_dnr());
     assert_eq!(peer.queue.poll_completion(), Some(Completion { tag: WRITE, result }));
 
-    // A digest left out after it was agreed upon.
+    // A PDU without the negotiated digest.
     let (mut peer, read, _) = busy(digests);
     peer.framing.digests.data = false;
     let error = PduError::InvalidField { pdu: PduType::C2hData, field: PduField::Flags, value: 1 };
@@ -176,7 +176,7 @@ fn digests_are_verified() {
 }
 
 #[test]
-fn completions_not_fetched_are_lost_but_not_in_doubt() {
+fn unfetched_completions_are_lost_but_not_in_doubt() {
     let (mut peer, _, write) = busy(Digests::default());
     peer.complete(write, Status::WRITE_FAULT, 0).unwrap();
     let lost: Vec<LostRequest> = peer.queue.into_lost().collect();
