@@ -46,7 +46,7 @@ pub enum IdentityMismatch {
     #[error("different UUID, NGUID or EUI64")]
     Identifier,
     /// UUID, NGUID and EUI64 are all zero, so the namespace cannot be recognised over another path.
-    #[error("the namespace has no UUID, NGUID or EUI64")]
+    #[error("no UUID, NGUID or EUI64 that identifies the namespace")]
     Unidentified,
     /// CSI.
     #[error("command set {0} and {1}")]

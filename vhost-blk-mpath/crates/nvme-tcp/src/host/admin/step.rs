@@ -48,17 +48,18 @@ pub enum Step {
 impl Step {
     /// Whether an error status of the step's command leaves the connection alive.
     pub(in crate::host) fn may_fail(self) -> bool {
-        match self {
+        matches!(
+            self,
             // Not every controller has this page. Without it there are no limits.
-            Self::CommandLimits => true,
-            // Without events, ANA errors of I/O still lead to reading the ANA log, and the discovery log is read periodically.
-            Self::AsyncEventConfiguration => true,
-            // Reading this list only arms the event again. The namespaces are identified again in any case.
-            Self::ChangedNamespaces => true,
-            // An unusable namespace does not concern the others.
-            Self::IdentifyNamespace | Self::NamespaceDescriptors => true,
-            _ => false,
-        }
+            Self::CommandLimits
+                // Without events, ANA errors of I/O still lead to reading the ANA log, and the discovery log is read periodically.
+                | Self::AsyncEventConfiguration
+                // Reading this list only arms the event again. The namespaces are identified again in any case.
+                | Self::ChangedNamespaces
+                // An unusable namespace does not concern the others.
+                | Self::IdentifyNamespace
+                | Self::NamespaceDescriptors
+        )
     }
 
     /// The command of a step that has no parameters, and the bytes of data that it returns.

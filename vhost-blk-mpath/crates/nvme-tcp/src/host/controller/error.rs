@@ -23,8 +23,8 @@ pub enum Unsupported {
     /// CAP.MQES or MAXCMD allows fewer entries than a queue needs.
     #[error("the controller allows queues of only {0} entries")]
     QueueEntries(u32),
-    /// The ANA log is larger than a transfer.
-    #[error("the ANA log of {0} bytes is larger than a transfer")]
+    /// The ANA log is larger than a transfer or than this host reads.
+    #[error("the ANA log of {0} bytes is too large")]
     AnaLog(u64),
 }
 

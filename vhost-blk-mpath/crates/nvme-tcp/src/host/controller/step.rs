@@ -160,7 +160,7 @@ impl HostController {
         }
     }
 
-    /// Checks that the ANA log fits a transfer.
+    /// Checks that the ANA log without namespaces fits MDTS and [`ANA_LOG_MAX`].
     pub(super) fn check_ana_log(&self) -> Result<(), Unsupported> {
         let least = ana_log_bytes(&self.facts.identify, false);
         if least > u64::from(self.facts.mdts_bytes().unwrap_or(u32::MAX).min(ANA_LOG_MAX)) {
