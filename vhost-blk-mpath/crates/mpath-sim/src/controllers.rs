@@ -157,7 +157,7 @@ impl Controllers {
                 });
             }
             AdminReply::Shutdown { token } => queue.complete(token, Status::SUCCESS, 0),
-            AdminReply::Held | AdminReply::ResetController { .. } => {}
+            AdminReply::Deferred | AdminReply::ResetController { .. } => {}
         }
     }
 

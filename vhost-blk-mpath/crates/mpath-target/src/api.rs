@@ -1,9 +1,9 @@
-//! The control API of a running target: HTTP/1.1 with JSON bodies on a Unix socket, in the style of the daemon's.
+//! The control API of a running target: HTTP/1.1 with JSON bodies on a Unix socket, like the API of the daemon.
 //!
-//! * `GET /v1/status` answers with a [`Status`].
-//! * `PUT /v1/settings` takes a [`Change`] and answers with the [`Status`] afterwards.
+//! * `GET /v1/status` returns a [`Status`].
+//! * `PUT /v1/settings` takes a [`SettingsRequest`] and returns the [`Status`] afterwards.
 //!
-//! Every other answer is an error with one line for people, `{"error": {"code": …, "message": …}}`.
+//! An error is `{"error": {"code": …, "message": …}}`, with a message of one line.
 
 use std::fmt;
 use std::future::Future;
@@ -21,46 +21,46 @@ use serde::{Deserialize, Serialize};
 use crate::server::{DiscoveryStatus, ListenerStatus, StartError, TargetServer};
 use crate::setting::Setting;
 
-/// The target and all it is doing.
+/// The status of a target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// The target's version.
+    /// The version of the target.
     pub version: String,
-    /// The target's process identifier.
+    /// The process ID of the target.
     pub pid: u32,
-    /// Name of the subsystem.
+    /// The NQN of the subsystem.
     pub nqn: String,
-    /// Every listener, by port id.
+    /// All listeners, by port ID.
     pub listeners: Vec<ListenerStatus>,
-    /// The discovery service, `null` if there is none.
+    /// The discovery service, or `null` without one.
     pub discovery: Option<DiscoveryStatus>,
 }
 
 /// The body of `PUT /v1/settings`: `{"port": "1", "settings": ["ana=inaccessible"]}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Change {
-    /// Which listener.
+pub struct SettingsRequest {
+    /// The listeners.
     pub port: PortSelector,
-    /// What is to change, in this order. If one does not fit the target, nothing changes.
+    /// The settings, in order. If one is not possible with this target, none is applied.
     pub settings: Vec<Setting>,
 }
 
-/// Names listeners: a port id (`1`), `all` for every port of the subsystem, or `discovery`.
+/// A selection of listeners: a port ID (`1`), `all` for all ports of the subsystem, or `discovery`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum PortSelector {
-    /// Every port of the subsystem.
+    /// All ports of the subsystem.
     All,
-    /// One of them.
+    /// One port of the subsystem.
     Port(u16),
     /// The discovery service.
     Discovery,
 }
 
-/// A text that is no [`PortSelector`].
+/// A text that is not a [`PortSelector`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("port '{0}': give a port id from 1, all or discovery")]
+#[error("port '{0}': give a port ID from 1, all or discovery")]
 pub struct PortError(pub String);
 
 impl FromStr for PortSelector {
@@ -102,43 +102,43 @@ impl From<PortSelector> for String {
     }
 }
 
-/// Why a change was not made.
+/// Why settings were not applied.
 #[derive(Debug, thiserror::Error)]
-enum ChangeError {
-    /// There is no such port.
-    #[error("port {port}: this target has ports 1 to {ports}")]
+enum ApplyError {
+    /// The port does not exist.
+    #[error("port {port} does not exist: this target has ports 1 to {ports}")]
     Port {
         /// The port.
         port: u16,
-        /// How many there are.
+        /// The number of ports.
         ports: usize,
     },
-    /// There is no discovery service.
-    #[error("port discovery: this target was started without --discovery")]
+    /// The target has no discovery service.
+    #[error("port discovery does not exist: this target was started without --discovery")]
     NoDiscovery,
-    /// A setting does not fit, or could not be applied.
+    /// A setting is not possible, or could not be applied.
     #[error(transparent)]
     Apply(#[from] StartError),
-    /// The thread that made it has failed.
-    #[error("the change has failed half-way")]
+    /// The thread that applied the settings has panicked.
+    #[error("the settings may be applied in part: an internal error has occurred")]
     Failed,
 }
 
-impl From<ChangeError> for ApiError {
-    fn from(error: ChangeError) -> Self {
+impl From<ApplyError> for ApiError {
+    fn from(error: ApplyError) -> Self {
         let code = match &error {
-            ChangeError::Port { .. } | ChangeError::NoDiscovery | ChangeError::Apply(StartError::Setting(_)) => {
+            ApplyError::Port { .. } | ApplyError::NoDiscovery | ApplyError::Apply(StartError::Setting(_)) => {
                 ErrorCode::BadRequest
             }
-            ChangeError::Apply(_) | ChangeError::Failed => ErrorCode::Other,
+            ApplyError::Apply(_) | ApplyError::Failed => ErrorCode::Other,
         };
         Self::new(code, error.to_string())
     }
 }
 
-/// Serves the API of `target` on `socket` until `shutdown` completes. Needs a tokio runtime with I/O and time.
+/// Serves the API of `target` on `socket` until `shutdown` completes. Requires a tokio runtime with I/O and time.
 pub async fn serve(socket: Server, target: Arc<TargetServer>, shutdown: impl Future<Output = ()>) -> io::Result<()> {
-    let routes = Router::new().route("/v1/status", get(status)).route("/v1/settings", put(change));
+    let routes = Router::new().route("/v1/status", get(status)).route("/v1/settings", put(put_settings));
     socket.serve_routes(routes.with_state(target), shutdown).await
 }
 
@@ -156,27 +156,27 @@ fn status_of(target: &TargetServer) -> Status {
     }
 }
 
-async fn change(
+async fn put_settings(
     State(target): State<Arc<TargetServer>>,
-    JsonBody(change): JsonBody<Change>,
+    JsonBody(request): JsonBody<SettingsRequest>,
 ) -> Result<Json<Status>, ApiError> {
-    // Ending connections waits for their threads.
-    let changed = tokio::task::spawn_blocking(move || apply(&target, &change).map(|()| status_of(&target)));
-    let status = changed.await.unwrap_or(Err(ChangeError::Failed))?;
+    // Ending connections blocks until their threads have ended.
+    let applied = tokio::task::spawn_blocking(move || apply(&target, &request).map(|()| status_of(&target)));
+    let status = applied.await.unwrap_or(Err(ApplyError::Failed))?;
     Ok(Json(status))
 }
 
-fn apply(target: &TargetServer, change: &Change) -> Result<(), ChangeError> {
+fn apply(target: &TargetServer, request: &SettingsRequest) -> Result<(), ApplyError> {
     let ports = target.addrs().len();
-    let listeners = match change.port {
+    let listeners = match request.port {
         PortSelector::All => 0..ports,
         PortSelector::Port(port) if (1..=ports).contains(&port.into()) => usize::from(port) - 1..usize::from(port),
-        PortSelector::Port(port) => return Err(ChangeError::Port { port, ports }),
-        PortSelector::Discovery if target.discovery_addr().is_none() => return Err(ChangeError::NoDiscovery),
-        PortSelector::Discovery => return Ok(target.apply_to_discovery(&change.settings)?),
+        PortSelector::Port(port) => return Err(ApplyError::Port { port, ports }),
+        PortSelector::Discovery if target.discovery_addr().is_none() => return Err(ApplyError::NoDiscovery),
+        PortSelector::Discovery => return Ok(target.apply_to_discovery(&request.settings)?),
     };
     for listener in listeners {
-        target.apply(listener, &change.settings)?;
+        target.apply(listener, &request.settings)?;
     }
     Ok(())
 }
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_named() {
+    fn port_selectors_parse_and_print() {
         for (text, selector) in
             [("all", PortSelector::All), ("discovery", PortSelector::Discovery), ("65535", PortSelector::Port(65535))]
         {
@@ -199,16 +199,16 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_plain_and_nothing_unknown_is_taken() {
-        let change: Change = serde_json::from_str(r#"{"port":"1","settings":["hold=on"]}"#).unwrap();
-        assert_eq!(serde_json::to_string(&change).unwrap(), r#"{"port":"1","settings":["hold=on"]}"#);
+    fn request_bodies_with_unknown_fields_are_refused() {
+        let request: SettingsRequest = serde_json::from_str(r#"{"port":"1","settings":["hold=on"]}"#).unwrap();
+        assert_eq!(serde_json::to_string(&request).unwrap(), r#"{"port":"1","settings":["hold=on"]}"#);
         for (body, word) in [
             (r#"{"port":"1"}"#, "settings"),
             (r#"{"port":"x","settings":[]}"#, "port 'x'"),
             (r#"{"port":"1","settings":["hold=maybe"]}"#, "hold 'maybe'"),
             (r#"{"port":"1","settings":[],"now":true}"#, "now"),
         ] {
-            let error = serde_json::from_str::<Change>(body).unwrap_err().to_string();
+            let error = serde_json::from_str::<SettingsRequest>(body).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
         }
     }

@@ -10,73 +10,73 @@ use mpath_target::{DEFAULT_ANATT_SECONDS, ListenerConfig, NamespaceConfig, Setti
 
 const AFTER_HELP: &str = "\
 LISTENER is IP:PORT[,transport=tcp|mptcp][,advertise=IP:PORT][,SETTING]...
-  Each listener is a port of the one subsystem; port ids count from 1.
-  PORT 0 lets the system choose. One of transport mptcp takes hosts that have
-  no MPTCP as well. The discovery service lists the address of
-  advertise=, for hosts that need another one.
+  Each listener is a port of the subsystem. Port IDs count from 1.
+  With PORT 0 the system chooses the port. A listener with transport=mptcp
+  accepts plain TCP too. advertise= is the address in the discovery log, for
+  hosts that need another address.
 
 NAMESPACE is mem:SIZE[,uuid=UUID] or file:PATH:SIZE[,uuid=UUID]
-  Namespace ids count from 1. SIZE is in bytes, or with KiB, MiB, GiB or TiB.
+  Namespace IDs count from 1. SIZE is in bytes, or with KiB, MiB, GiB or TiB.
   A file is created if it does not exist.
-  Without UUID a memory namespace gets a new identity at each start, as its
-  content is new; hosts that knew the old one will refuse it.
+  Without uuid= a memory namespace gets a new UUID at each start, because its
+  data are new. Hosts that know the old UUID refuse the namespace.
 
-SETTING is what a listener does to its hosts, at the start or later by ctl:
+SETTING is a setting of a listener, at the start or later with ctl:
   ana=[GROUP:]STATE   ANA state: optimized (default), non-optimized,
-                      inaccessible, persistent-loss or change; each namespace
-                      is a group, with its nsid as the group's id
-  delay=TIME          every I/O command takes at least so long
-  rate=SIZE|off       I/O data carried per second, over all connections of the
-                      port together; a delay comes on top of it
-  hold=on|off|TIME    commands that change data are accepted and held until
-                      hold=off or for TIME each, then executed: also when
-                      their connection and controller are long gone
-  black-hole=stall    connections stay, nothing is read, executed or sent
-  black-hole=mute     commands are executed, nothing is sent
-  black-hole=off
+                      inaccessible, persistent-loss or change. Each namespace
+                      is a group, and the group ID is the namespace ID
+  delay=TIME          delay of each I/O command
+  rate=SIZE|off       limit of I/O data per second, for all connections of the
+                      port together. delay= is added afterwards
+  hold=on|off|TIME    accept commands that change data, and execute them only
+                      after hold=off or after TIME, even if their connection
+                      and controller have ended
+  black-hole=stall    keep connections, but read, execute and send nothing
+  black-hole=mute     execute commands, but send nothing
+  black-hole=off      end the black hole
   cross-reset=on|fail|mute
-                      Cross-Controller Resets that the port is asked for are
-                      carried out, answered with an error, or not answered
-  listen=on|off       whether new connections are taken; others stay
-  reset=all|admin|io  closes connections with RST, now
+                      carry out Cross-Controller Resets, fail them, or do not
+                      answer them
+  listen=on|off       accept new connections or not. Existing ones stay
+  reset=all|admin|io  close connections with RST, immediately
   header-digests=N, data-digests=N
-                      so many of the next digests sent are wrong
+                      corrupt the next N digests
   fail=N:SCT/SC[/crd1|/crd2|/crd3][/dnr]
-                      so many of the next I/O commands fail with this status
+                      fail the next N I/O commands with this status
   swallow=N[:OPERATION[:NSID]]
-                      so many of the next I/O commands are lost: neither
-                      executed nor answered; OPERATION is read, write,
-                      write-zeroes, dsm or flush
+                      lose the next N matching I/O commands: neither execute
+                      nor answer them. OPERATION is read, write, write-zeroes,
+                      dsm or flush
   lose-answer=N[:OPERATION[:NSID]]
-                      they are executed and not answered
+                      execute commands, but do not answer them
   answer-early=N[:OPERATION[:NSID]]
-                      commands that send data are answered with success before
-                      the data are there, and executed once they are
+                      answer commands with success before their data arrive,
+                      and execute them afterwards
   answer-twice=N[:OPERATION[:NSID]]
-                      they are answered twice
+                      answer commands twice
   answer-late=N:TIME[:OPERATION[:NSID]]
-                      they are executed and answered so much later than others
+                      execute and answer commands later by TIME
   short-read=N[:OPERATION[:NSID]]
-                      success, with half of the data
+                      return success with half of the data
   uuid=NSID:UUID, nguid=NSID:UUID, size=NSID:SIZE
-                      what a namespace shows here in place of its own, which
-                      is given back by NSID:own
-  TIME is in ns, us, ms or s, up to 600s.
+                      report another value for a namespace on this port.
+                      NSID:own restores the namespace's own value
+  TIME has the unit ns, us, ms or s, and is at most 600s.
 
 Controlling a running target (--api PATH)
   mpath-target ctl --api PATH status
   mpath-target ctl --api PATH set PORT SETTING...
-  PORT is a port id, all or discovery. status prints JSON.
+  PORT is a port ID, all or discovery. status prints JSON.
 
-Output, once all listeners are ready, is one line for each:
+When all listeners are ready, the target prints a line for each:
   listening on ADDR nqn NQN port ID
   discovery on ADDR
 
 Exit status
-  0  ended by SIGTERM or SIGINT; of ctl: done
-  1  an address, a file or a socket cannot be used; of ctl: refused
+  0  ended by SIGTERM or SIGINT; ctl: done
+  1  an address, a file or a socket cannot be used; ctl: refused
   2  bad arguments
-  3  of ctl: no target is running there
+  3  ctl: no target is running with this socket
 
 Example
   mpath-target --nqn nqn.2024-01.com.example:disk1 --namespace mem:1GiB \\
@@ -84,7 +84,7 @@ Example
       --discovery 127.0.0.1:8009 --api /tmp/target.sock &
   mpath-target ctl --api /tmp/target.sock set 1 ana=inaccessible";
 
-/// NVMe/TCP target in user space: one subsystem, any number of ports, memory or file namespaces, and faults on demand.
+/// NVMe/TCP target in user space, with one subsystem, several ports, memory or file namespaces, and fault injection
 #[derive(Debug, Parser)]
 #[command(name = "mpath-target", version, after_help = AFTER_HELP)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, disable_help_subcommand = true)]
@@ -92,15 +92,15 @@ pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
 
-    /// Name of the subsystem, as in nqn.2024-01.com.example:disk1
+    /// NQN of the subsystem, as in nqn.2024-01.com.example:disk1
     #[arg(long, value_name = "NQN", required = true)]
     nqn: Option<String>,
 
-    /// Where to listen (see below); repeat for more ports
+    /// Address and settings of a port (see below); repeat for more ports
     #[arg(long, value_name = "LISTENER", required = true)]
     listen: Vec<ListenerConfig>,
 
-    /// What to serve (see below); repeat for more namespaces
+    /// Storage and size of a namespace (see below); repeat for more namespaces
     #[arg(long, value_name = "NAMESPACE", required = true)]
     namespace: Vec<NamespaceConfig>,
 
@@ -108,26 +108,26 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 512)]
     block_size: u32,
 
-    /// The longest that a namespace should stay in the ANA state change (ANATT), 1 to 255; nothing ends it by itself
+    /// Announced limit of the ANA state change (ANATT), 1 to 255; the target does not enforce it
     #[arg(long, value_name = "SECONDS", default_value_t = DEFAULT_ANATT_SECONDS, value_parser = clap::value_parser!(u8).range(1..))]
     anatt: u8,
 
-    /// Where the discovery service listens; port 8009 is the usual one
+    /// Address of the discovery service; the usual port is 8009
     #[arg(long, value_name = "IP:PORT")]
     discovery: Option<SocketAddr>,
 
-    /// Another discovery service to refer to; repeat for more
+    /// Address of another discovery service to refer to; repeat for more
     #[arg(long, value_name = "IP:PORT")]
     referral: Vec<SocketAddr>,
 
-    /// Unix socket of the control API, for its owner only
+    /// Unix socket of the control API, accessible only to its owner
     #[arg(long, value_name = "PATH")]
     api: Option<SocketPath>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Ask a running target, or tell it
+    /// Control a running target
     Ctl {
         /// The API socket of the target
         #[arg(long, value_name = "PATH")]
@@ -137,34 +137,34 @@ enum Command {
     },
 }
 
-/// What to ask or tell.
+/// A command to a running target.
 #[derive(Debug, PartialEq, Eq, Subcommand)]
 pub(crate) enum CtlCommand {
-    /// Print what the target is doing, as JSON
+    /// Print the status of the target as JSON
     Status,
-    /// Change what listeners do to their hosts; mpath-target --help lists the settings
+    /// Change settings of listeners; mpath-target --help lists the settings
     Set {
-        /// A port id, all or discovery
+        /// A port ID, all or discovery
         port: PortSelector,
-        /// What is to change, in this order
+        /// The settings, applied in order
         #[arg(value_name = "SETTING", required = true)]
         settings: Vec<Setting>,
     },
 }
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Debug)]
 pub(crate) enum Request {
-    /// Print this text and be done.
+    /// Print this text and exit.
     Print(String),
-    /// Serve, with the control API there.
+    /// Serve, with the control API on this socket.
     Serve(TargetConfig, Option<SocketPath>),
-    /// Talk to the target there.
+    /// Send a command to the target with this API socket.
     Ctl(SocketPath, CtlCommand),
 }
 
 impl Request {
-    /// Reads the command line; the error is one line.
+    /// Parses the command line. An error is one line.
     pub(crate) fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Self, String> {
         let args = match Args::try_parse_from(args) {
             Ok(args) => args,
@@ -181,7 +181,7 @@ impl Request {
             anatt_seconds: args.anatt,
             discovery: args.discovery,
             referrals: args.referral,
-            // Required without a subcommand, so it is there.
+            // clap requires --nqn without a subcommand.
             ..TargetConfig::new(args.nqn.unwrap_or_default())
         };
         config.validate().map_err(|error| error.to_string())?;
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_given() {
+    fn all_options_parse() {
         let args = format!(
             "--nqn {NQN} --listen 127.0.0.1:0 --listen [::1]:0,delay=30ms --namespace mem:1MiB \
              --namespace mem:2MiB --block-size 4096 --anatt 3 --discovery 127.0.0.1:0 --referral 192.0.2.1:8009 --api /tmp/t.sock"
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_one_line_and_name_what_is_wrong() {
+    fn errors_are_one_line_and_name_the_wrong_value() {
         let rest = "--namespace mem:1MiB";
         for (args, word) in [
             (String::new(), "--nqn"),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_target_is_told() {
+    fn ctl_commands_parse() {
         let request = parse("ctl --api /tmp/t.sock set all listen=off reset=all").unwrap();
         let Request::Ctl(api, CtlCommand::Set { port, settings }) = request else { panic!("{request:?}") };
         assert_eq!((api.to_string().as_str(), port, settings.len()), ("/tmp/t.sock", PortSelector::All, 2));

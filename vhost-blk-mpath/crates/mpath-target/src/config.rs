@@ -1,4 +1,4 @@
-//! What a target offers.
+//! The configuration of a target.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,140 +12,139 @@ use crate::parse::{ParseError, parse_addr, parse_size, parse_transport, parse_uu
 use crate::setting::{Setting, SettingError, check_for_target};
 use crate::storage::MAX_MEMORY_BYTES;
 
-/// Most listeners of one target.
+/// The most listeners of a target.
 pub const MAX_LISTENERS: usize = 64;
-/// Most referrals of the discovery service.
+/// The most referrals of the discovery service.
 pub const MAX_REFERRALS: usize = 64;
-/// Most namespaces of one target; a list of all of them fits every log page and data structure.
+/// The most namespaces of a target. A list of this many fits each log page and data structure.
 pub const MAX_NAMESPACES: usize = 128;
-/// Default of [`TargetConfig::max_connections`].
+/// The default of [`TargetConfig::max_connections`].
 pub const DEFAULT_MAX_CONNECTIONS: usize = 1024;
 
-/// Default of [`TargetConfig::anatt_seconds`].
+/// The default of [`TargetConfig::anatt_seconds`].
 pub const DEFAULT_ANATT_SECONDS: u8 = 10;
 
-/// Everything a [`crate::TargetServer`] is started with.
+/// The configuration of a [`crate::TargetServer`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetConfig {
-    /// NVMe qualified name of the one subsystem.
+    /// The NQN of the subsystem.
     pub nqn: String,
-    /// The subsystem's ports, at least one, in the order of their port ids 1, 2, …
+    /// The ports of the subsystem, at least one, by port ID from 1.
     pub listeners: Vec<ListenerConfig>,
-    /// The namespaces, at least one, in the order of their namespace ids 1, 2, …
+    /// The namespaces, at least one, by NSID from 1.
     pub namespaces: Vec<NamespaceConfig>,
-    /// Logical block size of all namespaces in bytes: 512 or 4096.
+    /// The logical block size of all namespaces in bytes: 512 or 4096.
     pub block_size: u32,
-    /// ANATT in seconds, at least 1: the longest that hosts are told a namespace stays in the ANA state change. Nothing
-    /// here ends that state by itself.
+    /// ANATT in seconds, at least 1: the announced limit of the ANA state "change". The target does not enforce it.
     pub anatt_seconds: u8,
-    /// Most connections served at once, over all listeners; one beyond it is closed at once.
+    /// The most connections of all listeners together. Further connections are closed immediately.
     pub max_connections: usize,
-    /// Where the discovery service listens, if there is to be one; port 0 lets the system choose.
+    /// The address of the discovery service, if there is one. With port 0 the system chooses the port.
     pub discovery: Option<SocketAddr>,
-    /// Other discovery services, which this one refers to.
+    /// Other discovery services, to which this one refers.
     pub referrals: Vec<SocketAddr>,
 }
 
-/// One port of the subsystem.
+/// The configuration of one port of the subsystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerConfig {
-    /// Where to listen; port 0 lets the system choose.
+    /// The address to listen on. With port 0 the system chooses the port.
     pub addr: SocketAddr,
-    /// What its connections are. One that listens for MPTCP takes those of plain TCP too.
+    /// The transport of its connections. A listener for MPTCP accepts plain TCP too.
     pub transport: Transport,
-    /// The address that the discovery service lists, where hosts need another one than `addr`.
+    /// The address in the discovery log, if hosts need another one than `addr`.
     pub advertise: Option<SocketAddr>,
-    /// What it does to its hosts from the start, in this order.
+    /// The initial settings, in order.
     pub settings: Vec<Setting>,
 }
 
-/// One namespace.
+/// The configuration of one namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespaceConfig {
-    /// Where its bytes live.
+    /// The storage of the data.
     pub backing: Backing,
-    /// Size in bytes, a multiple of the block size.
+    /// The size in bytes, a multiple of the block size.
     pub bytes: u64,
-    /// Identity that hosts see. Without one, a memory namespace gets a new identity with each start (its
-    /// content is new as well), and a file namespace the same one for as long as the file lives.
+    /// The UUID. Without one, a memory namespace gets a new UUID at each start, as its data are new. A file namespace keeps its
+    /// UUID as long as the file exists.
     pub uuid: Option<Uuid>,
 }
 
-/// Where a namespace's bytes live.
+/// The storage of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backing {
-    /// In this process, allocated when written, gone at its end.
+    /// Memory of this process, allocated when written.
     Memory,
-    /// In a regular file, created if it does not exist.
+    /// A regular file, created if it does not exist.
     File(PathBuf),
 }
 
-/// Why a configuration cannot work.
+/// Why a configuration is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// Not a name that a subsystem can have.
+    /// The NQN is not a valid subsystem name.
     #[error(
-        "nqn '{0}' is not a subsystem's name: 'nqn.', then up to 219 bytes without spaces or controls, \
+        "nqn '{0}' is not a valid subsystem name: give 'nqn.' and up to 219 bytes without spaces and control characters, \
          as in nqn.2024-01.com.example:disk1"
     )]
     Nqn(String),
-    /// The name of the discovery service.
-    #[error("nqn '{0}' is the discovery service's own: name the subsystem itself")]
+    /// The NQN is that of the discovery service.
+    #[error("nqn '{0}' is reserved for the discovery service: give the NQN of the subsystem")]
     DiscoveryNqn(String),
-    /// None, or too many.
+    /// There are no listeners, or too many.
     #[error("{0} listeners given: give 1 to {MAX_LISTENERS}")]
     Listeners(usize),
-    /// None, or too many.
+    /// There are no namespaces, or too many.
     #[error("{0} namespaces given: give 1 to {MAX_NAMESPACES}")]
     Namespaces(usize),
-    /// Two listeners cannot share an address.
-    #[error("listener {0} is given twice: give each its own address or port")]
+    /// Two listeners have the same address.
+    #[error("listener {0} is given twice: give each listener a different address or port")]
     ListenerTwice(SocketAddr),
-    /// Hosts would take the two for one.
-    #[error("uuid {0} is given to two namespaces: give each its own")]
+    /// Two namespaces have the same UUID, so hosts would take them for one.
+    #[error("uuid {0} is given to two namespaces: give each namespace a different UUID")]
     UuidTwice(Uuid),
-    /// One of the two sizes that every host understands.
+    /// The block size is not one that every host supports.
     #[error("block size {0}: give 512 or 4096")]
     BlockSize(u32),
-    /// Not a time.
+    /// ANATT is zero.
     #[error("ANATT of 0: give 1 to 255 seconds")]
     Anatt,
-    /// A namespace is whole blocks, at least one.
-    #[error("namespace {nsid} has {bytes} bytes: give a multiple of the block size {block_size}, not zero")]
+    /// The size of a namespace is not a multiple of the block size, or zero.
+    #[error("namespace {nsid} has {bytes} bytes: give a multiple of the block size {block_size}, at least one block")]
     NamespaceSize {
-        /// Which one.
+        /// The NSID.
         nsid: usize,
         /// Its size.
         bytes: u64,
-        /// The block size it must be a multiple of.
+        /// The block size.
         block_size: u32,
     },
-    /// More than the bookkeeping is made for.
+    /// A memory namespace is too large.
     #[error("namespace {nsid} has {bytes} bytes of memory: give at most 1TiB, or use a file")]
     MemoryTooLarge {
-        /// Which one.
+        /// The NSID.
         nsid: usize,
         /// Its size.
         bytes: u64,
     },
-    /// Nothing that a host could connect to.
-    #[error("listener {0} listens on every address: give advertise=IP:PORT, which the discovery service is to list")]
+    /// The listener has no address that the discovery service could list.
+    #[error("listener {0} listens on all addresses: give advertise=IP:PORT for the discovery service")]
     NotAdvertised(SocketAddr),
-    /// Too many, or without a discovery service of this target's own.
-    #[error("{0} referrals given: give at most {MAX_REFERRALS}, with --discovery")]
+    /// There are too many referrals, or referrals without a discovery service.
+    #[error("{0} referrals given: give at most {MAX_REFERRALS}, and only with --discovery")]
     Referrals(usize),
-    /// A listener's setting that does not fit the target.
+    /// A setting of a listener is not possible with this target.
     #[error("listener {addr}: {source}")]
     Setting {
-        /// Which one.
+        /// The address of the listener.
         addr: SocketAddr,
-        /// What is wrong.
+        /// The reason.
         source: SettingError,
     },
 }
 
 impl TargetConfig {
-    /// A target with 512-byte blocks and no listeners or namespaces yet.
+    /// A target with 512-byte blocks, without listeners and namespaces.
     #[must_use]
     pub fn new(nqn: impl Into<String>) -> Self {
         Self {
@@ -160,7 +159,7 @@ impl TargetConfig {
         }
     }
 
-    /// Whether all of it can work together.
+    /// Checks that the configuration is valid.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let plain = |c: char| !c.is_control() && !c.is_whitespace();
         if !self.nqn.starts_with("nqn.") || self.nqn.len() > 223 || !self.nqn.chars().all(plain) {
@@ -182,8 +181,8 @@ impl TargetConfig {
             return Err(ConfigError::Anatt);
         }
         for (i, &ListenerConfig { addr, advertise, ref settings, .. }) in self.listeners.iter().enumerate() {
-            let twice = self.listeners[..i].iter().any(|other| other.addr == addr);
-            if twice && addr.port() != 0 {
+            let is_repeated = self.listeners[..i].iter().any(|other| other.addr == addr);
+            if is_repeated && addr.port() != 0 {
                 return Err(ConfigError::ListenerTwice(addr));
             }
             for setting in settings {
@@ -217,7 +216,7 @@ impl TargetConfig {
 }
 
 impl ListenerConfig {
-    /// A listener for plain TCP that does nothing to its hosts.
+    /// A listener for plain TCP without settings.
     #[must_use]
     pub fn new(addr: SocketAddr) -> Self {
         Self { addr, transport: Transport::Tcp, advertise: None, settings: Vec::new() }
@@ -297,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_that_cannot_work_are_refused() {
+    fn invalid_configurations_are_refused() {
         type Change = fn(&mut TargetConfig);
         assert_eq!(valid().validate(), Ok(()));
         let changes: [Change; 13] = [
@@ -332,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn only_chosen_ports_must_differ() {
+    fn only_explicit_ports_must_differ() {
         let mut config = valid();
         config.listeners.push(config.listeners[0].clone());
         assert_eq!(config.validate(), Ok(()));
@@ -342,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_with_settings() {
+    fn a_listener_with_settings_parses() {
         let text = "127.0.0.1:4421,delay=250us,advertise=192.0.2.1:4420,transport=mptcp,ana=2:non-optimized";
         let listener: ListenerConfig = text.parse().unwrap();
         assert_eq!(listener.addr, "127.0.0.1:4421".parse().unwrap());
@@ -354,13 +353,13 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_listener_has_none() {
+    fn a_plain_listener_has_no_settings() {
         let listener: ListenerConfig = "[::1]:0".parse().unwrap();
         assert_eq!(listener, ListenerConfig::new("[::1]:0".parse().unwrap()));
     }
 
     #[test]
-    fn bad_listeners_name_field_and_value() {
+    fn errors_of_listeners_name_field_and_value() {
         let parse = |text: &str| text.parse::<ListenerConfig>().unwrap_err();
         assert_eq!(parse("localhost"), ParseError::Address("localhost".into()));
         assert_eq!(parse("1.2.3.4:1,advertise=x"), ParseError::Address("x".into()));
@@ -376,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces() {
+    fn namespaces_parse_or_name_the_wrong_value() {
         let uuid = "12345678-1234-4234-8234-123456789abc";
         assert_eq!("mem:1GiB".parse(), Ok(NamespaceConfig::memory(1 << 30)));
         assert_eq!("file:/a:b:512".parse(), Ok(NamespaceConfig::file("/a:b", 512)));

@@ -1,43 +1,43 @@
-//! `mpath-target ctl`: asks a running target, or tells it.
+//! `mpath-target ctl`: controls a running target.
 
 use std::time::Duration;
 
 use mpath_api::client::{Client, ClientError, Method};
 use mpath_api::config::SocketPath;
-use mpath_target::api::{Change, Status};
+use mpath_target::api::{SettingsRequest, Status};
 
 use crate::args::CtlCommand;
 
-/// Time for a whole call.
+/// The time limit for a call.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Why nothing came of it.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CtlError {
-    /// Nobody listens there.
+    /// No target listens on the socket.
     #[error("no mpath-target is running with --api {0}")]
     NotRunning(SocketPath),
     /// The call failed.
     #[error(transparent)]
     Client(ClientError),
-    /// A client cannot be had.
+    /// The HTTP client could not be created.
     #[error("cannot start: {0}")]
     System(#[from] std::io::Error),
 }
 
-/// Runs a command; what to print.
+/// Runs a command. Returns the text to print.
 pub(crate) fn run(api: &SocketPath, command: CtlCommand) -> Result<String, CtlError> {
     let client = Client::new(api.as_path(), TIMEOUT)?;
     let called = match command {
         CtlCommand::Status => client.call::<Status>(Method::GET, "/v1/status".into(), None::<&()>).map(Some),
         CtlCommand::Set { port, settings } => {
-            let change = Change { port, settings };
-            client.call::<Status>(Method::PUT, "/v1/settings".into(), Some(&change)).map(|_| None)
+            let request = SettingsRequest { port, settings };
+            client.call::<Status>(Method::PUT, "/v1/settings".into(), Some(&request)).map(|_| None)
         }
     };
     match called {
         Ok(Some(status)) => {
-            let mut text = serde_json::to_string_pretty(&status).expect("the API's own types are JSON");
+            let mut text = serde_json::to_string_pretty(&status).expect("API types can be serialised");
             text.push('\n');
             Ok(text)
         }

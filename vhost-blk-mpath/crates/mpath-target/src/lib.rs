@@ -1,6 +1,6 @@
 //! An NVMe/TCP target in user space: one subsystem, any number of ports, namespaces in memory or in files.
 //!
-//! It runs as a tool of its own (`mpath-target`) and inside of tests:
+//! It runs as a program (`mpath-target`) and inside tests:
 //!
 //! ```
 //! use mpath_target::{ListenerConfig, NamespaceConfig, TargetConfig, TargetServer};
@@ -14,17 +14,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What a host may rely on to know that its writes are over:
+//! The target guarantees the following, so that a host knows when its writes can no longer be executed:
 //!
-//! * **Drain.** When it half-closes an I/O connection, every command it has sent in full is executed and answered before
-//!   the target closes its side. An end of the data on an I/O connection always means that nothing of this connection is
-//!   left to be executed; where something may be, the connection ends with RST.
-//! * **Cross-Controller Reset.** Once it completes with result bit 0 set, no command of that life of the controller is
-//!   executed any more, not even a held one.
-//! * **Disabling** a controller, losing its admin connection, or stopping a listener: what was not executed by then never
-//!   is, unless it is held ([`Hold`]). Holding commands is for showing what happens with targets that give no such promise.
+//! * **Drain.** When the host half-closes an I/O connection, the target executes and answers all complete commands, and then
+//!   closes its side. EOF on an I/O connection means that no command of this connection is left. If commands may be left, the
+//!   connection ends with RST.
+//! * **Cross-Controller Reset.** Once it completes with result bit 0 set, no command of that controller instance is executed.
+//!   This includes held commands.
+//! * **Disabling** a controller, losing its admin connection, or stopping a listener: no further command is executed, except
+//!   held commands ([`Hold`]). Held commands show the effect of targets without such a guarantee.
 //!
-//! Everything else that goes wrong with paths is done by [`Setting`]s, at the start or at any time later.
+//! [`Setting`]s inject faults, at the start or at any later time.
 #![deny(unsafe_code)]
 
 pub mod api;

@@ -1,4 +1,4 @@
-//! `mpath-target`: serves an NVMe subsystem over TCP until it is told to end.
+//! `mpath-target`: serves an NVMe subsystem over TCP until SIGTERM or SIGINT.
 
 mod args;
 mod ctl;
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints to whoever reads; that nobody does is no failure.
+/// Prints to standard output. A closed output is not an error.
 fn print(text: &str) -> ExitCode {
     let mut stdout = std::io::stdout().lock();
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
@@ -50,7 +50,7 @@ fn fail(code: u8, message: &str) -> ExitCode {
 }
 
 fn serve(config: TargetConfig, api: Option<&SocketPath>) -> Result<(), Box<dyn std::error::Error>> {
-    // The signals are caught before anyone can learn that the target is ready.
+    // Signals are caught before the target reports that it is ready.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let _context = runtime.enter();
     let mut terminate = signal(SignalKind::terminate())?;
@@ -58,7 +58,7 @@ fn serve(config: TargetConfig, api: Option<&SocketPath>) -> Result<(), Box<dyn s
 
     let socket = api.map(Server::bind).transpose()?;
     let server = Arc::new(TargetServer::start(config)?);
-    print(&ready(&server));
+    print(&ready_lines(&server));
 
     let ended = async {
         tokio::select! {
@@ -73,8 +73,8 @@ fn serve(config: TargetConfig, api: Option<&SocketPath>) -> Result<(), Box<dyn s
     Ok(())
 }
 
-/// Where everything listens, a line each.
-fn ready(server: &TargetServer) -> String {
+/// The addresses of all listeners and of the discovery service, one line each.
+fn ready_lines(server: &TargetServer) -> String {
     let nqn = server.nqn();
     let line = |(addr, port)| format!("listening on {addr} nqn {nqn} port {port}\n");
     let listeners = server.addrs().into_iter().zip(1..).map(line);

@@ -1,4 +1,4 @@
-//! The texts that configurations and settings are made of: addresses, times, sizes and the like.
+//! Parsing of values in configurations and settings: addresses, times, sizes and the like.
 
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -8,76 +8,77 @@ use mpath_api::address::Transport;
 use nvme_tcp::wire::AnaState;
 use uuid::Uuid;
 
-/// Why a text does not describe a listener or namespace.
+/// Why a text is not a valid listener, namespace or setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// Not an address and port.
+    /// The text is not an address with port.
     #[error("address '{0}': give IP:PORT, as in 127.0.0.1:4420 or [::1]:4420")]
     Address(String),
-    /// Not a transport.
+    /// The text is not a transport.
     #[error("transport '{0}': give tcp or mptcp")]
     Transport(String),
-    /// Not a time with its unit, or too long.
-    #[error("{field} '{text}': give a number with its unit, as in 250us, 30ms or 2s, at most {max:?}")]
+    /// The text is not a time with unit, or the time is too long.
+    #[error("{field} '{text}': give a number with a unit, at most {max:?}, as in 250us, 30ms or 2s")]
     Time {
-        /// What it is for.
+        /// The field.
         field: &'static str,
-        /// What was given.
+        /// The text.
         text: String,
-        /// The longest that is taken.
+        /// The longest time.
         max: Duration,
     },
-    /// Not a number of 32 bits.
+    /// The text is not a number of 32 bits.
     #[error("{field} '{text}': give a number from 0 to 4294967295")]
     Count {
-        /// What it is for.
+        /// The field.
         field: &'static str,
-        /// What was given.
+        /// The text.
         text: String,
     },
-    /// Not an ANA state.
+    /// The text is not an ANA state.
     #[error("ana '{0}': give optimized, non-optimized, inaccessible, persistent-loss or change")]
     Ana(String),
-    /// Not a way to be silent.
+    /// The text is not a black-hole mode.
     #[error("black-hole '{0}': give stall, mute or off")]
     BlackHole(String),
-    /// Not what can become of a Cross-Controller Reset.
+    /// The text is not a cross-reset mode.
     #[error("cross-reset '{0}': give on, fail or mute")]
     CrossReset(String),
-    /// Neither on nor off.
+    /// The text is neither `on` nor `off`.
     #[error("listen '{0}': give on or off")]
     Listen(String),
-    /// Not a choice of queues.
+    /// The text is not a selection of queues.
     #[error("reset '{0}': give all, admin or io")]
     Reset(String),
-    /// Not a status with its count.
-    #[error("fail '{0}': give COUNT:SCT/SC, then /crd1 to /crd3 and /dnr if wanted, as in 3:0/0x21/crd1; not success")]
+    /// The text is not a count with an error status.
+    #[error("fail '{0}': give COUNT:SCT/SC[/crd1|/crd2|/crd3][/dnr] with an error status, as in 3:0/0x21/crd1")]
     Fail(String),
-    /// Not the commands that meet a fault.
+    /// The text is not a selection of commands for a fault.
     #[error(
-        "commands '{0}': give COUNT, then :TIME for answer-late, then :read, :write, :write-zeroes, :dsm or :flush and :NSID if wanted, as in 1:read:2"
+        "commands '{0}': give COUNT[:OPERATION[:NSID]], as in 1:read:2, or COUNT:TIME[:OPERATION[:NSID]] for answer-late; \
+         OPERATION is read, write, write-zeroes, dsm or flush"
     )]
     Answer(String),
-    /// A pipe through which nothing goes.
-    #[error("rate '{0}': give the bytes a second, at least 1, or off")]
+    /// The rate is zero.
+    #[error("rate '{0}': give bytes per second, at least 1, or off")]
     Rate(String),
-    /// Without the namespace it is for.
-    #[error("'{0}': give NSID:VALUE, or NSID:own for the namespace's own")]
-    NoNsid(String),
-    /// There is no such setting.
+    /// The value has no NSID.
+    #[error("'{0}': give NSID:VALUE, or NSID:own to restore the namespace's own value")]
+    MissingNsid(String),
+    /// The text is not a setting.
     #[error(
         "setting '{0}': give one of ana, delay, rate, hold, black-hole, cross-reset, listen, reset, header-digests, data-digests, fail, \
-             swallow, lose-answer, answer-early, answer-twice, answer-late, short-read, uuid, nguid and size with its value, as in ana=inaccessible"
+             swallow, lose-answer, answer-early, answer-twice, answer-late, short-read, uuid, nguid and size with a value, as in ana=inaccessible"
     )]
     Setting(String),
-    /// Neither memory nor a file.
+    /// The text is not a namespace.
     #[error("namespace '{0}': give mem:SIZE or file:PATH:SIZE")]
     Namespace(String),
-    /// Not a size.
+    /// The text is not a size.
     #[error("size '{0}': give bytes, or a number with KiB, MiB, GiB or TiB, as in 1GiB")]
     Size(String),
-    /// Not a UUID.
-    #[error("uuid '{0}': give one as in 12345678-1234-4234-8234-123456789abc, not nil")]
+    /// The text is not a UUID, or it is the nil UUID.
+    #[error("uuid '{0}': give a UUID other than nil, as in 12345678-1234-4234-8234-123456789abc")]
     Uuid(String),
 }
 
@@ -93,14 +94,14 @@ pub(crate) fn parse_transport(text: &str) -> Result<Transport, ParseError> {
     }
 }
 
-/// A UUID that is not nil, which would say that there is none.
+/// Parses a UUID. The nil UUID is refused, because it means "none".
 pub(crate) fn parse_uuid(text: &str) -> Result<Uuid, ParseError> {
     let parsed = Uuid::from_str(text).ok().filter(|parsed| !parsed.is_nil());
     parsed.ok_or_else(|| ParseError::Uuid(text.to_owned()))
 }
 
 pub(crate) fn parse_count(field: &'static str, text: &str) -> Result<u32, ParseError> {
-    // Nothing but digits: `parse` would take a sign.
+    // `parse` alone would accept a sign.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let count = if digits { text.parse().ok() } else { None };
     count.ok_or_else(|| ParseError::Count { field, text: text.to_owned() })
@@ -117,7 +118,7 @@ pub(crate) fn parse_ana(text: &str) -> Result<AnaState, ParseError> {
     }
 }
 
-/// A whole number and its unit, which must be one of `units`.
+/// Parses a whole number with one of `units`.
 fn parse_scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

@@ -24,7 +24,7 @@ fn discover(server: &TargetServer) -> RawAdmin {
     RawAdmin::connect(server.discovery_addr().unwrap(), Nqn::discovery())
 }
 
-/// The log as a host reads it: the header, then the records.
+/// Reads the log like a host: the header, then the records.
 fn read_log(admin: &mut RawAdmin) -> (u64, Vec<DiscoveryEntry>) {
     let header = DiscoveryHeader::parse(&admin.log(LogPage::DISCOVERY, 1024, 0)).unwrap();
     let bytes = header.records as u32 * 1024;
@@ -43,7 +43,7 @@ fn subsystems(entries: &[DiscoveryEntry]) -> Vec<(u16, SocketAddr)> {
 }
 
 #[test]
-fn it_lists_every_port_itself_and_its_referrals() {
+fn the_log_lists_all_ports_the_service_itself_and_its_referrals() {
     let mut config = config();
     config.referrals = vec!["[2001:db8::1]:8009".parse().unwrap()];
     let server = TargetServer::start(config).unwrap();
@@ -58,13 +58,13 @@ fn it_lists_every_port_itself_and_its_referrals() {
     assert_eq!(own.subsystem, SubsystemType::CURRENT_DISCOVERY);
     assert_eq!(own.trsvcid, server.discovery_addr().unwrap().port().to_string());
     assert_eq!((referral.subsystem, referral.traddr.as_str()), (SubsystemType::REFERRAL, "2001:db8::1"));
-    // What it lists can be connected to.
+    // A host can connect to a listed address.
     let (_a, mut queue, _) = connect(subsystems(&entries)[1].1, host_config());
     queue.read(0, 1).unwrap();
 }
 
 #[test]
-fn a_listener_may_be_listed_elsewhere() {
+fn the_log_has_the_advertised_address() {
     let mut config = config();
     config.listeners[1].advertise = Some("192.0.2.7:4420".parse().unwrap());
     let server = TargetServer::start(config).unwrap();
@@ -73,7 +73,7 @@ fn a_listener_may_be_listed_elsewhere() {
 }
 
 #[test]
-fn hosts_that_stay_are_told_when_ports_come_and_go() {
+fn persistent_hosts_are_notified_when_ports_start_and_stop_listening() {
     let mut config = config();
     config.listeners[1].settings = vec!["listen=off".parse().unwrap()];
     let server = TargetServer::start(config).unwrap();
@@ -100,7 +100,7 @@ fn hosts_that_stay_are_told_when_ports_come_and_go() {
 }
 
 #[test]
-fn what_changes_no_list_moves_nothing() {
+fn other_settings_do_not_change_the_generation() {
     let server = TargetServer::start(config()).unwrap();
     let mut admin = discover(&server);
     let (before, _) = read_log(&mut admin);
@@ -109,7 +109,7 @@ fn what_changes_no_list_moves_nothing() {
 }
 
 #[test]
-fn the_service_itself_may_fail() {
+fn faults_of_the_discovery_service() {
     let server = TargetServer::start(config()).unwrap();
     let mut admin = discover(&server);
     let apply = |text: &str| server.apply_to_discovery(&[text.parse().unwrap()]);
@@ -130,7 +130,7 @@ fn the_service_itself_may_fail() {
 }
 
 #[test]
-fn each_port_has_its_own_subsystem_only() {
+fn each_port_serves_only_its_own_subsystem() {
     let server = TargetServer::start(config()).unwrap();
     for (addr, nqn) in
         [(server.discovery_addr().unwrap(), Nqn::new(NQN).unwrap()), (server.addrs()[0], Nqn::discovery())]

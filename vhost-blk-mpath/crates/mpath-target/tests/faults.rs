@@ -21,7 +21,7 @@ fn two_ports() -> TargetServer {
     target(2, &[NamespaceConfig::memory(MIB)])
 }
 
-/// Turns until the connection is over.
+/// Drives the queue until its connection ends.
 fn end_of(queue: &mut Queue) -> Gone {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -33,7 +33,7 @@ fn end_of(queue: &mut Queue) -> Gone {
 }
 
 #[test]
-fn connections_are_reset_and_may_come_back() {
+fn reset_connections_can_be_established_again() {
     let server = two_ports();
     let (_a, mut first, _) = connect(server.addrs()[0], host_config());
     let (_b, mut second, _) = connect(server.addrs()[1], host_config());
@@ -46,19 +46,19 @@ fn connections_are_reset_and_may_come_back() {
 }
 
 #[test]
-fn only_the_queues_that_are_meant_are_reset() {
+fn only_the_selected_queues_are_reset() {
     let server = two_ports();
     let (admin, mut queue, _) = connect(server.addrs()[0], host_config());
     set(&server, 0, &["reset=io"]);
     assert_eq!(server.connections(0), 1);
     end_of(&mut queue);
-    // The controller lives on, and takes the queue again.
+    // The controller stays, and accepts the queue again.
     let mut queue = Queue::connect(server.addrs()[0], admin.controller.queue_config(1).unwrap());
     queue.read(0, 1).unwrap();
-    // Without its admin queue it does not.
+    // Without its admin queue the controller ends.
     set(&server, 0, &["reset=admin"]);
     end_of(&mut queue);
-    eventually("all of it is gone", || server.connections(0) == 0);
+    eventually("all its connections end", || server.connections(0) == 0);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_port_that_does_not_listen_keeps_its_connections() {
 }
 
 #[test]
-fn a_stalled_port_answers_nothing_and_goes_on_where_it_was() {
+fn a_stalled_port_answers_nothing_and_continues_afterwards() {
     let server = two_ports();
     let kato = Duration::from_millis(300);
     let (mut admin, mut queue, _) =
@@ -91,7 +91,7 @@ fn a_stalled_port_answers_nothing_and_goes_on_where_it_was() {
     }
     assert!(queue.host.poll_completion().is_none());
     assert!(second.read(0, 1).unwrap() == [0; 512], "nor does it execute anything");
-    // Its kernel takes new connections, and that is all.
+    // Its kernel accepts new connections, but the target does not answer.
     let mut fresh = TcpStream::connect(server.addrs()[0]).unwrap();
     std::io::Write::write_all(&mut fresh, &[0; 128]).unwrap();
     fresh.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
@@ -100,7 +100,7 @@ fn a_stalled_port_answers_nothing_and_goes_on_where_it_was() {
     set(&server, 0, &["black-hole=off"]);
     assert_eq!(queue.completion().unwrap().tag, write);
     assert!(second.read(0, 1).unwrap() == pattern(1, 512));
-    // The host's silence meanwhile is not held against it either.
+    // The keep-alive timer of the host starts again.
     admin.alive = true;
     let start = Instant::now();
     while start.elapsed() < 2 * kato {
@@ -110,7 +110,7 @@ fn a_stalled_port_answers_nothing_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_host_that_leaves_a_stalled_port_is_noticed() {
+fn a_stalled_port_notices_that_a_host_disconnects() {
     let server = two_ports();
     let (admin, queue, _) = connect(server.addrs()[0], host_config());
     set(&server, 0, &["black-hole=stall"]);
@@ -130,7 +130,7 @@ fn a_mute_port_executes_but_does_not_answer() {
     let data = pattern(1, 512);
     let write = queue.submit(IoCommand::Write { slba: 0, blocks: 1, fua: false }, data.clone());
     queue.flush().unwrap();
-    eventually("it is executed", || second.read(0, 1).unwrap() == data);
+    eventually("the write is executed", || second.read(0, 1).unwrap() == data);
     for _ in 0..10 {
         queue.turn().unwrap();
     }
@@ -140,7 +140,7 @@ fn a_mute_port_executes_but_does_not_answer() {
 }
 
 #[test]
-fn commands_fail_as_often_and_as_asked() {
+fn the_given_number_of_commands_fails_with_the_given_status() {
     let server = two_ports();
     let (_a, mut queue, _) = connect(server.addrs()[0], host_config());
     set(&server, 0, &["fail=2:0/0x21/crd2"]);
@@ -159,7 +159,7 @@ fn with_digests() -> ControllerConfig {
 }
 
 #[test]
-fn a_wrong_data_digest_fails_that_command_only() {
+fn a_wrong_data_digest_fails_only_its_command() {
     let server = two_ports();
     let (_a, mut queue, _) = connect(server.addrs()[0], with_digests());
     let data = pattern(1, 512);
@@ -172,7 +172,7 @@ fn a_wrong_data_digest_fails_that_command_only() {
 }
 
 #[test]
-fn a_wrong_header_digest_costs_the_connection() {
+fn a_wrong_header_digest_ends_the_connection() {
     let server = two_ports();
     let (_a, mut queue, _) = connect(server.addrs()[0], with_digests());
     set(&server, 0, &["header-digests=1"]);
@@ -189,7 +189,7 @@ fn a_wrong_header_digest_costs_the_connection() {
 }
 
 #[test]
-fn a_wrong_identity_is_what_one_port_shows() {
+fn one_port_reports_a_wrong_identity() {
     let uuid = "12345678-1234-4234-8234-123456789abc";
     let server = two_ports();
     let see = |port: usize| only(&Admin::connect(server.addrs()[port], host_config()).unwrap().1).identity;
@@ -208,7 +208,7 @@ fn a_wrong_identity_is_what_one_port_shows() {
 }
 
 #[test]
-fn a_shown_size_tells_hosts_of_a_resize() {
+fn a_changed_size_notifies_hosts() {
     let server = two_ports();
     set(&server, 0, &["size=1:512KiB"]);
     let mut admin = RawAdmin::connect(server.addrs()[0], Nqn::new(NQN).unwrap());
@@ -219,14 +219,14 @@ fn a_shown_size_tells_hosts_of_a_resize() {
     assert_eq!(admin.event(asked), AsyncEvent::NAMESPACE_CHANGED);
     assert_eq!(ActiveList::parse(&admin.log(LogPage::CHANGED_NAMESPACES, 4096, 0)).0, [1]);
     assert!(ActiveList::parse(&admin.log(LogPage::CHANGED_NAMESPACES, 4096, 0)).0.is_empty());
-    // What lies beyond the old size was there all the time.
+    // The blocks beyond the reported size exist all the time.
     let (_b, mut queue, info) = connect(server.addrs()[0], host_config());
     assert_eq!(only(&info).identity.blocks, 2048);
     queue.write(2047, &pattern(1, 512), false).unwrap();
 }
 
 #[test]
-fn groups_change_alone_and_under_load() {
+fn ana_groups_change_independently_under_load() {
     let server = target(2, &[NamespaceConfig::memory(MIB), NamespaceConfig::memory(MIB)]);
     let config = |nsid| ControllerConfig { nsids: vec![nsid], ..host_config() };
     let (mut one, mut first, _) = connect(server.addrs()[0], config(1));
@@ -244,7 +244,7 @@ fn groups_change_alone_and_under_load() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_nothing_of_it_is_done() {
+fn an_impossible_setting_is_refused_and_none_is_applied() {
     let server = two_ports();
     let apply = |settings: &[&str]| {
         let settings: Vec<_> = settings.iter().map(|text| text.parse().unwrap()).collect();

@@ -1,4 +1,4 @@
-//! Held commands: the stale write, and what keeps it from happening.
+//! Held commands: the stale write, and the guarantees against it.
 #![allow(clippy::unwrap_used, reason = "a test may fail anywhere")]
 
 mod common;
@@ -28,7 +28,7 @@ fn executed_late(server: &TargetServer) -> u64 {
 }
 
 #[test]
-fn a_released_command_goes_on_as_if_nothing_were() {
+fn a_released_command_is_executed_and_answered() {
     let server = two_ports();
     let (_a, mut queue, _) = connect(server.addrs()[0], host_config());
     set(&server, 0, &["hold=on"]);
@@ -36,7 +36,7 @@ fn a_released_command_goes_on_as_if_nothing_were() {
     let write = queue.submit(IoCommand::Write { slba: 0, blocks: 8, fua: false }, data.clone());
     queue.flush().unwrap();
     eventually("the write is held", || held(&server) == 1);
-    // What changes nothing is not held.
+    // A command that changes no data is not held.
     let old = queue.submit(IoCommand::Read { slba: 0, blocks: 8 }, vec![9; 4096]);
     let completion = queue.completion().unwrap();
     assert_eq!((completion.tag, completion.result), (old, Ok(())));
@@ -49,12 +49,12 @@ fn a_released_command_goes_on_as_if_nothing_were() {
 }
 
 #[test]
-fn everything_that_changes_data_is_held() {
+fn all_commands_that_change_data_are_held() {
     let server = two_ports();
     let (_a, mut queue, _) = connect(server.addrs()[0], host_config());
     set(&server, 0, &["hold=on"]);
     queue.submit(IoCommand::Write { slba: 0, blocks: 1, fua: true }, pattern(1, 512));
-    // By R2T.
+    // Data by R2T.
     queue.submit(IoCommand::Write { slba: 8, blocks: 128, fua: false }, pattern(1, 64 << 10));
     queue.submit(IoCommand::WriteZeroes { slba: 0, blocks: 8, deallocate: false, fua: false }, vec![]);
     queue.submit(IoCommand::Deallocate { slba: 0, blocks: 8 }, vec![]);
@@ -69,7 +69,7 @@ fn everything_that_changes_data_is_held() {
     }
 }
 
-/// The hazard itself: WRITE A on one path, no answer; WRITE A and WRITE B on the other; then the first path's A.
+/// The hazard: write A on one path without an answer, then write A and write B on the other. Then the first A is executed.
 #[test]
 fn a_late_write_overwrites_a_newer_one() {
     let server = two_ports();
@@ -80,20 +80,20 @@ fn a_late_write_overwrites_a_newer_one() {
     first.submit(IoCommand::Write { slba: 0, blocks: 8, fua: false }, a.clone());
     first.flush().unwrap();
     eventually("the write is held", || held(&server) == 1);
-    // Neither the host's close nor the end of the controller is a fence here.
+    // For held commands, neither the close of the host nor the end of the controller is a fence.
     drop((admin, first));
-    eventually("the connections are gone", || server.connections(0) == 0);
+    eventually("the connections end", || server.connections(0) == 0);
     second.write(0, &a, false).unwrap();
     second.write(0, &b, false).unwrap();
     assert_eq!(held(&server), 1);
     set(&server, 0, &["hold=off"]);
-    eventually("it is executed", || executed_late(&server) == 1);
+    eventually("the write is executed", || executed_late(&server) == 1);
     assert!(second.read(0, 8).unwrap() == a, "B is lost: this is what a host has to fence against");
     assert_eq!(held(&server), 0);
 }
 
 #[test]
-fn held_for_a_time_it_is_executed_then_whatever_became_of_its_listener() {
+fn a_command_held_for_a_time_is_executed_even_if_its_listener_has_stopped() {
     let server = two_ports();
     let (_a, mut first, _) = connect(server.addrs()[0], host_config());
     let (_b, mut second, _) = connect(server.addrs()[1], host_config());
@@ -107,13 +107,13 @@ fn held_for_a_time_it_is_executed_then_whatever_became_of_its_listener() {
     set(&server, 0, &["listen=off", "reset=all"]);
     assert_eq!(server.connections(0), 0);
     assert!(first.completion().is_err());
-    eventually("it is executed", || executed_late(&server) == 1);
+    eventually("the write is executed", || executed_late(&server) == 1);
     assert!(start.elapsed() >= time);
     assert!(second.read(0, 1).unwrap() == a);
 }
 
 #[test]
-fn the_end_of_the_target_gives_held_commands_up() {
+fn the_end_of_the_target_discards_held_commands() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
     let server = target(1, &[NamespaceConfig::file(&path, MIB)]);
@@ -126,7 +126,7 @@ fn the_end_of_the_target_gives_held_commands_up() {
     assert!(std::fs::read(path).unwrap().iter().all(|&byte| byte == 0));
 }
 
-/// The drain guarantee: the end of the data means that nothing is left to be executed.
+/// The drain guarantee: EOF means that no command is left.
 #[test]
 fn a_half_closed_queue_ends_only_after_its_held_commands() {
     let server = two_ports();
@@ -164,17 +164,17 @@ fn a_terminated_queue_with_held_commands_does_not_look_drained() {
     assert_eq!(held(&server), 1);
 }
 
-/// What an I/O queue on the first port needs, but for the controller.
+/// The configuration of an I/O queue on the first port, without the controller.
 fn queue_config(server: &TargetServer) -> QueueConfig {
     let before = server.connections(0);
     let (model, _) = Admin::connect(server.addrs()[0], host_config()).unwrap();
     let config = model.controller.queue_config(1).unwrap();
     drop(model);
-    eventually("it is gone again", || server.connections(0) == before);
+    eventually("the connection ends", || server.connections(0) == before);
     config
 }
 
-/// An association on the first port of which all of the admin queue is known.
+/// An association on the first port, with raw access to its admin queue.
 fn raw_association(server: &TargetServer) -> (RawAdmin, Queue) {
     let addr = server.addrs()[0];
     let config = queue_config(server);
@@ -188,7 +188,7 @@ fn cross_reset(by: &mut RawAdmin, instance: ControllerInstance) -> Result<u64, S
 }
 
 #[test]
-fn a_cross_controller_reset_ends_a_live_controller_and_what_is_held_of_it() {
+fn a_cross_controller_reset_ends_a_live_controller_and_its_held_commands() {
     let server = two_ports();
     let (mut admin, mut first) = raw_association(&server);
     let instance = admin.instance();
@@ -199,20 +199,20 @@ fn a_cross_controller_reset_ends_a_live_controller_and_what_is_held_of_it() {
     first.flush().unwrap();
     eventually("the write is held", || held(&server) == 1);
     assert_eq!(cross_reset(&mut other, instance), Ok(1), "done, and at once");
-    eventually("its connections are gone", || server.connections(0) == 0);
+    eventually("its connections end", || server.connections(0) == 0);
     assert!(first.completion().is_err());
     assert!(admin.is_closed());
-    eventually("nothing is held any more", || held(&server) == 0);
+    eventually("the held commands are discarded", || held(&server) == 0);
     set(&server, 0, &["hold=off"]);
     assert!(second.read(0, 1).unwrap() == [0; 512]);
     assert_eq!(executed_late(&server), 0);
-    // It may come back.
+    // The host can connect again.
     let (_c, mut again, _) = connect(server.addrs()[0], host_config());
     again.write(0, &pattern(3, 512), false).unwrap();
 }
 
 #[test]
-fn a_cross_controller_reset_ends_what_a_lost_controller_has_left_behind() {
+fn a_cross_controller_reset_ends_held_commands_of_a_lost_controller() {
     let server = two_ports();
     let (mut admin, mut first) = raw_association(&server);
     let instance = admin.instance();
@@ -223,20 +223,20 @@ fn a_cross_controller_reset_ends_what_a_lost_controller_has_left_behind() {
     first.flush().unwrap();
     eventually("the write is held", || held(&server) == 1);
     drop((admin, first));
-    eventually("the connections are gone", || server.connections(0) == 0);
-    // Of what it never knew it promises nothing.
+    eventually("the connections end", || server.connections(0) == 0);
+    // An unknown instance is refused.
     let unknown = ControllerInstance { cirn: instance.cirn ^ 1, ..instance };
     assert_eq!(cross_reset(&mut other, unknown), Err(Status::INVALID_FIELD.with_dnr()));
     assert_eq!(held(&server), 1);
     assert_eq!(cross_reset(&mut other, instance), Ok(1));
-    eventually("nothing is held any more", || held(&server) == 0);
+    eventually("the held commands are discarded", || held(&server) == 0);
     set(&server, 0, &["hold=off"]);
     assert!(second.read(0, 1).unwrap() == [0; 512]);
     assert_eq!(executed_late(&server), 0);
 }
 
 #[test]
-fn a_cross_controller_reset_can_be_made_to_fail_and_resets_nothing_then() {
+fn an_injected_failure_of_a_cross_controller_reset_resets_nothing() {
     let server = two_ports();
     let (mut admin, mut first) = raw_association(&server);
     let instance = admin.instance();
@@ -249,9 +249,9 @@ fn a_cross_controller_reset_can_be_made_to_fail_and_resets_nothing_then() {
     assert!(admin.is_closed());
 }
 
-/// As with Linux nvmet: CSTS.RDY is 0 at once, and the held command is executed all the same.
+/// Like Linux nvmet: CSTS.RDY is 0 immediately, and the held command is executed nevertheless.
 #[test]
-fn a_disabled_controller_begins_another_life_and_its_held_commands_go_on() {
+fn disabling_a_controller_starts_another_instance_and_keeps_held_commands() {
     let server = two_ports();
     let (mut admin, mut first) = raw_association(&server);
     let config = QueueConfig { cntlid: admin.cntlid, ..queue_config(&server) };
@@ -266,21 +266,21 @@ fn a_disabled_controller_begins_another_life_and_its_held_commands_go_on() {
     assert!(first.completion().is_err());
     admin.configure(ControllerConfiguration::ENABLED);
     assert_ne!(admin.instance(), before);
-    // The admin queue goes on, events included, and takes a new I/O queue.
+    // The admin queue stays, including its events, and the controller accepts a new I/O queue.
     admin.listen_for(AsyncEventMask::ANA_CHANGE);
     let asked = admin.ask_event();
     set(&server, 0, &["ana=non-optimized"]);
     assert_eq!(admin.event(asked), AsyncEvent::ANA_CHANGED);
     let mut again = Queue::connect(server.addrs()[0], config);
     assert!(again.read(0, 1).unwrap() == [0; 512]);
-    // The new life's reset is not the old one's.
+    // A reset of the new instance does not affect the old one.
     let mut other = RawAdmin::connect(server.addrs()[1], Nqn::new(NQN).unwrap());
     let now = admin.instance();
     assert_eq!(cross_reset(&mut other, now), Ok(1));
     assert!(admin.is_closed());
     assert_eq!(held(&server), 1);
     set(&server, 0, &["hold=off"]);
-    eventually("it is executed", || executed_late(&server) == 1);
+    eventually("the write is executed", || executed_late(&server) == 1);
     assert!(second.read(0, 1).unwrap() == a);
 }
 

@@ -1,4 +1,4 @@
-//! Reading and writing through the project's own host.
+//! Reads and writes through the project's own host.
 #![allow(clippy::unwrap_used, reason = "a test may fail anywhere")]
 
 mod common;
@@ -10,7 +10,7 @@ use nvme_tcp::wire::{Digests, Status};
 
 const MIB: u64 = 1 << 20;
 
-/// Both directions, small (in the capsule) and large (by R2T), and beyond MDTS.
+/// Writes and reads: small (in the capsule), large (by R2T), and larger than MDTS.
 fn round_trips(queue: &mut Queue, block_bytes: usize) {
     for (i, bytes) in [block_bytes, 4096, 8192, 8192 + block_bytes, 128 << 10, 1 << 20, (2 << 20) + block_bytes]
         .into_iter()
@@ -25,7 +25,7 @@ fn round_trips(queue: &mut Queue, block_bytes: usize) {
 }
 
 #[test]
-fn what_is_written_is_read_whatever_the_digests() {
+fn written_data_are_read_with_and_without_digests() {
     for (header, data) in [(false, false), (true, false), (false, true), (true, true)] {
         let server = target(1, &[NamespaceConfig::memory(8 * MIB)]);
         let config = nvme_tcp::host::ControllerConfig { digests: Digests { header, data }, ..host_config() };
@@ -38,7 +38,7 @@ fn what_is_written_is_read_whatever_the_digests() {
 }
 
 #[test]
-fn blocks_of_4_kib() {
+fn blocks_of_4_kib_work() {
     let config =
         mpath_target::TargetConfig { block_size: 4096, ..target_config(1, &[NamespaceConfig::memory(8 * MIB)]) };
     let server = TargetServer::start(config).unwrap();
@@ -49,7 +49,7 @@ fn blocks_of_4_kib() {
 }
 
 #[test]
-fn a_file_keeps_what_was_written() {
+fn a_file_keeps_written_data() {
     let dir = tempfile::tempdir().unwrap();
     let namespaces = [NamespaceConfig::file(dir.path().join("disk"), 8 * MIB)];
     let server = target(1, &namespaces);
@@ -67,7 +67,7 @@ fn a_file_keeps_what_was_written() {
 }
 
 #[test]
-fn many_commands_at_once_complete_each_once() {
+fn parallel_commands_complete_exactly_once() {
     let server = target(1, &[NamespaceConfig::memory(16 * MIB)]);
     let (_admin, mut queue, _) = connect(server.addrs()[0], host_config());
     let capacity = queue.host.capacity();
@@ -116,7 +116,7 @@ fn zeroed_and_deallocated_blocks_read_as_zeroes() {
 }
 
 #[test]
-fn several_namespaces_are_kept_apart() {
+fn namespaces_have_separate_data() {
     let server = target(1, &[NamespaceConfig::memory(MIB), NamespaceConfig::memory(2 * MIB)]);
     let mut queues = [1, 2].map(|nsid| {
         let config = ControllerConfig { nsids: vec![nsid], ..host_config() };
@@ -135,7 +135,7 @@ fn several_namespaces_are_kept_apart() {
 }
 
 #[test]
-fn a_command_for_a_namespace_that_is_not_there_fails() {
+fn a_command_to_a_missing_namespace_fails() {
     let server = target(1, &[NamespaceConfig::memory(MIB)]);
     let (admin, _) = Admin::connect(server.addrs()[0], host_config()).unwrap();
     let mut config = admin.controller.queue_config(1).unwrap();
@@ -143,7 +143,7 @@ fn a_command_for_a_namespace_that_is_not_there_fails() {
     config.namespaces = vec![Some(NamespaceLimits { nsid: 2, ..namespace })];
     let mut queue = Queue::connect(server.addrs()[0], config.clone());
     assert_eq!(queue.read(0, 1), Err(Status::INVALID_NAMESPACE.with_dnr()));
-    // What the host believes of the size does not matter.
+    // The target checks the range, even if the host assumes a larger namespace.
     config.qid = 2;
     config.namespaces = vec![Some(NamespaceLimits { namespace_blocks: namespace.namespace_blocks * 2, ..namespace })];
     let mut queue = Queue::connect(server.addrs()[0], config);

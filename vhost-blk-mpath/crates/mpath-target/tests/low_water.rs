@@ -1,4 +1,5 @@
-//! A target that is sent a payload in small pieces, as a slow link brings it. A program of its own: it looks at the threads of this process.
+//! A payload that arrives in small pieces, as over a slow link. This is a separate test program because it inspects the threads of
+//! the process.
 #![allow(clippy::unwrap_used, reason = "a test may fail anywhere")]
 
 mod common;
@@ -15,7 +16,7 @@ use nvme_tcp::host::{IoCommand, STAGING_MIN, TxPart};
 const PAYLOAD_BYTES: usize = 128 << 10;
 const PIECE_BYTES: usize = 256;
 
-/// How often the threads of connections have gone to sleep.
+/// The number of times that connection threads have gone to sleep.
 fn sleeps() -> usize {
     let tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let of_connections =
@@ -29,13 +30,13 @@ fn sleeps() -> usize {
 }
 
 #[test]
-fn a_payload_in_small_pieces_does_not_wake_the_target_up_for_each() {
+fn the_target_does_not_wake_up_for_each_small_piece_of_a_payload() {
     let server = target(1, &[NamespaceConfig::memory(8 << 20)]);
     let (_admin, mut queue, _) = connect(server.addrs()[0], host_config());
     let data = pattern(3, PAYLOAD_BYTES);
     let blocks = (PAYLOAD_BYTES / 512) as u32;
     queue.submit(IoCommand::Write { slba: 0, blocks, fua: false }, data.clone());
-    // Until the target has asked for the payload.
+    // Until the target requests the payload.
     let bytes = loop {
         queue.turn().unwrap();
         let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN.max(1 << 16)), Vec::new());
@@ -53,7 +54,7 @@ fn a_payload_in_small_pieces_does_not_wake_the_target_up_for_each() {
     let before = sleeps();
     for piece in bytes.chunks(PIECE_BYTES) {
         queue.stream.write_all(piece).unwrap();
-        // So that whoever wants to can take it.
+        // Gives the target time to receive the piece.
         sleep(Duration::from_millis(1));
     }
     queue.completion().unwrap();

@@ -1,4 +1,4 @@
-//! Several namespaces over one association: its controllers and queues are shared, nothing else is.
+//! Several namespaces over one association, which share only its controller and queues.
 #![allow(clippy::unwrap_used, reason = "a test may fail anywhere")]
 
 mod common;
@@ -12,13 +12,13 @@ use nvme_tcp::wire::Status;
 
 const MIB: u64 = 1 << 20;
 
-/// Namespaces of 1, 2 and 3 MiB, which the tests ask for as 3, 1 and 2.
+/// Namespaces of 1, 2 and 3 MiB, configured in the order 3, 1, 2.
 fn three() -> (TargetServer, ControllerConfig) {
     let server = target(1, &[1, 2, 3].map(|size| NamespaceConfig::memory(size * MIB)));
     (server, ControllerConfig { nsids: vec![3, 1, 2], ..host_config() })
 }
 
-/// The next `count` events in short: position, and the ANA state or the blocks.
+/// The next `count` events: the position, and the ANA state or the number of blocks.
 fn events(admin: &mut Admin, count: usize) -> Vec<(usize, Result<AnaState, u64>)> {
     let short = |event| match event {
         ControllerEvent::AnaChanged { namespace, state } => (namespace, Ok(state)),
@@ -29,12 +29,12 @@ fn events(admin: &mut Admin, count: usize) -> Vec<(usize, Result<AnaState, u64>)
 }
 
 #[test]
-fn one_queue_reaches_all_of_them() {
+fn one_queue_reaches_all_namespaces() {
     let (server, config) = three();
     let (_admin, mut queue, info) = connect(server.addrs()[0], config);
     let blocks: Vec<_> = info.namespaces.iter().map(|namespace| namespace.clone().unwrap().identity.blocks).collect();
     assert_eq!(blocks, [3 * 2048, 2048, 2 * 2048]);
-    // In the capsule, by R2T, and beyond MDTS; all at once, so that they are under way together.
+    // In the capsule, by R2T, and larger than MDTS, all in flight together.
     for bytes in [4096, 64 << 10, (1 << 20) - 512] {
         let contents = [1, 2, 3].map(|seed| pattern(seed, bytes));
         let blocks = (bytes / 512) as u32;
@@ -53,7 +53,7 @@ fn one_queue_reaches_all_of_them() {
             assert!(queue.read(0, blocks).unwrap() == *data, "namespace {namespace}, {bytes} bytes");
         }
     }
-    // The last block of each.
+    // The last block of each namespace.
     for (namespace, last) in (0..).zip(blocks) {
         queue.namespace = namespace;
         queue.write(last - 1, &pattern(9, 512), false).unwrap();
@@ -61,7 +61,7 @@ fn one_queue_reaches_all_of_them() {
 }
 
 #[test]
-fn one_that_is_not_there_does_not_keep_the_others_from_being_used() {
+fn a_missing_namespace_does_not_affect_the_others() {
     let (server, config) = three();
     let config = ControllerConfig { nsids: vec![9, 2], ..config };
     let (admin, mut queue, info) = connect(server.addrs()[0], config);
@@ -72,7 +72,7 @@ fn one_that_is_not_there_does_not_keep_the_others_from_being_used() {
 }
 
 #[test]
-fn each_has_its_own_ana_state() {
+fn each_namespace_has_its_own_ana_state() {
     let (server, config) = three();
     let (mut admin, mut queue, info) = connect(server.addrs()[0], config);
     let optimized = info.namespaces.iter().all(|it| it.as_ref().unwrap().ana == AnaState::Optimized);
@@ -89,7 +89,7 @@ fn each_has_its_own_ana_state() {
 }
 
 #[test]
-fn one_that_changes_its_size_is_told_of_with_the_others() {
+fn a_changed_size_leads_to_an_event_for_each_namespace() {
     let (server, config) = three();
     let (mut admin, _queue, _) = connect(server.addrs()[0], config);
     set(&server, 0, &["size=2:1MiB"]);
@@ -100,7 +100,7 @@ fn one_that_changes_its_size_is_told_of_with_the_others() {
 }
 
 #[test]
-fn one_that_is_stuck_in_change_leaves_the_association_alone() {
+fn a_namespace_stuck_in_change_does_not_end_the_association() {
     let mut config = common::target_config(1, &[NamespaceConfig::memory(MIB), NamespaceConfig::memory(MIB)]);
     config.anatt_seconds = 1;
     let server = TargetServer::start(config).unwrap();

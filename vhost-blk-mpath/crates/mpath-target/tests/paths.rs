@@ -1,4 +1,4 @@
-//! Ports, associations, and what happens when they fail.
+//! Ports and associations, and their failures.
 
 mod common;
 
@@ -10,7 +10,9 @@ use common::{
     target_config,
 };
 use mpath_target::{AnaState, NamespaceConfig, StartError, TargetServer};
-use nvme_tcp::host::{ConnectError, ControllerConfig, ControllerError, ControllerEvent, IoCommand, QueueError};
+use nvme_tcp::host::{
+    AdminError, ConnectError, ControllerConfig, ControllerError, ControllerEvent, IoCommand, QueueError,
+};
 use nvme_tcp::wire::{ConnectField, Nqn, Status};
 
 const MIB: u64 = 1 << 20;
@@ -32,7 +34,7 @@ fn two_ports_lead_to_the_same_namespace() {
 }
 
 #[test]
-fn memory_namespaces_of_two_targets_are_never_taken_for_one() {
+fn memory_namespaces_of_two_targets_have_different_identities() {
     let infos = [0, 1].map(|_| {
         let server = target(1, &[NamespaceConfig::memory(MIB)]);
         only(&Admin::connect(server.addrs()[0], host_config()).unwrap().1).identity
@@ -41,16 +43,18 @@ fn memory_namespaces_of_two_targets_are_never_taken_for_one() {
 }
 
 #[test]
-fn a_wrong_nqn_is_refused_by_name() {
+fn a_wrong_nqn_is_refused_with_its_field() {
     let server = target(1, &[NamespaceConfig::memory(MIB)]);
     let config = ControllerConfig { subnqn: Nqn::new("nqn.other").unwrap(), ..host_config() };
     let refused = Admin::connect(server.addrs()[0], config).err().unwrap();
-    let Gone::Controller(ControllerError::Queue(QueueError::Connect(error))) = refused else { panic!("{refused:?}") };
+    let Gone::Controller(ControllerError::Admin(AdminError::Queue(QueueError::Connect(error)))) = refused else {
+        panic!("{refused:?}")
+    };
     assert_eq!(error, ConnectError::InvalidParameters { field: ConnectField::Subnqn });
 }
 
 #[test]
-fn a_namespace_that_is_not_there_is_refused() {
+fn a_missing_namespace_is_refused() {
     let server = target(1, &[NamespaceConfig::memory(MIB)]);
     let config = ControllerConfig { nsids: vec![9], ..host_config() };
     let refused = Admin::connect(server.addrs()[0], config).err().unwrap();
@@ -81,7 +85,7 @@ fn a_silent_host_loses_its_connections_after_kato() {
 }
 
 #[test]
-fn a_rate_holds_for_all_connections_of_a_port_together() {
+fn all_connections_of_a_port_share_its_rate() {
     const READS: u64 = 16;
     let server = target(2, &[NamespaceConfig::memory(MIB)]);
     set(&server, 0, &["rate=1MiB"]);
@@ -99,7 +103,7 @@ fn a_rate_holds_for_all_connections_of_a_port_together() {
     // 512 KiB.
     let all = start.elapsed();
     assert!(all >= Duration::from_millis(500), "{all:?}");
-    // The other port is none of its business, nor is anything once there is no limit.
+    // The rate affects neither the other port nor later commands without a limit.
     set(&server, 0, &["rate=off"]);
     assert_eq!(server.status()[0].rate, None);
     let (_admin, mut other, _) = connect(server.addrs()[1], host_config());
@@ -123,10 +127,10 @@ fn delays_are_kept_and_overlap() {
     for _ in 0..32 {
         queue.completion().unwrap().result.unwrap();
     }
-    // One after the other they would take 32 delays.
+    // In sequence the commands would take 32 delays.
     let all = start.elapsed();
     assert!(all >= delay && all < 16 * delay, "{all:?}");
-    // A command of its time is not held up by slower ones before it.
+    // A command with a shorter delay does not wait for earlier ones with longer delays.
     server.set_delay(0, Duration::from_secs(2));
     let start = Instant::now();
     let slow = queue.submit(IoCommand::Read { slba: 0, blocks: 1 }, vec![0; 512]);
@@ -161,12 +165,12 @@ fn ana_states_are_reported_and_enforced() {
 }
 
 #[test]
-fn a_stopped_listener_drops_its_connections_and_only_those() {
+fn a_stopped_listener_drops_only_its_own_connections() {
     let server = target(2, &[NamespaceConfig::memory(MIB)]);
     let addrs = server.addrs();
     let (_a, mut first, _) = connect(addrs[0], host_config());
     let (_b, mut second, _) = connect(addrs[1], host_config());
-    // Slow commands do not hold it up, nor are they executed afterwards.
+    // Delayed commands do not delay the stop, and they are not executed afterwards.
     server.set_delay(0, Duration::from_millis(500));
     first.submit(IoCommand::Write { slba: 0, blocks: 1, fua: false }, pattern(1, 512));
     first.flush().unwrap();
@@ -186,13 +190,13 @@ fn a_stopped_listener_drops_its_connections_and_only_those() {
 }
 
 #[test]
-fn a_connection_that_dies_in_a_write_leaves_nothing_of_it() {
+fn an_incomplete_write_of_a_lost_connection_is_not_executed() {
     let server = target(2, &[NamespaceConfig::memory(MIB)]);
     let (_a, mut first, _) = connect(server.addrs()[0], host_config());
     let (_b, mut second, _) = connect(server.addrs()[1], host_config());
     first.submit(IoCommand::Write { slba: 0, blocks: 256, fua: false }, pattern(1, 128 << 10));
     first.flush().unwrap();
-    // The R2T has come, and half of the data goes.
+    // After the R2T, half of the data is sent.
     let mut answered = false;
     while !answered {
         let before = first.host.in_flight();
@@ -254,7 +258,7 @@ fn an_orderly_shutdown_completes() {
 }
 
 #[test]
-fn a_host_that_breaks_the_protocol_is_told_and_dropped() {
+fn a_protocol_violation_by_the_host_gets_a_terminate_request() {
     use std::io::{Read, Write};
     let server = target(1, &[NamespaceConfig::memory(MIB)]);
     let mut stream = TcpStream::connect(server.addrs()[0]).unwrap();
@@ -269,14 +273,14 @@ fn a_host_that_breaks_the_protocol_is_told_and_dropped() {
 }
 
 #[test]
-fn connections_are_bounded() {
+fn the_number_of_connections_is_limited() {
     let config = mpath_target::TargetConfig { max_connections: 2, ..target_config(1, &[NamespaceConfig::memory(MIB)]) };
     let server = TargetServer::start(config).unwrap();
     let (admin, queue, _) = connect(server.addrs()[0], host_config());
     let refused = Admin::connect(server.addrs()[0], host_config()).err().unwrap();
     assert!(matches!(refused, Gone::Eof | Gone::Failed(_)), "{refused:?}");
     drop(queue);
-    eventually("room for one more", || server.connections(0) == 1);
+    eventually("the connection ends", || server.connections(0) == 1);
     Queue::connect(server.addrs()[0], admin.controller.queue_config(1).unwrap());
 }
 

@@ -1,4 +1,4 @@
-//! The program itself: what it prints and how it ends.
+//! The program: its output and its exit status.
 #![allow(clippy::unwrap_used, reason = "a test may fail anywhere")]
 
 mod common;
@@ -18,7 +18,7 @@ fn program(args: &[&str]) -> Command {
     command
 }
 
-/// Kills what a failed assertion leaves behind.
+/// A running program, which is killed on drop, even after a failed assertion.
 struct Running(Child);
 
 type Lines = std::io::Lines<BufReader<std::process::ChildStdout>>;
@@ -33,7 +33,7 @@ impl Running {
     }
 }
 
-/// Where the two ports of a target listen.
+/// The addresses of the two ports of a target.
 fn listening(lines: &mut Lines) -> [SocketAddr; 2] {
     ["1", "2"].map(|port| {
         let line = lines.next().unwrap().unwrap();
@@ -57,7 +57,7 @@ fn refused(args: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn it_says_where_it_listens_and_ends_on_a_signal() {
+fn it_prints_its_addresses_and_ends_on_a_signal() {
     for signal in [Signal::TERM, Signal::INT] {
         let args =
             ["--nqn", NQN, "--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0,delay=1ms", "--namespace", "mem:1MiB"];
@@ -80,10 +80,10 @@ fn it_says_where_it_listens_and_ends_on_a_signal() {
     }
 }
 
-/// A host fences by time: it relies on a target that was stopped for longer than the keep-alive timeout executing nothing of
-/// what it finds in its sockets when it goes on.
+/// A host relies on a fence: a target that was stopped for longer than the keep-alive timeout must not execute commands that wait
+/// in its sockets.
 #[test]
-fn stopped_for_longer_than_the_keep_alive_timeout_it_executes_nothing_it_finds() {
+fn a_target_stopped_for_longer_than_kato_does_not_execute_waiting_commands() {
     let args = ["--nqn", NQN, "--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0", "--namespace", "mem:1MiB"];
     let mut running = Running(program(&args).spawn().unwrap());
     let addrs = listening(&mut running.lines());
@@ -97,7 +97,7 @@ fn stopped_for_longer_than_the_keep_alive_timeout_it_executes_nothing_it_finds()
     first.submit(IoCommand::Write { slba: 0, blocks: 1, fua: false }, vec![2; 512]);
     first.flush().unwrap();
     while stopped.elapsed() < keep_alive_tmo {
-        // Keep-alives are sent too, and do not make it young again.
+        // Keep-alives that wait in the socket do not restart the timer.
         admin.turn().unwrap();
     }
     running.signal(Signal::CONT);
@@ -107,7 +107,7 @@ fn stopped_for_longer_than_the_keep_alive_timeout_it_executes_nothing_it_finds()
 }
 
 #[test]
-fn bad_arguments_end_it_with_2_and_one_line() {
+fn bad_arguments_lead_to_exit_status_2_and_one_line() {
     for (args, word) in [
         (vec![], "--nqn"),
         (vec!["--nqn", NQN, "--listen", "127.0.0.1", "--namespace", "mem:1MiB"], "127.0.0.1"),
@@ -121,7 +121,7 @@ fn bad_arguments_end_it_with_2_and_one_line() {
 }
 
 #[test]
-fn what_cannot_be_used_ends_it_with_1_and_one_line() {
+fn an_unusable_address_or_file_leads_to_exit_status_1_and_one_line() {
     let busy = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = busy.local_addr().unwrap().to_string();
     let args = ["--nqn", NQN, "--listen", &addr, "--namespace", "mem:1MiB"];
@@ -134,7 +134,7 @@ fn what_cannot_be_used_ends_it_with_1_and_one_line() {
     assert!(message.contains("/nonexistent/disk") && message.lines().count() == 1, "{message}");
 }
 
-/// A target with an API, ready.
+/// A running target with an API socket.
 struct Api {
     running: Running,
     socket: std::path::PathBuf,
@@ -166,7 +166,7 @@ impl Api {
         serde_json::from_slice(&stdout).unwrap()
     }
 
-    /// What the API answers to these bytes.
+    /// The answer of the API to these bytes.
     fn http(&self, request: &str) -> String {
         let mut stream = std::os::unix::net::UnixStream::connect(&self.socket).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -183,7 +183,7 @@ impl Api {
 }
 
 #[test]
-fn a_running_target_tells_and_is_told() {
+fn ctl_shows_the_status_and_changes_settings() {
     let api = Api::start();
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&api.socket).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o600);
@@ -206,7 +206,7 @@ fn a_running_target_tells_and_is_told() {
 }
 
 #[test]
-fn what_ctl_cannot_do_is_one_line_and_an_exit_code() {
+fn a_failed_ctl_prints_one_line_and_returns_an_exit_status() {
     let api = Api::start();
     for (args, code, word) in [
         (vec!["set", "3", "delay=1ms"], 1, "port 3"),
@@ -228,7 +228,7 @@ fn what_ctl_cannot_do_is_one_line_and_an_exit_code() {
 }
 
 #[test]
-fn malformed_requests_get_one_clear_error() {
+fn malformed_requests_get_one_error_line() {
     let api = Api::start();
     for (body, word) in [
         ("", "EOF"),

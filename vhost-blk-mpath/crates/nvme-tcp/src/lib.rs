@@ -1,7 +1,8 @@
 //! NVMe over TCP as pure state machines.
 //!
-//! Nothing here opens a socket, reads a clock, starts a thread or draws a random number: bytes and `now` go in, bytes and
-//! events come out. [`wire`] holds the formats both sides share, [`host`] the initiator, [`target`] the other side.
+//! This crate opens no sockets, reads no clocks, starts no threads and draws no random numbers. The caller passes in received
+//! bytes and the current time, and takes out bytes to send and events. [`wire`] has the formats of both sides, [`host`] the
+//! initiator, and [`target`] the target.
 #![forbid(unsafe_code)]
 
 pub mod host;

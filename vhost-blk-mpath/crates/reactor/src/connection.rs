@@ -10,7 +10,7 @@ use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Epoch, Outcome, Tag};
-use nvme_tcp::host::{Answered, HostQueue, IoCommand, NamespaceLimits, Recalled, SubmitError, TxPart};
+use nvme_tcp::host::{AbandonedAnswers, HostQueue, IoCommand, NamespaceLimits, RecallOutcome, SubmitError, TxPart};
 use nvme_tcp::wire::Status;
 use vhost_user_blk::Segments;
 
@@ -238,14 +238,14 @@ impl<R: Ring> Connection<R> {
     /// Recalls a command whose memory no receive uses. `None` if it has completed: its outcome was delivered.
     pub(crate) fn take_back(&mut self, tag: Tag) -> Option<Outcome> {
         match self.queue.recall(nvme_tcp::host::Tag(tag.0)) {
-            Recalled::Unsent => Some(Outcome::Recalled { abandoned: false }),
-            Recalled::Abandoned => Some(Outcome::Recalled { abandoned: true }),
-            Recalled::Completed => None,
+            RecallOutcome::Unsent => Some(Outcome::Recalled { abandoned: false }),
+            RecallOutcome::Abandoned => Some(Outcome::Recalled { abandoned: true }),
+            RecallOutcome::Completed => None,
         }
     }
 
     /// Recalled commands that were answered since the last call.
-    pub(crate) fn take_answered(&mut self) -> Answered {
+    pub(crate) fn take_answered(&mut self) -> AbandonedAnswers {
         self.queue.take_answered()
     }
 

@@ -88,7 +88,7 @@ impl Session {
         if event.is_some() && !self.persistent {
             self.shutdown(now);
         }
-        let is_blind = self.persistent && self.shutdown_until.is_none() && !self.host.hears_changes();
+        let is_blind = self.persistent && self.shutdown_until.is_none() && !self.host.receives_change_events();
         self.read_again_at = is_blind.then(|| self.read_again_at.unwrap_or(now + POLL_INTERVAL));
         match event {
             Some(DiscoveryEvent::Log(log)) => Some(SessionEvent::Log { log, peer: self.peer }),
@@ -117,7 +117,7 @@ impl Session {
     }
 
     fn look_at(&mut self, outcome: Result<(), DiscoveryError>) -> Result<(), DiscoveryError> {
-        outcome.inspect_err(|error| self.refuses_persistence = error.refuses_to_stay())
+        outcome.inspect_err(|error| self.refuses_persistence = error.rejects_keep_alive())
     }
 }
 
@@ -188,7 +188,7 @@ mod tests {
                         });
                     }
                     AdminReply::Shutdown { token } => self.queue.complete(token, Status::SUCCESS, 0),
-                    AdminReply::Held => {}
+                    AdminReply::Deferred => {}
                     AdminReply::ResetController { .. } => panic!("unexpected reset"),
                 }
             }

@@ -92,7 +92,7 @@ impl Target {
                 conn.queue.complete(token, Status::SUCCESS, 0);
                 self.has_seen_ana(ctx, node, id);
             }
-            AdminReply::Held => {}
+            AdminReply::Deferred => {}
         }
         if parsed.as_ref().is_ok_and(Self::reads_ana) {
             self.has_seen_ana(ctx, node, id);

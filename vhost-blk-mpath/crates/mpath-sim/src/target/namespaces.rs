@@ -106,7 +106,7 @@ impl Target {
             Shown::Nothing => Some(none),
             Shown::Another => Some(other),
         };
-        self.subsystem(node).show_namespace(node as u16 + 1, nsid, look);
+        self.subsystem(node).override_namespace(node as u16 + 1, nsid, look);
         self.tell_events(ctx);
     }
 
@@ -129,7 +129,7 @@ impl Target {
         for node in 0..self.nodes.len() {
             for nsid in 1..=self.namespaces.len() as u32 {
                 let shown = Namespace { blocks: self.blocks_at(node, nsid), ..self.namespaces[nsid as usize - 1] };
-                self.subsystem(node).show_namespace(node as u16 + 1, nsid, Some(shown));
+                self.subsystem(node).override_namespace(node as u16 + 1, nsid, Some(shown));
             }
         }
     }

@@ -1,33 +1,33 @@
-//! The connections of one life of a controller, and the gate before what they execute.
+//! The connections of one controller instance, and the gate that decides which commands they may execute.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use nvme_tcp::target::IoView;
 use nvme_tcp::wire::ControllerInstance;
 
-use super::wake::Wake;
+use super::waker::Waker;
 
-/// All connections of one life of a controller: a reset of the controller begins another.
+/// All connections of one controller instance. A reset of the controller starts another instance.
 ///
-/// A command is executed only while the gate is held for reading and allows it. So whoever has changed the gate knows
-/// that nothing is executed under its old state any more: that is how disabling a controller is a fence.
+/// A command is executed only under the read lock of the gate, and only if the gate allows it. A thread that has changed the gate
+/// under the write lock knows that no command is executed under the old state. So disabling a controller is a fence.
 pub(super) struct Association {
     pub(super) instance: ControllerInstance,
     gate: RwLock<Gate>,
     members: Mutex<Vec<Member>>,
 }
 
-/// What may be executed.
+/// Which commands may be executed.
 pub(super) struct Gate {
-    /// What commands that arrive may do. Commands that are held were let in before, and do not care.
+    /// The state for commands that arrive. It does not affect held commands, which were accepted earlier.
     pub(super) view: IoView,
-    /// A Cross-Controller Reset has ended even held commands.
+    /// A Cross-Controller Reset has ended all commands, including held ones.
     pub(super) revoked: bool,
 }
 
 struct Member {
     qid: u16,
-    wake: Arc<Wake>,
+    waker: Arc<Waker>,
 }
 
 impl Association {
@@ -40,7 +40,7 @@ impl Association {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The gate, for as long as something is executed.
+    /// Locks the gate for the execution of commands.
     pub(super) fn gate(&self) -> RwLockReadGuard<'_, Gate> {
         self.gate.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -49,23 +49,23 @@ impl Association {
         self.gate.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn join(&self, qid: u16, wake: &Arc<Wake>) {
-        self.members().push(Member { qid, wake: Arc::clone(wake) });
+    pub(super) fn join(&self, qid: u16, waker: &Arc<Waker>) {
+        self.members().push(Member { qid, waker: Arc::clone(waker) });
     }
 
-    /// A connection has ended; whether it belonged here.
-    pub(super) fn leave(&self, wake: &Arc<Wake>) -> bool {
+    /// Removes a connection that has ended. Returns whether it was a member.
+    pub(super) fn leave(&self, waker: &Arc<Waker>) -> bool {
         let mut members = self.members();
-        let index = members.iter().position(|member| Arc::ptr_eq(&member.wake, wake));
+        let index = members.iter().position(|member| Arc::ptr_eq(&member.waker, waker));
         index.map(|index| members.swap_remove(index)).is_some()
     }
 
     pub(super) fn notify(&self) {
-        self.members().iter().for_each(|member| member.wake.notify());
+        self.members().iter().for_each(|member| member.waker.notify());
     }
 
-    /// Brings the controller's state to its I/O connections, and ends them if it is disabled. On return, nothing is
-    /// executed by the old state.
+    /// Passes the state of the controller to its I/O connections, and ends them if the controller is disabled. After the return, no
+    /// command is executed under the old state.
     pub(super) fn publish(&self, view: IoView) {
         let enabled = view.enabled;
         self.change_gate().view = view;
@@ -74,24 +74,24 @@ impl Association {
         }
     }
 
-    /// This life is over. On return, nothing that arrives is executed; what was held may still be.
+    /// Ends the instance. After the return, no arriving command is executed. Held commands may still be.
     pub(super) fn close(&self) {
         self.change_gate().view.enabled = false;
         self.end(|_| true);
     }
 
-    /// This life is over, except for the admin connection, which goes on in `next`.
+    /// Ends the instance. Its admin connection moves to `next`.
     pub(super) fn close_for(&self, next: &Self) {
         self.change_gate().view.enabled = false;
         let mut members = self.members();
         let (admin, io): (Vec<_>, Vec<_>) = members.drain(..).partition(|member| member.qid == 0);
         next.members().extend(admin);
         for member in io {
-            member.wake.stop();
+            member.waker.stop();
         }
     }
 
-    /// On return, no command of this life is executed any more, not even a held one.
+    /// Ends the instance and its held commands. After the return, no command of the instance is executed.
     pub(super) fn revoke(&self) {
         let mut gate = self.change_gate();
         gate.revoked = true;
@@ -104,7 +104,7 @@ impl Association {
         self.members().retain(|member| {
             let stays = !which(member.qid);
             if !stays {
-                member.wake.stop();
+                member.waker.stop();
             }
             stays
         });

@@ -1,4 +1,4 @@
-//! One connection, served by one thread: receive a lot, execute all of it, send all of it.
+//! One connection, served by one thread. Each turn receives many bytes, executes all commands, and sends all answers.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -11,48 +11,49 @@ use nvme_tcp::wire::{CROSS_RESET_DONE, Opcode, Status};
 use rustix::event::PollFlags;
 
 use super::association::{Association, Gate};
-use super::delay::DelayQueue;
+use super::connection_registry::Registration;
+use super::delay_queue::DelayQueue;
 use super::execute::{execute, flush_all};
-use super::hold::HeldCommands;
-use super::late::Late;
-use super::registry::Registration;
+use super::held_commands::HeldCommands;
+use super::orphaned_commands::OrphanedCommands;
 use super::shared::{Port, Shared};
-use super::wake::{Wake, poll};
+use super::waker::{Waker, poll};
 use crate::setting::{BlackHole, CrossReset};
 
-/// Bytes taken from the socket at once.
+/// The most bytes of one receive.
 const RECEIVE_BYTES: usize = 256 << 10;
-/// With so many bytes unsent, nothing more is executed or received.
+/// With this many unsent bytes, no command is executed and no byte is received.
 const BACKLOG_BYTES: usize = 4 << 20;
-/// Below this a delay is kept by spinning at its end, because waking up takes too long a part of it.
+/// Delays below this are ended by spinning, because waking up is too slow for them.
 const SPIN_DELAY: Duration = Duration::from_millis(1);
-/// How long before the end of a delay to start spinning: what waking up takes at most, also in a virtual machine.
+/// How long before the end of a delay the spinning starts: the longest time to wake up, even in a virtual machine.
 const SPIN_TIME: Duration = Duration::from_micros(50);
-/// Time for a connection to become a queue of a controller.
+/// The time limit for a successful Connect.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time for a host to hang up after a terminate request.
+/// The time limit for a host to close the connection after a terminate request.
 const TERMINATE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a connection ends.
-enum End {
-    /// The host has closed its side, and everything it had sent is executed and answered.
+enum ConnectionEnd {
+    /// The host has closed its side, and all its commands are executed and answered.
     Finished,
     /// A fatal protocol error; a terminate request may be pending.
     Terminated,
-    /// The socket failed, the controller is gone, or the listener is stopped: nothing more is executed.
+    /// The socket failed, the controller is gone, or the listener is stopped. No further command is executed.
     Dropped,
 }
 
-impl From<io::Error> for End {
+impl From<io::Error> for ConnectionEnd {
     fn from(_: io::Error) -> Self {
         Self::Dropped
     }
 }
 
+/// A connection to a host.
 pub(super) struct Connection {
     shared: Arc<Shared>,
     port: Arc<Port>,
-    wake: Arc<Wake>,
+    waker: Arc<Waker>,
     registration: Registration,
     stream: TcpStream,
     low_water: LowWater,
@@ -61,13 +62,14 @@ pub(super) struct Connection {
     delayed: DelayQueue<TargetCommand>,
     held: HeldCommands,
     buffer: Box<[u8]>,
-    /// The host will send nothing more.
+    /// The host has closed its side.
     eof: bool,
 }
 
+/// The queue that a connection carries.
 #[derive(Clone)]
 enum Role {
-    /// No Connect was accepted yet; the time for it ends at this instant.
+    /// No Connect was accepted. The time for it ends at this instant.
     New(Instant),
     Admin {
         cntlid: u16,
@@ -79,7 +81,7 @@ impl Connection {
     pub(super) fn new(
         shared: Arc<Shared>,
         port: Arc<Port>,
-        wake: Arc<Wake>,
+        waker: Arc<Waker>,
         registration: Registration,
         stream: TcpStream,
     ) -> io::Result<Self> {
@@ -93,7 +95,7 @@ impl Connection {
             held: HeldCommands::new(Arc::clone(&port)),
             shared,
             port,
-            wake,
+            waker,
             registration,
             stream,
             low_water: LowWater::new(),
@@ -104,40 +106,40 @@ impl Connection {
         })
     }
 
-    /// Serves the connection to its end.
+    /// Serves the connection until it ends.
     pub(super) fn run(mut self) {
-        // Delays below a millisecond are to be met; by default the kernel rounds by 50 µs. Without it they are
-        // merely less exact.
+        // By default the kernel rounds timers by 50 µs, which is too coarse for delays below a millisecond. If this fails, delays
+        // are less exact.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         let Err(end) = self.serve();
         if let Some(identity) = self.queue.identity() {
-            self.shared.control().disconnected(identity, &self.wake);
+            self.shared.control().disconnected(identity, &self.waker);
         }
         match end {
-            End::Finished => {}
-            End::Terminated if self.held.is_empty() => self.terminate(),
-            End::Terminated | End::Dropped => {
-                // What is still in the socket must not reach the host as if all were well; nor must an end of the
-                // data, which says that nothing is left to be executed.
+            ConnectionEnd::Finished => {}
+            ConnectionEnd::Terminated if self.held.is_empty() => self.terminate(),
+            ConnectionEnd::Terminated | ConnectionEnd::Dropped => {
+                // Close with RST. Unsent bytes must not reach the host. Nor may EOF, which promises that no command is left to be
+                // executed.
                 let _ = rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
             }
         }
         let Self { shared, port, role, held, registration, stream, .. } = self;
-        let late = match role {
-            Role::Io(association) => Late::new(&shared, &port, association, held),
+        let orphaned = match role {
+            Role::Io(association) => OrphanedCommands::new(&shared, &port, association, held),
             Role::New(_) | Role::Admin { .. } => None,
         };
         drop(stream);
         drop(registration);
-        if let Some(late) = late {
-            late.run();
+        if let Some(orphaned) = orphaned {
+            orphaned.run();
         }
     }
 
-    fn serve(&mut self) -> Result<std::convert::Infallible, End> {
+    fn serve(&mut self) -> Result<std::convert::Infallible, ConnectionEnd> {
         loop {
-            if self.wake.is_stopped() {
-                return Err(End::Dropped);
+            if self.waker.is_stopped() {
+                return Err(ConnectionEnd::Dropped);
             }
             if self.port.faults.black_hole() == Some(BlackHole::Stall) {
                 self.stall()?;
@@ -152,7 +154,7 @@ impl Connection {
             }
             self.send()?;
             if self.eof && self.queue.pending().is_empty() && self.is_drained() {
-                return Err(End::Finished);
+                return Err(ConnectionEnd::Finished);
             }
             if !received {
                 self.wait(now)?;
@@ -160,24 +162,24 @@ impl Connection {
         }
     }
 
-    /// Does nothing until the port is no longer stalled. Meanwhile nobody is held to a time, as a target that is stopped
-    /// does not look at its clock either.
-    fn stall(&mut self) -> Result<(), End> {
-        while self.port.faults.black_hole() == Some(BlackHole::Stall) && !self.wake.is_stopped() {
-            let (socket, wake) = poll(&self.stream, PollFlags::empty(), &self.wake, None)?;
-            if wake {
-                self.wake.drain();
+    /// Does nothing while the port is stalled. Deadlines of the host start again afterwards: a stopped target does not
+    /// check its clock either.
+    fn stall(&mut self) -> Result<(), ConnectionEnd> {
+        while self.port.faults.black_hole() == Some(BlackHole::Stall) && !self.waker.is_stopped() {
+            let (socket, is_woken) = poll(&self.stream, PollFlags::empty(), &self.waker, None)?;
+            if is_woken {
+                self.waker.drain();
             }
             if !socket.is_empty() {
-                return Err(End::Dropped);
+                return Err(ConnectionEnd::Dropped);
             }
         }
         let now = Instant::now();
         match &mut self.role {
             Role::New(deadline) => *deadline = now + HANDSHAKE_TIMEOUT,
-            Role::Admin { cntlid } => self.shared.control().keep_alive_anew(now, *cntlid),
-            // Whichever of a controller's connections goes on first.
-            Role::Io(association) => self.shared.control().keep_alive_anew(now, association.instance.cntlid),
+            Role::Admin { cntlid } => self.shared.control().restart_keep_alive(now, *cntlid),
+            // The first connection of a controller that continues restarts the timer.
+            Role::Io(association) => self.shared.control().restart_keep_alive(now, association.instance.cntlid),
         }
         Ok(())
     }
@@ -186,8 +188,7 @@ impl Connection {
         self.port.faults.black_hole() == Some(BlackHole::Mute)
     }
 
-    /// Whether everything received in full is executed. What is cut off by the end never will be, nor are
-    /// event requests that are held for good.
+    /// Whether all complete commands are executed. Incomplete commands and outstanding event requests do not count.
     fn is_drained(&self) -> bool {
         self.delayed.is_empty() && self.held.is_empty() && !self.queue.has_ready() && !self.is_mute()
     }
@@ -196,8 +197,8 @@ impl Connection {
         self.queue.pending().len() >= BACKLOG_BYTES
     }
 
-    /// Takes what the socket has; whether there was anything.
-    fn receive(&mut self) -> Result<bool, End> {
+    /// Receives bytes from the socket. Returns whether there were any.
+    fn receive(&mut self) -> Result<bool, ConnectionEnd> {
         if self.eof || self.is_backlogged() {
             return Ok(false);
         }
@@ -210,7 +211,7 @@ impl Connection {
                 self.low_water.received(bytes);
                 match self.queue.receive(&self.buffer[..bytes]) {
                     Ok(()) => Ok(true),
-                    Err(_) => Err(End::Terminated),
+                    Err(_) => Err(ConnectionEnd::Terminated),
                 }
             }
             Err(error) if is_transient(&error) => Ok(false),
@@ -218,7 +219,7 @@ impl Connection {
         }
     }
 
-    fn send(&mut self) -> Result<(), End> {
+    fn send(&mut self) -> Result<(), ConnectionEnd> {
         while !self.queue.pending().is_empty() && !self.is_mute() {
             match self.stream.write(self.queue.pending()) {
                 Ok(bytes) => self.queue.sent(bytes),
@@ -230,15 +231,15 @@ impl Connection {
         Ok(())
     }
 
-    fn handshake(&mut self, now: Instant, deadline: Instant) -> Result<(), End> {
+    fn handshake(&mut self, now: Instant, deadline: Instant) -> Result<(), ConnectionEnd> {
         if now >= deadline {
-            return Err(End::Dropped);
+            return Err(ConnectionEnd::Dropped);
         }
-        // Before its Connect is accepted a queue holds one command at most.
+        // Before its Connect is accepted, a queue has at most one command.
         let Some(command) = self.queue.poll_command() else {
             return Ok(());
         };
-        let connected = self.shared.control().connect(now, &self.port, &command, &self.wake);
+        let connected = self.shared.control().connect(now, &self.port, &command, &self.waker);
         match connected {
             Ok((identity, association)) => {
                 self.registration.set_qid(identity.qid);
@@ -253,10 +254,10 @@ impl Connection {
         Ok(())
     }
 
-    fn admin(&mut self, now: Instant, cntlid: u16) -> Result<(), End> {
-        // Even if a keep-alive has come meanwhile: after a time in which nothing ran here nobody knows how old it is.
+    fn admin(&mut self, now: Instant, cntlid: u16) -> Result<(), ConnectionEnd> {
+        // A keep-alive that waits in the socket does not help: if this thread was stopped, the keep-alive may be old.
         if self.shared.control().keep_alive_deadline(cntlid).is_some_and(|deadline| deadline <= now) {
-            return Err(End::Dropped);
+            return Err(ConnectionEnd::Dropped);
         }
         while !self.is_backlogged()
             && let Some(command) = self.queue.poll_command()
@@ -288,11 +289,11 @@ impl Connection {
                     self.queue.complete(token, status, 0);
                 }
                 AdminReply::ResetController { token, .. } => {
-                    // Its fence holds: `Control::admin` returns only then. What it has ended may go.
-                    self.shared.late.notify_all();
+                    // `Control::admin` has fenced the instance. Its orphaned commands can be discarded.
+                    self.shared.orphans.notify_all();
                     self.queue.complete(token, Status::SUCCESS, CROSS_RESET_DONE);
                 }
-                AdminReply::Held => {}
+                AdminReply::Deferred => {}
             }
         }
         let mut control = self.shared.control();
@@ -302,21 +303,22 @@ impl Connection {
         Ok(())
     }
 
-    fn io(&mut self, now: Instant, association: &Association) -> Result<(), End> {
+    fn io(&mut self, now: Instant, association: &Association) -> Result<(), ConnectionEnd> {
         let delay = self.port.faults.delay();
         let gate = association.gate();
-        if !gate.view.enabled || self.wake.is_stopped() {
-            return Err(End::Dropped);
+        if !gate.view.enabled || self.waker.is_stopped() {
+            return Err(ConnectionEnd::Dropped);
         }
         while !self.is_backlogged() {
-            if let Some(change) = self.held.pop_over(now) {
-                let status = change.make(&self.shared);
-                self.queue.complete(change.token, status, 0);
+            if let Some(command) = self.held.pop_released(now) {
+                let status = command.execute(&self.shared);
+                self.queue.complete(command.token, status, 0);
             } else if let Some(command) = self.delayed.pop_due(now) {
                 self.execute(now, &gate, command)?;
             } else if let Some(command) = self.queue.poll_command() {
                 let bytes = command.payload.len() + command.expects_bytes as usize;
-                let due = self.port.faults.pipe.pass(now, bytes) + delay + self.queue.late_by(&command.token);
+                let due =
+                    self.port.faults.rate_limiter.schedule(now, bytes) + delay + self.queue.fault_delay(&command.token);
                 if due <= now {
                     self.execute(now, &gate, command)?;
                 } else {
@@ -329,29 +331,29 @@ impl Connection {
         Ok(())
     }
 
-    fn execute(&mut self, now: Instant, gate: &Gate, command: TargetCommand) -> Result<(), End> {
-        // By the clock as it is now: this thread may just have been stopped for longer than any host waits.
+    fn execute(&mut self, now: Instant, gate: &Gate, command: TargetCommand) -> Result<(), ConnectionEnd> {
+        // Read the clock again: this thread may have been stopped for longer than KATO.
         if gate.view.is_expired(Instant::now()) {
-            return Err(End::Dropped);
+            return Err(ConnectionEnd::Dropped);
         }
         if let Some(status) = self.port.faults.take_failure() {
             self.queue.complete(command.token, status, 0);
-        } else if let Some(change) = execute(&self.shared, &gate.view, &mut self.queue, command) {
-            if let Some(until) = self.port.faults.hold_from(now) {
-                self.held.push(until, change);
+        } else if let Some(command) = execute(&self.shared, &gate.view, &mut self.queue, command) {
+            if let Some(period) = self.port.faults.hold_from(now) {
+                self.held.push(period, command);
             } else {
-                let status = change.make(&self.shared);
-                self.queue.complete(change.token, status, 0);
+                let status = command.execute(&self.shared);
+                self.queue.complete(command.token, status, 0);
             }
         }
         Ok(())
     }
 
-    /// Sleeps until there may be something to do.
-    fn wait(&mut self, now: Instant) -> Result<(), End> {
+    /// Sleeps until there may be work.
+    fn wait(&mut self, now: Instant) -> Result<(), ConnectionEnd> {
         let backlogged = self.is_backlogged();
         let deadline = match &self.role {
-            // Left over from when there was a backlog.
+            // These commands are left from a backlog that has ended.
             _ if !backlogged && self.queue.has_ready() => Some(now),
             Role::New(deadline) => Some(*deadline),
             Role::Admin { cntlid } => self.shared.control().keep_alive_deadline(*cntlid),
@@ -362,33 +364,33 @@ impl Connection {
             }
         };
         let timeout = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        // Nothing can be done before the rest of a payload is here.
+        // There is no work until the rest of a payload arrives.
         self.low_water.wait_for(&self.stream, self.queue.missing_bytes())?;
         let mut events = PollFlags::empty();
         events.set(PollFlags::IN, !self.eof && !backlogged);
         events.set(PollFlags::OUT, !self.queue.pending().is_empty() && !self.is_mute());
-        let (socket, wake) = poll(&self.stream, events, &self.wake, timeout)?;
-        if wake {
-            self.wake.drain();
+        let (socket, is_woken) = poll(&self.stream, events, &self.waker, timeout)?;
+        if is_woken {
+            self.waker.drain();
         }
-        // After the end of the host's data only a dead socket is left to be noticed.
+        // After EOF from the host, the socket can only report that it is dead.
         if self.eof && socket.intersects(PollFlags::ERR | PollFlags::HUP) {
-            return Err(End::Dropped);
+            return Err(ConnectionEnd::Dropped);
         }
         Ok(())
     }
 
-    /// When to wake up for something that is due at `due`.
+    /// When to wake up for a command that is due at `due`.
     fn wake_up_for(&self, due: Instant) -> Instant {
         let early = if self.port.faults.delay() < SPIN_DELAY { SPIN_TIME } else { Duration::ZERO };
         due.checked_sub(early).unwrap_or(due)
     }
 
-    /// Gives the host the time to read a terminate request: closing at once could overtake it.
+    /// Gives the host time to read a terminate request. An immediate close could discard it.
     fn terminate(&mut self) {
         let deadline = Instant::now() + TERMINATE_TIMEOUT;
         let mut half_closed = false;
-        while !self.wake.is_stopped() && self.send().is_ok() {
+        while !self.waker.is_stopped() && self.send().is_ok() {
             if self.queue.pending().is_empty() && !half_closed {
                 half_closed = true;
                 if self.stream.shutdown(Shutdown::Write).is_err() {
@@ -404,7 +406,7 @@ impl Connection {
             let left = deadline.saturating_duration_since(Instant::now());
             let mut events = PollFlags::IN;
             events.set(PollFlags::OUT, !self.queue.pending().is_empty());
-            if left.is_zero() || poll(&self.stream, events, &self.wake, Some(left)).is_err() {
+            if left.is_zero() || poll(&self.stream, events, &self.waker, Some(left)).is_err() {
                 return;
             }
         }

@@ -1,4 +1,4 @@
-//! The discovery service: a subsystem of its own, on a listener of its own.
+//! The discovery service: a separate subsystem on a separate listener.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,11 +10,12 @@ use nvme_tcp::wire::{AddressFamily, CNTLID_ANY, DiscoveryEntry, Nqn, SecurityTyp
 use super::listener::Listener;
 use super::shared::Shared;
 
-/// Connections of the discovery service.
+/// The most connections of the discovery service.
 const MAX_CONNECTIONS: usize = 256;
-/// ASQSZ: entries that an admin queue may have.
+/// ASQSZ: the most entries of an admin queue.
 const ADMIN_ENTRIES: u16 = 32;
 
+/// The discovery service of a target.
 pub(super) struct Discovery {
     pub(super) shared: Arc<Shared>,
     pub(super) listener: Listener,
@@ -23,17 +24,17 @@ pub(super) struct Discovery {
 }
 
 impl Discovery {
-    /// The service for the subsystem `nqn`, which neither lists anything nor listens yet.
+    /// The service for the subsystem `nqn`. It does not listen, and its log is empty.
     pub(super) fn new(addr: SocketAddr, nqn: Nqn, referrals: Vec<SocketAddr>, seed: u64) -> Self {
-        let serial = crate::identity::serial(nqn.as_str());
+        let serial = crate::identity::serial_number(nqn.as_str());
         let subsystem = Subsystem::discovery(serial, QueueLimits::default(), seed);
         let shared = Arc::new(Shared::new(subsystem, Vec::new(), MAX_CONNECTIONS));
-        // To its own subsystem it is the one port there is.
+        // The discovery subsystem has this one port.
         Self { shared, listener: Listener::new((addr, Transport::Tcp), addr, 1, 0), nqn, referrals }
     }
 
-    /// Lists these ports of the subsystem, by port id and address, the service itself and the referrals.
-    pub(super) fn list(&self, ports: &[(u16, SocketAddr)], own_port: u16) {
+    /// Sets the log: these ports of the subsystem (port ID and address), the service itself, and the referrals.
+    pub(super) fn update_log(&self, ports: &[(u16, SocketAddr)], own_port: u16) {
         let subsystem = ports.iter().map(|&(id, addr)| entry(SubsystemType::NVM, self.nqn.clone(), id, addr));
         let own = (!self.listener.advertised.ip().is_unspecified())
             .then(|| entry(SubsystemType::CURRENT_DISCOVERY, Nqn::discovery(), own_port, self.listener.advertised));

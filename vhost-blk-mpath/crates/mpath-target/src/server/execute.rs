@@ -1,4 +1,4 @@
-//! Executes I/O commands against the stores.
+//! Executing I/O commands.
 
 use std::io;
 
@@ -7,22 +7,22 @@ use nvme_tcp::wire::Status;
 
 use super::shared::Shared;
 
-/// A command that changes a namespace, all of it checked.
-pub(super) struct Change {
+/// A checked command that changes a namespace.
+pub(super) struct ModifyingCommand {
     pub(super) token: CommandToken,
-    /// Index of the namespace.
+    /// The index of the namespace.
     pub(super) namespace: usize,
     pub(super) task: IoTask,
     pub(super) payload: Vec<u8>,
 }
 
-/// Executes a command and completes it; a command that changes a namespace is only checked, and returned.
+/// Executes and completes a command. A command that changes a namespace is only checked and returned.
 pub(super) fn execute(
     shared: &Shared,
     view: &IoView,
     queue: &mut TargetQueue,
     command: TargetCommand,
-) -> Option<Change> {
+) -> Option<ModifyingCommand> {
     let (scope, task) = match check_io(&command, &shared.namespaces, view) {
         Ok(checked) => checked,
         Err(status) => {
@@ -41,7 +41,7 @@ pub(super) fn execute(
     let store = &*shared.stores[namespace];
     match task {
         IoTask::Read(range) => {
-            // As long as the command's SGL, so it has 32 bits.
+            // The length matches the SGL, which has 32 bits.
             let bytes = range.bytes as u32;
             queue.complete_with_data(token, bytes, |offset, part| {
                 store.read(range.offset + u64::from(offset), part).map_err(|_| Status::UNRECOVERED_READ_ERROR)
@@ -52,16 +52,16 @@ pub(super) fn execute(
             queue.complete(token, status_of(store.flush()), 0);
             None
         }
-        task => Some(Change { token, namespace, task, payload }),
+        task => Some(ModifyingCommand { token, namespace, task, payload }),
     }
 }
 
-impl Change {
-    /// Makes the change; the status to complete its command with.
-    pub(super) fn make(&self, shared: &Shared) -> Status {
+impl ModifyingCommand {
+    /// Executes the command. Returns the status for its completion.
+    pub(super) fn execute(&self, shared: &Shared) -> Status {
         let store = &*shared.stores[self.namespace];
         status_of(match &self.task {
-            // Never of this kind: `execute` has done these.
+            // The free function `execute` completes these.
             IoTask::Read(_) | IoTask::Flush => Ok(()),
             IoTask::Write { range, fua } => store.write(range.offset, &self.payload, *fua),
             IoTask::WriteZeroes { range, deallocate, fua } => {
@@ -74,9 +74,9 @@ impl Change {
     }
 }
 
-/// Flushes every namespace.
+/// Flushes all namespaces.
 pub(super) fn flush_all(shared: &Shared) -> Status {
-    // Every store is tried, whatever becomes of the others.
+    // A failure does not prevent the flush of the other stores.
     let failed = shared.stores.iter().filter(|store| store.flush().is_err()).count();
     if failed == 0 { Status::SUCCESS } else { Status::WRITE_FAULT }
 }

@@ -1,4 +1,4 @@
-//! What a port does to its hosts. Connections look at it with every turn, so no faults cost no more than an atomic load.
+//! The faults of a port. Connections check them in each turn; without faults that costs only atomic loads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nvme_tcp::target::{AnswerFaults, DigestFaults};
 use nvme_tcp::wire::Status;
 
-use super::pipe::Pipe;
+use super::rate_limiter::RateLimiter;
 use crate::setting::{BlackHole, CrossReset, Hold, MAX_DELAY};
 
 /// `hold_nanos` for [`Hold::On`], beyond any [`MAX_DELAY`].
@@ -21,34 +21,34 @@ const MUTE: u8 = 2;
 const CROSS_RESET_FAILS: u8 = 1;
 const CROSS_RESET_MUTE: u8 = 2;
 
-/// The faults of one port, and what has become of its held commands.
+/// The faults of one port, and counters of its held commands.
 pub(super) struct Faults {
     delay_nanos: AtomicU64,
     hold_nanos: AtomicU64,
-    /// How often held commands were released.
+    /// The number of releases of all held commands.
     releases: AtomicU64,
     black_hole: AtomicU8,
     cross_reset: AtomicU8,
-    pub(super) pipe: Pipe,
+    pub(super) rate_limiter: RateLimiter,
     fail_count: AtomicU32,
     fail_status: AtomicU16,
     pub(super) digests: Arc<DigestFaults>,
     pub(super) answers: Arc<AnswerFaults>,
-    /// Commands held at the moment.
+    /// Commands that are held now.
     pub(super) held: AtomicUsize,
-    /// Commands executed after their connection had gone.
-    pub(super) late: AtomicU64,
+    /// Held commands that were executed after their connection had ended.
+    pub(super) executed_late: AtomicU64,
 }
 
-/// How long a command is held, fixed on its arrival.
+/// How long a command is held, fixed when it arrives.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Until {
+pub(super) struct HoldPeriod {
     pub(super) due: Option<Instant>,
     releases: u64,
 }
 
-impl Until {
-    /// Whether the command is to be executed now.
+impl HoldPeriod {
+    /// Whether the command is released.
     pub(super) fn is_over(self, now: Instant, faults: &Faults) -> bool {
         self.due.is_some_and(|due| due <= now) || self.releases != faults.releases.load(Ordering::Acquire)
     }
@@ -62,13 +62,13 @@ impl Faults {
             releases: AtomicU64::new(0),
             black_hole: AtomicU8::new(0),
             cross_reset: AtomicU8::new(0),
-            pipe: Pipe::new(),
+            rate_limiter: RateLimiter::new(),
             fail_count: AtomicU32::new(0),
             fail_status: AtomicU16::new(0),
             digests: Arc::default(),
             answers: Arc::default(),
             held: AtomicUsize::new(0),
-            late: AtomicU64::new(0),
+            executed_late: AtomicU64::new(0),
         }
     }
 
@@ -100,14 +100,14 @@ impl Faults {
         }
     }
 
-    /// How long a command that arrives now is held; `None` if it is not.
-    pub(super) fn hold_from(&self, now: Instant) -> Option<Until> {
-        // Read before the mode, so that a release in between is not missed.
+    /// How long a command that arrives now is held; `None` if it is not held.
+    pub(super) fn hold_from(&self, now: Instant) -> Option<HoldPeriod> {
+        // Read before the mode, so that a release between the two reads takes effect.
         let releases = self.releases.load(Ordering::Acquire);
         match self.hold() {
             Hold::Off => None,
-            Hold::On => Some(Until { due: None, releases }),
-            Hold::For(time) => Some(Until { due: Some(now + time), releases }),
+            Hold::On => Some(HoldPeriod { due: None, releases }),
+            Hold::For(time) => Some(HoldPeriod { due: Some(now + time), releases }),
         }
     }
 
@@ -154,13 +154,13 @@ impl Faults {
         self.fail_count.load(Ordering::Acquire)
     }
 
-    /// What the next command is answered with instead of being executed.
+    /// The status with which the next command fails without execution, if one is due.
     pub(super) fn take_failure(&self) -> Option<Status> {
         take_one(&self.fail_count).then(|| Status(self.fail_status.load(Ordering::Relaxed)))
     }
 }
 
-/// Takes one off a count, unless it is zero.
+/// Decrements a count unless it is zero. Returns whether it did.
 fn take_one(count: &AtomicU32) -> bool {
     if count.load(Ordering::Relaxed) == 0 {
         return false;
@@ -187,7 +187,7 @@ mod tests {
         faults.set_hold(Hold::Off);
         assert!(timed.is_over(now, &faults) && open.is_over(now, &faults));
         faults.set_hold(Hold::On);
-        assert!(!faults.hold_from(now).unwrap().is_over(now, &faults), "an earlier release is not its own");
+        assert!(!faults.hold_from(now).unwrap().is_over(now, &faults), "an earlier release does not count");
     }
 
     #[test]

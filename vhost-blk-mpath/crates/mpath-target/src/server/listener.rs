@@ -1,4 +1,4 @@
-//! One port: accepts connections and gives each its thread.
+//! One port: it accepts connections and starts a thread for each.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,29 +12,29 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::StartError;
 use super::connection::Connection;
-use super::settings::ShownNamespaces;
+use super::settings::NamespaceOverrides;
 use super::shared::{Port, Shared};
-use super::wake::{Wake, poll};
+use super::waker::{Waker, poll};
 use crate::setting::Queues;
 
-/// Connections that wait to be accepted: more than hosts begin at once.
+/// The most connections that wait to be accepted: more than hosts start at once.
 const BACKLOG: i32 = 1024;
-/// Pause after an accept that failed for want of something.
+/// The pause after an accept that failed for lack of a resource.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// One port and its listening socket, if it listens.
+/// One port, and its listening socket while it listens.
 pub(super) struct Listener {
     pub(super) addr: SocketAddr,
     pub(super) transport: Transport,
-    /// Where the discovery service says it is.
+    /// The address in the discovery log.
     pub(super) advertised: SocketAddr,
     pub(super) port: Arc<Port>,
-    listening: Mutex<Option<Listening>>,
-    shown: Mutex<ShownNamespaces>,
+    listening: Mutex<Option<ListeningSocket>>,
+    overrides: Mutex<NamespaceOverrides>,
 }
 
 impl Listener {
-    /// A port that does not listen yet; `index` tells it from others of the same [`Shared`].
+    /// A port that does not listen. `index` is unique among the ports of the same [`Shared`].
     pub(super) fn new(
         (addr, transport): (SocketAddr, Transport),
         advertised: SocketAddr,
@@ -42,24 +42,24 @@ impl Listener {
         index: usize,
     ) -> Self {
         let port = Arc::new(Port::new(id, index));
-        Self { addr, transport, advertised, port, listening: Mutex::default(), shown: Mutex::default() }
+        Self { addr, transport, advertised, port, listening: Mutex::default(), overrides: Mutex::default() }
     }
 
-    fn listening(&self) -> MutexGuard<'_, Option<Listening>> {
+    fn listening(&self) -> MutexGuard<'_, Option<ListeningSocket>> {
         self.listening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn shown(&self) -> MutexGuard<'_, ShownNamespaces> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn overrides(&self) -> MutexGuard<'_, NamespaceOverrides> {
+        self.overrides.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn is_listening(&self) -> bool {
         self.listening().is_some()
     }
 
-    /// Accepts connections from `socket` from now on.
+    /// Starts to accept connections from `socket`.
     pub(super) fn listen(&self, shared: &Arc<Shared>, socket: TcpListener) -> io::Result<()> {
-        *self.listening() = Some(Listening::start(shared, &self.port, socket)?);
+        *self.listening() = Some(ListeningSocket::start(shared, &self.port, socket)?);
         Ok(())
     }
 
@@ -68,12 +68,12 @@ impl Listener {
         let mut listening = self.listening();
         if listening.is_none() {
             let (socket, _) = bind(self.addr, self.transport)?;
-            *listening = Some(Listening::start(shared, &self.port, socket)?);
+            *listening = Some(ListeningSocket::start(shared, &self.port, socket)?);
         }
         Ok(())
     }
 
-    /// On return, connecting is refused; the connections there are stay.
+    /// Stops listening. On return, the system refuses new connections. Existing connections stay.
     pub(super) fn stop_listening(&self) {
         if let Some(listening) = self.listening().take() {
             listening.stop();
@@ -88,25 +88,25 @@ impl Listener {
 }
 
 /// A listening socket and its thread.
-struct Listening {
-    wake: Arc<Wake>,
+struct ListeningSocket {
+    waker: Arc<Waker>,
     thread: JoinHandle<()>,
 }
 
-impl Listening {
+impl ListeningSocket {
     fn start(shared: &Arc<Shared>, port: &Arc<Port>, socket: TcpListener) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        let wake = Arc::new(Wake::new()?);
-        let acceptor = Acceptor { shared: Arc::clone(shared), port: Arc::clone(port), wake: Arc::clone(&wake) };
+        let waker = Arc::new(Waker::new()?);
+        let acceptor = Acceptor { shared: Arc::clone(shared), port: Arc::clone(port), waker: Arc::clone(&waker) };
         let name = format!("port-{}", port.id);
         let thread = std::thread::Builder::new().name(name).spawn(move || acceptor.run(&socket))?;
-        Ok(Self { wake, thread })
+        Ok(Self { waker, thread })
     }
 
-    /// Closes the socket: on return, connecting is refused.
+    /// Closes the socket. On return, the system refuses new connections.
     fn stop(self) {
-        self.wake.stop();
-        // A panic of that thread has closed the socket just as well.
+        self.waker.stop();
+        // If the thread has panicked, the socket is closed too.
         let _ = self.thread.join();
     }
 }
@@ -114,16 +114,16 @@ impl Listening {
 struct Acceptor {
     shared: Arc<Shared>,
     port: Arc<Port>,
-    wake: Arc<Wake>,
+    waker: Arc<Waker>,
 }
 
 impl Acceptor {
     fn run(&self, socket: &TcpListener) {
-        while !self.wake.is_stopped() {
+        while !self.waker.is_stopped() {
             match socket.accept() {
                 Ok((stream, _)) => self.serve(stream),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if poll(socket, PollFlags::IN, &self.wake, None).is_err() {
+                    if poll(socket, PollFlags::IN, &self.waker, None).is_err() {
                         return;
                     }
                 }
@@ -132,25 +132,25 @@ impl Acceptor {
         }
     }
 
-    /// An accepted connection that died meanwhile is nothing; being out of descriptors or memory takes time to pass.
+    /// Pauses after an error, unless it concerns only one connection. A lack of descriptors or memory takes time to pass.
     fn pause(&self, socket: &TcpListener, error: &io::Error) {
-        let passing = [io::ErrorKind::ConnectionAborted, io::ErrorKind::Interrupted];
-        if !passing.contains(&error.kind()) {
-            let _ = poll(socket, PollFlags::empty(), &self.wake, Some(ACCEPT_PAUSE));
+        let harmless = [io::ErrorKind::ConnectionAborted, io::ErrorKind::Interrupted];
+        if !harmless.contains(&error.kind()) {
+            let _ = poll(socket, PollFlags::empty(), &self.waker, Some(ACCEPT_PAUSE));
         }
     }
 
-    /// Starts a connection's thread. Whatever is missing for it, the host sees a closed connection.
+    /// Starts the thread of a connection. If that fails, the host sees a closed connection.
     fn serve(&self, stream: TcpStream) {
-        let Ok(wake) = Wake::new().map(Arc::new) else {
+        let Ok(waker) = Waker::new().map(Arc::new) else {
             return;
         };
         let registry = &self.shared.registry;
-        let Some(registration) = registry.register(self.port.listener, &wake) else {
+        let Some(registration) = registry.register(self.port.listener, &waker) else {
             return;
         };
         let (shared, port) = (Arc::clone(&self.shared), Arc::clone(&self.port));
-        let Ok(connection) = Connection::new(shared, port, wake, registration, stream) else {
+        let Ok(connection) = Connection::new(shared, port, waker, registration, stream) else {
             return;
         };
         let name = format!("connection-{}", self.port.id);
@@ -158,7 +158,7 @@ impl Acceptor {
     }
 }
 
-/// Binds a listening socket.
+/// Opens a listening socket. Returns it with its address.
 pub(super) fn bind(addr: SocketAddr, transport: Transport) -> Result<(TcpListener, SocketAddr), StartError> {
     let protocol = match transport {
         Transport::Mptcp => Protocol::MPTCP,
@@ -186,8 +186,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_accepted_by_mptcp_begins_with_a_large_window() {
-        // Past the capture: nobody reads the output of a test that passes.
+    fn an_accepted_mptcp_connection_starts_with_a_large_window() {
+        // Not with eprintln!, whose output is captured in tests that pass.
         let skipped = |why: &str| {
             #[allow(clippy::explicit_write)]
             writeln!(io::stderr(), "SKIPPED: a large first window: {why}").unwrap();

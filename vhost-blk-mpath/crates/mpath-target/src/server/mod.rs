@@ -1,20 +1,20 @@
-//! The server: threads and sockets around the subsystem.
+//! The server: the threads and sockets of a target.
 
 mod association;
 mod connection;
-mod delay;
+mod connection_registry;
+mod delay_queue;
 mod discovery;
 mod execute;
 mod faults;
-mod hold;
-mod late;
+mod held_commands;
 mod listener;
-mod pipe;
-mod registry;
+mod orphaned_commands;
+mod rate_limiter;
 mod settings;
 mod shared;
 mod status;
-mod wake;
+mod waker;
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,34 +34,34 @@ use listener::Listener;
 use shared::Shared;
 pub use status::{AnaGroupStatus, DiscoveryStatus, ListenerStatus};
 
-/// Entries of a queue: more than any host keeps in flight on one connection.
+/// The most entries of a queue: more than any host keeps in flight on one connection.
 const MAX_ENTRIES: u16 = 128;
-/// I/O queues of a controller.
+/// The most I/O queues of a controller.
 const MAX_IO_QUEUES: u16 = 128;
 
-/// Why a target does not start, or a listener of it.
+/// Why a target or a listener does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The configuration cannot work.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A namespace's file cannot be used.
+    /// The file of a namespace cannot be used.
     #[error(transparent)]
     File(#[from] FileError),
-    /// An address cannot be listened on.
+    /// The target cannot listen on an address.
     #[error("cannot listen on {addr}{}: {source}", for_transport(*transport))]
     Listen {
         /// The address.
         addr: SocketAddr,
-        /// For what.
+        /// The transport.
         transport: Transport,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A setting does not fit the target.
+    /// A setting is not possible with this target.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// A thread or a descriptor cannot be had.
+    /// A thread or file descriptor could not be created.
     #[error("cannot start serving: {0}")]
     System(#[from] io::Error),
 }
@@ -70,7 +70,7 @@ fn for_transport(transport: Transport) -> &'static str {
     if transport == Transport::Mptcp { " for MPTCP" } else { "" }
 }
 
-/// A running target. Dropping it ends it.
+/// A running target. It ends when it is dropped.
 pub struct TargetServer {
     shared: Arc<Shared>,
     nqn: Nqn,
@@ -80,8 +80,7 @@ pub struct TargetServer {
 }
 
 impl TargetServer {
-    /// Opens the namespaces and starts listening on every address; nothing is left behind by a failure, but files
-    /// may have been created.
+    /// Opens the namespaces and starts to listen on all addresses. A failure releases everything, but new files stay.
     pub fn start(config: TargetConfig) -> Result<Self, StartError> {
         config.validate()?;
         let TargetConfig {
@@ -98,12 +97,12 @@ impl TargetServer {
         let bind_listener = |listener: &ListenerConfig| listener::bind(listener.addr, listener.transport);
         let sockets = listeners.iter().map(bind_listener).collect::<Result<Vec<_>, _>>()?;
         let discovery = discovery.map(|addr| listener::bind(addr, Transport::Tcp)).transpose()?;
-        let opened = namespaces.into_iter().map(|namespace| open(nqn.as_str(), block_size, namespace));
+        let opened = namespaces.into_iter().map(|namespace| open_namespace(nqn.as_str(), block_size, namespace));
         let (namespaces, stores) = opened.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
-        let seed = identity::fresh().as_u64_pair().1;
+        let seed = identity::new_uuid().as_u64_pair().1;
         let subsystem = Subsystem::new(SubsystemConfig {
             nqn: nqn.clone(),
-            serial: identity::serial(nqn.as_str()),
+            serial: identity::serial_number(nqn.as_str()),
             namespaces,
             ports: vec![AnaState::Optimized; listeners.len()],
             limits: QueueLimits::default(),
@@ -115,25 +114,25 @@ impl TargetServer {
         let shared = Arc::new(Shared::new(subsystem, stores, max_connections));
         let mut server = Self { shared, nqn: nqn.clone(), block_size, listeners: Vec::new(), discovery: None };
         for (index, ((socket, addr), config)) in sockets.into_iter().zip(&listeners).enumerate() {
-            // There are at most `MAX_LISTENERS`.
             let at = (addr, config.transport);
+            // The index fits: there are at most `MAX_LISTENERS`.
             let listener = Listener::new(at, config.advertise.unwrap_or(addr), index as u16 + 1, index);
-            let mut listens = true;
+            let mut is_listening = true;
             for setting in &config.settings {
                 match setting {
-                    Setting::Listen(on) => listens = *on,
+                    Setting::Listen(on) => is_listening = *on,
                     setting => listener.apply(&server.shared, setting)?,
                 }
             }
-            if listens {
+            if is_listening {
                 listener.listen(&server.shared, socket)?;
             }
             server.listeners.push(listener);
         }
         if let Some((socket, addr)) = discovery {
             server.discovery = Some(Discovery::new(addr, nqn, referrals, !seed));
-            // It has its list before anybody can ask for it.
-            server.list();
+            // The log is complete before the first host can connect.
+            server.update_discovery_log();
             if let Some(discovery) = &server.discovery {
                 discovery.listener.listen(&discovery.shared, socket)?;
             }
@@ -141,67 +140,67 @@ impl TargetServer {
         Ok(server)
     }
 
-    /// Name of the subsystem.
+    /// The name of the subsystem.
     #[must_use]
     pub fn nqn(&self) -> &str {
         self.nqn.as_str()
     }
 
-    /// The addresses listened on, with the real port where 0 was asked for; in the order of the configuration.
+    /// The addresses of the listeners, in the order of the configuration. Port 0 is replaced by the real port.
     #[must_use]
     pub fn addrs(&self) -> Vec<SocketAddr> {
         self.listeners.iter().map(|listener| listener.addr).collect()
     }
 
-    /// Where the discovery service listens, if there is one.
+    /// The address of the discovery service, if there is one.
     #[must_use]
     pub fn discovery_addr(&self) -> Option<SocketAddr> {
         self.discovery.as_ref().map(|discovery| discovery.listener.addr)
     }
 
     /// Brings the discovery log up to date.
-    fn list(&self) {
+    fn update_discovery_log(&self) {
         if let Some(discovery) = &self.discovery {
             let listening = self.listeners.iter().filter(|listener| listener.is_listening());
             let ports: Vec<_> = listening.map(|listener| (listener.port.id, listener.advertised)).collect();
-            discovery.list(&ports, self.listeners.len() as u16 + 1);
+            discovery.update_log(&ports, self.listeners.len() as u16 + 1);
         }
     }
 
-    /// Delays every I/O command that arrives through this listener from now on. `listener` is its index in the
-    /// configuration, here and below; `delay` is cut to [`MAX_DELAY`](crate::MAX_DELAY).
+    /// Delays each I/O command that arrives at this listener from now on, by at most [`MAX_DELAY`](crate::MAX_DELAY). Here and
+    /// below, `listener` is the index in the configuration.
     pub fn set_delay(&self, listener: usize, delay: Duration) {
         self.listeners[listener].port.faults.set_delay(delay);
     }
 
-    /// Changes how a listener reaches the namespaces, and tells its hosts. On return no command is executed
-    /// under the old state.
+    /// Sets the ANA state of all namespaces on a listener, and notifies its hosts. After the return, no command is executed under
+    /// the old state.
     pub fn set_ana(&self, listener: usize, state: AnaState) {
         let port = self.listeners[listener].port.id;
         self.shared.control().set_ana(port, None, state);
     }
 
-    /// Connections that a listener has at the moment.
+    /// The current number of connections of a listener.
     #[must_use]
     pub fn connections(&self, listener: usize) -> usize {
         self.shared.registry.connections(listener)
     }
 
-    /// Stops listening and drops the listener's connections without a word, as a failing link would. On return
-    /// they are gone and nothing that came through them is executed any more, unless it is held.
+    /// Stops listening, and resets all connections of the listener, as a failing link would. After the return, no command from
+    /// these connections is executed, except held commands.
     pub fn stop_listener(&self, listener: usize) {
         self.listeners[listener].stop(&self.shared);
-        self.list();
+        self.update_discovery_log();
     }
 
     /// Listens on the same address again.
     pub fn resume_listener(&self, listener: usize) -> Result<(), StartError> {
         self.listeners[listener].resume(&self.shared)?;
-        self.list();
+        self.update_discovery_log();
         Ok(())
     }
 
-    /// Ends everything; on return all sockets are closed. Held commands are given up.
+    /// Ends the target. On return all sockets are closed. Held commands are discarded.
     pub fn shutdown(self) {
         drop(self);
     }
@@ -213,17 +212,22 @@ impl Drop for TargetServer {
         if let Some(discovery) = &self.discovery {
             discovery.listener.stop(&discovery.shared);
         }
-        self.shared.late.close();
+        self.shared.orphans.close();
     }
 }
 
-fn open(nqn: &str, block_size: u32, config: NamespaceConfig) -> Result<(Namespace, Box<dyn Store>), FileError> {
+/// Opens the store of a namespace.
+fn open_namespace(
+    nqn: &str,
+    block_size: u32,
+    config: NamespaceConfig,
+) -> Result<(Namespace, Box<dyn Store>), FileError> {
     let NamespaceConfig { backing, bytes, uuid } = config;
     let (own_uuid, store): (_, Box<dyn Store>) = match backing {
-        Backing::Memory => (identity::fresh(), Box::new(MemoryStore::new(bytes))),
+        Backing::Memory => (identity::new_uuid(), Box::new(MemoryStore::new(bytes))),
         Backing::File(path) => {
             let store = FileStore::open(&path, bytes)?;
-            (identity::of_file(nqn, store.identity()), Box::new(store))
+            (identity::file_uuid(nqn, store.identity()), Box::new(store))
         }
     };
     let uuid = uuid.unwrap_or(own_uuid).into_bytes();

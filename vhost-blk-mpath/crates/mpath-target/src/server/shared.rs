@@ -1,36 +1,37 @@
-//! What all threads of a server share.
+//! The state that all threads of a server share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use nvme_tcp::target::{
-    AdminReply, CommandToken, IoView, Namespace, QueueIdentity, QueueLimits, Refusal, Subsystem, TargetCommand,
+    AdminReply, CommandToken, ConnectRefusal, IoView, Namespace, QueueIdentity, QueueLimits, Subsystem, TargetCommand,
 };
 use nvme_tcp::wire::{AnaState, ControllerInstance, DiscoveryEntry, Status};
 
 use super::association::Association;
+use super::connection_registry::ConnectionRegistry;
 use super::faults::Faults;
-use super::registry::Registry;
-use super::wake::Wake;
+use super::waker::Waker;
 use crate::storage::Store;
 
+/// The shared state of a server.
 pub(super) struct Shared {
     control: Mutex<Control>,
-    /// By NSID from 1, as `stores` is.
+    /// The namespaces by NSID from 1. `stores` has the same order.
     pub(super) namespaces: Vec<Namespace>,
     pub(super) stores: Vec<Box<dyn Store>>,
     pub(super) limits: QueueLimits,
-    pub(super) registry: Arc<Registry>,
-    /// Connections that are gone but for the commands held of them.
-    pub(super) late: Arc<Registry>,
+    pub(super) registry: Arc<ConnectionRegistry>,
+    /// Connections that have ended and left held commands.
+    pub(super) orphans: Arc<ConnectionRegistry>,
 }
 
-/// A port as its connections see it.
+/// A port, as its connections use it.
 pub(super) struct Port {
-    /// Port id, from 1.
+    /// Port ID, from 1.
     pub(super) id: u16,
-    /// Index of the listener.
+    /// The index of the listener.
     pub(super) listener: usize,
     pub(super) faults: Faults,
 }
@@ -39,8 +40,8 @@ pub(super) struct Port {
 pub(super) struct Control {
     subsystem: Subsystem,
     associations: HashMap<u16, Arc<Association>>,
-    /// Those that are over, as long as commands are held of them.
-    former: Vec<Weak<Association>>,
+    /// Ended associations that have held commands.
+    ended: Vec<Weak<Association>>,
 }
 
 impl Port {
@@ -51,49 +52,50 @@ impl Port {
 
 impl Shared {
     pub(super) fn new(subsystem: Subsystem, stores: Vec<Box<dyn Store>>, max_connections: usize) -> Self {
-        let control = |subsystem| Control { subsystem, associations: HashMap::new(), former: Vec::new() };
+        let control = |subsystem| Control { subsystem, associations: HashMap::new(), ended: Vec::new() };
         Self {
             namespaces: subsystem.config().namespaces.clone(),
             limits: subsystem.config().limits,
             control: Mutex::new(control(subsystem)),
             stores,
-            registry: Arc::new(Registry::new(max_connections)),
-            late: Arc::new(Registry::new(max_connections)),
+            registry: Arc::new(ConnectionRegistry::new(max_connections)),
+            orphans: Arc::new(ConnectionRegistry::new(max_connections)),
         }
     }
 
-    /// Bytes of a logical block, as a power of two; the same for all namespaces.
+    /// Binary logarithm of the logical block size in bytes, the same for all namespaces.
     pub(super) fn block_shift(&self) -> u8 {
         self.namespaces.first().map_or(0, |namespace| namespace.block_shift)
     }
 
-    /// The subsystem, locked. To be taken without holding any [`Association::gate`].
+    /// Locks the subsystem. The caller must not hold an [`Association::gate`].
     pub(super) fn control(&self) -> MutexGuard<'_, Control> {
-        // The subsystem is changed by methods that do not panic half-way.
+        // Poison is ignored: the methods that change the subsystem do not panic half-way.
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets everything of a listener look at its port anew.
+    /// Wakes all connections and orphans of a listener, so that they notice changes of the port.
     pub(super) fn notify(&self, listener: usize) {
         self.registry.notify(listener);
-        self.late.notify(listener);
+        self.orphans.notify(listener);
     }
 }
 
 impl Control {
+    /// Answers a Connect. On success the connection joins the association of its controller.
     pub(super) fn connect(
         &mut self,
         now: Instant,
         port: &Port,
         command: &TargetCommand,
-        wake: &Arc<Wake>,
-    ) -> Result<(QueueIdentity, Arc<Association>), Refusal> {
+        waker: &Arc<Waker>,
+    ) -> Result<(QueueIdentity, Arc<Association>), ConnectRefusal> {
         let identity = self.subsystem.connect(now, port.id, command)?;
         let QueueIdentity { cntlid, qid, .. } = identity;
         let (instance, view) = self.state(cntlid).ok_or((Status::INTERNAL_ERROR, 0))?;
         let fresh = || Arc::new(Association::new(instance, view));
         let association = Arc::clone(self.associations.entry(cntlid).or_insert_with(fresh));
-        association.join(qid, wake);
+        association.join(qid, waker);
         Ok((identity, association))
     }
 
@@ -119,12 +121,12 @@ impl Control {
         self.subsystem.next_timeout(cntlid)
     }
 
-    pub(super) fn keep_alive_anew(&mut self, now: Instant, cntlid: u16) {
-        self.subsystem.keep_alive_anew(now, cntlid);
+    pub(super) fn restart_keep_alive(&mut self, now: Instant, cntlid: u16) {
+        self.subsystem.restart_keep_alive(now, cntlid);
         self.publish(cntlid);
     }
 
-    /// Changes one ANA group of a port, or all.
+    /// Sets the ANA state of one group of a port, or of all groups.
     pub(super) fn set_ana(&mut self, port: u16, group: Option<u32>, state: AnaState) {
         match group {
             Some(group) => self.subsystem.set_ana_group(port, group, state),
@@ -138,8 +140,8 @@ impl Control {
         self.subsystem.ana(port)
     }
 
-    pub(super) fn show_namespace(&mut self, port: u16, nsid: u32, shown: Option<Namespace>) {
-        self.subsystem.show_namespace(port, nsid, shown);
+    pub(super) fn override_namespace(&mut self, port: u16, nsid: u32, reported: Option<Namespace>) {
+        self.subsystem.override_namespace(port, nsid, reported);
         self.publish_all();
     }
 
@@ -152,7 +154,7 @@ impl Control {
         self.subsystem.discovery_generation()
     }
 
-    /// Brings a change of the subsystem to every controller, events included.
+    /// Passes a change of the subsystem to all controllers, including events.
     fn publish_all(&mut self) {
         let cntlids: Vec<u16> = self.associations.keys().copied().collect();
         for cntlid in cntlids {
@@ -163,22 +165,22 @@ impl Control {
         }
     }
 
-    /// A connection has ended; `wake` tells it from a later one of the same queue.
-    pub(super) fn disconnected(&mut self, identity: QueueIdentity, wake: &Arc<Wake>) {
+    /// Removes a connection that has ended. `waker` distinguishes it from a later connection of the same queue.
+    pub(super) fn disconnected(&mut self, identity: QueueIdentity, waker: &Arc<Waker>) {
         let cntlid = identity.cntlid;
-        if self.associations.get(&cntlid).is_some_and(|association| association.leave(wake)) {
+        if self.associations.get(&cntlid).is_some_and(|association| association.leave(waker)) {
             self.subsystem.disconnected(identity);
             self.publish(cntlid);
         }
     }
 
-    /// Brings the state of a controller to its I/O connections. On return, nothing that arrives is executed by the old
-    /// one.
+    /// Passes the state of a controller to its I/O connections. After the return, no arriving command is executed under the old
+    /// state.
     fn publish(&mut self, cntlid: u16) {
         let Some(association) = self.associations.get(&cntlid) else {
             return;
         };
-        let former = match self.state(cntlid) {
+        let ended = match self.state(cntlid) {
             Some((instance, view)) if instance == association.instance => return association.publish(view),
             Some((instance, view)) => {
                 let next = Arc::new(Association::new(instance, view));
@@ -190,13 +192,13 @@ impl Control {
                 self.associations.remove(&cntlid)
             }
         };
-        self.former.retain(|former| former.strong_count() > 0);
-        self.former.extend(former.as_ref().map(Arc::downgrade));
+        self.ended.retain(|ended| ended.strong_count() > 0);
+        self.ended.extend(ended.as_ref().map(Arc::downgrade));
     }
 
-    /// On return, no command of this life of a controller is executed any more, however long it was held.
+    /// Ends all commands of a controller instance, including held ones. After the return, none is executed.
     fn revoke(&self, instance: ControllerInstance) {
-        let former = self.former.iter().filter_map(Weak::upgrade);
-        former.filter(|former| former.instance == instance).for_each(|former| former.revoke());
+        let ended = self.ended.iter().filter_map(Weak::upgrade);
+        ended.filter(|ended| ended.instance == instance).for_each(|ended| ended.revoke());
     }
 }

@@ -1,4 +1,4 @@
-//! What a running target is doing.
+//! The status of a running target.
 
 use std::sync::atomic::Ordering;
 
@@ -10,75 +10,75 @@ use super::listener::Listener;
 use super::shared::Shared;
 use crate::setting::{Hold, Setting};
 
-/// One listener.
+/// The status of one listener.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListenerStatus {
-    /// Port id, from 1.
+    /// Port ID, from 1.
     pub port: u16,
-    /// Where it listens, or would.
+    /// The address of the listener, whether it listens or not.
     pub address: String,
-    /// What its connections are.
+    /// The transport of its connections.
     pub transport: Transport,
-    /// Whether it takes connections.
+    /// Whether it accepts new connections.
     pub listening: bool,
-    /// Connections it has.
+    /// The current number of connections.
     pub connections: usize,
     /// ANA state of each group.
     pub ana: Vec<AnaGroupStatus>,
-    /// Time that each I/O command takes at least.
+    /// The delay of each I/O command, in microseconds.
     pub delay_us: u64,
-    /// I/O data that it carries per second, in bytes.
+    /// The limit of I/O data, in bytes per second.
     pub rate: Option<u64>,
-    /// Whether commands that arrive now and change data are held.
+    /// Whether arriving commands that change data are held.
     pub holding: bool,
-    /// Commands held at the moment, those of lost connections included.
+    /// Commands that are held now, including those of lost connections.
     pub held: usize,
     /// Held commands that were executed after their connection was lost, since the start.
     pub executed_late: u64,
     /// `stall` or `mute`.
     pub black_hole: Option<String>,
-    /// I/O commands still to fail.
+    /// The number of I/O commands that will fail.
     pub failing: u32,
-    /// Commands still to be lost, or answered wrongly, as settings.
+    /// Pending answer faults, as settings.
     pub answers: Vec<String>,
-    /// Header digests still to be wrong.
+    /// The number of header digests that will be wrong.
     pub header_digests: u32,
-    /// Data digests still to be wrong.
+    /// The number of data digests that will be wrong.
     pub data_digests: u32,
-    /// What namespaces show in place of their own, as settings.
+    /// The properties that namespaces report instead of their own, as settings.
     pub shown: Vec<String>,
 }
 
 /// One ANA group of a listener.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnaGroupStatus {
-    /// Its id.
+    /// The ID of the group.
     pub group: u32,
-    /// Its state.
+    /// The ANA state.
     pub state: String,
 }
 
-/// The discovery service.
+/// The status of the discovery service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiscoveryStatus {
-    /// Where it listens, or would.
+    /// The address of the listener, whether it listens or not.
     pub address: String,
-    /// Whether it takes connections.
+    /// Whether it accepts new connections.
     pub listening: bool,
-    /// Connections it has.
+    /// The current number of connections.
     pub connections: usize,
     /// GENCTR of its log.
     pub generation: u64,
 }
 
 impl TargetServer {
-    /// Every listener, in the order of the configuration.
+    /// The status of all listeners, in the order of the configuration.
     #[must_use]
     pub fn status(&self) -> Vec<ListenerStatus> {
         self.listeners.iter().map(|listener| status(&self.shared, listener)).collect()
     }
 
-    /// The discovery service, if there is one.
+    /// The status of the discovery service, if there is one.
     #[must_use]
     pub fn discovery_status(&self) -> Option<DiscoveryStatus> {
         let discovery = self.discovery.as_ref()?;
@@ -93,10 +93,10 @@ impl TargetServer {
 
 fn status(shared: &Shared, listener: &Listener) -> ListenerStatus {
     let (port, faults) = (&listener.port, &listener.port.faults);
-    let (shown, shift) = (listener.shown().clone(), shared.block_shift());
+    let (overrides, shift) = (listener.overrides().clone(), shared.block_shift());
     let ana = shared.control().ana(port.id);
     let group = |(state, group): (&nvme_tcp::wire::AnaState, u32)| AnaGroupStatus { group, state: state.to_string() };
-    let answers = faults.answers.left().into_iter();
+    let answers = faults.answers.remaining().into_iter();
     ListenerStatus {
         port: port.id,
         address: listener.addr.to_string(),
@@ -105,15 +105,19 @@ fn status(shared: &Shared, listener: &Listener) -> ListenerStatus {
         connections: shared.registry.connections(port.listener),
         ana: ana.iter().zip(1..).map(group).collect(),
         delay_us: u64::try_from(faults.delay().as_micros()).unwrap_or(u64::MAX),
-        rate: faults.pipe.rate(),
+        rate: faults.rate_limiter.rate(),
         holding: faults.hold() != Hold::Off,
         held: faults.held.load(Ordering::Acquire),
-        executed_late: faults.late.load(Ordering::Acquire),
+        executed_late: faults.executed_late.load(Ordering::Acquire),
         black_hole: faults.black_hole().map(|black_hole| black_hole.to_string()),
         failing: faults.failures(),
         answers: answers.map(|(fault, commands)| Setting::Answer { fault, commands }.into()).collect(),
         header_digests: faults.digests.header.load(Ordering::Relaxed),
         data_digests: faults.digests.data.load(Ordering::Relaxed),
-        shown: shown.iter().flat_map(|(&nsid, shown)| shown.settings(nsid, shift)).map(String::from).collect(),
+        shown: overrides
+            .iter()
+            .flat_map(|(&nsid, reported)| reported.settings(nsid, shift))
+            .map(String::from)
+            .collect(),
     }
 }

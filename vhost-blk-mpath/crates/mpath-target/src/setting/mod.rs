@@ -1,6 +1,6 @@
-//! Settings of a listener: what it does to its hosts, changed by flags at the start and by the control API later.
+//! Settings of a listener: ANA states and faults. They are given at the start, and changed later by the control API.
 //!
-//! Each one is written `NAME=VALUE`, in the same way everywhere.
+//! A setting is written `NAME=VALUE` on the command line and in the API.
 
 mod text;
 
@@ -11,158 +11,161 @@ use nvme_tcp::wire::{AnaState, Status};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Longest time that a command is delayed or held: beyond it every host has long given it up.
+/// The longest time that a command is delayed or held. Every host gives a command up sooner.
 pub const MAX_DELAY: Duration = Duration::from_secs(600);
 
 /// One setting and its new value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Setting {
-    /// `ana=STATE`, `ana=GROUP:STATE`: how the port reaches the namespaces of all ANA groups or of one. Each namespace is
-    /// a group, with its NSID as the group's id.
+    /// `ana=STATE`, `ana=GROUP:STATE`: the ANA state of all groups on the port, or of one. Each namespace has its own group, whose
+    /// ID is the NSID.
     Ana {
-        /// The group; all of them if `None`.
+        /// The group; `None` for all.
         group: Option<u32>,
-        /// Its new state.
+        /// The new state.
         state: AnaState,
     },
-    /// `delay=TIME`: every I/O command takes at least so long, up to [`MAX_DELAY`].
+    /// `delay=TIME`: the delay of each I/O command, at most [`MAX_DELAY`].
     Delay(Duration),
-    /// `rate=SIZE|off`: I/O data that the port carries per second, in bytes and in the order of their arrival. Before the delay.
+    /// `rate=SIZE|off`: the limit of I/O data of the port, in bytes per second. Data are served in order of arrival. The delay is
+    /// added afterwards.
     Rate(Option<u64>),
-    /// `hold=on|off|TIME`: what happens to commands that change data.
+    /// `hold=on|off|TIME`: holding of commands that change data.
     Hold(Hold),
-    /// `black-hole=stall|mute|off`: the port keeps its connections and says nothing.
+    /// `black-hole=stall|mute|off`: the port keeps its connections and sends nothing.
     BlackHole(Option<BlackHole>),
-    /// `cross-reset=on|fail|mute`: what the port makes of a Cross-Controller Reset that it is asked for.
+    /// `cross-reset=on|fail|mute`: how the port answers a Cross-Controller Reset.
     CrossReset(CrossReset),
-    /// `listen=on|off`: whether the port takes new connections; those it has stay.
+    /// `listen=on|off`: whether the port accepts new connections. Existing connections stay.
     Listen(bool),
-    /// `reset=all|admin|io`: connections are closed with RST, at once.
+    /// `reset=all|admin|io`: closes connections with RST, immediately.
     Reset(Queues),
-    /// `header-digests=COUNT`: so many of the next header digests sent are wrong, where they are in use.
+    /// `header-digests=COUNT`: corrupts the next COUNT header digests that are sent.
     HeaderDigests(u32),
-    /// `data-digests=COUNT`: so many of the next data digests sent are wrong, where they are in use.
+    /// `data-digests=COUNT`: corrupts the next COUNT data digests that are sent.
     DataDigests(u32),
-    /// `fail=COUNT:SCT/SC[/crdN][/dnr]`: so many of the next I/O commands are answered with this status and not executed.
+    /// `fail=COUNT:SCT/SC[/crdN][/dnr]`: the next COUNT I/O commands fail with this status and are not executed.
     Fail {
-        /// How many.
+        /// The number of commands.
         count: u32,
-        /// What they are answered with, never success.
+        /// The status, never success.
         status: Status,
     },
     /// `swallow=`, `lose-answer=`, `answer-early=`, `answer-twice=` or `short-read=COUNT[:OPERATION[:NSID]]`, or
-    /// `answer-late=COUNT:TIME[:OPERATION[:NSID]]`: so many of the next I/O commands meet this fault. OPERATION is read, write, write-zeroes,
-    /// dsm or flush; without it, or without NSID, any will do. TIME is up to [`MAX_DELAY`].
+    /// `answer-late=COUNT:TIME[:OPERATION[:NSID]]`: the next COUNT matching I/O commands get this fault. OPERATION is read, write,
+    /// write-zeroes, dsm or flush. Without OPERATION or NSID, any matches. TIME is at most [`MAX_DELAY`].
     Answer {
-        /// What becomes of them.
+        /// The fault.
         fault: AnswerFault,
-        /// Which, and how many; with none, the fault ends.
+        /// The commands. A count of zero ends the fault.
         commands: FaultyCommands,
     },
-    /// `uuid=NSID:UUID|own`: the namespace shows this UUID.
+    /// `uuid=NSID:UUID|own`: the UUID that the port reports for a namespace.
     Uuid {
         /// The namespace.
         nsid: u32,
-        /// What it shows; its own if `None`.
+        /// The reported value; `None` for its own.
         uuid: Option<Uuid>,
     },
-    /// `nguid=NSID:UUID|own`: the namespace shows this NGUID.
+    /// `nguid=NSID:UUID|own`: the NGUID that the port reports for a namespace.
     Nguid {
         /// The namespace.
         nsid: u32,
-        /// What it shows; its own if `None`.
+        /// The reported value; `None` for its own.
         nguid: Option<Uuid>,
     },
-    /// `size=NSID:SIZE|own`: the namespace shows this size. I/O within its own size works as ever.
+    /// `size=NSID:SIZE|own`: the size that the port reports for a namespace. It does not affect I/O.
     Size {
         /// The namespace.
         nsid: u32,
-        /// What it shows, in bytes; its own if `None`.
+        /// The reported size in bytes; `None` for its own.
         bytes: Option<u64>,
     },
 }
 
-/// What happens to commands that change data (Write, Write Zeroes, Dataset Management) once they have arrived.
+/// Holding of commands that change data (Write, Write Zeroes, Dataset Management).
 ///
-/// A held command was accepted: its ANA state and range are checked, and nothing but a Cross-Controller Reset of its
-/// controller ends it. It is executed when it is released, also after its connection or its controller is gone.
+/// A held command is accepted: its ANA state and range are checked. It is executed when it is released, even after its connection
+/// or controller has ended. Only a Cross-Controller Reset of its controller discards it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
-    /// They are executed at once, those that were held too.
+    /// Commands are executed immediately, including those that were held.
     Off,
-    /// They are held until [`Hold::Off`].
+    /// Commands are held until [`Hold::Off`].
     On,
-    /// Each is held for so long from its arrival, up to [`MAX_DELAY`], or until [`Hold::Off`].
+    /// Each command is held for this time from its arrival, at most [`MAX_DELAY`], or until [`Hold::Off`].
     For(Duration),
 }
 
 /// How a port is silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlackHole {
-    /// Nothing is read, executed or sent: like a target that was stopped while its kernel goes on.
+    /// The port reads, executes and sends nothing, like a stopped target whose kernel still runs.
     Stall,
-    /// Commands are read and executed, but nothing is sent.
+    /// The port reads and executes commands, and sends nothing.
     Mute,
 }
 
-/// What a port makes of Cross-Controller Resets.
+/// How a port answers Cross-Controller Resets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrossReset {
-    /// They are carried out.
+    /// Resets are carried out.
     On,
-    /// They are answered with Internal Error, and nothing is reset.
+    /// Resets fail with Internal Error, and nothing is reset.
     Fail,
-    /// They are not answered, and nothing is reset.
+    /// Resets are not answered, and nothing is reset.
     Mute,
 }
 
-/// Some connections of a port.
+/// A selection of connections of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queues {
-    /// All of them.
+    /// All connections.
     All,
-    /// Admin queues; their controllers end with them.
+    /// Admin queues. Their controllers end with them.
     Admin,
     /// I/O queues.
     Io,
 }
 
-/// Why a setting does not fit a target.
+/// Why a setting is not possible with a target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
-    /// There is no such ANA group.
-    #[error("ana group {group}: this target has groups 1 to {groups}, one for each namespace")]
+    /// The ANA group does not exist.
+    #[error("ana group {group} does not exist: this target has groups 1 to {groups}, one for each namespace")]
     Group {
         /// The group.
         group: u32,
-        /// How many there are.
+        /// The number of groups.
         groups: usize,
     },
-    /// There is no such namespace.
-    #[error("nsid {nsid}: this target has namespaces 1 to {namespaces}")]
+    /// The namespace does not exist.
+    #[error("namespace {nsid} does not exist: this target has namespaces 1 to {namespaces}")]
     Nsid {
         /// The namespace.
         nsid: u32,
-        /// How many there are.
+        /// The number of namespaces.
         namespaces: usize,
     },
-    /// A namespace is whole blocks, at least one.
-    #[error("size {bytes} of namespace {nsid}: give a multiple of the block size {block_size}, not zero")]
+    /// The size is not a multiple of the block size, or zero.
+    #[error("size {bytes} of namespace {nsid}: give a multiple of the block size {block_size}, at least one block")]
     Size {
         /// The namespace.
         nsid: u32,
         /// The size.
         bytes: u64,
-        /// The block size it must be a multiple of.
+        /// The block size.
         block_size: u32,
     },
-    /// The discovery service has no namespaces.
-    #[error("{0}: the discovery service takes listen, reset, black-hole and the digests only")]
+    /// The discovery service does not support the setting.
+    #[error(
+        "{0} is not possible for the discovery service: it takes only listen, reset, black-hole, header-digests and data-digests"
+    )]
     Discovery(String),
 }
 
-/// Whether a setting fits a target with these sizes.
+/// Checks that a setting is possible with this number of namespaces and block size.
 pub(crate) fn check_for_target(setting: &Setting, namespaces: usize, block_size: u32) -> Result<(), SettingError> {
     let exists = |id: u32| (1..=namespaces).contains(&(id as usize));
     match *setting {
@@ -184,7 +187,7 @@ pub(crate) fn check_for_target(setting: &Setting, namespaces: usize, block_size:
     }
 }
 
-/// Whether a setting fits the discovery service.
+/// Checks that a setting is possible for the discovery service.
 pub(crate) fn check_for_discovery(setting: &Setting) -> Result<(), SettingError> {
     match setting {
         Setting::Listen(_)

@@ -1,4 +1,4 @@
-//! How settings are written, and read again.
+//! The text form of settings.
 
 use std::fmt;
 use std::str::FromStr;
@@ -71,15 +71,15 @@ impl FromStr for Setting {
             "answer-late" => parse_answer(AnswerFault::Late(Duration::ZERO), value)?,
             "short-read" => parse_answer(AnswerFault::Short, value)?,
             "uuid" => {
-                let (nsid, uuid) = parse_own(value, parse_uuid)?;
+                let (nsid, uuid) = parse_override(value, parse_uuid)?;
                 Self::Uuid { nsid, uuid }
             }
             "nguid" => {
-                let (nsid, nguid) = parse_own(value, parse_uuid)?;
+                let (nsid, nguid) = parse_override(value, parse_uuid)?;
                 Self::Nguid { nsid, nguid }
             }
             "size" => {
-                let (nsid, bytes) = parse_own(value, parse_size)?;
+                let (nsid, bytes) = parse_override(value, parse_size)?;
                 Self::Size { nsid, bytes }
             }
             _ => return Err(unknown()),
@@ -87,14 +87,17 @@ impl FromStr for Setting {
     }
 }
 
-/// `NSID:VALUE`, where VALUE may be `own`.
-fn parse_own<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, ParseError>) -> Result<(u32, Option<T>), ParseError> {
-    let (nsid, value) = text.split_once(':').ok_or_else(|| ParseError::NoNsid(text.to_owned()))?;
+/// Parses `NSID:VALUE`, where VALUE may be `own`.
+fn parse_override<T>(
+    text: &str,
+    parse: impl FnOnce(&str) -> Result<T, ParseError>,
+) -> Result<(u32, Option<T>), ParseError> {
+    let (nsid, value) = text.split_once(':').ok_or_else(|| ParseError::MissingNsid(text.to_owned()))?;
     let value = if value == "own" { None } else { Some(parse(value)?) };
     Ok((parse_count("nsid", nsid)?, value))
 }
 
-/// `COUNT:SCT/SC[/crdN][/dnr]`, the codes decimal or with `0x`.
+/// Parses `COUNT:SCT/SC[/crdN][/dnr]`. The codes are decimal, or hexadecimal with `0x`.
 fn parse_fail(text: &str) -> Result<Setting, ParseError> {
     let bad = || ParseError::Fail(text.to_owned());
     let (count, status) = text.split_once(':').ok_or_else(bad)?;
@@ -129,7 +132,7 @@ const OPERATIONS: [(&str, Opcode); 5] = [
     ("flush", Opcode::FLUSH),
 ];
 
-/// `COUNT[:OPERATION[:NSID]]`; of late answers `COUNT:TIME[:OPERATION[:NSID]]`.
+/// Parses `COUNT[:OPERATION[:NSID]]`, or `COUNT:TIME[:OPERATION[:NSID]]` for late answers.
 fn parse_answer(mut fault: AnswerFault, text: &str) -> Result<Setting, ParseError> {
     let bad = || ParseError::Answer(text.to_owned());
     let mut parts = text.split(':');
@@ -146,7 +149,7 @@ fn parse_answer(mut fault: AnswerFault, text: &str) -> Result<Setting, ParseErro
     Ok(Setting::Answer { fault, commands: FaultyCommands { count, opcode, nsid } })
 }
 
-/// What `FromStr` takes.
+/// The text that `FromStr` parses.
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -177,9 +180,9 @@ impl fmt::Display for Setting {
                 if status.dnr() { f.write_str("/dnr") } else { Ok(()) }
             }
             Self::Answer { fault, commands } => write_answer(f, *fault, *commands),
-            Self::Uuid { nsid, uuid } => write_own(f, "uuid", *nsid, uuid.as_ref()),
-            Self::Nguid { nsid, nguid } => write_own(f, "nguid", *nsid, nguid.as_ref()),
-            Self::Size { nsid, bytes } => write_own(f, "size", *nsid, bytes.as_ref()),
+            Self::Uuid { nsid, uuid } => write_override(f, "uuid", *nsid, uuid.as_ref()),
+            Self::Nguid { nsid, nguid } => write_override(f, "nguid", *nsid, nguid.as_ref()),
+            Self::Size { nsid, bytes } => write_override(f, "size", *nsid, bytes.as_ref()),
         }
     }
 }
@@ -200,7 +203,7 @@ fn write_answer(f: &mut fmt::Formatter<'_>, fault: AnswerFault, commands: Faulty
     nsid.map_or(Ok(()), |nsid| write!(f, ":{nsid}"))
 }
 
-fn write_own(f: &mut fmt::Formatter<'_>, name: &str, nsid: u32, value: Option<&impl fmt::Display>) -> fmt::Result {
+fn write_override(f: &mut fmt::Formatter<'_>, name: &str, nsid: u32, value: Option<&impl fmt::Display>) -> fmt::Result {
     match value {
         Some(value) => write!(f, "{name}={nsid}:{value}"),
         None => write!(f, "{name}={nsid}:own"),
@@ -302,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn people_write_them_shorter() {
+    fn short_forms_parse() {
         let parse = |text: &str| text.parse::<Setting>().unwrap();
         assert_eq!(parse("delay=30ms"), Setting::Delay(Duration::from_millis(30)));
         assert_eq!(parse("hold=2s"), Setting::Hold(Hold::For(Duration::from_secs(2))));
@@ -317,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_wrong_value() {
         for (text, word) in [
             ("", "''"),
             ("ana", "'ana'"),

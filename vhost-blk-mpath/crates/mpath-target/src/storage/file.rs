@@ -10,29 +10,29 @@ use rustix::io::Errno;
 
 use super::Store;
 
-/// Zeroes are written in pieces of this many bytes where the file system cannot punch holes.
+/// Zeroes, which are written in parts of this size if the file system can neither punch holes nor zero ranges.
 static ZEROES: [u8; 128 * 1024] = [0; 128 * 1024];
 
 /// Why a file cannot hold a namespace.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It could not be opened, created or extended.
+    /// The file could not be opened, created or extended.
     #[error("cannot open {}: {source}", path.display())]
     Open {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// It is a directory, device, pipe or socket.
-    #[error("{} is not a regular file: name one, or a path where one can be created", path.display())]
+    /// The path is a directory, device, pipe or socket.
+    #[error("{} is not a regular file: give a regular file, or a path where one can be created", path.display())]
     NotRegular {
         /// The file.
         path: PathBuf,
     },
-    /// It is longer than the namespace asked for, so a part of it would silently be out of reach.
+    /// The file is longer than the namespace, so a part of it would be inaccessible.
     #[error(
-        "{} holds {actual} bytes but the namespace has {wanted}: give its real size, or another file",
+        "{} has {actual} bytes, more than the namespace with {wanted}: give the size of the file, or another file",
         path.display()
     )]
     Longer {
@@ -40,18 +40,18 @@ pub enum FileError {
         path: PathBuf,
         /// Its length in bytes.
         actual: u64,
-        /// The namespace's size in bytes.
+        /// The size of the namespace in bytes.
         wanted: u64,
     },
 }
 
-/// A namespace whose bytes are those of a regular file.
+/// A namespace in a regular file.
 pub(crate) struct FileStore {
     file: File,
     identity: FileIdentity,
 }
 
-/// What tells one file from all others of this host, and survives renames and restarts.
+/// The identity of a file on this machine. It survives renames and restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileIdentity {
     /// Device of the file system.
@@ -64,7 +64,7 @@ impl FileStore {
     /// Opens `path` for `bytes` bytes, creating it (sparse) or extending it as needed.
     pub(crate) fn open(path: &Path, bytes: u64) -> Result<Self, FileError> {
         let failed = |source| FileError::Open { path: path.to_owned(), source };
-        // Opening a pipe or a terminal may block or have effects: look first.
+        // Check the type first: opening a pipe or a terminal may block or have side effects.
         if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
             return Err(FileError::NotRegular { path: path.to_owned() });
         }
@@ -83,12 +83,12 @@ impl FileStore {
         Ok(Self { file, identity })
     }
 
-    /// Which file this is.
+    /// The identity of the file.
     pub(crate) fn identity(&self) -> FileIdentity {
         self.identity
     }
 
-    /// Whether the file system did it; an error other than "I cannot" is passed on.
+    /// Calls fallocate. Returns `false` if the file system does not support the operation.
     fn try_fallocate(&self, flags: FallocateFlags, offset: u64, bytes: u64) -> io::Result<bool> {
         loop {
             match rustix::fs::fallocate(&self.file, flags, offset, bytes) {
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_survives_a_reopen() {
+    fn data_survive_a_reopen() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk");
         let store = FileStore::open(&path, 1 << 20).unwrap();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_regular_file_is_refused() {
+    fn a_path_that_is_not_a_regular_file_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let error = FileStore::open(dir.path(), 4096).err().unwrap();
         assert!(matches!(error, FileError::NotRegular { .. }), "{error}");

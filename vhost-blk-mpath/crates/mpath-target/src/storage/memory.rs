@@ -1,27 +1,27 @@
-//! A namespace in memory, allocated piece by piece when first written.
+//! A namespace in memory, which is allocated in chunks at the first write.
 
 use std::io;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::Store;
 
-/// Bytes per chunk: the unit of allocation and of locking. Small enough that concurrent queues
-/// seldom meet, large enough that the table of chunks stays below 0.02 % of the namespace.
+/// Bytes per chunk, the unit of allocation and locking. It is small, so that parallel queues rarely use the same chunk. It is
+/// large enough to keep the table of chunks below 0.02 % of the namespace.
 const CHUNK_BYTES: u64 = 256 * 1024;
 
-/// The largest memory namespace: its table of chunks alone takes about 130 MB.
+/// The largest memory namespace. Its table of chunks takes about 130 MB.
 pub(crate) const MAX_MEMORY_BYTES: u64 = 1 << 40;
 
 type Chunk = RwLock<Option<Box<[u8]>>>;
 
-/// A sparse namespace in memory. Its content is gone with the process.
+/// A sparse namespace in memory. Its data are lost when the process ends.
 pub(crate) struct MemoryStore {
     bytes: u64,
     chunks: Box<[Chunk]>,
 }
 
-/// The part of one chunk that a range covers.
-struct Piece {
+/// The part of a range that lies in one chunk.
+struct ChunkRange {
     chunk: usize,
     start: usize,
     len: usize,
@@ -30,38 +30,37 @@ struct Piece {
 impl MemoryStore {
     /// An all-zero namespace of `bytes` bytes, at most [`MAX_MEMORY_BYTES`].
     pub(crate) fn new(bytes: u64) -> Self {
-        assert!(bytes <= MAX_MEMORY_BYTES, "checked by the configuration");
+        assert!(bytes <= MAX_MEMORY_BYTES, "the configuration was checked");
         let chunks = bytes.div_ceil(CHUNK_BYTES);
         Self { bytes, chunks: (0..chunks).map(|_| RwLock::new(None)).collect() }
     }
 
-    /// Bytes of memory that the namespace holds at the moment.
+    /// Bytes of memory that the namespace occupies.
     #[cfg(test)]
     pub(crate) fn allocated_bytes(&self) -> u64 {
-        let chunks = (0..self.chunks.len()).filter(|&i| self.shared(i).is_some()).count();
+        let chunks = (0..self.chunks.len()).filter(|&i| self.read_chunk(i).is_some()).count();
         chunks as u64 * CHUNK_BYTES
     }
 
-    fn pieces(&self, offset: u64, bytes: u64) -> impl Iterator<Item = Piece> + use<> {
+    fn pieces(&self, offset: u64, bytes: u64) -> impl Iterator<Item = ChunkRange> + use<> {
         let end = offset.checked_add(bytes).filter(|&end| end <= self.bytes);
-        let end = end.expect("ranges are checked against the namespace before they get here");
+        let end = end.expect("the caller has checked the range against the namespace");
         let mut at = offset;
         std::iter::from_fn(move || {
             let start = at % CHUNK_BYTES;
             let len = (CHUNK_BYTES - start).min(end - at);
-            let piece = Piece { chunk: (at / CHUNK_BYTES) as usize, start: start as usize, len: len as usize };
+            let piece = ChunkRange { chunk: (at / CHUNK_BYTES) as usize, start: start as usize, len: len as usize };
             at += len;
             (len > 0).then_some(piece)
         })
     }
 
-    // A panic while a chunk is locked leaves whole bytes behind, as a torn write does; so poison
-    // carries no information here.
-    fn shared(&self, chunk: usize) -> RwLockReadGuard<'_, Option<Box<[u8]>>> {
+    // Poison is ignored: a panic under the lock leaves whole bytes, like a torn write.
+    fn read_chunk(&self, chunk: usize) -> RwLockReadGuard<'_, Option<Box<[u8]>>> {
         self.chunks[chunk].read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn exclusive(&self, chunk: usize) -> RwLockWriteGuard<'_, Option<Box<[u8]>>> {
+    fn write_chunk(&self, chunk: usize) -> RwLockWriteGuard<'_, Option<Box<[u8]>>> {
         self.chunks[chunk].write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -71,7 +70,7 @@ impl Store for MemoryStore {
         let mut rest = buf;
         for piece in self.pieces(offset, rest.len() as u64) {
             let (dst, tail) = rest.split_at_mut(piece.len);
-            match &*self.shared(piece.chunk) {
+            match &*self.read_chunk(piece.chunk) {
                 Some(chunk) => dst.copy_from_slice(&chunk[piece.start..][..piece.len]),
                 None => dst.fill(0),
             }
@@ -84,7 +83,7 @@ impl Store for MemoryStore {
         let mut rest = data;
         for piece in self.pieces(offset, rest.len() as u64) {
             let (src, tail) = rest.split_at(piece.len);
-            let mut chunk = self.exclusive(piece.chunk);
+            let mut chunk = self.write_chunk(piece.chunk);
             let chunk = chunk.get_or_insert_with(|| vec![0; CHUNK_BYTES as usize].into());
             chunk[piece.start..][..piece.len].copy_from_slice(src);
             rest = tail;
@@ -94,7 +93,7 @@ impl Store for MemoryStore {
 
     fn write_zeroes(&self, offset: u64, bytes: u64, _deallocate: bool, _fua: bool) -> io::Result<()> {
         for piece in self.pieces(offset, bytes) {
-            let mut chunk = self.exclusive(piece.chunk);
+            let mut chunk = self.write_chunk(piece.chunk);
             if piece.len == CHUNK_BYTES as usize {
                 *chunk = None;
             } else if let Some(chunk) = &mut *chunk {
@@ -115,7 +114,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_was_never_written_reads_zero_and_takes_no_memory() {
+    fn unwritten_data_read_zero_and_take_no_memory() {
         let store = MemoryStore::new(1 << 30);
         let mut buf = [7; 4096];
         store.read((1 << 30) - 4096, &mut buf).unwrap();
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn deallocating_whole_chunks_gives_their_memory_back() {
+    fn deallocating_whole_chunks_frees_their_memory() {
         let store = MemoryStore::new(4 * CHUNK_BYTES);
         store.write(0, &vec![1; 3 * CHUNK_BYTES as usize], false).unwrap();
         assert_eq!(store.allocated_bytes(), 3 * CHUNK_BYTES);
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_chunk_may_be_a_part() {
+    fn the_last_chunk_may_be_partial() {
         let store = MemoryStore::new(CHUNK_BYTES + 512);
         store.write(CHUNK_BYTES, &[3; 512], false).unwrap();
         let mut buf = [0; 1024];

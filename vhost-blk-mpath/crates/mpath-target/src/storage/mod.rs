@@ -1,7 +1,7 @@
-//! Where a namespace's bytes live.
+//! The storage of namespaces.
 //!
-//! Callers have checked every range against the namespace's size, so a range outside of it is a
-//! defect of this program and not a guest's doing.
+//! Callers have checked each range against the size of the namespace. A range outside is a defect of this program and cannot
+//! come from a guest.
 
 mod file;
 mod memory;
@@ -12,18 +12,18 @@ pub(crate) use memory::{MAX_MEMORY_BYTES, MemoryStore};
 
 use std::io;
 
-/// A namespace's storage, addressed in bytes. All methods may be called by many threads at once;
-/// each one is atomic per logical block at least.
+/// The storage of a namespace, addressed in bytes. All methods may be called by several threads in parallel. Each is atomic for
+/// at least one logical block.
 pub(crate) trait Store: Send + Sync {
-    /// Fills `buf` from `offset` on. What was never written or was deallocated reads as zero.
+    /// Fills `buf` from `offset` on. Unwritten and deallocated bytes read as zero.
     fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
 
-    /// Stores `data` at `offset`. With `fua` it is on stable media when this returns.
+    /// Stores `data` at `offset`. With `fua` the data are on stable media on return.
     fn write(&self, offset: u64, data: &[u8], fua: bool) -> io::Result<()>;
 
-    /// Makes `bytes` bytes from `offset` on read as zero, giving the space back if `deallocate`.
+    /// Makes `bytes` bytes from `offset` on read as zero. Frees their space if `deallocate`.
     fn write_zeroes(&self, offset: u64, bytes: u64, deallocate: bool, fua: bool) -> io::Result<()>;
 
-    /// Brings everything written before to stable media.
+    /// Brings all written data to stable media.
     fn flush(&self) -> io::Result<()>;
 }

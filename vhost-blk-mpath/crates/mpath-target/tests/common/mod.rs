@@ -1,4 +1,4 @@
-//! A host over real sockets: the project's own controller and queue, driven by blocking calls.
+//! Test helpers: a host over real sockets, from the project's own controller and queue, driven by blocking calls.
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a test may fail anywhere")]
 
@@ -17,9 +17,9 @@ use nvme_tcp::host::{
 use nvme_tcp::wire::{AnaState, Digests, Nqn, Status};
 
 pub(crate) const NQN: &str = "nqn.2024-01.com.example:disk1";
-/// Far longer than anything here takes.
+/// The time limit of all operations, far longer than any needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a blocking read waits before deadlines are looked at.
+/// How long a blocking read waits before deadlines are checked.
 const SLICE: Duration = Duration::from_millis(5);
 
 /// A target with `ports` ports and these namespaces.
@@ -55,21 +55,21 @@ fn socket(addr: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Why a host's connection is over.
+/// Why a connection of the host has ended.
 #[derive(Debug)]
 pub(crate) enum Gone {
-    /// The target has closed it.
+    /// The target has closed the connection.
     Eof,
     Failed(ErrorKind),
     Controller(ControllerError),
 }
 
-/// Bytes of the socket; `None` when there were none for a while.
+/// Reads bytes from the socket; `None` if none arrive for a while.
 fn read_some(stream: &mut TcpStream, buffer: &mut [u8]) -> Result<Option<usize>, Gone> {
     match stream.read(buffer) {
         Ok(0) => Err(Gone::Eof),
         Ok(bytes) => Ok(Some(bytes)),
-        // A process that is stopped and goes on has its reads with a timeout interrupted.
+        // SIGCONT after a stop interrupts reads that have a timeout.
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {
             Ok(None)
         }
@@ -144,7 +144,7 @@ pub(crate) struct Queue {
     pub(crate) host: HostQueue,
     pub(crate) stream: TcpStream,
     pub(crate) payloads: Payloads,
-    /// Position of the namespace that commands go to.
+    /// The position of the namespace for commands.
     pub(crate) namespace: u16,
     next_tag: u32,
     block_bytes: u32,
@@ -163,7 +163,7 @@ impl Queue {
         queue
     }
 
-    /// Submits a command; `payload` is what it writes, or room for what it reads.
+    /// Submits a command. `payload` is the data to write, or the buffer to read into.
     pub(crate) fn submit(&mut self, command: IoCommand, payload: Vec<u8>) -> Tag {
         let tag = Tag(self.next_tag);
         self.next_tag += 1;
@@ -172,7 +172,7 @@ impl Queue {
         tag
     }
 
-    /// Sends all that is ready.
+    /// Sends all bytes that are ready.
     pub(crate) fn flush(&mut self) -> Result<(), Gone> {
         loop {
             let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN.max(1 << 16)), Vec::new());
@@ -211,7 +211,7 @@ impl Queue {
         }
     }
 
-    /// Runs one command alone; what it has read.
+    /// Runs one command. Returns the data that it read.
     pub(crate) fn run(&mut self, command: IoCommand, payload: Vec<u8>) -> Result<Vec<u8>, Status> {
         let tag = self.submit(command, payload);
         let completion = self.completion().unwrap();
@@ -221,7 +221,7 @@ impl Queue {
     }
 
     pub(crate) fn read(&mut self, slba: u64, blocks: u32) -> Result<Vec<u8>, Status> {
-        // Not zeroes, so that a read that brings nothing is seen.
+        // Not zeroes, so that a read without data is noticed.
         self.run(IoCommand::Read { slba, blocks }, vec![0xee; (blocks * self.block_bytes) as usize])
     }
 
@@ -231,7 +231,7 @@ impl Queue {
     }
 }
 
-/// Applies settings, as people write them, to the listener at `index`.
+/// Applies settings in text form to the listener at `index`.
 pub(crate) fn set(server: &TargetServer, index: usize, settings: &[&str]) {
     let settings: Vec<_> = settings.iter().map(|text| text.parse().unwrap()).collect();
     server.apply(index, &settings).unwrap();
@@ -243,7 +243,7 @@ pub(crate) fn only(info: &ControllerInfo) -> Namespace {
     namespace.clone().unwrap()
 }
 
-/// The event of a namespace that is alone.
+/// The event of the only namespace.
 pub(crate) fn ana_changed(state: AnaState) -> ControllerEvent {
     ControllerEvent::AnaChanged { namespace: 0, state }
 }

@@ -1,4 +1,4 @@
-//! Queues made of bare PDUs, for what the project's own host does not do (yet), or would not let a test see.
+//! Test helpers: queues that send single PDUs, for behaviour that the project's own host does not have or does not expose.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ pub(crate) struct RawQueue {
     stream: TcpStream,
     next_cid: u16,
     cntlid: u16,
-    /// Responses to others than the one waited for.
+    /// Responses to other commands than the expected one.
     early: Vec<Cqe>,
 }
 
@@ -83,7 +83,7 @@ impl RawQueue {
         cqe.status().result().map(|()| (cqe.result.get(), data))
     }
 
-    /// Whether nothing comes for a while.
+    /// Whether no bytes arrive for a while.
     pub(crate) fn is_silent(&mut self, time: Duration) -> bool {
         self.stream.set_read_timeout(Some(time)).unwrap();
         let start = Instant::now();
@@ -154,7 +154,7 @@ impl RawAdmin {
         self.plain(AdminCommand::SetFeatures { fid, save: false, nsid: 0, value: mask.0 }).unwrap();
     }
 
-    /// Asks for an event; its CID.
+    /// Sends an Asynchronous Event Request. Returns its CID.
     pub(crate) fn ask_event(&mut self) -> u16 {
         self.queue.submit(|cid| AdminCommand::AsyncEventRequest.to_sqe(cid, Sgl::NONE), &[])
     }
@@ -165,7 +165,7 @@ impl RawAdmin {
         AsyncEvent::from_dw0(cqe.dw0())
     }
 
-    /// Whether nothing comes for a while.
+    /// Whether no bytes arrive for a while.
     pub(crate) fn is_silent(&mut self, time: Duration) -> bool {
         self.queue.is_silent(time)
     }

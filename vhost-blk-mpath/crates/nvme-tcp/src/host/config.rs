@@ -1,13 +1,13 @@
-//! What a queue must know before it can connect.
+//! The configuration of a queue.
 
 use crate::wire::{BLOCKS_MAX, Digests, Nqn};
 
-/// Fewest entries of a queue: one of them always stays empty.
+/// The fewest entries of a queue. One entry always stays empty.
 pub const QUEUE_ENTRIES_MIN: u16 = 2;
-/// Most entries of a queue: a CID keeps twelve bits for the entry and four for its generation.
+/// The most entries of a queue. A CID has twelve bits for the entry and four for its generation.
 pub const QUEUE_ENTRIES_MAX: u16 = 4096;
 
-/// Who the host is.
+/// The identity of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostIdentity {
     /// HOSTNQN.
@@ -23,7 +23,7 @@ pub struct NamespaceLimits {
     pub nsid: u32,
     /// Bytes of a logical block: a power of two from 512 to 65536.
     pub block_bytes: u32,
-    /// NSZE: blocks of the namespace. Nothing beyond is ever asked for.
+    /// NSZE: blocks of the namespace. No command reaches beyond.
     pub namespace_blocks: u64,
     /// NOIOB: reads and writes do not cross multiples of this many blocks; 0 for none.
     pub noiob_blocks: u16,
@@ -42,7 +42,7 @@ impl NamespaceLimits {
     }
 }
 
-/// What a queue goes by when it sends commands to one namespace.
+/// The limits of commands to one namespace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IoLimits {
     pub(super) namespace: NamespaceLimits,
@@ -52,11 +52,12 @@ pub(super) struct IoLimits {
     pub(super) max_deallocate_blocks: u32,
 }
 
-/// Ranges of a request that is cut are counted by 32 bits of bytes: 2^32 blocks by 16 make 2^28 ranges of 16 bytes.
+/// The least blocks of a range that a deallocate request is split into. The ranges of a request must fit 32 bits of bytes: 2^32
+/// blocks in ranges of 16 blocks make 2^28 ranges of 16 bytes.
 const DEALLOCATE_BLOCKS_MIN: u32 = 16;
 
 impl IoLimits {
-    /// A limit below one block is none that could be kept.
+    /// Limits in blocks. A limit below one block is raised to one block, as no command could meet it.
     pub(super) fn new(namespace: NamespaceLimits, commands: CommandLimits) -> Self {
         let zeroes = commands.max_write_zeroes_bytes / u64::from(namespace.block_bytes);
         Self {
@@ -81,30 +82,30 @@ impl CommandLimits {
     pub const NONE: Self = Self { max_write_zeroes_bytes: u64::MAX, max_deallocate_blocks: u32::MAX };
 }
 
-/// Everything an I/O queue needs.
+/// The configuration of an I/O queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueConfig {
     /// QID, from 1.
     pub qid: u16,
-    /// Entries of the queue, [`QUEUE_ENTRIES_MIN`] to [`QUEUE_ENTRIES_MAX`]; one less can be in flight.
+    /// Entries of the queue, [`QUEUE_ENTRIES_MIN`] to [`QUEUE_ENTRIES_MAX`]. One command less can be in flight.
     pub entries: u16,
-    /// Who connects.
+    /// The identity of this host.
     pub host: HostIdentity,
     /// The subsystem.
     pub subnqn: Nqn,
-    /// The controller, as the admin queue's Connect named it.
+    /// CNTLID from the Connect of the admin queue.
     pub cntlid: u16,
-    /// Digests to ask for.
+    /// Digests to request.
     pub digests: Digests,
-    /// The most data of one command in bytes; at least a block of each namespace.
+    /// The most data of one command in bytes; at least one block of each namespace.
     pub max_transfer_bytes: u32,
-    /// The controller says what that is (MDTS). If it does not, a smaller limit is found out when it refuses larger commands.
+    /// The controller reports MDTS. If not, the queue learns a smaller limit when larger commands fail.
     pub reports_max_transfer: bool,
-    /// Limits of other commands.
+    /// Limits of Write Zeroes and Dataset Management.
     pub command_limits: CommandLimits,
-    /// Bytes of data a command capsule may carry (IOCCSZ).
+    /// Bytes of data that a command capsule may carry (IOCCSZ).
     pub in_capsule_bytes: u32,
-    /// The namespaces, which requests name by their position here; `None` for one that cannot be used on this controller.
+    /// The namespaces, by the position that requests name. `None` for a namespace that is unusable on this controller.
     pub namespaces: Vec<Option<NamespaceLimits>>,
 }
 
@@ -122,33 +123,33 @@ pub(super) fn check_entries(entries: u16) -> Result<(), ConfigError> {
     if (QUEUE_ENTRIES_MIN..=QUEUE_ENTRIES_MAX).contains(&entries) { Ok(()) } else { Err(ConfigError::Entries(entries)) }
 }
 
-/// Why a configuration was refused.
+/// Why a configuration is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// QID 0 is the admin queue's.
-    #[error("queue 0 is the admin queue")]
+    /// QID 0 is that of the admin queue.
+    #[error("invalid I/O queue 0: queue 0 is the admin queue")]
     AdminQueue,
-    /// Number of entries out of range.
-    #[error("a queue has {QUEUE_ENTRIES_MIN} to {QUEUE_ENTRIES_MAX} entries, not {0}")]
+    /// The number of entries is out of range.
+    #[error("invalid number of queue entries {0}: must be {QUEUE_ENTRIES_MIN} to {QUEUE_ENTRIES_MAX}")]
     Entries(u16),
-    /// Not a block size.
-    #[error("a block has a power of two of 512 to 65536 bytes, not {0}")]
+    /// The block size is invalid.
+    #[error("invalid block size {0}: must be a power of two from 512 to 65536 bytes")]
     BlockBytes(u32),
-    /// MDTS below the block size.
-    #[error("transfers of {max_transfer_bytes} bytes hold no block of {block_bytes}")]
+    /// The most data of one command is less than a block.
+    #[error("a block of {block_bytes} bytes is larger than a transfer of {max_transfer_bytes}")]
     MaxTransfer {
-        /// Bytes of a transfer.
+        /// The most data of one command in bytes.
         max_transfer_bytes: u32,
         /// Bytes of a block.
         block_bytes: u32,
     },
-    /// KATO must not be zero: without keep-alive a lost association would never be fenced.
-    #[error("the keep-alive timeout must be 1 ms at least and fit 32 bits of milliseconds")]
+    /// KATO is out of range. It must not be zero: without keep-alives a lost association could not be fenced.
+    #[error("the keep-alive timeout must be at least 1 ms and fit 32 bits of milliseconds")]
     KeepAlive,
-    /// An association without I/O queue carries nothing.
-    #[error("at least one I/O queue is needed")]
+    /// An association without an I/O queue cannot carry I/O.
+    #[error("invalid number of I/O queues 0: must be at least 1")]
     NoIoQueue,
-    /// One NSID is in the list more than once.
-    #[error("namespace {0} is asked for twice")]
+    /// An NSID is listed more than once.
+    #[error("namespace {0} is configured twice")]
     NamespaceTwice(u32),
 }

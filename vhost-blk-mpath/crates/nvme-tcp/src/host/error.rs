@@ -1,21 +1,21 @@
-//! What can end a connection.
+//! Errors that end a connection.
 
 use crate::wire::{ConnectField, Digests, FatalError, PduError, PduField, PduType, Status, TermReq};
 
-/// Why a connection is over.
+/// Why a connection has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
-    /// The controller does not want this queue.
+    /// Connect failed.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The controller broke the protocol, or says that we did.
+    /// The controller violated the protocol, or has terminated the connection because of a violation by this host.
     #[error("protocol violation: {0}")]
     Protocol(#[from] ProtocolError),
 }
 
 impl QueueError {
-    /// How a terminate request reports this, if it does (TCP Transport 3.6.2.3): a refused Connect breaks no protocol, and a
-    /// controller that has terminated the connection itself is told nothing.
+    /// The terminate request that reports this error (TCP Transport 3.6.2.3). `None` for a rejected Connect, which violates no
+    /// protocol, and for a connection that the controller has terminated.
     pub(super) fn term_req(&self) -> Option<TermReq> {
         let (fes, fei) = match *self {
             Self::Connect(ConnectError::Digests { .. }) => (FatalError::InvalidHeaderField, ICRESP_DGST_OFFSET),
@@ -26,9 +26,9 @@ impl QueueError {
     }
 }
 
-/// Where DGST lies in `ICResp`.
+/// Offset of DGST in `ICResp`.
 const ICRESP_DGST_OFFSET: u32 = 11;
-/// Where CID lies in a response capsule: in bytes 12 and 13 of the completion.
+/// Offset of CID in a response capsule: bytes 12 and 13 of the completion.
 const RESPONSE_CID_OFFSET: u32 = 20;
 
 impl From<PduError> for QueueError {
@@ -37,7 +37,7 @@ impl From<PduError> for QueueError {
     }
 }
 
-/// What the one field that users get wrong means.
+/// An explanation for the field that users most often get wrong.
 fn unknown_subsystem(field: ConnectField) -> &'static str {
     if field == ConnectField::Subnqn { ": the target has no subsystem of this NQN" } else { "" }
 }
@@ -45,10 +45,10 @@ fn unknown_subsystem(field: ConnectField) -> &'static str {
 /// Why Connect did not succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
-    /// A parameter is wrong, most often SUBNQN or HOSTNQN.
+    /// A parameter is invalid, most often SUBNQN or HOSTNQN.
     #[error("Connect rejected: Connect Invalid Parameters ({field}){}", unknown_subsystem(*field))]
     InvalidParameters {
-        /// Which one.
+        /// The invalid field.
         field: ConnectField,
     },
     /// Any other status.
@@ -57,40 +57,40 @@ pub enum ConnectError {
         /// The status.
         status: Status,
     },
-    /// ATR or ASCR: the controller asks for authentication.
+    /// ATR or ASCR: the controller requires authentication.
     #[error("the controller requires authentication, which is not configured")]
     AuthenticationRequired,
-    /// An I/O queue found itself at another controller.
+    /// The connection leads to another controller.
     #[error("connected to controller {got:#06x} instead of {wanted:#06x}")]
     WrongController {
-        /// CNTLID asked for.
+        /// The requested CNTLID.
         wanted: u16,
-        /// CNTLID in the result.
+        /// The CNTLID that the controller reports.
         got: u16,
     },
-    /// Header and data digests are not the ones asked for.
-    #[error("digests refused: asked for {asked:?}, got {got:?}")]
+    /// The controller enables other digests than requested.
+    #[error("digests refused: requested {asked:?}, got {got:?}")]
     Digests {
-        /// Asked for in `ICReq`.
+        /// Requested in `ICReq`.
         asked: Digests,
         /// Enabled in `ICResp`.
         got: Digests,
     },
 }
 
-/// How the controller broke the protocol. All of these end the connection.
+/// A protocol violation by the controller. Each ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
-    /// A malformed PDU, or a header digest mismatch.
+    /// A malformed PDU or a header digest mismatch.
     #[error(transparent)]
     Pdu(#[from] PduError),
-    /// A PDU that must not come now, or never to a host.
+    /// A PDU that is not allowed in this state, or not allowed to a host.
     #[error("unexpected {pdu:?}")]
     UnexpectedPdu {
         /// The PDU.
         pdu: PduType,
     },
-    /// A CID that names no command in flight: never issued, completed already, or of an earlier generation.
+    /// No command in flight has this CID: it was never issued, has completed, or has an earlier generation.
     #[error("{pdu:?}: no command with CID {cid:#06x} is in flight")]
     UnknownCid {
         /// The PDU.
@@ -98,7 +98,7 @@ pub enum ProtocolError {
         /// CCCID.
         cid: u16,
     },
-    /// `C2HData` for a command that reads nothing, or R2T for one that writes nothing.
+    /// `C2HData` for a command that does not read, or R2T for a command that does not write.
     #[error("{pdu:?}: command {cid:#06x} moves no data that way")]
     WrongDirection {
         /// The PDU.
@@ -106,19 +106,19 @@ pub enum ProtocolError {
         /// CCCID.
         cid: u16,
     },
-    /// `C2HData` or R2T that does not go on where the last one ended.
+    /// A `C2HData` or R2T that does not start where the last one ended.
     #[error("{pdu:?}: command {cid:#06x} is at offset {expected}, not {got}")]
     Offset {
         /// The PDU.
         pdu: PduType,
         /// CCCID.
         cid: u16,
-        /// Where the last one ended.
+        /// The end of the last one.
         expected: u32,
         /// Its offset.
         got: u32,
     },
-    /// `C2HData` or R2T beyond the command's data.
+    /// A `C2HData` or R2T beyond the end of the command's data.
     #[error("{pdu:?}: {length} bytes at {offset} exceed the {total} of command {cid:#06x}")]
     Overrun {
         /// The PDU.
@@ -132,40 +132,40 @@ pub enum ProtocolError {
         /// Bytes of the command's data.
         total: u32,
     },
-    /// An R2T that asks for nothing.
+    /// An R2T of length 0.
     #[error("R2T: length 0 for command {cid:#06x}")]
     EmptyR2t {
         /// CCCID.
         cid: u16,
     },
-    /// More R2Ts outstanding for one command than MAXR2T allows.
+    /// More outstanding R2Ts for one command than MAXR2T allows.
     #[error("R2T: more than {limit} outstanding for command {cid:#06x}")]
     R2tLimit {
         /// CCCID.
         cid: u16,
-        /// How many are allowed.
+        /// The allowed number.
         limit: u8,
     },
-    /// A command that succeeded although not all of its data were moved.
+    /// A command succeeded before all of its data were moved.
     #[error(
-        "command {cid:#06x} was answered with success before all of its {total} bytes were moved ({moved} received or asked for)"
+        "command {cid:#06x} was answered with success before all of its {total} bytes were moved ({moved} received or requested)"
     )]
     ShortData {
         /// CID.
         cid: u16,
-        /// Bytes moved or, for a write, asked for.
+        /// Bytes received or, for a write, requested.
         moved: u32,
         /// Bytes of the command's data.
         total: u32,
     },
-    /// A response to a command whose capsule has not been laid out to its end. An error is no better than success: nobody can judge a
-    /// capsule that has not come, and what would go out in place of the rest might be executed.
+    /// A response to a command whose capsule is not encoded completely. This includes an error status: a controller cannot judge
+    /// a capsule that has not arrived, and it might execute the rest of the capsule.
     #[error("command {cid:#06x} was answered before its capsule was sent")]
     EarlyResponse {
         /// CID.
         cid: u16,
     },
-    /// `C2HTermReq`: the controller says that we broke the protocol.
+    /// `C2HTermReq`: the controller reports a violation by this host.
     #[error("the controller terminated the connection: {fes} (information {fei:#x})")]
     Terminated {
         /// Fatal Error Status.

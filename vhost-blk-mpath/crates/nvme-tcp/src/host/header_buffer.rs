@@ -1,23 +1,23 @@
-//! Putting PDU headers together from a stream that may break anywhere.
+//! Assembles PDU headers from a stream that may be split anywhere.
 
 use super::error::ProtocolError;
 use crate::wire::{CommonHeader, Digest, Framing, Layout, Pdu, PduError, crc32c};
 
-/// A whole header, its digest verified.
+/// A complete header with a verified digest.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Head {
+pub(super) struct ParsedHeader {
     pub(super) layout: Layout,
     pub(super) pdu: Pdu,
 }
 
 const BUFFER_LEN: usize = Pdu::HEADER_LEN_MAX + Digest::LEN;
 
-/// Bytes of a header that has not arrived in full.
+/// The bytes of a header that has not arrived completely.
 #[derive(Debug)]
 pub(super) struct HeaderBuffer {
     bytes: [u8; BUFFER_LEN],
     len: usize,
-    /// Bytes of the last header, or what there is of the one that comes; a terminate request returns them.
+    /// Bytes of the last header, or of the partial header that is arriving. A terminate request contains them.
     last: usize,
 }
 
@@ -26,17 +26,20 @@ impl HeaderBuffer {
         Self { bytes: [0; BUFFER_LEN], len: 0, last: 0 }
     }
 
-    /// The header that came last, or what has come of it.
+    /// The last header, or the part of it that has arrived.
     pub(super) fn last(&self) -> &[u8] {
         &self.bytes[..self.last.min(Pdu::HEADER_LEN_MAX)]
     }
 
-    /// Takes the next header, with its digest, from the front of `input`; `None` once `input` is used up and the header
-    /// is not complete.
+    /// Takes the next header, with its digest, from the front of `input`. Returns `None` if `input` ends before the header.
     ///
     /// # Errors
-    /// As soon as the bytes that show the fault are there.
-    pub(super) fn accept(&mut self, input: &mut &[u8], framing: Framing) -> Result<Option<Head>, ProtocolError> {
+    /// Fails as soon as the bytes with the fault have arrived.
+    pub(super) fn accept(
+        &mut self,
+        input: &mut &[u8],
+        framing: Framing,
+    ) -> Result<Option<ParsedHeader>, ProtocolError> {
         if self.len == 0
             && let Ok(Progress::Complete(head, used)) = parse(input, framing)
         {
@@ -69,9 +72,9 @@ impl HeaderBuffer {
 }
 
 enum Progress {
-    /// The header, and how many bytes it took.
-    Complete(Head, usize),
-    /// How many bytes there must be before more can be said.
+    /// The header, and its length in bytes.
+    Complete(ParsedHeader, usize),
+    /// The number of bytes that are needed to go on.
     Needs(usize),
 }
 
@@ -96,5 +99,5 @@ fn parse(bytes: &[u8], framing: Framing) -> Result<Progress, ProtocolError> {
             return Err(PduError::HeaderDigest { pdu: common.pdu, received, computed }.into());
         }
     }
-    Ok(Progress::Complete(Head { layout, pdu: Pdu::parse(&common, &layout, header)? }, total))
+    Ok(Progress::Complete(ParsedHeader { layout, pdu: Pdu::parse(&common, &layout, header)? }, total))
 }

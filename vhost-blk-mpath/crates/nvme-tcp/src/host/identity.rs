@@ -1,4 +1,4 @@
-//! What makes a namespace the same one over two paths.
+//! The identity of a namespace, and the check that two paths lead to the same one.
 
 use crate::wire::{IdentifyNamespace, NamespaceDescriptors};
 
@@ -22,13 +22,13 @@ pub struct NamespaceIdentity {
     pub csi: u8,
     /// NMIC: the namespace may be attached to several controllers.
     pub shared: bool,
-    /// NSATTR: write protected at present.
+    /// NSATTR: currently write protected.
     pub write_protected: bool,
     /// ANAGRPID; 0 without ANA.
     pub anagrpid: u32,
     /// NOIOB in blocks; 0 for none.
     pub noiob_blocks: u16,
-    /// NPDG in blocks: what is deallocated should be aligned to this.
+    /// NPDG in blocks: the preferred granularity of deallocation.
     pub npdg_blocks: u32,
     /// DLFEAT: deallocated blocks read as zeroes.
     pub deallocated_reads_zeroes: bool,
@@ -36,7 +36,7 @@ pub struct NamespaceIdentity {
     pub write_zeroes_deallocates: bool,
 }
 
-/// How two descriptions differ that should be of one namespace.
+/// The difference between two descriptions that should be of one namespace, or the reason against multipath.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityMismatch {
     /// NSID.
@@ -45,8 +45,8 @@ pub enum IdentityMismatch {
     /// UUID, NGUID or EUI64.
     #[error("different UUID, NGUID or EUI64")]
     Identifier,
-    /// All of UUID, NGUID and EUI64 are zero: nothing says that it is the same one.
-    #[error("no UUID, NGUID or EUI64 to tell the namespace by")]
+    /// UUID, NGUID and EUI64 are all zero, so the namespace cannot be recognised over another path.
+    #[error("no UUID, NGUID or EUI64 that identifies the namespace")]
     Unidentified,
     /// CSI.
     #[error("command set {0} and {1}")]
@@ -63,7 +63,7 @@ pub enum IdentityMismatch {
 }
 
 impl NamespaceIdentity {
-    /// From the Identify data; `block_bytes` was taken from `namespace` and checked.
+    /// The identity from Identify data. `block_bytes` was read from `namespace` and checked.
     pub(super) fn new(
         nsid: u32,
         block_bytes: u32,
@@ -76,7 +76,7 @@ impl NamespaceIdentity {
             blocks: namespace.nsze.get(),
             block_bytes,
             uuid: descriptors.uuid.unwrap_or_default(),
-            // Older controllers have these in Identify Namespace only.
+            // Older controllers report these in Identify Namespace only.
             nguid: descriptors.nguid.unwrap_or(namespace.nguid),
             eui64: descriptors.eui64.unwrap_or(namespace.eui64),
             csi: descriptors.csi.unwrap_or(0),
@@ -90,8 +90,8 @@ impl NamespaceIdentity {
         }
     }
 
-    /// Checks that `other`, seen over another path or at another time, is this namespace, and that all of this one's blocks are
-    /// there. It may be larger: namespaces grow, and not every controller tells of it at the same time.
+    /// Checks that `other`, from another path or another time, is this namespace and not smaller. It may be larger: namespaces
+    /// grow, and controllers may report it at different times.
     pub fn check_same(&self, other: &Self) -> Result<(), IdentityMismatch> {
         if self.nsid != other.nsid {
             return Err(IdentityMismatch::Nsid(self.nsid, other.nsid));
@@ -102,7 +102,7 @@ impl NamespaceIdentity {
         if self.csi != other.csi {
             return Err(IdentityMismatch::CommandSet(self.csi, other.csi));
         }
-        // First: the number of other blocks says nothing.
+        // Before the number of blocks, which cannot be compared if the block sizes differ.
         if self.block_bytes != other.block_bytes {
             return Err(IdentityMismatch::BlockBytes(self.block_bytes, other.block_bytes));
         }
@@ -112,7 +112,7 @@ impl NamespaceIdentity {
         Ok(())
     }
 
-    /// Checks that this namespace may be used over several paths: shared, and with an identifier to know it by.
+    /// Checks that this namespace can be used over several paths: it must be shared and have an identifier.
     pub fn check_multipath(&self) -> Result<(), IdentityMismatch> {
         if !self.shared {
             return Err(IdentityMismatch::NotShared);
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_difference_is_found() {
+    fn check_same_reports_each_difference() {
         let mut data = IdentifyNamespace::blank();
         data.nsze = 100.into();
         data.nmic = 1;

@@ -1,4 +1,4 @@
-//! One I/O queue: requests in, completions out, each exactly once.
+//! One I/O queue: each request ends with exactly one completion.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,31 +7,32 @@ use zerocopy::IntoBytes;
 
 use super::config::{CommandLimits, ConfigError, IoLimits, NamespaceLimits, QueueConfig};
 use super::error::QueueError;
-use super::pair::{Ended, Events, Job, PairConfig, Phase, QueuePair, Source};
+use super::queue_pair::{CommandSink, CommandSource, CommandToSend, EndedCommand, Phase, QueuePair, QueuePairConfig};
 use super::receive::DirectRecv;
-use super::request::{Answered, Completion, IoCommand, Lost, Recalled, Requests, SubmitError, Tag};
+use super::request::{AbandonedAnswers, Completion, IoCommand, LostRequest, RecallOutcome, Requests, SubmitError, Tag};
 use super::split;
+use super::staging::{PayloadSink, PayloadSource, Stage, TxPart};
 use super::transfer_limit::TransferLimit;
-use super::transmit::{PayloadSink, PayloadSource, Stage, TxPart};
 
-/// An I/O queue pair on one connection to one controller, for all namespaces in use there. The handshake (`ICReq`, `ICResp`, Connect) is part of it.
+/// An I/O queue pair on one connection to one controller, for all namespaces. It includes the handshake (`ICReq`, `ICResp`,
+/// Connect).
 ///
-/// Nothing is allocated once it exists. A request waits inside while no CID is free for its next command.
+/// It allocates no memory after construction. A request waits inside while no CID is free for its next command.
 #[derive(Debug)]
 pub struct HostQueue {
     pair: QueuePair,
-    /// By the positions that requests name.
+    /// By position, as requests name namespaces.
     namespaces: Vec<Option<IoLimits>>,
-    /// What [`QueueConfig::max_transfer_bytes`] was: namespaces are checked against it.
+    /// [`QueueConfig::max_transfer_bytes`], against which namespaces are checked.
     max_transfer_bytes: u32,
     command_limits: CommandLimits,
     transfer: TransferLimit,
     requests: Requests,
-    /// Requests with commands still to issue, in order; only the first may have issued some.
+    /// Requests with commands left to issue, in order. Only the first may have issued some.
     pending: VecDeque<u16>,
     completions: VecDeque<Completion>,
-    /// Abandoned requests that have been answered and not been told of.
-    answered: Answered,
+    /// Answers to abandoned requests since the last [`take_answered`](Self::take_answered).
+    answered: AbandonedAnswers,
 }
 
 impl HostQueue {
@@ -54,7 +55,7 @@ impl HostQueue {
         let limits = |namespace| IoLimits::new(namespace, command_limits);
         let capacity = entries - 1;
         Ok(Self {
-            pair: QueuePair::new(PairConfig {
+            pair: QueuePair::new(QueuePairConfig {
                 qid,
                 entries,
                 host,
@@ -72,30 +73,30 @@ impl HostQueue {
             requests: Requests::new(capacity),
             pending: VecDeque::with_capacity(capacity.into()),
             completions: VecDeque::with_capacity(capacity.into()),
-            answered: Answered::default(),
+            answered: AbandonedAnswers::default(),
         })
     }
 
-    /// Whether Connect has succeeded and nothing failed since.
+    /// Whether Connect has succeeded and the connection has not failed.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.pair.is_ready()
     }
 
-    /// The most requests in flight at once.
+    /// The most requests in flight.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.requests.capacity()
     }
 
-    /// Requests in flight, those that were abandoned included.
+    /// Requests in flight, including abandoned ones.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.requests.len()
     }
 
-    /// Lets requests name a namespace from now on that could not be used when the queue was configured. If it could, nothing
-    /// changes but that it may have grown. There must be such a position in [`QueueConfig::namespaces`].
+    /// Makes a namespace usable that was unusable when the queue was configured. For a usable namespace, only an increase of its
+    /// size takes effect. `position` must exist in [`QueueConfig::namespaces`].
     pub fn add_namespace(&mut self, position: u16, limits: NamespaceLimits) -> Result<(), ConfigError> {
         limits.check(self.max_transfer_bytes)?;
         let added = IoLimits::new(limits, self.command_limits);
@@ -104,15 +105,15 @@ impl HostQueue {
         Ok(())
     }
 
-    /// Takes a request for the namespace at that position of [`QueueConfig::namespaces`]. It is cut into as many commands as
-    /// the limits ask for, and ends with one completion.
+    /// Takes a request for the namespace at position `namespace` of [`QueueConfig::namespaces`]. The request is split into commands
+    /// within the limits, and ends with one completion.
     pub fn submit(&mut self, tag: Tag, namespace: u16, command: IoCommand) -> Result<(), SubmitError> {
         debug_assert!(self.requests.find(tag).is_none(), "tag {tag:?} is in flight");
         if !self.is_ready() {
             return Err(SubmitError::NotReady);
         }
         self.check(namespace, &command)?;
-        // Completions not fetched count, so that their queue never grows.
+        // Unfetched completions count, so that their queue never grows.
         if self.requests.len() + self.completions.len() >= self.requests.capacity() {
             return Err(SubmitError::Full);
         }
@@ -121,44 +122,43 @@ impl HostQueue {
         Ok(())
     }
 
-    /// Takes a read or flush back without waiting for its answer. Its tag is free then, on this queue too, and nothing is written to its
-    /// memory any more, unless by a receive that [`direct`](Self::direct) has named it for before.
+    /// Takes a read or flush back without waiting for its answer. Then its tag is free, also on this queue, and the queue does not
+    /// write to its memory. A receive that [`direct`](Self::direct) has offered before may still write there.
     ///
-    /// The controller goes on with what it was sent: those commands keep their CIDs, and their data are checked as ever and
-    /// thrown away.
-    pub fn recall(&mut self, tag: Tag) -> Recalled {
+    /// The controller may execute commands that were sent. These keep their CIDs, and their data are checked and discarded.
+    pub fn recall(&mut self, tag: Tag) -> RecallOutcome {
         let Some(index) = self.requests.find(tag) else {
-            return Recalled::Completed;
+            return RecallOutcome::Completed;
         };
         let request = self.requests.get_mut(index);
-        assert!(!request.command.is_mutating(), "a write taken back would be in doubt");
+        assert!(!request.command.is_mutating(), "a recalled write would be in doubt");
         request.abandoned = true;
-        request.exhausted = true;
-        let sent = request.live > 0;
+        request.is_issued = true;
+        let is_sent = request.commands_in_flight > 0;
         self.pending.retain(|&pending| pending != index);
-        if sent {
-            return Recalled::Abandoned;
+        if is_sent {
+            return RecallOutcome::Abandoned;
         }
         self.requests.remove(index);
-        Recalled::Unsent
+        RecallOutcome::Unsent
     }
 
-    /// The abandoned requests that have been answered since this was asked last: the controller is alive.
-    pub fn take_answered(&mut self) -> Answered {
+    /// Answers to abandoned requests since the last call. They show that the controller is alive.
+    pub fn take_answered(&mut self) -> AbandonedAnswers {
         std::mem::take(&mut self.answered)
     }
 
-    /// When the oldest command without a completion was sent; those of abandoned requests count. Costs a look at each entry of
-    /// the queue.
+    /// When the oldest command without a completion was sent, including commands of abandoned requests. Scans all entries of the
+    /// queue.
     #[must_use]
     pub fn oldest_sent(&self) -> Option<Instant> {
-        self.pair.slots.oldest()
+        self.pair.commands.oldest()
     }
 
-    /// The most data of one command in bytes, if that has become smaller since this was asked last: the controller, which reports no
-    /// MDTS, has refused larger commands. The requests were repeated in smaller ones.
+    /// The most data of one command in bytes, if it has become smaller since the last call. That happens with a controller that
+    /// reports no MDTS and fails larger commands. The requests were retried with smaller commands.
     pub fn take_smaller_transfer(&mut self) -> Option<u32> {
-        self.transfer.take_news()
+        self.transfer.take_smaller()
     }
 
     fn check(&self, namespace: u16, command: &IoCommand) -> Result<(), SubmitError> {
@@ -182,22 +182,24 @@ impl HostQueue {
         Ok(())
     }
 
-    /// Lays out what is ready to leave, as far as the capacity of `staging` goes, and appends it to `plan` in order. Once `enough` bytes
-    /// are laid out, the rest is left to the next call: a command goes before the data of others, but not before what
-    /// is laid out already. PDUs end there too, at the next multiple of 32 KiB of their data, but for those with a data digest.
+    /// Encodes what is ready to send, within the capacity of `staging`, and appends it to `plan` in order.
     ///
-    /// Headers and payloads up to [`COPY_MAX`](super::COPY_MAX), and with data digests all payloads, are copied to the end
-    /// of `staging`, which is never made to grow: its capacity should be [`STAGING_MIN`](super::STAGING_MIN) at least, and
-    /// larger for more in one call. All other payloads are named. What is laid out counts as handed to the socket at `now`; the
-    /// caller must send it all, in order. A request may complete, with an error, before a payload it named has
-    /// been sent; the memory must stay readable until then.
+    /// After `byte_goal` bytes the rest waits for the next call. A new command can overtake waiting data, but not encoded data. A
+    /// PDU without data digest ends at the goal too, at the next multiple of 32 KiB of its data.
+    ///
+    /// Headers and payloads up to [`COPY_MAX`](super::COPY_MAX) are copied to the end of `staging`. With data digests, all
+    /// payloads are copied. Other payloads become [`TxPart::Payload`]. `staging` never grows: its capacity must be at least
+    /// [`STAGING_MIN`](super::STAGING_MIN), and more allows more in one call.
+    ///
+    /// Encoded bytes count as handed to the socket at `now`. The caller must send all of them, in order. A request may fail
+    /// before a [`TxPart::Payload`] of it has been sent; the memory must stay readable until then.
     pub fn fill_tx(
         &mut self,
         now: Instant,
         staging: &mut Vec<u8>,
         source: &impl PayloadSource,
         plan: &mut Vec<TxPart>,
-        enough: u32,
+        byte_goal: u32,
     ) {
         let mut outbound = Outbound {
             requests: &mut self.requests,
@@ -206,10 +208,10 @@ impl HostQueue {
             max_bytes: self.transfer.bytes(),
             payload: source,
         };
-        self.pair.fill_tx(&mut Stage::new(Some(now), staging, plan, enough), &mut outbound);
+        self.pair.fill_tx(&mut Stage::new(Some(now), staging, plan, byte_goal), &mut outbound);
     }
 
-    /// Takes bytes off the connection, broken anywhere. After an error the connection is over.
+    /// Takes bytes from the connection, split at any place. An error ends the connection.
     pub fn receive(&mut self, bytes: &[u8], sink: &mut impl PayloadSink) -> Result<(), QueueError> {
         let mut inbound = Inbound {
             requests: &mut self.requests,
@@ -223,15 +225,16 @@ impl HostQueue {
         self.pair.receive(bytes, &mut inbound)
     }
 
-    /// After an error of [`receive`](Self::receive) or [`received_direct`](Self::received_direct): the `H2CTermReq` that tells the
-    /// controller what it did wrong, to be sent if all that was laid out has been sent. `None` if there is nothing to tell, or
-    /// if a PDU was laid out in part.
+    /// After an error of [`receive`](Self::receive) or [`received_direct`](Self::received_direct): the `H2CTermReq` that reports
+    /// the error to the controller. Send it only if all encoded bytes have been sent. `None` if there is nothing to report, or if
+    /// a PDU is encoded in part.
     #[must_use]
     pub fn term_req(&self) -> Option<Vec<u8>> {
         self.pair.term_req()
     }
 
-    /// In the middle of a payload without data digest: what may be received straight to its place. Abandoned data have none.
+    /// In the middle of a payload without data digest: the part that can be received directly to its place. `None` for data of
+    /// abandoned requests.
     #[must_use]
     pub fn direct(&mut self) -> Option<DirectRecv> {
         let (owner, offset, len) = self.pair.direct()?;
@@ -239,8 +242,8 @@ impl HostQueue {
         (!request.abandoned).then_some(DirectRecv { tag: request.tag, offset, len })
     }
 
-    /// `bytes` bytes, at most what [`direct`](Self::direct) said last, were received to their place; also if the request was
-    /// recalled meanwhile.
+    /// Takes note of `bytes` bytes received directly, at most the length from the last [`direct`](Self::direct). Required even if
+    /// the request was recalled since.
     pub fn received_direct(&mut self, bytes: u32) -> Result<(), QueueError> {
         let mut inbound = Inbound {
             requests: &mut self.requests,
@@ -254,25 +257,28 @@ impl HostQueue {
         self.pair.received_direct(bytes, &mut inbound)
     }
 
-    /// The next request that has ended.
+    /// The next completion.
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.completions.pop_front()
     }
 
-    /// The connection is lost: every request without a fetched completion, once each; what was abandoned is nobody's.
-    pub fn into_lost(self) -> impl Iterator<Item = Lost> {
-        let unfetched: Vec<Lost> =
-            self.completions.iter().map(|done| Lost { tag: done.tag, indeterminate: false }).collect();
-        let in_flight: Vec<Lost> = self
+    /// After the loss of the connection: each request without a fetched completion, once, except abandoned ones.
+    pub fn into_lost(self) -> impl Iterator<Item = LostRequest> {
+        let unfetched: Vec<LostRequest> =
+            self.completions.iter().map(|done| LostRequest { tag: done.tag, indeterminate: false }).collect();
+        let in_flight: Vec<LostRequest> = self
             .requests
             .iter()
             .filter(|request| !request.abandoned)
-            .map(|request| Lost { tag: request.tag, indeterminate: request.command.is_mutating() && request.live > 0 })
+            .map(|request| LostRequest {
+                tag: request.tag,
+                indeterminate: request.command.is_mutating() && request.commands_in_flight > 0,
+            })
             .collect();
         unfetched.into_iter().chain(in_flight)
     }
 
-    /// Why the connection is over, if it failed here.
+    /// The error that has ended the connection, if one has.
     #[must_use]
     pub fn error(&self) -> Option<QueueError> {
         match self.pair.phase {
@@ -282,7 +288,7 @@ impl HostQueue {
     }
 }
 
-/// What the pair sends.
+/// The requests as the source of commands.
 struct Outbound<'a, P> {
     requests: &'a mut Requests,
     pending: &'a mut VecDeque<u16>,
@@ -293,20 +299,20 @@ struct Outbound<'a, P> {
 
 impl<P> Outbound<'_, P> {
     fn limits(&self, namespace: u16) -> &IoLimits {
-        self.namespaces[usize::from(namespace)].as_ref().expect("checked when it was submitted")
+        self.namespaces[usize::from(namespace)].as_ref().expect("submit() has checked the namespace")
     }
 }
 
-impl<P: PayloadSource> Source for Outbound<'_, P> {
-    fn next_job(&mut self) -> Option<Job> {
+impl<P: PayloadSource> CommandSource for Outbound<'_, P> {
+    fn next_command_to_send(&mut self) -> Option<CommandToSend> {
         let &index = self.pending.front()?;
         let limits = *self.limits(self.requests.get(index).namespace);
         let request = self.requests.get_mut(index);
-        let job = split::issue(index, request, &limits, self.max_bytes);
-        if request.exhausted {
+        let command = split::issue(index, request, &limits, self.max_bytes);
+        if request.is_issued {
             self.pending.pop_front();
         }
-        Some(job)
+        Some(command)
     }
 
     fn gather(&self, owner: u16, offset: u32, dst: &mut [u8]) {
@@ -326,18 +332,18 @@ impl<P: PayloadSource> Source for Outbound<'_, P> {
     }
 }
 
-/// What the pair receives.
+/// The requests as the destination of completions and data.
 struct Inbound<'a, S> {
     requests: &'a mut Requests,
     namespaces: &'a [Option<IoLimits>],
     pending: &'a mut VecDeque<u16>,
     completions: &'a mut VecDeque<Completion>,
-    answered: &'a mut Answered,
+    answered: &'a mut AbandonedAnswers,
     transfer: &'a mut TransferLimit,
     sink: &'a mut S,
 }
 
-impl<S: PayloadSink> Events for Inbound<'_, S> {
+impl<S: PayloadSink> CommandSink for Inbound<'_, S> {
     fn scatter(&mut self, owner: u16, offset: u32, src: &[u8]) {
         let request = self.requests.get(owner);
         if !request.abandoned {
@@ -345,23 +351,24 @@ impl<S: PayloadSink> Events for Inbound<'_, S> {
         }
     }
 
-    fn completed(&mut self, owner: u16, &Ended { bytes, status, sent_at, .. }: &Ended) {
+    fn completed(&mut self, owner: u16, &EndedCommand { bytes, status, sent_at, .. }: &EndedCommand) {
         let request = self.requests.get_mut(owner);
-        request.live -= 1;
+        request.commands_in_flight -= 1;
         if status.is_success() {
             self.transfer.completed(bytes);
         } else {
-            match self.transfer.smaller(bytes, status) {
-                Some(smaller) => request.repeat_with = Some(request.repeat_with.unwrap_or(smaller).min(smaller)),
+            match self.transfer.retry_size(bytes, status) {
+                Some(size) => request.retry_size = Some(request.retry_size.unwrap_or(size).min(size)),
                 None => _ = request.error.get_or_insert(status),
             }
-            if !request.exhausted {
-                // The rest is not worth issuing. It is the first one pending, as only that one has issued anything.
-                request.exhausted = true;
+            if !request.is_issued {
+                // After a failure the remaining commands are not issued. The request is the first one pending: only that one has
+                // issued a part of its commands.
+                request.is_issued = true;
                 assert_eq!(self.pending.pop_front(), Some(owner), "requests issue in order");
             }
         }
-        if request.live == 0 && request.exhausted {
+        if request.commands_in_flight == 0 && request.is_issued {
             if request.abandoned {
                 self.answered.requests += 1;
                 if let (IoCommand::Read { blocks, .. }, Some(sent_at)) = (request.command, sent_at) {
@@ -369,14 +376,14 @@ impl<S: PayloadSink> Events for Inbound<'_, S> {
                     let bytes = limits.map_or(0, |limits| blocks * limits.namespace.block_bytes);
                     self.answered.read = self.answered.read.into_iter().chain([(sent_at, bytes)]).min();
                 }
-            } else if let (Some(smaller), None) = (request.repeat_with.take(), request.error) {
-                // Nothing of it is under way any more, and nobody has been told of what has succeeded.
-                (request.max_bytes, request.issued, request.exhausted) = (smaller, 0, false);
+            } else if let (Some(size), None) = (request.retry_size.take(), request.error) {
+                // No command is in flight and no completion was reported, so the whole request can be issued again.
+                (request.max_bytes, request.issued, request.is_issued) = (size, 0, false);
                 self.pending.push_back(owner);
                 return;
             } else {
                 if request.error.is_none() && request.max_bytes < u32::MAX {
-                    self.transfer.found(request.max_bytes);
+                    self.transfer.retry_succeeded(request.max_bytes);
                 }
                 let result = request.error.map_or(Ok(()), Err);
                 self.completions.push_back(Completion { tag: request.tag, result });
@@ -386,7 +393,7 @@ impl<S: PayloadSink> Events for Inbound<'_, S> {
     }
 }
 
-/// For completions that bring no data.
+/// The sink of a call that copies no data.
 struct NoSink;
 
 impl PayloadSink for NoSink {

@@ -1,14 +1,14 @@
-//! A request of the caller, and the table of those in flight.
+//! Requests of the caller, and the table of requests in flight.
 
 use std::time::Instant;
 
 use crate::wire::Status;
 
-/// The caller's name of a request, unique while it is in flight.
+/// The caller's identifier of a request, unique while the request is in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tag(pub u32);
 
-/// A request. `blocks` are logical blocks of its namespace; the bytes of a read or write must fit 32 bits.
+/// A request. `blocks` counts logical blocks of the namespace. The bytes of a read or write must fit 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoCommand {
     /// Read.
@@ -50,7 +50,7 @@ pub enum IoCommand {
 }
 
 impl IoCommand {
-    /// Whether it changes data, so that losing it leaves the data in doubt.
+    /// Whether the request changes data. If such a request is lost, the data are in doubt.
     #[must_use]
     pub const fn is_mutating(&self) -> bool {
         match self {
@@ -59,7 +59,7 @@ impl IoCommand {
         }
     }
 
-    /// First block and number of blocks; none for a flush.
+    /// First block and number of blocks; `None` for a flush.
     #[must_use]
     pub const fn range(&self) -> Option<(u64, u32)> {
         match *self {
@@ -72,26 +72,28 @@ impl IoCommand {
     }
 }
 
-/// Why a request was not taken. Nothing of it remains in the queue.
+/// Why a request was not accepted. Nothing of the request remains in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// As many requests are in flight as the queue has room for.
+    /// The queue has no room for another request.
     #[error("the queue is full")]
     Full,
-    /// Connect has not succeeded, or the connection is over.
+    /// Connect has not succeeded, or the connection has failed.
     #[error("the queue is not connected")]
     NotReady,
-    /// The namespace is not among those that can be used on this controller.
-    #[error("namespace {namespace} of the queue cannot be used on this controller")]
+    /// The namespace is unusable on this controller.
+    #[error("namespace {namespace} of the queue is unusable on this controller")]
     Namespace {
         /// Its position in [`QueueConfig::namespaces`](super::QueueConfig::namespaces).
         namespace: u16,
     },
-    /// No blocks.
-    #[error("a request of no blocks")]
+    /// The request has no blocks.
+    #[error("the request has no blocks")]
     Empty,
-    /// Blocks beyond the end of the namespace.
-    #[error("{blocks} blocks at {slba} reach beyond the namespace of {namespace_blocks}")]
+    /// The request reaches beyond the end of the namespace.
+    #[error(
+        "{blocks} blocks at block {slba} reach beyond the end of the namespace, which has {namespace_blocks} blocks"
+    )]
     OutOfRange {
         /// First block.
         slba: u64,
@@ -100,7 +102,7 @@ pub enum SubmitError {
         /// NSZE.
         namespace_blocks: u64,
     },
-    /// More data than 32 bits count.
+    /// The bytes of a read or write do not fit 32 bits.
     #[error("{blocks} blocks are more than 4 GiB")]
     TooLarge {
         /// Number of blocks.
@@ -108,42 +110,42 @@ pub enum SubmitError {
     },
 }
 
-/// The end of a request.
+/// The completion of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// Which request.
+    /// The request.
     pub tag: Tag,
     /// Success, or the first error of its commands. A data digest mismatch is [`Status::TRANSIENT_TRANSPORT_ERROR`].
     pub result: Result<(), Status>,
 }
 
-/// What became of a request that was taken back.
+/// The result of [`HostQueue::recall`](super::HostQueue::recall).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Recalled {
-    /// None of its commands is in flight: the queue knows nothing of it any more.
+pub enum RecallOutcome {
+    /// No command of the request is in flight. The queue has forgotten the request.
     Unsent,
-    /// Commands of it are in flight. It takes up its room in the queue until they are answered, which
-    /// [`HostQueue::take_answered`](super::HostQueue::take_answered) tells; it gets no data and no completion.
+    /// Commands of the request are in flight. It occupies the queue until they are answered, which
+    /// [`HostQueue::take_answered`](super::HostQueue::take_answered) reports. It gets no data and no completion.
     Abandoned,
-    /// It has ended already: its completion has been fetched, or can be.
+    /// The request has completed. Its completion has been fetched or can be fetched.
     Completed,
 }
 
-/// Answers to requests that were taken back.
+/// Answers to abandoned requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Answered {
-    /// How many requests.
+pub struct AbandonedAnswers {
+    /// The number of requests.
     pub requests: u32,
-    /// The oldest of the reads among them: when the command was sent whose answer ended it, and the bytes of the read's data.
+    /// The oldest read among them: the send time of its last command to be answered, and the bytes of its data.
     pub read: Option<(Instant, u32)>,
 }
 
-/// A request whose end the lost connection took with it.
+/// A request without a fetched completion when the connection was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lost {
-    /// Which request.
+pub struct LostRequest {
+    /// The request.
     pub tag: Tag,
-    /// The data may still change: a mutating command was laid out for sending and no completion came.
+    /// The data may still change: a command that changes data was encoded for sending, and no completion arrived.
     pub indeterminate: bool,
 }
 
@@ -151,25 +153,25 @@ pub struct Lost {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request {
     pub(super) tag: Tag,
-    /// Position of its namespace.
+    /// Position of its namespace in the configuration of the queue.
     pub(super) namespace: u16,
     pub(super) command: IoCommand,
     /// Blocks covered by the commands issued so far.
     pub(super) issued: u32,
-    /// Commands issued without completion.
-    pub(super) live: u16,
-    /// Whether nothing is left to issue, be it for an error.
-    pub(super) exhausted: bool,
-    /// Taken back by the caller, who may use its tag again.
+    /// Commands that are issued and not completed.
+    pub(super) commands_in_flight: u16,
+    /// No command is left to issue, because all are issued or one has failed.
+    pub(super) is_issued: bool,
+    /// Recalled by the caller, which may use the tag again.
     pub(super) abandoned: bool,
     pub(super) error: Option<Status>,
-    /// The most data of its commands in bytes, below the limit of the queue if larger ones were refused.
+    /// The most data of one command in bytes; below the limit of the queue if larger commands have failed.
     pub(super) max_bytes: u32,
-    /// Commands of it were refused: it is to be repeated with no more than that in each.
-    pub(super) repeat_with: Option<u32>,
+    /// Commands may have been too large: retry the request with at most this many bytes in each.
+    pub(super) retry_size: Option<u32>,
 }
 
-/// Requests in flight by index. Its size is fixed.
+/// Requests in flight by index. The size is fixed.
 #[derive(Debug)]
 pub(super) struct Requests {
     entries: Vec<Option<Request>>,
@@ -196,17 +198,17 @@ impl Requests {
             namespace,
             command,
             issued: 0,
-            live: 0,
-            exhausted: false,
+            commands_in_flight: 0,
+            is_issued: false,
             abandoned: false,
             error: None,
             max_bytes: u32::MAX,
-            repeat_with: None,
+            retry_size: None,
         });
         Some(index)
     }
 
-    /// The request of an index that is in use; indices come from our own tables, never from the wire.
+    /// The request at an index that is in use. Indices come from this crate and never from the controller.
     pub(super) fn get(&self, index: u16) -> &Request {
         self.entries[usize::from(index)].as_ref().expect("index of a request in flight")
     }
@@ -221,7 +223,7 @@ impl Requests {
         self.free.push(index);
     }
 
-    /// The index of the request that the caller knows by this tag.
+    /// The index of the request with this tag, unless it is abandoned.
     pub(super) fn find(&self, tag: Tag) -> Option<u16> {
         let found =
             self.entries.iter().position(|entry| entry.is_some_and(|request| request.tag == tag && !request.abandoned));

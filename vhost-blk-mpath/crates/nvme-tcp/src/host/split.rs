@@ -1,16 +1,16 @@
-//! Cutting a request into commands the controller takes: MDTS, NOIOB, WZSL, DMRSL, 65536 blocks.
+//! Splitting a request into commands within the limits of the controller: MDTS, NOIOB, WZSL, DMRSL, 65536 blocks.
 
 use super::config::IoLimits;
-use super::pair::{Data, Job};
+use super::queue_pair::{CommandToSend, Data};
 use super::request::{IoCommand, Request};
 use crate::wire::{BLOCKS_MAX, DsmRange, NvmCommand};
 
-/// The next command of a request that is not exhausted, and the blocks it covers (0 where blocks mean nothing). `max_bytes` holds a
-/// block.
+/// The next command of a request that is not issued completely, its data, and the blocks that it covers (0 for a flush).
+/// `max_bytes` is at least one block.
 pub(super) fn next_command(request: &Request, limits: &IoLimits, max_bytes: u32) -> (NvmCommand, Data, u32) {
     let done = request.issued;
     let at = |slba: u64| slba + u64::from(done);
-    // Only for commands that move data: the bytes of those fit 32 bits.
+    // For commands that move data, whose bytes fit 32 bits.
     let block_bytes = limits.namespace.block_bytes;
     let data_offset = || done * block_bytes;
     match request.command {
@@ -26,12 +26,12 @@ pub(super) fn next_command(request: &Request, limits: &IoLimits, max_bytes: u32)
             (NvmCommand::Write { slba: at(slba), blocks, fua }, data, blocks)
         }
         IoCommand::WriteZeroes { slba, blocks, deallocate, fua } => {
-            // MDTS and NOIOB are about data transfers; there is none here (NVM Command Set 3.2.8).
+            // MDTS and NOIOB limit data transfers; Write Zeroes has none (NVM Command Set 3.2.8).
             let blocks = (blocks - done).min(limits.max_write_zeroes_blocks);
             (NvmCommand::WriteZeroes { slba: at(slba), blocks, deallocate, fua }, Data::None, blocks)
         }
         IoCommand::Deallocate { blocks, .. } => {
-            // The payload is the list of all ranges, of which each command gets one.
+            // The payload is the list of all ranges. Each command sends one range.
             let most = limits.max_deallocate_blocks;
             let data = Data::Out { offset: done / most * DsmRange::LEN as u32, length: DsmRange::LEN as u32 };
             let blocks = (blocks - done).min(most);
@@ -40,30 +40,30 @@ pub(super) fn next_command(request: &Request, limits: &IoLimits, max_bytes: u32)
     }
 }
 
-/// The range that lies at `offset` in the payload of a request that deallocates so many blocks from `slba` on, and its offset there.
+/// The range at `offset` of the payload of a deallocate request, and the offset within the range.
 pub(super) fn range_at(limits: &IoLimits, slba: u64, blocks: u32, offset: u32) -> (DsmRange, u32) {
     let most = limits.max_deallocate_blocks;
     let first = offset / DsmRange::LEN as u32 * most;
     (DsmRange::new(slba + u64::from(first), (blocks - first).min(most)), offset % DsmRange::LEN as u32)
 }
 
-/// As many of `remaining` blocks at `slba` as one read or write may cover.
+/// The number of blocks at `slba` that one read or write may cover, at most `remaining`.
 fn transfer_blocks(limits: &IoLimits, max_bytes: u32, slba: u64, remaining: u32) -> u32 {
     let blocks = remaining.min(max_bytes / limits.namespace.block_bytes).min(BLOCKS_MAX);
     match u64::from(limits.namespace.noiob_blocks) {
         0 => blocks,
-        // At most 65535, as NOIOB has 16 bits.
+        // NOIOB has 16 bits, so this fits.
         boundary => blocks.min((boundary - slba % boundary) as u32),
     }
 }
 
-/// The command as a job for the queue pair, and the request as it is once that command is issued.
-pub(super) fn issue(index: u16, request: &mut Request, limits: &IoLimits, max_bytes: u32) -> Job {
+/// Issues the next command of a request: returns the command for the queue pair, and updates the request.
+pub(super) fn issue(index: u16, request: &mut Request, limits: &IoLimits, max_bytes: u32) -> CommandToSend {
     let (command, data, blocks) = next_command(request, limits, max_bytes.min(request.max_bytes));
     request.issued += blocks;
-    request.live += 1;
-    request.exhausted = request.command.range().is_none_or(|(_, total)| request.issued == total);
-    Job { owner: index, sqe: command.to_sqe(0, limits.namespace.nsid, crate::wire::Sgl::NONE), data }
+    request.commands_in_flight += 1;
+    request.is_issued = request.command.range().is_none_or(|(_, total)| request.issued == total);
+    CommandToSend { owner: index, sqe: command.to_sqe(0, limits.namespace.nsid, crate::wire::Sgl::NONE), data }
 }
 
 #[cfg(test)]
@@ -90,12 +90,12 @@ mod tests {
     }
 
     proptest! {
-        /// The commands of a read cover it exactly, in order, each within all limits.
+        /// The commands of a read cover the request exactly, in order, each within all limits.
         #[test]
         fn commands_cover_the_request((limits, most) in any_limits(), slba in 0u64..1 << 40, blocks in 1u32..5000) {
             let mut request = request(IoCommand::Read { slba, blocks });
             let (mut covered, block_bytes) = (0, limits.namespace.block_bytes);
-            while !request.exhausted {
+            while !request.is_issued {
                 let (command, data, count) = next_command(&request, &limits, most);
                 prop_assert_eq!(command, NvmCommand::Read { slba: slba + u64::from(covered), blocks: count });
                 let length = count * block_bytes;
@@ -106,39 +106,39 @@ mod tests {
                     let first = slba + u64::from(covered);
                     prop_assert_eq!(first / boundary, (first + u64::from(count) - 1) / boundary);
                 }
-                let job = issue(0, &mut request, &limits, most);
-                prop_assert_eq!(job.sqe.nsid.get(), limits.namespace.nsid);
+                let command = issue(0, &mut request, &limits, most);
+                prop_assert_eq!(command.sqe.nsid.get(), limits.namespace.nsid);
                 covered += count;
             }
             prop_assert_eq!((covered, request.issued), (blocks, blocks));
         }
 
         #[test]
-        fn zeroes_split_at_their_limit(blocks in 1u32.., limit in prop_oneof![Just(u64::MAX), 1u64 << 20..1 << 40]) {
+        fn write_zeroes_is_split_at_its_limit(blocks in 1u32.., limit in prop_oneof![Just(u64::MAX), 1u64 << 20..1 << 40]) {
             let namespace = NamespaceLimits { nsid: 1, block_bytes: 512, namespace_blocks: u64::MAX, noiob_blocks: 8 };
             let most = (limit / 512).min(BLOCKS_MAX.into()) as u32;
             let limits = IoLimits::new(namespace, CommandLimits { max_write_zeroes_bytes: limit, ..CommandLimits::NONE });
             let mut request = request(IoCommand::WriteZeroes { slba: 7, blocks, deallocate: true, fua: false });
             let mut commands = 0;
-            while !request.exhausted {
-                request.live = 0;
+            while !request.is_issued {
+                request.commands_in_flight = 0;
                 issue(0, &mut request, &limits, 4096);
                 commands += 1;
             }
             prop_assert_eq!(commands, blocks.div_ceil(most));
         }
 
-        /// One range a command, each within the limit, together all blocks; also beyond what 32 bits of bytes count.
+        /// Each command has one range within the limit, and together they cover all blocks, even beyond 4 GiB.
         #[test]
-        fn ranges_split_at_their_limit(slba in 0u64..1 << 40, blocks in 1u32.., most in 1u32 << 20..) {
+        fn deallocate_is_split_at_its_limit(slba in 0u64..1 << 40, blocks in 1u32.., most in 1u32 << 20..) {
             let namespace = NamespaceLimits { nsid: 1, block_bytes: 512, namespace_blocks: u64::MAX, noiob_blocks: 8 };
             let limits = IoLimits::new(namespace, CommandLimits { max_deallocate_blocks: most, ..CommandLimits::NONE });
             let mut request = request(IoCommand::Deallocate { slba, blocks });
             let mut next = slba;
-            while !request.exhausted {
-                request.live = 0;
-                let job = issue(0, &mut request, &limits, 4096);
-                let Data::Out { offset, length: 16 } = job.data else { panic!("{:?}", job.data) };
+            while !request.is_issued {
+                request.commands_in_flight = 0;
+                let command = issue(0, &mut request, &limits, 4096);
+                let Data::Out { offset, length: 16 } = command.data else { panic!("{:?}", command.data) };
                 let (range, rest) = range_at(&limits, slba, blocks, offset);
                 prop_assert_eq!((range.slba.get(), rest), (next, 0));
                 prop_assert!((1..=most).contains(&range.blocks.get()));

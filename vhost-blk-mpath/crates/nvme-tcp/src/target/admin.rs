@@ -3,26 +3,26 @@
 use std::time::{Duration, Instant};
 
 use super::command::{CommandToken, TargetCommand};
-use super::controller::{Controller, Written};
+use super::controller::{ConfigurationAction, Controller};
 use super::subsystem::Subsystem;
 use crate::wire::{
     AdminCommand, AsyncEventMask, Capabilities, ControllerConfiguration, ControllerInstance, FabricsCommand, FeatureId,
     NumberOfQueues, Opcode, PropertyOffset, PropertySize, Status, Version,
 };
 
-/// CAP.TO in units of 500 ms. Nothing here takes any time, but a busy machine may.
+/// CAP.TO in units of 500 ms. Enabling takes no time itself; this allows for a busy machine.
 const READY_TIMEOUT_UNITS: u8 = 15;
-/// VS: the Base Specification 1.4 is what the data structures follow.
+/// VS: the data structures follow Base Specification 1.4.
 pub(super) const VERSION: Version = Version::new(1, 4);
 /// Bytes of Host Behavior Support.
 const HOST_BEHAVIOR_BYTES: usize = 512;
 /// Abort: "the command was not aborted" (Base 5.1).
 const NOT_ABORTED: u64 = 1;
 
-/// How an admin command is to be completed.
+/// How to complete an admin command.
 #[derive(Debug)]
 pub enum AdminReply {
-    /// With this status and result.
+    /// Complete it with this status and result.
     Done {
         /// The command.
         token: CommandToken,
@@ -31,32 +31,32 @@ pub enum AdminReply {
         /// Its result.
         result: u64,
     },
-    /// Successfully, with this data.
+    /// Complete it with success and this data.
     Data {
         /// The command.
         token: CommandToken,
-        /// As long as the host expects.
+        /// The data, of the length that the host expects.
         data: Vec<u8>,
     },
-    /// Successfully, but only when all namespaces are flushed: the controller is shut down.
+    /// Flush all namespaces, then complete it with success: the controller shuts down.
     Shutdown {
         /// The command.
         token: CommandToken,
     },
-    /// Another controller is reset: with result [`CROSS_RESET_DONE`](crate::wire::CROSS_RESET_DONE), once no command of that instance can be executed any
-    /// more. The subsystem has given the controller up already, if it was still there.
+    /// Another controller is reset. Complete the command with result [`CROSS_RESET_DONE`](crate::wire::CROSS_RESET_DONE), once no
+    /// command of that instance can be executed. The subsystem has already removed the controller.
     ResetController {
         /// The command.
         token: CommandToken,
-        /// The life of a controller that ends.
+        /// The instance that ends.
         instance: ControllerInstance,
     },
-    /// Later, by [`Subsystem::poll_event`].
-    Held,
+    /// [`Subsystem::poll_event`] completes it later.
+    Deferred,
 }
 
 impl Subsystem {
-    /// Answers a command of controller `cntlid`'s admin queue.
+    /// Answers a command on the admin queue of controller `cntlid`.
     pub fn admin(&mut self, now: Instant, cntlid: u16, command: TargetCommand) -> AdminReply {
         let TargetCommand { token, sqe, payload, expects_bytes } = command;
         let fabrics = Opcode(sqe.opcode) == Opcode::FABRICS;
@@ -71,18 +71,18 @@ impl Subsystem {
             Ok(Outcome::Data(data)) => AdminReply::Data { token, data },
             Ok(Outcome::Shutdown) => AdminReply::Shutdown { token },
             Ok(Outcome::ResetController(instance)) => AdminReply::ResetController { token, instance },
-            Ok(Outcome::Hold) => self.hold(cntlid, token),
+            Ok(Outcome::Defer) => self.defer(cntlid, token),
             Err(status) => AdminReply::Done { token, status, result: 0 },
         }
     }
 
-    fn hold(&mut self, cntlid: u16, token: CommandToken) -> AdminReply {
+    fn defer(&mut self, cntlid: u16, token: CommandToken) -> AdminReply {
         let Some(controller) = self.controllers.get_mut(&cntlid) else {
             let status = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
             return AdminReply::Done { token, status, result: 0 };
         };
-        match controller.events.hold_request(token) {
-            Ok(()) => AdminReply::Held,
+        match controller.events.add_request(token) {
+            Ok(()) => AdminReply::Deferred,
             Err(token) => {
                 let status = Status::ASYNC_EVENT_LIMIT_EXCEEDED;
                 AdminReply::Done { token, status, result: 0 }
@@ -108,14 +108,14 @@ impl Subsystem {
             FabricsCommand::PropertySet { size: Four, offset: PropertyOffset::CC, value } => {
                 let value = ControllerConfiguration(value as u32);
                 match controller.write_configuration(now, value) {
-                    Written::Plain => 0,
-                    Written::Reset => {
+                    ConfigurationAction::None => 0,
+                    ConfigurationAction::Reset => {
                         let hostnqn = controller.hostnqn.clone();
                         let instance = self.instances.next(cntlid, &hostnqn);
                         self.controller(cntlid)?.instance = instance;
                         0
                     }
-                    Written::Shutdown => return Ok(Outcome::Shutdown),
+                    ConfigurationAction::Shutdown => return Ok(Outcome::Shutdown),
                 }
             }
             FabricsCommand::Connect(_) => return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr()),
@@ -141,7 +141,7 @@ impl Subsystem {
         match command {
             AdminCommand::Identify { cns, nsid, csi, .. } => {
                 let data = self.identify(cntlid, cns, nsid, csi)?;
-                as_expected(data, expects_bytes)
+                data_of_expected_length(data, expects_bytes)
             }
             AdminCommand::GetLogPage { lid, nsid, lsp, rae, bytes, offset } => {
                 if bytes != u64::from(expects_bytes) {
@@ -164,12 +164,12 @@ impl Subsystem {
             }
             AdminCommand::GetFeatures { fid, .. } => self.get_feature(cntlid, fid, expects_bytes),
             AdminCommand::KeepAlive => {
-                controller.kept_alive(now);
+                controller.restart_keep_alive(now);
                 Ok(Outcome::Result(0))
             }
-            AdminCommand::AsyncEventRequest => Ok(Outcome::Hold),
+            AdminCommand::AsyncEventRequest => Ok(Outcome::Defer),
             AdminCommand::CrossControllerReset(instance) => self.reset_other(cntlid, instance),
-            // Commands are executed as they come; one that can still be named has its completion on the way.
+            // Commands are executed in order of arrival, so a command that the host can name is already being completed.
             AdminCommand::Abort { .. } => Ok(Outcome::Result(NOT_ABORTED)),
         }
     }
@@ -194,7 +194,7 @@ impl Subsystem {
                 if !controller.io_queues.is_empty() {
                     return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
                 }
-                // A queue here is always a pair.
+                // Submission and completion queues are always paired.
                 let granted = wanted.submission.min(wanted.completion).min(max_io_queues - 1);
                 controller.io_queues_granted = Some(granted + 1);
                 Ok(NumberOfQueues { submission: granted, completion: granted }.to_value().into())
@@ -234,10 +234,10 @@ impl Subsystem {
             FeatureId::HOST_BEHAVIOR if !discovery => {
                 let mut data = vec![0; HOST_BEHAVIOR_BYTES];
                 data[0] = controller.retry_delays.into();
-                return as_expected(data, expects_bytes);
+                return data_of_expected_length(data, expects_bytes);
             }
             FeatureId::VOLATILE_WRITE_CACHE if !discovery => u32::from(controller.write_cache),
-            FeatureId::HOST_ID => return as_expected(controller.hostid.to_vec(), expects_bytes),
+            FeatureId::HOST_ID => return data_of_expected_length(controller.hostid.to_vec(), expects_bytes),
             _ => return Err(Status::INVALID_FIELD.with_dnr()),
         };
         Ok(Outcome::Result(value.into()))
@@ -245,8 +245,8 @@ impl Subsystem {
 
     /// Resets another controller of the same host.
     ///
-    /// One that is gone may have left commands behind, and these are ended all the same. But of one that never was here
-    /// nothing can be promised: it may belong to another node that serves the same subsystem.
+    /// A removed controller may have left commands, which the reset ends too. An unknown instance is refused: another node of
+    /// the same subsystem may run it.
     fn reset_other(&mut self, cntlid: u16, instance: ControllerInstance) -> Result<Outcome, Status> {
         let hostnqn = &self.controllers.get(&cntlid).ok_or(Status::COMMAND_SEQUENCE_ERROR.with_dnr())?.hostnqn;
         if self.is_discovery() || instance.cntlid == cntlid || !self.instances.is_known(instance, hostnqn) {
@@ -258,7 +258,7 @@ impl Subsystem {
         Ok(Outcome::ResetController(instance))
     }
 
-    /// Events that the host may ask for.
+    /// The events that a host can enable.
     pub(super) fn events(&self) -> AsyncEventMask {
         if self.is_discovery() {
             return AsyncEventMask::DISCOVERY_CHANGE;
@@ -272,11 +272,11 @@ enum Outcome {
     Data(Vec<u8>),
     Shutdown,
     ResetController(ControllerInstance),
-    Hold,
+    Defer,
 }
 
-/// Data of a fixed length, if the host expects just that.
-fn as_expected(data: Vec<u8>, expects_bytes: u32) -> Result<Outcome, Status> {
+/// Data of a fixed length. Fails if the host expects another length.
+fn data_of_expected_length(data: Vec<u8>, expects_bytes: u32) -> Result<Outcome, Status> {
     if data.len() != expects_bytes as usize {
         return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
     }

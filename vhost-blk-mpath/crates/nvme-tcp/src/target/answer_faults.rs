@@ -1,4 +1,4 @@
-//! Wrong answers to single commands on purpose, to test how hosts take them.
+//! Deliberately wrong answers to single commands, to test hosts.
 
 use std::mem::discriminant;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,38 +8,38 @@ use std::time::Duration;
 use super::transfer::Direction;
 use crate::wire::{Opcode, Sqe};
 
-/// What becomes of a command in place of one answer after it was executed.
+/// The fault of a command. Without a fault, a command is executed and answered once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerFault {
-    /// Not executed, not answered: the command was lost. Its slot stays taken.
+    /// Not executed and not answered, as if the command was lost. Its slot stays occupied.
     Swallow,
-    /// Executed, not answered: the answer was lost. Its slot stays taken.
+    /// Executed and not answered, as if the answer was lost. Its slot stays occupied.
     Lose,
-    /// Answered with success before its data are there, and executed once they are. Of commands that send data.
+    /// Answered with success before its data have arrived, and executed afterwards. Only for commands that send data.
     Early,
     /// Answered twice.
     Twice,
-    /// Executed and answered so much later; what [`TargetQueue::late_by`](super::TargetQueue::late_by) says.
+    /// Executed and answered after a delay. [`TargetQueue::fault_delay`](super::TargetQueue::fault_delay) returns the delay.
     Late(Duration),
-    /// Answered with success and the first half of its data. Of commands that return data.
+    /// Answered with success and the first half of its data. Only for commands that return data.
     Short,
 }
 
-/// Which commands of I/O queues meet a fault.
+/// The commands of I/O queues that get a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FaultyCommands {
-    /// How many of those that arrive next; zero ends the fault.
+    /// The number of matching commands, counted from now; zero ends the fault.
     pub count: u32,
-    /// Those with this opcode; any if `None`.
+    /// The opcode; `None` matches any.
     pub opcode: Option<Opcode>,
-    /// Those for this namespace; any if `None`.
+    /// The namespace; `None` matches any.
     pub nsid: Option<u32>,
 }
 
-/// The faults to come, over all connections that share this: one of each kind. A command meets one at most.
+/// The pending faults of all connections that share this, at most one of each kind. A command gets at most one fault.
 #[derive(Debug, Default)]
 pub struct AnswerFaults {
-    /// Nearly always there are none, and then no connection waits for another one.
+    /// Whether there are faults. There are nearly always none; then no connection needs the lock.
     any: AtomicBool,
     faults: Mutex<Vec<(AnswerFault, FaultyCommands)>>,
 }
@@ -49,7 +49,7 @@ impl AnswerFaults {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has these commands meet the fault, in place of those that were to meet one of its kind.
+    /// Sets the commands that get a fault. They replace those of the same kind of fault.
     pub fn set(&self, fault: AnswerFault, commands: FaultyCommands) {
         let mut faults = self.faults();
         faults.retain(|(other, _)| discriminant(other) != discriminant(&fault));
@@ -59,19 +59,19 @@ impl AnswerFaults {
         self.any.store(!faults.is_empty(), Ordering::Release);
     }
 
-    /// The faults to come.
+    /// The pending faults.
     #[must_use]
-    pub fn left(&self) -> Vec<(AnswerFault, FaultyCommands)> {
+    pub fn remaining(&self) -> Vec<(AnswerFault, FaultyCommands)> {
         self.faults().clone()
     }
 
-    /// The fault that a command meets, which has just arrived.
+    /// Takes the fault for a command that has just arrived.
     pub(super) fn take(&self, sqe: &Sqe) -> Option<AnswerFault> {
         if !self.any.load(Ordering::Acquire) {
             return None;
         }
         let mut faults = self.faults();
-        let index = faults.iter().position(|(fault, commands)| fault.fits(sqe) && commands.include(sqe))?;
+        let index = faults.iter().position(|(fault, commands)| fault.applies_to(sqe) && commands.match_command(sqe))?;
         let (fault, commands) = &mut faults[index];
         let fault = *fault;
         commands.count -= 1;
@@ -84,7 +84,7 @@ impl AnswerFaults {
 }
 
 impl AnswerFault {
-    fn fits(self, sqe: &Sqe) -> bool {
+    fn applies_to(self, sqe: &Sqe) -> bool {
         match self {
             Self::Swallow | Self::Lose | Self::Twice | Self::Late(_) => true,
             Self::Early => Direction::of(sqe) == Direction::FromHost,
@@ -94,7 +94,7 @@ impl AnswerFault {
 }
 
 impl FaultyCommands {
-    fn include(&self, sqe: &Sqe) -> bool {
+    fn match_command(&self, sqe: &Sqe) -> bool {
         self.opcode.is_none_or(|opcode| opcode == Opcode(sqe.opcode))
             && self.nsid.is_none_or(|nsid| nsid == sqe.nsid.get())
     }

@@ -1,10 +1,10 @@
-//! What a connection hands up for execution.
+//! A command that is ready for execution.
 
 use crate::wire::Sqe;
 
 /// The right to complete one command, once.
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "a command that is never completed holds its slot for ever"]
+#[must_use = "a command that is never completed occupies its slot forever"]
 pub struct CommandToken {
     pub(super) slot: u16,
 }
@@ -14,10 +14,10 @@ pub struct CommandToken {
 pub struct TargetCommand {
     /// Completes the command.
     pub token: CommandToken,
-    /// The submission queue entry, its SGL checked.
+    /// The submission queue entry, with a checked SGL.
     pub sqe: Sqe,
-    /// What the host sent, as long as the SGL says; empty for commands that send nothing.
+    /// The data from the host, of the length in the SGL; empty for commands that send none.
     pub payload: Vec<u8>,
-    /// Bytes the host expects back: the SGL's length, zero for commands that return nothing.
+    /// Bytes that the host expects back: the length in the SGL, or zero for commands that return no data.
     pub expects_bytes: u32,
 }

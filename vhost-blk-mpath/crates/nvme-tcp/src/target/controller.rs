@@ -1,4 +1,4 @@
-//! One controller: what one host's admin queue has set up.
+//! One controller, as the admin queue of one host has set it up.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -6,24 +6,24 @@ use std::time::{Duration, Instant};
 use super::events::Events;
 use crate::wire::{ControllerConfiguration, ControllerInstance, ControllerStatus, Nqn, ShutdownStatus};
 
-/// KAS: keep-alive timeouts are rounded up to this.
+/// KAS: the granularity to which keep-alive timeouts are rounded up.
 pub(super) const KEEP_ALIVE_GRANULARITY: Duration = Duration::from_millis(100);
 
 /// CC fields that matter when EN is set: IOCQES, IOSQES, AMS, MPS, CSS.
 const CC_FORMAT: u32 = 0x00ff_3ff0;
 
-/// What became of CC.EN.
+/// The readiness that follows from CC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Readiness {
     Disabled,
     Ready,
-    /// Enabled with a configuration that is not supported.
+    /// Enabled with an unsupported configuration (CSTS.CFS).
     Fatal,
 }
 
 #[derive(Debug)]
 pub(super) struct Controller {
-    /// This life of the controller; each reset begins another.
+    /// The current instance. Each reset starts another.
     pub(super) instance: ControllerInstance,
     pub(super) port: u16,
     pub(super) hostid: [u8; 16],
@@ -39,18 +39,18 @@ pub(super) struct Controller {
     /// I/O queues connected.
     pub(super) io_queues: BTreeSet<u16>,
     pub(super) write_cache: bool,
-    /// ACRE of Host Behavior Support: the host keeps to CRD.
+    /// ACRE of Host Behavior Support: the host honours CRD.
     pub(super) retry_delays: bool,
     pub(super) events: Events,
 }
 
-/// What writing CC has asked for.
+/// The action that a write of CC requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Written {
-    Plain,
-    /// The controller was reset.
+pub(super) enum ConfigurationAction {
+    None,
+    /// The controller was reset and needs a new instance.
     Reset,
-    /// Everything is to reach stable media before the write of CC completes.
+    /// All data must reach stable media before the write of CC completes.
     Shutdown,
 }
 
@@ -97,17 +97,17 @@ impl Controller {
         let units = kato.as_nanos().div_ceil(KEEP_ALIVE_GRANULARITY.as_nanos());
         // KATO has 32 bits of milliseconds, so there are fewer than 2³² units.
         self.keep_alive_timeout = KEEP_ALIVE_GRANULARITY * units as u32;
-        self.kept_alive(now);
+        self.restart_keep_alive(now);
     }
 
-    /// The host is alive at `now`.
-    pub(super) fn kept_alive(&mut self, now: Instant) {
-        let watched = !self.keep_alive_timeout.is_zero() && !self.shut_down;
-        self.keep_alive_deadline = watched.then(|| now + self.keep_alive_timeout);
+    /// Restarts the keep-alive timer.
+    pub(super) fn restart_keep_alive(&mut self, now: Instant) {
+        let is_running = !self.keep_alive_timeout.is_zero() && !self.shut_down;
+        self.keep_alive_deadline = is_running.then(|| now + self.keep_alive_timeout);
     }
 
     /// Writes CC (Base 3.1.3.5).
-    pub(super) fn write_configuration(&mut self, now: Instant, value: ControllerConfiguration) -> Written {
+    pub(super) fn write_configuration(&mut self, now: Instant, value: ControllerConfiguration) -> ConfigurationAction {
         let was_enabled = self.configuration.enabled();
         self.configuration = value;
         match (was_enabled, value.enabled()) {
@@ -115,23 +115,23 @@ impl Controller {
                 let format = ControllerConfiguration::ENABLED.0 & CC_FORMAT;
                 let supported = value.0 & CC_FORMAT == format;
                 self.readiness = if supported { Readiness::Ready } else { Readiness::Fatal };
-                self.kept_alive(now);
+                self.restart_keep_alive(now);
             }
             (true, false) => {
                 self.reset(now);
-                return Written::Reset;
+                return ConfigurationAction::Reset;
             }
             _ => {}
         }
         if self.is_ready() && value.shutdown_requested() && !self.shut_down {
             self.shut_down = true;
-            self.kept_alive(now);
-            return Written::Shutdown;
+            self.restart_keep_alive(now);
+            return ConfigurationAction::Shutdown;
         }
-        Written::Plain
+        ConfigurationAction::None
     }
 
-    /// Back to the state of a fresh controller; the host's identity and KATO stay.
+    /// Returns to the state of a fresh controller. The identity of the host and KATO stay.
     fn reset(&mut self, now: Instant) {
         self.readiness = Readiness::Disabled;
         self.shut_down = false;
@@ -140,6 +140,6 @@ impl Controller {
         self.write_cache = true;
         self.retry_delays = false;
         self.events.reset();
-        self.kept_alive(now);
+        self.restart_keep_alive(now);
     }
 }

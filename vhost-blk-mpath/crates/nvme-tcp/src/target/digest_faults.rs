@@ -1,10 +1,10 @@
-//! Wrong digests on purpose, to test how hosts take them.
+//! Deliberately wrong digests, to test hosts.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::wire::{Digest, PduFlags};
 
-/// How many of the digests sent next are to be wrong, over all connections that share this.
+/// The number of digests to corrupt next, counted over all connections that share this.
 #[derive(Debug, Default)]
 pub struct DigestFaults {
     /// Header digests.
@@ -14,16 +14,16 @@ pub struct DigestFaults {
 }
 
 impl DigestFaults {
-    /// Spoils the header digest of `pdu`, if it has one and it is its turn.
-    pub(super) fn spoil_header(&self, pdu: &mut [u8]) {
+    /// Corrupts the header digest of `pdu`, if it has one and a fault is due.
+    pub(super) fn corrupt_header(&self, pdu: &mut [u8]) {
         let &mut [_, flags, header_len, ..] = pdu else { return };
         if PduFlags(flags).has(PduFlags::HDGST) && take_one(&self.header) {
             pdu[usize::from(header_len)] ^= 1;
         }
     }
 
-    /// The data digest to send in place of `digest`.
-    pub(super) fn spoil_data(&self, digest: Digest) -> [u8; Digest::LEN] {
+    /// The data digest to send: `digest`, or a corrupted one if a fault is due.
+    pub(super) fn corrupt_data(&self, digest: Digest) -> [u8; Digest::LEN] {
         let mut bytes = digest.emit();
         if take_one(&self.data) {
             bytes[0] ^= 1;
@@ -32,9 +32,9 @@ impl DigestFaults {
     }
 }
 
-/// Takes one off a count, unless it is zero.
+/// Decrements a count unless it is zero. Returns whether it did.
 fn take_one(count: &AtomicU32) -> bool {
-    // Nearly always there is nothing to take, and then nothing to write.
+    // The count is nearly always zero. The load avoids writing to a shared cache line then.
     let less = |count: u32| count.checked_sub(1);
     count.load(Ordering::Relaxed) > 0 && count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
 }

@@ -1,7 +1,7 @@
-//! A discovery subsystem: no namespaces, no I/O queues, but the list of where other subsystems are.
+//! A discovery subsystem: it has a list of subsystem addresses, and neither namespaces nor I/O queues.
 
 use super::subsystem::{Subsystem, SubsystemConfig};
-use super::{Notice, QueueLimits};
+use super::{EventKind, QueueLimits};
 use crate::wire::{DiscoveryEntry, DiscoveryHeader, IdentifyController, Nqn};
 
 /// CNTRLTYPE: discovery.
@@ -9,7 +9,7 @@ const CNTRLTYPE_DISCOVERY: u8 = 2;
 /// DCTYPE: direct discovery controller.
 const DCTYPE_DIRECT: u8 = 1;
 
-/// The content of the Discovery log page.
+/// The contents of the Discovery log page.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     generation: u64,
@@ -17,7 +17,7 @@ pub(super) struct Records {
 }
 
 impl Subsystem {
-    /// The discovery subsystem of the well-known name, with one port and no entries yet.
+    /// A discovery subsystem with the well-known name, one port and no entries.
     #[must_use]
     pub fn discovery(serial: String, limits: QueueLimits, seed: u64) -> Self {
         let mut subsystem = Self::new(SubsystemConfig {
@@ -35,18 +35,18 @@ impl Subsystem {
         subsystem
     }
 
-    /// Changes what the discovery log lists. If it is another list than before, its generation moves and the hosts that
-    /// want to know are told. Without effect on other subsystems.
+    /// Sets the entries of the discovery log. If they differ, the generation increases, and hosts with enabled events are
+    /// notified. No effect on other subsystems.
     pub fn set_discovery_entries(&mut self, entries: Vec<DiscoveryEntry>) {
         let Some(records) = self.records.as_mut().filter(|records| records.entries != entries) else {
             return;
         };
         records.generation += 1;
         records.entries = entries;
-        self.controllers.values_mut().for_each(|controller| controller.events.raise(Notice::Discovery));
+        self.controllers.values_mut().for_each(|controller| controller.events.raise(EventKind::Discovery));
     }
 
-    /// GENCTR of the discovery log; `None` of other subsystems.
+    /// GENCTR of the discovery log; `None` for other subsystems.
     #[must_use]
     pub fn discovery_generation(&self) -> Option<u64> {
         self.records.as_ref().map(|records| records.generation)

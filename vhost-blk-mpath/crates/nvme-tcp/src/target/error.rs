@@ -1,15 +1,15 @@
-//! What ends a connection.
+//! Errors that end a connection.
 
 use crate::wire::{FatalError, PduError, PduField, PduType, TermReq};
 
-/// A fatal error of the host. All but [`TargetError::HostTerminated`] have queued a terminate request by the time
-/// they are returned: send what is pending, then close.
+/// A protocol violation by the host. Each one except [`TargetError::HostTerminated`] queues a terminate request: send the
+/// pending bytes, then close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    /// A PDU header that cannot be.
+    /// A malformed PDU header.
     #[error(transparent)]
     Pdu(#[from] PduError),
-    /// A PDU that must not come now, or not from a host.
+    /// A PDU that is not allowed in this state, or not allowed from a host.
     #[error("{0:?} out of sequence")]
     OutOfSequence(PduType),
     /// More commands outstanding than the queue has entries.
@@ -18,8 +18,8 @@ pub enum TargetError {
         /// Entries of the queue.
         entries: u16,
     },
-    /// More in-capsule data, or data in one `H2CData`, than was announced.
-    #[error("{pdu:?} with {bytes} bytes of data, the limit is {limit}")]
+    /// More data in a capsule or `H2CData` than the announced limit.
+    #[error("{pdu:?} with {bytes} bytes of data; the limit is {limit}")]
     TooMuchData {
         /// The PDU.
         pdu: PduType,
@@ -28,7 +28,7 @@ pub enum TargetError {
         /// The limit.
         limit: u32,
     },
-    /// `H2CData` for a transfer that was never asked for.
+    /// `H2CData` without a matching R2T.
     #[error("H2CData for unknown transfer tag {ttag:#06x} of command {cid:#06x}")]
     UnknownTransfer {
         /// CCCID.
@@ -36,34 +36,34 @@ pub enum TargetError {
         /// TTAG.
         ttag: u16,
     },
-    /// `H2CData` outside what the R2T asked for.
-    #[error("H2CData of {length} bytes at {offset} where {expected} to {end} was asked for")]
+    /// `H2CData` outside the range that the R2T requested.
+    #[error("H2CData of {length} bytes at offset {offset}; the R2T requested {expected} to {end}")]
     DataOutOfRange {
         /// Its offset.
         offset: u32,
         /// Its length.
         length: u32,
-        /// The offset that is due.
+        /// The expected offset.
         expected: u32,
         /// The end of the R2T.
         end: u32,
     },
-    /// `LAST_PDU` set too early, or not set at the end of an R2T's data.
+    /// `LAST_PDU` is set too early, or not set at the end of an R2T's data.
     #[error("H2CData with LAST_PDU {last} at the wrong place")]
     WrongLast {
-        /// The flag as it came.
+        /// The received flag.
         last: bool,
     },
     /// The host has ended the connection.
     #[error("the host terminated the connection: {}, information {:#x}", .0.fes, .0.fei)]
     HostTerminated(TermReq),
-    /// Bytes after the end.
-    #[error("the connection is terminated already")]
+    /// More bytes after the end of the connection.
+    #[error("the connection is already terminated")]
     Terminated,
 }
 
 impl TargetError {
-    /// How a terminate request reports this, if it does.
+    /// The terminate request that reports this error, if one does.
     pub(super) fn term_req(&self) -> Option<TermReq> {
         let (fes, fei) = match *self {
             Self::Pdu(error) => error.fatal(),

@@ -1,22 +1,22 @@
-//! Asynchronous events of one controller (Base 5.2): what is due, what the host was told, and what it asked to hear.
+//! Asynchronous events of one controller (Base 5.2): the enabled events, and which are due or reported.
 
 use std::collections::BTreeSet;
 
 use super::command::CommandToken;
 use crate::wire::{AsyncEvent, AsyncEventMask, LogPage, Status};
 
-/// Asynchronous Event Requests held at once (AERL is one less).
+/// The most outstanding Asynchronous Event Requests. AERL is one less.
 pub(super) const MAX_EVENT_REQUESTS: usize = 4;
 
-/// What a host can be told of.
+/// The kinds of events that a host can enable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Notice {
+pub(super) enum EventKind {
     Namespaces,
     Ana,
     Discovery,
 }
 
-impl Notice {
+impl EventKind {
     const ALL: [Self; 3] = [Self::Namespaces, Self::Ana, Self::Discovery];
 
     const fn mask(self) -> AsyncEventMask {
@@ -36,51 +36,51 @@ impl Notice {
     }
 }
 
-/// A notice between its cause and the host's reading of its log.
+/// The state of a kind of event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum State {
     #[default]
-    Quiet,
-    /// To be told with the next Asynchronous Event Request.
+    Idle,
+    /// The next Asynchronous Event Request reports the event.
     Due,
-    /// Told; masked until the log was read.
-    Told,
+    /// The event was reported. It is masked until the host reads the log.
+    Reported,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    /// What the host wants to be told of.
+    /// The events that the host has enabled.
     pub(super) mask: AsyncEventMask,
-    /// By [`Notice`].
-    states: [State; Notice::ALL.len()],
+    /// By [`EventKind`].
+    states: [State; EventKind::ALL.len()],
     /// Namespaces that have changed since their log was last read.
     pub(super) changed_nsids: BTreeSet<u32>,
     requests: Vec<CommandToken>,
-    /// Requests that a reset has ended.
+    /// Requests to be aborted, because of a reset.
     aborted: Vec<CommandToken>,
 }
 
 impl Events {
-    /// Something has happened; the host is told if it wants to be, once until it has read the log.
-    pub(super) fn raise(&mut self, notice: Notice) {
-        let state = &mut self.states[notice as usize];
-        if self.mask.has(notice.mask()) && *state == State::Quiet {
+    /// Makes an event due if the host has enabled it, and if it is not reported already.
+    pub(super) fn raise(&mut self, kind: EventKind) {
+        let state = &mut self.states[kind as usize];
+        if self.mask.has(kind.mask()) && *state == State::Idle {
             *state = State::Due;
         }
     }
 
-    /// The host has read the log `lid` and did not ask to retain the event.
+    /// Takes note that the host has read the log `lid` without retaining the event.
     pub(super) fn log_was_read(&mut self, lid: LogPage) {
-        for notice in Notice::ALL.into_iter().filter(|notice| notice.event().log_page == lid) {
-            self.states[notice as usize] = State::Quiet;
-            if notice == Notice::Namespaces {
+        for kind in EventKind::ALL.into_iter().filter(|kind| kind.event().log_page == lid) {
+            self.states[kind as usize] = State::Idle;
+            if kind == EventKind::Namespaces {
                 self.changed_nsids.clear();
             }
         }
     }
 
-    /// Holds an Asynchronous Event Request until there is something to tell; gives it back if there are too many.
-    pub(super) fn hold_request(&mut self, token: CommandToken) -> Result<(), CommandToken> {
+    /// Keeps an Asynchronous Event Request until an event is due. Returns the token if there are too many requests.
+    pub(super) fn add_request(&mut self, token: CommandToken) -> Result<(), CommandToken> {
         if self.requests.len() >= MAX_EVENT_REQUESTS {
             return Err(token);
         }
@@ -88,18 +88,18 @@ impl Events {
         Ok(())
     }
 
-    /// A request that is to be completed now.
+    /// The next request to complete, with its status and result.
     pub(super) fn poll(&mut self) -> Option<(CommandToken, Status, u64)> {
         if let Some(token) = self.aborted.pop() {
             return Some((token, Status::ABORT_REQUESTED, 0));
         }
-        let due = Notice::ALL.into_iter().find(|&notice| self.states[notice as usize] == State::Due)?;
+        let due = EventKind::ALL.into_iter().find(|&kind| self.states[kind as usize] == State::Due)?;
         let token = self.requests.pop()?;
-        self.states[due as usize] = State::Told;
+        self.states[due as usize] = State::Reported;
         Some((token, Status::SUCCESS, due.event().to_dw0().into()))
     }
 
-    /// A controller reset: requests are given back, everything else is forgotten.
+    /// Resets the events with the controller. Outstanding requests are aborted.
     pub(super) fn reset(&mut self) {
         let mut aborted = std::mem::take(&mut self.aborted);
         aborted.append(&mut self.requests);

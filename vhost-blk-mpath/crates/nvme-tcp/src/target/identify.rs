@@ -18,11 +18,11 @@ const CSI_NVM: u8 = 0;
 const ANA_CAPABILITIES: u8 = 0b0101_1111;
 /// CMIC: several ports (bit 0) and several controllers (bit 1).
 const CMIC_MULTI: u8 = 0b11;
-/// CQT: a connection that is lost executes nothing once its thread has seen it; this is generous.
+/// CQT: a lost connection executes no command once its thread notices the loss. This is ample time for that.
 const QUIESCE_MILLISECONDS: u16 = 100;
 /// LPA: commands supported and effects (bit 1).
 const LPA_EFFECTS: u8 = 1 << 1;
-/// VWC: present (bit 0), Flush takes the NSID that means all (bits 2:1 = 11b).
+/// VWC: present (bit 0), Flush accepts the NSID for all namespaces (bits 2:1 = 11b).
 const WRITE_CACHE: u8 = 0b111;
 /// SGLS: supported without alignment rules (bits 1:0 = 01b), offsets in the capsule (bit 20), transport data blocks
 /// (bit 21).
@@ -32,7 +32,7 @@ const NSFEAT_THIN: u8 = 1;
 const CNTRLTYPE_IO: u8 = 1;
 /// CRDT1 to CRDT3, in units of 100 ms.
 const RETRY_DELAYS: [u16; 3] = [1, 5, 20];
-/// CCRL: each reset is done by the time it completes, and an admin queue has one thread.
+/// CCRL: each reset is done when its command completes, and an admin queue has one thread.
 const CROSS_RESETS: u8 = 1;
 
 impl Subsystem {
@@ -49,18 +49,18 @@ impl Subsystem {
                 let list = NamespaceDescriptors { uuid: Some(uuid), nguid, csi: Some(CSI_NVM), ..Default::default() };
                 Ok(list.emit().to_vec())
             }
-            // The NVM command set has nothing to add: no limits of its own, no protection information.
+            // All zeroes: no limits specific to the NVM command set, no protection information.
             Cns::CSI_NAMESPACE if csi == CSI_NVM => self.namespace(cntlid, nsid).map(|_| vec![0; IDENTIFY_BYTES]),
             Cns::CSI_CONTROLLER if csi == CSI_NVM => Ok(vec![0; IDENTIFY_BYTES]),
             _ => Err(Status::INVALID_FIELD.with_dnr()),
         }
     }
 
-    /// A namespace as the controller's port shows it.
+    /// A namespace as the controller's port reports it.
     fn namespace(&self, cntlid: u16, nsid: u32) -> Result<&Namespace, Status> {
         let port = self.controllers.get(&cntlid).and_then(|controller| self.port(controller.port));
-        if let Some(shown) = port.and_then(|port| port.shown.get(&nsid)) {
-            return Ok(shown);
+        if let Some(namespace) = port.and_then(|port| port.overrides.get(&nsid)) {
+            return Ok(namespace);
         }
         let index = (nsid as usize).checked_sub(1);
         let namespace = index.and_then(|index| self.config.namespaces.get(index));
@@ -102,7 +102,7 @@ impl Subsystem {
         identify
     }
 
-    /// What only I/O controllers have.
+    /// The fields that only I/O controllers have.
     fn identify_io(&self, cntlid: u16, identify: &mut IdentifyController) {
         let config = &self.config;
         let namespaces = config.namespaces.len() as u32;

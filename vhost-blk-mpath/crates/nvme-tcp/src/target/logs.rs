@@ -14,7 +14,7 @@ const EFFECT_SUPPORTED: u32 = 1;
 const EFFECT_CONTENT: u32 = 1 << 1;
 
 impl Subsystem {
-    /// The whole log `lid` as controller `cntlid` sees it.
+    /// The whole log `lid` of controller `cntlid`.
     pub(super) fn log_page(&self, cntlid: u16, lid: LogPage, nsid: u32, lsp: u8) -> Result<Vec<u8>, Status> {
         if let Some(records) = &self.records {
             return match lid {
@@ -23,7 +23,7 @@ impl Subsystem {
             };
         }
         match lid {
-            // One empty entry: nothing is recorded.
+            // One empty entry: no error is recorded.
             LogPage::ERROR => Ok(vec![0; 64]),
             LogPage::SMART if matches!(nsid, 0 | NSID_ALL) => Ok(smart()),
             LogPage::SMART => Err(Status::INVALID_FIELD.with_dnr()),
@@ -33,7 +33,7 @@ impl Subsystem {
                 let nsids = changed.into_iter().flatten().copied();
                 Ok(ActiveList(nsids.collect()).emit().to_vec())
             }
-            // One that is under way would be listed; here none ever is.
+            // An empty list: a reset is done when its command completes, so none is ever under way.
             LogPage::CROSS_CONTROLLER_RESET => Ok(vec![0; CROSS_RESET_LOG_BYTES]),
             LogPage::COMMAND_EFFECTS => Ok(effects()),
             LogPage::ANA => Ok(self.ana_log(cntlid, lsp & ANA_GROUPS_ONLY != 0).emit()),
@@ -56,7 +56,7 @@ impl Subsystem {
     }
 }
 
-/// SMART: healthy, room temperature, all spare available (Base, figure 207).
+/// SMART: healthy, room temperature, all spare capacity available (Base, figure 207).
 fn smart() -> Vec<u8> {
     const KELVIN: u16 = 293;
     let mut log = vec![0; 512];
@@ -78,7 +78,7 @@ fn firmware_slot() -> Vec<u8> {
     log
 }
 
-/// Commands supported: 256 dwords for admin commands, 256 for I/O commands.
+/// The supported commands: 256 dwords for admin commands, 256 for I/O commands.
 fn effects() -> Vec<u8> {
     const ADMIN: [Opcode; 8] = [
         Opcode::GET_LOG_PAGE,

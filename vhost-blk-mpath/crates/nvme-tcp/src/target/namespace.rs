@@ -1,43 +1,42 @@
-//! What a namespace is, and what an I/O command does to it.
+//! Namespaces, and the check of I/O commands.
 
 use std::time::Instant;
 
 use super::command::TargetCommand;
 use crate::wire::{AnaState, DsmRange, NvmCommand, Status};
 
-/// NSID that means every namespace.
+/// The NSID that addresses all namespaces.
 pub(super) const NSID_ALL: u32 = u32::MAX;
 
-/// One namespace of a subsystem; its NSID is its place in the list, from 1.
+/// One namespace of a subsystem. Its NSID is its position in the list, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Namespace {
     /// Size in logical blocks.
     pub blocks: u64,
-    /// Bytes of a logical block, as a power of two: 9 or more.
+    /// Binary logarithm of the logical block size in bytes; at least 9.
     pub block_shift: u8,
-    /// UUID, which all paths to it report.
+    /// UUID.
     pub uuid: [u8; 16],
-    /// NGUID, which all paths to it report; zero for none.
+    /// NGUID; zero for none.
     pub nguid: [u8; 16],
 }
 
-/// What the I/O queues of a controller have to know of its state.
+/// The state of a controller that its I/O queues need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IoView {
-    /// The controller is enabled. Once this is false no command may be executed any more, and the I/O
-    /// connections end.
+    /// The controller is enabled. Once this is false, no command may be executed, and the I/O connections end.
     pub enabled: bool,
-    /// The volatile write cache is on; if not, every change goes to stable media before it completes.
+    /// The volatile write cache is enabled. If not, each change reaches stable media before it completes.
     pub write_cache: bool,
-    /// ANA state of each namespace through this controller's port, by NSID from 1.
+    /// ANA state of each namespace on the controller's port, by NSID from 1.
     pub ana: Vec<AnaState>,
-    /// When the controller's keep-alive timer expires; from then on no command may be executed either, even if nobody has
-    /// ended the connections yet. `None`: it has no timer.
+    /// When the controller's keep-alive timer expires. After that no command may be executed, even while the connections
+    /// exist. `None` without a timer.
     pub expires: Option<Instant>,
 }
 
 impl IoView {
-    /// Whether the keep-alive timer has expired: the host may have fenced what it sent, and read what was never written.
+    /// Whether the keep-alive timer has expired. The host may have fenced its commands, and rely on them not being executed.
     #[must_use]
     pub fn is_expired(&self, now: Instant) -> bool {
         self.expires.is_some_and(|at| at <= now)
@@ -53,39 +52,39 @@ pub struct ByteRange {
     pub bytes: u64,
 }
 
-/// What an I/O command asks for, all of it checked.
+/// The operation of an I/O command, after all checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IoTask {
     /// Return the bytes of the range.
     Read(ByteRange),
-    /// Store the command's payload, which is as long as the range.
+    /// Store the payload of the command, which has the length of the range.
     Write {
-        /// Where.
+        /// The range.
         range: ByteRange,
-        /// On stable media before it completes.
+        /// Force Unit Access: the data must reach stable media before the command completes.
         fua: bool,
     },
-    /// Bring everything completed before to stable media; of all namespaces if the NSID is `None`.
+    /// Bring all data of completed commands to stable media.
     Flush,
     /// Make the range read as zeroes.
     WriteZeroes {
-        /// Where.
+        /// The range.
         range: ByteRange,
-        /// Give the space back.
+        /// Deallocate the range.
         deallocate: bool,
-        /// On stable media before it completes.
+        /// Force Unit Access: the data must reach stable media before the command completes.
         fua: bool,
     },
-    /// Give the space of the ranges back; they read as zeroes afterwards.
+    /// Deallocate the ranges. They read as zeroes afterwards.
     Deallocate(Vec<ByteRange>),
 }
 
-/// The namespaces that a command is about.
+/// The namespaces that a command addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoScope {
-    /// The one at this index, which is its NSID less one.
+    /// The namespace at this index: NSID minus one.
     One(usize),
-    /// All of them; flush only.
+    /// All namespaces; only for a flush.
     All,
 }
 
@@ -118,7 +117,7 @@ impl IoView {
     }
 }
 
-/// Checks an I/O queue's command against the namespaces and their state: what to do, or the status to answer with.
+/// Checks an I/O command against the namespaces and their state. Returns the operation, or the status to answer with.
 pub fn check_io(command: &TargetCommand, namespaces: &[Namespace], view: &IoView) -> Result<(IoScope, IoTask), Status> {
     let parsed = NvmCommand::parse(&command.sqe)?;
     let nsid = command.sqe.nsid.get();
@@ -129,10 +128,10 @@ pub fn check_io(command: &TargetCommand, namespaces: &[Namespace], view: &IoView
     let index = (nsid as usize).wrapping_sub(1);
     let namespace = namespaces.get(index).ok_or(Status::INVALID_NAMESPACE.with_dnr())?;
     view.check_ana(index)?;
-    let expect = |bytes: u64, there: u64| {
-        if bytes == there { Ok(()) } else { Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr()) }
+    let expect = |bytes: u64, got: u64| {
+        if bytes == got { Ok(()) } else { Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr()) }
     };
-    let through = !view.write_cache;
+    let is_write_through = !view.write_cache;
     let task = match parsed {
         NvmCommand::Flush => IoTask::Flush,
         NvmCommand::Read { slba, blocks } => {
@@ -143,11 +142,11 @@ pub fn check_io(command: &TargetCommand, namespaces: &[Namespace], view: &IoView
         NvmCommand::Write { slba, blocks, fua } => {
             let range = namespace.range(slba, blocks.into())?;
             expect(range.bytes, command.payload.len() as u64)?;
-            IoTask::Write { range, fua: fua || through }
+            IoTask::Write { range, fua: fua || is_write_through }
         }
         NvmCommand::WriteZeroes { slba, blocks, deallocate, fua } => {
             let range = namespace.range(slba, blocks.into())?;
-            IoTask::WriteZeroes { range, deallocate, fua: fua || through }
+            IoTask::WriteZeroes { range, deallocate, fua: fua || is_write_through }
         }
         NvmCommand::DatasetManagement { ranges, deallocate } => {
             let ranges = DsmRange::slice(&command.payload)

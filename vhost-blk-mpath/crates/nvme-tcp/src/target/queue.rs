@@ -13,31 +13,31 @@ use std::time::Duration;
 
 use super::answer_faults::{AnswerFault, AnswerFaults};
 use super::command::{CommandToken, TargetCommand};
+use super::command_table::CommandTable;
 use super::digest_faults::DigestFaults;
 use super::error::TargetError;
 use super::receive::{Item, Receiver};
-use super::slots::Slots;
 use crate::wire::{
     C2hData, Cqe, Digest, Framing, IcReq, IcResp, MAXH2CDATA_MIN, Opcode, PDU_ALIGNMENT_MAX, Pdu, Sqe, Status,
 };
 
-/// What one connection may use.
+/// The limits of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// Most bytes of data in a command capsule of an I/O queue; IOCCSZ announces the same.
+    /// The most data in a command capsule of an I/O queue, in bytes; announced as IOCCSZ.
     pub in_capsule_bytes: u32,
-    /// Most bytes one command transfers; MDTS announces the same. A power of two, 8192 at least.
+    /// The most data of one command, in bytes; announced as MDTS. A power of two, at least 8192.
     pub max_transfer_bytes: u32,
-    /// Most bytes one `H2CData` PDU carries (MAXH2CDATA): at least 4096, a multiple of four.
+    /// The most data in one `H2CData` PDU, in bytes (MAXH2CDATA). At least 4096, a multiple of four.
     pub max_h2c_data_bytes: u32,
-    /// Most bytes one R2T asks for, a multiple of four.
+    /// The most data that one R2T requests, in bytes. A multiple of four.
     pub max_r2t_bytes: u32,
-    /// Most bytes one `C2HData` PDU carries, a multiple of four.
+    /// The most data in one `C2HData` PDU, in bytes. A multiple of four.
     pub max_c2h_data_bytes: u32,
-    /// Most bytes of payload that R2Ts have asked for and that are not completed, over all commands. A command
-    /// larger than that still gets its turn when it is alone.
+    /// The most data that all commands may have requested by R2Ts and not completed, in bytes. A command larger than this runs
+    /// alone.
     pub transfer_budget_bytes: u32,
-    /// CPDA: alignment of the data that the host sends, in dwords, 0's-based (0–31).
+    /// CPDA: the alignment of data from the host, in dwords, 0's-based (0–31).
     pub cpda: u8,
 }
 
@@ -66,23 +66,23 @@ impl Default for QueueLimits {
     }
 }
 
-/// What a connection is, once its Connect was accepted.
+/// The queue that a connection carries, once its Connect was accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueIdentity {
-    /// Controller.
+    /// The controller.
     pub cntlid: u16,
-    /// Queue of the controller; 0 is the admin queue.
+    /// The queue of the controller; 0 is the admin queue.
     pub qid: u16,
     /// Entries of the submission queue.
     pub entries: u16,
-    /// Whether the host follows SQHD; if not, responses may be left out.
+    /// The host follows SQHD. If not, `C2HData` with SUCCESS may replace a response.
     pub flow_control: bool,
 }
 
-/// Entries a queue has before its Connect says how many: the Connect itself.
+/// Entries of a queue before its Connect is accepted: the Connect itself.
 const ENTRIES_UNCONNECTED: u16 = 1;
 
-/// In-capsule data of fabrics and admin commands.
+/// The most in-capsule data of fabrics and admin commands, in bytes.
 const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,21 +92,21 @@ enum Phase {
     Terminated,
 }
 
-/// The target's side of one NVMe/TCP connection: bytes in, commands out; completions in, bytes out.
+/// The target's side of one NVMe/TCP connection. It turns received bytes into commands, and completions into bytes to send.
 #[derive(Debug)]
 pub struct TargetQueue {
     pub(super) limits: QueueLimits,
     phase: Phase,
     identity: Option<QueueIdentity>,
     receiver: Receiver,
-    /// The slot that the data in flight belongs to; without one it is thrown away.
-    sink: Option<u16>,
+    /// The slot of the command whose data arrive; `None` discards the data.
+    data_slot: Option<u16>,
     pub(super) tx_framing: Framing,
-    /// R2Ts that may be outstanding for one command.
+    /// The most outstanding R2Ts of one command.
     pub(super) max_r2ts: usize,
-    pub(super) slots: Slots,
+    pub(super) commands: CommandTable,
     pub(super) sqhd: u16,
-    /// Slots of commands that wait for room in the transfer budget.
+    /// Slots of commands that wait for transfer budget.
     pub(super) waiting: VecDeque<u16>,
     pub(super) reserved_bytes: u64,
     pub(super) ready: VecDeque<TargetCommand>,
@@ -117,7 +117,7 @@ pub struct TargetQueue {
 }
 
 impl TargetQueue {
-    /// A connection of which nothing has arrived yet.
+    /// A fresh connection.
     #[must_use]
     pub fn new(limits: QueueLimits) -> Self {
         limits.check();
@@ -126,10 +126,10 @@ impl TargetQueue {
             phase: Phase::AwaitIcReq,
             identity: None,
             receiver: Receiver::new(Framing::default()),
-            sink: None,
+            data_slot: None,
             tx_framing: Framing::default(),
             max_r2ts: 1,
-            slots: Slots::new(ENTRIES_UNCONNECTED),
+            commands: CommandTable::new(ENTRIES_UNCONNECTED),
             sqhd: 0,
             waiting: VecDeque::new(),
             reserved_bytes: 0,
@@ -141,15 +141,15 @@ impl TargetQueue {
         }
     }
 
-    /// What the connection is; `None` before its Connect was accepted.
+    /// The queue that the connection carries; `None` before its Connect was accepted.
     #[must_use]
     pub fn identity(&self) -> Option<QueueIdentity> {
         self.identity
     }
 
-    /// Takes bytes from the host, however they were cut.
+    /// Takes bytes from the host, split at any place.
     ///
-    /// After an error the connection is over: send what is [`pending`](Self::pending), then close.
+    /// An error ends the connection: send the [`pending`](Self::pending) bytes, then close.
     pub fn receive(&mut self, mut bytes: &[u8]) -> Result<(), TargetError> {
         if self.phase == Phase::Terminated {
             return Err(TargetError::Terminated);
@@ -166,12 +166,12 @@ impl TargetQueue {
             match item {
                 Item::Header(pdu, data_bytes) => self.on_header(pdu, data_bytes)?,
                 Item::Data(data) => {
-                    if let Some(slot) = self.sink {
+                    if let Some(slot) = self.data_slot {
                         self.on_data(slot, data);
                     }
                 }
                 Item::End { intact } => {
-                    if let Some(slot) = self.sink.take() {
+                    if let Some(slot) = self.data_slot.take() {
                         self.on_data_end(slot, intact);
                     }
                 }
@@ -184,8 +184,8 @@ impl TargetQueue {
         match (self.phase, pdu) {
             (Phase::AwaitIcReq, Pdu::IcReq(icreq)) => self.on_icreq(icreq),
             (_, Pdu::H2cTermReq(term)) => return Err(TargetError::HostTerminated(term)),
-            (Phase::Open, Pdu::CapsuleCmd(sqe)) => self.sink = self.on_capsule(&sqe, data_bytes)?,
-            (Phase::Open, Pdu::H2cData(data)) => self.sink = Some(self.on_h2c_data(data)?),
+            (Phase::Open, Pdu::CapsuleCmd(sqe)) => self.data_slot = self.on_capsule(&sqe, data_bytes)?,
+            (Phase::Open, Pdu::H2cData(data)) => self.data_slot = Some(self.on_h2c_data(data)?),
             _ => return Err(TargetError::OutOfSequence(pdu.pdu_type())),
         }
         Ok(())
@@ -202,7 +202,7 @@ impl TargetQueue {
         self.phase = Phase::Open;
     }
 
-    /// Ends the connection, with a terminate request if the host should know why.
+    /// Ends the connection, with a terminate request unless the host has ended it.
     fn terminate(&mut self, error: TargetError) {
         self.phase = Phase::Terminated;
         self.ready.clear();
@@ -213,19 +213,19 @@ impl TargetQueue {
         }
     }
 
-    /// Bytes that are sure to come: what is missing of the PDU that is being received, its data digest included. 0 between two PDUs, and
-    /// while its header is being received. Before the last of them there is nothing to execute and nothing to send.
+    /// Bytes that complete the PDU that is being received, including the data digest. 0 between PDUs, and during a header. Until
+    /// the last of these bytes arrives, receiving leads to no command and no answer.
     #[must_use]
     pub fn missing_bytes(&self) -> u32 {
         self.receiver.missing_bytes()
     }
 
-    /// The next command to execute. Each one must be completed by its token, in any order.
+    /// The next command to execute. Complete each command by its token, in any order.
     pub fn poll_command(&mut self) -> Option<TargetCommand> {
         self.ready.pop_front()
     }
 
-    /// Fabrics and admin commands carry up to 8 KiB whatever IOCCSZ says (TCP Transport 3.3.1).
+    /// The most in-capsule data in bytes. IOCCSZ does not apply to fabrics and admin commands (TCP Transport 3.3.1).
     pub(super) fn in_capsule_limit(&self) -> u32 {
         match self.identity {
             Some(QueueIdentity { qid: 1.., .. }) => self.limits.in_capsule_bytes,
@@ -233,36 +233,36 @@ impl TargetQueue {
         }
     }
 
-    /// Whether [`poll_command`](Self::poll_command) has something.
+    /// Whether [`poll_command`](Self::poll_command) would return a command.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Commands that are not completed yet, those whose data is still on its way included.
+    /// Commands that are not completed, including commands whose data have not arrived.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.slots.in_use().into()
+        self.commands.in_use().into()
     }
 
-    /// Makes the connection a queue of a controller and completes the Connect that asked for it.
+    /// Accepts a Connect: completes it, and makes the connection a queue of a controller.
     pub fn accept(&mut self, CommandToken { slot }: CommandToken, identity: QueueIdentity) {
         self.identity = Some(identity);
-        self.slots.set_capacity(identity.entries);
-        // The Connect itself was the queue's first entry.
+        self.commands.set_capacity(identity.entries);
+        // The Connect itself was the first entry of the queue.
         self.sqhd = 1 % identity.entries;
-        // SQHD FFFFh tells the host that it is not kept up to date.
+        // SQHD FFFFh tells the host that SQHD is not updated.
         let sqhd = if identity.flow_control { self.sqhd } else { u16::MAX };
         self.finish(slot, sqhd, Status::SUCCESS, identity.cntlid.into());
     }
 
-    /// Completes a command without data for the host.
+    /// Completes a command that returns no data.
     pub fn complete(&mut self, CommandToken { slot }: CommandToken, status: Status, result: u64) {
         self.complete_slot(slot, status, result);
     }
 
-    /// Completes a command with `bytes` bytes for the host, laid out in place: `fill` gets the offset in the whole
-    /// and the part to fill, in order. If it fails, the host gets its status and no data.
+    /// Completes a command that returns `bytes` bytes. `fill` is called for each part in order, with the offset of the part in
+    /// the data and the buffer to fill. If `fill` fails, the host gets the status and no data.
     pub fn complete_with_data(
         &mut self,
         token: CommandToken,
@@ -270,12 +270,12 @@ impl TargetQueue {
         mut fill: impl FnMut(u32, &mut [u8]) -> Result<(), Status>,
     ) {
         let start = self.out.len();
-        // A success flag in place of the response saves a PDU, but carries no SQHD.
-        let short = self.identity.is_some_and(|identity| !identity.flow_control);
-        let Some(cid) = self.slots.get_mut(token.slot).map(|slot| slot.cid) else {
+        // The SUCCESS flag replaces the response and saves a PDU, but cannot carry SQHD.
+        let has_success_flag = self.identity.is_some_and(|identity| !identity.flow_control);
+        let Some(cid) = self.commands.get_mut(token.slot).map(|command| command.cid) else {
             return;
         };
-        let fault = self.slots.fault(token.slot);
+        let fault = self.commands.fault(token.slot);
         let bytes = match fault {
             Some(AnswerFault::Lose) => 0,
             Some(AnswerFault::Short) => bytes / 2,
@@ -285,7 +285,7 @@ impl TargetQueue {
         while offset < bytes {
             let length = (bytes - offset).min(self.limits.max_c2h_data_bytes);
             let last = offset + length == bytes;
-            let pdu = Pdu::C2hData(C2hData { cid, offset, length, last, success: last && short });
+            let pdu = Pdu::C2hData(C2hData { cid, offset, length, last, success: last && has_success_flag });
             let header = self.out.len();
             pdu.emit_header(&self.tx_framing, length, &mut self.out);
             let data = self.out.len();
@@ -294,16 +294,16 @@ impl TargetQueue {
                 self.out.truncate(start);
                 return self.complete(token, status, 0);
             }
-            self.digest_faults.spoil_header(&mut self.out[header..]);
+            self.digest_faults.corrupt_header(&mut self.out[header..]);
             if self.tx_framing.digests.data {
                 let mut digest = Digest::default();
                 digest.update(&self.out[data..]);
-                let digest = self.digest_faults.spoil_data(digest);
+                let digest = self.digest_faults.corrupt_data(digest);
                 self.out.extend_from_slice(&digest);
             }
             offset += length;
         }
-        if short && bytes > 0 {
+        if has_success_flag && bytes > 0 {
             self.release(token.slot);
             if fault == Some(AnswerFault::Twice) {
                 self.respond(Cqe::new(cid, 0, Status::SUCCESS, 0));
@@ -319,8 +319,8 @@ impl TargetQueue {
     }
 
     fn finish(&mut self, slot: u16, sqhd: u16, status: Status, result: u64) {
-        let answers = match self.slots.fault(slot) {
-            Some(AnswerFault::Lose) => return self.give_back_budget(slot),
+        let answers = match self.commands.fault(slot) {
+            Some(AnswerFault::Lose) => return self.release_budget(slot),
             Some(AnswerFault::Early) => 0,
             Some(AnswerFault::Twice) => 2,
             _ => 1,
@@ -331,19 +331,19 @@ impl TargetQueue {
         }
     }
 
-    /// Has the command that has just arrived in this slot meet the fault that it is to meet.
-    pub(super) fn meet_fault(&mut self, slot: u16, sqe: &Sqe) {
+    /// Gives the command that has just arrived in this slot its fault, if one is due.
+    pub(super) fn assign_fault(&mut self, slot: u16, sqe: &Sqe) {
         if self.identity.is_some_and(|identity| identity.qid > 0)
             && Opcode(sqe.opcode) != Opcode::FABRICS
-            && let Some(slot) = self.slots.get_mut(slot)
+            && let Some(command) = self.commands.get_mut(slot)
         {
-            slot.fault = self.answer_faults.take(sqe);
+            command.fault = self.answer_faults.take(sqe);
         }
     }
 
-    /// Answers a command with success, whose data are still to come.
+    /// Answers a command with success before its data have arrived.
     pub(super) fn answer_early(&mut self, slot: u16) {
-        if let Some(cid) = self.slots.answer(slot) {
+        if let Some(cid) = self.commands.mark_answered(slot) {
             self.respond(Cqe::new(cid, self.sqhd, Status::SUCCESS, 0));
         }
     }
@@ -352,24 +352,24 @@ impl TargetQueue {
         if self.phase == Phase::Open {
             let start = self.out.len();
             Pdu::CapsuleResp(cqe).emit(&self.tx_framing, &[], &mut self.out);
-            self.digest_faults.spoil_header(&mut self.out[start..]);
+            self.digest_faults.corrupt_header(&mut self.out[start..]);
         }
     }
 
-    /// Makes as many of the next digests wrong as `faults` says, where digests are in use.
+    /// Sets the source of digest faults. It takes effect on digests that are sent later.
     pub fn set_digest_faults(&mut self, faults: Arc<DigestFaults>) {
         self.digest_faults = faults;
     }
 
-    /// Has commands that arrive from now on meet the faults that `faults` says.
+    /// Sets the source of answer faults. It takes effect on commands that arrive later.
     pub fn set_answer_faults(&mut self, faults: Arc<AnswerFaults>) {
         self.answer_faults = faults;
     }
 
-    /// How much later a command is to be executed and answered than others.
+    /// The time by which the execution of a command is delayed, because of [`AnswerFault::Late`].
     #[must_use]
-    pub fn late_by(&self, token: &CommandToken) -> Duration {
-        match self.slots.fault(token.slot) {
+    pub fn fault_delay(&self, token: &CommandToken) -> Duration {
+        match self.commands.fault(token.slot) {
             Some(AnswerFault::Late(time)) => time,
             _ => Duration::ZERO,
         }
@@ -381,10 +381,10 @@ impl TargetQueue {
         &self.out[self.out_sent..]
     }
 
-    /// The first `bytes` of [`pending`](Self::pending) are sent.
+    /// Takes note that the first `bytes` of [`pending`](Self::pending) were sent.
     pub fn sent(&mut self, bytes: usize) {
         self.out_sent += bytes;
-        assert!(self.out_sent <= self.out.len(), "more was sent than there was");
+        assert!(self.out_sent <= self.out.len(), "sent more than was pending");
         if self.out_sent == self.out.len() {
             self.out.clear();
             self.out_sent = 0;
@@ -393,5 +393,5 @@ impl TargetQueue {
     }
 }
 
-/// Capacity that the output buffer keeps when it is empty.
+/// The capacity that an empty output buffer keeps, in bytes.
 const OUT_KEPT_BYTES: usize = 1 << 20;

@@ -1,19 +1,20 @@
-//! Cuts a stream of bytes into PDUs, however it was fragmented.
+//! Splits a byte stream into PDUs. The stream may be fragmented at any place.
 
 use crate::wire::{CommonHeader, Digest, Framing, Layout, Pdu, PduError, PduType};
 
-/// Longest header with digest and padding: PDO is one byte.
+/// The longest header with digest and padding. PDO has one byte.
 const PREFIX_MAX: usize = 256;
 
-/// The receiving side of a connection: what is needed next, and how far it has come.
+/// The position in the received stream.
 #[derive(Debug)]
 pub(super) struct Receiver {
     pub(super) framing: Framing,
     state: State,
     prefix: [u8; PREFIX_MAX],
-    have: usize,
-    /// Bytes of `prefix` that are the last header, or what there is of it.
-    header_have: usize,
+    /// Bytes in `prefix`.
+    prefix_len: usize,
+    /// Bytes of `prefix` that belong to the last header, or to the partial header that is arriving.
+    header_len: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -26,31 +27,31 @@ enum State {
     DataDigest { computed: Digest },
 }
 
-/// One step of a PDU.
+/// A part of a PDU.
 #[derive(Debug)]
 pub(super) enum Item<'a> {
     /// A header, with the length of the data that follows.
     Header(Pdu, u32),
     /// A part of the data.
     Data(&'a [u8]),
-    /// The end of the data, and whether its digest was right. Not reported for PDUs without data.
+    /// The end of the data, and whether the data digest was right. PDUs without data have no such item.
     End { intact: bool },
 }
 
 impl Receiver {
     pub(super) fn new(framing: Framing) -> Self {
-        Self { framing, state: State::Prefix, prefix: [0; PREFIX_MAX], have: 0, header_have: 0 }
+        Self { framing, state: State::Prefix, prefix: [0; PREFIX_MAX], prefix_len: 0, header_len: 0 }
     }
 
-    /// What of the last header there is, for a terminate request.
+    /// The last header, or the part of it that has arrived, for a terminate request.
     pub(super) fn header_bytes(&self) -> &[u8] {
-        &self.prefix[..self.header_have.min(Pdu::HEADER_LEN_MAX)]
+        &self.prefix[..self.header_len.min(Pdu::HEADER_LEN_MAX)]
     }
 
-    /// Takes bytes off the front of `bytes` up to the next item; `None` when more bytes are needed.
+    /// Takes the next item from the front of `bytes`; `None` if more bytes are needed.
     pub(super) fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<Item<'a>>, PduError> {
         if let State::Data { remaining: 0, digest: Some(computed) } = self.state {
-            self.have = 0;
+            self.prefix_len = 0;
             self.state = State::DataDigest { computed };
         }
         match self.state {
@@ -83,49 +84,49 @@ impl Receiver {
         }
     }
 
-    /// Bytes that are missing of the PDU whose header is here.
+    /// Bytes that complete the PDU whose header has arrived.
     pub(super) fn missing_bytes(&self) -> u32 {
         match self.state {
             State::Prefix => 0,
             State::Data { remaining, digest: None } => remaining,
             State::Data { remaining, digest: Some(_) } => remaining + Digest::LEN as u32,
-            State::DataDigest { .. } => (Digest::LEN - self.have) as u32,
+            State::DataDigest { .. } => (Digest::LEN - self.prefix_len) as u32,
         }
     }
 
     fn restart(&mut self) {
         self.state = State::Prefix;
-        self.have = 0;
+        self.prefix_len = 0;
     }
 
-    /// Moves bytes into `prefix` until there are `needed`.
+    /// Moves bytes into `prefix` until it has `needed` bytes. Returns whether it has.
     fn collect(&mut self, bytes: &mut &[u8], needed: usize) -> bool {
-        let missing = needed.saturating_sub(self.have).min(bytes.len());
+        let missing = needed.saturating_sub(self.prefix_len).min(bytes.len());
         let (taken, rest) = bytes.split_at(missing);
-        self.prefix[self.have..][..missing].copy_from_slice(taken);
-        self.have += missing;
+        self.prefix[self.prefix_len..][..missing].copy_from_slice(taken);
+        self.prefix_len += missing;
         *bytes = rest;
-        self.have >= needed
+        self.prefix_len >= needed
     }
 
     fn next_header(&mut self, bytes: &mut &[u8]) -> Result<Option<Item<'static>>, PduError> {
         if !self.collect(bytes, CommonHeader::LEN) {
             return Ok(None);
         }
-        self.header_have = self.have;
+        self.header_len = self.prefix_len;
         let common = CommonHeader::parse(&self.prefix[..CommonHeader::LEN])?;
         let layout = self.framing.layout(&common)?;
         if !self.collect(bytes, layout.data_start() as usize) {
             return Ok(None);
         }
-        self.header_have = self.have;
+        self.header_len = self.prefix_len;
         self.check_digest(common.pdu, &layout)?;
-        let pdu = Pdu::parse(&common, &layout, &self.prefix[..self.have])?;
+        let pdu = Pdu::parse(&common, &layout, &self.prefix[..self.prefix_len])?;
         if layout.data_len > 0 {
             let digest = layout.data_digest.then(Digest::default);
             self.state = State::Data { remaining: layout.data_len, digest };
         } else {
-            self.have = 0;
+            self.prefix_len = 0;
         }
         Ok(Some(Item::Header(pdu, layout.data_len)))
     }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::Notice;
+use super::EventKind;
 use super::command::{CommandToken, TargetCommand};
 use super::controller::Controller;
 use super::discovery::Records;
-use super::instance::Instances;
+use super::instances::ControllerInstances;
 use super::namespace::{IoView, Namespace};
 use super::queue::{QueueIdentity, QueueLimits};
 use crate::wire::{
@@ -16,41 +16,41 @@ use crate::wire::{
 
 /// CATTR: the host does not follow SQHD.
 const CATTR_NO_FLOW_CONTROL: u8 = 1 << 2;
-/// Entries that an admin queue may always have (ASQSZ is 32 at least), whatever CAP.MQES says of I/O queues.
+/// Entries that an admin queue may always have (ASQSZ is at least 32). CAP.MQES applies to I/O queues only.
 const ADMIN_ENTRIES_MIN: u16 = 32;
-/// Largest CNTLID: the sixteen above are reserved (Base 3.1.1).
+/// The largest CNTLID. The sixteen above are reserved (Base 3.1.1).
 const CNTLID_MAX: u16 = 0xffef;
 
-/// What a subsystem is made of; constant while it runs.
+/// The configuration of a subsystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubsystemConfig {
-    /// Its name.
+    /// The name of the subsystem.
     pub nqn: Nqn,
     /// Serial number, up to 20 characters of ASCII.
     pub serial: String,
     /// Namespaces, by NSID from 1; at most 1024.
     pub namespaces: Vec<Namespace>,
-    /// ANA state of each port at the start, by port id from 1.
+    /// The initial ANA state of each port, by port ID from 1.
     pub ports: Vec<AnaState>,
-    /// Limits of every connection.
+    /// The limits of each connection.
     pub limits: QueueLimits,
-    /// Entries an I/O queue may have: 2 to 4096.
+    /// The most entries of an I/O queue: 2 to 4096.
     pub max_entries: u16,
-    /// I/O queues a controller may have, at least 1.
+    /// The most I/O queues of a controller; at least 1.
     pub max_io_queues: u16,
-    /// ANATT: the longest a namespace stays in the ANA state change, in seconds; at least 1.
+    /// ANATT: the longest time in ANA state "change", in seconds; at least 1.
     pub anatt_seconds: u8,
-    /// Where the random numbers of controller instances (CIRN) come from.
+    /// The seed of the random numbers of controller instances (CIRN).
     pub seed: u64,
 }
 
-/// One port; each namespace is an ANA group of its own, with the namespace's NSID as its id.
+/// One port. Each namespace has its own ANA group, whose ID is the NSID.
 #[derive(Debug)]
 pub(super) struct Port {
     pub(super) change_count: u64,
     pub(super) groups: Vec<Group>,
-    /// Namespaces that look different through this port, by NSID.
-    pub(super) shown: BTreeMap<u32, Namespace>,
+    /// Namespaces that this port reports with other properties, by NSID.
+    pub(super) overrides: BTreeMap<u32, Namespace>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -59,46 +59,51 @@ pub(super) struct Group {
     pub(super) change_count: u64,
 }
 
-/// The subsystem: plain data, no I/O. Connections ask it about everything but I/O commands, for which
-/// [`io_view`](Self::io_view) and [`check_io`](super::check_io) suffice.
+/// A subsystem: plain data, no I/O. It answers Connects and admin commands. I/O commands need only
+/// [`io_view`](Self::io_view) and [`check_io`](super::check_io).
 #[derive(Debug)]
 pub struct Subsystem {
     pub(super) config: SubsystemConfig,
     pub(super) ports: Vec<Port>,
     pub(super) controllers: BTreeMap<u16, Controller>,
-    pub(super) instances: Instances,
-    /// What a discovery subsystem lists; `None` of any other.
+    pub(super) instances: ControllerInstances,
+    /// The log of a discovery subsystem; `None` for other subsystems.
     pub(super) records: Option<Records>,
     next_cntlid: u16,
 }
 
-/// A refused Connect: status and result to answer with.
-pub type Refusal = (Status, u64);
+/// The status and result of a refused Connect.
+pub type ConnectRefusal = (Status, u64);
 
 impl Subsystem {
-    /// A subsystem without controllers; they come with Connects.
+    /// A subsystem without controllers. Connects create them.
     #[must_use]
     pub fn new(config: SubsystemConfig) -> Self {
         let group = |&state: &AnaState| Group { state, change_count: 0 };
         let port = |state| Port {
             change_count: 0,
             groups: vec![group(state); config.namespaces.len()],
-            shown: BTreeMap::new(),
+            overrides: BTreeMap::new(),
         };
         let ports = config.ports.iter().map(port).collect();
-        let instances = Instances::new(config.seed);
+        let instances = ControllerInstances::new(config.seed);
         Self { ports, controllers: BTreeMap::new(), instances, records: None, next_cntlid: 1, config }
     }
 
-    /// What it was made of.
+    /// The configuration.
     #[must_use]
     pub fn config(&self) -> &SubsystemConfig {
         &self.config
     }
 
-    /// Decides on the first command of a connection to port `port`, which has to be a Connect. An admin queue
-    /// makes a new controller, an I/O queue joins one.
-    pub fn connect(&mut self, now: Instant, port: u16, command: &TargetCommand) -> Result<QueueIdentity, Refusal> {
+    /// Answers the first command of a connection to port `port`, which must be a Connect. An admin queue creates a controller,
+    /// and an I/O queue joins one.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        port: u16,
+        command: &TargetCommand,
+    ) -> Result<QueueIdentity, ConnectRefusal> {
         if Opcode(command.sqe.opcode) != Opcode::FABRICS {
             return Err((Status::COMMAND_SEQUENCE_ERROR.with_dnr(), 0));
         }
@@ -151,7 +156,7 @@ impl Subsystem {
         Ok(identity)
     }
 
-    /// The next identifier that is not in use, so that one just given up does not come back soon.
+    /// The next unused CNTLID, in a circle, so that a freed CNTLID is not reused soon.
     fn free_cntlid(&mut self) -> Option<u16> {
         for _ in 0..CNTLID_MAX {
             let cntlid = self.next_cntlid;
@@ -163,7 +168,7 @@ impl Subsystem {
         None
     }
 
-    /// A connection is gone. With its admin queue the controller is gone too.
+    /// Removes a closed connection. The controller is removed with its admin queue.
     pub fn disconnected(&mut self, identity: QueueIdentity) {
         if identity.qid == 0 {
             self.controllers.remove(&identity.cntlid);
@@ -172,7 +177,7 @@ impl Subsystem {
         }
     }
 
-    /// What a controller's I/O queues have to know now; `None` if there is no such controller.
+    /// The current state that a controller's I/O queues need; `None` if there is no such controller.
     #[must_use]
     pub fn io_view(&self, cntlid: u16) -> Option<IoView> {
         let controller = self.controllers.get(&cntlid)?;
@@ -196,13 +201,13 @@ impl Subsystem {
         groups.iter().map(|group| group.state).collect()
     }
 
-    /// Moves all namespaces to `state` as seen through port `port`, and lets its hosts know.
+    /// Sets the ANA state of all namespaces on port `port`, and notifies the hosts of the port.
     pub fn set_ana(&mut self, port: u16, state: AnaState) {
         let groups = self.config.namespaces.len() as u32;
         self.change_ana(port, 1..=groups, state);
     }
 
-    /// Moves one ANA group, which is the namespace of that NSID; an unknown one changes nothing.
+    /// Sets the ANA state of one group, which is the namespace of that NSID. An unknown group is ignored.
     pub fn set_ana_group(&mut self, port: u16, group: u32, state: AnaState) {
         self.change_ana(port, group..=group, state);
     }
@@ -218,25 +223,25 @@ impl Subsystem {
         for group in &mut affected {
             **group = Group { state, change_count: changed.change_count };
         }
-        self.controllers_of(port).for_each(|controller| controller.events.raise(Notice::Ana));
+        self.controllers_of(port).for_each(|controller| controller.events.raise(EventKind::Ana));
     }
 
-    /// Shows namespace `nsid` through port `port` as `shown` instead of what it is, or again as it is; its hosts are told
-    /// that its attributes have changed. I/O still goes to what it is. An unknown port or NSID changes nothing.
-    pub fn show_namespace(&mut self, port: u16, nsid: u32, shown: Option<Namespace>) {
+    /// Reports namespace `nsid` on port `port` with other properties, or with its own for `None`. Hosts of the port are notified of
+    /// changed attributes. I/O is not affected. An unknown port or NSID is ignored.
+    pub fn override_namespace(&mut self, port: u16, nsid: u32, reported: Option<Namespace>) {
         let index = (nsid as usize).checked_sub(1);
         let Some(&real) = index.and_then(|index| self.config.namespaces.get(index)) else { return };
         let Some(changed) = self.port_mut(port) else { return };
-        let before = match shown.filter(|&shown| shown != real) {
-            Some(shown) => changed.shown.insert(nsid, shown),
-            None => changed.shown.remove(&nsid),
+        let before = match reported.filter(|&reported| reported != real) {
+            Some(reported) => changed.overrides.insert(nsid, reported),
+            None => changed.overrides.remove(&nsid),
         };
-        if before.unwrap_or(real) == shown.unwrap_or(real) {
+        if before.unwrap_or(real) == reported.unwrap_or(real) {
             return;
         }
         for controller in self.controllers_of(port) {
             controller.events.changed_nsids.insert(nsid);
-            controller.events.raise(Notice::Namespaces);
+            controller.events.raise(EventKind::Namespaces);
         }
     }
 
@@ -248,32 +253,31 @@ impl Subsystem {
         self.controllers.values_mut().filter(move |controller| controller.port == port)
     }
 
-    /// The present life of a controller; `None` if there is no such controller.
+    /// The current instance of a controller; `None` if there is no such controller.
     #[must_use]
     pub fn instance(&self, cntlid: u16) -> Option<ControllerInstance> {
         Some(self.controllers.get(&cntlid)?.instance)
     }
 
-    /// The host could not be heard for a while through no fault of its own: its keep-alive starts anew.
-    pub fn keep_alive_anew(&mut self, now: Instant, cntlid: u16) {
+    /// Restarts the keep-alive timer of a controller whose host could not be heard because of this target.
+    pub fn restart_keep_alive(&mut self, now: Instant, cntlid: u16) {
         if let Some(controller) = self.controllers.get_mut(&cntlid) {
-            controller.kept_alive(now);
+            controller.restart_keep_alive(now);
         }
     }
 
-    /// An Asynchronous Event Request of this controller that is to be completed now.
+    /// The next Asynchronous Event Request of this controller to complete, with its status and result.
     pub fn poll_event(&mut self, cntlid: u16) -> Option<(CommandToken, Status, u64)> {
         self.controllers.get_mut(&cntlid)?.events.poll()
     }
 
-    /// When [`is_expired`](Self::is_expired) is to be asked next.
+    /// When to call [`is_expired`](Self::is_expired) next.
     #[must_use]
     pub fn next_timeout(&self, cntlid: u16) -> Option<Instant> {
         self.controllers.get(&cntlid)?.keep_alive_deadline
     }
 
-    /// Whether the host has not kept the controller alive: the admin connection has to be closed, and with it all
-    /// others of this controller.
+    /// Whether the keep-alive timer has expired. Then all connections of the controller must be closed, admin queue included.
     #[must_use]
     pub fn is_expired(&self, cntlid: u16, now: Instant) -> bool {
         self.next_timeout(cntlid).is_some_and(|deadline| deadline <= now)

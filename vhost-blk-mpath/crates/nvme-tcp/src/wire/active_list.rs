@@ -2,22 +2,22 @@
 
 use super::IDENTIFY_BYTES;
 
-/// Namespaces one list holds.
+/// The most namespaces of one list.
 pub const ACTIVE_LIST_MAX: usize = IDENTIFY_BYTES / 4;
 
-/// Namespace identifiers in ascending order; a full list goes on with another Identify from its last one.
+/// Namespace identifiers in ascending order. After a full list, another Identify from its last entry returns the next list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ActiveList(pub Vec<u32>);
 
 impl ActiveList {
-    /// The list up to its first zero. Cut-short data give a cut-short list.
+    /// Parses the list up to its first zero. Truncated data give a truncated list.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Self {
         let (words, _) = bytes[..bytes.len().min(IDENTIFY_BYTES)].as_chunks();
         Self(words.iter().map(|&word| u32::from_le_bytes(word)).take_while(|&nsid| nsid != 0).collect())
     }
 
-    /// The data; identifiers beyond [`ACTIVE_LIST_MAX`] are left for the next list.
+    /// The list in wire format. Identifiers beyond [`ACTIVE_LIST_MAX`] are omitted.
     #[must_use]
     pub fn emit(&self) -> [u8; IDENTIFY_BYTES] {
         let mut bytes = [0; IDENTIFY_BYTES];

@@ -3,7 +3,7 @@
 use super::sqe::{high, join, low};
 use super::{FeatureId, Opcode, Sgl, Sqe, Status};
 
-/// CNS of Identify: which data structure.
+/// CNS of Identify: the requested data structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cns(pub u8);
 
@@ -50,44 +50,44 @@ impl LogPage {
 pub enum AdminCommand {
     /// Identify; returns [`IDENTIFY_BYTES`](super::IDENTIFY_BYTES).
     Identify {
-        /// Which structure.
+        /// The data structure.
         cns: Cns,
-        /// The namespace it is about, or the one a list starts after.
+        /// The namespace, or the one after which a list starts.
         nsid: u32,
-        /// Controller identifier, for the structures that take one.
+        /// Controller identifier, for structures that need one.
         cntid: u16,
-        /// Command Set Identifier, for the structures that take one.
+        /// Command Set Identifier, for structures that need one.
         csi: u8,
     },
     /// Get Log Page.
     GetLogPage {
-        /// Which log.
+        /// The log.
         lid: LogPage,
         /// The namespace, or `FFFFFFFFh`.
         nsid: u32,
         /// LSP: log specific parameter (7 bits).
         lsp: u8,
-        /// RAE: leave the asynchronous event that announced the log outstanding.
+        /// RAE: the asynchronous event of the log stays outstanding.
         rae: bool,
         /// Bytes to return: a multiple of four, from 4 to 2³⁴.
         bytes: u64,
-        /// LPO: where to start, in bytes.
+        /// LPO: the start offset, in bytes.
         offset: u64,
     },
     /// Set Features.
     SetFeatures {
-        /// Which feature.
+        /// The feature.
         fid: FeatureId,
-        /// SV: keep it over a reset.
+        /// SV: save the value over a reset.
         save: bool,
         /// The namespace, for features that have one.
         nsid: u32,
         /// Dword 11, the value of most features.
         value: u32,
     },
-    /// Get Features; the value is the completion's result.
+    /// Get Features. The result of the completion is the value.
     GetFeatures {
-        /// Which feature.
+        /// The feature.
         fid: FeatureId,
         /// SEL: 0 current, 1 default, 2 saved, 3 capabilities.
         sel: u8,
@@ -96,32 +96,32 @@ pub enum AdminCommand {
     },
     /// Keep Alive.
     KeepAlive,
-    /// Asynchronous Event Request; completes when there is something to tell.
+    /// Asynchronous Event Request. It completes when an event occurs.
     AsyncEventRequest,
     /// Abort, best effort.
     Abort {
-        /// Queue of the command.
+        /// The queue of the command.
         sqid: u16,
         /// CID of the command.
         cid: u16,
     },
-    /// Cross-Controller Reset (Base 2.3, 5.4.3): resets another controller of the subsystem; result bit 0 tells that it
-    /// is done.
+    /// Cross-Controller Reset (Base 2.3, 5.4.3): resets another controller of the subsystem. Bit 0 of the result says that the
+    /// reset is done.
     CrossControllerReset(ControllerInstance),
 }
 
-/// One life of a controller, as Cross-Controller Reset names it.
+/// A controller instance, as Cross-Controller Reset names it. Each reset of a controller starts another instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControllerInstance {
     /// Controller Identifier.
     pub cntlid: u16,
-    /// CIU: Controller Instance Uniquifier; never 0 where Cross-Controller Reset is supported.
+    /// CIU: Controller Instance Uniquifier; never 0 if Cross-Controller Reset is supported.
     pub ciu: u8,
     /// CIRN: Controller Instance Random Number.
     pub cirn: u64,
 }
 
-/// IRS, bit 0 of the result of Cross-Controller Reset: the other controller is reset. Otherwise that is still under way.
+/// IRS, bit 0 of the result of Cross-Controller Reset: the other controller is reset. Without it the reset is under way.
 pub const CROSS_RESET_DONE: u64 = 1;
 
 impl AdminCommand {
@@ -154,7 +154,7 @@ impl AdminCommand {
         Sqe::new(opcode, cid, nsid, sgl).with_cdw(cdw)
     }
 
-    /// The command of an admin queue's entry.
+    /// Parses the entry of an admin queue.
     ///
     /// # Errors
     /// The status to answer with.
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn log_page_fields_lie_where_the_specification_has_them() {
+    fn log_page_field_offsets_match_the_specification() {
         let command = AdminCommand::GetLogPage {
             lid: LogPage::ANA,
             nsid: 0xffff_ffff,
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cross_controller_reset_has_its_instance_where_the_specification_has_it() {
+    fn the_instance_of_a_cross_controller_reset_matches_the_specification() {
         let instance = ControllerInstance { cntlid: 0x1234, ciu: 0x56, cirn: 0x1122_3344_5566_7788 };
         let sqe = AdminCommand::CrossControllerReset(instance).to_sqe(1, Sgl::NONE);
         let bytes = sqe.as_bytes();

@@ -11,12 +11,12 @@ pub enum AnaState {
     Inaccessible,
     /// Persistent loss.
     PersistentLoss,
-    /// Change: moving from one state to another, for ANATT at most.
+    /// Change: a transition to another state, for at most ANATT.
     Change,
 }
 
 impl AnaState {
-    /// The state of a number (4 bits).
+    /// Parses a number of 4 bits.
     #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
         Some(match code {
@@ -63,7 +63,7 @@ pub struct AnaGroup {
     pub change_count: u64,
     /// State.
     pub state: AnaState,
-    /// Namespaces of the group; empty if only the groups were asked for.
+    /// Namespaces of the group; empty if only groups were requested.
     pub nsids: Vec<u32>,
 }
 
@@ -79,13 +79,13 @@ pub struct AnaLog {
 /// Why a log was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AnaLogError {
-    /// It promises more groups or namespaces than its bytes hold.
+    /// The log is shorter than its groups and namespaces.
     #[error("the ANA log ends inside group {index}")]
     Truncated {
-        /// Index of the group that is cut; equal to 0 also for a cut header.
+        /// Index of the truncated group; 0 also for a truncated header.
         index: u16,
     },
-    /// A state that is not assigned.
+    /// The state of a group is not assigned.
     #[error("ANA group {group}: unknown state {state:#x}")]
     State {
         /// ANA Group ID.
@@ -105,7 +105,7 @@ impl AnaLog {
         HEADER_LEN + groups * GROUP_LEN + nsids * 4
     }
 
-    /// Parses a log; bytes behind the last group are ignored.
+    /// Parses a log; bytes after the last group are ignored.
     pub fn parse(bytes: &[u8]) -> Result<Self, AnaLogError> {
         let cut = |index| AnaLogError::Truncated { index };
         let (header, mut rest) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(cut(0))?;
@@ -130,7 +130,7 @@ impl AnaLog {
         Ok(log)
     }
 
-    /// The data.
+    /// The log in wire format.
     #[must_use]
     pub fn emit(&self) -> Vec<u8> {
         let nsids = self.groups.iter().map(|group| group.nsids.len()).sum();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_lie_where_the_specification_has_them() {
+    fn field_offsets_match_the_specification() {
         let group = AnaGroup { id: 7, change_count: 2, state: AnaState::Change, nsids: vec![9] };
         let bytes = AnaLog { change_count: 5, groups: vec![group] }.emit();
         assert_eq!(

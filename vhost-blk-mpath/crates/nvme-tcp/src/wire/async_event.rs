@@ -1,4 +1,4 @@
-//! What an Asynchronous Event Request completes with (Base 5.2.1).
+//! The result of an Asynchronous Event Request (Base 5.2.1).
 
 use super::LogPage;
 
@@ -9,7 +9,7 @@ pub struct AsyncEvent {
     pub kind: u8,
     /// Asynchronous Event Information.
     pub information: u8,
-    /// The log page to read, which also clears the event.
+    /// The log page to read. Reading it clears the event.
     pub log_page: LogPage,
 }
 
@@ -22,7 +22,7 @@ impl AsyncEvent {
     /// Discovery Log Page Change.
     pub const DISCOVERY_CHANGED: Self = Self { kind: 2, information: 0xf0, log_page: LogPage::DISCOVERY };
 
-    /// From dword 0.
+    /// Parses dword 0.
     #[must_use]
     pub const fn from_dw0(dw0: u32) -> Self {
         Self { kind: dw0 as u8 & 7, information: (dw0 >> 8) as u8, log_page: LogPage((dw0 >> 16) as u8) }
@@ -42,14 +42,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn events_survive(kind in 0u8..8, information: u8, page: u8) {
+        fn events_round_trip(kind in 0u8..8, information: u8, page: u8) {
             let event = AsyncEvent { kind, information, log_page: LogPage(page) };
             prop_assert_eq!(AsyncEvent::from_dw0(event.to_dw0()), event);
         }
     }
 
     #[test]
-    fn the_ana_notice_is_the_documented_number() {
+    fn the_ana_event_has_the_documented_number() {
         assert_eq!(AsyncEvent::ANA_CHANGED.to_dw0(), 0x000c_0302);
         assert_eq!(AsyncEvent::NAMESPACE_CHANGED.to_dw0(), 0x0004_0002);
         assert_eq!(AsyncEvent::DISCOVERY_CHANGED.to_dw0(), 0x0070_f002);

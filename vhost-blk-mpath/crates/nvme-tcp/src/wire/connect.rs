@@ -5,15 +5,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Nqn, Status};
 
-/// CNTLID of a Connect that takes any controller (the dynamic controller model): the only one an admin queue asks for.
+/// CNTLID of a Connect to any controller (the dynamic controller model). Admin queues always request this.
 pub const CNTLID_ANY: u16 = 0xffff;
 
 /// Connect data, 1024 bytes on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectData {
-    /// HOSTID: the host's UUID.
+    /// HOSTID: the UUID of the host.
     pub hostid: [u8; 16],
-    /// CNTLID: [`CNTLID_ANY`] for an admin queue, else the controller the queue joins.
+    /// CNTLID: [`CNTLID_ANY`] for an admin queue, otherwise the controller that the I/O queue joins.
     pub cntlid: u16,
     /// SUBNQN.
     pub subnqn: Nqn,
@@ -38,7 +38,7 @@ impl ConnectData {
     /// Bytes on the wire.
     pub const LEN: usize = 1024;
 
-    /// The data.
+    /// The data in wire format.
     #[must_use]
     pub fn emit(&self) -> [u8; Self::LEN] {
         zerocopy::transmute!(Raw {
@@ -54,7 +54,7 @@ impl ConnectData {
     /// Parses the data of a Connect.
     ///
     /// # Errors
-    /// The field that is malformed; [`ConnectField::invalid`] makes the answer of it.
+    /// The malformed field. [`ConnectField::invalid`] returns the answer.
     pub fn parse(bytes: &[u8; Self::LEN]) -> Result<Self, ConnectField> {
         let raw: &Raw = zerocopy::transmute_ref!(bytes);
         Ok(Self {
@@ -66,7 +66,7 @@ impl ConnectData {
     }
 }
 
-/// A field a Connect was refused for: IPO and IATTR of the completion's result (Base, figure 381).
+/// The field for which a Connect was refused: IPO and IATTR of the completion's result (Base, figure 381).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectField {
     /// RECFMT, in the command.
@@ -87,11 +87,11 @@ pub enum ConnectField {
     Subnqn,
     /// HOSTNQN, in the data.
     Hostnqn,
-    /// Another place.
+    /// Another offset.
     Other {
         /// Byte offset.
         offset: u16,
-        /// In the data, not in the command.
+        /// The offset is in the data and not in the command.
         in_data: bool,
     },
 }
@@ -112,7 +112,7 @@ impl ConnectField {
         }
     }
 
-    /// The field of a refused Connect's result.
+    /// Parses the result of a refused Connect.
     #[must_use]
     pub const fn from_result(result: u64) -> Self {
         let (offset, in_data) = (result as u16, result >> 16 & 1 != 0);
@@ -137,7 +137,7 @@ impl ConnectField {
         offset as u64 | (in_data as u64) << 16
     }
 
-    /// Status and result that refuse a Connect for this field.
+    /// The status and result that refuse a Connect for this field.
     #[must_use]
     pub const fn invalid(self) -> (Status, u64) {
         (Status::CONNECT_INVALID_PARAMETERS.with_dnr(), self.to_result())
@@ -163,19 +163,19 @@ impl std::fmt::Display for ConnectField {
     }
 }
 
-/// Result of a successful Connect.
+/// The result of a successful Connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectResult {
-    /// The controller the queue belongs to.
+    /// CNTLID of the controller to which the queue belongs.
     pub cntlid: u16,
-    /// ATR: authentication is required before anything else.
+    /// ATR: authentication is required before other commands.
     pub authentication_required: bool,
     /// ASCR: authentication and a secure channel are required.
     pub secure_channel_required: bool,
 }
 
 impl ConnectResult {
-    /// From the completion's result.
+    /// Parses the result of the completion.
     #[must_use]
     pub const fn from_result(result: u64) -> Self {
         Self {
@@ -185,7 +185,7 @@ impl ConnectResult {
         }
     }
 
-    /// The completion's result.
+    /// The result of the completion.
     #[must_use]
     pub const fn to_result(self) -> u64 {
         self.cntlid as u64 | (self.authentication_required as u64) << 17 | (self.secure_channel_required as u64) << 18
@@ -217,20 +217,20 @@ mod tests {
         }
 
         #[test]
-        fn fields_survive_the_result(offset: u16, in_data: bool) {
+        fn refused_fields_round_trip(offset: u16, in_data: bool) {
             let result = u64::from(offset) | u64::from(in_data) << 16;
             prop_assert_eq!(ConnectField::from_result(result).to_result(), result);
         }
 
         #[test]
-        fn results_survive(cntlid: u16, authentication_required: bool, secure_channel_required: bool) {
+        fn results_round_trip(cntlid: u16, authentication_required: bool, secure_channel_required: bool) {
             let result = ConnectResult { cntlid, authentication_required, secure_channel_required };
             prop_assert_eq!(ConnectResult::from_result(result.to_result()), result);
         }
     }
 
     #[test]
-    fn a_wrong_nqn_is_named() {
+    fn the_error_of_a_wrong_nqn_names_the_field() {
         assert_eq!(ConnectField::from_result(0x1_0100), ConnectField::Subnqn);
         assert_eq!(ConnectField::Subnqn.invalid(), (Status(0x4182), 0x1_0100));
         assert_eq!(ConnectData::parse(&[0; 1024]), Err(ConnectField::Subnqn));

@@ -28,7 +28,7 @@ impl DsmRange {
         Self { cattr: 0.into(), blocks: blocks.into(), slba: slba.into() }
     }
 
-    /// The ranges of a command's data; bytes beyond the last whole range are ignored.
+    /// The ranges in a command's data. Bytes after the last whole range are ignored.
     #[must_use]
     pub fn slice(bytes: &[u8]) -> &[Self] {
         Self::prefix(bytes, bytes.len() / Self::LEN)
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_lie_where_the_specification_has_them() {
+    fn field_offsets_match_the_specification() {
         assert_eq!(DsmRange::new(5, 9).as_bytes(), [0, 0, 0, 0, 9, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]);
     }
 }

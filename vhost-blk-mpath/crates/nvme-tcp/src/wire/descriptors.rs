@@ -7,7 +7,7 @@ const NIDT_NGUID: u8 = 2;
 const NIDT_UUID: u8 = 3;
 const NIDT_CSI: u8 = 4;
 
-/// What identifies a namespace over all its paths.
+/// The identifiers of a namespace, the same over all paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NamespaceDescriptors {
     /// IEEE Extended Unique Identifier.
@@ -23,7 +23,7 @@ pub struct NamespaceDescriptors {
 /// Why a descriptor list was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptorError {
-    /// A known type with a length that is not its own.
+    /// A known type has the wrong length.
     #[error("namespace identification descriptor type {nidt} has length {nidl}")]
     Length {
         /// Namespace Identifier Type.
@@ -31,13 +31,13 @@ pub enum DescriptorError {
         /// Namespace Identifier Length.
         nidl: u8,
     },
-    /// A descriptor that ends behind the data.
+    /// A descriptor ends after the data.
     #[error("namespace identification descriptors end inside a descriptor")]
     Truncated,
 }
 
 impl NamespaceDescriptors {
-    /// Parses a list; it ends with a length of zero or with the data. Types unknown are skipped.
+    /// Parses a list, which ends with a length of zero or with the data. Unknown types are skipped.
     pub fn parse(bytes: &[u8]) -> Result<Self, DescriptorError> {
         let mut rest = bytes;
         let mut found = Self::default();
@@ -62,7 +62,7 @@ impl NamespaceDescriptors {
         Ok(found)
     }
 
-    /// The data.
+    /// The list in wire format.
     #[must_use]
     pub fn emit(&self) -> [u8; IDENTIFY_BYTES] {
         let csi = self.csi.map(|csi| [csi]);

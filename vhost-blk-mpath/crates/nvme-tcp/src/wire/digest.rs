@@ -1,6 +1,6 @@
 //! CRC32C digests (TCP Transport 3.3.2.1).
 
-/// A CRC32C that grows with the bytes it covers.
+/// A CRC32C that is computed piece by piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Digest(u32);
 
@@ -8,7 +8,7 @@ impl Digest {
     /// Bytes of a digest on the wire.
     pub const LEN: usize = 4;
 
-    /// Covers `bytes` too.
+    /// Adds `bytes`.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0 = ::crc32c::crc32c_append(self.0, bytes);
     }
@@ -19,7 +19,7 @@ impl Digest {
         self.0
     }
 
-    /// The value so far as it goes on the wire.
+    /// The value so far, in wire format.
     #[must_use]
     pub const fn emit(self) -> [u8; Self::LEN] {
         self.0.to_le_bytes()
@@ -38,7 +38,7 @@ mod tests {
 
     /// RFC 3720 B.4, the test vectors of the same CRC in iSCSI.
     #[test]
-    fn known_vectors() {
+    fn known_test_vectors_match() {
         assert_eq!(crc32c(&[0; 32]).to_le_bytes(), [0xaa, 0x36, 0x91, 0x8a]);
         assert_eq!(crc32c(&[0xff; 32]).to_le_bytes(), [0x43, 0xab, 0xa8, 0x62]);
         let mut parts = Digest::default();

@@ -60,7 +60,7 @@ codes! {
     }
 }
 
-/// One way to a subsystem, 1024 bytes.
+/// One address of a subsystem, 1024 bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscoveryEntry {
     /// TRTYPE.
@@ -73,9 +73,9 @@ pub struct DiscoveryEntry {
     pub treq: u8,
     /// PORTID.
     pub port_id: u16,
-    /// CNTLID: `FFFFh` where the controller is made by the Connect, `FFFEh` where any may be asked for.
+    /// CNTLID: `FFFFh` with the dynamic controller model, `FFFEh` with the static controller model for any controller.
     pub cntlid: u16,
-    /// ASQSZ: entries that an admin queue may have.
+    /// ASQSZ: the most entries of an admin queue.
     pub admin_queue_entries: u16,
     /// EFLAGS: bit 0 the same information is at other addresses, bit 1 persistent connections are supported.
     pub eflags: u16,
@@ -85,7 +85,7 @@ pub struct DiscoveryEntry {
     pub subnqn: Nqn,
     /// TRADDR: 1 to 256 characters, an IP address with TCP.
     pub traddr: String,
-    /// First byte of TSAS; of meaning with TCP only.
+    /// First byte of TSAS; valid only with TCP.
     pub security: SecurityType,
 }
 
@@ -107,13 +107,13 @@ impl std::fmt::Display for DiscoveryField {
     }
 }
 
-/// Why an entry was refused. Other entries of the same log may still be of use.
+/// Why an entry was refused. Other entries of the log may be valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DiscoveryEntryError {
-    /// SUBNQN is no NQN.
+    /// SUBNQN is not an NQN.
     #[error("SUBNQN: {0}")]
     Subnqn(#[from] NqnError),
-    /// Empty, or not printable ASCII.
+    /// The text is empty or not printable ASCII.
     #[error("{0} is empty or not printable ASCII")]
     Text(DiscoveryField),
 }
@@ -131,7 +131,7 @@ impl DiscoveryEntry {
     /// TREQ: the host may turn SQ flow control off.
     pub const TREQ_FLOW_CONTROL_OFF: u8 = 1 << 2;
 
-    /// Parses an entry. Types that this crate does not know are left to the caller.
+    /// Parses an entry. The caller decides about unknown types.
     pub fn parse(bytes: &[u8; DISCOVERY_ENTRY_BYTES]) -> Result<Self, DiscoveryEntryError> {
         let &[transport, family, subsystem, treq, p0, p1, c0, c1, a0, a1, e0, e1, ..] = bytes;
         let mut subnqn = [0; 256];
@@ -152,7 +152,7 @@ impl DiscoveryEntry {
         })
     }
 
-    /// The entry; texts are cut to their fields.
+    /// The entry in wire format. Texts are cut to the sizes of their fields.
     #[must_use]
     pub fn emit(&self) -> [u8; DISCOVERY_ENTRY_BYTES] {
         let mut bytes = [0; DISCOVERY_ENTRY_BYTES];
@@ -169,7 +169,7 @@ impl DiscoveryEntry {
     }
 }
 
-/// A text that is padded with spaces, as the specification has it, or ended by a NUL, as Linux does.
+/// Parses a text that is padded with spaces, as specified, or ends with a NUL, as from Linux.
 fn parse_text(field: &[u8], name: DiscoveryField) -> Result<String, DiscoveryEntryError> {
     let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
     let text = field[..end].trim_ascii_end();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_lie_where_the_specification_has_them() {
+    fn field_offsets_match_the_specification() {
         let bytes = entry().emit();
         assert_eq!(bytes[..12], [3, 1, 2, 2, 2, 1, 0xff, 0xff, 32, 0, 2, 0]);
         assert_eq!((&bytes[32..38], &bytes[256..263]), (&b"4420  "[..], &b"nqn.x\0\0"[..]));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_end_with_a_nul_are_read_too() {
+    fn texts_may_end_with_a_nul() {
         let mut bytes = entry().emit();
         bytes[36..64].fill(0);
         bytes[521] = 0;

@@ -1,7 +1,7 @@
 //! The header of the Discovery log page (Base 5.16.1.23); its records are [`DiscoveryEntry`](super::DiscoveryEntry).
 //!
-//! The log can be long, so a host reads the header first, then the records as it likes, then the header again: if the
-//! generation has moved meanwhile, it starts over.
+//! The log can be long. A host reads the header, then the records in parts, then the header again. If the generation has changed,
+//! the host starts again.
 
 /// Bytes of the header, and of each record.
 pub const DISCOVERY_ENTRY_BYTES: usize = 1024;
@@ -9,24 +9,24 @@ pub const DISCOVERY_ENTRY_BYTES: usize = 1024;
 /// The first 1024 bytes of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiscoveryHeader {
-    /// GENCTR: moves with every change of the log.
+    /// GENCTR: changes with each change of the log.
     pub generation: u64,
-    /// NUMREC: records that follow.
+    /// NUMREC: the number of records that follow.
     pub records: u64,
 }
 
 /// Why a header was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DiscoveryHeaderError {
-    /// Fewer bytes than the fields take.
-    #[error("the discovery log has {0} bytes, too few for its header")]
+    /// The data are shorter than the header fields.
+    #[error("the discovery log has only {0} bytes, fewer than its header")]
     Truncated(usize),
-    /// RECFMT other than 0.
-    #[error("the discovery log has record format {0}, and only 0 is known")]
+    /// RECFMT is not 0.
+    #[error("the discovery log has record format {0}; only format 0 is supported")]
     RecordFormat(u16),
 }
 
-/// Bytes of the header that mean something.
+/// Bytes of the header that are not reserved.
 const USED: usize = 18;
 
 impl DiscoveryHeader {

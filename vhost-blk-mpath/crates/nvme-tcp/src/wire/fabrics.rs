@@ -18,12 +18,12 @@ pub struct Connect {
     pub sqsize: u16,
     /// CATTR: connect attributes.
     pub cattr: u8,
-    /// KATO in milliseconds; the admin queue's only.
+    /// KATO in milliseconds; admin queues only.
     pub kato_ms: u32,
 }
 
 impl Connect {
-    /// KATO, zero for no keep-alive.
+    /// KATO; zero for no keep-alive.
     #[must_use]
     pub const fn kato(&self) -> Duration {
         Duration::from_millis(self.kato_ms as u64)
@@ -44,20 +44,20 @@ pub enum PropertySize {
 pub enum FabricsCommand {
     /// Connect; its data is [`ConnectData`](super::ConnectData).
     Connect(Connect),
-    /// Property Get; the value is the completion's result.
+    /// Property Get. The result of the completion is the value.
     PropertyGet {
         /// Size of the property.
         size: PropertySize,
-        /// Which property.
+        /// The property.
         offset: PropertyOffset,
     },
     /// Property Set.
     PropertySet {
         /// Size of the property.
         size: PropertySize,
-        /// Which property.
+        /// The property.
         offset: PropertyOffset,
-        /// New value.
+        /// The new value.
         value: u64,
     },
 }
@@ -79,7 +79,7 @@ impl FabricsCommand {
         Sqe::new(Opcode::FABRICS, cid, fctype.into(), sgl).with_cdw(cdw)
     }
 
-    /// The command of an entry whose opcode is [`Opcode::FABRICS`].
+    /// Parses an entry with opcode [`Opcode::FABRICS`].
     ///
     /// # Errors
     /// The status to answer with.
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn connect_fields_lie_where_the_specification_has_them() {
+    fn connect_field_offsets_match_the_specification() {
         let connect = Connect { qid: 0x0102, sqsize: 0x0304, cattr: 5, kato_ms: 0x0607_0809 };
         let sqe = FabricsCommand::Connect(connect).to_sqe(0x1122, Sgl::InCapsule { offset: 0, length: 1024 });
         let bytes = sqe.as_bytes();

@@ -29,7 +29,7 @@ pub struct NumberOfQueues {
 }
 
 impl NumberOfQueues {
-    /// From dword 11 of the command or dword 0 of the completion.
+    /// Parses dword 11 of the command or dword 0 of the completion.
     #[must_use]
     pub const fn from_value(value: u32) -> Self {
         Self { submission: value as u16, completion: (value >> 16) as u16 }
@@ -51,22 +51,22 @@ impl AsyncEventMask {
     pub const NAMESPACE_ATTRIBUTE: Self = Self(1 << 8);
     /// Asymmetric Namespace Access Change Notices.
     pub const ANA_CHANGE: Self = Self(1 << 11);
-    /// Discovery Log Page Change Notification; of discovery controllers only.
+    /// Discovery Log Page Change Notification; discovery controllers only.
     pub const DISCOVERY_CHANGE: Self = Self(1 << 31);
 
-    /// Whether all of `other`'s bits are set.
+    /// Whether all bits of `other` are set.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// The bits of both.
+    /// The bits that are set in both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// The bits of either.
+    /// The bits that are set in either.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -80,7 +80,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn queues_survive(submission: u16, completion: u16) {
+        fn number_of_queues_round_trips(submission: u16, completion: u16) {
             let queues = NumberOfQueues { submission, completion };
             prop_assert_eq!(NumberOfQueues::from_value(queues.to_value()), queues);
         }

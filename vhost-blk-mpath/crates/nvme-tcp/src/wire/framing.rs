@@ -1,18 +1,18 @@
-//! How PDUs of one direction are laid out once a connection is negotiated: digests and padding (TCP Transport 3.3).
+//! The negotiated framing of PDUs in one direction: digests and padding (TCP Transport 3.3).
 
 use super::header::{CommonHeader, PduError, PduField, PduFlags, PduType};
 use super::{Digest, Digests};
 
-/// Negotiated layout of the PDUs of one direction.
+/// The negotiated framing of PDUs in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Framing {
-    /// Digests in use, the same for both directions.
+    /// The enabled digests, the same in both directions.
     pub digests: Digests,
-    /// Data alignment in dwords, 0's-based (0–31): CPDA for what the host sends, HPDA for what the controller sends.
+    /// Data alignment in dwords, 0's-based (0–31): CPDA for data from the host, HPDA for data from the controller.
     pub alignment: u8,
 }
 
-/// Where the parts of one received PDU lie, all checked against PLEN.
+/// The parts of one received PDU, checked against PLEN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of the header without digest.
@@ -30,7 +30,7 @@ pub struct Layout {
 impl Framing {
     /// The common header of a PDU with `data_len` bytes of data; `flags` without the digest flags.
     ///
-    /// `data_len` must leave room for the headers below 4 GiB; what is sent here is bounded far below.
+    /// `data_len` and the headers together must stay below 4 GiB. All data sent here are far smaller.
     #[must_use]
     pub fn header(&self, pdu: PduType, flags: PduFlags, data_len: u32) -> CommonHeader {
         let header_digest = self.digests.header && pdu.takes_header_digest();
@@ -40,16 +40,16 @@ impl Framing {
         CommonHeader {
             pdu,
             flags: flags.with(PduFlags::HDGST, header_digest).with(PduFlags::DDGST, data_digest),
-            // At most 144: the longest header with data has 76 bytes, and 144 is the worst multiple next to that.
+            // At most 144: the longest header with data has 76 bytes, and 144 is the largest next multiple of an alignment.
             pdo: pdo as u8,
             plen: pdo.max(bare) + data_len + digest_len(data_digest),
         }
     }
 
-    /// Checks a received common header against the negotiation and finds the parts of the PDU.
+    /// Checks a received common header against the negotiated parameters. Returns the parts of the PDU.
     ///
     /// # Errors
-    /// FLAGS that contradict the negotiated digests, a PDO or PLEN that leaves no sense.
+    /// FLAGS contradict the negotiated digests, or PDO or PLEN is invalid.
     pub fn layout(&self, header: &CommonHeader) -> Result<Layout, PduError> {
         let CommonHeader { pdu, flags, pdo, plen } = *header;
         let invalid = |field, value| PduError::InvalidField { pdu, field, value };
@@ -136,7 +136,7 @@ mod tests {
         }
 
         #[test]
-        fn any_header_lays_out_within_its_length(
+        fn the_layout_of_any_header_is_within_its_length(
             ty in 0usize..9, flags: u8, pdo: u8, plen in 128u32.., header: bool, data: bool, alignment in 0u8..32,
         ) {
             let framing = Framing { digests: Digests { header, data }, alignment };

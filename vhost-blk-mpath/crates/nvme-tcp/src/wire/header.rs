@@ -27,7 +27,7 @@ pub enum PduType {
 }
 
 impl PduType {
-    /// Every type there is.
+    /// All types.
     pub const ALL: [Self; 9] = [
         Self::IcReq,
         Self::IcResp,
@@ -40,7 +40,7 @@ impl PduType {
         Self::R2t,
     ];
 
-    /// The type of a PDU-Type byte, if it is assigned.
+    /// Parses a PDU-Type byte; `None` if it is not assigned.
     #[must_use]
     pub const fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
@@ -57,7 +57,7 @@ impl PduType {
         })
     }
 
-    /// HLEN of this type in bytes: the header without digest, padding and data.
+    /// HLEN of this type, in bytes: the header without digest, padding and data.
     #[must_use]
     pub const fn header_len(self) -> u8 {
         match self {
@@ -73,19 +73,19 @@ impl PduType {
         matches!(self, Self::IcResp | Self::C2hTermReq | Self::CapsuleResp | Self::C2hData | Self::R2t)
     }
 
-    /// Whether a header digest covers this type once negotiated: all but connection set-up and termination.
+    /// Whether a negotiated header digest covers this type: all types except connection set-up and termination.
     #[must_use]
     pub const fn takes_header_digest(self) -> bool {
         !matches!(self, Self::IcReq | Self::IcResp | Self::H2cTermReq | Self::C2hTermReq)
     }
 
-    /// Whether this type may carry data that PDO locates.
+    /// Whether this type may carry data at PDO.
     #[must_use]
     pub const fn takes_data(self) -> bool {
         matches!(self, Self::CapsuleCmd | Self::H2cData | Self::C2hData)
     }
 
-    /// Whether this type ends the connection; what follows its header is a copy of the offending header.
+    /// Whether this type ends the connection. A copy of the offending header follows its header.
     #[must_use]
     pub const fn is_term_req(self) -> bool {
         matches!(self, Self::H2cTermReq | Self::C2hTermReq)
@@ -106,20 +106,20 @@ impl PduFlags {
     /// SUCCESS: the command has succeeded and no response capsule will follow.
     pub const SUCCESS: Self = Self(8);
 
-    /// Whether all of `other`'s bits are set.
+    /// Whether all bits of `other` are set.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// These flags, and `other`'s if `condition` holds.
+    /// These flags, with those of `other` if `condition` holds.
     #[must_use]
     pub const fn with(self, other: Self, condition: bool) -> Self {
         if condition { Self(self.0 | other.0) } else { self }
     }
 }
 
-/// A field of a PDU header, for errors. The byte offset is what a terminate request reports.
+/// A field of a PDU header, for errors. A terminate request reports its byte offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PduField {
     /// PDU-Type.
@@ -178,18 +178,18 @@ impl PduField {
     }
 }
 
-/// Why a PDU header was refused. All of these are fatal to the connection.
+/// Why a PDU header was refused. Each error ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PduError {
-    /// Fewer bytes than the header needs.
+    /// The PDU is shorter than its header.
     #[error("PDU cut short: {got} of {needed} bytes")]
     Truncated {
         /// Bytes needed.
         needed: usize,
-        /// Bytes there were.
+        /// Bytes received.
         got: usize,
     },
-    /// A PDU-Type that is not assigned.
+    /// The PDU-Type is not assigned.
     #[error("unknown PDU type {0:#04x}")]
     UnknownType(u8),
     /// A field whose value the specification forbids.
@@ -202,7 +202,7 @@ pub enum PduError {
         /// Its value.
         value: u32,
     },
-    /// A parameter that is legal but that this implementation does not know, such as a newer format version.
+    /// A legal parameter that this implementation does not support, such as a newer format version.
     #[error("{pdu:?}: unsupported {field}: {value:#x}")]
     Unsupported {
         /// The PDU.
@@ -212,20 +212,20 @@ pub enum PduError {
         /// Its value.
         value: u32,
     },
-    /// HDGST differs from the header's CRC32C.
+    /// HDGST differs from the CRC32C of the header.
     #[error("{pdu:?}: header digest {received:#010x}, computed {computed:#010x}")]
     HeaderDigest {
         /// The PDU.
         pdu: PduType,
-        /// On the wire.
+        /// The received digest.
         received: u32,
-        /// What it should have been.
+        /// The computed digest.
         computed: u32,
     },
 }
 
 impl PduError {
-    /// The Fatal Error Status and Fatal Error Information a terminate request reports this by.
+    /// The Fatal Error Status and Fatal Error Information with which a terminate request reports this error.
     #[must_use]
     pub const fn fatal(&self) -> (FatalError, u32) {
         match *self {
@@ -238,16 +238,16 @@ impl PduError {
     }
 }
 
-/// The common header, with what can be checked by itself already checked.
+/// The common header, after all checks that need no negotiated parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommonHeader {
     /// PDU-Type.
     pub pdu: PduType,
     /// FLAGS.
     pub flags: PduFlags,
-    /// PDO: where the data starts, counted from the start of the PDU; zero without data.
+    /// PDO: offset of the data from the start of the PDU; zero without data.
     pub pdo: u8,
-    /// PLEN: bytes of the whole PDU, digests and padding included.
+    /// PLEN: bytes of the whole PDU, including digests and padding.
     pub plen: u32,
 }
 
@@ -258,7 +258,7 @@ impl CommonHeader {
     /// Parses and checks PDU-Type, HLEN, and PLEN against HLEN.
     ///
     /// # Errors
-    /// A [`PduError`] naming the field. `bytes` needs eight bytes at least.
+    /// A [`PduError`] naming the field. `bytes` must have at least eight bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, PduError> {
         let &[pdu, flags, hlen, pdo, l0, l1, l2, l3] =
             bytes.first_chunk().ok_or(PduError::Truncated { needed: Self::LEN, got: bytes.len() })?;
@@ -273,7 +273,7 @@ impl CommonHeader {
         Ok(Self { pdu, flags: PduFlags(flags), pdo, plen })
     }
 
-    /// The eight bytes.
+    /// The header in wire format.
     #[must_use]
     pub fn emit(&self) -> [u8; Self::LEN] {
         let [l0, l1, l2, l3] = self.plen.to_le_bytes();

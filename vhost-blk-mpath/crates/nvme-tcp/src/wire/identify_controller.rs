@@ -1,4 +1,4 @@
-//! The Identify Controller data structure (Base, figure 275), with the fields either side uses.
+//! The Identify Controller data structure (Base, figure 275), with the fields that host or target use.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -115,7 +115,7 @@ pub struct IdentifyController {
     pub ofcs: U16,
     /// Discovery Controller Type: 1 direct, 2 central; 0 not reported.
     pub dctype: u8,
-    /// Cross-Controller Reset Limit: how many may be under way at once.
+    /// Cross-Controller Reset Limit: the most resets under way at once.
     pub ccrl: u8,
     tail: [u8; 2288],
 }
@@ -154,14 +154,14 @@ impl IdentifyController {
     pub const CMIC_ANA: u8 = 1 << 3;
     /// CTRATT: Traffic Based Keep Alive Support.
     pub const CTRATT_TBKAS: u32 = 1 << 6;
-    /// LPA: extended data for Get Log Page, so that it takes an offset.
+    /// LPA: extended data for Get Log Page, which includes the offset.
     pub const LPA_EXTENDED: u8 = 1 << 2;
     /// ONCS: Dataset Management.
     pub const ONCS_DSM: u16 = 1 << 2;
     /// ONCS: Write Zeroes.
     pub const ONCS_WRITE_ZEROES: u16 = 1 << 3;
 
-    /// A structure with every field zero and every text blank.
+    /// A structure with all fields zero and all texts blank.
     #[must_use]
     pub fn blank() -> Self {
         Self { sn: [b' '; 20], mn: [b' '; 40], fr: [b' '; 8], ..Self::new_zeroed() }
@@ -173,7 +173,7 @@ impl IdentifyController {
         Self::ref_from_prefix(bytes).ok().map(|(identify, _)| identify)
     }
 
-    /// SUBNQN, checked.
+    /// SUBNQN, if it is a valid NQN.
     pub fn subnqn(&self) -> Result<Nqn, NqnError> {
         Nqn::parse(&self.subnqn)
     }
@@ -186,20 +186,20 @@ impl IdentifyController {
     /// The largest transfer in bytes, with memory pages of `2^(12 + mpsmin)` bytes; `None` for no limit.
     #[must_use]
     pub const fn max_transfer_bytes(&self, mpsmin: u8) -> Option<u32> {
-        // 4 GiB and more is no limit either: a transfer's length has 32 bits.
+        // From 4 GiB on the limit has no effect: the length of a transfer has 32 bits.
         match (self.mdts, self.mdts as u32 + 12 + mpsmin as u32) {
             (1.., shift @ 0..=31) => Some(1 << shift),
             _ => None,
         }
     }
 
-    /// Bytes of data an I/O command capsule may carry.
+    /// Bytes of data that an I/O command capsule may carry.
     #[must_use]
     pub fn in_capsule_bytes(&self) -> u32 {
         self.ioccsz.get().saturating_mul(16).saturating_sub(64)
     }
 
-    /// Readable form of an ASCII field: without padding, other characters replaced by `?`.
+    /// The text of an ASCII field, without padding. Other characters are replaced by `?`.
     #[must_use]
     pub fn text(field: &[u8]) -> String {
         let shown = |&byte: &u8| {
@@ -208,7 +208,7 @@ impl IdentifyController {
         field.trim_ascii().iter().take_while(|&&byte| byte != 0).map(shown).collect()
     }
 
-    /// An ASCII field: space-padded, cut to its size, other characters replaced by `?`.
+    /// An ASCII field: the text, padded with spaces or cut to size. Other characters are replaced by `?`.
     #[must_use]
     pub fn padded<const N: usize>(text: &str) -> [u8; N] {
         let mut field = [b' '; N];
@@ -234,7 +234,7 @@ mod tests {
         }
 
         #[test]
-        fn text_survives(text in "[!-~]([ -~]{0,18}[!-~])?") {
+        fn texts_round_trip(text in "[!-~]([ -~]{0,18}[!-~])?") {
             let field: [u8; 20] = IdentifyController::padded(&text);
             prop_assert_eq!(IdentifyController::text(&field), text);
         }

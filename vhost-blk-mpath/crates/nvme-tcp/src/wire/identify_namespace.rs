@@ -1,4 +1,5 @@
-//! The Identify Namespace data structure of the NVM command set (NVM Command Set, figure 97), with the fields either side uses.
+//! The Identify Namespace data structure of the NVM command set (NVM Command Set, figure 97), with the fields
+//! that host or target use.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -11,14 +12,14 @@ use super::IDENTIFY_BYTES;
 pub struct LbaFormat {
     /// Metadata bytes of a block.
     pub ms: U16,
-    /// LBA Data Size: a block has 2ⁿ bytes; below 9 the format is not available.
+    /// LBA Data Size: a block has 2ⁿ bytes. Below 9 the format is not available.
     pub lbads: u8,
     /// Relative Performance.
     pub rp: u8,
 }
 
 impl LbaFormat {
-    /// Bytes of a block; `None` for sizes not available (below 512) or absurd (above 64 KiB).
+    /// Bytes of a block; `None` for unavailable sizes (below 512) and unsupported sizes (above 64 KiB).
     #[must_use]
     pub const fn block_bytes(self) -> Option<u32> {
         match self.lbads {
@@ -38,7 +39,7 @@ pub struct IdentifyNamespace {
     pub ncap: U64,
     /// Namespace Utilization in blocks.
     pub nuse: U64,
-    /// Namespace Features: bit 0 thin provisioning, 4 NPWG and its kin are defined.
+    /// Namespace Features: bit 0 thin provisioning, bit 4 NPWG, NPWA, NPDG, NPDA and NOWS are defined.
     pub nsfeat: u8,
     /// Number of LBA Formats, 0's-based.
     pub nlbaf: u8,
@@ -56,7 +57,7 @@ pub struct IdentifyNamespace {
     pub rescap: u8,
     /// Format Progress Indicator.
     pub fpi: u8,
-    /// Deallocate Logical Block Features: bits 2:0 what is read afterwards (1 zeroes), bit 3 DEAC in Write Zeroes.
+    /// Deallocate Logical Block Features: bits 2:0 the value of deallocated blocks (1 zeroes), bit 3 DEAC in Write Zeroes.
     pub dlfeat: u8,
     /// Namespace Atomic Write Unit Normal, 0's-based blocks.
     pub nawun: U16,
@@ -115,7 +116,7 @@ impl IdentifyNamespace {
     pub const NMIC_SHARED: u8 = 1;
     /// DLFEAT: deallocated blocks read as zeroes.
     pub const DLFEAT_READ_ZEROES: u8 = 1;
-    /// DLFEAT: Write Zeroes takes DEAC.
+    /// DLFEAT: Write Zeroes supports DEAC.
     pub const DLFEAT_DEAC: u8 = 1 << 3;
     /// NSATTR: write protected.
     pub const NSATTR_WRITE_PROTECTED: u8 = 1;
@@ -136,9 +137,9 @@ impl IdentifyNamespace {
     #[must_use]
     pub fn format(&self) -> LbaFormat {
         let low = self.flbas & 0xf;
-        // FLBAS 6:5 count only where there are more formats than bits 3:0 can name.
+        // FLBAS 6:5 are valid only with more formats than bits 3:0 can address.
         let high = if self.nlbaf >= 16 { self.flbas >> 5 & 3 } else { 0 };
-        // Six bits, and there are 64 formats.
+        // The index has six bits, and there are 64 formats.
         self.lbaf[usize::from(high << 4 | low)]
     }
 }
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_in_use_is_found() {
+    fn flbas_selects_the_format() {
         let mut identify = IdentifyNamespace::blank();
         assert_eq!(identify.format().block_bytes(), None);
         identify.lbaf[2].lbads = 12;

@@ -5,21 +5,21 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use super::IDENTIFY_BYTES;
 
-/// The structure as far as it is used.
+/// Identify Controller of the NVM command set, 4096 bytes.
 #[derive(Debug, Clone, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct IdentifyNvmController {
     /// VSL: Verify Size Limit.
     pub vsl: u8,
-    /// WZSL: the most that one Write Zeroes covers, as a power of two of the smallest memory page; 0 for no limit.
+    /// WZSL: one Write Zeroes covers at most 2ⁿ memory pages of CAP.MPSMIN; 0 for no limit.
     pub wzsl: u8,
     /// WUSL: Write Uncorrectable Size Limit.
     pub wusl: u8,
-    /// DMRL: ranges of one Dataset Management; 0 for no limit but 256.
+    /// DMRL: the most ranges of one Dataset Management; 0 for 256.
     pub dmrl: u8,
-    /// DMRSL: blocks of one range; 0 for no limit.
+    /// DMRSL: the most blocks of one range; 0 for no limit.
     pub dmrsl: U32,
-    /// DMSL: blocks of all ranges of a command; 0 for no limit.
+    /// DMSL: the most blocks of all ranges of a command; 0 for no limit.
     pub dmsl: U64,
     rest: [u8; 4080],
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_lie_where_the_specification_has_them() {
+    fn field_offsets_match_the_specification() {
         let mut bytes = [0; IDENTIFY_BYTES];
         bytes[..16].copy_from_slice(&[1, 5, 2, 3, 4, 1, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0]);
         let identify = IdentifyNvmController::parse(&bytes).unwrap();

@@ -1,10 +1,10 @@
-//! `ICReq` and `ICResp`, which open every connection (TCP Transport 3.6.2.1 and 3.6.2.2).
+//! `ICReq` and `ICResp`, which open each connection (TCP Transport 3.6.2.1 and 3.6.2.2).
 
 use super::header::{PduError, PduField, PduType};
 
-/// Smallest MAXH2CDATA a controller may announce, in bytes.
+/// The smallest MAXH2CDATA that a controller may announce, in bytes.
 pub const MAXH2CDATA_MIN: u32 = 4096;
-/// Largest HPDA or CPDA.
+/// The largest HPDA or CPDA.
 pub const PDU_ALIGNMENT_MAX: u8 = 31;
 
 /// Digests of a connection.
@@ -29,9 +29,9 @@ impl Digests {
 /// Initialize Connection Request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IcReq {
-    /// HPDA: alignment of the data the host receives, in dwords, 0's-based (0–31).
+    /// HPDA: the alignment of data that the host receives, in dwords, 0's-based (0–31).
     pub hpda: u8,
-    /// Digests the host asks for.
+    /// The digests that the host requests.
     pub digests: Digests,
     /// MAXR2T: outstanding R2Ts per command, 0's-based.
     pub maxr2t: u32,
@@ -40,9 +40,9 @@ pub struct IcReq {
 /// Initialize Connection Response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IcResp {
-    /// CPDA: alignment of the data the controller receives, in dwords, 0's-based (0–31).
+    /// CPDA: the alignment of data that the controller receives, in dwords, 0's-based (0–31).
     pub cpda: u8,
-    /// Digests in use.
+    /// The enabled digests.
     pub digests: Digests,
     /// MAXH2CDATA: the most data one `H2CData` PDU may carry, in bytes; at least 4096 and a multiple of four.
     pub maxh2cdata: u32,

@@ -1,10 +1,9 @@
-//! Wire formats of NVMe/TCP: NVM Express TCP Transport Specification 1.0 and the parts of the Base Specification 2.0 and NVM Command
-//! Set Specification 1.0 that travel over it.
+//! Wire formats of NVMe/TCP: NVM Express TCP Transport Specification 1.0, and the parts of the Base Specification 2.0 and NVM
+//! Command Set Specification 1.0 that are used with it.
 //!
-//! Every format can be both parsed and emitted, because the target emits what the host parses. Fixed layouts are
-//! little-endian structures checked by size ([`Sqe`], [`Cqe`], [`IdentifyController`], …); anything with rules of its own
-//! (PDU headers, commands, logs) has a plain representation whose `parse` refuses what the rules forbid. No parser
-//! panics, whatever the bytes.
+//! Each format can be parsed and emitted, because the target emits what the host parses. Fixed layouts are little-endian
+//! structures with a checked size ([`Sqe`], [`Cqe`], [`IdentifyController`], …). Formats with further rules (PDU headers,
+//! commands, logs) have a plain representation, and their `parse` refuses violations. No parser panics on any input.
 
 mod active_list;
 mod admin;
@@ -66,5 +65,5 @@ pub use status::Status;
 pub use term::{FatalError, TERM_DATA_MAX, TermReq};
 pub use transfer::{C2hData, H2cData, R2t};
 
-/// Size of every data structure Identify returns, in bytes.
+/// Size of each data structure that Identify returns, in bytes.
 pub const IDENTIFY_BYTES: usize = 4096;

@@ -1,23 +1,23 @@
 //! NVMe Qualified Names (Base 4.5).
 
-/// Longest NQN in bytes.
+/// The most bytes of an NQN.
 pub const NQN_LEN_MAX: usize = 223;
 
-/// A checked NQN: 1 to 223 bytes of UTF-8 without NUL.
+/// A valid NQN: 1 to 223 bytes of UTF-8 without NUL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Nqn(String);
 
-/// Why a string is no NQN.
+/// Why a string is not an NQN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NqnError {
-    /// Empty, or longer than 223 bytes.
-    #[error("an NQN has 1 to {NQN_LEN_MAX} bytes, not {0}")]
+    /// The name is empty or longer than 223 bytes.
+    #[error("an NQN must have 1 to {NQN_LEN_MAX} bytes; this one has {0}")]
     Length(usize),
-    /// A NUL inside.
-    #[error("an NQN holds no NUL")]
+    /// The name contains a NUL.
+    #[error("an NQN must not contain a NUL")]
     Nul,
-    /// Not UTF-8.
-    #[error("an NQN is UTF-8")]
+    /// The name is not UTF-8.
+    #[error("an NQN must be UTF-8")]
     Utf8,
 }
 
@@ -53,7 +53,7 @@ impl Nqn {
         Self::new(name)
     }
 
-    /// The NUL-padded field of a data structure.
+    /// The name as NUL-padded field of a data structure.
     pub(super) fn emit(&self) -> [u8; 256] {
         let mut field = [0; 256];
         field[..self.0.len()].copy_from_slice(self.0.as_bytes());
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn limits() {
+    fn length_limits_and_nul() {
         assert_eq!(Nqn::new(""), Err(NqnError::Length(0)));
         assert_eq!(Nqn::new("x".repeat(224)), Err(NqnError::Length(224)));
         assert!(Nqn::new("x".repeat(223)).is_ok());

@@ -3,7 +3,7 @@
 use super::sqe::{high, join, low};
 use super::{DSM_RANGES_MAX, Opcode, Sgl, Sqe, Status};
 
-/// The most logical blocks one command covers: NLB has 16 bits, 0's-based.
+/// The most logical blocks of one command: NLB has 16 bits, 0's-based.
 pub const BLOCKS_MAX: u32 = 1 << 16;
 
 const FUA: u32 = 1 << 30;
@@ -28,7 +28,7 @@ pub enum NvmCommand {
         slba: u64,
         /// Number of blocks.
         blocks: u32,
-        /// Force Unit Access: on stable media before it completes.
+        /// Force Unit Access: the data must reach stable media before the command completes.
         fua: bool,
     },
     /// Write Zeroes.
@@ -39,10 +39,10 @@ pub enum NvmCommand {
         blocks: u32,
         /// DEAC: the controller should deallocate the blocks.
         deallocate: bool,
-        /// Force Unit Access: on stable media before it completes.
+        /// Force Unit Access: the data must reach stable media before the command completes.
         fua: bool,
     },
-    /// Dataset Management; its data are the ranges.
+    /// Dataset Management. Its data are the ranges.
     DatasetManagement {
         /// Number of ranges, 1 to 256.
         ranges: u16,
@@ -74,7 +74,7 @@ impl NvmCommand {
         Sqe::new(opcode, cid, nsid, sgl).with_cdw(cdw)
     }
 
-    /// The command of an I/O queue's entry.
+    /// Parses the entry of an I/O queue.
     ///
     /// # Errors
     /// The status to answer with.
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_lie_where_the_specification_has_them() {
+    fn field_offsets_match_the_specification() {
         let zeroes = NvmCommand::WriteZeroes { slba: 0x0102_0304_0506, blocks: 8, deallocate: true, fua: true };
         let sqe = zeroes.to_sqe(0, 1, Sgl::NONE);
         assert_eq!(sqe.as_bytes()[40..52], [6, 5, 4, 3, 2, 1, 0, 0, 7, 0, 0, 0x42]);

@@ -1,4 +1,4 @@
-//! A whole PDU: the header in plain form, plus emission with digest, padding and data.
+//! A whole PDU: its header, and emission with digest, padding and data.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -6,7 +6,7 @@ use super::header::{CommonHeader, PduError, PduField, PduFlags, PduType};
 use super::transfer::Body;
 use super::{C2hData, Cqe, Digest, Framing, H2cData, IcReq, IcResp, Layout, R2t, Sqe, TermReq};
 
-/// The header of a PDU of any type; its data, if any, travels beside it.
+/// The header of a PDU of any type. Its data are passed separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pdu {
     /// Initialize Connection Request.
@@ -30,11 +30,11 @@ pub enum Pdu {
 }
 
 impl Pdu {
-    /// Longest header of any PDU in bytes, without digest.
+    /// The longest header of any PDU in bytes, without digest.
     pub const HEADER_LEN_MAX: usize = 128;
 
-    /// Parses the `layout.header_len` bytes of a header whose common part is parsed already, and checks that the data
-    /// length a data PDU states is the one its PLEN leaves room for.
+    /// Parses the `layout.header_len` bytes of a header whose common part is already parsed. Checks that the data length of a data
+    /// PDU matches its PLEN.
     ///
     /// # Errors
     /// A [`PduError`] naming the field.
@@ -97,8 +97,8 @@ impl Pdu {
         }
     }
 
-    /// Appends header, header digest and padding. `data_len` bytes of data and, with data digests, their digest must
-    /// follow.
+    /// Appends header, header digest and padding. The caller must append `data_len` bytes of data and, with data digests, the
+    /// digest.
     pub fn emit_header(&self, framing: &Framing, data_len: u32, out: &mut Vec<u8>) {
         let flags = match self {
             Self::H2cData(data) => PduFlags::default().with(PduFlags::LAST, data.last),
@@ -138,10 +138,10 @@ impl Pdu {
         }
     }
 
-    /// Appends the whole PDU with its `data`, padded and digested as `framing` says.
+    /// Appends the whole PDU with its `data`, with padding and digests by `framing`.
     ///
-    /// `data` must be empty for types without data, as long as the header states for data PDUs, and at most
-    /// [`TERM_DATA_MAX`](super::TERM_DATA_MAX) bytes for terminate requests.
+    /// `data` must be empty for types without data. For data PDUs it must have the length in the header. For terminate requests
+    /// it has at most [`TERM_DATA_MAX`](super::TERM_DATA_MAX) bytes.
     pub fn emit(&self, framing: &Framing, data: &[u8], out: &mut Vec<u8>) {
         self.emit_header(framing, data.len() as u32, out);
         out.extend_from_slice(data);

@@ -1,6 +1,6 @@
 //! Controller properties (Base 3.1.3).
 
-/// Properties a fabrics host uses, by offset.
+/// Offsets of the properties that a fabrics host uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PropertyOffset(pub u32);
 
@@ -28,7 +28,7 @@ impl Capabilities {
         Self(mqes as u64 | CQR | (to as u64) << 24 | CSS_NVM)
     }
 
-    /// MQES: entries a queue may have, 0's-based.
+    /// MQES: the most entries of a queue, 0's-based.
     #[must_use]
     pub const fn mqes(self) -> u16 {
         self.0 as u16
@@ -40,7 +40,7 @@ impl Capabilities {
         std::time::Duration::from_millis((self.0 >> 24 & 0xff) * 500)
     }
 
-    /// MPSMIN: the smallest memory page has `2^(12 + MPSMIN)` bytes, the unit of MDTS.
+    /// MPSMIN: the smallest memory page has `2^(12 + MPSMIN)` bytes. It is the unit of MDTS.
     #[must_use]
     pub const fn mpsmin(self) -> u8 {
         (self.0 >> 48 & 0xf) as u8
@@ -70,7 +70,7 @@ impl std::fmt::Display for Version {
 pub struct ControllerConfiguration(pub u32);
 
 impl ControllerConfiguration {
-    /// IOSQES 6 (64 bytes), IOCQES 4 (16 bytes), NVM command set, 4 KiB pages: the only values fabrics use. Disabled.
+    /// IOSQES 6 (64 bytes), IOCQES 4 (16 bytes), NVM command set, 4 KiB pages: the only values that fabrics use. Disabled.
     pub const DISABLED: Self = Self(0x0046_0000);
     /// The same, enabled.
     pub const ENABLED: Self = Self(Self::DISABLED.0 | 1);
@@ -83,21 +83,21 @@ impl ControllerConfiguration {
         self.0 & 1 != 0
     }
 
-    /// Whether SHN asks for a shutdown, normal or abrupt.
+    /// Whether SHN requests a shutdown, normal or abrupt.
     #[must_use]
     pub const fn shutdown_requested(self) -> bool {
         self.0 >> 14 & 3 != 0
     }
 }
 
-/// SHST: how far a shutdown is.
+/// SHST: the state of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShutdownStatus {
-    /// None was requested.
+    /// No shutdown was requested.
     None,
-    /// Being processed.
+    /// The shutdown is under way.
     Occurring,
-    /// Complete.
+    /// The shutdown is complete.
     Complete,
 }
 
@@ -106,7 +106,7 @@ pub enum ShutdownStatus {
 pub struct ControllerStatus(pub u32);
 
 impl ControllerStatus {
-    /// A status of its parts.
+    /// A status with these fields.
     #[must_use]
     pub const fn new(ready: bool, fatal: bool, shutdown: ShutdownStatus) -> Self {
         Self(ready as u32 | (fatal as u32) << 1 | (shutdown as u32) << 2)
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_are_where_the_specification_has_them() {
+    fn bits_match_the_specification() {
         let cap = Capabilities::new(127, 30);
         assert_eq!((cap.mqes(), cap.timeout().as_secs()), (127, 15));
         assert_eq!(ControllerConfiguration::ENABLED.0, 0x46_0001);

@@ -1,11 +1,11 @@
-//! SGL descriptors as NVMe/TCP uses them (Base 4.1.2, TCP Transport 3.3.1).
+//! The SGL descriptors that NVMe/TCP uses (Base 4.1.2, TCP Transport 3.3.1).
 
 use super::Status;
 
-/// Where a command's data is.
+/// The location of a command's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sgl {
-    /// Data Block with an offset: in the capsule, `offset` bytes behind ICDOFF.
+    /// Data Block with an offset: in the capsule, `offset` bytes after ICDOFF.
     InCapsule {
         /// Offset from the start of the in-capsule data, in bytes.
         offset: u64,
@@ -50,10 +50,10 @@ impl Sgl {
         bytes
     }
 
-    /// The descriptor of a data pointer.
+    /// Parses the descriptor of a data pointer.
     ///
     /// # Errors
-    /// SGL Descriptor Type Invalid for any other kind of descriptor.
+    /// SGL Descriptor Type Invalid for other kinds of descriptors.
     pub const fn parse(bytes: &[u8; 16]) -> Result<Self, Status> {
         let &[a0, a1, a2, a3, a4, a5, a6, a7, l0, l1, l2, l3, _, _, _, id] = bytes;
         let length = u32::from_le_bytes([l0, l1, l2, l3]);

@@ -36,7 +36,7 @@ impl Opcode {
     pub const KEEP_ALIVE: Self = Self(0x18);
     /// Admin: Cross-Controller Reset.
     pub const CROSS_CONTROLLER_RESET: Self = Self(0x38);
-    /// Any queue: a fabrics command, told apart by FCTYPE.
+    /// Any queue: a fabrics command. FCTYPE selects the command.
     pub const FABRICS: Self = Self(0x7f);
 }
 
@@ -67,10 +67,10 @@ pub struct Sqe {
 impl Sqe {
     /// Bytes of an entry.
     pub const LEN: usize = 64;
-    /// PSDT 01b, SGLs for this transfer: the only value fabrics allow.
+    /// PSDT 01b, SGLs for this transfer: the only value that fabrics allow.
     pub const FLAGS_SGL: u8 = 0x40;
 
-    /// An entry with `opcode`, CID, NSID and data pointer, everything else zero.
+    /// An entry with `opcode`, CID, NSID and data pointer. All other fields are zero.
     #[must_use]
     pub fn new(opcode: Opcode, cid: u16, nsid: u32, sgl: Sgl) -> Self {
         Self {

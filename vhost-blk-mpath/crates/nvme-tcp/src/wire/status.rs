@@ -9,7 +9,7 @@ macro_rules! statuses {
         impl Status {
             $(#[doc = $text] #[doc = "."] pub const $name: Self = Self::new($sct, $sc);)*
 
-            /// The specification's name of the code, without regard to DNR, M and CRD.
+            /// The specification's name of the code. DNR, M and CRD are ignored.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match (self.sct(), self.sc()) {
@@ -140,13 +140,13 @@ impl Status {
         self.0 & Self::DNR != 0
     }
 
-    /// More: the error log has more about this.
+    /// More: the error log has more information.
     #[must_use]
     pub const fn more(self) -> bool {
         self.0 & Self::MORE != 0
     }
 
-    /// Whether the type and code are those of `other`, whatever DNR, M and CRD say.
+    /// Whether type and code are those of `other`. DNR, M and CRD are ignored.
     #[must_use]
     pub const fn is(self, other: Self) -> bool {
         self.0 & 0x7ff == other.0 & 0x7ff
@@ -163,13 +163,13 @@ impl Status {
         if self.is_success() { Ok(()) } else { Err(self) }
     }
 
-    /// Whether another path may do better: path related status, or aborted because the queue went away.
+    /// Whether another path may succeed: a path related status, or the command was aborted with its queue.
     #[must_use]
     pub const fn is_path_error(self) -> bool {
         self.sct() == 3 || self.is(Self::ABORTED_SQ_DELETION)
     }
 
-    /// Whether the ANA state of the namespace is the reason, so that the ANA log should be read again.
+    /// Whether the ANA state of the namespace is the reason. Then the ANA log should be read again.
     #[must_use]
     pub const fn is_ana_error(self) -> bool {
         self.is(Self::ANA_PERSISTENT_LOSS) || self.is(Self::ANA_INACCESSIBLE) || self.is(Self::ANA_TRANSITION)
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_and_names() {
+    fn fields_and_names_of_a_status() {
         let status = Status::ANA_INACCESSIBLE.with_crd(2).with_dnr();
         assert_eq!((status.sct(), status.sc(), status.crd(), status.dnr()), (3, 2, 2, true));
         assert_eq!(status.0, 0x5302);

@@ -1,6 +1,6 @@
-//! Terminate requests: a fatal error, after which the connection is closed (TCP Transport 3.6.2.3, 3.6.2.4 and 3.5).
+//! Terminate requests, which report a fatal error before the connection is closed (TCP Transport 3.6.2.3, 3.6.2.4 and 3.5).
 
-/// The most bytes of the offending PDU's header a terminate request carries.
+/// The most bytes of the offending header in a terminate request.
 pub const TERM_DATA_MAX: usize = 128;
 
 /// Fatal Error Status (TCP Transport, figures 17 and 20).
@@ -8,15 +8,15 @@ pub const TERM_DATA_MAX: usize = 128;
 pub enum FatalError {
     /// A header field is invalid; FEI is its byte offset.
     InvalidHeaderField,
-    /// A PDU that must not come now.
+    /// A PDU that is not allowed in this state.
     PduSequence,
     /// HDGST mismatch; FEI is the received digest.
     HeaderDigest,
-    /// Data outside the command's or the R2T's range.
+    /// Data outside the range of the command or R2T.
     DataOutOfRange,
     /// Host to controller: more R2Ts than MAXR2T. Controller to host: more data than MAXH2CDATA.
     LimitExceeded,
-    /// A parameter the receiver does not support; FEI is its byte offset.
+    /// A parameter that the receiver does not support; FEI is its byte offset.
     UnsupportedParameter,
     /// A value that is not assigned.
     Other(u16),
@@ -37,7 +37,7 @@ impl FatalError {
         }
     }
 
-    /// The error of an FES number.
+    /// Parses an FES number.
     #[must_use]
     pub const fn from_code(code: u16) -> Self {
         match code {

@@ -1,15 +1,15 @@
 //! Headers of the PDUs that move data: `H2CData`, `C2HData`, R2T (TCP Transport 3.6.2.7 to 3.6.2.9).
 
-/// Ready to Transfer: the controller asks for a part of a command's data.
+/// Ready to Transfer: the controller requests a part of a command's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct R2t {
     /// CID of the command.
     pub cid: u16,
-    /// The controller's name for this transfer, echoed in every `H2CData`.
+    /// TTAG: the controller's tag of this transfer, returned in each `H2CData`.
     pub ttag: u16,
     /// R2TO: offset in the command's data, in bytes.
     pub offset: u32,
-    /// R2TL: bytes asked for.
+    /// R2TL: requested bytes.
     pub length: u32,
 }
 
@@ -18,13 +18,13 @@ pub struct R2t {
 pub struct H2cData {
     /// CID of the command.
     pub cid: u16,
-    /// TTAG of the R2T this answers.
+    /// TTAG of the answered R2T.
     pub ttag: u16,
     /// DATAO: offset in the command's data, in bytes.
     pub offset: u32,
-    /// DATAL: bytes carried.
+    /// DATAL: bytes of data.
     pub length: u32,
-    /// `LAST_PDU`: the R2T is answered in full.
+    /// `LAST_PDU`: the last PDU for this R2T.
     pub last: bool,
 }
 
@@ -35,15 +35,15 @@ pub struct C2hData {
     pub cid: u16,
     /// DATAO: offset in the command's data, in bytes.
     pub offset: u32,
-    /// DATAL: bytes carried.
+    /// DATAL: bytes of data.
     pub length: u32,
-    /// `LAST_PDU`: no more data for this command.
+    /// `LAST_PDU`: the last data of this command.
     pub last: bool,
-    /// SUCCESS: the command has succeeded, no response capsule follows. Only with `last`.
+    /// SUCCESS: the command has succeeded, and no response capsule follows. Only with `last`.
     pub success: bool,
 }
 
-/// The layout the three share.
+/// The common layout of the three headers.
 #[derive(Clone, Copy)]
 pub(super) struct Body {
     pub(super) cid: u16,

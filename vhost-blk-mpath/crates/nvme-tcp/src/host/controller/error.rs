@@ -1,188 +1,100 @@
-//! Why an association cannot be had, or is over.
+//! Errors of an association and of its namespaces.
 
 use std::time::Duration;
 
-use crate::host::{ConfigError, QueueError};
+use crate::host::{AdminError, ConfigError, Step};
 use crate::wire::{AnaLogError, DescriptorError, Status};
 
-/// What the admin queue is doing; timeouts and failed commands name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
-    /// `ICReq`, `ICResp` and Connect.
-    Connect,
-    /// Property Get of CAP.
-    Capabilities,
-    /// Property Get of VS.
-    Version,
-    /// Property Set of CC.EN.
-    Enable,
-    /// Property Get of CSTS until RDY.
-    Ready,
-    /// Identify Controller.
-    IdentifyController,
-    /// Identify Controller of the NVM command set.
-    CommandLimits,
-    /// Set Features, Number of Queues.
-    NumberOfQueues,
-    /// Identify, active namespaces.
-    ActiveNamespaces,
-    /// Identify Namespace.
-    IdentifyNamespace,
-    /// Identify, namespace identification descriptors.
-    NamespaceDescriptors,
-    /// Set Features, Asynchronous Event Configuration.
-    AsyncEventConfiguration,
-    /// Get Log Page, Asymmetric Namespace Access.
-    AnaLog,
-    /// Get Log Page, Changed Namespace List.
-    ChangedNamespaces,
-    /// Keep Alive.
-    KeepAlive,
-    /// Property Set of CC.SHN.
-    Shutdown,
-    /// Property Get of CSTS until SHST says complete.
-    ShutdownStatus,
-}
-
-impl std::fmt::Display for Step {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Connect => "Connect",
-            Self::Capabilities => "reading CAP",
-            Self::Version => "reading VS",
-            Self::Enable => "setting CC.EN",
-            Self::Ready => "waiting for CSTS.RDY",
-            Self::IdentifyController => "Identify Controller",
-            Self::CommandLimits => "reading the limits of commands",
-            Self::NumberOfQueues => "setting the number of queues",
-            Self::ActiveNamespaces => "listing active namespaces",
-            Self::IdentifyNamespace => "Identify Namespace",
-            Self::NamespaceDescriptors => "reading namespace identification descriptors",
-            Self::AsyncEventConfiguration => "configuring asynchronous events",
-            Self::AnaLog => "reading the ANA log",
-            Self::ChangedNamespaces => "reading the changed namespace list",
-            Self::KeepAlive => "Keep Alive",
-            Self::Shutdown => "setting CC.SHN",
-            Self::ShutdownStatus => "waiting for CSTS.SHST",
-        })
-    }
-}
-
-/// What a controller is or lacks that rules it out.
+/// A property that makes a controller unusable for this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unsupported {
     /// No SGL support.
     #[error("the controller supports no SGLs")]
     Sgls,
-    /// KAS is zero. Fabrics controllers must have the timer, and the time fence counts by it.
+    /// KAS is zero. Fabrics controllers must have the timer, and the length of the fence depends on it.
     #[error("the controller has no keep-alive timer")]
     KeepAlive,
     /// ICDOFF must be zero with TCP.
     #[error("in-capsule data offset {0} instead of 0")]
     InCapsuleOffset(u16),
-    /// IOCCSZ below the size of a command.
+    /// IOCCSZ is smaller than a command.
     #[error("I/O command capsules of {0} × 16 bytes hold no command")]
     CapsuleSize(u32),
-    /// Fewer queue entries than a queue needs.
-    #[error("queues of {0} entries")]
+    /// CAP.MQES or MAXCMD allows fewer entries than a queue needs.
+    #[error("the controller allows queues of only {0} entries")]
     QueueEntries(u32),
-    /// An ANA log larger than a transfer.
-    #[error("an ANA log of {0} bytes")]
+    /// The ANA log is larger than a transfer or than this host reads.
+    #[error("the ANA log of {0} bytes is too large")]
     AnaLog(u64),
 }
 
-/// Why an association cannot be had, or is over. Each prints as one line.
+/// Why an association cannot be established, or has ended. Each prints as one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ControllerError {
-    /// A value of the configuration.
+    /// An invalid value in the configuration.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Connect refused, or the protocol broken.
+    /// The admin connection failed.
     #[error(transparent)]
-    Queue(#[from] QueueError),
-    /// No answer in time.
-    #[error("no answer within {after:?}: {step}")]
-    Timeout {
-        /// To what.
-        step: Step,
-        /// The time allowed.
-        after: Duration,
-    },
-    /// A command that had to succeed did not.
-    #[error("{step} failed: {status}")]
-    Command {
-        /// Which.
-        step: Step,
-        /// How.
-        status: Status,
-    },
-    /// CSTS.CFS: the controller has failed.
-    #[error("the controller reports fatal status (CSTS.CFS)")]
-    FatalStatus,
-    /// Identify Controller names another subsystem.
-    #[error("the controller belongs to subsystem {got:?}")]
-    WrongSubsystem {
-        /// Its SUBNQN, as text.
-        got: String,
-    },
-    /// No namespace was asked for and there is not exactly one.
-    #[error("{}", ambiguous(.available))]
+    Admin(#[from] AdminError),
+    /// No namespace is configured, and the number of active namespaces is not one.
+    #[error("{}", namespace_choice(.available))]
     NamespaceChoice {
-        /// What there is, or the beginning of it.
+        /// The active namespaces, or the first of them.
         available: Vec<u32>,
     },
-    /// Something this host cannot use.
+    /// This host cannot use the controller.
     #[error("unsupported: {0}")]
     Unsupported(#[from] Unsupported),
-    /// A malformed ANA log.
+    /// The ANA log is malformed.
     #[error(transparent)]
     AnaLog(#[from] AnaLogError),
-    /// No namespace can be used: why the last one that could cannot any more or, if none ever could, the first.
+    /// No namespace is usable. The error is that of the namespace that was usable last, or of the first if none ever was.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
 }
 
-/// Why one namespace cannot be used on this controller, which may have others that can. Each prints as one line.
+/// Why one namespace is unusable on this controller. Others may be usable. Each error prints as one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NamespaceError {
     /// The namespace is not active.
-    #[error("`namespace` {nsid} is not active; active: {}", list(.available))]
+    #[error("`namespace` {nsid} is not active; active: {}", list_nsids(.available))]
     Missing {
-        /// NSID asked for.
+        /// The configured NSID.
         nsid: u32,
-        /// What else there was when the association began, or the beginning of it.
+        /// The other namespaces that were active when the association began, or the first of them.
         available: Vec<u32>,
     },
-    /// Identifying it failed for a reason that only the controller knows.
+    /// The controller failed a command that identifies the namespace.
     #[error("{step} failed: {status}")]
     Command {
-        /// Which command.
+        /// The step of the command.
         step: Step,
-        /// How.
+        /// Its status.
         status: Status,
     },
-    /// An LBA format with metadata.
+    /// The LBA format has metadata.
     #[error("unsupported: logical blocks with {0} bytes of metadata")]
     Metadata(u16),
-    /// A block size that is not available, or too large.
+    /// The block size is invalid or too large.
     #[error("unsupported: LBA data size 2^{0}")]
     BlockSize(u8),
-    /// Transfers smaller than a block.
-    #[error("unsupported: transfers of {max_transfer_bytes} bytes hold no block of {block_bytes}")]
+    /// A block is larger than a transfer.
+    #[error("unsupported: a block of {block_bytes} bytes is larger than a transfer of {max_transfer_bytes}")]
     TransferSize {
-        /// MDTS in bytes.
+        /// The most data of one command in bytes.
         max_transfer_bytes: u32,
         /// Bytes of a block.
         block_bytes: u32,
     },
-    /// A command set other than NVM.
+    /// The command set is not NVM.
     #[error("unsupported: command set {0:#x} instead of NVM")]
     CommandSet(u8),
-    /// Malformed namespace identification descriptors.
+    /// The namespace identification descriptors are malformed.
     #[error(transparent)]
     Descriptors(#[from] DescriptorError),
-    /// The ANA log says nothing of the namespace's group.
-    #[error("the ANA log has no group {group}")]
+    /// The ANA log does not contain the group of the namespace.
+    #[error("the ANA log does not contain ANA group {group} of the namespace")]
     AnaGroupMissing {
         /// ANAGRPID.
         group: u32,
@@ -196,17 +108,17 @@ pub enum NamespaceError {
 }
 
 impl NamespaceError {
-    /// A namespace that is not among the active ones, of which not more are kept than are printed.
+    /// The error for an inactive namespace. It keeps only as many active NSIDs as a message needs.
     pub(super) fn missing(nsid: u32, active: &[u32]) -> Self {
         let others = active.iter().copied().filter(|&other| other != nsid);
         Self::Missing { nsid, available: others.take(NAMED_MAX + 1).collect() }
     }
 }
 
-/// How many namespaces a message names.
+/// The most namespaces that a message lists.
 const NAMED_MAX: usize = 16;
 
-fn list(nsids: &[u32]) -> String {
+fn list_nsids(nsids: &[u32]) -> String {
     if nsids.is_empty() {
         return "none".to_owned();
     }
@@ -217,10 +129,10 @@ fn list(nsids: &[u32]) -> String {
     text.join(", ")
 }
 
-fn ambiguous(nsids: &[u32]) -> String {
+fn namespace_choice(nsids: &[u32]) -> String {
     if nsids.is_empty() {
         "the subsystem has no active namespace for this host".to_owned()
     } else {
-        format!("several namespaces are active, set `namespace` to one of: {}", list(nsids))
+        format!("several namespaces are active; set `namespace` to one of: {}", list_nsids(nsids))
     }
 }

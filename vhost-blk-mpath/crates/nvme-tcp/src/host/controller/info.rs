@@ -1,4 +1,4 @@
-//! What is configured, and what is learned.
+//! The configuration of an association, and the facts that the controller reports.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ use crate::host::{
 };
 use crate::wire::{AnaState, Capabilities, ControllerInstance, Digests, IdentifyController, Nqn, Version};
 
-/// How to get an association.
+/// How to establish an association.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerConfig {
-    /// Who connects.
+    /// The identity of this host.
     pub host: HostIdentity,
     /// The subsystem.
     pub subnqn: Nqn,
-    /// The namespaces, no two alike; the only active one if empty.
+    /// The namespaces, each once. If empty, the only active namespace.
     pub nsids: Vec<u32>,
-    /// KATO, at least 1 ms. Never zero: a lost association is fenced by it.
+    /// KATO, at least 1 ms. The fence of a lost association depends on it.
     pub keep_alive_tmo: Duration,
-    /// Digests to ask for, on all queues.
+    /// Digests to request, on all queues.
     pub digests: Digests,
-    /// I/O queues wanted, at least 1; the controller may grant fewer.
+    /// Requested I/O queues, at least 1. The controller may grant fewer.
     pub io_queues: u16,
-    /// Entries wanted of an I/O queue; the controller may allow fewer.
+    /// Requested entries of an I/O queue. The controller may allow fewer.
     pub queue_entries: u16,
-    /// The most data of one read or write in bytes; `None` for what MDTS says or, without, [`UNKNOWN_MAX_TRANSFER_BYTES`]. MDTS is
-    /// never exceeded.
+    /// The most data of one read or write in bytes, and never more than MDTS. `None` means MDTS or, if the controller reports
+    /// none, [`UNKNOWN_MAX_TRANSFER_BYTES`].
     pub max_transfer_bytes: Option<u32>,
     /// The longest any admin command may take.
     pub command_timeout: Duration,
 }
 
-/// What an association turned out to be.
+/// The facts about a live association.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts of the controller")]
 pub struct ControllerInfo {
@@ -50,51 +50,52 @@ pub struct ControllerInfo {
     pub ciu: u8,
     /// CIRN: Controller Instance Random Number, for Cross-Controller Reset.
     pub cirn: u64,
-    /// CCRL: how many Cross-Controller Resets this controller carries out at once; zero if it has none of that.
+    /// CCRL: Cross-Controller Resets that this controller carries out at once; zero if it does not support the command.
     pub cross_resets: u8,
     /// CQT: how long the controller may go on processing commands after an association is lost; zero if not reported.
     pub cqt: Duration,
-    /// KATO as the controller keeps it: rounded up to its granularity (KAS).
+    /// KATO as the controller applies it: rounded up to its granularity (KAS).
     pub kato: Duration,
-    /// TBKAS: the keep-alive timer restarts with any traffic, which makes the fence three KATO instead of two.
+    /// TBKAS: any traffic restarts the keep-alive timer. The fence is then three KATO instead of two.
     pub tbkas: bool,
-    /// CRDT1 to CRDT3: the delay a status' CRD 1 to 3 asks for.
+    /// CRDT1 to CRDT3: the retry delay for a status with CRD 1 to 3.
     pub retry_delays: [Duration; 3],
     /// The most data of one read or write in bytes: see [`ControllerConfig::max_transfer_bytes`].
     pub max_transfer_bytes: u32,
-    /// MDTS says what the most is.
+    /// The controller reports MDTS.
     pub reports_max_transfer: bool,
-    /// Limits of other commands.
+    /// Limits of Write Zeroes and Dataset Management.
     pub command_limits: CommandLimits,
-    /// Bytes of data a command capsule may carry.
+    /// Bytes of data that a command capsule may carry.
     pub in_capsule_bytes: u32,
     /// I/O queues granted.
     pub io_queues: u16,
-    /// Entries an I/O queue gets.
+    /// Entries of an I/O queue.
     pub queue_entries: u16,
-    /// VWC: there is a volatile write cache, so flushes matter.
+    /// VWC: the controller has a volatile write cache, so flushes matter.
     pub volatile_write_cache: bool,
-    /// ONCS: Write Zeroes.
+    /// ONCS: Write Zeroes is supported.
     pub write_zeroes: bool,
-    /// ONCS: Dataset Management.
+    /// ONCS: Dataset Management is supported.
     pub dataset_management: bool,
-    /// ANATT: the longest the ANA state "change" lasts; zero without ANA.
+    /// ANATT: the longest time in ANA state "change"; zero without ANA.
     pub anatt: Duration,
-    /// The namespaces in the order of [`ControllerConfig::nsids`], or why one cannot be used. At first at least one can.
+    /// The namespaces in the order of [`ControllerConfig::nsids`], each with its error if it is unusable. At least one is usable
+    /// when the association becomes live.
     pub namespaces: Vec<Result<Namespace, NamespaceError>>,
 }
 
-/// A namespace that can be used on this controller.
+/// A namespace that is usable on this controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Namespace {
-    /// What it is.
+    /// Its identity and properties.
     pub identity: NamespaceIdentity,
     /// Its ANA state; optimized without ANA reporting.
     pub ana: AnaState,
 }
 
 impl Namespace {
-    /// What a queue pair goes by.
+    /// The limits that a queue pair needs.
     #[must_use]
     pub fn limits(&self) -> NamespaceLimits {
         let NamespaceIdentity { nsid, block_bytes, blocks, noiob_blocks, .. } = self.identity;
@@ -102,34 +103,35 @@ impl Namespace {
     }
 }
 
-/// What happened to an association.
+/// An event of an association.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ControllerEvent {
-    /// All is known; I/O queues can be connected.
+    /// The connect sequence is complete; I/O queues can be connected.
     Live(Box<ControllerInfo>),
-    /// The ANA log was read anew, for a notice or because it was asked for: one event for each usable namespace, whose state
-    /// may be the same as before.
+    /// The ANA log was read again, after an asynchronous event or on request. One event follows for each usable namespace, even
+    /// if its state is unchanged.
     AnaChanged {
-        /// Its position in [`ControllerInfo::namespaces`].
+        /// The position in [`ControllerInfo::namespaces`].
         namespace: usize,
-        /// Its state.
+        /// The ANA state.
         state: AnaState,
     },
-    /// The namespaces were identified anew after a notice: one event for each, which may be the same as before. Also if one
-    /// has become usable or unusable otherwise. The ANA state of one that has become usable follows.
+    /// The namespaces were identified again after an asynchronous event. One event follows for each namespace, even if it is
+    /// unchanged. The event also reports a namespace that became usable or unusable for another reason. When a namespace
+    /// becomes usable, [`AnaChanged`](Self::AnaChanged) follows.
     NamespaceChanged {
-        /// Its position in [`ControllerInfo::namespaces`].
+        /// The position in [`ControllerInfo::namespaces`].
         namespace: usize,
-        /// What it is, or why it cannot be used.
+        /// Its identity, or why it is unusable.
         identity: Box<Result<NamespaceIdentity, NamespaceError>>,
     },
-    /// What came of the [`HostController::cross_controller_reset`](super::HostController::cross_controller_reset) asked for.
+    /// The result of [`HostController::cross_controller_reset`](super::HostController::cross_controller_reset).
     CrossControllerReset(CrossResetOutcome),
     /// The controller has shut down; the connections can be closed.
     ShutdownComplete,
 }
 
-/// Identify Controller as far as it is used.
+/// Facts about the controller, from its properties, Identify data and features.
 #[derive(Debug, Clone)]
 pub(super) struct ControllerFacts {
     pub(super) cap: Capabilities,
@@ -139,7 +141,7 @@ pub(super) struct ControllerFacts {
     pub(super) command_limits: CommandLimits,
 }
 
-/// ANATT of a controller that reports ANA and no ANATT, against the specification: what Linux nvmet reports.
+/// ANATT for a controller that reports ANA without ANATT, which violates the specification. Linux nvmet reports this value.
 const ANATT_UNKNOWN: Duration = Duration::from_secs(10);
 
 fn tenths_of_seconds(tenths: u16) -> Duration {
@@ -155,11 +157,11 @@ impl ControllerFacts {
         self.identify.ctratt.get() & IdentifyController::CTRATT_TBKAS != 0
     }
 
-    /// What the controller makes of the KATO it is asked for: it rounds up to a multiple of KAS (Base 2.0, 3.9.1).
+    /// The KATO that the controller applies: `asked`, rounded up to a multiple of KAS (Base 2.0, 3.9.1).
     fn kato(&self, asked: Duration) -> Duration {
-        // A controller in use has one: see `learn_controller`.
+        // `apply_identify_controller` refuses a controller with KAS zero.
         let unit = tenths_of_seconds(self.identify.kas.get().max(1));
-        // Both have at most 32 bits of milliseconds.
+        // KATO fits 32 bits of milliseconds, and so does the quotient.
         let units = asked.as_nanos().div_ceil(unit.as_nanos());
         unit.saturating_mul(units as u32)
     }
@@ -169,7 +171,7 @@ impl ControllerFacts {
         self.identify.max_transfer_bytes(self.cap.mpsmin())
     }
 
-    /// The most data of one read or write.
+    /// The most data of one read or write in bytes.
     pub(super) fn max_transfer_bytes(&self, config: &ControllerConfig) -> u32 {
         match self.mdts_bytes() {
             Some(mdts) => config.max_transfer_bytes.unwrap_or(mdts).min(mdts),
@@ -177,8 +179,8 @@ impl ControllerFacts {
         }
     }
 
-    /// Whether to ask for the limits of Write Zeroes and Dataset Management. The controller has to have one of these commands.
-    /// CNS is a whole byte since version 1.2; an older controller might not refuse a value that it does not know.
+    /// Whether to read the limits of Write Zeroes and Dataset Management. The controller must support one of these commands.
+    /// CNS is a whole byte since version 1.2. An older controller may accept an unknown value instead of refusing it.
     pub(super) fn may_limit_commands(&self) -> bool {
         let limited = IdentifyController::ONCS_WRITE_ZEROES | IdentifyController::ONCS_DSM;
         self.identify.oncs.get() & limited != 0 && self.version.0 >= Version::new(1, 2).0
@@ -191,7 +193,7 @@ impl ControllerFacts {
         }
     }
 
-    /// Entries of an I/O queue: as configured, within CAP.MQES, and with no more commands than MAXCMD.
+    /// Entries of an I/O queue: `wanted`, limited by CAP.MQES and MAXCMD.
     pub(super) fn queue_entries(&self, wanted: u16) -> u16 {
         let mqes = self.cap.mqes().saturating_add(1);
         let maxcmd = match self.identify.maxcmd.get() {
@@ -237,32 +239,32 @@ impl ControllerFacts {
     }
 }
 
-/// Added to the time fence of a controller that reports no command quiesce time (CQT, TP 4129): nothing is known of how
-/// long it goes on after it has noticed the loss. Longer than Linux nvmet was seen to (3.7 s, on a slow device).
+/// The quiesce time of a controller that reports no command quiesce time (CQT, TP 4129). Linux nvmet took up to 3.7 s in
+/// measurements, with a slow device; this is longer.
 const UNKNOWN_QUIESCE_TIME: Duration = Duration::from_secs(5);
 
 fn fence_time(kato: Duration, cqt: Duration, tbkas: bool) -> Duration {
-    // With traffic-based keep-alive a controller may look at its timer only once in a whole KATO.
+    // With traffic-based keep-alive, a controller may check its timer only once per KATO.
     let periods = if tbkas { 3 } else { 2 };
     let quiesce = if cqt.is_zero() { UNKNOWN_QUIESCE_TIME } else { cqt };
     kato * periods + quiesce
 }
 
 impl ControllerInfo {
-    /// This life of the controller, as Cross-Controller Reset names it; `None` if the controller does not tell.
+    /// The controller instance, as Cross-Controller Reset names it; `None` if the controller does not report it.
     #[must_use]
     pub fn instance(&self) -> Option<ControllerInstance> {
         (self.ciu != 0).then_some(ControllerInstance { cntlid: self.cntlid, ciu: self.ciu, cirn: self.cirn })
     }
 
-    /// How long after the close of its last socket this association's controller may still execute commands of it: until it
-    /// has noticed the loss by its keep-alive timer, and has quiesced (NVMe base specification 2.1, section 9.6).
+    /// How long the controller may execute commands of this association after its last socket was closed. The controller must
+    /// notice the loss by its keep-alive timer, and then quiesce (NVMe base specification 2.1, section 9.6).
     #[must_use]
     pub fn fence_time(&self) -> Duration {
         fence_time(self.kato, self.cqt, self.tbkas)
     }
 
-    /// The configuration of I/O queue `qid` (1 to [`io_queues`](Self::io_queues)) of the association `config` got.
+    /// The configuration of I/O queue `qid`, from 1 to [`io_queues`](Self::io_queues). `config` is that of the association.
     #[must_use]
     pub fn queue_config(&self, config: &ControllerConfig, qid: u16) -> QueueConfig {
         QueueConfig {
@@ -276,7 +278,11 @@ impl ControllerInfo {
             reports_max_transfer: self.reports_max_transfer,
             command_limits: self.command_limits,
             in_capsule_bytes: self.in_capsule_bytes,
-            namespaces: self.namespaces.iter().map(|found| found.as_ref().ok().map(Namespace::limits)).collect(),
+            namespaces: self
+                .namespaces
+                .iter()
+                .map(|namespace| namespace.as_ref().ok().map(Namespace::limits))
+                .collect(),
         }
     }
 }
@@ -286,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kato_is_what_the_controller_makes_of_it() {
+    fn kato_is_rounded_up_to_the_controllers_granularity() {
         let mut identify = Box::new(IdentifyController::blank());
         identify.kas = 10.into();
         let facts = ControllerFacts {
@@ -307,7 +313,7 @@ mod tests {
         let ms = Duration::from_millis;
         assert_eq!(fence_time(ms(5000), ms(300), false), ms(10_300));
         assert_eq!(fence_time(ms(5000), ms(300), true), ms(15_300));
-        // Not reported is not zero.
+        // A controller that reports no CQT gets the default.
         assert_eq!(fence_time(ms(5000), ms(0), false), ms(15_000));
         assert_eq!(fence_time(ms(1000), ms(0), true), ms(8_000));
     }

@@ -1,92 +1,72 @@
-//! The admin side of an association: the connect sequence, then keep-alives and asynchronous events.
+//! The admin connection of an association: the connect sequence, then keep-alives and asynchronous events.
 //!
 //! ```text
 //! Connect → CAP → VS → CC.EN → CSTS.RDY → Identify Controller → [command limits] → Number of Queues → [event configuration]
 //!   → active namespaces → { Identify Namespace → descriptors } for each → [ANA log] → Live
 //! Live ⇄ { ANA log, changed namespaces → { Identify Namespace → descriptors } for each → ANA log } → Shutdown
 //! ```
-//! One step is under way at a time. Keep-alives run beside the steps once the controller is ready, and one Asynchronous
-//! Event Request is outstanding once events are configured.
+//! Steps in square brackets depend on the controller's capabilities.
 
+mod answers;
 mod cross_reset;
 mod error;
 mod info;
-mod learn;
 mod namespaces;
 mod step;
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub use cross_reset::{CrossResetOutcome, CrossResetRefusal};
-pub use error::{ControllerError, NamespaceError, Step, Unsupported};
+pub use error::{ControllerError, NamespaceError, Unsupported};
 use info::ControllerFacts;
 pub use info::{ControllerConfig, ControllerEvent, ControllerInfo, Namespace};
-use namespaces::{Cause, Identified, Namespaces};
+use namespaces::{Identified, Namespaces, Update};
 
-use super::admin_queue::{ADMIN_ENTRIES, ADMIN_IN_CAPSULE_BYTES, AdminQueue, Owner};
+use super::admin::{AdminConfig, AdminSession, Answer, ShutdownOutcome, Step};
 use super::config::{CommandLimits, ConfigError, QueueConfig, check_entries};
-use super::keep_alive::KeepAlive;
-use super::pair::PairConfig;
-use crate::wire::{
-    AdminCommand, AsyncEvent, CNTLID_ANY, Capabilities, IdentifyController, IdentifyNamespace, Sgl, Status, Version,
-};
+use crate::wire::{AsyncEvent, Capabilities, IdentifyController, IdentifyNamespace, Version};
 
-/// How often CSTS is read while waiting for it to change.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
-
-/// The step under way.
-#[derive(Debug, Clone, Copy)]
-struct Pending {
-    step: Step,
-    deadline: Instant,
-    /// The time it was allowed, for the error.
-    after: Duration,
-    /// When to ask again, for steps that wait for a property to change.
-    poll_at: Option<Instant>,
-}
-
-/// What is to be done once no step is under way.
+/// Work that starts when no step is under way.
 #[derive(Debug, Clone, Copy, Default)]
-struct Wants {
-    ana: bool,
+struct Wanted {
+    ana_log: bool,
     namespaces: bool,
-    shutdown: bool,
 }
 
-/// An association with one controller, seen from its admin queue. See the module.
+/// An association with one controller, seen from its admin queue. The module describes the sequence of steps.
 #[derive(Debug)]
 pub struct HostController {
     config: ControllerConfig,
-    queue: AdminQueue,
-    pending: Option<Pending>,
-    wants: Wants,
+    session: AdminSession<ControllerError>,
+    wanted: Wanted,
     facts: ControllerFacts,
     /// Active namespaces read so far.
     active: Vec<u32>,
-    /// The namespaces asked for, once the only active one is known if it is that.
+    /// The namespaces to identify: the configured ones, or the only active one. Empty until the active ones are known.
     nsids: Vec<u32>,
-    /// What was found of them so far while they are being identified, in that order, and until the ANA log was read too.
-    round: Vec<Identified>,
-    /// Identify Namespace, while the descriptors of that namespace are being read.
-    page: Option<Box<IdentifyNamespace>>,
+    /// Results of the identification under way, in the order of `nsids`. Kept until the ANA log was read too.
+    identified: Vec<Identified>,
+    /// Identify Namespace of the namespace whose descriptors are being read.
+    identify_namespace: Option<Box<IdentifyNamespace>>,
     namespaces: Namespaces,
     live: Option<Box<ControllerInfo>>,
-    keep_alive: KeepAlive,
-    /// A Cross-Controller Reset that was sent has not been answered.
-    resets_other: bool,
-    shutdown_sent: bool,
+    /// A Cross-Controller Reset is sent and not answered.
+    is_reset_outstanding: bool,
     events: VecDeque<ControllerEvent>,
-    failed: Option<ControllerError>,
 }
 
 impl HostController {
     /// The admin side of a fresh connection.
     pub fn new(config: ControllerConfig, now: Instant) -> Result<Self, ConfigError> {
-        let kato = config.keep_alive_tmo;
-        if kato.as_millis() == 0 || u32::try_from(kato.as_millis()).is_err() {
-            return Err(ConfigError::KeepAlive);
-        }
+        let admin = AdminConfig {
+            host: config.host.clone(),
+            subnqn: config.subnqn.clone(),
+            keep_alive_tmo: Some(config.keep_alive_tmo),
+            digests: config.digests,
+            command_timeout: config.command_timeout,
+        };
+        let session = AdminSession::new(admin, now)?;
         if config.io_queues == 0 {
             return Err(ConfigError::NoIoQueue);
         }
@@ -96,21 +76,9 @@ impl HostController {
         if let Some(&[nsid, ..]) = nsids.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(ConfigError::NamespaceTwice(nsid));
         }
-        let queue = AdminQueue::new(PairConfig {
-            qid: 0,
-            entries: ADMIN_ENTRIES,
-            host: config.host.clone(),
-            subnqn: config.subnqn.clone(),
-            cntlid: CNTLID_ANY,
-            kato,
-            digests: config.digests,
-            in_capsule_bytes: ADMIN_IN_CAPSULE_BYTES,
-        });
-        let after = config.command_timeout;
         Ok(Self {
-            queue,
-            pending: Some(Pending { step: Step::Connect, deadline: now + after, after, poll_at: None }),
-            wants: Wants::default(),
+            session,
+            wanted: Wanted::default(),
             facts: ControllerFacts {
                 cap: Capabilities::default(),
                 version: Version::default(),
@@ -120,64 +88,54 @@ impl HostController {
             },
             active: Vec::new(),
             nsids: Vec::new(),
-            round: Vec::new(),
-            page: None,
+            identified: Vec::new(),
+            identify_namespace: None,
             namespaces: Namespaces::default(),
             live: None,
-            // Not answered within KATO, all told.
-            keep_alive: KeepAlive::new(kato, config.command_timeout.min(kato / 2)),
-            resets_other: false,
-            shutdown_sent: false,
+            is_reset_outstanding: false,
             events: VecDeque::new(),
-            failed: None,
             config,
         })
     }
 
-    /// Appends everything ready to leave. What is appended counts as handed to the socket.
+    /// Appends all bytes that are ready to send. They count as handed to the socket.
     pub fn fill_tx(&mut self, out: &mut Vec<u8>) {
-        if self.failed.is_none() {
-            self.queue.fill_tx(out);
-        }
+        self.session.fill_tx(out);
     }
 
-    /// Takes bytes off the connection, broken anywhere. After an error the association is over.
+    /// Takes bytes from the connection, split at any place. An error ends the association.
     pub fn receive(&mut self, now: Instant, bytes: &[u8]) -> Result<(), ControllerError> {
-        self.check()?;
+        self.session.check()?;
         let outcome = self.on_bytes(now, bytes);
-        self.keep_error(outcome)
+        self.session.keep_error(outcome)
     }
 
-    /// After an error of [`receive`](Self::receive): the `H2CTermReq` that tells the controller what it did wrong, to be sent if all that
-    /// was appended has been sent. `None` if there is nothing to tell.
+    /// After an error of [`receive`](Self::receive): the `H2CTermReq` that reports the error to the controller. Send it only
+    /// if all appended bytes have been sent. `None` if there is nothing to report.
     #[must_use]
     pub fn term_req(&self) -> Option<Vec<u8>> {
-        self.queue.term_req()
+        self.session.queue.term_req()
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        if self.failed.is_some() {
-            return None;
-        }
-        let step = self.pending.map(|pending| pending.poll_at.unwrap_or(pending.deadline).min(pending.deadline));
-        [step, self.keep_alive.next_timeout(), self.namespaces.next_timeout()].into_iter().flatten().min()
+        self.session.next_timeout(self.namespaces.next_timeout())
     }
 
-    /// Time has come, or gone: sends what is due, and finds out what took too long.
+    /// Sends commands that are due, and fails if an answer is late. A call after the due time is fine.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), ControllerError> {
-        self.check()?;
+        self.session.check()?;
         let outcome = self.on_time(now);
-        self.keep_error(outcome)
+        self.session.keep_error(outcome)
     }
 
-    /// The next thing that happened.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<ControllerEvent> {
         self.events.pop_front()
     }
 
-    /// What the association turned out to be, once live. Kept up to date with the events.
+    /// The facts about the association, once it is live. Each event updates them.
     #[must_use]
     pub fn info(&self) -> Option<&ControllerInfo> {
         self.live.as_deref()
@@ -189,126 +147,71 @@ impl HostController {
         self.info().map(|info| info.queue_config(&self.config, qid))
     }
 
-    /// Reads the ANA log again, for an I/O completion that says the state has changed. [`ControllerEvent::AnaChanged`]
+    /// Reads the ANA log again, for example after an I/O completion with an ANA status. [`ControllerEvent::AnaChanged`]
     /// follows, unless the controller does not report ANA.
     pub fn reread_ana(&mut self, now: Instant) {
-        if self.failed.is_none() {
-            self.wants.ana |= self.facts.has_ana();
-            self.start_wanted(now);
+        if !self.session.has_failed() {
+            self.wanted.ana_log |= self.facts.has_ana();
+            self.proceed(now, None);
         }
     }
 
-    /// Shuts the controller down in order (CC.SHN). [`ControllerEvent::ShutdownComplete`] follows; stop all I/O before.
+    /// Shuts the controller down in order (CC.SHN). [`ControllerEvent::ShutdownComplete`] follows. Stop all I/O before the call.
     pub fn shutdown(&mut self, now: Instant) {
-        if self.failed.is_some() || self.wants.shutdown || self.shutdown_sent {
-            return;
+        match self.session.request_shutdown() {
+            ShutdownOutcome::Requested => self.proceed(now, None),
+            ShutdownOutcome::NotConnected => self.events.push_back(ControllerEvent::ShutdownComplete),
+            ShutdownOutcome::Ignored => {}
         }
-        if self.queue.is_ready() {
-            self.wants.shutdown = true;
-            self.start_wanted(now);
-        } else {
-            // Nothing was connected.
-            self.pending = None;
-            self.shutdown_sent = true;
-            self.events.push_back(ControllerEvent::ShutdownComplete);
-        }
-    }
-
-    fn check(&self) -> Result<(), ControllerError> {
-        self.failed.clone().map_or(Ok(()), Err)
-    }
-
-    fn keep_error(&mut self, outcome: Result<(), ControllerError>) -> Result<(), ControllerError> {
-        outcome.inspect_err(|error| self.failed = Some(error.clone()))
     }
 
     fn on_bytes(&mut self, now: Instant, bytes: &[u8]) -> Result<(), ControllerError> {
-        self.queue.receive(bytes)?;
-        if self.queue.is_ready()
-            && let Some(Pending { step: Step::Connect, .. }) = self.pending
-        {
-            self.go_on(now, Some(Step::Capabilities));
-        }
-        while let Some(done) = self.queue.poll_completion() {
-            match done.owner {
-                Owner::Step => {
-                    let step = self.pending.take().expect("a step's command is in flight");
-                    self.on_step(now, step, done.status, done.result)?;
+        self.session.receive(bytes)?;
+        while let Some(answer) = self.session.poll_answer(now)? {
+            match answer {
+                Answer::Step { step, status, result } => {
+                    let next = self.on_step(now, step, status, result)?;
+                    self.proceed(now, next);
                 }
-                Owner::KeepAlive => {
-                    let step = Step::KeepAlive;
-                    done.status.result().map_err(|status| ControllerError::Command { step, status })?;
-                    self.keep_alive.answered();
+                Answer::AsyncEvent(event) => {
+                    match event {
+                        AsyncEvent::ANA_CHANGED => self.wanted.ana_log |= self.facts.has_ana(),
+                        AsyncEvent::NAMESPACE_CHANGED => self.wanted.namespaces = true,
+                        // The log of this event stays unread, so the controller does not report the event again.
+                        _ => {}
+                    }
+                    self.proceed(now, None);
                 }
-                Owner::AsyncEvent => self.on_async_event(now, done.status, done.result as u32),
-                Owner::CrossControllerReset => self.on_cross_reset(done.status, done.result),
+                Answer::CrossControllerReset { status, result } => self.on_cross_reset(status, result),
             }
         }
         Ok(())
     }
 
-    fn on_async_event(&mut self, now: Instant, status: Status, dw0: u32) {
-        if !status.is_success() {
-            // The controller takes no more of these; ANA errors of I/O still lead to reading the log.
-            return;
-        }
-        match AsyncEvent::from_dw0(dw0) {
-            AsyncEvent::ANA_CHANGED => self.wants.ana |= self.facts.has_ana(),
-            AsyncEvent::NAMESPACE_CHANGED => self.wants.namespaces = true,
-            // Its log stays unread, so the controller does not report it again: nothing to do with it.
-            _ => {}
-        }
-        self.await_event();
-        self.start_wanted(now);
-    }
-
-    fn await_event(&mut self) {
-        self.queue.submit(Owner::AsyncEvent, AdminCommand::AsyncEventRequest.to_sqe(0, Sgl::NONE), 0);
-    }
-
-    /// Goes on with `step`, or with whatever is wanted.
-    fn go_on(&mut self, now: Instant, step: Option<Step>) {
-        self.pending = None;
-        match step {
-            Some(step) if !self.wants.shutdown => self.start(now, step),
-            _ => self.start_wanted(now),
+    /// Starts the shutdown if it is requested, or `next`, or wanted work. A step under way is finished first.
+    fn proceed(&mut self, now: Instant, next: Option<Step>) {
+        if self.session.is_idle()
+            && let Some(step) = self.session.shutdown_step().or(next).or_else(|| self.wanted_step())
+        {
+            self.start(now, step);
         }
     }
 
-    fn start_wanted(&mut self, now: Instant) {
-        let idle = self.pending.is_none() && !self.shutdown_sent;
-        if idle && self.wants.shutdown {
-            self.start(now, Step::Shutdown);
-        } else if idle && self.live.is_some() {
-            if std::mem::take(&mut self.wants.namespaces) {
-                self.start(now, Step::ChangedNamespaces);
-            } else if self.wants.ana {
-                self.start(now, Step::AnaLog);
-            }
+    fn wanted_step(&self) -> Option<Step> {
+        if self.live.is_none() || self.session.is_shutting_down() {
+            None
+        } else if self.wanted.namespaces {
+            Some(Step::ChangedNamespaces)
+        } else {
+            self.wanted.ana_log.then_some(Step::AnaLog)
         }
     }
 
     fn on_time(&mut self, now: Instant) -> Result<(), ControllerError> {
-        if let Some(pending) = &mut self.pending {
-            if pending.deadline <= now {
-                return Err(ControllerError::Timeout { step: pending.step, after: pending.after });
-            }
-            if pending.poll_at.is_some_and(|at| at <= now) {
-                pending.poll_at = None;
-                let step = pending.step;
-                self.send(step);
-            }
-        }
+        self.session.check_step(now)?;
         if self.namespaces.expire(now, self.facts.anatt() * 2) {
-            self.tell(Cause::default())?;
+            self.report(Update::default())?;
         }
-        if self.keep_alive.is_late(now) {
-            return Err(ControllerError::Timeout { step: Step::KeepAlive, after: self.keep_alive.patience() });
-        }
-        if self.keep_alive.is_due(now) {
-            self.keep_alive.sent(now);
-            self.queue.submit(Owner::KeepAlive, AdminCommand::KeepAlive.to_sqe(0, Sgl::NONE), 0);
-        }
-        Ok(())
+        Ok(self.session.check_keep_alive(now)?)
     }
 }

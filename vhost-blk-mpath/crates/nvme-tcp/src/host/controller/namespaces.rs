@@ -1,9 +1,9 @@
-//! The namespaces of an association: each is usable or not for reasons of its own, and is found anew on its own.
+//! The namespaces of an association. Each is usable or unusable on its own.
 //!
-//! What ends the whole association is that none of them is usable any more. So one that has vanished, or that stays in ANA
-//! state "change" for too long, is only told of: its I/O has other paths, and to reset the controller, which is the cure for the
-//! second, would take the path from all others. The last usable one takes the association with it, as a single one always does;
-//! then the controller is reset.
+//! A namespace becomes unusable when it vanishes, or when it stays in ANA state "change" for too long. While others are usable,
+//! the association stays and an event reports the change. Resetting the controller might end the state "change", but it would
+//! take the path from the other namespaces. When the last usable namespace becomes unusable, the association ends. The
+//! controller is then reset.
 
 use std::time::{Duration, Instant};
 
@@ -11,54 +11,57 @@ use super::{ControllerError, ControllerEvent, HostController, Namespace, Namespa
 use crate::host::NamespaceIdentity;
 use crate::wire::{AnaLog, AnaState};
 
-/// What identifying a namespace has led to.
+/// The result of identifying a namespace.
 pub(super) type Identified = Result<NamespaceIdentity, NamespaceError>;
 
 /// One namespace.
 #[derive(Debug)]
 struct Entry {
     identity: Identified,
-    /// Its state by the ANA log, or what makes it unusable.
+    /// The state from the ANA log, or the reason why the namespace is unusable.
     ana: Result<AnaState, NamespaceError>,
-    /// When the state "change" has lasted too long.
+    /// When the ANA state "change" has lasted too long.
     change_ends: Option<Instant>,
 }
 
 impl Entry {
-    /// Identified for the first time. The state is that of a controller without ANA; with ANA its log is read next.
+    /// A namespace that was identified for the first time. The state is that of a controller without ANA. With ANA, the log is
+    /// read next.
     fn new(identity: Identified) -> Self {
         Self { identity, ana: Ok(AnaState::Optimized), change_ends: None }
     }
 
-    /// The namespace as users see it.
-    fn seen(&self) -> Result<Namespace, NamespaceError> {
+    /// The namespace, if it is usable.
+    fn namespace(&self) -> Result<Namespace, NamespaceError> {
         Ok(Namespace { identity: self.identity.clone()?, ana: self.ana.clone()? })
     }
 }
 
-/// All that is known of the namespaces, in the order they were asked for. Empty until they have been identified once.
+/// The namespaces in the order of [`ControllerConfig::nsids`](super::ControllerConfig::nsids). Empty until all have been
+/// identified once.
 #[derive(Debug, Default)]
 pub(super) struct Namespaces(Vec<Entry>);
 
 impl Namespaces {
-    /// Takes over a round of identifying all of them.
-    fn identified(&mut self, round: Vec<Identified>) {
+    /// Takes the results of identifying all namespaces.
+    fn set_identified(&mut self, results: Vec<Identified>) {
         let mut before = std::mem::take(&mut self.0).into_iter();
         let entry = |identity: Identified| match before.next() {
             Some(before) if before.identity.is_ok() && identity.is_ok() => Entry { identity, ..before },
             _ => Entry::new(identity),
         };
-        self.0 = round.into_iter().map(entry).collect();
+        self.0 = results.into_iter().map(entry).collect();
     }
 
-    /// Takes over an ANA log. "Change" that begins now has lasted too long at `change_ends`.
-    fn ana_read(&mut self, log: &AnaLog, change_ends: Instant) {
+    /// Takes an ANA log. `change_ends` is when a state "change" that begins now has lasted too long.
+    fn apply_ana_log(&mut self, log: &AnaLog, change_ends: Instant) {
         for entry in &mut self.0 {
             let Ok(identity) = &entry.identity else { continue };
             let state = state_of(log, identity);
-            let known = entry.change_ends.is_some() || matches!(entry.ana, Err(NamespaceError::AnaTransition { .. }));
-            if state == Some(AnaState::Change) && known {
-                // Reading it again does not start the time anew.
+            let was_changing =
+                entry.change_ends.is_some() || matches!(entry.ana, Err(NamespaceError::AnaTransition { .. }));
+            if state == Some(AnaState::Change) && was_changing {
+                // The time limit runs from the first log that reported the state.
                 continue;
             }
             entry.ana = state.ok_or(NamespaceError::AnaGroupMissing { group: identity.anagrpid });
@@ -66,12 +69,13 @@ impl Namespaces {
         }
     }
 
-    /// When "change" has lasted too long for the next of them.
+    /// When the state "change" of a namespace has lasted too long; the earliest.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         self.0.iter().filter_map(|entry| entry.change_ends).min()
     }
 
-    /// Makes those unusable that "change" has lasted too long for, longer than `after`. Whether there were any.
+    /// Makes namespaces unusable whose state "change" has lasted too long. `after` is the limit, for the error. Returns whether
+    /// there were any.
     pub(super) fn expire(&mut self, now: Instant, after: Duration) -> bool {
         let mut any = false;
         for entry in self.0.iter_mut().filter(|entry| entry.change_ends.is_some_and(|at| at <= now)) {
@@ -82,104 +86,104 @@ impl Namespaces {
         any
     }
 
-    /// Does without any more time limits.
+    /// Ends the time limits of the state "change".
     pub(super) fn stop_timers(&mut self) {
         self.0.iter_mut().for_each(|entry| entry.change_ends = None);
     }
 
-    fn seen(&self) -> impl Iterator<Item = Result<Namespace, NamespaceError>> {
-        self.0.iter().map(Entry::seen)
+    fn iter(&self) -> impl Iterator<Item = Result<Namespace, NamespaceError>> {
+        self.0.iter().map(Entry::namespace)
     }
 }
 
-/// The state of the group that lists the namespace or, where namespaces are not listed, of the one it named.
+/// The state of the group that lists the namespace. Without namespace lists, the state of the namespace's ANAGRPID.
 fn state_of(log: &AnaLog, identity: &NamespaceIdentity) -> Option<AnaState> {
     let listed = log.groups.iter().find(|group| group.nsids.contains(&identity.nsid)).map(|group| group.state);
     listed.or_else(|| log.state_of(identity.anagrpid))
 }
 
-/// What has led to news of the namespaces.
+/// The information about the namespaces that was read.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Cause {
-    /// All were identified anew.
-    identified: bool,
+pub(super) struct Update {
+    /// All namespaces were identified.
+    is_identified: bool,
     /// The ANA log was read.
-    ana_read: bool,
+    is_ana_read: bool,
 }
 
 impl HostController {
     /// The NSID of the namespace that is being identified.
     pub(super) fn nsid(&self) -> u32 {
-        self.nsids[self.round.len()]
+        self.nsids[self.identified.len()]
     }
 
-    /// Goes on identifying with the next namespace, or ends the round.
+    /// Identifies the next namespace, or goes on when all are identified.
     pub(super) fn identify_next(&mut self) -> Result<Option<Step>, ControllerError> {
-        while let Some(&nsid) = self.nsids.get(self.round.len()) {
-            // Which ones are active was asked just before the first round, and only then.
+        while let Some(&nsid) = self.nsids.get(self.identified.len()) {
+            // The active namespaces are listed only once, just before the first identification.
             if self.live.is_some() || self.active.contains(&nsid) {
                 return Ok(Some(Step::IdentifyNamespace));
             }
             let missing = self.missing(nsid);
-            self.round.push(Err(missing));
+            self.identified.push(Err(missing));
         }
-        if self.round.iter().all(Result::is_err) {
-            // There is none that the ANA log could say anything of: the association ends.
-            self.settle(None)?;
+        if self.identified.iter().all(Result::is_err) {
+            // No namespace needs the ANA log: the association ends here.
+            self.update_namespaces(None)?;
         }
         self.step_after_namespaces()
     }
 
-    /// Takes over what was learned: a round of identifying if one has ended, and the ANA log with the time when a change that
-    /// it tells of has lasted too long. Both together, so that nothing is told of that is half known.
-    pub(super) fn settle(&mut self, ana: Option<(&AnaLog, Instant)>) -> Result<(), ControllerError> {
-        let cause = Cause { identified: self.round.len() == self.nsids.len(), ana_read: ana.is_some() };
-        if cause.identified {
-            self.namespaces.identified(std::mem::take(&mut self.round));
+    /// Takes the results of an identification if one is complete, and `ana`: the ANA log and the time at which a state "change"
+    /// has lasted too long. Both are applied together, so that no event reports half of an update.
+    pub(super) fn update_namespaces(&mut self, ana: Option<(&AnaLog, Instant)>) -> Result<(), ControllerError> {
+        let update = Update { is_identified: self.identified.len() == self.nsids.len(), is_ana_read: ana.is_some() };
+        if update.is_identified {
+            self.namespaces.set_identified(std::mem::take(&mut self.identified));
         }
         if let Some((log, change_ends)) = ana {
-            self.namespaces.ana_read(log, change_ends);
+            self.namespaces.apply_ana_log(log, change_ends);
         }
         if self.live.is_none() {
             self.check_usable()?;
             self.go_live();
             return Ok(());
         }
-        self.tell(cause)
+        self.report(update)
     }
 
-    /// Brings the information up to date, and makes events of the news. Fails if no namespace is usable.
-    pub(super) fn tell(&mut self, cause: Cause) -> Result<(), ControllerError> {
+    /// Updates [`ControllerInfo`](super::ControllerInfo) and queues an event for each change. Fails if no namespace is usable.
+    pub(super) fn report(&mut self, update: Update) -> Result<(), ControllerError> {
         self.check_usable()?;
         let Some(info) = &mut self.live else { return Ok(()) };
-        for (namespace, (seen, known)) in self.namespaces.seen().zip(&mut info.namespaces).enumerate() {
-            let found = seen.is_ok() && known.is_err();
-            if cause.identified || seen.as_ref().err() != known.as_ref().err() {
-                let identity = seen.as_ref().map(|namespace| namespace.identity).map_err(Clone::clone);
+        for (namespace, (current, known)) in self.namespaces.iter().zip(&mut info.namespaces).enumerate() {
+            let is_new = current.is_ok() && known.is_err();
+            if update.is_identified || current.as_ref().err() != known.as_ref().err() {
+                let identity = current.as_ref().map(|namespace| namespace.identity).map_err(Clone::clone);
                 self.events.push_back(ControllerEvent::NamespaceChanged { namespace, identity: Box::new(identity) });
             }
-            if let Ok(Namespace { ana: state, .. }) = seen
-                && (cause.ana_read || found)
+            if let Ok(Namespace { ana: state, .. }) = current
+                && (update.is_ana_read || is_new)
             {
                 self.events.push_back(ControllerEvent::AnaChanged { namespace, state });
             }
-            *known = seen;
+            *known = current;
         }
         Ok(())
     }
 
-    /// Fails if no namespace is usable: for what has made the last one unusable or, if none ever was, the first one.
+    /// Fails if no namespace is usable. The error is that of the namespace that was usable last, or of the first if none ever was.
     fn check_usable(&self) -> Result<(), ControllerError> {
-        let errors: Option<Vec<_>> = self.namespaces.seen().map(Result::err).collect();
+        let errors: Option<Vec<_>> = self.namespaces.iter().map(Result::err).collect();
         let Some(mut errors) = errors else { return Ok(()) };
         let last = self.info().and_then(|info| info.namespaces.iter().position(Result::is_ok)).unwrap_or(0);
         Err(errors.swap_remove(last).into())
     }
 
-    /// All is known: I/O queues can be connected.
+    /// Reports the association as live: I/O queues can be connected.
     fn go_live(&mut self) {
-        let namespaces = self.namespaces.seen().collect();
-        let info = Box::new(self.facts.info(&self.config, self.queue.cntlid(), namespaces));
+        let namespaces = self.namespaces.iter().collect();
+        let info = Box::new(self.facts.info(&self.config, self.session.queue.cntlid(), namespaces));
         self.events.push_back(ControllerEvent::Live(info.clone()));
         self.live = Some(info);
     }

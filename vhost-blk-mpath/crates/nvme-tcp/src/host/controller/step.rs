@@ -1,100 +1,78 @@
-//! The steps: what each sends, and what follows its answer.
+//! The steps of an association: the command of each step, and the step that follows its answer.
 
 use std::time::Instant;
 
-use super::{ControllerError, HostController, POLL_INTERVAL, Pending, Step, Unsupported};
+use super::{ControllerError, HostController, Step, Unsupported, Wanted};
 use crate::host::ControllerEvent;
-use crate::host::admin_queue::Owner;
 use crate::wire::{
-    AdminCommand, AnaLog, AsyncEventMask, Capabilities, Cns, ControllerConfiguration, ControllerStatus, FabricsCommand,
-    FeatureId, IDENTIFY_BYTES, IdentifyController, LogPage, NumberOfQueues, PropertyOffset, PropertySize, Sgl,
-    ShutdownStatus, Status, Version,
+    AdminCommand, AnaLog, AsyncEventMask, Capabilities, Cns, FeatureId, IDENTIFY_BYTES, IdentifyController, LogPage,
+    NumberOfQueues, Sgl, Sqe, Status, Version,
 };
 
-/// The longest ANA log that is read with its namespaces; beyond, only its groups are.
+/// The longest ANA log that is read with namespace lists, in bytes. Of a longer log only the groups are read.
 const ANA_LOG_MAX: u32 = 256 * 1024;
 
 /// LSP of the ANA log: Return Groups Only.
 const ANA_LSP_GROUPS_ONLY: u8 = 1;
 
-/// The namespace field of a log that is not about a namespace.
+/// NSID of a log page that covers all namespaces.
 const NSID_ALL: u32 = u32::MAX;
 
 impl HostController {
-    /// Starts a step: its deadline begins, and its first command is queued.
+    /// Starts a step: its deadline begins, and its command is queued.
     pub(super) fn start(&mut self, now: Instant, step: Step) {
-        let after = match step {
-            Step::Ready => self.facts.cap.timeout().max(self.config.command_timeout),
-            _ => self.config.command_timeout,
-        };
-        if step == Step::Shutdown {
-            self.shutdown_sent = true;
-            self.wants = super::Wants::default();
-            self.namespaces.stop_timers();
-            self.keep_alive.stop();
+        match step {
+            Step::Shutdown => {
+                self.wanted = Wanted::default();
+                self.namespaces.stop_timers();
+            }
+            Step::ChangedNamespaces => self.wanted.namespaces = false,
+            Step::AnaLog => self.wanted.ana_log = false,
+            _ => {}
         }
-        if step == Step::AnaLog {
-            self.wants.ana = false;
+        if let Some((sqe, data_len)) = step.command().or_else(|| self.command(step)) {
+            self.session.start(now, step, sqe, data_len);
         }
-        self.pending = Some(Pending { step, deadline: now + after, after, poll_at: None });
-        self.send(step);
     }
 
-    /// Queues the command of a step.
-    pub(super) fn send(&mut self, step: Step) {
-        let identify = |cns, nsid| AdminCommand::Identify { cns, nsid, cntid: 0, csi: 0 };
-        let property_get = |size, offset| FabricsCommand::PropertyGet { size, offset }.to_sqe(0, Sgl::NONE);
-        let cc = |value: ControllerConfiguration| {
-            let (size, offset) = (PropertySize::Four, PropertyOffset::CC);
-            FabricsCommand::PropertySet { size, offset, value: value.0.into() }.to_sqe(0, Sgl::NONE)
+    /// The command of a step with parameters, and the bytes of data that it returns.
+    fn command(&self, step: Step) -> Option<(Sqe, u32)> {
+        let identify = |cns, nsid| (AdminCommand::Identify { cns, nsid, cntid: 0, csi: 0 }, IDENTIFY_BYTES as u32);
+        let set_feature = |fid, value| (AdminCommand::SetFeatures { fid, save: false, nsid: 0, value }, 0);
+        let get_log = |lid, lsp, bytes: u32| {
+            let bytes_read = bytes.into();
+            (AdminCommand::GetLogPage { lid, nsid: NSID_ALL, lsp, rae: false, bytes: bytes_read, offset: 0 }, bytes)
         };
-        let admin = |command: AdminCommand| command.to_sqe(0, Sgl::NONE);
-        let page = IDENTIFY_BYTES as u32;
-        let (sqe, data_len) = match step {
-            // The pair does the first by itself, and keep-alives are no step.
-            Step::Connect | Step::KeepAlive => return,
-            Step::Capabilities => (property_get(PropertySize::Eight, PropertyOffset::CAP), 0),
-            Step::Version => (property_get(PropertySize::Four, PropertyOffset::VS), 0),
-            Step::Enable => (cc(ControllerConfiguration::ENABLED), 0),
-            Step::Shutdown => (cc(ControllerConfiguration::SHUTDOWN), 0),
-            Step::Ready | Step::ShutdownStatus => (property_get(PropertySize::Four, PropertyOffset::CSTS), 0),
-            Step::IdentifyController => (admin(identify(Cns::CONTROLLER, 0)), page),
-            // The command set is NVM: CSI 0.
-            Step::CommandLimits => (admin(identify(Cns::CSI_CONTROLLER, 0)), page),
+        let (command, data_len) = match step {
             Step::NumberOfQueues => {
                 let wanted = self.config.io_queues - 1;
                 let value = NumberOfQueues { submission: wanted, completion: wanted }.to_value();
-                (admin(set_feature(FeatureId::NUMBER_OF_QUEUES, value)), 0)
+                set_feature(FeatureId::NUMBER_OF_QUEUES, value)
             }
-            Step::ActiveNamespaces => {
-                (admin(identify(Cns::ACTIVE_LIST, self.active.last().copied().unwrap_or(0))), page)
-            }
-            Step::IdentifyNamespace => (admin(identify(Cns::NAMESPACE, self.nsid())), page),
-            Step::NamespaceDescriptors => (admin(identify(Cns::DESCRIPTORS, self.nsid())), page),
-            Step::AsyncEventConfiguration => {
-                (admin(set_feature(FeatureId::ASYNC_EVENT_CONFIGURATION, self.event_mask().0)), 0)
-            }
+            Step::ActiveNamespaces => identify(Cns::ACTIVE_LIST, self.active.last().copied().unwrap_or(0)),
+            Step::IdentifyNamespace => identify(Cns::NAMESPACE, self.nsid()),
+            Step::NamespaceDescriptors => identify(Cns::DESCRIPTORS, self.nsid()),
+            Step::AsyncEventConfiguration => set_feature(FeatureId::ASYNC_EVENT_CONFIGURATION, self.event_mask().0),
             Step::AnaLog => {
                 let (lsp, bytes) = self.ana_log_request();
-                (admin(get_log(LogPage::ANA, lsp, bytes)), bytes)
+                get_log(LogPage::ANA, lsp, bytes)
             }
-            Step::ChangedNamespaces => (admin(get_log(LogPage::CHANGED_NAMESPACES, 0, page)), page),
+            Step::ChangedNamespaces => get_log(LogPage::CHANGED_NAMESPACES, 0, IDENTIFY_BYTES as u32),
+            _ => return None,
         };
-        self.queue.submit(Owner::Step, sqe, data_len);
+        Some((command.to_sqe(0, Sgl::NONE), data_len))
     }
 
-    /// A step's command has ended.
+    /// Takes the answer of a step. Returns the step that follows.
     pub(super) fn on_step(
         &mut self,
         now: Instant,
-        pending: Pending,
+        step: Step,
         status: Status,
         result: u64,
-    ) -> Result<(), ControllerError> {
-        let step = pending.step;
-        check_status(step, status)?;
-        let next = match step {
-            Step::Connect | Step::KeepAlive => None,
+    ) -> Result<Option<Step>, ControllerError> {
+        Ok(match step {
+            Step::Connect => Some(Step::Capabilities),
             Step::Capabilities => {
                 self.facts.cap = Capabilities(result);
                 Some(Step::Version)
@@ -104,25 +82,14 @@ impl HostController {
                 Some(Step::Enable)
             }
             Step::Enable => Some(Step::Ready),
-            Step::Ready => {
-                let csts = ControllerStatus(result as u32);
-                if csts.fatal() {
-                    return Err(ControllerError::FatalStatus);
-                }
-                if !csts.ready() {
-                    self.pending = Some(Pending { poll_at: Some(now + POLL_INTERVAL), ..pending });
-                    return Ok(());
-                }
-                self.keep_alive.start(now, self.config.keep_alive_tmo, false);
-                Some(Step::IdentifyController)
-            }
+            Step::Ready => Some(Step::IdentifyController),
             Step::IdentifyController => {
-                self.learn_controller()?;
-                self.keep_alive.start(now, self.config.keep_alive_tmo, self.facts.tbkas());
+                self.apply_identify_controller()?;
+                self.session.start_keep_alive(now, self.facts.tbkas());
                 Some(if self.facts.may_limit_commands() { Step::CommandLimits } else { Step::NumberOfQueues })
             }
             Step::CommandLimits => {
-                self.learn_command_limits(status);
+                self.apply_command_limits(status);
                 Some(Step::NumberOfQueues)
             }
             Step::NumberOfQueues => {
@@ -131,45 +98,35 @@ impl HostController {
                 self.facts.io_queues = granted.min(self.config.io_queues);
                 Some(self.step_before_namespaces())
             }
-            Step::ActiveNamespaces => self.learn_active_list()?,
-            Step::IdentifyNamespace => match self.learn_namespace(status) {
+            Step::AsyncEventConfiguration => Some(Step::ActiveNamespaces),
+            Step::ActiveNamespaces => self.apply_active_list()?,
+            Step::IdentifyNamespace => match self.apply_identify_namespace(status) {
                 Ok(()) => Some(Step::NamespaceDescriptors),
                 Err(error) => {
-                    self.round.push(Err(error));
+                    self.identified.push(Err(error));
                     self.identify_next()?
                 }
             },
             Step::NamespaceDescriptors => {
-                let identified = self.learn_descriptors(status);
-                self.round.push(identified);
+                let identified = self.apply_descriptors(status);
+                self.identified.push(identified);
                 self.identify_next()?
             }
-            Step::AsyncEventConfiguration => {
-                if status.is_success() {
-                    self.await_event();
-                }
-                Some(Step::ActiveNamespaces)
-            }
             Step::AnaLog => {
-                self.learn_ana(now)?;
+                self.apply_ana_log(now)?;
                 None
             }
             Step::ChangedNamespaces => self.identify_next()?,
             Step::Shutdown => Some(Step::ShutdownStatus),
             Step::ShutdownStatus => {
-                if ControllerStatus(result as u32).shutdown() != ShutdownStatus::Complete {
-                    self.pending = Some(Pending { poll_at: Some(now + POLL_INTERVAL), ..pending });
-                    return Ok(());
-                }
                 self.events.push_back(ControllerEvent::ShutdownComplete);
                 None
             }
-        };
-        self.go_on(now, next);
-        Ok(())
+            Step::DiscoveryLog | Step::KeepAlive => None,
+        })
     }
 
-    /// What comes before anything is learned of the namespaces: of all that changes after it was read there is an event.
+    /// The step before any namespace is read. Events are configured first: then an event announces each later change.
     fn step_before_namespaces(&self) -> Step {
         if self.event_mask() == AsyncEventMask::default() {
             Step::ActiveNamespaces
@@ -178,32 +135,32 @@ impl HostController {
         }
     }
 
-    /// What follows each identification of the namespaces.
+    /// The step after all namespaces are identified.
     pub(super) fn step_after_namespaces(&mut self) -> Result<Option<Step>, ControllerError> {
         if self.facts.has_ana() {
             return Ok(Some(Step::AnaLog));
         }
-        self.settle(None)?;
+        self.update_namespaces(None)?;
         Ok(None)
     }
 
-    /// The events that are both offered and wanted.
+    /// The events that the controller offers and this host uses.
     fn event_mask(&self) -> AsyncEventMask {
         let wanted = AsyncEventMask::NAMESPACE_ATTRIBUTE.or(AsyncEventMask::ANA_CHANGE);
         AsyncEventMask(self.facts.identify.oaes.get()).and(wanted)
     }
 
-    /// LSP and bytes of the ANA log to ask for.
+    /// LSP and bytes of the Get Log Page command for the ANA log.
     fn ana_log_request(&self) -> (u8, u32) {
         let max = u64::from(self.facts.mdts_bytes().unwrap_or(u32::MAX).min(ANA_LOG_MAX));
         match u32::try_from(ana_log_bytes(&self.facts.identify, true)) {
             Ok(bytes) if u64::from(bytes) <= max => (0, bytes),
-            // Checked when the controller was identified.
+            // `check_ana_log` has checked that this size fits.
             _ => (ANA_LSP_GROUPS_ONLY, ana_log_bytes(&self.facts.identify, false) as u32),
         }
     }
 
-    /// Checks that the ANA log can be read.
+    /// Checks that the ANA log without namespaces fits MDTS and [`ANA_LOG_MAX`].
     pub(super) fn check_ana_log(&self) -> Result<(), Unsupported> {
         let least = ana_log_bytes(&self.facts.identify, false);
         if least > u64::from(self.facts.mdts_bytes().unwrap_or(u32::MAX).min(ANA_LOG_MAX)) {
@@ -213,22 +170,7 @@ impl HostController {
     }
 }
 
-/// Not every step must succeed.
-fn check_status(step: Step, status: Status) -> Result<(), ControllerError> {
-    match step {
-        // Without events ANA errors of I/O still lead to reading the ANA log. The changed namespace list is read only to arm
-        // its event again; the namespaces are identified anew in any case. What is wrong with one of them is no matter of the
-        // others. Limits of commands that nobody tells are none.
-        Step::CommandLimits
-        | Step::AsyncEventConfiguration
-        | Step::ChangedNamespaces
-        | Step::IdentifyNamespace
-        | Step::NamespaceDescriptors => Ok(()),
-        _ => status.result().map_err(|status| ControllerError::Command { step, status }),
-    }
-}
-
-/// Bytes the ANA log has at most, with its namespaces or without.
+/// The largest size of the ANA log in bytes, with or without namespace lists.
 fn ana_log_bytes(identify: &IdentifyController, namespaces: bool) -> u64 {
     let listed = match (namespaces, identify.mnan.get()) {
         (false, _) => 0,
@@ -236,12 +178,4 @@ fn ana_log_bytes(identify: &IdentifyController, namespaces: bool) -> u64 {
         (true, mnan) => mnan,
     };
     AnaLog::len_for(0, 0) as u64 + u64::from(identify.nanagrpid.get()) * 32 + u64::from(listed) * 4
-}
-
-fn set_feature(fid: FeatureId, value: u32) -> AdminCommand {
-    AdminCommand::SetFeatures { fid, save: false, nsid: 0, value }
-}
-
-fn get_log(lid: LogPage, lsp: u8, bytes: u32) -> AdminCommand {
-    AdminCommand::GetLogPage { lid, nsid: NSID_ALL, lsp, rae: false, bytes: bytes.into(), offset: 0 }
 }

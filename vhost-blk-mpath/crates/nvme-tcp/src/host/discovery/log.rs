@@ -1,55 +1,55 @@
-//! Reading the Discovery log page: its header, its records piece by piece, and its header again, until both headers say the
-//! same (Base 5.16.1.23).
+//! Reading the Discovery log page: its header, its records in parts, and its header again. The reading is repeated until both
+//! headers are equal (Base 5.16.1.23).
 
 use super::LOG_RECORDS_MAX;
 use crate::wire::{DISCOVERY_ENTRY_BYTES, DiscoveryEntry, DiscoveryEntryError, DiscoveryHeader, DiscoveryHeaderError};
 
-/// Bytes of a record, and of the header, as commands count them.
+/// Bytes of a record, and of the header.
 const RECORD_BYTES: u32 = DISCOVERY_ENTRY_BYTES as u32;
 
-/// How much is read at once: what any controller transfers, and little enough to have around.
-const PIECE_BYTES_MAX: u32 = 64 * 1024;
+/// The most bytes that one command reads. Any controller can transfer this, and it needs little memory.
+const PART_BYTES_MAX: u32 = 64 * 1024;
 
-/// How often a log that moves while it is read is read again.
+/// The most attempts to read a log that changes meanwhile.
 const READS_MAX: u32 = 10;
 
-/// A Discovery log page, all of one generation.
+/// A Discovery log page of a single generation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DiscoveryLog {
     /// GENCTR.
     pub generation: u64,
-    /// The records that could be read, in their order.
+    /// The valid records, in order.
     pub entries: Vec<DiscoveryEntry>,
-    /// Those that could not, by position from 0.
+    /// The malformed records, by position from 0.
     pub unreadable: Vec<(u32, DiscoveryEntryError)>,
 }
 
 impl DiscoveryLog {
-    /// NUMREC: records, those that could not be read included.
+    /// NUMREC: the number of records, including malformed ones.
     #[must_use]
     pub fn records(&self) -> usize {
         self.entries.len() + self.unreadable.len()
     }
 }
 
-/// Why there is no reading a log.
+/// Why a log cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DiscoveryLogError {
-    /// Its header.
+    /// The header is malformed.
     #[error(transparent)]
     Header(#[from] DiscoveryHeaderError),
-    /// More records than this host takes.
-    #[error("the discovery log has {0} records; {LOG_RECORDS_MAX} are the most taken")]
-    Records(u64),
-    /// It has to be read at once, for want of offsets (LPA bit 2), and is longer than a transfer.
+    /// The log has more records than this host accepts.
+    #[error("the discovery log has {0} records; at most {LOG_RECORDS_MAX} are accepted")]
+    TooManyRecords(u64),
+    /// The controller supports no log page offset (LPA bit 2), and the log is longer than a transfer.
     #[error(
-        "the discovery log of {records} records is longer than a transfer, and the controller takes no log page offset"
+        "the discovery log of {records} records is longer than a transfer, and the controller supports no log page offset"
     )]
-    Whole {
+    LongerThanTransfer {
         /// NUMREC.
         records: u64,
     },
-    /// It was another one each time.
+    /// The log changed during each attempt.
     #[error("the discovery log changed during each of {READS_MAX} attempts to read it")]
     Unstable,
 }
@@ -59,17 +59,17 @@ pub enum DiscoveryLogError {
 pub(super) struct Part {
     pub(super) offset: u64,
     pub(super) bytes: u32,
-    /// RAE: the event that announced the log stays outstanding, as this part is not the last.
+    /// RAE: the event that announced the change stays outstanding, because this part is not the last.
     pub(super) retain_event: bool,
 }
 
-/// Where the reading is.
+/// The next part to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Header,
-    /// So many records have been read.
+    /// The records after this many.
     Records(u32),
-    /// Header and records in one, for a controller without offsets.
+    /// Header and records in one command, for a controller without offsets.
     Whole,
     HeaderAgain,
 }
@@ -80,35 +80,35 @@ pub(super) struct LogReader {
     stage: Stage,
     /// MDTS in bytes.
     max_transfer_bytes: u32,
-    /// LPA: Get Log Page takes an offset.
-    offsets: bool,
+    /// LPA: Get Log Page supports an offset.
+    has_offsets: bool,
     header: DiscoveryHeader,
     log: DiscoveryLog,
-    /// Readings begun.
+    /// Attempts so far.
     reads: u32,
 }
 
 impl LogReader {
-    /// A reading that is to begin. `max_transfer_bytes` is 4096 at least.
-    pub(super) fn new(max_transfer_bytes: u32, offsets: bool) -> Self {
+    /// A reader at the start of the log. `max_transfer_bytes` is at least 4096.
+    pub(super) fn new(max_transfer_bytes: u32, has_offsets: bool) -> Self {
         Self {
             stage: Stage::Header,
             max_transfer_bytes,
-            offsets,
+            has_offsets,
             header: DiscoveryHeader::default(),
             log: DiscoveryLog::default(),
             reads: 1,
         }
     }
 
-    /// What to read next.
+    /// The next part to read.
     pub(super) fn next(&self) -> Part {
         let header = Part { offset: 0, bytes: RECORD_BYTES, retain_event: true };
         match self.stage {
             Stage::Header => header,
             Stage::Records(done) => Part {
                 offset: u64::from(RECORD_BYTES) * u64::from(1 + done),
-                bytes: self.piece(done) * RECORD_BYTES,
+                bytes: self.part_records(done) * RECORD_BYTES,
                 retain_event: true,
             },
             Stage::Whole => Part { bytes: (1 + self.records()) * RECORD_BYTES, retain_event: false, ..header },
@@ -116,7 +116,7 @@ impl LogReader {
         }
     }
 
-    /// Takes the part that was asked for. The log, once it is complete.
+    /// Takes the data of the part from [`next`](Self::next). Returns the log once it is complete.
     pub(super) fn take(&mut self, data: &[u8]) -> Result<Option<DiscoveryLog>, DiscoveryLogError> {
         match self.stage {
             Stage::Header => {
@@ -124,9 +124,9 @@ impl LogReader {
                 Ok(None)
             }
             Stage::Records(done) => {
-                let piece = self.piece(done);
+                let count = self.part_records(done);
                 self.take_records(data);
-                let done = done + piece;
+                let done = done + count;
                 self.stage = if done < self.records() { Stage::Records(done) } else { Stage::HeaderAgain };
                 Ok(None)
             }
@@ -141,21 +141,21 @@ impl LogReader {
 
     fn begin(&mut self, header: DiscoveryHeader) -> Result<(), DiscoveryLogError> {
         if header.records > u64::from(LOG_RECORDS_MAX) {
-            return Err(DiscoveryLogError::Records(header.records));
+            return Err(DiscoveryLogError::TooManyRecords(header.records));
         }
         self.header = header;
         self.log = DiscoveryLog { generation: header.generation, ..DiscoveryLog::default() };
-        self.stage = if self.offsets {
+        self.stage = if self.has_offsets {
             if header.records == 0 { Stage::HeaderAgain } else { Stage::Records(0) }
         } else if (1 + self.records()) * RECORD_BYTES <= self.max_transfer_bytes {
             Stage::Whole
         } else {
-            return Err(DiscoveryLogError::Whole { records: header.records });
+            return Err(DiscoveryLogError::LongerThanTransfer { records: header.records });
         };
         Ok(())
     }
 
-    /// All records have been read: the log if it is still the one they were read of.
+    /// Compares the header after all records were read. Returns the log if it has not changed, and otherwise starts again.
     fn compare(&mut self, header: DiscoveryHeader) -> Result<Option<DiscoveryLog>, DiscoveryLogError> {
         if header == self.header {
             return Ok(Some(std::mem::take(&mut self.log)));
@@ -168,14 +168,14 @@ impl LogReader {
         Ok(None)
     }
 
-    /// NUMREC, which was checked.
+    /// NUMREC, which was checked to be at most [`LOG_RECORDS_MAX`].
     fn records(&self) -> u32 {
         self.header.records as u32
     }
 
-    /// How many records the next part has.
-    fn piece(&self, done: u32) -> u32 {
-        let most = self.max_transfer_bytes.min(PIECE_BYTES_MAX) / RECORD_BYTES;
+    /// The number of records in the next part.
+    fn part_records(&self, done: u32) -> u32 {
+        let most = self.max_transfer_bytes.min(PART_BYTES_MAX) / RECORD_BYTES;
         (self.records() - done).min(most)
     }
 

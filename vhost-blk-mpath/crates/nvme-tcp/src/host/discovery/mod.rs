@@ -1,311 +1,195 @@
-//! The host's side of a connection to a discovery controller: where the subsystems are.
+//! The host's side of a connection to a discovery controller, which lists the subsystems and their addresses.
 //!
 //! ```text
 //! Connect → CAP → CC.EN → CSTS.RDY → Identify Controller → [event configuration] → log ⇄ idle → Shutdown
 //! ```
-//! There are no I/O queues. With a keep-alive timeout the connection stays and the log is read again whenever the controller
-//! says that it has changed; without one the session ends when its log was read.
+//! There are no I/O queues. With a keep-alive timeout the connection is persistent: the log is read again whenever the
+//! controller reports a change. Without a keep-alive timeout the owner shuts the connection down after the first log.
 
+mod address;
 mod error;
 mod log;
 mod referrals;
 mod step;
-mod usable;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-pub use error::{DiscoveryError, DiscoveryStep};
+pub use address::{UnusableEntry, tcp_address};
+pub use error::DiscoveryError;
 use log::LogReader;
 pub use log::{DiscoveryLog, DiscoveryLogError};
 pub use referrals::{REFERRAL_DEPTH_MAX, REFERRALS_MAX, Referral, Referrals, referrals};
-pub use usable::{UnusableEntry, tcp_address};
 
-use super::admin_queue::{ADMIN_ENTRIES, ADMIN_IN_CAPSULE_BYTES, AdminQueue, Owner};
+use super::admin::{AdminConfig, AdminSession, Answer, ShutdownOutcome, Step};
 use super::config::{ConfigError, HostIdentity};
-use super::keep_alive::KeepAlive;
-use super::pair::PairConfig;
-use crate::wire::{AdminCommand, AsyncEvent, CNTLID_ANY, Capabilities, Digests, IDENTIFY_BYTES, Nqn, Sgl, Status};
+use crate::wire::{AsyncEvent, Capabilities, Digests, IDENTIFY_BYTES, Nqn};
 
 /// The most records of a log.
 pub const LOG_RECORDS_MAX: u32 = 1024;
 
-/// How to ask a discovery controller.
+/// How to connect to a discovery controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscoveryConfig {
-    /// Who asks.
+    /// The identity of this host.
     pub host: HostIdentity,
     /// [`Nqn::discovery`], or the unique name of a discovery subsystem.
     pub subnqn: Nqn,
-    /// KATO, at least 1 ms, of a connection that stays; `None` for one that does not, which is all that controllers before
-    /// explicit persistent connections take.
+    /// KATO of a persistent connection, at least 1 ms. `None` for a connection without keep-alives; older controllers accept
+    /// no other.
     pub keep_alive_tmo: Option<Duration>,
     /// The longest any command may take.
     pub command_timeout: Duration,
 }
 
-/// What happened to a session.
+/// An event of a discovery session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DiscoveryEvent {
-    /// The log was read: the first time, after a notice of the controller, or because it was asked for.
+    /// The log was read: for the first time, after a change, or on request.
     Log(Box<DiscoveryLog>),
     /// The controller has shut down; the connection can be closed.
     ShutdownComplete,
 }
 
-/// The step under way.
-#[derive(Debug, Clone, Copy)]
-struct Pending {
-    step: DiscoveryStep,
-    deadline: Instant,
-    /// The time it was allowed, for the error.
-    after: Duration,
-    /// When to ask again, for steps that wait for a property to change.
-    poll_at: Option<Instant>,
-}
-
-/// What is to be done once no step is under way.
-#[derive(Debug, Clone, Copy)]
-struct Wants {
-    /// The log is to be read, the first time or again.
-    log: bool,
-    shutdown: bool,
-}
-
-/// What the controller has told of itself.
+/// Properties of the controller.
 #[derive(Debug, Clone, Copy)]
 struct Facts {
     cap: Capabilities,
-    /// MDTS, or what 32 bits count.
+    /// MDTS in bytes, or `u32::MAX` without a limit.
     max_transfer_bytes: u32,
     /// LPA: Get Log Page takes an offset.
-    offsets: bool,
-    /// OAES: it tells when its log changes.
-    offers_events: bool,
+    has_log_offsets: bool,
+    /// OAES: the controller can report changes of its log.
+    has_change_events: bool,
 }
 
-/// A session with one discovery controller. See the module.
+/// A session with one discovery controller. The module describes the sequence of steps.
 #[derive(Debug)]
 pub struct HostDiscovery {
     config: DiscoveryConfig,
-    queue: AdminQueue,
-    pending: Option<Pending>,
+    session: AdminSession<DiscoveryError>,
     facts: Facts,
-    /// An Asynchronous Event Request is outstanding.
-    hears_changes: bool,
     reader: LogReader,
-    keep_alive: KeepAlive,
-    wants: Wants,
-    /// The log can be read.
-    ready: bool,
-    shutdown_sent: bool,
+    /// The log is to be read, for the first time or again.
+    is_log_wanted: bool,
+    /// The connect sequence is complete.
+    is_ready: bool,
     events: VecDeque<DiscoveryEvent>,
-    failed: Option<DiscoveryError>,
 }
 
 impl HostDiscovery {
     /// A session on a fresh connection.
     pub fn new(config: DiscoveryConfig, now: Instant) -> Result<Self, ConfigError> {
-        let kato = config.keep_alive_tmo;
-        if kato.is_some_and(|kato| kato.as_millis() == 0 || u32::try_from(kato.as_millis()).is_err()) {
-            return Err(ConfigError::KeepAlive);
-        }
-        let queue = AdminQueue::new(PairConfig {
-            qid: 0,
-            entries: ADMIN_ENTRIES,
+        let admin = AdminConfig {
             host: config.host.clone(),
             subnqn: config.subnqn.clone(),
-            cntlid: CNTLID_ANY,
-            kato: kato.unwrap_or(Duration::ZERO),
+            keep_alive_tmo: config.keep_alive_tmo,
             digests: Digests::default(),
-            in_capsule_bytes: ADMIN_IN_CAPSULE_BYTES,
-        });
-        let after = config.command_timeout;
+            command_timeout: config.command_timeout,
+        };
         Ok(Self {
-            queue,
-            pending: Some(Pending { step: DiscoveryStep::Connect, deadline: now + after, after, poll_at: None }),
+            session: AdminSession::new(admin, now)?,
             facts: Facts {
                 cap: Capabilities::default(),
                 max_transfer_bytes: IDENTIFY_BYTES as u32,
-                offsets: false,
-                offers_events: false,
+                has_log_offsets: false,
+                has_change_events: false,
             },
-            hears_changes: false,
             reader: LogReader::new(IDENTIFY_BYTES as u32, false),
-            keep_alive: KeepAlive::new(
-                kato.unwrap_or_default(),
-                config.command_timeout.min(kato.unwrap_or(Duration::MAX) / 2),
-            ),
-            wants: Wants { log: true, shutdown: false },
-            ready: false,
-            shutdown_sent: false,
+            is_log_wanted: true,
+            is_ready: false,
             events: VecDeque::new(),
-            failed: None,
             config,
         })
     }
 
-    /// Appends everything ready to leave. What is appended counts as handed to the socket.
+    /// Appends all bytes that are ready to send. They count as handed to the socket.
     pub fn fill_tx(&mut self, out: &mut Vec<u8>) {
-        if self.failed.is_none() {
-            self.queue.fill_tx(out);
-        }
+        self.session.fill_tx(out);
     }
 
-    /// Takes bytes off the connection, broken anywhere. After an error the session is over.
+    /// Takes bytes from the connection, split at any place. An error ends the session.
     pub fn receive(&mut self, now: Instant, bytes: &[u8]) -> Result<(), DiscoveryError> {
-        self.check()?;
+        self.session.check()?;
         let outcome = self.on_bytes(now, bytes);
-        self.keep_error(outcome)
+        self.session.keep_error(outcome)
     }
 
-    /// After an error of [`receive`](Self::receive): the `H2CTermReq` that tells the controller what it did wrong, to be sent if all that
-    /// was appended has been sent. `None` if there is nothing to tell.
+    /// After an error of [`receive`](Self::receive): the `H2CTermReq` that reports the error to the controller. Send it only
+    /// if all appended bytes have been sent. `None` if there is nothing to report.
     #[must_use]
     pub fn term_req(&self) -> Option<Vec<u8>> {
-        self.queue.term_req()
+        self.session.queue.term_req()
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        if self.failed.is_some() {
-            return None;
-        }
-        let step = self.pending.map(|pending| pending.poll_at.unwrap_or(pending.deadline).min(pending.deadline));
-        [step, self.keep_alive.next_timeout()].into_iter().flatten().min()
+        self.session.next_timeout(None)
     }
 
-    /// Time has come, or gone: sends what is due, and finds out what took too long.
+    /// Sends commands that are due, and fails if an answer is late. A call after the due time is fine.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), DiscoveryError> {
-        self.check()?;
-        let outcome = self.on_time(now);
-        self.keep_error(outcome)
+        self.session.check()?;
+        let outcome = self.session.check_step(now).and_then(|()| self.session.check_keep_alive(now));
+        self.session.keep_error(outcome.map_err(DiscoveryError::from))
     }
 
-    /// The next thing that happened.
+    /// The next event.
     pub fn poll_event(&mut self) -> Option<DiscoveryEvent> {
         self.events.pop_front()
     }
 
-    /// Whether the connection stays and the controller tells of changes. If not, only reading the log again shows them.
+    /// Whether the controller reports changes of the log. If not, only [`reread`](Self::reread) shows them.
     #[must_use]
-    pub fn hears_changes(&self) -> bool {
-        self.hears_changes && self.failed.is_none()
+    pub fn receives_change_events(&self) -> bool {
+        self.session.is_event_requested() && !self.session.has_failed()
     }
 
     /// Reads the log again; [`DiscoveryEvent::Log`] follows.
     pub fn reread(&mut self, now: Instant) {
-        if self.failed.is_none() {
-            self.wants.log = true;
-            self.start_wanted(now);
+        if !self.session.has_failed() {
+            self.is_log_wanted = true;
+            self.proceed(now, None);
         }
     }
 
     /// Shuts the controller down in order (CC.SHN). [`DiscoveryEvent::ShutdownComplete`] follows.
     pub fn shutdown(&mut self, now: Instant) {
-        if self.failed.is_some() || self.wants.shutdown || self.shutdown_sent {
-            return;
+        match self.session.request_shutdown() {
+            ShutdownOutcome::Requested => self.proceed(now, None),
+            ShutdownOutcome::NotConnected => self.events.push_back(DiscoveryEvent::ShutdownComplete),
+            ShutdownOutcome::Ignored => {}
         }
-        if self.queue.is_ready() {
-            self.wants.shutdown = true;
-            self.start_wanted(now);
-        } else {
-            // Nothing was connected.
-            self.pending = None;
-            self.shutdown_sent = true;
-            self.events.push_back(DiscoveryEvent::ShutdownComplete);
-        }
-    }
-
-    fn check(&self) -> Result<(), DiscoveryError> {
-        self.failed.clone().map_or(Ok(()), Err)
-    }
-
-    fn keep_error(&mut self, outcome: Result<(), DiscoveryError>) -> Result<(), DiscoveryError> {
-        outcome.inspect_err(|error| self.failed = Some(error.clone()))
     }
 
     fn on_bytes(&mut self, now: Instant, bytes: &[u8]) -> Result<(), DiscoveryError> {
-        self.queue.receive(bytes)?;
-        if self.queue.is_ready()
-            && let Some(Pending { step: DiscoveryStep::Connect, .. }) = self.pending
-        {
-            self.go_on(now, Some(DiscoveryStep::Capabilities));
-        }
-        while let Some(done) = self.queue.poll_completion() {
-            match done.owner {
-                Owner::Step => {
-                    let step = self.pending.take().expect("a step's command is in flight");
-                    self.on_step(now, step, done.status, done.result)?;
+        self.session.receive(bytes)?;
+        while let Some(answer) = self.session.poll_answer(now)? {
+            let next = match answer {
+                Answer::Step { step, status: _, result } => self.on_step(now, step, result)?,
+                Answer::AsyncEvent(event) => {
+                    self.is_log_wanted |= event == AsyncEvent::DISCOVERY_CHANGED;
+                    None
                 }
-                Owner::KeepAlive => {
-                    let step = DiscoveryStep::KeepAlive;
-                    done.status.result().map_err(|status| DiscoveryError::Command { step, status })?;
-                    self.keep_alive.answered();
-                }
-                Owner::AsyncEvent => self.on_async_event(now, done.status, done.result as u32),
-                Owner::CrossControllerReset => unreachable!("a session resets no controller"),
-            }
+                Answer::CrossControllerReset { .. } => unreachable!("a discovery session resets no controller"),
+            };
+            self.proceed(now, next);
         }
         Ok(())
     }
 
-    fn on_async_event(&mut self, now: Instant, status: Status, dw0: u32) {
-        // The controller takes no more of these unless it succeeds.
-        self.hears_changes = status.is_success();
-        if status.is_success() {
-            self.wants.log |= AsyncEvent::from_dw0(dw0) == AsyncEvent::DISCOVERY_CHANGED;
-            self.await_event();
-            self.start_wanted(now);
-        }
-    }
-
-    fn await_event(&mut self) {
-        self.hears_changes = true;
-        self.queue.submit(Owner::AsyncEvent, AdminCommand::AsyncEventRequest.to_sqe(0, Sgl::NONE), 0);
-    }
-
-    /// Goes on with `step`, or with whatever is wanted.
-    fn go_on(&mut self, now: Instant, step: Option<DiscoveryStep>) {
-        self.pending = None;
-        match step {
-            Some(step) if !self.wants.shutdown => self.start(now, step),
-            _ => self.start_wanted(now),
-        }
-    }
-
-    fn start_wanted(&mut self, now: Instant) {
-        if self.pending.is_some() || self.shutdown_sent {
+    /// Starts the shutdown if it is requested, or `next`, or wanted work. A step under way is finished first.
+    fn proceed(&mut self, now: Instant, next: Option<Step>) {
+        if !self.session.is_idle() {
             return;
         }
-        if self.wants.shutdown {
-            self.start(now, DiscoveryStep::Shutdown);
-        } else if self.ready && std::mem::take(&mut self.wants.log) {
-            self.reader = LogReader::new(self.facts.max_transfer_bytes, self.facts.offsets);
-            self.start(now, DiscoveryStep::Log);
+        if let Some(step) = self.session.shutdown_step().or(next) {
+            self.start(now, step);
+        } else if self.is_ready && self.is_log_wanted && !self.session.is_shutting_down() {
+            self.is_log_wanted = false;
+            self.reader = LogReader::new(self.facts.max_transfer_bytes, self.facts.has_log_offsets);
+            self.start(now, Step::DiscoveryLog);
         }
-    }
-
-    fn on_time(&mut self, now: Instant) -> Result<(), DiscoveryError> {
-        if let Some(pending) = &mut self.pending {
-            if pending.deadline <= now {
-                return Err(DiscoveryError::Timeout { step: pending.step, after: pending.after });
-            }
-            if pending.poll_at.is_some_and(|at| at <= now) {
-                pending.poll_at = None;
-                let step = pending.step;
-                self.send(step);
-            }
-        }
-        if self.keep_alive.is_late(now) {
-            let after = self.keep_alive.patience();
-            return Err(DiscoveryError::Timeout { step: DiscoveryStep::KeepAlive, after });
-        }
-        if self.keep_alive.is_due(now) {
-            self.keep_alive.sent(now);
-            self.queue.submit(Owner::KeepAlive, AdminCommand::KeepAlive.to_sqe(0, Sgl::NONE), 0);
-        }
-        Ok(())
     }
 }

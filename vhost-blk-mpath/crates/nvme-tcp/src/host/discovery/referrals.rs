@@ -1,40 +1,40 @@
-//! Which discovery controllers a first one leads to, directly or by others.
+//! Following referrals from a first discovery controller to others, directly or over several logs.
 //!
-//! Each of them is visited once, however often it is referred to, so that referrals in a circle end. Those marked as having the
-//! same information (EFLAGS bit 0) are followed too: each is there when another one is not.
+//! Each controller is visited once, so that circular referrals end. Referrals to controllers with the same information (EFLAGS
+//! bit 0) are followed too: one of them may be reachable when another is not.
 
 use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
 
+use super::address::tcp_address;
 use super::log::DiscoveryLog;
-use super::usable::tcp_address;
 use crate::wire::{Nqn, SubsystemType};
 
-/// The most referrals in a row.
+/// The longest chain of referrals.
 pub const REFERRAL_DEPTH_MAX: u32 = 8;
-/// The most discovery controllers that a first one leads to.
+/// The most discovery controllers that are found from a first one.
 pub const REFERRALS_MAX: usize = 16;
 
 /// A discovery controller that another one refers to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Referral {
-    /// Where it is.
+    /// Its address.
     pub address: SocketAddr,
     /// The well-known discovery NQN, or a unique one.
     pub subnqn: Nqn,
 }
 
-/// What a first discovery controller leads to.
+/// The discovery controllers found from a first one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Referrals {
-    /// Each once, the nearest first.
+    /// The controllers, each once, the nearest first.
     pub found: Vec<Referral>,
-    /// Some were left out: there are more than [`REFERRALS_MAX`], or further away than [`REFERRAL_DEPTH_MAX`].
+    /// Some were left out, because there are more than [`REFERRALS_MAX`] or they are further away than [`REFERRAL_DEPTH_MAX`].
     pub cut: bool,
 }
 
-/// Follows the referrals from the log of a first discovery controller, through the logs that are `known`. `own` are addresses
-/// of that first one besides those that its log gives.
+/// Follows the referrals from the log of a first discovery controller. `known` returns the log of a referral if it was read.
+/// `own` are addresses of the first controller, in addition to those in its log.
 pub fn referrals<'a>(
     first: &'a DiscoveryLog,
     own: &[SocketAddr],
@@ -45,7 +45,7 @@ pub fn referrals<'a>(
     let mut logs = VecDeque::from([(first, 0)]);
     while let Some((log, depth)) = logs.pop_front() {
         let of_kind = |kind| log.entries.iter().filter(move |entry| entry.subsystem == kind);
-        // Ports of the subsystem whose log this is, which has nothing to add under either of its names.
+        // These are ports of the subsystem that has returned this log. It has nothing to add, under its own or the well-known name.
         for entry in of_kind(SubsystemType::CURRENT_DISCOVERY) {
             if let Ok(address) = tcp_address(entry) {
                 visited.extend([entry.subnqn.clone(), Nqn::discovery()].map(|nqn| (address, nqn)));

@@ -1,4 +1,4 @@
-//! Both ends of an admin connection, for the tests of connecting and of what follows.
+//! Test helpers: both ends of an admin connection.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ pub(super) fn ana_changed(state: AnaState) -> ControllerEvent {
     ControllerEvent::AnaChanged { namespace: 0, state }
 }
 
-/// Both ends of an admin connection, and the time.
+/// Both ends of an admin connection, with a clock.
 pub(super) struct Admin {
     pub(super) host: HostController,
     pub(super) target: AdminTarget,
@@ -45,14 +45,14 @@ impl Admin {
         Self { host: HostController::new(config, now).unwrap(), target, now, dice: Dice(1) }
     }
 
-    /// Exchanges bytes until there are none; no time passes.
+    /// Exchanges bytes until there are none. The clock stands still.
     pub(super) fn exchange(&mut self) -> Result<(), ControllerError> {
         loop {
             let mut bytes = Vec::new();
             self.host.fill_tx(&mut bytes);
             let all = bytes.len();
             self.host.fill_tx(&mut bytes);
-            assert_eq!(bytes.len(), all, "everything ready to leave leaves at once");
+            assert_eq!(bytes.len(), all, "one call returns all bytes that are ready");
             self.target.receive(&bytes);
             if bytes.is_empty() && self.target.out.is_empty() {
                 return Ok(());
@@ -66,7 +66,7 @@ impl Admin {
         }
     }
 
-    /// Lets `time` pass.
+    /// Advances the clock by `time`.
     pub(super) fn pass(&mut self, time: Duration) -> Result<(), ControllerError> {
         let end = self.now + time;
         self.exchange()?;
@@ -93,7 +93,7 @@ impl Admin {
         }
     }
 
-    /// The namespace that is alone, as the host knows it now.
+    /// The only namespace, as the host currently knows it.
     pub(super) fn only(&self) -> Namespace {
         let info = self.host.info().unwrap();
         assert_eq!(info.namespaces.len(), 1);
@@ -102,7 +102,7 @@ impl Admin {
 
     pub(super) fn failure(&mut self) -> ControllerError {
         let error = self.pass(Duration::from_secs(60)).unwrap_err();
-        assert_eq!(self.host.receive(self.now, &[]), Err(error.clone()), "an error stays");
+        assert_eq!(self.host.receive(self.now, &[]), Err(error.clone()), "the error is permanent");
         assert_eq!((self.host.next_timeout(), self.event()), (None, None));
         error
     }

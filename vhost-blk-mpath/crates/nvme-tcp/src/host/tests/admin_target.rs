@@ -1,4 +1,4 @@
-//! An admin queue's other end, to be changed and silenced at will.
+//! Test helpers: the target's side of an admin queue, with answers that tests can change or suppress.
 
 use zerocopy::IntoBytes;
 
@@ -11,7 +11,7 @@ use crate::wire::{
     NamespaceDescriptors, NumberOfQueues, Opcode, Pdu, PropertyOffset, ShutdownStatus, Sqe, Status, Version,
 };
 
-/// What can be answered otherwise, or not at all.
+/// A command whose answer can be changed or suppressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     IcReq,
@@ -31,7 +31,7 @@ pub(super) struct Namespace {
     pub(super) nsid: u32,
     pub(super) data: IdentifyNamespace,
     pub(super) descriptors: NamespaceDescriptors,
-    /// What is answered with a status instead.
+    /// The status of a failed command.
     pub(super) refuse: Option<(Cns, Status)>,
 }
 
@@ -48,10 +48,10 @@ impl Namespace {
     }
 }
 
-/// Something that befalls a target.
-pub(super) type Befall = fn(&mut AdminTarget);
+/// A change of the target during a test.
+pub(super) type TargetChange = fn(&mut AdminTarget);
 
-/// See the module.
+/// The target's side of an admin queue.
 #[derive(Debug)]
 pub(super) struct AdminTarget {
     reader: PduReader,
@@ -61,18 +61,18 @@ pub(super) struct AdminTarget {
     pub(super) limits: IdentifyNvmController,
     pub(super) namespaces: Vec<Namespace>,
     pub(super) ana: AnaLog,
-    /// How often CSTS is read before it changes.
+    /// The number of reads of CSTS before it changes.
     pub(super) slow: u32,
     pub(super) fatal: bool,
     pub(super) granted: NumberOfQueues,
-    /// What is answered with a status, and a result.
+    /// Commands that fail with this status and result.
     pub(super) refuse: Vec<(What, Status, u64)>,
     pub(super) mute: Vec<What>,
-    /// What befalls it as soon as it has answered this for the first time.
-    pub(super) then: Option<(What, Befall)>,
-    /// All that was asked.
+    /// A change that happens after the first answer to this command.
+    pub(super) then: Option<(What, TargetChange)>,
+    /// All received commands.
     pub(super) seen: Vec<What>,
-    /// NSIDs of all Identify Namespace.
+    /// The NSIDs of all Identify Namespace commands.
     pub(super) identified: Vec<u32>,
     cc: ControllerConfiguration,
     event: Option<u16>,
@@ -195,12 +195,12 @@ impl AdminTarget {
             self.send(Pdu::C2hData(C2hData { cid, offset: 0, length, last: true, success: false }), &page);
         }
         self.complete(cid, Status::SUCCESS, result);
-        if let Some((_, befall)) = self.then.take_if(|(after, _)| *after == what) {
-            befall(self);
+        if let Some((_, change)) = self.then.take_if(|(after, _)| *after == what) {
+            change(self);
         }
     }
 
-    /// What one namespace is answered with, unlike the others; one that is not there with Invalid Namespace or with zeroes.
+    /// The answer for a namespace that differs from the others. A missing namespace is answered with Invalid Namespace or zeroes.
     fn refused(&mut self, command: AdminCommand) -> Option<Status> {
         let AdminCommand::Identify { cns, nsid, .. } = command else { return None };
         if cns == Cns::NAMESPACE {
@@ -212,7 +212,7 @@ impl AdminTarget {
         found.refuse.filter(|(refused, _)| *refused == cns).map(|(_, status)| status)
     }
 
-    /// The namespace of that NSID, which is there from now on.
+    /// The namespace with this NSID. It is created if it is missing.
     pub(super) fn namespace(&mut self, nsid: u32) -> &mut Namespace {
         let index = self.namespaces.iter().position(|namespace| namespace.nsid >= nsid);
         let index = index.unwrap_or(self.namespaces.len());
@@ -255,7 +255,7 @@ impl AdminTarget {
             FabricsCommand::PropertySet { offset, value, .. } => {
                 assert_eq!(offset, PropertyOffset::CC);
                 self.cc = ControllerConfiguration(value as u32);
-                // Nothing is said of the result of Property Set, so nothing may be read out of it.
+                // The result of Property Set is not specified, so the host must not use it.
                 (What::Set(offset), u64::MAX)
             }
         }

@@ -1,14 +1,14 @@
-//! How long commands have waited for their completions.
+//! The age of commands without completion.
 
 use std::time::Duration;
 
 use super::handshake::Peer;
-use crate::host::{Answered, IoCommand, Recalled, Tag};
+use crate::host::{AbandonedAnswers, IoCommand, RecallOutcome, Tag};
 use crate::wire::{C2hData, Digests, Pdu, Status};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The CIDs of the commands that are sent now.
+/// The CIDs of the commands that are sent by this call.
 fn sent(peer: &mut Peer) -> Vec<u16> {
     let cid = |(pdu, _): (Pdu, Vec<u8>)| if let Pdu::CapsuleCmd(sqe) = pdu { Some(sqe.cid.get()) } else { None };
     peer.sent().into_iter().filter_map(cid).collect()
@@ -19,7 +19,7 @@ fn flush(peer: &mut Peer, tag: u32) {
 }
 
 #[test]
-fn a_command_ages_from_the_moment_it_is_sent() {
+fn the_age_of_a_command_counts_from_its_sending() {
     let mut peer = Peer::ready(Digests::default());
     assert_eq!(peer.queue.oldest_sent(), None, "Connect has completed");
     flush(&mut peer, 0);
@@ -40,7 +40,7 @@ fn a_command_ages_from_the_moment_it_is_sent() {
 #[test]
 fn each_command_of_a_split_request_has_its_own_age() {
     let mut peer = Peer::ready(Digests::default());
-    // 8 commands of 128 KiB, for which there are 7 CIDs.
+    // 8 commands of 128 KiB, with only 7 CIDs.
     peer.payloads.of(Tag(0)).resize(8 << 17, 0);
     peer.queue.submit(Tag(0), 0, IoCommand::Read { slba: 0, blocks: 2048 }).unwrap();
     let cids = sent(&mut peer);
@@ -67,27 +67,27 @@ fn a_recalled_command_keeps_its_age() {
     peer.queue.submit(Tag(0), 0, read).unwrap();
     let first = peer.now;
     let a = sent(&mut peer);
-    assert_eq!(peer.queue.recall(Tag(0)), Recalled::Abandoned);
+    assert_eq!(peer.queue.recall(Tag(0)), RecallOutcome::Abandoned);
     peer.now += SECOND;
-    // The same tag again, later.
+    // The same tag is used again later.
     peer.queue.submit(Tag(0), 0, read).unwrap();
     let b = sent(&mut peer);
     assert_eq!(peer.queue.oldest_sent(), Some(first));
-    assert_eq!(peer.queue.recall(Tag(0)), Recalled::Abandoned);
+    assert_eq!(peer.queue.recall(Tag(0)), RecallOutcome::Abandoned);
     peer.complete(b[0], Status::INTERNAL_ERROR, 0).unwrap();
-    assert_eq!(peer.queue.take_answered(), Answered { requests: 1, read: Some((first + SECOND, 512)) });
+    assert_eq!(peer.queue.take_answered(), AbandonedAnswers { requests: 1, read: Some((first + SECOND, 512)) });
     assert_eq!(peer.queue.oldest_sent(), Some(first));
     peer.complete(a[0], Status::INTERNAL_ERROR, 0).unwrap();
-    assert_eq!(peer.queue.take_answered(), Answered { requests: 1, read: Some((first, 512)) });
-    assert_eq!((peer.queue.take_answered(), peer.queue.oldest_sent()), (Answered::default(), None));
+    assert_eq!(peer.queue.take_answered(), AbandonedAnswers { requests: 1, read: Some((first, 512)) });
+    assert_eq!((peer.queue.take_answered(), peer.queue.oldest_sent()), (AbandonedAnswers::default(), None));
 }
 
 #[test]
-fn the_late_answer_to_a_flush_says_nothing_about_reads() {
+fn a_late_answer_to_a_flush_does_not_count_as_a_read() {
     let mut peer = Peer::ready(Digests::default());
     flush(&mut peer, 0);
     let cids = sent(&mut peer);
     peer.queue.recall(Tag(0));
     peer.complete(cids[0], Status::SUCCESS, 0).unwrap();
-    assert_eq!(peer.queue.take_answered(), Answered { requests: 1, read: None });
+    assert_eq!(peer.queue.take_answered(), AbandonedAnswers { requests: 1, read: None });
 }

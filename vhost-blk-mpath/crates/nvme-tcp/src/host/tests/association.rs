@@ -1,10 +1,10 @@
-//! What keeps an association alive, what it hears of, and what ends it.
+//! Keep-alives, events and the end of an association.
 
 use std::time::Duration;
 
 use super::admin::{Admin, KATO, TIMEOUT, ana_changed, config};
 use super::admin_target::What;
-use crate::host::{ControllerError, ControllerEvent, NamespaceError, Step};
+use crate::host::{AdminError, ControllerEvent, NamespaceError, Step};
 use crate::wire::{AnaGroup, AnaState, AsyncEvent, LogPage, PropertyOffset, Status};
 
 #[test]
@@ -23,20 +23,20 @@ fn keep_alives_go_every_half_kato_or_quarter() {
 fn a_keep_alive_without_answer_ends_the_association() {
     let mut admin = Admin::with(config(), |target| target.mute.push(What::KeepAlive));
     admin.live();
-    // Within KATO, with the time to the keep-alive that is not answered.
-    assert_eq!(admin.failure(), ControllerError::Timeout { step: Step::KeepAlive, after: KATO / 2 });
+    // Half of KATO until the keep-alive, and half of KATO for its answer.
+    assert_eq!(admin.failure(), AdminError::Timeout { step: Step::KeepAlive, after: KATO / 2 }.into());
     let mut admin = Admin::with(config(), |target| {
         target.refuse.push((What::KeepAlive, Status::KEEP_ALIVE_EXPIRED, 0));
     });
     admin.live();
     let status = Status::KEEP_ALIVE_EXPIRED;
-    assert_eq!(admin.failure(), ControllerError::Command { step: Step::KeepAlive, status });
+    assert_eq!(admin.failure(), AdminError::Command { step: Step::KeepAlive, status }.into());
 }
 
 #[test]
-fn ana_changes_are_read_and_told() {
+fn an_ana_change_event_leads_to_reading_the_log() {
     let mut admin = Admin::with(config(), |target| {
-        // Without MNAN it is NN that says how long the log may be.
+        // Without MNAN, NN limits the length of the log.
         target.identify.mnan = 0.into();
         target.ana.groups[0].state = AnaState::NonOptimized;
     });
@@ -49,7 +49,7 @@ fn ana_changes_are_read_and_told() {
         assert_eq!(admin.event(), Some(ana_changed(state)));
         assert_eq!(admin.only().ana, state);
     }
-    // The state moved on in time, so nothing is reset.
+    // The state changed in time, so there is no reset.
     admin.pass(Duration::from_secs(60)).unwrap();
     // The namespace moves to another group.
     admin.target.ana.groups[0].nsids.clear();
@@ -63,14 +63,14 @@ fn ana_changes_are_read_and_told() {
 }
 
 #[test]
-fn change_must_not_last() {
+fn the_ana_state_change_is_limited_to_twice_anatt() {
     let mut admin = Admin::with(config(), |target| {
         target.ana.groups[0].state = AnaState::Change;
     });
     admin.live();
     assert_eq!(admin.only().ana, AnaState::Change);
     admin.pass(Duration::from_secs(15)).unwrap();
-    // Reading the same again does not start the time anew.
+    // The time limit runs from the first log.
     admin.host.reread_ana(admin.now);
     admin.pass(Duration::from_secs(3)).unwrap();
     assert_eq!(admin.event(), Some(ana_changed(AnaState::Change)));
@@ -78,7 +78,7 @@ fn change_must_not_last() {
 }
 
 #[test]
-fn change_must_not_last_without_a_transition_time_either() {
+fn the_ana_state_change_is_limited_without_anatt_too() {
     let mut admin = Admin::with(config(), |target| {
         target.identify.anatt = 0;
         target.ana.groups[0].state = AnaState::Change;
@@ -98,7 +98,7 @@ fn a_large_ana_log_is_read_without_namespaces() {
 }
 
 #[test]
-fn namespace_changes_are_identified_and_told() {
+fn a_namespace_event_leads_to_identifying_it_again() {
     let mut admin = Admin::with(config(), |_| {});
     admin.live();
     let before = admin.only().identity;
@@ -109,7 +109,7 @@ fn namespace_changes_are_identified_and_told() {
     let after = identity.unwrap();
     assert_eq!((after.blocks, before.blocks), (8192, 4096));
     assert!(before.check_same(&after).is_ok() && after.check_same(&before).is_err());
-    // Its ANA group may have changed with it, so that is read too.
+    // Its ANA group may have changed too, so the log is read.
     assert_eq!(admin.event(), Some(ana_changed(AnaState::Optimized)));
     assert_eq!(admin.target.asked(What::Log(LogPage::CHANGED_NAMESPACES)), 1);
     assert_eq!(admin.host.queue_config(1).unwrap().namespaces[0].map(|limits| limits.namespace_blocks), Some(8192));
@@ -119,13 +119,13 @@ fn namespace_changes_are_identified_and_told() {
 }
 
 #[test]
-fn events_of_other_kinds_are_let_pass() {
+fn other_events_are_ignored() {
     let mut admin = Admin::with(config(), |_| {});
     admin.live();
     admin.target.report(AsyncEvent { kind: 1, information: 1, log_page: LogPage::SMART });
     admin.pass(Duration::from_secs(1)).unwrap();
     assert_eq!((admin.event(), admin.target.asked(What::Event)), (None, 2));
-    // A controller that takes no more requests is not asked again.
+    // The host sends no further request to a controller that has refused one.
     admin.target.refuse.push((What::Event, Status::ASYNC_EVENT_LIMIT_EXCEEDED, 0));
     admin.target.report(AsyncEvent::ANA_CHANGED);
     admin.pass(Duration::from_secs(1)).unwrap();
@@ -146,12 +146,12 @@ fn shutdown_is_orderly() {
     admin.host.shutdown(admin.now);
     admin.pass(KATO * 3).unwrap();
     assert_eq!((admin.event(), admin.target.asked(What::KeepAlive)), (None, keep_alives));
-    // One that never ends, one in the middle of connecting, one before.
+    // A shutdown that never ends, one during the connect sequence, and one before Connect.
     let mut stuck = Admin::with(config(), |_| {});
     stuck.live();
     stuck.target.slow = u32::MAX;
     stuck.host.shutdown(stuck.now);
-    assert_eq!(stuck.failure(), ControllerError::Timeout { step: Step::ShutdownStatus, after: TIMEOUT });
+    assert_eq!(stuck.failure(), AdminError::Timeout { step: Step::ShutdownStatus, after: TIMEOUT }.into());
     let mut connecting = Admin::with(config(), |target| target.slow = 20);
     connecting.pass(Duration::from_millis(100)).unwrap();
     connecting.host.shutdown(connecting.now);

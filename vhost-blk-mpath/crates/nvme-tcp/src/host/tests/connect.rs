@@ -1,4 +1,4 @@
-//! The connect sequence: what it learns, and what ends it.
+//! The connect sequence: the facts it finds, and the errors that end it.
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::admin::{Admin, KATO, TIMEOUT, config};
 use super::admin_target::{self, AdminTarget, What};
 use crate::host::{
-    ConfigError, ConnectError, ControllerConfig, ControllerError, ControllerEvent, HostController, HostQueue,
-    Namespace, NamespaceError, NamespaceLimits, QueueError, Step, Unsupported,
+    AdminError, ConfigError, ConnectError, ControllerConfig, ControllerError, ControllerEvent, HostController,
+    HostQueue, Namespace, NamespaceError, NamespaceLimits, QueueError, Step, Unsupported,
 };
 use crate::wire::{
     AnaState, AsyncEventMask, Cns, ConnectField, ControllerInstance, FeatureId, IdentifyNvmController, LogPage,
@@ -20,7 +20,7 @@ fn failure(change: impl FnOnce(&mut AdminTarget)) -> ControllerError {
 }
 
 #[test]
-fn the_connect_sequence_learns_everything() {
+fn the_connect_sequence_finds_all_facts() {
     let mut admin = Admin::with(config(), |_| {});
     let info = admin.live();
     let get = |offset| What::Get(offset);
@@ -52,7 +52,7 @@ fn the_connect_sequence_learns_everything() {
     assert_eq!((info.cqt, info.kato, info.tbkas), (Duration::from_millis(250), KATO, false));
     assert_eq!(info.retry_delays.map(|delay| delay.as_millis()), [100, 2000, 30_000]);
     assert_eq!((info.max_transfer_bytes, info.in_capsule_bytes), (1 << 20, 8192));
-    // Of 8 wanted 4 are granted; MAXCMD allows 64 commands, so 65 entries.
+    // The controller grants 4 of 8 queues. MAXCMD allows 64 commands, so a queue has 65 entries.
     assert_eq!((info.io_queues, info.queue_entries), (4, 65));
     assert!(info.volatile_write_cache && info.write_zeroes && info.dataset_management);
     let (namespace, ana) = (admin.only().identity, admin.only().ana);
@@ -70,7 +70,7 @@ fn the_connect_sequence_learns_everything() {
 }
 
 #[test]
-fn a_controller_with_less_goes_live_too() {
+fn a_controller_without_optional_features_becomes_live() {
     let mut admin = Admin::with(config(), |target| {
         target.identify.cmic = 0;
         target.identify.oaes = 0.into();
@@ -91,7 +91,7 @@ fn a_controller_with_less_goes_live_too() {
 }
 
 #[test]
-fn the_most_of_a_transfer_is_what_is_set_within_mdts() {
+fn the_transfer_size_is_the_configured_one_within_mdts() {
     for (mdts, set, most) in
         [(0, None, 1 << 20), (0, Some(4 << 20), 4 << 20), (8, Some(4 << 20), 1 << 20), (8, Some(65_536), 65_536)]
     {
@@ -102,7 +102,7 @@ fn the_most_of_a_transfer_is_what_is_set_within_mdts() {
 }
 
 #[test]
-fn limits_of_other_commands_are_learned_from_who_tells_them() {
+fn command_limits_are_read_if_the_controller_reports_them() {
     let limits = |change: &dyn Fn(&mut AdminTarget)| {
         let mut admin = Admin::with(config(), |target| {
             target.limits.wzsl = 3;
@@ -146,31 +146,31 @@ fn every_step_has_a_time_limit() {
     ];
     for (what, step) in steps {
         let error = failure(|target| target.mute.push(what));
-        assert_eq!(error, ControllerError::Timeout { step, after: TIMEOUT });
-        // Not all have to succeed.
+        assert_eq!(error, AdminError::Timeout { step, after: TIMEOUT }.into());
+        // Some steps may fail.
         if !matches!(step, Step::Connect | Step::CommandLimits | Step::AsyncEventConfiguration) {
             let error = failure(|target| target.refuse.push((what, Status::INTERNAL_ERROR, 0)));
             let status = Status::INTERNAL_ERROR;
             let expected = match step {
                 Step::IdentifyNamespace | Step::NamespaceDescriptors => NamespaceError::Command { step, status }.into(),
-                _ => ControllerError::Command { step, status },
+                _ => AdminError::Command { step, status }.into(),
             };
             assert_eq!(error, expected);
             assert_eq!(error.to_string(), format!("{step} failed: {status}"));
         }
     }
     let never = failure(|target| target.slow = u32::MAX);
-    assert_eq!(never, ControllerError::Timeout { step: Step::Ready, after: TIMEOUT });
+    assert_eq!(never, AdminError::Timeout { step: Step::Ready, after: TIMEOUT }.into());
     assert_eq!(never.to_string(), "no answer within 6s: waiting for CSTS.RDY");
-    assert_eq!(failure(|target| target.fatal = true), ControllerError::FatalStatus);
+    assert_eq!(failure(|target| target.fatal = true), AdminError::FatalStatus.into());
 }
 
 #[test]
-fn a_wrong_nqn_is_named() {
+fn the_error_of_a_wrong_nqn_names_the_field() {
     let (status, result) = ConnectField::Subnqn.invalid();
     let error = failure(|target| target.refuse.push((What::Connect, status, result)));
     let expected = ConnectError::InvalidParameters { field: ConnectField::Subnqn };
-    assert_eq!(error, ControllerError::Queue(QueueError::Connect(expected)));
+    assert_eq!(error, AdminError::Queue(QueueError::Connect(expected)).into());
     assert_eq!(
         error.to_string(),
         "Connect rejected: Connect Invalid Parameters (SUBNQN): the target has no subsystem of this NQN"
@@ -178,11 +178,11 @@ fn a_wrong_nqn_is_named() {
 }
 
 #[test]
-fn the_namespace_is_chosen_or_the_choice_named() {
+fn without_configured_namespace_there_must_be_exactly_one() {
     let several = |target: &mut AdminTarget| target.namespaces = [2, 7, 9].map(admin_target::Namespace::new).into();
     let error = failure(several);
     assert_eq!(error, ControllerError::NamespaceChoice { available: vec![2, 7, 9] });
-    assert_eq!(error.to_string(), "several namespaces are active, set `namespace` to one of: 2, 7, 9");
+    assert_eq!(error.to_string(), "several namespaces are active; set `namespace` to one of: 2, 7, 9");
     let error = failure(|target| target.namespaces.clear());
     assert_eq!(error.to_string(), "the subsystem has no active namespace for this host");
     let only = |nsid, change: &dyn Fn(&mut AdminTarget)| {
@@ -195,7 +195,7 @@ fn the_namespace_is_chosen_or_the_choice_named() {
     let error = Admin::with(three.clone(), several).failure();
     assert_eq!(error, NamespaceError::Missing { nsid: 3, available: vec![2, 7, 9] }.into());
     assert_eq!(error.to_string(), "`namespace` 3 is not active; active: 2, 7, 9");
-    // A list of more than one page.
+    // A list that fills more than one page.
     let many = |target: &mut AdminTarget| target.namespaces = (1..=1500).map(admin_target::Namespace::new).collect();
     assert_eq!(only(1400, &many).nsid, 1400);
     let mut never = Admin::with(ControllerConfig { nsids: vec![1501], ..config() }, many);
@@ -206,7 +206,7 @@ fn the_namespace_is_chosen_or_the_choice_named() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused() {
+fn unsupported_controllers_and_namespaces_are_refused() {
     let unsupported = |change: &dyn Fn(&mut AdminTarget), expected| {
         assert_eq!(failure(change), ControllerError::Unsupported(expected));
     };
@@ -230,13 +230,13 @@ fn what_cannot_be_used_is_refused() {
     unsupported(&|target| target.identify.nanagrpid = u32::MAX.into(), huge);
     let got = "nqn.other".to_owned();
     let other = failure(|target| target.identify.subnqn[..10].copy_from_slice(b"nqn.other\0"));
-    assert_eq!(other, ControllerError::WrongSubsystem { got });
+    assert_eq!(other, AdminError::WrongSubsystem { got }.into());
     let wrong = ConnectError::WrongController { wanted: 5, got: 6 };
-    assert_eq!(failure(|target| target.identify.cntlid = 6.into()), ControllerError::Queue(wrong.into()));
+    assert_eq!(failure(|target| target.identify.cntlid = 6.into()), AdminError::Queue(wrong.into()).into());
 }
 
 #[test]
-fn configurations_are_checked() {
+fn invalid_configurations_are_refused() {
     let check = |config| HostController::new(config, Instant::now()).err();
     assert_eq!(check(ControllerConfig { keep_alive_tmo: Duration::ZERO, ..config() }), Some(ConfigError::KeepAlive));
     assert_eq!(check(ControllerConfig { keep_alive_tmo: Duration::MAX, ..config() }), Some(ConfigError::KeepAlive));
@@ -248,9 +248,9 @@ fn configurations_are_checked() {
 }
 
 proptest! {
-    /// Whatever a controller says of itself, it goes live or it is refused.
+    /// With any answers, the association becomes live or ends with an error.
     #[test]
-    fn any_answers_are_survived(
+    fn any_answers_lead_to_live_or_an_error(
         controller in proptest::collection::vec((0usize..2048, any::<u8>()), 0..40),
         namespace in proptest::collection::vec((0usize..384, any::<u8>()), 0..40),
         granted: u32,
@@ -259,7 +259,7 @@ proptest! {
         use zerocopy::IntoBytes;
         let mut admin = Admin::with(config(), |target| {
             for (at, byte) in controller {
-                // SUBNQN and CNTLID would only end it early.
+                // A wrong SUBNQN or CNTLID would only end the sequence early.
                 if !(768..1024).contains(&at) && !(78..80).contains(&at) {
                     target.identify.as_mut_bytes()[at] = byte;
                 }
@@ -278,7 +278,7 @@ proptest! {
         }
     }
 
-    /// Damaged answers end in an error or change what is learned; nothing panics.
+    /// Damaged answers lead to an error or to other facts, and never to a panic.
     #[test]
     fn damaged_answers_are_survived(at in 0usize..30_000, bit in 0u8..8) {
         let mut admin = Admin::with(config(), |_| {});

@@ -1,4 +1,4 @@
-//! Cross-Controller Reset, seen by the host that asks for it.
+//! Cross-Controller Reset, seen by the host that requests it.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::wire::{AnaState, AsyncEvent, ControllerInstance, Status};
 
 const LOST: ControllerInstance = ControllerInstance { cntlid: 9, ciu: 4, cirn: 0x1122_3344_5566_7788 };
 
-/// What comes of it at a target that answers so.
+/// The outcome with a target that answers like this.
 fn outcome(answer: Option<(Status, u64)>) -> CrossResetOutcome {
     let mut admin = Admin::with(config(), |target| {
         target.refuse.extend(answer.map(|(status, result)| (What::ResetOther(LOST), status, result)));
@@ -19,7 +19,7 @@ fn outcome(answer: Option<(Status, u64)>) -> CrossResetOutcome {
     admin.exchange().unwrap();
     let Some(ControllerEvent::CrossControllerReset(outcome)) = admin.event() else { panic!() };
     assert_eq!((admin.event(), admin.target.asked(What::ResetOther(LOST))), (None, 1));
-    // However it ended, the next one may follow.
+    // After any outcome, another reset is possible.
     assert_eq!(admin.host.cross_controller_reset(LOST), Ok(()));
     outcome
 }
@@ -34,7 +34,7 @@ fn only_bit_0_of_a_success_says_that_it_is_done() {
 }
 
 #[test]
-fn one_that_is_not_answered_disturbs_nothing() {
+fn an_unanswered_reset_does_not_disturb_the_association() {
     let mut admin = Admin::with(config(), |target| target.mute.push(What::ResetOther(LOST)));
     admin.live();
     assert_eq!(admin.host.cross_controller_reset(LOST), Ok(()));
@@ -52,7 +52,7 @@ fn one_that_is_not_answered_disturbs_nothing() {
 }
 
 #[test]
-fn who_cannot_is_not_asked() {
+fn impossible_resets_are_not_sent() {
     let mut admin = Admin::with(config(), |_| {});
     assert_eq!(admin.host.cross_controller_reset(LOST), Err(CrossResetRefusal::NotLive));
     admin.live();

@@ -1,4 +1,4 @@
-//! `ICReq`, `ICResp`, Connect: what is sent, and what ends it.
+//! `ICReq`, `ICResp` and Connect.
 
 use std::time::Instant;
 
@@ -13,13 +13,13 @@ use crate::wire::{
     Status, TermReq,
 };
 
-/// A queue at some point of its life, with both ends of its connection.
+/// A queue with both ends of its connection.
 pub(super) struct Peer {
     pub(super) queue: HostQueue,
     pub(super) reader: PduReader,
     pub(super) payloads: Payloads,
     pub(super) framing: Framing,
-    /// What the host is told of the time.
+    /// The clock of the host.
     pub(super) now: Instant,
 }
 
@@ -34,7 +34,7 @@ impl Peer {
         }
     }
 
-    /// What the host sends now.
+    /// The PDUs that the host sends by this call.
     pub(super) fn sent(&mut self) -> Vec<(Pdu, Vec<u8>)> {
         let bytes = transmit(self.now, &mut self.queue, &self.payloads, STAGING_MIN);
         self.reader.feed(&bytes);
@@ -51,7 +51,7 @@ impl Peer {
         self.send(Pdu::CapsuleResp(Cqe::new(cid, 0, status, result)), &[])
     }
 
-    /// Goes as far as the Connect command; its CID.
+    /// Exchanges PDUs up to the Connect command. Returns its CID.
     fn connecting(digests: Digests) -> (Self, u16) {
         Self::connecting_with(digests, 8192)
     }
@@ -143,12 +143,12 @@ fn a_request_of_4_gib_is_too_large() {
     assert_eq!(peer.queue.submit(Tag(0), 0, write), Err(SubmitError::TooLarge { blocks }));
     let zeroes = IoCommand::WriteZeroes { slba: 0, blocks: u32::MAX, deallocate: true, fua: false };
     assert_eq!(peer.queue.submit(Tag(0), 0, zeroes), Ok(()));
-    // As many commands as there are entries; the others wait inside.
+    // The queue sends as many commands as it has entries. The others wait.
     assert_eq!(peer.sent().len(), 7);
 }
 
 #[test]
-fn a_refused_connect_says_why() {
+fn a_refused_connect_reports_the_reason() {
     let refusals = [
         (ConnectField::Subnqn.invalid(), ConnectError::InvalidParameters { field: ConnectField::Subnqn }),
         ((Status::CONNECT_INVALID_HOST, 0), ConnectError::Rejected { status: Status::CONNECT_INVALID_HOST }),
@@ -231,7 +231,7 @@ fn a_terminate_request_is_an_error() {
 }
 
 #[test]
-fn configurations_are_checked() {
+fn invalid_configurations_are_refused() {
     let good = queue_config(Digests::default());
     let check = |change: &dyn Fn(&mut QueueConfig)| {
         let mut config = good.clone();
@@ -248,6 +248,6 @@ fn configurations_are_checked() {
     );
     let small = ConfigError::MaxTransfer { max_transfer_bytes: 511, block_bytes: 512 };
     assert_eq!(check(&|c| c.max_transfer_bytes = 511), Some(small));
-    // One that is not used on this controller has no limits to check.
+    // A namespace that is unusable on this controller has no limits to check.
     assert_eq!(check(&|c| (c.max_transfer_bytes, c.namespaces) = (511, vec![None])), None);
 }

@@ -1,6 +1,6 @@
 //! A target that sends anything at any time.
 //!
-//! The queue never panics. It asks for payload only of requests in flight. It sends each command's own bytes, and no others.
+//! The queue never panics, reads the payloads only of requests in flight, and sends only the bytes of the right command.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use super::handshake::Peer;
 use super::{Dice, queue_config};
 use crate::host::{
     HostQueue, IoCommand, NamespaceLimits, PayloadSink, PayloadSource, ProtocolError, QueueConfig, QueueError,
-    Recalled, STAGING_MIN, Tag, TxPart,
+    RecallOutcome, STAGING_MIN, Tag, TxPart,
 };
 use crate::wire::{
     C2hData, CommonHeader, Cqe, Digests, DsmRange, Framing, IcResp, NvmCommand, Pdu, R2t, Sgl, Sqe, Status, crc32c,
 };
 
-/// Each request has blocks of its own, this many, so that a byte says to which request it belongs.
+/// Each request has this many blocks for itself, so that each byte identifies its request.
 const PLACE_BLOCKS: u64 = 1 << 16;
 
-/// The byte at this offset of the namespace, as guests write it. Never 0, which goes out in place of payloads that are gone.
+/// The byte that guests write at this offset of the namespace. It is never 0, which the queue sends in place of lost payloads.
 fn content(offset: u64) -> u8 {
     1 + ((offset ^ (offset >> 9) ^ (offset >> 25).wrapping_mul(0x9d)) % 255) as u8
 }
 
-/// The memory of the requests in flight. It has no other.
+/// The memory of the requests in flight.
 #[derive(Default)]
 struct Guest {
     in_flight: BTreeMap<Tag, IoCommand>,
@@ -52,20 +52,20 @@ impl PayloadSink for Guest {
     }
 }
 
-/// A command as the target has seen it.
+/// A command as received by the target.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     command: NvmCommand,
-    /// Bytes that it moves.
+    /// Bytes of its data.
     length: u32,
     in_capsule: bool,
-    /// Bytes of it that were laid out, or sent to the host.
+    /// Bytes that were received from the host, or sent to it.
     moved: u32,
-    /// Bytes of it that R2Ts asked for.
+    /// Bytes that R2Ts have requested.
     asked: u32,
-    /// All of the PDUs begun for it are complete, digests included.
+    /// All PDUs for the command are complete, including digests.
     whole: bool,
-    /// It was answered with an error.
+    /// The command was answered with an error.
     failed: bool,
 }
 
@@ -74,7 +74,7 @@ impl Seen {
         matches!(self.command, NvmCommand::Write { .. } | NvmCommand::DatasetManagement { .. })
     }
 
-    /// Its data at this offset, as the namespace should have them.
+    /// The expected data at this offset.
     fn expected(&self, offset: u32, len: usize) -> Option<Vec<u8>> {
         let NvmCommand::Write { slba, .. } = self.command else { return None };
         let first = slba * 512 + u64::from(offset);
@@ -82,13 +82,13 @@ impl Seen {
     }
 }
 
-/// The stream of the host, read by the byte: also the beginning of a PDU counts.
+/// The stream from the host, parsed byte by byte, including incomplete PDUs.
 struct Wire {
     framing: Framing,
     bytes: Vec<u8>,
     /// By CID.
     commands: BTreeMap<u16, Seen>,
-    /// Of the PDU at the front: the command, the offset of its data, and how many of these were seen.
+    /// The PDU at the front: the command, the offset of its data, and the number of data bytes received.
     open: Option<(u16, u32, usize)>,
 }
 
@@ -98,7 +98,7 @@ impl Wire {
         while self.step() {}
     }
 
-    /// Takes what there is of the first PDU; whether it was all of it.
+    /// Takes the received part of the first PDU. Returns whether the PDU was complete.
     fn step(&mut self) -> bool {
         let Some(start) = self.bytes.first_chunk::<8>() else { return false };
         let common = CommonHeader::parse(start).unwrap();
@@ -162,10 +162,10 @@ struct Session {
     guest: Guest,
     wire: Wire,
     place: u64,
-    /// CIDs that were answered.
+    /// Answered CIDs.
     answered: Vec<u16>,
     ttag: u16,
-    /// The target has said what it did not keep account of.
+    /// The target has violated the protocol, so its accounting is invalid.
     is_lost: bool,
 }
 
@@ -181,7 +181,7 @@ impl Session {
     }
 
     fn submit(&mut self) {
-        // As an I/O thread does it: the tag that became free last is used first.
+        // Like an I/O thread: the tag that became free last is used first.
         let tag =
             (0..64).map(Tag).find(|tag| !self.guest.in_flight.contains_key(tag)).expect("more than the queue takes");
         let slba = self.place * PLACE_BLOCKS;
@@ -201,7 +201,7 @@ impl Session {
     fn recall(&mut self) {
         let mut reads = self.guest.in_flight.iter().filter(|(_, command)| matches!(command, IoCommand::Read { .. }));
         let Some((&tag, _)) = reads.next() else { return };
-        assert_ne!(self.queue.recall(tag), Recalled::Completed, "completions are fetched as they come");
+        assert_ne!(self.queue.recall(tag), RecallOutcome::Completed, "completions are fetched as they come");
         self.guest.in_flight.remove(&tag);
     }
 
@@ -255,14 +255,14 @@ impl Session {
         self.receive(&bytes)
     }
 
-    /// Answers a command with a status, and checks that the queue takes it as it has to.
+    /// Answers a command with a status, and checks the reaction of the queue.
     fn complete(&mut self, cid: u16, status: Status) -> Received {
         let seen = self.wire.commands[&cid];
         let is_copied = seen.whole && (!seen.is_write() || seen.moved == seen.length);
         let legal = if status.is_success() {
             if seen.is_write() { is_copied } else { seen.moved == seen.length }
         } else {
-            // Nobody can judge a capsule that has not come. What an R2T asks for may be too late.
+            // A target cannot judge a capsule that has not arrived. It may answer before the data of an R2T arrive.
             seen.whole || !seen.in_capsule
         };
         let received = self.send(Pdu::CapsuleResp(Cqe::new(cid, 0, status, 0)), &[]);
@@ -287,7 +287,7 @@ impl Session {
         Some((cid, seen))
     }
 
-    /// What a target may do, at any time at which it may.
+    /// A random action that a target is allowed to take.
     fn behave(&mut self) -> Received {
         let Some((cid, seen)) = self.live() else { return Ok(()) };
         let rest = if seen.is_write() { seen.length - seen.asked } else { seen.length - seen.moved };
@@ -317,7 +317,7 @@ impl Session {
         Ok(())
     }
 
-    /// What no target may do.
+    /// A random violation of the protocol.
     fn misbehave(&mut self) -> Received {
         let live = self.live();
         let any_cid = self.dice.next() as u16;
@@ -327,7 +327,7 @@ impl Session {
         let what = self.dice.below(9);
         self.is_lost |= what > 3;
         match what {
-            // Too early, if there is anything to be early for.
+            // An answer that comes too early, if a command allows it.
             0..3 if live.is_some() => {
                 let status = if self.dice.one_in(2) { Status::SUCCESS } else { Status::INTERNAL_ERROR };
                 self.complete(cid, status)
@@ -359,7 +359,7 @@ impl Session {
         }
     }
 
-    /// Runs until the queue has had enough, or for so many turns.
+    /// Runs until the queue fails, or for this many turns.
     fn run(mut self, turns: usize) {
         let mut ended = Ok(());
         for _ in 0..turns {
@@ -374,7 +374,7 @@ impl Session {
                 break;
             }
         }
-        // Over is over, whatever still comes and is still to be sent.
+        // After the failure, further bytes and calls must have no effect.
         if let Err(error) = ended {
             self.fill();
             assert_eq!(self.queue.receive(&[0; 64], &mut self.guest), Err(error));
@@ -410,7 +410,7 @@ proptest! {
     }
 }
 
-/// A write whose capsule takes more than one call, and where its data begin to be laid out: the queue, the guest, the CID.
+/// A write whose capsule needs several calls, after the first of them: the queue, the guest, and the CID.
 pub(super) fn half_laid_out() -> (Peer, u16) {
     let both = Digests { header: true, data: true };
     let mut peer = Peer::ready_as(QueueConfig { in_capsule_bytes: 1 << 17, ..queue_config(both) }, 8192);
@@ -424,15 +424,15 @@ pub(super) fn half_laid_out() -> (Peer, u16) {
 }
 
 #[test]
-fn a_capsule_is_answered_after_it_was_laid_out() {
+fn an_answer_before_the_end_of_a_capsule_ends_the_connection() {
     for status in [Status::SUCCESS, Status::INTERNAL_ERROR] {
         let (mut peer, cid) = half_laid_out();
         let error = QueueError::Protocol(ProtocolError::EarlyResponse { cid });
         assert_eq!(peer.complete(cid, status, 0), Err(error));
-        // Nothing of what is missing goes out, and nothing is asked for.
+        // The rest of the capsule is not sent, and its payload is not read.
         *peer.payloads.of(Tag(0)) = Vec::new();
         assert_eq!(peer.sent(), []);
         let lost: Vec<_> = peer.queue.into_lost().collect();
-        assert_eq!(lost, [crate::host::Lost { tag: Tag(0), indeterminate: true }]);
+        assert_eq!(lost, [crate::host::LostRequest { tag: Tag(0), indeterminate: true }]);
     }
 }

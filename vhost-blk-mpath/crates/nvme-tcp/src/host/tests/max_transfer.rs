@@ -1,23 +1,23 @@
-//! A controller that reports no MDTS and refuses commands above some size.
+//! A controller that reports no MDTS and fails commands above some size.
 
 use super::handshake::Peer;
 use super::{Dice, queue_config};
-use crate::host::{Completion, IoCommand, Lost, QueueConfig, Recalled, Tag};
+use crate::host::{Completion, IoCommand, LostRequest, QueueConfig, RecallOutcome, Tag};
 use crate::wire::{C2hData, Digests, NvmCommand, Pdu, R2t, Status};
 
 const MIB: u32 = 1 << 20;
 const KIB: u32 = 1 << 10;
 
-/// A controller of 1 MiB of namespace, and the largest command it takes.
+/// A controller with a namespace of 1 MiB and a limit of the command size.
 struct Controller {
     peer: Peer,
     most: u32,
     refusal: Status,
-    /// Commands not answered, with the data they carry.
+    /// Unanswered commands, with their data.
     sent: Vec<(Pdu, Vec<u8>)>,
-    /// Bytes of the commands that were sent, in order.
+    /// The sizes of all commands, in order.
     commands: Vec<u32>,
-    /// Blocks on which a read or write fails.
+    /// Blocks on which reads and writes fail.
     bad: Option<u64>,
     disk: Vec<u8>,
     dice: Dice,
@@ -50,7 +50,7 @@ impl Controller {
         self.peer.queue.submit(tag, 0, command).unwrap();
     }
 
-    /// Answers all that is sent, in any order, until there is nothing more: what has completed.
+    /// Answers all commands in random order. Returns the completions.
     fn run(&mut self) -> Vec<Completion> {
         let mut done = Vec::new();
         loop {
@@ -114,7 +114,7 @@ fn ok(tag: Tag) -> Completion {
 }
 
 #[test]
-fn refused_commands_are_repeated_in_smaller_ones_and_the_size_is_remembered() {
+fn failed_commands_are_retried_with_smaller_ones_and_the_size_is_learned() {
     for refusal in [Status::INTERNAL_ERROR, Status::INTERNAL_ERROR.with_dnr(), Status::INVALID_FIELD.with_dnr()] {
         let mut controller = Controller::new(false, 200 * KIB, refusal);
         controller.submit(Tag(0), write(0, 2048));
@@ -122,14 +122,14 @@ fn refused_commands_are_repeated_in_smaller_ones_and_the_size_is_remembered() {
         assert_eq!(controller.commands[..3], [MIB, 512 * KIB, 512 * KIB]);
         assert_eq!(controller.commands[controller.commands.len() - 8..], [128 * KIB; 8]);
         assert!((0..MIB as usize).all(|at| controller.disk[at] == (at % 251) as u8));
-        assert_eq!(controller.peer.queue.take_smaller_transfer(), None, "the refusal may pass");
+        assert_eq!(controller.peer.queue.take_smaller_transfer(), None, "a single failure does not change the limit");
         controller.submit(Tag(2), write(0, 2048));
         assert_eq!(controller.run(), [ok(Tag(2))]);
         assert_eq!(
             (controller.peer.queue.take_smaller_transfer(), controller.peer.queue.take_smaller_transfer()),
             (Some(128 * KIB), None)
         );
-        // Later ones are cut at once.
+        // Later requests are split accordingly.
         controller.commands.clear();
         controller.submit(Tag(1), IoCommand::Read { slba: 0, blocks: 2048 });
         assert_eq!((controller.run(), &controller.commands[..]), (vec![ok(Tag(1))], &[128 * KIB; 8][..]));
@@ -137,9 +137,9 @@ fn refused_commands_are_repeated_in_smaller_ones_and_the_size_is_remembered() {
     }
 }
 
-/// Several at a time shrink it no further than one.
+/// Several failures at a time reduce the limit no further than one.
 #[test]
-fn requests_that_are_refused_together_halve_it_once() {
+fn requests_that_fail_together_halve_the_limit_once() {
     let mut controller = Controller::new(false, 512 * KIB, Status::INTERNAL_ERROR);
     for tag in 0..4 {
         controller.submit(Tag(tag), IoCommand::Read { slba: 0, blocks: 2048 });
@@ -151,7 +151,7 @@ fn requests_that_are_refused_together_halve_it_once() {
 }
 
 #[test]
-fn a_failure_that_passes_changes_nothing() {
+fn a_passing_failure_does_not_change_the_limit() {
     let mut controller = Controller::new(false, 512 * KIB, Status::INTERNAL_ERROR);
     controller.submit(Tag(0), write(0, 2048));
     assert_eq!(controller.run(), [ok(Tag(0))]);
@@ -163,15 +163,15 @@ fn a_failure_that_passes_changes_nothing() {
 }
 
 #[test]
-fn a_medium_that_fails_changes_nothing() {
-    // Before anything has been completed: smaller commands are tried, and then the guest is told.
+fn a_failing_medium_does_not_change_the_limit() {
+    // Before any success, smaller commands are tried before the guest gets the error.
     let mut controller = Controller::new(false, MIB, Status::INTERNAL_ERROR);
     controller.bad = Some(5);
     controller.submit(Tag(0), write(0, 2048));
     assert_eq!(controller.run(), [Completion { tag: Tag(0), result: Err(Status::INTERNAL_ERROR) }]);
     assert!(controller.commands.len() > 1);
     assert_eq!(controller.peer.queue.take_smaller_transfer(), None);
-    // What has worked once is not taken for too large.
+    // A size that has succeeded is not taken as too large.
     controller.bad = None;
     controller.submit(Tag(1), write(0, 2048));
     assert_eq!(controller.run(), [ok(Tag(1))]);
@@ -183,7 +183,7 @@ fn a_medium_that_fails_changes_nothing() {
 }
 
 #[test]
-fn a_controller_that_reports_mdts_is_believed_and_other_errors_are_errors() {
+fn with_mdts_or_another_error_there_is_no_retry() {
     for (reports, refusal) in
         [(true, Status::INTERNAL_ERROR), (false, Status::WRITE_FAULT), (false, Status::ANA_INACCESSIBLE)]
     {
@@ -194,9 +194,9 @@ fn a_controller_that_reports_mdts_is_believed_and_other_errors_are_errors() {
     }
 }
 
-/// Between two attempts nothing is in flight, so nothing is in doubt; a read can be taken back then as ever.
+/// Between two attempts no command is in flight, so no data are in doubt, and a read can be recalled.
 #[test]
-fn what_waits_to_be_repeated_is_lost_and_recalled_as_if_unsent() {
+fn a_request_that_waits_for_its_retry_counts_as_unsent() {
     let refuse_once = |command| {
         let mut controller = Controller::new(false, 64 * KIB, Status::INTERNAL_ERROR);
         controller.submit(Tag(0), command);
@@ -206,7 +206,7 @@ fn what_waits_to_be_repeated_is_lost_and_recalled_as_if_unsent() {
         controller.peer.queue
     };
     let lost: Vec<_> = refuse_once(write(0, 2048)).into_lost().collect();
-    assert_eq!(lost, [Lost { tag: Tag(0), indeterminate: false }]);
+    assert_eq!(lost, [LostRequest { tag: Tag(0), indeterminate: false }]);
     let mut queue = refuse_once(IoCommand::Read { slba: 0, blocks: 2048 });
-    assert_eq!((queue.recall(Tag(0)), queue.in_flight()), (Recalled::Unsent, 0));
+    assert_eq!((queue.recall(Tag(0)), queue.in_flight()), (RecallOutcome::Unsent, 0));
 }

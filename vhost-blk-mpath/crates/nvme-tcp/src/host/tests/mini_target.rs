@@ -1,4 +1,5 @@
-//! The smallest target that may do everything a target may: any order, any cut, any number of R2Ts, data digests or not.
+//! Test helpers: a minimal target with random but legal behaviour: any order, fragmentation and number of R2Ts, with or without
+//! data digests.
 
 use zerocopy::IntoBytes;
 
@@ -9,7 +10,7 @@ use crate::wire::{
     IcResp, NvmCommand, Opcode, Pdu, R2t, Sgl, Sqe, Status, crc32c,
 };
 
-/// A stream of PDUs from the host, taken apart.
+/// A parser of the PDU stream from the host.
 #[derive(Debug, Default)]
 pub(super) struct PduReader {
     bytes: Vec<u8>,
@@ -21,7 +22,7 @@ impl PduReader {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole PDU and its data, digests verified.
+    /// The next complete PDU and its data, with verified digests.
     pub(super) fn next(&mut self) -> Option<(Pdu, Vec<u8>)> {
         let common = CommonHeader::parse(self.bytes.first_chunk::<8>()?).unwrap();
         if self.bytes.len() < common.plen as usize {
@@ -45,25 +46,25 @@ impl PduReader {
     }
 }
 
-/// A command under way.
+/// A command in flight.
 #[derive(Debug)]
 struct Active {
     cid: u16,
     nsid: u32,
     command: NvmCommand,
-    /// Data to read or written so far.
+    /// The data to read, or the data written so far.
     data: Vec<u8>,
-    /// Bytes sent or asked for.
+    /// Bytes sent or requested.
     asked: usize,
-    /// R2Ts not answered in full: TTAG, next offset, bytes left.
+    /// Incompletely answered R2Ts: TTAG, next offset, remaining bytes.
     transfers: Vec<(u16, u32, u32)>,
     fail: Option<Status>,
 }
 
-/// Names the request a command belongs to: NSID and first block; flushes have no block.
+/// Identifies the request of a command: NSID and first block. Flushes have no block.
 pub(super) type Place = (u32, u64);
 
-/// The content of a namespace.
+/// The data of a namespace.
 #[derive(Debug, Clone)]
 pub(super) struct Disk {
     pub(super) limits: NamespaceLimits,
@@ -82,22 +83,22 @@ impl Disk {
     }
 }
 
-/// What it does apart from what it must.
+/// Options of the target's behaviour.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Habits {
     pub(super) digests: Digests,
     pub(super) cpda: u8,
     pub(super) maxh2cdata: u32,
     pub(super) success_flag: bool,
-    /// R2Ts outstanding of one command.
+    /// The most outstanding R2Ts of one command.
     pub(super) r2ts: usize,
-    /// One in so many commands fails; 0 for none.
+    /// One in this many commands fails; 0 for none.
     pub(super) fail_one_in: usize,
-    /// One in so many `C2HData` has a wrong data digest; 0 for none.
+    /// One in this many `C2HData` has a wrong data digest; 0 for none.
     pub(super) corrupt_one_in: usize,
 }
 
-/// See the module.
+/// A minimal target with random but legal behaviour.
 #[derive(Debug)]
 pub(super) struct MiniTarget {
     habits: Habits,
@@ -109,7 +110,7 @@ pub(super) struct MiniTarget {
     pub(super) out: Vec<u8>,
     /// Commands received, by CID.
     pub(super) begun: Vec<(u16, Place)>,
-    /// Commands answered: CID, and where in all that was ever put out the answer ended.
+    /// Answered commands: the CID, and the end of the answer as position in the whole output.
     pub(super) answered: Vec<(u16, usize)>,
     /// Bytes taken from `out` by [`take`](Self::take).
     pub(super) taken: usize,
@@ -134,7 +135,7 @@ impl MiniTarget {
     }
 
     fn framing(&self) -> Framing {
-        // The host asks for no alignment (HPDA 0), but whole dwords of padding are no fault.
+        // The host requests no alignment (HPDA 0), but padding of whole dwords is legal.
         Framing { digests: self.reader.framing.digests, alignment: self.habits.cpda }
     }
 
@@ -179,7 +180,7 @@ impl MiniTarget {
         self.send(Pdu::CapsuleResp(Cqe::new(sqe.cid.get(), 0, Status::SUCCESS, result)), &[]);
     }
 
-    /// Everything a command says counts in the blocks of its own namespace.
+    /// The namespace of a command. Its blocks are those of this namespace.
     fn disk(&mut self, nsid: u32) -> &mut Disk {
         self.disks.iter_mut().find(|disk| disk.limits.nsid == nsid).expect("a namespace of ours")
     }
@@ -208,7 +209,7 @@ impl MiniTarget {
         };
         let fail = self.habits.fail_one_in > 0 && self.dice.one_in(self.habits.fail_one_in);
         let fail = fail.then(|| [Status::INTERNAL_ERROR, Status::ANA_INACCESSIBLE][self.dice.below(2)]);
-        // Ranges that have not arrived name nothing yet.
+        // Ranges that have not arrived identify no request.
         let known = if asked == data.len() { &data[..] } else { &[] };
         self.begun.push((cid, (nsid, Self::first_block(command, known))));
         self.active.push(Active { cid, nsid, command, data, asked, transfers: Vec::new(), fail });
@@ -226,7 +227,7 @@ impl MiniTarget {
 
     fn on_data(&mut self, header: H2cData, data: &[u8]) {
         assert!(header.length <= self.habits.maxh2cdata && header.length > 0);
-        // A command may have failed while its data were under way.
+        // A command may have failed before its data arrive.
         let Some(active) = self.active.iter_mut().find(|active| active.cid == header.cid) else {
             return;
         };
@@ -244,7 +245,7 @@ impl MiniTarget {
         }
     }
 
-    /// Does something for one of the commands under way, if there are any.
+    /// Takes a random step for one of the commands in flight, if there are any.
     pub(super) fn step(&mut self) {
         if self.active.is_empty() {
             return;
@@ -266,7 +267,7 @@ impl MiniTarget {
             self.answered.push((cid, self.taken + self.out.len()));
             return;
         }
-        // Whole dwords, as the specification has it.
+        // Whole dwords, as the specification requires.
         let chunk = if self.dice.one_in(2) { missing } else { ((self.dice.below(missing + 1) + 3) & !3).min(missing) };
         let offset = active.asked as u32;
         if missing > 0 && chunk > 0 && is_read {

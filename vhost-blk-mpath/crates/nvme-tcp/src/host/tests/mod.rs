@@ -1,4 +1,4 @@
-//! The host against a target that lives in the tests: what it may do it does in any order, what it must not it does too.
+//! Tests of the host, with scripted and random targets that are legal or violate the protocol.
 
 mod admin;
 mod admin_target;
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::wire::{Digests, Nqn};
 
-/// Deterministic choices from a seed (`SplitMix64`).
+/// Pseudo-random choices from a seed (`SplitMix64`).
 #[derive(Debug, Clone)]
 struct Dice(u64);
 
@@ -38,7 +38,7 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// 0 to `end` − 1.
+    /// A number from 0 to `end` − 1.
     fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
@@ -106,7 +106,7 @@ fn queue_config(digests: Digests) -> QueueConfig {
 /// Payload that a call names.
 const ENOUGH: u32 = 128 << 10;
 
-/// All that is ready to leave, as one stream. `capacity` is the staging buffer's.
+/// All bytes that are ready to send, as one stream. `capacity` is that of the staging buffer.
 fn transmit(now: Instant, queue: &mut super::HostQueue, payloads: &Payloads, capacity: usize) -> Vec<u8> {
     assert!(capacity >= STAGING_MIN);
     let mut stream = Vec::new();

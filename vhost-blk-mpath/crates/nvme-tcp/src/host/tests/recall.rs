@@ -1,8 +1,8 @@
-//! Reads taken back before their answers have come.
+//! Recalled reads and flushes.
 
 use super::handshake::Peer;
 use super::violations::{READ, WRITE, busy, violation};
-use crate::host::{Completion, DirectRecv, IoCommand, Lost, ProtocolError, Recalled, SubmitError, Tag};
+use crate::host::{Completion, DirectRecv, IoCommand, LostRequest, ProtocolError, RecallOutcome, SubmitError, Tag};
 use crate::wire::{C2hData, CommonHeader, Digests, Framing, Pdu, PduType, Status};
 
 const BOTH: Digests = Digests { header: true, data: true };
@@ -11,7 +11,7 @@ fn data(cid: u16, offset: u32, length: u32) -> (Pdu, Vec<u8>) {
     (Pdu::C2hData(C2hData { cid, offset, length, last: false, success: false }), vec![3; length as usize])
 }
 
-/// The CIDs of the commands that are sent now.
+/// The CIDs of the commands that are sent by this call.
 fn sent(peer: &mut Peer) -> Vec<u16> {
     let cid = |(pdu, _): (Pdu, Vec<u8>)| if let Pdu::CapsuleCmd(sqe) = pdu { Some(sqe.cid.get()) } else { None };
     peer.sent().into_iter().filter_map(cid).collect()
@@ -27,12 +27,12 @@ fn ok(tag: Tag) -> Completion {
 }
 
 #[test]
-fn what_was_not_sent_is_removed_at_once() {
+fn an_unsent_request_is_removed_immediately() {
     let mut peer = Peer::ready(Digests::default());
     for tag in 0..3 {
         read(&mut peer, tag).unwrap();
     }
-    assert_eq!(peer.queue.recall(Tag(1)), Recalled::Unsent);
+    assert_eq!(peer.queue.recall(Tag(1)), RecallOutcome::Unsent);
     assert_eq!(peer.queue.in_flight(), 2);
     read(&mut peer, 1).unwrap();
     assert_eq!(sent(&mut peer).len(), 3);
@@ -40,14 +40,14 @@ fn what_was_not_sent_is_removed_at_once() {
 }
 
 #[test]
-fn what_was_sent_gets_no_data_and_no_completion_and_its_answer_shows() {
+fn a_sent_request_gets_no_data_and_no_completion_and_its_answer_is_counted() {
     for digests in [Digests::default(), BOTH] {
         let (mut peer, cid, _) = busy(digests);
-        assert_eq!(peer.queue.recall(READ), Recalled::Abandoned);
+        assert_eq!(peer.queue.recall(READ), RecallOutcome::Abandoned);
         *peer.payloads.of(READ) = Vec::new();
         let (pdu, bytes) = data(cid, 0, 8192);
         peer.send(pdu, &bytes).unwrap();
-        assert_eq!(peer.queue.take_answered().requests, 0, "data are no answer");
+        assert_eq!(peer.queue.take_answered().requests, 0, "data do not count as an answer");
         peer.complete(cid, Status::SUCCESS, 0).unwrap();
         assert_eq!((peer.queue.take_answered().requests, peer.queue.take_answered().requests), (1, 0));
         assert_eq!((peer.queue.poll_completion(), peer.queue.in_flight()), (None, 1));
@@ -55,7 +55,7 @@ fn what_was_sent_gets_no_data_and_no_completion_and_its_answer_shows() {
 }
 
 #[test]
-fn its_data_are_checked_as_ever() {
+fn data_of_abandoned_requests_are_checked() {
     let pdu = PduType::C2hData;
     let (mut peer, cid, _) = busy(Digests::default());
     peer.queue.recall(READ);
@@ -65,11 +65,11 @@ fn its_data_are_checked_as_ever() {
     peer.queue.recall(READ);
     let short = ProtocolError::ShortData { cid, moved: 0, total: 8192 };
     assert_eq!(peer.complete(cid, Status::SUCCESS, 0), violation(short));
-    assert_eq!(peer.queue.into_lost().collect::<Vec<_>>(), [Lost { tag: WRITE, indeterminate: true }]);
+    assert_eq!(peer.queue.into_lost().collect::<Vec<_>>(), [LostRequest { tag: WRITE, indeterminate: true }]);
 }
 
 #[test]
-fn neither_an_error_nor_a_wrong_data_digest_is_anything_then() {
+fn errors_of_abandoned_requests_are_ignored() {
     let (mut peer, cid, _) = busy(BOTH);
     peer.queue.recall(READ);
     let (pdu, bytes) = data(cid, 0, 8192);
@@ -87,7 +87,7 @@ fn neither_an_error_nor_a_wrong_data_digest_is_anything_then() {
 }
 
 #[test]
-fn recalled_in_the_middle_of_its_data_it_gets_no_more_of_them() {
+fn a_recall_during_the_data_stops_the_copying() {
     let (mut peer, cid, _) = busy(Digests::default());
     let (pdu, bytes) = data(cid, 0, 8192);
     let mut stream = Vec::new();
@@ -95,9 +95,9 @@ fn recalled_in_the_middle_of_its_data_it_gets_no_more_of_them() {
     let (first, rest) = stream.split_at(stream.len() - 8000);
     peer.queue.receive(first, &mut peer.payloads).unwrap();
     assert_eq!(peer.queue.direct(), Some(DirectRecv { tag: READ, offset: 192, len: 8000 }));
-    assert_eq!(peer.queue.recall(READ), Recalled::Abandoned);
+    assert_eq!(peer.queue.recall(READ), RecallOutcome::Abandoned);
     assert_eq!(peer.queue.direct(), None);
-    // What a receive, begun before, has put into its place counts.
+    // Bytes of a direct receive that started earlier count.
     peer.queue.received_direct(1000).unwrap();
     peer.queue.receive(&rest[1000..], &mut peer.payloads).unwrap();
     assert_eq!(peer.payloads.of(READ)[..], [[3; 192].as_slice(), &[0; 8000]].concat());
@@ -106,18 +106,18 @@ fn recalled_in_the_middle_of_its_data_it_gets_no_more_of_them() {
 }
 
 #[test]
-fn the_same_tag_goes_out_again_beside_what_was_abandoned() {
+fn a_tag_can_be_used_again_while_its_abandoned_request_is_in_flight() {
     let mut peer = Peer::ready(Digests::default());
     let mut cids = Vec::new();
     for _ in 0..3 {
         read(&mut peer, 5).unwrap();
         cids.extend(sent(&mut peer));
-        assert_eq!(peer.queue.recall(Tag(5)), Recalled::Abandoned);
+        assert_eq!(peer.queue.recall(Tag(5)), RecallOutcome::Abandoned);
     }
     read(&mut peer, 5).unwrap();
     cids.extend(sent(&mut peer));
     assert_eq!(cids.len(), 4);
-    // The newest is answered first, the others later and with other data.
+    // The newest request is answered first, and the others later with other data.
     for (n, &cid) in cids.iter().enumerate().rev() {
         let pdu = Pdu::C2hData(C2hData { cid, offset: 0, length: 512, last: true, success: true });
         peer.send(pdu, &[n as u8; 512]).unwrap();
@@ -127,7 +127,7 @@ fn the_same_tag_goes_out_again_beside_what_was_abandoned() {
 }
 
 #[test]
-fn abandoned_commands_take_up_room_until_they_are_answered() {
+fn abandoned_requests_occupy_the_queue_until_they_are_answered() {
     let mut peer = Peer::ready(Digests::default());
     let capacity = peer.queue.capacity() as u32;
     for tag in 0..capacity {
@@ -135,7 +135,7 @@ fn abandoned_commands_take_up_room_until_they_are_answered() {
     }
     let cids = sent(&mut peer);
     for tag in 0..capacity {
-        assert_eq!(peer.queue.recall(Tag(tag)), Recalled::Abandoned);
+        assert_eq!(peer.queue.recall(Tag(tag)), RecallOutcome::Abandoned);
     }
     assert_eq!(read(&mut peer, 0), Err(SubmitError::Full));
     assert_eq!(peer.queue.in_flight() as u32, capacity);
@@ -143,22 +143,22 @@ fn abandoned_commands_take_up_room_until_they_are_answered() {
     read(&mut peer, 0).unwrap();
     let again = sent(&mut peer);
     assert!(again.len() == 1 && !cids.contains(&again[0]), "a CID in use is not used again");
-    assert_eq!(peer.queue.into_lost().collect::<Vec<_>>(), [Lost { tag: Tag(0), indeterminate: false }]);
+    assert_eq!(peer.queue.into_lost().collect::<Vec<_>>(), [LostRequest { tag: Tag(0), indeterminate: false }]);
 }
 
 #[test]
-fn of_a_split_read_the_rest_is_not_sent() {
+fn the_rest_of_a_recalled_split_read_is_not_sent() {
     let mut peer = Peer::ready(Digests::default());
-    // 8 commands of 128 KiB, for which there are 7 CIDs.
+    // 8 commands of 128 KiB, with only 7 CIDs.
     peer.payloads.of(READ).resize(8 << 17, 0);
     peer.queue.submit(READ, 0, IoCommand::Read { slba: 0, blocks: 2048 }).unwrap();
     read(&mut peer, 1).unwrap();
     let cids = sent(&mut peer);
     assert_eq!(cids.len(), 7);
-    assert_eq!(peer.queue.recall(READ), Recalled::Abandoned);
+    assert_eq!(peer.queue.recall(READ), RecallOutcome::Abandoned);
     for &cid in &cids[..6] {
         peer.complete(cid, Status::INTERNAL_ERROR, 0).unwrap();
-        assert_eq!(peer.queue.take_answered().requests, 0, "not all of it");
+        assert_eq!(peer.queue.take_answered().requests, 0, "a part is not answered");
     }
     assert_eq!(sent(&mut peer).len(), 1, "the other read only");
     peer.complete(cids[6], Status::INTERNAL_ERROR, 0).unwrap();
@@ -166,7 +166,7 @@ fn of_a_split_read_the_rest_is_not_sent() {
 }
 
 #[test]
-fn a_split_read_between_two_of_its_commands_is_gone_at_once() {
+fn a_split_read_without_commands_in_flight_is_removed_immediately() {
     let mut peer = Peer::ready(Digests::default());
     let capacity = peer.queue.capacity() as u32;
     for tag in 2..=capacity {
@@ -180,23 +180,23 @@ fn a_split_read_between_two_of_its_commands_is_gone_at_once() {
     let (pdu, bytes) = data(cids[0], 0, 1 << 17);
     peer.send(pdu, &bytes).unwrap();
     peer.complete(cids[0], Status::SUCCESS, 0).unwrap();
-    assert_eq!(peer.queue.recall(READ), Recalled::Unsent);
+    assert_eq!(peer.queue.recall(READ), RecallOutcome::Unsent);
     assert_eq!((sent(&mut peer).len(), peer.queue.in_flight()), (0, 6));
 }
 
 #[test]
-fn what_has_ended_already_is_told_by_its_completion() {
+fn a_completed_request_is_not_recalled() {
     let (mut peer, cid, _) = busy(Digests::default());
     let (pdu, bytes) = data(cid, 0, 8192);
     peer.send(pdu, &bytes).unwrap();
     peer.complete(cid, Status::SUCCESS, 0).unwrap();
-    assert_eq!(peer.queue.recall(READ), Recalled::Completed);
+    assert_eq!(peer.queue.recall(READ), RecallOutcome::Completed);
     assert_eq!((peer.queue.poll_completion(), peer.queue.take_answered().requests), (Some(ok(READ)), 0));
 }
 
 #[test]
 #[should_panic(expected = "in doubt")]
-fn writes_stay() {
+fn writes_cannot_be_recalled() {
     let (mut peer, ..) = busy(Digests::default());
     peer.queue.recall(WRITE);
 }

@@ -1,4 +1,4 @@
-//! Whole sessions with random requests, cuts, R2Ts and orders.
+//! Whole sessions with random requests, fragmentation, R2Ts and orders.
 
 use std::collections::HashMap;
 
@@ -9,11 +9,11 @@ use std::time::Instant;
 use super::mini_target::{Disk, Habits, MiniTarget, Place};
 use super::{Dice, Payloads, queue_config, transmit};
 use crate::host::{
-    Completion, HostQueue, IoCommand, NamespaceLimits, QueueConfig, Recalled, STAGING_MIN, SubmitError, Tag,
+    Completion, HostQueue, IoCommand, NamespaceLimits, QueueConfig, RecallOutcome, STAGING_MIN, SubmitError, Tag,
 };
 use crate::wire::{Digests, Status};
 
-/// A queue, its target, and what ought to be.
+/// A queue, its target, and the expected state.
 struct Session {
     dice: Dice,
     queue: HostQueue,
@@ -22,12 +22,12 @@ struct Session {
     /// By position of the namespace.
     model: Vec<Disk>,
     in_flight: HashMap<Tag, (u16, IoCommand)>,
-    /// Bytes on their way to the target.
+    /// Bytes that were sent to the target and not delivered.
     to_target: Vec<u8>,
     next_tag: u32,
     done: usize,
     recalled: Vec<Tag>,
-    /// Of these, requests that the target still owes an answer.
+    /// The number of abandoned requests without an answer.
     abandoned: usize,
 }
 
@@ -89,21 +89,21 @@ impl Session {
         }
     }
 
-    /// Takes a read back, if there is one; nothing is to touch its payload afterwards.
+    /// Recalls a read, if there is one. Afterwards its payload must not be touched.
     fn recall(&mut self) {
         let reads = self.in_flight.iter().filter(|(_, (_, command))| matches!(command, IoCommand::Read { .. }));
         let Some(tag) = reads.map(|(&tag, _)| tag).min() else { return };
         match self.queue.recall(tag) {
-            Recalled::Unsent => {}
-            Recalled::Abandoned => self.abandoned += 1,
-            Recalled::Completed => panic!("completions are fetched as they come"),
+            RecallOutcome::Unsent => {}
+            RecallOutcome::Abandoned => self.abandoned += 1,
+            RecallOutcome::Completed => panic!("completions are fetched as they come"),
         }
         self.in_flight.remove(&tag);
         self.recalled.push(tag);
         self.payloads.of(tag).fill(0xab);
     }
 
-    /// Moves bytes and steps around once. Completions are checked as they come.
+    /// Runs one random step of the queue, the connection or the target, and checks all completions.
     fn turn(&mut self) -> Result<(), crate::host::QueueError> {
         let capacity = STAGING_MIN + self.dice.below(40_000);
         let sent = transmit(Instant::now(), &mut self.queue, &self.payloads, capacity);
@@ -126,7 +126,7 @@ impl Session {
         Ok(())
     }
 
-    /// Delivers up to `limit` bytes to the host, in place where it takes them in place.
+    /// Delivers up to `limit` bytes to the host, directly into payloads where possible.
     fn deliver(&mut self, limit: usize) -> Result<(), crate::host::QueueError> {
         if let Some(direct) = self.queue.direct()
             && self.dice.one_in(2)
@@ -161,19 +161,19 @@ impl Session {
         }
     }
 
-    /// Whether the target holds what it should.
+    /// Checks the data of the target.
     fn is_consistent(&self) -> bool {
         self.model.iter().zip(&self.target.disks).all(|(model, disk)| model.bytes == disk.bytes)
     }
 
-    /// The result is the one the target gave to a command in that range; without one it is success.
+    /// The expected result: the status of a failed command in the range, or success.
     fn check_failure(&mut self, place: Place, blocks: u32, result: Result<(), Status>) {
         let slba = place.1;
         let hit = |&(failed, _): &(Place, Status)| within(failed, place, blocks);
         let failures: Vec<Status> =
             self.target.failures.iter().filter(|failure| hit(failure)).map(|&(_, status)| status).collect();
         match result {
-            // Flushes in flight together cannot be told apart.
+            // Flushes in flight at the same time cannot be distinguished.
             Ok(()) => assert!(failures.is_empty() || slba == u64::MAX, "{failures:?} were not reported"),
             Err(status) => assert!(failures.contains(&status), "{status} was never sent"),
         }
@@ -183,7 +183,7 @@ impl Session {
     }
 }
 
-/// Whether a command that begins there can be of the request that begins at `place`.
+/// Whether a command that starts there can belong to the request that starts at `place`.
 fn within((nsid, block): Place, place: Place, blocks: u32) -> bool {
     nsid == place.0 && block >= place.1 && block - place.1 < u64::from(blocks)
 }
@@ -210,7 +210,7 @@ fn any_config() -> impl Strategy<Value = QueueConfig> {
     (in_capsule, namespaces, 0u32..9).prop_map(|(in_capsule_bytes, namespaces, mdts)| {
         let largest = namespaces.iter().map(|&(shift, _)| 512 << shift).max().unwrap();
         let namespace = |(index, (shift, noiob_blocks))| {
-            // NSIDs in no order, and sizes that are not the same in bytes either.
+            // NSIDs are not in order, and the sizes differ in bytes too.
             let (nsid, namespace_blocks) = ([7, 1, 4][index], [2048, 600, 100, 150][shift as usize]);
             Some(NamespaceLimits { nsid, block_bytes: 512u32 << shift, namespace_blocks, noiob_blocks })
         };
@@ -226,7 +226,7 @@ fn any_config() -> impl Strategy<Value = QueueConfig> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// Every request ends once, with what the target said, and the data are right.
+    /// Each request ends exactly once with the status of the target, and the data are right.
     #[test]
     fn requests_complete_once_with_the_right_data(config in any_config(), habits in any_habits(), seed: u64) {
         let config = QueueConfig { digests: habits.digests, ..config };
@@ -246,14 +246,14 @@ proptest! {
         prop_assert_eq!(session.queue.into_lost().count(), 0);
     }
 
-    /// Reads are taken back at any moment: everything else goes on, and their payloads are left alone.
+    /// Recalled reads do not affect other requests, and their payloads are not touched.
     #[test]
     fn recalled_reads_are_left_alone(config in any_config(), habits in any_habits(), seed: u64) {
         let habits = Habits { fail_one_in: 0, corrupt_one_in: 0, ..habits };
         let config = QueueConfig { digests: habits.digests, ..config };
         let mut session = Session::new(config, habits, seed);
         let mut turns = 0;
-        // Large writes can keep reads away for long; until both have been seen nothing was tested.
+        // Large writes can delay reads for long. The test needs at least one of both.
         while turns < 400 || session.done == 0 || session.recalled.is_empty() {
             session.submit();
             if turns % 3 == 0 {
@@ -275,7 +275,7 @@ proptest! {
         }
     }
 
-    /// When the connection goes, every request is either completed or lost, and indeterminate if the target may still work on it.
+    /// After the loss of the connection, each request is completed or lost. It is indeterminate if the target may still execute it.
     #[test]
     fn what_is_lost_is_told(config in any_config(), habits in any_habits(), seed: u64, turns in 1usize..150) {
         let ranges_come_late = config.in_capsule_bytes == 0;
@@ -285,12 +285,12 @@ proptest! {
             session.submit();
             session.turn().unwrap();
         }
-        // What is laid out counts as sent. Let the target see it, so that it can say what that was.
+        // Encoded bytes count as sent. Deliver them, so that the target knows the commands.
         let left = transmit(Instant::now(), &mut session.queue, &session.payloads, 1 << 16);
         session.to_target.extend_from_slice(&left);
         let arrived = std::mem::take(&mut session.to_target);
         session.target.receive(&arrived);
-        // The last use of a CID is the one that counts.
+        // The last use of a CID is the relevant one.
         let delivered = session.target.taken;
         let mut open: HashMap<u16, Place> = HashMap::new();
         let mut answers: HashMap<u16, Vec<usize>> = HashMap::new();
@@ -314,7 +314,7 @@ proptest! {
             let begun = command
                 .range()
                 .is_some_and(|(slba, blocks)| open.values().any(|&place| within(place, (nsid, slba), blocks)));
-            // A Dataset Management whose ranges wait for their R2T cannot be told by its blocks.
+            // A Dataset Management without its ranges cannot be identified by its blocks.
             if let IoCommand::Deallocate { .. } = command && ranges_come_late {
                 continue;
             }
@@ -322,7 +322,7 @@ proptest! {
         }
     }
 
-    /// Damaged bytes end in an error or in data that differ, never in a panic or in a second completion.
+    /// Damaged bytes lead to an error or to wrong data, and never to a panic or a second completion.
     #[test]
     fn damage_is_survived(config in any_config(), habits in any_habits(), seed: u64) {
         let config = QueueConfig { digests: habits.digests, ..config };

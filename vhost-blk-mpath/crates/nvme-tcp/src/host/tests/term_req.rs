@@ -1,4 +1,4 @@
-//! What a controller is told that broke the protocol.
+//! Terminate requests to a controller that has violated the protocol.
 
 use super::handshake::Peer;
 use super::hostile::half_laid_out;
@@ -6,8 +6,8 @@ use super::violations::{busy, r2t};
 use crate::host::QueueError;
 use crate::wire::{C2hData, Cqe, Digests, FatalError, Framing, IcResp, Pdu, Status, TermReq};
 
-/// What is sent after these bytes.
-fn told(peer: &mut Peer, bytes: &[u8]) -> Option<(TermReq, Vec<u8>)> {
+/// The terminate request after these bytes, with the returned header.
+fn term_req_after(peer: &mut Peer, bytes: &[u8]) -> Option<(TermReq, Vec<u8>)> {
     assert_eq!(peer.queue.term_req(), None);
     peer.queue.receive(bytes, &mut peer.payloads).unwrap_err();
     peer.reader.feed(&peer.queue.term_req()?);
@@ -24,7 +24,7 @@ fn bytes_of(pdu: Pdu, digests: Digests, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn it_names_the_fault_and_returns_the_header() {
+fn a_terminate_request_names_the_fault_and_returns_the_header() {
     use FatalError::{DataOutOfRange, InvalidHeaderField, LimitExceeded, PduSequence};
 
     let none = Digests::default();
@@ -34,7 +34,7 @@ fn it_names_the_fault_and_returns_the_header() {
         let (mut peer, read, write) = busy(none);
         let (pdu, data_len) = make(read, write);
         let bytes = bytes_of(pdu, none, &vec![0; data_len]);
-        let (term, header) = told(&mut peer, &bytes).unwrap();
+        let (term, header) = term_req_after(&mut peer, &bytes).unwrap();
         assert_eq!((term.fes, term.fei), (fes, fei), "{pdu:?}");
         assert_eq!(header, bytes[..24], "{pdu:?}");
         assert_eq!(peer.sent(), [], "nothing follows");
@@ -50,20 +50,20 @@ fn it_names_the_fault_and_returns_the_header() {
     let icresp = Pdu::IcResp(IcResp { cpda: 0, digests: none, maxh2cdata: 4096 });
     let (mut peer, ..) = busy(none);
     let bytes = bytes_of(icresp, none, &[]);
-    assert_eq!(told(&mut peer, &bytes), Some((TermReq { fes: PduSequence, fei: 0 }, bytes)));
+    assert_eq!(term_req_after(&mut peer, &bytes), Some((TermReq { fes: PduSequence, fei: 0 }, bytes)));
     let (mut peer, _, write) = busy(none);
     for n in 0..4 {
         peer.send(r2t(write, n, u32::from(n) * 512, 512), &[]).unwrap();
     }
     let bytes = bytes_of(r2t(write, 4, 2048, 512), none, &[]);
-    assert_eq!(told(&mut peer, &bytes), Some((TermReq { fes: LimitExceeded, fei: 0 }, bytes)));
+    assert_eq!(term_req_after(&mut peer, &bytes), Some((TermReq { fes: LimitExceeded, fei: 0 }, bytes)));
 }
 
-/// Of a header that breaks off it returns what there is, and with a wrong digest it tells the digest.
+/// For an incomplete header it returns the received part. For a wrong header digest it reports the digest.
 #[test]
-fn it_returns_what_there_is_of_a_header_that_cannot_be() {
+fn a_terminate_request_returns_the_received_part_of_an_invalid_header() {
     let (mut peer, ..) = busy(Digests::default());
-    let (term, header) = told(&mut peer, &[0x55, 0, 24, 0, 24, 0, 0, 0, 1, 2, 3]).unwrap();
+    let (term, header) = term_req_after(&mut peer, &[0x55, 0, 24, 0, 24, 0, 0, 0, 1, 2, 3]).unwrap();
     assert_eq!(
         (term.fes, term.fei, &header[..]),
         (FatalError::InvalidHeaderField, 0, &[0x55, 0, 24, 0, 24, 0, 0, 0][..])
@@ -72,22 +72,22 @@ fn it_returns_what_there_is_of_a_header_that_cannot_be() {
     let (mut peer, read, _) = busy(both);
     let mut bytes = bytes_of(Pdu::CapsuleResp(Cqe::new(read, 0, Status::SUCCESS, 0)), both, &[]);
     bytes[24..28].copy_from_slice(&[1, 2, 3, 4]);
-    let (term, header) = told(&mut peer, &bytes).unwrap();
+    let (term, header) = term_req_after(&mut peer, &bytes).unwrap();
     assert_eq!((term.fes, term.fei), (FatalError::HeaderDigest, 0x0403_0201));
     assert_eq!(header[..24], bytes[..24]);
 }
 
 #[test]
-fn it_is_not_sent_in_the_middle_of_a_pdu() {
+fn there_is_no_terminate_request_within_a_partial_pdu() {
     let (mut peer, cid) = half_laid_out();
     peer.complete(cid, Status::SUCCESS, 0).unwrap_err();
     assert_eq!(peer.queue.term_req(), None);
 }
 
 #[test]
-fn who_has_ended_the_connection_is_told_nothing() {
+fn there_is_no_terminate_request_after_a_terminate_request() {
     let (mut peer, ..) = busy(Digests::default());
     let term = Pdu::C2hTermReq(TermReq { fes: FatalError::PduSequence, fei: 0 });
-    assert_eq!(told(&mut peer, &bytes_of(term, Digests::default(), &[])), None);
+    assert_eq!(term_req_after(&mut peer, &bytes_of(term, Digests::default(), &[])), None);
     assert!(matches!(peer.queue.error(), Some(QueueError::Protocol(_))));
 }

@@ -1,7 +1,7 @@
-//! The rules of what a host receives, each broken once.
+//! Violations of the rules for PDUs to a host.
 
 use super::handshake::Peer;
-use crate::host::{Completion, IoCommand, Lost, ProtocolError, QueueError, Tag};
+use crate::host::{Completion, IoCommand, LostRequest, ProtocolError, QueueError, Tag};
 use crate::wire::{C2hData, Digests, Framing, Pdu, PduError, PduField, PduType, R2t, Status, crc32c};
 
 pub(super) const READ: Tag = Tag(0);
@@ -49,10 +49,10 @@ fn completions_must_name_a_command_in_flight() {
     assert_eq!(peer.complete(read, Status::INTERNAL_ERROR, 0), violation(error), "completed twice");
     let done = Completion { tag: READ, result: Err(Status::INTERNAL_ERROR) };
     assert_eq!((peer.queue.poll_completion(), peer.queue.poll_completion()), (Some(done), None));
-    assert_eq!(peer.queue.into_lost().collect::<Vec<_>>(), [Lost { tag: WRITE, indeterminate: true }]);
+    assert_eq!(peer.queue.into_lost().collect::<Vec<_>>(), [LostRequest { tag: WRITE, indeterminate: true }]);
 }
 
-/// Nothing would follow by which their end could be noticed.
+/// Without data, the host could not notice the end of the PDU.
 #[test]
 fn read_data_are_never_empty() {
     let (mut peer, read, _) = busy(Digests::default());
@@ -73,8 +73,11 @@ fn read_data_must_fit_their_command() {
         peer.send(first, &bytes).unwrap();
         let (wrong, bytes) = make(read, write);
         assert_eq!(peer.send(wrong, &bytes), violation(expect(read, write)));
-        let lost: Vec<Lost> = peer.queue.into_lost().collect();
-        assert_eq!(lost, [Lost { tag: READ, indeterminate: false }, Lost { tag: WRITE, indeterminate: true }]);
+        let lost: Vec<LostRequest> = peer.queue.into_lost().collect();
+        assert_eq!(
+            lost,
+            [LostRequest { tag: READ, indeterminate: false }, LostRequest { tag: WRITE, indeterminate: true }]
+        );
     };
     check(&|_, write| data(write, 0, 512), &|_, cid| ProtocolError::WrongDirection { pdu, cid });
     check(&|read, _| data(read ^ 0x1000, 4096, 512), &|read, _| ProtocolError::UnknownCid { pdu, cid: read ^ 0x1000 });
@@ -104,12 +107,12 @@ fn success_needs_all_data() {
     let (mut peer, _, write) = busy(Digests::default());
     assert_eq!(peer.complete(write, Status::SUCCESS, 0), short(write, 0, 131_072));
 
-    // Asked for, but not even laid out.
+    // The data are requested but not encoded.
     let (mut peer, _, write) = busy(Digests::default());
     peer.send(r2t(write, 1, 0, 131_072), &[]).unwrap();
     assert_eq!(peer.complete(write, Status::SUCCESS, 0), short(write, 131_072, 131_072));
 
-    // An error may come at any time, and takes what was asked for with it.
+    // An error may arrive at any time. Then requested data are not sent.
     let (mut peer, _, write) = busy(Digests::default());
     peer.send(r2t(write, 1, 0, 4096), &[]).unwrap();
     peer.complete(write, Status::WRITE_FAULT, 0).unwrap();
@@ -152,7 +155,7 @@ fn digests_are_verified() {
     let error = PduError::HeaderDigest { pdu: PduType::C2hData, received, computed };
     assert_eq!(peer.queue.receive(&bad_header, &mut peer.payloads), violation(ProtocolError::Pdu(error)));
 
-    // Wrong data fail that command, which may be tried again, and nothing else.
+    // Wrong data fail only their command, with a retryable status.
     let (mut peer, read, write) = busy(digests);
     bytes[100] ^= 1;
     peer.queue.receive(&bytes, &mut peer.payloads).unwrap();
@@ -164,7 +167,7 @@ fn digests_are_verified() {
     let result = Err(Status::LBA_OUT_OF_RANGE.with_dnr());
     assert_eq!(peer.queue.poll_completion(), Some(Completion { tag: WRITE, result }));
 
-    // A digest left out after it was agreed upon.
+    // A PDU without the negotiated digest.
     let (mut peer, read, _) = busy(digests);
     peer.framing.digests.data = false;
     let error = PduError::InvalidField { pdu: PduType::C2hData, field: PduField::Flags, value: 1 };
@@ -173,9 +176,12 @@ fn digests_are_verified() {
 }
 
 #[test]
-fn completions_not_fetched_are_lost_but_not_in_doubt() {
+fn unfetched_completions_are_lost_but_not_in_doubt() {
     let (mut peer, _, write) = busy(Digests::default());
     peer.complete(write, Status::WRITE_FAULT, 0).unwrap();
-    let lost: Vec<Lost> = peer.queue.into_lost().collect();
-    assert_eq!(lost, [Lost { tag: WRITE, indeterminate: false }, Lost { tag: READ, indeterminate: false }]);
+    let lost: Vec<LostRequest> = peer.queue.into_lost().collect();
+    assert_eq!(
+        lost,
+        [LostRequest { tag: WRITE, indeterminate: false }, LostRequest { tag: READ, indeterminate: false }]
+    );
 }

@@ -1,4 +1,4 @@
-//! Writes: the rules of R2T, each broken once, and what is sent where they hold.
+//! Writes: violations of the rules for R2T, and the data that are sent.
 
 use std::time::Instant;
 
@@ -41,7 +41,7 @@ fn r2ts_must_fit_their_command() {
 }
 
 #[test]
-fn an_in_capsule_write_takes_no_r2t() {
+fn an_in_capsule_write_accepts_no_r2t() {
     let mut peer = Peer::ready(Digests::default());
     *peer.payloads.of(READ) = vec![1; 4096];
     peer.queue.submit(READ, 0, IoCommand::Write { slba: 0, blocks: 8, fua: false }).unwrap();
@@ -53,9 +53,9 @@ fn an_in_capsule_write_takes_no_r2t() {
     assert_eq!(peer.send(r2t(cid, 0, 0, 512), &[]), violation(error));
 }
 
-/// Linux' target never asks for data that would have fitted into the capsule (16 KiB with its defaults).
+/// Linux' target never requests data that fit the capsule (16 KiB with its defaults).
 #[test]
-fn whatever_fits_goes_in_the_capsule() {
+fn data_that_fit_are_sent_in_the_capsule() {
     for digests in [Digests::default(), BOTH] {
         let mut config = queue_config(digests);
         config.in_capsule_bytes = 16_384;
@@ -100,7 +100,7 @@ fn several_r2ts_are_answered_in_order_within_maxh2cdata() {
 fn the_first_error_of_a_split_request_ends_it() {
     let mut peer = Peer::ready(Digests::default());
     *peer.payloads.of(WRITE) = vec![0; 512 * 2048];
-    // 1 MiB by 128 KiB: eight commands, seven entries.
+    // 1 MiB in parts of 128 KiB: eight commands, with seven entries.
     peer.queue.submit(WRITE, 0, IoCommand::Write { slba: 0, blocks: 2048, fua: false }).unwrap();
     let cids: Vec<u16> = peer
         .sent()
@@ -119,14 +119,14 @@ fn the_first_error_of_a_split_request_ends_it() {
     let result = Err(Status::ANA_INACCESSIBLE);
     assert_eq!(peer.queue.poll_completion(), Some(Completion { tag: WRITE, result }));
     assert_eq!((peer.queue.poll_completion(), peer.queue.in_flight()), (None, 0));
-    // The queue goes on.
+    // The queue still works.
     peer.queue.submit(WRITE, 0, IoCommand::Flush).unwrap();
     assert_eq!(peer.sent().len(), 1);
 }
 
-/// A controller that has asked for much is not left without commands until all of it has been sent.
+/// Large requested data do not delay new commands until all data are sent.
 #[test]
-fn a_command_does_not_wait_for_all_that_was_asked_for() {
+fn a_command_does_not_wait_for_all_requested_data() {
     let mut peer = Peer::ready_with(Digests::default(), 1 << 20);
     let writes = [10, 11, 12].map(Tag);
     for (tag, slba) in writes.into_iter().zip((0..).step_by(256)) {
@@ -141,16 +141,16 @@ fn a_command_does_not_wait_for_all_that_was_asked_for() {
         peer.queue.submit(Tag(100 + turn), 0, IoCommand::Flush).unwrap();
         let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN), Vec::new());
         peer.queue.fill_tx(Instant::now(), &mut staging, &peer.payloads, &mut plan, ENOUGH);
-        // A flush and the header of the data, then these.
+        // A flush and the header of the data, then the data.
         let [TxPart::Staged { start: 0, len }, payload] = plan[..] else { panic!("{plan:?}") };
         assert_eq!((len, payload), (72 + 24, TxPart::Payload { tag, offset: 0, len: 131_072 }));
     }
     assert!(peer.sent().is_empty());
 }
 
-/// Nor until all of it that one R2T asks for: a link takes 42 ms for a MiB at 200 Mbit/s.
+/// A single large R2T does not delay new commands either: a link of 200 Mbit/s takes 42 ms for 1 MiB.
 #[test]
-fn a_command_does_not_wait_for_all_of_a_large_transfer() {
+fn a_command_does_not_wait_for_all_data_of_one_r2t() {
     const MIB: u32 = 1 << 20;
     let config = QueueConfig { max_transfer_bytes: MIB, ..queue_config(Digests::default()) };
     let mut peer = Peer::ready_as(config, 4 * MIB);
@@ -192,9 +192,9 @@ fn a_command_does_not_wait_for_all_of_a_large_transfer() {
     peer.complete(write, Status::SUCCESS, 0).unwrap();
 }
 
-/// Nor does what was asked for wait for as long as there are commands that carry their data.
+/// A stream of commands with in-capsule data does not delay requested data forever.
 #[test]
-fn data_asked_for_do_not_wait_for_ever_behind_those_that_commands_carry() {
+fn requested_data_do_not_wait_forever_for_in_capsule_data() {
     const PAYLOAD: u32 = 16_384;
     for digests in [Digests::default(), BOTH] {
         let config = QueueConfig { entries: 128, in_capsule_bytes: PAYLOAD, ..queue_config(digests) };
@@ -206,7 +206,7 @@ fn data_asked_for_do_not_wait_for_ever_behind_those_that_commands_carry() {
         let [(Pdu::CapsuleCmd(sqe), _)] = &sent[..] else { panic!("{sent:?}") };
         let asked_of = sqe.cid.get();
         peer.send(r2t(asked_of, 7, 0, 131_072), &[]).unwrap();
-        // As many as a guest has in flight, and a new one for each that is done.
+        // A fixed number of requests in flight: each completed one is replaced.
         let mut free: Vec<_> = (1..=48).map(Tag).collect();
         let is_sent = (0..8).any(|_| {
             for tag in free.drain(..) {
@@ -242,12 +242,12 @@ fn data_asked_for_do_not_wait_for_ever_behind_those_that_commands_carry() {
 
 const BOTH: Digests = Digests { header: true, data: true };
 
-/// Linux' target computes the data digest over the whole command, so the staging buffer must not decide where PDUs end.
+/// Linux' target computes the data digest over the whole command, so the size of the staging buffer must not split PDUs.
 #[test]
-fn a_digested_transfer_is_one_pdu_whatever_the_buffer() {
+fn a_transfer_with_data_digest_is_one_pdu_with_any_buffer() {
     let (mut peer, _, write) = keep_busy(Peer::ready_with(BOTH, 1 << 20));
     peer.send(r2t(write, 7, 0, 131_072), &[]).unwrap();
-    // The reader verifies the digests, and the buffer has the least capacity.
+    // The reader verifies the digests. The buffer has the least capacity.
     let sent = peer.sent();
     let [(Pdu::H2cData(header), bytes)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!((header.length, header.last), (131_072, true));
@@ -257,7 +257,7 @@ fn a_digested_transfer_is_one_pdu_whatever_the_buffer() {
 }
 
 #[test]
-fn a_pdu_begun_is_ended_though_its_command_has_failed() {
+fn a_partial_pdu_is_completed_even_if_its_command_has_failed() {
     let (mut peer, _, write) = keep_busy(Peer::ready_with(BOTH, 1 << 20));
     peer.send(r2t(write, 7, 0, 131_072), &[]).unwrap();
     let (mut staging, mut plan) = (Vec::with_capacity(STAGING_MIN), Vec::new());
@@ -267,7 +267,7 @@ fn a_pdu_begun_is_ended_though_its_command_has_failed() {
     let begun = staging.len() - 28;
     peer.complete(write, Status::WRITE_FAULT, 0).unwrap();
     assert_eq!(peer.queue.poll_completion().map(|done| done.tag), Some(WRITE));
-    // Nothing asks for the payload any more.
+    // The payload is not read after the failure.
     peer.payloads.of(WRITE).truncate(begun);
     peer.queue.submit(WRITE, 0, IoCommand::Flush).unwrap();
     let sent = peer.sent();

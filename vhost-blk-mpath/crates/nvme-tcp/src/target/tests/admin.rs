@@ -13,7 +13,7 @@ use crate::wire::{
 };
 
 #[test]
-fn a_controller_tells_a_linux_host_what_it_asks_for() {
+fn identify_data_satisfy_a_linux_host() {
     let mut subsystem = subsystem();
     let cntlid = live_controller(&mut subsystem, Instant::now(), 1);
     let data = admin_data(&mut subsystem, cntlid, identify(Cns::CONTROLLER, 0), 4096).unwrap();
@@ -41,7 +41,7 @@ fn a_controller_tells_a_linux_host_what_it_asks_for() {
 }
 
 #[test]
-fn namespaces_are_the_same_on_every_path() {
+fn namespaces_are_identical_on_all_ports() {
     let mut subsystem = subsystem();
     let paths = [1, 2].map(|port| live_controller(&mut subsystem, Instant::now(), port));
     for cns in [Cns::NAMESPACE, Cns::DESCRIPTORS] {
@@ -70,7 +70,7 @@ fn namespaces_are_the_same_on_every_path() {
 }
 
 #[test]
-fn queues_are_granted_up_to_the_limit_and_before_use() {
+fn queues_are_granted_up_to_the_limit_and_only_before_use() {
     let mut subsystem = subsystem();
     let now = Instant::now();
     let cntlid = live_controller(&mut subsystem, now, 1);
@@ -89,7 +89,7 @@ fn queues_are_granted_up_to_the_limit_and_before_use() {
 }
 
 #[test]
-fn a_host_may_say_that_it_keeps_to_retry_delays() {
+fn host_behavior_support_enables_retry_delays() {
     let mut subsystem = subsystem();
     let now = Instant::now();
     let cntlid = live_controller(&mut subsystem, now, 1);
@@ -110,7 +110,7 @@ fn a_host_may_say_that_it_keeps_to_retry_delays() {
 }
 
 #[test]
-fn a_host_that_is_silent_for_kato_is_gone() {
+fn a_controller_expires_after_kato_without_keep_alive() {
     let mut subsystem = subsystem();
     let start = Instant::now();
     let cntlid = live_controller(&mut subsystem, start, 1);
@@ -120,7 +120,7 @@ fn a_host_that_is_silent_for_kato_is_gone() {
     let later = start + KATO / 2;
     assert_eq!(admin(&mut subsystem, later, cntlid, AdminCommand::KeepAlive), Ok(0));
     assert_eq!(subsystem.next_timeout(cntlid), Some(later + KATO));
-    // Other commands do not count without TBKAS.
+    // Without TBKAS, other commands do not restart the timer.
     let get = AdminCommand::GetFeatures { fid: FeatureId::KEEP_ALIVE_TIMER, sel: 0, nsid: 0 };
     assert_eq!(admin(&mut subsystem, later + KATO / 2, cntlid, get), Ok(5000));
     assert_eq!(subsystem.next_timeout(cntlid), Some(later + KATO));

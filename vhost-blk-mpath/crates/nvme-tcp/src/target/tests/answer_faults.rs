@@ -1,4 +1,4 @@
-//! What a host sees of wrong answers depends on PDUs that no socket keeps apart.
+//! Answer faults, checked PDU by PDU.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ fn meet(wire: &mut Wire, fault: AnswerFault) -> Arc<AnswerFaults> {
     faults
 }
 
-/// The CIDs of the answers, all of them success.
+/// The CIDs of the answers, which must all be success.
 fn answers(wire: &mut Wire) -> Vec<u16> {
     let cid = |(pdu, _)| match pdu {
         Pdu::CapsuleResp(cqe) => {
@@ -26,7 +26,7 @@ fn answers(wire: &mut Wire) -> Vec<u16> {
 }
 
 #[test]
-fn an_early_answer_comes_with_the_header_and_the_cid_is_free_then() {
+fn an_early_answer_is_sent_after_the_header_and_frees_the_cid() {
     let mut wire = io();
     meet(&mut wire, AnswerFault::Early);
     let capsule = |wire: &Wire, seed| {
@@ -63,7 +63,7 @@ fn an_early_answer_follows_its_r2t() {
 }
 
 #[test]
-fn what_is_lost_keeps_its_slot_and_no_transfer_budget() {
+fn a_lost_command_keeps_its_slot_but_no_transfer_budget() {
     for fault in [AnswerFault::Swallow, AnswerFault::Lose] {
         let limits = QueueLimits { transfer_budget_bytes: 8192, ..QueueLimits::default() };
         let mut wire = Wire::io(limits, icreq(false, false, 0, 0), true);
@@ -82,7 +82,7 @@ fn what_is_lost_keeps_its_slot_and_no_transfer_budget() {
 }
 
 #[test]
-fn a_read_is_answered_twice_or_not_also_where_data_say_success() {
+fn reads_are_answered_twice_or_never_even_with_the_success_flag() {
     for (fault, data, answers) in [(AnswerFault::Twice, 1, 1), (AnswerFault::Lose, 0, 0)] {
         let mut wire = Wire::io(QueueLimits::default(), icreq(false, false, 0, 0), false);
         meet(&mut wire, fault);

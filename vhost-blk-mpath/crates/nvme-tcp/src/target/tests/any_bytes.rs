@@ -1,4 +1,4 @@
-//! Any bytes, any plausible PDUs, any commands.
+//! Random bytes, plausible PDUs and random commands.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use super::{ENTRIES, Wire, command, icreq, io, live_controller, subsystem, write
 use crate::target::{AdminReply, QueueLimits};
 use crate::wire::{FabricsCommand, H2cData, Pdu, Sgl, Sqe, Status};
 
-/// PDUs that are plausible in type and fields, so that they get far.
+/// PDUs with plausible types and fields, which pass the first checks.
 fn plausible() -> impl Strategy<Value = (Pdu, Vec<u8>)> {
     let sgl = prop_oneof![
         (0u64..2, 0u32..3).prop_map(|(offset, dwords)| Sgl::InCapsule { offset, length: dwords * 4 }),
@@ -27,7 +27,7 @@ fn plausible() -> impl Strategy<Value = (Pdu, Vec<u8>)> {
 
 proptest! {
     #[test]
-    fn any_bytes_are_survived(
+    fn random_bytes_never_panic(
         chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..400), 1..8), handshake: bool,
     ) {
         let mut wire = if handshake { io() } else { Wire::new(QueueLimits::default()) };
@@ -37,12 +37,12 @@ proptest! {
             }
             prop_assert!(wire.queue.in_flight() <= ENTRIES.into());
         }
-        // A terminate request with the longest header, and a response for each command there could be.
+        // At most a terminate request with the longest header, and a response for each possible command.
         prop_assert!(wire.queue.pending().len() <= 24 + 128 + 8 * 400 / 72 * 24);
     }
 
     #[test]
-    fn plausible_pdus_are_survived_and_every_command_ends(
+    fn plausible_pdus_never_panic_and_every_command_ends(
         pdus in proptest::collection::vec((plausible(), any::<bool>()), 1..40),
     ) {
         let limits = QueueLimits {
@@ -61,7 +61,7 @@ proptest! {
             }
             wire.answers();
         }
-        // What is left waits for the host, not for us.
+        // The remaining commands wait for data from the host.
         while let Some(command) = wire.queue.poll_command() {
             wire.queue.complete(command.token, Status::SUCCESS, 0);
         }
@@ -72,7 +72,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn any_admin_command_is_answered_as_long_as_expected(
+    fn any_admin_command_is_answered_with_the_expected_length(
         sqe: [u8; 64], opcode in prop_oneof![0u8..0x20, Just(0x7f), any::<u8>()], low in 0u8..0x20, expects_bytes in 0u32..9000,
     ) {
         let mut subsystem = subsystem();

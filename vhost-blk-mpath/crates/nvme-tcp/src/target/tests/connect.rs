@@ -13,7 +13,7 @@ use crate::wire::{
 };
 
 #[test]
-fn each_admin_queue_gets_a_controller_of_its_own() {
+fn each_admin_queue_gets_its_own_controller() {
     let mut subsystem = subsystem();
     let now = Instant::now();
     let first = live_controller(&mut subsystem, now, 1);
@@ -28,7 +28,7 @@ fn each_admin_queue_gets_a_controller_of_its_own() {
 }
 
 #[test]
-fn connects_are_refused_by_field() {
+fn a_refused_connect_names_the_field() {
     let mut subsystem = subsystem();
     let any = connect_data(CNTLID_ANY);
     let other = |name: &str| Nqn::new(name).unwrap();
@@ -61,7 +61,7 @@ fn connects_are_refused_by_field() {
 }
 
 #[test]
-fn the_first_command_must_be_a_whole_connect() {
+fn the_first_command_must_be_a_complete_connect() {
     let mut subsystem = subsystem();
     let now = Instant::now();
     let sequence = Err((Status::COMMAND_SEQUENCE_ERROR.with_dnr(), 0));
@@ -84,7 +84,7 @@ fn an_io_queue_needs_an_enabled_controller() {
 }
 
 #[test]
-fn properties() {
+fn properties_can_be_read_and_written() {
     let mut subsystem = subsystem();
     let now = Instant::now();
     let cntlid = live_controller(&mut subsystem, now, 1);
@@ -100,7 +100,7 @@ fn properties() {
 }
 
 #[test]
-fn a_configuration_that_is_not_supported_is_fatal_until_reset() {
+fn an_unsupported_configuration_is_fatal_until_a_reset() {
     let mut subsystem = subsystem();
     let now = Instant::now();
     let cntlid = live_controller(&mut subsystem, now, 1);

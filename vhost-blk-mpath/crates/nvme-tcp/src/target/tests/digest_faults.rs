@@ -1,4 +1,4 @@
-//! Digests that are wrong on purpose.
+//! Deliberately wrong digests.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,13 +8,13 @@ use crate::target::receive::Item;
 use crate::target::{DigestFaults, QueueLimits};
 use crate::wire::{Pdu, PduError};
 
-/// A queue with both digests and a small piece of data at once.
+/// A queue with both digests and small data PDUs.
 fn wire() -> Wire {
     let limits = QueueLimits { max_c2h_data_bytes: 4096, ..QueueLimits::default() };
     Wire::io(limits, icreq(true, true, 3, 0), true)
 }
 
-/// For each of the PDUs that the target has sent: whether its header digest and its data digest are right.
+/// For each PDU from the target: whether its header digest and its data digest are right.
 fn digests(wire: &mut Wire) -> Vec<(bool, Option<bool>)> {
     let bytes = wire.queue.pending().to_vec();
     wire.queue.sent(bytes.len());
@@ -59,7 +59,7 @@ fn read_8k(wire: &mut Wire) {
 }
 
 #[test]
-fn as_many_data_digests_are_wrong_as_asked_for() {
+fn the_given_number_of_data_digests_is_wrong() {
     let mut wire = wire();
     let faults = spoil(&mut wire, 0, 3);
     read_8k(&mut wire);
@@ -70,7 +70,7 @@ fn as_many_data_digests_are_wrong_as_asked_for() {
 }
 
 #[test]
-fn as_many_header_digests_are_wrong_as_asked_for_whatever_the_pdu() {
+fn the_given_number_of_header_digests_is_wrong_for_any_pdu() {
     let mut wire = wire();
     spoil(&mut wire, 3, 0);
     wire.send(ask(7, 4096), &[]);
@@ -80,7 +80,7 @@ fn as_many_header_digests_are_wrong_as_asked_for_whatever_the_pdu() {
 }
 
 #[test]
-fn without_digests_there_is_nothing_to_spoil() {
+fn without_digests_faults_have_no_effect() {
     let mut wire = super::io();
     let faults = spoil(&mut wire, 2, 2);
     read_8k(&mut wire);

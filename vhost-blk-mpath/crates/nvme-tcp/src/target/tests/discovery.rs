@@ -44,7 +44,7 @@ fn discovery() -> (Subsystem, u16) {
 }
 
 #[test]
-fn it_is_a_discovery_controller_and_nothing_else() {
+fn a_discovery_controller_has_only_discovery_features() {
     let (mut subsystem, cntlid) = discovery();
     let data = admin_data(&mut subsystem, cntlid, identify(Cns::CONTROLLER, 0), 4096).unwrap();
     let controller = IdentifyController::parse(&data).unwrap();
@@ -69,12 +69,12 @@ fn it_is_a_discovery_controller_and_nothing_else() {
     let sqe = connect(1, 15).to_sqe(0, Sgl::NONE);
     let io = subsystem.connect(Instant::now(), 1, &command(sqe, &data.emit(), 0));
     assert_eq!(io, Err(ConnectField::Qid.invalid()));
-    // It lives for as long as it is kept alive.
+    // The controller expires without keep-alives.
     assert_eq!(admin(&mut subsystem, Instant::now() + KATO, cntlid, AdminCommand::KeepAlive), Ok(0));
 }
 
 #[test]
-fn the_log_moves_when_its_list_does_and_who_asked_is_told() {
+fn a_changed_list_increases_the_generation_and_notifies_hosts() {
     let (mut subsystem, cntlid) = discovery();
     let now = Instant::now();
     let mask = AsyncEventMask::DISCOVERY_CHANGE.0;
@@ -102,7 +102,7 @@ fn the_log_moves_when_its_list_does_and_who_asked_is_told() {
 }
 
 #[test]
-fn others_have_no_discovery_log() {
+fn other_subsystems_have_no_discovery_log() {
     let mut subsystem = super::subsystem();
     subsystem.set_discovery_entries(vec![entry(1)]);
     assert_eq!(subsystem.discovery_generation(), None);

@@ -1,4 +1,4 @@
-//! Asynchronous events: who is told of what, and how often.
+//! Asynchronous events: which hosts get them, and how often.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::wire::{
 };
 
 #[test]
-fn an_ana_change_is_told_once_until_its_log_is_read() {
+fn an_ana_event_is_reported_once_until_the_log_is_read() {
     let mut subsystem = subsystem();
     let now = Instant::now();
     let cntlid = live_controller(&mut subsystem, now, 2);
@@ -43,7 +43,7 @@ fn an_ana_change_is_told_once_until_its_log_is_read() {
 }
 
 #[test]
-fn a_reset_gives_event_requests_back_and_forgets_settings() {
+fn a_reset_aborts_event_requests_and_resets_features() {
     let mut subsystem = subsystem();
     let now = Instant::now();
     let cntlid = live_controller(&mut subsystem, now, 1);
@@ -64,7 +64,7 @@ fn a_reset_gives_event_requests_back_and_forgets_settings() {
     assert!(try_connect(&mut subsystem, 1, 1, 15, &connect_data(cntlid)).is_ok());
 }
 
-/// A controller of `port` that wants to hear of everything and has one request outstanding.
+/// A controller of `port` with all events enabled and one outstanding request.
 fn listening(subsystem: &mut Subsystem, port: u16) -> u16 {
     let now = Instant::now();
     let cntlid = live_controller(subsystem, now, port);
@@ -74,19 +74,19 @@ fn listening(subsystem: &mut Subsystem, port: u16) -> u16 {
     cntlid
 }
 
-fn told(subsystem: &mut Subsystem, cntlid: u16) -> Option<AsyncEvent> {
+fn reported_event(subsystem: &mut Subsystem, cntlid: u16) -> Option<AsyncEvent> {
     let (_, status, result) = subsystem.poll_event(cntlid)?;
     assert_eq!(status, Status::SUCCESS);
     Some(AsyncEvent::from_dw0(result as u32))
 }
 
 #[test]
-fn one_group_changes_alone() {
+fn ana_groups_change_independently() {
     let mut subsystem = subsystem();
     let [first, second] = [1, 2].map(|port| listening(&mut subsystem, port));
     subsystem.set_ana_group(1, 2, AnaState::Inaccessible);
-    assert_eq!(told(&mut subsystem, first), Some(AsyncEvent::ANA_CHANGED));
-    assert_eq!(told(&mut subsystem, second), None);
+    assert_eq!(reported_event(&mut subsystem, first), Some(AsyncEvent::ANA_CHANGED));
+    assert_eq!(reported_event(&mut subsystem, second), None);
     let data = admin_data(&mut subsystem, first, log(LogPage::ANA, 88, 0), 88).unwrap();
     let log = AnaLog::parse(&data).unwrap();
     assert_eq!((log.state_of(1), log.state_of(2)), (Some(AnaState::Optimized), Some(AnaState::Inaccessible)));
@@ -100,19 +100,19 @@ fn one_group_changes_alone() {
 }
 
 #[test]
-fn who_did_not_ask_is_not_told() {
+fn disabled_events_are_not_reported() {
     let mut subsystem = subsystem();
     let now = Instant::now();
     let cntlid = live_controller(&mut subsystem, now, 1);
     admin(&mut subsystem, now, cntlid, AdminCommand::AsyncEventRequest).unwrap();
     subsystem.set_ana(1, AnaState::Inaccessible);
     let namespace = subsystem.config().namespaces[0];
-    subsystem.show_namespace(1, 1, Some(Namespace { blocks: 1, ..namespace }));
-    assert_eq!(told(&mut subsystem, cntlid), None);
-    // Nor is it afterwards of what was before.
+    subsystem.override_namespace(1, 1, Some(Namespace { blocks: 1, ..namespace }));
+    assert_eq!(reported_event(&mut subsystem, cntlid), None);
+    // Enabling events later does not report earlier changes.
     let all = AsyncEventMask(u32::MAX);
     admin(&mut subsystem, now, cntlid, set_feature(FeatureId::ASYNC_EVENT_CONFIGURATION, all.0)).unwrap();
-    assert_eq!(told(&mut subsystem, cntlid), None);
+    assert_eq!(reported_event(&mut subsystem, cntlid), None);
 }
 
 #[test]
@@ -121,22 +121,22 @@ fn an_event_waits_for_a_request() {
     let cntlid = listening(&mut subsystem, 1);
     let namespace = subsystem.config().namespaces[0];
     subsystem.set_ana(1, AnaState::Inaccessible);
-    subsystem.show_namespace(1, 1, Some(Namespace { blocks: 1, ..namespace }));
-    assert_eq!(told(&mut subsystem, cntlid), Some(AsyncEvent::NAMESPACE_CHANGED));
-    assert_eq!(told(&mut subsystem, cntlid), None);
+    subsystem.override_namespace(1, 1, Some(Namespace { blocks: 1, ..namespace }));
+    assert_eq!(reported_event(&mut subsystem, cntlid), Some(AsyncEvent::NAMESPACE_CHANGED));
+    assert_eq!(reported_event(&mut subsystem, cntlid), None);
     admin(&mut subsystem, Instant::now(), cntlid, AdminCommand::AsyncEventRequest).unwrap();
-    assert_eq!(told(&mut subsystem, cntlid), Some(AsyncEvent::ANA_CHANGED));
+    assert_eq!(reported_event(&mut subsystem, cntlid), Some(AsyncEvent::ANA_CHANGED));
 }
 
 #[test]
-fn a_port_may_show_another_namespace() {
+fn a_port_can_report_other_namespace_properties() {
     let mut subsystem = subsystem();
     let [first, second] = [1, 2].map(|port| listening(&mut subsystem, port));
     let real = subsystem.config().namespaces[1];
     let wrong = Namespace { blocks: 77, uuid: [8; 16], nguid: [9; 16], ..real };
-    subsystem.show_namespace(1, 2, Some(wrong));
-    assert_eq!(told(&mut subsystem, first), Some(AsyncEvent::NAMESPACE_CHANGED));
-    assert_eq!(told(&mut subsystem, second), None);
+    subsystem.override_namespace(1, 2, Some(wrong));
+    assert_eq!(reported_event(&mut subsystem, first), Some(AsyncEvent::NAMESPACE_CHANGED));
+    assert_eq!(reported_event(&mut subsystem, second), None);
     let mut seen = |cntlid| {
         let data = admin_data(&mut subsystem, cntlid, identify(Cns::NAMESPACE, 2), 4096).unwrap();
         let namespace = IdentifyNamespace::parse(&data).unwrap();
@@ -163,12 +163,12 @@ fn a_port_may_show_another_namespace() {
     assert_eq!(changed(false), [2]);
     assert_eq!(changed(false), []);
     admin(&mut subsystem, Instant::now(), first, AdminCommand::AsyncEventRequest).unwrap();
-    subsystem.show_namespace(1, 2, Some(wrong));
-    assert_eq!(told(&mut subsystem, first), None, "nothing has changed");
-    subsystem.show_namespace(1, 2, None);
-    assert_eq!(told(&mut subsystem, first), Some(AsyncEvent::NAMESPACE_CHANGED));
+    subsystem.override_namespace(1, 2, Some(wrong));
+    assert_eq!(reported_event(&mut subsystem, first), None, "nothing has changed");
+    subsystem.override_namespace(1, 2, None);
+    assert_eq!(reported_event(&mut subsystem, first), Some(AsyncEvent::NAMESPACE_CHANGED));
     for (port, nsid) in [(0, 1), (3, 1), (1, 0), (1, 3)] {
-        subsystem.show_namespace(port, nsid, Some(wrong));
+        subsystem.override_namespace(port, nsid, Some(wrong));
     }
     let data = admin_data(&mut subsystem, first, identify(Cns::NAMESPACE, 2), 4096).unwrap();
     assert_eq!(IdentifyNamespace::parse(&data).unwrap().nsze.get(), real.blocks);

@@ -1,4 +1,4 @@
-//! The project's own host against this target, without sockets: any fragmentation, any limits, any order, two namespaces.
+//! The project's own host with this target, without sockets: random fragmentation, limits and orders, and two namespaces.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ use crate::target::{
 };
 use crate::wire::{Digests, Nqn, Status};
 
-/// Positions of the two namespaces are not as their NSIDs are.
+/// The NSIDs of the two namespaces, in another order than their positions.
 const NSIDS: [u32; 2] = [2, 1];
-/// Bytes of their blocks, by position.
+/// The block sizes in bytes, by position.
 const BLOCK_BYTES: [usize; 2] = [4096, 512];
-/// Blocks that each request of a test has for itself.
+/// The blocks that each request has for itself.
 const REGION_BLOCKS: u64 = 64;
 
-/// Every choice of a run, drawn from its seed (xorshift64).
+/// Pseudo-random choices from a seed (xorshift64).
 #[derive(Debug, Clone)]
 struct Choices(u64);
 
@@ -34,7 +34,7 @@ impl Choices {
         self.0 as usize % bound
     }
 
-    /// A length from 1 to `len`, short ones being likely.
+    /// A length from 1 to `len`. Short lengths are more likely.
     fn cut(&mut self, len: usize) -> usize {
         let most = if self.below(3) == 0 { len } else { len.min(100) };
         1 + self.below(most)
@@ -56,7 +56,7 @@ impl PayloadSink for Payloads {
     }
 }
 
-/// The target's side of one connection, with the storage behind it.
+/// The target's side of one connection, with its storage.
 struct Target<'a> {
     queue: TargetQueue,
     subsystem: &'a mut Subsystem,
@@ -66,7 +66,7 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Takes commands as they come, and completes them as they fall.
+    /// Takes commands in order, and completes them in random order.
     fn turn(&mut self, now: Instant, choices: &mut Choices) {
         self.held.extend(std::iter::from_fn(|| self.queue.poll_command()));
         while !self.held.is_empty() && choices.below(4) != 0 {
@@ -90,7 +90,7 @@ impl Target<'_> {
                     });
                 }
                 AdminReply::Shutdown { token } => self.queue.complete(token, Status::SUCCESS, 0),
-                AdminReply::Held | AdminReply::ResetController { .. } => {}
+                AdminReply::Deferred | AdminReply::ResetController { .. } => {}
             },
             Some(QueueIdentity { cntlid, .. }) => self.execute_io(cntlid, command),
         }
@@ -123,7 +123,7 @@ impl Target<'_> {
         self.queue.complete(command.token, Status::SUCCESS, 0);
     }
 
-    /// Moves some of what the host has sent, and some of the answer.
+    /// Moves some bytes from the host to the target, and some in the other direction.
     fn exchange(&mut self, wire: &mut Vec<u8>, choices: &mut Choices) -> Vec<u8> {
         if !wire.is_empty() {
             let rest = wire.split_off(choices.cut(wire.len()));
@@ -152,7 +152,7 @@ fn host_config(digests: Digests, entries: u16) -> ControllerConfig {
     }
 }
 
-/// Walks the admin queue to "live"; time stands still.
+/// Exchanges bytes until the association is live. The clock stands still.
 fn go_live(host: &mut HostController, target: &mut Target<'_>, now: Instant, choices: &mut Choices) {
     let mut wire = Vec::new();
     for _ in 0..1_000_000 {
@@ -167,7 +167,7 @@ fn go_live(host: &mut HostController, target: &mut Target<'_>, now: Instant, cho
     panic!("the controller does not become live");
 }
 
-/// Runs all requests to their end; `direct` takes read payloads past the sink, as a driver may.
+/// Runs all requests until they complete. With `direct`, read payloads are received directly.
 fn run(
     host: &mut HostQueue,
     target: &mut Target<'_>,
@@ -222,7 +222,7 @@ fn run(
     panic!("requests never complete: {in_flight:?}");
 }
 
-/// The content of the namespace at that position.
+/// The expected data of the namespace at this position.
 fn model_of(models: &mut [Vec<u8>; 2], position: u16) -> &mut Vec<u8> {
     &mut models[NSIDS[usize::from(position)] as usize - 1]
 }
@@ -243,7 +243,7 @@ fn limits() -> impl Strategy<Value = QueueLimits> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn what_is_written_is_read_whatever_the_cuts(
+    fn written_data_are_read_with_any_fragmentation(
         limits in limits(),
         header: bool,
         data: bool,
@@ -273,7 +273,7 @@ proptest! {
         let mut target = Target { queue, subsystem: &mut subsystem, stores: &mut stores, held: vec![] };
         let mut payloads = Payloads::default();
 
-        // First everything is changed, each request in a region of its own.
+        // First all data are changed, each request in its own region.
         let mut changes = Vec::new();
         for (i, &(namespace, kind, start, blocks, fill)) in requests.iter().enumerate() {
             let blocks = blocks.min(REGION_BLOCKS - start);
@@ -305,7 +305,7 @@ proptest! {
         run(&mut host, &mut target, &mut payloads, changes, direct, &mut choices);
         prop_assert!(*target.stores == models);
 
-        // Then all of it is read.
+        // Then all data are read.
         let mut reads = Vec::new();
         for (i, &(namespace, ..)) in requests.iter().enumerate() {
             let tag = Tag(1000 + i as u32);

@@ -1,11 +1,11 @@
-//! What ends a connection, or a command, before anything is executed.
+//! Errors that end a connection or a command before its execution.
 
 use super::{ENTRIES, Wire, icreq, io, pattern, plain, read, term, write_sqe};
 use crate::target::{QueueLimits, TargetError};
 use crate::wire::{Cqe, FatalError, NvmCommand, Pdu, PduError, PduType, Sgl, Sqe, Status, TermReq};
 
 #[test]
-fn nothing_comes_before_icreq() {
+fn icreq_must_be_first() {
     let mut wire = Wire::new(QueueLimits::default());
     let bytes = wire.bytes_of(read(1, 512), &[]);
     assert_eq!(wire.queue.receive(&bytes), Err(TargetError::OutOfSequence(PduType::CapsuleCmd)));
@@ -17,7 +17,7 @@ fn nothing_comes_before_icreq() {
 }
 
 #[test]
-fn a_second_icreq_and_pdus_of_controllers_are_out_of_sequence() {
+fn a_second_icreq_and_controller_pdus_are_out_of_sequence() {
     for pdu in [Pdu::IcReq(plain()), Pdu::CapsuleResp(Cqe::default())] {
         let mut wire = io();
         let bytes = wire.bytes_of(pdu, &[]);
@@ -64,7 +64,7 @@ fn a_cid_in_use_is_a_conflict() {
 }
 
 #[test]
-fn the_queue_has_its_entries_and_no_more() {
+fn more_commands_than_entries_are_fatal() {
     let mut wire = io();
     for cid in 0..ENTRIES {
         wire.send(read(cid, 512), &[]);
@@ -74,7 +74,7 @@ fn the_queue_has_its_entries_and_no_more() {
 }
 
 #[test]
-fn in_capsule_data_is_bounded() {
+fn in_capsule_data_is_limited() {
     let mut wire = io();
     let sgl = Sgl::InCapsule { offset: 0, length: 8704 };
     let bytes = wire.bytes_of(Pdu::CapsuleCmd(write_sqe(1, 8704, sgl)), &pattern(8704));
@@ -83,7 +83,7 @@ fn in_capsule_data_is_bounded() {
 }
 
 #[test]
-fn sgls_that_make_no_sense_fail_their_command() {
+fn invalid_sgls_fail_their_command() {
     let capsule = |offset, length| Sgl::InCapsule { offset, length };
     let transport = |length| Sgl::Transport { length };
     let keyed = |sqe: Sqe| Sqe { dptr: [0x40; 16], ..sqe };
@@ -105,7 +105,7 @@ fn sgls_that_make_no_sense_fail_their_command() {
         wire.send(Pdu::CapsuleCmd(sqe), &pattern(data));
         assert_eq!(wire.answer_cqe().status(), status.with_dnr(), "{sqe:?} with {data} bytes");
         assert!(wire.queue.poll_command().is_none());
-        // Its data was thrown away: what follows is understood.
+        // The data was discarded, and the next PDU is parsed correctly.
         wire.send(read(1, 512), &[]);
         assert!(wire.queue.poll_command().is_some());
     }

@@ -1,4 +1,4 @@
-//! Tests of the target, with a host made of bare PDUs.
+//! Tests of the target, with a host that sends single PDUs.
 
 mod admin;
 mod answer_faults;
@@ -57,7 +57,7 @@ fn connect_data(cntlid: u16) -> ConnectData {
     ConnectData { hostid: [9; 16], cntlid, subnqn: nqn(), hostnqn }
 }
 
-/// One end of a wire without a wire.
+/// A connection without a socket.
 struct Wire {
     queue: TargetQueue,
     tx: Framing,
@@ -70,7 +70,7 @@ impl Wire {
         Self { queue: TargetQueue::new(limits), tx: framing, rx: Receiver::new(framing) }
     }
 
-    /// A connection after its `ICReq`, which has these fields.
+    /// A connection after an `ICReq` with these fields.
     fn open(limits: QueueLimits, icreq: IcReq) -> Self {
         let mut wire = Self::new(limits);
         wire.send(Pdu::IcReq(icreq), &[]);
@@ -108,7 +108,7 @@ impl Wire {
         self.queue.receive(&bytes).unwrap();
     }
 
-    /// Everything the target has sent meanwhile.
+    /// All PDUs that the target has sent since the last call.
     fn answers(&mut self) -> Vec<Whole> {
         let bytes = self.queue.pending().to_vec();
         self.queue.sent(bytes.len());
@@ -123,7 +123,7 @@ impl Wire {
         answers
     }
 
-    /// The one response that the target has sent meanwhile.
+    /// The only response that the target has sent since the last call.
     fn answer_cqe(&mut self) -> Cqe {
         let answers = self.answers();
         let [(Pdu::CapsuleResp(cqe), _)] = answers[..] else { panic!("{answers:?}") };
@@ -140,7 +140,7 @@ fn connect(qid: u16, sqsize: u16) -> FabricsCommand {
     FabricsCommand::Connect(Connect { qid, sqsize, cattr: 0, kato_ms })
 }
 
-/// A command as a queue would hand it up.
+/// A command, as a queue returns it.
 fn command(sqe: Sqe, payload: &[u8], expects_bytes: u32) -> TargetCommand {
     let token = CommandToken { slot: sqe.cid.get() };
     TargetCommand { token, sqe, payload: payload.to_vec(), expects_bytes }
@@ -173,11 +173,11 @@ fn fabrics(subsystem: &mut Subsystem, now: Instant, cntlid: u16, fabrics: Fabric
     }
 }
 
-/// Sends an admin command that has no data.
+/// Sends an admin command without data.
 fn admin(subsystem: &mut Subsystem, now: Instant, cntlid: u16, admin: AdminCommand) -> Result<u64, Status> {
     match subsystem.admin(now, cntlid, command(admin.to_sqe(1, Sgl::NONE), &[], 0)) {
         AdminReply::Done { status, result, .. } => status.result().map(|()| result),
-        AdminReply::Held => Ok(u64::MAX),
+        AdminReply::Deferred => Ok(u64::MAX),
         reply => panic!("{reply:?}"),
     }
 }

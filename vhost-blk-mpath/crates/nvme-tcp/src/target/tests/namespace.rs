@@ -1,4 +1,4 @@
-//! I/O commands against namespaces.
+//! I/O commands to namespaces.
 
 use crate::target::command::CommandToken;
 use crate::target::{ByteRange, IoScope, IoTask, IoView, Namespace, TargetCommand, check_io};
@@ -33,7 +33,7 @@ fn reads_and_writes_become_byte_ranges() {
 }
 
 #[test]
-fn what_lies_beyond_the_end_is_refused() {
+fn ranges_beyond_the_end_are_refused() {
     let out = Err(Status::LBA_OUT_OF_RANGE.with_dnr());
     assert_eq!(check(NvmCommand::Read { slba: 93, blocks: 8 }, 1, 0, 4096), out);
     assert_eq!(check(NvmCommand::Read { slba: u64::MAX, blocks: 8 }, 1, 0, 4096), out);
@@ -41,7 +41,7 @@ fn what_lies_beyond_the_end_is_refused() {
 }
 
 #[test]
-fn lengths_must_agree() {
+fn the_sgl_length_must_match_the_blocks() {
     let bad = Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
     assert_eq!(check(NvmCommand::Read { slba: 0, blocks: 8 }, 1, 0, 2048), bad);
     assert_eq!(check(NvmCommand::Write { slba: 0, blocks: 1, fua: false }, 1, 1024, 0), bad);
@@ -59,7 +59,7 @@ fn unknown_namespaces_are_refused() {
 }
 
 #[test]
-fn ana_states_that_do_not_serve_answer_with_their_status() {
+fn unusable_ana_states_answer_with_their_status() {
     for (state, status) in [
         (AnaState::Inaccessible, Status::ANA_INACCESSIBLE),
         (AnaState::PersistentLoss, Status::ANA_PERSISTENT_LOSS),
@@ -74,7 +74,7 @@ fn ana_states_that_do_not_serve_answer_with_their_status() {
 }
 
 #[test]
-fn without_write_cache_every_change_goes_through() {
+fn without_write_cache_all_changes_are_written_through() {
     let view = IoView { write_cache: false, ..view() };
     let write = NvmCommand::Write { slba: 0, blocks: 1, fua: false };
     let task = check_io(&command(write, 1, vec![0; 512], 0), &NAMESPACES, &view);
@@ -82,12 +82,12 @@ fn without_write_cache_every_change_goes_through() {
 }
 
 #[test]
-fn only_a_deallocating_dataset_management_does_something() {
+fn only_dataset_management_with_deallocate_has_an_effect() {
     use zerocopy::IntoBytes;
     let ranges = [DsmRange::new(0, 4), DsmRange::new(96, 4)];
     for deallocate in [false, true] {
         let dsm = NvmCommand::DatasetManagement { ranges: 2, deallocate };
-        // Linux sends room for all 256 ranges.
+        // Linux always sends 256 ranges.
         let mut payload = ranges.as_bytes().to_vec();
         payload.resize(4096, 0xff);
         let (_, task) = check_io(&command(dsm, 1, payload, 0), &NAMESPACES, &view()).unwrap();

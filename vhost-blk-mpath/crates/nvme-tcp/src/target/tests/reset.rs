@@ -18,7 +18,7 @@ fn reset(subsystem: &mut Subsystem, by: u16, instance: ControllerInstance) -> Re
 }
 
 #[test]
-fn identify_tells_the_instance() {
+fn identify_reports_the_instance() {
     let mut subsystem = subsystem();
     let cntlid = live_controller(&mut subsystem, Instant::now(), 1);
     let told = |subsystem: &mut Subsystem| {
@@ -44,12 +44,12 @@ fn another_controller_of_the_host_is_reset() {
     let instance = subsystem.instance(other).unwrap();
     assert_eq!(reset(&mut subsystem, by, instance), Ok(instance));
     assert!(subsystem.io_view(other).is_none());
-    // What it was sent may be on its way still.
+    // Its commands may still be in flight.
     assert_eq!(reset(&mut subsystem, by, instance), Ok(instance));
 }
 
 #[test]
-fn a_former_life_is_reset_and_the_present_one_left_alone() {
+fn resetting_an_earlier_instance_does_not_affect_the_current_one() {
     let mut subsystem = subsystem();
     let [by, other] = [1, 2].map(|port| live_controller(&mut subsystem, Instant::now(), port));
     let former = subsystem.instance(other).unwrap();
@@ -61,7 +61,7 @@ fn a_former_life_is_reset_and_the_present_one_left_alone() {
 }
 
 #[test]
-fn of_what_never_was_here_nothing_is_promised() {
+fn unknown_instances_are_refused() {
     let mut subsystem = subsystem();
     let [by, other] = [1, 2].map(|port| live_controller(&mut subsystem, Instant::now(), port));
     let instance = subsystem.instance(other).unwrap();
@@ -76,7 +76,7 @@ fn of_what_never_was_here_nothing_is_promised() {
 }
 
 #[test]
-fn itself_or_a_strangers_controller_is_refused() {
+fn resetting_itself_or_a_controller_of_another_host_is_refused() {
     let mut subsystem = subsystem();
     let by = live_controller(&mut subsystem, Instant::now(), 1);
     let own = subsystem.instance(by).unwrap();

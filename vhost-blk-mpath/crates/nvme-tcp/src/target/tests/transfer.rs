@@ -1,11 +1,11 @@
-//! Data in and out.
+//! Data transfers.
 
 use super::{Wire, ask, icreq, pattern, plain, read, term, write_sqe};
 use crate::target::{QueueLimits, TargetCommand, TargetError};
 use crate::wire::{C2hData, FatalError, H2cData, Pdu, PduType, R2t, Sgl, Status, TermReq};
 
 #[test]
-fn in_capsule_writes_arrive_whole() {
+fn in_capsule_writes_arrive_completely() {
     for (header, data, cpda) in [(false, false, 0), (true, false, 0), (false, true, 3), (true, true, 31)] {
         let limits = QueueLimits { cpda, ..QueueLimits::default() };
         let mut wire = Wire::io(limits, icreq(header, data, 7, 0), true);
@@ -43,7 +43,7 @@ fn r2ts_ask_for_a_write_as_the_host_allows() {
     };
     let first = r2ts(&mut wire);
     let ttag = first[0].2;
-    // MAXR2T is 1, so two at a time.
+    // MAXR2T is 1, 0's-based: two R2Ts at a time.
     assert_eq!(first, [(0, 8192, ttag), (8192, 8192, ttag)]);
     let send = |wire: &mut Wire, offset: u32, length: u32, last| {
         let part = &data[offset as usize..][..length as usize];
@@ -60,10 +60,10 @@ fn r2ts_ask_for_a_write_as_the_host_allows() {
 }
 
 #[test]
-fn the_transfer_budget_bounds_what_is_asked_for() {
+fn the_transfer_budget_limits_requested_data() {
     let limits = QueueLimits { transfer_budget_bytes: 64 << 10, ..QueueLimits::default() };
     let mut wire = Wire::io(limits, plain(), true);
-    // The first is larger than the budget and alone; the others have to wait for it.
+    // The first command is larger than the budget and runs alone. The others wait for it.
     for (cid, bytes) in [(1, 128 << 10), (2, 32 << 10), (3, 32 << 10), (4, 512)] {
         wire.send(ask(cid, bytes), &[]);
     }
@@ -89,7 +89,7 @@ fn the_transfer_budget_bounds_what_is_asked_for() {
     assert_eq!(asked(&mut wire).iter().map(|r2t| r2t.0).collect::<Vec<_>>(), [4]);
 }
 
-/// What `H2CData` does to a connection that was asked for bytes 0 to 4096 of a command of 8192.
+/// The result of an `H2CData` after an R2T for bytes 0 to 4096 of a command of 8192 bytes.
 fn h2c_data(change: impl Fn(&mut H2cData)) -> (TargetError, TermReq) {
     let limits = QueueLimits { max_h2c_data_bytes: 4096, max_r2t_bytes: 4096, ..QueueLimits::default() };
     let mut wire = Wire::io(limits, plain(), true);
@@ -104,7 +104,7 @@ fn h2c_data(change: impl Fn(&mut H2cData)) -> (TargetError, TermReq) {
 }
 
 #[test]
-fn data_that_was_not_asked_for_is_fatal() {
+fn unrequested_data_is_fatal() {
     let (error, term) = h2c_data(|data| data.ttag = 99);
     assert_eq!(error, TargetError::UnknownTransfer { cid: 1, ttag: 99 });
     assert_eq!(term, TermReq { fes: FatalError::InvalidHeaderField, fei: 10 });
@@ -123,7 +123,7 @@ fn data_that_was_not_asked_for_is_fatal() {
 }
 
 #[test]
-fn a_wrong_data_digest_fails_its_command_only() {
+fn a_wrong_data_digest_fails_only_its_command() {
     let mut wire = Wire::io(QueueLimits::default(), icreq(false, true, 0, 0), true);
     let sgl = Sgl::InCapsule { offset: 0, length: 512 };
     let mut bytes = wire.bytes_of(Pdu::CapsuleCmd(write_sqe(1, 512, sgl)), &pattern(512));
@@ -136,7 +136,7 @@ fn a_wrong_data_digest_fails_its_command_only() {
 }
 
 #[test]
-fn reads_are_cut_and_answered_shortly_where_allowed() {
+fn reads_are_split_and_use_the_success_flag_where_allowed() {
     for flow_control in [false, true] {
         let limits = QueueLimits { max_c2h_data_bytes: 4096, ..QueueLimits::default() };
         let mut wire = Wire::io(limits, icreq(true, true, 3, 0), flow_control);
@@ -166,7 +166,7 @@ fn reads_are_cut_and_answered_shortly_where_allowed() {
 }
 
 #[test]
-fn a_read_that_fails_sends_no_data() {
+fn a_failed_read_sends_no_data() {
     let limits = QueueLimits { max_c2h_data_bytes: 4096, ..QueueLimits::default() };
     let mut wire = Wire::io(limits, plain(), false);
     wire.send(read(1, 8192), &[]);

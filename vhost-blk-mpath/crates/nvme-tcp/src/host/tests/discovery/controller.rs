@@ -1,4 +1,4 @@
-//! A discovery controller whose answers can be anything.
+//! Test helpers: a discovery controller with answers that tests can change or suppress.
 
 use zerocopy::IntoBytes;
 
@@ -9,7 +9,7 @@ use crate::wire::{
     LogPage, Nqn, Opcode, Pdu, PropertyOffset, ShutdownStatus, Sqe, Status,
 };
 
-/// What can be answered otherwise, or not at all.
+/// A command whose answer can be changed or suppressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     Connect,
@@ -28,9 +28,9 @@ pub(super) struct Controller {
     pub(super) out: Vec<u8>,
     pub(super) identify: IdentifyController,
     pub(super) page: Vec<u8>,
-    /// What the page becomes, after so many reads of parts of it.
+    /// Later contents of the page, each with the number of partial reads before it.
     pub(super) next_pages: Vec<(usize, Vec<u8>)>,
-    /// How often CSTS is read before it changes.
+    /// The number of reads of CSTS before it changes.
     pub(super) slow: u32,
     pub(super) fatal: bool,
     pub(super) refuse: Vec<(What, Status, u64)>,
@@ -38,7 +38,7 @@ pub(super) struct Controller {
     pub(super) seen: Vec<What>,
     /// KATO and SUBNQN of the Connect.
     pub(super) connect: Option<(u32, Nqn)>,
-    /// RAE, offset and length of each part of the log that was read.
+    /// RAE, offset and length of each read of the log.
     pub(super) parts: Vec<(bool, u64, u64)>,
     cc: ControllerConfiguration,
     event: Option<u16>,
@@ -78,7 +78,7 @@ impl Controller {
         self.send(Pdu::CapsuleResp(Cqe::new(cid, 0, status, result)), &[]);
     }
 
-    /// Ends the event request that is outstanding.
+    /// Completes the outstanding event request.
     pub(super) fn report(&mut self, status: Status, event: AsyncEvent) {
         let cid = self.event.take().expect("one request is outstanding");
         self.complete(cid, status, event.to_dw0().into());

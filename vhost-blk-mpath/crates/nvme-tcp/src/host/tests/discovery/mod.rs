@@ -1,4 +1,4 @@
-//! Discovery sessions: against a controller that can be changed and silenced at will, and against the crate's own.
+//! Discovery sessions with a scripted controller, and with the crate's own target.
 
 mod controller;
 mod own_target;
@@ -48,14 +48,14 @@ fn entries(count: usize) -> Vec<DiscoveryEntry> {
     (0..count).map(|n| entry(SubsystemType::NVM, "nqn.disk", &format!("192.0.2.1:{}", 4420 + n))).collect()
 }
 
-/// A log page as it lies in a controller.
+/// The bytes of a log page.
 fn page(generation: u64, entries: &[DiscoveryEntry]) -> Vec<u8> {
     let mut page = DiscoveryHeader { generation, records: entries.len() as u64 }.emit().to_vec();
     page.extend(entries.iter().flat_map(DiscoveryEntry::emit));
     page
 }
 
-/// Both ends of a connection, and the time.
+/// Both ends of a connection, with a clock.
 struct Session {
     host: HostDiscovery,
     controller: Controller,
@@ -71,7 +71,7 @@ impl Session {
         Self { host: HostDiscovery::new(config, now).unwrap(), controller, now, dice: Dice(1) }
     }
 
-    /// Exchanges bytes until there are none; no time passes.
+    /// Exchanges bytes until there are none. The clock stands still.
     fn exchange(&mut self) -> Result<(), DiscoveryError> {
         loop {
             let mut bytes = Vec::new();
@@ -89,7 +89,7 @@ impl Session {
         }
     }
 
-    /// Lets `time` pass.
+    /// Advances the clock by `time`.
     fn pass(&mut self, time: Duration) -> Result<(), DiscoveryError> {
         let end = self.now + time;
         self.exchange()?;
@@ -103,7 +103,7 @@ impl Session {
         Ok(())
     }
 
-    /// The log that comes of a second, and nothing else.
+    /// The log that arrives within a second, as the only event.
     fn log(&mut self) -> DiscoveryLog {
         self.pass(Duration::from_secs(1)).unwrap();
         match (self.host.poll_event(), self.host.poll_event()) {
@@ -114,8 +114,8 @@ impl Session {
 
     fn failure(&mut self) -> DiscoveryError {
         let error = self.pass(Duration::from_secs(60)).unwrap_err();
-        assert_eq!(self.host.receive(self.now, &[]), Err(error.clone()), "an error stays");
-        assert_eq!((self.host.next_timeout(), self.host.hears_changes()), (None, false));
+        assert_eq!(self.host.receive(self.now, &[]), Err(error.clone()), "the error is permanent");
+        assert_eq!((self.host.next_timeout(), self.host.receives_change_events()), (None, false));
         error
     }
 }

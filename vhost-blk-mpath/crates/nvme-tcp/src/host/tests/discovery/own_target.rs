@@ -1,4 +1,4 @@
-//! The session against the crate's own discovery subsystem.
+//! Discovery sessions with the crate's own discovery subsystem.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::host::{DiscoveryConfig, DiscoveryEvent, HostDiscovery};
 use crate::target::{AdminReply, QueueLimits, Subsystem, TargetQueue};
 use crate::wire::ConnectField;
 
-/// A connection to a discovery subsystem, and the time.
+/// A connection to a discovery subsystem, with a clock.
 struct Connection {
     host: HostDiscovery,
     queue: TargetQueue,
@@ -42,7 +42,7 @@ impl Connection {
                                 Ok(())
                             });
                         }
-                        AdminReply::Held => {}
+                        AdminReply::Deferred => {}
                         other => panic!("{other:?}"),
                     },
                 }
@@ -71,7 +71,7 @@ impl Connection {
 }
 
 #[test]
-fn each_change_is_heard_and_the_session_lives() {
+fn each_change_of_the_log_is_reported_and_the_session_persists() {
     let mut connection = Connection::new(config());
     assert_eq!(connection.ports(), [""; 0]);
     for count in [3, 200, 1] {
@@ -91,7 +91,7 @@ fn each_change_is_heard_and_the_session_lives() {
 }
 
 #[test]
-fn it_is_not_for_other_names() {
+fn the_discovery_subsystem_refuses_other_nqns() {
     let subnqn = crate::wire::Nqn::new("nqn.other").unwrap();
     let mut connection = Connection::new(DiscoveryConfig { subnqn, ..config() });
     let mut bytes = Vec::new();

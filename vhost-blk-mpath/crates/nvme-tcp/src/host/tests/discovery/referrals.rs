@@ -1,4 +1,4 @@
-//! Records that lead elsewhere, or nowhere.
+//! Referrals, and the addresses of records.
 
 use std::collections::HashMap;
 
@@ -27,8 +27,8 @@ fn numbered(n: usize) -> String {
 }
 
 #[test]
-fn circles_end() {
-    // 1 ⇄ 2, both refer to 3, which refers to itself and back to 1.
+fn circular_referrals_end() {
+    // 1 and 2 refer to each other and to 3. 3 refers to itself and to 1.
     let first = log(vec![
         entry(SubsystemType::CURRENT_DISCOVERY, "nqn.unique", &numbered(0)),
         refers(&numbered(1)),
@@ -41,7 +41,7 @@ fn circles_end() {
     let found = referrals(&first, &[], |referral| known.get(referral));
     let expected = [numbered(1), numbered(2), "[2001:db8::1]:8009".into()].map(|address| referral(&address));
     assert_eq!((found.found, found.cut), (expected.to_vec(), false));
-    // Its own address may be known otherwise.
+    // The own address may also come from the configuration.
     let bare = log(vec![refers(&numbered(0))]);
     assert_eq!(referrals(&bare, &[], |_| None).found.len(), 1);
     assert_eq!(referrals(&bare, &[numbered(0).parse().unwrap()], |_| None).found.len(), 0);
@@ -56,7 +56,7 @@ fn one_address_may_have_two_names() {
 }
 
 #[test]
-fn depth_and_number_are_bounded() {
+fn depth_and_number_of_referrals_are_limited() {
     let chain: HashMap<_, _> =
         (1..100).map(|n| (referral(&numbered(n)), log(vec![refers(&numbered(n + 1))]))).collect();
     let first = log(vec![refers(&numbered(1))]);
@@ -84,7 +84,7 @@ proptest! {
 }
 
 #[test]
-fn only_plain_tcp_is_somewhere_to_go() {
+fn only_plain_tcp_addresses_are_usable() {
     let good = entry(SubsystemType::NVM, "nqn.a", "192.0.2.1:4420");
     assert_eq!(tcp_address(&good), Ok("192.0.2.1:4420".parse().unwrap()));
     let six = entry(SubsystemType::NVM, "nqn.a", "[2001:db8::1]:4420");
@@ -99,7 +99,7 @@ fn only_plain_tcp_is_somewhere_to_go() {
         let refused = says(&|entry| entry.transport = TransportType(transport)).unwrap_err();
         assert_eq!(refused, format!("transport {name} not supported"));
     }
-    // TREQ, SECTYPE and whether that needs TLS.
+    // TREQ, SECTYPE, and whether they require TLS.
     for (treq, security, required) in [
         (0, 0, false),
         (0, 2, true),
@@ -115,7 +115,7 @@ fn only_plain_tcp_is_somewhere_to_go() {
     }
     for traddr in ["", "192.0.2", "host", "[::1]", "fe80::1%eth0", "::1", "127.0.0.1:1"] {
         let refused = says(&|entry| entry.traddr = traddr.into()).unwrap_err();
-        assert_eq!(refused, format!("TRADDR `{traddr}` is no address of family IPv4"));
+        assert_eq!(refused, format!("TRADDR `{traddr}` is not an address of family IPv4"));
     }
     assert!(says(&|entry| entry.family = AddressFamily::IPV6).is_err());
     assert!(says(&|entry| entry.family = AddressFamily(9)).unwrap_err().ends_with("family 9"));
@@ -126,7 +126,7 @@ fn only_plain_tcp_is_somewhere_to_go() {
     }
     for trsvcid in ["0", "65536", "+1", "-1", "x", "44 20"] {
         let refused = says(&|entry| entry.trsvcid = trsvcid.into()).unwrap_err();
-        assert_eq!(refused, format!("TRSVCID `{trsvcid}` is no TCP port"));
+        assert_eq!(refused, format!("TRSVCID `{trsvcid}` is not a TCP port"));
     }
     assert!(says(&|entry| entry.trsvcid = " 4420 ".into()).is_ok());
 }

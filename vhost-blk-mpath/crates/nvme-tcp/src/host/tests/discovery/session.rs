@@ -1,4 +1,4 @@
-//! What a session reads, hears and refuses.
+//! Discovery sessions: reading the log, events, and errors.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,8 @@ use zerocopy::FromBytes;
 use super::controller::{Controller, What};
 use super::{KATO, Session, config, entries, page};
 use crate::host::{
-    ConfigError, DiscoveryConfig, DiscoveryError, DiscoveryEvent, DiscoveryLogError, DiscoveryStep, HostDiscovery,
-    LOG_RECORDS_MAX,
+    AdminError, ConfigError, DiscoveryConfig, DiscoveryError, DiscoveryEvent, DiscoveryLogError, HostDiscovery,
+    LOG_RECORDS_MAX, Step,
 };
 use crate::wire::{
     AsyncEvent, ConnectField, DiscoveryEntryError, DiscoveryField, DiscoveryHeader, DiscoveryHeaderError,
@@ -19,7 +19,7 @@ use crate::wire::{
 const RECORD: u64 = 1024;
 
 #[test]
-fn the_log_is_read_in_pieces_that_fit_a_transfer_and_its_header_again() {
+fn the_log_is_read_in_parts_and_the_header_twice() {
     let mut session = Session::with(config(), |controller| {
         controller.page = page(9, &entries(10));
         controller.identify.mdts = 0;
@@ -48,7 +48,7 @@ fn the_log_is_read_in_pieces_that_fit_a_transfer_and_its_header_again() {
 }
 
 #[test]
-fn without_offsets_it_is_read_at_once() {
+fn without_offsets_the_log_is_read_by_one_command() {
     let whole = |controller: &mut Controller| controller.identify.lpa = 0;
     let mut session = Session::with(config(), |controller| {
         whole(controller);
@@ -62,17 +62,17 @@ fn without_offsets_it_is_read_at_once() {
         controller.identify.mdts = 1;
         controller.page = page(2, &entries(8));
     });
-    assert_eq!(session.failure(), DiscoveryError::Log(DiscoveryLogError::Whole { records: 8 }));
+    assert_eq!(session.failure(), DiscoveryError::Log(DiscoveryLogError::LongerThanTransfer { records: 8 }));
 }
 
 #[test]
-fn a_log_that_moves_is_read_again_but_not_for_ever() {
+fn a_changing_log_is_read_again_a_limited_number_of_times() {
     let mut session = Session::with(config(), |controller| {
         controller.next_pages = vec![(2, page(2, &entries(5))), (4, page(3, &[]))];
     });
     let log = session.log();
     assert_eq!((log.generation, log.entries), (3, vec![]));
-    // The number of records alone gives it away too.
+    // A changed number of records alone is noticed too.
     let mut session = Session::with(config(), |controller| controller.next_pages = vec![(2, page(1, &entries(1)))]);
     assert_eq!(session.log().entries, entries(1));
     let mut session = Session::with(config(), |controller| {
@@ -82,22 +82,22 @@ fn a_log_that_moves_is_read_again_but_not_for_ever() {
 }
 
 #[test]
-fn what_is_no_log_is_refused() {
+fn malformed_and_too_large_logs_are_refused() {
     let mut session = Session::with(config(), |controller| {
         controller.page = DiscoveryHeader { generation: 1, records: u64::MAX }.emit().to_vec();
     });
-    assert_eq!(session.failure(), DiscoveryError::Log(DiscoveryLogError::Records(u64::MAX)));
+    assert_eq!(session.failure(), DiscoveryError::Log(DiscoveryLogError::TooManyRecords(u64::MAX)));
     let mut session = Session::with(config(), |controller| {
         controller.page = DiscoveryHeader { generation: 1, records: u64::from(LOG_RECORDS_MAX) + 1 }.emit().to_vec();
     });
-    assert_eq!(session.failure().to_string(), "the discovery log has 1025 records; 1024 are the most taken");
+    assert_eq!(session.failure().to_string(), "the discovery log has 1025 records; at most 1024 are accepted");
     let mut session = Session::with(config(), |controller| controller.page[16] = 1);
     let format = DiscoveryHeaderError::RecordFormat(1);
     assert_eq!(session.failure(), DiscoveryError::Log(DiscoveryLogError::Header(format)));
 }
 
 #[test]
-fn a_record_that_cannot_be_read_is_named_and_the_others_count() {
+fn a_malformed_record_does_not_affect_the_others() {
     let mut session = Session::with(config(), |controller| {
         controller.page = page(1, &entries(3));
         controller.page[2 * 1024 + 512] = 7;
@@ -109,37 +109,37 @@ fn a_record_that_cannot_be_read_is_named_and_the_others_count() {
 }
 
 #[test]
-fn a_notice_has_the_log_read_again() {
+fn a_change_event_leads_to_reading_the_log_again() {
     let mut session = Session::with(config(), |_| {});
     assert_eq!(session.log().generation, 1);
-    assert!(session.host.hears_changes());
+    assert!(session.host.receives_change_events());
     for generation in 2..5 {
         session.controller.page = page(generation, &entries(generation as usize));
         session.controller.report(Status::SUCCESS, AsyncEvent::DISCOVERY_CHANGED);
         let log = session.log();
         assert_eq!((log.generation, log.entries.len()), (generation, generation as usize));
     }
-    // Another notice is none of ours, and the request is renewed.
+    // Another event is ignored, and the request is renewed.
     session.controller.report(Status::SUCCESS, AsyncEvent::ANA_CHANGED);
     session.pass(Duration::from_secs(1)).unwrap();
     assert_eq!(session.host.poll_event(), None);
-    // One that comes while the log is being read has it read once more.
+    // An event during the reading leads to another reading.
     session.host.reread(session.now);
     session.host.reread(session.now);
     session.controller.report(Status::SUCCESS, AsyncEvent::DISCOVERY_CHANGED);
     session.pass(Duration::from_secs(1)).unwrap();
     let logs = std::iter::from_fn(|| session.host.poll_event()).count();
     assert!((1..=2).contains(&logs), "{logs}");
-    // A controller that takes no more requests is asked from time to time by whoever owns the session.
+    // If the controller refuses event requests, the owner of the session reads the log periodically.
     session.controller.report(Status::ABORT_REQUESTED, AsyncEvent::DISCOVERY_CHANGED);
     session.pass(Duration::from_secs(1)).unwrap();
-    assert!(!session.host.hears_changes());
+    assert!(!session.host.receives_change_events());
     session.host.reread(session.now);
     assert_eq!(session.log().generation, 4);
 }
 
 #[test]
-fn events_are_asked_for_only_of_who_has_them_and_when_staying() {
+fn events_are_configured_only_on_persistent_connections_with_support() {
     for (tmo, oaes, refused) in [(None, 1 << 31, false), (Some(KATO), 0, false), (Some(KATO), 1 << 31, true)] {
         let mut session = Session::with(DiscoveryConfig { keep_alive_tmo: tmo, ..config() }, |controller| {
             controller.identify.oaes = oaes.into();
@@ -148,21 +148,21 @@ fn events_are_asked_for_only_of_who_has_them_and_when_staying() {
             }
         });
         assert_eq!(session.log().entries, entries(2));
-        assert!(!session.host.hears_changes());
+        assert!(!session.host.receives_change_events());
         assert_eq!(session.controller.asked(What::Event), 0);
     }
 }
 
 #[test]
-fn who_stays_is_kept_alive() {
+fn a_persistent_connection_has_keep_alives() {
     let mut session = Session::with(config(), |_| {});
     session.log();
     session.pass(Duration::from_secs(100)).unwrap();
     let sent = session.controller.asked(What::KeepAlive);
     assert!((19..=21).contains(&sent), "{sent}");
     session.controller.mute.push(What::KeepAlive);
-    let late = DiscoveryError::Timeout { step: DiscoveryStep::KeepAlive, after: KATO / 2 };
-    assert_eq!(session.failure(), late);
+    let late = AdminError::Timeout { step: Step::KeepAlive, after: KATO / 2 };
+    assert_eq!(session.failure(), late.into());
 
     let mut session = Session::with(DiscoveryConfig { keep_alive_tmo: None, ..config() }, |_| {});
     session.log();
@@ -172,21 +172,21 @@ fn who_stays_is_kept_alive() {
 }
 
 #[test]
-fn controllers_that_keep_no_connection_say_so() {
+fn controllers_without_persistent_connections_are_recognised() {
     let kato = (Status::CONNECT_INVALID_PARAMETERS, ConnectField::Kato.to_result());
     for (status, result) in [kato, (Status::CONNECT_INVALID_PARAMETERS, 0), (Status::INVALID_FIELD, 0)] {
         let mut session = Session::with(config(), |controller| controller.refuse.push((What::Connect, status, result)));
-        assert!(session.failure().refuses_to_stay(), "{status}");
+        assert!(session.failure().rejects_keep_alive(), "{status}");
     }
     let other = (Status::CONNECT_INVALID_PARAMETERS, ConnectField::Hostnqn.to_result());
     for (status, result) in [other, (Status::INTERNAL_ERROR, 0)] {
         let mut session = Session::with(config(), |controller| controller.refuse.push((What::Connect, status, result)));
-        assert!(!session.failure().refuses_to_stay(), "{status}");
+        assert!(!session.failure().rejects_keep_alive(), "{status}");
     }
 }
 
 #[test]
-fn a_unique_name_is_checked_and_the_well_known_one_may_hide_one() {
+fn a_unique_nqn_is_checked_and_the_well_known_nqn_matches_any() {
     let unique = Nqn::new("nqn.2024-01.io.test:discovery").unwrap();
     let mut session = Session::with(config(), |controller| controller.identify.set_subnqn(&unique));
     assert_eq!(session.log().generation, 1);
@@ -195,7 +195,7 @@ fn a_unique_name_is_checked_and_the_well_known_one_may_hide_one() {
     assert_eq!(session.log().generation, 1);
     assert_eq!(session.controller.connect.as_ref().map(|(_, nqn)| nqn), Some(&unique));
     let got = Nqn::discovery().to_string();
-    assert_eq!(Session::with(named, |_| {}).failure(), DiscoveryError::WrongSubsystem { got });
+    assert_eq!(Session::with(named, |_| {}).failure(), AdminError::WrongSubsystem { got }.into());
     for (cntrltype, is) in [(0, true), (2, true), (1, false), (3, false)] {
         let mut session = Session::with(config(), |controller| controller.identify.cntrltype = cntrltype);
         if is {
@@ -207,33 +207,36 @@ fn a_unique_name_is_checked_and_the_well_known_one_may_hide_one() {
 }
 
 #[test]
-fn every_step_has_a_deadline_and_most_must_succeed() {
+fn every_step_has_a_deadline_and_only_events_may_fail() {
     let steps = [
-        (What::Connect, DiscoveryStep::Connect),
-        (What::Get(PropertyOffset::CAP), DiscoveryStep::Capabilities),
-        (What::Set(PropertyOffset::CC), DiscoveryStep::Enable),
-        (What::Get(PropertyOffset::CSTS), DiscoveryStep::Ready),
-        (What::Identify, DiscoveryStep::IdentifyController),
-        (What::Events, DiscoveryStep::AsyncEventConfiguration),
-        (What::Log, DiscoveryStep::Log),
+        (What::Connect, Step::Connect),
+        (What::Get(PropertyOffset::CAP), Step::Capabilities),
+        (What::Set(PropertyOffset::CC), Step::Enable),
+        (What::Get(PropertyOffset::CSTS), Step::Ready),
+        (What::Identify, Step::IdentifyController),
+        (What::Events, Step::AsyncEventConfiguration),
+        (What::Log, Step::DiscoveryLog),
     ];
     for (what, step) in steps {
         let mut session = Session::with(config(), |controller| controller.mute.push(what));
-        assert!(matches!(session.failure(), DiscoveryError::Timeout { step: got, .. } if got == step), "{step}");
+        assert!(
+            matches!(session.failure(), DiscoveryError::Admin(AdminError::Timeout { step: got, .. }) if got == step),
+            "{step}"
+        );
         let status = Status::INTERNAL_ERROR;
         let mut session = Session::with(config(), |controller| controller.refuse.push((what, status, 0)));
         match what {
-            What::Connect => assert!(matches!(session.failure(), DiscoveryError::Queue(_))),
+            What::Connect => assert!(matches!(session.failure(), DiscoveryError::Admin(AdminError::Queue(_)))),
             What::Events => assert_eq!(session.log().generation, 1),
-            _ => assert_eq!(session.failure(), DiscoveryError::Command { step, status }),
+            _ => assert_eq!(session.failure(), AdminError::Command { step, status }.into()),
         }
     }
     let mut session = Session::with(config(), |controller| controller.fatal = true);
-    assert_eq!(session.failure(), DiscoveryError::FatalStatus);
+    assert_eq!(session.failure(), AdminError::FatalStatus.into());
 }
 
 #[test]
-fn it_leaves_in_order() {
+fn the_shutdown_is_orderly() {
     let mut session = Session::with(config(), |_| {});
     session.log();
     session.controller.slow = 2;
@@ -242,14 +245,14 @@ fn it_leaves_in_order() {
     session.pass(Duration::from_secs(60)).unwrap();
     assert_eq!((session.host.poll_event(), session.host.poll_event()), (Some(DiscoveryEvent::ShutdownComplete), None));
     assert_eq!(session.controller.asked(What::Set(PropertyOffset::CC)), 2);
-    // Before anything was connected there is nothing to leave.
+    // Before Connect there is nothing to shut down.
     let mut host = HostDiscovery::new(config(), Instant::now()).unwrap();
     host.shutdown(Instant::now());
     assert_eq!(host.poll_event(), Some(DiscoveryEvent::ShutdownComplete));
 }
 
 #[test]
-fn the_time_out_is_checked() {
+fn an_invalid_kato_is_refused() {
     for tmo in [Duration::ZERO, Duration::from_micros(1), Duration::from_secs(5_000_000)] {
         let config = DiscoveryConfig { keep_alive_tmo: Some(tmo), ..config() };
         assert_eq!(HostDiscovery::new(config, Instant::now()).unwrap_err(), ConfigError::KeepAlive);
@@ -259,9 +262,9 @@ fn the_time_out_is_checked() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever a controller claims to be and to list, the session ends in a log or an error, within its bounds.
+    /// With any controller and any log, the session returns a log or an error, within its limits.
     #[test]
-    fn any_controller_and_any_log_are_survived(
+    fn any_controller_and_log_lead_to_a_log_or_an_error(
         identify in proptest::collection::vec(any::<u8>(), 4096),
         likely in any::<[bool; 3]>(),
         records in prop_oneof![0u64..40, 1000u64..1100, any::<u64>()],
@@ -297,7 +300,7 @@ proptest! {
         }
     }
 
-    /// Damaged bytes end in an error or in another log, never in a panic.
+    /// Damaged bytes lead to an error or to another log, and never to a panic.
     #[test]
     fn damage_is_survived(seed: u64, one_in in 20usize..400) {
         let mut session = Session::with(config(), |_| {});
@@ -323,7 +326,7 @@ proptest! {
         }
     }
 
-    /// Nor does anything that is no PDU at all.
+    /// Random bytes never lead to a panic.
     #[test]
     fn noise_is_survived(noise in proptest::collection::vec(any::<u8>(), 0..400)) {
         let mut host = HostDiscovery::new(config(), Instant::now()).unwrap();

@@ -1,21 +1,21 @@
-//! ANA states of several namespaces: one log, each its own state and time.
+//! ANA states of several namespaces, with one log, and a state and time limit for each.
 
-use super::{News, OPTIMIZED, SECOND, missing, namespaces_changed, news, wanted, with};
+use super::{OPTIMIZED, SECOND, ShortEvent, missing, namespaces_changed, short_events, wanted, with};
 use crate::host::NamespaceError;
 use crate::host::tests::admin::Admin;
 use crate::host::tests::admin_target::{AdminTarget, What};
 use crate::wire::{AnaState, AsyncEvent, LogPage};
 
-type Told = Vec<(usize, Result<News, NamespaceError>)>;
+type Told = Vec<(usize, Result<ShortEvent, NamespaceError>)>;
 
-const CHANGE: Result<News, NamespaceError> = Ok(News::Ana(AnaState::Change));
-const INACCESSIBLE: Result<News, NamespaceError> = Ok(News::Ana(AnaState::Inaccessible));
+const CHANGE: Result<ShortEvent, NamespaceError> = Ok(ShortEvent::Ana(AnaState::Change));
+const INACCESSIBLE: Result<ShortEvent, NamespaceError> = Ok(ShortEvent::Ana(AnaState::Inaccessible));
 
-fn stuck() -> Result<News, NamespaceError> {
+fn stuck() -> Result<ShortEvent, NamespaceError> {
     Err(NamespaceError::AnaTransition { after: SECOND * 20 })
 }
 
-/// Makes each of the namespaces 1, 2 and 3 a group of its own, in these states.
+/// Puts each of the namespaces 1, 2 and 3 into its own group, with these states.
 fn states(target: &mut AdminTarget, [one, two, three]: [AnaState; 3]) {
     target.set_ana(&[(1, one, &[1]), (2, two, &[2]), (3, three, &[3])]);
 }
@@ -33,32 +33,32 @@ fn three(at_first: [AnaState; 3]) -> Admin {
     admin
 }
 
-/// What is told when the log is read now.
+/// The events after reading the log.
 fn reread(admin: &mut Admin) -> Told {
     admin.host.reread_ana(admin.now);
     admin.pass(SECOND / 1000).unwrap();
-    news(admin)
+    short_events(admin)
 }
 
 #[test]
-fn one_log_tells_of_each() {
+fn one_log_has_the_states_of_all_namespaces() {
     use AnaState::{Change, Inaccessible, Optimized};
     let mut admin = three([Optimized; 3]);
-    assert_eq!(reread(&mut admin), [(0, OPTIMIZED), (1, OPTIMIZED), (2, OPTIMIZED)], "also of what is as before");
+    assert_eq!(reread(&mut admin), [(0, OPTIMIZED), (1, OPTIMIZED), (2, OPTIMIZED)], "events include unchanged states");
     states(&mut admin.target, [Optimized, Inaccessible, Change]);
     admin.target.report(AsyncEvent::ANA_CHANGED);
     admin.pass(SECOND / 1000).unwrap();
-    assert_eq!(news(&mut admin), [(0, OPTIMIZED), (1, INACCESSIBLE), (2, CHANGE)]);
+    assert_eq!(short_events(&mut admin), [(0, OPTIMIZED), (1, INACCESSIBLE), (2, CHANGE)]);
     let known = admin.host.info().unwrap().namespaces.iter().map(|namespace| namespace.as_ref().unwrap().ana);
     assert_eq!(known.collect::<Vec<_>>(), [Optimized, Inaccessible, Change]);
     assert_eq!(admin.target.asked(What::Log(LogPage::ANA)), 3);
-    // A namespace is in the group that lists it, whatever it said when it was identified.
+    // A namespace belongs to the group that lists it, even if its ANAGRPID is another.
     admin.target.set_ana(&[(1, Optimized, &[3]), (2, Inaccessible, &[2, 1])]);
     assert_eq!(reread(&mut admin), [(0, INACCESSIBLE), (1, INACCESSIBLE), (2, OPTIMIZED)]);
 }
 
 #[test]
-fn without_a_list_each_is_in_the_group_it_names() {
+fn without_a_list_anagrpid_selects_the_group() {
     use AnaState::{Inaccessible, NonOptimized, Optimized};
     let mut admin = Admin::with(wanted(&[1, 2, 3]), |target| {
         with(&[1, 2, 3])(target);
@@ -70,74 +70,77 @@ fn without_a_list_each_is_in_the_group_it_names() {
     assert_eq!(found.remove(1), Err(NamespaceError::AnaGroupMissing { group: 9 }));
     assert_eq!(found.into_iter().map(|it| it.unwrap().ana).collect::<Vec<_>>(), [Inaccessible, NonOptimized]);
     admin.target.namespace(2).data.anagrpid = 1.into();
-    // What it names it says when it is identified.
-    assert_eq!(reread(&mut admin), [(0, INACCESSIBLE), (2, Ok(News::Ana(NonOptimized)))]);
+    // ANAGRPID is read when the namespace is identified.
+    assert_eq!(reread(&mut admin), [(0, INACCESSIBLE), (2, Ok(ShortEvent::Ana(NonOptimized)))]);
     namespaces_changed(&mut admin);
-    assert_eq!(news(&mut admin)[2..4], [(1, Ok(News::Blocks(2000))), (1, Ok(News::Ana(NonOptimized)))]);
+    assert_eq!(
+        short_events(&mut admin)[2..4],
+        [(1, Ok(ShortEvent::Blocks(2000))), (1, Ok(ShortEvent::Ana(NonOptimized)))]
+    );
     admin.target.set_ana(&[(1, Optimized, &[]), (2, Inaccessible, &[])]);
     assert_eq!(reread(&mut admin), [(0, INACCESSIBLE), (1, OPTIMIZED), (2, OPTIMIZED)]);
 }
 
 #[test]
-fn one_in_no_group_is_unusable_until_it_is_in_one() {
+fn a_namespace_without_group_is_unusable() {
     let mut admin = three([AnaState::Optimized; 3]);
     admin.target.set_ana(&[(1, AnaState::Optimized, &[1]), (3, AnaState::Optimized, &[3])]);
     let lost = Err(NamespaceError::AnaGroupMissing { group: 2 });
     assert_eq!(reread(&mut admin), [(0, OPTIMIZED), (1, lost), (2, OPTIMIZED)]);
     assert_eq!(admin.host.queue_config(1).unwrap().namespaces[1], None);
-    assert_eq!(reread(&mut admin), [(0, OPTIMIZED), (2, OPTIMIZED)], "that is no news");
+    assert_eq!(reread(&mut admin), [(0, OPTIMIZED), (2, OPTIMIZED)], "an unchanged error leads to no event");
     states(&mut admin.target, [AnaState::Optimized, AnaState::Inaccessible, AnaState::Optimized]);
-    let back = [(0, OPTIMIZED), (1, Ok(News::Blocks(2000))), (1, INACCESSIBLE), (2, OPTIMIZED)];
+    let back = [(0, OPTIMIZED), (1, Ok(ShortEvent::Blocks(2000))), (1, INACCESSIBLE), (2, OPTIMIZED)];
     assert_eq!(reread(&mut admin), back);
-    // Without a single group there is no namespace left.
+    // Without any group, no namespace is usable.
     admin.target.set_ana(&[]);
     admin.host.reread_ana(admin.now);
     assert_eq!(admin.failure(), NamespaceError::AnaGroupMissing { group: 1 }.into());
 }
 
 #[test]
-fn one_that_is_stuck_in_change_has_its_own_time_and_leaves_the_others_alone() {
+fn each_namespace_has_its_own_time_limit_of_the_state_change() {
     use AnaState::{Change, Inaccessible, Optimized};
     let mut admin = three([Change, Optimized, Optimized]);
     admin.pass(SECOND * 9).unwrap();
     states(&mut admin.target, [Change, Change, Optimized]);
     assert_eq!(reread(&mut admin), [(0, CHANGE), (1, CHANGE), (2, OPTIMIZED)]);
     admin.pass(SECOND * 9).unwrap();
-    // Reading it again gives none of them more time.
+    // Reading the log again does not extend the limits.
     assert_eq!(reread(&mut admin).len(), 3);
     admin.pass(SECOND * 2).unwrap();
-    assert_eq!(news(&mut admin), [(0, stuck())]);
+    assert_eq!(short_events(&mut admin), [(0, stuck())]);
     assert!(admin.host.info().unwrap().namespaces[0].is_err());
-    assert_eq!(reread(&mut admin), [(1, CHANGE), (2, OPTIMIZED)], "it is as stuck as before");
+    assert_eq!(reread(&mut admin), [(1, CHANGE), (2, OPTIMIZED)], "the namespace stays unusable");
     admin.pass(SECOND * 9).unwrap();
-    assert_eq!(news(&mut admin), [(1, stuck())]);
-    // Nothing is waited for any more, and the association lives.
+    assert_eq!(short_events(&mut admin), [(1, stuck())]);
+    // No time limit is left, and the association stays.
     admin.pass(SECOND * 300).unwrap();
-    assert_eq!(news(&mut admin), []);
+    assert_eq!(short_events(&mut admin), []);
     states(&mut admin.target, [Inaccessible, Change, Optimized]);
-    assert_eq!(reread(&mut admin), [(0, Ok(News::Blocks(1000))), (0, INACCESSIBLE), (2, OPTIMIZED)]);
-    // It has all of the time again.
+    assert_eq!(reread(&mut admin), [(0, Ok(ShortEvent::Blocks(1000))), (0, INACCESSIBLE), (2, OPTIMIZED)]);
+    // The whole time limit applies again.
     states(&mut admin.target, [Change, Change, Optimized]);
     assert_eq!(reread(&mut admin), [(0, CHANGE), (2, OPTIMIZED)]);
     admin.pass(SECOND * 19).unwrap();
-    assert_eq!(news(&mut admin), []);
+    assert_eq!(short_events(&mut admin), []);
     admin.pass(SECOND).unwrap();
-    assert_eq!(news(&mut admin), [(0, stuck())]);
+    assert_eq!(short_events(&mut admin), [(0, stuck())]);
 }
 
 #[test]
-fn one_that_moves_on_in_time_is_not_stuck() {
+fn a_namespace_that_leaves_change_in_time_stays_usable() {
     use AnaState::{Change, Inaccessible, Optimized};
     let mut admin = three([Change, Change, Optimized]);
     admin.pass(SECOND * 19).unwrap();
     states(&mut admin.target, [Inaccessible, Change, Optimized]);
     assert_eq!(reread(&mut admin), [(0, INACCESSIBLE), (1, CHANGE), (2, OPTIMIZED)]);
     admin.pass(SECOND * 60).unwrap();
-    assert_eq!(news(&mut admin), [(1, stuck())]);
+    assert_eq!(short_events(&mut admin), [(1, stuck())]);
 }
 
 #[test]
-fn being_identified_anew_gives_no_more_time_but_being_gone_does() {
+fn the_time_limit_restarts_only_after_the_namespace_was_missing() {
     use AnaState::{Change, Optimized};
     let mut admin = three([Change, Change, Optimized]);
     admin.pass(SECOND * 10).unwrap();
@@ -146,42 +149,48 @@ fn being_identified_anew_gives_no_more_time_but_being_gone_does() {
     namespaces_changed(&mut admin);
     with(&[1, 2, 3])(&mut admin.target);
     namespaces_changed(&mut admin);
-    news(&mut admin);
+    short_events(&mut admin);
     admin.pass(SECOND * 10).unwrap();
-    assert_eq!(news(&mut admin), [(1, stuck())]);
+    assert_eq!(short_events(&mut admin), [(1, stuck())]);
     namespaces_changed(&mut admin);
-    let told = [(0, Ok(News::Blocks(1000))), (0, CHANGE), (1, stuck()), (2, Ok(News::Blocks(3000))), (2, OPTIMIZED)];
-    assert_eq!(news(&mut admin), told);
+    let reported = [
+        (0, Ok(ShortEvent::Blocks(1000))),
+        (0, CHANGE),
+        (1, stuck()),
+        (2, Ok(ShortEvent::Blocks(3000))),
+        (2, OPTIMIZED),
+    ];
+    assert_eq!(short_events(&mut admin), reported);
     admin.pass(SECOND * 10).unwrap();
-    assert_eq!(news(&mut admin), [(0, stuck())]);
+    assert_eq!(short_events(&mut admin), [(0, stuck())]);
 }
 
 #[test]
-fn the_last_one_that_is_stuck_has_the_controller_reset() {
+fn the_association_ends_when_the_last_namespace_is_stuck_in_change() {
     use AnaState::{Change, Optimized};
     let stuck = || stuck().unwrap_err().into();
     let mut all = three([Change; 3]);
     assert_eq!(all.failure(), stuck());
-    // One after the other: the first is told of, and the last ends it.
+    // The first leads to an event, and the last ends the association.
     let mut admin = three([Change, Change, Optimized]);
     admin.pass(SECOND * 5).unwrap();
     states(&mut admin.target, [Change; 3]);
     reread(&mut admin);
     admin.pass(SECOND * 16).unwrap();
-    assert_eq!(news(&mut admin).len(), 2);
+    assert_eq!(short_events(&mut admin).len(), 2);
     assert_eq!(admin.failure(), stuck());
 }
 
 #[test]
-fn stuck_ones_do_not_keep_an_association() {
+fn namespaces_stuck_in_change_do_not_keep_the_association() {
     use AnaState::{Change, Optimized};
     let mut admin = three([Change, Optimized, Change]);
     admin.pass(SECOND * 21).unwrap();
-    assert_eq!(news(&mut admin).len(), 2);
+    assert_eq!(short_events(&mut admin).len(), 2);
     admin.target.namespaces.retain(|namespace| namespace.nsid != 2);
     admin.target.report(AsyncEvent::NAMESPACE_CHANGED);
     assert_eq!(admin.failure(), missing(2, &[1, 3]).into());
-    // Nor do those that are not there keep one that is stuck.
+    // Missing namespaces do not keep it either.
     let mut admin = Admin::with(wanted(&[7, 1]), |target| target.ana.groups[0].state = Change);
     assert!(admin.live().namespaces[0].is_err());
     assert_eq!(admin.failure(), stuck().unwrap_err().into());

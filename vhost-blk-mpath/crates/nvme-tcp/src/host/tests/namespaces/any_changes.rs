@@ -1,4 +1,4 @@
-//! Whatever a target does with its namespaces: what is known of each is right, and the events tell all of it.
+//! Random changes of namespaces: the host knows the right state of each, and events report all changes.
 
 use std::time::{Duration, Instant};
 
@@ -9,29 +9,29 @@ use crate::host::tests::admin::Admin;
 use crate::host::{ControllerError, ControllerEvent, ControllerInfo, Namespace, NamespaceError};
 use crate::wire::{AnaState, AsyncEvent};
 
-/// In the order they are asked for.
+/// The configured namespaces, in order.
 const NSIDS: [u32; 3] = [4, 1, 6];
 /// Twice ANATT.
 const CHANGE_MAX: Duration = Duration::from_secs(20);
 
-/// A namespace at the target.
+/// A namespace of the target.
 #[derive(Debug, Clone, Copy)]
-struct There {
+struct TargetNamespace {
     blocks: u64,
     group: u32,
 }
 
-/// What there is at the target.
+/// The namespaces and ANA groups of the target.
 #[derive(Debug, Clone)]
 struct State {
     /// By position.
-    namespaces: [Option<There>; 3],
-    /// By id, from 1; a group may be missing.
+    namespaces: [Option<TargetNamespace>; 3],
+    /// By group ID, from 1. A group may be missing.
     groups: [Option<AnaState>; 2],
 }
 
 impl State {
-    fn ana(&self, there: There) -> Option<AnaState> {
+    fn ana(&self, there: TargetNamespace) -> Option<AnaState> {
         self.groups[there.group as usize - 1]
     }
 
@@ -40,7 +40,7 @@ impl State {
         target.namespaces.clear();
         let there: Vec<_> =
             self.namespaces.iter().zip(NSIDS).filter_map(|(there, nsid)| Some(((*there)?, nsid))).collect();
-        for &(There { blocks, group }, nsid) in &there {
+        for &(TargetNamespace { blocks, group }, nsid) in &there {
             let data = &mut target.namespace(nsid).data;
             (data.nsze, data.anagrpid) = (blocks.into(), group.into());
         }
@@ -53,7 +53,7 @@ impl State {
     }
 }
 
-/// What the host has to know of one namespace: blocks and state, or why it is unusable.
+/// The expected knowledge of one namespace: blocks and state, or why it is unusable.
 type Known = Result<(u64, AnaState), &'static str>;
 
 fn short(namespace: &Result<Namespace, NamespaceError>) -> Known {
@@ -70,12 +70,12 @@ fn known(info: &ControllerInfo) -> Vec<Known> {
     info.namespaces.iter().map(short).collect()
 }
 
-/// What the host has seen of a namespace.
+/// The model of the host's knowledge of a namespace.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
-    /// When it was identified last.
-    identity: Option<There>,
-    /// In the log.
+    /// From the last identification.
+    identity: Option<TargetNamespace>,
+    /// From the last log.
     ana: Option<AnaState>,
     change_since: Option<Instant>,
 }
@@ -86,7 +86,7 @@ impl Seen {
         if identify {
             self.identity = there;
         }
-        // The log lists what is there now; what it does not list is in the group that it was in when it was identified.
+        // The log lists the existing namespaces. For others, the ANAGRPID of the last identification applies.
         let listed = there.and_then(|there| state.ana(there));
         self.ana = self.identity.and_then(|identity| listed.or(state.ana(identity)));
         let change = self.ana == Some(AnaState::Change);
@@ -94,7 +94,7 @@ impl Seen {
     }
 
     fn known(&self, now: Instant) -> Known {
-        let There { blocks, .. } = self.identity.ok_or("missing")?;
+        let TargetNamespace { blocks, .. } = self.identity.ok_or("missing")?;
         let ana = self.ana.ok_or("no group")?;
         let stuck = self.change_since.is_some_and(|since| now - since >= CHANGE_MAX);
         if stuck { Err("stuck") } else { Ok((blocks, ana)) }
@@ -114,11 +114,11 @@ impl Model {
     }
 }
 
-/// What happens next: the target changes and says so by one notice or the other, and time passes.
+/// A step of the test: the target changes and sends an event, and time passes.
 type Turn = (State, bool, u64);
 
 fn any_state() -> impl Strategy<Value = State> {
-    let there = (1u64..4, 1u32..=2).prop_map(|(blocks, group)| There { blocks, group });
+    let there = (1u64..4, 1u32..=2).prop_map(|(blocks, group)| TargetNamespace { blocks, group });
     let there = prop_oneof![2 => there.prop_map(Some), 1 => Just(None)];
     let ana = prop_oneof![
         2 => Just(Some(AnaState::Change)),
@@ -134,22 +134,22 @@ fn any_turn() -> impl Strategy<Value = Turn> {
     (any_state(), any::<bool>(), prop_oneof![Just(0u64), 0u64..25])
 }
 
-/// Follows the events of a turn: what they tell is what the host knows afterwards.
-fn follow(admin: &mut Admin, told: &mut [Known]) {
+/// Applies the events of a step. Afterwards they must match the host's knowledge.
+fn follow(admin: &mut Admin, reported: &mut [Known]) {
     while let Some(event) = admin.event() {
         match event {
             ControllerEvent::AnaChanged { namespace, state } => {
-                let (_, ana) = told[namespace].as_mut().expect("only usable ones have a state");
+                let (_, ana) = reported[namespace].as_mut().expect("only usable ones have a state");
                 *ana = state;
             }
             ControllerEvent::NamespaceChanged { namespace, identity } => {
-                let ana = told[namespace].map_or(AnaState::PersistentLoss, |(_, ana)| ana);
-                told[namespace] = short(&identity.map(|identity| Namespace { identity, ana }));
+                let ana = reported[namespace].map_or(AnaState::PersistentLoss, |(_, ana)| ana);
+                reported[namespace] = short(&identity.map(|identity| Namespace { identity, ana }));
             }
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(told, known(admin.host.info().unwrap()));
+    assert_eq!(reported, known(admin.host.info().unwrap()));
 }
 
 proptest! {
@@ -168,7 +168,7 @@ proptest! {
         admin.exchange().unwrap();
         let Some(ControllerEvent::Live(info)) = admin.event() else { panic!() };
         prop_assert_eq!(known(&info), &expected[..]);
-        let mut told = expected;
+        let mut reported = expected;
         for (state, identify, seconds) in turns {
             state.show(&mut admin);
             admin.target.report(if identify { AsyncEvent::NAMESPACE_CHANGED } else { AsyncEvent::ANA_CHANGED });
@@ -180,8 +180,8 @@ proptest! {
             if ends {
                 return Ok(());
             }
-            follow(&mut admin, &mut told);
-            prop_assert_eq!(&told, &expected);
+            follow(&mut admin, &mut reported);
+            prop_assert_eq!(&reported, &expected);
             let outcome = admin.pass(Duration::from_secs(seconds));
             expected = model.known(admin.now);
             ends = expected.iter().all(Result::is_err);
@@ -189,8 +189,8 @@ proptest! {
             if ends {
                 return Ok(());
             }
-            follow(&mut admin, &mut told);
-            prop_assert_eq!(&told, &expected);
+            follow(&mut admin, &mut reported);
+            prop_assert_eq!(&reported, &expected);
         }
     }
 }

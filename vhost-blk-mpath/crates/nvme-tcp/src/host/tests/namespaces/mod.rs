@@ -1,4 +1,4 @@
-//! Several namespaces of one association: each is found, lost and told of by itself.
+//! Several namespaces of one association, each with its own errors and events.
 
 mod ana;
 mod any_changes;
@@ -17,7 +17,7 @@ fn wanted(nsids: &[u32]) -> ControllerConfig {
     ControllerConfig { nsids: nsids.to_vec(), ..config() }
 }
 
-/// A target that has these namespaces, which differ in size, all of them in ANA group 1.
+/// A target with these namespaces, of different sizes, all in ANA group 1.
 fn with(nsids: &[u32]) -> impl Fn(&mut AdminTarget) {
     move |target| {
         target.namespaces.clear();
@@ -27,12 +27,12 @@ fn with(nsids: &[u32]) -> impl Fn(&mut AdminTarget) {
     }
 }
 
-/// The next events in short: position, and the blocks or why there is none, or the ANA state.
-fn news(admin: &mut Admin) -> Vec<(usize, Result<News, NamespaceError>)> {
+/// The next events: the position, and the blocks or the error or the ANA state.
+fn short_events(admin: &mut Admin) -> Vec<(usize, Result<ShortEvent, NamespaceError>)> {
     let short = |event| match event {
-        ControllerEvent::AnaChanged { namespace, state } => (namespace, Ok(News::Ana(state))),
+        ControllerEvent::AnaChanged { namespace, state } => (namespace, Ok(ShortEvent::Ana(state))),
         ControllerEvent::NamespaceChanged { namespace, identity } => {
-            (namespace, identity.map(|identity| News::Blocks(identity.blocks)))
+            (namespace, identity.map(|identity| ShortEvent::Blocks(identity.blocks)))
         }
         other => panic!("{other:?}"),
     };
@@ -40,7 +40,7 @@ fn news(admin: &mut Admin) -> Vec<(usize, Result<News, NamespaceError>)> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum News {
+enum ShortEvent {
     Blocks(u64),
     Ana(AnaState),
 }
@@ -54,9 +54,9 @@ fn missing(nsid: u32, available: &[u32]) -> NamespaceError {
     NamespaceError::Missing { nsid, available: available.to_vec() }
 }
 
-const OPTIMIZED: Result<News, NamespaceError> = Ok(News::Ana(AnaState::Optimized));
+const OPTIMIZED: Result<ShortEvent, NamespaceError> = Ok(ShortEvent::Ana(AnaState::Optimized));
 
-/// What the I/O queues are told: NSID and blocks of each.
+/// The namespaces in the configuration of I/O queues: NSID and blocks.
 fn limits(admin: &Admin) -> Vec<Option<(u32, u64)>> {
     let queue = admin.host.queue_config(1).unwrap();
     assert!(HostQueue::new(queue.clone()).is_ok());
@@ -65,7 +65,7 @@ fn limits(admin: &Admin) -> Vec<Option<(u32, u64)>> {
 }
 
 #[test]
-fn all_are_found_in_the_order_they_were_asked_for() {
+fn all_namespaces_are_found_in_the_configured_order() {
     let mut admin = Admin::with(wanted(&[9, 2, 7]), |target| {
         with(&[2, 5, 7, 9])(target);
         let two = &mut target.namespace(2).data;
@@ -84,22 +84,22 @@ fn all_are_found_in_the_order_they_were_asked_for() {
     assert_eq!(admin.target.identified, [9, 2, 7]);
     let asked = |what| admin.target.asked(what);
     assert_eq!((asked(What::Identify(Cns::ACTIVE_LIST)), asked(What::Identify(Cns::DESCRIPTORS))), (1, 3));
-    assert_eq!(asked(What::Log(LogPage::ANA)), 1, "one log says it of all");
+    assert_eq!(asked(What::Log(LogPage::ANA)), 1, "one log has the states of all");
 }
 
 #[test]
-fn one_that_is_missing_leaves_the_others_alone() {
+fn a_missing_namespace_does_not_affect_the_others() {
     let mut admin = Admin::with(wanted(&[3, 2, 8]), with(&[2, 8]));
     let info = admin.live();
     assert_eq!(info.namespaces[0], Err(missing(3, &[2, 8])));
     assert_eq!(limits(&admin), [None, Some((2, 2000)), Some((8, 8000))]);
-    assert_eq!(admin.target.identified, [2, 8], "what is not active is not asked for");
-    assert_eq!(news(&mut admin), []);
+    assert_eq!(admin.target.identified, [2, 8], "inactive namespaces are not identified");
+    assert_eq!(short_events(&mut admin), []);
 }
 
-/// Whatever was read before may not be true any more when the association is live.
+/// Information from the connect sequence may be outdated when the association becomes live.
 #[test]
-fn a_change_while_they_are_identified_is_told_of() {
+fn a_change_during_the_identification_is_reported() {
     let steps = [Cns::ACTIVE_LIST, Cns::NAMESPACE, Cns::DESCRIPTORS].map(What::Identify);
     for after in steps.into_iter().chain([What::Log(LogPage::ANA)]) {
         let mut admin = Admin::with(wanted(&[1, 2]), |target| {
@@ -110,16 +110,16 @@ fn a_change_while_they_are_identified_is_told_of() {
             }));
         });
         admin.live();
-        assert!(news(&mut admin).contains(&(0, Ok(News::Blocks(7)))), "after {after:?}");
+        assert!(short_events(&mut admin).contains(&(0, Ok(ShortEvent::Blocks(7)))), "after {after:?}");
         assert_eq!(limits(&admin), [Some((1, 7)), Some((2, 2000))]);
     }
 }
 
 #[test]
-fn if_none_is_there_it_is_the_first_one_that_is_missed() {
+fn if_all_are_missing_the_error_names_the_first() {
     let mut admin = Admin::with(wanted(&[5, 3, 4]), with(&[1, 2]));
     assert_eq!(admin.failure(), missing(5, &[1, 2]).into());
-    // The first one asked for, not the first one found out of use.
+    // The first configured namespace, and not the first one whose error was found.
     let mut admin = Admin::with(wanted(&[2, 3]), |target| {
         with(&[2])(target);
         target.namespace(2).data.lbaf[0].ms = 8.into();
@@ -128,7 +128,7 @@ fn if_none_is_there_it_is_the_first_one_that_is_missed() {
 }
 
 #[test]
-fn a_long_list_is_read_as_far_as_needed() {
+fn a_long_list_is_read_until_all_namespaces_are_found() {
     let all: Vec<u32> = (1..=2500).collect();
     for (nsids, pages) in [(&[1024, 7][..], 1), (&[2048, 3, 1025], 2), (&[2, 2500], 3), (&[2, 2501], 3)] {
         let mut admin = Admin::with(wanted(nsids), with(&all));
@@ -144,7 +144,7 @@ fn a_long_list_is_read_as_far_as_needed() {
 type Change<'a> = &'a dyn Fn(&mut AdminTarget);
 
 #[test]
-fn whatever_is_wrong_with_one_is_wrong_with_that_one_only() {
+fn an_unusable_namespace_does_not_affect_the_others() {
     let command = |step| NamespaceError::Command { step, status: Status::INTERNAL_ERROR };
     let cases: [(Change, NamespaceError); 8] = [
         (&|target| target.namespace(2).data.lbaf[0].ms = 8.into(), NamespaceError::Metadata(8)),
@@ -162,7 +162,7 @@ fn whatever_is_wrong_with_one_is_wrong_with_that_one_only() {
             &|target| target.namespace(2).refuse = Some((Cns::DESCRIPTORS, Status::INTERNAL_ERROR)),
             command(Step::NamespaceDescriptors),
         ),
-        // It has gone since it was listed, and between the two commands about it.
+        // The namespace vanishes after it was listed, or between its two Identify commands.
         (&|target| target.namespace(2).data.nsze = 0.into(), missing(2, &[1, 3])),
         (
             &|target| target.namespace(2).refuse = Some((Cns::DESCRIPTORS, Status::INVALID_NAMESPACE.with_dnr())),
@@ -176,7 +176,7 @@ fn whatever_is_wrong_with_one_is_wrong_with_that_one_only() {
         });
         assert_eq!(admin.live().namespaces[1], Err(error.clone()));
         assert_eq!(limits(&admin), [Some((1, 1000)), None, Some((3, 3000))], "{error}");
-        // And once it is as it should be, it is there.
+        // Once the cause is gone, the namespace is usable.
         with(&[1, 2, 3])(&mut admin.target);
         namespaces_changed(&mut admin);
         assert_eq!(limits(&admin)[1], Some((2, 2000)));
@@ -184,7 +184,7 @@ fn whatever_is_wrong_with_one_is_wrong_with_that_one_only() {
 }
 
 #[test]
-fn one_that_vanishes_and_comes_back_is_told_of() {
+fn a_namespace_that_vanishes_and_returns_is_reported() {
     let mut admin = Admin::with(wanted(&[1, 2, 4]), with(&[1, 2, 4]));
     admin.live();
     for gone in [2, 1] {
@@ -192,51 +192,55 @@ fn one_that_vanishes_and_comes_back_is_told_of() {
         admin.target.namespaces.retain(|namespace| namespace.nsid != gone);
         admin.target.identified.clear();
         namespaces_changed(&mut admin);
-        assert_eq!(admin.target.identified, [1, 2, 4], "all are identified anew");
+        assert_eq!(admin.target.identified, [1, 2, 4], "all are identified again");
         let others: Vec<u32> = [1, 2, 4].into_iter().filter(|&nsid| nsid != gone).collect();
-        let there = |position| [(position, Ok(News::Blocks([1000, 2000, 4000][position]))), (position, OPTIMIZED)];
-        let mut told: Vec<_> = (0..3).flat_map(there).collect();
-        told.splice(2 * position..2 * position + 2, [(position, Err(missing(gone, &others)))]);
-        assert_eq!(news(&mut admin), told);
+        let there =
+            |position| [(position, Ok(ShortEvent::Blocks([1000, 2000, 4000][position]))), (position, OPTIMIZED)];
+        let mut reported: Vec<_> = (0..3).flat_map(there).collect();
+        reported.splice(2 * position..2 * position + 2, [(position, Err(missing(gone, &others)))]);
+        assert_eq!(short_events(&mut admin), reported);
         assert_eq!(limits(&admin)[position], None);
-        // It comes back with another size.
+        // The namespace returns with another size.
         admin.target.namespace(gone).data.nsze = 77.into();
         namespaces_changed(&mut admin);
-        let told = news(&mut admin);
-        let of = |told: &(usize, _)| told.0 == position;
-        let back = [(position, Ok(News::Blocks(77))), (position, OPTIMIZED)];
-        assert_eq!(told.iter().filter(|told| of(told)).cloned().collect::<Vec<_>>(), back);
-        assert_eq!((told.len(), limits(&admin)[position]), (6, Some((gone, 77))));
+        let reported = short_events(&mut admin);
+        let of = |reported: &(usize, _)| reported.0 == position;
+        let back = [(position, Ok(ShortEvent::Blocks(77))), (position, OPTIMIZED)];
+        assert_eq!(reported.iter().filter(|reported| of(reported)).cloned().collect::<Vec<_>>(), back);
+        assert_eq!((reported.len(), limits(&admin)[position]), (6, Some((gone, 77))));
         admin.target.namespace(gone).data.nsze = (1000 * u64::from(gone)).into();
         namespaces_changed(&mut admin);
-        news(&mut admin);
+        short_events(&mut admin);
     }
 }
 
 #[test]
-fn the_last_one_takes_the_association_with_it() {
+fn the_association_ends_with_its_last_usable_namespace() {
     let mut admin = Admin::with(wanted(&[1, 2, 3]), with(&[2, 3]));
     admin.live();
     admin.target.namespaces.retain(|namespace| namespace.nsid != 2);
     namespaces_changed(&mut admin);
-    assert_eq!(news(&mut admin).len(), 4);
+    assert_eq!(short_events(&mut admin).len(), 4);
     admin.target.namespaces.clear();
     admin.target.report(AsyncEvent::NAMESPACE_CHANGED);
-    // It is the one that has gone now that ends it, and not one that was never there.
+    // The error is that of the namespace that has vanished, and not of one that never existed.
     assert_eq!(admin.failure(), missing(3, &[2]).into());
 }
 
 #[test]
-fn one_may_come_as_the_last_one_goes() {
+fn the_association_stays_if_another_namespace_becomes_usable() {
     let mut admin = Admin::with(wanted(&[1, 2]), with(&[1]));
     assert_eq!(admin.live().namespaces[1], Err(missing(2, &[1])));
     with(&[2])(&mut admin.target);
     namespaces_changed(&mut admin);
-    assert_eq!(news(&mut admin), [(0, Err(missing(1, &[]))), (1, Ok(News::Blocks(2000))), (1, OPTIMIZED)]);
+    assert_eq!(
+        short_events(&mut admin),
+        [(0, Err(missing(1, &[]))), (1, Ok(ShortEvent::Blocks(2000))), (1, OPTIMIZED)]
+    );
     assert_eq!(limits(&admin), [None, Some((2, 2000))]);
 }
 
-/// An association whose host has just sent the first command of a round.
+/// An association whose host has just sent the first command of an identification.
 fn identifying() -> Admin {
     let mut admin = Admin::with(wanted(&[1, 2]), |target| {
         with(&[1, 2])(target);
@@ -257,23 +261,23 @@ fn identifying() -> Admin {
 }
 
 #[test]
-fn a_notice_in_the_middle_of_a_round_has_another_one_follow() {
+fn an_event_during_an_identification_leads_to_another_one() {
     let mut admin = identifying();
     namespaces_changed(&mut admin);
     assert_eq!(admin.target.identified, [1, 2, 1, 2]);
-    assert_eq!((news(&mut admin).len(), admin.target.asked(What::Log(LogPage::ANA))), (8, 2));
+    assert_eq!((short_events(&mut admin).len(), admin.target.asked(What::Log(LogPage::ANA))), (8, 2));
 }
 
 #[test]
-fn an_ana_notice_in_the_middle_of_a_round_is_served_by_the_log_at_its_end() {
+fn the_log_after_an_identification_covers_an_ana_event_during_it() {
     let mut admin = identifying();
     admin.target.report(AsyncEvent::ANA_CHANGED);
     admin.pass(SECOND).unwrap();
-    assert_eq!((news(&mut admin).len(), admin.target.asked(What::Log(LogPage::ANA))), (4, 1));
+    assert_eq!((short_events(&mut admin).len(), admin.target.asked(What::Log(LogPage::ANA))), (4, 1));
 }
 
 #[test]
-fn without_ana_all_are_optimized() {
+fn without_ana_all_namespaces_are_optimized() {
     let mut admin = Admin::with(wanted(&[1, 2]), |target| {
         with(&[1])(target);
         target.identify.cmic = 0;
@@ -282,13 +286,16 @@ fn without_ana_all_are_optimized() {
     assert_eq!(info.namespaces[0].as_ref().map(|namespace| namespace.ana), Ok(AnaState::Optimized));
     with(&[1, 2])(&mut admin.target);
     namespaces_changed(&mut admin);
-    // There is no log to wait for, but the state is told all the same where it is news.
-    assert_eq!(news(&mut admin), [(0, Ok(News::Blocks(1000))), (1, Ok(News::Blocks(2000))), (1, OPTIMIZED)]);
+    // There is no log to read, but a new namespace leads to an event with its state.
+    assert_eq!(
+        short_events(&mut admin),
+        [(0, Ok(ShortEvent::Blocks(1000))), (1, Ok(ShortEvent::Blocks(2000))), (1, OPTIMIZED)]
+    );
     assert_eq!(admin.target.asked(What::Log(LogPage::ANA)), 0);
 }
 
 #[test]
-fn shutdown_breaks_off_a_round() {
+fn a_shutdown_ends_an_identification() {
     let mut admin = identifying();
     admin.host.shutdown(admin.now);
     admin.pass(SECOND).unwrap();

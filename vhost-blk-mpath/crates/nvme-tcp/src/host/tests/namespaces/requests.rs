@@ -1,11 +1,11 @@
-//! One queue, several namespaces: each request goes by the limits of its own.
+//! One queue with several namespaces: the limits of its namespace apply to each request.
 
 use crate::host::tests::handshake::Peer;
 use crate::host::tests::queue_config;
-use crate::host::{ConfigError, IoCommand, NamespaceLimits, QueueConfig, Recalled, SubmitError, Tag};
+use crate::host::{ConfigError, IoCommand, NamespaceLimits, QueueConfig, RecallOutcome, SubmitError, Tag};
 use crate::wire::{Digests, NvmCommand, Pdu, Sgl, Status};
 
-/// Blocks of 512 bytes, none usable, and blocks of 4096 bytes.
+/// Namespaces with blocks of 512 bytes, unusable, and with blocks of 4096 bytes.
 fn config() -> QueueConfig {
     let limits = |nsid, block_bytes, namespace_blocks, noiob_blocks| NamespaceLimits {
         nsid,
@@ -17,7 +17,7 @@ fn config() -> QueueConfig {
     QueueConfig { namespaces, entries: 32, max_transfer_bytes: 1 << 17, ..queue_config(Digests::default()) }
 }
 
-/// NSID and command of all that is sent now.
+/// NSID and command of all capsules that are sent by this call.
 fn sent(peer: &mut Peer) -> Vec<(u32, NvmCommand)> {
     let command = |(pdu, _)| match pdu {
         Pdu::CapsuleCmd(sqe) => (sqe.nsid.get(), NvmCommand::parse(&sqe).unwrap()),
@@ -47,19 +47,19 @@ fn each_command_names_its_namespace() {
 }
 
 #[test]
-fn each_is_cut_by_the_blocks_of_its_namespace() {
+fn requests_are_split_by_the_blocks_of_their_namespace() {
     let mut peer = Peer::ready_as(config(), 8192);
     peer.queue.submit(Tag(0), 0, IoCommand::Read { slba: 10, blocks: 300 }).unwrap();
     peer.queue.submit(Tag(1), 2, IoCommand::Read { slba: 10, blocks: 80 }).unwrap();
     let read = |nsid, slba, blocks| (nsid, NvmCommand::Read { slba, blocks });
-    // 128 KiB are 256 blocks of the one; of the other they are 32, but its boundaries come first.
+    // 128 KiB are 256 blocks of the first namespace, and 32 of the other. There NOIOB is the lower limit.
     let first = [read(5, 10, 256), read(5, 266, 44)];
     let second = [read(3, 10, 14), read(3, 24, 24), read(3, 48, 24), read(3, 72, 18)];
     assert_eq!(sent(&mut peer), [&first[..], &second].concat());
 }
 
 #[test]
-fn bytes_are_those_of_its_blocks() {
+fn payload_lengths_follow_the_block_size() {
     let mut peer = Peer::ready_as(config(), 8192);
     for (tag, namespace, bytes) in [(0, 0, 1024u32), (1, 2, 8192)] {
         *peer.payloads.of(Tag(tag)) = vec![0; bytes as usize];
@@ -73,12 +73,12 @@ fn bytes_are_those_of_its_blocks() {
 }
 
 #[test]
-fn each_ends_where_its_namespace_ends() {
+fn requests_beyond_the_end_of_their_namespace_are_refused() {
     let mut peer = Peer::ready_as(config(), 8192);
     let mut submit = |namespace, slba, blocks| {
         let submitted = peer.queue.submit(Tag(0), namespace, IoCommand::Read { slba, blocks });
         if submitted.is_ok() {
-            assert_eq!(peer.queue.recall(Tag(0)), Recalled::Unsent);
+            assert_eq!(peer.queue.recall(Tag(0)), RecallOutcome::Unsent);
         }
         submitted
     };
@@ -88,7 +88,7 @@ fn each_ends_where_its_namespace_ends() {
 }
 
 #[test]
-fn four_gib_are_counted_in_its_blocks() {
+fn the_limit_of_4_gib_follows_the_block_size() {
     let mut config = config();
     config.namespaces.iter_mut().flatten().for_each(|namespace| namespace.namespace_blocks = 1 << 40);
     let mut peer = Peer::ready_as(config, 8192);
@@ -98,7 +98,7 @@ fn four_gib_are_counted_in_its_blocks() {
 }
 
 #[test]
-fn those_that_are_not_usable_are_refused() {
+fn requests_to_unusable_namespaces_are_refused() {
     let mut peer = Peer::ready_as(config(), 8192);
     for namespace in [1, 3, u16::MAX] {
         for command in [IoCommand::Flush, IoCommand::Read { slba: 0, blocks: 1 }] {
@@ -110,7 +110,7 @@ fn those_that_are_not_usable_are_refused() {
 }
 
 #[test]
-fn one_that_can_be_used_later_is_added() {
+fn a_namespace_that_becomes_usable_is_added() {
     let mut peer = Peer::ready_as(config(), 8192);
     let limits = |nsid, block_bytes| NamespaceLimits { nsid, block_bytes, namespace_blocks: 100, noiob_blocks: 0 };
     let read = IoCommand::Read { slba: 0, blocks: 64 };
@@ -119,26 +119,26 @@ fn one_that_can_be_used_later_is_added() {
     assert_eq!(peer.queue.add_namespace(1, limits(8, 1 << 17)), Err(too_large));
     assert_eq!(peer.queue.add_namespace(1, limits(8, 4096)), Ok(()));
     peer.queue.submit(Tag(0), 1, read).unwrap();
-    // Cut by what a transfer may have.
+    // The request is split by the most data of a command.
     let part = |slba| (8, NvmCommand::Read { slba, blocks: 32 });
     assert_eq!(sent(&mut peer), [part(0), part(32)]);
-    // One that is known stays what it is.
+    // A usable namespace keeps its limits.
     assert_eq!(peer.queue.add_namespace(0, limits(9, 4096)), Ok(()));
     peer.queue.submit(Tag(1), 0, IoCommand::Flush).unwrap();
     assert_eq!(sent(&mut peer), [(5, NvmCommand::Flush)]);
 }
 
 #[test]
-fn one_that_has_grown_is_used_to_its_new_end() {
+fn a_grown_namespace_is_usable_to_its_new_end() {
     let mut peer = Peer::ready_as(config(), 8192);
     let read = |slba| IoCommand::Read { slba, blocks: 2 };
     let out = |namespace_blocks| SubmitError::OutOfRange { slba: namespace_blocks - 1, blocks: 2, namespace_blocks };
     assert_eq!(peer.queue.submit(Tag(0), 2, read(99)), Err(out(100)));
-    let Some(limits) = config().namespaces[2] else { panic!("it is there") };
+    let Some(limits) = config().namespaces[2] else { panic!("the namespace is usable") };
     let resized = |namespace_blocks| NamespaceLimits { namespace_blocks, ..limits };
     assert_eq!(peer.queue.add_namespace(2, resized(200)), Ok(()));
     assert_eq!(peer.queue.submit(Tag(0), 2, read(99)), Ok(()));
-    // What is older than that news takes nothing back.
+    // A smaller, outdated size has no effect.
     assert_eq!(peer.queue.add_namespace(2, resized(150)), Ok(()));
     assert_eq!(peer.queue.submit(Tag(1), 2, read(198)), Ok(()));
     assert_eq!(peer.queue.submit(Tag(2), 2, read(199)), Err(out(200)));

@@ -1,4 +1,4 @@
-//! A queue pair on its connection: handshake, capsules and data. It does not know what the commands mean.
+//! A queue pair on its connection: handshake, capsules and data. It does not interpret the commands.
 //!
 //! ```text
 //! SendIcReq ─fill_tx─► AwaitIcResp ─ICResp─► SendConnect ─fill_tx─► AwaitConnect ─CQE─► Ready ─any error─► Failed
@@ -7,23 +7,23 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::command_table::{CommandTable, InFlightCommand};
 use super::config::HostIdentity;
 use super::error::{ConnectError, QueueError};
-use super::lay_out::Copying;
 use super::receive::Receiver;
 use super::request::Tag;
-use super::slots::{Slot, Slots};
+use super::send::PartialPdu;
 use crate::wire::{CNTLID_ANY, ConnectField, ConnectResult, Digests, Framing, IcResp, Nqn, R2t, Sqe, Status};
 
-/// R2Ts a controller may have outstanding for one command.
+/// The most R2Ts that a controller may have outstanding for one command.
 pub(super) const R2T_LIMIT: u8 = 4;
 
-/// The owner of the Connect command, which no user of the pair may be.
+/// The owner key of the Connect command, reserved by the pair.
 pub(super) const OWNER_CONNECT: u16 = u16::MAX;
 
-/// What Connect says.
+/// The parameters of `ICReq` and Connect.
 #[derive(Debug, Clone)]
-pub(super) struct PairConfig {
+pub(super) struct QueuePairConfig {
     pub(super) qid: u16,
     pub(super) entries: u16,
     pub(super) host: HostIdentity,
@@ -36,13 +36,13 @@ pub(super) struct PairConfig {
 
 /// A command to send. The pair fills in CID and SGL.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Job {
+pub(super) struct CommandToSend {
     pub(super) owner: u16,
     pub(super) sqe: Sqe,
     pub(super) data: Data,
 }
 
-/// A command's data: a part of its owner's payload, in bytes.
+/// The data of a command: a part of its owner's payload, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Data {
     None,
@@ -50,31 +50,33 @@ pub(super) enum Data {
     Out { offset: u32, length: u32 },
 }
 
-/// Where commands and their data come from.
-pub(super) trait Source {
-    /// The next command to send; it counts as issued.
-    fn next_job(&mut self) -> Option<Job>;
+/// The source of commands and of the data that they send.
+pub(super) trait CommandSource {
+    /// The next command to send. It counts as issued.
+    fn next_command_to_send(&mut self) -> Option<CommandToSend>;
+    /// Copies the owner's payload from `offset` on into all of `dst`.
     fn gather(&self, owner: u16, offset: u32, dst: &mut [u8]);
-    /// The name under which the owner's payload can be sent without copying.
+    /// The tag under which the owner's payload can be sent without copying.
     fn tag(&self, owner: u16) -> Tag;
 }
 
-/// How a command has ended.
+/// The completion of a command.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Ended {
-    /// Bytes of its data.
+pub(super) struct EndedCommand {
+    /// Bytes of the command's data.
     pub(super) bytes: u32,
     pub(super) status: Status,
     pub(super) result: u64,
-    /// When it was sent; not kept for admin commands.
+    /// When the command was sent; `None` for admin commands.
     pub(super) sent_at: Option<Instant>,
 }
 
-/// Where data and completions go.
-pub(super) trait Events {
+/// The destination of received data and completions.
+pub(super) trait CommandSink {
+    /// Copies `src` to the owner's payload from `offset` on.
     fn scatter(&mut self, owner: u16, offset: u32, src: &[u8]);
-    /// A command has ended.
-    fn completed(&mut self, owner: u16, ended: &Ended);
+    /// Takes the completion of a command.
+    fn completed(&mut self, owner: u16, ended: &EndedCommand);
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +89,7 @@ pub(super) enum Phase {
     Failed(QueueError),
 }
 
-/// An R2T in the course of being answered.
+/// An R2T whose data are not yet encoded completely.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Transfer {
     pub(super) cid: u16,
@@ -96,34 +98,34 @@ pub(super) struct Transfer {
     pub(super) remaining: u32,
 }
 
-/// See the module.
+/// A queue pair on one connection.
 #[derive(Debug)]
 pub(super) struct QueuePair {
-    pub(super) config: PairConfig,
+    pub(super) config: QueuePairConfig,
     pub(super) phase: Phase,
     pub(super) tx: Framing,
     pub(super) rx: Framing,
     pub(super) maxh2cdata: u32,
-    pub(super) slots: Slots,
+    pub(super) commands: CommandTable,
     pub(super) transfers: VecDeque<Transfer>,
-    /// The PDU whose data are being staged; nothing else may be laid out before its end.
-    pub(super) copying: Option<Copying>,
+    /// The PDU whose data are encoded in part. No other PDU may be encoded before its end.
+    pub(super) partial_pdu: Option<PartialPdu>,
     pub(super) receiver: Receiver,
     cntlid: u16,
 }
 
 impl QueuePair {
-    /// A pair on a fresh connection. `config` was checked by whoever owns the pair.
-    pub(super) fn new(config: PairConfig) -> Self {
-        let slots = config.entries - 1;
+    /// A pair on a fresh connection. The owner has checked `config`.
+    pub(super) fn new(config: QueuePairConfig) -> Self {
+        let commands = config.entries - 1;
         Self {
             phase: Phase::SendIcReq,
             tx: Framing::default(),
             rx: Framing::default(),
             maxh2cdata: 0,
-            slots: Slots::new(slots),
-            transfers: VecDeque::with_capacity(usize::from(slots) * usize::from(R2T_LIMIT)),
-            copying: None,
+            commands: CommandTable::new(commands),
+            transfers: VecDeque::with_capacity(usize::from(commands) * usize::from(R2T_LIMIT)),
+            partial_pdu: None,
             receiver: Receiver::new(),
             cntlid: CNTLID_ANY,
             config,
@@ -134,12 +136,12 @@ impl QueuePair {
         self.phase == Phase::Ready
     }
 
-    /// The controller, once ready.
+    /// The CNTLID, once ready.
     pub(super) fn cntlid(&self) -> u16 {
         self.cntlid
     }
 
-    /// `ICResp` has come.
+    /// Takes the `ICResp`.
     pub(super) fn on_icresp(&mut self, icresp: IcResp) -> Result<(), QueueError> {
         let asked = self.config.digests;
         if icresp.digests != asked {
@@ -152,31 +154,34 @@ impl QueuePair {
         Ok(())
     }
 
-    /// A checked R2T.
+    /// Takes an R2T that was checked.
     pub(super) fn on_r2t(&mut self, r2t: &R2t) {
         let R2t { cid, ttag, offset, length } = *r2t;
         self.transfers.push_back(Transfer { cid, ttag, offset, remaining: length });
     }
 
-    /// A command that was in flight has ended.
+    /// Takes the end of a command that was in flight.
     pub(super) fn on_ended(
         &mut self,
         cid: u16,
-        slot: &Slot,
+        command: &InFlightCommand,
         status: Status,
         result: u64,
-        events: &mut impl Events,
+        events: &mut impl CommandSink,
     ) -> Result<(), QueueError> {
-        if slot.transfers > 0 {
+        if command.transfers > 0 {
             self.transfers.retain(|transfer| transfer.cid != cid);
-            if let Some(copying) = &mut self.copying {
-                copying.abandon(cid);
+            if let Some(partial_pdu) = &mut self.partial_pdu {
+                partial_pdu.abandon(cid);
             }
         }
-        if slot.owner == OWNER_CONNECT {
+        if command.owner == OWNER_CONNECT {
             self.on_connected(status, result)
         } else {
-            events.completed(slot.owner, &Ended { bytes: slot.length, status, result, sent_at: slot.sent_at });
+            events.completed(
+                command.owner,
+                &EndedCommand { bytes: command.length, status, result, sent_at: command.sent_at },
+            );
             Ok(())
         }
     }

@@ -1,42 +1,42 @@
-//! Commands that wait for their time.
+//! A queue of delayed commands.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Instant;
 
-/// Items ordered by the time they are due; those due at the same time leave as they came.
+/// Items ordered by due time. Items with the same due time keep their order of arrival.
 pub(super) struct DelayQueue<T> {
-    heap: BinaryHeap<Reverse<Waiting<T>>>,
+    heap: BinaryHeap<Reverse<DelayedItem<T>>>,
     next_seq: u64,
 }
 
-struct Waiting<T> {
+struct DelayedItem<T> {
     due: Instant,
     seq: u64,
     item: T,
 }
 
-impl<T> Waiting<T> {
+impl<T> DelayedItem<T> {
     fn key(&self) -> (Instant, u64) {
         (self.due, self.seq)
     }
 }
 
-impl<T> PartialEq for Waiting<T> {
+impl<T> PartialEq for DelayedItem<T> {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-impl<T> Eq for Waiting<T> {}
+impl<T> Eq for DelayedItem<T> {}
 
-impl<T> PartialOrd for Waiting<T> {
+impl<T> PartialOrd for DelayedItem<T> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> Ord for Waiting<T> {
+impl<T> Ord for DelayedItem<T> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.key().cmp(&other.key())
     }
@@ -48,7 +48,7 @@ impl<T> DelayQueue<T> {
     }
 
     pub(super) fn push(&mut self, due: Instant, item: T) {
-        self.heap.push(Reverse(Waiting { due, seq: self.next_seq, item }));
+        self.heap.push(Reverse(DelayedItem { due, seq: self.next_seq, item }));
         self.next_seq += 1;
     }
 
@@ -57,11 +57,11 @@ impl<T> DelayQueue<T> {
         if self.next_due()? > now {
             return None;
         }
-        self.heap.pop().map(|Reverse(waiting)| waiting.item)
+        self.heap.pop().map(|Reverse(delayed)| delayed.item)
     }
 
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.heap.peek().map(|Reverse(waiting)| waiting.due)
+        self.heap.peek().map(|Reverse(delayed)| delayed.due)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -75,7 +75,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn items_leave_when_due_and_in_order() {
+    fn items_are_returned_when_due_and_in_order() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut queue = DelayQueue::new();

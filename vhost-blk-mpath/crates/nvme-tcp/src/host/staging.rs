@@ -1,20 +1,20 @@
-//! Laying out what is ready to leave.
+//! The buffer of bytes to send, and the parts that refer to payloads.
 
 use std::time::Instant;
 
 use super::request::Tag;
 
-/// Payloads up to this many bytes are copied between PDU headers; larger ones are named.
+/// Payloads up to this many bytes are copied between PDU headers. Larger ones are sent from their own memory.
 pub const COPY_MAX: u32 = 8192;
 
-/// The longest header, digested and padded: 76 bytes of a command capsule, padded to a multiple of 72.
+/// The longest header with digest and padding: 76 bytes of a command capsule, padded to a multiple of 72.
 const HEADER_MAX: usize = 144;
 const DIGEST_LEN: usize = crate::wire::Digest::LEN;
 
-/// The least capacity of a staging buffer: less, and nothing may ever be laid out.
+/// The least capacity of a staging buffer. With less, a PDU might never fit.
 pub const STAGING_MIN: usize = HEADER_MAX + COPY_MAX as usize + DIGEST_LEN;
 
-/// A piece of what leaves next, in order.
+/// A part of the bytes to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TxPart {
     /// Bytes of the staging buffer.
@@ -24,7 +24,7 @@ pub enum TxPart {
         /// Bytes.
         len: usize,
     },
-    /// Bytes of a request's payload, to be sent from where the caller keeps it.
+    /// Bytes of a request's payload, sent from the caller's memory.
     Payload {
         /// The request.
         tag: Tag,
@@ -35,19 +35,19 @@ pub enum TxPart {
     },
 }
 
-/// Where the payloads of writes come from.
+/// The source of write payloads.
 pub trait PayloadSource {
     /// Copies the payload of `tag` from `offset` on into all of `dst`.
     fn gather(&self, tag: Tag, offset: u32, dst: &mut [u8]);
 }
 
-/// Where the payloads of reads go.
+/// The destination of read payloads.
 pub trait PayloadSink {
     /// Copies `src` to the payload of `tag` from `offset` on.
     fn scatter(&mut self, tag: Tag, offset: u32, src: &[u8]);
 }
 
-/// For a queue pair that is not ready yet: it has no request, and so no payload.
+/// The payload of a queue pair that is not ready: there are no requests, so no payload.
 #[derive(Debug, Clone, Copy)]
 pub struct NoPayload;
 
@@ -63,23 +63,29 @@ impl PayloadSink for NoPayload {
     }
 }
 
-/// The staging buffer and the plan of one call, together.
+/// The staging buffer and the plan of one `fill_tx` call.
 pub(super) struct Stage<'a> {
     pub(super) staging: &'a mut Vec<u8>,
     plan: &'a mut Vec<TxPart>,
-    /// When commands that are laid out count as sent, where anybody asks.
+    /// The send time of commands; `None` if it is not recorded.
     pub(super) now: Option<Instant>,
-    /// Bytes staged before this call.
-    begun: usize,
-    /// Bytes of payload in the plan that are not staged, and after how many bytes in all nothing more is laid out.
-    named: u32,
-    enough: u32,
+    /// Bytes in the staging buffer before this call.
+    start_len: usize,
+    /// Bytes of payload parts added by this call.
+    payload_bytes: u32,
+    /// No further PDU is started once this call has added this many bytes.
+    byte_goal: u32,
 }
 
 impl<'a> Stage<'a> {
-    pub(super) fn new(now: Option<Instant>, staging: &'a mut Vec<u8>, plan: &'a mut Vec<TxPart>, enough: u32) -> Self {
-        let begun = staging.len();
-        Self { staging, plan, now, begun, named: 0, enough }
+    pub(super) fn new(
+        now: Option<Instant>,
+        staging: &'a mut Vec<u8>,
+        plan: &'a mut Vec<TxPart>,
+        byte_goal: u32,
+    ) -> Self {
+        let start_len = staging.len();
+        Self { staging, plan, now, start_len, payload_bytes: 0, byte_goal }
     }
 
     /// Bytes that can still be staged.
@@ -87,8 +93,8 @@ impl<'a> Stage<'a> {
         u32::try_from(self.staging.capacity() - self.staging.len()).unwrap_or(u32::MAX)
     }
 
-    /// The longest payload that can still be staged together with its header and digest; `None` if not even an empty one, or if
-    /// enough is laid out.
+    /// The longest payload that can still be staged with its header and digest. `None` if not even a header fits, or if the byte
+    /// goal is reached.
     pub(super) fn room(&self) -> Option<u32> {
         if self.left() == 0 {
             return None;
@@ -96,21 +102,22 @@ impl<'a> Stage<'a> {
         self.free().checked_sub((HEADER_MAX + DIGEST_LEN) as u32)
     }
 
-    /// Bytes until enough is laid out.
+    /// Bytes until the byte goal.
     pub(super) fn left(&self) -> u32 {
-        self.enough.saturating_sub(self.laid_out())
+        self.byte_goal.saturating_sub(self.encoded())
     }
 
-    /// Whether there is half of a call's bytes left: commands that carry their data leave it to data that were asked for.
+    /// Whether half of the byte goal is left. Capsules with data leave that half to the data of R2Ts.
     pub(super) fn is_half_free(&self) -> bool {
-        self.laid_out() < self.enough / 2
+        self.encoded() < self.byte_goal / 2
     }
 
-    fn laid_out(&self) -> u32 {
-        u32::try_from(self.staging.len() - self.begun).unwrap_or(u32::MAX).saturating_add(self.named)
+    /// Bytes that this call has added.
+    fn encoded(&self) -> u32 {
+        u32::try_from(self.staging.len() - self.start_len).unwrap_or(u32::MAX).saturating_add(self.payload_bytes)
     }
 
-    /// Appends the bytes `write` stages to the plan.
+    /// Stages the bytes that `write` appends, and adds them to the plan.
     pub(super) fn staged(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.staging.len();
         write(self.staging);
@@ -121,8 +128,9 @@ impl<'a> Stage<'a> {
         }
     }
 
+    /// Adds a part of a payload to the plan.
     pub(super) fn payload(&mut self, tag: Tag, offset: u32, len: u32) {
         self.plan.push(TxPart::Payload { tag, offset, len });
-        self.named = self.named.saturating_add(len);
+        self.payload_bytes = self.payload_bytes.saturating_add(len);
     }
 }

@@ -1,15 +1,15 @@
-//! Which connections there are, so that they can be bounded, ended and waited for.
+//! The table of connections: to limit their number, to end them, and to wait for their end.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::wake::Wake;
+use super::waker::Waker;
 use crate::setting::Queues;
 
 struct Entry {
     listener: usize,
-    wake: Arc<Wake>,
-    /// The queue that the connection is; `None` before its Connect.
+    waker: Arc<Waker>,
+    /// The queue that the connection carries; `None` before its Connect.
     qid: Option<u16>,
 }
 
@@ -21,19 +21,19 @@ struct Inner {
 }
 
 /// All connections of a server.
-pub(super) struct Registry {
+pub(super) struct ConnectionRegistry {
     max_connections: usize,
     inner: Mutex<Inner>,
     removed: Condvar,
 }
 
-/// A connection's place in the registry; dropping it, also by a panic, gives the place up.
+/// The entry of a connection in the registry. Dropping it, even by a panic, removes the entry.
 pub(super) struct Registration {
-    registry: Arc<Registry>,
+    registry: Arc<ConnectionRegistry>,
     id: u64,
 }
 
-impl Registry {
+impl ConnectionRegistry {
     pub(super) fn new(max_connections: usize) -> Self {
         Self { max_connections, inner: Mutex::default(), removed: Condvar::new() }
     }
@@ -42,22 +42,22 @@ impl Registry {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for one more connection, unless there are too many.
-    pub(super) fn register(self: &Arc<Self>, listener: usize, wake: &Arc<Wake>) -> Option<Registration> {
+    /// Adds a connection; `None` if there are too many.
+    pub(super) fn register(self: &Arc<Self>, listener: usize, waker: &Arc<Waker>) -> Option<Registration> {
         let mut inner = self.lock();
         if inner.closed || inner.entries.len() >= self.max_connections {
             return None;
         }
         let id = inner.next_id;
         inner.next_id += 1;
-        inner.entries.insert(id, Entry { listener, wake: Arc::clone(wake), qid: None });
+        inner.entries.insert(id, Entry { listener, waker: Arc::clone(waker), qid: None });
         Some(Registration { registry: Arc::clone(self), id })
     }
 
-    /// Ends those connections of a listener that are there now and meant, and waits until they are gone.
+    /// Ends the current connections of a listener that carry such `queues`, and waits until they are gone.
     pub(super) fn end(&self, listener: usize, queues: Queues) {
         let mut inner = self.lock();
-        let meant = |entry: &Entry| {
+        let is_selected = |entry: &Entry| {
             entry.listener == listener
                 && match queues {
                     Queues::All => true,
@@ -65,34 +65,34 @@ impl Registry {
                     Queues::Io => entry.qid.is_some_and(|qid| qid > 0),
                 }
         };
-        let ids: Vec<u64> = inner.entries.iter().filter(|(_, entry)| meant(entry)).map(|(&id, _)| id).collect();
-        ids.iter().filter_map(|id| inner.entries.get(id)).for_each(|entry| entry.wake.stop());
+        let ids: Vec<u64> = inner.entries.iter().filter(|(_, entry)| is_selected(entry)).map(|(&id, _)| id).collect();
+        ids.iter().filter_map(|id| inner.entries.get(id)).for_each(|entry| entry.waker.stop());
         while ids.iter().any(|id| inner.entries.contains_key(id)) {
             inner = self.removed.wait(inner).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Ends all connections for good.
+    /// Ends all connections, and refuses new ones.
     pub(super) fn close(&self) {
         let mut inner = self.lock();
         inner.closed = true;
-        inner.entries.values().for_each(|entry| entry.wake.stop());
+        inner.entries.values().for_each(|entry| entry.waker.stop());
         while !inner.entries.is_empty() {
             inner = self.removed.wait(inner).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Lets all connections look at what has changed.
+    /// Wakes all connections, so that they notice changes.
     pub(super) fn notify_all(&self) {
         for entry in self.lock().entries.values() {
-            entry.wake.notify();
+            entry.waker.notify();
         }
     }
 
-    /// Lets the connections of a listener look at what has changed.
+    /// Wakes the connections of a listener, so that they notice changes.
     pub(super) fn notify(&self, listener: usize) {
         let inner = self.lock();
-        inner.entries.values().filter(|entry| entry.listener == listener).for_each(|entry| entry.wake.notify());
+        inner.entries.values().filter(|entry| entry.listener == listener).for_each(|entry| entry.waker.notify());
     }
 
     pub(super) fn connections(&self, listener: usize) -> usize {
@@ -101,7 +101,7 @@ impl Registry {
 }
 
 impl Registration {
-    /// The connection has become this queue of a controller.
+    /// Records the queue that the connection carries.
     pub(super) fn set_qid(&self, qid: u16) {
         if let Some(entry) = self.registry.lock().entries.get_mut(&self.id) {
             entry.qid = Some(qid);

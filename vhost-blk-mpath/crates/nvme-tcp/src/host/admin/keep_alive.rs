@@ -1,12 +1,12 @@
-//! When keep-alives are due, and when their answers are late.
+//! The keep-alive timer: when a keep-alive is due, and when its answer is late.
 
 use std::time::{Duration, Instant};
 
-/// The keep-alive timers of an association.
+/// The keep-alive timer of an admin connection.
 #[derive(Debug)]
 pub(super) struct KeepAlive {
     interval: Duration,
-    patience: Duration,
+    answer_timeout: Duration,
     state: State,
 }
 
@@ -18,13 +18,14 @@ enum State {
 }
 
 impl KeepAlive {
-    /// Off. An answer may take `patience`.
-    pub(super) fn new(kato: Duration, patience: Duration) -> Self {
-        Self { interval: kato / 2, patience, state: State::Off }
+    /// A stopped timer. An answer may take `answer_timeout`.
+    pub(super) fn new(kato: Duration, answer_timeout: Duration) -> Self {
+        Self { interval: kato / 2, answer_timeout, state: State::Off }
     }
 
-    /// Starts them. With TBKAS the controller may count from the start of its own interval, so they come twice as often. Where
-    /// they have been started already the next one comes no later for it: the controller counts from then.
+    /// Starts the timer. With traffic-based keep-alive (`tbkas`) the interval is halved, because the controller may count from
+    /// the start of its own interval. If the timer runs already, the next keep-alive does not come later than planned: the
+    /// controller counts from the first start.
     pub(super) fn start(&mut self, now: Instant, kato: Duration, tbkas: bool) {
         self.interval = if tbkas { kato / 4 } else { kato / 2 };
         let next = now + self.interval;
@@ -44,29 +45,29 @@ impl KeepAlive {
     }
 
     pub(super) fn is_late(&self, now: Instant) -> bool {
-        matches!(self.state, State::Sent(at) if at + self.patience <= now)
+        matches!(self.state, State::Sent(at) if at + self.answer_timeout <= now)
     }
 
     pub(super) fn sent(&mut self, now: Instant) {
         self.state = State::Sent(now);
     }
 
-    /// The next one is due an interval after the last was sent.
+    /// The next keep-alive is due one interval after the last one was sent.
     pub(super) fn answered(&mut self) {
         if let State::Sent(at) = self.state {
             self.state = State::Due(at + self.interval);
         }
     }
 
-    pub(super) fn patience(&self) -> Duration {
-        self.patience
+    pub(super) fn answer_timeout(&self) -> Duration {
+        self.answer_timeout
     }
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         match self.state {
             State::Off => None,
             State::Due(at) => Some(at),
-            State::Sent(at) => Some(at + self.patience),
+            State::Sent(at) => Some(at + self.answer_timeout),
         }
     }
 }
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_is_started_again_is_due_no_later() {
+    fn a_restart_does_not_delay_the_next_keep_alive() {
         const KATO: Duration = Duration::from_secs(8);
         let (mut keep_alive, start) = (KeepAlive::new(KATO, KATO / 2), Instant::now());
         keep_alive.start(start, KATO, false);

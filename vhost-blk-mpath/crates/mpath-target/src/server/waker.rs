@@ -1,4 +1,4 @@
-//! Wakes a thread out of its poll.
+//! Waking a thread from its poll.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,25 +7,25 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 
-/// A flag to stop and an eventfd to poll, shared between a thread and those who want something of it.
-pub(super) struct Wake {
+/// An eventfd and a stop flag. A thread polls them, and other threads set them.
+pub(super) struct Waker {
     event: OwnedFd,
     stop: AtomicBool,
 }
 
-impl Wake {
+impl Waker {
     pub(super) fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(Self { event, stop: AtomicBool::new(false) })
     }
 
-    /// Lets the thread's current or next poll return.
+    /// Makes the thread's current or next poll return.
     pub(super) fn notify(&self) {
-        // The only failure is a counter at its maximum, and then the poll returns anyway.
+        // This fails only if the counter is at its maximum. Then the poll returns anyway.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 
-    /// Tells the thread to end.
+    /// Makes the thread end.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.notify();
@@ -35,26 +35,26 @@ impl Wake {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Takes all notifications so far. What they announce must be looked at afterwards, not before.
+    /// Clears all notifications. Call this before checking for work, so that no later notification is lost.
     pub(super) fn drain(&self) {
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
     }
 }
 
-impl AsFd for Wake {
+impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 }
 
-/// Waits for `events` of a socket or a wake-up: what the socket has, and whether there was a wake-up.
+/// Waits for `events` of a socket or for a wake-up. Returns the events of the socket, and whether there was a wake-up.
 pub(super) fn poll(
     socket: &impl AsFd,
     events: PollFlags,
-    wake: &Wake,
+    waker: &Waker,
     timeout: Option<Duration>,
 ) -> io::Result<(PollFlags, bool)> {
-    let mut fds = [PollFd::new(socket, events), PollFd::new(wake, PollFlags::IN)];
+    let mut fds = [PollFd::new(socket, events), PollFd::new(waker, PollFlags::IN)];
     let timeout = timeout.map(|timeout| Timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: timeout.subsec_nanos().into(),

@@ -1,43 +1,43 @@
-//! What tells one life of a controller from another: CIU and CIRN of Identify Controller.
+//! Controller instances: CIU and CIRN of Identify Controller. Each reset of a controller starts another instance.
 
 use std::collections::VecDeque;
 
 use crate::wire::{ControllerInstance, Nqn};
 
-/// How many instances are remembered. A host asks for the reset of one within its fence time, seconds after its end.
+/// The number of remembered instances. A host may ask for the reset of an instance within its fence time, seconds after its end.
 const REMEMBERED_MAX: usize = 1024;
 
-/// Deals out instances; the seed makes their random numbers those of one subsystem.
+/// The source of controller instances. The random numbers of a subsystem follow from its seed.
 #[derive(Debug)]
-pub(super) struct Instances {
+pub(super) struct ControllerInstances {
     /// State of splitmix64.
     random: u64,
     /// The last CIU.
     ciu: u8,
-    /// The latest ones, and the hosts that they were dealt out to.
-    dealt: VecDeque<(ControllerInstance, Nqn)>,
+    /// The latest instances, each with the NQN of its host.
+    issued: VecDeque<(ControllerInstance, Nqn)>,
 }
 
-impl Instances {
+impl ControllerInstances {
     pub(super) fn new(seed: u64) -> Self {
-        Self { random: seed, ciu: 0, dealt: VecDeque::new() }
+        Self { random: seed, ciu: 0, issued: VecDeque::new() }
     }
 
-    /// The next life of controller `cntlid`, for this host.
+    /// The next instance of controller `cntlid`, for this host.
     pub(super) fn next(&mut self, cntlid: u16, hostnqn: &Nqn) -> ControllerInstance {
-        // 0 would say that there is no such thing.
+        // CIU 0 means that the controller reports no instance.
         self.ciu = self.ciu.checked_add(1).unwrap_or(1);
         let instance = ControllerInstance { cntlid, ciu: self.ciu, cirn: self.next_random() };
-        if self.dealt.len() == REMEMBERED_MAX {
-            self.dealt.pop_front();
+        if self.issued.len() == REMEMBERED_MAX {
+            self.issued.pop_front();
         }
-        self.dealt.push_back((instance, hostnqn.clone()));
+        self.issued.push_back((instance, hostnqn.clone()));
         instance
     }
 
-    /// Whether this one is, or was lately, a life of a controller here that belonged to this host.
+    /// Whether this is a current or recent instance of a controller of this host.
     pub(super) fn is_known(&self, instance: ControllerInstance, hostnqn: &Nqn) -> bool {
-        self.dealt.iter().any(|(dealt, owner)| *dealt == instance && owner == hostnqn)
+        self.issued.iter().any(|(issued, owner)| *issued == instance && owner == hostnqn)
     }
 
     fn next_random(&mut self) -> u64 {
@@ -59,18 +59,18 @@ mod tests {
     }
 
     #[test]
-    fn lives_differ_and_the_uniquifier_is_never_zero() {
-        let mut instances = Instances::new(7);
+    fn instances_differ_and_ciu_is_never_zero() {
+        let mut instances = ControllerInstances::new(7);
         let all: Vec<_> = (0..600).map(|_| instances.next(1, &host())).collect();
         assert!(all.iter().all(|instance| instance.ciu != 0));
         assert!(all.windows(2).all(|pair| pair[0].ciu != pair[1].ciu));
         assert_eq!(all.iter().map(|instance| instance.cirn).collect::<HashSet<_>>().len(), 600);
-        assert_ne!(Instances::new(8).next(1, &host()), Instances::new(7).next(1, &host()));
+        assert_ne!(ControllerInstances::new(8).next(1, &host()), ControllerInstances::new(7).next(1, &host()));
     }
 
     #[test]
-    fn the_latest_are_known_and_no_others() {
-        let mut instances = Instances::new(7);
+    fn only_the_latest_instances_of_a_host_are_known() {
+        let mut instances = ControllerInstances::new(7);
         let first = instances.next(1, &host());
         assert!(instances.is_known(first, &host()));
         assert!(!instances.is_known(first, &Nqn::new("nqn.2024-01.com.example:other").unwrap()));
@@ -80,6 +80,6 @@ mod tests {
         assert!(instances.is_known(first, &host()));
         instances.next(2, &host());
         assert!(!instances.is_known(first, &host()));
-        assert_eq!(instances.dealt.len(), REMEMBERED_MAX);
+        assert_eq!(instances.issued.len(), REMEMBERED_MAX);
     }
 }

@@ -1,29 +1,29 @@
-//! What the answers say, and whether this host can live with it.
+//! Interprets the answers of the steps, and checks that this host can use the controller and its namespaces.
 
 use std::time::Instant;
 
 use super::namespaces::Identified;
 use super::{ControllerError, HostController, NamespaceError, Step, Unsupported};
 use crate::host::config::QUEUE_ENTRIES_MIN;
-use crate::host::{CommandLimits, ConnectError, NamespaceIdentity, QueueError};
+use crate::host::{AdminError, CommandLimits, ConnectError, NamespaceIdentity, QueueError};
 use crate::wire::{
     ACTIVE_LIST_MAX, ActiveList, AnaLog, IdentifyController, IdentifyNamespace, IdentifyNvmController,
     NamespaceDescriptors, Status,
 };
 
-/// How many namespaces are looked through. A subsystem with more needs the namespaces configured, and found among these.
+/// The most active namespaces that are listed. A configured namespace must be among them.
 const ACTIVE_MAX: usize = 64 * ACTIVE_LIST_MAX;
 
 impl HostController {
-    pub(super) fn learn_controller(&mut self) -> Result<(), ControllerError> {
-        let identify = IdentifyController::parse(self.queue.data()).expect("a page was asked for");
+    pub(super) fn apply_identify_controller(&mut self) -> Result<(), ControllerError> {
+        let identify = IdentifyController::parse(self.session.queue.data()).expect("the buffer holds a whole page");
         *self.facts.identify = identify.clone();
         if identify.subnqn().ok().as_ref() != Some(&self.config.subnqn) {
-            return Err(ControllerError::WrongSubsystem { got: IdentifyController::text(&identify.subnqn) });
+            return Err(AdminError::WrongSubsystem { got: IdentifyController::text(&identify.subnqn) }.into());
         }
-        let (wanted, got) = (self.queue.cntlid(), identify.cntlid.get());
+        let (wanted, got) = (self.session.queue.cntlid(), identify.cntlid.get());
         if wanted != got {
-            return Err(QueueError::Connect(ConnectError::WrongController { wanted, got }).into());
+            return Err(AdminError::Queue(QueueError::Connect(ConnectError::WrongController { wanted, got })).into());
         }
         if !matches!(identify.sgls.get() & 3, 1 | 2) {
             return Err(Unsupported::Sgls.into());
@@ -47,10 +47,10 @@ impl HostController {
         Ok(())
     }
 
-    /// Limits of Write Zeroes and Dataset Management; a controller that does not know the command has none.
-    pub(super) fn learn_command_limits(&mut self, status: Status) {
+    /// Takes the limits of Write Zeroes and Dataset Management. A controller without the page has no limits.
+    pub(super) fn apply_command_limits(&mut self, status: Status) {
         if status.is_success()
-            && let Some(limits) = IdentifyNvmController::parse(self.queue.data())
+            && let Some(limits) = IdentifyNvmController::parse(self.session.queue.data())
         {
             let unlimited = |limit| if limit == 0 { u64::MAX } else { limit };
             let deallocate = unlimited(limits.dmrsl.get().into()).min(unlimited(limits.dmsl.get()));
@@ -61,9 +61,9 @@ impl HostController {
         }
     }
 
-    /// Goes on listing until all namespaces are found or the list ends.
-    pub(super) fn learn_active_list(&mut self) -> Result<Option<Step>, ControllerError> {
-        let list = ActiveList::parse(self.queue.data());
+    /// Takes a part of the active namespace list. The list is read until all configured namespaces are found or the list ends.
+    pub(super) fn apply_active_list(&mut self) -> Result<Option<Step>, ControllerError> {
+        let list = ActiveList::parse(self.session.queue.data());
         let last = self.active.last().copied().unwrap_or(0);
         let ascending = list.0.first().is_some_and(|&first| first > last) && list.0.is_sorted();
         let more = list.0.len() == ACTIVE_LIST_MAX && ascending && self.active.len() < ACTIVE_MAX;
@@ -82,22 +82,24 @@ impl HostController {
         self.identify_next()
     }
 
+    /// The error for a namespace that is not active.
     pub(super) fn missing(&self, nsid: u32) -> NamespaceError {
         NamespaceError::missing(nsid, &self.active)
     }
 
-    fn refused(&self, step: Step, status: Status) -> NamespaceError {
+    /// The error for a namespace whose identification failed with `status`.
+    fn identify_error(&self, step: Step, status: Status) -> NamespaceError {
         if status.is(Status::INVALID_NAMESPACE) {
             return self.missing(self.nsid());
         }
         NamespaceError::Command { step, status }
     }
 
-    pub(super) fn learn_namespace(&mut self, status: Status) -> Result<(), NamespaceError> {
+    pub(super) fn apply_identify_namespace(&mut self, status: Status) -> Result<(), NamespaceError> {
         let missing = || self.missing(self.nsid());
-        status.result().map_err(|status| self.refused(Step::IdentifyNamespace, status))?;
-        let data = IdentifyNamespace::parse(self.queue.data()).ok_or_else(missing)?;
-        // An inactive namespace is all zeroes.
+        status.result().map_err(|status| self.identify_error(Step::IdentifyNamespace, status))?;
+        let data = IdentifyNamespace::parse(self.session.queue.data()).ok_or_else(missing)?;
+        // The data of an inactive namespace is all zeroes.
         if data.nsze.get() == 0 {
             return Err(missing());
         }
@@ -110,16 +112,16 @@ impl HostController {
         if max_transfer_bytes < block_bytes {
             return Err(NamespaceError::TransferSize { max_transfer_bytes, block_bytes });
         }
-        self.page = Some(Box::new(data.clone()));
+        self.identify_namespace = Some(Box::new(data.clone()));
         Ok(())
     }
 
-    pub(super) fn learn_descriptors(&mut self, status: Status) -> Identified {
+    pub(super) fn apply_descriptors(&mut self, status: Status) -> Identified {
         let descriptors = match status.result() {
-            Ok(()) => NamespaceDescriptors::parse(self.queue.data())?,
-            // Controllers before NVMe 1.3 do not know it.
+            Ok(()) => NamespaceDescriptors::parse(self.session.queue.data())?,
+            // Controllers before NVMe 1.3 do not have this command.
             Err(status) if status.is(Status::INVALID_FIELD) => NamespaceDescriptors::default(),
-            Err(status) => return Err(self.refused(Step::NamespaceDescriptors, status)),
+            Err(status) => return Err(self.identify_error(Step::NamespaceDescriptors, status)),
         };
         if let Some(csi) = descriptors.csi
             && csi != 0
@@ -127,14 +129,14 @@ impl HostController {
             return Err(NamespaceError::CommandSet(csi));
         }
         let nsid = self.nsid();
-        let data = self.page.take().ok_or_else(|| self.missing(nsid))?;
+        let data = self.identify_namespace.take().ok_or_else(|| self.missing(nsid))?;
         let lbads = data.format().lbads;
         let block_bytes = data.format().block_bytes().ok_or(NamespaceError::BlockSize(lbads))?;
         Ok(NamespaceIdentity::new(nsid, block_bytes, &data, &descriptors))
     }
 
-    pub(super) fn learn_ana(&mut self, now: Instant) -> Result<(), ControllerError> {
-        let log = AnaLog::parse(self.queue.data())?;
-        self.settle(Some((&log, now + self.facts.anatt() * 2)))
+    pub(super) fn apply_ana_log(&mut self, now: Instant) -> Result<(), ControllerError> {
+        let log = AnaLog::parse(self.session.queue.data())?;
+        self.update_namespaces(Some((&log, now + self.facts.anatt() * 2)))
     }
 }

@@ -1,23 +1,25 @@
-//! The admin queue: few commands, one of them with data at a time.
+//! The admin queue: a few commands at a time, of which only the current step's may return data.
 
 use std::collections::VecDeque;
 
-use super::error::QueueError;
-use super::pair::{Data, Ended, Events, Job, PairConfig, QueuePair, Source};
-use super::request::Tag;
-use super::transmit::{STAGING_MIN, Stage, TxPart};
+use crate::host::error::QueueError;
+use crate::host::queue_pair::{
+    CommandSink, CommandSource, CommandToSend, Data, EndedCommand, QueuePair, QueuePairConfig,
+};
+use crate::host::request::Tag;
+use crate::host::staging::{STAGING_MIN, Stage, TxPart};
 use crate::wire::{Sqe, Status};
 
-/// Entries of an admin queue, as other hosts have it.
+/// Entries of an admin queue. Other hosts use this number too.
 pub(super) const ADMIN_ENTRIES: u16 = 32;
 
-/// Admin command capsules carry this much, whatever IOCCSZ says of I/O queues (TCP Transport 3.3.1).
+/// Bytes of data that an admin command capsule may carry. IOCCSZ applies to I/O queues only (TCP Transport 3.3.1).
 pub(super) const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;
 
-/// Who a command belongs to; each has one in flight at most.
+/// What a command belongs to. Each owner has at most one command in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Owner {
-    /// The step of the connect sequence, or of what follows it.
+pub(in crate::host) enum Owner {
+    /// The current step.
     Step,
     KeepAlive,
     AsyncEvent,
@@ -31,7 +33,7 @@ impl Owner {
     }
 }
 
-/// A command that has ended.
+/// The completion of a command.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AdminCompletion {
     pub(super) owner: Owner,
@@ -39,31 +41,31 @@ pub(super) struct AdminCompletion {
     pub(super) result: u64,
 }
 
-/// See the module.
+/// An admin queue on one connection.
 #[derive(Debug)]
-pub(super) struct AdminQueue {
+pub(in crate::host) struct AdminQueue {
     pair: QueuePair,
-    jobs: VecDeque<Job>,
-    /// What the step's command has returned.
+    unsent: VecDeque<CommandToSend>,
+    /// The data that the step's command has returned.
     data: Vec<u8>,
     completions: VecDeque<AdminCompletion>,
 }
 
 impl AdminQueue {
-    pub(super) fn new(config: PairConfig) -> Self {
-        Self { pair: QueuePair::new(config), jobs: VecDeque::new(), data: Vec::new(), completions: VecDeque::new() }
+    pub(super) fn new(config: QueuePairConfig) -> Self {
+        Self { pair: QueuePair::new(config), unsent: VecDeque::new(), data: Vec::new(), completions: VecDeque::new() }
     }
 
     pub(super) fn is_ready(&self) -> bool {
         self.pair.is_ready()
     }
 
-    pub(super) fn cntlid(&self) -> u16 {
+    pub(in crate::host) fn cntlid(&self) -> u16 {
         self.pair.cntlid()
     }
 
-    /// Queues a command that returns `data_len` bytes of data; only a step's may.
-    pub(super) fn submit(&mut self, owner: Owner, sqe: Sqe, data_len: u32) {
+    /// Queues a command that returns `data_len` bytes. Only a step's command may return data.
+    pub(in crate::host) fn submit(&mut self, owner: Owner, sqe: Sqe, data_len: u32) {
         let data = if data_len == 0 {
             Data::None
         } else {
@@ -71,17 +73,17 @@ impl AdminQueue {
             self.data.resize(data_len as usize, 0);
             Data::In { offset: 0, length: data_len }
         };
-        self.jobs.push_back(Job { owner: owner as u16, sqe, data });
+        self.unsent.push_back(CommandToSend { owner: owner as u16, sqe, data });
     }
 
     pub(super) fn fill_tx(&mut self, out: &mut Vec<u8>) {
-        // Admin commands have time limits of their own (`Step`, keep-alive).
-        // As much as fits is laid out, which need not be all: what is left behind would wait for another reason to send.
+        // One call of the pair encodes as much as fits into the buffer. Bytes left behind would wait until something else is sent.
+        // Send times are not recorded (`None`): steps and keep-alives have their own deadlines.
         loop {
             let before = out.len();
             out.reserve(STAGING_MIN);
             let mut plan = Vec::new();
-            self.pair.fill_tx(&mut Stage::new(None, out, &mut plan, u32::MAX), &mut Outbound(&mut self.jobs));
+            self.pair.fill_tx(&mut Stage::new(None, out, &mut plan, u32::MAX), &mut Outbound(&mut self.unsent));
             assert!(plan.iter().all(|part| matches!(part, TxPart::Staged { .. })), "admin commands send no payload");
             if out.len() == before {
                 return;
@@ -93,7 +95,7 @@ impl AdminQueue {
         self.pair.receive(bytes, &mut Inbound { data: &mut self.data, completions: &mut self.completions })
     }
 
-    pub(super) fn term_req(&self) -> Option<Vec<u8>> {
+    pub(in crate::host) fn term_req(&self) -> Option<Vec<u8>> {
         self.pair.term_req()
     }
 
@@ -101,15 +103,15 @@ impl AdminQueue {
         self.completions.pop_front()
     }
 
-    pub(super) fn data(&self) -> &[u8] {
+    pub(in crate::host) fn data(&self) -> &[u8] {
         &self.data
     }
 }
 
-struct Outbound<'a>(&'a mut VecDeque<Job>);
+struct Outbound<'a>(&'a mut VecDeque<CommandToSend>);
 
-impl Source for Outbound<'_> {
-    fn next_job(&mut self) -> Option<Job> {
+impl CommandSource for Outbound<'_> {
+    fn next_command_to_send(&mut self) -> Option<CommandToSend> {
         self.0.pop_front()
     }
 
@@ -127,14 +129,14 @@ struct Inbound<'a> {
     completions: &'a mut VecDeque<AdminCompletion>,
 }
 
-impl Events for Inbound<'_> {
+impl CommandSink for Inbound<'_> {
     fn scatter(&mut self, _owner: u16, offset: u32, src: &[u8]) {
         let start = offset as usize;
         self.data[start..start + src.len()].copy_from_slice(src);
     }
 
-    fn completed(&mut self, owner: u16, &Ended { status, result, .. }: &Ended) {
-        let owner = Owner::from_key(owner).expect("owners are ours");
+    fn completed(&mut self, owner: u16, &EndedCommand { status, result, .. }: &EndedCommand) {
+        let owner = Owner::from_key(owner).expect("only this queue sets owners");
         self.completions.push_back(AdminCompletion { owner, status, result });
     }
 }

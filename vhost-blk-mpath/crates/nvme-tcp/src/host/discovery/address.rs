@@ -1,4 +1,4 @@
-//! Where a record leads, if this host can go there.
+//! The TCP address of a discovery log record, if this host can use it.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,25 +7,25 @@ use crate::wire::{AddressFamily, DiscoveryEntry, SecurityType, TransportType};
 /// Why a record cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnusableEntry {
-    /// TRTYPE other than TCP.
+    /// TRTYPE is not TCP.
     #[error("{}", transport_name(*.0))]
     Transport(TransportType),
-    /// TREQ or TSAS ask for TLS.
+    /// TREQ or TSAS requires TLS.
     #[error("a secure channel (TLS) is required, which is not supported")]
     SecureChannel,
-    /// ADRFAM other than IPv4 and IPv6, or another one than TRADDR's.
-    #[error("TRADDR `{traddr}` is no address of family {family}", family = family_name(*.family))]
+    /// ADRFAM is neither IPv4 nor IPv6, or TRADDR is not an address of that family.
+    #[error("TRADDR `{traddr}` is not an address of family {family}", family = family_name(*.family))]
     Address {
         /// TRADDR.
         traddr: String,
         /// ADRFAM.
         family: AddressFamily,
     },
-    /// TRADDR says that it may be anything.
-    #[error("TRADDR `{0}` is nowhere to go")]
+    /// TRADDR is an unspecified or multicast address.
+    #[error("TRADDR `{0}` is an unspecified or multicast address")]
     Unspecified(String),
-    /// TRSVCID is no port.
-    #[error("TRSVCID `{0}` is no TCP port")]
+    /// TRSVCID is not a port.
+    #[error("TRSVCID `{0}` is not a TCP port")]
     Port(String),
 }
 
@@ -49,12 +49,12 @@ fn family_name(family: AddressFamily) -> String {
 const TREQ_SECURE_CHANNEL: u8 = 3;
 const TREQ_REQUIRED: u8 = 1;
 
-/// The TCP address that a record leads to.
+/// The TCP address of a record.
 pub fn tcp_address(entry: &DiscoveryEntry) -> Result<SocketAddr, UnusableEntry> {
     if entry.transport != TransportType::TCP {
         return Err(UnusableEntry::Transport(entry.transport));
     }
-    // A port that is said to speak TLS, and not said to do without, is taken by its word.
+    // A port that offers TLS, without saying that TLS is not required, is taken to require it.
     let secure = match entry.treq & TREQ_SECURE_CHANNEL {
         TREQ_REQUIRED => true,
         DiscoveryEntry::TREQ_NOT_REQUIRED => false,
@@ -76,7 +76,7 @@ pub fn tcp_address(entry: &DiscoveryEntry) -> Result<SocketAddr, UnusableEntry> 
         return Err(UnusableEntry::Unspecified(entry.traddr.clone()));
     }
     let text = entry.trsvcid.trim();
-    // `u16::from_str` alone would take "+4420".
+    // `u16::from_str` alone would accept "+4420".
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse() {
         Ok(port @ 1..) if digits => Ok(SocketAddr::new(address, port)),
