@@ -244,7 +244,7 @@ fn what_waits_for_a_path_when_the_daemon_ends_is_executed_nowhere_else() {
     for signal in [Signal::TERM, Signal::KILL] {
         let mut world = World::start();
         (0..2).for_each(|listener| world.target.stop_listener(listener));
-        eventually("the paths are lost", || world.daemon().status().disks[0].paths.live == 0);
+        eventually("the paths are lost", || world.daemon().status().disks[0].path_counts.live == 0);
         world.submit_all(4, 7);
         eventually("they wait", || world.daemon().status().disks[0].queued == 4);
         let record = |place: &Place| fs::read_to_string(place.fence_record()).unwrap();

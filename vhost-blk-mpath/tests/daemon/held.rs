@@ -65,7 +65,7 @@ fn a_disk_that_is_held_says_so_and_for_how_long() {
     disk.submit_write(0, 0, 7);
     assert_eq!(disk.answer(Duration::from_millis(200)), None);
     let shown = &daemon.status().disks[0];
-    assert_eq!((shown.queued, shown.paths.live, shown.connected), (0, 2, true));
+    assert_eq!((shown.queued, shown.path_counts.live, shown.connected), (0, 2, true));
     assert_eq!(count(&daemon, EventKind::DiskResumed), 0);
     // The end of this one lifts no fence of the last.
     let (ended, place) = daemon.end(Signal::TERM);

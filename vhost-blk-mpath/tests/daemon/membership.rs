@@ -107,7 +107,7 @@ fn a_path_that_is_added_under_load_takes_io_and_one_that_is_removed_ends_in_orde
     daemon.is_used(0);
     daemon.remove(third);
     daemon.goes(third);
-    assert_eq!(daemon.status().disks[0].paths.total, 2);
+    assert_eq!(daemon.status().disks[0].path_counts.total, 2);
     verification.goes_on(300);
     verification.finish();
     assert_eq!(
@@ -204,7 +204,11 @@ fn by_force_a_path_is_closed_at_once_and_its_place_is_taken_until_its_fence_is_l
     assert_eq!(daemon.add(target.addrs()[2]), 2);
     daemon.gets_live(2);
     let again = refusal(daemon.try_add(link.address()));
-    assert!(again.code == ErrorCode::PathExists && again.message.contains("path 0, removing"), "{}", again.message);
+    assert!(
+        again.code == ErrorCode::PathExists && again.message.contains("path 0, which is removing"),
+        "{}",
+        again.message
+    );
     assert_eq!(disk.answer(PATIENCE), Some((1, Status::Ok)));
     assert!(removed.elapsed() >= FENCE, "answered after {:?}", removed.elapsed());
     daemon.goes(0);
@@ -294,7 +298,7 @@ fn a_path_to_nowhere_is_added_connected_later_and_removed_while_it_connects() {
     eventually("it fails", || daemon.find(path).unwrap().last_error.is_some());
     assert_eq!(daemon.state_of(path), Some(PathState::Connecting));
     let twice = refusal(daemon.try_add(addrs[1]));
-    assert!(twice.message.contains("path 1, connecting"), "{}", twice.message);
+    assert!(twice.message.contains("path 1, which is connecting"), "{}", twice.message);
     target.resume_listener(1).unwrap();
     daemon.gets_live(path);
     daemon.remove(path);
