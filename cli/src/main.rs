@@ -1,4 +1,4 @@
-//! `mpathctl`: sees and steers a running vhost-blk-mpath.
+//! `mpathctl`: shows and controls a running vhost-blk-mpath.
 
 #![forbid(unsafe_code)]
 
@@ -17,37 +17,37 @@ use clap::{Parser, ValueEnum};
 use mpath_api::client::{Client, ClientError};
 use mpath_api::config::LoadError;
 use mpath_api::types::InjectionError;
-use mpath_api::{DEFAULT_API_SOCKET, DiskFlagsError, usage_line};
+use mpath_api::{DEFAULT_API_SOCKET, DiskFlagsError, VERSION, usage_line};
 
 use crate::cmd::{Command, SocketError};
 use crate::import::ImportError;
 use crate::mptcp::{FollowError, GatherError};
 use crate::output::Output;
 
-/// The daemon answers within five seconds or says that it cannot.
+/// The longest wait for an answer. The daemon answers within five seconds.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  the daemon refused, a check found a problem, or the output could not be written
+  1  the daemon refused the request, a check found a problem, or the output could not be written
   2  the command line or a file is wrong
-  3  the daemon, or the host to check or follow, cannot be asked, or does not answer as it should";
+  3  the daemon cannot be reached or sent a wrong answer, or the state of this host cannot be read";
 
-/// Sees and steers a running vhost-blk-mpath.
+/// Show and control a running vhost-blk-mpath.
 #[derive(Debug, Parser)]
-#[command(name = "mpathctl", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "mpathctl", version = VERSION, after_help = EXIT_CODES, max_term_width = 100)]
 struct Args {
-    // Not clap's `env`: that takes a variable that is set and empty for a value, and refuses it.
+    // Not clap's `env`, which refuses a variable that is set and empty.
     #[arg(
         long,
         value_name = "SOCKET",
         global = true,
-        help = "The daemon's API socket [env: MPATH_API] [default: /run/vhost-blk-mpath/api.sock]"
+        help = "API socket of the daemon [env: MPATH_API] [default: /run/vhost-blk-mpath/api.sock]"
     )]
     api: Option<PathBuf>,
 
-    /// How to print; json and yaml are the API's own answer and the ones to parse
+    /// Output format; json and yaml are the answer of the API, for programs
     #[arg(short, long, value_enum, default_value_t, global = true)]
     output: Format,
 
@@ -55,7 +55,7 @@ struct Args {
     command: Command,
 }
 
-/// How to print.
+/// Output format.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
 enum Format {
     /// Aligned columns, units in the headers
@@ -67,26 +67,26 @@ enum Format {
     Yaml,
 }
 
-/// Why the command did not succeed.
+/// Why a command failed.
 #[derive(Debug)]
 enum Failure {
     Api(ClientError),
     Import(ImportError),
-    /// A file of disks.
+    /// A configuration file.
     Load(LoadError),
-    /// Flags that are no disk.
+    /// Flags that describe no disk.
     Disk(DiskFlagsError),
-    /// A disk's socket that is not named as the daemon has to know it.
+    /// A relative socket path that cannot be made absolute.
     Socket(SocketError),
-    /// Options of `inject set` that do not go together.
+    /// Contradictory options of `inject set`.
     Injection(InjectionError),
     Output(io::Error),
     Gather(GatherError),
     Follow(FollowError),
-    /// What has been printed says it all.
-    Told,
-    /// There are several disks, and the command is for one.
-    WhichDisk,
+    /// The error is already printed.
+    AlreadyReported,
+    /// A command for one disk, without its name although there are several.
+    AmbiguousDisk,
 }
 
 impl From<ClientError> for Failure {
@@ -152,13 +152,13 @@ fn main() -> ExitCode {
     };
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever read the output has seen enough.
+        // The reader of a pipe has closed it, as `head` does.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(Failure::Output(error)) => fail(REFUSED, &format_args!("cannot write the output: {error}")),
-        Err(Failure::WhichDisk) => {
-            fail(USAGE, &"there are several disks; name one with --disk (`mpathctl status` shows them)")
+        Err(Failure::AmbiguousDisk) => {
+            fail(USAGE, &"there are several disks; name one with --disk (`mpathctl status` shows the disks)")
         }
-        Err(Failure::Told) => ExitCode::from(REFUSED),
+        Err(Failure::AlreadyReported) => ExitCode::from(REFUSED),
         Err(Failure::Gather(error @ GatherError::Ip(_))) => fail(UNREACHABLE, &error),
         Err(Failure::Gather(error)) => fail(USAGE, &error),
         Err(Failure::Follow(error @ FollowError::NotRestored(_))) => fail(REFUSED, &error),
@@ -174,8 +174,8 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Failure> {
-    let of_environment = || std::env::var_os("MPATH_API").filter(|path| !path.is_empty()).map(PathBuf::from);
-    let api = args.api.clone().or_else(of_environment).unwrap_or_else(|| DEFAULT_API_SOCKET.into());
+    let from_environment = || std::env::var_os("MPATH_API").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let api = args.api.clone().or_else(from_environment).unwrap_or_else(|| DEFAULT_API_SOCKET.into());
     let client = Client::new(&api, TIMEOUT)?;
     args.command.run(&client, &mut Output::new(args.output))
 }
@@ -185,12 +185,12 @@ fn fail(code: u8, message: &dyn Display) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Help and version are no errors.
+/// Prints the error, the help or the version. Help and version are no errors.
 fn usage(error: &clap::Error) -> ExitCode {
     if let Some(line) = usage_line(error) {
         return fail(USAGE, &line);
     }
-    // Nothing is left to do if the terminal is gone.
+    // A failed write leaves nothing to do.
     let _ = error.print();
     if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
 }

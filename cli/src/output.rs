@@ -1,4 +1,4 @@
-//! Printing: a table for people, or the API's answer as JSON or YAML.
+//! Output: a table for people, or the answer of the API as JSON or YAML.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use tabled::settings::{Alignment, Padding, Style};
 
 use crate::Format;
 
-/// Standard output in the format asked for.
+/// Standard output in the chosen format.
 #[derive(Debug)]
 pub(crate) struct Output {
     format: Format,
@@ -20,20 +20,20 @@ impl Output {
         Self { format }
     }
 
-    /// Prints `answer`, which `people` turns into text.
-    pub(crate) fn print<T: Serialize>(&mut self, answer: &T, people: impl FnOnce(&T) -> String) -> io::Result<()> {
+    /// Prints `answer`. `as_table` makes the text for people.
+    pub(crate) fn print<T: Serialize>(&mut self, answer: &T, as_table: impl FnOnce(&T) -> String) -> io::Result<()> {
         let text = match self.format {
-            Format::Table => people(answer),
+            Format::Table => as_table(answer),
             Format::Json => serde_json::to_string_pretty(answer).map_err(io::Error::other)? + "\n",
             Format::Yaml => serde_yaml::to_string(answer).map_err(io::Error::other)?,
         };
         write(&text)
     }
 
-    /// Prints one of many, as it comes: a line of a table or of JSON, or an item of a YAML list.
-    pub(crate) fn print_one<T: Serialize>(&mut self, item: &T, people: impl FnOnce(&T) -> String) -> io::Result<()> {
+    /// Prints one item of a stream: a line of a table or of JSON, or an item of a YAML list.
+    pub(crate) fn print_one<T: Serialize>(&mut self, item: &T, as_table: impl FnOnce(&T) -> String) -> io::Result<()> {
         let text = match self.format {
-            Format::Table => people(item),
+            Format::Table => as_table(item),
             Format::Json => serde_json::to_string(item).map_err(io::Error::other)? + "\n",
             Format::Yaml => serde_yaml::to_string(&[item]).map_err(io::Error::other)?,
         };
@@ -47,14 +47,14 @@ fn write(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// A column: its header, and whether it holds numbers (which go to the right).
+/// A column with its header. Numbers are aligned to the right.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Column {
     Text(&'static str),
     Number(&'static str),
 }
 
-/// Aligned columns with a line of headers; only headers if there are no rows.
+/// Aligned columns below a line of headers.
 pub(crate) fn table<const N: usize>(columns: [Column; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let mut builder = Builder::default();
     builder.push_record(columns.map(|(Column::Text(header) | Column::Number(header))| header));
@@ -71,7 +71,7 @@ pub(crate) fn table<const N: usize>(columns: [Column; N], rows: impl IntoIterato
     table.to_string().lines().flat_map(|line| [line.trim_end(), "\n"]).collect()
 }
 
-/// The value, or `-` where there is none.
+/// The value, or `-` without one.
 pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".into(), |value| value.to_string())
 }

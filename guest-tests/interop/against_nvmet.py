@@ -84,9 +84,9 @@ def identify(nvmet, directory):
         wait_for(lambda: live(rig, 0, 1), 5, "both paths live")
         disks, paths = rig.ctl("status")["disks"], rig.ctl("path", "list")
         check(len(disks) == 1, f"{len(disks)} disks")
-        shape = (disks[0]["capacity_bytes"], disks[0]["block_size_bytes"], disks[0]["nsid"])
+        shape = (disks[0]["capacity-bytes"], disks[0]["block-size-bytes"], disks[0]["namespace"])
         check(shape == (SIZE, BLOCK, 1), f"the disk is {shape}, not {(SIZE, BLOCK, 1)}")
-        check([path["ana_state"] for path in paths] == ["optimized"] * 2, "ANA states are not both optimized")
+        check([path["ana-state"] for path in paths] == ["optimized"] * 2, "ANA states are not both optimized")
         check(paths[0]["cntlid"] != paths[1]["cntlid"], "both paths have one controller")
         report = bench(rig, seconds=1)
         device = report["device"]
@@ -204,7 +204,7 @@ class Watch:
         path = self._rig.ctl("path", "list")[self._index]
         classes = [path[kind] for kind in ("read", "write", "other")]
         ios = sum(one["ios"] for one in classes)
-        if ios != self._ios or any(one["in_flight"] for one in classes):
+        if ios != self._ios or any(one["in-flight"] for one in classes):
             self.last_busy = time.monotonic()
         self._ios = ios
         return path
@@ -233,7 +233,7 @@ def ana_change(nvmet, directory):
             nvmet.set_ana(index, state)
             watch.watch(2)
             rerouted = watch.last_busy - start
-            check(watch.look()["ana_state"] == state, f"path {index} is {watch.look()['ana_state']}, not {state}")
+            check(watch.look()["ana-state"] == state, f"path {index} is {watch.look()['ana-state']}, not {state}")
             check(rerouted < REROUTED, f"{state}: the path still carried I/O {rerouted * 1000:.0f} ms later")
             wait_for(carries(rig, other), 5, f"I/O on path {other}")
             nvmet.set_ana(index, "optimized")
@@ -263,8 +263,8 @@ def port_lost(nvmet, directory):
         disk = rig.ctl("status")["disks"][0]
     nvmet.complaints()
     moved = ", ".join(
-        f"{disk[kind]['ios']} {kind[6:]} moved" + (f" (max {disk[kind]['time']['max_us'] // 1000} ms)" if disk[kind]["time"] else "")
-        for kind in ("moved_reads", "moved_writes")
+        f"{disk[kind]['ios']} {kind[6:]} moved" + (f" (max {disk[kind]['time']['max-us'] // 1000} ms)" if disk[kind]["time"] else "")
+        for kind in ("moved-reads", "moved-writes")
     )
     return f"down in {gone * 1000:.0f} ms, back {back:.1f} s after the port; {moved}; {verified(report)}"
 

@@ -1,4 +1,4 @@
-//! The command line: a whole disk by flags, or a configuration file.
+//! The command line: one disk by flags, or a configuration file.
 
 use std::io::{self, Write};
 use std::os::fd::RawFd;
@@ -7,35 +7,35 @@ use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Parser};
 use mpath_api::config::{Config, HostId, IoThreads, Nqn, SocketPath};
-use mpath_api::{DEFAULT_API_SOCKET, DiskFlags, usage_line};
+use mpath_api::{DEFAULT_API_SOCKET, DiskFlags, VERSION, usage_line};
 
 use crate::run::RunError;
 use crate::sockets::activation::ActivationSockets;
 
-/// Exit code of bad usage.
+/// Exit code of a wrong command line.
 const USAGE: u8 = 2;
 
 const AFTER_HELP: &str = "\
 Exit codes:
   0  ended by SIGTERM or SIGINT, or with the front-end that --fd connects
   1  failed while running, or a resource of this host is missing (io_uring, threads)
-  2  bad usage or configuration, two disks that write to one namespace, or a file descriptor that cannot be used
-  3  no path leads to the namespace: unreachable, wrong NQN, missing namespace, none discovered
+  2  wrong command line or configuration, two disks that write to one namespace, or an unusable file descriptor
+  3  no path leads to the namespace: target unreachable, wrong NQN, missing namespace, or no path discovered
   4  a socket cannot be created, or another process listens on it or serves its disk
 
-The log goes to stderr; RUST_LOG=debug tells more.";
+The log goes to stderr; RUST_LOG=debug adds details.";
 
 /// vhost-user-blk backend: one virtio disk over several NVMe/TCP paths.
 #[derive(Debug, Parser)]
-#[command(version, override_usage = "vhost-blk-mpath {--socket-path <PATH>|--fd <N>} --subsystem <NQN> {--path <URI>|--discovery <URI>}... [OPTIONS]\n       \
+#[command(version = VERSION, override_usage = "vhost-blk-mpath {--socket-path <PATH>|--fd <N>} --subsystem <NQN> {--path <URL>|--discovery <URL>}... [OPTIONS]\n       \
     vhost-blk-mpath --config <FILE>", after_help = AFTER_HELP, arg_required_else_help = true, allow_negative_numbers = true)]
 pub(crate) struct Args {
-    /// Read everything from a YAML file instead of flags
+    /// YAML configuration file, instead of flags
     #[arg(long, value_name = "FILE", conflicts_with_all = ["DiskFlags", "HostArgs"])]
     config: Option<PathBuf>,
 
-    /// The vhost-user socket as a file descriptor, in place of --socket-path: one that listens, or a front-end that is connected, and
-    /// with which the daemon ends
+    /// File descriptor of the vhost-user socket, instead of --socket-path: a listening socket, or a connected front-end, with which
+    /// the daemon ends
     #[arg(long, value_name = "N", value_parser = descriptor, conflicts_with_all = ["config", "socket_path"])]
     fd: Option<RawFd>,
 
@@ -45,14 +45,14 @@ pub(crate) struct Args {
     #[command(flatten)]
     host: HostArgs,
 
-    /// Print what this backend can do, as QEMU's conventions for vhost-user backends ask, and end; wins over all else
+    /// Print the capabilities of this backend, as QEMU's conventions for vhost-user backends require, and exit
     #[arg(long)]
     print_capabilities: bool,
 }
 
 #[derive(Debug, ClapArgs)]
 struct HostArgs {
-    /// Unix socket of the control API
+    /// Unix socket of the API
     #[arg(long, value_name = "PATH", default_value = DEFAULT_API_SOCKET)]
     api: SocketPath,
 
@@ -60,18 +60,18 @@ struct HostArgs {
     #[arg(long, value_name = "N")]
     io_threads: Option<IoThreads>,
 
-    /// NQN of this host [default: /etc/nvme/hostnqn, else made from the host identifier]
+    /// NQN of this host [default: from /etc/nvme/hostnqn, else made from the host identifier]
     #[arg(long, value_name = "NQN")]
     hostnqn: Option<Nqn>,
 
-    /// Identifier of this host, a UUID [default: /etc/nvme/hostid, else random]
+    /// Identifier of this host, a UUID [default: from /etc/nvme/hostid, else random]
     #[arg(long, value_name = "UUID")]
     hostid: Option<HostId>,
 }
 
-/// A text that is no number of a file descriptor.
+/// A text that is no file descriptor.
 #[derive(Debug, thiserror::Error)]
-#[error("`{text}` is no file descriptor; give the number of one that the daemon is started with, such as 3")]
+#[error("`{text}` is no file descriptor; give the number of an inherited descriptor, such as 3")]
 struct DescriptorError {
     text: String,
 }
@@ -84,24 +84,25 @@ fn descriptor(text: &str) -> Result<RawFd, DescriptorError> {
 /// The answer to `--print-capabilities` (QEMU, docs/interop/vhost-user.rst, "Backend program conventions").
 pub(crate) const CAPABILITIES: &str = r#"{"type": "block", "features": ["read-only"]}"#;
 
-/// Whether the capabilities are asked for. Checked before anything else is parsed, since it wins even over bad options.
+/// Whether `--print-capabilities` is given. Checked before anything else is parsed, because it takes precedence even over wrong
+/// options.
 pub(crate) fn wants_capabilities() -> bool {
     std::env::args_os().skip(1).any(|arg| arg == "--print-capabilities")
 }
 
-/// What is printed about a command line that cannot be parsed, or that asks for help, and the exit code.
+/// Prints the error, the help or the version, and returns the exit code.
 pub(crate) fn explain(error: &clap::Error) -> ExitCode {
     if let Some(line) = usage_line(error) {
         let _ = writeln!(io::stderr(), "vhost-blk-mpath: {line}");
         return ExitCode::from(USAGE);
     }
-    // Nothing is left to do if nobody listens.
+    // A failed write leaves nothing to do.
     let _ = error.print();
     if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
 }
 
 impl Args {
-    /// The configuration that flags or file describe, and the sockets that come with it.
+    /// The configuration from flags or file, and the sockets passed to the daemon.
     pub(crate) fn into_config(self) -> Result<(Config, ActivationSockets), RunError> {
         let mut handed_over = ActivationSockets::from_environment()?;
         if let Some(file) = self.config {
@@ -148,9 +149,9 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_is_the_setting_of_its_name() {
+    fn every_flag_sets_the_setting_of_its_name() {
         let flags = "--name db --weight 7 --namespace 3 --policy numa --scheduler fifo --limit-iops 900 --limit-bandwidth 9MiB --limit-burst 3s --read-only --queues 2 --queue-size 32 --max-transfer 256KiB --window-ios 4 --window-bytes 65536 \
-             --hdr-digest --data-digest --keep-alive-tmo 7 --reconnect-delay 9 --suspect-timeout 2s --io-timeout 8 --hedge p99.5 --hedge-budget 0.5% --fast-io-fail-tmo 60 --ctrl-loss-tmo 90 \
+             --hdr-digest --data-digest --keep-alive-tmo 7 --reconnect-delay 9 --suspect-timeout 2s --io-timeout 8s --hedge p99.5 --hedge-budget 0.5% --fast-io-fail-tmo 60 --ctrl-loss-tmo 90 \
              --shared-write-cache --drain-fence --mpath-window --discovery tcp://127.0.0.1 --discovery tcp://[::1]:8010 \
              --api /tmp/a --io-threads 5 \
              --hostnqn nqn.host --hostid 6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
@@ -180,7 +181,7 @@ mod tests {
                 keep-alive-tmo: 7
                 reconnect-delay: 9
                 suspect-timeout: 2s
-                io-timeout: 8
+                io-timeout: 8s
                 hedge: p99.5
                 hedge-budget: 0.5%
                 fast-io-fail-tmo: 60
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_single_flag_shows_is_checked() {
+    fn flags_are_checked_against_each_other() {
         assert!(matches!(parse(&format!("{DISK} --path tcp://127.0.0.1")), Err(RunError::Flags(_))));
         assert!(matches!(parse(&format!("{DISK} --api /tmp/s")), Err(RunError::Flags(_))));
         assert!(matches!(parse("--config /nonexistent"), Err(RunError::File(_))));
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_do_not_go_together() {
+    fn conflicting_flags_are_refused() {
         for (line, kind) in [
             ("--config f --policy numa", ErrorKind::ArgumentConflict),
             ("--config f --api /tmp/a", ErrorKind::ArgumentConflict),
@@ -225,8 +226,8 @@ mod tests {
         for text in ["abc", "", "-1", "3.0", "99999999999"] {
             let error = Args::try_parse_from(["vhost-blk-mpath", &format!("--fd={text}")]).unwrap_err();
             let said = format!(
-                "invalid value '{text}' for '--fd <N>': `{text}` is no file descriptor; give the number of one that the daemon is \
-                 started with, such as 3"
+                "invalid value '{text}' for '--fd <N>': `{text}` is no file descriptor; give the number of an inherited \
+                 descriptor, such as 3"
             );
             assert_eq!(usage_line(&error), Some(said));
         }

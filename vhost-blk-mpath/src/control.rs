@@ -1,4 +1,4 @@
-//! The API's view of the daemon: answers from what is known here, statistics from the I/O threads.
+//! The daemon's side of the API: state from the control thread, statistics from the I/O threads.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, HedgeSetting, Weight};
 use mpath_api::server::{Control, ControlError, PathRef};
 use mpath_api::types::{
-    self, DiskState, EventKind, Events, HedgeStatus, Moved, OpStats, Origin, PathAction, PathCounts, PathSharer,
-    PathState, PathWindow, RemovedDisk, SchedulerDetail, SetLimits, Status, WaitsFor,
+    self, DiskState, EventKind, Events, HedgeStatus, MovedRequests, OpStats, Origin, PathAction, PathCounts,
+    PathSharer, PathState, PathWindow, RemovedDisk, SchedulerDetail, SetLimits, Status, WaitsFor,
 };
-use mpath_api::{PathAddress, PolicyChange, SchedulerChange};
+use mpath_api::{PathAddress, PolicyChange, SchedulerChange, VERSION};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
@@ -23,23 +23,24 @@ use crate::subsystem::path_status::{NamespaceStatus, PathStatus};
 use crate::subsystem::{PolicySetBy, Subsystem};
 use crate::transport::mptcp::Connections;
 
+/// The daemon as the API sees it.
 pub(crate) struct Daemon {
     pub(crate) disks: Arc<Disks>,
     pub(crate) started: Instant,
 }
 
 impl Daemon {
-    /// The disk, and the subsystem that it is of.
+    /// The disk of this name, and its subsystem.
     fn disk(&self, name: &str) -> Result<(Arc<Subsystem>, DiskId), ControlError> {
-        let of = |subsystem: Arc<Subsystem>| {
+        let disk_of = |subsystem: Arc<Subsystem>| {
             let found = subsystem.disks.iter().find(|disk| disk.name() == name).map(|disk| disk.id);
             found.map(|id| (subsystem, id))
         };
-        let found = self.disks.subsystems().into_iter().find_map(of);
+        let found = self.disks.subsystems().into_iter().find_map(disk_of);
         found.ok_or_else(|| ControlError::UnknownDisk { disk: name.into() })
     }
 
-    /// By the disk that has the paths.
+    /// The subsystem of a disk that has paths of its own.
     fn subsystem(&self, name: &str) -> Result<Arc<Subsystem>, ControlError> {
         let (subsystem, disk) = self.disk(name)?;
         if disk != DiskId(0) {
@@ -48,7 +49,7 @@ impl Daemon {
         Ok(subsystem)
     }
 
-    /// The statistics of a subsystem; none while it has none, and when it is about to be gone.
+    /// The statistics of a subsystem. `None` if it has no I/O threads, or if its disks are being removed and the threads have ended.
     async fn statistics(&self, subsystem: &Subsystem) -> Result<Option<GroupStats>, ControlError> {
         match statistics(subsystem.threads()).await {
             Err(ControlError::Ending) if self.disks.is_leaving(subsystem) => Ok(None),
@@ -56,26 +57,26 @@ impl Daemon {
         }
     }
 
-    /// Waits until the I/O threads of all that were changed know. A disk that has gone meanwhile, or goes, is left out, unless it is
-    /// the only one.
-    async fn changed(&self, begun: Vec<Result<Begun, ControlError>>) -> Result<(), ControlError> {
-        let (mut some, mut gone) = (false, Ok(()));
-        for begun in begun {
-            match begun {
-                Ok((subsystem, waits)) => match settled(waits).await {
-                    Ok(()) => some = true,
-                    Err(error) if self.disks.is_leaving(&subsystem) => gone = Err(error),
+    /// Waits until the I/O threads have carried out the changes. An error of a disk that was removed meanwhile, or is being removed,
+    /// counts only if no other disk was changed.
+    async fn finish(&self, changes: Vec<Result<Change, ControlError>>) -> Result<(), ControlError> {
+        let (mut any_changed, mut removed) = (false, Ok(()));
+        for change in changes {
+            match change {
+                Ok((subsystem, waits)) => match wait_for_threads(waits).await {
+                    Ok(()) => any_changed = true,
+                    Err(error) if self.disks.is_leaving(&subsystem) => removed = Err(error),
                     Err(error) => return Err(error),
                 },
-                Err(error) => gone = Err(error),
+                Err(error) => removed = Err(error),
             }
         }
-        if some { Ok(()) } else { gone }
+        if any_changed { Ok(()) } else { removed }
     }
 }
 
-/// What has been changed, and what to wait for.
-type Begun = (Arc<Subsystem>, Vec<oneshot::Receiver<()>>);
+/// A change under way: the subsystem, and one receiver for each I/O thread.
+type Change = (Arc<Subsystem>, Vec<oneshot::Receiver<()>>);
 
 impl Control for Daemon {
     async fn status(&self) -> Result<Status, ControlError> {
@@ -87,14 +88,14 @@ impl Control for Daemon {
             disks.extend(subsystem.disks.iter().map(|disk| describe(subsystem, disk, state, stats.as_ref())));
         }
         Ok(Status {
-            version: env!("CARGO_PKG_VERSION").into(),
+            version: VERSION.into(),
             pid: std::process::id(),
             uptime_s: self.started.elapsed().as_secs(),
             disks,
             discovery: services
                 .iter()
                 .filter_map(|service| service.discovery.as_ref())
-                .flat_map(|of| of.get())
+                .flat_map(|discovery| discovery.get())
                 .collect(),
         })
     }
@@ -120,7 +121,7 @@ impl Control for Daemon {
                     waits_for: waits_for(&subsystem, status, stats),
                     last_error: unusable.or_else(|| status.last_error.as_ref().map(|(error, _)| error.clone())),
                     last_error_at: status.last_error.as_ref().map(|(_, at)| utc(*at)),
-                    ana_state: first.and_then(NamespaceStatus::reported_ana).map(Into::into),
+                    ana_state: first.and_then(NamespaceStatus::reported_ana),
                     sharers: sharers(&subsystem, status),
                     cntlid: status.cntlid,
                     controller: status.controller.clone(),
@@ -156,7 +157,7 @@ impl Control for Daemon {
             let waits = subsystem.set_policy(change, PolicySetBy::Operator);
             Ok((subsystem, waits))
         };
-        self.changed(disks.iter().map(begin).collect()).await
+        self.finish(disks.iter().map(begin).collect()).await
     }
 
     async fn set_hedge(
@@ -168,15 +169,17 @@ impl Control for Daemon {
         let begin = |name: &String| {
             let subsystem = self.subsystem(name)?;
             let mut state = subsystem.state();
-            let HedgeSetting { hedge: before, budget: of } = state.hedge;
-            state.hedge = HedgeSetting { hedge: hedge.unwrap_or(before), budget: budget.unwrap_or(of) };
+            state.hedge = HedgeSetting {
+                hedge: hedge.unwrap_or(state.hedge.hedge),
+                budget: budget.unwrap_or(state.hedge.budget),
+            };
             let HedgeSetting { hedge, budget } = state.hedge;
             subsystem.event(None, EventKind::HedgeSet, format!("hedge set to {hedge}; budget {budget}"));
-            let waits = told(&subsystem, |thread| thread.set_hedging(state.hedge.hedging()));
+            let waits = tell_threads(&subsystem, |thread| thread.set_hedging(state.hedge.hedging()));
             drop(state);
             Ok((subsystem, waits))
         };
-        self.changed(disks.iter().map(begin).collect()).await
+        self.finish(disks.iter().map(begin).collect()).await
     }
 
     async fn scheduling(&self) -> Result<Vec<SchedulerDetail>, ControlError> {
@@ -200,11 +203,11 @@ impl Control for Daemon {
             let mut state = subsystem.state();
             state.scheduler.change(change);
             subsystem.event(None, EventKind::SchedulerSet, format!("scheduler set to {}", state.scheduler));
-            let waits = told(&subsystem, |thread| thread.set_scheduler(state.scheduler));
+            let waits = tell_threads(&subsystem, |thread| thread.set_scheduler(state.scheduler));
             drop(state);
             Ok((subsystem, waits))
         };
-        self.changed(disks.iter().map(begin).collect()).await
+        self.finish(disks.iter().map(begin).collect()).await
     }
 
     async fn set_limits(&self, disks: &[String], change: &SetLimits) -> Result<(), ControlError> {
@@ -217,11 +220,11 @@ impl Control for Daemon {
                 disk.event(EventKind::LimitsSet, format!("limits set to {}", steered.limits));
                 disk.shared.limits.set(Instant::now(), steered.limits.limits());
             }
-            // A thread that waits because of the earlier ones looks again when it is woken.
-            let waits = told(&subsystem, |_| ());
+            // The threads read the limits themselves. This wakes a thread that waits because of the earlier limits.
+            let waits = tell_threads(&subsystem, |_| ());
             Ok((subsystem, waits))
         };
-        self.changed(disks.iter().map(begin).collect()).await
+        self.finish(disks.iter().map(begin).collect()).await
     }
 
     async fn set_weight(&self, disk: &str, weight: Weight) -> Result<(), ControlError> {
@@ -231,9 +234,9 @@ impl Control for Daemon {
             let mut steered = disk.tuning();
             steered.weight = weight;
             disk.event(EventKind::WeightSet, format!("weight set to {weight}"));
-            told(&subsystem, |thread| thread.set_weight(disk.id, weight.get() as u16))
+            tell_threads(&subsystem, |thread| thread.set_weight(disk.id, weight.get() as u16))
         };
-        settled(waits).await
+        wait_for_threads(waits).await
     }
 
     async fn set_injection(&self, paths: &[PathRef], injection: Option<types::Injection>) -> Result<(), ControlError> {
@@ -243,7 +246,7 @@ impl Control for Daemon {
             let mut state = subsystem.state();
             let unknown = || ControlError::UnknownPath { disk: name.clone(), index: *index };
             let status = state.path_mut(PathId(*index)).ok_or_else(unknown)?;
-            // What a path that leaves still holds may have to be let go.
+            // A path that is being removed may still hold injected requests, so clearing stays possible.
             if injection.is_some() && status.is_removing() {
                 return Err(ControlError::Removing { disk: name.clone(), index: *index });
             }
@@ -261,13 +264,13 @@ impl Control for Daemon {
             if let Some(injection) = &injection {
                 injection::set(subsystem.threads(), PathId(*index), injection);
             }
-            waits.extend(told(&subsystem, |thread| {
+            waits.extend(tell_threads(&subsystem, |thread| {
                 if injection.is_none() {
                     thread.clear_injection(PathId(*index));
                 }
             }));
         }
-        settled(waits).await
+        wait_for_threads(waits).await
     }
 
     async fn steer(&self, paths: &[PathRef], action: PathAction, force: bool) -> Result<(), ControlError> {
@@ -275,7 +278,7 @@ impl Control for Daemon {
             self.subsystem(&path.disk)?;
         }
         let waits = actions::apply(&self.disks.subsystems(), paths, action, force)?;
-        settled(waits).await
+        wait_for_threads(waits).await
     }
 
     async fn add_path(&self, disk: &str, address: PathAddress) -> Result<PathRef, ControlError> {
@@ -300,21 +303,21 @@ impl Control for Daemon {
     }
 }
 
-/// What a path that drains, or is removed, still waits for.
+/// What a draining or removed path waits for.
 fn waits_for(subsystem: &Subsystem, status: &PathStatus, stats: Option<&PathStats>) -> Vec<WaitsFor> {
     if !matches!(status.shown(), PathState::Draining | PathState::Removing) {
         return Vec::new();
     }
     let in_flight = stats.is_some_and(|stats| stats.classes.iter().any(|class| class.in_flight > 0));
     let flush = subsystem.may_be_dirty(status.id);
-    // One that is connected is not lost, and one that was is gone when its fence is lifted.
+    // A removed path without a controller was lost. It exists until its fence has passed.
     let fence = status.is_removing() && status.cntlid.is_none();
     let reasons = [(in_flight, WaitsFor::InFlight), (flush, WaitsFor::Flush), (fence, WaitsFor::Fence)];
     reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason)).collect()
 }
 
-/// Tells each I/O thread something; resolve when they have carried it out.
-fn told(subsystem: &Subsystem, tell: impl Fn(&IoThreadHandle)) -> Vec<oneshot::Receiver<()>> {
+/// Sends something to each I/O thread. The receivers resolve when the threads have carried it out.
+fn tell_threads(subsystem: &Subsystem, tell: impl Fn(&IoThreadHandle)) -> Vec<oneshot::Receiver<()>> {
     let one = |thread: &IoThreadHandle| {
         tell(thread);
         barrier(thread)
@@ -322,7 +325,8 @@ fn told(subsystem: &Subsystem, tell: impl Fn(&IoThreadHandle)) -> Vec<oneshot::R
     subsystem.threads().iter().map(one).collect()
 }
 
-async fn settled(waits: Vec<oneshot::Receiver<()>>) -> Result<(), ControlError> {
+/// Waits for every I/O thread.
+async fn wait_for_threads(waits: Vec<oneshot::Receiver<()>>) -> Result<(), ControlError> {
     for wait in waits {
         wait.await.map_err(|_| ControlError::Ending)?;
     }
@@ -334,40 +338,41 @@ fn owner(subsystem: &Subsystem, disk: &Disk) -> Option<String> {
     (disk.id != DiskId(0)).then(|| subsystem.name().into())
 }
 
-/// What a path is to the disks that use it beside the one that has it.
+/// A path as seen by the disks that share it.
 fn sharers(subsystem: &Subsystem, status: &PathStatus) -> Vec<PathSharer> {
-    let of = |disk: &Disk| {
+    let sharer = |disk: &Disk| {
         let namespace = status.namespace(disk.id);
         PathSharer {
             disk: disk.name().into(),
-            ana_state: namespace.and_then(NamespaceStatus::reported_ana).map(Into::into),
+            ana_state: namespace.and_then(NamespaceStatus::reported_ana),
             error: namespace.and_then(|namespace| namespace.unusable.clone()),
         }
     };
-    subsystem.disks.iter().skip(1).map(of).collect()
+    subsystem.disks.iter().skip(1).map(sharer).collect()
 }
 
+/// A disk as the API shows it.
 fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Option<&GroupStats>) -> types::Disk {
     let owner = owner(subsystem, disk);
     let state = subsystem.state();
     let namespace = disk.backing().map(|backing| &backing.namespace);
-    // Counted where the paths are.
+    // The disk that has the paths counts for all.
     let counted = stats.filter(|_| owner.is_none());
-    let moved = |class| counted.map_or_else(Moved::default, |stats| Moved::of(&stats.failover_times, class));
+    let moved = |class| counted.map_or_else(MovedRequests::default, |stats| MovedRequests::of(&stats.failover_times, class));
     let hedging = counted.map_or_else(HedgeCounts::default, |stats| stats.hedging);
     let leads_here = |path: &&PathStatus| path.namespace(disk.id).is_some_and(|of| of.unusable.is_none());
     let live = state.paths().filter(|path| path.shown() == PathState::Live).filter(leads_here).count();
     types::Disk {
         name: disk.name().into(),
-        socket: disk.settings.socket_path.to_string(),
+        socket_path: disk.settings.socket_path.to_string(),
         subsystem: subsystem.config.subsystem.to_string(),
         shares_paths_of: owner,
-        nsid: namespace.map(|namespace| namespace.nsid),
+        namespace: namespace.map(|namespace| namespace.nsid),
         state: disk_state,
         connected: disk.is_connected(),
         held_ms: subsystem.inherited_fence().and_then(|fence| {
             let left = fence.until.saturating_duration_since(Instant::now());
-            // Until nothing is left: the last one is a whole one, too.
+            // Rounded up, so that 0 is never shown while requests are held.
             (!left.is_zero()).then(|| left.as_millis() as u64 + 1)
         }),
         policy: state.policy,
@@ -382,11 +387,11 @@ fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Op
         moved_writes: moved(OpClass::Write),
         hedge: HedgeStatus {
             hedge: state.hedge.hedge,
-            budget: state.hedge.budget,
-            reads: hedging.reads,
-            sent: hedging.sent,
-            won: hedging.won,
+            hedge_budget: state.hedge.budget,
+            hedgeable_reads: hedging.reads,
+            hedges: hedging.sent,
+            hedges_won: hedging.won,
         },
-        paths: PathCounts { total: state.paths().count() as u32, live: live as u32 },
+        path_counts: PathCounts { total: state.paths().count() as u32, live: live as u32 },
     }
 }

@@ -11,17 +11,17 @@ use crate::import::{Wanted, import};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Print a configuration made of a file of nvme-cli: discovery.conf, or config.json
+    /// Print a configuration made from a file of nvme-cli: discovery.conf or config.json
     ///
-    /// No daemon is asked or changed: keep what is printed, look through it, and start the daemon with it. Options without a
-    /// counterpart are comments in it. It is YAML, whatever --output says.
+    /// The command needs no daemon and changes none. Save the output, check it, and start the daemon with it. Options without a
+    /// counterpart become comments. The output is YAML, whatever --output says.
     Import {
-        /// /etc/nvme/discovery.conf, /etc/nvme/config.json, or one like them
+        /// File in the format of /etc/nvme/discovery.conf or /etc/nvme/config.json
         file: PathBuf,
-        /// Only this subsystem. discovery.conf names none, so it has to be said
+        /// Only this subsystem. Required for discovery.conf, which names none
         #[arg(long, value_name = "NQN")]
         subsystem: Option<Nqn>,
-        /// Of several hosts in config.json this one; of discovery.conf the one to connect as
+        /// Host NQN: selects one of several hosts in config.json; with discovery.conf, the host to connect as
         #[arg(long, value_name = "NQN")]
         hostnqn: Option<Nqn>,
     },

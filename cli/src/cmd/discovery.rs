@@ -10,9 +10,9 @@ use crate::output::{Column, Output, or_dash, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List discovery controllers: state, generation and records of the log read last, what went wrong last
+    /// List discovery controllers: state, generation and records of their last log, last error
     ///
-    /// BY is the discovery controller that refers to it. A lost one is tried again, and what it listed last still counts.
+    /// BY is the discovery controller that refers to this one. A lost controller is tried again. Its last log still applies.
     List(DiskArg),
 }
 
@@ -20,7 +20,7 @@ impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
         let Self::List(DiskArg { disk }) = self;
         if disk.is_some() {
-            // An unknown one is an error.
+            // Reports an unknown disk.
             client.policy(disk.as_deref())?;
         }
         let mut controllers = client.status()?.discovery;

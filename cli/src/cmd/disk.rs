@@ -16,27 +16,28 @@ use crate::output::{Column, Output, or_dash, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List disks, as `status` does
+    /// List disks
     List(DiskArg),
-    /// Show everything known of a disk
+    /// Show all details of a disk
     Show {
-        /// Its name
+        /// Name of the disk
         disk: String,
     },
-    /// Add a disk while the daemon runs; done when it is served
+    /// Add a disk while the daemon runs
     ///
-    /// It is checked as at the start of the daemon: a path has to lead to its namespace. The configuration is not changed: a
-    /// restarted daemon does not know the disk.
+    /// The command returns when the disk is served. The daemon checks the disk as at its start: a path must lead to the namespace. The
+    /// configuration file is not changed, so a restarted daemon does not have the disk.
     Add(Box<AddArgs>),
-    /// Remove a disk for good, and those that share its paths; done when they are gone
+    /// Remove a disk and the disks that share its paths
     ///
-    /// Their sockets go, their paths are closed in order, and the other disks do not notice. What is printed is which disks are
-    /// gone; IN DOUBT is for how long writes may still be executed whose fate was not known, as can be after --force. The
-    /// configuration is not changed: a restarted daemon has the disks that are configured.
+    /// The command returns when the disks are gone. It fails while a front-end is connected, unless --force is given. Sockets are
+    /// removed and paths closed in order. Other disks are not affected. The output lists the removed disks. IN DOUBT is how much longer
+    /// the controllers may execute writes in doubt, which --force can leave. The configuration file is not changed, so a restarted
+    /// daemon has the configured disks.
     Remove {
-        /// Its name
+        /// Name of the disk
         disk: String,
-        /// Even if front-ends are connected: they are hung up, and what they have in flight has ten seconds to complete
+        /// Remove even if front-ends are connected: disconnect them, and give their requests in flight ten seconds to complete
         #[arg(long)]
         force: bool,
     },
@@ -44,12 +45,12 @@ pub(crate) enum Command {
 
 #[derive(Debug, clap::Args)]
 #[command(
-    override_usage = "mpathctl disk add --socket-path <PATH> --subsystem <NQN> {--path <URI>|--discovery <URI>}... [OPTIONS]\n       \
+    override_usage = "mpathctl disk add --socket-path <PATH> --subsystem <NQN> {--path <URL>|--discovery <URL>}... [OPTIONS]\n       \
     mpathctl disk add --config <FILE>"
 )]
 pub(crate) struct AddArgs {
-    /// Read `disks:`, as in the daemon's configuration, from a YAML file instead of flags, or with `-` from standard input; they are
-    /// added one after the other
+    /// YAML file with `disks:` as in the daemon's configuration, instead of flags; `-` is standard input. The disks are added one after
+    /// the other
     #[arg(long, value_name = "FILE", conflicts_with = "DiskFlags")]
     config: Option<PathBuf>,
 
@@ -81,17 +82,15 @@ impl AddArgs {
 /// Why a relative socket path cannot be made absolute.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SocketError {
-    /// There is no directory that it could be in.
-    #[error(
-        "socket-path: `{path}` is not absolute, and the current directory cannot be had: {source}; begin it with `/`"
-    )]
+    /// The current directory is unknown.
+    #[error("socket-path: `{path}` is relative, and the current directory is unknown: {source}; give an absolute path")]
     NoDirectory { path: SocketPath, source: io::Error },
-    /// In the current directory it is no socket path.
-    #[error("socket-path: in the current directory {0}")]
+    /// The absolute path is no socket path.
+    #[error("socket-path: {0}")]
     Unusable(#[from] SocketPathError),
 }
 
-/// What is named here is meant here: the daemon has a working directory of its own.
+/// Makes a path absolute, relative to the current directory: the daemon has a working directory of its own.
 fn absolute(path: &mut SocketPath) -> Result<(), SocketError> {
     if path.as_path().is_relative() {
         let no_directory = |source| SocketError::NoDirectory { path: path.clone(), source };
@@ -108,14 +107,14 @@ impl Command {
             Self::List(DiskArg { disk }) => {
                 Ok(output.print(&client.disks(disk.as_deref())?, |disks| status::table_of(disks))?)
             }
-            Self::Show { disk } => Ok(output.print(&client.disks(Some(disk))?, |disks| in_full(disks))?),
+            Self::Show { disk } => Ok(output.print(&client.disks(Some(disk))?, |disks| details(disks))?),
             Self::Add(args) => {
                 let mut added = Vec::new();
                 let result = args.disks()?.iter().try_for_each(|disk| {
                     added.extend(client.add_disk(disk)?);
                     Ok(())
                 });
-                // Those before one that is refused are there.
+                // The disks before a refused one have been added.
                 if !added.is_empty() || result.is_ok() {
                     output.print(&added, |disks| status::table_of(disks))?;
                 }
@@ -124,7 +123,7 @@ impl Command {
             Self::Remove { disk, force } => {
                 let removed = client.remove_disk(disk, *force)?;
                 output.print(&removed, |removed| table_of_removed(removed))?;
-                removed.iter().for_each(warn_of_doubt);
+                removed.iter().for_each(warn_of_writes_in_doubt);
                 Ok(())
             }
         }
@@ -136,34 +135,34 @@ fn table_of_removed(removed: &[RemovedDisk]) -> String {
     table(columns, removed.iter().map(|removed| [removed.disk.clone(), or_dash(removed.in_doubt_ms)]))
 }
 
-fn warn_of_doubt(RemovedDisk { disk, in_doubt_ms }: &RemovedDisk) {
+fn warn_of_writes_in_doubt(RemovedDisk { disk, in_doubt_ms }: &RemovedDisk) {
     if let Some(in_doubt_ms) = in_doubt_ms {
         eprintln!(
-            "mpathctl: {disk}: writes to its namespace may still be executed for {in_doubt_ms} ms; give it to another daemon only after that (this one has what is added on its socket or namespace wait)"
+            "mpathctl: {disk}: the controllers may execute writes in doubt for another {in_doubt_ms} ms; give the namespace to another daemon only after that (this daemon holds a disk that is added with the same socket or namespace)"
         );
     }
 }
 
-fn in_full(disks: &[Disk]) -> String {
-    disks.iter().map(one_in_full).collect::<Vec<_>>().join("\n")
+fn details(disks: &[Disk]) -> String {
+    disks.iter().map(detail).collect::<Vec<_>>().join("\n")
 }
 
-fn one_in_full(disk: &Disk) -> String {
+fn detail(disk: &Disk) -> String {
     let mut lines = vec![
         ("disk", disk.name.clone()),
         ("state", disk.state.to_string()),
-        ("socket", disk.socket.clone()),
+        ("socket-path", disk.socket_path.clone()),
         ("front-end", if disk.connected { "connected" } else { "-" }.into()),
         ("subsystem", disk.subsystem.clone()),
-        ("namespace", or_dash(disk.nsid)),
+        ("namespace", or_dash(disk.namespace)),
         ("size", format!("{} bytes, in blocks of {}", disk.capacity_bytes, disk.block_size_bytes)),
         ("mode", if disk.read_only { "read-only" } else { "read-write" }.into()),
         ("virtqueues", format!("{} at most", disk.queues)),
         ("mpath-window", if disk.mpath_window { "yes" } else { "no" }.into()),
         ("paths of", disk.shares_paths_of.clone().unwrap_or_else(|| disk.name.clone())),
-        ("paths", format!("{}, of which {} live", disk.paths.total, disk.paths.live)),
+        ("paths", format!("{}, of which {} live", disk.path_counts.total, disk.path_counts.live)),
         ("policy", disk.policy.to_string()),
-        ("hedge", format!("{}, budget {}", disk.hedge.hedge, disk.hedge.budget)),
+        ("hedge", format!("{}, budget {}", disk.hedge.hedge, disk.hedge.hedge_budget)),
         ("weight", disk.weight.to_string()),
         ("queued", disk.queued.to_string()),
     ];

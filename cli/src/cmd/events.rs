@@ -6,12 +6,12 @@ use mpath_api::types::{Event, Events};
 use crate::Failure;
 use crate::output::{Column, Output, or_dash, table};
 
-/// How long the daemon lets a client wait; it is asked again after that.
+/// The longest wait that the daemon allows. Then the command asks again.
 const WAIT_S: u64 = 4;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Command {
-    /// Go on with what happens from now on, until interrupted; with -o json one event a line
+    /// Keep printing events as they happen, until interrupted; -o json prints one event per line
     #[arg(short, long)]
     follow: bool,
     /// Only events after this number
@@ -24,33 +24,33 @@ pub(crate) struct Command {
 
 /// The number of an event, or 0 for all.
 fn number(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "give the number of an event, as SEQ shows it, or 0 for all".into())
+    text.parse().map_err(|_| "give the number of an event from column SEQ, or 0 for all".into())
 }
 
 impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
         if self.disk.is_some() {
-            // An unknown one is an error.
+            // Reports an unknown disk.
             client.weights(self.disk.as_deref())?;
         }
-        let mut news = self.of_disk(client.events(self.since, 0)?);
+        let mut batch = self.of_disk(client.events(self.since, 0)?);
         if !self.follow {
-            return Ok(output.print(&news.events, |events| table(COLUMNS, events.iter().map(row)))?);
+            return Ok(output.print(&batch.events, |events| table(COLUMNS, events.iter().map(row)))?);
         }
         loop {
-            if news.lost > 0 && (news.last != 0) {
-                eprintln!("mpathctl: {} older events are not kept any more", news.lost);
+            if batch.lost > 0 && batch.last != 0 {
+                eprintln!("mpathctl: the daemon has dropped {} older events", batch.lost);
             }
-            for event in &news.events {
+            for event in &batch.events {
                 output.print_one(event, |event| row(event).join("  ") + "\n")?;
             }
-            news = self.of_disk(client.events(news.last, WAIT_S)?);
+            batch = self.of_disk(client.events(batch.last, WAIT_S)?);
         }
     }
 
-    fn of_disk(&self, mut news: Events) -> Events {
-        news.events.retain(|event| self.disk.as_ref().is_none_or(|disk| *disk == event.disk));
-        news
+    fn of_disk(&self, mut batch: Events) -> Events {
+        batch.events.retain(|event| self.disk.as_ref().is_none_or(|disk| *disk == event.disk));
+        batch
     }
 }
 

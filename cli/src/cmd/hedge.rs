@@ -11,21 +11,21 @@ use crate::output::{Column, Output, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show how each disk hedges, and what came of it
+    /// Show the hedging of each disk, and its results
     ///
-    /// READS were submitted while it was not off, SENT is how many of them were sent a second time, WON how many of those
-    /// answered first. `mpathctl path show` has the last two of each path.
+    /// READS are reads submitted while hedging was on. SENT are hedges, WON are hedges that answered first. `mpathctl path show` has SENT
+    /// and WON of each path.
     Show(DiskArg),
-    /// Hedge reads that take longer than a quantile of the others, or none
+    /// Set which reads are hedged
     ///
-    /// What is not given stays as it is.
+    /// A setting that is not given keeps its value.
     Set {
-        /// off, or a quantile from p50 to p99.9: what takes longer is sent a second time
-        #[arg(required_unless_present = "budget")]
+        /// off, or a quantile from p50 to p99.9: reads slower than this quantile of recent reads are hedged
+        #[arg(required_unless_present = "hedge_budget")]
         hedge: Option<Hedge>,
-        /// Hedges at most, as a share of the reads, 0.1% to 5%
+        /// Most hedges, as a share of all reads, 0.1% to 5%
         #[arg(long, value_name = "PERCENT")]
-        budget: Option<HedgeBudget>,
+        hedge_budget: Option<HedgeBudget>,
         #[command(flatten)]
         disk: DiskArg,
     },
@@ -35,8 +35,8 @@ impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
         let disks = match self {
             Self::Show(DiskArg { disk }) => client.hedge(disk.as_deref())?,
-            Self::Set { hedge, budget, disk: DiskArg { disk } } => {
-                client.set_hedge(&SetHedge { hedge: *hedge, budget: *budget, disk: disk.clone() })?
+            Self::Set { hedge, hedge_budget, disk: DiskArg { disk } } => {
+                client.set_hedge(&SetHedge { hedge: *hedge, hedge_budget: *hedge_budget, disk: disk.clone() })?
             }
         };
         Ok(output.print(&disks, |disks| by_disk(disks))?)
@@ -53,8 +53,9 @@ fn by_disk(disks: &[DiskHedge]) -> String {
         Column::Number("WON"),
     ];
     let row = |DiskHedge { disk, status }: &DiskHedge| {
-        let [reads, sent, won] = [status.reads, status.sent, status.won].map(|count| count.to_string());
-        [disk.clone(), status.hedge.to_string(), status.budget.to_string(), reads, sent, won]
+        let [reads, sent, won] =
+            [status.hedgeable_reads, status.hedges, status.hedges_won].map(|count| count.to_string());
+        [disk.clone(), status.hedge.to_string(), status.hedge_budget.to_string(), reads, sent, won]
     };
     table(columns, disks.iter().map(row))
 }

@@ -14,67 +14,68 @@ use crate::output::{Column, Output, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Impair a path, in place of what impaired it before
+    /// Set an injection on a path, in place of its earlier ones
     ///
-    /// With --class only that class, in place of what impaired that class. What the earlier injection holds goes on at once.
+    /// With --class, only for that class, in place of the earlier one of that class. Requests that an earlier injection holds go on at
+    /// once.
     Set(Box<SetArgs>),
-    /// End the impairments of a path, and show what they were
+    /// Clear the injections of a path, and show them
     ///
-    /// What they hold goes on at once and in order.
+    /// Requests that they hold go on at once and in order.
     Clear {
-        /// As for `inject set`
+        /// Address, index or `all`, as for `inject set`
         #[arg(default_value = "all", allow_negative_numbers = true)]
         path: PathSelector,
         #[command(flatten)]
         disk: DiskArg,
     },
-    /// List the impairments
+    /// List injections
     List(DiskArg),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct SetArgs {
-    /// An address (`tcp://127.0.0.1:4421`, or without `tcp://`), an index of `path list`, or `all`
+    /// An address (`tcp://127.0.0.1:4421`, or without `tcp://`), an index from `path list`, or `all`
     #[arg(allow_negative_numbers = true)]
     path: PathSelector,
     #[command(flatten)]
-    impairment: Impairment,
+    injection: InjectionArgs,
     #[command(flatten)]
     disk: DiskArg,
 }
 
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true, args = ["latency", "jitter", "rate", "error_rate", "stall"])]
-struct Impairment {
-    /// Time added to each I/O, 1us to 60s; such as 500us, 30ms or 1.5s
+struct InjectionArgs {
+    /// Added latency, 1us to 60s, such as 500us, 30ms or 1.5s
     #[arg(long, value_name = "TIME", value_parser = latency)]
     latency: Option<InjectedLatency>,
-    /// How far that varies, 1us to 60s
+    /// Jitter of the added latency, 1us to 60s, such as 5ms
     #[arg(long, value_name = "TIME", value_parser = latency)]
     jitter: Option<InjectedLatency>,
-    /// How the jitter is distributed: uniform (the default), normal, exponential or pareto
+    /// Distribution of the jitter: uniform (the default), normal, exponential or pareto
     #[arg(long, value_name = "NAME")]
     distribution: Option<InjectedDistribution>,
-    /// Bytes a second that pass, 64KiB to 100GiB; such as 100MiB
+    /// Bandwidth in bytes per second, 64KiB to 100GiB, such as 100MiB
     #[arg(long, value_name = "BYTES", value_parser = rate)]
     rate: Option<InjectedRate>,
-    /// I/Os that fail, 0.0001% to 100%; such as 1% or 0.01
+    /// Share of I/Os that fail, 0.0001% to 100%, such as 1% or 0.01
     #[arg(long, value_name = "SHARE", value_parser = share)]
     error_rate: Option<InjectedShare>,
-    /// With which status: path-error (the default), ana-inaccessible, ana-transition, internal-error, namespace-not-ready,
+    /// Status of failing I/Os: path-error (the default), ana-inaccessible, ana-transition, internal-error, namespace-not-ready,
     /// command-interrupted, media-error or internal-error-dnr
     #[arg(long, value_name = "NAME")]
     status: Option<InjectedStatus>,
-    /// Let nothing pass until the injection ends
+    /// Hold all I/Os until the injection ends
     #[arg(long)]
     stall: bool,
-    /// Only these I/Os: read, write or other (flush, discard and write zeroes)
+    /// Only this class of I/Os: read, write or other (flush, discard and write zeroes)
     #[arg(long, value_name = "CLASS")]
     class: Option<InjectedClass>,
-    /// Before an I/O is sent (request), or after it was executed (response)
+    /// Impair I/Os before they are sent (request), or after they were executed (response)
     #[arg(long, value_name = "WAY", default_value = "request")]
     direction: InjectedDirection,
-    /// Of the jitter and of the choice of the I/Os that fail
+    /// Seed of the random numbers for jitter and errors
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     seed: u64,
 }
@@ -85,18 +86,18 @@ impl Command {
             Self::Set(set) => client.set_injection(&SetInjection {
                 path: set.path.clone(),
                 disk: set.disk.disk.clone(),
-                injection: set.impairment.injection()?,
+                injection: set.injection.injection()?,
             })?,
             Self::Clear { path, disk: DiskArg { disk } } => client.clear_injections(path, disk.as_deref())?,
             Self::List(DiskArg { disk }) => client.injections(disk.as_deref())?,
         };
-        // What was cleared must not look as if it were in force.
-        let what = if matches!(self, Self::Clear { .. }) { "WAS" } else { "INJECTION" };
-        Ok(output.print(&paths, |paths| for_people(paths, what))?)
+        // A cleared injection must not look as if it was in force.
+        let header = if matches!(self, Self::Clear { .. }) { "WAS" } else { "INJECTION" };
+        Ok(output.print(&paths, |paths| for_people(paths, header))?)
     }
 }
 
-impl Impairment {
+impl InjectionArgs {
     fn injection(&self) -> Result<Injection, Failure> {
         let injection = Injection {
             class: self.class,
@@ -105,7 +106,7 @@ impl Impairment {
             jitter_us: self.jitter,
             distribution: self.distribution,
             rate: self.rate,
-            error_ppm: self.error_rate,
+            error_rate_ppm: self.error_rate,
             status: self.status,
             stall: self.stall,
             seed: self.seed,
@@ -114,7 +115,7 @@ impl Impairment {
     }
 }
 
-fn for_people(paths: &[InjectedPath], what: &'static str) -> String {
+fn for_people(paths: &[InjectedPath], header: &'static str) -> String {
     let columns = [
         Column::Text("DISK"),
         Column::Number("#"),
@@ -122,7 +123,7 @@ fn for_people(paths: &[InjectedPath], what: &'static str) -> String {
         Column::Text("CLASS"),
         Column::Text("DIRECTION"),
         Column::Number("SEED"),
-        Column::Text(what),
+        Column::Text(header),
     ];
     let row = |path: &InjectedPath| {
         let injection = &path.injection;
@@ -140,20 +141,21 @@ fn for_people(paths: &[InjectedPath], what: &'static str) -> String {
 }
 
 fn latency(text: &str) -> Result<InjectedLatency, String> {
-    let latency = humantime::parse_duration(text).map_err(|error| format!("{error}; give 1us to 60s, such as 30ms"))?;
+    let latency = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; give a time and its unit, 1us to 60s, such as 30ms"))?;
     InjectedLatency::try_from(latency).map_err(|error| error.to_string())
 }
 
 fn rate(text: &str) -> Result<InjectedRate, String> {
-    let bytes = parse_bytes(text).ok_or("no number of bytes; give 64KiB to 100GiB, such as 100MiB")?;
+    let bytes = parse_bytes(text).ok_or("not a number of bytes; give 64KiB to 100GiB, such as 100MiB")?;
     InjectedRate::try_from(bytes).map_err(|error| error.to_string())
 }
 
-// It saturates, and makes 0, which is refused, of what is negative or no number.
+// The cast saturates. Negative values and NaN become 0, which is refused.
 #[allow(clippy::cast_sign_loss)]
 fn share(text: &str) -> Result<InjectedShare, String> {
     let (number, scale) = text.strip_suffix('%').map_or((text, 1e6), |percent| (percent, 1e4));
-    let number: f64 = number.parse().map_err(|_| "no share; give 0.0001% to 100%, such as 1% or 0.01")?;
+    let number: f64 = number.parse().map_err(|_| "not a share; give 0.0001% to 100%, such as 1% or 0.01")?;
     InjectedShare::try_from((number * scale).round() as u64).map_err(|error| error.to_string())
 }
 

@@ -11,27 +11,27 @@ use crate::output::{Column, Output, or_dash, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show the limits of each disk, and what is left of them
+    /// Show the limits of each disk and their balances
     ///
-    /// LEFT is what may go at once; below 0 too much went, which is being waited for. THROTTLED is how long requests have waited because of
-    /// limits, in the I/O thread where that was longest.
+    /// LEFT is what may be sent at once. Below 0, more was sent, and requests wait until it is 0. THROTTLED is how long limits have kept
+    /// requests waiting: the longest of all I/O threads.
     Show(DiskArg),
-    /// Limit what a disk may do in a second; what is not given stays as it is
+    /// Set limits; a limit that is not given keeps its value
     Set(Set),
-    /// Lift all limits
+    /// Remove all limits
     Clear(DiskArg),
 }
 
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true, args = ["iops", "bandwidth", "burst"])]
 pub(crate) struct Set {
-    /// Requests per second, or off
+    /// Requests per second, 1 to 1000000000, or off
     #[arg(long, value_name = "N")]
     iops: Option<LimitIops>,
-    /// Bytes per second, with KiB, MiB, GiB or TiB, or off
+    /// Bytes per second, 4KiB to 1TiB, or off
     #[arg(long, value_name = "SIZE")]
     bandwidth: Option<LimitBandwidth>,
-    /// What may be saved up while less is used: what the limits allow in this time, 0ms to 3600s
+    /// Burst that an idle disk may save up: what the limits allow in this time, 0ms to 3600s
     #[arg(long, value_name = "TIME")]
     burst: Option<LimitBurst>,
     #[command(flatten)]

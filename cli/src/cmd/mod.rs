@@ -1,4 +1,4 @@
-//! The commands, one noun a file.
+//! The commands, one file per noun.
 
 mod config;
 mod discovery;
@@ -29,42 +29,42 @@ use crate::output::Output;
 pub(crate) enum Command {
     /// Show the daemon and its disks
     Status,
-    /// Show disks; add and remove them
+    /// Show, add and remove disks
     #[command(subcommand)]
     Disk(disk::Command),
-    /// Show paths and their statistics; add and remove them; take them out of use and back into it
+    /// Show, add, remove, drain, disable, enable and reset paths
     #[command(subcommand)]
     Path(path::Command),
-    /// Show the discovery controllers that disks learn paths from
+    /// Show discovery controllers
     #[command(subcommand)]
     Discovery(discovery::Command),
-    /// Make configurations; needs no daemon
+    /// Make configuration files; needs no daemon
     #[command(subcommand)]
     Config(config::Command),
-    /// Show or switch path selection policies, also while I/O runs
+    /// Show or set policies, which pick the path of a request
     #[command(subcommand)]
     Policy(policy::Command),
-    /// Show or change which slow reads are sent a second time, also while I/O runs
+    /// Show or set hedging, which sends slow reads a second time over another path
     #[command(subcommand)]
     Hedge(hedge::Command),
-    /// Show or switch schedulers, which give virtqueues their turns, also while I/O runs
+    /// Show or set schedulers, which pick the virtqueue that is served next
     #[command(subcommand)]
     Scheduler(scheduler::Command),
-    /// Show or change what disks may do in a second, also while I/O runs
+    /// Show or set limits of requests and bytes per second
     #[command(subcommand)]
     Limit(limit::Command),
-    /// Show or change the parts that disks have of the service of paths they share, also while I/O runs
+    /// Show or set weights, the shares of disks over the same paths
     #[command(subcommand)]
     Weight(weight::Command),
-    /// Impair paths on purpose, to see what a policy makes of it
+    /// Impair paths on purpose, for tests
     #[command(subcommand)]
     Inject(inject::Command),
-    /// See whether this host is set up for MPTCP; keep endpoints in step with their links; needs no daemon
+    /// Check the MPTCP setup of this host; delete and add endpoints as links go down and up; needs no daemon
     #[command(subcommand)]
     Mptcp(mptcp::Command),
-    /// Show what has happened: paths, ANA states, fences, front-ends, and what operators did
+    /// Show events of paths, ANA states, fences and front-ends, and actions of operators
     ///
-    /// The daemon keeps the last 1024 events, and numbers them from its start on.
+    /// The daemon keeps the last 1024 events. It numbers events from 1 at its start.
     Events(events::Command),
 }
 
@@ -88,26 +88,26 @@ impl Command {
     }
 }
 
-/// Narrows a command to one disk.
+/// The option that limits a command to one disk.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiskArg {
-    /// Only this disk; every disk if left out
+    /// Only this disk [default: every disk]
     #[arg(long, value_name = "DISK")]
     disk: Option<String>,
 }
 
-/// The disk named, or the only one there is of those that can be meant.
+/// The named disk, or the only one that `is_candidate`.
 fn the_only_disk(
     client: &Client,
     named: Option<&String>,
-    can_be_meant: impl Fn(&Disk) -> bool,
+    is_candidate: impl Fn(&Disk) -> bool,
 ) -> Result<String, Failure> {
     if let Some(disk) = named {
         return Ok(disk.clone());
     }
-    let mut disks = client.status()?.disks.into_iter().filter(can_be_meant).map(|disk| disk.name);
+    let mut disks = client.status()?.disks.into_iter().filter(is_candidate).map(|disk| disk.name);
     match (disks.next(), disks.next()) {
         (Some(only), None) => Ok(only),
-        _ => Err(Failure::WhichDisk),
+        _ => Err(Failure::AmbiguousDisk),
     }
 }

@@ -10,27 +10,27 @@ use crate::output::Output;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Find what keeps MPTCP connections of this host from using all of its network cards
+    /// Find what prevents MPTCP connections of this host from using all of its network interfaces
     ///
-    /// Looks at the kernel's settings, and by `ip` of iproute2 at addresses, endpoints, limits and routes. For each finding it
-    /// says why it matters, and the commands that mend it until the next boot. It changes nothing itself. The exit code is 1 if
-    /// there is a problem; what is only noted may well be on purpose.
+    /// The command reads kernel settings, and uses `ip` of iproute2 to read addresses, endpoints, limits and routes. For each finding it
+    /// prints the reason, and commands that correct it until the next boot. It changes nothing. The exit code is 1 if there is a problem.
+    /// A note may be intended.
     Check {
-        /// A target's address or host name, or the address of a path: routes to it are looked at too. Name all that it has
+        /// Address or host name of a target, or address of a path: check the routes to it too. Give every address of the target
         #[arg(value_parser = target)]
         target: Vec<String>,
-        /// Look only at this network interface, and others named so; at all of them if left out
+        /// Check only this network interface; repeat for each [default: all]
         #[arg(long, value_name = "DEV")]
         dev: Vec<String>,
     },
-    /// Delete the MPTCP endpoints of links that lose their carrier, and add them again once it is back, until interrupted
+    /// Delete the MPTCP endpoints of links that go down, and add them again once the links are up, until interrupted
     ///
-    /// The kernel ends the subflows of an endpoint that is deleted and sends what was under way on them elsewhere, at once. Without
-    /// that it notices a lost link by timeouts, and connections stand still for a second or two. Links that are down at the
-    /// start count as lost. At SIGTERM and SIGINT what is missing is added back; after SIGKILL it is not, and `check` tells
-    /// of it. It uses `ip` of iproute2, and needs `CAP_NET_ADMIN`. With -o json each action is one line.
+    /// When an endpoint is deleted, the kernel ends its subflows and sends their data over others at once. Otherwise the kernel notices a
+    /// lost link by timeouts, and connections stall for a second or two. Links that are down at the start count as lost. At SIGTERM and
+    /// SIGINT the command adds deleted endpoints again. After SIGKILL they stay deleted, and `check` reports them. The command uses `ip` of
+    /// iproute2 and needs `CAP_NET_ADMIN`. With -o json each action is one line.
     Follow {
-        /// Follow only this network interface, and others named so; all of them if left out
+        /// Follow only this network interface; repeat for each [default: all]
         #[arg(long, value_name = "DEV")]
         dev: Vec<String>,
     },
@@ -45,7 +45,7 @@ impl Command {
     }
 }
 
-/// A text that is no target.
+/// Why a text is no target.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum TargetError {
     #[error("`{text}` is no address or host name of a target; give one such as 192.0.2.1, or none")]
@@ -54,7 +54,7 @@ enum TargetError {
     Path(#[from] AddressError),
 }
 
-/// The host, of which the resolver is asked: that of a path's address, with or without its transport and its port, or whatever else the resolver may know.
+/// The host to resolve: the host of a path address with or without transport and port, or any other text.
 fn target(text: &str) -> Result<String, TargetError> {
     let host = |address: PathAddress| match address.host() {
         Host::V6(ip) => ip.to_string(),
@@ -73,7 +73,7 @@ fn check(target: &[String], dev: &[String], output: &mut Output) -> Result<(), F
     let findings = judge(&gather(target, dev)?);
     output.print(&findings, |findings| for_people(findings))?;
     let problems = findings.iter().any(|finding| finding.level == Level::Problem);
-    if problems { Err(Failure::Told) } else { Ok(()) }
+    if problems { Err(Failure::AlreadyReported) } else { Ok(()) }
 }
 
 fn line(done: &Done) -> String {

@@ -1,22 +1,22 @@
-//! Parameters of policies and schedulers, given and shown.
+//! Parameters of policies and schedulers.
 
 use mpath_api::types::Parameter;
 
 use crate::output::{Column, table};
 
-/// A word of `--param`.
+/// Parses the value of `--param`.
 pub(super) fn parse(text: &str) -> Result<(String, String), &'static str> {
-    let (name, value) = text.split_once('=').ok_or("a parameter is NAME=VALUE")?;
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
     Ok((name.into(), value.into()))
 }
 
-/// Their names in a list of what there is.
+/// The names of parameters, in one cell.
 pub(super) fn names(params: &[Parameter]) -> String {
     let names: Vec<&str> = params.iter().map(|param| &*param.name).collect();
     if names.is_empty() { "-".into() } else { names.join(",") }
 }
 
-/// All about them.
+/// A table of parameters.
 pub(super) fn all(params: &[Parameter]) -> String {
     let columns = [
         Column::Text("PARAMETER"),

@@ -13,49 +13,47 @@ use crate::output::{Column, Output, or_dash, table};
 pub(crate) enum Command {
     /// List paths: state, share of the I/Os, counters and latencies since the daemon started
     ///
-    /// STATE adds the ANA state where it is not optimized, "suspect" where the path owes answers
-    /// and has gone silent, and "plain TCP" where MPTCP was wanted and is not had; 1S, 1M and SHARE are its part of the disk's I/Os in the last second, in the last
-    /// minute and since the daemon started; BUSY counts
-    /// I/Os in flight, ERRS failed attempts; RD50 to WR99 are the median and the 99th percentile of
-    /// reads and of writes; INJECTION is what is injected. Paths that several disks
-    /// use are listed once, with what all of them do there. More is in -o json.
+    /// STATE adds the ANA state unless it is optimized, "suspect" if the path owes answers and sends nothing, and "plain TCP" if MPTCP
+    /// fell back. 1S, 1M and SHARE are the path's share of the disk's I/Os in the last second, in the last minute and since the daemon
+    /// started. BUSY counts I/Os in flight, ERRS failed attempts. RD50 to WR99 are the median and the 99th percentile of reads and of
+    /// writes. Paths that several disks use are listed once, with the I/Os of all of them. -o json has more.
     List(DiskArg),
-    /// Show everything known of a path: state, controller, limits, counters, latencies, last error
+    /// Show all details of a path: state, controller, limits, counters, latencies, last error
     Show(PathArgs),
-    /// Give a path no new I/O; what is in flight ends, its association stays
+    /// Give a path no new I/O; I/Os in flight finish, and the association stays
     ///
-    /// Flushes it owes still go there. `path enable` ends that.
-    Drain(TakeOutArgs),
+    /// Flushes of writes that the path completed still go there. `path enable` ends draining.
+    Drain(DrainArgs),
     /// Drain a path, close its association in order and leave it closed
     ///
-    /// It is closed when nothing is in flight and, unless the disk has shared-write-cache, the guest has flushed what the path
-    /// completed; `path show` says what it waits for. It is not connected again before `path enable`.
-    Disable(TakeOutArgs),
-    /// Use a path again that was drained or disabled
+    /// The path is closed once nothing is in flight and the guest has flushed the writes that the path completed. With
+    /// shared-write-cache it does not wait for the flush. `path show` says what it waits for. `path enable` connects it again.
+    Disable(DrainArgs),
+    /// Use a drained or disabled path again
     Enable(PathArgs),
-    /// Drop a path's association as if it had been lost, and connect again at once
+    /// Drop a path's association as if it was lost, and connect again at once
     ///
-    /// Writes in flight wait for the fence. If the path completed writes that are not flushed yet, the guest's next flush
-    /// fails, unless the disk has shared-write-cache.
+    /// Writes in flight wait for the fence. If the path has unflushed writes, the guest's next flush fails, unless the disk has
+    /// shared-write-cache.
     Reset(PathArgs),
-    /// Add a path to a disk, also while I/O runs
+    /// Add a path to a disk
     ///
-    /// It is connected at once, and again until that succeeds; `path list` shows how that goes. It is used if it leads to the
-    /// disk's namespace, and refused otherwise. The configuration is not changed: a restarted daemon does not know the path.
+    /// The daemon connects the path, and tries again until that succeeds. `path list` shows the state. The daemon uses the path once it is
+    /// live. If it leads to another namespace, its state becomes `refused`. The configuration file is not changed, so a restarted daemon
+    /// does not have the path.
     Add(AddArgs),
-    /// Remove a path for good, also while I/O runs
+    /// Remove a path
     ///
-    /// It is drained and closed as by `path disable`; what it is waiting for until it is gone, `path show` says. Of several
-    /// each is tried, and each that may not go is told. The configuration is not changed: a restarted daemon has the paths
-    /// that are configured.
+    /// The path is drained and closed as by `path disable`. `path show` says what it waits for. If several paths are selected, each is
+    /// tried, and each refusal is printed. The configuration file is not changed, so a restarted daemon has the configured paths.
     Remove(RemoveArgs),
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AddArgs {
-    /// Where it leads, such as `tcp://127.0.0.1:4422`
+    /// Address of the path, such as `tcp://127.0.0.1:4422`
     address: PathAddress,
-    /// Its disk; may be left out if there is only one, or only one that has paths of its own
+    /// Disk of the path [default: the only disk with paths of its own]
     #[arg(long, value_name = "DISK")]
     disk: Option<String>,
 }
@@ -64,7 +62,7 @@ pub(crate) struct AddArgs {
 pub(crate) struct RemoveArgs {
     #[command(flatten)]
     path: PathArgs,
-    /// At once, and even if no usable path is left: writes in flight wait for the fence, unflushed ones fail the guest's next
+    /// Remove at once, even if no usable path is left: writes in flight wait for the fence, and unflushed writes fail the guest's next
     /// flush
     #[arg(long)]
     force: bool,
@@ -72,7 +70,7 @@ pub(crate) struct RemoveArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PathArgs {
-    /// An address (`tcp://127.0.0.1:4421`, or without `tcp://`), an index of `path list`, or `all`
+    /// An address (`tcp://127.0.0.1:4421`, or without `tcp://`), an index from `path list`, or `all`
     #[arg(allow_negative_numbers = true)]
     path: PathSelector,
     #[command(flatten)]
@@ -80,10 +78,10 @@ pub(crate) struct PathArgs {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct TakeOutArgs {
+pub(crate) struct DrainArgs {
     #[command(flatten)]
     path: PathArgs,
-    /// Even if no usable path is left: I/O then waits until one is enabled
+    /// Do so even if no usable path is left: I/O waits until a path is enabled
     #[arg(long)]
     force: bool,
 }
@@ -100,8 +98,8 @@ impl Command {
                 let shown = |paths: &Vec<Path>| paths.iter().map(path_show::for_people).collect::<Vec<_>>().join("\n");
                 return Ok(output.print(&paths, shown)?);
             }
-            Self::Drain(TakeOutArgs { path, force }) => (path, PathAction::Drain, *force),
-            Self::Disable(TakeOutArgs { path, force }) => (path, PathAction::Disable, *force),
+            Self::Drain(DrainArgs { path, force }) => (path, PathAction::Drain, *force),
+            Self::Disable(DrainArgs { path, force }) => (path, PathAction::Disable, *force),
             Self::Enable(path) => (path, PathAction::Enable, false),
             Self::Reset(path) => (path, PathAction::Reset, false),
             Self::Add(AddArgs { address, disk }) => {
@@ -119,13 +117,13 @@ impl Command {
     }
 }
 
-/// Removes paths one after the other; one that may not go keeps no other from it.
-fn remove(client: &Client, output: &mut Output, meant: &[Path], force: bool) -> Result<(), Failure> {
+/// Removes paths one after the other. A refusal does not keep the others.
+fn remove(client: &Client, output: &mut Output, selected: &[Path], force: bool) -> Result<(), Failure> {
     let (mut left, mut refused) = (Vec::new(), false);
-    for path in meant {
+    for path in selected {
         match client.remove_path(&path.disk, &PathSelector::Address(path.address.clone()), force) {
             Ok(still_there) => left.extend(still_there),
-            Err(ClientError::Refused(error)) if meant.len() > 1 => {
+            Err(ClientError::Refused(error)) if selected.len() > 1 => {
                 eprintln!("mpathctl: {} path {} ({}): {}", path.disk, path.index, path.address, error.message);
                 refused = true;
             }
@@ -133,7 +131,7 @@ fn remove(client: &Client, output: &mut Output, meant: &[Path], force: bool) -> 
         }
     }
     output.print(&left, |paths| for_people(paths))?;
-    if refused { Err(Failure::Told) } else { Ok(()) }
+    if refused { Err(Failure::AlreadyReported) } else { Ok(()) }
 }
 
 fn for_people(paths: &[Path]) -> String {
@@ -159,22 +157,21 @@ fn for_people(paths: &[Path]) -> String {
     if notes.is_empty() { text } else { text + "\n" + &notes }
 }
 
-/// What went wrong on a path, and what it is to the disks that share it where it is not the best there is.
+/// Notes on a path: its last error, a fallback, and sharers that cannot use it or see it as not optimized.
 fn notes(path: &Path) -> impl Iterator<Item = String> {
     let named = format!("{} path {} ({})", path.disk, path.index, path.address);
     let error = path.last_error.as_ref().map(|error| format!("{named}: {error}"));
-    let worth_a_note =
-        |of: &&PathSharer| of.error.is_some() || of.ana_state.is_some_and(|ana| ana != AnaState::Optimized);
-    let sharers = path.sharers.iter().filter(worth_a_note);
+    let has_note = |of: &&PathSharer| of.error.is_some() || of.ana_state.is_some_and(|ana| ana != AnaState::Optimized);
+    let sharers = path.sharers.iter().filter(has_note);
     let fallback = (path.fallbacks() > 0)
-        .then(|| format!("{named}: plain TCP, as the target or something on the way to it has no MPTCP"));
+        .then(|| format!("{named}: plain TCP, because the target or the network does not support MPTCP"));
     error
         .into_iter()
         .chain(fallback)
         .chain(sharers.map(move |of| format!("{named} for {}: {}", of.disk, for_sharer(of))))
 }
 
-/// Which disks use the paths besides those that have them.
+/// Notes on disks that share paths.
 fn sharing(paths: &[Path]) -> Vec<String> {
     let mut owners: Vec<(&str, Vec<&str>)> = Vec::new();
     for path in paths {
@@ -185,11 +182,11 @@ fn sharing(paths: &[Path]) -> Vec<String> {
     }
     owners
         .into_iter()
-        .map(|(owner, sharers)| format!("the paths of {owner} are also those of {}", sharers.join(", ")))
+        .map(|(owner, sharers)| format!("the paths of {owner} are shared by {}", sharers.join(", ")))
         .collect()
 }
 
-/// What a path is to a disk that shares it.
+/// A path as seen by a disk that shares it.
 pub(super) fn for_sharer(of: &PathSharer) -> String {
     match (of.ana_state, &of.error) {
         (Some(ana), Some(error)) => format!("{ana}: {error}"),
@@ -207,7 +204,7 @@ fn state(path: &Path) -> String {
     if path.fallbacks() > 0 { state + " (plain TCP)" } else { state }
 }
 
-/// The injections in force, or a dash.
+/// The injections in force, or `-`.
 pub(super) fn injected(path: &Path) -> String {
     let one = |injection: &Injection| {
         let class = injection.class.map_or(String::new(), |class| format!("{class}: "));

@@ -1,4 +1,4 @@
-//! What `mpathctl path show` prints of one path.
+//! The output of `mpathctl path show` for one path.
 
 use mpath_api::types::{Controller, MptcpConnection, OpStats, Path, Subflow};
 
@@ -6,7 +6,7 @@ use super::path::{for_sharer, injected};
 use super::policy_show;
 use crate::output::{Column, or_dash, table};
 
-/// Two columns: what, and its value.
+/// Two columns of facts, then tables of counters, estimates and subflows.
 pub(super) fn for_people(path: &Path) -> String {
     let mut rows: Vec<[String; 2]> = Vec::new();
     let mut row = |name: &str, value: String| rows.push([name.into(), value]);
@@ -30,7 +30,7 @@ pub(super) fn for_people(path: &Path) -> String {
     if let Some(mptcp) = &path.mptcp {
         let (connections, fallbacks) = (mptcp.connections.len(), mptcp.fallbacks());
         row("MPTCP connections", connections.to_string());
-        row("fallen back to TCP", fallbacks.to_string());
+        row("fallbacks to TCP", fallbacks.to_string());
         row("subflows", mptcp.established().to_string());
         if let Some(error) = &mptcp.error {
             row("subflows not known", error.clone());
@@ -39,7 +39,7 @@ pub(super) fn for_people(path: &Path) -> String {
     row("model", of(|controller| controller.model.clone()));
     row("serial", of(|controller| controller.serial.clone()));
     row("firmware", of(|controller| controller.firmware.clone()));
-    row("KATO (ms)", of(|controller| controller.kato_ms.to_string()));
+    row("keep-alive-tmo (ms)", of(|controller| controller.keep_alive_tmo_ms.to_string()));
     row("max transfer (B)", of(|controller| controller.max_transfer_bytes.to_string()));
     row("volatile write cache", of(|controller| if controller.volatile_write_cache { "yes" } else { "no" }.into()));
     row("queue depth", of(|controller| controller.queue_depth.to_string()));

@@ -11,26 +11,26 @@ use crate::output::{Column, Output, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List every policy and the disks that use it; of disks over the same paths, the one that has these
+    /// List every policy and the disks that use it; disks that share paths are not listed
     List,
-    /// Show which policy each disk uses
+    /// Show the policy of each disk
     Get(DiskArg),
-    /// Show the policies in force with their parameters, and what they think of each path
+    /// Show the policies in force with their parameters and their estimates of each path
     ///
-    /// 1S and 1M are the path's part of the I/Os of its class in the last second and in the last minute. WEIGHT is how many
-    /// I/Os in a round go there, EST the latency it is taken to have, WINDOW what it may have in flight; AGE is how many
-    /// I/Os have passed it over since the last one that went there, IGNORED the same since it came up; CKPTS is how often it began
-    /// to be measured anew, CKPT-IOS and CKPT-AVG what came of that since. What a policy has no notion of is "-".
+    /// 1S and 1M are the path's share of the I/Os of the class in the last second and in the last minute. WEIGHT is I/Os sent to the path
+    /// in one round, EST the estimated latency, WINDOW the bytes that may be in flight. AGE is I/Os that passed the path over since its
+    /// last one, IGNORED the same since it became live. CKPTS is how often the policy began to measure the path again, CKPT-IOS and
+    /// CKPT-AVG are the I/Os since then and their average latency. "-" is a value that the policy does not use.
     Show(DiskArg),
-    /// Switch to a policy; the very next request follows it
+    /// Set the policy; it applies from the next request on
     Set {
-        /// The policy, as listed by `mpathctl policy list`
+        /// Policy, from `mpathctl policy list`
         name: PolicyKind,
-        /// A parameter of it: `mpathctl policy list` names them, `policy show` tells more; `NAME=default` for its default. Those not named keep their
-        /// values if the policy is in force already
+        /// Parameter of the policy; `mpathctl policy list` and `policy show` show parameters. `NAME=default` sets the default. If the
+        /// policy is already in force, parameters that are not given keep their values
         #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter::parse)]
         params: Vec<(String, String)>,
-        /// Only for these requests, read or write (which is all but reads), and not for all
+        /// Only for this class of requests: read, or write (everything but reads)
         #[arg(long, value_name = "CLASS")]
         class: Option<PolicyClass>,
         #[command(flatten)]

@@ -1,4 +1,4 @@
-//! What `mpathctl policy show` prints of one disk.
+//! The output of `mpathctl policy show` for one disk.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ pub(super) fn for_people(detail: &PolicyDetail) -> String {
     let mut text = String::new();
     for policy in &detail.policies {
         let PolicyInForce { class, name, description, params } = policy;
-        // A failing write to a string is not possible.
+        // Writing to a string does not fail.
         let _ = writeln!(text, "{}, {class} requests: {name}: {description}", detail.disk);
         if !params.is_empty() {
             text += "\n";

@@ -13,21 +13,21 @@ use crate::output::{Column, Output, or_dash, table};
 pub(crate) enum Command {
     /// List every scheduler and the disks that use it
     List,
-    /// Show which scheduler each disk uses
+    /// Show the scheduler of each disk
     Get(DiskArg),
     /// Show the scheduler in force with its parameters, the weight and tier of each disk, and each virtqueue
     ///
-    /// TIER is where the virtqueue's next request belongs. A virtqueue that was idle is sparse until its burst is sent, and then bulk; sparse goes
-    /// first. Disks over the same paths have tiers in the same way. CREDIT is how many requests of 4 KiB more the virtqueue may send before it is
-    /// bulk. QUEUED wait for their turn, IN-FLIGHT are sent. SERVED is how many have been sent, MiB what they carried, and WAIT how long they had
-    /// waited for their turn, all since the daemon started.
+    /// TIER is the tier of the virtqueue's next request. A virtqueue that was idle is sparse until its burst is sent, and then bulk. Sparse
+    /// goes first. Disks over the same paths have tiers in the same way. CREDIT is the burst credit in requests of 4 KiB: what the virtqueue
+    /// may send before it is bulk. QUEUED requests wait for their turn, IN-FLIGHT requests are sent. SERVED counts requests sent, MiB their
+    /// data, and WAIT how long they waited, all since the daemon started.
     Show(DiskArg),
-    /// Switch to a scheduler; the very next request follows it
+    /// Set the scheduler; it applies from the next request on
     Set {
-        /// The scheduler, as listed by `mpathctl scheduler list`
+        /// Scheduler, from `mpathctl scheduler list`
         name: SchedulerKind,
-        /// A parameter of it: `mpathctl scheduler list` names them, `scheduler show` tells more; `NAME=default` for its default. Those not named
-        /// keep their values if the scheduler is in force already
+        /// Parameter of the scheduler; `mpathctl scheduler list` and `scheduler show` show parameters. `NAME=default` sets the default. If
+        /// the scheduler is already in force, parameters that are not given keep their values
         #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter::parse)]
         params: Vec<(String, String)>,
         #[command(flatten)]
@@ -95,7 +95,7 @@ fn detail(of: &SchedulerDetail) -> String {
 }
 
 fn queue(queue: &QueueTurns) -> [String; 9] {
-    // Of two decimals the second would be off beyond 2^52 µs.
+    // Beyond 2^52 us the second decimal may be wrong.
     #[allow(clippy::cast_precision_loss)]
     let ms = |us: Option<u64>| or_dash(us.map(|us| format!("{:.2}", us as f64 / 1e3)));
     [

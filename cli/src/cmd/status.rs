@@ -18,7 +18,7 @@ fn for_people(status: &Status) -> String {
     head + &table_of(&status.disks)
 }
 
-/// Disks, one a line, and below them those that are being removed and what is wrong with those that take no requests.
+/// Disks, one per line, then notes on disks that are being removed or held.
 pub(super) fn table_of(disks: &[Disk]) -> String {
     let columns = [
         Column::Text("DISK"),
@@ -39,19 +39,21 @@ pub(super) fn table_of(disks: &[Disk]) -> String {
     if notes.is_empty() { table } else { format!("{table}\n{}", notes.concat()) }
 }
 
-/// What becomes of a disk that is on its way out, if it is.
+/// The note on a disk that is being removed.
 pub(super) fn removing(disk: &Disk) -> Option<String> {
     let within = REMOVING_MAX.as_secs();
     (disk.state == DiskState::Removing).then(|| {
-        format!("its front-ends are hung up, and it is gone within {within} s; until then name and socket are its own")
+        format!(
+            "the daemon closes its front-ends' connections; the disk is gone within {within} s, and its name and socket are free after that"
+        )
     })
 }
 
-/// Why a disk takes no requests, and how much longer, if it takes none.
+/// The note on a disk that is held.
 pub(super) fn held(disk: &Disk) -> Option<String> {
     let left = humantime::format_duration(Duration::from_secs(disk.held_ms?.div_ceil(1000)));
     Some(format!(
-        "takes no requests for another {left}; who served it before, or had its namespace, did not end in order, and its writes may be executed until then"
+        "takes no requests for another {left}, because controllers may still execute writes of an earlier daemon or of a removed disk"
     ))
 }
 
@@ -65,15 +67,15 @@ fn row(disk: &Disk) -> [String; 10] {
         }
         .into(),
         disk.policy.to_string(),
-        disk.paths.live.to_string(),
+        disk.path_counts.live.to_string(),
         match &disk.shares_paths_of {
-            Some(owner) => format!("{} of {owner}", disk.paths.total),
-            None => disk.paths.total.to_string(),
+            Some(owner) => format!("{} of {owner}", disk.path_counts.total),
+            None => disk.path_counts.total.to_string(),
         },
         disk.queued.to_string(),
         (disk.capacity_bytes >> 20).to_string(),
         disk.block_size_bytes.to_string(),
         if disk.read_only { "ro" } else { "rw" }.into(),
-        disk.socket.clone(),
+        disk.socket_path.clone(),
     ]
 }

@@ -11,13 +11,13 @@ use crate::output::{Column, Output, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List the weight of each disk, and the disk whose paths it uses
+    /// List the weight of each disk, and the disk that has the paths
     List(DiskArg),
-    /// Change the weight of a disk; the very next request follows it
+    /// Set the weight of a disk; it applies from the next request on
     Set {
-        /// Its part beside the other disks over its paths, 1 to 1000
+        /// Share among the disks over the same paths, 1 to 1000
         weight: Weight,
-        /// The disk; may be left out if there is only one
+        /// Disk [default: the only disk]
         #[arg(long, value_name = "DISK")]
         disk: Option<String>,
     },

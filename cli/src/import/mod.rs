@@ -1,4 +1,4 @@
-//! A configuration of ours from files of nvme-cli. What they say and we cannot is kept as a comment: nothing is dropped silently.
+//! Converts files of nvme-cli to a configuration. Options without a counterpart become comments, so nothing is dropped silently.
 
 mod conf;
 mod json;
@@ -19,27 +19,27 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The name of the discovery service.
 const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
-/// Why a file cannot be imported. The text begins with its name, and the line where there is one to blame.
+/// Why a file cannot be imported. The text begins with the name of the file, and the line if there is one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ImportError {
     #[error("{}: {source}", file.display())]
     Read { file: PathBuf, source: io::Error },
-    #[error("{}: larger than {MAX_FILE_BYTES} bytes, which no such file is", file.display())]
+    #[error("{}: larger than {MAX_FILE_BYTES} bytes; name a file of nvme-cli", file.display())]
     TooLarge { file: PathBuf },
     #[error("{}:{line}: {option}: {reason}", file.display())]
     Option { file: PathBuf, line: usize, option: String, reason: String },
     /// As the parser puts it: `LINE:COLUMN: FIELD: reason`.
     #[error("{}:{reason}", file.display())]
     Json { file: PathBuf, reason: String },
-    #[error("{}: {given} hosts ({}); a daemon is one host: choose by --hostnqn", file.display(), hosts.join(", "))]
+    #[error("{}: {given} hosts ({}), and a daemon is one host; choose one with --hostnqn", file.display(), hosts.join(", "))]
     Hosts { file: PathBuf, given: usize, hosts: Vec<String> },
-    #[error("{}: no subsystem of the host that is asked for{}", file.display(), available(.there))]
+    #[error("{}: the chosen host has no such subsystem{}", file.display(), available(.there))]
     NoSubsystem { file: PathBuf, there: Vec<String> },
-    #[error("{}: names discovery controllers only; say by --subsystem NQN whose paths they are asked for", file.display())]
+    #[error("{}: has only discovery controllers; name the subsystem with --subsystem NQN", file.display())]
     WhichSubsystem { file: PathBuf },
     #[error("{}: no TCP path and no discovery controller in it{}", file.display(), reasons(.notes))]
     Nothing { file: PathBuf, notes: Vec<String> },
-    #[error("{}: what comes of it is no configuration:{source}", file.display())]
+    #[error("{}: the result is no valid configuration:{source}", file.display())]
     Result { file: PathBuf, source: ConfigError },
 }
 
@@ -47,26 +47,26 @@ fn available(there: &[String]) -> String {
     if there.is_empty() { String::new() } else { format!("; there are: {}", there.join(", ")) }
 }
 
-/// What would have been comments, on one line.
+/// The comments, on one line.
 fn reasons(notes: &[String]) -> String {
     let one_line = |note: &String| format!("; {}", yaml::one_line(note));
     notes.iter().map(one_line).collect()
 }
 
-/// What the operator wants of a file.
+/// What to import from a file.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     pub(crate) subsystem: Option<Nqn>,
     pub(crate) hostnqn: Option<Nqn>,
 }
 
-/// What comes of a file.
+/// The contents of a file.
 #[derive(Debug, Default)]
 struct Imported {
     hostnqn: Option<Nqn>,
     hostid: Option<HostId>,
     disks: Vec<ImportedDisk>,
-    /// What has no counterpart and belongs to no disk.
+    /// Comments that belong to no disk.
     notes: Vec<String>,
 }
 
@@ -76,7 +76,7 @@ struct ImportedDisk {
     subsystem: String,
     paths: Vec<PathAddress>,
     discovery: Vec<DiscoveryAddress>,
-    /// By our key.
+    /// Settings by key.
     settings: BTreeMap<&'static str, String>,
     notes: Vec<String>,
 }

@@ -1,11 +1,11 @@
-//! One controller as nvme-cli names it: where it is, and options.
+//! One controller in a file of nvme-cli: its address and options.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
 use mpath_api::config::{
-    CtrlLossTmo, FastIoFailTmo, KeepAliveTmo, QueueEntries, RangeError, ReconnectDelay, default_keep_alive_tmo,
-    default_queue_size, default_reconnect_delay,
+    CtrlLossTmo, FastIoFailTmo, KeepAliveTmo, QueueEntries, ReconnectDelay, default_keep_alive_tmo, default_queue_size,
+    default_reconnect_delay,
 };
 use mpath_api::{DiscoveryAddress, PathAddress};
 
@@ -15,7 +15,7 @@ use super::ImportedDisk;
 #[derive(Debug, Clone)]
 pub(super) struct Opt {
     pub(super) name: String,
-    /// `true` of a flag.
+    /// The value. `true` for a flag.
     pub(super) value: String,
 }
 
@@ -26,14 +26,14 @@ impl Opt {
 }
 
 impl std::fmt::Display for Opt {
-    /// For a comment, which shows no secret.
+    /// The text for a comment, without secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let is_secret = ["key", "secret"].iter().any(|word| self.name.contains(word));
         write!(f, "{} {}", self.name, if is_secret { "(a secret)" } else { &self.value })
     }
 }
 
-/// Where a controller is.
+/// The address of a controller.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) transport: String,
@@ -42,22 +42,22 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// How comments name it.
+    /// The name in comments.
     pub(super) fn name(&self) -> String {
         let port = self.trsvcid.as_ref().map_or_else(String::new, |port| format!(":{port}"));
         format!("{}://{}{port}", self.transport, host(&self.traddr))
     }
 
-    /// With what of the options belongs to the address.
-    fn uri(&self, options: &[Opt]) -> String {
-        let mut uri = self.name().to_ascii_lowercase();
+    /// The URL with the options that belong to the address.
+    fn url(&self, options: &[Opt]) -> String {
+        let mut url = self.name().to_ascii_lowercase();
         for Opt { name, value } in options.iter().filter(|option| option.is_of_address()) {
-            let separator = if uri.contains('?') { "&" } else { "?" };
+            let separator = if url.contains('?') { "&" } else { "?" };
             for part in [separator, name, "=", value] {
-                uri.push_str(part);
+                url.push_str(part);
             }
         }
-        uri
+        url
     }
 
     pub(super) fn is_tcp(&self) -> bool {
@@ -65,25 +65,23 @@ impl Place {
     }
 }
 
-/// IPv6 addresses stand in brackets in an URI.
+/// The host part of a URL, with brackets around an IPv6 address.
 fn host(traddr: &str) -> String {
     if traddr.contains(':') { format!("[{traddr}]") } else { traddr.into() }
 }
 
-/// A setting, if its value is one for us. If not: why, and what holds instead.
-fn set<T: FromStr<Err = RangeError> + ToString>(
+/// Parses a setting. The error says why the value is left out, and what applies without it.
+fn set<T: FromStr<Err: Display> + ToString>(
     key: &'static str,
     value: &str,
     default: impl Display,
 ) -> Result<Option<(&'static str, String)>, String> {
-    let refused = |RangeError { min, max, .. }| {
-        format!("left out, not an integer from {min} to {max}; without {key} it is {default}")
-    };
+    let refused = |error| format!("left out: {error}; without {key} it is {default}");
     value.parse::<T>().map(|value| Some((key, value.to_string()))).map_err(refused)
 }
 
 impl ImportedDisk {
-    /// Adds a controller as a path or as a discovery controller; one that cannot be either is a comment, with its reason.
+    /// Adds a controller as a path or as a discovery controller. If that fails, adds a comment with the reason.
     pub(super) fn add(&mut self, place: &Place, is_discovery: bool, options: &[Opt]) {
         match self.add_address(place, is_discovery, options) {
             Ok(()) => {
@@ -105,12 +103,12 @@ impl ImportedDisk {
             return Err("a link-local address, which needs an interface (%), is not supported".into());
         }
         if is_discovery {
-            let address: DiscoveryAddress = place.uri(options).parse().map_err(|error| format!("{error}"))?;
+            let address: DiscoveryAddress = place.url(options).parse().map_err(|error| format!("{error}"))?;
             if !self.discovery.contains(&address) {
                 self.discovery.push(address);
             }
         } else {
-            let address: PathAddress = place.uri(options).parse().map_err(|error| format!("{error}"))?;
+            let address: PathAddress = place.url(options).parse().map_err(|error| format!("{error}"))?;
             if !self.paths.contains(&address) {
                 self.paths.push(address);
             }
@@ -129,15 +127,15 @@ impl ImportedDisk {
             "keep-alive-tmo" => set::<KeepAliveTmo>("keep-alive-tmo", value, default_keep_alive_tmo()),
             "reconnect-delay" => set::<ReconnectDelay>("reconnect-delay", value, default_reconnect_delay()),
             "queue-size" => set::<QueueEntries>("queue-size", value, default_queue_size()),
-            // For ever, which is our default too.
+            // For ever, which is the default.
             "ctrl-loss-tmo" | "fast-io-fail-tmo" if matches!(value.as_str(), "-1" | "off") => Ok(None),
             "ctrl-loss-tmo" => set::<CtrlLossTmo>("ctrl-loss-tmo", value, "never"),
             "fast-io-fail-tmo" => set::<FastIoFailTmo>("fast-io-fail-tmo", value, "never"),
             "hdr-digest" => flag("hdr-digest"),
             "data-digest" => flag("data-digest"),
-            // A connection to a discovery controller always stays where the controller lets it.
+            // Connections to discovery controllers are always persistent if the controller allows it.
             "persistent" => Ok(None),
-            "nr-io-queues" => Err("no counterpart: a path has one I/O queue an I/O thread, see io-threads".into()),
+            "nr-io-queues" => Err("no counterpart: a path has one I/O queue per I/O thread, see io-threads".into()),
             _ if value == "false" => Ok(None),
             _ => Err("no counterpart".into()),
         };
@@ -145,7 +143,7 @@ impl ImportedDisk {
             Ok(None) => {}
             Ok(Some((key, value))) => match self.settings.get(key) {
                 Some(first) if *first != value => self.notes.push(format!(
-                    "{key} {value} of {}: left out, all paths of a disk have one, and {first} came first",
+                    "{key} {value} of {}: left out, because all paths of a disk share one value, and {first} came first",
                     place.name()
                 )),
                 _ => {

@@ -48,10 +48,10 @@ disks:
     keep-alive-tmo: 10
     # rdma://192.0.2.3:4420: left out, only transport tcp is supported
     # fc://[nn-0x1:pn-0x2]: left out, only transport tcp is supported
-    # ctrl-loss-tmo 60 of tcp://192.0.2.4:8010: left out, all paths of a disk have one, and 600 came first
-    # nr-io-queues 4 of tcp://192.0.2.4:8010: no counterpart: a path has one I/O queue an I/O thread, see io-threads
+    # ctrl-loss-tmo 60 of tcp://192.0.2.4:8010: left out, because all paths of a disk share one value, and 600 came first
+    # nr-io-queues 4 of tcp://192.0.2.4:8010: no counterpart: a path has one I/O queue per I/O thread, see io-threads
     # tos 3 of tcp://192.0.2.4:8010: no counterpart
-    # keep-alive-tmo 0 of tcp://192.0.2.4:8010: left out, not an integer from 1 to 600; without keep-alive-tmo it is 5
+    # keep-alive-tmo 0 of tcp://192.0.2.4:8010: left out: `0` is not a whole number of seconds from 1 to 600, such as 5 or 5s; without keep-alive-tmo it is 5
 "
     );
 }
@@ -66,7 +66,7 @@ fn errors_of_discovery_conf_name_file_line_and_field() {
         ("tcp 192.0.2.1", "F:2: tcp: no option; options begin with - or --"),
         (
             "-t tcp -a 192.0.2.1 -s x",
-            "F: no TCP path and no discovery controller in it; tcp://192.0.2.1:x: left out, `tcp://192.0.2.1:x`: `x` is no port; give a number from 1 to 65535, or none for 8009",
+            "F: no TCP path and no discovery controller in it; tcp://192.0.2.1:x: left out, `tcp://192.0.2.1:x`: `x` is no port; give a number from 1 to 65535, or leave the port out for 8009",
         ),
         (
             "-t tcp -a 192.0.2",
@@ -166,7 +166,7 @@ fn errors_of_config_json_name_file_line_and_field() {
         (
             "\"nqn.two\"",
             "\"\"",
-            "F:16:16: [0].subsystems[1].nqn: `` is no NVMe qualified name; use 1 to 223 bytes without spaces, such as nqn.2014-08.org.example:disk",
+            "F:16:16: [0].subsystems[1].nqn: `` is no NVMe qualified name; give 1 to 223 bytes without spaces, such as nqn.2014-08.org.example:disk",
         ),
     ] {
         assert!(JSON.contains(from));
@@ -177,10 +177,10 @@ fn errors_of_config_json_name_file_line_and_field() {
     let two = r#"[{"hostnqn": "nqn.a", "subsystems": []}, {"hostnqn": "nqn.b"}]"#;
     assert_eq!(
         imported(two, &NONE).unwrap_err(),
-        "F: 2 hosts (nqn.a, nqn.b); a daemon is one host: choose by --hostnqn"
+        "F: 2 hosts (nqn.a, nqn.b), and a daemon is one host; choose one with --hostnqn"
     );
     let b = Wanted { subsystem: Some("nqn.x".parse().unwrap()), hostnqn: Some("nqn.b".parse().unwrap()) };
-    assert_eq!(imported(two, &b).unwrap_err(), "F: no subsystem of the host that is asked for");
+    assert_eq!(imported(two, &b).unwrap_err(), "F: the chosen host has no such subsystem");
     let one =
         r#"[{"hostnqn": "nqn.a", "subsystems": [{"nqn": "nqn.s", "ports": [{"transport": "tcp", "traddr": "h"}]}]}]"#;
     assert!(imported(one, &of("nqn.x")).unwrap_err().ends_with("; there are: nqn.s"));
@@ -205,11 +205,11 @@ disks:
     discovery:
       - \"tcp://192.0.2.3:8009\"
     # tcp://[fe80::1%eth0]: left out, a link-local address, which needs an interface (%), is not supported
-    # tcp://192.0.2.1:0: left out, `tcp://192.0.2.1:0`: `0` is no port; give a number from 1 to 65535, or none for 8009
+    # tcp://192.0.2.1:0: left out, `tcp://192.0.2.1:0`: `0` is no port; give a number from 1 to 65535, or leave the port out for 8009
     # line 3: traddr 192.0.2.2: left out, given again in the line and the last one counts
     # line 3: keep-alive-tmo x: left out, given again in the line and the last one counts
-    # ctrl-loss-tmo abc of tcp://192.0.2.3: left out, not an integer from 1 to 86400; without ctrl-loss-tmo it is never
-    # keep-alive-tmo y of tcp://192.0.2.3: left out, not an integer from 1 to 600; without keep-alive-tmo it is 5
+    # ctrl-loss-tmo abc of tcp://192.0.2.3: left out: `abc` is not a whole number of seconds from 1 to 86400, such as 5 or 5s; leave the setting out for no limit; without ctrl-loss-tmo it is never
+    # keep-alive-tmo y of tcp://192.0.2.3: left out: `y` is not a whole number of seconds from 1 to 600, such as 5 or 5s; without keep-alive-tmo it is 5
 "
     );
     let port = |port: &str| {

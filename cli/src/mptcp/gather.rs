@@ -1,4 +1,4 @@
-//! What this host has: `/proc/sys` and `ip`.
+//! Reads the state of this host from `/proc/sys` and `ip`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,18 +9,19 @@ use std::path::Path;
 use super::host::{Host, Interface, Link, Sysctls, Unsupported, Way};
 use super::ip::{self, IpError};
 
-/// Why the host cannot be looked at.
+/// Why the state of the host cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GatherError {
     #[error(transparent)]
     Ip(#[from] IpError),
     #[error("{target}: {source}")]
     Target { target: String, source: io::Error },
-    #[error("there is no interface {dev}")]
+    #[error("there is no interface {dev}; `ip link` lists them")]
     NoInterface { dev: String },
 }
 
-/// Looks at this host, how it would reach `targets`, names or addresses, and only at the interfaces `devs`, unless there are none.
+/// Reads the state of this host and its routes to `targets`, which are names or addresses. Limited to the interfaces `devs` unless
+/// that is empty.
 pub(crate) fn gather(targets: &[String], devs: &[String]) -> Result<Host, GatherError> {
     let targets = resolve(targets)?;
     let unsupported = mptcp::supported().err();
@@ -64,7 +65,7 @@ fn resolve(targets: &[String]) -> Result<Vec<IpAddr>, GatherError> {
     Ok(addresses)
 }
 
-/// The interfaces asked for. The others keep their names, so that nothing of theirs is taken for missing.
+/// Marks the interfaces asked for. The others stay in the list, so that their addresses do not count as missing.
 pub(super) fn only(interfaces: Vec<Interface>, devs: &[String]) -> Result<Vec<Interface>, GatherError> {
     if let Some(dev) = devs.iter().find(|dev| interfaces.iter().all(|interface| interface.name != **dev)) {
         return Err(GatherError::NoInterface { dev: dev.clone() });
@@ -90,7 +91,7 @@ fn sysctls(interfaces: &[Interface]) -> Sysctls {
     }
 }
 
-/// A sysctl; none if this kernel has no such one.
+/// A sysctl. `None` if this kernel does not have it.
 fn text(name: &str) -> Option<String> {
     fs::read_to_string(Path::new("/proc/sys").join(name)).ok().map(|text| text.trim().to_owned())
 }

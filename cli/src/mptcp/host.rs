@@ -1,4 +1,4 @@
-//! What counts of a host.
+//! The state of a host that the check uses.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-/// A host, as far as MPTCP connections from it to `targets` go.
+/// The state of a host that matters for MPTCP connections to `targets`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Host {
-    /// None if MPTCP sockets can be made.
+    /// Why MPTCP sockets cannot be created. `None` if they can.
     pub(crate) unsupported: Option<Unsupported>,
     pub(crate) sysctls: Sysctls,
     pub(crate) interfaces: Vec<Interface>,
@@ -18,18 +18,18 @@ pub(crate) struct Host {
     pub(crate) rules: Vec<Rule>,
     pub(crate) routes: Vec<Route>,
     pub(crate) targets: Vec<IpAddr>,
-    /// How packets from each link's address to each target leave.
+    /// The interface of packets from each link's address to each target.
     pub(crate) ways: Vec<Way>,
 }
 
-/// Why there can be no MPTCP socket.
+/// Why MPTCP sockets cannot be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unsupported {
     SwitchedOff,
     Otherwise { reason: String },
 }
 
-/// None where the kernel has no such sysctl.
+/// Kernel settings. `None` if the kernel does not have a sysctl.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sysctls {
     /// `net.mptcp.path_manager`, since Linux 6.15.
@@ -37,9 +37,9 @@ pub(crate) struct Sysctls {
     /// `net.mptcp.pm_type`, since Linux 5.19.
     pub(crate) pm_type: Option<u32>,
     pub(crate) checksum_enabled: Option<u32>,
-    /// `net.ipv4.conf.NAME.rp_filter`, `all` among them.
+    /// `net.ipv4.conf.NAME.rp_filter`, including `all`.
     pub(crate) rp_filter: BTreeMap<String, u32>,
-    /// `net.ipv4.conf.NAME.arp_ignore`, `all` among them.
+    /// `net.ipv4.conf.NAME.arp_ignore`, including `all`.
     pub(crate) arp_ignore: BTreeMap<String, u32>,
     /// Smallest, first and largest size in bytes.
     pub(crate) tcp_rmem: Option<[u64; 3]>,
@@ -50,20 +50,20 @@ pub(crate) struct Sysctls {
 pub(crate) struct Interface {
     pub(crate) name: String,
     pub(crate) index: u32,
-    /// The check is about it.
+    /// Whether the check covers the interface.
     pub(crate) asked: bool,
     pub(crate) loopback: bool,
-    /// Switched on, and with a carrier.
+    /// Whether the interface is switched on and has a carrier.
     pub(crate) up: bool,
-    /// Those that connections can begin from: global, neither tentative nor deprecated nor temporary.
+    /// Source addresses for connections: global, and neither tentative, deprecated nor temporary.
     pub(crate) addresses: Vec<Prefix>,
-    /// Those and all others.
+    /// All addresses.
     pub(crate) all_addresses: Vec<IpAddr>,
-    /// Those of them that duplicate address detection has not let through.
+    /// Addresses whose duplicate address detection has not finished.
     pub(crate) tentative: Vec<IpAddr>,
 }
 
-/// An address with the network it is in, or a network.
+/// An address with its prefix length, or a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Prefix {
     pub(crate) address: IpAddr,
@@ -76,7 +76,7 @@ impl Prefix {
         self.network() == Self { address, ..self }.network() && self.address.is_ipv4() == address.is_ipv4()
     }
 
-    /// The network: without the address's own bits.
+    /// The network: the address without its host bits.
     pub(crate) fn network(self) -> Self {
         let address = match self.address {
             IpAddr::V4(v4) => {
@@ -98,14 +98,14 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// As `ip mptcp endpoint` shows and takes it.
+/// An endpoint, as in `ip mptcp endpoint`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "any of the kernel's flags may be there")]
 pub(crate) struct Endpoint {
     pub(crate) address: IpAddr,
     pub(crate) id: u8,
     pub(crate) dev: Option<String>,
-    /// Announced with the address, and listened on by the kernel.
+    /// The port announced with the address. The kernel listens on it.
     pub(crate) port: Option<u16>,
     #[serde(default)]
     pub(crate) subflow: bool,
@@ -115,21 +115,21 @@ pub(crate) struct Endpoint {
     pub(crate) backup: bool,
     #[serde(default)]
     pub(crate) fullmesh: bool,
-    /// For subflows to announced addresses only; since Linux 6.18.
+    /// Only for subflows to announced addresses, since Linux 6.18.
     #[serde(default)]
     pub(crate) laminar: bool,
-    /// Made by the kernel itself, and of no use for new subflows.
+    /// Created by the kernel. Opens no new subflows.
     #[serde(default)]
     pub(crate) implicit: bool,
 }
 
 impl Endpoint {
-    /// Whether connections open a subflow from it by themselves.
+    /// Whether connections open subflows from this endpoint.
     pub(crate) fn opens_subflows(&self) -> bool {
         self.subflow || self.fullmesh
     }
 
-    /// The flags that it was added with.
+    /// The flags of the endpoint.
     pub(crate) fn flags(&self) -> impl Iterator<Item = &'static str> {
         let Self { signal, subflow, backup, fullmesh, laminar, .. } = *self;
         let all = [
@@ -143,7 +143,7 @@ impl Endpoint {
     }
 }
 
-/// As it is added, but for its id.
+/// The arguments that add the endpoint, without the id.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.address)?;
@@ -157,7 +157,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// As `ip mptcp limits` shows and takes them.
+/// The limits, as in `ip mptcp limits`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) subflows: u32,
@@ -171,17 +171,17 @@ pub(crate) struct Rule {
     pub(crate) table: String,
 }
 
-/// A route to somewhere else; of several next hops each is one.
+/// A route to another host or network. Each next hop of a multipath route is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Route {
-    /// None for the main one.
+    /// The routing table. `None` for the main table.
     pub(crate) table: Option<String>,
     pub(crate) to: Prefix,
     pub(crate) gateway: Option<IpAddr>,
     pub(crate) dev: String,
 }
 
-/// How packets leave.
+/// The way of packets from an address to a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Way {
     pub(crate) target: IpAddr,
@@ -198,7 +198,7 @@ pub(crate) enum By {
     Nowhere,
 }
 
-/// An interface that connections of one address family can use, with the address they would have there.
+/// An interface that connections of one address family can use, with their source address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Link {
     pub(crate) dev: String,
@@ -213,7 +213,7 @@ impl fmt::Display for Link {
 }
 
 impl Host {
-    /// The links of a family. Of several addresses that a link has, the one with an endpoint counts, or the first.
+    /// The links of a family. If a link has several addresses, the one with an endpoint counts, or else the first.
     pub(crate) fn links(&self, ipv4: bool) -> Vec<Link> {
         let usable = self.interfaces.iter().filter(|of| of.asked && of.up && !of.loopback);
         let link = |interface: &Interface| {
@@ -225,7 +225,7 @@ impl Host {
         usable.filter_map(link).collect()
     }
 
-    /// The families that are looked at: those of the targets; without targets the one of which there are more links.
+    /// The families to check: those of the targets. Without targets: the family with more links.
     pub(crate) fn families(&self) -> Vec<bool> {
         if self.targets.is_empty() {
             return vec![self.links(true).len() >= self.links(false).len()];
@@ -233,7 +233,7 @@ impl Host {
         [true, false].into_iter().filter(|ipv4| self.targets.iter().any(|target| target.is_ipv4() == *ipv4)).collect()
     }
 
-    /// Whether connections open a subflow from `address` by themselves.
+    /// Whether connections open subflows from `address`.
     pub(crate) fn opens_subflows_from(&self, address: IpAddr) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.address == address && endpoint.opens_subflows())
     }

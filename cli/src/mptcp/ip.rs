@@ -1,4 +1,4 @@
-//! `ip` of iproute2, whose JSON is read field by field: versions differ, and what is missing is not needed.
+//! Runs `ip` of iproute2 and reads its JSON. Fields may be missing, because versions differ.
 
 use std::io;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::host::{By, Endpoint, Interface, Limits, Prefix, Route, Rule};
 
-/// Why `ip` has no answer.
+/// Why `ip` gives no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IpError {
     #[error("there is no `ip`; install iproute2")]
@@ -18,11 +18,11 @@ pub(crate) enum IpError {
     Run(#[source] io::Error),
     #[error("`ip {arguments}`: {message}")]
     Failed { arguments: String, message: String },
-    #[error("`ip {arguments}` prints what it should not: {reason}")]
+    #[error("cannot read the output of `ip {arguments}`: {reason}")]
     Unreadable { arguments: String, reason: String },
 }
 
-/// What `ip` prints.
+/// The output of `ip`.
 fn ip(arguments: &str) -> Result<String, IpError> {
     let run = Command::new("ip").args(arguments.split(' ')).stdin(Stdio::null()).output();
     let output = run.map_err(|error| match error.kind() {
@@ -79,7 +79,7 @@ impl RawInterface {
         Interface {
             asked: true,
             loopback: has("LOOPBACK"),
-            // `ip` shows no RUNNING, but NO-CARRIER where it is not.
+            // `ip` does not show RUNNING, but NO-CARRIER if it is missing.
             up: has("UP") && has("LOWER_UP") && !has("NO-CARRIER"),
             addresses: self.addr_info.iter().filter_map(usable).collect(),
             all_addresses: self.addr_info.iter().filter_map(|address| address.local).collect(),
@@ -96,29 +96,29 @@ pub(crate) fn interfaces() -> Result<Vec<Interface>, IpError> {
     Ok(raw.into_iter().filter(|raw| !raw.ifname.is_empty()).map(RawInterface::interface).collect())
 }
 
-/// MPTCP's endpoints.
+/// The MPTCP endpoints.
 pub(crate) fn endpoints() -> Result<Vec<Endpoint>, IpError> {
     json("-j mptcp endpoint show")
 }
 
-/// Adds an endpoint: one that was shown, with its id, or with one that the kernel gives it.
+/// Adds an endpoint with its id, or with an id that the kernel chooses.
 pub(crate) fn add_endpoint(endpoint: &Endpoint, any_id: bool) -> Result<(), IpError> {
     let id = if any_id { String::new() } else { format!(" id {}", endpoint.id) };
     ip(&format!("mptcp endpoint add {endpoint}{id}")).map(drop)
 }
 
-/// Deletes the endpoint of this id.
+/// Deletes the endpoint with this id.
 pub(crate) fn delete_endpoint(id: u8) -> Result<(), IpError> {
     ip(&format!("mptcp endpoint delete id {id}")).map(drop)
 }
 
-/// Has the kernel begin anew to resolve the addresses on a link that it was not able to. What it asked while there was no carrier
-/// was not answered, and a connection that waits for the end of such an attempt fails with it.
+/// Makes the kernel resolve unresolved neighbours on a link again. Requests without a carrier got no answer, and a connection that
+/// waits for such an attempt fails with it.
 pub(crate) fn forget_unresolved_neighbours(dev: &str) -> Result<(), IpError> {
     ip(&format!("neigh flush dev {dev} nud incomplete nud failed")).map(drop)
 }
 
-/// Whether endpoints may be changed here, found out by setting a limit to what it is.
+/// Whether this process may change endpoints. Found out by setting a limit to its present value.
 pub(crate) fn may_change_endpoints() -> Result<bool, IpError> {
     match ip(&format!("mptcp limits set subflows {}", limits()?.subflows)) {
         Err(IpError::Failed { message, .. }) if message.contains("Operation not permitted") => Ok(false),
@@ -126,7 +126,7 @@ pub(crate) fn may_change_endpoints() -> Result<bool, IpError> {
     }
 }
 
-/// MPTCP's limits. Not as JSON, which iproute2 of Debian 12 does not print here.
+/// The MPTCP limits. Not read as JSON, which iproute2 of Debian 12 does not print here.
 pub(crate) fn limits() -> Result<Limits, IpError> {
     let arguments = "mptcp limits show";
     let text = ip(arguments)?;
@@ -209,10 +209,10 @@ pub(crate) fn routes() -> Result<Vec<Route>, IpError> {
     Ok(v4.chain(v6.into_iter().flat_map(|raw| raw.routes(false))).collect())
 }
 
-/// How packets from one address to another leave.
+/// The way of packets from one address to another.
 pub(crate) fn way(target: IpAddr, from: IpAddr) -> Result<By, IpError> {
     let raw: Vec<RawRoute> = match json(&format!("-j route get {target} from {from}")) {
-        // What the kernel says of it: the network is unreachable, prohibited, a black hole.
+        // The kernel's answer: unreachable, prohibited, or a black hole.
         Err(IpError::Failed { message, .. }) if message.starts_with("RTNETLINK answers") => return Ok(By::Nowhere),
         raw => raw?,
     };
@@ -228,5 +228,4 @@ fn by(raw: RawRoute) -> By {
 }
 
 #[cfg(test)]
-#[path = "ip_tests.rs"]
 mod tests;

@@ -1,7 +1,6 @@
-//! Whether this host is set up so that MPTCP uses all of its network cards, and endpoints that follow the state of their links.
+//! The check of the MPTCP setup of this host, and the endpoints that follow the state of their links.
 //!
-//! For the check, what the host has is gathered (`gather`) into plain data (`host`), of which findings are made without any look at the host
-//! (`judge`).
+//! The check reads the state of the host (`gather`) into plain data (`host`). Findings are made from that data alone (`judge`).
 
 mod follow;
 mod gather;
@@ -17,15 +16,15 @@ pub(crate) use self::follow::{Done, FollowError, What, follow};
 pub(crate) use self::gather::{GatherError, gather};
 pub(crate) use self::judge::judge;
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
     /// As it should be.
     Ok,
-    /// Works, but may be worth a change.
+    /// Works, but a change may help.
     Note,
-    /// MPTCP does not work, or leaves a card unused.
+    /// MPTCP does not work, or does not use an interface.
     Problem,
 }
 
@@ -39,16 +38,16 @@ impl fmt::Display for Level {
     }
 }
 
-/// What a check found.
+/// A finding of the check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
     pub(crate) level: Level,
-    /// What was looked at.
+    /// The part of the setup that was checked.
     pub(crate) check: &'static str,
     pub(crate) found: String,
-    /// Why it matters; none if all is well.
+    /// Why it matters. `None` if nothing is wrong.
     pub(crate) why: Option<String>,
-    /// What mends it, each a command as it is typed, in this order.
+    /// The commands that correct it, in this order.
     pub(crate) commands: Vec<String>,
 }
 
@@ -65,7 +64,7 @@ impl Finding {
         Self { level: Level::Problem, why: Some(why.into()), ..Self::ok(check, found) }
     }
 
-    fn mended_by(self, commands: impl IntoIterator<Item = String>) -> Self {
+    fn corrected_by(self, commands: impl IntoIterator<Item = String>) -> Self {
         Self { commands: commands.into_iter().collect(), ..self }
     }
 }

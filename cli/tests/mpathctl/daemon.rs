@@ -1,4 +1,4 @@
-//! A daemon for tests: the API's own server over a real Unix socket, with made-up disks.
+//! Test helpers: a fake daemon with the server of the API on a Unix socket.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -13,9 +13,9 @@ use mpath_api::server::{
 };
 use mpath_api::types::{
     AnaState, Controller, DiscoveryController, DiscoveryState, Disk, DiskState, Event, EventKind, EventPath, Events,
-    HedgeStatus, Injection, Latency, Moved, Mptcp, MptcpConnection, OpStats, Origin, Path, PathAction, PathCounts,
-    PathEstimate, PathSharer, PathState, PathWindow, QueueTurns, RemovedDisk, SchedulerDetail, SetLimits, Status,
-    Subflow, SubflowState, Tier, WaitsFor,
+    HedgeStatus, Injection, Latency, MovedRequests, Mptcp, MptcpConnection, OpStats, Origin, Path, PathAction,
+    PathCounts, PathEstimate, PathSharer, PathState, PathWindow, QueueTurns, RemovedDisk, SchedulerDetail, SetLimits,
+    Status, Subflow, SubflowState, Tier, WaitsFor,
 };
 use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind, SchedulerChange, SchedulerKind, SchedulerSpec};
 use tempfile::TempDir;
@@ -92,7 +92,7 @@ fn path(disk: &str, index: u16, address: &str) -> Path {
             model: "Made-up Controller".into(),
             serial: "0042".into(),
             firmware: "7.1".into(),
-            kato_ms: 5000,
+            keep_alive_tmo_ms: 5000,
             max_transfer_bytes: 1 << 20,
             queue_depth: 127,
             volatile_write_cache: true,
@@ -230,7 +230,10 @@ impl Fake {
         (paths[2].suspect, paths[2].suspicions, paths[2].recalled) = (true, 1, 7);
         let policies =
             vec![("disk0".into(), PolicyKind::RoundRobin.into()), ("disk1".into(), PolicyKind::LatencyRr.into())];
-        let hedges = [HedgeStatus { reads: 9000, sent: 70, won: 41, ..HedgeStatus::default() }, HedgeStatus::default()];
+        let hedges = [
+            HedgeStatus { hedgeable_reads: 9000, hedges: 70, hedges_won: 41, ..HedgeStatus::default() },
+            HedgeStatus::default(),
+        ];
         Self {
             policies: Mutex::new(policies),
             hedges: Mutex::new(hedges),
@@ -251,10 +254,10 @@ impl Control for Fake {
         let owner = |name: &String| shares(name).unwrap_or_else(|| name.clone());
         let disk = |(name, policy): &(String, ClassPolicies)| Disk {
             name: name.clone(),
-            socket: format!("/run/vhost-blk-mpath/{name}.sock"),
+            socket_path: format!("/run/vhost-blk-mpath/{name}.sock"),
             subsystem: "nqn.2014-08.org.example:disks".into(),
             shares_paths_of: shares(name),
-            nsid: Some(1),
+            namespace: Some(1),
             state: if self.removing.contains(&name.as_str()) { DiskState::Removing } else { DiskState::Served },
             connected: name == "disk0",
             held_ms: self.held.contains(&name.as_str()).then_some(12_001),
@@ -266,10 +269,10 @@ impl Control for Fake {
             mpath_window: name == "disk0",
             weight: weight(name),
             queued: 0,
-            moved_reads: Moved::default(),
-            moved_writes: Moved::default(),
+            moved_reads: MovedRequests::default(),
+            moved_writes: MovedRequests::default(),
             hedge: hedges[usize::from(name == "disk1")],
-            paths: PathCounts {
+            path_counts: PathCounts {
                 total: paths.iter().filter(|path| path.disk == owner(name)).count() as u32,
                 live: paths.iter().filter(|path| path.disk == owner(name) && path.state == PathState::Live).count()
                     as u32,
@@ -305,7 +308,8 @@ impl Control for Fake {
     ) -> Result<(), ControlError> {
         for disk in disks {
             let status = &mut self.hedges.lock().unwrap()[usize::from(disk == "disk1")];
-            (status.hedge, status.budget) = (hedge.unwrap_or(status.hedge), budget.unwrap_or(status.budget));
+            status.hedge = hedge.unwrap_or(status.hedge);
+            status.hedge_budget = budget.unwrap_or(status.hedge_budget);
         }
         Ok(())
     }

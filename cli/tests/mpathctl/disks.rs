@@ -1,4 +1,4 @@
-//! Disks: what there is, what they share, and what has happened.
+//! Disks, discovery controllers, events, limits and weights.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
@@ -23,37 +23,36 @@ disk1  -          latency-rr      1      1       0       1024       512  ro    /
     let start = "\
 version: 0.1.0
 pid: 4711
-uptime_s: 3725
+uptime-s: 3725
 disks:
 - name: disk0
-  socket: /run/vhost-blk-mpath/disk0.sock
+  socket-path: /run/vhost-blk-mpath/disk0.sock
   subsystem: nqn.2014-08.org.example:disks
-  shares_paths_of: null
-  nsid: 1
+  shares-paths-of: null
+  namespace: 1
   state: served
   connected: true
-  held_ms: null
+  held-ms: null
   policy: round-robin
-  capacity_bytes: 1073741824
-  block_size_bytes: 512
-  read_only: false
+  capacity-bytes: 1073741824
+  block-size-bytes: 512
+  read-only: false
   queues: 64
-  mpath_window: true
+  mpath-window: true
   weight: 100
   queued: 0
-  moved_reads:
+  moved-reads:
     ios: 0
     time: null
-  moved_writes:
+  moved-writes:
     ios: 0
     time: null
-  hedge:
-    hedge: off
-    budget: 5%
-    reads: 9000
-    sent: 70
-    won: 41
-  paths:
+  hedge: off
+  hedge-budget: 5%
+  hedgeable-reads: 9000
+  hedges: 70
+  hedges-won: 41
+  path-counts:
     total: 2
     live: 1
 - name: disk1
@@ -62,9 +61,9 @@ disks:
 }
 
 #[test]
-fn a_disk_that_takes_no_requests_is_not_overlooked() {
+fn a_held_disk_is_shown_as_held() {
     let daemon = Daemon::start_held();
-    let line = "takes no requests for another 13s; who served it before, or had its namespace, did not end in order, and its writes may be executed until then\n";
+    let line = "takes no requests for another 13s, because controllers may still execute writes of an earlier daemon or of a removed disk\n";
     for words in [&["status"][..], &["disk", "list"], &["disk", "list", "--disk", "disk1"]] {
         let told = daemon.run(words);
         assert!(told.ends_with(&format!("disk1.sock\n\ndisk1: HELD: {line}")), "{told}");
@@ -73,14 +72,13 @@ fn a_disk_that_takes_no_requests_is_not_overlooked() {
     let told = daemon.run(&["disk", "show", "disk1"]);
     assert!(told.starts_with(&format!("disk          disk1\nHELD          {line}state ")), "{told}");
     let json: serde_json::Value = serde_json::from_str(&daemon.run(&["-o", "json", "disk", "list"])).unwrap();
-    assert_eq!((&json[0]["held_ms"], &json[1]["held_ms"]), (&serde_json::Value::Null, &serde_json::json!(12_001)));
+    assert_eq!((&json[0]["held-ms"], &json[1]["held-ms"]), (&serde_json::Value::Null, &serde_json::json!(12_001)));
 }
 
-/// Its front-end may be connected yet, which tells nobody that the disk is on its way out.
 #[test]
-fn a_disk_that_is_being_removed_is_shown_so() {
+fn a_disk_that_is_being_removed_is_shown_as_removing() {
     let daemon = Daemon::start_removing();
-    let line = "its front-ends are hung up, and it is gone within 15 s; until then name and socket are its own\n";
+    let line = "the daemon closes its front-ends' connections; the disk is gone within 15 s, and its name and socket are free after that\n";
     for words in [&["status"][..], &["disk", "list"]] {
         let told = daemon.run(words);
         assert!(told.contains("\ndisk0  removing  ") && !told.contains("connected"), "{told}");
@@ -103,7 +101,7 @@ fn disk() {
         "\
 disk          disk0
 state         served
-socket        /run/vhost-blk-mpath/disk0.sock
+socket-path   /run/vhost-blk-mpath/disk0.sock
 front-end     connected
 subsystem     nqn.2014-08.org.example:disks
 namespace     1
@@ -123,15 +121,18 @@ queued        0
     let added = daemon.run(&[&["disk", "add", "--name", "db", "--policy", "numa"], &flags[..]].concat());
     assert!(added.lines().count() == 2 && added.contains("\ndb ") && added.contains(" numa "), "{added}");
     let (code, said) = daemon.fail(&[&["disk", "add", "--name", "db"], &flags[..]].concat());
-    assert_eq!((code, &*said), (1, "mpathctl: there is a disk `db` already; give each disk its own name\n"));
+    assert_eq!(
+        (code, &*said),
+        (1, "mpathctl: cannot add disk `db`: another disk has this name; give each disk its own\n")
+    );
     let (code, said) = daemon.fail(&["disk", "remove", "disk0"]);
     assert!(code == 1 && said.contains("`disk0` has a front-end connected"), "{said}");
     let (code, removed, said) = daemon.said(&["disk", "remove", "disk0", "--force"]);
     assert_eq!((code, &*removed), (0, "REMOVED  IN DOUBT(ms)\ndisk0            2100\n"));
-    let doubt = "writes to its namespace may still be executed for 2100 ms; give it to another daemon only after that";
+    let doubt = "the controllers may execute writes in doubt for another 2100 ms; give the namespace to another daemon only after that";
     assert!(said.starts_with(&format!("mpathctl: disk0: {doubt} (")) && said.lines().count() == 1, "{said}");
     let json = daemon.run(&["disk", "remove", "db", "-ojson"]);
-    assert_eq!(json, "[\n  {\n    \"disk\": \"db\",\n    \"in_doubt_ms\": null\n  }\n]\n");
+    assert_eq!(json, "[\n  {\n    \"disk\": \"db\",\n    \"in-doubt-ms\": null\n  }\n]\n");
     assert!(!daemon.run(&["disk", "list"]).contains("disk0"));
     assert_eq!(daemon.fail(&["disk", "show", "disk0"]).0, 1);
     for (words, said) in [
@@ -139,7 +140,7 @@ queued        0
         (&["disk", "add", "--socket-path", "/tmp/s"], "no subsystem: give --subsystem NQN; see --help"),
         (
             &["disk", "add", "--socket-path", "/tmp/s", "--subsystem", "nqn.a"],
-            "no path: give --path tcp://HOST:PORT, once for each, or --discovery tcp://HOST, or a file by --config",
+            "no path: give --path tcp://HOST:PORT for each path, --discovery tcp://HOST, or --config FILE",
         ),
         (
             &["disk", "add", "--config", "f", "--policy", "numa"],
@@ -151,9 +152,8 @@ queued        0
     }
 }
 
-/// The daemon would look for them in a directory of its own.
 #[test]
-fn sockets_are_named_from_where_the_command_is() {
+fn socket_paths_are_relative_to_the_directory_of_the_command() {
     let dir = tempfile::tempdir().unwrap();
     let api = dir.path().join("api.sock");
     let listener = UnixListener::bind(&api).unwrap();
@@ -175,7 +175,7 @@ fn sockets_are_named_from_where_the_command_is() {
     let here = |name: &str| serde_json::json!(dir.path().canonicalize().unwrap().join(name).to_str().unwrap());
     let flags = ["--subsystem", "nqn.a", "--path", "tcp://127.0.0.1", "--socket-path"];
     assert_eq!(sent(&[&flags[..], &["db.sock"]].concat())["socket-path"], here("db.sock"));
-    // As it was bound, should it be one that the daemon was handed.
+    // Absolute paths are not changed: the socket may come from socket activation, which compares the path.
     assert_eq!(sent(&[&flags[..], &["/tmp//db.sock"]].concat())["socket-path"], "/tmp//db.sock");
     let text = "disks: [{socket-path: a, subsystem: nqn.a, namespace: 1, paths: ['tcp://127.0.0.1'], \
         share-paths-with: [{name: b, socket-path: b/c, namespace: 2}]}]";
@@ -185,7 +185,7 @@ fn sockets_are_named_from_where_the_command_is() {
     let long = "n".repeat(107);
     let mut command = mpathctl(&[&["--api", "/nowhere", "disk", "add"], &flags[..], &[&long]].concat());
     let (code, _, said) = finish(&mut command);
-    assert!(code == 2 && said.contains("socket-path: in the current directory `/"), "{said}");
+    assert!(code == 2 && said.contains("socket-path: `/"), "{said}");
 }
 
 #[test]
@@ -204,10 +204,10 @@ fn disks_of_a_file() {
     };
     let (code, added, said) = add(&format!("disks:\n{}{}", disk("x"), disk("y")));
     assert_eq!((code, added.lines().count(), &*said), (0, 3, ""), "{added}");
-    // The one before is there.
+    // The disk before the refused one was added.
     let (code, added, said) = add(&format!("disks:\n{}{}{}", disk("z"), disk("x"), disk("w")));
     assert!(code == 1 && added.contains("\nz ") && !added.contains("\nw "), "{added}");
-    assert!(said.contains("there is a disk `x` already"), "{said}");
+    assert!(said.contains("cannot add disk `x`"), "{said}");
     for (text, part) in [
         (format!("api: /tmp/a\ndisks:\n{}", disk("v")), "standard input:1:1: unknown field `api`, expected `disks`"),
         (format!("disks:\n{0}{0}", disk("v")), "standard input: disks[1].name: `v` is also the name of disks[0]"),
@@ -254,11 +254,11 @@ SEQ  TIME(UTC)                 DISK   PATH                  EVENT               
     let lines: Vec<serde_json::Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.iter().map(|event| event["seq"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 5]);
     assert_eq!(lines[0]["path"]["address"], "tcp://127.0.0.1:4421");
-    // What was missed is told beside the events, and the end of the daemon is one.
+    // Dropped events and the end of the daemon are reported on stderr.
     assert_eq!(code, 1);
     assert_eq!(
         stderr,
-        "mpathctl: 2 older events are not kept any more\nmpathctl: the daemon is ending, or this disk is being removed\n"
+        "mpathctl: the daemon has dropped 2 older events\nmpathctl: the daemon is ending, or this disk is being removed\n"
     );
     let (_, stdout, _) = finish(&mut daemon.command(&["events", "-f", "--since", "2"]));
     assert_eq!(stdout, "5  2026-11-21T07:00:05.000Z  disk0  -  policy-set  policy set to numa\n");
@@ -270,26 +270,24 @@ fn limit() {
     assert_eq!(
         daemon.run(&["limit", "show"]),
         "\
-DISK   IOPS  BANDWIDTH   BURST  LEFT(ios)  LEFT(KiB)  THROTTLED(ms)
-disk0   off     100MiB  1000ms          -        -64           1234
-disk1   off        off  1000ms          -          -              0
+DISK   IOPS  BANDWIDTH  BURST  LEFT(ios)  LEFT(KiB)  THROTTLED(ms)
+disk0   off     100MiB     1s          -        -64           1234
+disk1   off        off     1s          -          -              0
 "
     );
     let json = daemon.run(&["limit", "set", "--iops", "5000", "--burst", "2s", "--disk", "disk1", "-ojson"]);
-    for part in ["\"iops\": 5000", "\"bandwidth\": \"off\"", "\"burst\": \"2000ms\""] {
+    for part in ["\"iops\": 5000", "\"bandwidth\": \"off\"", "\"burst\": \"2s\""] {
         assert!(json.contains(part), "{json}");
     }
     let set = ["limit", "set", "--bandwidth", "10000", "--disk", "disk1"];
-    assert!(daemon.run(&set).contains("\ndisk1  5000      10000  2000ms"));
+    assert!(daemon.run(&set).contains("\ndisk1  5000      10000     2s"));
     let cleared = daemon.run(&["limit", "clear"]);
-    assert!(
-        cleared.contains("\ndisk0   off        off  1000ms") && cleared.contains("\ndisk1   off        off  2000ms")
-    );
+    assert!(cleared.contains("\ndisk0   off        off     1s") && cleared.contains("\ndisk1   off        off     2s"));
     for (words, part) in [
         (&["limit", "set"][..], "--iops"),
         (&["limit", "set", "--iops", "0"], "`0` is not off or a number of requests per second from 1 to 1000000000"),
         (&["limit", "set", "--bandwidth", "1MB"], "`1MB` is not off or a number of bytes per second from 4KiB to 1TiB"),
-        (&["limit", "set", "--burst", "1h"], "`1h` is not a time from 0ms to 3600000ms"),
+        (&["limit", "set", "--burst", "1h"], "`1h` is not a time from 0ms to 3600s"),
     ] {
         let (code, stdout, stderr) = finish(&mut mpathctl(words));
         assert!((code, &*stdout) == (2, "") && stderr.contains(part), "{stderr}");
@@ -306,7 +304,7 @@ fn weight() {
     assert_eq!(daemon.run(&["weight", "list", "--disk", "backup"]), daemon.run(&set));
     assert_eq!(
         daemon.run(&["weight", "list", "--disk", "disk1", "-oyaml"]),
-        "- disk: disk1\n  weight: 100\n  shares_paths_of: null\n"
+        "- disk: disk1\n  weight: 100\n  shares-paths-of: null\n"
     );
     assert!(
         daemon
@@ -345,7 +343,7 @@ backup  -          round-robin     1  2 of disk0       0       1024       512  r
 disk0 path 0 (tcp://127.0.0.1:4420) for backup: non-optimized
 disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
 disk0 path 1 (tcp://127.0.0.1:4421) for backup: there is no namespace 2
-the paths of disk0 are also those of backup
+the paths of disk0 are shared by backup
 ";
     assert!(list.lines().take_while(|line| !line.is_empty()).count() == 4 && list.ends_with(notes), "{list}");
     assert!(!daemon.run(&["path", "list", "--disk", "disk1"]).contains("backup"));
@@ -356,16 +354,15 @@ the paths of disk0 are also those of backup
     assert_eq!(show("0"), ["ANA state             optimized", "ANA state for backup  non-optimized"]);
     assert_eq!(show("1"), ["ANA state             optimized", "ANA state for backup  there is no namespace 2"]);
     let json: serde_json::Value = serde_json::from_str(&daemon.run(&["path", "list", "-ojson"])).unwrap();
-    let shown = serde_json::json!([{"disk": "backup", "ana_state": "non-optimized", "error": null}]);
+    let shown = serde_json::json!([{"disk": "backup", "ana-state": "non-optimized", "error": null}]);
     assert_eq!((&json[0]["sharers"], json[2].get("sharers")), (&shown, None));
 
-    // Tables of what belongs to paths list who has them.
+    // Tables about paths list only disks with paths of their own.
     assert_eq!(daemon.run(&["policy", "get"]), "DISK   POLICY\ndisk0  round-robin\ndisk1  latency-rr\n");
     assert_eq!(daemon.run(&["hedge", "show"]).lines().count(), 3);
     assert_eq!(daemon.run(&["scheduler", "get"]).lines().count(), 3);
     assert_eq!(daemon.run(&["limit", "show"]).lines().count(), 4);
-    let message =
-        "disk `backup` uses the paths of `disk0`, and with them its policy, scheduler and hedging: name `disk0`";
+    let message = "disk `backup` shares the paths, policy, scheduler and hedging of `disk0`; name `disk0`";
     for args in [
         &["policy", "set", "numa"][..],
         &["policy", "get"],
@@ -387,7 +384,7 @@ the paths of disk0 are also those of backup
         let args = [args, &["--disk", "backup"]].concat();
         assert_eq!(daemon.fail(&args), (1, format!("mpathctl: {message}\n")), "{args:?}");
     }
-    // What belongs to each disk is that disk's.
+    // Each disk has events and limits of its own.
     assert_eq!(daemon.run(&["events", "--disk", "backup"]).lines().count(), 1);
     assert!(daemon.run(&["limit", "set", "--iops", "500", "--disk", "backup"]).contains("\nbackup   500 "));
     assert_eq!(daemon.run(&["limit", "show"]).matches(" 500 ").count(), 1);
@@ -398,7 +395,7 @@ fn the_only_disk_with_paths_need_not_be_named() {
     let daemon = Daemon::start_sharing_alone();
     let added = daemon.run(&["path", "add", "tcp://127.0.0.1:4422"]);
     assert!(added.contains("\ndisk0  2  tcp://127.0.0.1:4422  connecting"), "{added}");
-    // A weight is that of any disk.
+    // A weight may be that of any disk.
     let (code, stderr) = daemon.fail(&["weight", "set", "10"]);
     assert!(code == 2 && stderr.contains("there are several disks"), "{stderr}");
 }

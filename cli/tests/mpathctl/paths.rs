@@ -29,42 +29,42 @@ disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
     "origin": "configured",
     "state": "live",
     "since": "2026-11-21T07:00:00.123Z",
-    "waits_for": [],
-    "last_error": null,
-    "last_error_at": null,
-    "ana_state": "non-optimized",
+    "waits-for": [],
+    "last-error": null,
+    "last-error-at": null,
+    "ana-state": "non-optimized",
     "resting": false,
     "suspect": true,
     "suspicions": 1,
     "recalled": 7,
     "probes": 0,
     "hedges": 0,
-    "hedges_won": 0,
+    "hedges-won": 0,
     "fenced": 0,
     "cntlid": 1,
     "controller": {
       "model": "Made-up Controller",
       "serial": "0042",
       "firmware": "7.1",
-      "kato_ms": 5000,
-      "max_transfer_bytes": 1048576,
-      "queue_depth": 127,
-      "volatile_write_cache": true,
-      "fence_ms": 11000
+      "keep-alive-tmo-ms": 5000,
+      "max-transfer-bytes": 1048576,
+      "queue-depth": 127,
+      "volatile-write-cache": true,
+      "fence-ms": 11000
     },
     "window": {
       "ios": 64,
       "bytes": 4194304
     },
-    "io_share": 0.0,
-    "io_share_1s": 0.0,
-    "io_share_60s": 0.0,
+    "io-share": 0.0,
+    "io-share-1s": 0.0,
+    "io-share-60s": 0.0,
     "read": {
       "ios": 0,
-      "ios_1s": 0,
-      "ios_60s": 0,
+      "ios-1s": 0,
+      "ios-60s": 0,
       "bytes": 0,
-      "in_flight": 0,
+      "in-flight": 0,
       "errors": 0,
       "retries": 0,
       "latency": null,
@@ -72,10 +72,10 @@ disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
     },
     "write": {
       "ios": 0,
-      "ios_1s": 0,
-      "ios_60s": 0,
+      "ios-1s": 0,
+      "ios-60s": 0,
       "bytes": 0,
-      "in_flight": 0,
+      "in-flight": 0,
       "errors": 0,
       "retries": 0,
       "latency": null,
@@ -83,10 +83,10 @@ disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
     },
     "other": {
       "ios": 0,
-      "ios_1s": 0,
-      "ios_60s": 0,
+      "ios-1s": 0,
+      "ios-60s": 0,
       "bytes": 0,
-      "in_flight": 0,
+      "in-flight": 0,
       "errors": 0,
       "retries": 0,
       "latency": null,
@@ -118,7 +118,7 @@ controller (cntlid)   1
 model                 Made-up Controller
 serial                0042
 firmware              7.1
-KATO (ms)             5000
+keep-alive-tmo (ms)   5000
 max transfer (B)      1048576
 volatile write cache  yes
 queue depth           127
@@ -152,21 +152,21 @@ other       -        -            -    -        -      -         -             -
 "
     );
     let json = daemon.run(&["path", "show", "1", "-ojson"]);
-    assert!(json.contains("\"last_error_at\": \"2026-11-21T07:00:01.000Z\""), "{json}");
+    assert!(json.contains("\"last-error-at\": \"2026-11-21T07:00:01.000Z\""), "{json}");
     assert_eq!(daemon.run(&["path", "show", "all"]).lines().filter(|line| line.starts_with("disk ")).count(), 3);
 }
 
 #[test]
-fn a_path_over_mptcp_shows_its_subflows_and_that_it_has_fallen_back() {
+fn a_path_over_mptcp_shows_its_subflows_and_its_fallback() {
     let daemon = Daemon::start();
     let address = "mptcp://10.77.0.2:4420?host-traddr=10.77.0.1";
     let listed = daemon.run(&["path", "add", address, "--disk", "disk0"]);
     assert!(listed.contains(&format!("{address}  connecting (plain TCP)")), "{listed}");
     let note =
-        format!("disk0 path 2 ({address}): plain TCP, as the target or something on the way to it has no MPTCP\n");
+        format!("disk0 path 2 ({address}): plain TCP, because the target or the network does not support MPTCP\n");
     assert!(listed.ends_with(&note), "{listed}");
     let shown = daemon.run(&["path", "show", address]);
-    for row in ["MPTCP connections     2\n", "fallen back to TCP    1\n", "subflows              1\n"] {
+    for row in ["MPTCP connections     2\n", "fallbacks to TCP      1\n", "subflows              1\n"] {
         assert!(shown.contains(row), "{shown}");
     }
     let subflows = "\
@@ -179,7 +179,7 @@ QUEUE  LOCAL            REMOTE          STATE                    RTT(us)  CWND  
 }
 
 #[test]
-fn paths_are_taken_out_and_back() {
+fn paths_are_drained_disabled_and_enabled() {
     let daemon = Daemon::start();
     let states = |args: &[&str]| -> Vec<String> {
         let table = daemon.run(args);
@@ -197,11 +197,11 @@ fn paths_are_taken_out_and_back() {
     for (args, message) in [
         (
             &["path", "drain", "[::1]"][..],
-            "disk `disk1` would have no usable path left and its I/O would wait; enable another path first, or say --force",
+            "disk `disk1` would have no usable path left, and its I/O would wait; enable another path first, or use --force",
         ),
         (
             &["path", "reset", "1"],
-            "path 1 of disk `disk0` is disabled and cannot be reset; `mpathctl path enable` connects it again",
+            "cannot reset path 1 of disk `disk0`: it is disabled; connect it again with `mpathctl path enable`",
         ),
     ] {
         assert_eq!(daemon.fail(args), (1, format!("mpathctl: {message}\n")), "{args:?}");
@@ -223,15 +223,16 @@ fn paths_are_added_and_removed() {
     assert_eq!(removing[..4], ["disk0", "1", "tcp://127.0.0.1:4421", "removing"]);
     let shown = daemon.run(&["path", "show", "127.0.0.1:4421"]);
     assert!(shown.contains("waits for             the fence"), "{shown}");
-    // What is gone at once is not shown any more.
+    // A path that is gone at once is not shown.
     assert_eq!(daemon.run(&["path", "remove", "2", "--force", "-o", "json"]), "[]\n");
     assert_eq!(daemon.run(&["path", "remove", "[::1]", "--disk", "disk1", "--force", "-o", "json"]), "[]\n");
     assert_eq!(daemon.run(&["path", "list", "--disk", "disk1", "-o", "json"]), "[]\n", "a disk without paths");
 
-    // Of each disk the last usable one stays, and keeps no other from going.
+    // The last usable path of each disk stays, and the others are removed.
     let daemon = Daemon::start();
     let (code, table, said) = daemon.said(&["path", "remove", "all"]);
-    let why = "would have no usable path left and its I/O would wait; add or enable another path first, or say --force";
+    let why =
+        "would have no usable path left, and its I/O would wait; add or enable another path first, or use --force";
     let refused = format!(
         "mpathctl: disk0 path 0 (tcp://127.0.0.1:4420): disk `disk0` {why}\n\
          mpathctl: disk1 path 0 (tcp://[::1]:4420): disk `disk1` {why}\n"
@@ -240,7 +241,7 @@ fn paths_are_added_and_removed() {
     assert_eq!(row(table, 1)[..4], ["disk0", "1", "tcp://127.0.0.1:4421", "removing"]);
     let all = daemon.run(&["path", "remove", "all", "--force", "-o", "json"]);
     assert_eq!(all, "[]\n");
-    // A program that reads the answer gets one if none may go, too.
+    // The answer is printed even if no path is removed.
     let daemon = Daemon::start();
     assert_eq!(daemon.run(&["path", "remove", "tcp://127.0.0.1:4421", "--force", "-o", "json"]), "[]\n");
     assert_eq!(daemon.said(&["path", "remove", "all", "-o", "json"]), (1, "[]\n".into(), refused));
@@ -252,7 +253,7 @@ fn paths_are_added_and_removed() {
         (
             &["path", "add", "tcp://127.0.0.1:4420", "--disk", "disk0"],
             1,
-            "has a path to tcp://127.0.0.1:4420 already: path 0, live",
+            "cannot add path tcp://127.0.0.1:4420: disk `disk0` already has it as path 0, which is live",
         ),
         (&["path", "remove", "9"], 1, "no path is `9`"),
         (&["path", "remove", "[::1]"], 1, "would have no usable path left"),

@@ -8,7 +8,7 @@ disk0  1  tcp://127.0.0.1:4421  all    request       0  latency 30ms
 ";
 
 const NO_INJECTION: &str = "DISK  #  ADDRESS  CLASS  DIRECTION  SEED  INJECTION\n";
-/// What `inject clear` ended must not look as if it were in force.
+/// A cleared injection must not look as if it was in force.
 const CLEARED: &str = "\
 DISK   #  ADDRESS               CLASS  DIRECTION  SEED  WAS
 disk0  1  tcp://127.0.0.1:4421  all    request       0  latency 30ms
@@ -60,24 +60,24 @@ disk0  off        5%   9000    70   41
 disk1  off        5%      0     0    0
 "
     );
-    let set = ["hedge", "set", "p99.5", "--budget", "0.5%", "--disk", "disk1"];
+    let set = ["hedge", "set", "p99.5", "--hedge-budget", "0.5%", "--disk", "disk1"];
     let disk1 = "DISK   HEDGE  BUDGET  READS  SENT  WON\ndisk1  p99.5    0.5%      0     0    0\n";
     assert_eq!(daemon.run(&set), disk1);
     assert_eq!(daemon.run(&["hedge", "show", "--disk", "disk1"]), disk1);
-    let budget = daemon.run(&["hedge", "set", "--budget", "1%", "--disk", "disk1"]);
+    let budget = daemon.run(&["hedge", "set", "--hedge-budget", "1%", "--disk", "disk1"]);
     assert!(budget.contains("\ndisk1  p99.5      1% "), "{budget}");
     assert!(daemon.run(&set).contains("0.5%"));
     let json = daemon.run(&["hedge", "set", "p95", "-ojson"]);
-    assert!(json.contains("\"hedge\": \"p95\"") && json.contains("\"budget\": \"0.5%\""), "{json}");
+    assert!(json.contains("\"hedge\": \"p95\"") && json.contains("\"hedge-budget\": \"0.5%\""), "{json}");
     for (words, said) in [
         (
             &["hedge", "set", "p30"][..],
-            "invalid value 'p30' for '[HEDGE]': `p30` is not off or a quantile from p50 to p99.9; write it as p95 or p99.5",
+            "invalid value 'p30' for '[HEDGE]': `p30` is not off or a quantile from p50 to p99.9, such as p95 or p99.5",
         ),
         (&["hedge", "set"], "the following required arguments were not provided: <HEDGE>; see --help"),
         (
-            &["hedge", "set", "p95", "--budget", "7%"],
-            "invalid value '7%' for '--budget <PERCENT>': `7%` is not a share of the reads from 0.1% to 5%; write it as 5% or 0.5%",
+            &["hedge", "set", "p95", "--hedge-budget", "7%"],
+            "invalid value '7%' for '--hedge-budget <PERCENT>': `7%` is not a share of all reads from 0.1% to 5%, such as 5% or 0.5%",
         ),
     ] {
         let (code, stdout, stderr) = finish(&mut mpathctl(words));
@@ -117,13 +117,13 @@ QUEUE  TIER    CREDIT  QUEUED  IN-FLIGHT  SERVED  MiB  WAIT-P50(ms)  WAIT-P99(ms
     let tiers = [&json[0]["tier"], &json[0]["queues"][0]["tier"], &json[0]["queues"][1]["tier"], &json[1]["tier"]];
     assert_eq!(tiers, [&"bulk".into(), &"bulk".into(), &"sparse".into(), &serde_json::Value::Null]);
     let unused = daemon.run(&["scheduler", "show", "--disk", "disk1"]);
-    assert!(unused.starts_with("disk1, weight 100: fifo: "), "no I/O thread tells of its tier: {unused}");
+    assert!(unused.starts_with("disk1, weight 100: fifo: "), "no tier without I/O threads: {unused}");
     let set = ["scheduler", "set", "burst-credit", "--param", "share=0.5", "--disk", "disk0"];
     assert_eq!(daemon.run(&set), "DISK   SCHEDULER\ndisk0  burst-credit share=0.5 gap=50ms\n");
     assert_eq!(daemon.run(&["scheduler", "set", "fifo"]), "DISK   SCHEDULER\ndisk0  fifo\ndisk1  fifo\n");
     for (words, part) in [
         (&["scheduler", "set", "cfq"][..], "unknown scheduler 'cfq', expected one of: burst-credit, published, fifo"),
-        (&["scheduler", "set", "fifo", "--param", "gap"], "a parameter is NAME=VALUE"),
+        (&["scheduler", "set", "fifo", "--param", "gap"], "write NAME=VALUE"),
     ] {
         let (code, stdout, stderr) = finish(&mut mpathctl(words));
         assert!((code, &*stdout) == (2, "") && stderr.contains(part), "{stderr}");
@@ -131,7 +131,7 @@ QUEUE  TIER    CREDIT  QUEUED  IN-FLIGHT  SERVED  MiB  WAIT-P50(ms)  WAIT-P99(ms
 }
 
 #[test]
-fn what_schedulers_had_before_is_refused_with_what_they_have_now() {
+fn old_names_of_schedulers_and_parameters_are_refused_with_the_present_ones() {
     let daemon = Daemon::start();
     let renamed = "unknown scheduler 'burst-credit-drr', expected one of: burst-credit, published, fifo; \
                    it is called burst-credit now, and has other parameters";
@@ -188,8 +188,8 @@ CLASS  #  ADDRESS ";
     let interval = &json[0]["policies"][1]["params"][0];
     assert_eq!((&interval["name"], &interval["value"]), (&"interval".into(), &"1s".into()));
     let path = &json[0]["paths"][1];
-    assert_eq!((&path["latency_us"], &path["age"], path.get("weight")), (&30_417.0.into(), &3.into(), None));
-    assert_eq!((&path["share_1s"], &path["share_60s"]), (&0.0.into(), &0.25.into()));
+    assert_eq!((&path["latency-us"], &path["age"], path.get("weight")), (&30_417.0.into(), &3.into(), None));
+    assert_eq!((&path["share-1s"], &path["share-60s"]), (&0.0.into(), &0.25.into()));
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn inject() {
     "address": "tcp://127.0.0.1:4421",
     "injection": {
       "direction": "request",
-      "latency_us": 30000,
+      "latency-us": 30000,
       "stall": false,
       "seed": 0
     }
@@ -228,7 +228,7 @@ fn inject() {
 }
 
 #[test]
-fn inject_everything() {
+fn inject_with_every_option() {
     let daemon = Daemon::start();
     let set = |options: &str| {
         let args: Vec<&str> = ["inject", "set", "1"].into_iter().chain(options.split(' ')).collect();
@@ -245,7 +245,7 @@ fn inject_everything() {
     for part in [
         "\"seed\": 7",
         "\"rate\": 104857600",
-        "\"error_ppm\": 10000",
+        "\"error-rate-ppm\": 10000",
         "\"distribution\": \"normal\"",
         "\"stall\": true",
     ] {
@@ -254,11 +254,7 @@ fn inject_everything() {
     assert!(daemon.run(&["inject", "list", "-o", "yaml"]).contains("status: internal-error"));
     assert!(daemon.run(&["path", "list"]).contains(&format!("write: {shown}; read: stall")));
     assert!(set("--error-rate 0.5").ends_with("errors 50% path-error"));
-    assert_eq!(
-        daemon.run(&["inject", "list"]).lines().count(),
-        2,
-        "one for all classes takes the place of every other"
-    );
+    assert_eq!(daemon.run(&["inject", "list"]).lines().count(), 2, "an injection for every class replaces the others");
     assert_eq!(daemon.run(&["inject", "clear"]).lines().count(), 2);
     assert_eq!(daemon.run(&["inject", "list"]), NO_INJECTION);
 }

@@ -1,4 +1,4 @@
-//! Exit codes, bad values, and a daemon or a terminal that is not there.
+//! Exit codes, wrong values, an unreachable daemon and a closed terminal.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -8,32 +8,35 @@ use std::process::Stdio;
 use crate::daemon::{Daemon, finish, mpathctl};
 
 #[test]
-fn the_daemon_refuses_with_1() {
+fn a_refusal_of_the_daemon_exits_with_1() {
     let daemon = Daemon::start();
     for (args, message) in [
-        (&["path", "list", "--disk", "disk9"][..], "no disk is named `disk9`; `mpathctl status` shows them"),
-        (&["policy", "get", "--disk", "a b&c=d"], "no disk is named `a b&c=d`; `mpathctl status` shows them"),
+        (&["path", "list", "--disk", "disk9"][..], "no disk is named `disk9`; `mpathctl status` shows the disks"),
+        (&["policy", "get", "--disk", "a b&c=d"], "no disk is named `a b&c=d`; `mpathctl status` shows the disks"),
         (&["policy", "set", "numa", "--param", "gain=1"], "policy 'numa' has no parameter 'gain'; it has none"),
-        (&["policy", "set", "numa", "--disk", "\u{e4}"], "no disk is named `\u{e4}`; `mpathctl status` shows them"),
-        (&["inject", "set", "7", "--latency", "1ms"], "no path is `7`; `mpathctl path list` shows them"),
+        (
+            &["policy", "set", "numa", "--disk", "\u{e4}"],
+            "no disk is named `\u{e4}`; `mpathctl status` shows the disks",
+        ),
+        (&["inject", "set", "7", "--latency", "1ms"], "no path is `7`; `mpathctl path list` shows the paths"),
         (
             &["inject", "set", "1", "--latency", "1ms", "--disk", "disk1"],
-            "no path is `1`; `mpathctl path list` shows them",
+            "no path is `1`; `mpathctl path list` shows the paths",
         ),
-        (&["inject", "clear", "10.0.0.1"], "no path is `tcp://10.0.0.1:4420`; `mpathctl path list` shows them"),
+        (&["inject", "clear", "10.0.0.1"], "no path is `tcp://10.0.0.1:4420`; `mpathctl path list` shows the paths"),
     ] {
         assert_eq!(daemon.fail(args), (1, format!("mpathctl: {message}\n")), "{args:?}");
     }
 }
 
 #[test]
-fn bad_values_are_one_line_and_2() {
+fn a_wrong_value_prints_one_line_and_exits_with_2() {
     let daemon = Daemon::start();
     for (args, parts) in [
         (&["policy", "set", "fastest"][..], &["fastest", "latency-rr"][..]),
         (&["policy", "set", "latency-rr", "--param", "threshold"], &["--param", "NAME=VALUE"]),
         (&["policy", "set", "numa", "--class", "flush"], &["--class", "flush", "read, write"]),
-        (&["inject", "set", "1", "--latency", "30"], &["'30'", "unit"]),
+        (&["inject", "set", "1", "--latency", "30"], &["'30'", "give a time and its unit", "such as 30ms"]),
         (&["inject", "set", "1", "--latency", "1\n2"], &["'1 2'"]),
         (&["inject", "set", "1", "--latency", "0ms"], &["1us to 60s"]),
         (&["inject", "set", "1", "--latency", "2min"], &["1us to 60s"]),
@@ -50,17 +53,18 @@ fn bad_values_are_one_line_and_2() {
         (&["path", "remove", "-1"], &["`-1` is no index of a path", "`path list`"]),
         (&["path", "drain", "00"], &["`00` is no index of a path"]),
         (&["path", "drain", "+1"], &["`+1` is no index of a path"]),
-        (&["path", "show", ""], &["names no path", "`all`"]),
+        (&["path", "show", ""], &["selects no path", "`all`"]),
         (&["path", "add", "", "--disk", "disk0"], &["tcp://HOST:PORT"]),
         (&["events", "--since", "x"], &["'x'", "--since", "number of an event"]),
         (&["events", "--since", "-1"], &["'-1'", "--since", "number of an event"]),
+        (&["limit", "set", "--burst", "2"], &["'2'", "give a whole number and its unit", "such as 300ms or 2s"]),
         (&["status", "-o", "xml"], &["xml", "table, json, yaml"]),
     ] {
         let (code, stderr) = daemon.fail(args);
         assert_eq!((code, stderr.lines().count()), (2, 1), "{args:?}: {stderr}");
         assert!(stderr.starts_with("mpathctl: ") && parts.iter().all(|part| stderr.contains(part)), "{stderr}");
     }
-    // A command line without anything gets the help.
+    // An empty command line gets the help.
     for args in [&[][..], &["policy"]] {
         let (code, stderr) = daemon.fail(args);
         assert!(code == 2 && stderr.contains("\nUsage: mpathctl"), "{args:?}: {code}: {stderr}");
@@ -73,7 +77,7 @@ fn bad_values_are_one_line_and_2() {
 }
 
 #[test]
-fn an_unreachable_daemon_is_3() {
+fn an_unreachable_daemon_exits_with_3() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("api.sock");
     let name = path.to_str().unwrap();
@@ -82,15 +86,16 @@ fn an_unreachable_daemon_is_3() {
         assert_eq!(stdout, "");
         (code, stderr)
     };
-    let not_running =
-        format!("mpathctl: no vhost-blk-mpath is running at {name}; name its API socket with --api or MPATH_API\n");
+    let not_running = format!(
+        "mpathctl: no daemon listens on {name}; start vhost-blk-mpath, or name its API socket with --api or MPATH_API\n"
+    );
 
     assert_eq!(fail(), (3, not_running.clone()));
     drop(UnixListener::bind(&path).unwrap());
     assert_eq!(fail(), (3, not_running));
     fs::remove_file(&path).unwrap();
 
-    // Something that listens and is no daemon.
+    // A process that listens and is no daemon.
     let listener = UnixListener::bind(&path).unwrap();
     let stranger = |answer: &'static [u8]| {
         let listener = listener.try_clone().unwrap();
@@ -101,11 +106,11 @@ fn an_unreachable_daemon_is_3() {
         })
     };
     for (answer, part) in [
-        (&b""[..], "broke off"),
-        (b"SSH-2.0-OpenSSH\r\n", "broke off"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n[", "broke off"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi", "does not understand"),
-        (b"HTTP/1.1 500 No\r\ncontent-length: 2\r\n\r\nhi", "answered (HTTP 500)"),
+        (&b""[..], "broke: "),
+        (b"SSH-2.0-OpenSSH\r\n", "broke: "),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n[", "broke: "),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi", "cannot read"),
+        (b"HTTP/1.1 500 No\r\ncontent-length: 2\r\n\r\nhi", "sent an answer (HTTP 500)"),
     ] {
         let thread = stranger(answer);
         let (code, stderr) = fail();
@@ -126,13 +131,13 @@ fn the_flag_wins_over_the_environment() {
 }
 
 #[test]
-fn an_empty_variable_is_none() {
+fn an_empty_environment_variable_is_ignored() {
     let daemon = Daemon::start();
     let socket = daemon.socket();
     let mut command = mpathctl(&["status", "--api", socket.to_str().unwrap()]);
     assert_eq!(finish(command.env("MPATH_API", "")).0, 0);
     let (code, _, stderr) = finish(mpathctl(&["status"]).env("MPATH_API", ""));
-    // Whether a daemon runs here or not, it is the usual socket that was asked.
+    // The default socket was used, whether a daemon listens there or not.
     assert!(code == 0 || stderr.contains(mpath_api::DEFAULT_API_SOCKET), "{code}: {stderr}");
 }
 
@@ -143,8 +148,12 @@ fn help_and_version() {
     for part in ["/run/vhost-blk-mpath/api.sock", "MPATH_API", "Exit codes:", "policy", "inject"] {
         assert!(help.contains(part), "{part}\n{help}");
     }
-    let version = concat!("mpathctl ", env!("CARGO_PKG_VERSION"), "\n");
-    assert_eq!(finish(&mut mpathctl(&["--version"])), (0, version.into(), String::new()));
+    let (code, version, stderr) = finish(&mut mpathctl(&["--version"]));
+    assert_eq!((code, &*version, &*stderr), (0, &*format!("mpathctl {}\n", mpath_api::VERSION), ""));
+    // The commit, of 12 digits or more, is there if the tests are built from git.
+    let commit = mpath_api::VERSION.strip_prefix(env!("CARGO_PKG_VERSION")).unwrap();
+    let commit = commit.strip_prefix(" (").and_then(|rest| rest.strip_suffix(')')).unwrap_or("000000000000");
+    assert!(commit.len() >= 12 && commit.bytes().all(|byte| byte.is_ascii_hexdigit()), "{version}");
 }
 
 #[test]
@@ -163,10 +172,10 @@ fn a_closed_pipe_is_no_error_and_a_full_device_is() {
 }
 
 #[test]
-fn garbage_leaves_the_daemon_answering() {
+fn the_daemon_answers_after_garbage() {
     let daemon = Daemon::start();
     let connect = || UnixStream::connect(daemon.socket()).unwrap();
-    // Whatever the server does with these, a write may fail because it has closed.
+    // A write may fail because the server has closed the connection.
     let send = |bytes: &[u8]| {
         let mut stream = connect();
         let _ = stream.write_all(bytes);

@@ -214,8 +214,8 @@ fn a_host_without_ip_and_wrong_arguments() {
     for (wrong, said) in [
         ("", "is no address or host name of a target; give one such as 192.0.2.1, or none\n"),
         (" ", "is no address or host name of a target; give one such as 192.0.2.1, or none\n"),
-        ("rdma://192.0.2.1", "unknown transport `rdma`; there are tcp:// and mptcp://\n"),
-        ("tcp://192.0.2.1:0", "`0` is no port; give a number from 1 to 65535, or none for 4420\n"),
+        ("rdma://192.0.2.1", "unknown transport `rdma`; write tcp:// or mptcp://\n"),
+        ("tcp://192.0.2.1:0", "`0` is no port; give a number from 1 to 65535, or leave the port out for 4420\n"),
     ] {
         let (code, error) = run(None, &[wrong]);
         assert!(code == Some(2) && error.lines().count() == 1 && error.ends_with(said), "{error}");
@@ -226,7 +226,7 @@ fn a_host_without_ip_and_wrong_arguments() {
     }
     let missing = "mpathctl: there is no `ip`; install iproute2\n";
     assert_eq!(run(Some("/nowhere"), &[]), (Some(3), missing.into()));
-    let unknown = "mpathctl: there is no interface nosuchdev\n";
+    let unknown = "mpathctl: there is no interface nosuchdev; `ip link` lists them\n";
     assert_eq!(run(None, &["--dev", "nosuchdev"]), (Some(2), unknown.into()));
     let (code, error) = run(None, &["tcp://name.invalid:4420"]);
     assert!(code == Some(2) && error.starts_with("mpathctl: name.invalid: "), "{error}");

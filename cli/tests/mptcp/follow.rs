@@ -256,6 +256,6 @@ fn an_interface_that_is_not_there() {
         return skipped("without MPTCP, nothing else is asked");
     }
     let output = Command::new(MPATHCTL).args(["mptcp", "follow", "--dev", "nosuchdev"]).output().unwrap();
-    let expected = "mpathctl: there is no interface nosuchdev\n";
+    let expected = "mpathctl: there is no interface nosuchdev; `ip link` lists them\n";
     assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(2), expected));
 }

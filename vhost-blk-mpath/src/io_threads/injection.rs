@@ -28,7 +28,7 @@ pub(crate) fn set(threads: &[IoThreadHandle], path: PathId, injection: &Injectio
 
 fn of(injection: &Injection) -> mpath_core::Injection {
     let time = |time: Option<InjectedLatency>| time.map_or(Duration::ZERO, InjectedLatency::duration);
-    let error = injection.error_ppm.map(|share| InjectedError {
+    let error = injection.error_rate_ppm.map(|share| InjectedError {
         per_million: u64::from(share) as u32,
         outcome: outcome(injection.status.unwrap_or_default()),
     });
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn all_fields_are_converted() {
-        let text = r#"{"latency_us":5,"jitter_us":3,"distribution":"pareto","rate":65536,"error_ppm":7,"seed":9}"#;
+        let text = r#"{"latency-us":5,"jitter-us":3,"distribution":"pareto","rate":65536,"error-rate-ppm":7,"seed":9}"#;
         let injection: Injection = serde_json::from_str(text).unwrap();
         let expected = mpath_core::Injection {
             direction: Direction::Request,

@@ -37,7 +37,7 @@ impl Subsystem {
                 model: info.model.clone(),
                 serial: info.serial.clone(),
                 firmware: info.firmware.clone(),
-                kato_ms: info.kato.as_millis() as u64,
+                keep_alive_tmo_ms: info.kato.as_millis() as u64,
                 max_transfer_bytes: info.max_transfer_bytes,
                 queue_depth: info.queue_entries - 1,
                 volatile_write_cache: info.volatile_write_cache,

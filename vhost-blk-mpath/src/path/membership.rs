@@ -57,7 +57,7 @@ impl Subsystem {
             return Err(AddPathError::Exists { disk: name(), index: there.id.0, address, state: there.shown() });
         }
         let added = self.change_paths(&mut state, |state| state.insert(address.clone(), origin).map(|path| path.id));
-        let path = added.ok_or_else(|| AddPathError::TooMany { disk: name(), most: MAX_PATHS })?;
+        let path = added.ok_or_else(|| AddPathError::TooMany { disk: name(), max: MAX_PATHS })?;
         self.threads().iter().for_each(|thread| thread.add_path(path));
         let events = self.reports.listen(path);
         let status = state.path(path).expect("just added");

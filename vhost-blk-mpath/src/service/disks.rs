@@ -68,9 +68,9 @@ impl DiskTable {
         let leaving = self.leaving.contains(of);
         let (disk, socket, of) = (disk.to_string(), socket.to_string(), of.to_string());
         if leaving {
-            AddDiskError::SocketLeaving { disk, socket, of }
+            AddDiskError::SocketInRemoval { disk, socket, owner: of }
         } else {
-            AddDiskError::SocketTaken { disk, socket, of }
+            AddDiskError::SocketTaken { disk, socket, owner: of }
         }
     }
 }
@@ -154,7 +154,7 @@ impl Disks {
                 let disk = name.to_string();
                 let leaving = held.leaving.contains(name);
                 return Err(if leaving {
-                    AddDiskError::NameLeaving { disk }
+                    AddDiskError::NameInRemoval { disk }
                 } else {
                     AddDiskError::NameTaken { disk }
                 });
@@ -164,7 +164,7 @@ impl Disks {
             }
         }
         if all.len() + wanted.len() > MAX_DISKS {
-            return Err(AddDiskError::TooMany { there: all.len(), most: MAX_DISKS });
+            return Err(AddDiskError::TooMany { count: all.len(), max: MAX_DISKS });
         }
         held.reserved.extend(wanted.iter().cloned());
         Ok(Reservation { disks: Arc::clone(self), wanted })
@@ -316,7 +316,7 @@ impl Disks {
             return Err(RemoveDiskError::SharesPaths { disk: disk(), owner: subsystem.name().to_owned(), all });
         }
         if held.leaving.contains(&names[0]) {
-            return Err(RemoveDiskError::Leaving { disk: disk() });
+            return Err(RemoveDiskError::InRemoval { disk: disk() });
         }
         if let Err(connected) = service.stop_accepting(force) {
             return Err(RemoveDiskError::Connected { disk: names[connected].to_string() });

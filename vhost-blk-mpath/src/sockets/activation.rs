@@ -170,7 +170,7 @@ impl ActivationSockets {
 
     fn listening(&self, path: &SocketPath, role: Role) -> Result<ListeningSocket, BindError> {
         match self.listening.iter().find(|(of, _)| of.as_path() == path.as_path()) {
-            Some((_, listener)) => ListeningSocket::handed_over(listener, path, role),
+            Some((_, listener)) => ListeningSocket::from_listener(listener, path, role),
             None => ListeningSocket::bind(path, role),
         }
     }

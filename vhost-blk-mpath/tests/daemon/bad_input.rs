@@ -89,7 +89,13 @@ fn values_for_forever_are_refused() {
         for value in ["-1", "0"] {
             let refusal = refused_with(&format!("--{setting}={value}"));
             let said = format!("'{value}' for '--{setting} <SECONDS>'");
-            refusal.says(USAGE, &[&said, "an integer from 1 to 86400; leave the setting out for no limit"]);
+            refusal.says(
+                USAGE,
+                &[
+                    &said,
+                    "a whole number of seconds from 1 to 86400, such as 5 or 5s; leave the setting out for no limit",
+                ],
+            );
             refusal.alone();
             let disk = "{socket-path: /tmp/s, subsystem: nqn.a, paths: ['tcp://127.0.0.1']";
             let (refusal, _) = refused_file(&format!("disks:\n  - {disk}, {setting}: {value}}}\n"));

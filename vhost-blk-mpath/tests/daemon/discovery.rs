@@ -48,7 +48,7 @@ fn listeners(daemon: &Daemon, target: &Target) -> Vec<usize> {
 }
 
 fn all_live(daemon: &Daemon) -> bool {
-    let paths = daemon.status().disks[0].paths;
+    let paths = daemon.status().disks[0].path_counts;
     paths.total == paths.live
 }
 

@@ -33,7 +33,7 @@ fn a_disk_is_as_large_as_its_namespace() {
         assert!(info.flush && info.discard && info.write_zeroes && info.event_idx);
         let status = &daemon.status().disks[0];
         assert_eq!((status.capacity_bytes, status.block_size_bytes), (12_345 * 4096, block_size));
-        assert_eq!((status.nsid, status.queues), (Some(1), 7));
+        assert_eq!((status.namespace, status.queues), (Some(1), 7));
     }
 }
 

@@ -25,16 +25,16 @@ fn clear(daemon: &Daemon) {
 }
 
 fn hedge(daemon: &Daemon, hedge: &str) -> HedgeStatus {
-    let wanted = SetHedge { hedge: Some(hedge.parse().unwrap()), budget: None, disk: None };
+    let wanted = SetHedge { hedge: Some(hedge.parse().unwrap()), hedge_budget: None, disk: None };
     daemon.api.set_hedge(&wanted).unwrap()[0].status
 }
 
 /// The result of hedging, which never exceeds the budget of 5 %.
 fn hedged(daemon: &Daemon) -> HedgeStatus {
     let seen = daemon.api.hedge(None).unwrap()[0].status;
-    assert!(seen.sent * 1000 <= seen.reads * 50 + 8000 && seen.won <= seen.sent, "{seen:?}");
+    assert!(seen.hedges * 1000 <= seen.hedgeable_reads * 50 + 8000 && seen.hedges_won <= seen.hedges, "{seen:?}");
     let of_paths = daemon.paths().iter().map(|path| path.hedges).sum::<u64>();
-    assert!(of_paths >= seen.sent, "{seen:?}");
+    assert!(of_paths >= seen.hedges, "{seen:?}");
     seen
 }
 
@@ -94,11 +94,11 @@ fn hedging_hides_occasional_slow_answers() {
     // Read times have to be learned first.
     read_all(&mut disk, 10);
     std::thread::sleep(Duration::from_millis(200));
-    let before = hedged(&daemon).won;
+    let before = hedged(&daemon).hedges_won;
     let took = p99(&target, &daemon, &mut disk, 600);
     let seen = hedged(&daemon);
     // At most a few of ten slow reads: on a busy machine, hedges may be slow now and then.
-    assert!(seen.won >= before + 8, "{seen:?}, p99 {took:?}");
+    assert!(seen.hedges_won >= before + 8, "{seen:?}, p99 {took:?}");
     // The late answers change nothing.
     std::thread::sleep(SLOW);
     read_all(&mut disk, 1);
@@ -121,7 +121,7 @@ fn data_are_verified_while_many_reads_are_hedged() {
     set(&daemon, slow);
     let verification =
         Verification::start(&daemon.socket(), VerificationSetup { flush: false, ..VerificationSetup::default() });
-    eventually("reads are hedged", || hedged(&daemon).won >= 50);
+    eventually("reads are hedged", || hedged(&daemon).hedges_won >= 50);
     // The same while hedging is switched.
     for n in 0..20 {
         hedge(&daemon, ["off", "p50", "p99.9"][n % 3]);
@@ -144,10 +144,10 @@ fn a_front_end_may_leave_during_hedges() {
     let stall = Injection { stall: true, direction: InjectedDirection::Response, ..Injection::default() };
     let wanted = SetInjection { path: PathSelector::All, disk: None, injection: stall.checked().unwrap() };
     daemon.api.set_injection(&wanted).unwrap();
-    let before = hedged(&daemon).sent;
+    let before = hedged(&daemon).hedges;
     let request = vublk_bench::request::Request { kind: vublk_bench::request::Kind::Read, offset: 0, len: 4096 };
     disk.submit(0, request, &[0; 4096]);
-    eventually("it is hedged", || hedged(&daemon).sent > before);
+    eventually("it is hedged", || hedged(&daemon).hedges > before);
     drop(disk);
     clear(&daemon);
     let mut disk = Disk::connect_patiently(&daemon.socket());

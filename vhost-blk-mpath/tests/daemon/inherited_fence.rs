@@ -65,7 +65,7 @@ fn a_held_disk_reports_for_how_long() {
     disk.submit_write(0, 0, 7);
     assert_eq!(disk.answer(Duration::from_millis(200)), None);
     let shown = &daemon.status().disks[0];
-    assert_eq!((shown.queued, shown.paths.live, shown.connected), (0, 2, true));
+    assert_eq!((shown.queued, shown.path_counts.live, shown.connected), (0, 2, true));
     assert_eq!(count(&daemon, EventKind::DiskResumed), 0);
     // The end of this daemon does not lift the earlier fence.
     let (ended, place) = daemon.end(Signal::TERM);

@@ -27,7 +27,7 @@ fn clear(daemon: &Daemon) {
 
 fn errors(status: InjectedStatus) -> Injection {
     let share = 1_000_000.try_into().unwrap();
-    Injection { error_ppm: Some(share), status: Some(status), ..Injection::default() }
+    Injection { error_rate_ppm: Some(share), status: Some(status), ..Injection::default() }
 }
 
 const FIRST: PathSelector = PathSelector::Index(0);
@@ -122,12 +122,12 @@ fn all_injections_at_once_under_verification() {
     let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     for seed in 0..12 {
         for (text, path) in [
-            (r#"{"latency_us":2000,"jitter_us":1000,"distribution":"normal","seed":SEED}"#, 0),
-            (r#"{"jitter_us":500,"distribution":"pareto","direction":"response","class":"read","seed":SEED}"#, 1),
-            (r#"{"error_ppm":200000,"direction":"response","class":"write","seed":SEED}"#, 0),
+            (r#"{"latency-us":2000,"jitter-us":1000,"distribution":"normal","seed":SEED}"#, 0),
+            (r#"{"jitter-us":500,"distribution":"pareto","direction":"response","class":"read","seed":SEED}"#, 1),
+            (r#"{"error-rate-ppm":200000,"direction":"response","class":"write","seed":SEED}"#, 0),
             (r#"{"stall":true,"class":"other"}"#, 1),
             (r#"{"stall":true,"direction":"response"}"#, 1),
-            (r#"{"rate":20971520,"error_ppm":20000,"status":"internal-error","seed":SEED}"#, 0),
+            (r#"{"rate":20971520,"error-rate-ppm":20000,"status":"internal-error","seed":SEED}"#, 0),
         ] {
             let injection = serde_json::from_str(&text.replace("SEED", &seed.to_string())).unwrap();
             set(&daemon, PathSelector::Index(path), injection);

@@ -79,8 +79,8 @@ fn a_disk_comes_and_goes_while_another_one_is_in_use() {
     let before = (daemon.settled_resources(), target.connections(0));
     for _ in 0..3 {
         let added = daemon.api.add_disk(&second(&daemon.place, "data", &target)).unwrap();
-        assert_eq!((added.len(), &*added[0].name, added[0].paths.live), (1, "data", 2));
-        assert_eq!((added[0].capacity_bytes, added[0].nsid), (32 << 20, Some(2)));
+        assert_eq!((added.len(), &*added[0].name, added[0].path_counts.live), (1, "data", 2));
+        assert_eq!((added[0].capacity_bytes, added[0].namespace), (32 << 20, Some(2)));
         assert_eq!(names(&daemon), ["disk0", "data"]);
         assert_eq!(daemon.paths().len(), 4);
         let verification = Verification::start(&daemon.place.file("data"), VerificationSetup::default());
@@ -104,7 +104,7 @@ fn a_disk_comes_and_goes_while_another_one_is_in_use() {
     let life = [EventKind::DiskAdded, connected, disconnected, EventKind::DiskRemove, EventKind::DiskRemoved];
     assert_eq!(events(&daemon, "data"), [life; 3].concat());
     first.finish();
-    assert_eq!(daemon.status().disks[0].paths.live, 2);
+    assert_eq!(daemon.status().disks[0].path_counts.live, 2);
     let (ended, place) = daemon.end(Signal::TERM);
     ended.cleanly(&place);
 }
@@ -126,7 +126,7 @@ fn a_change_for_all_disks_ignores_disks_being_removed() {
         let mut policies = [PolicyKind::RoundRobin, PolicyKind::Numa].into_iter().cycle();
         while !comes_and_goes.is_finished() {
             daemon.api.set_policy(&policies.next().unwrap().into()).unwrap();
-            daemon.api.set_hedge(&SetHedge { hedge: Some(Hedge::Off), budget: None, disk: None }).unwrap();
+            daemon.api.set_hedge(&SetHedge { hedge: Some(Hedge::Off), hedge_budget: None, disk: None }).unwrap();
             switch(&daemon, SchedulerKind::Fifo, &[]);
             daemon.api.set_limits(&SetLimits { burst: "2s".parse().ok(), ..SetLimits::default() }).unwrap();
         }
@@ -308,7 +308,7 @@ fn a_relative_socket_path_is_refused() {
         refusal(daemon.api.add_disk(&DiskConfig { socket_path, ..second(&daemon.place, "data", &target) }));
     assert_eq!(code, ErrorCode::BadRequest);
     assert!(
-        said.contains("disk `data`: socket-path: `data.sock` is not absolute") && said.contains("begin it with `/`")
+        said.contains("disk `data`: socket-path: `data.sock` is relative") && said.contains("give an absolute path")
     );
     assert_eq!(names(&daemon), ["disk0"]);
 }
@@ -336,7 +336,7 @@ fn disks_that_share_paths_go_together() {
         assert_eq!((backup.write(0, 5), backup.read(0)), (Status::Ok, 5));
         let (code, said) = refusal(daemon.api.remove_disk("backup", true));
         assert_eq!(code, ErrorCode::SharesPaths);
-        assert!(said.ends_with("goes with it: `mpathctl disk remove data` removes `data`, `backup`"), "{said}");
+        assert!(said.ends_with("removed together; `mpathctl disk remove data` removes `data`, `backup`"), "{said}");
         let (code, said) = refusal(daemon.api.remove_disk("data", false));
         assert!(code == ErrorCode::DiskConnected && said.contains("disk `backup` has a front-end connected"), "{said}");
         // Neither of them has changed.

@@ -119,7 +119,11 @@ fn start(target: &Target, settings: &[(&str, Value)]) -> Daemon {
 
 /// The smallest timeouts that are allowed.
 fn impatient() -> Vec<(&'static str, Value)> {
-    vec![("io-timeout", json!(IO_TIMEOUT.as_secs())), ("keep-alive-tmo", json!(1)), ("reconnect-delay", json!(1))]
+    vec![
+        ("io-timeout", json!(format!("{}s", IO_TIMEOUT.as_secs()))),
+        ("keep-alive-tmo", json!(1)),
+        ("reconnect-delay", json!(1)),
+    ]
 }
 
 /// Fills the first 64 KiB.

@@ -109,7 +109,7 @@ fn a_path_that_is_added_under_load_takes_io_and_one_that_is_removed_ends_in_orde
     daemon.is_used(0);
     daemon.remove(third);
     daemon.goes(third);
-    assert_eq!(daemon.status().disks[0].paths.total, 2);
+    assert_eq!(daemon.status().disks[0].path_counts.total, 2);
     verification.goes_on(300);
     verification.finish();
     assert_eq!(
@@ -208,7 +208,11 @@ fn a_forced_removal_closes_the_path_and_keeps_its_slot_until_the_fence_is_lifted
     assert_eq!(daemon.add(target.addrs()[2]), 2);
     daemon.waits_until_live(2);
     let again = refusal(daemon.try_add(link.address()));
-    assert!(again.code == ErrorCode::PathExists && again.message.contains("path 0, removing"), "{}", again.message);
+    assert!(
+        again.code == ErrorCode::PathExists && again.message.contains("path 0, which is removing"),
+        "{}",
+        again.message
+    );
     assert_eq!(disk.answer(PATIENCE), Some((1, Status::Ok)));
     assert!(removed.elapsed() >= FENCE, "answered after {:?}", removed.elapsed());
     daemon.goes(0);
@@ -298,7 +302,7 @@ fn an_unreachable_path_connects_later_or_is_removed() {
     eventually("it fails", || daemon.find(path).unwrap().last_error.is_some());
     assert_eq!(daemon.state_of(path), Some(PathState::Connecting));
     let twice = refusal(daemon.try_add(addrs[1]));
-    assert!(twice.message.contains("path 1, connecting"), "{}", twice.message);
+    assert!(twice.message.contains("path 1, which is connecting"), "{}", twice.message);
     target.resume_listener(1).unwrap();
     daemon.waits_until_live(path);
     daemon.remove(path);

@@ -224,16 +224,17 @@ fn a_disk_being_removed_is_reported_as_such() {
     assert_eq!(states(), [DiskState::Served; 2]);
     while_it_is_removed(&daemon, &target, "data", || {
         assert_eq!(states(), [DiskState::Served, DiskState::Removing]);
-        let remedy = "wait until `mpathctl disk list` shows that one no more, 15 s at most, and add this one then";
+        let remedy = "wait up to 15 s until `mpathctl disk list` does not show that disk, and try again";
         let elsewhere =
             DiskConfig { socket_path: daemon.place.file("x").to_str().unwrap().parse().unwrap(), ..data.clone() };
         let said = refusal(daemon.api.add_disk(&elsewhere));
-        let by_name = format!("there still is a disk `data`, which is being removed; {remedy}");
+        let by_name = format!("cannot add disk `data`: another disk of this name is being removed; {remedy}");
         assert_eq!(said, (ErrorCode::DiskLeaving, by_name));
         let said = refusal(daemon.api.add_disk(&DiskConfig { name: "more".parse().unwrap(), ..data.clone() }));
         let socket = &data.socket_path;
-        let by_socket =
-            format!("disk `more`: `{socket}` is still the socket of `data`, which is being removed; {remedy}");
+        let by_socket = format!(
+            "cannot add cannot add disk `more`: `{socket}` is still the socket of `data`, which is being removed; {remedy}"
+        );
         assert_eq!(said, (ErrorCode::DiskLeaving, by_socket));
         let said = refusal(daemon.api.remove_disk("data", true));
         assert_eq!(said.0, ErrorCode::DiskLeaving);

@@ -59,7 +59,7 @@ fn a_front_end_that_comes_between_two_daemons_waits_for_the_second() {
     let made = inode(&place);
     let command = activated(&place.command(&target.addrs(), QUEUES), &[&listener]);
     let daemon = place.spawn(command).ready();
-    assert_eq!(daemon.status().disks[0].socket, daemon.socket().to_str().unwrap());
+    assert_eq!(daemon.status().disks[0].socket_path, daemon.socket().to_str().unwrap());
     let mut disk = Disk::connect(&daemon.socket());
     assert_eq!((disk.write(0, 7), disk.flush()), (Status::Ok, Status::Ok));
     let (ended, place) = daemon.end(Signal::TERM);

@@ -30,7 +30,7 @@ fn connecting_waits_for_no_timer() {
     let (target, start) = (Target::start(2), Instant::now());
     let daemon = Daemon::start(&target.addrs(), "--keep-alive-tmo 60");
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-    assert_eq!(daemon.status().disks[0].paths.live, 2);
+    assert_eq!(daemon.status().disks[0].path_counts.live, 2);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn two_daemons_do_not_share_sockets() {
     let command = daemon.place.command(&target.addrs(), "");
     let second = DaemonDirectory::new();
     second.refused(command).says(4, &["API socket", daemon.place.api().to_str().unwrap()]);
-    assert_eq!(daemon.status().disks[0].paths.live, 1);
+    assert_eq!(daemon.status().disks[0].path_counts.live, 1);
     // A second daemon started by mistake must not count as a front-end.
     let again = DaemonDirectory::new();
     let mut command = program();

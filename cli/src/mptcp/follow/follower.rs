@@ -1,4 +1,4 @@
-//! Which endpoints have to go and to come back, from what is known of links, addresses and endpoints. Does nothing itself.
+//! Decides which endpoints to delete and to add, from the state of links, addresses and endpoints. Has no side effects.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -9,15 +9,15 @@ use mptcp::LinkEvent;
 
 use crate::mptcp::host::{Endpoint, Interface};
 
-/// Most endpoints that are remembered. The kernel has 8 at a time; more can only come of others that go on adding some to dead links.
+/// The most endpoints remembered. The kernel has 8 at a time. More come only from another program that keeps adding endpoints on dead links.
 const HELD_MAX: usize = 64;
-/// For how long a link has been up before its address is announced again. The peer's own endpoint is to be there by then: a subflow
-/// that it opens from there is not opened a second time for the announcement, but the other way round it is.
+/// How long a link must be up before its address is announced again. By then the peer's own endpoint should exist. A subflow that the
+/// peer opens from its endpoint is not opened again for the announcement. In the other order it is opened twice.
 const ANNOUNCED_AFTER: Duration = Duration::from_millis(500);
-/// After how long it is tried again to bring back an endpoint whose link is up.
+/// Pause before another attempt to add an endpoint whose link is up.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What has to be looked at after an event.
+/// What must be read again after an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Need {
     Nothing,
@@ -27,24 +27,24 @@ pub(super) enum Need {
     Interfaces,
 }
 
-/// What has to be done.
+/// A change to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Its link is down.
+    /// Delete the endpoint: its link is down.
     Remove(Held),
-    /// Its link is up, and has its address.
+    /// Add the endpoint: its link is up and has the address.
     Add(Held),
-    /// Somebody else has added one with its address.
+    /// Forget the endpoint: another program has added one with its address.
     Abandon(Held),
 }
 
-/// An endpoint as it is added again, and the link it is on.
+/// An endpoint to add again, and its link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) endpoint: Endpoint,
     pub(super) link: String,
-    /// The kernel is to give it an id: its own is another's meanwhile, or the kernel has made an endpoint of its address by
-    /// itself, which is replaced only so.
+    /// Whether the kernel chooses the id: another endpoint has the old one, or the kernel has made an implicit endpoint of the address,
+    /// which can be replaced only in this way.
     pub(super) any_id: bool,
 }
 
@@ -57,11 +57,11 @@ impl Held {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Link {
     name: String,
-    /// Since when, as far as is known; none if it is down.
+    /// When the link came up, as far as is known. `None` if it is down.
     up: Option<Instant>,
 }
 
-/// Where an address was seen last.
+/// The last link and state of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Seen {
     link: String,
@@ -71,16 +71,16 @@ struct Seen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Usable,
-    /// The link has it, but duplicate address detection has not let it through.
+    /// On the link, but duplicate address detection has not finished.
     Tentative,
-    /// It is there no more: IPv6's go when their link is switched off, and link managers take others away.
+    /// Gone: IPv6 addresses go when their link is switched off, and link managers remove others.
     Missing,
 }
 
-/// What is known of links, and what was taken from those that are down.
+/// The state of links and addresses, and the endpoints deleted from links that are down.
 #[derive(Debug, Default)]
 pub(super) struct Follower {
-    /// Only these links, or all if there are none.
+    /// The links to follow. All if empty.
     devs: Vec<String>,
     links: BTreeMap<u32, Link>,
     addresses: BTreeMap<IpAddr, Seen>,
@@ -88,12 +88,12 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Follows `devs`, or all links if there are none.
+    /// Follows `devs`, or all links if empty.
     pub(super) fn new(devs: &[String]) -> Self {
         Self { devs: devs.to_vec(), ..Self::default() }
     }
 
-    /// Takes note of an event.
+    /// Handles an event.
     pub(super) fn event(&mut self, event: LinkEvent, now: Instant) -> Need {
         match event {
             LinkEvent::Link { index, name, up } => self.link(index, name, up, now),
@@ -126,14 +126,14 @@ impl Follower {
         of_held.chain(of_addresses).filter(|link| *link == from).for_each(|link| to.clone_into(link));
     }
 
-    /// Takes note of all links and addresses that there are.
+    /// Takes over the present links and addresses.
     pub(super) fn look(&mut self, interfaces: &[Interface], now: Instant) {
         let mut known = mem::take(&mut self.links);
         for Interface { index, name, up, .. } in interfaces {
             self.note(*index, name.clone(), *up, known.remove(index), now);
         }
         self.addresses.values_mut().for_each(|seen| seen.state = State::Missing);
-        // An address that is on several links counts as that of one that is up.
+        // An address on several links counts for a link that is up.
         for up in [false, true] {
             for interface in interfaces.iter().filter(|interface| interface.up == up) {
                 for address in &interface.all_addresses {
@@ -145,9 +145,9 @@ impl Follower {
         }
     }
 
-    /// What is to be done, given the endpoints that there are.
+    /// The changes to make to the present endpoints.
     pub(super) fn actions(&mut self, endpoints: &[Endpoint], now: Instant) -> Vec<Action> {
-        // Addresses that are gone are of interest only as those of endpoints: nothing may pile up.
+        // Forget addresses that are gone and have no endpoint, so that they do not accumulate.
         let held = &self.held;
         let of_endpoint = |address: &IpAddr| {
             endpoints.iter().chain(held.iter().map(|held| &held.endpoint)).any(|endpoint| endpoint.address == *address)
@@ -161,11 +161,11 @@ impl Follower {
         dead.into_iter().take(room).map(Action::Remove).chain(back).collect()
     }
 
-    /// The endpoint as it is to be remembered, if its link is followed and down. Those that the kernel made by itself for
-    /// subflows that begin where no endpoint is go with these.
+    /// The endpoint to remember, if its link is followed and down. Implicit endpoints, which the kernel makes for subflows without an
+    /// endpoint, end with those subflows.
     fn on_a_dead_link(&self, endpoint: &Endpoint) -> Option<Held> {
         let by_address = || self.addresses.get(&endpoint.address).map(|seen| &seen.link);
-        // That of a link that is gone is shown by a number.
+        // The kernel shows a link that is gone by its number.
         let dev = endpoint.dev.as_ref().filter(|dev| self.links.values().any(|link| link.name == **dev));
         let link = dev.or_else(by_address)?.clone();
         let followed = self.devs.is_empty() || self.devs.contains(&link);
@@ -195,37 +195,37 @@ impl Follower {
         self.links.values().find(|link| link.name == name)?.up
     }
 
-    /// When an endpoint may come back; none if its link is down.
+    /// When an endpoint may be added again. `None` if its link is down.
     fn due(&self, held: &Held) -> Option<Instant> {
         let wait = if held.endpoint.signal { ANNOUNCED_AFTER } else { Duration::ZERO };
         Some(self.up_since(&held.link)? + wait)
     }
 
-    /// Remembers an endpoint that is about to be removed: before, for nobody may know whether an attempt that failed has removed it.
+    /// Remembers an endpoint before it is deleted: a failed attempt may have deleted it too.
     pub(super) fn hold(&mut self, held: &Held) {
         self.forget(held);
         self.held.push(held.clone());
     }
 
-    /// An endpoint is there again.
+    /// Forgets an endpoint that exists again.
     pub(super) fn forget(&mut self, held: &Held) {
         self.held.retain(|other| !other.is_of(&held.endpoint));
     }
 
-    /// How long at the most until what there is to do has to be found out again, even if nothing happens.
+    /// The longest wait until the changes must be computed again, even without events.
     pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
         let until = |due: Instant| Some(due.saturating_duration_since(now)).filter(|left| !left.is_zero());
         self.held.iter().filter_map(|held| self.due(held)).map(|due| until(due).unwrap_or(RETRY)).min()
     }
 
-    /// All that was taken and is not there again, as it is to be added at the end, whatever the state of its link.
+    /// The endpoints to add at the end: all deleted ones that do not exist again, whatever the state of their links.
     pub(super) fn at_the_end(&self, endpoints: &[Endpoint]) -> Vec<Held> {
         let there = |held: &&Held| endpoints.iter().any(|endpoint| held.is_of(endpoint) && !endpoint.implicit);
         self.held.iter().filter(|held| !there(held)).map(|held| as_added(held, endpoints)).collect()
     }
 }
 
-/// With the link's name as it is now, and its id if that can be had.
+/// The endpoint with the present name of its link, and with its id if the id is free.
 fn as_added(held: &Held, endpoints: &[Endpoint]) -> Held {
     let dev = held.endpoint.dev.as_ref().map(|_| held.link.clone());
     let any_id = endpoints.iter().any(|endpoint| held.is_of(endpoint) || endpoint.id == held.endpoint.id);
@@ -233,5 +233,4 @@ fn as_added(held: &Held, endpoints: &[Endpoint]) -> Held {
 }
 
 #[cfg(test)]
-#[path = "follower_tests.rs"]
 mod tests;

@@ -1,7 +1,7 @@
-//! Takes the endpoints of links that are down away, and brings them back.
+//! Deletes the endpoints of links that are down, and adds them again once the links are up.
 //!
-//! Linux keeps the subflows of a link that has lost its carrier, and what was under way on them is sent again only after some
-//! timeouts. Where the endpoint is deleted it ends them at once, and tells the peer.
+//! Linux keeps the subflows of a link that has lost its carrier, and sends their data elsewhere only after some timeouts. If the
+//! endpoint is deleted, Linux ends the subflows at once and tells the peer.
 
 mod follower;
 
@@ -20,10 +20,10 @@ use super::gather::{GatherError, only};
 use super::host::Endpoint;
 use super::ip::{self, IpError};
 
-/// After how long an action that failed is tried again.
+/// Pause before a failed action is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Why links cannot be followed any more.
+/// Why `mptcp follow` ends.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FollowError {
     #[error(transparent)]
@@ -35,17 +35,16 @@ pub(crate) enum FollowError {
          AmbientCapabilities=CAP_NET_ADMIN in its systemd unit"
     )]
     NotPermitted,
-    #[error("cannot listen for changes of links: {0}")]
+    #[error("cannot watch links: {0}")]
     Monitor(#[source] io::Error),
     #[error("cannot handle signals: {0}")]
     Signals(#[source] io::Error),
-    /// Of standard output.
+    /// Writing to standard output failed.
     #[error(transparent)]
     Output(io::Error),
-    /// Each has been told of.
+    /// Each endpoint has been reported.
     #[error(
-        "endpoints that were deleted and could not be added again: {0}; once their links are there, run the commands above or what `mpathctl mptcp \
-         check` says"
+        "cannot add {0} deleted endpoints again; once their links exist, run the commands above or those of `mpathctl mptcp check`"
     )]
     NotRestored(usize),
 }
@@ -56,7 +55,7 @@ impl From<IpError> for FollowError {
     }
 }
 
-/// Something that was done.
+/// An action, as printed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Done {
     /// UTC.
@@ -68,25 +67,25 @@ pub(crate) struct Done {
     pub(crate) why: &'static str,
 }
 
-/// What was done.
+/// The kind of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum What {
-    /// From then on the links are followed.
+    /// Deleted, because the link is down.
     Removed,
     Added,
-    /// It is not added any more.
+    /// Not added again, because another program has done so.
     Abandoned,
 }
 
-/// Follows `devs`, or all links if there are none, until SIGTERM or SIGINT; then adds back what it has removed.
+/// Follows `devs`, or all links if empty, until SIGTERM or SIGINT. Then adds the deleted endpoints again.
 pub(crate) fn follow(devs: &[String], tell: impl FnMut(&Done) -> io::Result<()>) -> Result<(), FollowError> {
     mptcp::supported()?;
     let (stop, signalled) = UnixStream::pair().map_err(FollowError::Signals)?;
     for signal in [SIGTERM, SIGINT] {
         signalled.try_clone().and_then(|signalled| pipe::register(signal, signalled)).map_err(FollowError::Signals)?;
     }
-    // Before the first look: what happens between the two is told of.
+    // Opened before the first look, so that no event is missed.
     let monitor = LinkMonitor::open().map_err(FollowError::Monitor)?;
     only(ip::interfaces()?, devs)?;
     ip::may_change_endpoints()?.then_some(()).ok_or(FollowError::NotPermitted)?;
@@ -99,7 +98,7 @@ pub(crate) fn follow(devs: &[String], tell: impl FnMut(&Done) -> io::Result<()>)
 struct Driver<F> {
     follower: Follower,
     tell: F,
-    /// The last complaint, which is not repeated.
+    /// The last error printed, which is not repeated.
     said: Option<String>,
 }
 
@@ -117,7 +116,7 @@ impl<F: FnMut(&Done) -> io::Result<()>> Driver<F> {
         }
     }
 
-    /// Does what is to be done. True if something failed that may be tried again.
+    /// Makes the due changes. True if one failed and may be tried again.
     fn catch_up(&mut self, need: Need) -> Result<bool, FollowError> {
         if need == Need::Nothing {
             return Ok(false);
@@ -130,7 +129,7 @@ impl<F: FnMut(&Done) -> io::Result<()>> Driver<F> {
             Err(FollowError::Gather(error)) => {
                 let said = error.to_string();
                 if self.said.as_ref() != Some(&said) {
-                    eprintln!("mpathctl: {said}; tried again every second");
+                    eprintln!("mpathctl: {said}; trying again every second");
                 }
                 self.said = Some(said);
                 Ok(true)
@@ -145,7 +144,7 @@ impl<F: FnMut(&Done) -> io::Result<()>> Driver<F> {
         }
         let mut failed = None;
         for action in self.follower.actions(&ip::endpoints()?, Instant::now()) {
-            // One that fails must not keep others from what is theirs.
+            // A failed change must not prevent the others.
             match self.act(&action) {
                 Err(FollowError::Gather(error)) => failed = Some(error),
                 done => done?,
@@ -169,12 +168,12 @@ impl<F: FnMut(&Done) -> io::Result<()>> Driver<F> {
             }
             Action::Abandon(held) => {
                 self.follower.forget(held);
-                self.told(What::Abandoned, held, "somebody else has added its address")
+                self.told(What::Abandoned, held, "another program has added its address")
             }
         }
     }
 
-    /// Adds back all that was removed, whether it can be told of or not.
+    /// Adds all deleted endpoints again, even if that cannot be printed.
     fn restore(&mut self) -> Result<(), FollowError> {
         let mut not_restored = 0;
         for held in self.follower.at_the_end(&ip::endpoints().unwrap_or_default()) {
@@ -205,7 +204,7 @@ impl<F: FnMut(&Done) -> io::Result<()>> Driver<F> {
     }
 }
 
-/// Its id. The kernel may have chosen another one.
+/// The id of the endpoint. The kernel may have chosen a new one.
 fn id_now(endpoint: &Endpoint, action: What, any_id: bool) -> u8 {
     if action != What::Added || !any_id {
         return endpoint.id;

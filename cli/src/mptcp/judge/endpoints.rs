@@ -1,4 +1,4 @@
-//! MPTCP's endpoints: from which addresses the kernel opens subflows by itself.
+//! MPTCP endpoints: the addresses from which the kernel opens subflows.
 
 use super::super::Finding;
 use super::super::host::{Endpoint, Host, Interface, Link};
@@ -18,18 +18,18 @@ pub(super) fn judge(host: &Host, ipv4: bool, links: &[Link]) -> Vec<Finding> {
         [link] => {
             let found = format!("{link} has no endpoint with `subflow`");
             let why = format!("only connections that begin at {} use {}", link.address.address, link.dev);
-            findings.push(Finding::note(CHECK, found, why).mended_by(added(host, link)));
+            findings.push(Finding::note(CHECK, found, why).corrected_by(added(host, link)));
         }
         several => findings.extend(several.iter().map(|link| {
             let found = format!("{link} has no endpoint with `subflow`");
             let why = format!("connections that begin elsewhere do not use {}", link.dev);
-            Finding::problem(CHECK, found, why).mended_by(added(host, link))
+            Finding::problem(CHECK, found, why).corrected_by(added(host, link))
         })),
     }
     findings
 }
 
-/// The commands that give a link its endpoint; one that is only announced becomes one of both kinds.
+/// The commands that add the endpoint of a link. An endpoint that is only announced gets the flag `subflow` too.
 fn added(host: &Host, link: &Link) -> Vec<String> {
     let address = link.address.address;
     match host.endpoints.iter().find(|endpoint| endpoint.address == address && !endpoint.implicit) {
@@ -38,13 +38,13 @@ fn added(host: &Host, link: &Link) -> Vec<String> {
     }
 }
 
-/// What is to be said of an endpoint that is there; none if it is as it should be.
+/// The finding about an existing endpoint. `None` if nothing is wrong.
 fn of_one(host: &Host, endpoint: &Endpoint, links: &[Link]) -> Option<Finding> {
     let &Endpoint { address, id, .. } = endpoint;
     let Some(owner) = host.interfaces.iter().find(|interface| interface.all_addresses.contains(&address)) else {
         let found = format!("endpoint {id} is {address}, which no interface has");
         let why = "no subflow can begin there";
-        return Some(Finding::problem(CHECK, found, why).mended_by([format!("ip mptcp endpoint delete id {id}")]));
+        return Some(Finding::problem(CHECK, found, why).corrected_by([format!("ip mptcp endpoint delete id {id}")]));
     };
     let Interface { name, asked, up, .. } = owner;
     if !asked {
@@ -53,7 +53,7 @@ fn of_one(host: &Host, endpoint: &Endpoint, links: &[Link]) -> Option<Finding> {
     if let Some(dev) = endpoint.dev.as_ref().filter(|dev| *dev != name) {
         let found = format!("endpoint {id}, {address}, is bound to {dev}, but the address is that of {name}");
         let why = format!("its subflow would leave by {dev}");
-        return Some(Finding::problem(CHECK, found, why).mended_by(added_anew(endpoint, name)));
+        return Some(Finding::problem(CHECK, found, why).corrected_by(added_anew(endpoint, name)));
     }
     if !up {
         let found = format!("endpoint {id}, {address}, is on {name}, which is down");
@@ -63,7 +63,7 @@ fn of_one(host: &Host, endpoint: &Endpoint, links: &[Link]) -> Option<Finding> {
         let found = format!("endpoint {id}, {address} on {name}, is for backup");
         let why = format!("{name} is used only while no other subflow works, and adds nothing before that");
         let command = format!("ip mptcp endpoint change id {id} nobackup");
-        return Some(Finding::note(CHECK, found, why).mended_by([command]));
+        return Some(Finding::note(CHECK, found, why).corrected_by([command]));
     }
     if !endpoint.opens_subflows() {
         let found = format!("endpoint {id}, {address} on {name}, is only announced (`signal`)");
@@ -73,12 +73,12 @@ fn of_one(host: &Host, endpoint: &Endpoint, links: &[Link]) -> Option<Finding> {
     if endpoint.dev.is_none() && links.len() > 1 {
         let found = format!("endpoint {id}, {address}, is not bound to its interface {name}");
         let why = "its subflow leaves by whatever interface the routes name first";
-        return Some(Finding::note(CHECK, found, why).mended_by(added_anew(endpoint, name)));
+        return Some(Finding::note(CHECK, found, why).corrected_by(added_anew(endpoint, name)));
     }
     None
 }
 
-/// The commands that put an endpoint in the place of one that has its address.
+/// The commands that replace the endpoint of an address.
 fn added_anew(endpoint: &Endpoint, dev: &str) -> Vec<String> {
     let Endpoint { address, id, subflow, signal, backup, fullmesh, .. } = endpoint;
     let flags = [("subflow", subflow), ("signal", signal), ("backup", backup), ("fullmesh", fullmesh)];

@@ -1,4 +1,4 @@
-//! MPTCP's limits: how many subflows a connection may have beside its first one.
+//! MPTCP limits: the most subflows of a connection after its first one.
 
 use super::super::host::{Endpoint, Host, Limits, Link};
 use super::super::{Finding, Level};
@@ -39,5 +39,5 @@ pub(super) fn judge(host: &Host, ipv4: bool, links: &[Link]) -> Finding {
         return finding;
     }
     let command = format!("ip mptcp limits set subflows {wanted} add_addr_accepted {accepted}");
-    Finding { why: Some(whys.join("; ")), ..finding }.mended_by([command])
+    Finding { why: Some(whys.join("; ")), ..finding }.corrected_by([command])
 }

@@ -1,4 +1,4 @@
-//! What is to be said of a host. Nothing here looks at the host itself.
+//! Makes findings from the state of a host, without reading the host itself.
 
 mod endpoints;
 mod limits;
@@ -11,10 +11,10 @@ use super::host::{Host, Link, Sysctls, Unsupported};
 /// The kernel's own limit of subflows, announced addresses and endpoints (`MPTCP_PM_ADDR_MAX`).
 const MOST: u32 = 8;
 
-/// Largest windows that are enough for 10 Gbit/s over 12 ms, or four times that over 3 ms.
+/// A window that is enough for 10 Gbit/s over 12 ms, or 40 Gbit/s over 3 ms.
 const WINDOW_BYTES: u64 = 16 << 20;
 
-/// All findings, in the order in which they are best mended.
+/// All findings, in the order in which to correct them.
 pub(crate) fn judge(host: &Host) -> Vec<Finding> {
     if let Some(why) = &host.unsupported {
         return vec![unsupported(why)];
@@ -42,7 +42,7 @@ fn unsupported(why: &Unsupported) -> Finding {
         Unsupported::SwitchedOff => {
             let finding =
                 Finding::problem("kernel", "MPTCP is switched off", "paths with mptcp:// cannot be connected");
-            finding.mended_by(["sysctl -w net.mptcp.enabled=1".into()])
+            finding.corrected_by(["sysctl -w net.mptcp.enabled=1".into()])
         }
         Unsupported::Otherwise { reason } => {
             Finding::problem("kernel", reason, "paths with mptcp:// cannot be connected")
@@ -59,7 +59,7 @@ fn path_manager(sysctls: &Sysctls) -> Finding {
         (None, Some(_)) => ("userspace", "sysctl -w net.mptcp.pm_type=0"),
     };
     let why = "endpoints and limits count for nothing; only a program such as mptcpd opens subflows";
-    Finding::problem("path-manager", format!("the path manager is {manager}"), why).mended_by([command.into()])
+    Finding::problem("path-manager", format!("the path manager is {manager}"), why).corrected_by([command.into()])
 }
 
 fn addresses(host: &Host, ipv4: bool, links: &[Link]) -> Finding {
@@ -85,7 +85,7 @@ fn checksum(sysctls: &Sysctls) -> Option<Finding> {
     let why = "it costs CPU for every byte; TCP has checksums of its own, and NVMe/TCP has digests";
     enabled.then(|| {
         let finding = Finding::note("checksum", "MPTCP's checksum is on", why);
-        finding.mended_by(["sysctl -w net.mptcp.checksum_enabled=0".into()])
+        finding.corrected_by(["sysctl -w net.mptcp.checksum_enabled=0".into()])
     })
 }
 
@@ -97,7 +97,7 @@ fn windows(sysctls: &Sysctls) -> Vec<Finding> {
         let why = "one window serves all subflows of a connection: it should hold the summed rates times twice the longest \
                    round trip";
         let command = format!("sysctl -w net.ipv4.{name}=\"{smallest} {first} {WINDOW_BYTES}\"");
-        findings.push(Finding::note("windows", found, why).mended_by([command]));
+        findings.push(Finding::note("windows", found, why).corrected_by([command]));
     }
     if findings.is_empty() {
         findings.push(Finding::ok("windows", format!("TCP's windows may grow to {WINDOW_BYTES} bytes and more")));

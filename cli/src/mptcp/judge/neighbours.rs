@@ -1,4 +1,4 @@
-//! What the kernel makes of packets that arrive at one interface and could have come by another: IPv4 only.
+//! Reverse path filter and ARP, which decide on packets that arrive at another interface than expected: IPv4 only.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub(super) fn judge(host: &Host, links: &[Link]) -> Vec<Finding> {
     [reverse_path_filter(host, links), address_resolution(host, links)].into_iter().flatten().collect()
 }
 
-/// A sysctl of an interface, of which the larger one of its own and of `all` counts.
+/// The value of a sysctl in force for an interface: the larger of its own and that of `all`.
 fn in_force(sysctl: &BTreeMap<String, u32>, dev: &str) -> u32 {
     [dev, "all"].into_iter().filter_map(|name| sysctl.get(name)).copied().max().unwrap_or(0)
 }
@@ -34,10 +34,10 @@ fn reverse_path_filter(host: &Host, links: &[Link]) -> Option<Finding> {
     } else {
         Finding::problem(CHECK, found, why)
     };
-    Some(finding.mended_by(commands))
+    Some(finding.corrected_by(commands))
 }
 
-/// By default every interface answers for the addresses of all.
+/// By default every interface answers ARP for the addresses of all interfaces.
 fn address_resolution(host: &Host, links: &[Link]) -> Option<Finding> {
     let shares_network = |link: &&Link| {
         let network = link.address.network();
@@ -51,10 +51,10 @@ fn address_resolution(host: &Host, links: &[Link]) -> Option<Finding> {
     let found = format!("{} are in one network, and each answers ARP for the others", listed(&together));
     let why = "what targets send to all of these addresses may arrive by one interface";
     let commands = ["sysctl -w net.ipv4.conf.all.arp_ignore=1", "sysctl -w net.ipv4.conf.all.arp_announce=2"];
-    Some(Finding::note("address-resolution", found, why).mended_by(commands.map(String::from)))
+    Some(Finding::note("address-resolution", found, why).corrected_by(commands.map(String::from)))
 }
 
-/// The command that sets it. Where an interface's name has a dot, slashes part the names.
+/// The command that sets a sysctl. Slashes separate the names if an interface has a dot in its name.
 fn sysctl(names: &[&str], value: &str) -> String {
     let parted_by = if names.iter().any(|name| name.contains('.')) { "/" } else { "." };
     format!("sysctl -w {}={value}", names.join(parted_by))

@@ -1,4 +1,4 @@
-//! By which interface packets from each link's address leave.
+//! Routes: the interface that packets from each link's address use.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,18 +8,18 @@ use super::super::host::{By, Endpoint, Host, Link, Prefix, Route};
 
 const CHECK: &str = "routes";
 
-/// How a link could reach a target, of which routes know nothing yet.
+/// How a link could reach a target that the routes do not send over it.
 enum Reach<'a> {
-    /// It is in the link's own network.
+    /// The target is in the network of the link.
     OnLink,
-    /// By a route that is there for the interface, if not for the address.
+    /// The interface has a route, which packets from the address do not use.
     Route(&'a Route),
-    /// Not at all, but another address of the targets is in the link's network.
+    /// Not at all, but another target address is in the network of the link.
     Other(IpAddr),
     Unknown,
 }
 
-/// For more than one link; nothing if there are no targets.
+/// For more than one link. No findings without targets.
 pub(super) fn judge(host: &Host, links: &[Link]) -> Vec<Finding> {
     let mut taken: BTreeSet<String> = host.rules.iter().map(|rule| rule.table.clone()).collect();
     taken.extend(host.routes.iter().filter_map(|route| route.table.clone()));
@@ -51,7 +51,7 @@ pub(super) fn judge(host: &Host, links: &[Link]) -> Vec<Finding> {
                 let why = format!("links that leave by one interface share it, and {} is not used", link.dev);
                 Finding::problem(CHECK, found, why)
             };
-            findings.push(finding.mended_by(commands));
+            findings.push(finding.corrected_by(commands));
         }
     }
     let links_ways = || host.ways.iter().filter(|way| links.iter().any(|link| link.address.address == way.from));
@@ -66,12 +66,12 @@ pub(super) fn judge(host: &Host, links: &[Link]) -> Vec<Finding> {
     findings
 }
 
-/// Whether packets from every link go where they should, as far as is known: false without targets.
+/// Whether packets from the address of every link use that link. False without targets.
 pub(super) fn all_good(host: &Host, links: &[Link]) -> bool {
     !host.ways.is_empty() && links.iter().all(|link| astray(host, link).is_empty())
 }
 
-/// Whether subflows from the link's address leave by it whatever the routes for that address say.
+/// Whether an endpoint binds subflows to the link, whatever the routes say.
 fn bound(host: &Host, link: &Link) -> bool {
     let of_link = |endpoint: &&Endpoint| endpoint.address == link.address.address && endpoint.opens_subflows();
     host.endpoints.iter().filter(of_link).any(|endpoint| endpoint.dev.as_ref() == Some(&link.dev))
@@ -82,7 +82,7 @@ pub(super) fn needs_announcement(host: &Host, link: &Link) -> bool {
     astray(host, link).iter().any(|(target, _)| matches!(reach(host, link, *target), Reach::Other(_)))
 }
 
-/// The targets to which packets from the link's address leave otherwise than by the link.
+/// The targets for which packets from the link's address do not use the link.
 fn astray<'a>(host: &'a Host, link: &Link) -> Vec<(IpAddr, &'a By)> {
     let from_link = host.ways.iter().filter(|way| way.from == link.address.address);
     let elsewhere = from_link.filter(|way| match &way.by {
@@ -135,7 +135,7 @@ fn named(by: &By) -> String {
     }
 }
 
-/// The table that a rule names for the link's address already, or one that is not taken.
+/// The routing table of an existing rule for the link's address, or an unused one.
 fn table(host: &Host, link: &Link, taken: &mut BTreeSet<String>) -> String {
     if let Some(rule) = host.rules.iter().find(|rule| rule.from == link.address.address) {
         return rule.table.clone();

@@ -18,24 +18,23 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
 use crate::config::DiskConfig;
-use crate::server::DISKS_MAX;
+use crate::server::DISK_CHANGE_MAX;
 use crate::types::{
     AddPath, Disk, DiskHedge, DiskLimits, DiskPolicy, DiskScheduler, DiskWeight, ErrorBody, ErrorInfo, Events,
     InjectedPath, Path, PathSelector, Policy, PolicyDetail, RemovedDisk, Scheduler, SchedulerDetail, SetHedge,
     SetInjection, SetLimits, SetPolicy, SetScheduler, SetWeight, Status, SteerPaths,
 };
 
-/// The longest answer taken, in bytes: 256 disks of 64 paths stay below.
+/// The longest answer accepted, in bytes. 256 disks of 64 paths need less.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
-/// For the daemon to add or remove a disk, or to say that it takes longer.
-const DISKS_TIMEOUT: Duration = DISKS_MAX.saturating_add(Duration::from_secs(5));
+/// The time in which the daemon adds or removes a disk, or answers that it takes longer.
+const DISK_CHANGE_TIMEOUT: Duration = DISK_CHANGE_MAX.saturating_add(Duration::from_secs(5));
 
-/// Between attempts to connect to a daemon whose backlog is full.
+/// Pause between attempts to connect to a daemon whose backlog is full.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(5);
 
-/// A client for the daemon that listens on one socket. Each call is one connection and blocks; it
-/// is not for use within an asynchronous runtime.
+/// A client of the daemon on one socket. Each call is one connection and blocks. Do not use it within an asynchronous runtime.
 #[derive(Debug)]
 pub struct Client {
     socket: PathBuf,
@@ -43,27 +42,27 @@ pub struct Client {
     runtime: Runtime,
 }
 
-/// Why a call did not succeed.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The daemon answered, and will not do it.
+    /// The daemon refused the request.
     #[error("{}", .0.message)]
     Refused(ErrorInfo),
-    /// Nobody listens there.
-    #[error("no vhost-blk-mpath is running at {}; name its API socket with --api or MPATH_API", socket.display())]
+    /// No process listens on the socket.
+    #[error("no daemon listens on {}; start vhost-blk-mpath, or name its API socket with --api or MPATH_API", socket.display())]
     NotRunning {
         /// The socket.
         socket: PathBuf,
     },
-    /// The socket is there, and cannot be connected to.
+    /// The socket exists and cannot be connected to.
     #[error("cannot connect to {}: {source}", socket.display())]
     Connect {
         /// The socket.
         socket: PathBuf,
-        /// The system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// No whole answer came in time.
+    /// The whole answer did not arrive in time.
     #[error("{} did not answer within {timeout:?}", socket.display())]
     Timeout {
         /// The socket.
@@ -71,15 +70,15 @@ pub enum ClientError {
         /// The time allowed.
         timeout: Duration,
     },
-    /// The connection broke, or what listens does not speak HTTP.
-    #[error("{} broke off: {source}", socket.display())]
+    /// The connection broke, or the server does not speak HTTP.
+    #[error("the connection to {} broke: {source}", socket.display())]
     Http {
         /// The socket.
         socket: PathBuf,
-        /// What went wrong.
+        /// The error.
         source: hyper::Error,
     },
-    /// The answer is longer than any can be.
+    /// The answer is longer than any valid one.
     #[error("{} answered with more than {max_bytes} bytes", socket.display())]
     TooLong {
         /// The socket.
@@ -87,14 +86,14 @@ pub enum ClientError {
         /// The limit.
         max_bytes: usize,
     },
-    /// The answer is not this API's; perhaps the versions differ.
-    #[error("{} answered (HTTP {status}) what this version does not understand: {source}", socket.display())]
-    NotUnderstood {
+    /// The answer is none of this API. The versions may differ.
+    #[error("{} sent an answer (HTTP {status}) that this version cannot read: {source}; use the mpathctl of the daemon's version", socket.display())]
+    Unreadable {
         /// The socket.
         socket: PathBuf,
         /// The status of the answer.
         status: u16,
-        /// What is wrong with its body.
+        /// The error in the body.
         source: serde_json::Error,
     },
 }
@@ -102,7 +101,8 @@ pub enum ClientError {
 impl Client {
     /// A client of the daemon at `socket`. A whole call takes at most `timeout`.
     ///
-    /// Fails only if the system gives out no more descriptors.
+    /// # Errors
+    /// If the process has no file descriptor left.
     pub fn new(socket: &FsPath, timeout: Duration) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
         Ok(Self { socket: socket.into(), timeout, runtime })
@@ -118,17 +118,17 @@ impl Client {
         self.call(Method::GET, target("/v1/disks", &[("disk", disk)]), None::<&()>)
     }
 
-    /// Adds a disk; answers with it, and with those that share its paths. Takes as long as it takes to connect them, however short the
-    /// client's time is otherwise.
+    /// Adds a disk. Returns the disk and those that share its paths. May take a minute, whatever the client's timeout: the daemon
+    /// connects the paths.
     pub fn add_disk(&self, wanted: &DiskConfig) -> Result<Vec<Disk>, ClientError> {
-        self.call_within(DISKS_TIMEOUT, Method::POST, "/v1/disks".into(), Some(wanted))
+        self.call_within(DISK_CHANGE_TIMEOUT, Method::POST, "/v1/disks".into(), Some(wanted))
     }
 
-    /// Removes a disk, and those that share its paths; answers with them when they are gone. Takes as long as it takes to drain it, however
-    /// short the client's time is otherwise.
+    /// Removes a disk and those that share its paths. Returns them when they are gone. May take a minute, whatever the client's
+    /// timeout: requests in flight finish.
     pub fn remove_disk(&self, disk: &str, force: bool) -> Result<Vec<RemovedDisk>, ClientError> {
         let route = target(&format!("/v1/disks/{}", segment(disk)), &[("force", force.then_some("true"))]);
-        self.call_within(DISKS_TIMEOUT, Method::DELETE, route, None::<&()>)
+        self.call_within(DISK_CHANGE_TIMEOUT, Method::DELETE, route, None::<&()>)
     }
 
     /// The paths of a disk, or of all.
@@ -136,122 +136,122 @@ impl Client {
         self.call(Method::GET, target("/v1/paths", &[("disk", disk)]), None::<&()>)
     }
 
-    /// One path of a disk, or of each, or all of them.
+    /// The selected paths of a disk, or of all.
     pub fn path(&self, path: &PathSelector, disk: Option<&str>) -> Result<Vec<Path>, ClientError> {
         let path = path.to_string();
         self.call(Method::GET, target("/v1/paths", &[("path", Some(&path)), ("disk", disk)]), None::<&()>)
     }
 
-    /// Takes paths out of use or back into it; answers with them as they are then.
+    /// Enables, drains, disables or resets paths. Returns them after the action.
     pub fn steer(&self, wanted: &SteerPaths) -> Result<Vec<Path>, ClientError> {
         self.call(Method::PUT, "/v1/paths".into(), Some(wanted))
     }
 
-    /// Adds a path to a disk; answers with it as it is then.
+    /// Adds a path to a disk. Returns the path.
     pub fn add_path(&self, disk: &str, wanted: &AddPath) -> Result<Path, ClientError> {
         self.call(Method::POST, format!("/v1/disks/{}/paths", segment(disk)), Some(wanted))
     }
 
-    /// Removes paths of a disk; answers with those of them that are still there, as they are then.
+    /// Removes paths of a disk. Returns those that are not gone yet.
     pub fn remove_path(&self, disk: &str, path: &PathSelector, force: bool) -> Result<Vec<Path>, ClientError> {
         let route = format!("/v1/disks/{}/paths/{}", segment(disk), segment(&path.to_string()));
         self.call(Method::DELETE, target(&route, &[("force", force.then_some("true"))]), None::<&()>)
     }
 
-    /// The events after that one, waiting at most so many seconds (0 to 4) if there are none.
+    /// The events after number `after`. If there are none, waits at most `wait_s` seconds (0 to 4) for one.
     pub fn events(&self, after: u64, wait_s: u64) -> Result<Events, ClientError> {
-        let (after, wait) = (after.to_string(), wait_s.to_string());
+        let (after, wait) = (after.to_string(), format!("{wait_s}s"));
         self.call(Method::GET, target("/v1/events", &[("after", Some(&after)), ("wait", Some(&wait))]), None::<&()>)
     }
 
-    /// Every policy the daemon has.
+    /// Every policy.
     pub fn policies(&self) -> Result<Vec<Policy>, ClientError> {
         self.call(Method::GET, "/v1/policies".into(), None::<&()>)
     }
 
-    /// The policy of a disk, or of each.
+    /// The policy of a disk, or of all.
     pub fn policy(&self, disk: Option<&str>) -> Result<Vec<DiskPolicy>, ClientError> {
         self.call(Method::GET, target("/v1/policy", &[("disk", disk)]), None::<&()>)
     }
 
-    /// The policies of a disk, or of each, with their parameters and what they think of the paths.
+    /// The policies of a disk, or of all, with parameters and estimates of paths.
     pub fn policy_detail(&self, disk: Option<&str>) -> Result<Vec<PolicyDetail>, ClientError> {
         self.call(Method::GET, target("/v1/policy/detail", &[("disk", disk)]), None::<&()>)
     }
 
-    /// Switches the policy; answers with the disks that were switched.
+    /// Sets the policy. Returns the disks changed.
     pub fn set_policy(&self, wanted: &SetPolicy) -> Result<Vec<DiskPolicy>, ClientError> {
         self.call(Method::PUT, "/v1/policy".into(), Some(wanted))
     }
 
-    /// How a disk hedges reads, or each does.
+    /// The hedging of a disk, or of all.
     pub fn hedge(&self, disk: Option<&str>) -> Result<Vec<DiskHedge>, ClientError> {
         self.call(Method::GET, target("/v1/hedge", &[("disk", disk)]), None::<&()>)
     }
 
-    /// Changes how reads are hedged; answers with the disks that do so now.
+    /// Sets the hedging. Returns the disks changed.
     pub fn set_hedge(&self, wanted: &SetHedge) -> Result<Vec<DiskHedge>, ClientError> {
         self.call(Method::PUT, "/v1/hedge".into(), Some(wanted))
     }
 
-    /// Every scheduler, and the disks that use it.
+    /// Every scheduler.
     pub fn schedulers(&self) -> Result<Vec<Scheduler>, ClientError> {
         self.call(Method::GET, "/v1/schedulers".into(), None::<&()>)
     }
 
-    /// The scheduler of a disk, or of each.
+    /// The scheduler of a disk, or of all.
     pub fn scheduler(&self, disk: Option<&str>) -> Result<Vec<DiskScheduler>, ClientError> {
         self.call(Method::GET, target("/v1/scheduler", &[("disk", disk)]), None::<&()>)
     }
 
-    /// The same with all that is known of it.
+    /// The scheduler of a disk, or of all, with parameters and virtqueues.
     pub fn scheduler_detail(&self, disk: Option<&str>) -> Result<Vec<SchedulerDetail>, ClientError> {
         self.call(Method::GET, target("/v1/scheduler/detail", &[("disk", disk)]), None::<&()>)
     }
 
-    /// Switches schedulers; answers with the disks that have done so.
+    /// Sets the scheduler. Returns the disks changed.
     pub fn set_scheduler(&self, wanted: &SetScheduler) -> Result<Vec<DiskScheduler>, ClientError> {
         self.call(Method::PUT, "/v1/scheduler".into(), Some(wanted))
     }
 
-    /// The limits of a disk, or of each.
+    /// The limits of a disk, or of all.
     pub fn limits(&self, disk: Option<&str>) -> Result<Vec<DiskLimits>, ClientError> {
         self.call(Method::GET, target("/v1/limits", &[("disk", disk)]), None::<&()>)
     }
 
-    /// Changes limits; answers with the disks that keep them now.
+    /// Sets limits. Returns the disks changed.
     pub fn set_limits(&self, wanted: &SetLimits) -> Result<Vec<DiskLimits>, ClientError> {
         self.call(Method::PUT, "/v1/limits".into(), Some(wanted))
     }
 
-    /// The weight of a disk, or of each.
+    /// The weight of a disk, or of all.
     pub fn weights(&self, disk: Option<&str>) -> Result<Vec<DiskWeight>, ClientError> {
         self.call(Method::GET, target("/v1/weights", &[("disk", disk)]), None::<&()>)
     }
 
-    /// Changes a weight; answers with the disk that has it now.
+    /// Sets a weight. Returns the disk changed.
     pub fn set_weight(&self, wanted: &SetWeight) -> Result<Vec<DiskWeight>, ClientError> {
         self.call(Method::PUT, "/v1/weights".into(), Some(wanted))
     }
 
-    /// The impaired paths of a disk, or of all.
+    /// The injections of a disk, or of all.
     pub fn injections(&self, disk: Option<&str>) -> Result<Vec<InjectedPath>, ClientError> {
         self.call(Method::GET, target("/v1/injections", &[("disk", disk)]), None::<&()>)
     }
 
-    /// Impairs paths; answers with them.
+    /// Sets an injection. Returns the paths changed.
     pub fn set_injection(&self, wanted: &SetInjection) -> Result<Vec<InjectedPath>, ClientError> {
         self.call(Method::PUT, "/v1/injections".into(), Some(wanted))
     }
 
-    /// Ends the impairment of paths; answers with those that were impaired.
+    /// Clears injections. Returns those that were cleared.
     pub fn clear_injections(&self, path: &PathSelector, disk: Option<&str>) -> Result<Vec<InjectedPath>, ClientError> {
         let path = path.to_string();
         let target = target("/v1/injections", &[("path", Some(&path)), ("disk", disk)]);
         self.call(Method::DELETE, target, None::<&()>)
     }
 
-    /// Any request of the API, or of another one that answers in its style.
+    /// Sends any request of this API, or of another API with the same error body.
     pub fn call<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -281,12 +281,12 @@ impl Client {
                 .await
                 .unwrap_or_else(|_| Err(ClientError::Timeout { socket: self.socket.clone(), timeout: time }))
         })?;
-        let not_understood =
-            |source| ClientError::NotUnderstood { socket: self.socket.clone(), status: status.as_u16(), source };
+        let unreadable =
+            |source| ClientError::Unreadable { socket: self.socket.clone(), status: status.as_u16(), source };
         if status.is_success() {
-            serde_json::from_slice(&body).map_err(not_understood)
+            serde_json::from_slice(&body).map_err(unreadable)
         } else {
-            let body: ErrorBody = serde_json::from_slice(&body).map_err(not_understood)?;
+            let body: ErrorBody = serde_json::from_slice(&body).map_err(unreadable)?;
             Err(ClientError::Refused(body.error))
         }
     }
@@ -299,7 +299,7 @@ impl Client {
             };
             let socket = self.socket.clone();
             return Err(match error.kind() {
-                // The daemon's backlog is full, and a Unix socket does not tell when it no longer is.
+                // The daemon's backlog is full. A Unix socket does not report when it has room again.
                 io::ErrorKind::WouldBlock => {
                     sleep(BACKLOG_PAUSE).await;
                     continue;
@@ -315,7 +315,7 @@ impl Client {
         let stream = self.connect().await?;
         let http = |source| ClientError::Http { socket: socket(), source };
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
-        // Ends with the call, when the runtime next runs or goes; its error reaches the sender too.
+        // The task ends with the call. The sender gets its error too.
         tokio::spawn(connection);
         let response = sender.send_request(request).await.map_err(http)?;
         let status = response.status();
@@ -332,7 +332,7 @@ impl Client {
     }
 }
 
-/// One segment of a path (RFC 3986): what is not unreserved is encoded.
+/// Encodes one segment of a path (RFC 3986): every byte that is not unreserved.
 fn segment(text: &str) -> String {
     let mut segment = String::new();
     for byte in text.bytes() {
@@ -346,7 +346,7 @@ fn segment(text: &str) -> String {
     segment
 }
 
-/// A request target with those parameters that have a value.
+/// A request target with the parameters that have a value.
 fn target(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     for (name, value) in parameters {
@@ -375,14 +375,14 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_daemon_costs_no_more_than_the_timeout() {
+    fn a_call_to_a_silent_daemon_ends_at_the_timeout() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("api.sock");
         let listener = UnixListener::bind(&path).unwrap();
         let error = || Client::new(&path, Duration::from_millis(100)).unwrap().status().unwrap_err().to_string();
         let timeout = format!("{} did not answer within 100ms", path.display());
         assert_eq!(error(), timeout);
-        // Nor with no room in its backlog, which that connection now fills.
+        // The same with a full backlog, which that connection fills.
         rustix::net::listen(&listener, 0).unwrap();
         assert_eq!(error(), timeout);
     }

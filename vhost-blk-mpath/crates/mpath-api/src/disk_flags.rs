@@ -1,4 +1,4 @@
-//! A disk by flags: what the daemon takes at its start, and `mpathctl disk add` while it runs.
+//! The flags of a disk, for the daemon and for `mpathctl disk add`.
 
 use clap::Args;
 
@@ -9,16 +9,16 @@ use crate::config::{
 };
 use crate::{ClassPolicies, DiscoveryAddress, PathAddress, SchedulerKind};
 
-/// The flags, each the setting of its name in [`DiskConfig`].
+/// The flags. Each has the name of a setting of [`DiskConfig`].
 #[derive(Debug, Clone, Default, PartialEq, Args)]
-// As in DiskConfig.
+// Each is an independent setting.
 #[allow(clippy::struct_excessive_bools)]
 pub struct DiskFlags {
     /// Name in the API and in mpathctl [default: disk0]
     #[arg(long, value_name = "NAME")]
     pub name: Option<DiskName>,
 
-    /// vhost-user socket to create; QEMU connects to it
+    /// vhost-user socket, which the daemon creates and QEMU connects to
     #[arg(long, value_name = "PATH")]
     pub socket_path: Option<SocketPath>,
 
@@ -26,49 +26,49 @@ pub struct DiskFlags {
     #[arg(long, value_name = "NQN")]
     pub subsystem: Option<Nqn>,
 
-    /// A path to the subsystem, tcp://HOST:PORT or mptcp://HOST:PORT, port 4420 if left out, with ?host-traddr=ADDRESS and
-    /// &host-iface=NAME where the local end matters; repeat for each path
-    #[arg(long = "path", value_name = "URI")]
+    /// Path to the subsystem, tcp://HOST:PORT or mptcp://HOST:PORT, default port 4420; repeat for each path. To choose the local
+    /// end, append ?host-traddr=ADDRESS, ?host-iface=NAME, or both joined by &
+    #[arg(long = "path", value_name = "URL")]
     pub paths: Vec<PathAddress>,
 
-    /// A discovery controller, tcp://HOST:PORT, port 8009 if left out; repeat for each. What it lists of the subsystem are
+    /// Discovery controller, tcp://HOST:PORT, default port 8009; repeat for each. The addresses of the subsystem in its log are
     /// paths too
-    #[arg(long, value_name = "URI")]
+    #[arg(long, value_name = "URL")]
     pub discovery: Vec<DiscoveryAddress>,
 
-    /// Namespace identifier [default: the subsystem's only one]
+    /// Namespace identifier [default: the only namespace of the subsystem]
     #[arg(long, value_name = "NSID")]
     pub namespace: Option<NamespaceId>,
 
-    /// Which path a request takes; `mpathctl policy list` names them all [default: bdp]
+    /// Policy, which picks the path of a request; `mpathctl policy list` shows all [default: bdp]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<ClassPolicies>,
 
-    /// Which virtqueue's turn it is; `mpathctl scheduler list` names them all [default: burst-credit]
+    /// Scheduler, which picks the virtqueue that is served next; `mpathctl scheduler list` shows all [default: burst-credit]
     #[arg(long, value_name = "NAME")]
     pub scheduler: Option<SchedulerKind>,
 
-    /// Requests per second of the disk, 1 to 1000000000, or off [default: off]
+    /// Limit in requests per second, 1 to 1000000000, or off [default: off]
     #[arg(long, value_name = "N")]
     pub limit_iops: Option<LimitIops>,
 
-    /// Bytes per second of the disk, 4KiB to 1TiB, or off [default: off]
+    /// Limit in bytes per second, 4KiB to 1TiB, or off [default: off]
     #[arg(long, value_name = "SIZE")]
     pub limit_bandwidth: Option<LimitBandwidth>,
 
-    /// What may be saved up while less is used: what the limits allow in this time, 0ms to 3600s [default: 1s]
+    /// Burst that an idle disk may save up: what the limits allow in this time, 0ms to 3600s [default: 1s]
     #[arg(long, value_name = "TIME")]
     pub limit_burst: Option<LimitBurst>,
 
-    /// The disk's part beside others over the same paths, 1 to 1000 [default: 100]
+    /// Share among the disks over the same paths, 1 to 1000 [default: 100]
     #[arg(long, value_name = "N")]
     pub weight: Option<Weight>,
 
-    /// Refuse all writes
+    /// Make the disk read-only
     #[arg(long)]
     pub read_only: bool,
 
-    /// The most virtqueues the guest may use, 1 to 256 [default: 64]
+    /// Most virtqueues that the guest may use, 1 to 256 [default: 64]
     #[arg(long, value_name = "N")]
     pub queues: Option<QueueCount>,
 
@@ -76,74 +76,74 @@ pub struct DiskFlags {
     #[arg(long, value_name = "N")]
     pub queue_size: Option<QueueEntries>,
 
-    /// The most data of one NVMe read or write, 4KiB to 32MiB, at most what the controller reports [default: what it reports, or
-    /// 1MiB]
+    /// Most data of one NVMe read or write, 4KiB to 32MiB; never more than the controller reports (MDTS) [default: MDTS, or 1MiB if
+    /// the controller reports none]
     #[arg(long, value_name = "SIZE")]
     pub max_transfer: Option<MaxTransfer>,
 
-    /// Requests each path may have in flight per I/O thread, 1 to 1024 [default: 128]
+    /// Window of each path in requests, per I/O thread, 1 to 1024 [default: 128]
     #[arg(long, value_name = "N")]
     pub window_ios: Option<WindowIos>,
 
-    /// Bytes each path may have in flight per I/O thread, 65536 to 1073741824 [default: 8388608]
+    /// Window of each path in bytes, per I/O thread, 65536 to 1073741824 [default: 8388608]
     #[arg(long, value_name = "BYTES")]
     pub window_bytes: Option<WindowBytes>,
 
-    /// Protect NVMe/TCP headers by CRC32C
+    /// Protect NVMe/TCP PDU headers by CRC32C
     #[arg(long)]
     pub hdr_digest: bool,
 
-    /// Protect NVMe/TCP data by CRC32C
+    /// Protect NVMe/TCP PDU data by CRC32C
     #[arg(long)]
     pub data_digest: bool,
 
-    /// Keep-alive timeout in seconds, 1 to 600 [default: 5]
+    /// Keep-alive timeout in seconds, 1 to 600: a path that receives nothing for this long is lost [default: 5]
     #[arg(long, value_name = "SECONDS")]
     pub keep_alive_tmo: Option<KeepAliveTmo>,
 
-    /// Seconds between attempts to bring a lost path back, 1 to 600 [default: 2]
+    /// Seconds between attempts to reconnect a lost path, 1 to 600 [default: 2]
     #[arg(long, value_name = "SECONDS")]
     pub reconnect_delay: Option<ReconnectDelay>,
 
-    /// Longest silence of a path that owes answers before it is suspect, 50ms to 60s [default: 300ms]
+    /// Longest silence of a path that owes answers, 50ms to 60s; then requests avoid it [default: 300ms]
     #[arg(long, value_name = "TIME")]
     pub suspect_timeout: Option<SuspectTimeout>,
 
-    /// Seconds that a command may wait for its answer before its association is ended, 1 to 600 [default: 30]
-    #[arg(long, value_name = "SECONDS")]
+    /// Longest wait for the answer to a command, 1s to 600s; then its association ends [default: 30s]
+    #[arg(long, value_name = "TIME")]
     pub io_timeout: Option<IoTimeout>,
 
-    /// Send a read that takes longer than this quantile of the others a second time, over another path: p50 to p99.9, or off
+    /// Hedge reads slower than this quantile of recent reads: send a second copy over another path. p50 to p99.9, or off
     /// [default: off]
     #[arg(long, value_name = "QUANTILE")]
     pub hedge: Option<Hedge>,
 
-    /// How many reads may be sent a second time, as a share of all reads, 0.1% to 5% [default: 5%]
+    /// Most hedges, as a share of all reads, 0.1% to 5% [default: 5%]
     #[arg(long, value_name = "PERCENT")]
     pub hedge_budget: Option<HedgeBudget>,
 
-    /// Seconds that requests wait while no path is live before they fail, 1 to 86400 [default: they wait for ever]
+    /// Seconds without a live path after which requests fail, 1 to 86400 [default: requests wait for ever]
     #[arg(long, value_name = "SECONDS")]
     pub fast_io_fail_tmo: Option<FastIoFailTmo>,
 
-    /// Seconds without a connection after which a path is given up, 1 to 86400 [default: never]
+    /// Seconds without a connection after which attempts to connect a path end, 1 to 86400 [default: never]
     #[arg(long, value_name = "SECONDS")]
     pub ctrl_loss_tmo: Option<CtrlLossTmo>,
 
-    /// The subsystem's controllers share their volatile write cache: a flush on one covers all
+    /// The controllers share one volatile write cache: a flush on one covers the writes of all
     #[arg(long)]
     pub shared_write_cache: bool,
 
-    /// The controllers close an I/O connection that the host has ended only once all it sent there is executed
+    /// The controllers close an I/O connection that the host shuts down only after they executed every command received on it
     #[arg(long)]
     pub drain_fence: bool,
 
-    /// Let a front-end that can see policy and paths, and set the policy: docs/qemu.md
+    /// Show paths and policy to front-ends in the vendor window, and let them set the policy: docs/qemu.md
     #[arg(long)]
     pub mpath_window: bool,
 }
 
-/// What flags lack for a disk.
+/// Why flags describe no disk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DiskFlagsError {
     /// No socket.
@@ -152,13 +152,13 @@ pub enum DiskFlagsError {
     /// No subsystem.
     #[error("no subsystem: give --subsystem NQN; see --help")]
     NoSubsystem,
-    /// Neither path nor discovery controller.
-    #[error("no path: give --path tcp://HOST:PORT, once for each, or --discovery tcp://HOST, or a file by --config")]
+    /// No path and no discovery controller.
+    #[error("no path: give --path tcp://HOST:PORT for each path, --discovery tcp://HOST, or --config FILE")]
     NoPath,
 }
 
 impl DiskFlags {
-    /// The disk that they describe.
+    /// The disk that the flags describe.
     pub fn into_config(self) -> Result<DiskConfig, DiskFlagsError> {
         let socket_path = self.socket_path.ok_or(DiskFlagsError::NoSocket)?;
         let subsystem = self.subsystem.ok_or(DiskFlagsError::NoSubsystem)?;

@@ -1,6 +1,5 @@
-//! The outward faces of vhost-blk-mpath: its configuration file ([`config`]), the types of its
-//! control API ([`types`]), the server side of that API ([`server`]) and the client ([`client`]); and the sockets
-//! a daemon listens on ([`socket`]).
+//! The interfaces of vhost-blk-mpath: its configuration file ([`config`]), the types of its control API ([`types`]), the server
+//! ([`server`]) and the client ([`client`]) of that API, and listening Unix sockets ([`socket`]).
 //!
 //! The API is HTTP/1.1 with JSON bodies on a Unix socket.
 
@@ -10,9 +9,8 @@ pub mod address;
 pub mod client;
 pub mod config;
 mod disk_flags;
-mod policy_form;
-mod policy_name;
-mod scheduler_form;
+mod policy_serde;
+mod scheduler_serde;
 pub mod server;
 pub mod socket;
 mod text;
@@ -29,5 +27,8 @@ pub use mpath_core::{
 pub use text::parse_bytes;
 pub use usage::usage_line;
 
-/// Where the daemon listens for API requests, and where clients look for it, unless told otherwise.
+/// The version of the daemon and of mpathctl: `0.1.0 (COMMIT)`, or `0.1.0` if it was built without git.
+pub const VERSION: &str = env!("VHOST_BLK_MPATH_VERSION");
+
+/// The default socket of the API, for daemon and clients.
 pub const DEFAULT_API_SOCKET: &str = "/run/vhost-blk-mpath/api.sock";

@@ -22,7 +22,7 @@ const BACKLOG: i32 = 128;
 /// What a socket is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// The control API: for its owner only (mode 0600) from its first moment, whatever the umask.
+    /// The control API: for its owner only (mode 0600) from its creation, whatever the umask.
     Api,
     /// A disk's vhost-user socket: QEMU often runs as another user, so the umask decides.
     VhostUser,
@@ -37,68 +37,68 @@ impl std::fmt::Display for Role {
     }
 }
 
-/// Why a socket could not be created.
+/// Why a socket cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Another process answers there; or this one has the socket, handed over, and knows it by another spelling of its path.
+    /// Another process listens there, or this process was passed the socket under another spelling of its path.
     #[error(
-        "{path}: another process listens on this {role}; give each daemon its own, and name one that is handed over as it was bound"
+        "{path}: another process listens on this {role}; give each daemon its own, and name a socket from socket activation as it was bound"
     )]
     Busy {
         /// The socket.
         path: SocketPath,
-        /// What it was to be.
+        /// The role of the socket.
         role: Role,
     },
-    /// Something else has that name, and is not ours to remove.
+    /// The path is no socket, so it is not removed.
     #[error("{path}: exists and is no socket; remove it or name another {role}")]
     NotASocket {
         /// The path.
         path: SocketPath,
-        /// What it was to be.
+        /// The role of the socket.
         role: Role,
     },
-    /// The directory is missing.
+    /// The directory cannot be used.
     #[error("{path}: the directory of the {role} cannot be used: {source}; create it or name another")]
     Directory {
         /// The socket.
         path: SocketPath,
-        /// What it was to be.
+        /// The role of the socket.
         role: Role,
-        /// The system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A step failed.
+    /// A system call failed.
     #[error("{path}: cannot {step} the {role}: {source}; {}", step.remedy())]
     Step {
         /// The socket.
         path: SocketPath,
-        /// What it was to be.
+        /// The role of the socket.
         role: Role,
-        /// Which step.
+        /// The step.
         step: Step,
-        /// The system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
 }
 
-/// The steps to a listening socket that can fail.
+/// A step in creating a listening socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// `socket`, `fchmod`, `bind`.
     Create,
     /// `listen`.
     Listen,
-    /// The attempt at a connection, to see whether anybody has the socket.
+    /// The connection attempt that finds out whether a process has the socket.
     Probe,
-    /// Removing the file that nobody listens on.
+    /// Removing a stale socket file.
     Replace,
-    /// A descriptor more for one that is handed over.
+    /// Duplicating the descriptor of a passed socket.
     Duplicate,
 }
 
 impl Step {
-    /// What may help if it fails.
+    /// What may help if the step fails.
     fn remedy(self) -> &'static str {
         match self {
             Self::Create | Self::Listen => "name one in a directory that this user may write to",
@@ -120,32 +120,32 @@ impl std::fmt::Display for Step {
     }
 }
 
-/// A socket that listens, non-blocking. One of ours has its file, which goes when this does.
+/// A listening, non-blocking socket. Dropping it removes the socket file that it created.
 #[derive(Debug)]
 pub struct ListeningSocket {
-    /// `None` if it was handed over: it is another process's too, and so is its file. Goes first: while this listens, no other
-    /// process takes the file for stale, and makes one of its own that then would go.
-    _file: Option<OwnFile>,
+    /// `None` for a passed socket, whose file belongs to another process. Dropped before `listener`: while this listens, no other
+    /// process takes the file for stale and replaces it by its own, which the drop would then remove.
+    _file: Option<SocketFile>,
     listener: UnixListener,
 }
 
 #[derive(Debug)]
-struct OwnFile {
+struct SocketFile {
     path: PathBuf,
     role: Role,
-    /// Device and inode, so that the file of a successor is left alone.
+    /// Device and inode, so that the file of another process is not removed.
     identity: (u64, u64),
 }
 
 impl ListeningSocket {
-    /// Creates the socket and listens. A file that nobody listens on is replaced; the directory is created if only it is
-    /// missing.
+    /// Creates the socket and listens. A stale socket file is replaced. The directory of the default API socket is created if it is
+    /// missing and its parent exists.
     pub fn bind(path: &SocketPath, role: Role) -> Result<Self, BindError> {
         let directory = match path.as_path().parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        // Only the default's own: a directory that does not exist otherwise is a slip of the pen.
+        // Only the directory of the default: another missing directory is probably a typing error.
         if Some(directory) == Path::new(DEFAULT_API_SOCKET).parent()
             && let Err(source) = fs::create_dir(directory)
             && source.kind() != io::ErrorKind::AlreadyExists
@@ -164,14 +164,15 @@ impl ListeningSocket {
         clear_stale(path, role)?;
         let listener = create(path.as_path(), role).map_err(failed(Step::Create))?;
         let created = fs::symlink_metadata(path.as_path()).map_err(failed(Step::Create))?;
-        let file = OwnFile { path: path.as_path().into(), role, identity: (created.dev(), created.ino()) };
+        let file = SocketFile { path: path.as_path().into(), role, identity: (created.dev(), created.ino()) };
         let socket = Self { listener, _file: Some(file) };
         listen(&socket.listener, BACKLOG).map_err(|e| failed(Step::Listen)(e.into()))?;
         Ok(socket)
     }
 
-    /// One that listens already, and that another process keeps: who connects while no daemon runs waits for the next one.
-    pub fn handed_over(listener: &UnixListener, path: &SocketPath, role: Role) -> Result<Self, BindError> {
+    /// Takes a listening socket that another process passed and keeps. Clients that connect while no daemon runs wait for the next
+    /// daemon.
+    pub fn from_listener(listener: &UnixListener, path: &SocketPath, role: Role) -> Result<Self, BindError> {
         let duplicate = listener.try_clone().and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
         let failed = |source| BindError::Step { path: path.clone(), role, step: Step::Duplicate, source };
         Ok(Self { listener: duplicate.map_err(failed)?, _file: None })
@@ -182,7 +183,7 @@ impl ListeningSocket {
         self.listener.try_clone()
     }
 
-    /// The next connection, which blocks, if one waits.
+    /// The next connection, in blocking mode. `None` if no client waits.
     pub fn accept(&self) -> io::Result<Option<UnixStream>> {
         match self.listener.accept() {
             Ok((stream, _)) => Ok(Some(stream)),
@@ -200,17 +201,17 @@ impl AsFd for ListeningSocket {
     }
 }
 
-impl Drop for OwnFile {
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        let ours = fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity);
-        if ours && let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "the {} stays behind", self.role);
+        let is_ours = fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity);
+        if is_ours && let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove the {}", self.role);
         }
     }
 }
 
-/// Two daemons that start at once with one socket must not both find it stale. The lock lasts for
-/// milliseconds; who cannot have it for a second (a stranger locks this directory) goes without.
+/// Locks the directory, so that two daemons that start at once do not both find the socket stale. The lock is held for milliseconds.
+/// After a second without it (another program locks this directory), the daemon goes on without.
 fn lock_directory(directory: &Path) -> Option<File> {
     let file = File::open(directory).ok()?;
     for _ in 0..100 {
@@ -223,18 +224,18 @@ fn lock_directory(directory: &Path) -> Option<File> {
     None
 }
 
-/// Removes a socket file that nobody listens on.
+/// Removes a socket file that no process listens on.
 fn clear_stale(path: &SocketPath, role: Role) -> Result<(), BindError> {
     match fs::symlink_metadata(path.as_path()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Ok(found) if !found.file_type().is_socket() => {
             return Err(BindError::NotASocket { path: path.clone(), role });
         }
-        // What else is wrong shows in the next step.
+        // The next step reports any other error.
         _ => {}
     }
     match probe(path.as_path()) {
-        // It is bound, and of the type that daemons have or of the one that was tried.
+        // A process has bound it, with this socket type or another.
         Ok(()) | Err(Errno::PROTOTYPE) => Err(BindError::Busy { path: path.clone(), role }),
         Err(Errno::CONNREFUSED) => fs::remove_file(path.as_path()).map_err(|source| BindError::Step {
             path: path.clone(),
@@ -246,16 +247,16 @@ fn clear_stale(path: &SocketPath, role: Role) -> Result<(), BindError> {
     }
 }
 
-/// Whether a process has the socket, without it noticing: by a connection of another type, which Linux refuses in another way than one
-/// to a file that nobody is behind. One that is accepted would be taken for a front-end.
+/// Finds out whether a process has the socket. Connects with another socket type, which Linux refuses with another error than a
+/// connection to a stale file. The process does not notice. It would take a real connection for a front-end.
 fn probe(path: &Path) -> Result<(), Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
     connect(&socket, &SocketAddrUnix::new(path)?)
 }
 
-/// Linux gives a new socket file the mode of the socket less the umask, so a mode is set before the file exists: there is no
-/// moment in which others may connect.
+/// Creates the socket file. Linux gives it the mode of the socket less the umask, so the mode is set before `bind`. No other user can
+/// connect at any moment.
 fn create(path: &Path, role: Role) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

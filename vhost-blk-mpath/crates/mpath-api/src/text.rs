@@ -1,9 +1,8 @@
-//! Types that are one word of text: [`std::str::FromStr`] in, [`std::fmt::Display`] out.
+//! Texts: types that are read and written as one word, numbers of bytes, and errors about keys.
 
 /// Implements `Serialize` by `Display` and `Deserialize` by `FromStr`.
 ///
-/// The parse happens inside the visitor, so that the YAML reader attaches the value's own line and
-/// column to the error, not its parent's.
+/// The visitor parses, so that the YAML reader gives an error the line and column of the value and not those of its parent.
 macro_rules! text_serde {
     ($type:ty, $expected:literal) => {
         impl serde::Serialize for $type {
@@ -32,7 +31,7 @@ macro_rules! text_serde {
 
 pub(crate) use text_serde;
 
-/// A number of bytes: digits, and KiB, MiB, GiB or TiB or nothing.
+/// Parses a number of bytes: digits, then KiB, MiB, GiB, TiB or nothing.
 #[must_use]
 pub fn parse_bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
@@ -45,4 +44,38 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
         _ => return None,
     };
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// Rewords serde's error about an unknown key: if the key with hyphens in place of underscores is known, the error names that key.
+pub(crate) fn name_hyphen_form(message: &str) -> String {
+    let reworded = || {
+        let (place, rest) = message.split_once("unknown field `")?;
+        let (key, expected) = rest.split_once('`')?;
+        let hyphen_form = key.replace('_', "-");
+        let is_known = hyphen_form != key && expected.contains(&format!("`{hyphen_form}`"));
+        let position = expected.rfind(" at line ").map_or("", |at| &expected[at..]);
+        is_known.then(|| format!("{place}unknown field `{key}`: write `{hyphen_form}`{position}"))
+    };
+    reworded().unwrap_or_else(|| message.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_underscore_form_of_a_known_key_is_told_its_hyphen_form() {
+        for (message, reworded) in [
+            (
+                "disks[0]: unknown field `read_only`, expected one of `name`, `read-only` at line 3 column 5",
+                "disks[0]: unknown field `read_only`: write `read-only` at line 3 column 5",
+            ),
+            ("unknown field `a_b`, expected `a-b` or `c`", "unknown field `a_b`: write `a-b`"),
+            ("unknown field `a_b`, expected `ab`", "unknown field `a_b`, expected `ab`"),
+            ("unknown field `ab`, expected `a-b`", "unknown field `ab`, expected `a-b`"),
+            ("missing field `a-b`", "missing field `a-b`"),
+        ] {
+            assert_eq!(name_hyphen_form(message), reworded);
+        }
+    }
 }

@@ -1,8 +1,8 @@
-//! What a program says of a command line that it cannot parse: one line, as of everything else that is wrong.
+//! The message about a command line that cannot be parsed: one line, as for every other error.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// The line, or `None` for what is no error (help and version) and for a command line without anything, which gets the help.
+/// The message. `None` for help and version, which are no errors, and for an empty command line, which gets the help.
 #[must_use]
 pub fn usage_line(error: &clap::Error) -> Option<String> {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -15,7 +15,7 @@ pub fn usage_line(error: &clap::Error) -> Option<String> {
         }
     }
     let message = error.render().to_string();
-    // Up to the first blank line is the error, after it come hints and the usage.
+    // The error ends at the first blank line. Hints and the usage follow.
     let words: Vec<_> = message.split("\n\n").take(1).flat_map(str::split_whitespace).collect();
     let line = words.join(" ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
@@ -25,8 +25,8 @@ pub fn usage_line(error: &clap::Error) -> Option<String> {
     })
 }
 
-/// Of all the arguments that do not go together, clap names every one there is; the user cares for those on his command line.
-/// `None` if they are not all options.
+/// The message about options that cannot be used together. clap names every option of a conflicting group, and this names only
+/// those on the command line. `None` if there are no two such options.
 fn conflict(error: &clap::Error, given: impl Iterator<Item = String>) -> Option<String> {
     // `--config <FILE>`: the name is the first word.
     let names = |kind| match error.get(kind) {

@@ -3,29 +3,29 @@
 /// Why a text is not a [`PathAddress`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// There is nothing.
+    /// The text is empty.
     #[error("an empty text is no address; write tcp://HOST or tcp://HOST:PORT")]
     Empty,
-    /// There is a transport, and no host.
+    /// A transport without a host.
     #[error("`{text}`: the host is missing; write tcp://HOST or tcp://HOST:PORT")]
     NoHost {
         /// The whole text.
         text: String,
     },
-    /// There is no `SCHEME://` in front.
-    #[error("`{text}` names no transport; write {meant}")]
+    /// No `SCHEME://` in front.
+    #[error("`{text}` has no transport; write {meant}")]
     NoTransport {
         /// The whole text.
         text: String,
-        /// What was probably meant.
+        /// The text with a transport.
         meant: String,
     },
-    /// The transport is none that NVMe over Fabrics on this host knows.
-    #[error("`{text}`: unknown transport `{transport}`; there are tcp:// and mptcp://")]
+    /// The transport is not supported.
+    #[error("`{text}`: unknown transport `{transport}`; write tcp:// or mptcp://")]
     UnknownTransport {
         /// The whole text.
         text: String,
-        /// What stood in front of `://`.
+        /// The text before `://`.
         transport: String,
     },
     /// The host is neither an IPv4 address, an IPv6 address in brackets nor a name.
@@ -33,23 +33,21 @@ pub enum AddressError {
     BadHost {
         /// The whole text.
         text: String,
-        /// What stands where the host belongs.
+        /// The host part.
         host: String,
     },
     /// The port is not a number from 1 to 65535.
-    #[error("`{text}`: `{port}` is no port; give a number from 1 to 65535, or none for {default_port}")]
+    #[error("`{text}`: `{port}` is no port; give a number from 1 to 65535, or leave the port out for {default_port}")]
     BadPort {
         /// The whole text.
         text: String,
-        /// What stands where the port belongs.
+        /// The port part.
         port: String,
-        /// What it is if none is given.
+        /// The default port.
         default_port: u16,
     },
-    /// What follows after `?` is not known.
-    #[error(
-        "`{text}`: `{option}` is no option of an address; write ?host-traddr=ADDRESS or ?host-iface=NAME, or both with & between"
-    )]
+    /// An unknown option after `?`.
+    #[error("`{text}`: unknown option `{option}`; write ?host-traddr=ADDRESS, ?host-iface=NAME, or both joined by &")]
     UnknownOption {
         /// The whole text.
         text: String,
@@ -65,22 +63,22 @@ pub enum AddressError {
         option: &'static str,
     },
     /// `host-traddr` is no address.
-    #[error("`{text}`: host-traddr `{value}` is no IPv4 address and no IPv6 address of this host")]
+    #[error("`{text}`: host-traddr `{value}` is no IPv4 or IPv6 address")]
     BadHostTraddr {
         /// The whole text.
         text: String,
-        /// What was given.
+        /// The value.
         value: String,
     },
-    /// `host-iface` cannot be the name of an interface.
-    #[error("`{text}`: host-iface `{value}` is no name of an interface, as `ip link` lists them")]
+    /// `host-iface` is no interface name.
+    #[error("`{text}`: host-iface `{value}` is no interface name; `ip link` lists them")]
     BadHostIface {
         /// The whole text.
         text: String,
-        /// What was given.
+        /// The value.
         value: String,
     },
-    /// One end is an IPv4 address and the other one IPv6.
+    /// One end is IPv4 and the other IPv6.
     #[error("`{text}`: host-traddr and host are not both IPv4 or both IPv6")]
     Family {
         /// The whole text.

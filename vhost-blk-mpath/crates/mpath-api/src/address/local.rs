@@ -8,7 +8,7 @@ use super::AddressError;
 /// Longest name of an interface in bytes (`IFNAMSIZ` without its zero).
 const MAX_INTERFACE_BYTES: usize = 15;
 
-/// Where connections come from, as far as that is not the system's choice.
+/// The local end of connections, as far as the address names it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LocalEnd {
     traddr: Option<IpAddr>,
@@ -27,7 +27,7 @@ impl InterfaceName {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // What Linux takes (`dev_valid_name`), but for `&`, which ends it here.
+        // As Linux's `dev_valid_name`, without `&`, which ends an option here.
         let byte_ok = |byte: u8| byte.is_ascii_graphic() && !b"/:&".contains(&byte);
         let ok = (1..=MAX_INTERFACE_BYTES).contains(&text.len())
             && ![".", ".."].contains(&text)
@@ -37,20 +37,19 @@ impl InterfaceName {
 }
 
 impl LocalEnd {
-    /// `host-traddr`: the address that connections are made from.
+    /// `host-traddr`: the source address of connections.
     #[must_use]
     pub fn traddr(&self) -> Option<&IpAddr> {
         self.traddr.as_ref()
     }
 
-    /// `host-iface`: the interface that all packets of the connections leave by, whatever the routes say. Of MPTCP that is the
-    /// first subflow.
+    /// `host-iface`: the interface that connections use, whatever the routes say. With MPTCP this applies to the first subflow.
     #[must_use]
     pub fn iface(&self) -> Option<&InterfaceName> {
         self.iface.as_ref()
     }
 
-    /// What follows the `?` of the address `text`.
+    /// Parses `options`, the part of the address `text` after `?`.
     pub(super) fn parse(text: &str, options: &str) -> Result<Self, AddressError> {
         let mut local = Self::default();
         for option in options.split('&').filter(|option| !option.is_empty()) {

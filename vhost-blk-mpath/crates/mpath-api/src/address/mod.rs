@@ -1,4 +1,4 @@
-//! `tcp://HOST:PORT` or `mptcp://HOST:PORT`: where one path leads, or where a discovery controller is, as users write it.
+//! Addresses of paths and of discovery controllers: `tcp://HOST:PORT` or `mptcp://HOST:PORT`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,9 +13,9 @@ use crate::text::text_serde;
 mod error;
 mod local;
 
-/// The IANA port of NVMe/TCP I/O controllers, used when an address names none.
+/// The IANA port of NVMe/TCP I/O controllers: the default port of paths.
 pub const DEFAULT_PORT: u16 = 4420;
-/// The IANA port of NVMe/TCP discovery controllers.
+/// The IANA port of NVMe/TCP discovery controllers: their default port.
 pub const DEFAULT_DISCOVERY_PORT: u16 = 8009;
 
 /// Longest host name accepted, in bytes (RFC 1035 section 2.3.4, without the root's dot).
@@ -23,15 +23,15 @@ const MAX_NAME_BYTES: usize = 253;
 /// Longest label of a host name, in bytes (RFC 1035 section 2.3.4).
 const MAX_LABEL_BYTES: usize = 63;
 
-/// What carries the NVMe/TCP connections of a path.
+/// The transport of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Transport {
     /// Plain TCP.
     Tcp,
-    /// Multipath TCP (RFC 8684): each connection over any number of subflows. With a peer or a network that has none of it a
-    /// connection is one of plain TCP.
+    /// Multipath TCP (RFC 8684): each connection has any number of subflows. If the peer or the network does not support MPTCP, the
+    /// connection is plain TCP.
     Mptcp,
 }
 
@@ -44,12 +44,12 @@ impl fmt::Display for Transport {
     }
 }
 
-/// The host of a path: an address, or a name that is resolved when the path connects.
+/// The host of an address: an IP address, or a name that is resolved at each connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Host {
     /// An IPv4 address.
     V4(Ipv4Addr),
-    /// An IPv6 address, in brackets when written: `[::1]`.
+    /// An IPv6 address, written in brackets: `[::1]`.
     V6(Ipv6Addr),
     /// A host name in lower case, at most 253 bytes of letters, digits, `-`, `_` and `.`.
     Name(HostName),
@@ -65,7 +65,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// A host name that has passed the checks of [`PathAddress`].
+/// A valid host name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostName(String);
 
@@ -92,10 +92,10 @@ impl HostName {
     }
 }
 
-/// The address of one path: transport, host (nvme-cli's traddr), port (trsvcid), and where it is connected from.
+/// The address of a path: transport, host (nvme-cli's traddr), port (trsvcid), and local end.
 ///
-/// Written `tcp://HOST:PORT` or `mptcp://HOST:PORT`; HOST is an IPv4 address, an IPv6 address in brackets or a name, and
-/// `:PORT` may be left out for 4420. [`fmt::Display`] always writes the port. A [`LocalEnd`] follows after `?`, as in
+/// Written `tcp://HOST:PORT` or `mptcp://HOST:PORT`. HOST is an IPv4 address, an IPv6 address in brackets or a name. The default
+/// port is 4420, and [`fmt::Display`] always writes the port. A [`LocalEnd`] follows after `?`, as in
 /// `tcp://192.0.2.1:4420?host-traddr=192.0.2.7`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PathAddress {
@@ -106,7 +106,7 @@ pub struct PathAddress {
 }
 
 impl PathAddress {
-    /// What carries the connections.
+    /// The transport.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.transport
@@ -124,13 +124,13 @@ impl PathAddress {
         self.port
     }
 
-    /// Where it is connected from.
+    /// The local end.
     #[must_use]
     pub fn local(&self) -> &LocalEnd {
         &self.local
     }
 
-    /// Another address that is connected in the same way. A scope is not kept.
+    /// The same transport and local end with another peer. Drops the scope of an IPv6 address.
     #[must_use]
     pub fn with_peer(&self, address: SocketAddr) -> Self {
         let host = match address.ip() {
@@ -171,12 +171,12 @@ impl PathAddress {
     }
 }
 
-/// Where a discovery controller is: like a [`PathAddress`], but the port that may be left out is 8009.
+/// The address of a discovery controller: a [`PathAddress`] with default port 8009.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DiscoveryAddress(PathAddress);
 
 impl DiscoveryAddress {
-    /// What to connect to.
+    /// The address to connect to.
     #[must_use]
     pub fn address(&self) -> &PathAddress {
         &self.0
@@ -199,10 +199,10 @@ impl fmt::Display for DiscoveryAddress {
 
 text_serde!(DiscoveryAddress, "the address of a discovery controller, tcp://HOST:PORT or mptcp://HOST:PORT");
 
-/// What a text without `://` was probably meant to be.
+/// The address that a text without `://` probably stands for.
 fn with_transport(text: &str) -> String {
     let scheme = text.split_once(':').filter(|(scheme, rest)| {
-        // Not a port: then it is a host of that name.
+        // With a port, it is a host with the name of a transport.
         ["tcp", "mptcp"].iter().any(|known| known.eq_ignore_ascii_case(scheme)) && parse_port(rest).is_none()
     });
     let meant = match scheme {
@@ -217,7 +217,7 @@ fn split_port(authority: &str) -> (&str, Option<&str>) {
     let host_end = if authority.starts_with('[') {
         authority.find(']').map_or(authority.len(), |at| at + 1)
     } else if authority.matches(':').count() > 1 {
-        // An IPv6 address without its brackets: let it be refused as a whole.
+        // An IPv6 address without brackets is refused as a whole.
         authority.len()
     } else {
         authority.find(':').unwrap_or(authority.len())
@@ -226,7 +226,7 @@ fn split_port(authority: &str) -> (&str, Option<&str>) {
     match rest.strip_prefix(':') {
         Some(port) => (host, Some(port)),
         None if rest.is_empty() => (host, None),
-        // Something follows the bracket that is no port: let the host be refused with it.
+        // Text after the bracket that is no port is refused with the host.
         None => (authority, None),
     }
 }
@@ -242,7 +242,7 @@ fn parse_host(text: &str) -> Option<Host> {
 }
 
 fn parse_port(text: &str) -> Option<u16> {
-    // `u16::from_str` alone would take "+4420".
+    // `u16::from_str` alone accepts "+4420".
     let digits = text.bytes().all(|b| b.is_ascii_digit());
     text.parse().ok().filter(|&port| digits && port != 0)
 }
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_back_in_full() {
+    fn addresses_are_written_in_full() {
         for (text, shown) in [
             ("tcp://127.0.0.1:4421", "tcp://127.0.0.1:4421"),
             ("tcp://127.0.0.1", "tcp://127.0.0.1:4420"),
@@ -296,30 +296,30 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn errors_say_what_is_wrong_and_what_to_write() {
         for (text, message) in [
             ("", "an empty text is no address; write tcp://HOST or tcp://HOST:PORT"),
             ("tcp://", "`tcp://`: the host is missing; write tcp://HOST or tcp://HOST:PORT"),
             ("tcp://:4420", "`tcp://:4420`: the host is missing; write tcp://HOST or tcp://HOST:PORT"),
-            ("127.0.0.1:4420", "`127.0.0.1:4420` names no transport; write tcp://127.0.0.1:4420"),
-            ("mptcp:127.0.0.1:4420", "`mptcp:127.0.0.1:4420` names no transport; write mptcp://127.0.0.1:4420"),
-            ("MPTCP:storage", "`MPTCP:storage` names no transport; write mptcp://storage"),
-            ("tcp:", "`tcp:` names no transport; write tcp://HOST or tcp://HOST:PORT"),
-            ("tcp:/storage", "`tcp:/storage` names no transport; write tcp://storage"),
-            ("tcp:4420", "`tcp:4420` names no transport; write tcp://tcp:4420"),
-            ("rdma://h", "`rdma://h`: unknown transport `rdma`; there are tcp:// and mptcp://"),
+            ("127.0.0.1:4420", "`127.0.0.1:4420` has no transport; write tcp://127.0.0.1:4420"),
+            ("mptcp:127.0.0.1:4420", "`mptcp:127.0.0.1:4420` has no transport; write mptcp://127.0.0.1:4420"),
+            ("MPTCP:storage", "`MPTCP:storage` has no transport; write mptcp://storage"),
+            ("tcp:", "`tcp:` has no transport; write tcp://HOST or tcp://HOST:PORT"),
+            ("tcp:/storage", "`tcp:/storage` has no transport; write tcp://storage"),
+            ("tcp:4420", "`tcp:4420` has no transport; write tcp://tcp:4420"),
+            ("rdma://h", "`rdma://h`: unknown transport `rdma`; write tcp:// or mptcp://"),
             (
                 "tcp://h?port=1",
-                "`tcp://h?port=1`: `port` is no option of an address; write ?host-traddr=ADDRESS or ?host-iface=NAME, or both with & between",
+                "`tcp://h?port=1`: unknown option `port`; write ?host-traddr=ADDRESS, ?host-iface=NAME, or both joined by &",
             ),
             ("tcp://h?host-iface=a&host-iface=b", "`tcp://h?host-iface=a&host-iface=b`: host-iface is given twice"),
             (
                 "tcp://h?host-traddr=[::1]",
-                "`tcp://h?host-traddr=[::1]`: host-traddr `[::1]` is no IPv4 address and no IPv6 address of this host",
+                "`tcp://h?host-traddr=[::1]`: host-traddr `[::1]` is no IPv4 or IPv6 address",
             ),
             (
                 "tcp://h?host-iface=a/b",
-                "`tcp://h?host-iface=a/b`: host-iface `a/b` is no name of an interface, as `ip link` lists them",
+                "`tcp://h?host-iface=a/b`: host-iface `a/b` is no interface name; `ip link` lists them",
             ),
             (
                 "tcp://[::1]?host-traddr=127.0.0.1",
@@ -359,7 +359,7 @@ mod tests {
             assert_eq!((address.to_string(), address.address().to_string()), (shown.into(), shown.into()));
         }
         let refused = "tcp://h:0".parse::<DiscoveryAddress>().unwrap_err().to_string();
-        assert!(refused.ends_with("or none for 8009"), "{refused}");
+        assert!(refused.ends_with("or leave the port out for 8009"), "{refused}");
     }
 
     #[test]

@@ -8,11 +8,12 @@ use super::limits::LimitsConfig;
 use super::max_transfer::MaxTransfer;
 use super::on_off;
 use super::sharer::SharerConfig;
-use super::value::{Bounded, DiskName, Millis, Nqn, Seconds, SocketPath};
+use super::time::{Seconds, Time};
+use super::value::{Bounded, DiskName, Nqn, SocketPath};
 use crate::address::{DiscoveryAddress, PathAddress};
-use crate::{policy_form, scheduler_form};
+use crate::{policy_serde, scheduler_serde};
 
-/// A namespace identifier: 1 to 4294967294 (0 and 0xffffffff have other meanings on the wire).
+/// A namespace identifier: 1 to 4294967294. NVMe gives 0 and 0xffffffff other meanings.
 pub type NamespaceId = Bounded<1, { u32::MAX - 1 }>;
 /// A number of virtqueues, 1 to 256.
 pub type QueueCount = Bounded<1, 256>;
@@ -22,71 +23,70 @@ pub type QueueEntries = Bounded<16, 1024>;
 pub type WindowIos = Bounded<1, 1024>;
 /// A number of bytes in flight, 64 KiB to 1 GiB.
 pub type WindowBytes = Bounded<65_536, 1_073_741_824>;
-/// A disk's part beside others, 1 to 1000.
+/// A disk's share among the disks over the same paths, 1 to 1000.
 pub type Weight = Bounded<1, 1000>;
 /// A keep-alive timeout, 1 to 600 s.
 pub type KeepAliveTmo = Seconds<1, 600>;
-/// [`DiskConfig::io_timeout`].
-pub type IoTimeout = Seconds<1, 600>;
+/// The longest wait for the answer to a command, 1 to 600 s.
+pub type IoTimeout = Time<1000, 600_000>;
 /// A delay between attempts to connect, 1 to 600 s.
 pub type ReconnectDelay = Seconds<1, 600>;
 /// A silence after which a path is suspect, 50 ms to 60 s.
-pub type SuspectTimeout = Millis<50, 60_000>;
-/// How long requests wait without a path before they fail, 1 to 86400 s.
+pub type SuspectTimeout = Time<50, 60_000>;
+/// How long requests wait without a live path before they fail, 1 to 86400 s.
 pub type FastIoFailTmo = Seconds<1, 86_400, true>;
 /// How long attempts to connect a path go on, 1 to 86400 s.
 pub type CtrlLossTmo = Seconds<1, 86_400, true>;
 
-/// One disk: a vhost-user-blk socket for one guest above, one namespace over many paths below.
+/// One disk: a vhost-user-blk socket for one guest, and one namespace over several paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, expecting = "a mapping of settings")]
-// Settings that are on or off, each by itself: no state hides in them.
+// Each is an independent setting.
 #[allow(clippy::struct_excessive_bools)]
 pub struct DiskConfig {
-    /// The name in the API and in `mpathctl`, different for each disk. Default: `disk0`.
+    /// The name in the API and in `mpathctl`, unique in the daemon. Default: `disk0`.
     #[serde(default)]
     pub name: DiskName,
 
     /// The vhost-user socket that the daemon creates and QEMU connects to. Required.
     pub socket_path: SocketPath,
 
-    /// The NQN of the NVMe subsystem that every path must lead to. Required.
+    /// The NQN of the NVMe subsystem of every path. Required.
     pub subsystem: Nqn,
 
-    /// The namespace. Default: the subsystem's only one; more than one is an error then. Required with `share-paths-with`.
+    /// The namespace identifier. Default: the only namespace of the subsystem. Required if the subsystem has several, and with
+    /// `share-paths-with`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<NamespaceId>,
 
-    /// The paths, at most 64, no two alike. Required unless `discovery` is given.
+    /// The addresses of the paths, at most 64, all different. Required unless `discovery` is given.
     #[serde(default)]
     pub paths: Vec<PathAddress>,
 
-    /// Discovery controllers, at most 8, no two alike: what they list of `subsystem` are paths too, which come and go with
-    /// their logs. Default: none.
+    /// Discovery controllers, at most 8, all different. The addresses of `subsystem` in their logs are paths too, which are added and
+    /// removed as the logs change. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub discovery: Vec<DiscoveryAddress>,
 
-    /// More disks over the same paths, at most 63, one for each further namespace of `subsystem`. Default: none.
+    /// More disks over the same paths, at most 63: one for each further namespace of `subsystem`. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub share_paths_with: Vec<SharerConfig>,
 
-    /// Which path a request takes: a policy by name, or as a mapping of `name` and its parameters, or as a mapping of `read`
-    /// and `write` to one each. Default: `bdp`. Can be changed while I/O runs.
-    #[serde(default = "default_policy", with = "policy_form")]
+    /// The policy, which picks the path of a request: a name, or a mapping of `name` and parameters, or a mapping of `read` and
+    /// `write` to one each. Default: `bdp`. Can be changed while I/O runs.
+    #[serde(default = "default_policy", with = "policy_serde")]
     pub policy: ClassPolicies,
 
-    /// Which virtqueue's turn it is: a scheduler by name, or as a mapping of `name` and its parameters. Default:
+    /// The scheduler, which picks the virtqueue that is served next: a name, or a mapping of `name` and parameters. Default:
     /// `burst-credit`. Can be changed while I/O runs.
-    #[serde(default = "default_scheduler", with = "scheduler_form")]
+    #[serde(default = "default_scheduler", with = "scheduler_serde")]
     pub scheduler: SchedulerSpec,
 
-    /// What the disk may do in a second, all virtqueues and I/O threads together. Default: no limits. Can be changed while I/O
-    /// runs.
+    /// Limits of the disk, over all virtqueues and I/O threads. Default: no limits. Can be changed while I/O runs.
     #[serde(default)]
     pub limits: LimitsConfig,
 
-    /// The disk's part of the service beside the disks that share its paths, 1 to 1000. Default: 100. Can be changed while I/O
-    /// runs.
+    /// Share of the service among the disks over the same paths, 1 to 1000. Default: 100. Can be changed while I/O runs.
     #[serde(default = "default_weight")]
     pub weight: Weight,
 
@@ -94,23 +94,23 @@ pub struct DiskConfig {
     #[serde(default, deserialize_with = "on_off::deserialize")]
     pub read_only: bool,
 
-    /// The most virtqueues that the guest may use, 1 to 256. Default: 64. QEMU's `num-queues`
-    /// (by default the guest's number of CPUs) must not exceed it.
+    /// The most virtqueues that the guest may use, 1 to 256. Default: 64. QEMU's `num-queues`, by default the number of the guest's
+    /// CPUs, must not exceed it.
     #[serde(default = "default_queues")]
     pub queues: QueueCount,
 
-    /// Entries of each NVMe I/O queue (one per path and I/O thread), 16 to 1024. Default: 128.
-    /// Lowered to what the controller supports.
+    /// Entries of each NVMe I/O queue, 16 to 1024. Each path has one queue per I/O thread. Default: 128. The controller may support
+    /// fewer.
     #[serde(default = "default_queue_size")]
     pub queue_size: QueueEntries,
 
-    /// The most data of one NVMe read or write, 4KiB to 32MiB; longer requests are cut. What the controller reports (MDTS) is never
-    /// exceeded. Default: what it reports, and 1MiB with a controller that reports nothing; where such a controller refuses
-    /// larger commands, smaller ones.
+    /// The most data of one NVMe read or write, 4KiB to 32MiB. Longer requests are split. The controller's MDTS is never exceeded.
+    /// Default: the controller's MDTS, or 1MiB if it reports none. If such a controller refuses large commands, the daemon sends
+    /// smaller ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_transfer: Option<MaxTransfer>,
 
-    /// What each path may have in flight per I/O thread; what exceeds it waits unbound.
+    /// The window of each path, per I/O thread. Requests beyond it wait and are not bound to a path.
     #[serde(default)]
     pub window: WindowConfig,
 
@@ -122,59 +122,59 @@ pub struct DiskConfig {
     #[serde(default, deserialize_with = "on_off::deserialize")]
     pub data_digest: bool,
 
-    /// Seconds without a sign of life after which a path is lost, 1 to 600. Default: 5.
+    /// Keep-alive timeout in seconds, 1 to 600: a path that receives nothing for this long is lost. Default: 5.
     #[serde(default = "default_keep_alive_tmo")]
     pub keep_alive_tmo: KeepAliveTmo,
 
-    /// Seconds between attempts to bring a lost path back, 1 to 600. Default: 2.
+    /// Seconds between attempts to reconnect a lost path, 1 to 600. Default: 2.
     #[serde(default = "default_reconnect_delay")]
     pub reconnect_delay: ReconnectDelay,
 
-    /// The longest that a path may owe answers in silence before it is suspect, 50 ms to 60 s: its reads then go to another
-    /// path and new requests avoid it, until it gives a sign of life. A path that has been quicker so far is suspect
-    /// sooner. A read that a path has lost, while it answers others, goes to another path after that time as well.
-    /// Default: `300ms`.
+    /// The longest that a path may owe answers and send nothing, 50 ms to 60 s. Then it is suspect: its reads go to another path, and
+    /// new requests avoid it, until it sends something. A path that has been faster becomes suspect sooner. A read that a path
+    /// does not answer, while it answers others, also goes to another path after this time. Default: `300ms`.
     #[serde(default = "default_suspect_timeout")]
     pub suspect_timeout: SuspectTimeout,
 
-    /// Seconds that a command may wait for its answer, 1 to 600. An older command ends its path's association: what changes
-    /// data waits for the fence and is repeated on another path. Default: 30, as Linux's `nvme_core.io_timeout`.
+    /// The longest that a command may wait for its answer, 1 s to 600 s. An older command ends the association of its path. Commands
+    /// that change data then wait for the fence, and are retried on another path. Default: `30s`, as Linux's
+    /// `nvme_core.io_timeout`.
     #[serde(default = "default_io_timeout")]
     pub io_timeout: IoTimeout,
 
-    /// Whether a read that takes longer than this quantile of the others of late, `p50` to `p99.9`, is sent a second time, over
-    /// another path, and the first answer taken. Default: `off`. Can be changed while I/O runs.
+    /// The reads that are hedged: those slower than this quantile of recent reads, `p50` to `p99.9`. A second copy goes over another
+    /// path, and the first answer counts. Default: `off`. Can be changed while I/O runs.
     #[serde(default)]
     pub hedge: Hedge,
 
-    /// How many reads may be sent a second time, as a share of all reads, 0.1 % to 5 %. Default: `5%`. Can be changed while
-    /// I/O runs.
+    /// The most hedges, as a share of all reads, 0.1 % to 5 %. Default: `5%`. Can be changed while I/O runs.
     #[serde(default)]
     pub hedge_budget: HedgeBudget,
 
-    /// Seconds that requests wait while no path is live, 1 to 86400; then they fail, and later ones fail at once until a path
-    /// is back. Default: they wait for ever.
+    /// Seconds that requests wait while no path is live, 1 to 86400. Then they fail, and new requests fail at once until a path is
+    /// live. Default: requests wait for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fast_io_fail_tmo: Option<FastIoFailTmo>,
 
-    /// Seconds without a connection after which a path is given up, 1 to 86400: attempts to connect it end. Once all paths of
-    /// the disk are given up, requests fail. Default: attempts go on for ever.
+    /// Seconds without a connection after which attempts to connect a path end, 1 to 86400. Once this is so for all paths of the disk,
+    /// requests fail. Default: attempts go on for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ctrl_loss_tmo: Option<CtrlLossTmo>,
 
-    /// Whether the subsystem's controllers share one volatile write cache per namespace, so that a flush on any of them
-    /// commits what any of them has completed. Default: `false`: each dirty controller is flushed, and the loss of a
-    /// dirty one fails the next flush.
+    /// Whether the subsystem's controllers share one volatile write cache per namespace: a flush on one controller covers the writes of
+    /// all. Default: `false`: the daemon flushes each controller with unflushed writes, and losing such a controller fails the
+    /// next flush.
     #[serde(default, deserialize_with = "on_off::deserialize")]
     pub shared_write_cache: bool,
 
-    /// Whether the subsystem's controllers, when the host ends its side of an I/O connection, close theirs only once everything
-    /// received on it is executed. Default: `false`. With it a path that still works is closed so, and its end is a fence.
+    /// Whether the subsystem's controllers, when the host shuts down its side of an I/O connection, close theirs only after every
+    /// command received on it was executed. Default: `false`. If `true`, the daemon closes a working path in this way, and the
+    /// close is a fence.
     #[serde(default, deserialize_with = "on_off::deserialize")]
     pub drain_fence: bool,
 
-    /// Whether front-ends can read of the paths and the policy, and set this, in the last 64 bytes of the configuration space:
-    /// docs/qemu.md. Guests do not see it, nor does a front-end that knows nothing of it. Default: `false`.
+    /// Whether front-ends see paths and policy, and can set the policy, in the vendor window, the last 64 bytes of the configuration
+    /// space: docs/qemu.md. Guests and other front-ends do not see it. Default: `false`.
     #[serde(default, deserialize_with = "on_off::deserialize")]
     pub mpath_window: bool,
 }
@@ -216,16 +216,16 @@ impl DiskConfig {
         }
     }
 
-    /// How slow reads are hedged at first.
+    /// The initial hedging.
     #[must_use]
     pub fn hedge_setting(&self) -> HedgeSetting {
         HedgeSetting { hedge: self.hedge, budget: self.hedge_budget }
     }
 }
 
-/// The bounds on what one path has in flight for one disk and I/O thread.
+/// The window of one path in one I/O thread.
 ///
-/// A request larger than `bytes` still goes out when the path is otherwise idle.
+/// A request larger than `bytes` is sent if the path is otherwise idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default, expecting = "a mapping of settings")]
 pub struct WindowConfig {
@@ -280,5 +280,5 @@ fn default_suspect_timeout() -> SuspectTimeout {
 }
 
 fn default_io_timeout() -> IoTimeout {
-    IoTimeout::constant(30)
+    IoTimeout::constant(30_000)
 }

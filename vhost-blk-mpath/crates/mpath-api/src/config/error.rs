@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration.
+//! Errors of a configuration.
 
 use std::fmt;
 use std::io;
@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use super::{DiskName, DiskPlace, MAX_DISCOVERY, MAX_DISKS, MAX_PATHS, MAX_SHARING, NamespaceId, Nqn, SocketPath};
 use crate::address::{DiscoveryAddress, PathAddress};
+use crate::text::name_hyphen_form;
 
-/// Why a configuration file could not be used. The text begins with the file's name.
+/// Why a configuration file cannot be used. The text begins with the name of the file.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The file could not be opened or read.
@@ -15,36 +16,35 @@ pub enum LoadError {
     Read {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// No configuration is this large; it is probably another file.
-    #[error("{}: larger than {max_bytes} bytes, which no configuration is", path.display())]
+    /// The file is larger than any configuration.
+    #[error("{}: larger than {max_bytes} bytes; name a configuration file", path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,
         /// The limit.
         max_bytes: u64,
     },
-    /// The contents are no configuration: `FILE:LINE:COL: message` where the place is known.
+    /// The contents are no configuration. Shown as `FILE:LINE:COL: message` where the place is known.
     #[error("{}:{source}", path.display())]
     Invalid {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         source: ConfigError,
     },
 }
 
 /// Why a text is no configuration.
 ///
-/// Shown as `LINE:COL: message`, or as ` message` where no single place is to blame, so that a file
-/// name and a colon go in front.
+/// Shown as `LINE:COL: message`, or as ` message` without a single place, so that a file name and a colon can go in front.
 #[derive(Debug)]
 pub enum ConfigError {
     /// Not YAML, an unknown or missing key, or a value that its type refuses.
     Yaml(serde_yaml::Error),
-    /// Values that do not go together.
+    /// Values that contradict each other.
     Conflict(Box<ConflictError>),
 }
 
@@ -61,28 +61,27 @@ impl fmt::Display for ConfigError {
         match self {
             Self::Yaml(error) => {
                 let message = error.to_string();
-                // Quoted values may hold line ends and worse; an error stays one line.
-                let message = one_line(&message);
+                // Quoted values may hold control characters, and an error is one line.
+                let message = name_hyphen_form(&one_line(&message));
                 let Some(at) = error.location() else {
                     return write!(f, " {message}");
                 };
                 let suffix = format!(" at line {} column {}", at.line(), at.column());
-                // The message repeats the place at its end, and a scanner's also within.
+                // The message has the place at its end, and a scanner's message also within.
                 let message = message.replace(&suffix, "");
-                write!(f, "{}:{}: {message}{}", at.line(), at.column(), where_else(&message))
+                write!(f, "{}:{}: {message}{}", at.line(), at.column(), hint_for_sharer(&message))
             }
             Self::Conflict(error) => write!(f, " {error}"),
         }
     }
 }
 
-/// What to do about a setting that a disk over another one's paths does not have. Most of those that one would look for there
-/// are the other disk's.
-fn where_else(message: &str) -> &'static str {
-    let of_sharer = message
+/// A hint for an unknown setting of a disk that shares paths: most such settings belong to the disk that has the paths.
+fn hint_for_sharer(message: &str) -> &'static str {
+    let is_sharer = message
         .split_once("]: unknown field ")
         .is_some_and(|(place, _)| place.rsplit_once('[').is_some_and(|(list, _)| list.ends_with(".share-paths-with")));
-    if of_sharer { "; all else is set on the disk that has the paths, for all that share them" } else { "" }
+    if is_sharer { "; set everything else on the disk that has the paths, for all that share them" } else { "" }
 }
 
 fn one_line(text: &str) -> String {
@@ -92,28 +91,27 @@ fn one_line(text: &str) -> String {
     text.chars().map(escape).collect()
 }
 
-/// Values that are right one by one and wrong together. Positions count from 0, as in the path of
-/// a YAML error.
+/// Values that contradict each other. Positions count from 0, as in the path of a YAML error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConflictError {
     /// No disk, or too many.
-    #[error("disks: {count} given{}; give 1 to {MAX_DISKS}", OfThemSharing(*.sharing))]
+    #[error("disks: {count} given{}; give 1 to {MAX_DISKS}", SharingCount(*.sharing))]
     DiskCount {
         /// How many.
         count: usize,
-        /// How many of them share the paths of another one.
+        /// How many of them share the paths of another disk.
         sharing: usize,
     },
-    /// The host's name is no NVMe qualified name.
+    /// `hostnqn` is no NVMe qualified name.
     #[error(
         "hostnqn: `{name}` does not start with `nqn.`; give nqn.YYYY-MM.REVERSE.DOMAIN:NAME or \
-         nqn.2014-08.org.nvmexpress:uuid:UUID, as /etc/nvme/hostnqn holds"
+         nqn.2014-08.org.nvmexpress:uuid:UUID, as in /etc/nvme/hostnqn"
     )]
     HostNqn {
         /// The name.
         name: Nqn,
     },
-    /// Neither path nor discovery controller.
+    /// No path and no discovery controller.
     #[error("disks[{disk}].paths: 0 given; give 1 to {MAX_PATHS}, or a discovery controller in `discovery`")]
     NoPath {
         /// Position of the disk.
@@ -135,7 +133,7 @@ pub enum ConflictError {
         /// How many.
         count: usize,
     },
-    /// Two disks have one name.
+    /// Two disks have the same name.
     #[error("{second}.name: `{name}` is also the name of {first}; give each disk its own")]
     SameName {
         /// Place of the first of the two.
@@ -145,7 +143,7 @@ pub enum ConflictError {
         /// The name.
         name: DiskName,
     },
-    /// Two disks have one socket.
+    /// Two disks have the same socket.
     #[error("{second}.socket-path: `{path}` is also the socket of {first}; give each disk its own")]
     SameSocket {
         /// Place of the first of the two.
@@ -155,7 +153,7 @@ pub enum ConflictError {
         /// The socket.
         path: SocketPath,
     },
-    /// A disk has the API's socket.
+    /// A disk has the socket of the API.
     #[error("{disk}.socket-path: `{path}` is also the API's socket; give each its own")]
     ApiSocket {
         /// Place of the disk.
@@ -165,19 +163,19 @@ pub enum ConflictError {
     },
     /// Too many disks over the same paths.
     #[error(
-        "disks[{disk}].share-paths-with: {count} given; give {} at most, as no more than {MAX_SHARING} disks can share paths",
+        "disks[{disk}].share-paths-with: {count} given; give {} at most, because at most {MAX_SHARING} disks can share paths",
         MAX_SHARING - 1
     )]
     SharerCount {
         /// Position of the disk that has the paths.
         disk: usize,
-        /// How many share them.
+        /// How many disks share them.
         count: usize,
     },
-    /// A disk whose paths others share has no namespace of its own.
+    /// A disk whose paths are shared has no `namespace`.
     #[error(
-        "disks[{disk}].namespace: none given; give the one of `{name}`, which cannot be the subsystem's only one as others \
-         share its paths"
+        "disks[{disk}].namespace: none given; give the namespace of `{name}`, because a subsystem whose disks share paths \
+         has several"
     )]
     NoNamespace {
         /// Position of the disk that has the paths.
@@ -185,7 +183,7 @@ pub enum ConflictError {
         /// Its name.
         name: DiskName,
     },
-    /// Two disks over the same paths have one namespace.
+    /// Two disks over the same paths have the same namespace.
     #[error(
         "{second}.namespace: `{namespace}` is also the namespace of {first}; give each disk over these paths its own"
     )]
@@ -197,7 +195,7 @@ pub enum ConflictError {
         /// The namespace.
         namespace: NamespaceId,
     },
-    /// A disk has one discovery controller twice.
+    /// A disk has the same discovery controller twice.
     #[error("disks[{disk}].discovery[{second}]: `{address}` is also discovery[{first}]; remove one")]
     SameDiscovery {
         /// Position of the disk.
@@ -209,7 +207,7 @@ pub enum ConflictError {
         /// The address.
         address: DiscoveryAddress,
     },
-    /// A disk has one path twice.
+    /// A disk has the same path twice.
     #[error("disks[{disk}].paths[{second}]: `{address}` is also paths[{first}]; remove one")]
     SamePath {
         /// Position of the disk.
@@ -223,10 +221,10 @@ pub enum ConflictError {
     },
 }
 
-/// Shown where there are any.
-struct OfThemSharing(usize);
+/// The number of disks that share paths, shown if there are any.
+struct SharingCount(usize);
 
-impl fmt::Display for OfThemSharing {
+impl fmt::Display for SharingCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == 0 { Ok(()) } else { write!(f, ", {} of them in share-paths-with", self.0) }
     }

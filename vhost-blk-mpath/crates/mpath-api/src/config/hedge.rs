@@ -1,4 +1,4 @@
-//! How slow reads are hedged: two settings, each a word.
+//! The settings of hedging.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,25 +7,25 @@ use mpath_core::Hedging;
 
 use crate::text::text_serde;
 
-/// Which reads are sent a second time: `off`, or those that take longer than a quantile of the others, `p50` to `p99.9`.
+/// The reads that are hedged: `off`, or those slower than a quantile of recent reads, `p50` to `p99.9`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Hedge {
     /// None.
     #[default]
     Off,
-    /// Those beyond this quantile, in thousandths.
+    /// Reads slower than this quantile, in thousandths.
     Quantile(u16),
 }
 
 /// A text that is no [`Hedge`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not off or a quantile from p50 to p99.9; write it as p95 or p99.5")]
+#[error("`{text}` is not off or a quantile from p50 to p99.9, such as p95 or p99.5")]
 pub struct HedgeError {
-    /// What was given.
+    /// The text.
     pub text: String,
 }
 
-/// How many hedges there may be: a share of the reads, 0.1 % to 5 %.
+/// The most hedges, as a share of all reads: 0.1 % to 5 %.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HedgeBudget {
     permille: u16,
@@ -33,9 +33,9 @@ pub struct HedgeBudget {
 
 /// A text that is no [`HedgeBudget`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a share of the reads from 0.1% to 5%; write it as 5% or 0.5%")]
+#[error("`{text}` is not a share of all reads from 0.1% to 5%, such as 5% or 0.5%")]
 pub struct HedgeBudgetError {
-    /// What was given.
+    /// The text.
     pub text: String,
 }
 
@@ -46,17 +46,17 @@ impl Default for HedgeBudget {
     }
 }
 
-/// Both.
+/// Both settings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HedgeSetting {
-    /// Which reads.
+    /// The reads that are hedged.
     pub hedge: Hedge,
-    /// How many.
+    /// The most hedges.
     pub budget: HedgeBudget,
 }
 
 impl HedgeSetting {
-    /// What the core is told.
+    /// The setting as mpath-core takes it. `None` if hedging is off.
     #[must_use]
     pub fn hedging(self) -> Option<Hedging> {
         let Hedge::Quantile(quantile_permille) = self.hedge else { return None };
@@ -64,14 +64,14 @@ impl HedgeSetting {
     }
 }
 
-/// A number of percent with one decimal at most, in thousandths.
+/// Parses a percentage with at most one decimal into thousandths.
 fn permille(text: &str) -> Option<u16> {
     let (whole, tenth) = text.split_once('.').unwrap_or((text, "0"));
     let number = |digits: &str| digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse::<u16>().ok())?;
     number(whole)?.checked_mul(10)?.checked_add(number(tenth).filter(|_| tenth.len() == 1)?)
 }
 
-/// The other way round.
+/// Thousandths, shown as a percentage.
 struct Percent(u16);
 
 impl fmt::Display for Percent {
@@ -120,7 +120,7 @@ impl fmt::Display for HedgeBudget {
 }
 
 text_serde!(Hedge, "off, or a quantile such as p95");
-text_serde!(HedgeBudget, "a share of the reads, such as 5%");
+text_serde!(HedgeBudget, "a share of all reads, such as 5%");
 
 #[cfg(test)]
 mod tests {
@@ -151,8 +151,8 @@ mod tests {
             assert!(text.parse::<HedgeBudget>().is_err(), "{text}");
         }
         let said = "p30".parse::<Hedge>().unwrap_err().to_string();
-        assert_eq!(said, "`p30` is not off or a quantile from p50 to p99.9; write it as p95 or p99.5");
+        assert_eq!(said, "`p30` is not off or a quantile from p50 to p99.9, such as p95 or p99.5");
         let said = "7%".parse::<HedgeBudget>().unwrap_err().to_string();
-        assert_eq!(said, "`7%` is not a share of the reads from 0.1% to 5%; write it as 5% or 0.5%");
+        assert_eq!(said, "`7%` is not a share of all reads from 0.1% to 5%, such as 5% or 0.5%");
     }
 }

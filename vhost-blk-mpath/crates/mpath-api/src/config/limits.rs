@@ -1,4 +1,4 @@
-//! What a disk may do in a second.
+//! Limits of a disk.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -7,36 +7,36 @@ use std::str::FromStr;
 use mpath_core::Limits;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::value::Millis;
+use super::time::Time;
 use crate::text::parse_bytes;
 
 /// Requests per second: `off`, or 1 to 1,000,000,000.
 pub type LimitIops = PerSecond<false>;
 /// Bytes per second: `off`, or 4 KiB to 1 TiB, as a number or with KiB, MiB, GiB or TiB.
 pub type LimitBandwidth = PerSecond<true>;
-/// How long nothing has to be used for the whole burst to be there, 0 to an hour.
-pub type LimitBurst = Millis<0, 3_600_000>;
+/// The time in which an idle disk saves up its whole burst, 0 to an hour.
+pub type LimitBurst = Time<0, 3_600_000>;
 
 /// The limits of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default, expecting = "a mapping of settings")]
 pub struct LimitsConfig {
-    /// Requests per second, 1 to 1000000000. Each attempt of a request counts. Default: `off`.
+    /// Requests per second, 1 to 1000000000. Every attempt counts. Default: `off`.
     pub iops: LimitIops,
     /// Bytes per second, 4KiB to 1TiB. Default: `off`.
     pub bandwidth: LimitBandwidth,
-    /// What may be saved up while less is used: what the limits allow in this time, 0ms to 3600s. Default: `1s`.
+    /// The burst that an idle disk may save up: what the limits allow in this time, 0ms to 3600s. Default: `1s`.
     pub burst: LimitBurst,
 }
 
 impl Default for LimitsConfig {
     fn default() -> Self {
-        Self { iops: PerSecond(None), bandwidth: PerSecond(None), burst: Millis::constant(1000) }
+        Self { iops: PerSecond(None), bandwidth: PerSecond(None), burst: Time::constant(1000) }
     }
 }
 
 impl LimitsConfig {
-    /// What the core is told.
+    /// The limits as mpath-core takes them.
     #[must_use]
     pub fn limits(&self) -> Limits {
         Limits { iops: self.iops.0, bytes_per_s: self.bandwidth.0, burst: self.burst.duration() }
@@ -49,23 +49,23 @@ impl fmt::Display for LimitsConfig {
     }
 }
 
-/// So many requests per second, or `BYTES`, or any number.
+/// A limit per second, of `BYTES` or of requests. `None` is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PerSecond<const BYTES: bool>(Option<NonZeroU64>);
 
-/// What is no limit, or one out of range.
+/// A text that is no [`PerSecond`], or out of its range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {}", expected(*.bytes))]
 pub struct LimitError {
-    /// What was given.
+    /// The text.
     pub text: String,
-    /// Whether a number of bytes was expected.
+    /// Whether the limit is in bytes.
     pub bytes: bool,
 }
 
 fn expected(bytes: bool) -> &'static str {
     if bytes {
-        "off or a number of bytes per second from 4KiB to 1TiB; write it as 100MiB"
+        "off or a number of bytes per second from 4KiB to 1TiB, such as 100MiB"
     } else {
         "off or a number of requests per second from 1 to 1000000000"
     }
@@ -137,11 +137,11 @@ mod tests {
     #[test]
     fn every_form_is_read_and_written_again() {
         for (yaml, shown, iops, bytes_per_s, burst_ms) in [
-            ("{}", "iops off, bandwidth off, burst 1000ms", None, None, 1000),
-            ("{iops: 5000, burst: 2s}", "iops 5000, bandwidth off, burst 2000ms", Some(5000), None, 2000),
-            ("{iops: '7', bandwidth: 4096}", "iops 7, bandwidth 4KiB, burst 1000ms", Some(7), Some(4096), 1000),
+            ("{}", "iops off, bandwidth off, burst 1s", None, None, 1000),
+            ("{iops: 5000, burst: 2s}", "iops 5000, bandwidth off, burst 2s", Some(5000), None, 2000),
+            ("{iops: '7', bandwidth: 4096}", "iops 7, bandwidth 4KiB, burst 1s", Some(7), Some(4096), 1000),
             ("{bandwidth: 100MiB, burst: 0ms}", "iops off, bandwidth 100MiB, burst 0ms", None, Some(100 << 20), 0),
-            ("{bandwidth: 10000, iops: off}", "iops off, bandwidth 10000, burst 1000ms", None, Some(10_000), 1000),
+            ("{bandwidth: 10000, iops: off}", "iops off, bandwidth 10000, burst 1s", None, Some(10_000), 1000),
         ] {
             let read: LimitsConfig = serde_yaml::from_str(yaml).unwrap();
             assert_eq!(read.to_string(), shown);
@@ -166,7 +166,7 @@ mod tests {
             assert!(error.contains("from 4KiB to 1TiB"), "{yaml}: {error}");
         }
         let error = serde_yaml::from_str::<LimitsConfig>("{burst: 2h}").unwrap_err().to_string();
-        assert!(error.contains("from 0ms to 3600000ms"), "{error}");
+        assert!(error.contains("from 0ms to 3600s"), "{error}");
         let error = serde_yaml::from_str::<LimitsConfig>("{iop: 5}").unwrap_err().to_string();
         assert!(error.contains("unknown field `iop`"), "{error}");
     }

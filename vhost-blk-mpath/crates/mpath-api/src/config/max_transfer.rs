@@ -7,23 +7,23 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::text::parse_bytes;
 
-/// The most data of one NVMe command: 4 KiB to 32 MiB, as a number of bytes or with KiB or MiB.
+/// The most data of one NVMe command: 4 KiB to 32 MiB, as a number of bytes or of KiB or MiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaxTransfer(u32);
 
-/// What is no such number, or one out of range.
+/// A text that is no [`MaxTransfer`], or out of its range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not {EXPECTED}")]
 pub struct MaxTransferError(pub String);
 
-const EXPECTED: &str = "a number of bytes from 4KiB to 32MiB; write it as 512KiB or 1MiB";
+const EXPECTED: &str = "a number of bytes from 4KiB to 32MiB, such as 512KiB or 1MiB";
 
 impl MaxTransfer {
     fn new(bytes: u64) -> Option<Self> {
         u32::try_from(bytes).ok().filter(|bytes| (4 << 10..=32 << 20).contains(bytes)).map(Self)
     }
 
-    /// In bytes.
+    /// The number of bytes.
     #[must_use]
     pub fn bytes(self) -> u32 {
         self.0

@@ -1,8 +1,7 @@
 //! The daemon's configuration file.
 //!
-//! Every value is checked by its own type while the file is read, so that an error carries the
-//! file's line and column; the daemon's command line builds the same types. What concerns several
-//! values at once is checked by [`Config::validate`].
+//! Each value has a type that checks it while the file is read, so that an error has a line and a column. The daemon's flags
+//! build the same types. [`Config::validate`] checks values against each other.
 
 mod disk;
 mod error;
@@ -11,6 +10,7 @@ mod limits;
 mod max_transfer;
 mod on_off;
 mod sharer;
+mod time;
 mod validate;
 mod value;
 
@@ -30,21 +30,21 @@ pub use self::hedge::{Hedge, HedgeBudget, HedgeBudgetError, HedgeError, HedgeSet
 pub use self::limits::{LimitBandwidth, LimitBurst, LimitError, LimitIops, LimitsConfig, PerSecond};
 pub use self::max_transfer::{MaxTransfer, MaxTransferError};
 pub use self::sharer::SharerConfig;
+pub use self::time::{Seconds, SecondsError, Time, TimeError};
 pub use self::validate::DiskPlace;
 pub use self::value::{
-    Bounded, DiskName, DiskNameError, HostId, HostIdError, Millis, Nqn, NqnError, RangeError, Seconds, SocketPath,
-    SocketPathError, TimeError,
+    Bounded, DiskName, DiskNameError, HostId, HostIdError, Nqn, NqnError, RangeError, SocketPath, SocketPathError,
 };
 use crate::DEFAULT_API_SOCKET;
 
 /// The largest configuration file read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The most disks of one daemon, those that share paths included.
+/// The most disks of one daemon, including those that share paths.
 pub const MAX_DISKS: usize = 256;
 /// The most paths of one disk.
 pub const MAX_PATHS: usize = 64;
-/// The most disks over one set of paths, the one that has them included.
+/// The most disks over one set of paths, including the disk that has them.
 pub const MAX_SHARING: usize = 64;
 /// The most discovery controllers of one disk.
 pub const MAX_DISCOVERY: usize = 8;
@@ -52,7 +52,7 @@ pub const MAX_DISCOVERY: usize = 8;
 /// A number of I/O threads, 1 to 64.
 pub type IoThreads = Bounded<1, 64>;
 
-/// The whole configuration. Keys are kebab-case; unknown keys are refused.
+/// The configuration. Keys are kebab-case. Unknown keys are refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, expecting = "a mapping of settings")]
 pub struct Config {
@@ -60,25 +60,24 @@ pub struct Config {
     #[serde(default = "default_api")]
     pub api: SocketPath,
 
-    /// I/O threads of each disk, 1 to 64, which share out its virtqueues; disks that share paths share these too. Default: 1.
+    /// I/O threads of each disk, 1 to 64. The virtqueues are distributed over them. Disks that share paths share the threads too.
+    /// Default: 1.
     #[serde(default = "default_io_threads")]
     pub io_threads: IoThreads,
 
-    /// The NQN this host connects with. Default: `/etc/nvme/hostnqn` where it exists, otherwise one
-    /// made from the host identifier.
+    /// The NQN of this host. Default: the contents of `/etc/nvme/hostnqn`. Without that file: an NQN made from the host identifier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostnqn: Option<Nqn>,
 
-    /// The host identifier, a UUID. Default: `/etc/nvme/hostid` where it exists, otherwise a random
-    /// one for each start.
+    /// The host identifier, a UUID. Default: the contents of `/etc/nvme/hostid`. Without that file: random at each start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostid: Option<HostId>,
 
-    /// The disks, 1 to 256, those in `share-paths-with` included. Required.
+    /// The disks, 1 to 256, including those in `share-paths-with`. Required.
     pub disks: Vec<DiskConfig>,
 }
 
-/// A part of a configuration: disks, and nothing that belongs to the daemon.
+/// The disks of a configuration, without the settings of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a mapping of settings")]
 pub struct DiskList {
@@ -87,7 +86,7 @@ pub struct DiskList {
 }
 
 impl DiskList {
-    /// Reads and checks what comes from `source`, which messages call `name`.
+    /// Reads and checks `source`. Messages call it `name`.
     pub fn read(name: &Path, source: impl Read) -> Result<Self, LoadError> {
         load(name, source, |text| {
             let list: Self = serde_yaml::from_str(text).map_err(ConfigError::Yaml)?;

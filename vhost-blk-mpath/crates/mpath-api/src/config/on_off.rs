@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserializer, de};
 
-/// Reads `true` or `false`, and names both to who wrote something else: `yes`, `on` and `1` are not YAML 1.2's words for it.
+/// Reads `true` or `false`. The error for another value names both: `yes`, `on` and `1` are no booleans in YAML 1.2.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     struct Visitor;
     impl de::Visitor<'_> for Visitor {

@@ -7,28 +7,27 @@ use super::limits::LimitsConfig;
 use super::on_off;
 use super::value::{DiskName, SocketPath};
 
-/// A disk over the paths of another one: a further namespace of its subsystem, with a vhost-user socket for a guest of its own.
+/// A disk over the paths of another disk: another namespace of the same subsystem, with its own vhost-user socket.
 ///
-/// Paths, policy, scheduler, hedging and I/O threads are those of the disk that has it in its `share-paths-with`, as is all else
-/// that is not here.
+/// Paths, policy, scheduler, hedging, I/O threads, and every other setting that is not here are those of the disk whose
+/// `share-paths-with` lists this one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, expecting = "a mapping of settings")]
 pub struct SharerConfig {
-    /// The name in the API and in `mpathctl`, different for each disk. Required.
+    /// The name in the API and in `mpathctl`, unique in the daemon. Required.
     pub name: DiskName,
 
     /// The vhost-user socket that the daemon creates and QEMU connects to. Required.
     pub socket_path: SocketPath,
 
-    /// The namespace, another one than that of any disk over these paths. Required.
+    /// The namespace identifier, unique among the disks over these paths. Required.
     pub namespace: NamespaceId,
 
-    /// What the disk may do in a second, all virtqueues and I/O threads together. Default: no limits. Can be changed while I/O
-    /// runs.
+    /// Limits of the disk, over all virtqueues and I/O threads. Default: no limits. Can be changed while I/O runs.
     #[serde(default)]
     pub limits: LimitsConfig,
 
-    /// The disk's part of the service beside the others over these paths, 1 to 1000. Default: 100. Can be changed while I/O runs.
+    /// Share of the service among the disks over the same paths, 1 to 1000. Default: 100. Can be changed while I/O runs.
     #[serde(default = "default_weight")]
     pub weight: Weight,
 
@@ -36,13 +35,13 @@ pub struct SharerConfig {
     #[serde(default, deserialize_with = "on_off::deserialize")]
     pub read_only: bool,
 
-    /// The most virtqueues that the guest may use, 1 to 256. Default: 64. QEMU's `num-queues`
-    /// (by default the guest's number of CPUs) must not exceed it.
+    /// The most virtqueues that the guest may use, 1 to 256. Default: 64. QEMU's `num-queues`, by default the number of the guest's
+    /// CPUs, must not exceed it.
     #[serde(default = "default_queues")]
     pub queues: QueueCount,
 
-    /// Whether front-ends can read of the paths and the policy in the last 64 bytes of the configuration space, as with the
-    /// disk that has the paths. They cannot set the policy, which is that disk's. Default: `false`.
+    /// Whether front-ends see paths and policy in the vendor window, as with the disk that has the paths. They cannot set the policy,
+    /// which belongs to that disk. Default: `false`.
     #[serde(default, deserialize_with = "on_off::deserialize")]
     pub mpath_window: bool,
 }

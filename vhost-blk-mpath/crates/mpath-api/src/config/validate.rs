@@ -1,4 +1,4 @@
-//! What no single value shows.
+//! Checks of values against each other.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,12 +8,12 @@ use super::{
     Config, ConflictError, DiskConfig, DiskName, MAX_DISCOVERY, MAX_DISKS, MAX_PATHS, MAX_SHARING, SocketPath,
 };
 
-/// Where a disk is in the configuration. Positions count from 0, as in the path of a YAML error.
+/// The place of a disk in the configuration. Positions count from 0, as in the path of a YAML error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskPlace {
-    /// Position of the disk, or of the one whose paths it shares.
+    /// Position of the disk, or of the disk whose paths it shares.
     pub disk: usize,
-    /// Position among those that share its paths, if it is one of them.
+    /// Position in that disk's `share-paths-with`, if it is there.
     pub sharer: Option<usize>,
 }
 
@@ -24,21 +24,21 @@ impl fmt::Display for DiskPlace {
     }
 }
 
-/// What every disk has, whoever has the paths.
-struct Named<'a> {
+/// A disk of either kind, with what must be unique.
+struct PlacedDisk<'a> {
     place: DiskPlace,
     name: &'a DiskName,
     socket: &'a SocketPath,
 }
 
 impl Config {
-    /// Checks what no single value shows: counts, and names, sockets, namespaces and paths given twice. Of the host's name, which
-    /// is ours to choose, also the form.
+    /// Checks counts, and that names, sockets, namespaces and paths are unique. Also checks that `hostnqn` conforms: unlike the NQN
+    /// of a subsystem, no target dictates it.
     pub fn validate(&self) -> Result<(), ConflictError> {
         if let Some(name) = self.hostnqn.as_ref().filter(|name| !name.has_form()) {
             return Err(ConflictError::HostNqn { name: name.clone() });
         }
-        let disks: Vec<_> = self.disks.iter().enumerate().flat_map(|(index, disk)| named(index, disk)).collect();
+        let disks: Vec<_> = self.disks.iter().enumerate().flat_map(|(index, disk)| placed(index, disk)).collect();
         if disks.is_empty() || disks.len() > MAX_DISKS {
             let sharing = disks.len() - self.disks.len();
             return Err(ConflictError::DiskCount { count: disks.len(), sharing });
@@ -63,12 +63,12 @@ impl Config {
     }
 }
 
-/// A disk, and those that share its paths.
-fn named(index: usize, disk: &DiskConfig) -> impl Iterator<Item = Named<'_>> {
+/// A disk, and the disks that share its paths.
+fn placed(index: usize, disk: &DiskConfig) -> impl Iterator<Item = PlacedDisk<'_>> {
     let place = move |sharer| DiskPlace { disk: index, sharer };
-    let first = Named { place: place(None), name: &disk.name, socket: &disk.socket_path };
+    let first = PlacedDisk { place: place(None), name: &disk.name, socket: &disk.socket_path };
     let sharers = disk.share_paths_with.iter().enumerate();
-    std::iter::once(first).chain(sharers.map(move |(sharer, config)| Named {
+    std::iter::once(first).chain(sharers.map(move |(sharer, config)| PlacedDisk {
         place: place(Some(sharer)),
         name: &config.name,
         socket: &config.socket_path,

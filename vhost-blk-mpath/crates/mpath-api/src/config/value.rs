@@ -1,9 +1,8 @@
-//! The types of single settings. A value out of range cannot be built, from YAML or from a flag.
+//! The types of single settings. A value out of range cannot be built, neither from YAML nor from a flag.
 
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
-use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use uuid::Uuid;
@@ -21,11 +20,11 @@ impl<const MIN: u32, const MAX: u32> Bounded<MIN, MAX> {
         if value >= MIN && value <= MAX { Some(Self(value)) } else { None }
     }
 
-    /// A default of our own: out of range fails the build.
+    /// A default. Out of range fails the build.
     pub(super) const fn constant(value: u32) -> Self {
         match Self::new(value) {
             Some(bounded) => bounded,
-            None => panic!("a default is outside its own range"),
+            None => panic!("a default is out of its range"),
         }
     }
 
@@ -42,44 +41,23 @@ impl<const MIN: u32, const MAX: u32> fmt::Display for Bounded<MIN, MAX> {
     }
 }
 
-/// A number outside its range, or no number at all.
+/// A text that is no [`Bounded`], or out of its range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not {}{}", Range { min: *.min, max: *.max }, if *.optional { NO_LIMIT } else { "" })]
+#[error("`{text}` is not an integer from {min} to {max}")]
 pub struct RangeError {
-    /// What was given.
+    /// The text.
     pub text: String,
     /// The smallest value accepted.
     pub min: u32,
     /// The largest value accepted.
     pub max: u32,
-    /// Whether the setting may be left out, which means that there is no limit.
-    pub optional: bool,
-}
-
-/// What nvme-cli writes as -1 or `off`.
-const NO_LIMIT: &str = "; leave the setting out for no limit";
-
-struct Range {
-    min: u32,
-    max: u32,
-}
-
-impl fmt::Display for Range {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an integer from {} to {}", self.min, self.max)
-    }
 }
 
 impl<const MIN: u32, const MAX: u32> FromStr for Bounded<MIN, MAX> {
     type Err = RangeError;
 
     fn from_str(text: &str) -> Result<Self, RangeError> {
-        text.parse().ok().and_then(Self::new).ok_or_else(|| RangeError {
-            text: text.into(),
-            min: MIN,
-            max: MAX,
-            optional: false,
-        })
+        text.parse().ok().and_then(Self::new).ok_or_else(|| RangeError { text: text.into(), min: MIN, max: MAX })
     }
 }
 
@@ -91,152 +69,40 @@ impl<const MIN: u32, const MAX: u32> Serialize for Bounded<MIN, MAX> {
 
 impl<'de, const MIN: u32, const MAX: u32> Deserialize<'de> for Bounded<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(NumberVisitor { optional: false })
-    }
-}
-
-/// Reads a number of any size, so that each is refused in the same words.
-struct NumberVisitor<const MIN: u32, const MAX: u32> {
-    optional: bool,
-}
-
-impl<const MIN: u32, const MAX: u32> NumberVisitor<MIN, MAX> {
-    fn refuse<E: de::Error>(&self, value: &str) -> E {
-        E::invalid_value(de::Unexpected::Other(value), self)
-    }
-}
-
-impl<const MIN: u32, const MAX: u32> de::Visitor<'_> for NumberVisitor<MIN, MAX> {
-    type Value = Bounded<MIN, MAX>;
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", Range { min: MIN, max: MAX }, if self.optional { NO_LIMIT } else { "" })
-    }
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Self::Value, E> {
-        let bounded = u32::try_from(value).ok().and_then(Bounded::new);
-        bounded.ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(value), &self))
-    }
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Self::Value, E> {
-        Err(E::invalid_value(de::Unexpected::Signed(value), &self))
-    }
-    fn visit_u128<E: de::Error>(self, value: u128) -> Result<Self::Value, E> {
-        Err(self.refuse(&format!("integer `{value}`")))
-    }
-    fn visit_i128<E: de::Error>(self, value: i128) -> Result<Self::Value, E> {
-        Err(self.refuse(&format!("integer `{value}`")))
-    }
-    fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
-        Err(self.refuse("nothing"))
-    }
-}
-
-/// Whole seconds from `MIN` to `MAX`, as nvme-cli takes them. Of an `OPTIONAL` setting none means no limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct Seconds<const MIN: u32, const MAX: u32, const OPTIONAL: bool = false>(Bounded<MIN, MAX>);
-
-impl<'de, const MIN: u32, const MAX: u32, const OPTIONAL: bool> Deserialize<'de> for Seconds<MIN, MAX, OPTIONAL> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(NumberVisitor { optional: OPTIONAL }).map(Self)
-    }
-}
-
-impl<const MIN: u32, const MAX: u32, const OPTIONAL: bool> Seconds<MIN, MAX, OPTIONAL> {
-    pub(super) const fn constant(value: u32) -> Self {
-        Self(Bounded::constant(value))
-    }
-
-    /// The time.
-    #[must_use]
-    pub const fn duration(self) -> Duration {
-        Duration::from_secs(self.0.get() as u64)
-    }
-}
-
-impl<const MIN: u32, const MAX: u32, const OPTIONAL: bool> fmt::Display for Seconds<MIN, MAX, OPTIONAL> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl<const MIN: u32, const MAX: u32, const OPTIONAL: bool> FromStr for Seconds<MIN, MAX, OPTIONAL> {
-    type Err = RangeError;
-
-    fn from_str(text: &str) -> Result<Self, RangeError> {
-        text.parse().map(Self).map_err(|error| RangeError { optional: OPTIONAL, ..error })
-    }
-}
-
-/// A time from `MIN` to `MAX` milliseconds: a whole number of `ms` or `s`, such as `300ms`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Millis<const MIN: u32, const MAX: u32>(Bounded<MIN, MAX>);
-
-impl<const MIN: u32, const MAX: u32> Millis<MIN, MAX> {
-    pub(super) const fn constant(ms: u32) -> Self {
-        Self(Bounded::constant(ms))
-    }
-
-    /// The time.
-    #[must_use]
-    pub const fn duration(self) -> Duration {
-        Duration::from_millis(self.0.get() as u64)
-    }
-}
-
-impl<const MIN: u32, const MAX: u32> fmt::Display for Millis<MIN, MAX> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}ms", self.0)
-    }
-}
-
-/// A text that is no time, or one out of range.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a time from {min}ms to {max}ms; give a whole number and a unit, such as 300ms or 2s")]
-pub struct TimeError {
-    /// What was given.
-    pub text: String,
-    /// The shortest time accepted, in ms.
-    pub min: u32,
-    /// The longest time accepted, in ms.
-    pub max: u32,
-}
-
-impl<const MIN: u32, const MAX: u32> FromStr for Millis<MIN, MAX> {
-    type Err = TimeError;
-
-    fn from_str(text: &str) -> Result<Self, TimeError> {
-        let number = |digits: &str, unit_ms: u32| digits.trim_end().parse::<u32>().ok()?.checked_mul(unit_ms);
-        let ms = match text.strip_suffix("ms") {
-            Some(digits) => number(digits, 1),
-            None => text.strip_suffix('s').and_then(|digits| number(digits, 1000)),
-        };
-        let bounded = ms.and_then(Bounded::new).map(Self);
-        bounded.ok_or_else(|| TimeError { text: text.into(), min: MIN, max: MAX })
-    }
-}
-
-impl<const MIN: u32, const MAX: u32> Serialize for Millis<MIN, MAX> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de, const MIN: u32, const MAX: u32> Deserialize<'de> for Millis<MIN, MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        /// Reads a number of any size, so that every number out of range gets the same message.
         struct Visitor<const MIN: u32, const MAX: u32>;
-        impl<const MIN: u32, const MAX: u32> de::Visitor<'_> for Visitor<MIN, MAX> {
-            type Value = Millis<MIN, MAX>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a time with its unit, such as 300ms or 2s")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                text.parse().map_err(E::custom)
+        impl<const MIN: u32, const MAX: u32> Visitor<MIN, MAX> {
+            fn refuse<E: de::Error>(self, value: &str) -> E {
+                E::invalid_value(de::Unexpected::Other(value), &self)
             }
         }
-        deserializer.deserialize_str(Visitor)
+        impl<const MIN: u32, const MAX: u32> de::Visitor<'_> for Visitor<MIN, MAX> {
+            type Value = Bounded<MIN, MAX>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "an integer from {MIN} to {MAX}")
+            }
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Self::Value, E> {
+                let bounded = u32::try_from(value).ok().and_then(Bounded::new);
+                bounded.ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(value), &self))
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Self::Value, E> {
+                Err(E::invalid_value(de::Unexpected::Signed(value), &self))
+            }
+            fn visit_u128<E: de::Error>(self, value: u128) -> Result<Self::Value, E> {
+                Err(self.refuse(&format!("integer `{value}`")))
+            }
+            fn visit_i128<E: de::Error>(self, value: i128) -> Result<Self::Value, E> {
+                Err(self.refuse(&format!("integer `{value}`")))
+            }
+            fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+                Err(self.refuse("nothing"))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
     }
 }
 
-/// The path of a Unix socket: 1 to 107 bytes, what `sockaddr_un` holds besides its final NUL.
+/// The path of a Unix socket: 1 to 107 bytes, which is what `sockaddr_un` holds before its final NUL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SocketPath(String);
 
@@ -256,9 +122,9 @@ impl fmt::Display for SocketPath {
 
 /// A text that is no [`SocketPath`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no socket path; use 1 to 107 bytes, such as /run/vhost-blk-mpath/disk0.sock")]
+#[error("`{text}` is no socket path; give 1 to 107 bytes, such as /run/vhost-blk-mpath/disk0.sock")]
 pub struct SocketPathError {
-    /// What was given.
+    /// The text.
     pub text: String,
 }
 
@@ -278,7 +144,7 @@ text_serde!(SocketPath, "the path of a Unix socket");
 
 /// The name of a disk: 1 to 64 bytes of letters, digits, `.`, `_` and `-`, not starting with `-`, and neither `.` nor `..`.
 ///
-/// So it is a plain word on command lines, in metrics and in URLs, in which `..` would be a step up.
+/// Such a name needs no quotes on command lines, in metrics and in URLs. In a URL, `..` would mean the parent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DiskName(String);
 
@@ -306,10 +172,10 @@ impl fmt::Display for DiskName {
 /// A text that is no [`DiskName`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is no disk name; use 1 to 64 letters, digits, `.`, `_` and `-`, no `-` in front, and not `.` or `..`"
+    "`{text}` is no disk name; give 1 to 64 letters, digits, `.`, `_` and `-`, not starting with `-`, and not `.` or `..`"
 )]
 pub struct DiskNameError {
-    /// What was given.
+    /// The text.
     pub text: String,
 }
 
@@ -331,8 +197,8 @@ text_serde!(DiskName, "a disk name");
 
 /// An NVMe qualified name, 1 to 223 bytes (NVMe Base specification, "NVMe Qualified Names").
 ///
-/// Only what would break the protocol or a log line is refused: Linux nvmet and others give subsystems names
-/// that do not start with `nqn.`, and so must we. What else a name has to be, [`Nqn::has_form`] tells.
+/// Refuses only names that would break the protocol or a log line: targets such as Linux nvmet allow subsystem names that do not
+/// start with `nqn.`. [`Nqn::has_form`] says whether a name conforms.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Nqn(String);
 
@@ -343,7 +209,7 @@ impl Nqn {
         &self.0
     }
 
-    /// Whether it starts with `nqn.`, as every name does that keeps to the specification.
+    /// Whether the name starts with `nqn.`, as the specification requires.
     #[must_use]
     pub fn has_form(&self) -> bool {
         self.0.starts_with("nqn.")
@@ -358,9 +224,9 @@ impl fmt::Display for Nqn {
 
 /// A text that is no [`Nqn`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no NVMe qualified name; use 1 to 223 bytes without spaces, such as nqn.2014-08.org.example:disk")]
+#[error("`{text}` is no NVMe qualified name; give 1 to 223 bytes without spaces, such as nqn.2014-08.org.example:disk")]
 pub struct NqnError {
-    /// What was given.
+    /// The text.
     pub text: String,
 }
 
@@ -384,7 +250,7 @@ text_serde!(Nqn, "an NVMe qualified name");
 pub struct HostId(Uuid);
 
 impl HostId {
-    /// The 16 bytes as they go into the Connect command's data.
+    /// The 16 bytes of the Connect command's data.
     #[must_use]
     pub fn bytes(self) -> [u8; 16] {
         self.0.into_bytes()
@@ -401,7 +267,7 @@ impl fmt::Display for HostId {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no host identifier; give a UUID that is not all zero, as /etc/nvme/hostid holds")]
 pub struct HostIdError {
-    /// What was given.
+    /// The text.
     pub text: String,
 }
 
@@ -423,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounded_takes_its_ends_and_nothing_beyond() {
+    fn a_bounded_number_includes_its_bounds() {
         type Small = Bounded<2, 4>;
         for text in ["2", "4"] {
             assert_eq!(text.parse::<Small>().unwrap().to_string(), text);
@@ -438,39 +304,6 @@ mod tests {
         }
         assert_eq!(yaml("~"), "invalid value: nothing, expected an integer from 2 to 4");
         assert_eq!(yaml("1.5"), "invalid type: floating point `1.5`, expected an integer from 2 to 4");
-    }
-
-    #[test]
-    fn no_limit_is_no_number() {
-        type Limit = Seconds<1, 9, true>;
-        for text in ["-1", "0", "off"] {
-            let said = text.parse::<Limit>().unwrap_err().to_string();
-            assert_eq!(said, format!("`{text}` is not an integer from 1 to 9; leave the setting out for no limit"));
-            let said = serde_yaml::from_str::<Limit>(text).unwrap_err().to_string();
-            assert!(said.ends_with(", expected an integer from 1 to 9; leave the setting out for no limit"), "{said}");
-        }
-        assert_eq!(serde_yaml::from_str::<Limit>("9").unwrap(), "9".parse().unwrap());
-    }
-
-    #[test]
-    fn times_have_a_unit_and_a_range() {
-        type Time = Millis<50, 60_000>;
-        for (text, shown) in
-            [("50ms", "50ms"), ("1s", "1000ms"), ("60s", "60000ms"), ("60000ms", "60000ms"), ("300 ms", "300ms")]
-        {
-            assert_eq!(text.parse::<Time>().unwrap().to_string(), shown);
-        }
-        assert_eq!("2s".parse::<Time>().unwrap().duration(), Duration::from_secs(2));
-        for text in ["", "ms", "s", "49ms", "61s", "300", "-1s", "1.5s", "300us", "4294968s", "1m", "5000000000ms"] {
-            let error = text.parse::<Time>().unwrap_err().to_string();
-            assert_eq!(
-                error,
-                format!(
-                    "`{text}` is not a time from 50ms to 60000ms; give a whole number and a unit, such as 300ms or 2s"
-                )
-            );
-        }
-        assert!(serde_yaml::from_str::<Time>("300").is_err(), "a number without a unit");
     }
 
     #[test]

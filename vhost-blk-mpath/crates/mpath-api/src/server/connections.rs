@@ -1,4 +1,4 @@
-//! The connections of the server: how many, and for how long.
+//! The connections of the server, limited in number and time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use tokio::time::timeout;
 
 use super::Limits;
 
-/// The request line and headers of any sensible client fit in this.
+/// Buffer for the request line and the headers.
 const READ_BUFFER_BYTES: usize = 16 << 10;
 
-/// Whether a connection's request has wholly arrived and is being answered.
+/// Whether the whole request of a connection has arrived.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Busy(Arc<AtomicBool>);
 
 impl Busy {
-    // Only ever read to choose whom to displace, so no ordering with other memory is needed.
+    // Only read to choose the connection to replace, so no ordering with other memory is needed.
     pub(super) fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -55,12 +55,12 @@ impl Connections {
         self.tasks.is_empty()
     }
 
-    /// Whether one more can start, be it by displacing one that has not sent its request.
+    /// Whether another connection can start, perhaps in place of one that has not sent its request.
     pub(super) fn has_room(&self) -> bool {
         self.open.len() < self.limits.connections || self.open.iter().any(|c| !c.busy.get())
     }
 
-    /// Waits until a connection ends. Only meaningful with any open.
+    /// Waits until a connection ends. There must be one.
     pub(super) async fn reap(&mut self) {
         self.tasks.join_next().await;
         self.forget_finished();
@@ -84,24 +84,24 @@ impl Connections {
         self.open.push_back(Connection { task, busy });
     }
 
-    /// Lets requests under way end within `grace`, and drops all else.
+    /// Waits up to `grace` for requests under way, and closes all other connections.
     pub(super) async fn finish(mut self, grace: Duration) {
         for connection in self.open.iter().filter(|connection| !connection.busy.get()) {
             connection.task.abort();
         }
-        // Whatever is left when the time is up is aborted with the set.
+        // Dropping the set aborts the rest.
         let _ = timeout(grace, async { while self.tasks.join_next().await.is_some() {} }).await;
     }
 }
 
-/// Answers the one request of a connection.
+/// Answers the request of a connection.
 async fn converse(stream: UnixStream, router: Router, limits: Limits) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header)
         .max_buf_size(READ_BUFFER_BYTES)
         .keep_alive(false)
-        // `printf ... | nc -U` closes its half at once and still wants the answer.
+        // `printf ... | nc -U` shuts down its sending side at once and still reads the answer.
         .half_close(true)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     match timeout(limits.connection, connection).await {

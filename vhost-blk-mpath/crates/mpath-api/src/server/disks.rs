@@ -1,5 +1,4 @@
-//! Disks that come and go. And which disks a request means: those it names or all, and whether they have to have paths of
-//! their own.
+//! The routes that add and remove disks, and the selection of disks by a request.
 
 use std::sync::Arc;
 
@@ -21,8 +20,8 @@ pub(super) fn routes<C: Control>() -> Router<Arc<C>> {
         .route("/v1/disks/{disk}", delete(remove_disk::<C>))
 }
 
-/// Whether a request is for disks to come or go, which takes longer than others.
-pub(super) fn come_or_go(method: &Method, uri: &Uri) -> bool {
+/// Whether a request adds or removes disks, which takes longer than others.
+pub(super) fn adds_or_removes_disks(method: &Method, uri: &Uri) -> bool {
     let parts: Vec<_> = uri.path().split('/').collect();
     matches!((method, &parts[..]), (&Method::POST, ["", "v1", "disks"]) | (&Method::DELETE, ["", "v1", "disks", _]))
 }
@@ -32,10 +31,10 @@ async fn disks<C: Control>(
     disk: Result<Query<DiskQuery>, QueryRejection>,
 ) -> Answer<Vec<Disk>> {
     let disk = query(disk)?.disk;
-    Ok(Json(meant(control.status().await?.disks, disk)?))
+    Ok(Json(of_disks(control.status().await?.disks, disk)?))
 }
 
-/// Answers with the disk, and those that share its paths.
+/// Answers with the disk and the disks that share its paths.
 async fn add_disk<C: Control>(
     State(control): State<Arc<C>>,
     JsonBody(wanted): JsonBody<DiskConfig>,
@@ -47,22 +46,22 @@ async fn add_disk<C: Control>(
     Ok(Json(disks))
 }
 
-/// Answers with the disks that are gone: it is done when they are.
+/// Answers with the removed disks once they are gone.
 async fn remove_disk<C: Control>(
     State(control): State<Arc<C>>,
     disk: Result<RoutePath<String>, PathRejection>,
     wanted: Result<Query<ForceQuery>, QueryRejection>,
 ) -> Answer<Vec<RemovedDisk>> {
     let (disk, ForceQuery { force }) = (route(disk)?, query(wanted)?);
-    meant(control.status().await?.disks, Some(disk.clone()))?;
+    of_disks(control.status().await?.disks, Some(disk.clone()))?;
     Ok(Json(control.remove_disk(&disk, force).await?))
 }
 
-/// Something said of a disk.
+/// A value that belongs to a disk.
 pub(super) trait OfDisk {
     /// The disk's name.
     fn disk(&self) -> &str;
-    /// The disk whose paths it uses, unless it has paths of its own.
+    /// The disk that has the paths. `None` if the disk has paths of its own.
     fn shares_paths_of(&self) -> Option<&str>;
 }
 
@@ -86,8 +85,8 @@ impl OfDisk for SchedulerDetail {
     }
 }
 
-/// Of the disk named, or of all.
-pub(super) fn meant<T: OfDisk>(mut all: Vec<T>, disk: Option<String>) -> Result<Vec<T>, ControlError> {
+/// The values of the named disk, or of all disks.
+pub(super) fn of_disks<T: OfDisk>(mut all: Vec<T>, disk: Option<String>) -> Result<Vec<T>, ControlError> {
     if let Some(disk) = disk {
         all.retain(|of| of.disk() == disk);
         if all.is_empty() {
@@ -97,15 +96,15 @@ pub(super) fn meant<T: OfDisk>(mut all: Vec<T>, disk: Option<String>) -> Result<
     Ok(all)
 }
 
-/// The same for what belongs to paths: a disk that uses those of another one cannot be named, and is left out of all.
-pub(super) fn with_paths<T: OfDisk>(all: Vec<T>, disk: Option<String>) -> Result<Vec<T>, ControlError> {
+/// The same for values that belong to paths. A disk that shares paths cannot be named, and is left out of all.
+pub(super) fn of_disks_with_paths<T: OfDisk>(all: Vec<T>, disk: Option<String>) -> Result<Vec<T>, ControlError> {
     let named = disk.is_some();
-    let mut meant = meant(all, disk)?;
-    if let Some(sharer) = meant.first().filter(|_| named)
+    let mut selected = of_disks(all, disk)?;
+    if let Some(sharer) = selected.first().filter(|_| named)
         && let Some(owner) = sharer.shares_paths_of()
     {
         return Err(ControlError::SharesPaths { disk: sharer.disk().into(), owner: owner.into() });
     }
-    meant.retain(|of| of.shares_paths_of().is_none());
-    Ok(meant)
+    selected.retain(|of| of.shares_paths_of().is_none());
+    Ok(selected)
 }

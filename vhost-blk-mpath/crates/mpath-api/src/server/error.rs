@@ -1,4 +1,4 @@
-//! What a request can end in besides success.
+//! Errors of requests.
 
 use std::fmt;
 
@@ -6,62 +6,60 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
-use super::DISKS_MAX;
+use super::DISK_CHANGE_MAX;
 use crate::address::PathAddress;
 use crate::config::ConflictError;
 use crate::types::{ErrorBody, ErrorCode, ErrorInfo, PathState, REMOVING_MAX};
 
-/// Why the daemon did not do what was asked.
+/// Why the daemon refused a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
     /// No disk has this name.
-    #[error("no disk is named `{disk}`; `mpathctl status` shows them")]
+    #[error("no disk is named `{disk}`; `mpathctl status` shows the disks")]
     UnknownDisk {
         /// The name asked for.
         disk: String,
     },
-    /// The disk has no paths of its own, and what was asked for belongs to paths.
-    #[error(
-        "disk `{disk}` uses the paths of `{owner}`, and with them its policy, scheduler and hedging: name `{owner}`"
-    )]
+    /// The disk has no paths of its own, and the request concerns paths.
+    #[error("disk `{disk}` shares the paths, policy, scheduler and hedging of `{owner}`; name `{owner}`")]
     SharesPaths {
         /// The disk.
         disk: String,
-        /// The one that has the paths.
+        /// The disk that has the paths.
         owner: String,
     },
     /// The disk has no such path.
-    #[error("disk `{disk}` has no path {index}")]
+    #[error("disk `{disk}` has no path {index}; `mpathctl path list` shows the paths")]
     UnknownPath {
         /// The disk.
         disk: String,
-        /// The position asked for.
+        /// The number asked for.
         index: u16,
     },
     /// The disk would have no usable path left.
     #[error(
-        "disk `{disk}` would have no usable path left and its I/O would wait; enable another path first, or say --force"
+        "disk `{disk}` would have no usable path left, and its I/O would wait; enable another path first, or use --force"
     )]
     LastPath {
         /// The disk.
         disk: String,
     },
     /// The path is in a state in which it cannot be reset.
-    #[error("path {index} of disk `{disk}` is {state} and cannot be reset; `mpathctl path enable` connects it again")]
+    #[error("cannot reset path {index} of disk `{disk}`: it is {state}; connect it again with `mpathctl path enable`")]
     NotResettable {
         /// The disk.
         disk: String,
-        /// The position of the path.
+        /// The number of the path.
         index: u16,
         /// Its state.
         state: PathState,
     },
-    /// The path is on its way out.
-    #[error("path {index} of disk `{disk}` is being removed; only `path remove --force` can be said of it now")]
+    /// The path is being removed.
+    #[error("path {index} of disk `{disk}` is being removed; wait, or use `mpathctl path remove --force`")]
     Removing {
         /// The disk.
         disk: String,
-        /// The position of the path.
+        /// The number of the path.
         index: u16,
     },
     /// A path was not added.
@@ -76,19 +74,19 @@ pub enum ControlError {
     /// A disk was not removed.
     #[error(transparent)]
     RemoveDisk(#[from] RemoveDiskError),
-    /// As many clients as the daemon serves so wait for events already.
-    #[error("{waiting} clients wait for events already; ask without waiting")]
+    /// The most clients that may wait for events do so already.
+    #[error("{waiting} clients wait for events, which is the most allowed; ask without `wait`")]
     TooManyWaiters {
         /// How many wait.
         waiting: usize,
     },
     /// The I/O threads did not answer in time.
-    #[error("the daemon's I/O threads do not answer")]
+    #[error("the daemon's I/O threads do not answer; see its log")]
     Unresponsive,
-    /// A disk came or went, and took longer than a client is made to wait.
-    #[error("not done within {} s; it goes on, and `mpathctl events` will tell what comes of it", DISKS_MAX.as_secs())]
-    GoesOn,
-    /// The daemon is ending, or the disk.
+    /// A disk is still being added or removed at the end of the client's time.
+    #[error("not done within {} s; the daemon goes on, and `mpathctl events` shows the result", DISK_CHANGE_MAX.as_secs())]
+    StillRunning,
+    /// The daemon is ending, or the disk is being removed.
     #[error("the daemon is ending, or this disk is being removed")]
     Ending,
 }
@@ -96,44 +94,47 @@ pub enum ControlError {
 /// Why a disk was not added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddDiskError {
-    /// Its settings do not go together. The disk counts as the only one of a configuration.
+    /// The settings contradict each other. They are checked like a configuration with only this disk.
     #[error(transparent)]
     Conflict(#[from] Box<ConflictError>),
-    /// There is a disk with this name, or one is on its way.
-    #[error("there is a disk `{disk}` already; give each disk its own name")]
+    /// Another disk has this name, or is being added with it.
+    #[error("cannot add disk `{disk}`: another disk has this name; give each disk its own")]
     NameTaken {
         /// The name.
         disk: String,
     },
-    /// There is a disk with this socket, or one is on its way.
-    #[error("disk `{disk}`: `{socket}` is also the socket of `{of}`; give each disk its own")]
+    /// Another disk has this socket, or is being added with it.
+    #[error("cannot add disk `{disk}`: `{socket}` is also the socket of `{owner}`; give each disk its own")]
     SocketTaken {
-        /// The disk that is to be added.
+        /// The new disk.
         disk: String,
         /// The socket.
         socket: String,
-        /// The disk that has it.
-        of: String,
+        /// The disk that has the socket.
+        owner: String,
     },
-    /// The disk with this name is not gone yet.
-    #[error("there still is a disk `{disk}`, which is being removed; {}", WaitForRemoval)]
-    NameLeaving {
+    /// A disk with this name is being removed.
+    #[error("cannot add disk `{disk}`: another disk of this name is being removed; {}", WaitForRemoval)]
+    NameInRemoval {
         /// The name.
         disk: String,
     },
-    /// The disk with this socket is not gone yet.
-    #[error("disk `{disk}`: `{socket}` is still the socket of `{of}`, which is being removed; {}", WaitForRemoval)]
-    SocketLeaving {
-        /// The disk that is to be added.
+    /// A disk with this socket is being removed.
+    #[error(
+        "cannot add disk `{disk}`: `{socket}` is still the socket of `{owner}`, which is being removed; {}",
+        WaitForRemoval
+    )]
+    SocketInRemoval {
+        /// The new disk.
         disk: String,
         /// The socket.
         socket: String,
-        /// The disk that has it.
-        of: String,
+        /// The disk that has the socket.
+        owner: String,
     },
-    /// Its socket is not named by an absolute path.
+    /// The socket path is relative.
     #[error(
-        "disk `{disk}`: socket-path: `{socket}` is not absolute, and would be a file in the daemon's working directory; begin it with `/`"
+        "disk `{disk}`: socket-path: `{socket}` is relative and would be in the daemon's working directory; give an absolute path"
     )]
     RelativeSocket {
         /// The disk.
@@ -141,20 +142,20 @@ pub enum AddDiskError {
         /// The socket.
         socket: String,
     },
-    /// The daemon has no room for it.
-    #[error("there are {there} disks, and {most} is the most there can be; remove some first")]
+    /// The daemon has the most disks allowed.
+    #[error("the daemon has {count} disks, and {max} is the most allowed; remove a disk first")]
     TooMany {
-        /// How many there are, those on their way included.
-        there: usize,
-        /// The most there can be.
-        most: usize,
+        /// The number of disks, including those being added.
+        count: usize,
+        /// The most allowed.
+        max: usize,
     },
-    /// It could not be served, for what would have kept the daemon from starting with it.
+    /// The disk cannot be served. The daemon would not start with it either.
     #[error("{reason}")]
     NotStarted {
         /// The disk.
         disk: String,
-        /// What is wrong, which names the disk or its socket.
+        /// The error, which names the disk or its socket.
         reason: String,
     },
     /// The daemon is ending.
@@ -166,35 +167,35 @@ pub enum AddDiskError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RemoveDiskError {
     /// No disk has this name.
-    #[error("no disk is named `{disk}`; `mpathctl disk list` shows them")]
+    #[error("no disk is named `{disk}`; `mpathctl disk list` shows the disks")]
     UnknownDisk {
         /// The name asked for.
         disk: String,
     },
     /// A front-end is connected.
     #[error(
-        "disk `{disk}` has a front-end connected; end that first, or say --force, which takes the disk from its guest"
+        "disk `{disk}` has a front-end connected; end the front-end first, or use --force, which takes the disk from its guest"
     )]
     Connected {
         /// The disk.
         disk: String,
     },
-    /// It uses the paths of another one.
+    /// The disk shares the paths of another disk.
     #[error(
-        "disk `{disk}` uses the paths of `{owner}` and goes with it: `mpathctl disk remove {owner}` removes {}",
+        "disk `{disk}` shares the paths of `{owner}`, and they are removed together; `mpathctl disk remove {owner}` removes {}",
         Names(.all)
     )]
     SharesPaths {
         /// The disk.
         disk: String,
-        /// The one that has the paths.
+        /// The disk that has the paths.
         owner: String,
-        /// That one, and all that use its paths.
+        /// That disk, and all that share its paths.
         all: Vec<String>,
     },
-    /// It is being removed already.
-    #[error("disk `{disk}` is being removed already; it is gone within {} s", REMOVING_MAX.as_secs())]
-    Leaving {
+    /// The disk is already being removed.
+    #[error("disk `{disk}` is already being removed; it is gone within {} s", REMOVING_MAX.as_secs())]
+    InRemoval {
         /// The disk.
         disk: String,
     },
@@ -203,24 +204,24 @@ pub enum RemoveDiskError {
     Ending,
 }
 
-/// What helps against a disk that is not gone yet.
+/// The advice to wait for the end of a removal.
 struct WaitForRemoval;
 
 impl fmt::Display for WaitForRemoval {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let most = REMOVING_MAX.as_secs();
-        write!(f, "wait until `mpathctl disk list` shows that one no more, {most} s at most, and add this one then")
+        let max = REMOVING_MAX.as_secs();
+        write!(f, "wait up to {max} s until `mpathctl disk list` does not show that disk, and try again")
     }
 }
 
-/// Names in a sentence.
+/// A list of names.
 struct Names<'a>(&'a [String]);
 
 impl fmt::Display for Names<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, name) in self.0.iter().enumerate() {
-            let before = if index == 0 { "" } else { ", " };
-            write!(f, "{before}`{name}`")?;
+            let separator = if index == 0 { "" } else { ", " };
+            write!(f, "{separator}`{name}`")?;
         }
         Ok(())
     }
@@ -229,34 +230,34 @@ impl fmt::Display for Names<'_> {
 /// Why a path was not added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddPathError {
-    /// The disk has one with this address.
-    #[error("disk `{disk}` has a path to {address} already: path {index}, {state}")]
+    /// The disk has a path with this address.
+    #[error("cannot add path {address}: disk `{disk}` already has it as path {index}, which is {state}")]
     Exists {
         /// The disk.
         disk: String,
-        /// That path.
+        /// The number of that path.
         index: u16,
-        /// Where both lead.
+        /// The address.
         address: PathAddress,
         /// Its state.
         state: PathState,
     },
-    /// The disk has no room for it.
+    /// The disk has the most paths allowed.
     #[error(
-        "disk `{disk}` has {most} paths, removed ones that wait for their fence included, and can have no more; remove one first"
+        "disk `{disk}` has {max} paths, which is the most allowed and includes removed paths that wait for their fence; remove a path first"
     )]
     TooMany {
         /// The disk.
         disk: String,
-        /// The most a disk can have.
-        most: usize,
+        /// The most allowed.
+        max: usize,
     },
-    /// The namespace may not be reached over several paths.
-    #[error("disk `{disk}` takes no path beside its first: {reason}")]
+    /// The namespace allows only one path.
+    #[error("disk `{disk}` can have only one path: {reason}")]
     NotMultipath {
         /// The disk.
         disk: String,
-        /// What the namespace lacks.
+        /// Why the namespace allows only one.
         reason: String,
     },
 }
@@ -265,16 +266,16 @@ pub enum AddPathError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RemovePathError {
     /// The disk has no such path.
-    #[error("disk `{disk}` has no path {index}")]
+    #[error("disk `{disk}` has no path {index}; `mpathctl path list` shows the paths")]
     UnknownPath {
         /// The disk.
         disk: String,
-        /// The position asked for.
+        /// The number asked for.
         index: u16,
     },
     /// The disk would have no usable path left.
     #[error(
-        "disk `{disk}` would have no usable path left and its I/O would wait; add or enable another path first, or say --force"
+        "disk `{disk}` would have no usable path left, and its I/O would wait; add or enable another path first, or use --force"
     )]
     LastPath {
         /// The disk.
@@ -290,7 +291,7 @@ pub enum RemovePathError {
 pub struct ApiError(ErrorInfo);
 
 impl ApiError {
-    /// An error of this kind, with one line for people.
+    /// An error with a kind and one line for people.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self(ErrorInfo { code, message: message.into() })
     }
@@ -311,8 +312,8 @@ impl From<ControlError> for ApiError {
             ControlError::AddDisk(AddDiskError::TooMany { .. }) => ErrorCode::TooManyDisks,
             ControlError::AddDisk(AddDiskError::NotStarted { .. }) => ErrorCode::DiskNotStarted,
             ControlError::RemoveDisk(RemoveDiskError::Connected { .. }) => ErrorCode::DiskConnected,
-            ControlError::AddDisk(AddDiskError::NameLeaving { .. } | AddDiskError::SocketLeaving { .. })
-            | ControlError::RemoveDisk(RemoveDiskError::Leaving { .. }) => ErrorCode::DiskLeaving,
+            ControlError::AddDisk(AddDiskError::NameInRemoval { .. } | AddDiskError::SocketInRemoval { .. })
+            | ControlError::RemoveDisk(RemoveDiskError::InRemoval { .. }) => ErrorCode::DiskLeaving,
             ControlError::SharesPaths { .. } | ControlError::RemoveDisk(RemoveDiskError::SharesPaths { .. }) => {
                 ErrorCode::SharesPaths
             }
@@ -327,7 +328,7 @@ impl From<ControlError> for ApiError {
             ControlError::Add(AddPathError::TooMany { .. }) => ErrorCode::TooManyPaths,
             ControlError::Add(AddPathError::NotMultipath { .. }) => ErrorCode::NotMultipath,
             ControlError::Unresponsive
-            | ControlError::GoesOn
+            | ControlError::StillRunning
             | ControlError::Ending
             | ControlError::AddDisk(AddDiskError::Ending)
             | ControlError::RemoveDisk(RemoveDiskError::Ending)

@@ -1,8 +1,7 @@
-//! The server side of the API: `GET /v1/status` and so on, over a Unix socket.
+//! The server of the API, on a Unix socket.
 //!
-//! The daemon implements [`Control`]; everything a client can get wrong is dealt with here. One
-//! connection carries one request, so that the time a connection may take bounds what a slow or
-//! silent client can hold, and ending the daemon never waits for one.
+//! The daemon implements [`Control`]. The server handles wrong requests. One connection carries one request and has limited time.
+//! So a slow or silent client holds a connection for a limited time, and the end of the daemon does not wait for it.
 
 mod connections;
 mod disks;
@@ -29,39 +28,40 @@ use crate::socket::{BindError, ListeningSocket, Role};
 
 use crate::types::{Events, Injection, Path, PathAction, RemovedDisk, SchedulerDetail, SetLimits, Status};
 
-/// One path, by name of disk and position.
+/// A reference to a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PathRef {
     /// The disk's name.
     pub disk: String,
-    /// Its number on the disk, from 0.
+    /// The path's number on the disk, from 0.
     pub index: u16,
 }
 
-/// What the daemon does for the API.
+/// The operations of the daemon.
 ///
-/// What is said for several disks is done for those that are still there; that none is, is an error.
+/// An operation on several disks skips those that were removed meanwhile. It fails if none is left.
 ///
-/// The futures may wait for the I/O threads, but only those of [`Control::add_disk`] and [`Control::remove_disk`] for networks and
-/// front-ends: after five seconds, a minute with these, the client is told that the daemon does not answer and the future is
-/// dropped, which must do no harm.
+/// Futures may wait for the I/O threads. Only those of [`Control::add_disk`] and [`Control::remove_disk`] may wait for networks and
+/// front-ends. After five seconds (a minute for these two) the server answers that the daemon is unresponsive, and drops the
+/// future. Futures must be safe to drop.
 pub trait Control: Send + Sync + 'static {
-    /// The daemon and every disk: those that share the paths of another one too, after that one.
+    /// The daemon and every disk. A disk that shares paths follows the disk that has them.
     fn status(&self) -> impl Future<Output = Result<Status, ControlError>> + Send;
 
-    /// Every path of every disk, by disk and index; one that several disks use once, by the disk that has it. [`Path::io_share`] and its like are filled in by the server.
+    /// Every path of every disk, in the order of disk and index. A path of several disks is listed once, under the disk that has it.
+    /// The server fills in [`Path::io_share`], [`Path::io_share_1s`] and [`Path::io_share_60s`].
     fn paths(&self) -> impl Future<Output = Result<Vec<Path>, ControlError>> + Send;
 
-    /// Changes the policies of these disks (never none, each of them in [`Control::status`] and with paths of its own), by
-    /// [`ClassPolicies::change`](mpath_core::ClassPolicies::change); done when every I/O thread uses them.
+    /// Changes the policies of these disks by [`ClassPolicies::change`](mpath_core::ClassPolicies::change). Completes when every I/O
+    /// thread uses them. There is at least one disk, and each is in [`Control::status`] and has paths of its own.
     fn set_policy(
         &self,
         disks: &[String],
         change: &PolicyChange,
     ) -> impl Future<Output = Result<(), ControlError>> + Send;
 
-    /// Changes how these disks hedge reads (never none, each of them in [`Control::status`] and with paths of its own); done when
-    /// every I/O thread does. What is left out stays.
+    /// Changes the hedging of these disks. `None` keeps a setting. Completes when every I/O thread uses it. There is at least one
+    /// disk, and each is in [`Control::status`] and has paths of its own.
     fn set_hedge(
         &self,
         disks: &[String],
@@ -69,36 +69,36 @@ pub trait Control: Send + Sync + 'static {
         budget: Option<HedgeBudget>,
     ) -> impl Future<Output = Result<(), ControlError>> + Send;
 
-    /// The scheduler, the weight, the virtqueues and the limits of every disk: of those that share the paths of another one too,
-    /// with [`SchedulerDetail::shares_paths_of`] set, after that one.
+    /// Scheduler, weight, virtqueues and limits of every disk. A disk that shares paths follows the disk that has them, with
+    /// [`SchedulerDetail::shares_paths_of`] set.
     fn scheduling(&self) -> impl Future<Output = Result<Vec<SchedulerDetail>, ControlError>> + Send;
 
-    /// Changes the schedulers of these disks (never none, each of them in [`Control::scheduling`] and with paths of its own), by
-    /// [`SchedulerSpec::change`](mpath_core::SchedulerSpec::change); done when every I/O thread uses them.
+    /// Changes the schedulers of these disks by [`SchedulerSpec::change`](mpath_core::SchedulerSpec::change). Completes when every
+    /// I/O thread uses them. There is at least one disk, and each is in [`Control::scheduling`] and has paths of its own.
     fn set_scheduler(
         &self,
         disks: &[String],
         change: &SchedulerChange,
     ) -> impl Future<Output = Result<(), ControlError>> + Send;
 
-    /// Changes the limits of these disks (never none, each of them in [`Control::scheduling`]), by [`SetLimits::applied_to`];
-    /// done when every I/O thread keeps them.
+    /// Changes the limits of these disks by [`SetLimits::applied_to`]. Completes when every I/O thread applies them. There is at least
+    /// one disk, and each is in [`Control::scheduling`].
     fn set_limits(&self, disks: &[String], change: &SetLimits)
     -> impl Future<Output = Result<(), ControlError>> + Send;
 
-    /// Changes the weight of a disk (in [`Control::status`]), which says what it is; done when every I/O thread goes by it.
+    /// Changes the weight of a disk, which is in [`Control::status`]. Completes when every I/O thread uses it.
     fn set_weight(&self, disk: &str, weight: Weight) -> impl Future<Output = Result<(), ControlError>> + Send;
 
-    /// Sets or clears the impairment of these paths (each of them in
-    /// [`Control::paths`]); done when every I/O thread has it.
+    /// Sets an injection on these paths, or clears their injections. Completes when every I/O thread has done so. Each path is in
+    /// [`Control::paths`].
     fn set_injection(
         &self,
         paths: &[PathRef],
         injection: Option<Injection>,
     ) -> impl Future<Output = Result<(), ControlError>> + Send;
 
-    /// Does `action` to these paths (each of them in [`Control::paths`]), to all of them or to none; done when
-    /// every I/O thread knows of it, though what drains may drain for long. `force` is [`SteerPaths::force`].
+    /// Applies `action` to all of these paths or to none. Completes when every I/O thread knows of it. A path may drain for longer.
+    /// `force` is [`SteerPaths::force`]. Each path is in [`Control::paths`].
     ///
     /// [`SteerPaths::force`]: crate::types::SteerPaths::force
     fn steer(
@@ -108,47 +108,47 @@ pub trait Control: Send + Sync + 'static {
         force: bool,
     ) -> impl Future<Output = Result<(), ControlError>> + Send;
 
-    /// Adds a path to a disk (in [`Control::status`] and with paths of its own); done when there is one, whether or not it can be connected.
+    /// Adds a path to a disk, which is in [`Control::status`] and has paths of its own. Completes before the path is connected.
     fn add_path(&self, disk: &str, address: PathAddress) -> impl Future<Output = Result<PathRef, ControlError>> + Send;
 
-    /// Removes a path, in order or with `force` at once; done when every I/O thread knows that it gets nothing new, though it
-    /// may be there for long.
+    /// Removes a path, in order or with `force` at once. Completes when every I/O thread has stopped giving it requests. The path may
+    /// exist for longer.
     fn remove_path(&self, path: &PathRef, force: bool) -> impl Future<Output = Result<(), ControlError>> + Send;
 
-    /// Adds a disk with paths of its own, and those in its `share-paths-with`; done when they are served.
+    /// Adds a disk with paths of its own, and the disks in its `share-paths-with`. Completes when they are served.
     fn add_disk(&self, config: DiskConfig) -> impl Future<Output = Result<(), ControlError>> + Send;
 
-    /// Removes a disk (in [`Control::status`]) and those that share its paths, with `force` even if front-ends are connected; done
-    /// when they are gone: which, and what of their writes is in doubt.
+    /// Removes a disk, which is in [`Control::status`], and the disks that share its paths. With `force` even if front-ends are
+    /// connected. Completes when the disks are gone, and returns them.
     fn remove_disk(
         &self,
         disk: &str,
         force: bool,
     ) -> impl Future<Output = Result<Vec<RemovedDisk>, ControlError>> + Send;
 
-    /// The events after that one; if there are none, waits for the next one, at most so long.
+    /// The events after number `after`. If there are none, waits at most `wait` for one.
     fn events(&self, after: u64, wait: Duration) -> impl Future<Output = Result<Events, ControlError>> + Send;
 }
 
-/// The longest that a client may wait for events; less than the daemon's time to answer.
-pub const EVENTS_WAIT_MAX: Duration = Duration::from_secs(4);
+/// The longest wait for events in milliseconds, less than the daemon's time to answer.
+pub const EVENTS_WAIT_MAX_MS: u32 = 4000;
 
-/// What clients may take up.
+/// Limits for clients.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
-    /// Connections at a time. One more displaces the oldest that has not sent its request yet.
+    /// Connections at a time. Another one replaces the oldest that has not sent its request.
     connections: usize,
     /// Bytes of a request's body.
     body_bytes: usize,
-    /// For the request line and headers to arrive.
+    /// Time for the request line and the headers to arrive.
     header: Duration,
-    /// For the body to arrive.
+    /// Time for the body to arrive.
     body: Duration,
-    /// For the daemon to answer.
+    /// Time for the daemon to answer.
     control: Duration,
-    /// The same where disks come or go, which waits for targets and front-ends.
+    /// Time for the daemon to add or remove a disk, which waits for targets and front-ends.
     disks: Duration,
-    /// For all of that and the client to take the answer.
+    /// Time for all of these, and for the client to read the answer.
     connection: Duration,
 }
 
@@ -160,20 +160,20 @@ impl Default for Limits {
             header: Duration::from_secs(5),
             body: Duration::from_secs(5),
             control: Duration::from_secs(5),
-            disks: DISKS_MAX,
-            connection: DISKS_MAX + Duration::from_secs(15),
+            disks: DISK_CHANGE_MAX,
+            connection: DISK_CHANGE_MAX + Duration::from_secs(15),
         }
     }
 }
 
-/// How long disks may take to come or go.
-pub(crate) const DISKS_MAX: Duration = Duration::from_secs(60);
-/// After a failure to accept (out of descriptors, say) the next attempt waits this long.
+/// The longest that a client waits for a disk to be added or removed.
+pub(crate) const DISK_CHANGE_MAX: Duration = Duration::from_secs(60);
+/// Pause after a failed `accept`, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Requests under way when the server ends may take this much longer.
+/// The time that requests under way have when the server ends.
 const END_GRACE: Duration = Duration::from_secs(1);
 
-/// A bound API socket. The file goes when this does.
+/// A bound API socket. Dropping it removes the socket file.
 #[derive(Debug)]
 pub struct Server {
     socket: ListeningSocket,
@@ -181,15 +181,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// Creates the socket, for its owner only (mode 0600) from the first moment, and listens.
+    /// Creates the socket, for its owner only (mode 0600) from its creation, and listens.
     ///
-    /// A socket file that nobody listens on is replaced. The directory is created if only it is
-    /// missing.
+    /// A stale socket file is replaced. See [`ListeningSocket::bind`].
     pub fn bind(path: &SocketPath) -> Result<Self, BindError> {
         Ok(Self::on(ListeningSocket::bind(path, Role::Api)?))
     }
 
-    /// The same on a socket that there is.
+    /// A server on an existing socket.
     #[must_use]
     pub fn on(socket: ListeningSocket) -> Self {
         Self { socket, limits: Limits::default() }
@@ -202,8 +201,8 @@ impl Server {
         self.serve_routes(routes::router(control), shutdown).await
     }
 
-    /// Serves other routes than the daemon's, with the same limits and the same errors: for programs with an API of
-    /// their own. Otherwise as [`serve`](Self::serve).
+    /// Serves other routes than the daemon's with the same limits and the same errors, for programs with an API of their own.
+    /// Otherwise like [`serve`](Self::serve).
     pub async fn serve_routes(self, routes: Router, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         let listener = tokio::net::UnixListener::from_std(self.socket.listener()?)?;
         let mut connections = Connections::new(routes::bounded(routes, self.limits), self.limits);
@@ -214,7 +213,7 @@ impl Server {
                 accepted = listener.accept(), if connections.has_room() => match accepted {
                     Ok((stream, _)) => connections.start(stream),
                     Err(error) => {
-                        tracing::warn!(%error, "the API socket does not accept");
+                        tracing::warn!(%error, "cannot accept a connection on the API socket");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },

@@ -1,4 +1,4 @@
-//! The routes, and what is checked before the daemon is asked.
+//! The routes of the API, and the checks before the daemon is asked.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -19,11 +19,13 @@ use serde::{Deserialize, Deserializer};
 use tokio::time::timeout;
 
 use super::connections::Busy;
-use super::disks::with_paths;
+use super::disks::of_disks_with_paths;
 use super::error::{ApiError, ControlError};
 use super::metrics::metrics;
-use super::{Control, EVENTS_WAIT_MAX, Limits, PathRef, disks, scheduling};
+use super::{Control, EVENTS_WAIT_MAX_MS, Limits, PathRef, disks, scheduling};
 
+use crate::config::Time;
+use crate::text::name_hyphen_form;
 use crate::types::{
     AddPath, DiskHedge, DiskPolicy, ErrorCode, Events, InjectedPath, OpStats, Parameter, Path, PathSelector, PathState,
     PathView, Policy, PolicyDetail, PolicyInForce, SetHedge, SetInjection, SetPolicy, Status, SteerPaths,
@@ -49,7 +51,7 @@ pub(super) fn router<C: Control>(control: Arc<C>) -> Router {
         .with_state(control)
 }
 
-/// Adds to routes what all have in common: errors for what is not a route, and limits.
+/// Adds limits, and errors for unknown routes and methods.
 pub(super) fn bounded(routes: Router, limits: Limits) -> Router {
     routes
         .fallback(unknown_route)
@@ -57,7 +59,7 @@ pub(super) fn bounded(routes: Router, limits: Limits) -> Router {
         .layer(from_fn_with_state(limits, bound_request))
 }
 
-/// Takes the whole body first, within its limits, and then bounds the time for the answer.
+/// Reads the whole body within its limits, then limits the time for the answer.
 async fn bound_request(
     State(limits): State<Limits>,
     Extension(busy): Extension<Busy>,
@@ -66,7 +68,7 @@ async fn bound_request(
 ) -> Response {
     let (parts, body) = request.into_parts();
     let too_large = || {
-        let message = format!("a request's body is at most {} bytes", limits.body_bytes);
+        let message = format!("the body of a request is at most {} bytes; send less", limits.body_bytes);
         ApiError::new(ErrorCode::BodyTooLarge, message).into_response()
     };
     let announced = parts.headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok());
@@ -75,16 +77,16 @@ async fn bound_request(
     }
     let body = match timeout(limits.body, to_bytes(body, limits.body_bytes)).await {
         Ok(Ok(body)) => body,
-        // Too long, or the client broke off and there is nobody to answer.
+        // Too long, or the client has closed the connection and gets no answer.
         Ok(Err(_)) => return too_large(),
         Err(_) => {
-            let message = "the request's body did not arrive in time";
+            let message = "the body of the request did not arrive in time";
             return ApiError::new(ErrorCode::RequestTimeout, message).into_response();
         }
     };
     busy.set();
-    let (time, error) = if disks::come_or_go(&parts.method, &parts.uri) {
-        (limits.disks, ControlError::GoesOn)
+    let (time, error) = if disks::adds_or_removes_disks(&parts.method, &parts.uri) {
+        (limits.disks, ControlError::StillRunning)
     } else {
         (limits.control, ControlError::Unresponsive)
     };
@@ -93,7 +95,7 @@ async fn bound_request(
 }
 
 async fn unknown_route(uri: Uri) -> ApiError {
-    ApiError::new(ErrorCode::UnknownRoute, format!("there is no {}", uri.path()))
+    ApiError::new(ErrorCode::UnknownRoute, format!("unknown route {}", uri.path()))
 }
 
 async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
@@ -101,7 +103,7 @@ async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
     ApiError::new(ErrorCode::MethodNotAllowed, message)
 }
 
-/// A JSON body, whatever content type it claims: `curl -d` claims another.
+/// A JSON body. The content type is ignored: `curl -d` sends another one.
 #[derive(Debug)]
 pub struct JsonBody<T>(pub T);
 
@@ -113,10 +115,11 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
             .await
             .map_err(|rejection| ApiError::new(ErrorCode::BadRequest, rejection.body_text()))?;
         let mut json = serde_json::Deserializer::from_slice(&body);
-        // With the name of the setting that is wrong in front, which an error of serde_json's does not have.
+        // serde_json's own errors do not name the key.
         let parsed = serde_path_to_error::deserialize(&mut json).map_err(|error| error.to_string());
         let parsed = parsed.and_then(|parsed| json.end().map(|()| parsed).map_err(|error| error.to_string()));
-        Ok(Self(parsed.map_err(|error| ApiError::new(ErrorCode::BadRequest, format!("body: {error}")))?))
+        let refused = |error: String| format!("body: {}", name_hyphen_form(&error));
+        Ok(Self(parsed.map_err(|error| ApiError::new(ErrorCode::BadRequest, refused(error)))?))
     }
 }
 
@@ -127,33 +130,32 @@ pub(super) struct DiskQuery {
     pub(super) disk: Option<String>,
 }
 
-/// `?after=SEQ&wait=SECONDS`
+/// `?after=SEQ&wait=TIME`
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EventsQuery {
     #[serde(default, deserialize_with = "number")]
     after: u64,
-    #[serde(default, deserialize_with = "number")]
-    wait: u64,
+    wait: Option<Time<0, EVENTS_WAIT_MAX_MS>>,
 }
 
 /// `?force=true`
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ForceQuery {
-    #[serde(default, deserialize_with = "yes_or_no")]
+    #[serde(default, deserialize_with = "true_or_false")]
     pub(super) force: bool,
 }
 
 fn number<'de, D: Deserializer<'de>>(value: D) -> Result<u64, D::Error> {
-    parsed(value, "a number from 0 on")
+    parsed(value, "the number of an event, or 0 for all")
 }
 
-fn yes_or_no<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
+fn true_or_false<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
     parsed(value, "true or false")
 }
 
-/// A value of a query; an error names it, and what it should be.
+/// Parses a value of a query. The error has the value and what is expected.
 fn parsed<'de, D: Deserializer<'de>, T: FromStr>(value: D, expected: &str) -> Result<T, D::Error> {
     let text = String::deserialize(value)?;
     text.parse().map_err(|_| D::Error::custom(format_args!("`{text}` is not {expected}")))
@@ -201,7 +203,7 @@ async fn add_path<C: Control>(
     JsonBody(wanted): JsonBody<AddPath>,
 ) -> Answer<Path> {
     let disk = route(disk)?;
-    with_paths(control.status().await?.disks, Some(disk.clone()))?;
+    of_disks_with_paths(control.status().await?.disks, Some(disk.clone()))?;
     let added = control.add_path(&disk, wanted.address).await?;
     let paths = paths_of(&*control, Some(added.disk.clone())).await?;
     // Another client may have removed it meanwhile.
@@ -209,22 +211,22 @@ async fn add_path<C: Control>(
     Ok(Json(paths.into_iter().find(|path| path.index == added.index).ok_or_else(gone)?))
 }
 
-/// Answers with the paths meant that are still there.
+/// Answers with the selected paths that are not gone yet.
 async fn remove_path<C: Control>(
     State(control): State<Arc<C>>,
     path: Result<RoutePath<(String, PathSelector)>, PathRejection>,
     wanted: Result<Query<ForceQuery>, QueryRejection>,
 ) -> Answer<Vec<Path>> {
     let ((disk, selector), ForceQuery { force }) = (route(path)?, query(wanted)?);
-    let meant = select(&*control, &selector, Some(disk.clone())).await?;
-    // One that may not go keeps no other from it; the first of those is answered.
+    let selected = select(&*control, &selector, Some(disk.clone())).await?;
+    // A path that cannot be removed does not keep the others. The first such error is the answer.
     let mut removed = Ok(());
-    for path in &refs(&meant) {
+    for path in &refs(&selected) {
         removed = removed.and(control.remove_path(path, force).await);
     }
     removed?;
     let mut left = paths_of(&*control, Some(disk)).await?;
-    left.retain(|path| meant.iter().any(|meant| (meant.index, &meant.address) == (path.index, &path.address)));
+    left.retain(|path| selected.iter().any(|of| (of.index, &of.address) == (path.index, &path.address)));
     Ok(Json(left))
 }
 
@@ -233,21 +235,18 @@ async fn events<C: Control>(
     wanted: Result<Query<EventsQuery>, QueryRejection>,
 ) -> Answer<Events> {
     let EventsQuery { after, wait } = query(wanted)?;
-    if wait > EVENTS_WAIT_MAX.as_secs() {
-        let message = format!("wait: at most {} seconds, not {wait}; ask again after that", EVENTS_WAIT_MAX.as_secs());
-        return Err(ApiError::new(ErrorCode::BadRequest, message));
-    }
-    Ok(Json(control.events(after, Duration::from_secs(wait)).await?))
+    let wait = wait.map_or(Duration::ZERO, Time::duration);
+    Ok(Json(control.events(after, wait).await?))
 }
 
-/// The paths of a disk or of all, with their shares.
+/// The paths of a disk or of all, with their shares of the I/Os.
 async fn paths_of<C: Control>(control: &C, disk: Option<String>) -> Result<Vec<Path>, ApiError> {
     let mut paths = control.paths().await?;
     if let Some(disk) = disk {
         paths.retain(|path| path.disk == disk);
-        // All paths of a disk may have been removed.
+        // A disk may have no paths left.
         if paths.is_empty() {
-            with_paths(control.status().await?.disks, Some(disk))?;
+            of_disks_with_paths(control.status().await?.disks, Some(disk))?;
         }
     }
     let mut totals: HashMap<String, [u64; 3]> = HashMap::new();
@@ -262,19 +261,19 @@ async fn paths_of<C: Control>(control: &C, disk: Option<String>) -> Result<Vec<P
     Ok(paths)
 }
 
-/// I/Os since the start, of the last second, and of the last minute.
+/// I/Os since the start, in the last second, and in the last minute.
 fn counts(path: &Path) -> [u64; 3] {
     [path.ios(), path.ios_1s(), path.ios_60s()]
 }
 
-// A share is for people; beyond 2^52 I/Os it may be off in its sixteenth digit.
+// Beyond 2^52 I/Os a share may be wrong in its sixteenth digit.
 #[allow(clippy::cast_precision_loss)]
 fn share(part: u64, total: u64) -> f64 {
     if total == 0 { 0.0 } else { part as f64 / total as f64 }
 }
 
 async fn policies<C: Control>(State(control): State<Arc<C>>) -> Answer<Vec<Policy>> {
-    let disks = with_paths(control.status().await?.disks, None)?;
+    let disks = of_disks_with_paths(control.status().await?.disks, None)?;
     let describe = |kind: PolicyKind| Policy {
         name: kind,
         aliases: kind.aliases().iter().map(ToString::to_string).collect(),
@@ -294,7 +293,7 @@ async fn policy<C: Control>(
 
 /// The policy of a disk or of all.
 async fn policies_of<C: Control>(control: &C, disk: Option<String>) -> Result<Vec<DiskPolicy>, ApiError> {
-    let disks = with_paths(control.status().await?.disks, disk)?;
+    let disks = of_disks_with_paths(control.status().await?.disks, disk)?;
     Ok(disks.into_iter().map(|disk| DiskPolicy { disk: disk.name, policy: disk.policy }).collect())
 }
 
@@ -312,7 +311,7 @@ async fn policy_detail<C: Control>(
     Ok(Json(policies_of(&*control, disk).await?.into_iter().map(detail).collect()))
 }
 
-/// The paths of one disk, as their policies see them.
+/// The paths of one disk as its policies see them.
 fn views(paths: &[&Path]) -> Vec<PathView> {
     let mut views = Vec::new();
     for class in 0..3 {
@@ -354,9 +353,9 @@ async fn hedge<C: Control>(
     Ok(Json(hedges_of(&*control, query(disk)?.disk).await?))
 }
 
-/// How a disk hedges, or all do.
+/// The hedging of a disk or of all.
 async fn hedges_of<C: Control>(control: &C, disk: Option<String>) -> Result<Vec<DiskHedge>, ApiError> {
-    let disks = with_paths(control.status().await?.disks, disk)?;
+    let disks = of_disks_with_paths(control.status().await?.disks, disk)?;
     Ok(disks.into_iter().map(|disk| DiskHedge { disk: disk.name, status: disk.hedge }).collect())
 }
 
@@ -364,12 +363,12 @@ async fn set_hedge<C: Control>(
     State(control): State<Arc<C>>,
     JsonBody(wanted): JsonBody<SetHedge>,
 ) -> Answer<Vec<DiskHedge>> {
-    if (wanted.hedge, wanted.budget) == (None, None) {
-        return Err(ApiError::new(ErrorCode::BadRequest, "nothing to set; give hedge or budget"));
+    if (wanted.hedge, wanted.hedge_budget) == (None, None) {
+        return Err(ApiError::new(ErrorCode::BadRequest, "nothing to set; give hedge or hedge-budget"));
     }
     let hedges = hedges_of(&*control, wanted.disk.clone()).await?;
     let disks: Vec<_> = hedges.into_iter().map(|hedge| hedge.disk).collect();
-    control.set_hedge(&disks, wanted.hedge, wanted.budget).await?;
+    control.set_hedge(&disks, wanted.hedge, wanted.hedge_budget).await?;
     Ok(Json(hedges_of(&*control, wanted.disk).await?))
 }
 
@@ -387,20 +386,20 @@ fn injected(path: Path) -> impl Iterator<Item = InjectedPath> {
     injections.into_iter().map(one)
 }
 
-/// The paths meant: at least one, unless it is all of a disk that has none.
+/// The selected paths. An error if a selector other than `all` selects none.
 async fn select<C: Control>(control: &C, selector: &PathSelector, disk: Option<String>) -> Result<Vec<Path>, ApiError> {
     let mut paths = paths_of(control, disk).await?;
     paths.retain(|path| selector.matches(path));
     if paths.is_empty() && *selector != PathSelector::All {
         return Err(ApiError::new(
             ErrorCode::UnknownPath,
-            format!("no path is `{selector}`; `mpathctl path list` shows them"),
+            format!("no path is `{selector}`; `mpathctl path list` shows the paths"),
         ));
     }
     Ok(paths)
 }
 
-/// The paths meant, to be changed. `all` leaves out those that are being removed; named, they are refused.
+/// The selected paths for a change. `all` leaves out paths that are being removed. Selected by name, such paths are refused later.
 async fn changeable<C: Control>(
     control: &C,
     selector: &PathSelector,

@@ -1,4 +1,4 @@
-//! Schedulers, weights and limits.
+//! The routes of schedulers, weights and limits.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use axum::{Json, Router};
 use mpath_core::{SchedulerChange, SchedulerKind, SchedulerSpec};
 
 use super::Control;
-use super::disks::{meant, with_paths};
+use super::disks::{of_disks, of_disks_with_paths};
 use super::error::ApiError;
 use super::routes::{Answer, DiskQuery, JsonBody, query};
 use crate::types::{
@@ -31,7 +31,7 @@ fn names(details: Vec<SchedulerDetail>) -> Vec<String> {
 }
 
 async fn schedulers<C: Control>(State(control): State<Arc<C>>) -> Answer<Vec<Scheduler>> {
-    let details = with_paths(control.scheduling().await?, None)?;
+    let details = of_disks_with_paths(control.scheduling().await?, None)?;
     let describe = |kind: SchedulerKind| Scheduler {
         name: kind,
         description: kind.description().into(),
@@ -46,12 +46,12 @@ async fn scheduler_detail<C: Control>(
     disk: Result<Query<DiskQuery>, QueryRejection>,
 ) -> Answer<Vec<SchedulerDetail>> {
     let disk = query(disk)?.disk;
-    Ok(Json(meant(control.scheduling().await?, disk)?))
+    Ok(Json(of_disks(control.scheduling().await?, disk)?))
 }
 
 async fn schedulers_of<C: Control>(control: &C, disk: Option<String>) -> Answer<Vec<DiskScheduler>> {
     let of = |SchedulerDetail { disk, scheduler, .. }| DiskScheduler { disk, scheduler };
-    Ok(Json(with_paths(control.scheduling().await?, disk)?.into_iter().map(of).collect()))
+    Ok(Json(of_disks_with_paths(control.scheduling().await?, disk)?.into_iter().map(of).collect()))
 }
 
 async fn scheduler<C: Control>(
@@ -68,14 +68,14 @@ async fn set_scheduler<C: Control>(
     let params = wanted.params.iter().map(|(name, value)| (&**name, &**value));
     let change = SchedulerChange::new(wanted.scheduler, params)
         .map_err(|error| ApiError::new(ErrorCode::BadRequest, error.to_string()))?;
-    let disks = names(with_paths(control.scheduling().await?, wanted.disk.clone())?);
+    let disks = names(of_disks_with_paths(control.scheduling().await?, wanted.disk.clone())?);
     control.set_scheduler(&disks, &change).await?;
     schedulers_of(&*control, wanted.disk).await
 }
 
 async fn limits_of<C: Control>(control: &C, disk: Option<String>) -> Answer<Vec<DiskLimits>> {
     let of = |SchedulerDetail { disk, limits, .. }| DiskLimits { disk, status: limits };
-    Ok(Json(meant(control.scheduling().await?, disk)?.into_iter().map(of).collect()))
+    Ok(Json(of_disks(control.scheduling().await?, disk)?.into_iter().map(of).collect()))
 }
 
 async fn limits<C: Control>(
@@ -93,13 +93,13 @@ async fn set_limits<C: Control>(
         let message = "nothing to set; give iops, bandwidth or burst";
         return Err(ApiError::new(ErrorCode::BadRequest, message));
     }
-    let disks = names(meant(control.scheduling().await?, wanted.disk.clone())?);
+    let disks = names(of_disks(control.scheduling().await?, wanted.disk.clone())?);
     control.set_limits(&disks, &wanted).await?;
     limits_of(&*control, wanted.disk).await
 }
 
 async fn weights_of<C: Control>(control: &C, disk: Option<String>) -> Answer<Vec<DiskWeight>> {
-    Ok(Json(meant(control.status().await?.disks, disk)?.into_iter().map(DiskWeight::from).collect()))
+    Ok(Json(of_disks(control.status().await?.disks, disk)?.into_iter().map(DiskWeight::from).collect()))
 }
 
 async fn weights<C: Control>(
@@ -113,9 +113,9 @@ async fn set_weight<C: Control>(
     State(control): State<Arc<C>>,
     JsonBody(wanted): JsonBody<SetWeight>,
 ) -> Answer<Vec<DiskWeight>> {
-    let mut disks = meant(control.status().await?.disks, wanted.disk)?;
+    let mut disks = of_disks(control.status().await?.disks, wanted.disk)?;
     let Some(disk) = disks.pop().filter(|_| disks.is_empty()) else {
-        let message = "there are several disks, and a weight is one's part beside the others; name one in disk";
+        let message = "there are several disks, and a weight is the share of one among them; name the disk in `disk`";
         return Err(ApiError::new(ErrorCode::BadRequest, message));
     };
     control.set_weight(&disk.name, wanted.weight).await?;

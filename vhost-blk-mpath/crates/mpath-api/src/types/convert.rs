@@ -1,4 +1,4 @@
-//! From what mpath-core counts and holds to what the API shows.
+//! Conversions of mpath-core's statistics to those of the API.
 
 use std::time::Duration;
 
@@ -6,22 +6,10 @@ use hdrhistogram::Histogram;
 use hdrhistogram::iterators::IterationValue;
 use mpath_core::{ClassStats, FailoverTimes, OpClass, PathStats};
 
-use super::{AnaState, Latency, Moved, OpStats, PathEstimate};
-
-impl From<mpath_core::AnaState> for AnaState {
-    fn from(state: mpath_core::AnaState) -> Self {
-        match state {
-            mpath_core::AnaState::Optimized => Self::Optimized,
-            mpath_core::AnaState::NonOptimized => Self::NonOptimized,
-            mpath_core::AnaState::Inaccessible => Self::Inaccessible,
-            mpath_core::AnaState::PersistentLoss => Self::PersistentLoss,
-            mpath_core::AnaState::Change => Self::Change,
-        }
-    }
-}
+use super::{Latency, MovedRequests, OpStats, PathEstimate};
 
 impl OpStats {
-    /// What a daemon has measured of one class of operations on a path.
+    /// The counters and the estimate of one class of operations on a path.
     #[must_use]
     pub fn of(path: &PathStats, class: OpClass) -> Self {
         let (stats, estimate) = (path.class(class), &path.estimates[class.index()]);
@@ -61,8 +49,8 @@ impl From<&ClassStats> for OpStats {
     }
 }
 
-impl Moved {
-    /// What a daemon has measured of one class of operations.
+impl MovedRequests {
+    /// The failovers of one class of operations.
     #[must_use]
     pub fn of(moves: &FailoverTimes, class: OpClass) -> Self {
         let times = moves.class(class);
@@ -71,7 +59,7 @@ impl Moved {
 }
 
 impl Latency {
-    /// `None` without a sample.
+    /// The distribution of nanoseconds. `None` without a sample.
     pub(super) fn of(ns: &Histogram<u64>) -> Option<Self> {
         let micros = |ns: u64| u64::try_from(Duration::from_nanos(ns).as_micros()).unwrap_or(u64::MAX);
         (!ns.is_empty()).then(|| Self {
@@ -84,10 +72,10 @@ impl Latency {
     }
 }
 
-/// Never less than it was for fewer samples: counted whole, and each sample as the least of its bucket.
+/// The sum of a histogram. It never shrinks as samples are added: every sample counts as the lowest value of its bucket.
 fn sum(ns: &Histogram<u64>) -> u64 {
     let bucket =
-        |of: IterationValue<u64>| ns.lowest_equivalent(of.value_iterated_to()).saturating_mul(of.count_at_value());
+        |it: IterationValue<u64>| ns.lowest_equivalent(it.value_iterated_to()).saturating_mul(it.count_at_value());
     ns.iter_recorded().map(bucket).fold(0, u64::saturating_add)
 }
 
@@ -118,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_never_shrink_and_nothing_takes_no_time() {
+    fn sums_never_shrink_and_zero_latencies_add_nothing() {
         let mut ns = ClassStats::new().latency_ns;
         ns.saturating_record_n(0, 1_000_000_000);
         assert_eq!(Latency::of(&ns).unwrap().sum_us, 0);

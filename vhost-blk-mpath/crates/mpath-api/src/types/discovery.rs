@@ -6,44 +6,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::PathAddress;
 
-/// A discovery controller that a disk's paths are learned from.
+/// A discovery controller of a disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct DiscoveryController {
     /// The disk's name.
     pub disk: String,
-    /// Where it is.
+    /// Its address.
     pub address: PathAddress,
-    /// Its NQN: the well-known one of discovery, or one of its own.
+    /// Its NQN: the well-known discovery NQN or a unique one.
     pub subnqn: String,
-    /// The discovery controller that refers to it; `null` if it is configured.
+    /// The discovery controller that refers to this one. `null` if this one is configured.
     pub referred_by: Option<PathAddress>,
-    /// Whether it answers.
+    /// Its state.
     pub state: DiscoveryState,
-    /// Since when it is in this state: UTC, RFC 3339 with milliseconds.
+    /// When it entered this state: UTC, RFC 3339 with milliseconds.
     pub since: String,
-    /// The generation of the log last read (GENCTR); `null` before the first.
+    /// Generation counter (GENCTR) of the discovery log last read. `null` before the first log.
     pub generation: Option<u64>,
-    /// Its records, of whatever kind; `null` before the first log.
+    /// Records of that log, of every kind. `null` before the first log.
     pub records: Option<u32>,
-    /// When that log was read: UTC, RFC 3339 with milliseconds.
+    /// When the log was read: UTC, RFC 3339 with milliseconds.
     pub read_at: Option<String>,
-    /// What went wrong last, one line; `null` if nothing has since the log was read.
+    /// The last error, one line. `null` if there was none since the log was read.
     pub last_error: Option<String>,
-    /// When that was the last time: UTC, RFC 3339 with milliseconds.
+    /// The time of the last error: UTC, RFC 3339 with milliseconds.
     pub last_error_at: Option<String>,
 }
 
-/// The life of a discovery controller, as this host sees it.
+/// State of a discovery controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiscoveryState {
-    /// Has not answered yet; attempts go on.
+    /// Has not answered yet. Attempts go on.
     Connecting,
-    /// The connection stays, and the controller tells of changes or is asked every minute.
+    /// Connected. The controller reports changes, or its log is read every minute.
     Connected,
-    /// It keeps no connections, and is asked every minute.
+    /// The controller keeps no connections. Its log is read every minute.
     Polled,
-    /// Has answered once and does not now; attempts go on, and what it listed last still counts.
+    /// Has answered before and does not answer. Attempts go on. Its last log still applies.
     Lost,
 }
 

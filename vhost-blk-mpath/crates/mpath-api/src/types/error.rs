@@ -1,9 +1,10 @@
-//! What a request can be answered with besides success.
+//! The answer to a request that failed.
 
 use serde::{Deserialize, Serialize};
 
-/// The body of every answer that is not a success: `{"error": {"code": ..., "message": ...}}`.
+/// The body of every error answer: `{"error": {"code": ..., "message": ...}}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct ErrorBody {
     /// The error.
     pub error: ErrorInfo,
@@ -11,8 +12,9 @@ pub struct ErrorBody {
 
 /// An error for programs and for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct ErrorInfo {
-    /// What kind, for programs.
+    /// The kind of the error, for programs.
     pub code: ErrorCode,
     /// One line for people.
     pub message: String,
@@ -22,9 +24,9 @@ pub struct ErrorInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorCode {
-    /// 400: the query or the body is not what the route takes.
+    /// 400: the query or the body is wrong.
     BadRequest,
-    /// 404: there is no such route.
+    /// 404: the route does not exist.
     UnknownRoute,
     /// 404: no disk has this name.
     UnknownDisk,
@@ -34,33 +36,33 @@ pub enum ErrorCode {
     MethodNotAllowed,
     /// 408: the body did not arrive in time.
     RequestTimeout,
-    /// 409: a disk would have no usable path left.
+    /// 409: the disk would have no usable path left.
     LastPath,
-    /// 409: the path is in a state in which this cannot be done.
+    /// 409: the state of the path does not allow the request.
     PathState,
-    /// 409: the disk has a path with this address.
+    /// 409: the disk already has a path with this address.
     PathExists,
-    /// 409: the disk has as many paths as it can have.
+    /// 409: the disk has the most paths that it can have.
     TooManyPaths,
-    /// 409: the disk's namespace cannot be reached over more than one path.
+    /// 409: the disk's namespace allows only one path.
     NotMultipath,
-    /// 409: the disk uses the paths of another one, and what is asked for is that disk's.
+    /// 409: the disk shares the paths of another disk, and the request concerns those paths.
     SharesPaths,
-    /// 409: there is a disk with this name, or with this socket.
+    /// 409: another disk has this name or this socket.
     DiskExists,
-    /// 409: the daemon has as many disks as it can have.
+    /// 409: the daemon has the most disks that it can have.
     TooManyDisks,
-    /// 409: the disk cannot be served: no path leads to its namespace, say, or its socket cannot be created.
+    /// 409: the disk cannot be served. For example, no path leads to its namespace, or its socket cannot be created.
     DiskNotStarted,
-    /// 409: a front-end is connected to the disk, or to one that goes with it.
+    /// 409: a front-end is connected to the disk or to a disk that shares its paths.
     DiskConnected,
-    /// 409: the disk is being removed, or the one that has the name or the socket of the one to be added is.
+    /// 409: the disk is being removed, or a disk with the name or socket of the new disk is.
     DiskLeaving,
     /// 413: the body is larger than 64 KiB.
     BodyTooLarge,
-    /// 503: the daemon is too busy, or ending.
+    /// 503: the daemon is too busy or is ending.
     Unavailable,
-    /// A kind that a later daemon may send.
+    /// A kind that this version does not know.
     #[serde(other)]
     Other,
 }
@@ -70,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_later_daemons_error_is_still_understood() {
+    fn an_unknown_error_code_is_read_as_other() {
         let body = r#"{"error":{"code":"quota","message":"m"}}"#;
         let body: ErrorBody = serde_json::from_str(body).unwrap();
         assert_eq!(body.error.code, ErrorCode::Other);

@@ -1,4 +1,4 @@
-//! What has happened, as the daemon remembers it.
+//! Events that the daemon keeps.
 
 use std::fmt;
 
@@ -6,40 +6,43 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::PathAddress;
 
-/// `GET /v1/events?after=SEQ&wait=SECONDS`: events in the order they happened.
+/// `GET /v1/events?after=SEQ&wait=TIME`: events in the order in which they happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct Events {
-    /// Those after the one asked for, as far as they are still kept.
+    /// Events after SEQ that the daemon still keeps.
     pub events: Vec<Event>,
-    /// How many after the one asked for are not kept any more.
+    /// Number of events after SEQ that the daemon has dropped.
     pub lost: u64,
-    /// What to ask for next.
+    /// The SEQ of the next request.
     pub last: u64,
 }
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct Event {
-    /// Its number: 1, 2, 3, … since the daemon started.
+    /// The event's number: 1, 2, 3, … since the daemon started.
     pub seq: u64,
-    /// When, by the host's clock: UTC, RFC 3339 with milliseconds.
+    /// The time, by the host's clock: UTC, RFC 3339 with milliseconds.
     pub time: String,
-    /// What, for programs.
+    /// The kind, for programs.
     pub kind: EventKind,
     /// The disk's name.
     pub disk: String,
-    /// The path, if it is about one.
+    /// The path, if the event concerns one.
     pub path: Option<EventPath>,
-    /// What, in one line for people.
+    /// One line for people.
     pub message: String,
 }
 
-/// The path that an event is about.
+/// The path of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct EventPath {
-    /// Its number on the disk, from 0.
+    /// The path's number on the disk, from 0.
     pub index: u16,
-    /// Where it leads.
+    /// The path's address.
     pub address: PathAddress,
 }
 
@@ -47,89 +50,89 @@ pub struct EventPath {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventKind {
-    /// A path has a live association.
+    /// A path is live.
     PathLive,
-    /// A path was lost, or cannot be connected.
+    /// A path was lost or cannot be connected.
     PathLost,
     /// A path leads to another namespace.
     PathRefused,
-    /// No attempt is made any more to connect a path: it had no connection for `ctrl-loss-tmo`.
+    /// Attempts to connect a path have ended: it was disconnected for `ctrl-loss-tmo`.
     PathGaveUp,
-    /// A path owes answers and has gone silent.
+    /// A path owes answers and sends nothing.
     PathSuspect,
-    /// A suspect path has given a sign of life.
+    /// A suspect path has sent something.
     PathRecovered,
-    /// The operator takes a path into use again.
+    /// The operator enabled a path.
     PathEnable,
-    /// The operator drains a path.
+    /// The operator drained a path.
     PathDrain,
-    /// The operator disables a path: it drains.
+    /// The operator disabled a path. The path drains.
     PathDisable,
-    /// A path that was to be disabled is drained, clean and closed.
+    /// A disabled path is drained, flushed and closed.
     PathDisabled,
-    /// The operator resets a path.
+    /// The operator reset a path.
     PathReset,
-    /// A path was added by the operator or by discovery.
+    /// The operator or discovery added a path.
     PathAdded,
-    /// A path is to be removed: it drains, or is dropped.
+    /// The operator or discovery removes a path: the path drains, or is dropped.
     PathRemove,
     /// A path is gone.
     PathRemoved,
-    /// The ANA state of the namespace on a path has changed.
+    /// The ANA state of a namespace changed on a path.
     AnaChanged,
-    /// A disk has grown with its namespace.
+    /// A disk grew with its namespace.
     DiskResized,
-    /// A disk takes no requests before the fence that an earlier daemon, or a removed disk, left.
+    /// A disk is held: it takes no requests until the fence of an earlier daemon or of a removed disk has passed.
     DiskHeld,
-    /// A disk takes requests again.
+    /// A held disk takes requests again.
     DiskResumed,
-    /// Connections of a path are plain TCP, though MPTCP was wanted.
+    /// Connections of a path fell back to plain TCP.
     MptcpFallback,
-    /// MPTCP connections of a path have got another subflow.
+    /// MPTCP connections of a path have a new subflow.
     SubflowUp,
     /// MPTCP connections of a path have lost a subflow.
     SubflowDown,
-    /// A discovery controller has given its log, the first time or again after it was lost.
+    /// The discovery log was read, for the first time or after the controller was lost.
     DiscoveryConnected,
-    /// A discovery controller's log has changed.
+    /// The discovery log changed.
     DiscoveryChanged,
-    /// A discovery controller does not answer; what it listed last still counts.
+    /// A discovery controller does not answer. Its last log still applies.
     DiscoveryLost,
-    /// Nothing sent under a lost association can be executed any more.
+    /// A fence has passed: no command of a lost association can be executed any more.
     FenceLifted,
-    /// The operator, or a front-end, set the policy.
+    /// The operator or a front-end set the policy.
     PolicySet,
-    /// The operator set how reads are hedged.
+    /// The operator set hedging.
     HedgeSet,
     /// The operator set the scheduler.
     SchedulerSet,
-    /// The operator set the limits.
+    /// The operator set limits.
     LimitsSet,
-    /// The operator set the weight.
+    /// The operator set a weight.
     WeightSet,
-    /// The operator impaired a path.
+    /// The operator set an injection.
     InjectionSet,
-    /// The operator ended the impairment of a path.
+    /// The operator cleared the injections of a path.
     InjectionCleared,
-    /// A disk was added by the operator.
+    /// The operator added a disk.
     DiskAdded,
-    /// A disk that the operator wanted to be added was not.
+    /// A disk that the operator wanted to add could not be added.
     DiskNotAdded,
-    /// The operator has a disk removed.
+    /// The operator removes a disk.
     DiskRemove,
     /// A disk is gone.
     DiskRemoved,
-    /// A front-end has connected.
+    /// A front-end connected.
     FrontEndConnected,
-    /// A front-end has left.
+    /// A front-end disconnected.
     FrontEndDisconnected,
-    /// A kind of a later daemon.
+    /// A kind that this version does not know.
     #[serde(other)]
     Other,
 }
 
 impl EventKind {
-    /// Whether something is wrong, and not just different.
+    /// Whether the event is a problem, and not only a change.
     #[must_use]
     pub fn is_trouble(self) -> bool {
         matches!(

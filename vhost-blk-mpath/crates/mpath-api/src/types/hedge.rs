@@ -4,42 +4,44 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Hedge, HedgeBudget};
 
-/// How a disk's slow reads are hedged, and what came of it.
+/// The hedging of a disk, and its results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct HedgeStatus {
-    /// Which reads are sent a second time.
+    /// The reads that are hedged.
     pub hedge: Hedge,
-    /// How many of them at most.
-    pub budget: HedgeBudget,
-    /// Reads submitted while this was not off, since the daemon started.
-    pub reads: u64,
+    /// The most hedges, as a share of all reads.
+    pub hedge_budget: HedgeBudget,
+    /// Reads submitted since the daemon started while `hedge` was not off.
+    pub hedgeable_reads: u64,
     /// Hedges sent.
-    pub sent: u64,
-    /// Those of them that answered first.
-    pub won: u64,
+    pub hedges: u64,
+    /// Hedges that answered first.
+    pub hedges_won: u64,
 }
 
-/// `GET /v1/hedge`, and the answer to `PUT`: the same of one disk, and those that share its paths.
+/// `GET /v1/hedge`, and the answer to `PUT`: the hedging of a disk and of those that share its paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct DiskHedge {
     /// The disk's name.
     pub disk: String,
-    /// How, and what came of it.
+    /// The hedging and its results.
     #[serde(flatten)]
     pub status: HedgeStatus,
 }
 
-/// The body of `PUT /v1/hedge`. What is left out stays as it was.
+/// The body of `PUT /v1/hedge`. A setting that is left out keeps its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetHedge {
-    /// Which reads are to be sent a second time.
+    /// The reads to hedge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hedge: Option<Hedge>,
-    /// How many of them at most.
+    /// The most hedges, as a share of all reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub budget: Option<HedgeBudget>,
-    /// The disk, which has to have paths of its own; every such disk if left out.
+    pub hedge_budget: Option<HedgeBudget>,
+    /// The disk, which must have paths of its own. If left out: every such disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Impairments of a path.
+//! Injections: deliberate impairments of a path.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::text_serde;
 
-/// Enums whose variants have names.
+/// An enum of named variants, read and written as the name.
 macro_rules! words {
     ($(#[$doc:meta])* $type:ident, $what:literal, $expected:literal, {$($(#[$of:meta])* $variant:ident = $name:literal,)*}) => {
         $(#[$doc])*
@@ -18,7 +18,7 @@ macro_rules! words {
         }
 
         impl $type {
-            /// Every one.
+            /// Every value.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
         }
 
@@ -43,7 +43,7 @@ macro_rules! words {
     };
 }
 
-/// A word that names none of what it could.
+/// A word that is not one of those expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no {what} is `{text}`; give one of: {expected}")]
 pub struct UnknownWord {
@@ -53,9 +53,9 @@ pub struct UnknownWord {
 }
 
 words! {
-    /// The requests that an injection is for.
+    /// The requests that an injection applies to.
     InjectedClass, "class", "read, write, other", {
-        /// Reads, and the shadow reads that measure paths nobody uses.
+        /// Reads, including probes.
         Read = "read",
         /// Writes.
         Write = "write",
@@ -65,51 +65,51 @@ words! {
 }
 
 words! {
-    /// Which way an injection is in.
+    /// The direction that an injection impairs.
     #[derive(Default)]
     InjectedDirection, "direction", "request, response", {
         /// Before a request is sent.
         #[default]
         Request = "request",
-        /// After the target has executed it.
+        /// After the target has executed a request.
         Response = "response",
     }
 }
 
 words! {
-    /// How jitter is distributed. Every delay is cut at zero and at 60 s.
+    /// Distribution of the jitter. Delays below 0 count as 0, and delays above 60 s as 60 s.
     #[derive(Default)]
     InjectedDistribution, "distribution", "uniform, normal, exponential, pareto", {
-        /// Evenly within the latency plus and minus the jitter.
+        /// Uniform from latency minus jitter to latency plus jitter.
         #[default]
         Uniform = "uniform",
-        /// Mean: the latency; standard deviation: the jitter.
+        /// Mean latency, standard deviation jitter.
         Normal = "normal",
-        /// The latency, and more: the mean of that is the jitter.
+        /// Latency plus an exponential delay whose mean is the jitter.
         Exponential = "exponential",
-        /// As exponential, with a heavy tail (Lomax, shape 3).
+        /// Latency plus a heavy-tailed delay (Lomax, shape 3) whose mean is the jitter.
         Pareto = "pareto",
     }
 }
 
 words! {
-    /// The status that requests fail with.
+    /// The status of failed requests.
     #[derive(Default)]
     InjectedStatus, "status",
     "path-error, ana-inaccessible, ana-transition, internal-error, namespace-not-ready, command-interrupted, \
      media-error, internal-error-dnr", {
-        /// Internal Path Error, 3/00h: repeated on another path.
+        /// Internal Path Error, 3/00h: retried on another path.
         #[default]
         PathError = "path-error",
-        /// Asymmetric Access Inaccessible, 3/02h: repeated on another path.
+        /// Asymmetric Access Inaccessible, 3/02h: retried on another path.
         AnaInaccessible = "ana-inaccessible",
-        /// Asymmetric Access Transition, 3/03h: repeated on another path.
+        /// Asymmetric Access Transition, 3/03h: retried on another path.
         AnaTransition = "ana-transition",
-        /// Internal Error, 0/06h: repeated.
+        /// Internal Error, 0/06h: retried.
         InternalError = "internal-error",
-        /// Namespace Not Ready, 0/82h: repeated.
+        /// Namespace Not Ready, 0/82h: retried.
         NamespaceNotReady = "namespace-not-ready",
-        /// Command Interrupted, 0/21h: repeated.
+        /// Command Interrupted, 0/21h: retried.
         CommandInterrupted = "command-interrupted",
         /// Unrecovered Read Error, 2/81h: final.
         MediaError = "media-error",
@@ -118,7 +118,7 @@ words! {
     }
 }
 
-/// Numbers with a range.
+/// A number with a range.
 macro_rules! ranged {
     ($(#[$doc:meta])* $type:ident, $range:expr, $error:literal) => {
         $(#[$doc])*
@@ -142,7 +142,7 @@ macro_rules! ranged {
     };
 }
 
-/// A value that cannot be injected.
+/// A number out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InjectedRangeError(&'static str);
@@ -152,7 +152,7 @@ ranged! {
     InjectedRate, (64 << 10)..=(100 << 30), "a rate is 64KiB to 100GiB a second (65536 to 107374182400 bytes)"
 }
 ranged! {
-    /// Requests of a million, from 1 to all.
+    /// Failing requests per million, 1 to 1 000 000.
     InjectedShare, 1..=1_000_000, "an error rate is 0.0001% to 100% (1 to 1000000 of a million)"
 }
 
@@ -161,7 +161,7 @@ ranged! {
 #[serde(try_from = "u64", into = "u64")]
 pub struct InjectedLatency(u64);
 
-/// A latency, or a jitter, that cannot be injected.
+/// A latency or jitter out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an injected time is 1us to 60s, not {0:?}")]
 pub struct InjectedLatencyError(pub Duration);
@@ -185,7 +185,7 @@ impl TryFrom<u64> for InjectedLatency {
 impl TryFrom<Duration> for InjectedLatency {
     type Error = InjectedLatencyError;
 
-    /// Fractions of a microsecond are dropped.
+    /// Drops fractions of a microsecond.
     fn try_from(latency: Duration) -> Result<Self, InjectedLatencyError> {
         let us = u64::try_from(latency.as_micros()).map_err(|_| InjectedLatencyError(latency))?;
         Self::try_from(us).map_err(|_| InjectedLatencyError(latency))
@@ -198,60 +198,60 @@ impl From<InjectedLatency> for u64 {
     }
 }
 
-/// What impairs a path, and how much.
+/// An injection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Unchecked")]
+#[serde(rename_all = "kebab-case", try_from = "UncheckedInjection")]
 pub struct Injection {
-    /// For these requests only; without it for those of every class that has no injection of its own.
+    /// The class of requests. If left out: every class without an injection of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<InjectedClass>,
-    /// Before they are sent, or after they were executed.
+    /// Whether requests are impaired before they are sent or after they were executed.
     pub direction: InjectedDirection,
-    /// Time added, 1 us to 60 s.
+    /// Added latency, 1 us to 60 s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_us: Option<InjectedLatency>,
-    /// How far that varies, 1 us to 60 s.
+    /// Jitter of the added latency, 1 us to 60 s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter_us: Option<InjectedLatency>,
-    /// In which way; with jitter only.
+    /// Distribution of the jitter. Only with jitter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distribution: Option<InjectedDistribution>,
-    /// Bytes per second that pass.
+    /// Bandwidth in bytes per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<InjectedRate>,
-    /// How many requests of a million fail.
+    /// Failing requests per million.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error_ppm: Option<InjectedShare>,
-    /// With which status; with errors only.
+    pub error_rate_ppm: Option<InjectedShare>,
+    /// Status of failing requests. Only with an error rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<InjectedStatus>,
-    /// Nothing passes until the injection ends.
+    /// Whether no request passes until the injection ends.
     pub stall: bool,
-    /// Of the jitter and of which requests fail.
+    /// Seed of the random numbers for jitter and errors.
     pub seed: u64,
 }
 
-/// What does not go together.
+/// Why settings are no injection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InjectionError {
     /// Nothing is impaired.
-    #[error("an injection needs one of latency, jitter, rate, error rate and stall; give one")]
+    #[error("an injection needs at least one of latency, jitter, rate, error rate and stall; give one")]
     Nothing,
-    /// A distribution of nothing.
-    #[error("a distribution says how jitter varies; give a jitter, or leave the distribution out")]
+    /// A distribution without jitter.
+    #[error("a distribution needs a jitter; give a jitter, or leave the distribution out")]
     DistributionWithoutJitter,
-    /// A status for no request.
-    #[error("a status is for requests that fail; give an error rate, or leave the status out")]
+    /// A status without an error rate.
+    #[error("a status needs an error rate; give an error rate, or leave the status out")]
     StatusWithoutErrors,
-    /// What would have no effect.
-    #[error("a stall lets nothing pass; leave latency, jitter, rate and error rate out, or the stall")]
+    /// A stall together with settings that have no effect on it.
+    #[error("a stall lets no request pass; leave latency, jitter, rate and error rate out, or leave the stall out")]
     StallAndMore,
 }
 
-/// As it comes.
+/// An injection as read, before it is checked.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Unchecked {
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct UncheckedInjection {
     class: Option<InjectedClass>,
     #[serde(default)]
     direction: InjectedDirection,
@@ -259,7 +259,7 @@ struct Unchecked {
     jitter_us: Option<InjectedLatency>,
     distribution: Option<InjectedDistribution>,
     rate: Option<InjectedRate>,
-    error_ppm: Option<InjectedShare>,
+    error_rate_ppm: Option<InjectedShare>,
     status: Option<InjectedStatus>,
     #[serde(default)]
     stall: bool,
@@ -267,29 +267,40 @@ struct Unchecked {
     seed: u64,
 }
 
-impl TryFrom<Unchecked> for Injection {
+impl TryFrom<UncheckedInjection> for Injection {
     type Error = InjectionError;
 
-    fn try_from(from: Unchecked) -> Result<Self, InjectionError> {
-        let Unchecked { class, direction, latency_us, jitter_us, distribution, rate, error_ppm, status, stall, seed } =
-            from;
-        Self { class, direction, latency_us, jitter_us, distribution, rate, error_ppm, status, stall, seed }.checked()
+    fn try_from(from: UncheckedInjection) -> Result<Self, InjectionError> {
+        let UncheckedInjection {
+            class,
+            direction,
+            latency_us,
+            jitter_us,
+            distribution,
+            rate,
+            error_rate_ppm,
+            status,
+            stall,
+            seed,
+        } = from;
+        Self { class, direction, latency_us, jitter_us, distribution, rate, error_rate_ppm, status, stall, seed }
+            .checked()
     }
 }
 
 impl Injection {
-    /// A fixed delay of every request before it is sent.
+    /// A fixed latency of every request before it is sent.
     #[must_use]
     pub fn latency(latency: InjectedLatency) -> Self {
         Self { latency_us: Some(latency), ..Self::default() }
     }
 
-    /// Itself if it makes sense, with the distribution and the status that it has without saying so.
+    /// The injection with the default distribution and status filled in.
     ///
     /// # Errors
-    /// What does not go together.
+    /// If the settings contradict each other or impair nothing.
     pub fn checked(self) -> Result<Self, InjectionError> {
-        let (jitter, errors) = (self.jitter_us.is_some(), self.error_ppm.is_some());
+        let (jitter, errors) = (self.jitter_us.is_some(), self.error_rate_ppm.is_some());
         let others = self.latency_us.is_some() || jitter || self.rate.is_some() || errors;
         if self.distribution.is_some() && !jitter {
             return Err(InjectionError::DistributionWithoutJitter);
@@ -302,20 +313,20 @@ impl Injection {
             (false, false) => Err(InjectionError::Nothing),
             _ => Ok(Self {
                 distribution: self.jitter_us.map(|_| self.distribution.unwrap_or_default()),
-                status: self.error_ppm.map(|_| self.status.unwrap_or_default()),
+                status: self.error_rate_ppm.map(|_| self.status.unwrap_or_default()),
                 ..self
             }),
         }
     }
 
-    /// Puts it among the injections of a path: in place of all if it is for every class, otherwise of that of its class.
+    /// Adds the injection to those of a path. It replaces the one of its class, or all of them if it is for every class.
     pub fn put(self, injections: &mut Vec<Self>) {
         injections.retain(|other| self.class.is_some() && other.class != self.class);
         injections.push(self);
     }
 }
 
-/// As an operator would say it, without class, direction and seed.
+/// One phrase for people, without class, direction and seed.
 impl fmt::Display for Injection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = |us: InjectedLatency| {
@@ -326,7 +337,7 @@ impl fmt::Display for Injection {
         let jitter = self.jitter_us.zip(self.distribution);
         parts.extend(jitter.map(|(jitter, how)| format!("jitter {} {how}", time(jitter))));
         parts.extend(self.rate.map(|rate| format!("rate {} B/s", rate.0)));
-        let errors = self.error_ppm.zip(self.status);
+        let errors = self.error_rate_ppm.zip(self.status);
         parts.extend(errors.map(|(share, status)| format!("errors {}% {status}", f64::from(share.0 as u32) / 1e4)));
         parts.extend(self.stall.then(|| "stall".into()));
         f.write_str(&parts.join(", "))
@@ -338,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn injected_latency_keeps_to_its_range() {
+    fn latency_outside_its_range_is_refused() {
         for (latency, us) in
             [(Duration::from_micros(1), 1), (Duration::from_nanos(1999), 1), (Duration::from_secs(60), 60_000_000)]
         {
@@ -352,25 +363,25 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_is_checked_and_completed() {
+    fn json_is_checked_and_defaults_are_filled_in() {
         let read = |text: &str| serde_json::from_str::<Injection>(text).map_err(|error| error.to_string());
-        let text = r#"{"latency_us":5000,"jitter_us":3,"error_ppm":12500,"class":"write","direction":"response"}"#;
+        let text = r#"{"latency-us":5000,"jitter-us":3,"error-rate-ppm":12500,"class":"write","direction":"response"}"#;
         let injection = read(text).unwrap();
         assert_eq!(injection.to_string(), "latency 5ms, jitter 3us uniform, errors 1.25% path-error");
         assert_eq!(read(&serde_json::to_string(&injection).unwrap()), Ok(injection));
         for (text, part) in [
             ("{}", "give one"),
-            (r#"{"latency_us":0}"#, "1us to 60s, not 0ns"),
-            (r#"{"latency_us":1,"distribution":"normal"}"#, "give a jitter"),
-            (r#"{"latency_us":1,"status":"media-error"}"#, "give an error rate"),
-            (r#"{"latency_us":1,"stall":true}"#, "leave latency"),
+            (r#"{"latency-us":0}"#, "1us to 60s, not 0ns"),
+            (r#"{"latency-us":1,"distribution":"normal"}"#, "give a jitter"),
+            (r#"{"latency-us":1,"status":"media-error"}"#, "give an error rate"),
+            (r#"{"latency-us":1,"stall":true}"#, "leave latency"),
             (r#"{"rate":65535}"#, "64KiB to 100GiB"),
-            (r#"{"error_ppm":1000001}"#, "0.0001% to 100%"),
-            (r#"{"error_ppm":0}"#, "0.0001% to 100%"),
-            (r#"{"error_ppm":1,"status":"bad"}"#, "no status is `bad`; give one of: path-error"),
+            (r#"{"error-rate-ppm":1000001}"#, "0.0001% to 100%"),
+            (r#"{"error-rate-ppm":0}"#, "0.0001% to 100%"),
+            (r#"{"error-rate-ppm":1,"status":"bad"}"#, "no status is `bad`; give one of: path-error"),
             (r#"{"stall":true,"class":"flush"}"#, "no class is `flush`; give one of: read, write, other"),
             (r#"{"stall":true,"direction":"up"}"#, "request, response"),
-            (r#"{"jitter_us":1,"distribution":"gauss"}"#, "uniform, normal, exponential, pareto"),
+            (r#"{"jitter-us":1,"distribution":"gauss"}"#, "uniform, normal, exponential, pareto"),
             (r#"{"stall":true,"loss":1}"#, "loss"),
         ] {
             let error = read(text).unwrap_err();
@@ -379,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn an_injection_takes_the_place_of_what_it_covers() {
+    fn an_injection_replaces_those_of_the_classes_it_covers() {
         let of = |class| Injection { class, stall: true, ..Injection::default() };
         let (read, write, all) = (of(Some(InjectedClass::Read)), of(Some(InjectedClass::Write)), of(None));
         let mut injections = Vec::new();

@@ -1,4 +1,4 @@
-//! Which paths are impaired, and how paths are named to set that.
+//! Injected paths, and the selection of paths.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,45 +9,46 @@ use super::{Injection, Path};
 use crate::address::{AddressError, PathAddress};
 use crate::text::text_serde;
 
-/// `GET /v1/injections`, and the answer to `PUT` and `DELETE`: a path and what impairs it.
+/// `GET /v1/injections`, and the answer to `PUT` and `DELETE`: a path and its injection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct InjectedPath {
     /// The disk's name.
     pub disk: String,
-    /// Its number on the disk, from 0.
+    /// The path's number on the disk, from 0.
     pub index: u16,
-    /// Where the path leads.
+    /// The path's address.
     pub address: PathAddress,
-    /// The impairment; in the answer to `DELETE` the one that was in force.
+    /// The injection. In the answer to `DELETE`: the one that was cleared.
     pub injection: Injection,
 }
 
 /// The body of `PUT /v1/injections`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetInjection {
-    /// Which paths.
+    /// The paths.
     pub path: PathSelector,
-    /// Of which disk, which has to have paths of its own; of every such disk if left out.
+    /// The disk, which must have paths of its own. If left out: every such disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
-    /// The impairment, in place of every earlier one, or of that of its class if it is for a class.
+    /// The injection. It replaces every earlier one, or the one of its class if it is for a class.
     pub injection: Injection,
 }
 
-/// Names one path or all of them: `all`, an index (`1`), or an address, with or without `tcp://`.
+/// A selection of paths: `all`, an index (`1`), or an address with or without `tcp://`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathSelector {
     /// Every path.
     All,
-    /// The path of this number of each disk meant.
+    /// The path with this number, of each selected disk.
     Index(u16),
-    /// The path that leads there.
+    /// The path with this address.
     Address(PathAddress),
 }
 
 impl PathSelector {
-    /// Whether `path` is meant.
+    /// Whether `path` is selected.
     #[must_use]
     pub fn matches(&self, path: &Path) -> bool {
         match self {
@@ -68,19 +69,19 @@ impl fmt::Display for PathSelector {
     }
 }
 
-/// A text that is no [`PathSelector`].
+/// Why a text is no [`PathSelector`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathSelectorError {
-    /// There is nothing.
-    #[error("an empty text names no path; give an index, an address or `all`")]
+    /// The text is empty.
+    #[error("an empty text selects no path; give an index, an address or `all`")]
     Empty,
-    /// It looks like an index, and is none: signed, too large, or with zeros in front.
-    #[error("`{text}` is no index of a path; give one as `path list` shows it, an address or `all`")]
+    /// An index with a sign, with leading zeros, or too large.
+    #[error("`{text}` is no index of a path; give an index from `path list`, an address or `all`")]
     Index {
         /// What was given.
         text: String,
     },
-    /// It is no address.
+    /// The text is no address.
     #[error(transparent)]
     Address(#[from] AddressError),
 }
@@ -97,7 +98,7 @@ impl FromStr for PathSelector {
         }
         let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
         if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
-            // As it is shown and not otherwise: who writes 00 or +1 may mean something else.
+            // Only as it is shown: `00` or `+1` may be a slip for something else.
             let index = text.parse().ok().filter(|index: &u16| index.to_string() == text);
             return index.map(Self::Index).ok_or_else(|| PathSelectorError::Index { text: text.into() });
         }

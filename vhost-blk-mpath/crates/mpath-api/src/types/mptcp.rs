@@ -1,27 +1,28 @@
-//! What carries a path whose transport is MPTCP.
+//! The MPTCP connections of a path.
 
 use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// The connections of a live path whose transport is MPTCP, as the kernel told within the last second or two.
+/// The connections of a live path over MPTCP, as the kernel reported them in the last two seconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct Mptcp {
-    /// In the order of queues; empty until the kernel has been asked.
+    /// The connections in the order of their queues. Empty until the kernel has been asked.
     pub connections: Vec<MptcpConnection>,
-    /// Why the kernel did not tell, one line; `null` if it did.
+    /// Why the kernel did not report them, one line. `null` if it did.
     pub error: Option<String>,
 }
 
 impl Mptcp {
-    /// Connections that are plain TCP, though MPTCP was wanted.
+    /// Connections that fell back to plain TCP.
     #[must_use]
     pub fn fallbacks(&self) -> usize {
         self.connections.iter().filter(|connection| connection.fallback).count()
     }
 
-    /// Established subflows of all connections together, without those that are plain TCP.
+    /// Established subflows of all connections that are MPTCP.
     #[must_use]
     pub fn established(&self) -> usize {
         let counts = |(connection, subflow): &(&MptcpConnection, &Subflow)| {
@@ -30,7 +31,7 @@ impl Mptcp {
         self.subflows().filter(counts).count()
     }
 
-    /// Every subflow, with its connection.
+    /// Every subflow with its connection.
     pub fn subflows(&self) -> impl Iterator<Item = (&MptcpConnection, &Subflow)> {
         self.connections
             .iter()
@@ -38,50 +39,52 @@ impl Mptcp {
     }
 }
 
-/// One connection.
+/// One MPTCP connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct MptcpConnection {
-    /// Which queue it carries: 0 is the admin queue, n the I/O queue of I/O thread n - 1.
+    /// The queue that it carries: 0 is the admin queue, n is the I/O queue of I/O thread n - 1.
     pub queue: u16,
-    /// The peer, or something on the way to it, has no MPTCP: this is plain TCP over one subflow, and stays so.
+    /// Whether the connection is plain TCP over one subflow, because the peer or the network does not support MPTCP.
     pub fallback: bool,
-    /// Subflows beside the first one that this host's kernel would open at most (`ip mptcp limits`).
+    /// The most subflows that this host's kernel opens after the first one (`ip mptcp limits`).
     pub subflows_max: u8,
     /// Its subflows.
     pub subflows: Vec<Subflow>,
 }
 
-/// One TCP connection below an MPTCP connection.
+/// One subflow of an MPTCP connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct Subflow {
-    /// Its address on this side.
+    /// Local address.
     pub local: SocketAddr,
-    /// Its address on the target's side.
+    /// Address of the target.
     pub remote: SocketAddr,
-    /// How far it is.
+    /// State.
     pub state: SubflowState,
-    /// Whether one of the sides wants it used only if no other one works; `null` if the kernel does not tell, as before Linux 6.15
-    /// without `CAP_NET_ADMIN`.
+    /// Whether a side has marked the subflow as backup: used only if no other subflow works. `null` if the kernel does not report
+    /// it, as Linux before 6.15 does not without `CAP_NET_ADMIN`.
     pub backup: Option<bool>,
     /// Smoothed round-trip time.
     pub rtt_us: u64,
-    /// Its mean deviation.
+    /// Mean deviation of the round-trip time.
     pub rtt_var_us: u64,
     /// Congestion window in segments.
     pub cwnd_segments: u32,
     /// Largest segment sent, in bytes.
     pub mss_bytes: u32,
-    /// Bytes sent, those sent again included.
+    /// Bytes sent, including retransmissions.
     pub bytes_sent: u64,
     /// Bytes received.
     pub bytes_received: u64,
-    /// Bytes sent again.
+    /// Bytes retransmitted.
     pub bytes_retransmitted: u64,
-    /// Segments in flight that count as lost now.
+    /// Segments in flight that the kernel counts as lost.
     pub lost_segments: u32,
 }
 
-/// How far a subflow is.
+/// State of a subflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SubflowState {

@@ -5,18 +5,19 @@ use serde::{Deserialize, Serialize};
 
 /// A parameter of a policy or a scheduler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct Parameter {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its value; where none is in force, as in `GET /v1/policies`, the default.
+    /// The value in force. The default in `GET /v1/policies` and `GET /v1/schedulers`.
     pub value: String,
-    /// The value it has unless it is set.
+    /// The default.
     pub default: String,
-    /// The values it can have.
+    /// The values allowed.
     pub range: String,
     /// What a value is: a unit, `ratio`, `time` (with its unit in the value: us, ms or s), `word` or `per path`.
     pub unit: String,
-    /// One line on what it does.
+    /// What the parameter does, one line.
     pub description: String,
 }
 

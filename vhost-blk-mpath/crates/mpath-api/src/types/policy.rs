@@ -1,86 +1,90 @@
-//! Policies, their parameters, and what they think of paths.
+//! Policies, their parameters, and their estimates of paths.
 
 use mpath_core::{ClassPolicies, PolicyClass, PolicyKind, PolicySpec};
 use serde::{Deserialize, Serialize};
 
 use super::{Parameter, PathState};
 use crate::address::PathAddress;
-use crate::{policy_form, policy_name};
+use crate::policy_serde;
 
 /// `GET /v1/policies`: one policy that this daemon has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct Policy {
-    /// Its name.
-    #[serde(with = "policy_name")]
+    /// The name.
+    #[serde(with = "policy_serde::kind")]
     pub name: PolicyKind,
-    /// Names of the same policy elsewhere, which are understood too.
+    /// Other names of the policy, which are accepted too.
     pub aliases: Vec<String>,
-    /// One line on what it does.
+    /// What the policy does, one line.
     pub description: String,
-    /// What can be set.
+    /// The parameters.
     pub params: Vec<Parameter>,
-    /// The disks that use it; of those over the same paths, the one that has these.
+    /// The disks that use the policy. A disk that shares another disk's paths is not listed.
     pub active_on: Vec<String>,
 }
 
-/// `GET /v1/policy`, and the answer to `PUT`: which policy a disk uses, and those that share its paths.
+/// `GET /v1/policy`, and the answer to `PUT`: the policy of a disk and of those that share its paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct DiskPolicy {
     /// The disk's name.
     pub disk: String,
-    /// Its policies, written as in the configuration file.
-    #[serde(with = "policy_form")]
+    /// The policies, in the form of the configuration file.
+    #[serde(with = "policy_serde")]
     pub policy: ClassPolicies,
 }
 
 /// The body of `PUT /v1/policy`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetPolicy {
-    /// The policy to switch to. If it is in force already it keeps its estimates, and parameters that are not named their
-    /// values.
-    #[serde(with = "policy_name")]
+    /// The policy to switch to. A policy that is already in force keeps its estimates, and the parameters that are not given keep
+    /// their values.
+    #[serde(with = "policy_serde::kind")]
     pub policy: PolicyKind,
-    /// Its parameters by name; the text `default` is the default of each.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "policy_form::params")]
+    /// Parameters by name. The value `default` sets the default.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "policy_serde::params")]
     pub params: Vec<(String, String)>,
-    /// The requests that it is for; all if left out.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "policy_form::class")]
+    /// The class of requests. If left out: all.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "policy_serde::class")]
     pub class: Option<PolicyClass>,
-    /// The disk, which has to have paths of its own; every such disk if left out.
+    /// The disk, which must have paths of its own. If left out: every such disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
 }
 
 impl From<PolicyKind> for SetPolicy {
-    /// For every disk and all requests.
+    /// A change for every disk and all requests.
     fn from(policy: PolicyKind) -> Self {
         Self { policy, params: Vec::new(), class: None, disk: None }
     }
 }
 
-/// `GET /v1/policy/detail`: the policies of one disk with all that is known of them.
+/// `GET /v1/policy/detail`: the policies of one disk with parameters and estimates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct PolicyDetail {
     /// The disk's name.
     pub disk: String,
-    /// The policy of all requests; or that of reads and that of the others.
+    /// The policy of all requests, or the policy of reads and the policy of the others.
     pub policies: Vec<PolicyInForce>,
-    /// What they think of the disk's paths, by class and path.
+    /// The estimates of the disk's paths, by class and path.
     pub paths: Vec<PathView>,
 }
 
-/// A policy that decides now.
+/// A policy in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct PolicyInForce {
-    /// The requests it decides about: `all`, `read`, or `write`, which is all but reads.
+    /// The class of requests: `all`, `read`, or `write` (everything but reads).
     pub class: String,
-    /// Its name.
-    #[serde(with = "policy_name")]
+    /// The name.
+    #[serde(with = "policy_serde::kind")]
     pub name: PolicyKind,
-    /// One line on what it does.
+    /// What the policy does, one line.
     pub description: String,
-    /// Its parameters.
+    /// The parameters.
     pub params: Vec<Parameter>,
 }
 
@@ -101,55 +105,57 @@ impl PolicyInForce {
     }
 }
 
-/// One path, as the policy of a class of operations sees it, and what comes of that.
+/// One path as the policy of a class of operations sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct PathView {
     /// `read`, `write`, or `other` (flush, discard and write zeroes).
     pub class: String,
-    /// Position among the disk's paths, from 0.
+    /// The path's number on the disk, from 0.
     pub index: u16,
-    /// Where the path leads.
+    /// The path's address.
     pub address: PathAddress,
-    /// Whether it works.
+    /// The path's state.
     pub state: PathState,
-    /// Its part of the disk's I/Os of this class in the last second, 0 to 1.
+    /// Share of the disk's I/Os of this class in the last second, 0 to 1.
     pub share_1s: f64,
-    /// Its part of them in the last minute, 0 to 1.
+    /// The same for the last minute.
     pub share_60s: f64,
-    /// What the policy thinks of it.
+    /// The policy's estimate of the path.
     #[serde(flatten)]
     pub estimate: PathEstimate,
 }
 
-/// What the policy of a class of operations thinks of a path. What it has no notion of is left out.
+/// A policy's estimate of a path. Values that the policy does not use are left out.
 ///
-/// Each I/O thread has a policy of its own. Weight and latency are means over those that have measured the path, the age is
-/// the least, everything else adds up.
+/// Each I/O thread has a policy of its own. Weight and latency are means over the threads that have measured the path. The age is
+/// the least of all threads. The other values are sums.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct PathEstimate {
-    /// How many I/Os in a round go there.
+    /// I/Os sent to the path in one round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u64>,
-    /// The latency it is taken to have.
+    /// Estimated latency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency_us: Option<f64>,
-    /// What it may have in flight.
+    /// Bytes that may be in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_bytes: Option<u64>,
-    /// How many I/Os could have gone there since the last one that did. Below 0: how many are still to go there to measure
-    /// it anew.
+    /// I/Os that passed the path over since the last one that it got. Below 0: I/Os still to be sent to the path to measure it
+    /// again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age: Option<i64>,
-    /// How many I/Os could have gone there and did not, since it came up.
+    /// I/Os that passed the path over since it became live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignored: Option<u64>,
-    /// How often it began to be measured anew because it was not chosen any more.
+    /// Checkpoints: how often the policy began to measure the path again, because it did not choose the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoints: Option<u64>,
-    /// I/Os it has answered since the last checkpoint.
+    /// I/Os completed since the last checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_ios: Option<u64>,
-    /// Their average latency.
+    /// Average latency of these I/Os.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_avg_us: Option<f64>,
 }

@@ -1,22 +1,21 @@
-//! Disks that go.
+//! Removal of disks.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How long a disk is in [`DiskState::Removing`] at most: its front-ends' requests in flight have ten seconds, and the rest is for the ends of
-/// I/O threads and paths. (A file system that keeps the daemon waiting is not counted.)
+/// The longest that a disk is in [`DiskState::Removing`]: ten seconds for requests in flight, and the rest for I/O threads and
+/// paths to end. A file system that blocks the daemon may add to that.
 pub const REMOVING_MAX: Duration = Duration::from_secs(15);
 
-/// The life of a disk, from when it is served.
+/// State of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskState {
     /// Front-ends are served.
     Served,
-    /// It is being removed: no front-end gets in any more, and those that there are have been hung up on or are about to be. Its name and its
-    /// socket are free when it is gone.
+    /// Being removed: front-ends are disconnected and none can connect. The disk's name and socket are free once it is gone.
     Removing,
 }
 
@@ -29,13 +28,13 @@ impl fmt::Display for DiskState {
     }
 }
 
-/// `DELETE /v1/disks/{disk}`: one of the disks that are gone.
+/// `DELETE /v1/disks/{disk}`: a disk that was removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct RemovedDisk {
     /// The disk's name.
     pub disk: String,
-    /// For how much longer writes to its namespace may be executed, from the moment of the answer, because it was removed while their fate
-    /// was not known. Until then another daemon must not be given the namespace; this one has whatever it is given with that socket or
-    /// namespace wait. `null` if there are no such writes.
+    /// How much longer, from the moment of the answer, the controllers may execute writes in doubt. Do not give the namespace to another
+    /// daemon before that. This daemon holds a disk that is added with the same socket or namespace. `null` if no write is in doubt.
     pub in_doubt_ms: Option<u64>,
 }

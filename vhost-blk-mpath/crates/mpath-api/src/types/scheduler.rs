@@ -1,4 +1,4 @@
-//! Schedulers, the virtqueues that they give turns, and limits.
+//! Schedulers, their virtqueues, and limits.
 
 use std::fmt;
 
@@ -7,75 +7,78 @@ use serde::{Deserialize, Serialize};
 
 use super::{Latency, Parameter};
 use crate::config::{LimitBandwidth, LimitBurst, LimitIops, LimitsConfig, Weight};
-use crate::{policy_form, scheduler_form};
+use crate::{policy_serde, scheduler_serde};
 
 /// `GET /v1/schedulers`: one scheduler that this daemon has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct Scheduler {
-    /// Its name.
-    #[serde(with = "scheduler_form::kind")]
+    /// The name.
+    #[serde(with = "scheduler_serde::kind")]
     pub name: SchedulerKind,
-    /// One line on what it does.
+    /// What the scheduler does, one line.
     pub description: String,
-    /// What can be set.
+    /// The parameters.
     pub params: Vec<Parameter>,
-    /// The disks that use it; of those over the same paths, the one that has these.
+    /// The disks that use the scheduler. A disk that shares another disk's paths is not listed.
     pub active_on: Vec<String>,
 }
 
-/// `GET /v1/scheduler`, and the answer to `PUT`: which scheduler a disk uses, and those that share its paths.
+/// `GET /v1/scheduler`, and the answer to `PUT`: the scheduler of a disk and of those that share its paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct DiskScheduler {
     /// The disk's name.
     pub disk: String,
-    /// Its scheduler, written as in the configuration file.
-    #[serde(with = "scheduler_form")]
+    /// The scheduler, in the form of the configuration file.
+    #[serde(with = "scheduler_serde")]
     pub scheduler: SchedulerSpec,
 }
 
 /// The body of `PUT /v1/scheduler`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetScheduler {
-    /// The scheduler to switch to. If it is in force already, it keeps what it knows of the virtqueues, and parameters that are
-    /// not named their values.
-    #[serde(with = "scheduler_form::kind")]
+    /// The scheduler to switch to. A scheduler that is already in force keeps the state of the virtqueues, and the parameters that
+    /// are not given keep their values.
+    #[serde(with = "scheduler_serde::kind")]
     pub scheduler: SchedulerKind,
-    /// Its parameters by name; the text `default` is the default of each.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "policy_form::params")]
+    /// Parameters by name. The value `default` sets the default.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "policy_serde::params")]
     pub params: Vec<(String, String)>,
-    /// The disk, which has to have paths of its own; every such disk if left out.
+    /// The disk, which must have paths of its own. If left out: every such disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
 }
 
-/// `GET /v1/scheduler/detail`: the scheduler of one disk with all that is known of it, also of a disk that shares paths.
+/// `GET /v1/scheduler/detail`: the scheduler, virtqueues and limits of one disk, which may share paths.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct SchedulerDetail {
     /// The disk's name.
     pub disk: String,
-    /// Its scheduler, written as in the configuration file.
-    #[serde(with = "scheduler_form")]
+    /// The scheduler, in the form of the configuration file.
+    #[serde(with = "scheduler_serde")]
     pub scheduler: SchedulerSpec,
-    /// One line on what it does.
+    /// What the scheduler does, one line.
     pub description: String,
-    /// Its parameters.
+    /// The parameters.
     pub params: Vec<Parameter>,
-    /// The disk whose paths this one uses, and its scheduler with them; `null` if it has paths of its own.
+    /// The disk that has the paths and the scheduler. `null` if this disk has paths of its own.
     pub shares_paths_of: Option<String>,
-    /// The disk's part of the service beside the other disks over its paths, 1 to 1000.
+    /// Share of the service among the disks over the same paths, 1 to 1000.
     pub weight: u32,
-    /// Where the disk's next request belongs among the disks over the same paths; `null` if no I/O thread tells.
+    /// Tier of the disk's next request among the disks over the same paths. `null` without I/O threads.
     pub tier: Option<Tier>,
     /// The disk's limits.
     pub limits: LimitStatus,
-    /// The virtqueues that have had requests, by index.
+    /// The virtqueues that have had requests, in the order of their index.
     pub queues: Vec<QueueTurns>,
 }
 
 impl SchedulerDetail {
-    /// Of a disk, with what the I/O threads tell, `None` while there are none: of them this disk's, whose first virtqueue is the
-    /// flow `first`.
+    /// The detail of a disk. `stats` are the statistics of the I/O threads, the disk, and the flow of its first virtqueue. They are
+    /// `None` without I/O threads.
     #[must_use]
     pub fn new(
         disk: String,
@@ -105,22 +108,23 @@ impl SchedulerDetail {
 
 /// One virtqueue, as the scheduler sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct QueueTurns {
     /// The virtqueue's index.
     pub queue: u16,
-    /// Where its next request belongs.
+    /// Tier of the next request.
     pub tier: Tier,
-    /// How many requests of 4 KiB more it may send before it is bulk; `null` if the scheduler has no such notion.
+    /// Burst credit in requests of 4 KiB: what the virtqueue may send before it is bulk. `null` if the scheduler has no credit.
     pub credit: Option<u64>,
-    /// Requests that wait for their turn, and for a path with room.
+    /// Requests that wait for their turn and for a path with room.
     pub queued: u64,
-    /// Requests that have been sent and are not finished.
+    /// Requests sent and not finished.
     pub in_flight: u64,
-    /// Requests sent since the daemon started, each attempt for itself.
+    /// Attempts sent since the daemon started.
     pub served: u64,
-    /// Their bytes.
+    /// Bytes of these attempts.
     pub served_bytes: u64,
-    /// How long they had waited here; `null` if there were none.
+    /// How long these attempts waited. `null` if there were none.
     pub waited: Option<Latency>,
 }
 
@@ -139,13 +143,13 @@ impl QueueTurns {
     }
 }
 
-/// Whose turn comes before whose.
+/// Scheduling tier. Sparse goes before bulk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tier {
-    /// It was idle, and has not yet sent a burst.
+    /// Was idle, and has not yet sent a burst.
     Sparse,
-    /// All the others.
+    /// Every other flow or disk.
     Bulk,
 }
 
@@ -172,17 +176,18 @@ impl From<mpath_core::Tier> for Tier {
     }
 }
 
-/// A disk's limits, and what is left of them.
+/// A disk's limits and their balances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct LimitStatus {
     /// The limits.
     #[serde(flatten)]
     pub limits: LimitsConfig,
-    /// Requests that may go at once, below 0 if too many went; `null` without a limit of them.
+    /// Requests that may be sent at once. Below 0: requests sent in excess. `null` without a limit on requests.
     pub balance_ios: Option<i64>,
-    /// Bytes that may go at once, below 0 if too many went; `null` without a limit of them.
+    /// Bytes that may be sent at once. Below 0: bytes sent in excess. `null` without a limit on bytes.
     pub balance_bytes: Option<i64>,
-    /// How long requests have waited because of limits since the daemon started, in the I/O thread where that was longest.
+    /// How long limits have kept requests waiting since the daemon started: the longest of all I/O threads.
     pub throttled_ms: u64,
 }
 
@@ -199,6 +204,7 @@ impl LimitStatus {
 
 /// `GET /v1/limits`, and the answer to `PUT`: the limits of one disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct DiskLimits {
     /// The disk's name.
     pub disk: String,
@@ -207,9 +213,9 @@ pub struct DiskLimits {
     pub status: LimitStatus,
 }
 
-/// The body of `PUT /v1/limits`. What is left out stays as it was.
+/// The body of `PUT /v1/limits`. A limit that is left out keeps its value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetLimits {
     /// Requests per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -217,16 +223,16 @@ pub struct SetLimits {
     /// Bytes per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<LimitBandwidth>,
-    /// What may be saved up: what the limits allow in this time.
+    /// The burst that may be saved up: what the limits allow in this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<LimitBurst>,
-    /// The disk; every disk if left out.
+    /// The disk. If left out: every disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
 }
 
 impl SetLimits {
-    /// These limits, changed so.
+    /// These limits with the change applied.
     #[must_use]
     pub fn applied_to(&self, limits: LimitsConfig) -> LimitsConfig {
         LimitsConfig {

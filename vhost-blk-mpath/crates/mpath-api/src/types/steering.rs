@@ -1,4 +1,4 @@
-//! Paths taken out of use and put back, and what is known of their controllers.
+//! Actions on paths, and the controllers of paths.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 use super::PathSelector;
 use crate::address::PathAddress;
 
-/// What can be done to a path.
+/// An action on a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathAction {
-    /// Use it again: ends `drain` and `disable`.
+    /// Use the path again: ends `drain` and `disable`.
     Enable,
-    /// Give it nothing new but the flushes it owes. What is in flight ends there; its association stays.
+    /// Give the path no new requests, except for flushes of its unflushed writes. Requests in flight finish. The association stays.
     Drain,
-    /// Drain it, and close its association in order when nothing is in flight and nothing it wrote is unflushed. It is not
-    /// connected again before `enable`.
+    /// Drain the path. Close its association in order once nothing is in flight and no write is unflushed. The path stays closed
+    /// until `enable`.
     Disable,
-    /// Drop its association as if it had been lost, and connect again at once.
+    /// Drop the association as if it was lost, and connect again at once.
     Reset,
 }
 
@@ -33,29 +33,29 @@ impl fmt::Display for PathAction {
     }
 }
 
-/// The body of `PUT /v1/paths`. The answer is the paths meant, as they are then.
+/// The body of `PUT /v1/paths`. The answer is the selected paths after the action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SteerPaths {
-    /// Which paths.
+    /// The paths.
     pub path: PathSelector,
-    /// Of which disk, which has to have paths of its own; of every such disk if left out.
+    /// The disk, which must have paths of its own. If left out: every such disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
-    /// What to do to them.
+    /// The action.
     pub action: PathAction,
-    /// Drain or disable them even if that leaves a disk without a usable path; its I/O then waits.
+    /// Whether to drain or disable even if a disk then has no usable path. Its I/O waits.
     #[serde(default)]
     pub force: bool,
 }
 
-/// Who wanted a path.
+/// Where a path comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
     /// The configuration: a file or flags.
     Configured,
-    /// An operator, while the daemon ran.
+    /// An operator, while the daemon runs.
     Operator,
     /// A discovery controller.
     Discovery,
@@ -71,23 +71,23 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The body of `POST /v1/disks/{disk}/paths`. The answer is the path, as it is then.
+/// The body of `POST /v1/disks/{disk}/paths`. The answer is the new path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct AddPath {
-    /// Where it leads.
+    /// The path's address.
     pub address: PathAddress,
 }
 
-/// What a path that was told to drain, or is removed, still waits for.
+/// What a draining or removed path waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WaitsFor {
     /// I/Os in flight.
     InFlight,
-    /// The guest's next flush: the controller may hold completed writes in its volatile cache.
+    /// The guest's next flush: the controller's volatile write cache may hold unflushed writes.
     Flush,
-    /// The fence: the controller may still execute what it was sent.
+    /// The fence: the controller may still execute commands of the lost association.
     Fence,
 }
 
@@ -101,17 +101,19 @@ impl fmt::Display for WaitsFor {
     }
 }
 
-/// What a path may hold at a time, in each I/O thread.
+/// The window of a path in each I/O thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct PathWindow {
     /// I/Os in flight.
     pub ios: u32,
-    /// Payload of these.
+    /// Payload in flight.
     pub bytes: u64,
 }
 
-/// The controller at the other end of a live path.
+/// The controller of a live path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct Controller {
     /// Model number (MN).
     pub model: String,
@@ -119,15 +121,15 @@ pub struct Controller {
     pub serial: String,
     /// Firmware revision (FR).
     pub firmware: String,
-    /// Keep-alive time-out (KATO), in milliseconds.
-    pub kato_ms: u64,
-    /// The most data of one read or write, in bytes: the least of `max-transfer`, what the controller reports (MDTS), and what it was
-    /// found to take.
+    /// Keep-alive timeout (KATO) that the controller was given.
+    pub keep_alive_tmo_ms: u64,
+    /// The most data of one read or write: the least of `max-transfer`, the controller's MDTS, and the size that it was found to
+    /// accept.
     pub max_transfer_bytes: u32,
-    /// I/Os the queue pair of one I/O thread takes.
+    /// I/Os that the queue pair of one I/O thread holds.
     pub queue_depth: u16,
-    /// Whether it has a volatile write cache (VWC), so that flushes matter.
+    /// Whether the controller has a volatile write cache (VWC).
     pub volatile_write_cache: bool,
-    /// How long writes of unknown fate would wait if the path were lost now, in milliseconds.
+    /// The fence: how long writes in doubt would wait if the path was lost.
     pub fence_ms: u64,
 }

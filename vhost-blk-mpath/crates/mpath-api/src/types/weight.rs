@@ -1,4 +1,4 @@
-//! Weights: the parts that disks have of the service of paths they share.
+//! Weights: shares of the service among the disks over the same paths.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,12 +7,13 @@ use crate::config::Weight;
 
 /// `GET /v1/weights`, and the answer to `PUT`: the weight of one disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct DiskWeight {
     /// The disk's name.
     pub disk: String,
-    /// Its part beside the other disks over its paths, 1 to 1000.
+    /// Share among the disks over the same paths, 1 to 1000.
     pub weight: u32,
-    /// The disk that has the paths; `null` if it is this one.
+    /// The disk that has the paths. `null` if it is this disk.
     pub shares_paths_of: Option<String>,
 }
 
@@ -24,11 +25,11 @@ impl From<Disk> for DiskWeight {
 
 /// The body of `PUT /v1/weights`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetWeight {
     /// The weight.
     pub weight: Weight,
-    /// The disk; may be left out if there is only one.
+    /// The disk. May be left out if there is only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
 }

@@ -1,10 +1,10 @@
-//! `GET /metrics`: what the API knows of the daemon, for Prometheus.
+//! `GET /metrics`: the state and the counters of the API, for Prometheus.
 
+mod subflow_groups;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod text;
-mod ways;
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,6 +17,7 @@ use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
 
+use self::subflow_groups::subflow_groups;
 use self::text::{CONTENT_TYPE, Labels, Metric};
 use super::Control;
 use super::error::ApiError;
@@ -28,8 +29,8 @@ pub(super) async fn metrics<C: Control>(State(control): State<Arc<C>>) -> Result
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], body).into_response())
 }
 
-/// The answer's body. A metric is made when the client has taken most of those before it: with thousands of paths the text
-/// would be large, and the daemon busy for long.
+/// The body of the answer, metric by metric. A metric is made when the client has read most of those before it. With thousands of
+/// paths the whole text would be large and would keep the daemon busy.
 struct Exposition<I>(I);
 
 impl<I: Iterator<Item = String> + Unpin> hyper::body::Body for Exposition<I> {
@@ -51,21 +52,21 @@ fn exposition(
     let of_path = |path: &Path| of_disk(&path.disk).with("path", &path.address);
     let (disks, discovery) = (std::mem::take(&mut status.disks), std::mem::take(&mut status.discovery));
 
-    let (mut moved, mut queues, mut classes, mut subflows) = (vec![], vec![], vec![], vec![]);
-    // These are counted once for all disks over the same paths.
+    let (mut failovers, mut queues, mut classes, mut subflows) = (vec![], vec![], vec![], vec![]);
+    // The disk that has the paths counts for every disk over them.
     let mut with_paths = disks.clone();
     with_paths.retain(|disk| disk.shares_paths_of.is_none());
     for disk in &with_paths {
-        for (class, of) in [("read", disk.moved_reads), ("write", disk.moved_writes)] {
-            moved.push((of_disk(&disk.name).with("class", class), of));
+        for (class, moved) in [("read", disk.moved_reads), ("write", disk.moved_writes)] {
+            failovers.push((of_disk(&disk.name).with("class", class), moved));
         }
     }
-    for of in &scheduling {
-        queues.extend(of.queues.iter().map(|queue| (of_disk(&of.disk).with("queue", queue.queue), *queue)));
+    for detail in &scheduling {
+        queues.extend(detail.queues.iter().map(|queue| (of_disk(&detail.disk).with("queue", queue.queue), *queue)));
     }
     for path in &paths {
-        for ((local, remote), way) in path.mptcp.iter().flat_map(ways::ways) {
-            subflows.push((of_path(path).with("local", local).with("remote", remote), way));
+        for ((local, remote), group) in path.mptcp.iter().flat_map(subflow_groups) {
+            subflows.push((of_path(path).with("local", local).with("remote", remote), group));
         }
         classes.extend(path.classes().map(|(class, stats)| (of_path(path).with("class", class), stats.clone())));
     }
@@ -75,11 +76,11 @@ fn exposition(
     metrics_of(tables::DAEMON, vec![(Labels::default(), status)])
         .chain(metrics_of(tables::DISKS, labelled(disks, |disk| of_disk(&disk.name))))
         .chain(metrics_of(tables::HEDGING, labelled(with_paths, |disk| of_disk(&disk.name))))
-        .chain(metrics_of(tables::MOVED, moved))
+        .chain(metrics_of(tables::FAILOVERS, failovers))
         .chain(metrics_of(tables::SCHEDULING, labelled(scheduling, |of| of_disk(&of.disk))))
         .chain(metrics_of(tables::VIRTQUEUES, queues))
         .chain(metrics_of(tables::PATHS, labelled(paths, of_path)))
-        .chain(metrics_of(tables::WAYS, subflows))
+        .chain(metrics_of(tables::SUBFLOWS, subflows))
         .chain(metrics_of(tables::CLASSES, classes))
         .chain(metrics_of(tables::DISCOVERY, labelled(discovery, of_controller)))
 }

@@ -1,17 +1,17 @@
-//! Every metric there is. docs/operating/metrics.md has the same table.
+//! The metrics. docs/operating/metrics.md has the same table.
 
 use std::fmt::Display;
 use std::time::Duration;
 
+use super::subflow_groups::SubflowGroup;
 use super::text::{Metric, counter, gauge, info, number, states, times};
-use super::ways::Way;
 use crate::types::{
-    AnaState, DiscoveryController, DiscoveryState, Disk, Moved, OpStats, Path, PathState, QueueTurns, SchedulerDetail,
-    Status, Tier,
+    ANA_STATES, DiscoveryController, DiscoveryState, Disk, MovedRequests, OpStats, Path, PathState, QueueTurns,
+    SchedulerDetail, Status, Tier,
 };
 
-/// Which of `all` it is; none of them if it is not known.
-fn which<S: Copy + PartialEq + Display>(all: &[S], now: Option<S>) -> Vec<(String, bool)> {
+/// One flag for each of `all`. None is set if the state is unknown.
+fn one_of<S: Copy + PartialEq + Display>(all: &[S], now: Option<S>) -> Vec<(String, bool)> {
     all.iter().map(|&state| (state.to_string(), Some(state) == now)).collect()
 }
 
@@ -22,61 +22,60 @@ pub(super) const DAEMON: &[Metric<Status>] = &[
 
 /// By `disk`.
 pub(super) const DISKS: &[Metric<Disk>] = &[
-    info("disk_info", "The disk, and the one that has its paths: itself, or another one", |disk| {
+    info("disk_info", "The disk, and the disk that has its paths, which may be itself", |disk| {
         let paths_of = disk.shares_paths_of.as_ref().unwrap_or(&disk.name);
-        let (socket, subsystem) = (disk.socket.clone(), disk.subsystem.clone());
-        vec![("socket", socket), ("subsystem", subsystem), ("paths_of", paths_of.clone())]
+        let (socket_path, subsystem) = (disk.socket_path.clone(), disk.subsystem.clone());
+        vec![("socket_path", socket_path), ("subsystem", subsystem), ("paths_of", paths_of.clone())]
     }),
-    info("disk_policy_info", "The policies in force: that of reads, and that of all other requests", |disk| {
+    info("disk_policy_info", "The policies in force: of reads, and of all other requests", |disk| {
         vec![("read", disk.policy.read.kind().to_string()), ("write", disk.policy.write.kind().to_string())]
     }),
     gauge("disk_connected", "Whether a front-end is connected", |disk| Some(number(disk.connected))),
     gauge(
         "disk_held_seconds",
-        "How much longer requests wait for the fence that an earlier daemon or a removed disk left",
+        "How much longer the disk is held for the fence of an earlier daemon or of a removed disk",
         |disk| Some(Duration::from_millis(disk.held_ms.unwrap_or(0)).as_secs_f64()),
     ),
-    gauge("disk_capacity_bytes", "Size; 0 until a path has told", |disk| Some(number(disk.capacity_bytes))),
+    gauge("disk_capacity_bytes", "Size; 0 until a path has been connected", |disk| Some(number(disk.capacity_bytes))),
     gauge("disk_queued_requests", "Requests that wait for a path with room", |disk| Some(number(disk.queued))),
-    gauge("disk_weight", "The disk's part beside the others over its paths", |disk| Some(number(disk.weight))),
-    gauge("disk_paths", "Paths there are, be they another disk's", |disk| Some(number(disk.paths.total))),
+    gauge("disk_weight", "Share among the disks over the same paths", |disk| Some(number(disk.weight))),
+    gauge("disk_paths", "Paths of the disk, which may be another disk's", |disk| Some(number(disk.path_counts.total))),
     gauge("disk_paths_live", "Paths that are live and lead to the disk's namespace", |disk| {
-        Some(number(disk.paths.live))
+        Some(number(disk.path_counts.live))
     }),
 ];
 
-/// By `disk`, of those that have paths, for all that use these.
+/// By `disk`, for disks with paths of their own. They count for every disk over the paths.
 pub(super) const HEDGING: &[Metric<Disk>] =
-    &[counter("disk_hedgeable_reads_total", "Reads submitted while slow ones were hedged", |disk| {
-        number(disk.hedge.reads)
+    &[counter("disk_hedgeable_reads_total", "Reads submitted while hedging was on", |disk| {
+        number(disk.hedge.hedgeable_reads)
     })];
 
-/// By `disk`, of those that have paths, for all that use these, and `class`.
-pub(super) const MOVED: &[Metric<Moved>] = &[times(
-    "disk_moved_seconds",
-    "How long requests that a path had failed took to be given to another one",
-    |moved| (moved.ios, moved.time),
-)];
+/// By `disk` and `class`, for disks with paths of their own. They count for every disk over the paths.
+pub(super) const FAILOVERS: &[Metric<MovedRequests>] =
+    &[times("disk_moved_seconds", "Time from binding to a path that failed until binding to the next one", |moved| {
+        (moved.ios, moved.time)
+    })];
 
 /// By `disk`.
 pub(super) const SCHEDULING: &[Metric<SchedulerDetail>] = &[
     info("disk_scheduler_info", "The scheduler in force", |of| vec![("scheduler", of.scheduler.kind().to_string())]),
-    states("disk_tier", "Where the next request of the disk belongs among the disks over its paths", "tier", |of| {
-        which(&Tier::ALL, of.tier)
+    states("disk_tier", "Tier of the next request among the disks over the same paths", "tier", |of| {
+        one_of(&Tier::ALL, of.tier)
     }),
-    gauge("disk_limit_iops", "Limit of requests per second; none: off", |of| {
+    gauge("disk_limit_iops", "Limit in requests per second; no sample: off", |of| {
         of.limits.limits.limits().iops.map(|limit| number(limit.get()))
     }),
-    gauge("disk_limit_bytes_per_second", "Limit of bytes per second; none: off", |of| {
+    gauge("disk_limit_bandwidth_bytes_per_second", "Limit in bytes per second; no sample: off", |of| {
         of.limits.limits.limits().bytes_per_s.map(|limit| number(limit.get()))
     }),
-    gauge("disk_limit_burst_seconds", "What may be saved up: what the limits allow in this time", |of| {
+    gauge("disk_limit_burst_seconds", "Burst that may be saved up: what the limits allow in this time", |of| {
         Some(of.limits.limits.burst.duration().as_secs_f64())
     }),
-    gauge("disk_limit_balance_ios", "Requests that may go at once; below 0: too many went", |of| {
+    gauge("disk_limit_balance_ios", "Requests that may be sent at once; below 0: sent in excess", |of| {
         of.limits.balance_ios.map(number)
     }),
-    gauge("disk_limit_balance_bytes", "Bytes that may go at once; below 0: too many went", |of| {
+    gauge("disk_limit_balance_bytes", "Bytes that may be sent at once; below 0: sent in excess", |of| {
         of.limits.balance_bytes.map(number)
     }),
     counter("disk_throttled_seconds_total", "Time in which limits kept requests waiting", |of| {
@@ -86,88 +85,74 @@ pub(super) const SCHEDULING: &[Metric<SchedulerDetail>] = &[
 
 /// By `disk` and `queue`.
 pub(super) const VIRTQUEUES: &[Metric<QueueTurns>] = &[
-    states("virtqueue_tier", "Where the next request of the virtqueue belongs", "tier", |queue| {
-        which(&Tier::ALL, Some(queue.tier))
+    states("virtqueue_tier", "Tier of the next request of the virtqueue", "tier", |queue| {
+        one_of(&Tier::ALL, Some(queue.tier))
     }),
     gauge(
         "virtqueue_credit_requests",
-        "Requests of 4 KiB that the virtqueue may send before it is bulk; none: no such notion",
+        "Burst credit in requests of 4 KiB; no sample: the scheduler has no credit",
         |queue| queue.credit.map(number),
     ),
     gauge("virtqueue_queued_requests", "Requests that wait for their turn and for a path with room", |queue| {
         Some(number(queue.queued))
     }),
-    gauge("virtqueue_in_flight_requests", "Requests that were sent and are not finished", |queue| {
-        Some(number(queue.in_flight))
+    gauge("virtqueue_in_flight_requests", "Requests sent and not finished", |queue| Some(number(queue.in_flight))),
+    counter("virtqueue_served_requests_total", "Attempts sent to paths", |queue| number(queue.served)),
+    counter("virtqueue_served_bytes_total", "Bytes of attempts sent to paths", |queue| number(queue.served_bytes)),
+    times("virtqueue_waited_seconds", "How long attempts waited for their turn and for a path with room", |queue| {
+        (queue.served, queue.waited)
     }),
-    counter("virtqueue_served_requests_total", "Requests sent to paths, each attempt for itself", |queue| {
-        number(queue.served)
-    }),
-    counter("virtqueue_served_bytes_total", "Bytes of requests sent to paths, each attempt for itself", |queue| {
-        number(queue.served_bytes)
-    }),
-    times(
-        "virtqueue_waited_seconds",
-        "How long requests had waited for their turn and for a path with room",
-        |queue| (queue.served, queue.waited),
-    ),
 ];
 
 /// By `disk` and `path`.
 pub(super) const PATHS: &[Metric<Path>] = &[
-    info("path_info", "The path, its index now, and who wanted it", |path| {
+    info("path_info", "The path, its index, and where it comes from", |path| {
         let (transport, origin) = (path.transport.to_string(), path.origin.to_string());
         vec![("index", path.index.to_string()), ("transport", transport), ("origin", origin)]
     }),
-    states("path_state", "State of the path", "state", |path| which(&PathState::ALL, Some(path.state))),
-    states("path_ana_state", "ANA state of the namespace on the path; all 0: not known", "state", |path| {
-        which(&AnaState::ALL, path.ana_state)
+    states("path_state", "State of the path", "state", |path| one_of(&PathState::ALL, Some(path.state))),
+    states("path_ana_state", "ANA state of the namespace on the path; all 0: unknown", "state", |path| {
+        one_of(&ANA_STATES, path.ana_state)
     }),
     gauge("path_suspect", "Whether the path owes answers and has been silent for too long", |path| {
         Some(number(path.suspect))
     }),
-    gauge("path_resting", "Whether the path answered with a path error and is left alone for a while", |path| {
+    gauge("path_resting", "Whether the path gets no requests for a while after a path error", |path| {
         Some(number(path.resting))
     }),
-    gauge("path_fenced_requests", "Requests of a lost association of the path that wait for its fence", |path| {
+    gauge("path_fenced_requests", "Requests in doubt on a lost association, which wait for its fence", |path| {
         Some(number(path.fenced))
     }),
-    gauge(
-        "path_fallback_connections",
-        "Connections that are plain TCP though MPTCP was wanted; none: not known",
-        |path| path.mptcp.as_ref().filter(|mptcp| mptcp.error.is_none()).map(|mptcp| number(mptcp.fallbacks() as u64)),
-    ),
-    gauge("path_subflows", "Established subflows of all connections of the path; none: not known", |path| {
+    gauge("path_fallback_connections", "Connections that fell back to plain TCP; no sample: unknown", |path| {
+        path.mptcp.as_ref().filter(|mptcp| mptcp.error.is_none()).map(|mptcp| number(mptcp.fallbacks() as u64))
+    }),
+    gauge("path_subflows", "Established subflows of all connections of the path; no sample: unknown", |path| {
         path.mptcp.as_ref().filter(|mptcp| mptcp.error.is_none()).map(|mptcp| number(mptcp.established() as u64))
     }),
     gauge("path_injections", "Injections in force on the path", |path| Some(number(path.injections.len() as u64))),
     counter("path_suspicions_total", "How often the path became suspect, in each I/O thread", |path| {
         number(path.suspicions)
     }),
-    counter("path_recalled_total", "Requests recalled from the path: it was suspect, or a read was overdue", |path| {
+    counter("path_recalled_total", "Requests recalled because the path was suspect or a read overdue", |path| {
         number(path.recalled)
     }),
-    counter("path_probes_total", "Reads of the daemon's own that measured the path while it was not used", |path| {
-        number(path.probes)
-    }),
-    counter("path_hedges_total", "Reads sent on the path while another one had them", |path| number(path.hedges)),
-    counter("path_hedges_won_total", "Reads sent on the path while another one had them, and answered first", |path| {
-        number(path.hedges_won)
-    }),
+    counter("path_probes_total", "Probes sent on the path", |path| number(path.probes)),
+    counter("path_hedges_total", "Hedges sent on the path", |path| number(path.hedges)),
+    counter("path_hedges_won_total", "Hedges on the path that answered first", |path| number(path.hedges_won)),
 ];
 
-/// By `disk`, `path`, `local` and `remote` address: of all subflows that take this way.
-pub(super) const WAYS: &[Metric<Way>] = &[
-    gauge("subflow_rtt_seconds", "Smoothed round-trip time, the longest of them", |way| {
-        Some(Duration::from_micros(way.rtt_us).as_secs_f64())
+/// By `disk`, `path`, `local` and `remote` address.
+pub(super) const SUBFLOWS: &[Metric<SubflowGroup>] = &[
+    gauge("subflow_rtt_seconds", "Smoothed round-trip time: the longest of these subflows", |group| {
+        Some(Duration::from_micros(group.rtt_us).as_secs_f64())
     }),
-    gauge("subflow_cwnd_bytes", "Congestion windows, together", |way| Some(number(way.cwnd_bytes))),
-    // These begin anew with each association, and when a subflow ends.
-    gauge("subflow_sent_bytes", "Bytes sent, those sent again included", |way| Some(number(way.bytes_sent))),
-    gauge("subflow_received_bytes", "Bytes received", |way| Some(number(way.bytes_received))),
-    gauge("subflow_retransmitted_bytes", "Bytes sent again", |way| Some(number(way.bytes_retransmitted))),
-    gauge("subflow_backup", "Whether the way is used only if no other one works; none: not known", |way| {
-        way.backup.map(number)
+    gauge("subflow_cwnd_bytes", "Sum of the congestion windows", |group| Some(number(group.cwnd_bytes))),
+    // Gauges, because they drop when an association or a subflow ends.
+    gauge("subflow_sent_bytes", "Bytes sent, including retransmissions", |group| Some(number(group.bytes_sent))),
+    gauge("subflow_received_bytes", "Bytes received", |group| Some(number(group.bytes_received))),
+    gauge("subflow_retransmitted_bytes", "Bytes retransmitted", |group| Some(number(group.bytes_retransmitted))),
+    gauge("subflow_backup", "Whether these subflows are used only if no others work; no sample: unknown", |group| {
+        group.backup.map(number)
     }),
 ];
 
@@ -175,14 +160,10 @@ pub(super) const WAYS: &[Metric<Way>] = &[
 pub(super) const CLASSES: &[Metric<OpStats>] = &[
     counter("path_ios_total", "I/Os completed successfully", |of| number(of.ios)),
     counter("path_bytes_total", "Bytes of I/Os completed successfully", |of| number(of.bytes)),
-    counter("path_errors_total", "Attempts that ended otherwise than in success", |of| number(of.errors)),
-    counter(
-        "path_retries_total",
-        "Attempts that ended otherwise than in success and were followed by another one",
-        |of| number(of.retries),
-    ),
-    gauge("path_in_flight_requests", "Requests bound to the path now", |of| Some(number(of.in_flight))),
-    gauge("path_window_bytes", "What the policy lets the path have in flight; none: what is configured", |of| {
+    counter("path_errors_total", "Attempts that failed", |of| number(of.errors)),
+    counter("path_retries_total", "Attempts that failed and were followed by another one", |of| number(of.retries)),
+    gauge("path_in_flight_requests", "Requests bound to the path", |of| Some(number(of.in_flight))),
+    gauge("path_window_bytes", "Window that the policy gives the path; no sample: the configured window", |of| {
         of.estimate.window_bytes.map(number)
     }),
     times("path_latency_seconds", "Latency of successful I/Os from binding to completion", |of| (of.ios, of.latency)),
@@ -191,5 +172,5 @@ pub(super) const CLASSES: &[Metric<OpStats>] = &[
 /// By `disk`, `controller` and `subnqn`.
 pub(super) const DISCOVERY: &[Metric<DiscoveryController>] =
     &[states("discovery_state", "Whether the discovery controller answers", "state", |of| {
-        which(&DiscoveryState::ALL, Some(of.state))
+        one_of(&DiscoveryState::ALL, Some(of.state))
     })];

@@ -15,13 +15,13 @@ use crate::config::LimitsConfig;
 use crate::server::Limits;
 use crate::server::tests::{Fake, Running};
 use crate::types::{
-    AnaState, DiscoveryState, Injection, Latency, Moved, MptcpConnection, OpStats, PathState, QueueTurns, Subflow,
-    SubflowState, Tier,
+    ANA_STATES, AnaState, DiscoveryState, Injection, Latency, MovedRequests, MptcpConnection, OpStats, PathState,
+    QueueTurns, Subflow, SubflowState, Tier,
 };
 
 type Known = (Status, Vec<Path>, Vec<SchedulerDetail>);
 
-/// What the made-up daemon says.
+/// The state of the fake daemon.
 fn fake() -> Known {
     known(&Fake::new())
 }
@@ -41,7 +41,7 @@ fn latency(p50_us: u64) -> Latency {
     Latency { p50_us, p99_us: 2 * p50_us, p999_us: 3 * p50_us, max_us: 4 * p50_us, sum_us: 100 * p50_us }
 }
 
-/// One disk, one path, one virtqueue, one discovery controller, and everything known of them.
+/// One disk, one path, one virtqueue and one discovery controller, with every value set.
 fn one() -> Known {
     let (mut status, mut paths, mut scheduling) = fake();
     status.disks.truncate(1);
@@ -49,8 +49,8 @@ fn one() -> Known {
     scheduling.truncate(1);
 
     let disk = &mut status.disks[0];
-    (disk.queued, disk.hedge.reads, disk.held_ms) = (3, 70, Some(2_600));
-    disk.moved_reads = Moved { ios: 2, time: Some(latency(80_000)) };
+    (disk.queued, disk.hedge.hedgeable_reads, disk.held_ms) = (3, 70, Some(2_600));
+    disk.moved_reads = MovedRequests { ios: 2, time: Some(latency(80_000)) };
     let path = &mut paths[0];
     (path.state, path.ana_state, path.suspect) = (PathState::Draining, Some(AnaState::NonOptimized), true);
     (path.suspicions, path.recalled, path.probes, path.hedges, path.hedges_won) = (11, 12, 13, 15, 14);
@@ -132,7 +132,7 @@ fn the_text_of_one_disk() {
 }
 
 #[test]
-fn what_is_not_known_has_no_sample() {
+fn unknown_values_have_no_sample() {
     let families = parse(&whole(fake()));
     let count = |name: &str| {
         let family = families.iter().find(|family| family.name == format!("{PREFIX}{name}"));
@@ -141,7 +141,7 @@ fn what_is_not_known_has_no_sample() {
     // Two disks of two paths each; no virtqueue, no limit, no discovery controller.
     assert_eq!((count("disk_connected"), count("path_suspect"), count("path_ios_total")), (2, 4, 12));
     assert_eq!(count("disk_tier"), 2 * Tier::ALL.len());
-    assert_eq!((count("path_state"), count("path_ana_state")), (4 * PathState::ALL.len(), 4 * AnaState::ALL.len()));
+    assert_eq!((count("path_state"), count("path_ana_state")), (4 * PathState::ALL.len(), 4 * ANA_STATES.len()));
     for name in
         ["disk_limit_iops", "disk_limit_balance_bytes", "virtqueue_tier", "path_window_bytes", "discovery_state"]
     {
@@ -156,7 +156,7 @@ fn what_is_not_known_has_no_sample() {
 }
 
 #[test]
-fn what_belongs_to_paths_is_counted_once() {
+fn values_of_shared_paths_are_counted_once() {
     let families = parse(&whole(known(&Fake::sharing())));
     let disks = |name: &str| -> Vec<String> {
         let family = families.iter().find(|family| family.name == format!("{PREFIX}{name}")).unwrap();
@@ -239,19 +239,18 @@ fn the_documentation_has_every_metric_and_no_other() {
 }
 
 #[test]
-fn every_state_is_among_its_kind() {
+fn every_state_has_a_sample() {
     fn check<S: serde::de::DeserializeOwned + std::fmt::Display>(all: &[S]) {
         let error = serde_json::from_str::<S>("\"?\"").map(|_| ()).unwrap_err().to_string();
         let known: Vec<_> = error.split('`').skip(3).step_by(2).collect();
         assert_eq!(all.iter().map(ToString::to_string).collect::<Vec<_>>(), known, "{error}");
     }
     check(&PathState::ALL);
-    check(&AnaState::ALL);
     check(&DiscoveryState::ALL);
     check(&Tier::ALL);
 }
 
-/// Text with all that the format makes something of.
+/// Text with characters that have a meaning in the format.
 fn strange() -> impl Strategy<Value = String> {
     let special: Vec<_> = "\\\"\n\r\t\0{}=,# n".chars().collect();
     let char = prop_oneof![proptest::sample::select(special), any::<char>()];
@@ -270,7 +269,7 @@ fn times() -> impl Strategy<Value = Option<Latency>> {
 
 proptest! {
     #[test]
-    fn whatever_there_is_is_well_formed(
+    fn any_values_make_well_formed_text(
         [version, name, socket, subsystem, subnqn] in std::array::from_fn(|_| strange()),
         host in "[a-z]{1,8}|\\[::[1-9a-f]\\]",
         numbers in any::<[u64; 8]>(),
@@ -278,16 +277,16 @@ proptest! {
         window_bytes in any::<Option<u64>>(),
         latency in times(),
         state in proptest::sample::select(PathState::ALL.to_vec()),
-        ana_state in proptest::option::of(proptest::sample::select(AnaState::ALL.to_vec())),
+        ana_state in proptest::option::of(proptest::sample::select(ANA_STATES.to_vec())),
         flags in any::<[bool; 3]>(),
     ) {
         let (mut status, mut paths, mut scheduling) = one();
         status.version = version.clone();
         status.discovery[0].subnqn = subnqn.clone();
         let disk = &mut status.disks[0];
-        (disk.name, disk.socket, disk.subsystem) = (name.clone(), socket.clone(), subsystem.clone());
+        (disk.name, disk.socket_path, disk.subsystem) = (name.clone(), socket.clone(), subsystem.clone());
         (disk.connected, disk.capacity_bytes, disk.queued) = (flags[0], numbers[0], numbers[1]);
-        disk.moved_writes = Moved { ios: numbers[2], time: latency };
+        disk.moved_writes = MovedRequests { ios: numbers[2], time: latency };
         let path = &mut paths[0];
         (path.disk, path.address) = (name.clone(), format!("tcp://{host}").parse().unwrap());
         (path.state, path.ana_state, path.suspect, path.resting) = (state, ana_state, flags[1], flags[2]);
@@ -304,7 +303,7 @@ proptest! {
         let of_disk = ("disk", &*name);
         let of_path = [of_disk, ("path", &*address)];
         prop_assert_eq!(family("build_info").value(&[("version", &version)]), 1.0);
-        prop_assert_eq!(family("disk_info").value(&[of_disk, ("socket", &socket), ("subsystem", &subsystem)]), 1.0);
+        prop_assert_eq!(family("disk_info").value(&[of_disk, ("socket_path", &socket), ("subsystem", &subsystem)]), 1.0);
         prop_assert_eq!(family("discovery_state").value(&[("subnqn", &subnqn), ("state", "lost")]), 1.0);
         prop_assert_eq!(family("disk_capacity_bytes").value(&[of_disk]), numbers[0] as f64);
         prop_assert_eq!(family("path_hedges_total").value(&of_path), numbers[4] as f64);

@@ -1,7 +1,6 @@
-//! Prometheus' text format, version 0.0.4: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
+//! The text format of Prometheus, version 0.0.4: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 //!
-//! A [`Metric`] is written in one piece: its HELP and TYPE lines, then all of its samples. Labels are escaped where they are
-//! made, and cannot be made otherwise.
+//! A [`Metric`] is written as its HELP and TYPE lines, then all of its samples. [`Labels`] escapes the values of labels.
 
 use std::fmt::{self, Display, Write};
 use std::time::Duration;
@@ -10,43 +9,43 @@ use crate::types::Latency;
 
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4";
 
-/// What every name begins with.
+/// The prefix of every name.
 pub(super) const PREFIX: &str = "vhost_blk_mpath_";
 
-/// One metric of things of one kind.
+/// A metric of values of one type.
 pub(super) struct Metric<T: 'static> {
-    /// Without [`PREFIX`].
+    /// The name without [`PREFIX`].
     name: &'static str,
-    /// One line.
+    /// The help, one line.
     help: &'static str,
     read: Read<T>,
 }
 
-/// What a metric is, and what it says of a thing.
+/// The type of a metric, and how to read it from a value.
 enum Read<T> {
-    /// Only grows.
+    /// A counter, which only grows.
     Counter(fn(&T) -> f64),
-    /// Goes up and down. No sample where it is not known.
+    /// A gauge. No sample if it is unknown.
     Gauge(fn(&T) -> Option<f64>),
-    /// Always 1; its labels tell.
+    /// A constant 1 with labels.
     Info(fn(&T) -> Vec<(&'static str, String)>),
-    /// A label and the values it can have. The one that is the case is 1, the others are 0.
+    /// A label and its possible values. The sample of the present value is 1, the others are 0.
     States(&'static str, fn(&T) -> Vec<(String, bool)>),
-    /// How many, and how long they took if there were any.
+    /// A summary: a count, and the times if there were any.
     Times(fn(&T) -> (u64, Option<Latency>)),
 }
 
-/// What only grows. `name` ends in `_total`.
+/// A counter. `name` ends in `_total`.
 pub(super) const fn counter<T>(name: &'static str, help: &'static str, read: fn(&T) -> f64) -> Metric<T> {
     Metric { name, help, read: Read::Counter(read) }
 }
 
-/// What goes up and down, where it is known.
+/// A gauge.
 pub(super) const fn gauge<T>(name: &'static str, help: &'static str, read: fn(&T) -> Option<f64>) -> Metric<T> {
     Metric { name, help, read: Read::Gauge(read) }
 }
 
-/// Labels for the sake of the labels. `name` ends in `_info`.
+/// A constant 1 with labels. `name` ends in `_info`.
 pub(super) const fn info<T>(
     name: &'static str,
     help: &'static str,
@@ -55,7 +54,7 @@ pub(super) const fn info<T>(
     Metric { name, help, read: Read::Info(read) }
 }
 
-/// One of several states, each the value of `label`.
+/// One sample per state, with the state as the value of `label`.
 pub(super) const fn states<T>(
     name: &'static str,
     help: &'static str,
@@ -65,7 +64,7 @@ pub(super) const fn states<T>(
     Metric { name, help, read: Read::States(label, read) }
 }
 
-/// How many, and how long they took. `name` ends in `_seconds`.
+/// A summary of times. `name` ends in `_seconds`.
 pub(super) const fn times<T>(
     name: &'static str,
     help: &'static str,
@@ -75,7 +74,7 @@ pub(super) const fn times<T>(
 }
 
 impl<T> Metric<T> {
-    /// The metric of all these things.
+    /// The text of the metric for these values.
     pub(super) fn text(&self, things: &[(Labels, T)]) -> String {
         let Self { name, help, read } = self;
         let mut text = format!("# HELP {PREFIX}{name} {help}\n# TYPE {PREFIX}{name} {}\n", read.kind());
@@ -97,7 +96,7 @@ impl<T> Read<T> {
         }
     }
 
-    /// Puts each sample: what is appended to the name, the labels, the value.
+    /// Calls `put` for each sample with the suffix of the name, the labels and the value.
     fn samples(&self, thing: &T, labels: &Labels, put: &mut dyn FnMut(&str, &Labels, f64)) {
         match self {
             Self::Counter(read) => put("", labels, read(thing)),
@@ -130,7 +129,7 @@ impl<T> Read<T> {
     }
 }
 
-/// A number as Prometheus knows it: it has no others.
+/// A number as a 64-bit float, the only type that Prometheus has.
 #[allow(clippy::cast_precision_loss)]
 pub(super) fn number(number: impl Into<i128>) -> f64 {
     number.into() as f64
@@ -145,7 +144,7 @@ fn seconds(us: u64) -> f64 {
 pub(super) struct Labels(String);
 
 impl Labels {
-    /// These and one more.
+    /// These labels and one more.
     pub(super) fn with(&self, name: &str, value: impl Display) -> Self {
         let mut text = self.0.clone();
         let comma = if text.is_empty() { "" } else { "," };

@@ -82,9 +82,9 @@ impl Control for Fake {
             name: name.into(),
             shares_paths_of: shares_paths_of(name),
             weight: scheduling[index].1.get(),
-            socket: format!("/run/{name}.sock"),
+            socket_path: format!("/run/{name}.sock"),
             subsystem: "nqn.x".into(),
-            nsid: Some(1),
+            namespace: Some(1),
             state: DiskState::Served,
             connected: true,
             held_ms: None,
@@ -95,10 +95,10 @@ impl Control for Fake {
             queues: 4,
             mpath_window: false,
             queued: 0,
-            moved_reads: Moved::default(),
-            moved_writes: Moved::default(),
+            moved_reads: MovedRequests::default(),
+            moved_writes: MovedRequests::default(),
             hedge: hedges[owner_index(index)],
-            paths: PathCounts { total: 2, live: 2 },
+            path_counts: PathCounts { total: 2, live: 2 },
         };
         Ok(Status {
             version: "1".into(),
@@ -162,7 +162,8 @@ impl Control for Fake {
     ) -> Result<(), ControlError> {
         for disk in disks {
             let status = &mut self.hedges.lock().unwrap()[disk_index(disk)?];
-            (status.hedge, status.budget) = (hedge.unwrap_or(status.hedge), budget.unwrap_or(status.budget));
+            status.hedge = hedge.unwrap_or(status.hedge);
+            status.hedge_budget = budget.unwrap_or(status.hedge_budget);
         }
         Ok(())
     }
@@ -228,7 +229,7 @@ impl Control for Fake {
             // As if one of these were there already, or made.
             4420 => Ok(PathRef { disk, index: 0 }),
             4421 => Err(AddPathError::Exists { disk, index: 1, address, state: PathState::Live }.into()),
-            4422 => Err(AddPathError::TooMany { disk, most: 64 }.into()),
+            4422 => Err(AddPathError::TooMany { disk, max: 64 }.into()),
             _ => Err(AddPathError::NotMultipath { disk, reason: "it is not shared".into() }.into()),
         }
     }
@@ -263,7 +264,7 @@ impl Control for Fake {
                 Ok(vec![RemovedDisk { disk, in_doubt_ms: Some(2100) }])
             }
             1 => Err(RemoveDiskError::Connected { disk }.into()),
-            _ => Err(RemoveDiskError::Leaving { disk }.into()),
+            _ => Err(RemoveDiskError::InRemoval { disk }.into()),
         }
     }
 

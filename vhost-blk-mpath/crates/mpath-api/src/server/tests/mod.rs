@@ -1,5 +1,6 @@
 mod clients;
 mod fake;
+mod scheduling;
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -20,11 +21,11 @@ use super::*;
 use crate::client::{Client, ClientError};
 use crate::config::LimitsConfig;
 use crate::types::{
-    AddPath, Disk, DiskState, ErrorCode, HedgeStatus, Moved, OpStats, PathCounts, PathSelector, PathState, PathWindow,
-    SetHedge, SetInjection, SetPolicy, SetScheduler, SetWeight, SteerPaths,
+    AddPath, Disk, DiskState, ErrorCode, HedgeStatus, MovedRequests, OpStats, PathCounts, PathSelector, PathState,
+    PathWindow, SetHedge, SetInjection, SetPolicy, SetScheduler, SetWeight, SteerPaths,
 };
 
-/// Of an answer that is an error, the code and what it says.
+/// The code and the message of an error.
 #[track_caller]
 fn refused<T: std::fmt::Debug>(result: Result<T, ClientError>) -> (ErrorCode, String) {
     match result {
@@ -33,7 +34,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, ClientError>) -> (ErrorCode, St
     }
 }
 
-/// A server in its own thread, ended on drop.
+/// A server in a thread of its own. Dropping it ends the server.
 pub(super) struct Running {
     dir: TempDir,
     control: Arc<Fake>,
@@ -76,10 +77,10 @@ impl Running {
         stream
     }
 
-    /// Sends bytes and takes everything until the server closes.
+    /// Sends bytes and reads until the server closes the connection.
     pub(super) fn raw(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect();
-        // The server may close before it has read all.
+        // The server may close the connection before it has read everything.
         let _ = stream.write_all(bytes);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -112,7 +113,7 @@ fn socket(dir: &TempDir) -> SocketPath {
     dir.path().join("api.sock").to_str().unwrap().parse().unwrap()
 }
 
-/// Limits that tests can wait for.
+/// Limits that are short enough for tests.
 fn brief() -> Limits {
     let brief = Duration::from_millis(200);
     Limits {
@@ -126,7 +127,7 @@ fn brief() -> Limits {
 }
 
 #[test]
-fn answers_every_route() {
+fn policies_hedging_and_injections_are_read_and_set() {
     let server = Running::start(Limits::default());
     let client = server.client();
 
@@ -171,25 +172,28 @@ fn answers_every_route() {
     assert_eq!(active(PolicyKind::Numa), ["a", "b"]);
 
     let set = |body: &str| server.request("PUT", "/v1/hedge", body);
-    let hedge = r#"[{"disk":"b","hedge":"p99.5","budget":"3%","reads":0,"sent":0,"won":0}]"#;
-    assert_eq!(set(r#"{"hedge":"p99.5","budget":"3%","disk":"b"}"#), (200, hedge.into()));
+    let hedge = r#"[{"disk":"b","hedge":"p99.5","hedge-budget":"3%","hedgeable-reads":0,"hedges":0,"hedges-won":0}]"#;
+    assert_eq!(set(r#"{"hedge":"p99.5","hedge-budget":"3%","disk":"b"}"#), (200, hedge.into()));
     for (body, part) in [
-        (r#"{"hedge":"p30"}"#, "`p30` is not off or a quantile from p50 to p99.9; write it as p95 or p99.5"),
+        (r#"{"hedge":"p30"}"#, "`p30` is not off or a quantile from p50 to p99.9, such as p95 or p99.5"),
         (
-            r#"{"hedge":"p95","budget":"7%"}"#,
-            "`7%` is not a share of the reads from 0.1% to 5%; write it as 5% or 0.5%",
+            r#"{"hedge":"p95","hedge-budget":"7%"}"#,
+            "`7%` is not a share of all reads from 0.1% to 5%, such as 5% or 0.5%",
         ),
         (r#"{"hedge":95}"#, "expected off, or a quantile such as p95"),
-        (r#"{"disk":"b"}"#, "nothing to set; give hedge or budget"),
+        (r#"{"disk":"b"}"#, "nothing to set; give hedge or hedge-budget"),
         (r#"{"hedge":"p95","quantile":1}"#, "unknown field `quantile`"),
+        (r#"{"hedge_budget":"1%"}"#, "unknown field `hedge_budget`: write `hedge-budget` at line 1"),
     ] {
         let (status, answer) = set(body);
         assert!(status == 400 && answer.contains(part), "{body}: {status} {answer}");
     }
     let (status, answer) = set(r#"{"hedge":"p95","disk":"c"}"#);
     assert!(status == 404 && answer.contains("`c`"), "{answer}");
-    let both = client.set_hedge(&SetHedge { hedge: Some(Hedge::Quantile(950)), budget: None, disk: None }).unwrap();
-    let shown: Vec<_> = both.iter().map(|of| (&*of.disk, of.status.hedge, of.status.budget.to_string())).collect();
+    let both =
+        client.set_hedge(&SetHedge { hedge: Some(Hedge::Quantile(950)), hedge_budget: None, disk: None }).unwrap();
+    let shown: Vec<_> =
+        both.iter().map(|of| (&*of.disk, of.status.hedge, of.status.hedge_budget.to_string())).collect();
     assert_eq!(shown, [("a", Hedge::Quantile(950), "5%".into()), ("b", Hedge::Quantile(950), "3%".into())]);
     assert_eq!(client.hedge(Some("a")).unwrap(), both[..1]);
 
@@ -219,7 +223,7 @@ fn answers_every_route() {
 }
 
 #[test]
-fn paths_are_steered_and_events_asked_for() {
+fn paths_are_drained_enabled_and_disabled_and_events_are_read() {
     let server = Running::start(Limits::default());
     let client = server.client();
     let steer = |path: &str, disk: Option<&str>, action, force| {
@@ -267,11 +271,11 @@ fn paths_are_added_and_removed() {
     assert_eq!(remove("a", "tcp://127.0.0.1:4420", false).unwrap(), [("a".into(), 0, removing)]);
     let refused = remove("b", "0", false).unwrap_err().to_string();
     assert!(refused.contains("disk `b` would have no usable path left"), "{refused}");
-    // It keeps no other one from it.
+    // The refusal does not keep the other path.
     assert_eq!(remove("b", "all", false).unwrap_err().to_string(), refused);
     let states = client.paths(Some("b")).unwrap().iter().map(|path| path.state).collect::<Vec<_>>();
     assert_eq!(states, [PathState::Live, removing]);
-    // All but that one.
+    // `all` leaves out the path that is being removed.
     let drain = SteerPaths { path: PathSelector::All, disk: Some("a".into()), action: PathAction::Drain, force: false };
     assert_eq!(
         client.steer(&drain).unwrap().iter().map(|path| path.state).collect::<Vec<_>>(),
@@ -283,10 +287,10 @@ fn paths_are_added_and_removed() {
 }
 
 #[test]
-fn refuses_with_a_code_and_a_line() {
+fn errors_have_a_code_and_one_line() {
     let server = Running::start(Limits::default());
     for (method, target, body, status, error) in [
-        ("GET", "/", "", 404, r#"{"error":{"code":"unknown-route","message":"there is no /"}}"#),
+        ("GET", "/", "", 404, r#"{"error":{"code":"unknown-route","message":"unknown route /"}}"#),
         (
             "POST",
             "/v1/status",
@@ -299,21 +303,21 @@ fn refuses_with_a_code_and_a_line() {
             "/v1/paths?disk=x",
             "",
             404,
-            r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`; `mpathctl status` shows them"}}"#,
+            r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`; `mpathctl status` shows the disks"}}"#,
         ),
         (
             "GET",
             "/v1/policy?disk=x",
             "",
             404,
-            r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`; `mpathctl status` shows them"}}"#,
+            r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`; `mpathctl status` shows the disks"}}"#,
         ),
         (
             "PUT",
             "/v1/policy",
             r#"{"policy":"numa","disk":"x"}"#,
             404,
-            r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`; `mpathctl status` shows them"}}"#,
+            r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`; `mpathctl status` shows the disks"}}"#,
         ),
         (
             "PUT",
@@ -334,21 +338,21 @@ fn refuses_with_a_code_and_a_line() {
             "/v1/injections?path=9",
             "",
             404,
-            r#"{"error":{"code":"unknown-path","message":"no path is `9`; `mpathctl path list` shows them"}}"#,
+            r#"{"error":{"code":"unknown-path","message":"no path is `9`; `mpathctl path list` shows the paths"}}"#,
         ),
         (
             "PUT",
             "/v1/paths",
             r#"{"path":"all","disk":"a","action":"drain"}"#,
             409,
-            r#"{"error":{"code":"last-path","message":"disk `a` would have no usable path left and its I/O would wait; enable another path first, or say --force"}}"#,
+            r#"{"error":{"code":"last-path","message":"disk `a` would have no usable path left, and its I/O would wait; enable another path first, or use --force"}}"#,
         ),
         (
             "DELETE",
             "/v1/injections?disk=x",
             "",
             404,
-            r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`; `mpathctl status` shows them"}}"#,
+            r#"{"error":{"code":"unknown-disk","message":"no disk is named `x`; `mpathctl status` shows the disks"}}"#,
         ),
     ] {
         assert_eq!(server.request(method, target, body), (status, error.into()), "{method} {target}");
@@ -362,9 +366,14 @@ fn refuses_with_a_code_and_a_line() {
         ("DELETE", "/v1/disks/a/paths/0?force=maybe", "", "force: `maybe` is not true or false"),
         ("DELETE", "/v1/disks/a?force=", "", "force: `` is not true or false"),
         ("DELETE", "/v1/disks/a/paths/a%20b", "", "no host name"),
-        ("GET", "/v1/events?wait=5", "", "wait: at most 4 seconds, not 5"),
-        ("GET", "/v1/events?after=-1", "", "after: `-1` is not a number from 0 on"),
-        ("GET", "/v1/events?wait=x", "", "wait: `x` is not a number from 0 on"),
+        (
+            "GET",
+            "/v1/events?wait=5",
+            "",
+            "wait: `5` is not a time from 0ms to 4s; give a whole number and its unit, such as 300ms or 2s",
+        ),
+        ("GET", "/v1/events?after=-1", "", "after: `-1` is not the number of an event, or 0 for all"),
+        ("GET", "/v1/events?wait=5s", "", "wait: `5s` is not a time from 0ms to 4s"),
         (
             "PUT",
             "/v1/paths",
@@ -390,9 +399,27 @@ fn refuses_with_a_code_and_a_line() {
             r#"{"socket-path":"/s","subsystem":"nqn.a","paths":[{}]}"#,
             "body: paths[0]: invalid type: map",
         ),
-        ("PUT", "/v1/injections", r#"{"path":"0","injection":{"latency_us":0}}"#, "1us to 60s, not 0ns"),
-        ("PUT", "/v1/injections", r#"{"path":"rdma://x","injection":{"latency_us":1}}"#, "unknown transport `rdma`"),
+        ("PUT", "/v1/injections", r#"{"path":"0","injection":{"latency-us":0}}"#, "1us to 60s, not 0ns"),
+        ("PUT", "/v1/injections", r#"{"path":"rdma://x","injection":{"latency-us":1}}"#, "unknown transport `rdma`"),
         ("DELETE", "/v1/injections?path=a%20b", "", "no host name"),
+        (
+            "POST",
+            "/v1/disks",
+            r#"{"socket-path":"/s","subsystem":"nqn.a","read_only":true}"#,
+            "body: read_only: unknown field `read_only`: write `read-only` at line 1",
+        ),
+        (
+            "POST",
+            "/v1/disks",
+            r#"{"socket-path":"/s","subsystem":"nqn.a","io-timeout":30}"#,
+            "body: io-timeout: `30` is not a time from 1s to 600s; give a whole number and its unit",
+        ),
+        (
+            "POST",
+            "/v1/disks",
+            r#"{"socket-path":"/s","subsystem":"nqn.a","keep-alive-tmo":"5m"}"#,
+            "body: keep-alive-tmo: `5m` is not a whole number of seconds from 1 to 600, such as 5 or 5s",
+        ),
     ] {
         let (status, body) = server.request(method, target, body);
         assert!(status == 400 && body.contains(part), "{method} {target}: {status} {body}");
@@ -401,7 +428,7 @@ fn refuses_with_a_code_and_a_line() {
 }
 
 #[test]
-fn disks_come_and_go() {
+fn disks_are_added_and_removed() {
     let server = Running::start(Limits::default());
     let client = server.client();
     let names = |disk| client.disks(disk).map(|disks| disks.into_iter().map(|disk| disk.name).collect::<Vec<_>>());
@@ -415,23 +442,23 @@ fn disks_come_and_go() {
         (
             refused(client.add_disk(&disk("a"))),
             ErrorCode::DiskExists,
-            "there is a disk `a` already; give each disk its own name",
+            "cannot add disk `a`: another disk has this name; give each disk its own",
         ),
         (refused(client.add_disk(&disk("c"))), ErrorCode::DiskNotStarted, "no path"),
         (
             refused(client.remove_disk("c", true)),
             ErrorCode::UnknownDisk,
-            "no disk is named `c`; `mpathctl status` shows them",
+            "no disk is named `c`; `mpathctl status` shows the disks",
         ),
         (
             refused(client.remove_disk("a", true)),
             ErrorCode::SharesPaths,
-            "disk `a` uses the paths of `x` and goes with it: `mpathctl disk remove x` removes `x`, `a`",
+            "disk `a` shares the paths of `x`, and they are removed together; `mpathctl disk remove x` removes `x`, `a`",
         ),
         (
             refused(client.remove_disk("b", false)),
             ErrorCode::DiskConnected,
-            "disk `b` has a front-end connected; end that first, or say --force, which takes the disk from its guest",
+            "disk `b` has a front-end connected; end the front-end first, or use --force, which takes the disk from its guest",
         ),
     ] {
         assert_eq!(result, (code, said.into()));
@@ -447,124 +474,10 @@ fn disks_come_and_go() {
 }
 
 #[test]
-fn schedulers_and_limits() {
-    let server = Running::start(Limits::default());
-    let client = server.client();
-    let set = |body: &str| server.request("PUT", "/v1/scheduler", body);
-    let answer = r#"[{"disk":"b","scheduler":{"name":"burst-credit","share":"0.5"}}]"#;
-    assert_eq!(set(r#"{"scheduler":"burst-credit","params":{"share":0.5},"disk":"b"}"#), (200, answer.into()));
-    for (body, part) in [
-        (r#"{"scheduler":"cfq"}"#, "unknown scheduler 'cfq', expected one of: burst-credit, published, fifo"),
-        (r#"{"scheduler":"fifo","params":{"share":0.5}}"#, "scheduler 'fifo' has no parameter 'share'; it has none"),
-        (r#"{"scheduler":"burst-credit","params":{"share":2}}"#, "'share' is '2', expected 0.1 to 0.95"),
-        (r#"{"scheduler":"fifo","queue":1}"#, "unknown field `queue`"),
-        ("{}", "missing field `scheduler`"),
-    ] {
-        let (status, answer) = set(body);
-        assert!(status == 400 && answer.contains(part), "{body}: {status} {answer}");
-    }
-    let (status, answer) = set(r#"{"scheduler":"fifo","disk":"c"}"#);
-    assert!(status == 404 && answer.contains("`c`"), "{answer}");
-    let kept = SetScheduler { scheduler: SchedulerKind::BurstCredit, params: Vec::new(), disk: None };
-    let both = client.set_scheduler(&kept).unwrap();
-    assert_eq!(
-        both.iter().map(|of| of.scheduler.to_string()).collect::<Vec<_>>(),
-        ["burst-credit", "burst-credit share=0.5"]
-    );
-    assert_eq!(client.scheduler(Some("b")).unwrap(), both[1..]);
-    let known = client.schedulers().unwrap();
-    assert_eq!(known.iter().map(|of| of.active_on.len()).collect::<Vec<_>>(), [2, 0, 0]);
-    let detail = &client.scheduler_detail(Some("b")).unwrap()[0];
-    let share = detail.params.iter().find(|param| param.name == "share").unwrap();
-    assert_eq!((&*share.value, &*share.default, detail.tier, detail.queues.len()), ("0.5", "0.75", None, 0));
-
-    let set = |body: &str| server.request("PUT", "/v1/limits", body);
-    let left = r#""balance_ios":null,"balance_bytes":null,"throttled_ms":0"#;
-    let answer = format!(r#"[{{"disk":"a","iops":500,"bandwidth":"off","burst":"1000ms",{left}}}]"#);
-    assert_eq!(set(r#"{"iops":500,"disk":"a"}"#), (200, answer));
-    let answer = format!(r#"[{{"disk":"a","iops":500,"bandwidth":1048576,"burst":"2000ms",{left}}}]"#);
-    assert_eq!(set(r#"{"bandwidth":"1MiB","burst":"2s","disk":"a"}"#), (200, answer), "what is left out stays");
-    for (body, part) in [
-        (r#"{"iops":0}"#, "from 1 to 1000000000"),
-        (r#"{"bandwidth":"1MB"}"#, "`1MB` is not off or a number of bytes per second from 4KiB to 1TiB"),
-        (r#"{"burst":"1h"}"#, "`1h` is not a time from 0ms to 3600000ms"),
-        (r#"{"disk":"a"}"#, "nothing to set; give iops, bandwidth or burst"),
-        (r#"{"iops":1,"queue":1}"#, "unknown field `queue`"),
-    ] {
-        let (status, answer) = set(body);
-        assert!(status == 400 && answer.contains(part), "{body}: {status} {answer}");
-    }
-    let lifted = SetLimits { iops: Some("off".parse().unwrap()), ..SetLimits::default() };
-    assert_eq!(client.set_limits(&lifted).unwrap(), client.limits(None).unwrap());
-    assert_eq!(
-        client.limits(Some("a")).unwrap()[0].status.limits.to_string(),
-        "iops off, bandwidth 1MiB, burst 2000ms"
-    );
-}
-
-#[test]
-fn what_schedulers_had_before_is_refused_with_what_they_have_now() {
-    let server = Running::start(Limits::default());
-    let renamed = "unknown scheduler 'burst-credit-drr', expected one of: burst-credit, published, fifo; \
-                   it is called burst-credit now, and has other parameters";
-    for body in [r#"{"scheduler":"burst-credit-drr"}"#, r#"{"scheduler":"burst-credit-drr","params":{"rho":0}}"#] {
-        let (status, answer) = server.request("PUT", "/v1/scheduler", body);
-        assert!(status == 400 && answer.contains(renamed), "{body}: {status} {answer}");
-    }
-    let ours = "it has burst, share, gap, io-cost";
-    for (scheduler, param, has) in [
-        ("burst-credit", "rho", ours),
-        ("burst-credit", "budget", ours),
-        ("burst-credit", "credit", ours),
-        ("published", "credit", "it has none"),
-    ] {
-        let body = format!(r#"{{"scheduler":"{scheduler}","params":{{"{param}":1}}}}"#);
-        let message = format!("scheduler '{scheduler}' has no parameter '{param}'; {has}");
-        let refused = format!(r#"{{"error":{{"code":"bad-request","message":"{message}"}}}}"#);
-        assert_eq!(server.request("PUT", "/v1/scheduler", &body), (400, refused), "{body}");
-    }
-    let shown = server.client().scheduler(None).unwrap();
-    assert!(shown.iter().all(|of| of.scheduler == SchedulerKind::Fifo.into()), "what is refused changes nothing");
-}
-
-#[test]
-fn weights() {
+fn requests_about_paths_are_refused_for_a_disk_that_shares_paths() {
     let server = Running::start_with(Fake::sharing(), Limits::default());
     let client = server.client();
-    let set = |body: &str| server.request("PUT", "/v1/weights", body);
-    let answer = r#"[{"disk":"shares-a","weight":25,"shares_paths_of":"a"}]"#;
-    assert_eq!(set(r#"{"weight":25,"disk":"shares-a"}"#), (200, answer.into()));
-    let shown = |disk| client.weights(disk).unwrap().into_iter().map(|of| (of.disk, of.weight)).collect::<Vec<_>>();
-    assert_eq!(shown(None), [("a".into(), 100), ("b".into(), 100), (SHARER.into(), 25)]);
-    assert_eq!(shown(Some(SHARER)), [(SHARER.into(), 25)]);
-    let one = client.set_weight(&SetWeight { weight: weight(1000), disk: Some("b".into()) }).unwrap();
-    assert_eq!((one.len(), &*one[0].disk, one[0].weight, one[0].shares_paths_of.as_deref()), (1, "b", 1000, None));
-    for (body, part) in [
-        (r#"{"weight":0,"disk":"a"}"#, "integer `0`, expected an integer from 1 to 1000"),
-        (r#"{"weight":1001,"disk":"a"}"#, "integer `1001`, expected an integer from 1 to 1000"),
-        (r#"{"weight":25}"#, "there are several disks, and a weight is one's part beside the others; name one in disk"),
-        (r#"{"disk":"a"}"#, "missing field `weight`"),
-        (r#"{"weight":25,"disk":"a","queue":1}"#, "unknown field `queue`"),
-    ] {
-        let (status, answer) = set(body);
-        assert!(status == 400 && answer.contains(part), "{body}: {status} {answer}");
-    }
-    let (status, answer) = set(r#"{"weight":25,"disk":"c"}"#);
-    assert!(status == 404 && answer.contains("no disk is named `c`"), "{answer}");
-    assert_eq!(server.request("GET", "/v1/weights?disk=c", "").0, 404);
-    assert_eq!(shown(Some("a")), [("a".into(), 100)], "what is refused changes nothing");
-
-    let only = Running::start_with(Fake::with(&["a"]), Limits::default());
-    let answer = r#"[{"disk":"a","weight":7,"shares_paths_of":null}]"#;
-    assert_eq!(only.request("PUT", "/v1/weights", r#"{"weight":7}"#), (200, answer.into()), "there is no other one");
-}
-
-/// What belongs to paths is said of the disk that has them.
-#[test]
-fn a_disk_over_the_paths_of_another_one() {
-    let server = Running::start_with(Fake::sharing(), Limits::default());
-    let client = server.client();
-    let injection = r#"{"path":"0","injection":{"latency_us":5},"disk":"shares-a"}"#;
+    let injection = r#"{"path":"0","injection":{"latency-us":5},"disk":"shares-a"}"#;
     for (method, target, body) in [
         ("GET", "/v1/policy?disk=shares-a", ""),
         ("PUT", "/v1/policy", r#"{"policy":"numa","disk":"shares-a"}"#),
@@ -582,8 +495,7 @@ fn a_disk_over_the_paths_of_another_one() {
         ("PUT", "/v1/injections", injection),
         ("DELETE", "/v1/injections?disk=shares-a&path=0", ""),
     ] {
-        let message =
-            "disk `shares-a` uses the paths of `a`, and with them its policy, scheduler and hedging: name `a`";
+        let message = "disk `shares-a` shares the paths, policy, scheduler and hedging of `a`; name `a`";
         let refused = format!(r#"{{"error":{{"code":"shares-paths","message":"{message}"}}}}"#);
         assert_eq!(server.request(method, target, body), (409, refused), "{method} {target}");
     }
@@ -591,7 +503,8 @@ fn a_disk_over_the_paths_of_another_one() {
     // No disk named is every disk that has paths, before the change and after it.
     let policies = client.set_policy(&SetPolicy::from(PolicyKind::Numa)).unwrap();
     assert_eq!(policies.iter().map(|of| &*of.disk).collect::<Vec<_>>(), ["a", "b"]);
-    let hedges = client.set_hedge(&SetHedge { hedge: Some(Hedge::Quantile(950)), budget: None, disk: None }).unwrap();
+    let hedges =
+        client.set_hedge(&SetHedge { hedge: Some(Hedge::Quantile(950)), hedge_budget: None, disk: None }).unwrap();
     assert_eq!(hedges.iter().map(|of| &*of.disk).collect::<Vec<_>>(), ["a", "b"]);
     let scheduler = SetScheduler { scheduler: SchedulerKind::BurstCredit, params: vec![], disk: None };
     let schedulers = client.set_scheduler(&scheduler).unwrap();

@@ -1,6 +1,7 @@
-//! Policies as they are written, for `#[serde(with = "policy_form")]`: mpath-core knows no serde.
+//! Policies in configuration and API, for `#[serde(with = "policy_serde")]`: mpath-core does not depend on serde.
 //!
-//! A name; or a mapping of `name` and parameters; or a mapping of `read` and `write` to either:
+//! A policy is a name, or a mapping of `name` and parameters. Policies are one policy, or a mapping of `read` and `write` to one
+//! each:
 //!
 //! ```yaml
 //! policy: latency-rr
@@ -15,7 +16,7 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What is expected, for errors.
+/// The forms of policies, for errors.
 const EXPECTED: &str =
     "the name of a policy, a mapping of `name` and its parameters, or a mapping of `read` and `write`";
 
@@ -35,7 +36,7 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     deserializer.deserialize_any(PoliciesVisitor)
 }
 
-/// A policy in either of its own forms.
+/// One policy.
 struct Spec(PolicySpec);
 
 impl Serialize for Spec {
@@ -44,7 +45,7 @@ impl Serialize for Spec {
     }
 }
 
-/// A name, or a mapping of `name` and parameters if there are any.
+/// Writes a name, or a mapping of `name` and parameters if there are any.
 pub(crate) fn serialize_named<S: Serializer>(
     name: &str,
     params: impl Iterator<Item = (&'static Param, String)>,
@@ -98,7 +99,7 @@ fn spec_of<'de, A: MapAccess<'de>>(first: String, map: &mut A) -> Result<PolicyS
 /// Names and values of parameters.
 type Params = Vec<(String, String)>;
 
-/// A mapping of `name` and parameters, whose first key has been read.
+/// Reads a mapping of `name` and parameters after its first key.
 pub(crate) fn name_and_params<'de, A: MapAccess<'de>>(
     first: String,
     map: &mut A,
@@ -161,7 +162,7 @@ impl<'de> Visitor<'de> for PoliciesVisitor {
     }
 }
 
-/// The value of a parameter: a text, or a number, which is taken as its text.
+/// The value of a parameter: a text, or the text of a number.
 struct Text(String);
 
 impl<'de> Deserialize<'de> for Text {
@@ -223,7 +224,35 @@ pub(crate) mod params {
     }
 }
 
-/// The class of requests that a policy is for.
+/// A policy as its name, for `#[serde(with = "policy_serde::kind")]`.
+pub(crate) mod kind {
+    use std::fmt;
+
+    use mpath_core::PolicyKind;
+    use serde::{Deserializer, Serializer, de};
+
+    // The signature is serde's.
+    #[allow(clippy::trivially_copy_pass_by_ref)]
+    pub(crate) fn serialize<S: Serializer>(policy: &PolicyKind, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(policy)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PolicyKind, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = PolicyKind;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a policy")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<PolicyKind, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Visitor)
+    }
+}
+
+/// The class of requests of a policy.
 pub(crate) mod class {
     use mpath_core::PolicyClass;
     use serde::de::Error;
@@ -246,10 +275,10 @@ mod tests {
     use super::*;
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
-    struct Form(#[serde(with = "super")] ClassPolicies);
+    struct Policies(#[serde(with = "super")] ClassPolicies);
 
     fn parse(yaml: &str) -> Result<ClassPolicies, String> {
-        serde_yaml::from_str(yaml).map(|Form(policies)| policies).map_err(|error| error.to_string())
+        serde_yaml::from_str(yaml).map(|Policies(policies)| policies).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -269,15 +298,15 @@ mod tests {
         ] {
             let policies = parse(yaml).unwrap();
             assert_eq!(policies.to_string(), shown);
-            assert_eq!(serde_yaml::to_string(&Form(policies)).unwrap(), written);
+            assert_eq!(serde_yaml::to_string(&Policies(policies)).unwrap(), written);
             assert_eq!(parse(written), Ok(policies));
-            let json = serde_json::to_string(&Form(policies)).unwrap();
-            assert_eq!(serde_json::from_str::<Form>(&json).unwrap(), Form(policies));
+            let json = serde_json::to_string(&Policies(policies)).unwrap();
+            assert_eq!(serde_json::from_str::<Policies>(&json).unwrap(), Policies(policies));
         }
     }
 
     #[test]
-    fn errors_name_what_is_wrong_and_what_there_is() {
+    fn errors_name_the_fault_and_the_choices() {
         for (yaml, parts) in [
             ("fastest", &["unknown policy 'fastest'", "latency-rr"][..]),
             ("{name: fastest}", &["unknown policy 'fastest'", "latency-rr"]),

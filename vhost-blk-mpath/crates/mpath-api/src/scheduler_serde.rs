@@ -1,4 +1,4 @@
-//! Schedulers as they are written, for `#[serde(with = "scheduler_form")]`: a name, or a mapping of `name` and parameters.
+//! Schedulers in configuration and API, for `#[serde(with = "scheduler_serde")]`: a name, or a mapping of `name` and parameters.
 //!
 //! ```yaml
 //! scheduler: fifo
@@ -11,7 +11,7 @@ use mpath_core::{SchedulerKind, SchedulerSpec};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserializer, Serializer};
 
-use crate::policy_form::{name_and_params, serialize_named};
+use crate::policy_serde::{name_and_params, serialize_named};
 
 // The signature is serde's.
 #[allow(clippy::trivially_copy_pass_by_ref)]
@@ -40,7 +40,7 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     deserializer.deserialize_any(SpecVisitor)
 }
 
-/// A scheduler as its name, for `#[serde(with = "scheduler_form::kind")]`.
+/// A scheduler as its name, for `#[serde(with = "scheduler_serde::kind")]`.
 pub(crate) mod kind {
     use mpath_core::SchedulerKind;
     use serde::de::Error;
