@@ -8,7 +8,7 @@
 use super::steal::{StealError, steal};
 use super::{Stall, Stalls};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -54,7 +54,7 @@ pub enum WatchError {
 }
 
 /// How a late wake-up is told from one that waited behind other threads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum How {
     /// By its priority it waits for none of them.
@@ -74,7 +74,7 @@ pub struct Watch {
 }
 
 /// What came of it; the content of a published file.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Watched {
     /// See [`How`].
     pub how: How,
