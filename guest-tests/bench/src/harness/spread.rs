@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Median, least and most of the rounds. Infinity stands for "never".
 ///
-/// Stored as `[median, least, most]` with six digits, or as one number where the three are equal; `null` is infinity.
+/// Stored as `[median, least, most]` with seven digits, or as one number where the three are equal; `null` is infinity.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[allow(missing_docs)] // The names say it all.
 pub struct Spread {
@@ -37,7 +37,7 @@ impl Spread {
     #[must_use]
     pub fn text(&self, decimals: usize) -> String {
         let [median, min, max] = [self.median, self.min, self.max].map(|value| number(value, decimals));
-        format!("{median} ({min}–{max})")
+        if self.min.is_infinite() { median } else { format!("{median} ({min}–{max})") }
     }
 }
 
@@ -65,9 +65,9 @@ pub fn grouped(value: f64) -> String {
     text
 }
 
-/// Six digits; `None` is infinity.
+/// Seven digits; `None` is infinity.
 fn stored(value: f64) -> Option<f64> {
-    value.is_finite().then(|| format!("{value:.5e}").parse().unwrap_or(value))
+    value.is_finite().then(|| format!("{value:.6e}").parse().unwrap_or(value))
 }
 
 impl Serialize for Spread {
@@ -116,10 +116,10 @@ mod tests {
 
     #[test]
     fn a_stored_spread_is_read_back() {
-        let spread = Spread { median: 12_345.678, min: 0.0, max: f64::INFINITY };
+        let spread = Spread { median: 12_345.678_9, min: 0.0, max: f64::INFINITY };
         let text = serde_json::to_string(&spread).unwrap();
-        assert_eq!(text, "[12345.7,0.0,null]");
-        assert_eq!(serde_json::from_str::<Spread>(&text).unwrap(), Spread { median: 12_345.7, ..spread });
+        assert_eq!(text, "[12345.68,0.0,null]");
+        assert_eq!(serde_json::from_str::<Spread>(&text).unwrap(), Spread { median: 12_345.68, ..spread });
         for spread in [Spread::exactly(2.5), Spread::exactly(f64::INFINITY)] {
             let text = serde_json::to_string(&spread).unwrap();
             assert_eq!(serde_json::from_str::<Spread>(&text).unwrap(), spread, "{text}");

@@ -87,7 +87,7 @@ pub(crate) fn section(results: &Results, targets: &[Target], section: &mut Secti
              rounds, in percent. gap: the longest time without an answer to any busy flow. p50 and p99: bursts of the victim, a flow that \
              pauses and stays within a turn and its share.",
         );
-        let mut columns = vec![Column::spread("attackers %", "attackers_percent", 1)];
+        let mut columns = vec![Column::median("attackers %", "attackers_percent", 1)];
         columns.extend(kept());
         columns.extend([Column::spread("p50 ms", "p50_ms", 1), Column::median("p99 ms", "p99_ms", 1), bursts()]);
         section.tables("scheduler", attacks.iter(), |row| format!("{}:", row.name), &columns);

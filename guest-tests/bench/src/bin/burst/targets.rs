@@ -225,7 +225,7 @@ mod tests {
 
     fn good(scheduler: &str, spec: RowSpec) -> f64 {
         match scheduler {
-            OURS => -5.0,
+            OURS => -6.0,
             PUBLISHED if spec.interactive.count <= CREDIT => 10.0,
             _ => f64::from(spec.interactive.count) * spec.busy as f64,
         }

@@ -17,7 +17,8 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use vublk_bench::harness::{
-    Case, Cell, Chart, Column, Failure, Limit, Machine, Panel, Publication, Results, Row, Sample, Section, Target,
+    Case, Cell, Chart, Column, Failure, Limit, Machine, Panel, Publication, Results, Row, Sample, Section, Spread,
+    Target,
 };
 use vublk_bench::measurement;
 use vublk_bench::units::about;
@@ -110,13 +111,12 @@ fn add(results: &mut Results, measured: Measured, count: usize) -> Result<(), No
     }
     results.commands = measured.commands;
     let mut alone = cell(ALONE, &measured.alone, count)?;
-    alone.figures.remove("bulk_iops");
-    measured.bulk_alone_iops.iter().for_each(|iops| alone.add(Sample::new(&[("bulk_iops", *iops)])));
+    alone.figures.insert("bulk_iops".to_owned(), Spread::of(measured.bulk_alone_iops.into_iter()));
     results.rows.push(Row { name: ALONE.to_owned(), cells: vec![alone], ..Row::default() });
     for weight in BULK_WEIGHTS {
         let cells = measured.together.iter().filter(|cell| cell.bulk_weight == weight);
         let cells = cells.map(|measured| cell(&measured.scheduler, &measured.samples, count));
-        let name = format!("bulk of weight {weight}");
+        let name = format!("weight {weight}");
         results.rows.push(Row { name, cells: cells.collect::<Result<_, _>>()?, ..Row::default() });
     }
     Ok(())
@@ -149,7 +149,7 @@ fn bulk_percent(results: &Results, cell: &Cell) -> Option<f64> {
 
 fn targets(results: &Results) -> Vec<Target> {
     let rows = || results.rows.iter().filter(|row| row.name != ALONE && row.cell(OURS).is_some());
-    let by_virtqueue = format!("bulk of weight {}", WEIGHT * FLOWS);
+    let by_virtqueue = format!("weight {}", WEIGHT * FLOWS);
     let over_fifo = rows().filter(|row| row.name == by_virtqueue).filter_map(|row| {
         let times = row.median(FIFO, "all_p99_ms")? / row.median(OURS, "all_p99_ms")?;
         Some(Case::new(&format!("p99, {}", row.name), OURS, times, Limit::AtLeast(3.0), "times"))
@@ -194,7 +194,7 @@ fn section(results: &Results, targets: &[Target], section: &mut Section) {
         Column::spread("bulk IOPS", "bulk_iops", 0),
         Column::value("of alone", 0, " %", |_, cell| bulk_percent(results, cell)),
     ];
-    section.table(["disk", "scheduler"], results.rows.iter(), &columns);
+    section.table(["bulk disk", "scheduler"], results.rows.iter(), &columns);
     section.targets(targets);
     let ideal = SERVICE.as_millis() as f64 * f64::from(COUNT.div_ceil(SLOTS as u32));
     let added = alone(results).and_then(|alone| alone.median("p50_ms")).unwrap_or(f64::NAN) - ideal;
@@ -232,7 +232,7 @@ fn chart(results: &Results) -> Chart {
     let panel = |row: &Row, title: &str, figure: &str| {
         let mut row = row.clone();
         row.cells.splice(0..0, alone(results).cloned());
-        Panel::new(&format!("{}: {title}", row.name), &row, figure, &contenders)
+        Panel::new(&format!("bulk of {}: {title}", row.name), &row, figure, &contenders)
     };
     let figures = [
         ("p50 of a burst, ms", "p50_ms"),
