@@ -1,6 +1,8 @@
 //! The checker finds nothing wrong with a correct disk, and everything that a faulty one does.
 
-use super::faulty_backend::{BLOCK, Fault, FaultyBackend, HEADS};
+mod faulty_backend;
+
+use faulty_backend::{BLOCK, Fault, FaultyBackend, HEADS};
 use super::reader::{Counts, Limits, Miscompare, Shared};
 use super::workload::{ReadBack, Verifier};
 use crate::ledger::LedgerError;
