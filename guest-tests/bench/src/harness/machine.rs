@@ -37,7 +37,7 @@ fn first_line(program: &Path, arguments: &[&str]) -> String {
 }
 
 impl Machine {
-    /// Of this machine, with the version of `qsd` if that takes part.
+    /// The facts of this machine, with the version of `qsd` if that takes part.
     #[must_use]
     pub fn look(qsd: Option<&Path>) -> Self {
         let cpuinfo = file("/proc/cpuinfo");
@@ -62,7 +62,7 @@ impl Machine {
         }
     }
 
-    /// Of this machine, with a warning if others cannot reproduce results of this tree.
+    /// The facts of this machine, with a warning if others cannot reproduce results of this tree.
     #[must_use]
     pub fn look_and_warn(qsd: Option<&Path>) -> Self {
         let machine = Self::look(qsd);

@@ -30,7 +30,7 @@ pub struct Writing {
     pub render: bool,
 }
 
-/// Why a program did not do what it should.
+/// Why a program failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// A run failed, or the results could not be written.

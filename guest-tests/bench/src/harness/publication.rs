@@ -91,7 +91,7 @@ impl Publication {
     }
 }
 
-/// `target/bench`: beside the folder of this program.
+/// `target/bench`, next to the folder of this program.
 fn samples_folder() -> PathBuf {
     let program = env::current_exe().unwrap_or_default();
     program.parent().and_then(Path::parent).unwrap_or(Path::new("target")).join("bench")

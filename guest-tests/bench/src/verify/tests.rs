@@ -2,11 +2,11 @@
 
 mod faulty_backend;
 
-use faulty_backend::{BLOCK, Fault, FaultyBackend, HEADS};
 use super::reader::{Counts, Limits, Miscompare, Shared};
 use super::workload::{ReadBack, Verifier};
 use crate::ledger::LedgerError;
 use crate::runner::{Control, Fatal, Runner, Schedule};
+use faulty_backend::{BLOCK, Fault, FaultyBackend, HEADS};
 use std::time::{Duration, Instant};
 
 const BLOCKS: usize = 2048;

@@ -52,7 +52,7 @@ impl<'a> SocketBench<'a> {
         Ok(counted.sample(&self.watch.between(from, until)))
     }
 
-    /// Puts a scheduler into force that knows nothing. One that is in force already would keep what it knows.
+    /// Puts a scheduler into force without knowledge. A scheduler that is in force already would keep its knowledge.
     fn switch(&self, scheduler: SchedulerKind) -> Result<(), ControlError> {
         self.control.set("scheduler", SchedulerKind::Fifo.name(), &[])?;
         self.control.set("scheduler", scheduler.name(), &[])

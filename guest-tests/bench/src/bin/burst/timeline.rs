@@ -56,7 +56,7 @@ impl Timeline {
         worst
     }
 
-    /// The longest time between `from` and `until` in which no busy flow was answered, less what of it was stalled.
+    /// The longest time between `from` and `until` without an answer to any busy flow, less the stalls in it.
     pub(crate) fn longest_gap(&self, from: Instant, until: Instant, stalls: &Stalls) -> Duration {
         let ends = self.0.iter().filter(|answers| answers.busy > 0).map(|answers| answers.at).chain([until]);
         let (mut last, mut longest) = (from, Duration::ZERO);

@@ -61,7 +61,7 @@ impl Burst {
 }
 
 /// The bursts of `count` reads each that began in the time that counts. Each is waited for, so the log has one after the other;
-/// what was under way when the time was over may be a part of one.
+/// reads under way at the end of the time may be a part of a burst.
 pub(crate) fn bursts(
     reads: &[Read],
     count: usize,
