@@ -113,7 +113,11 @@ impl Stacks<'_> {
         };
         let before = ProcessTime::now(&processes)?;
         let what = format!("{} on {back_end}", workload.name);
-        let log = || processes.iter().map(|(role, process)| format!("[{role}] {}\n", process.log_tail())).collect();
+        let log = || {
+            let logs: Vec<String> =
+                processes.iter().map(|(role, process)| format!("[{role}] {}", process.log_tail())).collect();
+            logs.join("\n")
+        };
         let report = measure_options(&what, &options, self.interrupted, Duration::from_secs(1), log, |_| ())?;
         let after = ProcessTime::now(&processes)?;
         let (read, write) = (&report.total.read, &report.total.write);

@@ -11,10 +11,13 @@ const COLUMNS: usize = 100;
 #[derive(Debug, Clone, Default)]
 pub struct Section(String);
 
+/// What a column shows of a cell.
+type Text<'a> = Box<dyn Fn(&Row, &Cell) -> String + 'a>;
+
 /// A column of a table of cells.
 pub struct Column<'a> {
     head: &'a str,
-    text: Box<dyn Fn(&Row, &Cell) -> String + 'a>,
+    text: Text<'a>,
 }
 
 impl<'a> Column<'a> {
@@ -51,7 +54,7 @@ impl Section {
 
     /// A heading of the fourth level.
     pub fn heading(&mut self, title: &str) {
-        self.0 += &format!("#### {title}\n\n");
+        self.push(&format!("#### {title}\n\n"));
     }
 
     /// A paragraph.
@@ -89,16 +92,20 @@ impl Section {
         self.0.push('\n');
     }
 
+    fn push(&mut self, text: &str) {
+        self.0.push_str(text);
+    }
+
     fn head(&mut self, first: &[&str], columns: &[Column<'_>]) {
         let heads: Vec<&str> = first.iter().copied().chain(columns.iter().map(|column| column.head)).collect();
         let ruler = "---|".repeat(first.len()) + &"--:|".repeat(columns.len());
-        self.0 += &format!("| {} |\n|{ruler}\n", heads.join(" | "));
+        self.push(&format!("| {} |\n|{ruler}\n", heads.join(" | ")));
     }
 
     fn line(&mut self, first: &[&str], row: &Row, cell: &Cell, columns: &[Column<'_>]) {
         let cells = columns.iter().map(|column| (column.text)(row, cell));
         let words: Vec<String> = first.iter().map(|word| (*word).to_owned()).chain(cells).collect();
-        self.0 += &format!("| {} |\n", words.join(" | "));
+        self.push(&format!("| {} |\n", words.join(" | ")));
     }
 
     /// A list of the targets.
@@ -117,7 +124,7 @@ impl Section {
         for command in &results.commands {
             self.wrapped(command, "$ ", "    ", " \\");
         }
-        self.0 += &format!("```\n\n![{picture}](results/{name}.svg)\n");
+        self.push(&format!("```\n\n![{picture}](results/{name}.svg)\n"));
     }
 
     /// Breaks lines between words.
@@ -126,7 +133,7 @@ impl Section {
         for word in words.split_whitespace() {
             let length = line.chars().count() + 1 + word.chars().count() + end.len();
             if !is_empty && length > COLUMNS {
-                self.0 += &format!("{line}{end}\n");
+                self.push(&format!("{line}{end}\n"));
                 (line, is_empty) = (next.to_owned(), true);
             }
             if !is_empty {
@@ -135,7 +142,7 @@ impl Section {
             line += word;
             is_empty = false;
         }
-        self.0 += &format!("{line}\n");
+        self.push(&format!("{line}\n"));
     }
 }
 

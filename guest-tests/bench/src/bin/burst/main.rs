@@ -194,7 +194,7 @@ fn start(
 
 /// The target answers after the shortest service. The daemon adds what varies on the way there, on both sides of its mean.
 fn set_service(control: &Control) -> Result<(), ControlError> {
-    control.set_listener(1, &[format!("delay={}us", (SERVICE - JITTER).as_micros())])?;
+    control.set_listener(1, &[format!("delay={}us", SERVICE.saturating_sub(JITTER).as_micros())])?;
     let jitter = format!("{}us", JITTER.as_micros());
     control.inject(&["--latency", &jitter, "--jitter", &jitter])
 }

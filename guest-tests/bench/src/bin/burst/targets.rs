@@ -214,7 +214,9 @@ mod tests {
                         ("longest_gap_ms", 159.0),
                         ("attackers_percent", 76.0),
                     ];
-                    figures.iter().for_each(|(name, value)| cell.set(name, *value));
+                    for (name, value) in figures {
+                        cell.set(name, value);
+                    }
                     change(cell);
                 }
             }
@@ -251,7 +253,9 @@ mod tests {
                     ("longest_gap_ms", 161.0),
                     ("attackers_percent", 76.4),
                 ];
-                figures.iter().for_each(|(name, value)| cell.set(name, *value));
+                for (name, value) in figures {
+                    cell.set(name, value);
+                }
                 if cell.contender == OURS {
                     cell.set("iops", 1100.0);
                 }
@@ -305,7 +309,9 @@ mod tests {
                         } else {
                             ms
                         };
-                        ["p50_ms", "p99_ms"].iter().for_each(|figure| cell.set(figure, p50));
+                        for figure in ["p50_ms", "p99_ms"] {
+                            cell.set(figure, p50);
+                        }
                         cell.set("iops", iops);
                     }
                     results.rows.push(planned.row);

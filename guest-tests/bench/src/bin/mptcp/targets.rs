@@ -16,12 +16,15 @@ const AIMS: [(f64, f64); 2] = [(2.0, 190.0), (4.0, 370.0)];
 const REST_AFTER_S: f64 = 1.0;
 const ALL_AFTER_S: f64 = 3.0;
 
+/// Judges the row and method of an outage; the last argument gives the worst round of a figure.
+type OutageCase<'a> = &'a dyn Fn(&str, &str, &dyn Fn(&str) -> f64) -> Option<Case>;
+
 /// All targets.
 pub(crate) fn targets(results: &Results) -> Vec<Target> {
     let sequential = |row: &&Row| !row.name.ends_with(": randread");
     let equal: Vec<&Row> = results.table("a").filter(sequential).filter(|row| row.fact("links") > 1.0).collect();
     let unequal: Vec<&Row> = results.table("b").filter(sequential).collect();
-    let outages = |case: &dyn Fn(&str, &str, &dyn Fn(&str) -> f64) -> Option<Case>| -> Vec<Case> {
+    let outages = |case: OutageCase<'_>| -> Vec<Case> {
         let cells = results.table("d").flat_map(|row| row.cells.iter().map(|cell| (&row.name, cell)));
         let most = |(row, cell): (&String, &vublk_bench::harness::Cell)| {
             case(row, &cell.contender, &|figure| cell.get(figure).map_or(f64::INFINITY, |spread| spread.max))
@@ -36,7 +39,7 @@ pub(crate) fn targets(results: &Results) -> Vec<Target> {
         cases(rows, method, Limit::AtLeast(limit), move |row| Some(mib_s(row, method)? / row.fact("payload_mib_s")))
     };
     let aims = AIMS.into_iter().flat_map(|(links, aim)| {
-        let rows: Vec<&Row> = equal.iter().copied().filter(|row| row.fact("links") == links).collect();
+        let rows: Vec<&Row> = equal.iter().copied().filter(|row| (row.fact("links") - links).abs() < 0.5).collect();
         [MPTCP_1, MPTCP_N].map(|method| {
             cases(&rows, method, Limit::AtLeast(aim), |row| Some(mib_s(row, method)? / mib_s(row, TCP_1)?))
         })

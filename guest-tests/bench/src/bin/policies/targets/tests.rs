@@ -91,7 +91,9 @@ fn a_difference_within_the_spread_is_none() {
         for row in &mut results.rows {
             let bound = row.fact("bound_mib_s");
             let adaptive = row.cells.iter_mut().find(|cell| cell.contender == "adaptive").unwrap();
-            parts.iter().for_each(|part| adaptive.add(Sample::new(&[("mib_s", bound * part)])));
+            for part in parts {
+                adaptive.add(Sample::new(&[("mib_s", bound * part)]));
+            }
         }
         results.clone()
     };
