@@ -194,7 +194,7 @@ fn section(results: &Results, _: &[Target], section: &mut Section) {
 
 fn chart(results: &Results) -> Chart {
     let contenders: Vec<String> = results.contenders().into_iter().map(str::to_owned).collect();
-    let figures = [("IOPS", "iops"), ("daemon's CPU µs per I/O", "cpu_daemon_us")];
+    let figures = [("IOPS", "iops"), ("daemon CPU µs", "cpu_daemon_us")];
     let panel =
         |what: &str, figure: &str, row: &Row| Panel::new(&format!("{}: {what}", row.name), row, figure, &contenders);
     let panels = figures.iter().flat_map(|(what, figure)| results.rows.iter().map(move |row| (*what, *figure, row)));

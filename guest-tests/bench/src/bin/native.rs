@@ -184,7 +184,7 @@ fn chart(results: &Results) -> Chart {
     let contenders: Vec<String> = results.contenders().into_iter().map(str::to_owned).collect();
     let panel = |row: &Row| Panel::new(&format!("{}, {} (IOPS)", row.name, row.table), row, "iops", &contenders);
     let panels = results.rows.iter().map(panel).collect();
-    Chart { contenders: contenders.clone(), columns: 4, panels, limit: String::new() }
+    Chart { contenders: contenders.clone(), columns: 3, panels, limit: String::new() }
 }
 
 #[cfg(test)]
