@@ -98,7 +98,12 @@ pub(crate) fn measure(line: &CommandLine, machine: Machine, interrupted: &Atomic
     }
     let samples = measurement::measure(command, interrupted)?;
     let mut results = Results::new(machine, &[("rounds", line.rounds.into())]);
-    let added = add(&mut results, measurement::parse(&samples)?, COUNT as usize);
+    let measured: Measured = measurement::parse(&samples)?;
+    let (cells, expected) = (measured.together.len(), BULK_WEIGHTS.len() * schedulers.len());
+    if cells != expected {
+        return Err(Failure::Failed(format!("the measurement has {cells} cells of two guests, not {expected}")));
+    }
+    let added = add(&mut results, measured, COUNT as usize);
     added.map_err(|error| Failure::Failed(format!("fio in the interactive guest: {error}")))?;
     PUBLICATION.publish(&line.writing, &results, &samples)
 }
