@@ -1,5 +1,4 @@
-//! Tells a stack what to do: the daemon through `mpathctl`, its target through `mpath-target ctl`, as an operator
-//! would.
+//! Controls a stack as an operator would: the daemon through `mpathctl`, its target through `mpath-target ctl`.
 
 use crate::stack::{MpathStack, Programs, sibling};
 use serde::Deserialize;
@@ -12,10 +11,10 @@ use std::time::{Duration, Instant};
 /// How long the paths of a new daemon may take to be live.
 const LIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why the daemon or the target was not told.
+/// Why the daemon or the target did not carry out a command.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// The program that tells them could not be started.
+    /// `mpathctl` or `mpath-target` could not be started.
     #[error("cannot start {program}: {source}")]
     Start {
         /// Its path.
@@ -23,17 +22,17 @@ pub enum ControlError {
         /// Why not.
         source: std::io::Error,
     },
-    /// They did not take it.
+    /// The command failed.
     #[error("`{command}` failed ({status}): {words}")]
     Refused {
         /// The whole line.
         command: String,
         /// How the program ended.
         status: std::process::ExitStatus,
-        /// What it said.
+        /// Its stderr.
         words: String,
     },
-    /// The answer is not of the form that was expected.
+    /// The answer has another form.
     #[error("`{command}` does not answer as expected: {source}")]
     Answer {
         /// The whole line.
@@ -41,10 +40,10 @@ pub enum ControlError {
         /// What is wrong.
         source: serde_json::Error,
     },
-    /// Paths were not there in time.
+    /// Paths did not connect in time.
     #[error("after {} s only {live} of {paths} paths are live", LIVE_TIMEOUT.as_secs())]
     NotLive {
-        /// Those that are.
+        /// Paths that are live.
         live: usize,
         /// All.
         paths: usize,
@@ -54,13 +53,13 @@ pub enum ControlError {
 /// A path as the daemon lists it.
 #[derive(Debug, Deserialize)]
 pub struct ListedPath {
-    /// `live`, and what else there is.
+    /// `live`, or another state.
     pub state: String,
-    /// Reads of the daemon's own.
+    /// Probes that the daemon has sent on the path.
     pub probes: u64,
 }
 
-/// The way to one stack.
+/// Controls one stack.
 #[derive(Debug)]
 pub struct Control {
     mpathctl: PathBuf,
@@ -70,7 +69,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// To `stack`, by way of this `mpathctl`, or the one beside this program.
+    /// Controls `stack` with this `mpathctl`, or the one in this program's folder.
     #[must_use]
     pub fn new(mpathctl: Option<&PathBuf>, programs: &Programs, stack: &MpathStack) -> Self {
         Self {
@@ -93,7 +92,7 @@ impl Control {
         self.daemon(&[&["inject", "set", "all"], options].concat()).map(|_| ())
     }
 
-    /// Limits every disk, or no longer: the words behind `mpathctl limit`.
+    /// Sets or clears the limit of every disk: the words after `mpathctl limit`.
     pub fn limit(&self, words: &[&str]) -> Result<(), ControlError> {
         self.daemon(&[&["limit"], words].concat()).map(|_| ())
     }
@@ -110,7 +109,7 @@ impl Control {
         self.daemon_json(&["path", "list"])
     }
 
-    /// Waits until so many paths work. The daemon may have just been started.
+    /// Waits until this many paths are live. The daemon may have just been started.
     pub fn wait_until_live(&self, paths: usize) -> Result<(), ControlError> {
         let give_up = Instant::now() + LIVE_TIMEOUT;
         loop {

@@ -7,12 +7,12 @@
 pub mod backend;
 pub mod control;
 pub mod front_end;
+pub mod harness;
 pub mod ledger;
 pub mod load;
 pub mod measurement;
 pub mod options;
 pub mod process;
-pub mod publish;
 pub mod report;
 pub mod request;
 pub mod rng;

@@ -1,51 +1,57 @@
-//! Programs that measure in guests: they tell how far they are line by line, and give what they have measured as one line of
-//! JSON at last.
+//! Programs that measure in guests or network namespaces. They print a line for each cell, and at the end all samples as one
+//! line of JSON.
 
 use crate::process::{Managed, ProcessError};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::io;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How often to look whether the measurement has ended or is to end.
-const LOOK: Duration = Duration::from_millis(500);
+/// How often to look whether the program has ended, or a signal came.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Why there is nothing measured.
+/// Why there are no samples.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasurementError {
-    /// There is no place for its logs.
+    /// There is no place for the log.
     #[error("cannot make a directory for logs: {0}")]
     Directory(#[source] io::Error),
-    /// It could not be started.
+    /// The program could not be started.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// It has ended without samples.
+    /// The program ended without samples.
     #[error("the measurement ended early:\n{0}")]
     Ended(String),
-    /// They are not of the form that was expected.
+    /// The samples have another form.
     #[error("the measurement's samples make no sense: {0}")]
     Samples(#[source] serde_json::Error),
-    /// It was ended.
+    /// A signal came.
     #[error("interrupted, nothing written")]
     Interrupted,
 }
 
-/// Runs such a program; shows what it says.
-pub fn measure<T: DeserializeOwned>(command: Command, interrupted: &AtomicBool) -> Result<T, MeasurementError> {
+/// Runs such a program and prints its lines. Returns the samples.
+pub fn measure(command: Command, interrupted: &AtomicBool) -> Result<Value, MeasurementError> {
     let directory = tempfile::Builder::new().prefix("measure-").tempdir().map_err(MeasurementError::Directory)?;
-    let mut measuring = Managed::spawn("measure", command, directory.path())?;
+    let mut program = Managed::spawn("measure", command, directory.path())?;
     loop {
-        match measuring.wait_for_line(LOOK, |text| Some(text.to_owned())) {
+        match program.wait_for_line(POLL_INTERVAL, |text| Some(text.to_owned())) {
             Ok(text) if text.starts_with('{') => return serde_json::from_str(&text).map_err(MeasurementError::Samples),
             Ok(text) => eprintln!("{text}"),
-            Err(_) if measuring.exited().is_some() => return Err(MeasurementError::Ended(measuring.log_tail())),
+            Err(_) if program.exited().is_some() => return Err(MeasurementError::Ended(program.log_tail())),
             Err(_) => {}
         }
         if interrupted.load(Ordering::Relaxed) {
             return Err(MeasurementError::Interrupted);
         }
     }
+}
+
+/// The samples in the form that the caller knows.
+pub fn parse<T: DeserializeOwned>(samples: &Value) -> Result<T, MeasurementError> {
+    T::deserialize(samples).map_err(MeasurementError::Samples)
 }
 
 #[cfg(test)]
@@ -55,8 +61,8 @@ mod tests {
     fn measured_by(script: &str, interrupted: bool) -> Result<Vec<u32>, MeasurementError> {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        let samples = measure::<Samples>(command, &AtomicBool::new(interrupted))?;
-        Ok(samples.numbers)
+        let samples = measure(command, &AtomicBool::new(interrupted))?;
+        Ok(parse::<Samples>(&samples)?.numbers)
     }
 
     #[derive(Debug, serde::Deserialize)]

@@ -27,10 +27,10 @@ pub struct Managed {
     lines: Receiver<String>,
 }
 
-/// Why a program is not available.
+/// Why a program could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// It could not be started.
+    /// The program could not be started.
     #[error("cannot start {program}: {source}")]
     Start {
         /// Its path.
@@ -38,8 +38,8 @@ pub enum ProcessError {
         /// Why not.
         source: io::Error,
     },
-    /// It ended or kept silent instead of getting ready.
-    #[error("{name} did not get ready within {seconds} s{exited}; its last words:\n{log}")]
+    /// The program ended or kept silent instead of getting ready.
+    #[error("{name} did not get ready within {seconds} s{exited}; the end of its log:\n{log}")]
     NotReady {
         /// Which.
         name: String,
@@ -53,7 +53,7 @@ pub enum ProcessError {
 }
 
 impl Managed {
-    /// Starts `command` with its stderr in `directory/name.log`. To be called from the main thread: the child dies
+    /// Starts `command` with its stderr in `directory/name.log`. Call this from the main thread: the child dies
     /// with the thread that started it.
     pub fn spawn(name: &str, mut command: Command, directory: &Path) -> Result<Self, ProcessError> {
         let program = command.get_program().to_string_lossy().into_owned();
@@ -70,7 +70,7 @@ impl Managed {
         let mut child = command.spawn().map_err(failed)?;
         let (sender, lines) = mpsc::channel();
         if let Some(stdout) = child.stdout.take() {
-            // Reads to the end even when nobody listens any more, so that the child never blocks on its stdout.
+            // Reads to the end even without a receiver, so that the child never blocks on its stdout.
             thread::spawn(move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                     let _ = sender.send(line);
@@ -86,7 +86,7 @@ impl Managed {
         self.child.id()
     }
 
-    /// What was started.
+    /// The command line.
     #[must_use]
     pub fn command_line(&self) -> &str {
         &self.command_line
@@ -145,7 +145,7 @@ impl Drop for Managed {
                 thread::sleep(Duration::from_millis(10));
             }
         }
-        // Also what the child itself has left behind in its group.
+        // Ends processes that the child has left in its group, too.
         self.signal_group(Signal::KILL);
         let _ = self.child.wait();
     }
@@ -213,7 +213,7 @@ mod tests {
         assert!(resident_bytes(child_pid).is_some() && resident_bytes(grandchild).is_some());
         drop(child);
         assert_eq!(resident_bytes(child_pid), None);
-        // It may stay a zombie (without memory) for as long as nobody reaps it.
+        // Until it is reaped it may stay a zombie, which has no memory.
         assert_eq!(resident_bytes(grandchild), None);
     }
 

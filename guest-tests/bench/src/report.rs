@@ -62,7 +62,7 @@ pub struct Failures {
     pub failed_requests: Vec<FailedRequest>,
     /// Requests that never completed.
     pub lost: Vec<LostRequest>,
-    /// What ended a queue early, beside lost requests: double completions and the like.
+    /// What ended a queue early, other than lost requests: double completions and the like.
     pub fatal: Vec<FatalReport>,
 }
 

@@ -22,7 +22,7 @@ const SILENCE: Duration = Duration::from_millis(5);
 pub enum Next {
     /// Submit this; its data, if it has any, is in the slot's buffer.
     Submit(Request),
-    /// Nothing that may run beside what is in flight.
+    /// No request that may run while others are in flight.
     Busy,
     /// No more requests.
     Done,
@@ -41,7 +41,7 @@ pub trait Workload<B: Backend> {
 pub struct Control {
     /// Submit no more; finish what is in flight.
     pub stop: AtomicBool,
-    /// The back-end closed the connection; nothing will complete any more.
+    /// The back-end closed the connection; nothing more will complete.
     pub hung_up: AtomicBool,
     /// Requests completed so far, warm-up included.
     pub completed: AtomicU64,

@@ -155,7 +155,7 @@ fn limits(options: &Options, region: Region, disk: &DeviceInfo) -> Limits {
 }
 
 /// The transport keeps its socket to itself, so a thread asks it something now and then, for as long as the run holds
-/// the device. It may block for ever when the back-end hangs, which is why nobody waits for it.
+/// the device. It may block for ever when the back-end hangs, so nothing waits for it.
 fn watch_for_hang_up(device: Weak<Device>, control: Arc<Control>) {
     thread::spawn(move || {
         while let Some(device) = device.upgrade() {

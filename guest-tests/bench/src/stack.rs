@@ -1,26 +1,27 @@
-//! The back-ends that the suites start: our daemon over our target, and qemu-storage-daemon.
+//! The back-ends that the programs start: the daemon over `mpath-target`, and qemu-storage-daemon.
 
+use crate::harness::Failure;
 use crate::process::{Managed, ProcessError};
 use clap::Args;
-use std::collections::BTreeMap;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use tempfile::TempDir;
 
-/// Where the programs are. Ours are looked for beside this one.
+/// Where the programs are. By default they are in this program's folder.
 #[derive(Debug, Clone, Args)]
 pub struct Programs {
-    /// The daemon under test [default: beside this program]
+    /// The daemon under test [default: in this program's folder]
     #[arg(long, value_name = "PATH", env = "VHOST_BLK_MPATH")]
     pub daemon: Option<PathBuf>,
 
-    /// The NVMe/TCP target [default: beside this program]
+    /// The NVMe/TCP target [default: in this program's folder]
     #[arg(long, value_name = "PATH", env = "MPATH_TARGET")]
     pub target: Option<PathBuf>,
 }
 
-/// A program of ours: as given, or beside the running one.
+/// The path of a program: as given, or in the folder of the running one.
 #[must_use]
 pub fn sibling(given: Option<&PathBuf>, name: &str) -> PathBuf {
     given.cloned().unwrap_or_else(|| {
@@ -32,11 +33,11 @@ pub fn sibling(given: Option<&PathBuf>, name: &str) -> PathBuf {
 const NQN: &str = "nqn.2026-01.io.github.vhost-blk-mpath:bench";
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The disk of the measured stacks.
+/// The namespace of the measured stacks.
 pub const NAMESPACE: &str = "mem:1GiB";
 const NULL_BYTES: u64 = 1 << 30;
 
-/// Our daemon over our target.
+/// The daemon over `mpath-target`.
 #[derive(Debug)]
 pub struct MpathStack {
     // Dropped first, so that it does not see its target die.
@@ -55,8 +56,8 @@ pub struct MpathStack {
 }
 
 impl MpathStack {
-    /// Starts the target with one listener a path, then the daemon with `settings` beside what leads to it. Sockets and
-    /// logs go to `directory`.
+    /// Starts the target with a listener for each path, then the daemon with these paths and `settings`. Sockets and logs
+    /// go to `directory`.
     pub fn start(programs: &Programs, directory: &Path, paths: u16, settings: &[&str]) -> Result<Self, ProcessError> {
         let mut command = Command::new(sibling(programs.target.as_ref(), "mpath-target"));
         command.args(["--nqn", NQN, "--namespace", NAMESPACE]);
@@ -81,16 +82,27 @@ impl MpathStack {
         Ok(Self { daemon, target, socket, api, target_api, paths: addresses })
     }
 
-    /// The command line of each process by its role, with `$DIR` for `directory`.
+    /// Its processes by their role.
     #[must_use]
-    pub fn command_lines(&self, directory: &Path) -> BTreeMap<&'static str, String> {
-        let directory = directory.to_string_lossy().into_owned();
-        let processes = [("daemon", &self.daemon), ("target", &self.target)];
-        processes.map(|(role, process)| (role, process.command_line().replace(&directory, "$DIR"))).into()
+    pub fn processes(&self) -> [(&'static str, &Managed); 2] {
+        [("daemon", &self.daemon), ("target", &self.target)]
     }
 }
 
-/// qemu-storage-daemon exporting a disk that does nothing: what any vhost-user-blk back-end is measured against.
+/// The command lines of processes, with `$DIR` for `directory`.
+#[must_use]
+pub fn command_lines(processes: &[(&'static str, &Managed)], directory: &Path) -> Vec<String> {
+    let directory = directory.to_string_lossy();
+    processes.iter().map(|(_, process)| process.command_line().replace(&*directory, "$DIR")).collect()
+}
+
+/// A directory for sockets and logs.
+pub fn directory(prefix: &str) -> Result<TempDir, Failure> {
+    let directory = tempfile::Builder::new().prefix(prefix).tempdir();
+    directory.map_err(|error| Failure::NotStarted(format!("cannot make a directory for sockets and logs: {error}")))
+}
+
+/// qemu-storage-daemon with a disk that does nothing: the reference for any vhost-user-blk back-end.
 #[derive(Debug)]
 pub struct NullStack {
     /// `qemu-storage-daemon`

@@ -14,7 +14,7 @@ use virtio_driver::{VhostUser, VirtioBlkConfig, VirtioBlkFeatureFlags, VirtioFea
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Nobody listens, and nobody came within the time.
+    /// No back-end has listened on the socket within the time.
     #[error("cannot connect to {}: {source}", .path.display())]
     Unreachable {
         /// The socket.
@@ -104,7 +104,7 @@ fn handshake(
         | VirtioBlkFeatureFlags::all().difference(refused).bits();
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
-        // The receiver is gone if we were too slow; nobody needs the result then.
+        // The receiver is gone if this took too long; the result is not needed then.
         let _ = sender.send(VhostUser::new(&name, features));
     });
     match receiver.recv_timeout(timeout) {

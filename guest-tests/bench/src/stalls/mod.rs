@@ -1,7 +1,7 @@
-//! When the machine itself stood still, so that what was measured meanwhile says nothing about what is measured.
+//! Times in which the machine itself stood still. Measurements of these times say nothing about the daemon.
 //!
-//! A hypervisor now and then takes processors away for tens of milliseconds. Whatever takes that long then, takes as long however well it is
-//! made. [`Watch`] notices it without looking at what is measured; [`Stalls`] are what it has noticed.
+//! A hypervisor now and then takes processors away for tens of milliseconds. Every request then takes that long, whatever the
+//! daemon does. [`Watch`] notices stalls without looking at the measurement; [`Stalls`] are the stalls it has noticed.
 
 mod steal;
 mod watch;
@@ -11,16 +11,16 @@ pub use watch::{How, Watch, WatchError, Watched};
 
 use std::time::{Duration, Instant};
 
-/// A time in which a processor did not run what was due on it.
+/// A time in which a processor did not run a thread that was due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stall {
-    /// When something was due.
+    /// When the thread was due.
     pub since: Instant,
-    /// When it ran.
+    /// When the thread ran.
     pub until: Instant,
 }
 
-/// Those of any processor, one after the other: where some overlap, they are one.
+/// Stalls of all processors in the order of time. Stalls that overlap are one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stalls(Vec<Stall>);
 
@@ -31,7 +31,7 @@ impl Stall {
         self.until - self.since
     }
 
-    /// How much of it lies between these moments.
+    /// How much of the stall lies between these moments.
     fn within(self, since: Instant, until: Instant) -> Duration {
         self.until.min(until).saturating_duration_since(self.since.max(since))
     }
@@ -53,7 +53,7 @@ impl FromIterator<Stall> for Stalls {
 }
 
 impl Stalls {
-    /// Each, in the order of time.
+    /// Every stall, in the order of time.
     pub fn iter(&self) -> impl Iterator<Item = Stall> + '_ {
         self.0.iter().copied()
     }
@@ -64,7 +64,7 @@ impl Stalls {
         self.iter().map(|stall| stall.within(since, until)).sum()
     }
 
-    /// Whether any of that time was.
+    /// Whether any of the time between these moments was stalled.
     #[must_use]
     pub fn hit(&self, since: Instant, until: Instant) -> bool {
         self.iter().any(|stall| !stall.within(since, until).is_zero())

@@ -1,4 +1,4 @@
-//! What the hypervisor says that it took.
+//! Steal time: the processor time that the hypervisor took, by its own count.
 
 use rustix::param::clock_ticks_per_second;
 use std::fs;
@@ -9,13 +9,13 @@ const FILE: &str = "/proc/stat";
 /// Behind a processor's name: user, nice, system, idle, iowait, irq, softirq, steal.
 const STEAL: usize = 8;
 
-/// Why that is not known.
+/// Why the steal time is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum StealError {
     /// The file cannot be read.
     #[error("cannot read {FILE}: {0}")]
     Read(#[from] io::Error),
-    /// A processor is not in it, or not with its steal time.
+    /// A processor or its steal time is missing in the file.
     #[error("{FILE} has no steal time of cpu{processor}")]
     Missing {
         /// Which.
@@ -23,7 +23,7 @@ pub enum StealError {
     },
 }
 
-/// Of these processors together, since the machine started.
+/// Steal time of these processors together, since the machine started.
 pub(super) fn steal(processors: impl Iterator<Item = usize>) -> Result<Duration, StealError> {
     let stat = fs::read_to_string(FILE)?;
     let ticks = processors.map(|processor| ticks(&stat, processor).ok_or(StealError::Missing { processor }));
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_eighth_number_of_the_processor() {
+    fn steal_time_is_the_eighth_number_of_a_processor() {
         let stat =
             "cpu  9 9 9 9 9 9 9 99 0 0\ncpu1 1 2 3 4 5 6 7 81 0 0\ncpu12 1 2 3 4 5 6 7 8 0 0\ncpu3 1 2 3\nintr 5\n";
         let found = [1, 12, 3, 0].map(|processor| ticks(stat, processor));
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_tells_it() {
+    fn this_machine_has_steal_time() {
         assert!(steal(std::iter::once(0)).is_ok());
         let none = steal(std::iter::once(usize::MAX)).unwrap_err().to_string();
         assert!(none.starts_with("/proc/stat has no steal time of cpu18446744"), "{none}");

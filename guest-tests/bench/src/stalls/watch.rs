@@ -1,14 +1,13 @@
 //! A thread on each processor that notices when it does not run.
 //!
-//! It sleeps for a millisecond again and again. As `SCHED_FIFO` it goes before everything that is measured, which has ordinary
-//! priority, so a late wake-up is not one of a thread that waits behind that load: the processor was not there, or something ran that the
-//! machine puts above all of it. Where that priority is not permitted, the time for which the thread stood ready behind others, which the
-//! kernel counts, is taken off.
+//! The thread sleeps for a millisecond again and again. With `SCHED_FIFO` it runs before everything that is measured, which has ordinary
+//! priority. So a late wake-up means that the processor was taken away, or that something with a higher priority ran. Where
+//! `SCHED_FIFO` is not permitted, the time for which the thread was ready while others ran, which the kernel counts, is taken off.
 
 use super::steal::{StealError, steal};
 use super::{Stall, Stalls};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -19,14 +18,14 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 const PERIOD: Duration = Duration::from_millis(1);
-/// Wake-ups that are less late are in time. Why so much: see the package's README.md.
+/// A wake-up later than this is a stall. The package's README.md gives the reason for the value.
 pub(super) const THRESHOLD: Duration = Duration::from_millis(5);
-/// The least that `SCHED_FIFO` has: before all that is ordinary, behind everything else that must not wait.
+/// The lowest priority of `SCHED_FIFO`: before all ordinary threads, after all other real-time threads.
 const PRIORITY: i32 = 1;
 /// CPU time in ns, time ready but not running in ns, turns.
 const SCHEDSTAT: &str = "/proc/thread-self/schedstat";
 
-/// Why nobody watches.
+/// Why the machine cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// The processors of the process are unknown.
@@ -53,17 +52,17 @@ pub enum WatchError {
     Steal(#[from] StealError),
 }
 
-/// How a late wake-up is told from one that waited behind other threads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// How a stall is told from a wait for other threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum How {
-    /// By its priority it waits for none of them.
+    /// The thread's priority is above all measured threads.
     Fifo,
-    /// The time for which it did is taken off.
+    /// The time for which the thread waited for others is taken off.
     Ordinary,
 }
 
-/// Watches until it is dropped.
+/// Watches all processors until it is dropped.
 #[derive(Debug)]
 pub struct Watch {
     how: How,
@@ -73,24 +72,24 @@ pub struct Watch {
     stop: Arc<AtomicBool>,
 }
 
-/// What came of it; the content of a published file.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// The sums of a watch, as published.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Watched {
     /// See [`How`].
     pub how: How,
-    /// A wake-up so late is a stall.
+    /// A wake-up this late is a stall.
     pub threshold_ms: f64,
-    /// How long was watched.
+    /// The time watched.
     pub seconds: f64,
-    /// Those of different processors that overlap are one.
+    /// Stalls of different processors that overlap are one.
     pub stalls: usize,
-    /// All of them.
+    /// The sum of all stalls.
     pub stalled_seconds: f64,
-    /// One of them.
+    /// The longest stall.
     pub longest_ms: f64,
     /// The sum over the processors, each with its own.
     pub processor_seconds: f64,
-    /// The same as the hypervisor counts it, also what is too short to be a stall here.
+    /// The hypervisor's own count, which includes times too short to be a stall here.
     pub steal_seconds: f64,
 }
 
@@ -101,7 +100,7 @@ struct Processor {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a thread has noticed up to now.
+/// The stalls that a thread has noticed so far.
 #[derive(Debug)]
 struct Seen {
     awake: Instant,
@@ -127,7 +126,7 @@ impl Watch {
             watch.processors.push(Processor { number, seen, thread: Some(thread.map_err(WatchError::Thread)?) });
         }
         drop(sender);
-        // One word of each.
+        // One message from each thread.
         for how in ready.iter().take(watch.processors.len()) {
             if how? == How::Ordinary {
                 watch.how = How::Ordinary;
@@ -142,7 +141,7 @@ impl Watch {
         self.how
     }
 
-    /// What was noticed between these moments. Waits until every processor has run since then, for those that stall are noticed when they are over.
+    /// The stalls between these moments. Waits until every processor has run since then, because a stall is noticed when it ends.
     #[must_use]
     pub fn between(&self, since: Instant, until: Instant) -> Stalls {
         while self.processors.iter().any(|processor| processor.seen().awake < until) {
@@ -152,7 +151,7 @@ impl Watch {
         self.processors.iter().flat_map(of).filter(|stall| stall.since < until && since < stall.until).collect()
     }
 
-    /// What was noticed up to now.
+    /// The sums so far.
     pub fn watched(&self) -> Result<Watched, WatchError> {
         let now = Instant::now();
         let steal = steal(self.processors.iter().map(|processor| processor.number))?.saturating_sub(self.steal);
@@ -175,7 +174,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.processors.iter_mut().filter_map(|processor| processor.thread.take()) {
-            // It has nothing to tell but that it panicked, which was printed.
+            // A panic of the thread was printed already.
             let _ = thread.join();
         }
     }
@@ -188,16 +187,16 @@ impl Processor {
 }
 
 fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    // Each change of it is whole.
+    // Every change is complete even if a thread panicked.
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One thread. Tells first how it watches, or why it does not.
+/// The body of one thread. First sends how it watches, or why it cannot.
 fn run(number: usize, seen: &Mutex<Seen>, stop: &AtomicBool, ready: &Sender<Result<How, WatchError>>) {
     let mut queue = match prepare(number) {
         Ok(queue) => queue,
         Err(error) => {
-            // Nobody listens any more where another thread has failed already.
+            // The receiver is gone if another thread has failed already.
             let _ = ready.send(Err(error));
             return;
         }
@@ -205,7 +204,7 @@ fn run(number: usize, seen: &Mutex<Seen>, stop: &AtomicBool, ready: &Sender<Resu
     let _ = ready.send(Ok(if queue.is_some() { How::Ordinary } else { How::Fifo }));
     let mut last = Instant::now();
     while !stop.load(Ordering::Relaxed) {
-        // From one wake-up to the next, so no moment is left out.
+        // The next period begins with the wake-up, so no moment is left out.
         let due = last + PERIOD;
         thread::sleep(due.saturating_duration_since(Instant::now()));
         last = Instant::now();
@@ -216,7 +215,7 @@ fn run(number: usize, seen: &Mutex<Seen>, stop: &AtomicBool, ready: &Sender<Resu
     }
 }
 
-/// Goes to its processor and before all others, or is ready to tell how long it waited for them.
+/// Pins the thread and raises its priority. Where that is not permitted, returns a counter of the time it waits for others.
 fn prepare(number: usize) -> Result<Option<Queue>, WatchError> {
     let mut only = CpuSet::new();
     only.set(number);
@@ -225,20 +224,20 @@ fn prepare(number: usize) -> Result<Option<Queue>, WatchError> {
     if go_first() { Ok(None) } else { Queue::new().map(Some).map_err(WatchError::Queue) }
 }
 
-/// Whether that is permitted.
+/// Sets `SCHED_FIFO`. Returns whether that is permitted.
 fn go_first() -> bool {
     let param = libc::sched_param { sched_priority: PRIORITY };
     // SAFETY: the thread is the calling one, and the parameter outlives the call, which only reads it.
     unsafe { libc::pthread_setschedparam(libc::pthread_self(), libc::SCHED_FIFO, &raw const param) == 0 }
 }
 
-/// What a thread that was due then and ran at last has noticed, if it stood ready behind others for so long.
+/// The stall of a thread that was due and ran at these moments, and waited for others meanwhile.
 fn stall(due: Instant, ran: Instant, waited: Duration) -> Option<Stall> {
     let late = ran.saturating_duration_since(due).saturating_sub(waited);
     (late >= THRESHOLD).then(|| Stall { since: due, until: due + late })
 }
 
-/// How long the calling thread stood ready while others ran.
+/// Counts how long the calling thread was ready while others ran.
 #[derive(Debug)]
 struct Queue {
     file: File,
@@ -252,9 +251,9 @@ impl Queue {
         Ok(Self { file, waited })
     }
 
-    /// Since it was asked the last time.
+    /// The wait since the last call.
     fn waited(&mut self) -> Duration {
-        // It could be read before. If it cannot be any more, all of the time is taken for waiting: no stall is made up.
+        // The file could be read before. If that fails, all of the time counts as waiting, so that no stall is made up.
         let waited = read_waited(&self.file).unwrap_or(Duration::MAX);
         waited.saturating_sub(std::mem::replace(&mut self.waited, waited))
     }
@@ -285,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_waited_for_others_is_taken_off() {
+    fn the_wait_for_others_is_taken_off() {
         let due = Instant::now();
         let of = |waited| stall(due, due + 100 * MS, waited);
         assert_eq!(of(40 * MS), Some(Stall { since: due, until: due + 60 * MS }));
@@ -308,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_knows_what_it_waited_for_others() {
+    fn a_thread_knows_how_long_it_waited_for_others() {
         let together = Arc::new(Barrier::new(3));
         let spins = || {
             let together = Arc::clone(&together);
@@ -326,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_processor_that_something_more_urgent_has_stands_still() {
+    fn a_more_urgent_thread_is_a_stall() {
         let watch = Watch::start().unwrap();
         let urgent = thread::spawn(|| {
             sched_setaffinity(None, &one_processor()).unwrap();

@@ -7,8 +7,6 @@ mod reader;
 mod workload;
 
 #[cfg(test)]
-mod faulty_backend;
-#[cfg(test)]
 mod tests;
 
 pub use block::{BlockPattern, Finding};

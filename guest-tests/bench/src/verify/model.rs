@@ -1,6 +1,6 @@
 //! Which contents each block may have right now.
 //!
-//! Writes to the same block exclude each other, as a file system would see to it. Reads run beside anything. A block
+//! Writes to the same block exclude each other, as a file system would see to it. Reads run at any time. A block
 //! takes at most one new write while reads of it are in flight, so a read can only meet two contents: the one at its
 //! submission and the newest one begun by its completion.
 

@@ -1,10 +1,12 @@
 //! The checker finds nothing wrong with a correct disk, and everything that a faulty one does.
 
-use super::faulty_backend::{BLOCK, Fault, FaultyBackend, HEADS};
+mod faulty_backend;
+
 use super::reader::{Counts, Limits, Miscompare, Shared};
 use super::workload::{ReadBack, Verifier};
 use crate::ledger::LedgerError;
 use crate::runner::{Control, Fatal, Runner, Schedule};
+use faulty_backend::{BLOCK, Fault, FaultyBackend, HEADS};
 use std::time::{Duration, Instant};
 
 const BLOCKS: usize = 2048;

@@ -1,4 +1,4 @@
-//! A flow that sends bursts: so many requests at once, a pause, or none, when all of them are answered, and again.
+//! A flow that sends bursts: some requests at once, a pause or none when all of them are answered, and again.
 
 use std::time::{Duration, Instant};
 use vublk_bench::rng::Rng;
@@ -8,7 +8,7 @@ pub(crate) const PAUSE_LEAST: Duration = Duration::from_millis(45);
 pub(crate) const PAUSE_MOST: Duration = PAUSE_LEAST.saturating_add(PAUSE_VARIES);
 const PAUSE_VARIES: Duration = Duration::from_millis(10);
 
-/// When bursts begin and end.
+/// The begin and end of bursts.
 #[derive(Debug)]
 pub(crate) struct Bursts {
     count: u32,
@@ -23,7 +23,7 @@ enum State {
     Waiting { since: Instant, left: u32 },
 }
 
-/// A burst that is over.
+/// A burst that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Burst {
     /// When its first request was sent.
@@ -33,7 +33,7 @@ pub(crate) struct Burst {
 }
 
 impl Bursts {
-    /// Of so many requests, the first one after a pause.
+    /// Bursts of `count` requests, the first one after a pause.
     pub(crate) fn new(count: u32, pauses: Option<Rng>, now: Instant) -> Self {
         let mut bursts = Self { count, pauses, state: State::Pausing { until: now } };
         bursts.pause(now);
@@ -46,7 +46,7 @@ impl Bursts {
         self.state = State::Pausing { until: now + pause };
     }
 
-    /// When the next one begins; `None` while one is under way.
+    /// When the next burst begins; `None` while one is under way.
     pub(crate) fn due(&self) -> Option<Instant> {
         match self.state {
             State::Pausing { until } => Some(until),
@@ -54,7 +54,7 @@ impl Bursts {
         }
     }
 
-    /// When the one that is under way began.
+    /// When the burst under way began.
     pub(crate) fn since(&self) -> Option<Instant> {
         match self.state {
             State::Pausing { .. } => None,
@@ -62,7 +62,7 @@ impl Bursts {
         }
     }
 
-    /// Begins one if it is due: so many requests are to be sent.
+    /// Begins a burst if it is due. Returns how many requests to send.
     pub(crate) fn begin(&mut self, now: Instant) -> Option<u32> {
         if self.due().is_none_or(|due| due > now) {
             return None;
@@ -71,10 +71,10 @@ impl Bursts {
         Some(self.count)
     }
 
-    /// So many requests were answered. The burst, if they were its last ones.
+    /// Notes answers. Returns the burst if they were its last ones.
     pub(crate) fn answered(&mut self, now: Instant, answers: u32) -> Option<Burst> {
         let State::Waiting { since, left } = &mut self.state else { return None };
-        // The ledger knows of every request, so there are never more.
+        // The ledger knows every request, so there are never more answers.
         *left = left.saturating_sub(answers);
         let burst = (*left == 0).then_some(Burst { since: *since, until: now })?;
         self.pause(now);

@@ -1,4 +1,4 @@
-//! One virtqueue with its requests: random reads, as many as it is told.
+//! One virtqueue with its requests: random reads.
 
 use std::time::{Duration, Instant};
 use vublk_bench::backend::{Backend, Used};
@@ -16,14 +16,14 @@ pub(crate) enum FlowError {
     Failed { request: Request, status: Status },
 }
 
-/// What is read.
+/// The part of the disk that is read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Region {
     pub(crate) blocks: u64,
     pub(crate) block_bytes: u32,
 }
 
-/// A virtqueue, and what of it is under way.
+/// A virtqueue and its requests under way.
 pub(crate) struct Flow<B> {
     backend: B,
     index: u16,
@@ -47,7 +47,7 @@ impl<B: Backend> Flow<B> {
         self.ledger.in_flight() == 0
     }
 
-    /// Sends so many requests with one notification. There are buffers for them.
+    /// Sends `count` requests with one notification. There must be buffers for them.
     pub(crate) fn send(&mut self, count: u32) -> Result<(), FlowError> {
         for _ in 0..count {
             let slot = self.free_slots.pop().expect("no more is sent than there are buffers");
@@ -60,7 +60,7 @@ impl<B: Backend> Flow<B> {
         Ok(self.backend.kick().map_err(Fatal::Kick)?)
     }
 
-    /// How many requests were answered since the last time.
+    /// Takes the answers since the last call, and returns how many there were.
     pub(crate) fn reap(&mut self) -> Result<u32, FlowError> {
         let mut answers = 0;
         while let Some(Used { head, status }) = self.backend.next_used() {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_lost_or_answered_twice_ends_it() {
+    fn a_failed_lost_or_doubled_request_ends_the_flow() {
         let mut failing = flow(2);
         failing.send(2).unwrap();
         failing.backend.answer(1, Status::IoError);

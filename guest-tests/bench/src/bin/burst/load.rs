@@ -1,13 +1,13 @@
 //! A connected disk under load: the first flows send bursts, the others keep their queues full.
 //!
-//! One thread drives all of them. With a thread a virtqueue up to 65 of them would want a processor that daemon and target
-//! need as well, and a burst would begin and end whenever its own thread came to run; so all its requests leave at one
-//! moment, with one notification, whatever the busy flows do.
+//! One thread drives all of them. With a thread for each virtqueue, up to 65 threads would compete with daemon and target for the
+//! processors, and the scheduling of its thread would move the begin and end of a burst. With one thread, all requests of a burst leave at one
+//! moment, with one notification.
 
 use crate::bursts::Bursts;
-use crate::counted::Counted;
+use crate::cell::CellMeasurement;
 use crate::flow::{Flow, FlowError, Region};
-use crate::row::RowSpec;
+use crate::rows::RowSpec;
 use burst_sim::scenario::{BYTES, DEPTH};
 use std::io;
 use std::path::Path;
@@ -27,7 +27,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// Several times as long as the longest queue takes.
 const LOST_AFTER: Duration = Duration::from_secs(20);
 
-/// Why there is no load, or no more.
+/// Why the load could not start or go on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     #[error(transparent)]
@@ -46,7 +46,7 @@ pub(crate) enum LoadError {
 pub(crate) struct Load<'a> {
     spec: RowSpec,
     flows: Vec<Flow<BlkQueue>>,
-    /// Of the first flows.
+    /// One for each flow that sends bursts, which are the first flows.
     bursts: Vec<Bursts>,
     interrupted: &'a AtomicBool,
     next_check: Instant,
@@ -94,9 +94,9 @@ impl<'a> Load<'a> {
         Ok(load)
     }
 
-    /// One cell. Bursts go on as they are until the last one that counts has ended, and into the next cell.
-    pub(crate) fn measure(&mut self, warmup: Duration, time: Duration) -> Result<Counted, LoadError> {
-        let mut counted = Counted::new(self.spec, Instant::now(), warmup, time);
+    /// Measures one cell, until the last burst that counts has ended. The load goes on into the next cell.
+    pub(crate) fn measure(&mut self, warmup: Duration, time: Duration) -> Result<CellMeasurement, LoadError> {
+        let mut counted = CellMeasurement::new(self.spec, Instant::now(), warmup, time);
         loop {
             let now = Instant::now();
             let mut under_way = self.bursts.iter().filter_map(Bursts::since);
@@ -115,7 +115,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// Waits for all that is under way, and sends nothing more.
+    /// Waits for all requests under way. Sends nothing more.
     pub(crate) fn finish(mut self) -> Result<(), LoadError> {
         while !self.flows.iter().all(Flow::is_idle) {
             self.wait(LONGEST_WAIT)?;
@@ -140,8 +140,8 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
-    /// Takes what was answered; busy flows ask again, as long as somebody counts.
-    fn reap(&mut self, mut counted: Option<&mut Counted>) -> Result<(), LoadError> {
+    /// Takes the answers. Busy flows send again while a cell is measured.
+    fn reap(&mut self, mut counted: Option<&mut CellMeasurement>) -> Result<(), LoadError> {
         let now = Instant::now();
         for (queue, flow) in self.flows.iter_mut().enumerate() {
             let failed = |error| LoadError::Flow { queue, error };

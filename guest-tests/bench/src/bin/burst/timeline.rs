@@ -1,11 +1,11 @@
-//! Answers in the order of time, and what the busy flows had of them.
+//! Answers in the order of time, and the share of the busy flows.
 
 use std::time::{Duration, Instant};
 use vublk_bench::stalls::Stalls;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What was answered at a moment.
+/// The answers at one moment.
 #[derive(Debug, Clone, Copy)]
 struct Answers {
     at: Instant,
@@ -13,12 +13,12 @@ struct Answers {
     busy: u32,
 }
 
-/// Of a stretch of time.
+/// The answers of a measurement.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline(Vec<Answers>);
 
 impl Timeline {
-    /// Answers to `busy` flows or others; no earlier than what was added before.
+    /// Adds answers, to `busy` flows or others. They must not be earlier than those added before.
     pub(crate) fn add(&mut self, at: Instant, answers: u32, busy: bool) {
         let busy = if busy { answers } else { 0 };
         match self.0.last_mut() {
@@ -30,8 +30,8 @@ impl Timeline {
         }
     }
 
-    /// The least part that the busy flows had of any second from one answer, or `from`, on; in percent. `None`: it was
-    /// not a second to the last answer.
+    /// The least share of the busy flows in any second that begins at an answer or at `from`, in percent. `None` if the last answer
+    /// comes within a second.
     pub(crate) fn worst_second_percent(&self, from: Instant) -> Option<f64> {
         let (end, answers) = (self.0.last()?.at, &self.0);
         let begins =
@@ -56,7 +56,7 @@ impl Timeline {
         worst
     }
 
-    /// The longest time between `from` and `until` in which no busy flow was answered, less what of it was stalled.
+    /// The longest time between `from` and `until` without an answer to any busy flow, less the stalls in it.
     pub(crate) fn longest_gap(&self, from: Instant, until: Instant, stalls: &Stalls) -> Duration {
         let ends = self.0.iter().filter(|answers| answers.busy > 0).map(|answers| answers.at).chain([until]);
         let (mut last, mut longest) = (from, Duration::ZERO);
@@ -75,7 +75,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// So many answers every 100 ms, of which so many are busy flows'.
+    /// All answers and those of busy flows, every 100 ms.
     fn timeline(start: Instant, answers: impl IntoIterator<Item = (u32, u32)>) -> Timeline {
         let mut timeline = Timeline::default();
         for ((all, busy), step) in answers.into_iter().zip(1..) {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_second_is_none_and_one_is_one() {
+    fn the_worst_second_takes_a_second() {
         let start = Instant::now();
         assert_eq!(timeline(start, [(10, 3); 9]).worst_second_percent(start), None);
         assert!(is(timeline(start, [(10, 3); 10]).worst_second_percent(start), 30.0));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_of_a_gap_was_stalled_is_none_of_it() {
+    fn stalls_are_taken_off_a_gap() {
         let start = Instant::now();
         let stalled = |since: u32, until: u32| -> u128 {
             let stall = Stall { since: start + since * MS, until: start + until * MS };

@@ -1,16 +1,27 @@
 //! The most that any policy can reach.
 
-use crate::scene::PathSpec;
+use crate::paths::{PathSpec, Paths};
+use crate::tables::{Length, RowSpec};
 use policy_sim::most_requests;
 
-/// Most requests per second of `mean_bytes` over these paths with `depth` of them outstanding: [`most_requests`] with
-/// `λ_i·s ≤ C_i` on each path and `Σ λ_i·(D_i + s/C_i) ≤ depth`, a request's own transfer counted. D is the path's delay and
-/// `floor_seconds`, what a request takes without any.
+/// The most requests of `mean_bytes` in a second over these paths with `depth` outstanding: [`most_requests`] with
+/// `λ_i·s ≤ C_i` on each path and `Σ λ_i·(D_i + s/C_i) ≤ depth`, a request's own transfer counted. D is the path's delay plus
+/// `floor_seconds`, the time of a request without any delay.
 pub(crate) fn bound(paths: &[PathSpec], floor_seconds: f64, mean_bytes: f64, depth: u32) -> f64 {
     most_requests(paths.iter().map(|path| alone(*path, floor_seconds, mean_bytes)), depth.into())
 }
 
-/// On one path: how long a request takes that meets no other, and how many fit through in a second.
+/// The bounds of a row at the start and after each change.
+pub(crate) fn bounds(row: &RowSpec, floor_seconds: f64) -> Vec<f64> {
+    let at = |paths: &Paths| bound(paths, floor_seconds, row.sizes.mean_bytes(), row.outstanding());
+    let changes = match &row.length {
+        Length::Series(series) => &series.changes[..],
+        Length::Full | Length::Quarter => &[],
+    };
+    std::iter::once(&row.paths).chain(changes.iter().map(|(_, paths)| paths)).map(at).collect()
+}
+
+/// Of one path: how long a request takes that meets no other, and how many the path carries in a second.
 fn alone(path: PathSpec, floor_seconds: f64, mean_bytes: f64) -> (f64, f64) {
     let delay = path.delay.as_secs_f64() + floor_seconds;
     match path.bytes_per_second() {
@@ -37,12 +48,12 @@ mod tests {
     fn one_request_takes_the_fastest_path() {
         // 0.2 + 0.625 ms.
         close(bound(&[SLOW, FAST], 0.0, BYTES, 1), 1.0 / 0.000_825);
-        // And what a request takes without any delay.
+        // With the time of a request without any delay.
         close(bound(&[SLOW, FAST], 0.000_175, BYTES, 1), 1000.0);
     }
 
     #[test]
-    fn what_the_fast_path_has_no_room_for_goes_to_the_slow_one() {
+    fn the_slow_path_takes_what_the_fast_path_cannot() {
         // The fast path is full with 1600 × 0.825 ms = 1.32 requests; the other 30.68 take 30.625 ms each.
         close(bound(&[FAST, SLOW], 0.0, BYTES, 32), 1600.0 + 30.68 / 0.030_625);
         // Both are full with 1.32 + 49 requests.

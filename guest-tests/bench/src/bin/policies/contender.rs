@@ -1,11 +1,12 @@
-//! Who is measured: the daemon's policies, and what they are compared with.
+//! The policies that are measured, and what they are compared with.
 
-use crate::scene::{PathSpec, Scene};
+use crate::paths::Paths;
 use crate::tables::Table;
-use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
+use serde::Deserialize;
+use std::fmt;
 use std::time::Duration;
 use vublk_bench::control::{Control, ControlError};
+use vublk_bench::harness::Failure;
 
 /// A policy as the daemon lists it.
 #[derive(Debug, Clone, Deserialize)]
@@ -28,34 +29,27 @@ impl Listed {
 }
 
 /// A policy as it is measured.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Contender {
-    /// As the tables call it.
+    /// In the tables.
     pub(crate) name: String,
     pub(crate) policy: String,
     /// `NAME=VALUE` that differ from the defaults.
     pub(crate) params: Vec<String>,
-    pub(crate) order: Order,
+    /// Whether the path with the least delay comes first, in place of the row's order.
+    is_fast_first: bool,
 }
 
-/// In which order it meets the paths of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Order {
-    AsListed,
-    /// The path with the least delay is the first.
-    FastFirst,
-}
-
-/// `bdp` where latency counts most.
+/// `bdp` with the objective latency.
 pub(crate) const BDP_FOR_LATENCY: &str = "bdp objective=latency";
-/// `numa` uses the first path only. Put in front, the fast one is measured without the other, and with the same daemon and target.
+/// `numa` uses the first path only. With the fast path first, this measures the fast path alone, with the same daemon and target.
 pub(crate) const FAST_ALONE: &str = "fast path alone";
 
-/// The policy whose window has to fit the length of a measurement, and that parameter.
+/// A policy and the parameter that has to fit the length of a measurement.
 const SCALED: (&str, &str) = ("adaptive", "interval");
 
-/// Its value: ten of them pass before a measurement begins, so that the average, of which each is an eighth, is about right.
+/// The parameter's value. Ten intervals pass before a measurement begins, so that the average, to which each adds an eighth, is
+/// about right.
 fn scaled_interval(warmup: Duration) -> Duration {
     Duration::from_millis((warmup.as_millis() as u64 / 10).max(10))
 }
@@ -63,7 +57,7 @@ fn scaled_interval(warmup: Duration) -> Duration {
 impl Contender {
     /// A policy with its defaults.
     pub(crate) fn plain(policy: &str) -> Self {
-        Self { name: policy.into(), policy: policy.into(), params: Vec::new(), order: Order::AsListed }
+        Self { name: policy.into(), policy: policy.into(), params: Vec::new(), is_fast_first: false }
     }
 
     fn new(listed: &Listed, warmup: Duration) -> Self {
@@ -77,34 +71,44 @@ impl Contender {
         control.set("policy", &self.policy, &self.params)
     }
 
-    /// Whether it is a policy as it comes, rather than something to compare with.
-    pub(crate) fn is_a_policy(&self) -> bool {
-        self.name == self.policy
+    /// What was changed of a policy, for the document.
+    pub(crate) fn changed(&self) -> Option<String> {
+        let is_changed = self.name == self.policy && !self.params.is_empty();
+        is_changed.then(|| format!("`{}` ran with `{}`", self.name, self.params.join(" ")))
     }
 
-    /// The paths of a row as it meets them.
-    pub(crate) fn scene<'a>(&self, scene: &'a Scene) -> Cow<'a, [PathSpec]> {
-        match self.order {
-            Order::AsListed => Cow::Borrowed(scene),
-            Order::FastFirst => {
-                let mut scene = scene.clone();
-                scene.sort_by_key(|path| path.delay);
-                Cow::Owned(scene)
-            }
+    /// The paths of a row in this contender's order.
+    pub(crate) fn paths(&self, paths: &Paths) -> Paths {
+        let mut paths = paths.clone();
+        if self.is_fast_first {
+            paths.sort_by_key(|path| path.delay);
         }
+        paths
     }
 }
 
-/// Those of `listed` that are `wanted`, in the daemon's order, all if none are named; and in table a what they are compared with.
-/// Otherwise the name that the daemon does not have.
+/// Whether a name is that of a policy with its defaults, and not of something to compare with.
+pub(crate) fn is_policy(name: &str) -> bool {
+    ![BDP_FOR_LATENCY, FAST_ALONE].contains(&name)
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.name)
+    }
+}
+
+/// The `wanted` policies, or all, in the daemon's order. Table a has what they are compared with as well.
 pub(crate) fn contenders(
     listed: &[Listed],
     wanted: &[String],
     table: Table,
     warmup: Duration,
-) -> Result<Vec<Contender>, String> {
+) -> Result<Vec<Contender>, Failure> {
     if let Some(name) = wanted.iter().find(|name| listed.iter().all(|policy| policy.name != **name)) {
-        return Err(name.clone());
+        let offered: Vec<&str> = listed.iter().map(|policy| &*policy.name).collect();
+        let offered = offered.join(", ");
+        return Err(Failure::Usage(format!("--policies {name}: the daemon has no such policy; it has {offered}")));
     }
     let chosen = listed.iter().filter(|policy| wanted.is_empty() || wanted.contains(&policy.name));
     let mut contenders: Vec<Contender> = chosen.map(|policy| Contender::new(policy, warmup)).collect();
@@ -113,25 +117,20 @@ pub(crate) fn contenders(
             let params = vec!["objective=latency".to_owned()];
             contenders.push(Contender { name: BDP_FOR_LATENCY.into(), params, ..Contender::plain("bdp") });
         }
-        contenders.push(Contender { name: FAST_ALONE.into(), order: Order::FastFirst, ..Contender::plain("numa") });
+        contenders.push(Contender { name: FAST_ALONE.into(), is_fast_first: true, ..Contender::plain("numa") });
     }
     Ok(contenders)
-}
-
-/// The names, for an error.
-pub(crate) fn names(listed: Vec<Listed>) -> Vec<String> {
-    listed.into_iter().map(|policy| policy.name).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scene::{FAR, NEAR};
+    use crate::paths::{FAR, NEAR};
 
     const LISTED: &str = r#"[{"name": "numa", "description": "x", "active-on": []},
         {"name": "adaptive", "params": [{"name": "shift"}, {"name": "interval", "value": "15s"}]}, {"name": "bdp"}]"#;
 
-    fn chosen(wanted: &[&str], table: Table) -> Result<Vec<Contender>, String> {
+    fn chosen(wanted: &[&str], table: Table) -> Result<Vec<Contender>, Failure> {
         let listed: Vec<Listed> = serde_json::from_str(LISTED).unwrap();
         let wanted: Vec<String> = wanted.iter().map(|&name| name.to_owned()).collect();
         contenders(&listed, &wanted, table, Duration::from_millis(500))
@@ -145,14 +144,16 @@ mod tests {
     fn the_policies_asked_for_in_the_daemons_order() {
         assert_eq!(chosen_names(&[], Table::B), ["numa", "adaptive", "bdp"]);
         assert_eq!(chosen_names(&["bdp", "numa"], Table::B), ["numa", "bdp"]);
-        assert_eq!(chosen(&["bpd"], Table::B).unwrap_err(), "bpd");
+        assert!(
+            matches!(chosen(&["bpd"], Table::B), Err(Failure::Usage(text)) if text.ends_with("it has numa, adaptive, bdp"))
+        );
     }
 
     #[test]
     fn one_policy_is_scaled() {
         let contenders = chosen(&[], Table::B).unwrap();
         assert_eq!(contenders[0], Contender::plain("numa"));
-        assert_eq!(contenders[1].params, ["interval=50ms"]);
+        assert_eq!(contenders[1].changed().unwrap(), "`adaptive` ran with `interval=50ms`");
     }
 
     #[test]
@@ -160,11 +161,10 @@ mod tests {
         assert_eq!(chosen_names(&["numa"], Table::A), ["numa", FAST_ALONE]);
         let contenders = chosen(&["bdp"], Table::A).unwrap();
         let [bdp, for_latency, alone] = &contenders[..] else { panic!("{contenders:?}") };
-        assert!(bdp.is_a_policy() && !for_latency.is_a_policy() && !alone.is_a_policy());
+        assert_eq!([bdp, for_latency, alone].map(|contender| is_policy(&contender.name)), [true, false, false]);
         assert_eq!((&*for_latency.policy, &*for_latency.params[0]), ("bdp", "objective=latency"));
         assert_eq!(alone.policy, "numa");
-        let scene = vec![FAR, NEAR];
-        assert_eq!(*bdp.scene(&scene), [FAR, NEAR]);
-        assert_eq!(*alone.scene(&scene), [NEAR, FAR]);
+        let paths = vec![FAR, NEAR];
+        assert_eq!((bdp.paths(&paths), alone.paths(&paths)), (vec![FAR, NEAR], vec![NEAR, FAR]));
     }
 }

@@ -1,12 +1,14 @@
 //! The tables: what is measured on which paths.
 
-use crate::scene::{
-    FAR, FAR_MICROS, GIGABIT_MIB, NEAR, NEAR_MICROS, PathSpec, Scene, heterogeneous, heterogeneous_loaded,
+use crate::paths::{
+    FAR, FAR_MICROS, GIGABIT_MIB, NEAR, NEAR_MICROS, PathSpec, Paths, heterogeneous, heterogeneous_loaded,
 };
+use crate::targets::targets;
+use crate::{chart, section};
 use clap::ValueEnum;
 use std::time::Duration;
+use vublk_bench::harness::{Publication, Results};
 use vublk_bench::options::Mode;
-use vublk_bench::publish::Section;
 use vublk_bench::sizes::Sizes;
 
 /// A table.
@@ -14,11 +16,11 @@ use vublk_bench::sizes::Sizes;
 pub(crate) enum Table {
     /// Asymmetric: one of two paths 30 ms slower
     A,
-    /// Symmetric: two equal paths, mixed sizes, a CPU load beside it
+    /// Symmetric: two equal paths, mixed sizes, busy processors
     B,
     /// Heterogeneous: eight paths, fast to awful, also with a background load
     C,
-    /// Bandwidth 1:4 with mixed sizes; changes under way
+    /// Bandwidth 1:4 with mixed sizes; paths that change
     D,
 }
 
@@ -28,12 +30,12 @@ pub(crate) struct RowSpec {
     pub(crate) name: String,
     pub(crate) mode: Mode,
     pub(crate) sizes: Sizes,
-    /// Of each queue.
+    /// Requests outstanding on each queue.
     pub(crate) depth: u16,
     pub(crate) queues: u16,
-    /// What the paths are like at the start.
-    pub(crate) scene: Scene,
-    /// Whether all processors have something else to do as well.
+    /// At the start.
+    pub(crate) paths: Paths,
+    /// Whether threads keep all processors busy meanwhile.
     pub(crate) cpu_load: bool,
     pub(crate) length: Length,
 }
@@ -41,22 +43,22 @@ pub(crate) struct RowSpec {
 /// How long a cell of a row is measured, in terms of `--seconds`.
 #[derive(Debug, Clone)]
 pub(crate) enum Length {
-    /// All of it: where the tail is judged, or small differences are.
+    /// All of it: for rows whose tail or small differences are judged.
     Full,
-    /// A quarter: where throughput is judged, or a tail that shows in a thousand requests.
+    /// A quarter: for rows whose throughput is judged, or a tail that a thousand requests show.
     Quarter,
-    /// To the end of a series of changes.
+    /// Until a series of changes ends.
     Series(Series),
 }
 
 /// Paths that change while they are measured.
 #[derive(Debug, Clone)]
 pub(crate) struct Series {
-    /// When, in thirds of `--seconds`, and to what. In this order.
-    pub(crate) changes: Vec<(f64, Scene)>,
-    /// When it ends, in thirds of `--seconds`.
+    /// The time of each change, in thirds of `--seconds`, and the paths from then on.
+    pub(crate) changes: Vec<(f64, Paths)>,
+    /// The end, in thirds of `--seconds`.
     pub(crate) end: f64,
-    /// Whether each change is a jump, of which one may ask how long it takes to make up for it.
+    /// Whether each change is a jump from which throughput has to recover.
     pub(crate) jumps: bool,
 }
 
@@ -81,18 +83,22 @@ fn mixed(text: &str) -> Sizes {
     text.parse().expect("the mixtures are well-formed")
 }
 
-fn row(name: impl Into<String>, mode: Mode, sizes: Sizes, depth: u16, scene: Scene) -> RowSpec {
-    RowSpec { name: name.into(), mode, sizes, depth, queues: 1, scene, cpu_load: false, length: Length::Quarter }
+fn row(name: impl Into<String>, mode: Mode, sizes: Sizes, depth: u16, paths: Paths) -> RowSpec {
+    RowSpec { name: name.into(), mode, sizes, depth, queues: 1, paths, cpu_load: false, length: Length::Quarter }
+}
+
+impl RowSpec {
+    /// Requests outstanding on all queues.
+    pub(crate) fn outstanding(&self) -> u32 {
+        u32::from(self.depth) * u32::from(self.queues)
+    }
 }
 
 fn verb(mode: Mode) -> &'static str {
     match mode {
-        Mode::Read => "read",
-        Mode::Write => "write",
         Mode::Randread => "randread",
         Mode::Randwrite => "randwrite",
-        Mode::Randrw => "randrw",
-        Mode::Verify => "verify",
+        _ => "randrw",
     }
 }
 
@@ -121,18 +127,23 @@ impl Table {
         }
     }
 
-    /// Where it stands in the document.
-    pub(crate) fn section(self) -> Section {
+    /// The table of these results.
+    pub(crate) fn of(results: &Results) -> Option<Self> {
+        let letter = &results.rows.first()?.table;
+        Self::ALL.into_iter().find(|table| table.letter() == letter)
+    }
+
+    pub(crate) fn publication(self) -> Publication {
         let name = match self {
             Self::A => "policies-a",
             Self::B => "policies-b",
             Self::C => "policies-c",
             Self::D => "policies-d",
         };
-        Section { name, command: "make bench-policies" }
+        Publication { name, command: "make bench-policies", document: "benchmarks.md", targets, section, chart }
     }
 
-    /// What to know about its rows.
+    /// Explains the rows.
     pub(crate) fn note(self) -> String {
         let near = NEAR_MICROS as f64 / 1000.0;
         let far = FAR_MICROS / 1000;
@@ -143,29 +154,28 @@ impl Table {
                  {near} ms path put first: the same daemon, target and connections, and the slow path idle."
             ),
             Self::B => format!(
-                "Two paths of {SYMMETRIC_MIB} MiB/s (2 Gb/s), {near} ms, sizes `{MIXED}`. One thread per processor is busy 85 % of \
-                 the time beside it."
+                "Two paths of {SYMMETRIC_MIB} MiB/s (2 Gb/s), {near} ms, sizes `{MIXED}`. Meanwhile one thread per processor is busy \
+                 85 % of the time."
             ),
             Self::C => format!(
-                "Paths in this order (ms, MiB/s): {}. With background: {}: one path of each kind but the awful one is ten times as slow \
-                 and has half its rate. `pid` goes by virtqueue: the rows with 8 queues are the ones it can spread.",
+                "Paths in this order (ms, MiB/s): {}. With background: {}. One path of each kind but the slowest is then ten times as slow \
+                 and has half its rate. `pid` picks paths by virtqueue, so it can spread only the rows with 8 queues.",
                 list(&heterogeneous()),
                 list(&heterogeneous_loaded())
             ),
             Self::D => format!(
-                "1:4: {NARROW_MIB} and {} MiB/s, {near} ms, sizes `{SMALL_AND_LARGE}`; `service-time` is not told the rates. The \
-                 rows below start from two paths of {GIGABIT_MIB} MiB/s: \"flapping\" has {far} ms on one of them, on the other one after \
-                 every two thirds of --seconds; \"degrading\" goes from {near} to {far} ms on the first path in small steps; \
-                 \"recovery\" has {far} ms on the first path and then no more. Their IOPS and bound are means over the whole run.",
+                "1:4: {NARROW_MIB} and {} MiB/s, {near} ms, sizes `{SMALL_AND_LARGE}`. `service-time` is not told the rates. The \
+                 other rows start from two paths of {GIGABIT_MIB} MiB/s. \"flapping\" has {far} ms on one path, and on the other one after \
+                 every two thirds of --seconds. \"degrading\" goes from {near} to {far} ms on the first path in small steps. \
+                 \"recovery\" has {far} ms on the first path, and then {near} ms. Their IOPS and bound are means over the whole run.",
                 NARROW_MIB * 4
             ),
         }
     }
 
-    /// Its rows; `full` is every operation at every depth, size and place of the slow path.
-    pub(crate) fn rows(self, full: bool) -> Vec<RowSpec> {
+    pub(crate) fn rows(self) -> Vec<RowSpec> {
         match self {
-            Self::A => asymmetric(full),
+            Self::A => asymmetric(),
             Self::B => symmetric(),
             Self::C => eight_paths(),
             Self::D => one_to_four().into_iter().chain(changing()).collect(),
@@ -173,66 +183,70 @@ impl Table {
     }
 }
 
-fn list(scene: &Scene) -> String {
-    let paths = scene.iter().map(|path| {
+fn list(paths: &Paths) -> String {
+    let paths = paths.iter().map(|path| {
         let rate = path.mib_per_second.map_or("no limit".to_owned(), |mib| mib.to_string());
         format!("{} {rate}", path.delay.as_micros() as f64 / 1000.0)
     });
     paths.collect::<Vec<_>>().join(", ")
 }
 
-fn asymmetric(full: bool) -> Vec<RowSpec> {
-    let mut rows = Vec::new();
-    for mode in [READ, WRITE, RW] {
-        for (size, depth) in
-            ["4k", "64k", "mixed"].into_iter().flat_map(|size| [1u16, 4, 32, 256].map(|depth| (size, depth)))
-        {
-            for (place, scene) in [("slow first", [FAR, NEAR]), ("slow second", [NEAR, FAR])] {
-                // Where the slow path stands matters to the first choice and to ties: some reads show it. Writes and mixtures go
-                // the same ways as reads, mixed sizes at the ends of the depths as others.
-                let default = match (mode, size, place) {
-                    (READ, "mixed", "slow first") => depth == 1 || depth == 32,
-                    (READ, _, "slow first") => true,
-                    (READ, "4k", _) => depth == 1 || depth == 32,
-                    (READ, "64k", _) | (WRITE, "4k" | "64k", "slow first") | (RW, "4k", "slow first") => depth == 32,
-                    (RW, "64k", "slow first") => depth == 4,
-                    _ => false,
-                };
-                if full || default {
-                    let name = format!("{size} {} QD{depth}, {place}", verb(mode));
-                    let sizes = mixed(if size == "mixed" { MIXED } else { size });
-                    rows.push(row(name, mode, sizes, depth, scene.to_vec()));
-                }
-            }
-        }
-    }
-    rows
+/// Writes and mixtures go the same ways as reads, so only some depths have them. The place of the slow path matters to the
+/// first choice and to ties, which some reads show.
+fn asymmetric() -> Vec<RowSpec> {
+    const FIRST: &str = "slow first";
+    const SECOND: &str = "slow second";
+    let rows = [
+        (READ, "4k", 1, FIRST),
+        (READ, "4k", 1, SECOND),
+        (READ, "4k", 4, FIRST),
+        (READ, "4k", 32, FIRST),
+        (READ, "4k", 32, SECOND),
+        (READ, "4k", 256, FIRST),
+        (READ, "64k", 1, FIRST),
+        (READ, "64k", 4, FIRST),
+        (READ, "64k", 32, FIRST),
+        (READ, "64k", 32, SECOND),
+        (READ, "64k", 256, FIRST),
+        (READ, "mixed", 1, FIRST),
+        (READ, "mixed", 32, FIRST),
+        (WRITE, "4k", 32, FIRST),
+        (WRITE, "64k", 32, FIRST),
+        (RW, "4k", 32, FIRST),
+        (RW, "64k", 4, FIRST),
+    ];
+    let rows = rows.into_iter().map(|(mode, size, depth, place)| {
+        let paths = if place == FIRST { vec![FAR, NEAR] } else { vec![NEAR, FAR] };
+        let sizes = mixed(if size == "mixed" { MIXED } else { size });
+        row(format!("{size} {} QD{depth}, {place}", verb(mode)), mode, sizes, depth, paths)
+    });
+    rows.collect()
 }
 
-/// 2 Gb/s: 1100 requests of the mean size a second on each path, a tenth of what two processors carry when they have nothing else to do.
+/// 2 Gb/s: 1100 requests of the mean size a second on each path, a tenth of what two idle processors carry.
 const SYMMETRIC_MIB: u32 = 238;
 
 fn symmetric() -> Vec<RowSpec> {
-    let scene = vec![PathSpec::new(NEAR_MICROS, SYMMETRIC_MIB); 2];
+    let paths = vec![PathSpec::new(NEAR_MICROS, SYMMETRIC_MIB); 2];
     let modes = [READ, WRITE, RW].into_iter();
     let rows = modes.map(|mode| RowSpec {
         cpu_load: true,
-        // Two percent are to be told.
+        // Differences of 2 % are judged.
         length: Length::Full,
-        ..row(format!("{} QD32", verb(mode)), mode, mixed(MIXED), 32, scene.clone())
+        ..row(format!("{} QD32", verb(mode)), mode, mixed(MIXED), 32, paths.clone())
     });
     rows.collect()
 }
 
 fn eight_paths() -> Vec<RowSpec> {
     let mut rows = Vec::new();
-    for (suffix, scene) in [("", heterogeneous()), (", background", heterogeneous_loaded())] {
+    for (suffix, paths) in [("", heterogeneous()), (", background", heterogeneous_loaded())] {
         let small = Sizes::one(4096);
-        // The tail is judged where nothing but the paths is in the way.
+        // The tail is judged without a background load.
         let length = || if suffix.is_empty() { Length::Full } else { Length::Quarter };
         rows.push(RowSpec {
             length: length(),
-            ..row(format!("4k randread QD1{suffix}"), READ, small.clone(), 1, scene.clone())
+            ..row(format!("4k randread QD1{suffix}"), READ, small.clone(), 1, paths.clone())
         });
         for depth in [1, 4].into_iter().filter(|depth| *depth == 4 || suffix.is_empty()) {
             rows.push(RowSpec {
@@ -243,11 +257,11 @@ fn eight_paths() -> Vec<RowSpec> {
                     READ,
                     small.clone(),
                     depth,
-                    scene.clone(),
+                    paths.clone(),
                 )
             });
         }
-        rows.push(row(format!("128k read QD8{suffix}"), Mode::Read, Sizes::one(131_072), 8, scene));
+        rows.push(row(format!("128k read QD8{suffix}"), Mode::Read, Sizes::one(131_072), 8, paths));
     }
     rows
 }
@@ -256,10 +270,10 @@ fn eight_paths() -> Vec<RowSpec> {
 const NARROW_MIB: u32 = 60;
 
 fn one_to_four() -> Vec<RowSpec> {
-    let scene = vec![PathSpec::new(NEAR_MICROS, NARROW_MIB), PathSpec::new(NEAR_MICROS, NARROW_MIB * 4)];
+    let paths = vec![PathSpec::new(NEAR_MICROS, NARROW_MIB), PathSpec::new(NEAR_MICROS, NARROW_MIB * 4)];
     let rows = [(READ, 8), (READ, 32), (RW, 32)].into_iter();
     let rows = rows.map(|(mode, depth)| {
-        row(format!("1:4, mixed {} QD{depth}", verb(mode)), mode, mixed(SMALL_AND_LARGE), depth, scene.clone())
+        row(format!("1:4, mixed {} QD{depth}", verb(mode)), mode, mixed(SMALL_AND_LARGE), depth, paths.clone())
     });
     rows.collect()
 }
@@ -268,9 +282,9 @@ fn one_to_four() -> Vec<RowSpec> {
 const DEGRADING_STEPS: u32 = 20;
 
 fn changing() -> Vec<RowSpec> {
-    let series = |name: &str, depth, scene: [PathSpec; 2], changes: Vec<(f64, Scene)>, end, jumps| RowSpec {
+    let series = |name: &str, depth, paths: [PathSpec; 2], changes: Vec<(f64, Paths)>, end, jumps| RowSpec {
         length: Length::Series(Series { changes, end, jumps }),
-        ..row(format!("{name}, 16k randread QD{depth}"), READ, Sizes::one(16_384), depth, scene.to_vec())
+        ..row(format!("{name}, 16k randread QD{depth}"), READ, Sizes::one(16_384), depth, paths.to_vec())
     };
     let flips = vec![(2.0, vec![NEAR, FAR]), (4.0, vec![FAR, NEAR])];
     // In equal ratios, during the second and third third.
@@ -292,32 +306,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_have_names_of_their_own_and_one_number_of_paths() {
-        for (table, full) in Table::ALL.into_iter().flat_map(|table| [(table, false), (table, true)]) {
-            let rows = table.rows(full);
-            let paths = rows[0].scene.len();
+    fn the_rows_of_a_table_differ_in_name_and_have_as_many_paths() {
+        for table in Table::ALL {
+            let rows = table.rows();
+            let paths = rows[0].paths.len();
             for (index, row) in rows.iter().enumerate() {
                 assert!(rows[..index].iter().all(|other| other.name != row.name), "{}", row.name);
-                assert_eq!(row.scene.len(), paths, "{}", row.name);
+                assert_eq!(row.paths.len(), paths, "{}", row.name);
                 if let Length::Series(series) = &row.length {
-                    assert!(series.changes.iter().all(|(at, scene)| *at < series.end && scene.len() == paths));
+                    assert!(series.changes.iter().all(|(at, later)| *at < series.end && later.len() == paths));
                     assert!(series.changes.is_sorted_by_key(|(at, _)| *at), "{}", row.name);
                 }
             }
         }
-        assert_eq!(Table::A.rows(true).len(), 3 * 4 * 3 * 2);
     }
 
     #[test]
     fn degrading_ends_far_away() {
-        let rows = Table::D.rows(false);
-        let Some(Length::Series(series)) =
-            rows.iter().find(|row| row.name.starts_with("degrading")).map(|row| &row.length)
-        else {
-            panic!("no such row")
-        };
-        let (at, scene) = series.changes.last().unwrap();
-        assert!((at - 3.0).abs() < 1e-9 && scene[0].delay.abs_diff(FAR.delay) < Duration::from_micros(5), "{scene:?}");
-        assert_eq!(scene[1], NEAR);
+        let row = Table::D.rows().into_iter().find(|row| row.name.starts_with("degrading")).unwrap();
+        let Length::Series(series) = row.length else { panic!("no series") };
+        let (at, paths) = series.changes.last().unwrap();
+        assert!((at - 3.0).abs() < 1e-9 && paths[0].delay.abs_diff(FAR.delay) < Duration::from_micros(5), "{paths:?}");
+        assert_eq!(paths[1], NEAR);
     }
 }

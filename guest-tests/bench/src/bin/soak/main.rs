@@ -11,19 +11,18 @@ use control::Controller;
 use memory::MemoryWatch;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use vublk_bench::harness::{Failure, run_program};
 use vublk_bench::options::{Mode, Options};
-use vublk_bench::process::ProcessError;
 use vublk_bench::report::Report;
-use vublk_bench::session::{self, RunError};
-use vublk_bench::signals::{self, EXIT_INTERRUPTED};
-use vublk_bench::stack::{MpathStack, Programs, sibling};
+use vublk_bench::session;
+use vublk_bench::signals::EXIT_INTERRUPTED;
+use vublk_bench::stack::{MpathStack, Programs, directory, sibling};
 use vublk_bench::units::{UnitError, parse_duration, parse_size};
 
 const EXIT_FAILED: u8 = 1;
-const EXIT_NOT_STARTED: u8 = 3;
 
 /// Between two policy switches.
 const SWITCH_INTERVAL: Duration = Duration::from_millis(100);
@@ -39,11 +38,11 @@ const SHORTEST_RUN: Duration = Duration::from_secs(10);
     after_help = "Exit status: 0 no wrong data, nothing lost, every switch accepted, memory flat; 1 any of that \
     failed; 2 bad options; 3 something could not be started; 130 interrupted. Everything started is ended."
 )]
-struct Line {
+struct CommandLine {
     #[command(flatten)]
     programs: Programs,
 
-    /// mpathctl [default: beside this program]
+    /// mpathctl [default: in this program's folder]
     #[arg(long, value_name = "PATH", env = "MPATHCTL")]
     mpathctl: Option<PathBuf>,
 
@@ -95,32 +94,12 @@ fn run_time(text: &str) -> Result<Duration, RunTimeError> {
     if time < SHORTEST_RUN { Err(RunTimeError::TooShort) } else { Ok(time) }
 }
 
-/// Why the soak did not run.
-#[derive(Debug, thiserror::Error)]
-enum SoakError {
-    #[error("cannot make a directory for sockets and logs: {0}")]
-    Directory(#[source] std::io::Error),
-    #[error("cannot handle signals: {0}")]
-    Signals(#[source] std::io::Error),
-    #[error(transparent)]
-    Process(#[from] ProcessError),
-    #[error("{error}\nthe daemon's last words:\n{log}")]
-    Run { error: RunError, log: String },
-}
-
 fn main() -> ExitCode {
-    match soak(&Line::parse()) {
-        Ok(code) => code.into(),
-        Err(error) => {
-            eprintln!("soak: {error}");
-            EXIT_NOT_STARTED.into()
-        }
-    }
+    run_program("soak", soak)
 }
 
-fn soak(line: &Line) -> Result<u8, SoakError> {
-    let interrupted = signals::interrupted().map_err(SoakError::Signals)?;
-    let directory = tempfile::Builder::new().prefix("soak-").tempdir().map_err(SoakError::Directory)?;
+fn soak(line: &CommandLine, interrupted: &AtomicBool) -> Result<u8, Failure> {
+    let directory = directory("soak-")?;
     let first_policy = line.policies.first().map_or("round-robin", String::as_str);
     let mut stack = MpathStack::start(&line.programs, directory.path(), 2, &["--policy", first_policy])?;
     let options = Options {
@@ -144,7 +123,7 @@ fn soak(line: &Line) -> Result<u8, SoakError> {
     let mut memory = MemoryWatch::new(stack.daemon.pid());
     let report = thread::scope(|scope| {
         let run = scope.spawn(|| {
-            session::run(&options, &interrupted, |progress| {
+            session::run(&options, interrupted, |progress| {
                 eprintln!(
                     "{:4} s: {:.0} IOPS, {} errors, {} miscompares",
                     progress.elapsed.as_secs(),
@@ -167,11 +146,12 @@ fn soak(line: &Line) -> Result<u8, SoakError> {
         }
         run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
-    let report = report.map_err(|error| SoakError::Run { error, log: stack.daemon.log_tail() })?;
+    let report = report
+        .map_err(|error| Failure::NotStarted(format!("{error}\nthe daemon's log:\n{}", stack.daemon.log_tail())))?;
     let died = stack.daemon.exited().map(|status| format!("the daemon ended: {status}"));
     let passed = summarise(&report, &controller, &memory, died.as_deref());
     if !passed {
-        println!("the daemon's last words:\n{}", stack.daemon.log_tail());
+        println!("the daemon's log:\n{}", stack.daemon.log_tail());
     }
     Ok(match (passed, report.interrupted) {
         (_, true) => EXIT_INTERRUPTED,
@@ -180,7 +160,7 @@ fn soak(line: &Line) -> Result<u8, SoakError> {
     })
 }
 
-/// Prints what came out, a line for each demand; true if all of them are met.
+/// Prints the result, a line for each demand. True if all demands are met.
 fn summarise(report: &Report, controller: &Controller, memory: &MemoryWatch, died: Option<&str>) -> bool {
     print!("\n{}", report.table());
     let mut passed = true;

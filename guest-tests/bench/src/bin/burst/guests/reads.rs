@@ -1,4 +1,4 @@
-//! What fio logs of the interactive guest's reads, and the bursts that these were.
+//! fio's log of the interactive guest's reads, and the bursts in it.
 
 use serde::Deserialize;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::time::Duration;
 /// fio's log tells the end of a read in whole ms.
 const RESOLUTION: Duration = Duration::from_millis(1);
 
-/// A read: ms from the start of fio to its end, and ns that it took.
+/// A read: ms from the start of fio to the read's end, and its duration in ns.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(crate) struct Read(pub(crate) u64, pub(crate) u64);
 
@@ -20,7 +20,7 @@ pub(crate) struct Burst {
     longest: Duration,
 }
 
-/// The log is not one of bursts.
+/// Why a log is not one of bursts.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub(crate) enum NotBursts {
     #[error("a burst begins {:.0} ms after the start of fio, and the one before it ends at {:.0} ms: there is no pause", ms(*.begins), ms(*.ends))]
@@ -45,7 +45,7 @@ impl Read {
 }
 
 impl Burst {
-    /// Of reads, at least one.
+    /// The burst of at least one read.
     fn of(reads: &[Read]) -> Self {
         Self {
             since: reads.iter().map(|read| read.until().saturating_sub(read.took())).min().unwrap_or_default(),
@@ -61,7 +61,7 @@ impl Burst {
 }
 
 /// The bursts of `count` reads each that began in the time that counts. Each is waited for, so the log has one after the other;
-/// what was under way when the time was over may be a part of one.
+/// reads under way at the end of the time may be a part of a burst.
 pub(crate) fn bursts(
     reads: &[Read],
     count: usize,
@@ -97,7 +97,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_read_that_was_sent_late_makes_it_longer() {
+    fn a_read_that_was_sent_late_makes_the_burst_longer() {
         let log = [Read(110, 10_000_000), Read(125, 10_000_000)];
         let found = bursts(&log, 2, 50 * MS, &(Duration::ZERO..Duration::MAX)).unwrap();
         // Less what fio's log may have rounded.
@@ -105,7 +105,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn those_count_that_begin_in_time_and_are_whole() {
+    fn whole_bursts_count_that_begin_in_time() {
         let log = [two(0, [10, 10]), two(100, [10, 10]), two(200, [99, 10]), two(400, [10, 10])].concat();
         let counted = |counts| bursts(&log[..7], 2, 50 * MS, &counts).map(|found| found.len());
         assert_eq!(counted(Duration::ZERO..Duration::MAX), Ok(3));

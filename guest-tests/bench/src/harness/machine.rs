@@ -1,0 +1,92 @@
+//! The machine on which the numbers were measured.
+
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread::available_parallelism;
+
+/// The facts that a reader needs to judge a number.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[allow(missing_docs)] // The names say it all.
+pub struct Machine {
+    pub date: String,
+    pub cpu: String,
+    pub cpus: usize,
+    pub virtualised: bool,
+    pub memory_gib: f64,
+    pub kernel: String,
+    /// One-minute load average before the first measurement.
+    pub load_average: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qemu_storage_daemon: Option<String>,
+    /// Commit, with `-dirty` if the tree had changes.
+    pub commit: String,
+    pub version: String,
+}
+
+fn file(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// The first line of what a program prints; "unknown" if it cannot be run.
+fn first_line(program: &Path, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success());
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    text.lines().next().unwrap_or("unknown").to_owned()
+}
+
+impl Machine {
+    /// The facts of this machine, with the version of `qsd` if that takes part.
+    #[must_use]
+    pub fn look(qsd: Option<&Path>) -> Self {
+        let cpuinfo = file("/proc/cpuinfo");
+        let field = |name: &str| {
+            let value = cpuinfo.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
+            value.map_or("unknown", |(_, value)| value.trim())
+        };
+        let meminfo = file("/proc/meminfo");
+        let kib = meminfo.split_ascii_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok());
+        let load = file("/proc/loadavg");
+        Self {
+            date: first_line(Path::new("date"), &["-u", "+%Y-%m-%d %H:%M UTC"]),
+            cpu: field("model name").to_owned(),
+            cpus: available_parallelism().map_or(0, usize::from),
+            virtualised: field("flags").split_ascii_whitespace().any(|flag| flag == "hypervisor"),
+            memory_gib: kib.map_or(0.0, |kib| (kib / 1_048_576.0 * 10.0).round() / 10.0),
+            kernel: file("/proc/sys/kernel/osrelease").trim().to_owned(),
+            load_average: load.split_ascii_whitespace().next().and_then(|load| load.parse().ok()).unwrap_or(0.0),
+            qemu_storage_daemon: qsd.map(|qsd| first_line(qsd, &["--version"])),
+            commit: first_line(Path::new("git"), &["describe", "--always", "--dirty", "--exclude=*"]),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+
+    /// The facts of this machine, with a warning if others cannot reproduce results of this tree.
+    #[must_use]
+    pub fn look_and_warn(qsd: Option<&Path>) -> Self {
+        let machine = Self::look(qsd);
+        if machine.commit.ends_with("-dirty") {
+            let commit = &machine.commit;
+            eprintln!("warning: the tree has changes ({commit}), so others cannot reproduce the results; commit first");
+        }
+        machine
+    }
+
+    /// One line of a document.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let qsd = self.qemu_storage_daemon.as_ref().map_or(String::new(), |version| format!("; {version}"));
+        format!(
+            "{}, {} CPUs{}, {} GiB, Linux {}; load average {:.2} before the start{qsd}; commit {}; {}.",
+            self.cpu,
+            self.cpus,
+            if self.virtualised { " (virtual machine)" } else { "" },
+            self.memory_gib,
+            self.kernel,
+            self.load_average,
+            self.commit,
+            self.date
+        )
+    }
+}

@@ -1,0 +1,126 @@
+//! What a measurement has to show, and whether it does. A person has to say why a target is missed.
+
+/// A property that some cells must have.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    /// The property.
+    pub description: String,
+    /// One for each cell that must have it. Without cases the target was not measured.
+    pub cases: Vec<Case>,
+}
+
+/// A target in one cell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Case {
+    row: String,
+    contender: String,
+    measured: f64,
+    limit: Limit,
+    unit: &'static str,
+}
+
+/// What a figure has to reach, or must not exceed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[allow(missing_docs)] // The names say it all.
+pub enum Limit {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Target {
+    /// A property with its cases.
+    pub fn new(description: impl Into<String>, cases: impl IntoIterator<Item = Case>) -> Self {
+        Self { description: description.into(), cases: cases.into_iter().collect() }
+    }
+
+    /// Whether every case is met; `None` if there is none.
+    #[must_use]
+    pub fn is_met(&self) -> Option<bool> {
+        (!self.cases.is_empty()).then(|| self.cases.iter().all(Case::is_met))
+    }
+
+    /// One sentence: the verdict, the property, and the cases that miss it or the nearest one.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let nearest = self.cases.iter().max_by(|one, other| one.strain().total_cmp(&other.strain()));
+        let missed: Vec<String> = self.cases.iter().filter(|case| !case.is_met()).map(Case::text).collect();
+        let (verdict, figures) = match nearest {
+            None => ("Not measured".to_owned(), String::new()),
+            Some(nearest) if missed.is_empty() => {
+                (format!("Met in {}", self.cases.len()), format!(" Nearest to the limit: {}.", nearest.text()))
+            }
+            Some(_) => (
+                format!("**Missed** in {} of {}", missed.len(), self.cases.len()),
+                format!(" Missed by: {}.", missed.join("; ")),
+            ),
+        };
+        format!("{verdict}: {}.{figures}", self.description)
+    }
+}
+
+impl Case {
+    /// `unit` is `ms`, `s`, `times`, or words that follow the number.
+    #[must_use]
+    pub fn new(row: &str, contender: &str, measured: f64, limit: Limit, unit: &'static str) -> Self {
+        Self { row: row.to_owned(), contender: contender.to_owned(), measured, limit, unit }
+    }
+
+    /// Whether the measured value is within the limit.
+    #[must_use]
+    pub fn is_met(&self) -> bool {
+        match self.limit {
+            Limit::AtLeast(limit) => self.measured >= limit,
+            Limit::AtMost(limit) => self.measured <= limit,
+        }
+    }
+
+    fn text(&self) -> String {
+        let measured = match self.unit {
+            _ if self.measured.is_infinite() => "never".to_owned(),
+            "ms" => format!("{:.2} ms", self.measured),
+            "times" => format!("{:.2} ×", self.measured),
+            unit => format!("{:.1} {unit}", self.measured),
+        };
+        format!("{measured} (`{}`, {})", self.contender, self.row)
+    }
+
+    /// How near the value is to its limit, or how far beyond: the larger the worse.
+    fn strain(&self) -> f64 {
+        let (Limit::AtLeast(limit) | Limit::AtMost(limit)) = self.limit;
+        let ratio = if limit > 0.0 && self.measured > 0.0 { self.measured / limit } else { 0.0 };
+        if self.is_met() == (ratio <= 1.0) { ratio } else { ratio.recip() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case(row: &str, measured: f64, limit: Limit) -> Case {
+        Case::new(row, "bdp", measured, limit, "%")
+    }
+
+    #[test]
+    fn a_target_is_met_if_every_case_is() {
+        let [good, bad] = [96.0, 94.0].map(|measured| case("r", measured, Limit::AtLeast(95.0)));
+        assert_eq!(Target::new("t", [good.clone()]).is_met(), Some(true));
+        assert_eq!(Target::new("t", [good, bad]).is_met(), Some(false));
+        assert_eq!(Target::new("t", []).is_met(), None);
+        assert!(!case("r", f64::INFINITY, Limit::AtMost(1.0)).is_met());
+    }
+
+    #[test]
+    fn the_text_has_the_nearest_case_or_all_that_miss() {
+        let cases = [
+            case("far", 50.0, Limit::AtMost(100.0)),
+            case("near", 99.0, Limit::AtMost(100.0)),
+            case("below", 120.0, Limit::AtLeast(100.0)),
+        ];
+        let met = Target::new("t", cases.clone()).text();
+        assert_eq!(met, "Met in 3: t. Nearest to the limit: 99.0 % (`bdp`, near).");
+        let missed = [case("never", f64::INFINITY, Limit::AtMost(1.0)), case("low", 90.0, Limit::AtLeast(95.0))];
+        let missed = Target::new("t", cases.into_iter().chain(missed)).text();
+        assert_eq!(missed, "**Missed** in 2 of 5: t. Missed by: never (`bdp`, never); 90.0 % (`bdp`, low).");
+        assert_eq!(Target::new("t", []).text(), "Not measured: t.");
+    }
+}
