@@ -358,7 +358,8 @@ fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Op
     let namespace = disk.backing().map(|backing| &backing.namespace);
     // The disk that has the paths counts for all.
     let counted = stats.filter(|_| owner.is_none());
-    let moved = |class| counted.map_or_else(MovedRequests::default, |stats| MovedRequests::of(&stats.failover_times, class));
+    let moved =
+        |class| counted.map_or_else(MovedRequests::default, |stats| MovedRequests::of(&stats.failover_times, class));
     let hedging = counted.map_or_else(HedgeCounts::default, |stats| stats.hedging);
     let leads_here = |path: &&PathStatus| path.namespace(disk.id).is_some_and(|of| of.unusable.is_none());
     let live = state.paths().filter(|path| path.shown() == PathState::Live).filter(leads_here).count();
