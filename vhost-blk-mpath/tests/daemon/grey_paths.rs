@@ -15,7 +15,7 @@ const TRIALS: usize = 4;
 const READERS: u16 = 8;
 const WRITERS: u16 = 4;
 const BYTES: u32 = 128 << 10;
-/// Far above the normal time (see docs/operating.md), for busy machines.
+/// Far above the normal time (see docs/operating/silent-paths.md), for busy machines.
 const BOUND: Duration = Duration::from_secs(3);
 
 struct Rig {
