@@ -254,7 +254,7 @@ impl Options {
         Ok(())
     }
 
-    /// What must hold on this disk, and the region on it.
+    /// Checks the options against this disk, and returns the region on it.
     pub fn region(&self, disk: &DeviceInfo) -> Result<Region, OptionsError> {
         let block_bytes = disk.block_bytes;
         if !block_bytes.is_power_of_two() || !(512..=65536).contains(&block_bytes) {

@@ -62,11 +62,11 @@ pub struct Failures {
     pub failed_requests: Vec<FailedRequest>,
     /// Requests that never completed.
     pub lost: Vec<LostRequest>,
-    /// What ended a queue early, other than lost requests: double completions and the like.
+    /// Reasons why queues ended early, other than lost requests: double completions and the like.
     pub fatal: Vec<FatalReport>,
 }
 
-/// What ended a queue.
+/// The reason why a queue ended.
 #[derive(Debug, Serialize)]
 pub struct FatalReport {
     /// Which.
@@ -76,7 +76,7 @@ pub struct FatalReport {
 }
 
 impl Failures {
-    /// Adds what ended a queue.
+    /// Adds the reason why a queue ended.
     pub fn add(&mut self, queue: u16, fatal: Fatal) {
         self.fatal.push(FatalReport { queue, reason: fatal.to_string() });
         if let Fatal::Lost(lost) | Fatal::HungUp(lost) = fatal {

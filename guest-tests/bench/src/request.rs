@@ -1,4 +1,4 @@
-//! What is asked of the disk and how it answers.
+//! Requests to the disk, and its answers.
 
 use serde::Serialize;
 use std::fmt;

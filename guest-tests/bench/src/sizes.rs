@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// Of requests; at least one size, and the shares are 100 % together.
+/// Sizes of requests. There is at least one size, and the shares add up to 100 %.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sizes(Vec<Part>);
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What is wrong with a size or a duration on the command line.
+/// An error in a size or a duration on the command line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     /// No digits in front.

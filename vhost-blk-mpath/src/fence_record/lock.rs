@@ -1,4 +1,4 @@
-//! The lock beside a fence record. Of two daemons that share an activation socket, only one serves the disk.
+//! The lock of a fence record, a file next to it. Only one of two daemons that share an activation socket serves the disk.
 
 use std::fmt;
 use std::fs::{self, File};

@@ -1,11 +1,11 @@
-//! The fence record ([`Record`]) as a file beside the vhost-user socket.
+//! The fence record ([`Record`]) as a file next to the vhost-user socket.
 //!
 //! The file exists from the first association until the daemon's orderly end. It is replaced as a whole, and is on
 //! disk before the first command of an association is sent. It counts after a reboot too, if its directory outlives
 //! that.
 //!
-//! A lock beside it is held while a daemon serves the disk. Of two daemons that share an activation socket, the
-//! second would otherwise read the record of associations that still write.
+//! A daemon holds a lock, a file next to the record, while it serves the disk. Without the lock, the second of two
+//! daemons that share an activation socket would read the record of associations that still write.
 
 pub(crate) mod lock;
 

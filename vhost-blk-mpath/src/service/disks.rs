@@ -170,8 +170,8 @@ impl Disks {
         Ok(Reservation { disks: Arc::clone(self), wanted })
     }
 
-    /// Checks that the sockets are not in use under another spelling, by a disk or the API. Of two concurrent
-    /// additions the second fails.
+    /// Checks that the sockets are not in use under another spelling, by a disk or the API. The second of two
+    /// concurrent additions fails.
     async fn check_sockets(&self, wanted: &[Reserved]) -> Result<(), AddDiskError> {
         let sockets: Vec<_> = wanted.iter().map(|wanted| wanted.socket.clone()).collect();
         let places = spawn_blocking(move || sockets.iter().map(SocketLocation::of).collect::<Vec<_>>());
@@ -229,7 +229,7 @@ impl Disks {
         served
     }
 
-    /// Serves front-ends, unless another disk writes to the same namespace. Of two concurrent additions the second
+    /// Serves front-ends, unless another disk writes to the same namespace. The second of two concurrent additions
     /// fails. Fences that removed disks left on its namespaces are recorded first.
     async fn serve(&self, mut connecting: ConnectingService) -> Result<(), StartError> {
         let service = Arc::clone(&connecting.service);

@@ -49,8 +49,8 @@ pub(crate) struct StartingService {
     sources: Vec<FrontendSource>,
     places: Vec<Option<SocketLocation>>,
     records: FenceRecords,
-    /// Earlier writes to these disks may be executed until then. A time that has passed means that there are none,
-    /// though the earlier daemon did not end in order.
+    /// Earlier writes to these disks may be executed until then. A time that has passed means that no such writes
+    /// exist, though the earlier daemon did not end in order.
     inherited_fence: Option<InheritedFence>,
     discovery: Option<Discovery>,
     /// Discovered paths that are not configured.

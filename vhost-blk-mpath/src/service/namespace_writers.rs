@@ -56,7 +56,7 @@ pub(crate) struct PendingFence {
 }
 
 impl PendingFence {
-    /// What to record for the rest of the fence.
+    /// The record of an association for the rest of the fence.
     pub(crate) fn recorded(&self, now: Instant) -> RecordedAssociation {
         let left = self.until.saturating_duration_since(now);
         // Round up to a whole millisecond.

@@ -21,11 +21,11 @@ pub(super) fn judge(host: &Host, ipv4: bool, links: &[Link]) -> Finding {
     let mut level = Level::Ok;
     if subflows < other_links {
         level = Level::Problem;
-        whys.push(format!("{} links need {other_links} subflows beside the first", links.len()));
+        whys.push(format!("{} links need {other_links} subflows in addition to the first", links.len()));
     } else if subflows < wanted {
         level = Level::Note;
         whys.push(format!(
-            "endpoints here and addresses that targets announce could make {wanted} subflows beside the first"
+            "endpoints here and addresses that targets announce could make {wanted} subflows in addition to the first"
         ));
     }
     if add_addr_accepted == 0 {

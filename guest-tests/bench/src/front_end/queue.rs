@@ -29,7 +29,7 @@ struct Segment {
     flags: u32,
 }
 
-/// What one request needs in the ring's memory in addition to its data.
+/// The part of the ring's memory that one request needs in addition to its data.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(super) struct RequestArea {

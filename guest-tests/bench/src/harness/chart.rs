@@ -10,7 +10,7 @@ const COLOURS: [&str; 12] = [
 ];
 const WIDTH: f64 = 1200.0;
 const PANEL_HEIGHT: f64 = 190.0;
-/// Of a panel, from its top: where the bars may begin, and where they stand.
+/// Distances from the top of a panel: where the bars may begin, and where they stand.
 const TOP: f64 = 42.0;
 const BASE: f64 = 160.0;
 const MARGIN: f64 = 14.0;

@@ -26,7 +26,7 @@ pub struct Row {
     pub table: String,
     /// The workload.
     pub name: String,
-    /// What does not depend on the contender, such as the bound.
+    /// Figures that do not depend on the contender, such as the bound.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub facts: BTreeMap<String, f64>,
     /// One for each contender.

@@ -46,7 +46,7 @@ impl<'a> Column<'a> {
 }
 
 impl Section {
-    /// What was written, with one newline at its end.
+    /// The written text, with one newline at its end.
     #[must_use]
     pub fn text(&self) -> String {
         self.0.trim().to_owned() + "\n"

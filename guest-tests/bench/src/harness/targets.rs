@@ -1,4 +1,4 @@
-//! What a measurement has to show, and whether it does. A person has to say why a target is missed.
+//! The targets of a measurement, and whether it reaches them. A person has to say why a target is missed.
 
 /// A property that some cells must have.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,7 +19,7 @@ pub struct Case {
     unit: &'static str,
 }
 
-/// What a figure has to reach, or must not exceed.
+/// A value that a figure must reach, or must not exceed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[allow(missing_docs)] // The names say it all.
 pub enum Limit {

@@ -4,7 +4,7 @@
 //! takes at most one new write while reads of it are in flight, so a read can only meet two contents: the one at its
 //! submission and the newest one begun by its completion.
 
-/// What a block holds, as far as the front-end can know.
+/// The content of a block, as far as the front-end can know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content(u64);
 

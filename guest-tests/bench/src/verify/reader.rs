@@ -43,7 +43,7 @@ pub struct Counts {
     pub blocks_discarded: u64,
     /// Blocks read with known content while writes went on, and held against the model.
     pub blocks_verified: u64,
-    /// Of these, blocks whose read raced with a write.
+    /// Verified blocks whose read raced with a write.
     pub blocks_verified_racing: u64,
     /// Blocks read whose content was unknown.
     pub blocks_unknown: u64,

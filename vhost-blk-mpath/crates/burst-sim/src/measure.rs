@@ -12,7 +12,7 @@ pub(crate) struct Done {
     pub(crate) work: Duration,
 }
 
-/// What was finished in a stretch of virtual time.
+/// The requests that finished in a stretch of virtual time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measured {
     pub(crate) from: Duration,

@@ -20,14 +20,14 @@ const PATH: PathId = PathId(0);
 /// What a flow does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// Keeps so many requests outstanding.
+    /// Keeps `depth` requests outstanding.
     Bulk {
         /// Requests.
         depth: u32,
         /// Bytes of each.
         bytes: u32,
     },
-    /// Sends so many requests at once, waits for all of them, pauses, and begins again.
+    /// Sends `count` requests at once, waits for all of them, pauses, and begins again.
     Burst {
         /// Requests.
         count: u32,
@@ -47,12 +47,12 @@ pub struct Service {
     pub time: Duration,
     /// A request takes longer the larger it is, with a constant part of 16 KiB.
     pub sizes_count: bool,
-    /// From this time on each request takes so many times as long.
+    /// A time, and the factor by which each request takes longer from then on.
     pub slower: Option<(Duration, u32)>,
 }
 
 impl Service {
-    /// What a request of so many bytes takes after so much time.
+    /// How long a request of `bytes` takes when `elapsed` has passed.
     #[must_use]
     pub fn takes(&self, bytes: u32, elapsed: Duration) -> Duration {
         let time = if self.sizes_count {
@@ -82,7 +82,7 @@ impl Service {
 /// A disk, and its flows.
 #[derive(Clone, Debug)]
 pub struct Disk {
-    /// Its part of the service beside others.
+    /// Its weight among the disks that share the service.
     pub weight: u16,
     /// Its limits.
     pub limits: Limits,

@@ -17,9 +17,9 @@ pub const USUAL: Service = Service { slots: SLOTS, time: SERVICE, sizes_count: f
 pub const PAUSE: Duration = Duration::from_millis(50);
 /// Requests that a busy flow keeps outstanding.
 pub const DEPTH: u32 = 32;
-/// Of a request.
+/// Bytes of a request.
 pub const BYTES: u32 = 4096;
-/// What is measured takes so many requests, within these bounds.
+/// A measurement takes about this number of requests, within the bounds of `MEASURED`.
 const MEASURED_IOS: f64 = 40_000.0;
 const MEASURED: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(600)];
 
@@ -35,7 +35,7 @@ pub fn ours() -> SchedulerSpec {
     SchedulerKind::BurstCredit.into()
 }
 
-/// What was published for a burst of 32 against so many busy flows: p50 in ms without and with credits.
+/// Published p50 of a burst of 32 against `busy` busy flows, in ms, without and with credits.
 #[must_use]
 pub fn published_by_k(busy: usize) -> Option<[f64; 2]> {
     match busy {
@@ -47,7 +47,7 @@ pub fn published_by_k(busy: usize) -> Option<[f64; 2]> {
     }
 }
 
-/// The same for a burst of so many against 16 busy flows.
+/// The same for a burst of `count` requests against 16 busy flows.
 #[must_use]
 pub fn published_by_n(count: u32) -> Option<[f64; 2]> {
     match count {
@@ -67,13 +67,13 @@ pub fn bulk(count: usize) -> Vec<Load> {
     vec![Load::Bulk { depth: DEPTH, bytes: BYTES }; count]
 }
 
-/// A flow that sends so many requests at once and then pauses.
+/// A flow that sends `count` requests at once and then pauses.
 #[must_use]
 pub fn interactive(count: u32) -> Load {
     Load::Burst { count, bytes: BYTES, pause: PAUSE }
 }
 
-/// Flows that send so many requests, wait for them and begin again at once.
+/// Flows that send `count` requests, wait for them and begin again at once.
 #[must_use]
 pub fn attackers(flows: usize, count: u32) -> Vec<Load> {
     vec![Load::Burst { count, bytes: BYTES, pause: Duration::ZERO }; flows]
@@ -112,13 +112,13 @@ pub fn measure(setup: &Setup) -> Measured {
     run(setup, time / 2, time)
 }
 
-/// One interactive flow, flow 0, against so many busy ones.
+/// One interactive flow, flow 0, against `busy` busy flows.
 #[must_use]
 pub fn against(scheduler: SchedulerSpec, count: u32, busy: usize, seed: u64) -> Measured {
     in_front(scheduler, &[interactive(count)], busy, seed)
 }
 
-/// Load in front of so many busy flows, which are the last ones.
+/// Load in front of `busy` busy flows, which are the last ones.
 #[must_use]
 pub fn in_front(scheduler: SchedulerSpec, front: &[Load], busy: usize, seed: u64) -> Measured {
     measure(&uniform(scheduler, [front, &bulk(busy)].concat(), seed))

@@ -95,7 +95,7 @@ struct Ledger {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Round(u64);
 
-/// What a flush of the guest must cover on one path, fixed when the flush arrives.
+/// The writes that a flush of the guest must cover on one path, fixed when the flush arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlushScope {
     /// The flush covers writes that completed in this round or earlier.
@@ -107,7 +107,7 @@ pub(crate) struct FlushScope {
     reported: u64,
 }
 
-/// What a flush that starts now has to do on one path.
+/// The work of a flush that starts now, on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlushNeed {
     /// The association to flush; `None` if the path has no unflushed write.
@@ -297,7 +297,7 @@ impl UnflushedPaths {
         FlushScope { round: entry.end_round(&mut ledger), since, reported }
     }
 
-    /// What a flush that starts now has to do on this path. `scope` is `None` if the path was added after the flush
+    /// The work of a flush that starts now, on this path. `scope` is `None` if the path was added after the flush
     /// arrived.
     pub(crate) fn need(&self, path: PathId, scope: Option<FlushScope>) -> FlushNeed {
         let (_, ledger) = self.lock(path);

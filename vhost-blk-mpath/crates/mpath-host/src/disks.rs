@@ -155,7 +155,7 @@ pub struct NamespaceUpdate {
     pub unusable: Option<String>,
     /// Its size in blocks; 0 if it cannot be used.
     pub blocks: u64,
-    /// What the queue pairs have to know of a namespace that has become usable or has grown.
+    /// The limits of a namespace that has become usable or has grown, for the queue pairs.
     pub added: Option<NamespaceLimits>,
     /// The state differs from before. If false, the controller has reported the same state again, and earlier ANA
     /// errors count no more.

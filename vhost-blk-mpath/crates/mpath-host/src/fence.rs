@@ -43,7 +43,7 @@ pub struct LiftedFence {
     pub after: Duration,
 }
 
-/// What a fence has to know of an association that has ended.
+/// An association that has ended, as a fence needs it.
 #[derive(Debug, Clone, Copy)]
 pub struct EndedAssociation {
     /// The association.

@@ -77,7 +77,7 @@ impl DaemonRun {
         OrderlyEnd { daemon: self.id.clone(), until_ms: (now - self.started + fence).as_millis() as u64 + 1 }
     }
 
-    /// What is left of the fence, if this run left it.
+    /// The rest of the fence, if this run left the fence.
     #[must_use]
     pub fn remaining(&self, now: Instant, end: &OrderlyEnd) -> Option<Duration> {
         let until = Duration::from_millis(end.until_ms);
@@ -147,7 +147,7 @@ pub fn longest_fence(found: impl IntoIterator<Item = RecordedAssociation>) -> Op
 
 impl Record {
     /// Takes over what an earlier daemon left. If that daemon did not end in order, also returns how long its fences
-    /// still take. Fences of another daemon count in full. Of this run's own fences only the rest counts, which may
+    /// still take. Fences of another daemon count in full. Only the rest of this run's own fences counts, which may
     /// be zero.
     #[must_use]
     pub fn open(found: RecordContent, daemon_run: &DaemonRun, now: Instant) -> (Self, Option<Duration>) {

@@ -16,7 +16,7 @@ pub struct Connection {
     pub local: SocketAddr,
     /// Where the first subflow leads.
     pub remote: SocketAddr,
-    /// Subflows beside the first one that the kernel would open at most (`ip mptcp limits show`).
+    /// The most subflows that the kernel would open in addition to the first one (`ip mptcp limits show`).
     pub subflows_max: u8,
     /// Whether data bears MPTCP checksums; false before Linux 5.14.
     pub checksum: bool,
@@ -26,7 +26,7 @@ pub struct Connection {
     pub subflows: Vec<Subflow>,
 }
 
-/// What a connection has moved in its life, over all subflows that it has had.
+/// Traffic of a connection in its life, over all its subflows, closed ones too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Totals {
     /// Bytes sent, retransmissions at MPTCP's level left out.

@@ -68,7 +68,7 @@ pub enum DiagError {
     Malformed(#[from] Malformed),
 }
 
-/// Of which protocol sockets are listed.
+/// The protocol whose sockets are listed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Protocol {
     Mptcp,

@@ -103,7 +103,7 @@ proptest! {
         let _ = take(&[&bytes]);
     }
 
-    /// What the kernel says, with a byte of it wrong or its end missing.
+    /// An answer of the kernel, with a wrong byte or without its end.
     #[test]
     fn any_damage_is_taken_or_refused(at: usize, byte: u8, cut: usize) {
         let info = TcpInfo { rtt_us: 3, ..TcpInfo::default() };

@@ -1,8 +1,9 @@
-//! What the kernel tells of MPTCP connections and their subflows.
+//! The kernel's information about MPTCP connections and their subflows.
 //!
-//! Asked over netlink (`NETLINK_SOCK_DIAG`), as `ss -Mni` and `ss -tnei` do: one answer lists the MPTCP sockets of the network
-//! namespace, another its TCP sockets, among them the subflows. A subflow bears the inode of the socket it belongs to, which
-//! every kernel shows to everybody; its token (shown before Linux 6.15 only to `CAP_NET_ADMIN`) is not needed.
+//! This crate asks over netlink (`NETLINK_SOCK_DIAG`), as `ss -Mni` and `ss -tnei` do. One answer lists the MPTCP sockets of the
+//! network namespace. Another answer lists its TCP sockets, among them the subflows. A subflow bears the inode of the socket it
+//! belongs to, which every kernel shows to every user. The token of a subflow is not needed; before Linux 6.15 the kernel shows
+//! it only to `CAP_NET_ADMIN`.
 //!
 //! A connection that fell back to TCP is among the MPTCP sockets with [`Connection::fallback`], if it is ours that asked for
 //! MPTCP. A socket accepted from a peer that did not ask is plain TCP, and is not found.

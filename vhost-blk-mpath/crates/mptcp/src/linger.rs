@@ -33,7 +33,7 @@ fn close_timeout() -> Duration {
     sysctl.ok().and_then(|text| text.trim().parse().ok()).map_or(CLOSE_TIMEOUT, Duration::from_secs)
 }
 
-/// What the peer of a connection sees when it is closed.
+/// Whether the peer sees a reset when the connection is closed.
 fn resets_on_close(protocol: Protocol, linger: Option<Duration>) -> io::Result<bool> {
     let new = || socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, Some(protocol));
     let listener = new()?;

@@ -1,4 +1,4 @@
-//! What the kernel tells by itself of network links (`RTNLGRP_LINK`) and of their addresses.
+//! Messages that the kernel sends without a request about network links (`RTNLGRP_LINK`) and their addresses.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -67,7 +67,7 @@ proptest! {
         prop_assert_eq!(events(&link(NEW_LINK, header, &name)), vec![LinkEvent::Link { index, name, up }]);
     }
 
-    /// Whatever becomes of its payload, a message of a link is never passed over in silence.
+    /// A message of a link yields an event with any payload.
     #[test]
     fn any_payload_is_an_event(mut payload in proptest::collection::vec(any::<u8>(), 0..80)) {
         if let Some(family) = payload.first_mut() {

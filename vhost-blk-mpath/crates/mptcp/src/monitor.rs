@@ -15,7 +15,7 @@ use crate::link::{LinkEvent, events};
 const GROUPS: u32 = 0x1 | 0x10 | 0x100;
 /// Largest datagram of the kernel's that is read: a link with many virtual functions takes some KiB.
 const DATAGRAM_BYTES: usize = 64 << 10;
-/// How many datagrams are taken at once. What the first of them tells must not wait for the last of a flood.
+/// How many datagrams are taken at once. The events of the first datagram must not wait for the last datagram of a flood.
 const DATAGRAMS_MAX: usize = 64;
 
 /// A socket on which the kernel tells of every change of a link or of its addresses, in its network namespace.
@@ -25,17 +25,17 @@ pub struct LinkMonitor {
     buffer: Vec<u8>,
 }
 
-/// What ended a wait.
+/// The reason why a wait ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Woken {
-    /// It can be read from what was given to be watched besides.
+    /// The descriptor `stop` can be read from.
     Stopped,
     /// Something has happened; nothing, if it is of no interest or time is up.
     By(Vec<LinkEvent>),
 }
 
 impl LinkMonitor {
-    /// Begins to listen. Whatever happens from now on is told by [`wait`](Self::wait).
+    /// Begins to listen. [`wait`](Self::wait) reports all changes from now on.
     pub fn open() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // No protocol is the first one: NETLINK_ROUTE.
@@ -46,7 +46,7 @@ impl LinkMonitor {
         Ok(Self { socket, buffer: vec![0; DATAGRAM_BYTES] })
     }
 
-    /// Waits until there is something to tell, `stop` can be read from or `timeout` has passed.
+    /// Waits until there is an event, `stop` can be read from or `timeout` has passed.
     pub fn wait(&mut self, stop: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Result<Woken> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),

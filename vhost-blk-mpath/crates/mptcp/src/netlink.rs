@@ -13,7 +13,7 @@ pub(crate) const DUMP: u16 = 0x300;
 /// `NLM_F_DUMP_INTR`
 pub(crate) const DUMP_INTERRUPTED: u16 = 0x10;
 
-/// Of an attribute's type: nested, or in network byte order.
+/// Flags in an attribute's type: nested, or in network byte order.
 const ATTRIBUTE_FLAGS: u16 = 0xc000;
 
 /// Why bytes of the kernel cannot be read.

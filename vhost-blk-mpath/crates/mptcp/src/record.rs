@@ -158,7 +158,7 @@ fn address(family: u8, ip: [u8; 16], port: big_endian::U16) -> Result<SocketAddr
     Ok(SocketAddr::new(ip, port.get()))
 }
 
-/// What MPTCP says in the attribute of the protocol above TCP; none if that is another one.
+/// MPTCP's options in the attribute of the protocol above TCP; none if that protocol is another one.
 fn options(ulp: &[u8]) -> Result<Option<MptcpOptions>, Malformed> {
     let mut found = None;
     for attribute in attributes(ulp) {

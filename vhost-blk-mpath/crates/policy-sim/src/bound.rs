@@ -2,12 +2,12 @@
 
 use crate::{Model, Workload};
 
-/// Most requests per second with `depth` of them outstanding, over paths of which each is given as how long a request takes that
-/// meets no other, in seconds, and how many per second fit through at most: `max Σ λ` with `λ ≤ most` on each path and
-/// `Σ λ·seconds ≤ depth` (Little's law).
+/// Most requests per second over the paths, with `depth` requests outstanding. Each path is given by two figures: the time of a
+/// request that meets no other, in seconds, and the most requests per second that fit through. The bound is `max Σ λ` with
+/// `λ ≤ most` on each path and `Σ λ·seconds ≤ depth` (Little's law).
 ///
-/// One constraint that the paths share, and a limit for each: the paths on which requests take least are filled first. No request
-/// queues anywhere in it, so that jitter, mixed sizes and whole requests leave a policy some way below.
+/// There is one constraint that the paths share, and a limit for each path. So the paths on which requests take least are filled
+/// first. No request queues anywhere in this bound. Jitter, mixed sizes and whole requests therefore leave a policy some way below.
 #[must_use]
 pub fn most_requests(paths: impl IntoIterator<Item = (f64, f64)>, depth: f64) -> f64 {
     let mut paths: Vec<(f64, f64)> = paths.into_iter().collect();

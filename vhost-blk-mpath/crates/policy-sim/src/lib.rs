@@ -1,9 +1,9 @@
 //! Path selection policies in virtual time: the shipping [`mpath_core::Group`] over modelled paths, under a closed loop of
 //! requests.
 //!
-//! What comes out is what a policy makes of paths whose behaviour is known exactly, so that it can stand beside
-//! [`bound()`], the most that any policy could. There is no network, no protocol and no processor time in it: a result here says
-//! how good the *decisions* are, the benchmarks over sockets say what they are worth.
+//! A result shows how a policy uses paths whose behaviour is known exactly. It can be compared with [`bound()`], the most that
+//! any policy could reach. There is no network, no protocol and no processor time in the simulation. A result here says how good
+//! the *decisions* are. The benchmarks over sockets say what the decisions are worth.
 //!
 //! The same scenario and seed give the same result on every machine.
 

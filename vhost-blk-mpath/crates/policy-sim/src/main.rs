@@ -1,4 +1,4 @@
-//! `policy-sim`: what policies make of modelled paths, beside the bound, as tables in Markdown.
+//! `policy-sim`: results of policies on modelled paths, compared with the bound, as tables in Markdown.
 
 mod tables;
 
@@ -24,7 +24,7 @@ struct Args {
 enum Table {
     /// Two links, uniform and mixed sizes: throughput in percent of the bound
     Links,
-    /// One link 30 ms slower than the other: IOPS and tail beside the fast one alone
+    /// One link 30 ms slower than the other: IOPS and tail compared with the fast link alone
     Slow,
     /// Paths that change: time until 90 % of the new bound
     Changes,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What was finished in a stretch of virtual time.
+/// The requests that finished in a stretch of virtual time.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     pub(crate) seconds: f64,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::rng::Rng;
 
-/// What is added to the delay of each request at random.
+/// Random addition to the delay of each request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Jitter {
     /// Nothing.
@@ -40,7 +40,7 @@ pub enum Server {
         /// Bytes per second each way.
         bytes_per_s: f64,
     },
-    /// A disk: so many requests at a time, each for a time of its own, whatever its size.
+    /// A disk that serves `slots` requests at a time. Each has a time of its own, whatever its size.
     Disk {
         /// Requests at a time.
         slots: usize,
@@ -54,14 +54,14 @@ pub enum Server {
 pub struct Model {
     /// What limits it.
     pub server: Server,
-    /// Delay of every request beside the server, there and back.
+    /// Delay of every request in addition to the server's time, there and back.
     pub delay: Duration,
-    /// More of it.
+    /// Random further delay.
     pub jitter: Jitter,
 }
 
 impl Model {
-    /// A link of so many Gb/s with this delay.
+    /// A link of `gbit_per_s` Gb/s with this delay.
     #[must_use]
     pub fn pipe(gbit_per_s: f64, delay: Duration) -> Self {
         Self { server: Server::Pipe { bytes_per_s: gbit_per_s * 125e6 }, delay, jitter: Jitter::None }
@@ -103,9 +103,9 @@ impl Model {
 /// When a server is free again; times in ns since the start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Busy {
-    /// Of a pipe: one a direction.
+    /// When each direction of a pipe is free.
     directions: [u64; 2],
-    /// Of a disk: one a slot.
+    /// When each slot of a disk is free.
     slots: Vec<u64>,
 }
 

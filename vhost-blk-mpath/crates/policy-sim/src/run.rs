@@ -16,7 +16,7 @@ use crate::{Measured, Model, Workload};
 
 /// No path loses a command.
 const NEVER: Duration = Duration::from_secs(1 << 20);
-/// No limit beside those of policies: it is these that are compared.
+/// The window sets no limit: only the limits of policies are compared.
 const WINDOW: Window = Window { ios: QUEUE_DEPTH as u32, bytes: 1 << 30 };
 /// Requests a queue pair takes: more than any guest here has.
 const QUEUE_DEPTH: u16 = 1024;
@@ -27,7 +27,7 @@ enum Answer {
     Probe,
 }
 
-/// What a path was given. Those given first come first.
+/// Work that a path was given. Earlier work orders first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Sent {
     seq: u64,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::Model;
 
-/// Two links, the first of so many Gb/s; by name.
+/// Two links, the first of `gbit_per_s` Gb/s; by name.
 #[must_use]
 pub fn two_paths(gbit_per_s: f64) -> Vec<(&'static str, Vec<Model>)> {
     let path = |gbit_per_s, ms: f64| Model::pipe(gbit_per_s, Duration::from_secs_f64(ms / 1000.0));

@@ -38,7 +38,7 @@ impl Workload {
         Self { depth, sizes: BSSPLIT, reads_percent: 100 }
     }
 
-    /// The same with so many percent of reads, the rest being writes.
+    /// The same with `reads_percent` percent of reads; the rest are writes.
     #[must_use]
     pub fn with_reads(self, reads_percent: u32) -> Self {
         Self { reads_percent, ..self }

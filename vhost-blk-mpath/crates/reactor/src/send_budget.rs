@@ -7,9 +7,9 @@ use nvme_tcp::host::TxPart;
 
 /// A send that takes longer halves the budget.
 const LONG_SEND: Duration = Duration::from_millis(1);
-/// What a link of 1 Gbit/s takes in that time. The smallest budget.
+/// The smallest budget: the bytes that a link of 1 Gbit/s takes in that time.
 const BYTES_MIN: u32 = 128 << 10;
-/// What a link of 10 Gbit/s takes in that time. Larger sends are no cheaper.
+/// The largest budget: the bytes that a link of 10 Gbit/s takes in that time. Larger sends are no cheaper.
 const BYTES_MAX: u32 = 1 << 20;
 
 pub(crate) struct SendBudget {

@@ -68,7 +68,7 @@ pub enum SetPolicyError {
     OwnedByOtherDisk,
 }
 
-/// What the connected front-end has read of the window.
+/// Whether the connected front-end has read the window, and its current content.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Reader {
     /// It has not read the window, and may not know it.

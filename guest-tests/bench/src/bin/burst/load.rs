@@ -1,8 +1,8 @@
 //! A connected disk under load: the first flows send bursts, the others keep their queues full.
 //!
 //! One thread drives all of them. With a thread for each virtqueue, up to 65 threads would compete with daemon and target for the
-//! processors, and the scheduling of its thread would move the begin and end of a burst. With one thread, all requests of a burst leave at one
-//! moment, with one notification.
+//! processors. The scheduling of a thread would then move the begin and end of a burst. With one thread, all requests of a burst
+//! leave at one moment, with one notification.
 
 use crate::bursts::Bursts;
 use crate::cell::CellMeasurement;

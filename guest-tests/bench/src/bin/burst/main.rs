@@ -60,9 +60,9 @@ enum Part {
     Guests,
 }
 
-/// Measures every scheduler of the daemon side by side, virtqueues that send bursts together with others that keep a deep
-/// queue, by sockets and by two guests, and rewrites the published results: DOCS/results/burst.json, burst-guests.json,
-/// their pictures and the sections of DOCS/scheduler-results.md.
+/// Measures every scheduler of the daemon side by side, by sockets and by two guests. Some virtqueues send bursts while
+/// others keep a deep queue. Rewrites the published results: DOCS/results/burst.json, burst-guests.json, their pictures
+/// and the sections of DOCS/scheduler-results.md.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXIT_STATUS)]
 struct CommandLine {

@@ -162,7 +162,7 @@ impl RowSpec {
         [interactive, attackers, busy, limit].into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 
-    /// What a burst takes if every flow gets a request in its turn.
+    /// Time of the longest burst if every flow gets a request in its turn.
     pub(crate) fn longest_burst(self) -> Duration {
         let count = self.bursts().map(|(count, _)| count).max().unwrap_or(0);
         SERVICE * self.queues() as u32 * count / SLOTS as u32

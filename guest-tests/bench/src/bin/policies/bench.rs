@@ -38,7 +38,7 @@ pub(crate) struct PathBench<'a> {
     interrupted: &'a AtomicBool,
     /// What the paths are, if that is known.
     paths: Option<Paths>,
-    /// What a request takes without delay, in seconds, by kind of request.
+    /// Time of a request without delay, in seconds, by kind of request.
     floors: Vec<(Mode, Sizes, f64)>,
 }
 
@@ -80,7 +80,7 @@ impl<'a> PathBench<'a> {
         Ok(facts(row, floor_seconds))
     }
 
-    /// What one request takes, in seconds, on a path with the least delay of any and no limit to its rate, less that delay.
+    /// Time of one request, in seconds, on a path with the least delay of any and no limit to its rate, less that delay.
     /// This is the time of kernels and programs, which no policy can avoid.
     fn floor(&mut self, row: &RowSpec) -> Result<f64, Failure> {
         if let Some((.., floor)) = self.floors.iter().find(|(mode, sizes, _)| *mode == row.mode && *sizes == row.sizes)

@@ -21,7 +21,7 @@ pub(crate) fn bounds(row: &RowSpec, floor_seconds: f64) -> Vec<f64> {
     std::iter::once(&row.paths).chain(changes.iter().map(|(_, paths)| paths)).map(at).collect()
 }
 
-/// Of one path: how long a request takes that meets no other, and how many the path carries in a second.
+/// How long a request takes that meets no other on this path, and how many requests the path carries in a second.
 fn alone(path: PathSpec, floor_seconds: f64, mean_bytes: f64) -> (f64, f64) {
     let delay = path.delay.as_secs_f64() + floor_seconds;
     match path.bytes_per_second() {

@@ -71,7 +71,7 @@ impl Contender {
         control.set("policy", &self.policy, &self.params)
     }
 
-    /// What was changed of a policy, for the document.
+    /// The changed parameters of a policy, for the document.
     pub(crate) fn changed(&self) -> Option<String> {
         let is_changed = self.name == self.policy && !self.params.is_empty();
         is_changed.then(|| format!("`{}` ran with `{}`", self.name, self.params.join(" ")))

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Of each period a thread uses 85 % of a processor, as in the published table, as far as the others leave it so much.
+/// A thread uses 85 % of a processor in each period, as in the published table, or less if the others leave less.
 const PERIOD: Duration = Duration::from_millis(10);
 const BUSY: Duration = Duration::from_micros(8500);
 

@@ -60,9 +60,9 @@ struct CommandLine {
     writing: Writing,
 }
 
-/// What a cell takes in addition to warm-up and measurement: switching, connecting, draining.
+/// Time of a cell in addition to warm-up and measurement: switching, connecting, draining.
 const OVERHEAD: Duration = Duration::from_millis(150);
-/// About what a table takes before its first cell: starting, connecting, filling the disk, requests without any delay.
+/// Approximate time of a table before its first cell: starting, connecting, filling the disk, requests without any delay.
 const PER_TABLE: Duration = Duration::from_secs(15);
 /// The daemon starts with this policy; every cell sets its own.
 const FIRST_POLICY: &str = "numa";
@@ -156,7 +156,7 @@ fn table_time(table: Table, seconds: Duration, rounds: u16, policies: usize) -> 
     PER_TABLE + table.rows().iter().map(cell).sum::<Duration>() * u32::from(rounds) * policies as u32
 }
 
-/// What a cell has of the bound, in percent.
+/// Throughput of a cell, in percent of the bound.
 fn percent_of_bound(row: &Row, cell: &Cell) -> Option<f64> {
     Some(cell.median("mib_s")? / row.fact("bound_mib_s") * 100.0)
 }

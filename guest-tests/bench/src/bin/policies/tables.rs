@@ -75,7 +75,7 @@ impl Length {
 
 /// The kernel series' job.
 const MIXED: &str = "4k/10:32k/10:64k/10:128k/30:256k/10:512k/30";
-/// Small requests beside large ones; none is large enough to fill the narrow path for long.
+/// Small requests together with large ones; none is large enough to fill the narrow path for long.
 const SMALL_AND_LARGE: &str = "4k/40:16k/20:64k/20:128k/20";
 
 fn mixed(text: &str) -> Sizes {

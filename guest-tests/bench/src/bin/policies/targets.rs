@@ -1,4 +1,4 @@
-//! What the tables have to show, judged by the medians; throughput by bytes, because each cell draws other sizes of a mixture.
+//! Targets of the tables, judged by the medians. Throughput counts bytes, because each cell draws other sizes of a mixture.
 
 use crate::bound::{bound, bounds};
 use crate::contender::{BDP_FOR_LATENCY, FAST_ALONE, is_policy};

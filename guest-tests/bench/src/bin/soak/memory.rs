@@ -52,7 +52,7 @@ fn median(samples: &[u64]) -> u64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(0)
 }
 
-/// The first third is warm-up. Of the rest, the first quarter is compared with the last.
+/// The first third is warm-up. The first quarter of the rest is compared with the last.
 fn judge(samples: &[u64]) -> MemoryVerdict {
     if samples.len() < FEWEST_SAMPLES {
         return MemoryVerdict::TooFewSamples(samples.len());

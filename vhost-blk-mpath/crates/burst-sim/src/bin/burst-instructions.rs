@@ -17,7 +17,7 @@ const SLOTS: usize = 13;
 /// Most virtqueues of a disk.
 const FLOWS_OF_DISK: u16 = 256;
 const FLOWS: [u16; 4] = [8, 64, 512, 16_384];
-/// Of a flow.
+/// Requests that a flow keeps outstanding.
 const DEPTH: u32 = 4;
 
 /// Counts the instructions of the multipath core for a read of 4 KiB, with each scheduler, by means of valgrind.
@@ -64,7 +64,7 @@ fn table() -> Result<(), String> {
     Ok(())
 }
 
-/// Instructions of this program with so many reads.
+/// Instructions that this program executes for this number of reads.
 fn count(scheduler: SchedulerKind, flows: u16, reads: u32) -> Result<u64, String> {
     let itself = std::env::current_exe().map_err(|error| format!("cannot find itself: {error}"))?;
     let output = Command::new("valgrind")
@@ -86,7 +86,7 @@ struct Work {
     group: Group,
     flows: u16,
     in_flight: std::collections::VecDeque<Tag>,
-    /// Of each flow, requests that are not over.
+    /// Unfinished requests of each flow.
     open: Vec<u32>,
     served: u32,
 }

@@ -1,4 +1,4 @@
-//! One burst at a time beside busy flows: ours keeps the floor, and the published rule has its published shape.
+//! One burst at a time, together with busy flows: ours keeps the floor, and the published rule has its published shape.
 
 use mpath_core::{SchedulerKind, SchedulerSpec};
 

@@ -62,7 +62,8 @@ fn idle_disks(seed: u64) -> Target {
     worst.target("6. disks that idle have ≤ share together, or their fair part")
 }
 
-/// The bulk of a disk that may have 300 requests a second, beside its own bursts and another disk.
+/// The bulk of a disk with a limit of 100, 300 or 1000 IOPS, together with its own bursts and, in half of the runs,
+/// another disk.
 fn of_a_limit(seed: u64) -> Target {
     let mut worst = Worst::default();
     for iops in [100, 300, 1000] {

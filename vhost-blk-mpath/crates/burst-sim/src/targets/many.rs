@@ -1,4 +1,4 @@
-//! Several flows that burst, beside each other and 16 busy flows.
+//! Several flows that burst, together with each other and 16 busy flows.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ pub const MANY: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
 pub const ATTACKS: [u32; 4] = [8, 32, 64, 128];
 /// Numbers of attackers.
 const ATTACKERS: [usize; 2] = [4, 16];
-/// Of at most a turn each, with a pause in which the flow asks for less than its part beside 16 attackers and 16 busy flows.
+/// Bursts of at most a turn, and the pause after each in ms. With this pause the flow asks for less than its part, in the
+/// presence of 16 attackers and 16 busy flows.
 const WITHIN: [(u32, u64); 4] = [(1, 50), (2, 60), (3, 80), (8, 250)];
 
 pub(super) fn targets(seed: u64) -> Vec<Target> {
@@ -47,7 +48,7 @@ fn at_once(seed: u64) -> [Target; 2] {
     ]
 }
 
-/// A flow beside attackers and 16 busy flows.
+/// A flow together with attackers and 16 busy flows.
 #[must_use]
 pub fn attacked(scheduler: SchedulerSpec, flow: Load, others: usize, count: u32, seed: u64) -> Measured {
     in_front(scheduler, &[vec![flow], attackers(others, count)].concat(), 16, seed)

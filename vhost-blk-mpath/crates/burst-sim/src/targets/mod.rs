@@ -53,7 +53,7 @@ pub fn all(seed: u64) -> Vec<Target> {
     parts.into_iter().flatten().chain(services::targets(seed)).collect()
 }
 
-/// What a number of a parameter of ours is by default.
+/// The default of a numeric parameter of our scheduler.
 fn param(name: &str) -> f64 {
     let text = ours().params().find(|(param, _)| param.name() == name).expect("a parameter of it").1;
     let digits = text.trim_end_matches(|at: char| at.is_alphabetic());
@@ -65,7 +65,7 @@ fn share() -> f64 {
     param("share")
 }
 
-/// For so many ms bursts hold bulk back at most.
+/// The longest time for which bursts hold bulk back, in ms.
 fn gap_ms() -> f64 {
     param("gap")
 }

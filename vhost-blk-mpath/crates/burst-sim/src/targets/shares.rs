@@ -1,4 +1,4 @@
-//! Who gets how much of the service within a disk.
+//! Shares of the service within a disk.
 
 use mpath_core::{SchedulerKind, SchedulerSpec};
 
@@ -6,11 +6,11 @@ use super::{ATTACKS, BUSY, MANY, Target, Worst, gap_ms, share};
 use crate::scenario::{against, attackers, bulk, by_size, in_front, interactive, measure, ours, uniform};
 use crate::{Load, Measured, Service, jain};
 
-/// So many that their bursts take more than a second.
+/// Numbers of flows whose bursts together take more than a second.
 const HORDES: [usize; 3] = [32, 64, 200];
 /// Sizes of the mixed busy flows.
 pub const SIZES: [u32; 4] = [4 << 10, 16 << 10, 64 << 10, 256 << 10];
-/// What busy flows are promised over all, and of any second.
+/// The share that busy flows are promised over all, and in any second.
 pub(super) const KEPT: [f64; 2] = [0.25, 0.2];
 
 pub(super) fn targets(seed: u64) -> Vec<Target> {
@@ -32,7 +32,7 @@ pub fn sustained() -> Vec<(String, Vec<Load>)> {
     loads
 }
 
-/// What busy flows got beside others, judged.
+/// The service that busy flows got in the presence of others, judged.
 #[derive(Default)]
 pub(super) struct Kept {
     all: Worst,

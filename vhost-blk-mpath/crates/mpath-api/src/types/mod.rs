@@ -333,7 +333,7 @@ pub struct OpStats {
     /// Latency of `ios` from binding to completion. It includes injected delay, and not the wait for a path. `null` before the first
     /// I/O.
     pub latency: Option<Latency>,
-    /// What the policy of these operations estimates of the path.
+    /// The estimate of the path by the policy of these operations.
     #[serde(default)]
     pub estimate: PathEstimate,
 }

@@ -7,7 +7,7 @@ use super::random::{Random, mix};
 use super::{Direction, Injection};
 use crate::{OpClass, Outcome, PathId, Tag};
 
-/// What an injection does to a request or an answer.
+/// The effect of an injection on a request or an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Lets it pass at once.

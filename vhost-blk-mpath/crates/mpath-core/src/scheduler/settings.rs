@@ -36,7 +36,7 @@ pub(super) const PARAMS: &[Param] = &[
         Duration::from_millis(150),
         "longest time that sparse holds bulk back",
     ),
-    Param::whole("io-cost", "bytes", (512, 1 << 20), 16384, "cost of a request beside its bytes"),
+    Param::whole("io-cost", "bytes", (512, 1 << 20), 16384, "cost of a request in addition to its bytes"),
 ];
 
 /// The settings of a scheduler. Costs are in bytes, or in requests if sizes do not count.

@@ -1,4 +1,4 @@
-//! What a path asks of its caller, and what I/O threads report to it.
+//! Actions that a path asks of its caller, and reports of I/O threads to the path.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::PathError;
 use crate::disks::NamespaceUpdate;
 use crate::order::RemovalStep;
 
-/// What the caller has to do for a path, in the order given.
+/// An action that the caller has to do for a path, in the order given.
 #[derive(Debug)]
 pub enum Action<E: std::error::Error> {
     /// Connect a socket for this queue; 0 is the admin queue.

@@ -192,7 +192,7 @@ impl<S: Copy + Eq> SimulatedRing<S> {
         self.receives.iter().find(|receive| receive.socket == socket).map(Operation::bytes)
     }
 
-    /// Of the first `bytes` of the receive on this socket: how many come before the first that the kernel cannot write.
+    /// How many of the first `bytes` of this socket's receive come before the first byte that the kernel cannot write.
     #[must_use]
     pub fn reachable(&self, socket: S, bytes: usize) -> usize {
         let Some(receive) = self.receives.iter().find(|receive| receive.socket == socket) else { return 0 };

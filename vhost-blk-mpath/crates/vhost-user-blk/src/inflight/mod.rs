@@ -13,8 +13,8 @@
 //!
 //! This deviates from the vhost-user document, where the size of the areas is the queue size passed. A back-end that
 //! relies on it finds only the first area. An earlier daemon refuses that area: a packed ring's log has more entries
-//! than expected, and a split ring's log has a feature bit ([`split`]). libvhost-user checks neither, so it must not
-//! take over while requests are in flight.
+//! than expected, and a split ring's log has a feature bit ([`split`]). The library libvhost-user checks neither, so it must
+//! not take over while requests are in flight.
 //!
 //! * [`InflightMemory`] – the memory, with one [`InflightArea`] per queue.
 //! * [`SplitLog`] – the log of a split ring: the order of its stores, and how the next queue continues from it.

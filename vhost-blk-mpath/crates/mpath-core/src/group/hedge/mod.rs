@@ -19,8 +19,8 @@
 //! ```
 //!
 //! A hedge takes up room on its path, and its path owes the answer, because window and silence must count every
-//! command. What an injection keeps of a hedge does not count as owed. A hedge is no I/O of the guest: only its own
-//! counters count it.
+//! command. While an injection holds back a hedge or its answer, the path does not owe that answer. A hedge is no I/O
+//! of the guest: only its own counters count it.
 
 mod selection;
 

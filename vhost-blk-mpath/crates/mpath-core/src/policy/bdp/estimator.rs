@@ -117,8 +117,8 @@ impl Estimator {
         }
     }
 
-    /// A probe of an unused path shows `latency` for a request of the mean size. If this is about as long as before,
-    /// or longer, the known rate stays. If it is much shorter, the estimate starts anew.
+    /// A probe of an unused path shows `latency` for a request of the mean size. If this is about as long as the known
+    /// latency, or longer, the known rate stays. If it is much shorter, the estimate starts anew.
     pub(super) fn probe_latency_changed(&mut self, now: Instant, latency: f64) {
         match self.path_latency() {
             Some(before) if latency > MUCH_SHORTER * before => {
