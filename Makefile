@@ -154,7 +154,7 @@ qemu: ## QEMU with the patches of qemu-patches/ on Debian's source packages, for
 qemu-test: build images qemu ## the patches' qtest, then docs/qemu.md's example and the fio suite on a disk that is managed by QEMU's monitor alone
 	qemu-patches/test
 
-lint: ## formatting, clippy with warnings as errors, shell and Python checks
+lint: ## formatting, clippy with warnings as errors, shell, Python and import checks, the language of documents and messages
 	@scripts/deps.sh build lint
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path vhost-blk-mpath/fuzz/Cargo.toml --check
@@ -162,6 +162,7 @@ lint: ## formatting, clippy with warnings as errors, shell and Python checks
 	scripts/lint-scripts
 	scripts/check-imports
 	scripts/check-descriptions
+	scripts/check-prose
 
 fmt: ## format the code
 	$(CARGO) fmt --all

@@ -27,7 +27,7 @@ packages() {
             pkg-config:pkg-config python3:python3 libglib2.0-dev libpixman-1-dev libfdt-dev ;;
         venv) echo python3:python3 python3-venv ;;
         fuzz) echo g++:c++ ;;
-        lint) echo shellcheck:shellcheck pyflakes3:pyflakes3 ;;
+        lint) echo shellcheck:shellcheck pyflakes3:pyflakes3 python3-markdown-it ;;
         *) usage ;;
     esac
 }

@@ -189,7 +189,7 @@ impl Controllers {
         self.subsystems[*controller].next_timeout(queue.identity()?.cntlid)
     }
 
-    /// [`Event::KeepAlive`] has come. A connection that nobody has to keep alive is not there for long.
+    /// [`Event::KeepAlive`] has come. A connection without keep-alive timeout ends soon.
     pub(crate) fn on_keep_alive(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
         if self.keep_alive_deadline(id).is_none_or(|deadline| deadline <= ctx.clock.now()) {
             self.close(ctx, id);

@@ -12,12 +12,12 @@ use crate::world::World;
 /// Before a flush that failed is repeated: a loss is reported to every flush that may have been under way.
 const FLUSH_AGAIN: Duration = Duration::from_millis(200);
 
-/// What the guests do, all of them at a time.
+/// The current activity of all guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// They go about their business.
     Work,
-    /// They flush, those whose flushes fail up to so many times more: a loss is reported once a path.
+    /// They flush. Those whose flushes fail repeat them up to this many times: a loss is reported once a path.
     Flush(usize),
     /// They wait before they flush again.
     Wait(usize),

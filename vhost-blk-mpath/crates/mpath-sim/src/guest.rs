@@ -27,7 +27,7 @@ pub(crate) struct Guest {
 }
 
 impl Guest {
-    /// That of one disk of so many.
+    /// The plan of one disk of `disks` disks.
     pub(crate) fn new(disk: usize, disks: usize, plan: GuestPlan, rng: Rng, clock: &mut Clock) -> Self {
         let users = plan.flows * plan.depth;
         let (changed, zeroing) = (vec![None; users], vec![None; users]);

@@ -36,7 +36,7 @@ pub(crate) struct GuestPlan {
     pub(crate) longest: u64,
     /// Shares of the operations: read, write, write zeroes, discard, flush.
     pub(crate) shares: [u64; 5],
-    /// What is written may stay in volatile caches until it is flushed.
+    /// Written data may stay in volatile caches until they are flushed.
     pub(crate) writeback: bool,
     /// The driver says when it wants to be told (VIRTIO_F_EVENT_IDX).
     pub(crate) has_event_idx: bool,
@@ -352,7 +352,7 @@ fn controllers(rng: &mut Rng, paths: usize) -> ControllersPlan {
     }
 }
 
-/// Of a stream of its own, so that a run is the same but for this. Often beyond all reason, so that much is hedged.
+/// Drawn from a stream of its own, so that the rest of a run stays the same. Often beyond all reason, so that much is hedged.
 fn hedging(rng: &mut Rng) -> Option<Hedging> {
     let hedging =
         Hedging { quantile_permille: rng.pick(&[500, 500, 900, 990]), budget_permille: rng.pick(&[50, 1000, 1000]) };

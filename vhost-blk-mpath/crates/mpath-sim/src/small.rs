@@ -46,7 +46,7 @@ pub const PLANS: [Plan; 6] = [
     plan(&[Op::Write, Op::Write, Op::Flush], 0, 1, 0),
 ];
 
-/// What was found in all worlds of a plan.
+/// The findings in all worlds of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explored {
     /// Different states.

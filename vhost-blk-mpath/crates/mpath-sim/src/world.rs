@@ -27,7 +27,7 @@ pub struct Report {
     pub seed: u64,
     /// What went wrong, if anything did.
     pub violation: Option<Violation>,
-    /// What is known of the block concerned, if it was recorded.
+    /// The history of the block concerned, if it was recorded.
     pub history: Vec<String>,
     /// What it was made of.
     pub counts: Counts,
@@ -281,7 +281,7 @@ impl World {
         self.give_up();
     }
 
-    /// What nobody waits for any more, and has no effect from now on.
+    /// Events that have no effect from now on.
     fn give_up(&mut self) {
         // What a daemon before this one was asked may be executed until the fences of that are over.
         let machines =

@@ -7,9 +7,9 @@ use std::ops::AddAssign;
 pub struct Counts {
     /// Requests answered.
     pub answered: u64,
-    /// Of those, with an error.
+    /// Requests answered with an error.
     pub failed: u64,
-    /// Of those, of other disks than the first.
+    /// Requests of disks other than the first that were answered.
     pub answered_beside: u64,
     /// Runs with several disks.
     pub several: u64,
@@ -31,7 +31,7 @@ pub struct Counts {
     pub caches_taken: u64,
     /// Reads sent a second time.
     pub hedges: u64,
-    /// Of those, the ones whose data the guest was given.
+    /// Hedges whose data the guest was given.
     pub hedges_won: u64,
     /// Associations lost.
     pub associations_lost: u64,
@@ -59,7 +59,7 @@ pub struct Counts {
     pub stops: u64,
     /// Machines whose memory was cut off.
     pub cut_off: u64,
-    /// Of those, the ones that the daemon hung up on.
+    /// Machines that lost memory and that the daemon hung up on.
     pub hung_up_on: u64,
     /// Changes of the store with zeroes in place of data whose memory was gone.
     pub torn: u64,

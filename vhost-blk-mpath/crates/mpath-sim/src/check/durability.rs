@@ -1,10 +1,10 @@
 //! What flushes have promised.
 //!
-//! A flush that succeeds promises every write that was acknowledged before it was submitted, unless a flush before it
-//! (answered before this one was submitted, and submitted after the write was acknowledged) has failed and so told the guest
-//! that such writes may be lost. A write with FUA is promised by its own acknowledgement. What was not flushed when the daemon
-//! was killed is promised by no flush of the next daemon, which does not know where it went, unless that daemon has had every
-//! controller from the start: then its first flush goes to all of them.
+//! A flush that succeeds promises every write that was acknowledged before the flush was submitted. An earlier flush that failed
+//! ends that promise: it told the guest that such writes may be lost. That flush was submitted after the write was acknowledged,
+//! and answered before this flush was submitted. A write with FUA is promised by its own acknowledgement. Flushes of the next
+//! daemon do not promise what a killed daemon left unflushed, as the next daemon does not know where it went. There is one
+//! exception: the first flush of a daemon that had every controller from the start goes to all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,8 +75,8 @@ impl Durability {
         self.lost.remove(&id);
     }
 
-    /// What is lost though a flush of it succeeded. What a controller has lost of an earlier daemon that was killed, the next one
-    /// cannot know.
+    /// A block that is lost though a flush of it succeeded. A daemon cannot know which
+    /// writes of a killed one a controller has lost.
     pub(super) fn silently_lost(&self) -> Option<Origin> {
         let is_known = |id: &&u64| self.acknowledged.get(*id).is_some_and(|(moment, _)| *moment > self.killed);
         self.lost.iter().filter(is_known).map(|&id| Origin::Request(id)).find(|&origin| self.is_promised(origin))

@@ -1,7 +1,7 @@
 //! Why requests may fail: what the host has heard from controllers and lost of paths while they were under way.
 //!
 //! An error of a command is a reason for the requests alone that it can have been part of: of that disk, of that kind, on those blocks. The end
-//! of a connection is one for all: what waited for it and was not sent is seen by nobody.
+//! of a connection is one for all: the judge does not see what waited for it and was not sent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(super) struct Trouble {
     pub(super) refused: u64,
     /// Those that ended with another error.
     pub(super) errors: u64,
-    /// Of all requests, when it was submitted: connections of I/O queues that had ended, of any path, and beginnings and ends of what
+    /// Counts at the submission of each request: connections of I/O queues that had ended, of any path, and beginnings and ends of what
     /// alters answers.
     over: u64,
     altered: u64,
@@ -100,7 +100,7 @@ impl Excuses {
         has_waited || self.was_pathless(now, met, config) || self.is_worn_out(met, 0, config)
     }
 
-    /// Whether a controller has refused it, or more has gone wrong than it is tried again for; or nobody knows what was heard.
+    /// Whether a controller has refused it, or more has gone wrong than it is tried again for; or the answers it received are unknown.
     fn is_worn_out(&self, met: Trouble, over: u64, config: &GroupConfig) -> bool {
         let is_altered = self.injections > 0 || self.corrupting > 0 || self.altered > met.altered;
         let again = u64::from(config.max_retries.min(config.max_failovers));

@@ -1,6 +1,6 @@
-//! What the limits of a disk allow, counted where its guest is answered.
+//! The limits of a disk, checked where its guest is answered.
 //!
-//! What may be carried out in a time is what the rate gives in it, and a burst. Each I/O thread may be one request ahead, which is
+//! A period allows what the rate gives in that time, and one burst. Each I/O thread may be one request ahead, which is
 //! waited for afterwards, and what was under way when the limits were set has not been counted by them.
 
 use std::time::Duration;

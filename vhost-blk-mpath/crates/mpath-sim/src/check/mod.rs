@@ -1,4 +1,4 @@
-//! What must be true of the disks, whatever fails.
+//! Invariants of the disks, whatever fails.
 //!
 //! * `registers`: every block is a register with concurrent operations, seen from the guest.
 //! * `durability`: what a flush promised survives a crash.
@@ -56,7 +56,7 @@ pub(crate) type Moment = u64;
 /// Who gave a block its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
-    /// Nobody yet.
+    /// No request yet.
     Initial,
     /// The request of this number.
     Request(u64),
@@ -162,7 +162,7 @@ pub(crate) struct Checker {
 }
 
 impl Checker {
-    /// For disks of so many blocks of so many bytes each.
+    /// For disks of `blocks` blocks of `block_bytes` bytes each.
     pub(crate) fn new(
         disks: impl Iterator<Item = (u64, u64)>,
         spared: Option<usize>,
@@ -417,7 +417,7 @@ impl Checker {
         }
     }
 
-    /// The guest that waits for these is gone, though they may be executed yet. What a flush among them reports nobody hears.
+    /// The guest that waits for these is gone, though they may be executed yet. The result of a flush among them reaches no guest.
     pub(crate) fn unheard(&mut self, ids: impl Iterator<Item = u64>) {
         let moment = self.tick();
         for asked in ids.filter_map(|id| self.open.get(&id)).filter(|asked| asked.kind == Kind::Flush) {
@@ -447,7 +447,7 @@ impl Checker {
         self.disks[disk].limited = Limited::default();
     }
 
-    /// The path to a disk has carried out a request of so many blocks of data.
+    /// The path to a disk has executed a request with `blocks` blocks of data.
     fn check_limits(&mut self, at: Duration, disk: usize, blocks: u64) {
         let Disk { limited, block_bytes, .. } = &mut self.disks[disk];
         if let Err(what) = limited.take(at, blocks * *block_bytes) {

@@ -1,12 +1,12 @@
 //! What flushes owe: seen from the wire, from what the host has sent where and what it has heard of that.
 //!
-//! * A flush is not sent to an association that can hold nothing of its disk: one that a flush of the disk has made clean, which was
-//!   answered before this one was submitted, while the guest has had nothing under way since that flush was submitted which changes data.
+//! * A flush is not sent to an association that can hold nothing of its disk. An earlier flush of the disk has made it clean: that
+//!   flush was answered before this one was submitted, and the guest has changed no data since it was submitted.
 //! * A flush does not fail for writes that were lost if no association that was lost can have held any of its disk.
 //!
 //! Where all controllers share one cache a flush may go anywhere, and nothing is ever lost with an association.
 //!
-//! What other disks have sent counts for neither. Both rules are on the safe side: more is taken to be dirty than is.
+//! Commands of other disks count for neither. Both rules are on the safe side: more is taken to be dirty than is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ pub(crate) struct Owed {
     changing: BTreeMap<usize, (u64, Moment)>,
     /// Flushes on their way, in their order: when the first that they may be for was submitted.
     sent: BTreeMap<Place, Vec<Option<Moment>>>,
-    /// Associations that are over, be it for one disk alone.
+    /// Associations that have ended, for all disks or for one.
     over: BTreeSet<Place>,
     /// When an I/O thread last heard that the disk's namespace can, or can no longer, be used there.
     changed: BTreeMap<Place, Moment>,

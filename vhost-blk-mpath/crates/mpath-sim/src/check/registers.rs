@@ -42,7 +42,7 @@ impl Register {
 pub(super) struct Registers {
     blocks: Vec<Register>,
     writes: BTreeMap<u64, Write>,
-    /// Of each read under way: the floors at its submission, and the moment.
+    /// For each read under way: the floors at its submission, and the moment.
     reads: BTreeMap<u64, (Moment, u64, Vec<Moment>)>,
     moment: Moment,
 }

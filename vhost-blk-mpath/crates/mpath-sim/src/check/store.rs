@@ -1,4 +1,4 @@
-//! What is done to the store must be owed to a request of that disk, and what was promised must stay in it.
+//! Each change of the store must belong to a request of that disk, and promised data must stay in the store.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Asked, Block, Checker, Origin, pattern};
 use crate::target::store::Loss;
 
-/// Of a command whose connection is gone.
+/// A command whose connection is gone.
 const ALONE: &str = ", its connection being gone";
 
 impl Checker {

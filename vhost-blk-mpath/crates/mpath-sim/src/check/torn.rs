@@ -50,7 +50,7 @@ impl Checker {
         }
     }
 
-    /// Which of them a controller executes with this payload, that nobody has written as a whole.
+    /// The request that a controller executes with this payload, which no request has written as a whole.
     pub(super) fn torn_write(&mut self, disk: usize, lba: u64, payload: &[u8], block_bytes: usize) -> Option<u64> {
         let writers = self.disks[disk].torn.writers(disk, lba, payload, block_bytes);
         let id = *writers.iter().find(|&id| self.open.contains_key(id)).or(writers.first())?;

@@ -109,14 +109,14 @@ fn any_of_disk(rng: &mut Rng, node: usize, disk: usize, spared: bool) -> Fault {
     }
 }
 
-/// Of requests, of bytes, or of both.
+/// Limits of requests, of bytes, or of both.
 fn limits(rng: &mut Rng) -> Limits {
     let iops = NonZeroU64::new(rng.pick(&[0, 10, 50, 500]));
     let bytes_per_s = NonZeroU64::new(rng.pick(&[0, 16 << 10, 1 << 20]));
     Limits { iops, bytes_per_s, burst: rng.pick(&[10 * MS, 100 * MS, 1000 * MS]) }
 }
 
-/// What befalls disks one by one until `quiet`, all but the one that is spared, whose paths all stay.
+/// Faults of single disks until `quiet`. They spare one disk, whose paths all stay.
 pub(crate) fn faults_of_disks(
     rng: &mut Rng,
     paths: usize,
@@ -138,7 +138,7 @@ pub(crate) fn faults_of_disks(
     (0..many).map(one).collect()
 }
 
-/// What befalls discovery controllers until `quiet`, and paths that the operator removes meanwhile. The first controller always
+/// Faults of discovery controllers until `quiet`, and paths that the operator removes meanwhile. The first controller always
 /// lists path 0.
 pub(crate) fn faults_of_discovery(rng: &mut Rng, plan: &ControllersPlan, quiet: Duration) -> Vec<Planned> {
     let (many, paths) = (plan.lists.len(), plan.configured.len());
@@ -217,7 +217,7 @@ pub(crate) fn restarts(rng: &mut Rng, quiet: Duration) -> Vec<Planned> {
     (0..many).map(one).collect()
 }
 
-/// Connections that nodes end in order until `quiet`, often while they hold commands, and those that nobody reads from.
+/// Connections that nodes end in order until `quiet`, often while they hold commands, and connections that are accepted and never read.
 pub(crate) fn endings(rng: &mut Rng, paths: usize, quiet: Duration) -> Vec<Planned> {
     let mut planned = Vec::new();
     for _ in 0..rng.pick(&[0, 0, 1, 4]) {

@@ -37,9 +37,9 @@ pub(crate) enum Fault {
     FreezeOne { path: usize, choice: u64, at: [bool; 2] },
     /// A node ends its associations in order, or only their I/O connections, and so every one that it ends for a while.
     Finish { node: usize, admin: bool },
-    /// All connections of a path are reset. So many of 100 that follow are accepted, and nobody reads from them.
+    /// All connections of a path are reset. A percentage of those that follow are accepted and never read.
     Silent { path: usize, percent: u64 },
-    /// All connections of a path are reset, and nobody listens.
+    /// All connections of a path are reset, and its listener is closed.
     PortDown { path: usize },
     /// A node's processor stands still.
     Pause { node: usize },
@@ -55,7 +55,7 @@ pub(crate) enum Fault {
     Lose { node: usize, percent: u64 },
     /// A node sends responses twice.
     Repeat { node: usize, percent: u64 },
-    /// A node answers so many of its next commands wrongly.
+    /// A node answers a number of its next commands wrongly.
     Answer { node: usize, fault: AnswerFault, count: u32 },
     /// A node spoils its R2Ts.
     R2ts { node: usize, percent: u64, fault: R2tFault },
@@ -67,7 +67,7 @@ pub(crate) enum Fault {
     Grow { node: usize, disk: usize },
     /// Bits are flipped on the way.
     Corrupt { path: usize, per_10k: u64 },
-    /// The daemon is killed, and another one started in its place. What was under way is asked again, or is not; the kernel
+    /// The daemon is killed, and another one started in its place. Requests under way are resubmitted, or not; the kernel
     /// takes a while to close the sockets.
     Kill { resubmits: bool, exit: Duration },
     /// The daemon is ended in order, and another one started in its place.

@@ -29,7 +29,7 @@ struct Session {
     connects_until: Instant,
     on_wire: Option<discovery::Session>,
     out: VecDeque<u8>,
-    /// Nobody hears it any more.
+    /// Its events are ignored.
     is_ended: bool,
 }
 

@@ -23,7 +23,7 @@ struct Disk {
 }
 
 impl Disks {
-    /// Those of this plan, of which guests see so many blocks each.
+    /// The disks of this plan. Guests see `blocks` blocks of each.
     pub(super) fn new(plans: &[DiskPlan], shown: &[u64]) -> Self {
         let disk = |(plan, &shown): (&DiskPlan, _)| Disk { plan: plan.clone(), shown, sizes: BTreeMap::new() };
         Self(plans.iter().zip(shown).map(disk).collect())
@@ -44,7 +44,7 @@ impl Disks {
         mpath_host::Disks::served(self, DiskId(disk as u16))?.growth(sizes)
     }
 
-    /// It is shown so many from now on.
+    /// Guests see `blocks` blocks from now on.
     pub(super) fn grow(&mut self, disk: usize, blocks: u64) {
         self.0[disk].shown = blocks;
     }

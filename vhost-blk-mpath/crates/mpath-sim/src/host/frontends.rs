@@ -135,7 +135,7 @@ impl Door {
         (self.state, self.wants_queues) = (State::Serving(served), true);
     }
 
-    /// The guest sees so many blocks from now on.
+    /// The guest sees `blocks` blocks from now on.
     pub(super) fn grow(&self, blocks: u64) {
         match &self.state {
             State::Waiting => {}
@@ -256,7 +256,7 @@ impl Door {
         State::Stopped { served, bases }
     }
 
-    /// Whoever stops a virtqueue takes all for answered that was fetched, and that the ring is its own from then on.
+    /// A front-end that stops a virtqueue assumes that all fetched requests are answered, and that the ring is its own.
     fn judge(&self, ctx: &mut Ctx<'_>, machine: &Machine, bases: &[u16]) {
         let used = machine.used();
         if used != bases {
@@ -266,7 +266,7 @@ impl Door {
         }
     }
 
-    /// What has drained is given back, upon which the vhost-user side goes on: whether the last front-end is gone, and the next one
+    /// Returns drained virtqueues, so that the vhost-user side continues: whether the last front-end is gone, and the next one
     /// can come.
     pub(super) fn go_on(&mut self, ctx: &mut Ctx<'_>, threads: &mut Threads, machine: &mut Machine) -> bool {
         let is_drained = match &mut self.state {

@@ -23,7 +23,7 @@ pub(crate) use self::fences::RecordFiles;
 pub(crate) use self::wire::What;
 use crate::net::ConnId;
 
-/// What the host is like for the whole run.
+/// The plan of the host for the whole run.
 #[derive(Debug, Clone)]
 pub(crate) struct HostPlan {
     pub(crate) threads: usize,

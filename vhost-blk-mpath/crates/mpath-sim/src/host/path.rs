@@ -118,7 +118,7 @@ pub(crate) struct PathTask {
     is_gone: bool,
     /// The daemon ends.
     is_ending: bool,
-    /// Every I/O thread knows that there is this path.
+    /// Every I/O thread knows the path.
     pub(super) known: bool,
     /// Whether it owes anything is to be found out, at once or not.
     pub(super) look: Option<bool>,

@@ -26,7 +26,7 @@ impl Stop {
     }
 }
 
-/// What comes of a message of the front-end, or of its end.
+/// The effect of a front-end's message, or of its end.
 pub(super) enum Said {
     Stop(Stop),
     /// The front-end hears where a virtqueue stands that it has stopped, or is hung up on.
@@ -103,7 +103,7 @@ impl Served {
         (Self { disk, started: queues, said, say, thread: std::thread::spawn(serve) }, theirs)
     }
 
-    /// The disk has so many blocks from now on.
+    /// The disk grows to `blocks` blocks.
     pub(super) fn grow(&self, plan: &DiskPlan, blocks: u64) {
         self.disk.grow(sectors(plan, blocks)).expect("a size as the daemon shows it");
     }

@@ -1,5 +1,5 @@
-//! What goes over a connection of a queue pair, read from its bytes (NVMe/TCP transport specification 1.1): what the judge knows of
-//! the host.
+//! The PDUs on a connection of a queue pair, read from its bytes (NVMe/TCP transport specification 1.1). The judge knows the host
+//! by these alone.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -67,7 +67,7 @@ fn le32(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
-/// What a command does, as far as it matters.
+/// The effect of a command, as far as the judge needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     Flush,
@@ -165,9 +165,9 @@ pub(super) struct Wire {
     received: Stream,
     /// By command identifier.
     open: BTreeMap<u16, Open>,
-    /// Of the PDU that was last begun: the command, and whether it is a capsule.
+    /// The command of the PDU that was last begun, and whether the PDU is a capsule.
     begun: Option<(u16, bool)>,
-    /// The controller has broken the protocol: the host listens no more, and sends nothing that it has not begun.
+    /// The controller has broken the protocol: the host stops listening, and sends only what it has begun.
     is_broken: bool,
 }
 

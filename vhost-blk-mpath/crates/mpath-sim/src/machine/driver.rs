@@ -41,7 +41,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// Of the n-th virtqueue of a machine, with so many places.
+    /// The driver of the n-th virtqueue of a machine, with `places` places.
     pub(super) fn new(index: usize, places: usize, has_event_idx: bool) -> Self {
         let size = (places * CHAIN_MAX).next_power_of_two() as u16;
         let kick = EventFd::new(EFD_NONBLOCK).expect("a descriptor for a virtqueue");

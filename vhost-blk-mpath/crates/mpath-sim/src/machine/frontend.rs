@@ -33,7 +33,7 @@ pub(super) struct Device<'a> {
     pub(super) writeback: bool,
 }
 
-/// Connects a front-end of a device with so many virtqueues.
+/// Connects a front-end of a device with `queues` virtqueues.
 pub(super) fn connect(stream: UnixStream, queues: usize) -> Result<Frontend, vhost::Error> {
     let mut frontend = Frontend::from_stream(stream, queues as u64);
     frontend.set_owner()?;

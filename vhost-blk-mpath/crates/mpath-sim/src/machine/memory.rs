@@ -18,7 +18,7 @@ const PAGE_BYTES: usize = 4096;
 #[derive(Debug)]
 struct CutOff {
     at: usize,
-    /// What is in all of the memory for the guest.
+    /// All of the memory, as the guest sees it.
     own: Vec<u8>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// So many bytes, all zero.
+    /// `bytes` bytes, all zero.
     pub(super) fn new(bytes: usize) -> Self {
         let file = File::from(memfd_create("machine", MemfdFlags::CLOEXEC).expect("memory for a small machine"));
         file.set_len(bytes as u64).expect("memory for a small machine");
@@ -45,7 +45,7 @@ impl Memory {
         self.region.len()
     }
 
-    /// Cuts the file off at any page. What is behind that is the guest's alone from now on.
+    /// Cuts the file off at any page. The rest belongs to the guest alone from now on.
     pub(super) fn cut_off(&mut self, choice: u64) {
         let at = choice as usize % self.bytes().div_ceil(PAGE_BYTES) * PAGE_BYTES;
         let own = self.read(0, self.bytes());

@@ -21,12 +21,12 @@ use crate::check::{Kind, fill};
 use crate::plan::GuestPlan;
 use crate::rng::Rng;
 
-/// What a request has beside its data: header, status, range and a table of descriptors.
+/// The parts of a request other than its data: header, status, range and a table of descriptors.
 const SLOT_BYTES: usize = 0x200;
 const STATUS: usize = 0x10;
 const RANGE: usize = 0x20;
 const TABLE: usize = 0x100;
-/// What a status byte is before the device writes it, and data.
+/// The initial value of a status byte, and of data, before the device writes.
 const UNTOUCHED: u8 = 0xee;
 const SECTOR_BYTES: u64 = 512;
 
@@ -55,7 +55,7 @@ impl fmt::Display for Asked {
 pub(crate) struct Answer {
     pub(crate) asked: Asked,
     pub(crate) result: Result<(), IoError>,
-    /// Of a read.
+    /// The data of a read.
     pub(crate) data: Vec<u8>,
 }
 
@@ -175,12 +175,12 @@ impl Machine {
         self.out.values().map(|asked| asked.id)
     }
 
-    /// What was given up, and may be executed yet.
+    /// Requests that were given up and may still be executed.
     pub(crate) fn given_up(&self) -> impl Iterator<Item = u64> + '_ {
         self.given_up.iter().map(|asked| asked.id)
     }
 
-    /// What nobody waits for any more: it was given up, and no daemon executes it any more.
+    /// Drops requests that were given up and that no daemon can execute.
     pub(crate) fn take_given_up(&mut self) -> Vec<Asked> {
         std::mem::take(&mut self.given_up)
     }
@@ -190,7 +190,7 @@ impl Machine {
         self.queues.len() * QUEUE_BYTES + user * (SLOT_BYTES + self.plan.blocks as usize * self.block_bytes)
     }
 
-    /// Whether nobody has written to the memory of a user's last read since that was answered. Asked once.
+    /// Whether the memory of a user's last read is unchanged since its answer. Asked once.
     pub(crate) fn is_left_alone(&mut self, user: usize) -> bool {
         let Some(data) = self.read.remove(&user) else { return true };
         self.memory.read(self.slot(user) + SLOT_BYTES, data.len()) == data

@@ -19,7 +19,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Moves on over these bytes, and flips a protected bit of them in so many of ten thousand cases.
+    /// Advances over these bytes, and flips a protected bit with a probability in ten-thousandths.
     pub(super) fn corrupt(&mut self, rng: &mut Rng, digests: Digests, per_10k: u64, bytes: &mut [u8]) {
         if digests == Digests::default() {
             return;

@@ -1,7 +1,7 @@
 //! The network: byte streams with latency, jitter, bandwidth and arbitrary cuts, and all the ways in which they fail.
 //!
-//! A stream is what TCP makes of a network: bytes arrive in order or not at all. What a black hole swallows is sent again
-//! when it lifts, for as long as the sender's socket exists. A socket that is closed sends a reset and nothing more; but
+//! A stream is what TCP makes of a network: bytes arrive in order or not at all. Data that a black hole swallows are sent
+//! again when it lifts, for as long as the sender's socket exists. A socket that is closed sends a reset and nothing more; but
 //! what was on its way already may still arrive, up to [`LinkPlan::lifetime`] later.
 
 mod corruption;
@@ -35,7 +35,7 @@ impl Side {
     }
 }
 
-/// What a link is like for the whole run.
+/// The plan of a link for the whole run.
 #[derive(Debug, Clone)]
 pub(crate) struct LinkPlan {
     pub(crate) latency: Duration,
@@ -57,9 +57,9 @@ pub(crate) struct LinkState {
     pub(crate) extra_latency: Duration,
     /// In ten thousand pieces, how many arrive with a bit flipped.
     pub(crate) corrupted: u64,
-    /// Nobody listens at the other end.
+    /// The other end has no listener.
     pub(crate) refused: bool,
-    /// Of 100 connections, how many the kernel at the other end accepts, and nobody there ever reads.
+    /// Percentage of connections that the kernel at the other end accepts and that are never read.
     pub(crate) silent_percent: u64,
 }
 
@@ -85,7 +85,7 @@ struct Pipe {
     last_due: Option<Instant>,
     /// When the wire is free again.
     free_at: Option<Instant>,
-    /// What is due waits for a hole to lift, or for the receiver.
+    /// Data that are due wait for a hole to lift, or for the receiver.
     stuck: bool,
     /// The sender had more than its socket took.
     wanted: bool,
@@ -113,7 +113,7 @@ struct Conn {
     ends: [End; 2],
     /// By receiver: this connection alone moves nothing.
     frozen: [bool; 2],
-    /// Nobody at the other end knows of it.
+    /// The other end does not know of it.
     silent: bool,
     /// What both sides check: bits may be flipped there.
     digests: Digests,
@@ -425,7 +425,7 @@ impl Net {
         }
     }
 
-    /// After a hole or a freeze has ended: what is stuck is sent again, where there is still somebody to do so.
+    /// After a hole or a freeze has ended: stuck data are sent again, if their sender still exists.
     pub(crate) fn resume(&mut self, clock: &mut Clock) {
         let host = Side::Host as usize;
         for id in std::mem::take(&mut self.unheard) {
@@ -453,7 +453,7 @@ impl Net {
         }
     }
 
-    /// Ends what nobody can use any more.
+    /// Removes connections that both ends have left.
     fn forget(&mut self, id: ConnId) {
         let done = |conn: &Conn| {
             conn.ends.iter().all(|end| !end.open) && conn.pipes.iter().all(|pipe| pipe.flight.is_empty() || pipe.stuck)

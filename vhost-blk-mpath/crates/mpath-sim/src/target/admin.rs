@@ -20,7 +20,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 pub(crate) struct CrossResetPlan {
     /// Controllers say that they can.
     pub(crate) offered: bool,
-    /// Of 100, how many are refused, said to have begun only, or cost the association that asks.
+    /// Percentage of resets that are refused, reported as begun only, or end the asking association.
     pub(crate) refused_percent: u64,
     pub(crate) begun_percent: u64,
     pub(crate) deadly_percent: u64,
@@ -154,7 +154,7 @@ impl Target {
         }
     }
 
-    /// What a node says of itself and of its namespaces.
+    /// The Identify data of a node and of its namespaces.
     fn dress_up(&self, node: usize, cns: Cns, nsid: u32, data: &mut [u8]) {
         let plan = &self.plan;
         match cns {

@@ -20,7 +20,7 @@ pub(super) struct Unseen {
 }
 
 impl Target {
-    /// Of one disk, or of all.
+    /// The state of one disk, or of all.
     pub(crate) fn set_ana(&mut self, ctx: &mut Ctx<'_>, node: usize, disk: Option<usize>, state: AnaState) {
         let all = 1..=self.namespaces.len() as u32;
         let nsids = disk.map_or(all, |disk| self.nsid(disk)..=self.nsid(disk));

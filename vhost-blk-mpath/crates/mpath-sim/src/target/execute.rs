@@ -21,7 +21,7 @@ struct Change {
     durable: bool,
 }
 
-/// What a command has changed so far: so many blocks from the first, and whose they are.
+/// The changes of a command so far: a number of blocks from the first, and their owner.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Begun {
     blocks: u64,
@@ -228,7 +228,7 @@ impl Target {
         true
     }
 
-    /// What a command may use, which is fixed when its connection ends.
+    /// The view of namespaces that a command has. It is fixed when its connection ends.
     fn view_of(&self, pending: &Pending) -> Option<IoView> {
         if pending.until.is_some() {
             return Some(pending.view.clone());

@@ -1,10 +1,10 @@
-//! What a hostile node makes of the R2Ts that the target sends. The host has to end the association at the first of them.
+//! A hostile node, which spoils the R2Ts that the target sends. The host has to end the association at the first of them.
 
 use nvme_tcp::wire::{Cqe, Digests, Framing, Pdu, R2t, Status};
 
 use crate::rng::Rng;
 
-/// What comes in place of an R2T, or after it.
+/// The fault in place of an R2T, or after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum R2tFault {
     /// The command is answered with success, though its data are not there.
@@ -27,7 +27,7 @@ impl R2tFault {
 const R2T: u8 = 0x09;
 const HDGST: u8 = 1;
 
-/// Copies whole PDUs, and spoils so many of 100 R2Ts among them: how many.
+/// Copies whole PDUs, and spoils a percentage of the R2Ts among them. Returns how many.
 pub(super) fn copy(pdus: &[u8], fault: Option<(u64, R2tFault)>, rng: &mut Rng, out: &mut Vec<u8>) -> u64 {
     let Some((percent, fault)) = fault else {
         out.extend_from_slice(pdus);

@@ -43,7 +43,7 @@ pub(crate) enum WriteCache {
     Shared,
 }
 
-/// What the target is like for the whole run.
+/// The plan of the target for the whole run.
 #[derive(Debug, Clone)]
 pub(crate) struct TargetPlan {
     pub(crate) nqn: Nqn,
@@ -71,7 +71,7 @@ pub(crate) struct TargetPlan {
     pub(crate) piecemeal: bool,
 }
 
-/// What answers a command in place of its execution.
+/// The answer to a command in place of its execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Failing {
     pub(crate) percent: u64,
@@ -87,15 +87,15 @@ pub(crate) struct NodeState {
     pub(crate) finishes: bool,
     /// It has no power.
     pub(crate) is_down: bool,
-    /// Of 100 commands, how many are held for seconds.
+    /// Percentage of commands that are held for seconds.
     pub(crate) held_percent: u64,
     pub(crate) failing: Option<Failing>,
     pub(crate) extra_service: Duration,
-    /// Of 100 commands, how many are lost alone, with all others answered: some before they are executed, some after.
+    /// Percentage of commands that are lost alone, with all others answered: some before they are executed, some after.
     pub(crate) lost_percent: u64,
-    /// Of 100 responses, how many come again.
+    /// Percentage of responses that are sent twice.
     pub(crate) repeated_percent: u64,
-    /// Of 100 R2Ts, how many are spoilt, and how.
+    /// Percentage of R2Ts that are spoilt, and how.
     pub(crate) r2ts: Option<(u64, R2tFault)>,
 }
 
@@ -226,7 +226,7 @@ impl Target {
         target
     }
 
-    /// So many of the next commands of a node meet a fault.
+    /// A number of a node's next commands meet a fault.
     pub(crate) fn answer_wrongly(&self, node: usize, fault: AnswerFault, count: u32) {
         self.answer_faults[node].set(fault, FaultyCommands { count, opcode: None, nsid: None });
     }
@@ -330,8 +330,8 @@ impl Target {
         }
     }
 
-    /// A connection is over, and with its admin connection a whole controller. What is not executed yet may be, until the
-    /// quiesce time from `noticed` on has passed.
+    /// A connection is over, and with its admin connection a whole controller. Commands not executed yet may still be, until
+    /// the quiesce time from `noticed` on has passed.
     fn close(&mut self, ctx: &mut Ctx<'_>, id: ConnId, noticed: Instant) {
         let Some(conn) = self.conns.remove(&id) else { return };
         if self.nodes[conn.node].finishes {

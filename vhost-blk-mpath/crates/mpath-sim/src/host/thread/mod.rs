@@ -85,7 +85,7 @@ impl IoThread {
         self.thread.take_events(ctx.clock.now()).expect("the ring does what it is asked");
     }
 
-    /// What was hedged, and how often that was of use.
+    /// Counts of hedges, and of those that won.
     pub(super) fn count_hedges(&self, ctx: &mut Ctx<'_>) {
         for path in self.stats(ctx.clock.now()).paths {
             ctx.check.counts.hedges += path.hedges;
@@ -247,7 +247,7 @@ impl IoThread {
         }
     }
 
-    /// What the judge has to know of what the thread is told.
+    /// Reports to the judge the messages to the thread that matter to it.
     fn look_at(&mut self, ctx: &mut Ctx<'_>, message: &Message) {
         match message {
             Message::PathUp { path, association, link } => {

@@ -47,7 +47,7 @@ impl IoThread {
         }
     }
 
-    /// What the kernel has done since the last turn.
+    /// The kernel's work since the last turn.
     pub(super) fn take_events(&mut self, ctx: &mut Ctx<'_>) {
         let now = ctx.clock.now();
         let ids: Vec<ConnId> = self.sockets.keys().copied().collect();
