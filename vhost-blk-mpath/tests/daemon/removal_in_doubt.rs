@@ -233,7 +233,7 @@ fn a_disk_being_removed_is_reported_as_such() {
         let said = refusal(daemon.api.add_disk(&DiskConfig { name: "more".parse().unwrap(), ..data.clone() }));
         let socket = &data.socket_path;
         let by_socket = format!(
-            "cannot add cannot add disk `more`: `{socket}` is still the socket of `data`, which is being removed; {remedy}"
+            "cannot add disk `more`: `{socket}` is still the socket of `data`, which is being removed; {remedy}"
         );
         assert_eq!(said, (ErrorCode::DiskLeaving, by_socket));
         let said = refusal(daemon.api.remove_disk("data", true));

@@ -340,7 +340,7 @@ fn disks_that_share_paths_each_have_a_vendor_window_if_enabled() {
     }
     assert_eq!((policy(&daemon), data.notice_count(), system.notice_count()), ("numa".into(), 0, 0));
     assert_eq!(data.says(), (Some(PolicyKind::Numa), [2, 1, 1]), "the connection is kept");
-    assert!(daemon.log().contains("that of another disk, whose paths this one uses"), "{}", daemon.log());
+    assert!(daemon.log().contains("belongs to another disk, whose paths this one shares"), "{}", daemon.log());
     assert!(system.set(2));
     data.is_told((PolicyKind::RoundRobin, [2, 1, 1]));
     system.is_told((PolicyKind::RoundRobin, [2, 2, 2]));
