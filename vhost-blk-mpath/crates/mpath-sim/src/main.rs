@@ -88,7 +88,7 @@ fn run_all(first: u64, seeds: u64, jobs: usize) -> ExitCode {
                     let seed = first.wrapping_add(index);
                     on_panic(seed);
                     let report = mpath_sim::run(seed);
-                    let mut totals = totals.lock().expect("nobody panics here");
+                    let mut totals = totals.lock().expect("no thread panics here");
                     totals.0 += 1;
                     totals.1 += report.virtual_time.as_secs_f64();
                     totals.2 += report.counts;
@@ -100,7 +100,7 @@ fn run_all(first: u64, seeds: u64, jobs: usize) -> ExitCode {
             });
         }
     });
-    let (runs, virtual_seconds, counts, failed) = totals.into_inner().expect("nobody panics here");
+    let (runs, virtual_seconds, counts, failed) = totals.into_inner().expect("no thread panics here");
     println!(
         "{runs} runs in {:.1} s, {virtual_seconds:.0} s of virtual time; {counts:?}",
         started.elapsed().as_secs_f64()

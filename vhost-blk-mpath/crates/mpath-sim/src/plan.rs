@@ -143,8 +143,8 @@ impl Plan {
             disk.first_flow = FlowId(first_flow(index));
             disk.queues = guests[index].flows as u16;
         }
-        // A connection whose end nobody heard is given up after 30 s. Then keep-alive, fence and a few attempts to connect, then
-        // whatever was queued, held or to be retried.
+        // A connection is given up after 30 s if its end was not heard. Then come keep-alive, fence and a few attempts to
+        // connect. Requests that were queued, held or to be retried follow.
         let mut patience = kato * 8 + Duration::from_secs(75);
         if controllers.is_some() {
             patience += mpath_host::discovery::POLL_INTERVAL;
@@ -251,7 +251,7 @@ fn target(
 ) -> TargetPlan {
     let tbkas = rng.percent(30);
     let cqt = if rng.percent(30) { Duration::ZERO } else { rng.pick(&[100 * MS, 1000 * MS, 3000 * MS]) };
-    // What a host may assume of a target that does not report CQT (vhost-blk-mpath's margin).
+    // A host may assume this time if the target does not report CQT (vhost-blk-mpath's margin).
     let quiesce = if cqt.is_zero() { Duration::from_secs(1) } else { cqt };
     // A timer that is looked at once in a KATO; with TBKAS the last traffic may have been at the start of one more.
     let periods = if tbkas { 2 } else { 1 };

@@ -357,7 +357,7 @@ impl World {
     fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.controllers, self.losses, self.crashes, self.steps).hash(&mut hasher);
-        // Of moments only the order counts.
+        // Only the order of moments counts.
         let answered = |request: &Request| request.answered.map(|(at, _)| at);
         let moments: BTreeSet<u32> =
             self.requests.iter().flat_map(|request| [Some(request.submitted), answered(request)]).flatten().collect();

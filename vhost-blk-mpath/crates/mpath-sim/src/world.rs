@@ -283,7 +283,7 @@ impl World {
 
     /// Events that have no effect from now on.
     fn give_up(&mut self) {
-        // What a daemon before this one was asked may be executed until the fences of that are over.
+        // Requests to an earlier daemon may be executed until the fences for them are over.
         let machines =
             self.machines.iter_mut().zip(&self.unsettled).filter(|(_, unsettled)| self.serves && !**unsettled);
         for asked in machines.flat_map(|(machine, _)| machine.take_given_up()).collect::<Vec<_>>() {

@@ -361,7 +361,7 @@ impl Checker {
         self.counts.restarts += 1;
         self.forget_daemon(at);
         for (index, _) in self.disks.iter().enumerate().filter(|(_, disk)| disk.durability.is_in_doubt()) {
-            // What it presumed, and could not flush, is told to the next one.
+            // The daemon presumes unflushed writes of a killed one. If it cannot flush them, it tells the next daemon.
             self.owed.may_have_lost(index);
         }
         if !is_written {

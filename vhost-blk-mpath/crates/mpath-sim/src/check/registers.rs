@@ -105,7 +105,9 @@ impl Registers {
             )),
             Origin::Request(writer) => {
                 let Some(write) = self.writes.get(&writer) else {
-                    return Err(format!("block {lba} was read as written by #{writer}, which nobody asked for"));
+                    return Err(format!(
+                        "block {lba} was read as written by #{writer}, which the guest never submitted"
+                    ));
                 };
                 if write.answered.is_some_and(|answered| answered < floor) {
                     return Err(format!(

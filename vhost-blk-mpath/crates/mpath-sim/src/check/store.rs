@@ -35,7 +35,7 @@ impl Checker {
                 other => {
                     let torn = self.torn_write(disk, range.start, payload, block_bytes);
                     if torn.is_none() {
-                        let what = other.err().unwrap_or_else(|| "zeroes that nobody wrote".into());
+                        let what = other.err().unwrap_or_else(|| "zeroes that no request wrote".into());
                         self.violate(at, first, format_args!("written to the store: {what}"));
                         return Origin::Initial;
                     }

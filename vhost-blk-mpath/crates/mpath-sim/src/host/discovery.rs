@@ -140,7 +140,7 @@ impl Discovery {
                 send_all(ctx, conn, &mut session.out);
                 let most = self.rng.pick(&[7, 512, 16 * 1024]);
                 let bytes = ctx.net.receive(ctx.clock, conn, Side::Host, most);
-                // What is due now may have something to be sent.
+                // A timeout that is due may leave something to send.
                 is_idle = bytes.is_empty() && on_wire.next_timeout().is_none_or(|at| at > now);
                 let outcome = if bytes.is_empty() { on_wire.handle_timeout(now) } else { on_wire.receive(now, &bytes) };
                 failed = failed.take().or(outcome.err().map(|error| error.to_string()));

@@ -116,7 +116,7 @@ impl Served {
     /// The front-end asks where a virtqueue stands and waits for the answer, on a thread of its own.
     pub(super) fn ask(&self, base: impl FnOnce() -> Result<u32, vhost::Error> + Send + 'static) {
         let say = self.say.clone();
-        // Nobody listens any more if the daemon is killed, or the front-end hangs up.
+        // The receiver is gone if the daemon is killed or the front-end hangs up.
         std::thread::spawn(move || drop(say.send(Said::Base(base()))));
     }
 

@@ -286,7 +286,7 @@ impl Net {
             let (_, mut bytes) = pipe.flight.pop_front().expect("just seen");
             pipe.flight_bytes -= bytes.len();
             if !end.open || end.reset {
-                // Nobody is there: the kernel says so.
+                // This end is closed: its kernel answers with a reset.
                 clock.after(plan.latency, Event::Reset(id, to.other()));
                 continue;
             }
@@ -366,7 +366,7 @@ impl Net {
             clock.at(*due, Event::Deliver(id, to));
         }
         pipe.flight_bytes = pipe.flight.iter().map(|(_, bytes)| bytes.len()).sum();
-        // A host resets, and nobody sends a reset twice. A target's end may be repeated until it is heard.
+        // A host sends a reset, and a reset is sent only once. A target may repeat its end until the host hears it.
         let lost = match side {
             Side::Host => holed || self.rng.percent(20),
             Side::Target => self.rng.percent(if holed { 50 } else { 5 }),
@@ -374,7 +374,7 @@ impl Net {
         if conn.established && holed && !lost {
             self.unheard.push(id);
         } else if conn.established && !lost {
-            // It may overtake what is on its way, which then finds nobody.
+            // The reset may overtake bytes in flight. Those bytes then find the connection gone.
             let when = if self.rng.percent(70) { last } else { clock.now() };
             clock.at(when + plan.latency, Event::Reset(id, to));
         }

@@ -186,7 +186,7 @@ impl IoThread {
         }
         self.turn_at = None;
         if self.is_over() {
-            // Whoever waits for an answer hears of the end.
+            // Tasks that wait for an answer hear that the thread has ended.
             return self.inbox.clear();
         }
         let messages_first = self.rng.percent(50);

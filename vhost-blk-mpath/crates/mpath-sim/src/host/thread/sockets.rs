@@ -125,7 +125,7 @@ impl IoThread {
         if ring.sends(id).is_none() {
             return;
         }
-        // One byte more than there is room for tells the network that there is more.
+        // The range is one byte longer than the room, so that the network knows of further bytes.
         let (bytes, readable) = ring.unsent(id, 0..ctx.net.room(id, Side::Host) + 1);
         let has_faulted = readable < bytes.len();
         // The kernel drops what it has copied of a segment that it cannot read to the end.
