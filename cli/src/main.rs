@@ -17,7 +17,7 @@ use clap::{Parser, ValueEnum};
 use mpath_api::client::{Client, ClientError};
 use mpath_api::config::LoadError;
 use mpath_api::types::InjectionError;
-use mpath_api::{DEFAULT_API_SOCKET, DiskFlagsError, VERSION, usage_line};
+use mpath_api::{DEFAULT_API_SOCKET, DiskFlagsError, usage_line};
 
 use crate::cmd::{Command, SocketError};
 use crate::import::ImportError;
@@ -36,7 +36,7 @@ Exit codes:
 
 /// Show and control a running vhost-blk-mpath.
 #[derive(Debug, Parser)]
-#[command(name = "mpathctl", version = VERSION, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "mpathctl", version = env!("VHOST_BLK_MPATH_VERSION"), after_help = EXIT_CODES, max_term_width = 100)]
 struct Args {
     // Not clap's `env`, which refuses a variable that is set and empty.
     #[arg(

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Parser};
 use mpath_api::config::{Config, HostId, IoThreads, Nqn, SocketPath};
-use mpath_api::{DEFAULT_API_SOCKET, DiskFlags, VERSION, usage_line};
+use mpath_api::{DEFAULT_API_SOCKET, DiskFlags, usage_line};
 
 use crate::run::RunError;
 use crate::sockets::activation::ActivationSockets;
@@ -27,7 +27,7 @@ The log goes to stderr; RUST_LOG=debug adds details.";
 
 /// vhost-user-blk backend: one virtio disk over several NVMe/TCP paths.
 #[derive(Debug, Parser)]
-#[command(version = VERSION, override_usage = "vhost-blk-mpath {--socket-path <PATH>|--fd <N>} --subsystem <NQN> {--path <URL>|--discovery <URL>}... [OPTIONS]\n       \
+#[command(version = env!("VHOST_BLK_MPATH_VERSION"), override_usage = "vhost-blk-mpath {--socket-path <PATH>|--fd <N>} --subsystem <NQN> {--path <URL>|--discovery <URL>}... [OPTIONS]\n       \
     vhost-blk-mpath --config <FILE>", after_help = AFTER_HELP, arg_required_else_help = true, allow_negative_numbers = true)]
 pub(crate) struct Args {
     /// YAML configuration file, instead of flags

@@ -9,7 +9,7 @@ use mpath_api::types::{
     self, DiskState, EventKind, Events, HedgeStatus, MovedRequests, OpStats, Origin, PathAction, PathCounts,
     PathSharer, PathState, PathWindow, RemovedDisk, SchedulerDetail, SetLimits, Status, WaitsFor,
 };
-use mpath_api::{PathAddress, PolicyChange, SchedulerChange, VERSION};
+use mpath_api::{PathAddress, PolicyChange, SchedulerChange};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
@@ -88,7 +88,7 @@ impl Control for Daemon {
             disks.extend(subsystem.disks.iter().map(|disk| describe(subsystem, disk, state, stats.as_ref())));
         }
         Ok(Status {
-            version: VERSION.into(),
+            version: env!("VHOST_BLK_MPATH_VERSION").into(),
             pid: std::process::id(),
             uptime_s: self.started.elapsed().as_secs(),
             disks,

@@ -149,9 +149,9 @@ fn help_and_version() {
         assert!(help.contains(part), "{part}\n{help}");
     }
     let (code, version, stderr) = finish(&mut mpathctl(&["--version"]));
-    assert_eq!((code, &*version, &*stderr), (0, &*format!("mpathctl {}\n", mpath_api::VERSION), ""));
+    assert_eq!((code, &*version, &*stderr), (0, &*format!("mpathctl {}\n", env!("VHOST_BLK_MPATH_VERSION")), ""));
     // The commit, of 12 digits or more, is there if the tests are built from git.
-    let commit = mpath_api::VERSION.strip_prefix(env!("CARGO_PKG_VERSION")).unwrap();
+    let commit = env!("VHOST_BLK_MPATH_VERSION").strip_prefix(env!("CARGO_PKG_VERSION")).unwrap();
     let commit = commit.strip_prefix(" (").and_then(|rest| rest.strip_suffix(')')).unwrap_or("000000000000");
     assert!(commit.len() >= 12 && commit.bytes().all(|byte| byte.is_ascii_hexdigit()), "{version}");
 }

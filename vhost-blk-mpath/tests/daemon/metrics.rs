@@ -129,6 +129,6 @@ fn counters_grow_under_load_and_never_shrink() {
     assert_eq!(seen.get("disk_paths_live{disk=\"disk0\"}"), 2.0);
     assert_eq!(seen.get("virtqueue_in_flight_requests{disk=\"disk0\",queue=\"0\"}"), 0.0);
     assert_eq!(seen.sum("virtqueue_tier", "queue=\"0\""), 1.0);
-    let version = format!("build_info{{version=\"{}\"}}", mpath_api::VERSION);
+    let version = format!("build_info{{version=\"{}\"}}", env!("VHOST_BLK_MPATH_VERSION"));
     assert_eq!(seen.get(&version), 1.0);
 }

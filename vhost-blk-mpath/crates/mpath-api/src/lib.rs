@@ -27,8 +27,5 @@ pub use mpath_core::{
 pub use text::parse_bytes;
 pub use usage::usage_line;
 
-/// The version of the daemon and of mpathctl: `0.1.0 (COMMIT)`, or `0.1.0` if it was built without git.
-pub const VERSION: &str = env!("VHOST_BLK_MPATH_VERSION");
-
 /// The default socket of the API, for daemon and clients.
 pub const DEFAULT_API_SOCKET: &str = "/run/vhost-blk-mpath/api.sock";

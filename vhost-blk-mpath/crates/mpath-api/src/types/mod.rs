@@ -52,7 +52,7 @@ use crate::policy_serde;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Status {
-    /// The daemon's version, [`VERSION`](crate::VERSION).
+    /// The daemon's version, with the commit if it is known.
     pub version: String,
     /// The daemon's process identifier.
     pub pid: u32,
