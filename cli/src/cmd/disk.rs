@@ -138,7 +138,7 @@ fn table_of_removed(removed: &[RemovedDisk]) -> String {
 fn warn_of_writes_in_doubt(RemovedDisk { disk, in_doubt_ms }: &RemovedDisk) {
     if let Some(in_doubt_ms) = in_doubt_ms {
         eprintln!(
-            "mpathctl: {disk}: the controllers may execute writes in doubt for another {in_doubt_ms} ms; give the namespace to another daemon only after that (this daemon holds a disk that is added with the same socket or namespace)"
+            "mpathctl: {disk}: the controllers may execute writes in doubt for another {in_doubt_ms} ms; give the namespace to another daemon only after that; a disk that is added to this daemon with the same socket or namespace waits by itself (HELD)"
         );
     }
 }

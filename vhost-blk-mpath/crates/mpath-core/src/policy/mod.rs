@@ -67,7 +67,7 @@ pub(crate) struct Candidate {
 /// The oldest request in flight on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Oldest {
-    /// When it was bound to the path.
+    /// When the policy gave the request to the path.
     pub(crate) bound_at: Instant,
     pub(crate) bytes: u32,
 }

@@ -12,7 +12,7 @@ use crate::kind_with_params::{Change, Kind, ParamsOf, Spec};
 pub enum SchedulerKind {
     /// Flows and disks that were idle go first with a burst, within an allowance.
     BurstCredit,
-    /// The published rule: flows that were idle go strictly first with 64 requests.
+    /// The rule as published (docs/scheduler.md): the first 64 requests of a flow that was idle go before all others.
     Published,
     /// Each flow in turn, one request each.
     Fifo,
