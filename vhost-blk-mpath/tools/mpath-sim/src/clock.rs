@@ -1,13 +1,12 @@
-//! Virtual time: the only clock there is, and what is to happen when.
+//! Virtual time, the only clock of a run, and the events to come.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-use crate::net::{ConnId, Side};
+use crate::connection::{ConnId, Side};
 
-/// Something that happens at a moment. The order of variants is the order within one moment only where the order of
-/// scheduling does not decide.
+/// An event of the simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
     /// Bytes are due at this end.
@@ -16,17 +15,17 @@ pub(crate) enum Event {
     Established(ConnId),
     /// A reset arrives at this end.
     Reset(ConnId, Side),
-    /// The kernel closes a socket of a daemon that was killed.
-    Exit(ConnId),
-    /// The daemon may serve.
+    /// The kernel closes a socket of a killed daemon.
+    CloseSocket(ConnId),
+    /// The daemon begins to serve.
     Serve,
-    /// A look at the fences is due.
+    /// Fences are due.
     Fences,
     /// A turn of an I/O thread.
-    Thread(usize),
-    /// The task of discovery has something to do.
+    IoThread(usize),
+    /// A turn of the task of discovery.
     Discovery,
-    /// The task of a path has something to do.
+    /// A turn of the task of a path.
     Path(usize),
     /// The target executes a command.
     Execute(u64),
@@ -35,10 +34,10 @@ pub(crate) enum Event {
     /// The target looks at a controller's keep-alive timer.
     KeepAlive(ConnId),
     /// The n-th fault begins.
-    Begin(usize),
+    BeginFault(usize),
     /// The n-th fault ends.
-    End(usize),
-    /// A user of a disk has thought enough.
+    EndFault(usize),
+    /// A user in a guest submits its next request.
     Guest { disk: usize, user: usize },
     /// Every fault has ended.
     Quiet,
@@ -55,7 +54,7 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn new() -> Self {
-        // Only differences to it are ever seen.
+        // Only differences to the start matter.
         let start = Instant::now();
         Self { start, now: start, seq: 0, events: BinaryHeap::new() }
     }
@@ -64,7 +63,7 @@ impl Clock {
         self.now
     }
 
-    /// Since the start.
+    /// Virtual time since the start of the run.
     pub(crate) fn elapsed(&self) -> Duration {
         self.now - self.start
     }
@@ -84,4 +83,9 @@ impl Clock {
         self.now = at;
         Some(event)
     }
+}
+
+/// The earliest of some times that may not be set.
+pub(crate) fn earliest(times: impl IntoIterator<Item = Option<Instant>>) -> Option<Instant> {
+    times.into_iter().flatten().min()
 }

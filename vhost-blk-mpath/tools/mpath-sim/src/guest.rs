@@ -1,33 +1,87 @@
-//! The guest of a disk: a number of users, each with one request out at a time, on few blocks so that they collide.
+//! The requests of a guest. It has a number of users with one request under way each, on few blocks so that they collide.
 
+use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::check::Kind;
+use crate::blocks::Operation;
 use crate::clock::{Clock, Event};
-use crate::machine::Asked;
-use crate::plan::GuestPlan;
 use crate::rng::Rng;
 
+/// The plan of a guest for the whole run.
+#[derive(Debug, Clone)]
+pub(crate) struct GuestPlan {
+    /// The number of virtqueues. Each belongs to one I/O thread.
+    pub(crate) flows: usize,
+    /// The most requests of a flow that are under way.
+    pub(crate) depth: usize,
+    /// The time between an answer and the next request.
+    pub(crate) think: Duration,
+    /// The blocks of the disk when it has grown.
+    pub(crate) blocks: u64,
+    /// The blocks of the disk at the start.
+    pub(crate) first_blocks: u64,
+    /// The longest read or write in blocks.
+    pub(crate) longest: u64,
+    /// Shares of the operations: read, write, write zeroes, discard, flush.
+    pub(crate) shares: [u64; 5],
+    /// Written data may stay in volatile caches until a flush.
+    pub(crate) writeback: bool,
+    /// The driver negotiates VIRTIO_F_EVENT_IDX.
+    pub(crate) has_event_idx: bool,
+    /// How long users submit requests.
+    pub(crate) until: Duration,
+}
+
+impl GuestPlan {
+    /// Small requests, and few at a time.
+    pub(crate) fn make_light(&mut self) {
+        (self.depth, self.longest) = (self.depth.min(2), 2);
+    }
+}
+
+/// A request of the guest.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GuestRequest {
+    /// Its number in the run, from 1.
+    pub(crate) id: u64,
+    pub(crate) disk: usize,
+    pub(crate) operation: Operation,
+    pub(crate) lba: u64,
+    pub(crate) blocks: u32,
+    /// The user in the guest that waits for it.
+    pub(crate) user: usize,
+}
+
+impl fmt::Display for GuestRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, disk, operation, lba, blocks, .. } = self;
+        write!(f, "#{id} of disk {disk} {operation:?} {lba}+{blocks}")
+    }
+}
+
+/// The users of a guest.
 #[derive(Debug)]
 pub(crate) struct Guest {
     disk: usize,
     plan: GuestPlan,
     rng: Rng,
-    /// The number of its next request, and how far apart they are: no two requests of a run have the same.
+    /// The number of the next request.
     next: u64,
+    /// The difference between two numbers, as no two requests of a run have the same number.
     step: u64,
-    /// By user: what it changed last, and whether it waits for an answer.
+    /// By user: the blocks that its last change was for.
     changed: Vec<Option<Range<u64>>>,
+    /// By user: it waits for an answer.
     waiting: Vec<bool>,
-    /// By user: what it is zeroing now. No two of them are alike, as zeroes do not tell who wrote them.
+    /// By user: the blocks that it is zeroing. No two users zero the same range, as zeroes do not tell who wrote them.
     zeroing: Vec<Option<Range<u64>>>,
-    /// Blocks of its disk.
+    /// The blocks of its disk.
     blocks: u64,
 }
 
 impl Guest {
-    /// The plan of one disk of `disks` disks.
+    /// The guest of one disk of `disks` disks.
     pub(crate) fn new(disk: usize, disks: usize, plan: GuestPlan, rng: Rng, clock: &mut Clock) -> Self {
         let users = plan.flows * plan.depth;
         let (changed, zeroing) = (vec![None; users], vec![None; users]);
@@ -47,6 +101,7 @@ impl Guest {
         guest
     }
 
+    /// Sets the time of a user's next request.
     fn think(&mut self, clock: &mut Clock, user: usize) {
         let most = self.plan.think * 2;
         // Now and then a burst.
@@ -54,60 +109,60 @@ impl Guest {
         clock.after(time, Event::Guest { disk: self.disk, user });
     }
 
-    /// [`Event::Guest`] has come: what this user asks for, if it goes on.
-    pub(crate) fn ask(&mut self, clock: &mut Clock, user: usize) -> Option<Asked> {
+    /// [`Event::Guest`] has come: the next request of this user, if there is one.
+    pub(crate) fn next_request(&mut self, clock: &mut Clock, user: usize) -> Option<GuestRequest> {
         if clock.elapsed() >= self.plan.until || self.waiting[user] {
             return None;
         }
         let mut choice = self.rng.below(self.plan.shares.iter().sum());
-        let kind = self.plan.shares.iter().position(|share| {
+        let operation = self.plan.shares.iter().position(|share| {
             let hit = choice < *share;
             choice = choice.wrapping_sub(*share);
             hit
         });
         let fua = !self.plan.writeback;
-        let kind = match kind {
-            Some(1) => Kind::Write { fua },
-            Some(2) => Kind::WriteZeroes { fua },
-            Some(3) => Kind::Discard,
-            Some(4) => Kind::Flush,
-            _ => Kind::Read,
+        let operation = match operation {
+            Some(1) => Operation::Write { fua },
+            Some(2) => Operation::WriteZeroes { fua },
+            Some(3) => Operation::Discard,
+            Some(4) => Operation::Flush,
+            _ => Operation::Read,
         };
-        let range = match (kind, self.changed[user].clone()) {
-            (Kind::Flush, _) => 0..0,
-            (Kind::Read, Some(changed)) if self.rng.percent(40) => changed,
-            _ => self.any_range(),
+        let range = match (operation, self.changed[user].clone()) {
+            (Operation::Flush, _) => 0..0,
+            (Operation::Read, Some(changed)) if self.rng.percent(40) => changed,
+            _ => self.random_range(),
         };
-        if kind.is_zeroing() {
+        if operation.is_zeroing() {
             if self.zeroing.contains(&Some(range.clone())) {
                 self.think(clock, user);
                 return None;
             }
             self.zeroing[user] = Some(range.clone());
         }
-        if !matches!(kind, Kind::Read | Kind::Flush) {
+        if operation.changes_data() {
             self.changed[user] = Some(range.clone());
         }
-        Some(self.asked(user, kind, range))
+        Some(self.request(user, operation, range))
     }
 
-    fn any_range(&mut self) -> Range<u64> {
+    fn random_range(&mut self) -> Range<u64> {
         let longest = if self.rng.percent(50) { 1 } else { self.plan.longest };
         let blocks = self.rng.range(1, longest);
         let start = self.rng.below(self.blocks - blocks + 1);
         start..start + blocks
     }
 
-    /// A request of a user of its own choice.
-    pub(crate) fn asked(&mut self, user: usize, kind: Kind, range: Range<u64>) -> Asked {
+    /// A request of a user.
+    pub(crate) fn request(&mut self, user: usize, operation: Operation, range: Range<u64>) -> GuestRequest {
         let id = self.next;
         self.next += self.step;
         self.waiting[user] = true;
         let blocks = (range.end - range.start) as u32;
-        Asked { id, disk: self.disk, kind, lba: range.start, blocks, user }
+        GuestRequest { id, disk: self.disk, operation, lba: range.start, blocks, user }
     }
 
-    /// A user has its answer.
+    /// The request of a user is answered.
     pub(crate) fn answered(&mut self, clock: &mut Clock, user: usize) {
         self.waiting[user] = false;
         self.zeroing[user] = None;
@@ -127,6 +182,7 @@ impl Guest {
         self.blocks = blocks;
     }
 
+    /// Whether no user submits requests or waits for answers any more.
     pub(crate) fn is_over(&self, clock: &Clock) -> bool {
         clock.elapsed() >= self.plan.until && !self.waiting.contains(&true)
     }

@@ -8,7 +8,7 @@
 //! ```text
 //!  Machine ── virtqueues ──→ IoThread ── SimulatedRing ──→ Net ──→ Target (TargetQueue, Subsystem) ──→ Store
 //!     │                        ↑ Message    PathEvent ↓     ↑                                            │
-//!     │                      PathTask (mpath_host::Path), Fences, Discovery ◀── Controllers              │
+//!     │                      PathTask (mpath_host::Path), Fences, Discovery ◀── DiscoveryControllers     │
 //!     └────────────────→ Checker ←── bytes on the wire ────────────────────────────────────────────────────┘
 //! ```
 
@@ -16,10 +16,12 @@
 // "NVMe" and the like are names, not code.
 #![allow(clippy::doc_markdown)]
 
-mod check;
+mod blocks;
+mod checker;
 mod clock;
-mod controllers;
-mod ending;
+mod connection;
+mod context;
+mod discovery_controllers;
 mod fault;
 mod guest;
 mod host;
@@ -31,7 +33,8 @@ pub mod small;
 mod target;
 mod world;
 
-pub use check::{Block, Counts, Violation};
+pub use blocks::Block;
+pub use checker::{Counts, Violation};
 pub use world::Report;
 
 /// Runs one seed. After a violation it is run again with every event of the block concerned recorded.

@@ -16,7 +16,7 @@ pub(crate) fn mix(value: u64) -> u64 {
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// A stream of its own for every part of the simulation, so that a change in one does not disturb the others.
+    /// One stream for each part of the simulation, so that a change of one part leaves the others as they are.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
         Self(mix(seed ^ mix(stream.wrapping_add(GAMMA))))
     }
@@ -60,7 +60,7 @@ impl Rng {
         low + self.up_to(high.saturating_sub(low))
     }
 
-    /// Mostly below `typical`, seldom up to 32 times as long: how software and networks are late.
+    /// Mostly below `typical`, seldom up to 32 times as long, as delays of software and networks are.
     pub(crate) fn tail(&mut self, typical: Duration) -> Duration {
         let doublings = (self.next_u64() | 1 << 40).trailing_zeros().min(5);
         self.up_to(typical * (1 << doublings))

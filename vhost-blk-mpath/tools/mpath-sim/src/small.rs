@@ -1,7 +1,8 @@
-//! Small worlds, every order of their events: the core that ships, two paths to two controllers with a volatile write cache each, a
-//! few requests, one loss, one crash, and a little time.
+//! Small worlds in every order of their events. Each has the shipping core, two paths to two controllers with a volatile write cache
+//! each, a few requests, a lost connection or a failed controller, and steps of time.
 //!
-//! A world is made anew for each order, as its parts cannot be copied; what two orders lead to is gone on from once if it is equal.
+//! The parts of a world cannot be copied, so a world is made anew for each order. Two orders that lead to equal states are continued
+//! only once.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
@@ -13,22 +14,22 @@ use mpath_core::{
     PathId, PolicyKind, SharedDisk, Tag,
 };
 
-/// How far time goes at once: beyond all that the core does soon.
+/// The length of a step of time, longer than the short timers of the core.
 const STEP: Duration = Duration::from_secs(1);
-/// Steps after which nothing waits for time any more.
-const SETTLE_STEPS: u32 = 40;
+/// The steps of time after which no timer of the core runs any more.
+const END_STEPS: u32 = 40;
 const PATHS: usize = 2;
 
-/// What happens in a world, in any order.
+/// The events of a world, which happen in any order.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// What the guest asks for, in this order. It waits for no answer.
+    /// The requests of the guest, in this order. It does not wait for answers.
     pub program: &'static [Op],
-    /// Connections that break.
+    /// The number of connections that break.
     pub losses: u32,
-    /// Controllers that fail.
+    /// The number of controllers that fail.
     pub crashes: u32,
-    /// How often time goes on.
+    /// The number of steps of time.
     pub steps: u32,
 }
 
@@ -49,36 +50,33 @@ pub const PLANS: [Plan; 6] = [
 /// The findings in all worlds of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explored {
-    /// Different states.
+    /// The number of different states.
     pub states: usize,
-    /// The events that lead to what must not be, and what that is.
+    /// The broken promise, and the events that lead there.
     pub violation: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
-    /// The guest asks for the next thing.
+    /// The guest submits its next request.
     Submit,
-    /// A controller executes a command of the path's connection, or of one that was lost.
-    Execute {
-        path: usize,
-        command: usize,
-    },
-    /// The host hears of a command that was executed.
-    Answer {
-        path: usize,
-        command: usize,
-    },
-    /// A connection breaks; what it carried may be executed yet.
+    /// A controller executes a command of the present connection, or of a lost one.
+    Execute { path: usize, command: usize },
+    /// The host receives the answer of an executed command.
+    Answer { path: usize, command: usize },
+    /// A connection breaks. Its commands may still be executed.
     Lose(usize),
     /// A controller fails: its connection breaks, and its cache is gone.
     Crash(usize),
-    /// Nothing of the lost connection is executed any more.
+    /// The fence lifts: no command of the lost connection is executed any more.
     Lift(usize),
+    /// The path has a new association.
     Up(usize),
+    /// Time passes.
     Step,
 }
 
+/// A command at a controller.
 #[derive(Debug, Clone, Copy, Hash)]
 struct Command {
     tag: Tag,
@@ -86,7 +84,7 @@ struct Command {
     is_executed: bool,
     /// Its connection is lost.
     is_late: bool,
-    /// The host has taken it back.
+    /// The host has recalled it.
     is_recalled: bool,
 }
 
@@ -94,10 +92,10 @@ struct Command {
 struct Controller {
     epoch: u64,
     is_up: bool,
-    /// The association whose fence is not lifted.
+    /// The lost association, until its fence lifts.
     lost: Option<Epoch>,
     commands: Vec<Command>,
-    /// Writes that a crash takes.
+    /// The writes that a crash takes.
     cache: BTreeSet<Tag>,
 }
 
@@ -143,17 +141,17 @@ impl World {
         world
     }
 
-    /// What can happen now.
+    /// The events that can happen next.
     fn events(&self) -> Vec<Event> {
         let mut events = Vec::new();
         if self.requests.len() < self.plan.program.len() {
             events.push(Event::Submit);
         }
         for (path, controller) in self.controllers.iter().enumerate() {
-            for (command, is) in controller.commands.iter().enumerate() {
-                if !is.is_executed {
+            for (command, state) in controller.commands.iter().enumerate() {
+                if !state.is_executed {
                     events.push(Event::Execute { path, command });
-                } else if !is.is_late {
+                } else if !state.is_late {
                     events.push(Event::Answer { path, command });
                 }
             }
@@ -297,7 +295,7 @@ impl World {
                 Action::Probe { path, .. } => self.group.probed(self.now, path, false),
                 Action::Finish { tag, result } => self.finish(tag, result),
                 Action::Hedge { .. } | Action::DropHedge { .. } | Action::Adopt { .. } => {
-                    self.violate("something is hedged without hedging".into());
+                    self.violate("a read is hedged without hedging".into());
                 }
             }
         }
@@ -336,14 +334,14 @@ impl World {
         self.violation.get_or_insert(what);
     }
 
-    /// Whether all is answered when nothing more breaks.
-    fn settle(&mut self) {
+    /// Runs on without further breaks and failures. All requests must be answered then.
+    fn run_to_end(&mut self) {
         while self.violation.is_none() {
             let goes_on = |event: &Event| !matches!(event, Event::Lose(_) | Event::Crash(_) | Event::Step);
             let Some(event) = self.events().into_iter().find(goes_on) else { break };
             self.apply(event);
         }
-        for _ in 0..SETTLE_STEPS {
+        for _ in 0..END_STEPS {
             self.apply(Event::Step);
         }
         let open = self.group.open();
@@ -353,7 +351,7 @@ impl World {
         }
     }
 
-    /// The same for equal states, however they came about.
+    /// A number that is the same for equal states.
     fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.controllers, self.losses, self.crashes, self.steps).hash(&mut hasher);
@@ -373,7 +371,7 @@ impl World {
     }
 }
 
-/// Every order of the events of a plan, each up to the first violation.
+/// Explores every order of the events of a plan, up to the first violation.
 #[must_use]
 pub fn explore(plan: Plan) -> Explored {
     let start = Instant::now();
@@ -390,7 +388,7 @@ pub fn explore(plan: Plan) -> Explored {
         let following = world.events();
         let violation = world.violation.or_else(|| {
             let mut world = world_of(&events);
-            world.settle();
+            world.run_to_end();
             world.violation
         });
         if let Some(what) = violation {

@@ -45,30 +45,39 @@ fn fixed_seeds() {
     let counts = check(0..150, Duration::MAX);
     assert!(counts.answered > 100_000);
     assert!(counts.associations_lost > 300);
-    assert!(counts.late > 40, "commands executed after their connection was gone");
-    assert!(counts.lost > 50, "blocks that a crash took");
-    assert!(counts.caches_taken > 5, "persistent losses that took something");
+    assert!(counts.late_store_changes > 40, "commands executed after their connection was gone");
+    assert!(counts.blocks_lost > 50, "blocks that a crash took");
+    assert!(counts.caches_lost > 5, "persistent losses that took something");
     assert!(counts.failed > 500);
-    assert!(counts.resets > 100, "fences lifted by a cross-controller reset");
+    assert!(counts.cross_resets > 100, "fences lifted by a cross-controller reset");
     assert!(counts.hedges > 500 && counts.hedges_won > 100);
     assert!(counts.kills > 20);
     assert!(counts.removals > 20);
-    assert!(counts.discovered > 100 && counts.listed_no_more > 10, "paths that discovery added, and removed");
+    assert!(counts.discovered > 100 && counts.unlisted > 10, "paths that discovery added, and removed");
     assert!(counts.sessions_kept_alive > 50, "discovery sessions without news that keep-alives kept open");
     assert!(counts.hang_ups > 50);
-    assert!(counts.stops > 50, "virtqueues that were stopped, all of a disk");
-    assert!(counts.cut_off > 20 && counts.hung_up_on > 10 && counts.torn > 0, "machines that lost memory");
+    assert!(counts.queue_stops > 50, "virtqueues that were stopped, all of a disk");
+    assert!(
+        counts.truncations > 20 && counts.hung_up_by_daemon > 10 && counts.torn_writes > 0,
+        "machines that lost memory"
+    );
     assert!(counts.given_up > 20, "requests that went down with their daemon");
-    assert!(counts.several > 60 && counts.several < 120, "runs with several disks, and with one");
-    assert!(counts.answered_beside > 30_000, "by other disks than the first");
-    assert!(counts.spared > 8);
-    assert!(counts.disks_lost > 30, "namespaces that vanished");
-    assert!(counts.ended_by_another > 10, "namespaces that became another one");
-    assert!(counts.spoilt_r2ts > 50 && counts.broken > 80, "protocols that controllers broke");
-    assert!(counts.pieces > 10_000 && counts.cut > 0, "commands executed in part");
-    assert!(counts.shared_caches > 10, "runs with one cache");
-    assert!(counts.finished > 2 && counts.unanswered > 30, "orderly ends, and handshakes that nobody answered");
-    assert!(counts.in_capsule > 20_000 && counts.asked_for > 20_000 && counts.capsule_bytes_max > 64 << 10);
+    assert!(
+        counts.runs_with_several_disks > 60 && counts.runs_with_several_disks < 120,
+        "runs with several disks, and with one"
+    );
+    assert!(counts.answered_by_other_disks > 30_000, "by other disks than the first");
+    assert!(counts.runs_with_spared_disk > 8);
+    assert!(counts.disk_paths_lost > 30, "namespaces that vanished");
+    assert!(counts.ended_by_replaced_namespace > 10, "namespaces that became another one");
+    assert!(counts.spoilt_r2ts > 50 && counts.protocol_errors > 80, "protocols that controllers broke");
+    assert!(counts.pieces > 10_000 && counts.commands_cut > 0, "commands executed in part");
+    assert!(counts.runs_with_shared_cache > 10, "runs with one cache");
+    assert!(
+        counts.closed_with_commands > 2 && counts.handshakes_unanswered > 30,
+        "orderly ends, and handshakes that nobody answered"
+    );
+    assert!(counts.in_capsule > 20_000 && counts.requested_by_r2t > 20_000 && counts.capsule_bytes_max > 64 << 10);
     assert!(counts.namespaces_added > 10, "namespaces that came back");
 }
 

@@ -1,7 +1,7 @@
-//! The disks as paths see them.
+//! The disks, for the paths that lead to them.
 //!
-//! The daemon takes the namespace that a disk's first path has led to for the disk's. This one knows it from the start, or a
-//! fault at its start would make another one of the disk.
+//! The daemon learns the namespace of a disk from the first path. The simulator sets it from the start, as a fault at the start could
+//! make another namespace the disk's.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,22 @@ use mpath_core::{DiskId, PathId};
 use mpath_host::{Admissions, NamespaceUpdate, ServedNamespace, Unusable};
 use nvme_tcp::host::ControllerInfo;
 
-use super::DiskPlan;
-use super::path::Failed;
+use super::plan::DiskPlan;
+use super::socket::IoFailure;
 
+/// The disks of a daemon.
 pub(super) struct Disks(Vec<Disk>);
 
 struct Disk {
     plan: DiskPlan,
     /// The blocks that its guest sees.
     shown: u64,
-    /// The blocks by each path that leads to its namespace.
+    /// By path that leads to its namespace: the blocks that it reports.
     sizes: BTreeMap<PathId, u64>,
 }
 
 impl Disks {
-    /// The disks of this plan. Guests see `blocks` blocks of each.
+    /// The disks of this plan, with the blocks that their guests see.
     pub(super) fn new(plans: &[DiskPlan], shown: &[u64]) -> Self {
         let disk = |(plan, &shown): (&DiskPlan, _)| Disk { plan: plan.clone(), shown, sizes: BTreeMap::new() };
         Self(plans.iter().zip(shown).map(disk).collect())
@@ -38,7 +39,7 @@ impl Disks {
         self.0[disk].shown
     }
 
-    /// The blocks that it may be shown, if these are more.
+    /// The blocks that the guest of a disk may be shown, if these are more.
     pub(super) fn growth(&self, disk: usize) -> Option<u64> {
         let sizes = self.0[disk].sizes.values().copied();
         mpath_host::Disks::served(self, DiskId(disk as u16))?.growth(sizes)
@@ -49,11 +50,11 @@ impl Disks {
         self.0[disk].shown = blocks;
     }
 
-    /// A live path has news of a namespace.
-    pub(super) fn told(&mut self, path: PathId, news: &NamespaceUpdate) {
-        let sizes = &mut self.disk(news.disk).sizes;
-        if news.unusable.is_none() {
-            sizes.insert(path, news.blocks);
+    /// A live path reports a change of a namespace.
+    pub(super) fn update(&mut self, path: PathId, update: &NamespaceUpdate) {
+        let sizes = &mut self.disk(update.disk).sizes;
+        if update.unusable.is_none() {
+            sizes.insert(path, update.blocks);
         } else {
             sizes.remove(&path);
         }
@@ -68,7 +69,7 @@ impl Disks {
 }
 
 impl mpath_host::Disks for Disks {
-    type Error = Failed;
+    type Error = IoFailure;
 
     fn name(&self, disk: DiskId) -> String {
         format!("disk {}", disk.0)
@@ -79,10 +80,10 @@ impl mpath_host::Disks for Disks {
         Some(ServedNamespace { namespace: plan.namespace, shown_blocks: *shown })
     }
 
-    fn admit(&mut self, info: &ControllerInfo) -> Result<Admissions<Failed>, Failed> {
+    fn admit(&mut self, info: &ControllerInfo) -> Result<Admissions<IoFailure>, IoFailure> {
         let admitted = info.namespaces.iter().zip((0..).map(DiskId)).map(|(found, disk)| {
             let found = found.clone().map_err(Unusable::from)?.identity;
-            let served = self.served(disk).expect("it is known from the start");
+            let served = self.served(disk).expect("it is set from the start");
             Ok(served.check(&found)?)
         });
         Ok(admitted.collect())
@@ -90,8 +91,8 @@ impl mpath_host::Disks for Disks {
 
     fn path_up(&mut self, path: PathId, namespaces: Vec<NamespaceUpdate>) -> Result<(), (DiskId, Unusable)> {
         mpath_host::check_sizes(&namespaces, |disk| self.served(disk))?;
-        for news in &namespaces {
-            self.told(path, news);
+        for update in &namespaces {
+            self.update(path, update);
         }
         Ok(())
     }

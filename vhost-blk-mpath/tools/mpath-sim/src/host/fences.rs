@@ -1,5 +1,4 @@
-//! The fences of associations that have ended, driven by the clock of the simulator, and the record of associations for the
-//! daemon that follows.
+//! The fences of a daemon on the clock of the simulator, and its fence records.
 
 use std::time::{Duration, Instant};
 
@@ -11,25 +10,27 @@ use mpath_host::{
 use nvme_tcp::host::CrossResetOutcome;
 use nvme_tcp::wire::ControllerInstance;
 
-use super::{DiskPlan, HostPlan};
+use super::plan::{DiskPlan, HostPlan};
 use crate::clock::Event;
+use crate::context::Ctx;
 use crate::rng::Rng;
-use crate::target::Ctx;
 
-/// The files that survive the daemon, by disk.
+/// The fence records as files, by disk. They survive the daemon.
 #[derive(Debug, Default)]
 pub(crate) struct RecordFiles(Vec<RecordContent>);
 
+/// The fences and fence records of a daemon.
 #[derive(Debug)]
 pub(crate) struct Fences {
-    held: mpath_host::Fences,
+    /// The shipping fences.
+    inner: mpath_host::Fences,
     /// By disk.
     records: Vec<Record>,
-    incarnation: DaemonRun,
+    run: DaemonRun,
     files: RecordFiles,
-    /// What the disks are.
+    /// By disk.
     namespaces: Vec<NamespaceName>,
-    /// How often it cannot be written.
+    /// Percentage of writes of a record that fail.
     fails_percent: u64,
     rng: Rng,
     /// Associations that have ended and need no fence.
@@ -38,7 +39,7 @@ pub(crate) struct Fences {
 }
 
 impl Fences {
-    /// Those of a daemon that finds this file, and how long it has to wait for the fences of the one before, if that was killed.
+    /// The fences of a daemon that finds these files, and the time that it waits for the fences of a killed predecessor.
     pub(super) fn open(
         now: Instant,
         number: u64,
@@ -46,15 +47,15 @@ impl Fences {
         plan: &HostPlan,
         rng: Rng,
     ) -> (Self, Option<Duration>) {
-        let incarnation = DaemonRun::new(number.to_string(), now);
+        let run = DaemonRun::new(number.to_string(), now);
         let found = files.0.iter().cloned().chain(std::iter::repeat_with(RecordContent::default));
-        let opened = found.take(plan.disks.len()).map(|content| Record::open(content, &incarnation, now));
+        let opened = found.take(plan.disks.len()).map(|content| Record::open(content, &run, now));
         let (records, inherited): (Vec<_>, Vec<_>) = opened.unzip();
         let name = |disk: &DiskPlan| NamespaceName::new(plan.controller.subnqn.as_str(), &disk.namespace);
         let fences = Self {
-            held: mpath_host::Fences::default(),
+            inner: mpath_host::Fences::default(),
             records,
-            incarnation,
+            run,
             files,
             namespaces: plan.disks.iter().map(name).collect(),
             fails_percent: plan.record_fails_percent,
@@ -70,30 +71,30 @@ impl Fences {
         self.files
     }
 
-    /// The daemon has ended in order, and leaves the disks so: whether that is written down.
+    /// The daemon has ended in order and leaves the disks so: the files, and whether they were written.
     pub(super) fn end(self, now: Instant, leaving: &[DiskShutdown]) -> (RecordFiles, bool) {
-        let Self { records, namespaces, incarnation, files, fails_percent, mut rng, .. } = self;
+        let Self { records, namespaces, run, files, fails_percent, mut rng, .. } = self;
         if rng.percent(fails_percent) {
             return (files, false);
         }
         let disks = records.into_iter().zip(&namespaces).zip(leaving);
         let end = |((record, namespace), leaving): ((Record, _), &DiskShutdown)| {
-            record.end(Some(namespace), *leaving, &incarnation, now).0
+            record.end(Some(namespace), *leaving, &run, now).0
         };
         (RecordFiles(disks.map(end).collect()), true)
     }
 
-    /// Whether the daemon before this one has lost writes of a disk, and flushes have to say so.
+    /// Whether the predecessor has lost writes of a disk, which flushes have to report.
     pub(super) fn has_lost_writes(&self, disk: usize) -> bool {
         self.records[disk].lost_writes().is_some()
     }
 
-    /// Whether a guest may come back with requests that the daemon before this one took.
-    pub(super) fn is_left(&self, disk: usize) -> bool {
+    /// Whether a guest may come back with requests that the predecessor fetched.
+    pub(super) fn has_predecessor(&self, disk: usize) -> bool {
         self.records[disk].has_predecessor()
     }
 
-    /// Changes the records, one after the other: whether all of that is on the disk.
+    /// Changes all records: whether all of them were written.
     fn change_records(&mut self, change: impl Fn(&mut Record)) -> bool {
         self.files.0.resize(self.records.len(), RecordContent::default());
         let disks = self.records.iter_mut().zip(&self.namespaces).zip(&mut self.files.0);
@@ -109,7 +110,7 @@ impl Fences {
         are_written
     }
 
-    /// Writes an association down: whether that is on the disk.
+    /// Records an association: whether that was written.
     pub(super) fn record(&mut self, id: AssociationId, fence_time: Duration) -> bool {
         let (path, fence_ms) = (id.path.to_string(), fence_time.as_millis() as u64);
         self.change_records(|record| record.add(id, RecordedAssociation { path: path.clone(), cntlid: 0, fence_ms }))
@@ -119,7 +120,7 @@ impl Fences {
         self.change_records(|record| record.remove(id));
     }
 
-    /// The fences of the daemon before this one are over.
+    /// The inherited fences are over.
     pub(super) fn forget_inherited(&mut self) {
         self.change_records(Record::remove_inherited);
     }
@@ -136,48 +137,48 @@ impl Fences {
             self.clean.push(of);
         } else {
             let (fence_time, instance) = (info.fence_time(), info.instance());
-            self.held.begin(now, EndedAssociation { of, fence_time, instance, is_draining: false });
+            self.inner.begin(now, EndedAssociation { of, fence_time, instance, is_draining: false });
         }
     }
 
     /// Whether commands of this path's associations may still be executed.
     pub(super) fn holds(&self, path: PathId) -> bool {
-        self.held.holds(path)
+        self.inner.holds(path)
     }
 
     pub(super) fn offer_resets(&mut self, id: AssociationId) {
-        self.held.offer_resets(id);
+        self.inner.offer_resets(id);
     }
 
     pub(super) fn withdraw_resets(&mut self, path: PathId) {
-        self.held.withdraw_resets(path);
+        self.inner.withdraw_resets(path);
     }
 
     pub(super) fn next_reset(&mut self, now: Instant, path: PathId) -> Option<ControllerInstance> {
-        self.held.next_reset(now, path)
+        self.inner.next_reset(now, path)
     }
 
     pub(super) fn has_reset(&self, path: PathId) -> bool {
-        self.held.has_reset(path)
+        self.inner.has_reset(path)
     }
 
-    pub(super) fn reset_answered(&mut self, ctx: &mut Ctx<'_>, path: PathId, outcome: Option<CrossResetOutcome>) {
-        self.held.reset_answered(ctx.clock.now(), path, outcome);
+    pub(super) fn reset_answered(&mut self, ctx: &mut Ctx, path: PathId, outcome: Option<CrossResetOutcome>) {
+        self.inner.reset_answered(ctx.clock.now(), path, outcome);
     }
 
-    /// Lifts what is due: which associations can change nothing any more.
-    pub(super) fn turn(&mut self, ctx: &mut Ctx<'_>) -> Vec<(PathId, Epoch)> {
+    /// Lifts fences that are due: the associations that cannot change data any more.
+    pub(super) fn turn(&mut self, ctx: &mut Ctx) -> Vec<(PathId, Epoch)> {
         let now = ctx.clock.now();
-        self.held.handle_timeout(now);
+        self.inner.handle_timeout(now);
         let mut lifted = std::mem::take(&mut self.clean);
-        while let Some(fence) = self.held.poll_lifted() {
-            ctx.check.counts.resets += u64::from(matches!(fence.by, LiftedBy::CrossReset(_)));
+        while let Some(fence) = self.inner.poll_lifted() {
+            ctx.checker.counts.cross_resets += u64::from(matches!(fence.by, LiftedBy::CrossReset(_)));
             lifted.push(fence.of);
         }
         for id in &lifted {
             self.forget(*id);
         }
-        if let Some(at) = self.held.next_timeout()
+        if let Some(at) = self.inner.next_timeout()
             && self.wake_at.is_none_or(|wake| wake <= now || at < wake)
         {
             self.wake_at = Some(at);

@@ -1,46 +1,35 @@
-//! What a path's task does in the daemon: it drives the path that ships over simulated sockets.
+//! The task of a path: it drives the shipping path over simulated sockets.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
 use mpath_host::{
     Action, AssociationId, DesiredState, LiveAssociation, Order, Path, RemovalStep, Report, SHUTDOWN_MAX,
 };
-use nvme_tcp::host::{ControllerEvent, HostController};
+use nvme_tcp::host::HostController;
 use reactor::{CloseMode, ConnectedQueuePair, PathEvent, PathEventKind};
 
+use super::controller_shutdown::ControllerShutdown;
 use super::disks::Disks;
 use super::fences::Fences;
-use super::{HostPlan, Message};
-use crate::clock::Event;
-use crate::net::{ConnId, Side};
+use super::io_thread::Message;
+use super::plan::HostPlan;
+use super::socket::{IoFailure, send_all};
+use super::turn_timer::TurnTimer;
+use crate::clock::{Event, earliest};
+use crate::connection::{ConnId, Side};
+use crate::context::Ctx;
 use crate::rng::Rng;
-use crate::target::Ctx;
 
-/// How soon the control thread does what it has to, typically.
-const WAKE: Duration = Duration::from_micros(50);
-/// How long it takes to write an association down, typically.
-const RECORD: Duration = Duration::from_millis(2);
-/// When the operator looks why a path is not used.
-const OPERATOR: Duration = Duration::from_secs(2);
+/// The typical time of a write of the fence record.
+const RECORD_WRITE: Duration = Duration::from_millis(2);
+/// When the operator removes a refused path and adds it again.
+const OPERATOR_DELAY: Duration = Duration::from_secs(2);
 
-/// A socket failed, or a write of the record did.
-#[derive(Debug)]
-pub(crate) struct Failed;
-
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("failed")
-    }
-}
-
-impl std::error::Error for Failed {}
-
-fn report_of(kind: &PathEventKind<ConnId>) -> Report<Failed> {
+fn report_of(kind: &PathEventKind<ConnId>) -> Report<IoFailure> {
     match *kind {
-        PathEventKind::Lost(_) => Report::Lost(Failed),
+        PathEventKind::Lost(_) => Report::Lost(IoFailure),
         PathEventKind::Closed { ref draining, in_doubt } => Report::Closed { drains: draining.is_some(), in_doubt },
         PathEventKind::Suspect => Report::Suspect,
         PathEventKind::Recovered => Report::Recovered,
@@ -49,6 +38,7 @@ fn report_of(kind: &PathEventKind<ConnId>) -> Report<Failed> {
     }
 }
 
+/// A socket of the path while it connects, or that of its admin queue.
 #[derive(Debug)]
 struct Socket {
     qid: u16,
@@ -57,81 +47,44 @@ struct Socket {
     out: VecDeque<u8>,
 }
 
-/// The association is being written down.
+/// A write of the association to the fence record.
 #[derive(Debug, Clone, Copy)]
-struct Recording {
+struct PendingRecord {
     epoch: Epoch,
     fence_time: Duration,
     until: Instant,
 }
 
-/// An association whose controller is being shut down in order.
-struct Leaver {
-    admin: HostController,
-    conn: ConnId,
-    out: VecDeque<u8>,
-    until: Instant,
-}
-
-impl Leaver {
-    /// Whether the controller has answered, or is waited for no longer.
-    fn is_over(&mut self, ctx: &mut Ctx<'_>) -> bool {
-        let now = ctx.clock.now();
-        let mut out = Vec::new();
-        self.admin.fill_tx(&mut out);
-        self.out.extend(out);
-        send_all(ctx, self.conn, &mut self.out);
-        let bytes = ctx.net.receive(ctx.clock, self.conn, Side::Host, 16 * 1024);
-        if bytes.is_empty() && ctx.net.is_reset(self.conn, Side::Host) || self.until <= now {
-            return true;
-        }
-        if self.admin.receive(now, &bytes).is_err() || self.admin.handle_timeout(now).is_err() {
-            return true;
-        }
-        let is_shut_down = |event| matches!(event, ControllerEvent::ShutdownComplete);
-        std::iter::from_fn(|| self.admin.poll_event()).any(is_shut_down)
-    }
-}
-
-pub(super) fn send_all(ctx: &mut Ctx<'_>, conn: ConnId, out: &mut VecDeque<u8>) {
-    while !out.is_empty() {
-        let sent = ctx.net.send(ctx.clock, conn, Side::Host, out.make_contiguous());
-        out.drain(..sent);
-        if sent == 0 {
-            break;
-        }
-    }
-}
-
+/// The task of a path.
 pub(crate) struct PathTask {
     id: PathId,
     plan: HostPlan,
     rng: Rng,
-    path: Path<Failed>,
+    path: Path<IoFailure>,
     order: Order,
     sockets: Vec<Socket>,
-    recording: Option<Recording>,
-    /// The operator finds it refused then.
+    pending_record: Option<PendingRecord>,
+    /// When the operator finds that the path is refused.
     refused_until: Option<Instant>,
-    /// The step of its removal that is to be taken.
-    pub(super) leaving: Option<RemovalStep>,
+    /// The step of its removal that is under way.
+    pub(super) removal_step: Option<RemovalStep>,
     is_gone: bool,
     /// The daemon ends.
     is_ending: bool,
     /// Every I/O thread knows the path.
-    pub(super) known: bool,
-    /// Whether it owes anything is to be found out, at once or not.
-    pub(super) look: Option<bool>,
+    pub(super) is_known: bool,
+    /// The daemon is to check whether the path owes anything; `true` if unflushed data do not count.
+    pub(super) check_outstanding: Option<bool>,
     reports: VecDeque<PathEvent<ConnId>>,
-    wake_at: Option<Instant>,
-    /// Controllers that are told that the host leaves.
-    leavers: Vec<Leaver>,
-    /// For the I/O threads, to be posted after the turn.
-    pub(crate) mail: Vec<(usize, Message)>,
+    timer: TurnTimer,
+    /// Controllers that are shut down.
+    shutdowns: Vec<ControllerShutdown>,
+    /// Messages to I/O threads, which the daemon posts after the turn.
+    pub(crate) outbox: Vec<(usize, Message)>,
 }
 
 impl PathTask {
-    /// A path that begins to connect; its associations are counted from after `epoch` on.
+    /// A path that begins to connect. Its first association has the epoch after `epoch`.
     pub(crate) fn new(now: Instant, id: PathId, epoch: Epoch, plan: HostPlan, rng: Rng) -> Self {
         Self {
             id,
@@ -140,27 +93,27 @@ impl PathTask {
             rng,
             order: Order::default(),
             sockets: Vec::new(),
-            recording: None,
+            pending_record: None,
             refused_until: None,
-            leaving: None,
+            removal_step: None,
             is_gone: false,
             is_ending: false,
-            known: false,
-            look: None,
+            is_known: false,
+            check_outstanding: None,
             reports: VecDeque::new(),
-            wake_at: None,
-            leavers: Vec::new(),
-            mail: Vec::new(),
+            timer: TurnTimer::new(Event::Path(usize::from(id.0))),
+            shutdowns: Vec::new(),
+            outbox: Vec::new(),
         }
     }
 
     pub(crate) fn owns(&self, id: ConnId) -> bool {
-        let leaving = self.leavers.iter().map(|leaver| leaver.conn);
-        self.sockets.iter().map(|socket| socket.conn).chain(leaving).any(|conn| conn == id)
+        let shutdowns = self.shutdowns.iter().map(|shutdown| shutdown.conn);
+        self.sockets.iter().map(|socket| socket.conn).chain(shutdowns).any(|conn| conn == id)
     }
 
-    /// What the operator wants of it.
-    pub(super) fn order(&mut self, ctx: &mut Ctx<'_>, wanted: DesiredState) {
+    /// The operator orders a state.
+    pub(super) fn order(&mut self, ctx: &mut Ctx, wanted: DesiredState) {
         self.order.wanted = wanted;
         self.path.order(self.order);
         self.wake(ctx);
@@ -180,24 +133,24 @@ impl PathTask {
     }
 
     /// The step of its removal is taken.
-    pub(super) fn step_taken(&mut self, ctx: &mut Ctx<'_>) {
-        self.leaving = None;
+    pub(super) fn removal_step_taken(&mut self, ctx: &mut Ctx) {
+        self.removal_step = None;
         self.path.removal_step_done();
         self.wake(ctx);
     }
 
-    /// Whether it is to be used as well as it can be.
+    /// Whether the operator wants it to be used.
     pub(super) fn is_enabled(&self) -> bool {
         self.order.wanted == DesiredState::Enabled
     }
 
-    /// Whether the operator finds that it leads elsewhere.
+    /// Whether the operator finds that it is refused.
     pub(super) fn is_refused(&self, now: Instant) -> bool {
         self.refused_until.is_some_and(|until| until <= now)
     }
 
-    /// The same path anew, after it was removed.
-    pub(super) fn again(self, now: Instant) -> Self {
+    /// The same path, which is added again after its removal.
+    pub(super) fn added_again(self, now: Instant) -> Self {
         Self::new(now, self.id, self.path.latest().epoch, self.plan, self.rng)
     }
 
@@ -205,46 +158,38 @@ impl PathTask {
         self.path.is_live()
     }
 
-    pub(crate) fn report(&mut self, ctx: &mut Ctx<'_>, report: PathEvent<ConnId>) {
+    pub(crate) fn report(&mut self, ctx: &mut Ctx, report: PathEvent<ConnId>) {
         self.reports.push_back(report);
         self.wake(ctx);
     }
 
-    pub(crate) fn wake(&mut self, ctx: &mut Ctx<'_>) {
-        let late = if self.rng.percent(2) { Duration::from_millis(10) } else { WAKE };
-        let at = ctx.clock.now() + self.rng.tail(late);
-        self.wake_at(ctx, at);
-    }
-
-    fn wake_at(&mut self, ctx: &mut Ctx<'_>, at: Instant) {
-        if self.wake_at.is_none_or(|wake| at < wake) {
-            self.wake_at = Some(at);
-            ctx.clock.at(at, Event::Path(usize::from(self.id.0)));
-        }
+    pub(crate) fn wake(&mut self, ctx: &mut Ctx) {
+        self.timer.wake_task(&mut ctx.clock, &mut self.rng);
     }
 
     /// [`Event::Path`] has come.
-    pub(super) fn turn(&mut self, ctx: &mut Ctx<'_>, fences: &mut Fences, disks: &mut Disks) {
+    pub(super) fn turn(&mut self, ctx: &mut Ctx, fences: &mut Fences, disks: &mut Disks) {
         let now = ctx.clock.now();
-        if self.wake_at != Some(now) {
+        if !self.timer.take_due(now) {
             return;
         }
-        self.wake_at = None;
-        self.turn_leavers(ctx);
+        self.turn_shutdowns(ctx);
         if self.is_ending {
             return;
         }
         while let Some(PathEvent { epoch, kind, .. }) = self.reports.pop_front() {
             self.path.reported(now, epoch, report_of(&kind));
         }
-        if let Some(Recording { epoch, fence_time, .. }) = self.recording.take_if(|it| self.known && it.until <= now) {
+        if let Some(PendingRecord { epoch, fence_time, .. }) =
+            self.pending_record.take_if(|it| self.is_known && it.until <= now)
+        {
             let is_written = fences.record(AssociationId { path: self.id, epoch }, fence_time);
-            self.path.recorded(now, is_written.then_some(()).ok_or(Failed));
+            self.path.recorded(now, is_written.then_some(()).ok_or(IoFailure));
         }
-        // What has arrived comes before the timeouts: it is what they wait for.
+        // Bytes that have arrived come before timeouts, which wait for them.
         while self.exchange(ctx) {}
         loop {
-            self.go_on(ctx, fences, disks);
+            self.carry_out_actions(ctx, fences, disks);
             let reset = fences.next_reset(now, self.id);
             if reset.is_some_and(|other| !self.path.reset_other(other)) {
                 fences.reset_answered(ctx, self.id, None);
@@ -254,64 +199,64 @@ impl PathTask {
             }
         }
         let refused = self.refused_until.filter(|until| now < *until);
-        let recording = self.recording.filter(|_| self.known).map(|it| it.until);
-        if let Some(at) = super::earliest([self.path.next_timeout(), recording, refused]) {
-            self.wake_at(ctx, at.max(now));
+        let pending_record = self.pending_record.filter(|_| self.is_known).map(|it| it.until);
+        if let Some(at) = earliest([self.path.next_timeout(), pending_record, refused]) {
+            self.timer.set(&mut ctx.clock, at.max(now));
         }
     }
 
-    /// The daemon ends, and its I/O threads have.
-    pub(super) fn end(&mut self, ctx: &mut Ctx<'_>) {
+    /// The daemon ends, and its I/O threads have ended.
+    pub(super) fn end(&mut self, ctx: &mut Ctx) {
         let admin = self.path.end();
-        self.close_but(ctx, admin);
+        self.close_all_but(ctx, admin);
         self.is_ending = true;
         self.wake(ctx);
     }
 
-    /// Whether nothing more comes of it, once it was ended.
-    pub(super) fn is_over(&self) -> bool {
-        self.leavers.is_empty()
+    /// Whether all its controllers are shut down, once the daemon ends.
+    pub(super) fn has_ended(&self) -> bool {
+        self.shutdowns.is_empty()
     }
 
-    /// Closes all sockets, and that of the admin queue when its controller has been told that the host leaves.
-    fn close_but(&mut self, ctx: &mut Ctx<'_>, admin: Option<HostController>) {
+    /// Closes all sockets. That of the admin queue is closed after its controller is shut down.
+    fn close_all_but(&mut self, ctx: &mut Ctx, admin: Option<HostController>) {
         let mut sockets = self.sockets.drain(..);
         if let Some(mut admin) = admin
             && let Some(Socket { conn, out, .. }) = sockets.next()
         {
             admin.shutdown(ctx.clock.now());
-            self.leavers.push(Leaver { admin, conn, out, until: ctx.clock.now() + SHUTDOWN_MAX });
+            self.shutdowns.push(ControllerShutdown { admin, conn, out, until: ctx.clock.now() + SHUTDOWN_MAX });
         }
-        sockets.for_each(|socket| ctx.net.close(ctx.clock, socket.conn, Side::Host));
+        sockets.for_each(|socket| ctx.net.close(&mut ctx.clock, socket.conn, Side::Host));
     }
 
-    fn turn_leavers(&mut self, ctx: &mut Ctx<'_>) {
-        for mut leaver in std::mem::take(&mut self.leavers) {
-            if leaver.is_over(ctx) {
-                ctx.net.close(ctx.clock, leaver.conn, Side::Host);
+    fn turn_shutdowns(&mut self, ctx: &mut Ctx) {
+        for mut shutdown in std::mem::take(&mut self.shutdowns) {
+            if shutdown.has_ended(ctx) {
+                ctx.net.close(&mut ctx.clock, shutdown.conn, Side::Host);
             } else {
-                self.wake_at(ctx, leaver.until);
-                self.leavers.push(leaver);
+                self.timer.set(&mut ctx.clock, shutdown.until);
+                self.shutdowns.push(shutdown);
             }
         }
     }
 
-    /// The I/O threads have told whether it owes anything.
-    pub(super) fn looked(&mut self, ctx: &mut Ctx<'_>, owes_nothing: bool) {
+    /// The daemon has checked whether the path owes anything.
+    pub(super) fn outstanding_checked(&mut self, ctx: &mut Ctx, owes_nothing: bool) {
         self.path.outstanding_checked(ctx.clock.now(), owes_nothing);
         self.wake(ctx);
     }
 
-    /// Moves bytes between the path and its sockets: whether there were any, or anything else new.
-    fn exchange(&mut self, ctx: &mut Ctx<'_>) -> bool {
+    /// Moves bytes between the path and its sockets: whether anything was new.
+    fn exchange(&mut self, ctx: &mut Ctx) -> bool {
         let (now, mut is_new) = (ctx.clock.now(), false);
         for index in 0..self.sockets.len() {
             let Some(Socket { qid, conn, .. }) = self.sockets.get(index) else { break };
             let (qid, conn) = (*qid, *conn);
             if ctx.net.is_reset(conn, Side::Host) && !ctx.net.has_received(conn, Side::Host) {
-                ctx.net.close(ctx.clock, conn, Side::Host);
+                ctx.net.close(&mut ctx.clock, conn, Side::Host);
                 self.sockets.remove(index);
-                self.path.failed(now, qid, Failed);
+                self.path.failed(now, qid, IoFailure);
                 return true;
             }
             let socket = &mut self.sockets[index];
@@ -328,7 +273,7 @@ impl PathTask {
             socket.out.extend(out);
             send_all(ctx, conn, &mut socket.out);
             let most = self.rng.pick(&[7, 512, 16 * 1024]);
-            let bytes = ctx.net.receive(ctx.clock, conn, Side::Host, most);
+            let bytes = ctx.net.receive(&mut ctx.clock, conn, Side::Host, most);
             if !bytes.is_empty() {
                 self.path.received(now, qid, &bytes);
                 is_new = true;
@@ -337,68 +282,70 @@ impl PathTask {
         is_new
     }
 
-    fn go_on(&mut self, ctx: &mut Ctx<'_>, fences: &mut Fences, disks: &mut Disks) {
+    /// Carries out the actions of the path.
+    fn carry_out_actions(&mut self, ctx: &mut Ctx, fences: &mut Fences, disks: &mut Disks) {
         let now = ctx.clock.now();
         while let Some(action) = self.path.poll(now, disks) {
             ctx.say(|| format!("path {}: {action:?}", self.id));
             match action {
                 Action::Connect { qid } => {
                     self.protect_queues(ctx);
-                    let conn = ctx.net.connect(ctx.clock, usize::from(self.id.0));
+                    let conn = ctx.net.connect(&mut ctx.clock, usize::from(self.id.0));
                     self.sockets.push(Socket { qid, conn, is_connected: false, out: VecDeque::new() });
                 }
                 Action::Close => {
-                    self.recording = None;
+                    self.pending_record = None;
                     for socket in self.sockets.drain(..) {
-                        ctx.net.close(ctx.clock, socket.conn, Side::Host);
+                        ctx.net.close(&mut ctx.clock, socket.conn, Side::Host);
                     }
                 }
                 Action::Record { epoch, fence_time, .. } => {
                     self.protect_queues(ctx);
-                    let until = now + self.rng.tail(RECORD);
-                    self.recording = Some(Recording { epoch, fence_time, until });
+                    let until = now + self.rng.tail(RECORD_WRITE);
+                    self.pending_record = Some(PendingRecord { epoch, fence_time, until });
                 }
                 Action::RemoveRecord { epoch } => fences.forget(AssociationId { path: self.id, epoch }),
-                Action::GoLive(up) => self.up(fences, *up),
-                Action::UpdateNamespace { epoch, update: news } => {
-                    let (path, disk, state) = (self.id, news.disk, news.state);
-                    disks.told(path, &news);
-                    ctx.check.counts.disks_lost += u64::from(news.unusable.is_some());
-                    if let Some(limits) = news.added {
-                        ctx.check.counts.namespaces_added += 1;
-                        self.mail_all(|| Message::AddNamespace { path, epoch, disk, limits });
+                Action::GoLive(association) => self.go_live(fences, *association),
+                Action::UpdateNamespace { epoch, update } => {
+                    let (path, disk, state) = (self.id, update.disk, update.state);
+                    disks.update(path, &update);
+                    ctx.checker.counts.disk_paths_lost += u64::from(update.unusable.is_some());
+                    if let Some(limits) = update.added {
+                        ctx.checker.counts.namespaces_added += 1;
+                        self.tell_threads(|| Message::AddNamespace { path, epoch, disk, limits });
                     }
-                    self.mail_all(|| Message::Ana { path, epoch, disk, state });
+                    self.tell_threads(|| Message::Ana { path, epoch, disk, state });
                 }
                 Action::CloseQueues { epoch, .. } => {
                     fences.withdraw_resets(self.id);
                     disks.path_down(self.id);
-                    ctx.check.association_lost(ctx.clock.elapsed());
+                    ctx.checker.association_lost(ctx.clock.elapsed());
                     let path = self.id;
-                    self.mail_all(|| Message::PathDown { path, epoch, close_mode: CloseMode::Reset });
+                    self.tell_threads(|| Message::PathDown { path, epoch, close_mode: CloseMode::Reset });
                 }
-                Action::Ended(left) => {
-                    ctx.check.counts.closed_in_order += u64::from(left.is_clean);
-                    fences.ended(now, self.id, &left);
-                    self.close_but(ctx, left.is_clean.then_some(left.admin));
+                Action::Ended(association) => {
+                    ctx.checker.counts.closed_in_order += u64::from(association.is_clean);
+                    fences.ended(now, self.id, &association);
+                    self.close_all_but(ctx, association.is_clean.then_some(association.admin));
                 }
                 Action::ResetAnswered(outcome) => fences.reset_answered(ctx, self.id, Some(outcome)),
-                Action::CheckOutstanding { at_once } => self.look = Some(at_once),
+                Action::CheckOutstanding { at_once } => self.check_outstanding = Some(at_once),
                 Action::Failed(error) => {
                     let of_one = matches!(error, mpath_host::PathError::Changed { .. }) && self.plan.disks.len() > 1;
-                    ctx.check.counts.unanswered += u64::from(matches!(error, mpath_host::PathError::ConnectTimeout));
-                    ctx.check.counts.ended_by_another += u64::from(of_one);
+                    ctx.checker.counts.handshakes_unanswered +=
+                        u64::from(matches!(error, mpath_host::PathError::ConnectTimeout));
+                    ctx.checker.counts.ended_by_replaced_namespace += u64::from(of_one);
                 }
-                Action::Refused(_) => self.refused_until = Some(now + OPERATOR),
+                Action::Refused(_) => self.refused_until = Some(now + OPERATOR_DELAY),
                 Action::TakeRemovalStep(step) => {
-                    self.leaving = Some(step);
+                    self.removal_step = Some(step);
                     if step == RemovalStep::RemoveFromThreads {
                         let path = self.id;
-                        self.mail_all(|| Message::RemovePath(path));
+                        self.tell_threads(|| Message::RemovePath(path));
                     }
                 }
                 Action::RemovalDone => {
-                    ctx.check.counts.removals += 1;
+                    ctx.checker.counts.removals += 1;
                     self.is_gone = true;
                 }
                 Action::SendTermReq { .. }
@@ -414,13 +361,14 @@ impl PathTask {
     }
 
     /// The handshakes of the I/O queues are over: their digests protect what follows.
-    fn protect_queues(&self, ctx: &mut Ctx<'_>) {
+    fn protect_queues(&self, ctx: &mut Ctx) {
         for socket in self.sockets.iter().filter(|socket| socket.qid > 0) {
             ctx.net.protect(socket.conn, self.plan.controller.digests);
         }
     }
 
-    fn up(&mut self, fences: &mut Fences, LiveAssociation { association, queues, info, .. }: LiveAssociation) {
+    /// Passes the queue pairs of an association to the I/O threads.
+    fn go_live(&mut self, fences: &mut Fences, LiveAssociation { association, queues, info, .. }: LiveAssociation) {
         let path = self.id;
         let sockets = self.sockets.split_off(1);
         for ((thread, queue), socket) in queues.into_iter().enumerate().zip(sockets) {
@@ -431,14 +379,15 @@ impl PathTask {
                 close_mode: CloseMode::Reset,
             };
             let link = Box::new(link);
-            self.mail.push((thread, Message::PathUp { path, association, link }));
+            self.outbox.push((thread, Message::PathUp { path, association, link }));
         }
         if info.cross_resets > 0 {
             fences.offer_resets(self.path.latest());
         }
     }
 
-    fn mail_all(&mut self, message: impl Fn() -> Message) {
-        (0..self.plan.threads).for_each(|thread| self.mail.push((thread, message())));
+    /// Sends a message to all I/O threads after the turn.
+    fn tell_threads(&mut self, message: impl Fn() -> Message) {
+        (0..self.plan.threads).for_each(|thread| self.outbox.push((thread, message())));
     }
 }

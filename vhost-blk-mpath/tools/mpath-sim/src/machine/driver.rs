@@ -1,20 +1,20 @@
-//! The driver of one virtqueue, a split ring (virtio 1.2, 2.7): what a guest's kernel does.
+//! The guest's driver of one virtqueue, a split ring (virtio 1.2, 2.7).
 //!
-//! A request has a place of its own, and with it as many descriptors as the longest chain needs.
+//! Each request has a place of its own, with the descriptors of the longest chain.
 
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use super::memory::{GUEST_START, Memory};
 
-/// Descriptors of a place.
+/// The descriptors of a place.
 pub(super) const CHAIN_MAX: usize = 8;
-/// What a virtqueue takes of the memory.
+/// The memory of a virtqueue.
 pub(super) const QUEUE_BYTES: usize = 0x4000;
-/// Where its parts begin; descriptors first.
+/// The offsets of its rings. The descriptors are at offset 0.
 pub(super) const AVAILABLE: usize = 0x1000;
 pub(super) const USED: usize = 0x2000;
 
-/// Descriptor flags: it has a successor, the device writes it, it names a table.
+/// Flags of a descriptor: another one follows, the device writes, it refers to a table.
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
@@ -22,16 +22,17 @@ const INDIRECT: u16 = 4;
 /// A piece of memory that a request names.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Segment {
-    /// Where in the memory.
+    /// Its offset in the memory.
     pub(super) at: usize,
     pub(super) bytes: usize,
-    /// The device writes it.
+    /// The device writes to it.
     pub(super) is_written: bool,
 }
 
+/// The driver of a virtqueue.
 #[derive(Debug)]
 pub(super) struct Driver {
-    /// Where it is in the memory.
+    /// The offset of the virtqueue in the memory.
     start: usize,
     pub(super) size: u16,
     has_event_idx: bool,
@@ -48,22 +49,22 @@ impl Driver {
         Self { start: index * QUEUE_BYTES, size, has_event_idx, available: 0, used: 0, kick }
     }
 
-    /// The ring is a new one.
+    /// The guest is reset, and the ring is new.
     pub(super) fn reset(&mut self) {
         (self.available, self.used) = (0, 0);
     }
 
-    /// Where a device without an in-flight log would go on.
+    /// The base at which a device without an in-flight log continues.
     pub(super) fn base(&self) -> u16 {
         self.used
     }
 
-    /// How many requests were answered.
+    /// The number of answered requests.
     pub(super) fn answered(&self, memory: &Memory) -> u16 {
         memory.u16_at(self.start + USED + 2)
     }
 
-    /// Makes a request available: whether the device wants to be told.
+    /// Makes a request available: whether the device wants a kick.
     pub(super) fn submit(
         &mut self,
         memory: &mut Memory,
@@ -98,7 +99,7 @@ impl Driver {
         memory.u16_at(self.start + USED) & 1 == 0
     }
 
-    /// The places of requests that are done since this was asked last.
+    /// The places of the requests that were answered since the last call.
     pub(super) fn reap(&mut self, memory: &Memory) -> Vec<usize> {
         let (mut places, newest) = (Vec::new(), self.answered(memory));
         while self.used != newest {

@@ -1,4 +1,4 @@
-//! The front-end of a virtual machine: what QEMU says to the daemon by vhost-user.
+//! The front-end of a virtual machine, which sends the vhost-user messages that QEMU sends.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -17,17 +17,17 @@ use super::memory::{GUEST_START, Memory, USER_START};
 const EVENT_IDX: u64 = 1 << 29;
 const LOG_ALL: u64 = 1 << 26;
 const PACKED: u64 = 1 << 34;
-/// Where the cache mode is in the configuration space (virtio 1.2, 5.2.4).
+/// The offset of the cache mode in the configuration space (virtio 1.2, 5.2.4).
 const WRITEBACK: u32 = 32;
 
 /// The in-flight log of a machine's virtqueues.
 pub(super) type Inflight = (VhostUserInflight, File);
 
-/// A device as it is to be set up.
+/// The settings of a device.
 pub(super) struct Device<'a> {
     pub(super) memory: &'a Memory,
     pub(super) queues: &'a [Driver],
-    /// Where they go on.
+    /// The bases at which the virtqueues continue.
     pub(super) bases: &'a [u16],
     pub(super) has_event_idx: bool,
     pub(super) writeback: bool,
@@ -49,7 +49,7 @@ pub(super) fn connect(stream: UnixStream, queues: usize) -> Result<Frontend, vho
 }
 
 impl Device<'_> {
-    /// Has all virtqueues run, with the in-flight log there is, or with a new one.
+    /// Starts all virtqueues, with the present in-flight log or a new one.
     pub(super) fn start(&self, frontend: &mut Frontend, inflight: &mut Option<Inflight>) -> Result<(), vhost::Error> {
         let offered = frontend.get_features()?;
         let event_idx = if self.has_event_idx { 0 } else { EVENT_IDX };
@@ -57,8 +57,8 @@ impl Device<'_> {
         frontend.set_config(WRITEBACK, VhostUserConfigFlags::WRITABLE, &[u8::from(self.writeback)])?;
         if inflight.is_none() {
             let size = self.queues.iter().map(|queue| queue.size).max().unwrap_or(1);
-            let asked = VhostUserInflight::new(0, 0, self.queues.len() as u16, size);
-            *inflight = Some(frontend.get_inflight_fd(&asked)?);
+            let wanted_log = VhostUserInflight::new(0, 0, self.queues.len() as u16, size);
+            *inflight = Some(frontend.get_inflight_fd(&wanted_log)?);
         }
         if let Some((told, file)) = inflight {
             frontend.set_inflight_fd(told, file.as_raw_fd())?;

@@ -1,4 +1,4 @@
-//! The memory of a virtual machine: a file, which the daemon maps too.
+//! The memory of a virtual machine: a file that the daemon maps too.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,25 +7,26 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use vm_memory::volatile_memory::VolatileMemory;
 use vm_memory::{FileOffset, MmapRegion};
 
-/// Where the guest has it, and where the front-end does.
+/// The addresses of the memory for the guest and for the front-end.
 pub(super) const GUEST_START: u64 = 0x4000_0000;
 pub(super) const USER_START: u64 = 0x7f00_0000_0000;
 
 /// No page is smaller.
 const PAGE_BYTES: usize = 4096;
 
-/// A file that was cut off.
+/// The truncation of the file.
 #[derive(Debug)]
-struct CutOff {
+struct Truncation {
     at: usize,
-    /// All of the memory, as the guest sees it.
-    own: Vec<u8>,
+    /// All of the memory as the guest sees it.
+    contents: Vec<u8>,
 }
 
+/// The memory of a virtual machine.
 #[derive(Debug)]
 pub(super) struct Memory {
     region: MmapRegion,
-    cut_off: Option<CutOff>,
+    truncation: Option<Truncation>,
 }
 
 impl Memory {
@@ -34,7 +35,7 @@ impl Memory {
         let file = File::from(memfd_create("machine", MemfdFlags::CLOEXEC).expect("memory for a small machine"));
         file.set_len(bytes as u64).expect("memory for a small machine");
         let region = MmapRegion::from_file(FileOffset::new(file, 0), bytes).expect("memory for a small machine");
-        Self { region, cut_off: None }
+        Self { region, truncation: None }
     }
 
     pub(super) fn file(&self) -> &File {
@@ -45,35 +46,35 @@ impl Memory {
         self.region.len()
     }
 
-    /// Cuts the file off at any page. The rest belongs to the guest alone from now on.
-    pub(super) fn cut_off(&mut self, choice: u64) {
+    /// Truncates the file at any page. Only the guest sees the rest from now on.
+    pub(super) fn truncate(&mut self, choice: u64) {
         let at = choice as usize % self.bytes().div_ceil(PAGE_BYTES) * PAGE_BYTES;
-        let own = self.read(0, self.bytes());
+        let contents = self.read(0, self.bytes());
         self.file().set_len(at as u64).expect("a file can be shorter");
-        self.cut_off = Some(CutOff { at, own });
+        self.truncation = Some(Truncation { at, contents });
     }
 
-    pub(super) fn is_cut_off(&self) -> bool {
-        self.cut_off.is_some()
+    pub(super) fn is_truncated(&self) -> bool {
+        self.truncation.is_some()
     }
 
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
         let mut there = bytes.len();
-        if let Some(CutOff { at: end, own }) = &mut self.cut_off {
-            own[at..at + bytes.len()].copy_from_slice(bytes);
+        if let Some(Truncation { at: end, contents }) = &mut self.truncation {
+            contents[at..at + bytes.len()].copy_from_slice(bytes);
             there = end.saturating_sub(at).min(there);
         }
         self.region.get_slice(at, there).expect("inside the machine").copy_from(&bytes[..there]);
     }
 
     pub(super) fn read(&self, at: usize, length: usize) -> Vec<u8> {
-        let Some(CutOff { at: end, own }) = &self.cut_off else {
+        let Some(Truncation { at: end, contents }) = &self.truncation else {
             let mut bytes = vec![0; length];
             self.region.get_slice(at, length).expect("inside the machine").copy_to(&mut bytes);
             return bytes;
         };
-        // From the file, as an access to what is gone would end the simulator.
-        let mut bytes = own[at..at + length].to_vec();
+        // Read from the file, as an access to the truncated part of the mapping would end the simulator.
+        let mut bytes = contents[at..at + length].to_vec();
         let there = end.saturating_sub(at).min(length);
         self.file().read_exact_at(&mut bytes[..there], at as u64).expect("that much is there");
         bytes

@@ -1,12 +1,11 @@
-//! A virtual machine with one disk: its memory with the virtqueues, the driver of each, and the front-end. All of that outlives
-//! the daemon.
+//! A virtual machine with one disk: its memory with the virtqueues, the driver of each virtqueue, and the front-end. All of them
+//! outlive the daemon.
 
 mod driver;
 mod frontend;
 mod memory;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
@@ -17,8 +16,9 @@ use vhost::vhost_user::Frontend;
 use self::driver::{CHAIN_MAX, Driver, QUEUE_BYTES, Segment};
 use self::frontend::{Device, Inflight};
 use self::memory::Memory;
-use crate::check::{Kind, fill};
-use crate::plan::GuestPlan;
+use crate::blocks::Operation;
+use crate::blocks::pattern::fill;
+use crate::guest::{GuestPlan, GuestRequest};
 use crate::rng::Rng;
 
 /// The parts of a request other than its data: header, status, range and a table of descriptors.
@@ -30,35 +30,16 @@ const TABLE: usize = 0x100;
 const UNTOUCHED: u8 = 0xee;
 const SECTOR_BYTES: u64 = 512;
 
-/// A request of the guest.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
-    /// Its number in the run, from 1.
-    pub(crate) id: u64,
-    pub(crate) disk: usize,
-    pub(crate) kind: Kind,
-    pub(crate) lba: u64,
-    pub(crate) blocks: u32,
-    /// Who in the guest waits for it.
-    pub(crate) user: usize,
-}
-
-impl fmt::Display for Asked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, disk, kind, lba, blocks, .. } = self;
-        write!(f, "#{id} of disk {disk} {kind:?} {lba}+{blocks}")
-    }
-}
-
-/// What the guest is told.
+/// The answer to a request of the guest.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    pub(crate) asked: Asked,
+    pub(crate) request: GuestRequest,
     pub(crate) result: Result<(), IoError>,
     /// The data of a read.
     pub(crate) data: Vec<u8>,
 }
 
+/// A virtual machine.
 pub(crate) struct Machine {
     plan: GuestPlan,
     block_bytes: usize,
@@ -67,16 +48,16 @@ pub(crate) struct Machine {
     queues: Vec<Driver>,
     inflight: Option<Inflight>,
     frontend: Option<Frontend>,
-    /// Blocks that the disk has for the guest.
+    /// The blocks of the disk that the guest sees.
     blocks: u64,
-    /// Its end of the connection, to hang up.
+    /// The front-end's end of the connection, to hang up.
     stream: Option<UnixStream>,
-    /// By user: what is not answered.
-    out: BTreeMap<usize, Asked>,
-    /// By user: the data of the last read, whose memory is the guest's again.
-    read: BTreeMap<usize, Vec<u8>>,
-    /// What went with a reset of the guest.
-    given_up: Vec<Asked>,
+    /// By user: the request that is not answered.
+    open: BTreeMap<usize, GuestRequest>,
+    /// By user: the data of the last read. The device must not change its memory any more.
+    last_reads: BTreeMap<usize, Vec<u8>>,
+    /// Requests that a reset of the guest gave up.
+    given_up: Vec<GuestRequest>,
 }
 
 impl Machine {
@@ -95,13 +76,13 @@ impl Machine {
             frontend: None,
             blocks,
             stream: None,
-            out: BTreeMap::new(),
-            read: BTreeMap::new(),
+            open: BTreeMap::new(),
+            last_reads: BTreeMap::new(),
             given_up: Vec::new(),
         }
     }
 
-    /// Blocks that the disk has for the guest.
+    /// The blocks of the disk that the guest sees.
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks
     }
@@ -116,7 +97,7 @@ impl Machine {
         user % self.plan.flows
     }
 
-    /// Connects to a daemon: all virtqueues run then.
+    /// Connects the front-end to a daemon, and starts all virtqueues.
     pub(crate) fn connect(&mut self, stream: UnixStream) {
         self.stream = Some(stream.try_clone().expect("a descriptor for a socket"));
         self.frontend = Some(frontend::connect(stream, self.queues.len()).expect("the daemon answers"));
@@ -124,7 +105,7 @@ impl Machine {
         self.start_queues(&bases);
     }
 
-    /// Has all virtqueues run, from there on.
+    /// Starts all virtqueues at these bases.
     pub(crate) fn start_queues(&mut self, bases: &[u16]) {
         let Self { memory, queues, plan, .. } = self;
         let GuestPlan { has_event_idx, writeback, .. } = *plan;
@@ -133,97 +114,97 @@ impl Machine {
         device.start(frontend, &mut self.inflight).expect("the daemon answers");
     }
 
-    /// Asks to stop a virtqueue and where it stands then. That waits until it has drained.
-    pub(crate) fn ask_base(&self, queue: usize) -> impl FnOnce() -> Result<u32, vhost::Error> + Send + 'static {
+    /// Stops a virtqueue and returns its base. The call waits until the virtqueue has drained.
+    pub(crate) fn stop_queue(&self, queue: usize) -> impl FnOnce() -> Result<u32, vhost::Error> + Send + 'static {
         let frontend = self.frontend.clone().expect("it is connected");
         move || frontend.get_vring_base(queue)
     }
 
-    /// How many requests each virtqueue has answered, as its ring has it.
+    /// The number of answered requests in the used ring of each virtqueue.
     pub(crate) fn used(&self) -> Vec<u16> {
         self.queues.iter().map(|queue| queue.answered(&self.memory)).collect()
     }
 
-    /// The front-end or the daemon is gone. The guest is another one then, and has given up what this one had asked, or it waits.
+    /// The front-end or the daemon is gone. The guest waits, or is reset and gives up its requests.
     pub(crate) fn disconnect(&mut self, is_reset: bool) {
         self.frontend = None;
         if let Some(stream) = self.stream.take() {
-            // A thread may wait there for an answer. It fails only if the daemon was quicker.
+            // A thread may wait there for an answer. The shutdown fails only if the daemon has hung up first.
             let _ = stream.shutdown(Shutdown::Both);
         }
         if is_reset {
-            // That of another machine: a daemon that still has the old one may go on writing to it.
+            // A daemon may still write to the old memory.
             self.memory = Memory::new(self.memory.bytes());
             self.queues.iter_mut().for_each(Driver::reset);
             self.inflight = None;
-            self.read.clear();
-            self.given_up.extend(std::mem::take(&mut self.out).into_values());
+            self.last_reads.clear();
+            self.given_up.extend(std::mem::take(&mut self.open).into_values());
         }
     }
 
-    /// Memory is gone from a page on that this number chooses.
-    pub(crate) fn cut_off(&mut self, choice: u64) {
-        self.memory.cut_off(choice);
+    /// The memory is truncated at a page that this number chooses.
+    pub(crate) fn truncate(&mut self, choice: u64) {
+        self.memory.truncate(choice);
     }
 
-    pub(crate) fn is_cut_off(&self) -> bool {
-        self.memory.is_cut_off()
+    pub(crate) fn is_truncated(&self) -> bool {
+        self.memory.is_truncated()
     }
 
-    /// What is not answered.
-    pub(crate) fn out(&self) -> impl Iterator<Item = u64> + '_ {
-        self.out.values().map(|asked| asked.id)
+    /// The requests that are not answered.
+    pub(crate) fn open_requests(&self) -> impl Iterator<Item = u64> + '_ {
+        self.open.values().map(|request| request.id)
     }
 
-    /// Requests that were given up and may still be executed.
+    /// Given-up requests that may still be executed.
     pub(crate) fn given_up(&self) -> impl Iterator<Item = u64> + '_ {
-        self.given_up.iter().map(|asked| asked.id)
+        self.given_up.iter().map(|request| request.id)
     }
 
-    /// Drops requests that were given up and that no daemon can execute.
-    pub(crate) fn take_given_up(&mut self) -> Vec<Asked> {
+    /// Takes the given-up requests, which no daemon can execute any more.
+    pub(crate) fn take_given_up(&mut self) -> Vec<GuestRequest> {
         std::mem::take(&mut self.given_up)
     }
 
-    /// Where a user's request lies.
+    /// The place of a user's request in the memory.
     fn slot(&self, user: usize) -> usize {
         self.queues.len() * QUEUE_BYTES + user * (SLOT_BYTES + self.plan.blocks as usize * self.block_bytes)
     }
 
-    /// Whether the memory of a user's last read is unchanged since its answer. Asked once.
-    pub(crate) fn is_left_alone(&mut self, user: usize) -> bool {
-        let Some(data) = self.read.remove(&user) else { return true };
+    /// Whether the memory of a user's last read is unchanged since its answer. Each read is checked once.
+    pub(crate) fn is_read_unchanged(&mut self, user: usize) -> bool {
+        let Some(data) = self.last_reads.remove(&user) else { return true };
         self.memory.read(self.slot(user) + SLOT_BYTES, data.len()) == data
     }
 
-    /// The guest asks: whether the device was kicked.
-    pub(crate) fn ask(&mut self, asked: Asked) -> bool {
-        let (slot, data) = (self.slot(asked.user), self.slot(asked.user) + SLOT_BYTES);
+    /// The guest submits a request: whether it kicked the device.
+    pub(crate) fn submit(&mut self, request: GuestRequest) -> bool {
+        let (slot, data) = (self.slot(request.user), self.slot(request.user) + SLOT_BYTES);
         let to_sector = |blocks: u64| blocks * (self.block_bytes as u64 / SECTOR_BYTES);
-        let bytes = asked.blocks as usize * self.block_bytes;
-        let is_range = asked.kind.is_zeroing();
-        let (number, payload) = match asked.kind {
-            Kind::Read => (0u32, Some((data, bytes, true))),
-            Kind::Write { .. } => (1, Some((data, bytes, false))),
-            Kind::Flush => (4, None),
-            Kind::Discard => (11, Some((slot + RANGE, 16, false))),
-            Kind::WriteZeroes { .. } => (13, Some((slot + RANGE, 16, false))),
+        let bytes = request.blocks as usize * self.block_bytes;
+        let is_range = request.operation.is_zeroing();
+        let (number, payload) = match request.operation {
+            Operation::Read => (0u32, Some((data, bytes, true))),
+            Operation::Write { .. } => (1, Some((data, bytes, false))),
+            Operation::Flush => (4, None),
+            Operation::Discard => (11, Some((slot + RANGE, 16, false))),
+            Operation::WriteZeroes { .. } => (13, Some((slot + RANGE, 16, false))),
         };
-        let sector = if is_range { 0 } else { to_sector(asked.lba) };
+        let sector = if is_range { 0 } else { to_sector(request.lba) };
         let mut header = [0; 17];
         header[..4].copy_from_slice(&number.to_le_bytes());
         header[8..16].copy_from_slice(&sector.to_le_bytes());
         header[STATUS] = UNTOUCHED;
         self.memory.write(slot, &header);
         if is_range {
-            let range = u128::from(to_sector(asked.lba)) | u128::from(to_sector(asked.blocks.into())) << 64;
+            let range = u128::from(to_sector(request.lba)) | u128::from(to_sector(request.blocks.into())) << 64;
             self.memory.write(slot + RANGE, &range.to_le_bytes());
         }
-        match asked.kind {
-            Kind::Read => self.memory.write(data, &vec![UNTOUCHED; bytes]),
-            Kind::Write { .. } => {
+        match request.operation {
+            Operation::Read => self.memory.write(data, &vec![UNTOUCHED; bytes]),
+            Operation::Write { .. } => {
                 let mut payload = vec![0; bytes];
-                fill(asked.disk, asked.id, asked.lba, self.block_bytes, &mut payload);
+                fill(request.disk, request.id, request.lba, self.block_bytes, &mut payload);
                 self.memory.write(data, &payload);
             }
             _ => {}
@@ -241,10 +222,10 @@ impl Machine {
         }
         segments.push(Segment { at: slot + STATUS, bytes: 1, is_written: true });
         let table = self.rng.percent(30).then_some(slot + TABLE);
-        let place = asked.user / self.plan.flows;
-        let before = self.out.insert(asked.user, asked);
-        assert!(before.is_none(), "a user has one request out");
-        let queue = &mut self.queues[asked.user % self.plan.flows];
+        let place = request.user / self.plan.flows;
+        let before = self.open.insert(request.user, request);
+        assert!(before.is_none(), "a user has one request under way");
+        let queue = &mut self.queues[request.user % self.plan.flows];
         let is_kicked = queue.submit(&mut self.memory, place, &segments, table);
         if is_kicked {
             queue.kick.write(1).expect("a kick");
@@ -252,25 +233,25 @@ impl Machine {
         is_kicked
     }
 
-    /// What the device has answered in a virtqueue.
+    /// The answers of a virtqueue since the last call.
     pub(crate) fn reap(&mut self, queue: usize) -> Vec<Answer> {
         let places = self.queues[queue].reap(&self.memory);
         places.into_iter().map(|place| self.answer(place * self.plan.flows + queue)).collect()
     }
 
     fn answer(&mut self, user: usize) -> Answer {
-        let asked = self.out.remove(&user).expect("what is used was available");
+        let request = self.open.remove(&user).expect("a used request was available");
         let slot = self.slot(user);
         let result = match self.memory.read(slot + STATUS, 1)[0] {
             0 => Ok(()),
             1 => Err(IoError::Io),
             2 => Err(IoError::Unsupported),
-            status => panic!("{asked} has the status {status}"),
+            status => panic!("{request} has the status {status}"),
         };
-        let is_read = asked.kind == Kind::Read;
-        let bytes = if is_read { asked.blocks as usize * self.block_bytes } else { 0 };
+        let is_read = request.operation == Operation::Read;
+        let bytes = if is_read { request.blocks as usize * self.block_bytes } else { 0 };
         let data = self.memory.read(slot + SLOT_BYTES, bytes);
-        self.read.insert(user, data.clone());
-        Answer { asked, result, data }
+        self.last_reads.insert(user, data.clone());
+        Answer { request, result, data }
     }
 }

@@ -1,4 +1,4 @@
-//! Bits flipped on the way, where a digest must find them.
+//! Bits that flip on their way, where a digest must find them.
 
 use std::ops::Range;
 
@@ -6,19 +6,19 @@ use nvme_tcp::wire::{CommonHeader, Digests, PduType};
 
 use crate::rng::Rng;
 
-/// Bytes of the longest header in the flow of commands and data, with what its digest takes.
+/// Bytes of the longest header of commands and data, with its digest.
 const HEADER_BYTES: usize = 76;
 
-/// One direction of a connection, from the start of a PDU on: where it is.
+/// The place in the PDUs of one direction of a connection, from the start of a PDU on.
 #[derive(Debug, Default)]
-pub(super) struct Stream {
+pub(super) struct PduTracker {
     /// The common header of the PDU, as far as it was seen.
     common: Vec<u8>,
     /// Bytes of the PDU that were seen.
     at: u32,
 }
 
-impl Stream {
+impl PduTracker {
     /// Advances over these bytes, and flips a protected bit with a probability in ten-thousandths.
     pub(super) fn corrupt(&mut self, rng: &mut Rng, digests: Digests, per_10k: u64, bytes: &mut [u8]) {
         if digests == Digests::default() {
@@ -56,7 +56,7 @@ impl Stream {
             _ => (0, u32::MAX),
         };
         let in_data = pdo > 0 && self.at >= pdo;
-        // What ends a connection has no digest.
+        // PDUs that end a connection have no digest.
         let covered = pdu.takes_header_digest() && (digests.header && self.at < header || digests.data && in_data);
         let ends = [CommonHeader::LEN as u32, header, pdo, plen].into_iter().filter(|&end| end > self.at).min();
         let left = if self.at < CommonHeader::LEN as u32 { 1 } else { ends.map_or(1, |end| end - self.at) };
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     /// A response capsule with a header digest, then data from the controller with both digests: 8 bytes of them.
-    fn stream() -> Vec<u8> {
+    fn pdus() -> Vec<u8> {
         let mut bytes = vec![0; 28 + 40];
         bytes[..8].copy_from_slice(&[5, 1, 24, 0, 28, 0, 0, 0]);
         bytes[28..36].copy_from_slice(&[7, 3, 24, 28, 40, 0, 0, 0]);
@@ -82,12 +82,12 @@ mod tests {
     }
 
     fn protected(digests: Digests, piece: usize) -> Vec<usize> {
-        let (bytes, mut stream) = (stream(), Stream::default());
+        let (bytes, mut tracker) = (pdus(), PduTracker::default());
         let mut protected = Vec::new();
         for (index, piece_bytes) in bytes.chunks(piece).enumerate() {
             let mut seen = 0;
             while seen < piece_bytes.len() {
-                let (length, covered) = stream.advance(&piece_bytes[seen..], digests);
+                let (length, covered) = tracker.advance(&piece_bytes[seen..], digests);
                 protected.extend((0..length).filter(|_| covered).map(|byte| index * piece + seen + byte));
                 seen += length;
             }

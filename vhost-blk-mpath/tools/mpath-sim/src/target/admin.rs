@@ -1,45 +1,22 @@
-//! Connects and admin commands, and Cross-Controller Resets with what may come of them.
+//! Connect commands, admin commands and Cross-Controller Resets.
 
 use std::time::Duration;
 
-use nvme_tcp::target::{AdminReply, CommandToken, TargetCommand};
-use nvme_tcp::wire::{
-    ActiveList, AdminCommand, CROSS_RESET_DONE, Cns, ControllerInstance, IdentifyController, IdentifyNamespace, Status,
-};
+use nvme_tcp::target::{AdminReply, TargetCommand};
+use nvme_tcp::wire::{ActiveList, AdminCommand, CROSS_RESET_DONE, Cns, IdentifyController, IdentifyNamespace, Status};
 use zerocopy::IntoBytes;
 
-use super::{Ctx, Role, Target, WriteCache};
+use super::state::{CrossReset, Role};
+use super::{Target, WriteCache};
 use crate::clock::Event;
-use crate::net::ConnId;
+use crate::connection::ConnId;
+use crate::context::Ctx;
 
-/// A node that stands still looks again so much later.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-
-/// What comes of a Cross-Controller Reset.
-#[derive(Debug, Clone)]
-pub(crate) struct CrossResetPlan {
-    /// Controllers say that they can.
-    pub(crate) offered: bool,
-    /// Percentage of resets that are refused, reported as begun only, or end the asking association.
-    pub(crate) refused_percent: u64,
-    pub(crate) begun_percent: u64,
-    pub(crate) deadly_percent: u64,
-    /// How long one takes, typically.
-    pub(crate) takes: Duration,
-}
-
-/// A Cross-Controller Reset under way.
-#[derive(Debug)]
-pub(super) struct CrossReset {
-    /// By whom.
-    conn: ConnId,
-    node: usize,
-    token: CommandToken,
-    instance: ControllerInstance,
-}
+/// When a paused node tries a Cross-Controller Reset again.
+const RETRY_PAUSED: Duration = Duration::from_millis(100);
 
 impl Target {
-    pub(super) fn connect(&mut self, ctx: &mut Ctx<'_>, id: ConnId, command: TargetCommand) {
+    pub(super) fn connect(&mut self, ctx: &mut Ctx, id: ConnId, command: TargetCommand) {
         let Some(node) = self.conns.get(&id).map(|conn| conn.node) else { return };
         let now = ctx.clock.now();
         let subsystem = self.subsystem(node);
@@ -59,14 +36,14 @@ impl Target {
         }
     }
 
-    pub(super) fn admin(&mut self, ctx: &mut Ctx<'_>, id: ConnId, cntlid: u16, command: TargetCommand) {
+    pub(super) fn admin(&mut self, ctx: &mut Ctx, id: ConnId, cntlid: u16, command: TargetCommand) {
         let Some(node) = self.conns.get(&id).map(|conn| conn.node) else { return };
         let parsed = AdminCommand::parse(&command.sqe);
         let refused = matches!(parsed, Ok(AdminCommand::CrossControllerReset(_)))
             && self.rng.percent(self.plan.cross_reset.refused_percent);
         let reply = if refused {
             AdminReply::Done { token: command.token, status: Status::INTERNAL_ERROR, result: 0 }
-        } else if parsed.as_ref().is_ok_and(|parsed| self.is_about_gone(node, parsed)) {
+        } else if parsed.as_ref().is_ok_and(|parsed| self.is_about_absent(node, parsed)) {
             AdminReply::Done { token: command.token, status: Status::INVALID_NAMESPACE.with_dnr(), result: 0 }
         } else {
             self.subsystem(node).admin(ctx.clock.now(), cntlid, command)
@@ -76,7 +53,7 @@ impl Target {
             AdminReply::Done { token, status, result } => conn.queue.complete(token, status, result),
             AdminReply::Data { token, mut data } => {
                 if let Ok(AdminCommand::Identify { cns, nsid, .. }) = parsed {
-                    self.dress_up(node, cns, nsid, &mut data);
+                    self.adjust_identify(node, cns, nsid, &mut data);
                 }
                 let Some(conn) = self.conns.get_mut(&id) else { return };
                 conn.queue.complete_with_data(token, data.len() as u32, |offset, part| {
@@ -97,12 +74,12 @@ impl Target {
         if parsed.as_ref().is_ok_and(Self::reads_ana) {
             self.has_seen_ana(ctx, node, id);
         }
-        self.tell_events(ctx);
+        self.send_events(ctx);
     }
 
-    /// The subsystem has given the instance up, if it was there. Until the reset is done its commands go on as those of any
-    /// association that was lost.
-    fn begin_reset(&mut self, ctx: &mut Ctx<'_>, reset: CrossReset) {
+    /// The subsystem has given up the instance, if there was one. Until the reset is done, its commands are executed like those of any
+    /// lost association.
+    fn begin_reset(&mut self, ctx: &mut Ctx, reset: CrossReset) {
         let now = ctx.clock.now();
         self.close_all(ctx, reset.node, Some(reset.instance), now);
         let plan = &self.plan.cross_reset;
@@ -115,16 +92,16 @@ impl Target {
             }
             return;
         }
-        self.next += 1;
-        ctx.clock.after(self.rng.tail(plan.takes), Event::CrossReset(self.next));
-        self.resets.insert(self.next, reset);
+        self.last_number += 1;
+        ctx.clock.after(self.rng.tail(plan.takes), Event::CrossReset(self.last_number));
+        self.resets.insert(self.last_number, reset);
     }
 
     /// [`Event::CrossReset`] has come: nothing of that instance is executed any more.
-    pub(crate) fn on_cross_reset(&mut self, ctx: &mut Ctx<'_>, number: u64) {
+    pub(crate) fn on_cross_reset(&mut self, ctx: &mut Ctx, number: u64) {
         let Some(reset) = self.resets.get(&number) else { return };
         if self.nodes[reset.node].paused {
-            return ctx.clock.after(LOOK_AGAIN, Event::CrossReset(number));
+            return ctx.clock.after(RETRY_PAUSED, Event::CrossReset(number));
         }
         let Some(CrossReset { conn: id, node, token, instance }) = self.resets.remove(&number) else { return };
         let (process, processes) = (self.process(node), self.subsystems.len());
@@ -139,7 +116,7 @@ impl Target {
         }
     }
 
-    pub(super) fn tell_events(&mut self, ctx: &mut Ctx<'_>) {
+    pub(super) fn send_events(&mut self, ctx: &mut Ctx) {
         let admins = self.conns.iter().filter_map(|(&id, conn)| match conn.role {
             Role::Admin(cntlid) if !self.nodes[conn.node].paused => Some((id, conn.node, cntlid)),
             _ => None,
@@ -155,7 +132,7 @@ impl Target {
     }
 
     /// The Identify data of a node and of its namespaces.
-    fn dress_up(&self, node: usize, cns: Cns, nsid: u32, data: &mut [u8]) {
+    fn adjust_identify(&self, node: usize, cns: Cns, nsid: u32, data: &mut [u8]) {
         let plan = &self.plan;
         match cns {
             Cns::CONTROLLER => {
@@ -176,7 +153,7 @@ impl Target {
             }
             Cns::ACTIVE_LIST => {
                 let mut list = ActiveList::parse(data);
-                list.0.retain(|nsid| !self.gone.contains(&(node, *nsid)));
+                list.0.retain(|nsid| !self.absent.contains(&(node, *nsid)));
                 data.copy_from_slice(&list.emit());
             }
             _ => {}

@@ -1,164 +1,45 @@
-//! The target: the shipping sans-IO target in front of one store a namespace, with a node for every path, and all the bad habits that
-//! the specification leaves it.
+//! The target: the target side of `nvme-tcp` in front of one store for each namespace, with a node for every path. It does
+//! everything that the specification permits.
 //!
-//! The nodes may belong to two processes that know nothing of each other: one subsystem by name, and the same controller ids.
+//! The nodes may belong to two processes that share no state: one subsystem name, and the same controller ids.
 //!
-//! A node that notices the loss of an association may go on executing its commands for as long as its quiesce time. It
-//! notices by a reset, or by its keep-alive timer, at which it may look late.
+//! A node that notices the loss of an association may execute its commands until its quiesce time has passed. It notices the
+//! loss by a reset, or by its keep-alive timer, which it may check late.
 
-pub(crate) mod admin;
+mod admin;
 mod ana;
-mod execute;
-mod hostile;
+mod execution;
 mod namespaces;
-pub(crate) mod store;
+mod nodes;
+mod plan;
+mod r2t_faults;
+mod state;
+mod store;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use nvme_tcp::target::{
-    AnswerFault, AnswerFaults, FaultyCommands, IoView, Namespace, QueueIdentity, QueueLimits, Subsystem,
-    SubsystemConfig, TargetCommand, TargetQueue,
-};
-use nvme_tcp::wire::{AnaState, ControllerInstance, Nqn, Status};
+use nvme_tcp::target::{AnswerFaults, Namespace, QueueIdentity, Subsystem, SubsystemConfig, TargetQueue};
+use nvme_tcp::wire::{AnaState, ControllerInstance};
 
-use self::admin::{CrossReset, CrossResetPlan};
-use self::ana::Unseen;
-use self::execute::Begun;
-pub(crate) use self::hostile::R2tFault;
-pub(crate) use self::namespaces::{NamespacePlan, Shown};
+pub(crate) use self::plan::{CrossResetPlan, NamespacePlan, TargetPlan, WriteCache};
+pub(crate) use self::r2t_faults::R2tFault;
+use self::state::{Connection, CrossReset, NodeState, PendingCommand, Role, UnseenLoss};
+pub(crate) use self::state::{NamespaceReport, StatusFault};
 use self::store::Store;
-use crate::check::Checker;
-use crate::clock::{Clock, Event};
-use crate::net::{ConnId, Net, Side};
+use crate::clock::Event;
+use crate::connection::{ConnId, Side};
+use crate::context::Ctx;
 use crate::rng::Rng;
-
-/// The volatile write caches of a target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WriteCache {
-    None,
-    OfEachNode,
-    /// All nodes have one, which is lost only when all of them are down.
-    Shared,
-}
-
-/// The plan of the target for the whole run.
-#[derive(Debug, Clone)]
-pub(crate) struct TargetPlan {
-    pub(crate) nqn: Nqn,
-    pub(crate) nodes: usize,
-    /// The nodes belong to them in turn.
-    pub(crate) processes: usize,
-    pub(crate) cross_reset: CrossResetPlan,
-    /// By NSID, from 1.
-    pub(crate) namespaces: Vec<NamespacePlan>,
-    pub(crate) limits: QueueLimits,
-    pub(crate) max_entries: u16,
-    pub(crate) write_cache: WriteCache,
-    /// CQT as reported; zero for a target that does not know the field.
-    pub(crate) cqt: Duration,
-    pub(crate) tbkas: bool,
-    /// CRDT1 to CRDT3 in units of 100 ms.
-    pub(crate) crdt: [u16; 3],
-    /// How long commands are executed after the loss was noticed, at most.
-    pub(crate) quiesce: Duration,
-    /// How late the keep-alive timer is looked at, at most.
-    pub(crate) timer_slack: Duration,
-    /// How long a command takes.
-    pub(crate) service: Duration,
-    /// Commands of several blocks may be executed piece by piece.
-    pub(crate) piecemeal: bool,
-}
-
-/// The answer to a command in place of its execution.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Failing {
-    pub(crate) percent: u64,
-    pub(crate) status: Status,
-}
-
-/// What a node is like now.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct NodeState {
-    /// Its processor stands still; its kernel goes on acknowledging.
-    pub(crate) paused: bool,
-    /// It closes connections in order.
-    pub(crate) finishes: bool,
-    /// It has no power.
-    pub(crate) is_down: bool,
-    /// Percentage of commands that are held for seconds.
-    pub(crate) held_percent: u64,
-    pub(crate) failing: Option<Failing>,
-    pub(crate) extra_service: Duration,
-    /// Percentage of commands that are lost alone, with all others answered: some before they are executed, some after.
-    pub(crate) lost_percent: u64,
-    /// Percentage of responses that are sent twice.
-    pub(crate) repeated_percent: u64,
-    /// Percentage of R2Ts that are spoilt, and how.
-    pub(crate) r2ts: Option<(u64, R2tFault)>,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Role {
-    New,
-    Admin(u16),
-    Io(u16),
-}
-
-#[derive(Debug)]
-struct Connection {
-    node: usize,
-    since: Instant,
-    queue: TargetQueue,
-    role: Role,
-    /// Set with the role.
-    instance: Option<ControllerInstance>,
-    /// A response to be sent once more.
-    again: Vec<u8>,
-    /// To be sent.
-    out: VecDeque<u8>,
-}
-
-/// A command between its arrival and its execution.
-#[derive(Debug)]
-struct Pending {
-    conn: ConnId,
-    node: usize,
-    instance: Option<ControllerInstance>,
-    command: TargetCommand,
-    view: IoView,
-    due: Instant,
-    /// Its connection is gone; it is not executed after this.
-    until: Option<Instant>,
-    /// Its answer is lost.
-    is_lost: bool,
-    begun: Option<Begun>,
-}
-
-/// What all parts of the simulation need.
-pub(crate) struct Ctx<'a> {
-    pub(crate) clock: &'a mut Clock,
-    pub(crate) net: &'a mut Net,
-    pub(crate) check: &'a mut Checker,
-    pub(crate) verbose: bool,
-}
-
-impl Ctx<'_> {
-    pub(crate) fn say(&self, what: impl FnOnce() -> String) {
-        if self.verbose {
-            println!("{:>13.6} {}", self.clock.elapsed().as_secs_f64(), what());
-        }
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct Target {
     plan: TargetPlan,
     rng: Rng,
-    /// For hostile nodes alone.
-    hostile_rng: Rng,
-    /// For the pieces of commands alone.
+    /// For spoilt R2Ts only.
+    r2t_rng: Rng,
+    /// For the pieces of commands only.
     pieces_rng: Rng,
     /// By node.
     answer_faults: Vec<Arc<AnswerFaults>>,
@@ -166,30 +47,32 @@ pub(crate) struct Target {
     subsystems: Vec<Subsystem>,
     /// By NSID, from 1.
     namespaces: Vec<Namespace>,
+    /// By NSID, from 1.
     stores: Vec<Store>,
-    /// Nodes, and the NSIDs of the namespaces that they do not have.
-    gone: BTreeSet<(usize, u32)>,
+    /// Nodes, and the NSIDs of namespaces that are absent there.
+    absent: BTreeSet<(usize, u32)>,
     /// Nodes, and the NSIDs of namespaces that have all their blocks there.
     grown: BTreeSet<(usize, u32)>,
-    /// By node and NSID, as the next.
-    unseen: BTreeMap<(usize, u32), Unseen>,
-    /// Since when a namespace is another one.
-    others: BTreeMap<(usize, u32), Instant>,
+    /// By node and NSID: a persistent loss that not every host has seen.
+    unseen: BTreeMap<(usize, u32), UnseenLoss>,
+    /// By node and NSID: since when the node reports another namespace.
+    replaced_since: BTreeMap<(usize, u32), Instant>,
     pub(crate) nodes: Vec<NodeState>,
     conns: BTreeMap<ConnId, Connection>,
-    pending: BTreeMap<u64, Pending>,
+    pending: BTreeMap<u64, PendingCommand>,
     /// Cross-Controller Resets under way.
     resets: BTreeMap<u64, CrossReset>,
-    next: u64,
+    /// The last number of a pending command or reset.
+    last_number: u64,
 }
 
 impl Target {
     pub(crate) fn new(plan: TargetPlan, mut rng: Rng) -> Self {
-        let namespaces: Vec<_> = (1..).zip(&plan.namespaces).map(|(nsid, of)| of.namespace(nsid)).collect();
-        let stores = plan
-            .namespaces
-            .iter()
-            .map(|of| Store::new(of.blocks, of.block_bytes(), plan.write_cache == WriteCache::Shared));
+        let namespaces: Vec<_> =
+            (1..).zip(&plan.namespaces).map(|(nsid, namespace)| namespace.namespace(nsid)).collect();
+        let stores = plan.namespaces.iter().map(|namespace| {
+            Store::new(namespace.blocks, namespace.block_bytes(), plan.write_cache == WriteCache::Shared)
+        });
         let config = SubsystemConfig {
             nqn: plan.nqn.clone(),
             serial: "SIM".into(),
@@ -206,29 +89,24 @@ impl Target {
             subsystems: (0..plan.processes).map(process).collect(),
             namespaces,
             stores: stores.collect(),
-            gone: BTreeSet::new(),
+            absent: BTreeSet::new(),
             grown: BTreeSet::new(),
             unseen: BTreeMap::new(),
-            others: BTreeMap::new(),
+            replaced_since: BTreeMap::new(),
             nodes: vec![NodeState::default(); plan.nodes],
             answer_faults: (0..plan.nodes).map(|_| Arc::default()).collect(),
             conns: BTreeMap::new(),
             pending: BTreeMap::new(),
             resets: BTreeMap::new(),
-            next: 0,
+            last_number: 0,
             plan,
-            // Not drawn from the stream, which stays the same.
-            hostile_rng: Rng::new(rng.clone().next_u64(), 0x4057),
+            // Drawn from copies, so that the stream of the target stays the same.
+            r2t_rng: Rng::new(rng.clone().next_u64(), 0x4057),
             pieces_rng: Rng::new(rng.clone().next_u64(), 0x91ec),
             rng,
         };
-        target.show_sizes();
+        target.report_sizes();
         target
-    }
-
-    /// A number of a node's next commands meet a fault.
-    pub(crate) fn answer_wrongly(&self, node: usize, fault: AnswerFault, count: u32) {
-        self.answer_faults[node].set(fault, FaultyCommands { count, opcode: None, nsid: None });
     }
 
     fn process(&self, node: usize) -> usize {
@@ -244,18 +122,18 @@ impl Target {
     pub(crate) fn on_accept(&mut self, since: Instant, conn: ConnId, node: usize) {
         let mut queue = TargetQueue::new(self.plan.limits);
         queue.set_answer_faults(Arc::clone(&self.answer_faults[node]));
-        let (again, out) = (Vec::new(), VecDeque::new());
-        self.conns.insert(conn, Connection { node, since, queue, role: Role::New, instance: None, again, out });
+        let (repeat, out) = (Vec::new(), VecDeque::new());
+        self.conns.insert(conn, Connection { node, since, queue, role: Role::New, instance: None, repeat, out });
     }
 
     /// There are bytes to read, or room to write.
-    pub(crate) fn on_ready(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
+    pub(crate) fn on_ready(&mut self, ctx: &mut Ctx, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if self.nodes[conn.node].paused {
             return;
         }
         loop {
-            let bytes = ctx.net.receive(ctx.clock, id, Side::Target, 16 * 1024);
+            let bytes = ctx.net.receive(&mut ctx.clock, id, Side::Target, 16 * 1024);
             if bytes.is_empty() {
                 break;
             }
@@ -271,8 +149,8 @@ impl Target {
         self.send(ctx, id);
     }
 
-    /// The kernel reports a reset. A node that stands still sees it when it goes on.
-    pub(crate) fn on_reset(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
+    /// The kernel reports a reset. A paused node sees it when it resumes.
+    pub(crate) fn on_reset(&mut self, ctx: &mut Ctx, id: ConnId) {
         if let Some(conn) = self.conns.get(&id)
             && !self.nodes[conn.node].paused
         {
@@ -281,15 +159,16 @@ impl Target {
         }
     }
 
-    fn send(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
+    fn send(&mut self, ctx: &mut Ctx, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
-        let fault = self.nodes[conn.node].r2ts.filter(|_| matches!(conn.role, Role::Io(_)));
+        let fault = self.nodes[conn.node].r2t_fault.filter(|_| matches!(conn.role, Role::Io(_)));
         let mut pdus = Vec::new();
-        ctx.check.counts.spoilt_r2ts += hostile::copy(conn.queue.pending(), fault, &mut self.hostile_rng, &mut pdus);
+        ctx.checker.counts.spoilt_r2ts +=
+            r2t_faults::copy_spoiling(conn.queue.pending(), fault, &mut self.r2t_rng, &mut pdus);
         conn.queue.sent(conn.queue.pending().len());
         conn.out.extend(pdus);
         while !conn.out.is_empty() {
-            let sent = ctx.net.send(ctx.clock, id, Side::Target, conn.out.make_contiguous());
+            let sent = ctx.net.send(&mut ctx.clock, id, Side::Target, conn.out.make_contiguous());
             if sent == 0 {
                 break;
             }
@@ -297,7 +176,7 @@ impl Target {
         }
     }
 
-    fn take_commands(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
+    fn take_commands(&mut self, ctx: &mut Ctx, id: ConnId) {
         while let Some(conn) = self.conns.get_mut(&id)
             && let Some(command) = conn.queue.poll_command()
         {
@@ -309,14 +188,15 @@ impl Target {
         }
     }
 
-    /// Looks at the keep-alive timer when it should expire next.
-    fn watch(&mut self, ctx: &mut Ctx<'_>, id: ConnId, node: usize, cntlid: u16) {
+    /// Sets the next check of a keep-alive timer.
+    fn watch(&mut self, ctx: &mut Ctx, id: ConnId, node: usize, cntlid: u16) {
         if let Some(deadline) = self.subsystem(node).next_timeout(cntlid) {
             ctx.clock.at(deadline + self.plan.timer_slack, Event::KeepAlive(id));
         }
     }
 
-    pub(crate) fn on_keep_alive(&mut self, ctx: &mut Ctx<'_>, id: ConnId) {
+    /// [`Event::KeepAlive`] has come.
+    pub(crate) fn on_keep_alive(&mut self, ctx: &mut Ctx, id: ConnId) {
         let Some(&Connection { node, role: Role::Admin(cntlid), .. }) = self.conns.get(&id) else { return };
         if self.nodes[node].paused {
             return;
@@ -330,15 +210,16 @@ impl Target {
         }
     }
 
-    /// A connection is over, and with its admin connection a whole controller. Commands not executed yet may still be, until
-    /// the quiesce time from `noticed` on has passed.
-    fn close(&mut self, ctx: &mut Ctx<'_>, id: ConnId, noticed: Instant) {
+    /// A connection ends. An admin connection ends all connections of its controller. Commands may be executed until the quiesce
+    /// time from `noticed` on has passed.
+    fn close(&mut self, ctx: &mut Ctx, id: ConnId, noticed: Instant) {
         let Some(conn) = self.conns.remove(&id) else { return };
-        if self.nodes[conn.node].finishes {
-            ctx.check.counts.finished += u64::from(self.pending.values().any(|pending| pending.conn == id));
-            ctx.net.finish(ctx.clock, id);
+        if self.nodes[conn.node].closes_in_order {
+            ctx.checker.counts.closed_with_commands +=
+                u64::from(self.pending.values().any(|pending| pending.conn == id));
+            ctx.net.close_in_order(&mut ctx.clock, id);
         } else {
-            ctx.net.close(ctx.clock, id, Side::Target);
+            ctx.net.close(&mut ctx.clock, id, Side::Target);
         }
         self.orphan(ctx, id, noticed);
         let Some(identity @ QueueIdentity { qid, .. }) = conn.queue.identity() else { return };
@@ -349,8 +230,8 @@ impl Target {
         }
     }
 
-    /// Closes the connections of a controller's life.
-    fn close_all(&mut self, ctx: &mut Ctx<'_>, node: usize, instance: Option<ControllerInstance>, noticed: Instant) {
+    /// Closes the connections of a controller instance.
+    fn close_all(&mut self, ctx: &mut Ctx, node: usize, instance: Option<ControllerInstance>, noticed: Instant) {
         let process = self.process(node);
         let of_instance = |conn: &Connection| instance.is_some() && conn.instance == instance;
         let left = self.conns.iter().filter(|(_, conn)| of_instance(conn) && self.process(conn.node) == process);
@@ -359,7 +240,8 @@ impl Target {
         }
     }
 
-    fn orphan(&mut self, ctx: &mut Ctx<'_>, id: ConnId, noticed: Instant) {
+    /// The commands of a closed connection are dropped, or executed later.
+    fn orphan(&mut self, ctx: &mut Ctx, id: ConnId, noticed: Instant) {
         let (until, now) = (noticed + self.plan.quiesce, ctx.clock.now());
         let rng = &mut self.rng;
         self.pending.retain(|&number, pending| {
@@ -367,72 +249,16 @@ impl Target {
                 return true;
             }
             if until <= now || rng.percent(30) {
-                ctx.check.counts.cut += u64::from(pending.begun.is_some());
+                ctx.checker.counts.commands_cut += u64::from(pending.executed.is_some());
                 return false;
             }
             pending.until = Some(until);
-            // As late as can be is what finds out too short a fence.
+            // Late execution finds fences that are too short.
             let left = until - now;
             let rest = if rng.percent(50) { rng.up_to(left) } else { rng.up_to(left / 50) };
             pending.due = if rng.percent(50) { until.checked_sub(rest).unwrap_or(now) } else { pending.due.min(until) };
             ctx.clock.at(pending.due, Event::Execute(number));
             true
         });
-    }
-
-    /// A node ends its admin connections, and its I/O connections with them, or those I/O connections alone, in order.
-    pub(crate) fn finish(&mut self, ctx: &mut Ctx<'_>, node: usize, admin: bool) {
-        let of_node = |conn: &Connection| conn.node == node && matches!(conn.role, Role::Admin(_)) == admin;
-        let ids: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| of_node(conn)).map(|(&id, _)| id).collect();
-        let now = ctx.clock.now();
-        self.nodes[node].finishes = true;
-        for id in ids {
-            self.close(ctx, id, now);
-        }
-    }
-
-    /// The node's processor goes on.
-    pub(crate) fn resume(&mut self, ctx: &mut Ctx<'_>, node: usize) {
-        self.nodes[node].paused = false;
-        let of_node = |conn: &Connection| conn.node == node;
-        let conns: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| of_node(conn)).map(|(&id, _)| id).collect();
-        // Time has gone on meanwhile: the keep-alive timers first.
-        for &id in &conns {
-            self.on_keep_alive(ctx, id);
-        }
-        for id in conns {
-            if ctx.net.is_reset(id, Side::Target) {
-                self.on_reset(ctx, id);
-            } else {
-                self.on_ready(ctx, id);
-            }
-        }
-        for (&number, pending) in self.pending.iter_mut().filter(|(_, pending)| pending.node == node) {
-            pending.due = pending.due.max(ctx.clock.now());
-            ctx.clock.at(pending.due, Event::Execute(number));
-        }
-        self.tell_events(ctx);
-    }
-
-    /// The node loses power: its connections, its commands, its cache.
-    pub(crate) fn crash(&mut self, ctx: &mut Ctx<'_>, node: usize) {
-        let cut = |pending: &&Pending| pending.node == node && pending.begun.is_some();
-        ctx.check.counts.cut += self.pending.values().filter(cut).count() as u64;
-        self.pending.retain(|_, pending| pending.node != node);
-        self.nodes[node].is_down = true;
-        let loses_cache = self.plan.write_cache != WriteCache::Shared || self.nodes.iter().all(|node| node.is_down);
-        for (store, plan) in self.stores.iter_mut().zip(&self.plan.namespaces) {
-            if self.rng.percent(25) {
-                // All of it had been written back just before.
-                store.flush(node);
-            }
-            let losses = if loses_cache { store.crash(node) } else { Vec::new() };
-            ctx.check.cache_lost(ctx.clock.elapsed(), node, plan.disk, &losses);
-        }
-        let conns: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| conn.node == node).map(|(&id, _)| id).collect();
-        let now = ctx.clock.now();
-        for id in conns {
-            self.close(ctx, id, now);
-        }
     }
 }

@@ -1,63 +1,52 @@
-//! The namespace behind every controller: what readers see, and what a crash leaves of it.
+//! The blocks of a namespace, and the volatile caches of its nodes.
 //!
-//! Each node (port) keeps what it completed in a volatile cache of its own until it is flushed there; every node sees the
-//! newest data at once. So a flush through one controller makes durable what that controller completed, and nothing else. Or all
-//! nodes share one cache, which any flush empties.
+//! Each node (port) keeps completed writes in a volatile cache of its own until a flush at this node. All nodes see the newest data
+//! at once. So a flush makes only the writes durable that its node completed. If all nodes share one cache, any flush empties it.
 
-use crate::check::Origin;
+use crate::blocks::{Loss, Origin};
 
 /// A block as a command left it.
 #[derive(Debug, Clone)]
-pub(crate) struct Version {
+pub(crate) struct BlockVersion {
     pub(crate) origin: Origin,
     pub(crate) bytes: Vec<u8>,
 }
 
+/// A block, with its versions that are not durable.
 #[derive(Debug)]
-struct Block {
-    durable: Version,
-    /// Newer than `durable`, oldest first: whose cache it is in.
-    cached: Vec<(usize, Version)>,
+struct StoredBlock {
+    durable: BlockVersion,
+    /// By node: newer versions in its cache, oldest first.
+    cached: Vec<(usize, BlockVersion)>,
 }
 
-/// What a block lost by a crash.
-#[derive(Debug)]
-pub(crate) struct Loss {
-    pub(crate) lba: u64,
-    /// What is gone.
-    pub(crate) gone: Vec<Origin>,
-    /// What survived, the visible one last.
-    pub(crate) left: Vec<Origin>,
-    /// The visible content changed.
-    pub(crate) visible: bool,
-}
-
+/// The store of a namespace.
 #[derive(Debug)]
 pub(crate) struct Store {
-    blocks: Vec<Block>,
-    /// The nodes have one cache.
+    blocks: Vec<StoredBlock>,
+    /// All nodes share one cache.
     is_shared: bool,
 }
 
 impl Store {
     pub(crate) fn new(blocks: u64, block_bytes: usize, is_shared: bool) -> Self {
-        let version = Version { origin: Origin::Initial, bytes: vec![0; block_bytes] };
-        let block = || Block { durable: version.clone(), cached: Vec::new() };
+        let version = BlockVersion { origin: Origin::Initial, bytes: vec![0; block_bytes] };
+        let block = || StoredBlock { durable: version.clone(), cached: Vec::new() };
         Self { blocks: (0..blocks).map(|_| block()).collect(), is_shared }
     }
 
-    /// The node whose cache this one uses.
+    /// The node under which the cache of a node is kept.
     fn owner(&self, node: usize) -> usize {
         if self.is_shared { 0 } else { node }
     }
 
-    pub(crate) fn read(&self, lba: u64) -> &Version {
+    pub(crate) fn read(&self, lba: u64) -> &BlockVersion {
         let block = &self.blocks[lba as usize];
         block.cached.last().map_or(&block.durable, |(_, version)| version)
     }
 
     /// Writes through a node's cache, or past it.
-    pub(crate) fn write(&mut self, node: usize, lba: u64, version: Version, durable: bool) {
+    pub(crate) fn write(&mut self, node: usize, lba: u64, version: BlockVersion, durable: bool) {
         let node = self.owner(node);
         let block = &mut self.blocks[lba as usize];
         if durable {
@@ -68,7 +57,7 @@ impl Store {
         }
     }
 
-    /// Everything this node completed is durable from now on.
+    /// All changes in the node's cache become durable.
     pub(crate) fn flush(&mut self, node: usize) {
         let node = self.owner(node);
         for block in &mut self.blocks {
@@ -79,7 +68,7 @@ impl Store {
         }
     }
 
-    /// The cache is lost that the node uses.
+    /// The cache of a node is lost.
     pub(crate) fn crash(&mut self, node: usize) -> Vec<Loss> {
         let node = self.owner(node);
         let mut losses = Vec::new();
@@ -101,7 +90,7 @@ impl Store {
         losses
     }
 
-    /// Where each block stands that is not durable yet.
+    /// The changes that are not durable: block, node and origin.
     pub(crate) fn cached(&self) -> impl Iterator<Item = (u64, usize, Origin)> + '_ {
         let blocks = (0..).zip(&self.blocks);
         blocks.flat_map(|(lba, block)| block.cached.iter().map(move |(node, version)| (lba, *node, version.origin)))
@@ -112,8 +101,8 @@ impl Store {
 mod tests {
     use super::*;
 
-    fn version(id: u64) -> Version {
-        Version { origin: Origin::Request(id), bytes: vec![id as u8; 4] }
+    fn version(id: u64) -> BlockVersion {
+        BlockVersion { origin: Origin::Request(id), bytes: vec![id as u8; 4] }
     }
 
     fn seen(store: &Store) -> Origin {

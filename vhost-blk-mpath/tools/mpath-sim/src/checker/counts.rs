@@ -1,0 +1,108 @@
+//! What runs are made of.
+
+use std::ops::AddAssign;
+
+/// Declares [`Counts`], whose fields add up, and after a `;` one field of which the largest value counts.
+macro_rules! counts {
+    ($($(#[$doc:meta])* $sum:ident,)* ; $(#[$max_doc:meta])* $max:ident) => {
+        /// The numbers of events of a run, or of several runs.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub struct Counts {
+            $($(#[$doc])* pub $sum: u64,)*
+            $(#[$max_doc])* pub $max: u64,
+        }
+
+        impl AddAssign for Counts {
+            fn add_assign(&mut self, one: Self) {
+                $(self.$sum += one.$sum;)*
+                self.$max = self.$max.max(one.$max);
+            }
+        }
+    };
+}
+
+counts! {
+    /// Requests answered.
+    answered,
+    /// Requests answered with an error.
+    failed,
+    /// Requests of disks other than the first that were answered.
+    answered_by_other_disks,
+    /// Runs with several disks.
+    runs_with_several_disks,
+    /// Times that one disk lost a path and other disks kept it.
+    disk_paths_lost,
+    /// Associations that ended because another namespace replaced that of one of several disks.
+    ended_by_replaced_namespace,
+    /// Namespaces that became usable on a live association.
+    namespaces_added,
+    /// Runs with a disk that no fault concerned.
+    runs_with_spared_disk,
+    /// Changes of the store.
+    store_changes,
+    /// Changes of the store by commands whose connection was gone.
+    late_store_changes,
+    /// Blocks whose visible content a crash took.
+    blocks_lost,
+    /// Persistent losses of a namespace that took data from a cache.
+    caches_lost,
+    /// Reads sent a second time.
+    hedges,
+    /// Hedges whose data the guest was given.
+    hedges_won,
+    /// Associations lost.
+    associations_lost,
+    /// Fences that a Cross-Controller Reset has lifted.
+    cross_resets,
+    /// Paths removed.
+    removals,
+    /// Paths added because a discovery controller listed them.
+    discovered,
+    /// Paths that are to be removed because no discovery controller lists them.
+    unlisted,
+    /// Discovery logs that were read on sessions which only keep-alives can have kept open.
+    sessions_kept_alive,
+    /// Associations that the operator ended and that owed nothing.
+    closed_in_order,
+    /// Daemons killed.
+    kills,
+    /// Disks that have grown.
+    disks_grown,
+    /// Daemons that ended in order.
+    restarts,
+    /// Front-ends that hung up.
+    hang_ups,
+    /// Times that a front-end had stopped all its virtqueues.
+    queue_stops,
+    /// Virtual machines whose memory was truncated.
+    truncations,
+    /// Virtual machines with truncated memory that the daemon hung up on.
+    hung_up_by_daemon,
+    /// Changes of the store with zeroes in place of data whose memory was gone.
+    torn_writes,
+    /// Requests that ended with their daemon or their virtual machine.
+    given_up,
+    /// R2Ts that a node spoilt.
+    spoilt_r2ts,
+    /// Times that an I/O thread received a protocol error of a controller.
+    protocol_errors,
+    /// Connections that the target closed in order while commands were under way there.
+    closed_with_commands,
+    /// Handshakes that were not answered in time.
+    handshakes_unanswered,
+    /// Commands that had their data in the capsule.
+    in_capsule,
+    /// Commands whose data were requested by R2Ts.
+    requested_by_r2t,
+    /// Runs in which all controllers share one cache.
+    runs_with_shared_cache,
+    /// Pieces of commands that were executed before the last one.
+    pieces,
+    /// Commands that were executed in part, and never to their end.
+    commands_cut,
+    /// Events.
+    events,
+    ;
+    /// Bytes in the largest capsule.
+    capsule_bytes_max
+}

@@ -1,0 +1,164 @@
+//! Reasons for requests to fail: errors of commands and ends of connections while the requests were under way.
+//!
+//! An error of a command is a reason only for requests of that disk and kind on those blocks. The end of a connection is a reason
+//! for all requests: the checker does not see requests that waited for the connection and were not sent.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use mpath_core::GroupConfig;
+
+/// How long a flush waits for a live path on which the namespace is inaccessible.
+const FLUSH_UNUSABLE_MAX: Duration = Duration::from_secs(30);
+
+/// The errors that a request may have met.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct RequestErrors {
+    /// Commands that may belong to the request and ended with a final error.
+    pub(super) refused: u64,
+    /// Commands that may belong to the request and ended with another error.
+    pub(super) errors: u64,
+    /// The counts of [`FailureReasons`] when the request was submitted, and when that was.
+    connections_ended: u64,
+    alterations: u64,
+    since: Duration,
+}
+
+/// The reasons of one disk.
+#[derive(Debug, Default)]
+pub(super) struct FailureReasons {
+    /// Connections of I/O queues that have ended, of any path.
+    connections_ended: u64,
+    /// Beginnings and ends of injections and of bit flips.
+    alterations: u64,
+    /// Injections in force, which replace answers.
+    injections: u64,
+    /// Links that flip bits, which digests find.
+    flipping_links: u64,
+    /// By I/O thread: since when it has no path to the disk.
+    pathless: BTreeMap<usize, Duration>,
+    /// When the daemon began.
+    daemon_began: Duration,
+    /// Past times without a path: their ends and lengths.
+    outages: Vec<(Duration, Duration)>,
+}
+
+impl FailureReasons {
+    /// A connection of an I/O queue has ended.
+    pub(super) fn connection_ended(&mut self) {
+        self.connections_ended += 1;
+    }
+
+    /// An injection on a path of an I/O thread begins or ends.
+    pub(super) fn injected(&mut self, begins: bool) {
+        self.alterations += 1;
+        self.injections = if begins { self.injections + 1 } else { self.injections.saturating_sub(1) };
+    }
+
+    /// A link begins to flip bits, or ends.
+    pub(super) fn corrupted(&mut self, begins: bool) {
+        self.alterations += 1;
+        self.flipping_links = if begins { self.flipping_links + 1 } else { self.flipping_links.saturating_sub(1) };
+    }
+
+    /// The daemon is gone, and its injections with it.
+    pub(super) fn killed(&mut self, at: Duration) {
+        self.injections = 0;
+        self.pathless.clear();
+        self.daemon_began = at;
+    }
+
+    /// Whether an I/O thread has a path to the disk.
+    pub(super) fn has_path(&mut self, at: Duration, thread: usize, has_path: bool) {
+        let daemon_began = self.daemon_began;
+        let since = self.pathless.entry(thread).or_insert(daemon_began);
+        if has_path && *since < Duration::MAX {
+            self.outages.push((at, at.saturating_sub(*since)));
+            *since = Duration::MAX;
+        } else if !has_path && *since == Duration::MAX {
+            *since = at;
+        }
+    }
+
+    /// Whether injections replace answers.
+    pub(super) fn are_answers_altered(&self) -> bool {
+        self.injections > 0
+    }
+
+    /// The counts for a request that is submitted.
+    pub(super) fn snapshot(&self, at: Duration) -> RequestErrors {
+        RequestErrors {
+            refused: 0,
+            errors: 0,
+            connections_ended: self.connections_ended,
+            alterations: self.alterations,
+            since: at,
+        }
+    }
+
+    /// Whether a request had a reason to fail.
+    pub(super) fn explains(&self, now: Duration, met: RequestErrors, config: &GroupConfig) -> bool {
+        self.was_pathless(now, met, config)
+            || self.has_used_up_retries(met, self.connections_ended - met.connections_ended, config)
+    }
+
+    /// Whether a flush had a reason to fail other than lost writes.
+    pub(super) fn explains_flush(&self, now: Duration, met: RequestErrors, config: &GroupConfig) -> bool {
+        let has_waited = now.saturating_sub(met.since) >= FLUSH_UNUSABLE_MAX;
+        has_waited || self.was_pathless(now, met, config) || self.has_used_up_retries(met, 0, config)
+    }
+
+    /// Whether a controller refused the request, it met more errors than it is retried for, or its answers were altered.
+    fn has_used_up_retries(&self, met: RequestErrors, connections_ended: u64, config: &GroupConfig) -> bool {
+        let is_altered = self.injections > 0 || self.flipping_links > 0 || self.alterations > met.alterations;
+        let retries = u64::from(config.max_retries.min(config.max_failovers));
+        is_altered || met.refused > 0 || met.errors + connections_ended > retries
+    }
+
+    /// Whether an I/O thread had no path for longer than requests wait, and the request was submitted before that ended.
+    fn was_pathless(&self, now: Duration, met: RequestErrors, config: &GroupConfig) -> bool {
+        let Some(most) = config.no_path_timeout else { return false };
+        let ended = self.outages.iter().any(|&(end, length)| end >= met.since && length >= most);
+        ended || self.pathless.values().any(|&since| since < Duration::MAX && now.saturating_sub(since) >= most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_request_fails_of_what_it_has_met_itself() {
+        let config = GroupConfig { max_retries: 1, ..GroupConfig::default() };
+        let mut reasons = FailureReasons::default();
+        reasons.connection_ended();
+        reasons.connection_ended();
+        let mut met = reasons.snapshot(SECOND);
+        assert!(!reasons.explains(SECOND, met, &config), "they ended before");
+        met.errors += 1;
+        assert!(!reasons.explains(SECOND, met, &config));
+        reasons.connection_ended();
+        assert!(reasons.explains(SECOND, met, &config));
+        assert!(!reasons.explains_flush(SECOND, met, &config));
+        assert!(reasons.explains_flush(31 * SECOND, met, &config));
+        let refused = RequestErrors { refused: 1, ..reasons.snapshot(SECOND) };
+        assert!(reasons.explains(SECOND, refused, &config) && reasons.explains_flush(SECOND, refused, &config));
+    }
+
+    #[test]
+    fn the_time_without_a_path_must_have_been_long_enough_and_not_over() {
+        let config = GroupConfig { no_path_timeout: Some(3 * SECOND), ..GroupConfig::default() };
+        let mut reasons = FailureReasons::default();
+        let met = reasons.snapshot(SECOND);
+        assert!(!reasons.explains(4 * SECOND, met, &config), "no thread has told anything yet");
+        reasons.has_path(2 * SECOND, 0, true);
+        reasons.has_path(5 * SECOND, 0, false);
+        assert!(!reasons.explains(7 * SECOND, met, &config));
+        assert!(reasons.explains(8 * SECOND, met, &config));
+        reasons.has_path(9 * SECOND, 0, true);
+        assert!(reasons.explains(20 * SECOND, met, &config));
+        assert!(!reasons.explains(20 * SECOND, reasons.snapshot(10 * SECOND), &config));
+    }
+}

@@ -1,0 +1,67 @@
+//! Events on the host that are reasons for requests to fail.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::wire::CommandKind;
+use super::{Checker, OpenRequest};
+use crate::blocks::Operation;
+
+impl Checker {
+    /// An association has ended.
+    pub(crate) fn association_lost(&mut self, at: Duration) {
+        self.counts.associations_lost += 1;
+        if self.spared.is_some() {
+            self.violate(at, None, "an association was lost though one of its disks was spared");
+        }
+    }
+
+    /// The host hears that a command of a disk failed. It is a reason for each request that the command can have been part of. The
+    /// `blocks` of some commands are not known.
+    pub(crate) fn command_failed(
+        &mut self,
+        disk: usize,
+        kind: CommandKind,
+        blocks: Option<&Range<u64>>,
+        is_final: bool,
+    ) {
+        let may_contain = |request: &OpenRequest| {
+            let is_of_kind = match kind {
+                CommandKind::Flush => request.operation == Operation::Flush,
+                CommandKind::Read => request.operation == Operation::Read,
+                CommandKind::Change => request.operation.changes_data(),
+            };
+            let is_there = |blocks: &Range<u64>| request.range.start <= blocks.start && blocks.end <= request.range.end;
+            request.disk == disk && is_of_kind && blocks.is_none_or(is_there)
+        };
+        for request in self.open.values_mut().filter(|request| may_contain(request)) {
+            request.errors_met.refused += u64::from(is_final);
+            request.errors_met.errors += u64::from(!is_final);
+        }
+    }
+
+    /// An I/O thread has a path to a disk, or none.
+    pub(crate) fn has_path(&mut self, at: Duration, thread: usize, disk: usize, has_path: bool) {
+        self.disks[disk].reasons.has_path(at, thread, has_path);
+    }
+
+    /// A connection of an I/O queue has ended.
+    pub(crate) fn queue_lost(&mut self) {
+        self.disks.iter_mut().for_each(|disk| disk.reasons.connection_ended());
+    }
+
+    /// An injection on a path of an I/O thread begins or ends.
+    pub(crate) fn injected(&mut self, begins: bool) {
+        self.disks.iter_mut().for_each(|disk| disk.reasons.injected(begins));
+    }
+
+    /// A link begins to flip bits, or ends.
+    pub(crate) fn corrupted(&mut self, begins: bool) {
+        self.disks.iter_mut().for_each(|disk| disk.reasons.corrupted(begins));
+    }
+
+    /// Whether the core sees other answers than the I/O threads received.
+    pub(crate) fn are_answers_altered(&self) -> bool {
+        self.disks.first().is_some_and(|disk| disk.reasons.are_answers_altered())
+    }
+}

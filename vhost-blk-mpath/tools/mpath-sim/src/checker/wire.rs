@@ -1,0 +1,248 @@
+//! The PDUs on a connection of a queue pair, read from its bytes (NVMe/TCP transport specification 1.1). The parser shares no code
+//! with the host that it checks.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// PDU types and flags.
+const CAPSULE_CMD: u8 = 0x04;
+const CAPSULE_RESP: u8 = 0x05;
+const H2C_DATA: u8 = 0x06;
+const C2H_DATA: u8 = 0x07;
+const R2T: u8 = 0x09;
+const C2H_SUCCESS: u8 = 1 << 3;
+/// The common header: type, flags, HLEN, PDO, PLEN.
+const COMMON_BYTES: usize = 8;
+/// Opcodes of commands that name their blocks.
+const WRITE: u8 = 0x01;
+const READ: u8 = 0x02;
+const WRITE_ZEROES: u8 = 0x08;
+/// The SGL descriptor type of data in the capsule, in the upper half of its byte.
+const SGL_IN_CAPSULE: u8 = 0;
+/// The part of a PDU that is parsed: common header and submission queue entry.
+const HEAD_BYTES: usize = 72;
+
+/// PDUs of one direction.
+#[derive(Debug, Default)]
+struct PduStream {
+    head: Vec<u8>,
+    /// Bytes of the PDU that are not parsed.
+    skip: usize,
+}
+
+impl PduStream {
+    /// The heads of the PDUs that begin in these bytes, as far as they are there.
+    fn read(&mut self, mut bytes: &[u8], mut on_head: impl FnMut(&[u8])) {
+        while !bytes.is_empty() {
+            let skipped = self.skip.min(bytes.len());
+            (self.skip, bytes) = (self.skip - skipped, &bytes[skipped..]);
+            let wanted = if self.head.len() < COMMON_BYTES { COMMON_BYTES } else { self.length().min(HEAD_BYTES) };
+            let taken = (wanted - self.head.len()).min(bytes.len());
+            self.head.extend(&bytes[..taken]);
+            bytes = &bytes[taken..];
+            if self.head.len() >= COMMON_BYTES && self.head.len() == self.length().min(HEAD_BYTES) {
+                on_head(&self.head);
+                self.skip = self.length() - self.head.len();
+                self.head.clear();
+            }
+        }
+    }
+
+    /// Whether a PDU has begun and not ended.
+    fn is_within(&self) -> bool {
+        self.skip > 0
+    }
+
+    /// PLEN, which is at least the length of the common header.
+    fn length(&self) -> usize {
+        (le32(&self.head, 4) as usize).max(COMMON_BYTES)
+    }
+}
+
+fn le16(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..at + 2).and_then(|bytes| bytes.try_into().ok()).map_or(0, u16::from_le_bytes)
+}
+
+fn le32(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
+/// The effect of a command, as far as the checker needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CommandKind {
+    Flush,
+    Read,
+    /// The command changes data.
+    Change,
+}
+
+/// A command that the host has sent, or whose end it has received.
+#[derive(Debug, Clone)]
+pub(crate) struct Command {
+    pub(crate) kind: CommandKind,
+    pub(crate) nsid: u32,
+    /// Not known for commands that name their blocks in their data.
+    pub(crate) blocks: Option<Range<u64>>,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CommandEnd {
+    Success,
+    /// With an error that may pass, or that another controller does not have.
+    Passing,
+    /// With an error of the request itself: it must not be retried, or the medium failed.
+    Final,
+}
+
+impl CommandEnd {
+    /// The status field of a completion, without its phase tag (NVMe base specification 2.1, section 4.2.3).
+    fn of(status: u16) -> Self {
+        let (code_type, do_not_retry) = (status >> 8 & 7, status >> 14 & 1 == 1);
+        match status {
+            0 => Self::Success,
+            _ if do_not_retry || code_type == 2 => Self::Final,
+            _ => Self::Passing,
+        }
+    }
+}
+
+/// The direction of a command's data: the low two bits of its opcode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DataDirection {
+    None,
+    Out,
+    In,
+}
+
+/// A command that has not ended.
+#[derive(Debug)]
+struct OpenCommand {
+    command: Command,
+    direction: DataDirection,
+    /// Bytes of data to move.
+    length: u32,
+    /// Bytes of data that are in the capsule, that R2Ts requested, or that have arrived.
+    moved: u32,
+    /// Bytes of data that were sent.
+    sent: u32,
+}
+
+impl OpenCommand {
+    fn new(head: &[u8]) -> Self {
+        let kind = match head[8] {
+            0x00 => CommandKind::Flush,
+            READ => CommandKind::Read,
+            _ => CommandKind::Change,
+        };
+        let direction = match head[8] & 3 {
+            1 => DataDirection::Out,
+            2 => DataDirection::In,
+            _ => DataDirection::None,
+        };
+        // The data pointer is one SGL descriptor at byte 24 of the submission queue entry.
+        let length = if direction == DataDirection::None { 0 } else { le32(head, 8 + 24 + 8) };
+        let in_capsule = direction == DataDirection::Out && head[8 + 24 + 15] >> 4 == SGL_IN_CAPSULE;
+        let moved = if in_capsule { length } else { 0 };
+        let first = u64::from(le32(head, 8 + 40)) | u64::from(le32(head, 8 + 44)) << 32;
+        let after = first.saturating_add(u64::from(le16(head, 8 + 48)) + 1);
+        let has_blocks = [WRITE, READ, WRITE_ZEROES].contains(&head[8]);
+        let command = Command { kind, nsid: le32(head, 12), blocks: has_blocks.then_some(first..after) };
+        Self { command, direction, length, moved, sent: moved }
+    }
+
+    /// The controller sends or requests data of the command: whether that is legal.
+    fn move_data(&mut self, direction: DataDirection, offset: u32, length: u32) -> bool {
+        let is_legal = self.direction == direction && offset == self.moved && length <= self.length - self.moved;
+        self.moved = if is_legal { self.moved + length } else { self.moved };
+        is_legal
+    }
+}
+
+/// Both directions of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct Wire {
+    sent: PduStream,
+    received: PduStream,
+    /// By command identifier.
+    open: BTreeMap<u16, OpenCommand>,
+    /// The command of the PDU that was last begun, and whether the PDU is a capsule.
+    begun: Option<(u16, bool)>,
+    /// The controller has broken the protocol. The host ignores further PDUs, and sends only the rest of PDUs that it has begun.
+    is_broken: bool,
+}
+
+impl Wire {
+    /// The host sends these bytes: the commands that begin in them, or `None` if it had to end the association instead.
+    pub(crate) fn host_sends(&mut self, bytes: &[u8]) -> Option<Vec<Command>> {
+        let (mut commands, mut is_illegal) = (Vec::new(), false);
+        let Self { sent, open, begun, is_broken, .. } = self;
+        sent.read(bytes, |head| match head[0] {
+            CAPSULE_CMD => {
+                let (cid, new) = (le16(head, 10), OpenCommand::new(head));
+                commands.push(new.command.clone());
+                open.insert(cid, new);
+                (*begun, is_illegal) = (Some((cid, true)), *is_broken);
+            }
+            H2C_DATA => {
+                let cid = le16(head, 8);
+                if let Some(command) = open.get_mut(&cid) {
+                    command.sent += le32(head, 16);
+                }
+                (*begun, is_illegal) = (Some((cid, false)), *is_broken);
+            }
+            _ => *begun = None,
+        });
+        (!is_illegal).then_some(commands)
+    }
+
+    /// Commands that have not ended.
+    pub(crate) fn open_commands(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// The host receives these bytes: the commands that end in them, and how.
+    pub(crate) fn host_receives(&mut self, bytes: &[u8]) -> Vec<(Command, CommandEnd)> {
+        let mut ends = Vec::new();
+        let Self { received, open, is_broken, .. } = self;
+        let half_sent = self.begun.filter(|_| self.sent.is_within());
+        received.read(bytes, |head| {
+            if *is_broken {
+                return;
+            }
+            let mut end = None;
+            let is_legal = match head[0] {
+                R2T => {
+                    let (command, length) = (open.get_mut(&le16(head, 8)), le32(head, 16));
+                    command.is_some_and(|open| length > 0 && open.move_data(DataDirection::Out, le32(head, 12), length))
+                }
+                C2H_DATA => {
+                    let cid = le16(head, 8);
+                    end = (head[1] & C2H_SUCCESS != 0).then_some((cid, 0));
+                    open.get_mut(&cid)
+                        .is_some_and(|open| open.move_data(DataDirection::In, le32(head, 12), le32(head, 16)))
+                }
+                CAPSULE_RESP => {
+                    end = Some((le16(head, 20), le16(head, 22) >> 1));
+                    true
+                }
+                _ => true,
+            };
+            *is_broken = !is_legal;
+            let Some((cid, status)) = end.filter(|_| is_legal) else { return };
+            let is_whole = half_sent.is_none_or(|(half, is_capsule)| half != cid || !is_capsule && status != 0);
+            let may_succeed = |open: &OpenCommand| {
+                open.moved == open.length && (open.direction != DataDirection::Out || open.sent == open.length)
+            };
+            *is_broken = !is_whole || open.get(&cid).is_none_or(|open| status == 0 && !may_succeed(open));
+            if !*is_broken && let Some(open) = open.remove(&cid) {
+                ends.push((open.command, CommandEnd::of(status)));
+            }
+        });
+        ends
+    }
+}

@@ -1,0 +1,69 @@
+//! The front-ends of all disks.
+
+use mpath_core::DiskId;
+
+use super::Daemon;
+use crate::context::Ctx;
+use crate::machine::Machine;
+
+impl Daemon {
+    /// Connects front-ends that wait. Returns disks whose guests were reset before for truncated memory, and disks that have become
+    /// settled.
+    pub(crate) fn turn_front_ends(&mut self, ctx: &mut Ctx, machines: &mut [Machine]) -> (Vec<usize>, Vec<usize>) {
+        let held = self.held_until.filter(|until| ctx.clock.now() < *until);
+        let (mut reset, mut settled) = (Vec::new(), Vec::new());
+        let front_ends = self.front_ends.iter_mut().zip(&self.wants_front_end).zip(machines);
+        for (index, ((front_end, wants), machine)) in front_ends.enumerate() {
+            let is_free = front_end.turn(ctx, &mut self.threads, machine);
+            if is_free && *wants && self.shutdown.is_none() {
+                if machine.is_truncated() {
+                    machine.disconnect(true);
+                    ctx.checker.guest_gone(machine.given_up());
+                    reset.push(index);
+                }
+                front_end.connect(ctx, &mut self.threads, machine, held, self.disks.shown(index));
+            }
+            if front_end.poll_settled(ctx, &mut self.threads) && front_end.serves() {
+                settled.push(index);
+            }
+        }
+        (reset, settled)
+    }
+
+    /// The front-end of a disk hangs up, and its guest may be reset.
+    pub(crate) fn hang_up(&mut self, ctx: &mut Ctx, disk: usize, machine: &mut Machine, is_reset: bool) {
+        self.wants_front_end[disk] = false;
+        self.front_ends[disk].hang_up(ctx, &mut self.threads, machine, is_reset);
+    }
+
+    /// The front-end of a disk stops its virtqueues.
+    pub(crate) fn stop_queues(&mut self, ctx: &mut Ctx, disk: usize, machine: &mut Machine) {
+        self.front_ends[disk].stop_queues(ctx, &mut self.threads, machine);
+    }
+
+    /// The front-end of a disk starts its virtqueues again.
+    pub(crate) fn start_queues(&mut self, disk: usize) {
+        self.front_ends[disk].start_queues();
+    }
+
+    /// Whether a disk has a front-end.
+    pub(crate) fn has_front_end(&self, disk: usize) -> bool {
+        self.front_ends[disk].serves()
+    }
+
+    /// Whether a thread has found in this turn that memory of a disk's front-end is gone.
+    pub(crate) fn has_faulted(&self, thread: usize, disk: usize) -> bool {
+        self.has_front_end(disk) && self.threads.0[thread].has_faulted(DiskId(disk as u16))
+    }
+
+    /// The daemon hangs up on the front-end of a disk because memory has faulted.
+    pub(crate) fn memory_faulted(&mut self, ctx: &mut Ctx, disk: usize, machine: &mut Machine) {
+        self.wants_front_end[disk] = false;
+        self.front_ends[disk].memory_faulted(ctx, &mut self.threads, machine);
+    }
+
+    /// A front-end of a disk connects as soon as it can.
+    pub(crate) fn connect(&mut self, disk: usize) {
+        self.wants_front_end[disk] = true;
+    }
+}

@@ -1,0 +1,86 @@
+//! The end of a daemon, in order or by a kill.
+
+use std::sync::Arc;
+
+use mpath_core::SharedDisk;
+use mpath_host::DiskShutdown;
+use reactor::UnansweredQueues;
+
+use super::{Daemon, ShutdownPhase};
+use crate::context::Ctx;
+use crate::host::discovery::Discovery;
+use crate::host::fences::RecordFiles;
+use crate::host::front_ends::FrontEndServer;
+use crate::host::io_thread::{IoThread, Message};
+use crate::host::path::PathTask;
+use crate::machine::Machine;
+
+impl Daemon {
+    /// The daemon is killed. Only the fence records are left.
+    pub(crate) fn kill(self, ctx: &mut Ctx, machines: &mut [Machine], is_reset: bool) -> RecordFiles {
+        let front_ends: Vec<_> = self.front_ends.into_iter().filter_map(FrontEndServer::kill).collect();
+        for thread in self.threads.0 {
+            thread.kill(ctx);
+        }
+        for machine in machines {
+            machine.disconnect(is_reset);
+        }
+        for front_end in front_ends {
+            front_end.join().expect("it serves to the end");
+        }
+        self.fences.into_files()
+    }
+
+    /// Begins to end in order. It hangs up on front-ends, and requests in flight have some time to finish.
+    pub(crate) fn begin_shutdown(&mut self, ctx: &mut Ctx, machines: &mut [Machine]) {
+        self.shutdown = Some(ShutdownPhase::Threads);
+        self.unanswered.iter().for_each(|disk| disk.begin_hang_up());
+        self.post_all(ctx, || Message::Shutdown);
+        for (disk, machine) in machines.iter_mut().enumerate() {
+            self.hang_up(ctx, disk, machine, false);
+        }
+    }
+
+    /// Whether it ends in order.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.shutdown.is_some()
+    }
+
+    /// Continues its orderly end: whether it has ended.
+    pub(crate) fn has_ended(&mut self, ctx: &mut Ctx) -> bool {
+        match self.shutdown {
+            None => false,
+            Some(ShutdownPhase::Threads) => {
+                let are_over = self.threads.0.iter().all(IoThread::is_over);
+                if are_over {
+                    let in_doubt = self.threads.0.iter().any(IoThread::has_writes_in_doubt);
+                    self.shutdown = Some(ShutdownPhase::Paths { in_doubt });
+                    self.discovery.iter_mut().for_each(|discovery| discovery.end_all(ctx));
+                    self.paths.iter_mut().for_each(|path| path.end(ctx));
+                }
+                false
+            }
+            Some(ShutdownPhase::Paths { .. }) => {
+                let discovery = self.discovery.as_ref();
+                self.paths.iter().all(PathTask::has_ended)
+                    && self.front_ends.iter().all(FrontEndServer::is_free)
+                    && discovery.is_none_or(Discovery::is_over)
+            }
+        }
+    }
+
+    /// It has ended in order: the fence records that it leaves, and whether they were written.
+    pub(crate) fn finish_shutdown(self, ctx: &mut Ctx) -> (RecordFiles, bool) {
+        let Some(ShutdownPhase::Paths { in_doubt }) = self.shutdown else { unreachable!("it has ended") };
+        let now = ctx.clock.now();
+        let leaving = |(disk, unanswered): (&SharedDisk, &Arc<UnansweredQueues>)| DiskShutdown {
+            in_doubt,
+            inherited_left: self.held_until.map(|until| until.saturating_duration_since(now)).unwrap_or_default(),
+            unanswered: unanswered.has_any(),
+            lost_writes: !self.is_cache_shared && disk.unflushed.has_unreported_loss(),
+        };
+        let leaving: Vec<_> = self.shared.iter().zip(&self.unanswered).map(leaving).collect();
+        self.threads.0.into_iter().for_each(|thread| thread.count_hedges(ctx));
+        self.fences.end(now, &leaving)
+    }
+}

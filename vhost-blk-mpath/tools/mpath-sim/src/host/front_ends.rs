@@ -1,0 +1,350 @@
+//! The front-ends of a disk, which are served one after the other, as in `vhost-blk-mpath/src/sockets/frontend.rs`. Each waits until
+//! the virtqueues of the one before it have drained.
+
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use mpath_core::{DiskId, FlowId};
+use mpath_host::Suspension;
+use vhost_user_blk::Queue;
+
+use super::front_end_connection::{FrontEndConnection, FrontEndEvent, StopQueues};
+use super::io_thread::Message;
+use super::io_threads::IoThreads;
+use super::plan::DiskPlan;
+use crate::context::Ctx;
+use crate::machine::Machine;
+
+/// The longest time that stopped virtqueues drain.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+
+/// A virtqueue on its way back from an I/O thread.
+enum StoppingQueue {
+    Draining(mpsc::Receiver<Option<Queue>>),
+    Back(Option<Box<Queue>>),
+}
+
+/// The virtqueues of a [`StopQueues`], while they drain.
+struct DrainingQueues {
+    stop: StopQueues,
+    queues: Vec<StoppingQueue>,
+    since: Instant,
+}
+
+impl DrainingQueues {
+    /// Whether all of them are back.
+    fn are_back(&mut self) -> bool {
+        for stopping in &mut self.queues {
+            let StoppingQueue::Draining(drained) = stopping else { continue };
+            match drained.try_recv() {
+                Ok(queue) => *stopping = StoppingQueue::Back(queue.map(Box::new)),
+                // The I/O thread has ended.
+                Err(mpsc::TryRecvError::Disconnected) => *stopping = StoppingQueue::Back(None),
+                Err(mpsc::TryRecvError::Empty) => {}
+            }
+        }
+        self.queues.iter().all(|stopping| matches!(stopping, StoppingQueue::Back(_)))
+    }
+
+    fn give_back(self) {
+        let back = |stopping| match stopping {
+            StoppingQueue::Back(queue) => queue.map(|queue| *queue),
+            StoppingQueue::Draining(_) => unreachable!("all of them are back"),
+        };
+        self.stop.drained(self.queues.into_iter().map(back).collect());
+    }
+}
+
+/// The state of the front-end.
+enum FrontEndState {
+    /// There is no front-end.
+    Waiting,
+    /// The virtqueues run.
+    Serving(FrontEndConnection),
+    /// The front-end stops its virtqueues one after the other, and has these bases.
+    Stopping { connection: FrontEndConnection, draining: DrainingQueues, bases: Vec<u16> },
+    /// All virtqueues are stopped.
+    Stopped { connection: FrontEndConnection, bases: Vec<u16> },
+    /// The front-end has hung up, or was hung up on, and its virtqueues drain.
+    Leaving { connection: FrontEndConnection, draining: DrainingQueues },
+}
+
+/// Serves the front-ends of a disk.
+pub(super) struct FrontEndServer {
+    disk: DiskId,
+    plan: DiskPlan,
+    state: FrontEndState,
+    suspension: Suspension,
+    /// The front-end wants to start its virtqueues.
+    wants_queues: bool,
+    /// A message from each I/O thread on which the disk is settled.
+    settled: (mpsc::Sender<()>, mpsc::Receiver<()>),
+}
+
+impl FrontEndServer {
+    pub(super) fn new(disk: DiskId, plan: DiskPlan) -> Self {
+        let (suspension, settled) = (Suspension::default(), mpsc::channel());
+        Self { disk, plan, state: FrontEndState::Waiting, suspension, wants_queues: true, settled }
+    }
+
+    /// A front-end connects, if there is none. Its virtqueues are held until `held`.
+    pub(super) fn connect(
+        &mut self,
+        ctx: &mut Ctx,
+        threads: &mut IoThreads,
+        machine: &mut Machine,
+        held: Option<Instant>,
+        blocks: u64,
+    ) {
+        if !matches!(self.state, FrontEndState::Waiting) {
+            return;
+        }
+        let disk = self.disk;
+        if let Some(until) = held {
+            threads.post_all(ctx, || Message::HoldDisk { disk, until });
+        }
+        if self.suspension.begin(threads.0.len()) {
+            threads.post_all(ctx, || Message::SuspendDisk(disk));
+            threads.post_all(ctx, || {
+                let settled = self.settled.0.clone();
+                let settled = Box::new(move || settled.send(()).expect("the I/O threads end first"));
+                Message::WhenSettled { disk, settled }
+            });
+        }
+        let (connection, stream) = FrontEndConnection::start(&self.plan, blocks);
+        machine.connect(stream);
+        self.start_fetching(ctx, threads, connection);
+    }
+
+    /// The front-end has set up its virtqueues, and I/O threads fetch from them.
+    fn start_fetching(&mut self, ctx: &mut Ctx, threads: &mut IoThreads, connection: FrontEndConnection) {
+        let disk = self.disk;
+        ctx.checker.queues_started(usize::from(disk.0));
+        for queue in connection.started() {
+            let (index, flow) = (queue.index(), self.flow(queue.index()));
+            threads.post(ctx, threads.serving(disk, index), Message::StartQueue { disk, flow, queue: Box::new(queue) });
+        }
+        (self.state, self.wants_queues) = (FrontEndState::Serving(connection), true);
+    }
+
+    /// The guest sees `blocks` blocks from now on.
+    pub(super) fn grow(&self, blocks: u64) {
+        match &self.state {
+            FrontEndState::Waiting => {}
+            FrontEndState::Serving(connection)
+            | FrontEndState::Stopping { connection, .. }
+            | FrontEndState::Stopped { connection, .. }
+            | FrontEndState::Leaving { connection, .. } => connection.grow(&self.plan, blocks),
+        }
+    }
+
+    fn flow(&self, index: u16) -> FlowId {
+        FlowId(self.plan.first_flow.0 + index)
+    }
+
+    /// Drains virtqueues for the connection.
+    fn drain(&self, ctx: &mut Ctx, threads: &mut IoThreads, stop: StopQueues) -> DrainingQueues {
+        let begin = |&index: &u16| {
+            let (reply, drained) = mpsc::sync_channel(1);
+            let flow = self.flow(index);
+            threads.post(ctx, threads.serving(self.disk, index), Message::StopQueue { flow, reply });
+            StoppingQueue::Draining(drained)
+        };
+        let queues = stop.indices.iter().map(begin).collect();
+        DrainingQueues { stop, queues, since: ctx.clock.now() }
+    }
+
+    /// The front-end hangs up; its virtqueues are drained.
+    pub(super) fn hang_up(&mut self, ctx: &mut Ctx, threads: &mut IoThreads, machine: &mut Machine, is_reset: bool) {
+        self.state = match std::mem::replace(&mut self.state, FrontEndState::Waiting) {
+            FrontEndState::Serving(connection) | FrontEndState::Stopped { connection, .. } => {
+                machine.disconnect(is_reset);
+                let event = connection.next();
+                self.close(ctx, threads, connection, event)
+            }
+            FrontEndState::Stopping { connection, draining, .. } => {
+                machine.disconnect(is_reset);
+                FrontEndState::Leaving { connection, draining }
+            }
+            state => state,
+        };
+    }
+
+    /// The daemon hangs up because memory has faulted. The guest stays until its virtqueues have drained.
+    pub(super) fn memory_faulted(&mut self, ctx: &mut Ctx, threads: &mut IoThreads, machine: &mut Machine) {
+        match std::mem::replace(&mut self.state, FrontEndState::Waiting) {
+            FrontEndState::Serving(connection) => {
+                let event = connection.next();
+                self.state = self.close(ctx, threads, connection, event);
+                machine.disconnect(false);
+            }
+            state => {
+                self.state = state;
+                self.hang_up(ctx, threads, machine, false);
+            }
+        }
+    }
+
+    /// The connection is about to end, with this event first: the state while virtqueues drain.
+    fn close(
+        &self,
+        ctx: &mut Ctx,
+        threads: &mut IoThreads,
+        connection: FrontEndConnection,
+        mut event: FrontEndEvent,
+    ) -> FrontEndState {
+        loop {
+            match event {
+                FrontEndEvent::Stop(stop) => {
+                    let draining = self.drain(ctx, threads, stop);
+                    return FrontEndState::Leaving { connection, draining };
+                }
+                // The front-end is gone, and no base reaches it.
+                FrontEndEvent::Base(_) => {}
+                FrontEndEvent::Ended => {
+                    connection.join();
+                    return FrontEndState::Waiting;
+                }
+            }
+            event = connection.next();
+        }
+    }
+
+    /// The front-end stops its virtqueues, if they run.
+    pub(super) fn stop_queues(&mut self, ctx: &mut Ctx, threads: &mut IoThreads, machine: &mut Machine) {
+        match std::mem::replace(&mut self.state, FrontEndState::Waiting) {
+            FrontEndState::Serving(connection) => {
+                self.wants_queues = false;
+                self.state = self.stop_next(ctx, threads, machine, connection, Vec::new());
+            }
+            state => self.state = state,
+        }
+    }
+
+    /// The front-end starts its virtqueues again, as soon as all of them have stopped.
+    pub(super) fn start_queues(&mut self) {
+        self.wants_queues = true;
+    }
+
+    /// The front-end stops the next virtqueue. Virtqueues with these bases have stopped.
+    fn stop_next(
+        &self,
+        ctx: &mut Ctx,
+        threads: &mut IoThreads,
+        machine: &mut Machine,
+        connection: FrontEndConnection,
+        mut bases: Vec<u16>,
+    ) -> FrontEndState {
+        while bases.len() < usize::from(self.plan.queues) {
+            connection.await_base(machine.stop_queue(bases.len()));
+            match connection.next() {
+                FrontEndEvent::Stop(stop) => {
+                    let draining = self.drain(ctx, threads, stop);
+                    return FrontEndState::Stopping { connection, draining, bases };
+                }
+                // The virtqueue did not run.
+                FrontEndEvent::Base(Ok(base)) => bases.push(base as u16),
+                event => {
+                    machine.disconnect(false);
+                    return self.close(ctx, threads, connection, event);
+                }
+            }
+        }
+        ctx.checker.queues_stopped(usize::from(self.disk.0));
+        self.check_bases(ctx, machine, &bases);
+        FrontEndState::Stopped { connection, bases }
+    }
+
+    /// A front-end that stops a virtqueue assumes that all fetched requests are answered, and that the ring does not change.
+    fn check_bases(&self, ctx: &mut Ctx, machine: &Machine, bases: &[u16]) {
+        let used = machine.used();
+        if used != bases {
+            let at = ctx.clock.elapsed();
+            let what = format_args!("virtqueues of disk {} stand at {bases:?}, with {used:?} answered", self.disk.0);
+            ctx.checker.violate(at, None, what);
+        }
+    }
+
+    /// Returns drained virtqueues to the connection: whether the last front-end is gone, and the next can connect.
+    pub(super) fn turn(&mut self, ctx: &mut Ctx, threads: &mut IoThreads, machine: &mut Machine) -> bool {
+        let is_drained = match &mut self.state {
+            FrontEndState::Leaving { draining, .. } | FrontEndState::Stopping { draining, .. } => draining.are_back(),
+            _ => false,
+        };
+        match std::mem::replace(&mut self.state, FrontEndState::Waiting) {
+            FrontEndState::Leaving { connection, draining } if is_drained => {
+                draining.give_back();
+                let event = connection.next();
+                self.state = self.close(ctx, threads, connection, event);
+            }
+            FrontEndState::Stopping { connection, draining, mut bases } if is_drained => {
+                draining.give_back();
+                self.state = match connection.next() {
+                    FrontEndEvent::Base(Ok(base)) => {
+                        bases.push(base as u16);
+                        self.stop_next(ctx, threads, machine, connection, bases)
+                    }
+                    // The daemon hangs up: virtqueues did not drain in time, or memory has faulted.
+                    event => {
+                        machine.disconnect(false);
+                        self.close(ctx, threads, connection, event)
+                    }
+                };
+            }
+            // A guest with truncated memory is reset, and does not start its virtqueues again.
+            FrontEndState::Stopped { connection, bases } if self.wants_queues && machine.is_truncated() => {
+                self.state = FrontEndState::Stopped { connection, bases };
+                self.hang_up(ctx, threads, machine, false);
+            }
+            FrontEndState::Stopped { connection, bases } if self.wants_queues => {
+                self.check_bases(ctx, machine, &bases);
+                machine.start_queues(&bases);
+                self.start_fetching(ctx, threads, connection);
+            }
+            state => self.state = state,
+        }
+        self.is_free()
+    }
+
+    /// Whether there is no front-end.
+    pub(super) fn is_free(&self) -> bool {
+        matches!(self.state, FrontEndState::Waiting)
+    }
+
+    /// Whether virtqueues have drained for longer than they may.
+    pub(super) fn is_overdue(&self, now: Instant) -> bool {
+        match &self.state {
+            FrontEndState::Stopping { draining, .. } | FrontEndState::Leaving { draining, .. } => {
+                now >= draining.since + DRAIN_MAX
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether there is a front-end.
+    pub(super) fn serves(&self) -> bool {
+        matches!(self.state, FrontEndState::Serving(_) | FrontEndState::Stopping { .. } | FrontEndState::Stopped { .. })
+    }
+
+    /// Whether the disk has just become settled. Then I/O threads fetch from its virtqueues again.
+    pub(super) fn poll_settled(&mut self, ctx: &mut Ctx, threads: &mut IoThreads) -> bool {
+        let settled = self.settled.1.try_iter().filter(|()| self.suspension.settled()).count() > 0;
+        if settled {
+            let disk = self.disk;
+            threads.post_all(ctx, || Message::ResumeDisk(disk));
+        }
+        settled
+    }
+
+    /// The daemon is killed. The thread ends when the front-end has hung up.
+    pub(super) fn kill(self) -> Option<JoinHandle<()>> {
+        match self.state {
+            FrontEndState::Waiting => None,
+            FrontEndState::Serving(connection)
+            | FrontEndState::Stopping { connection, .. }
+            | FrontEndState::Stopped { connection, .. }
+            | FrontEndState::Leaving { connection, .. } => Some(connection.kill()),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The checker's view of an I/O thread: messages to it, and the bytes on its sockets.
+
+use std::collections::BTreeSet;
+
+use mpath_core::{AnaState, DiskId, Epoch, PathId};
+
+use super::socket::Socket;
+use super::{IoThread, Message};
+use crate::checker::is_accessible;
+use crate::checker::wire::{Command, CommandEnd, CommandKind, Wire};
+use crate::connection::ConnId;
+use crate::context::Ctx;
+
+impl IoThread {
+    /// The thread does not use the queue pair of an association any more.
+    pub(super) fn association_ended(&mut self, ctx: &mut Ctx, path: PathId, epoch: Epoch) {
+        let of = |socket: &&mut Socket| (socket.path, socket.epoch) == (path, epoch) && !socket.is_ended;
+        if let Some(socket) = self.sockets.values_mut().find(of) {
+            socket.is_ended = true;
+            ctx.checker.queue_lost();
+            (0..self.disks.len()).for_each(|disk| ctx.checker.flushes.association_ended((disk, path, epoch)));
+        }
+    }
+
+    /// The checker reads bytes that the thread is about to receive.
+    pub(super) fn observe_received(&mut self, ctx: &mut Ctx, id: ConnId, bytes: &[u8]) {
+        let Some(socket) = self.sockets.get_mut(&id) else { return };
+        let was_broken = socket.wire.is_broken();
+        let ends = socket.wire.host_receives(bytes);
+        ctx.checker.counts.protocol_errors += u64::from(socket.wire.is_broken() && !was_broken);
+        for (Command { kind, nsid, blocks }, end) in ends {
+            let Some(disk) = self.disks.iter().position(|disk| disk.namespace.nsid == nsid) else { continue };
+            let association = (disk, socket.path, socket.epoch);
+            match kind {
+                CommandKind::Read => {}
+                CommandKind::Change => ctx.checker.flushes.cache_written(association),
+                CommandKind::Flush => {
+                    let counts = end == CommandEnd::Success && !ctx.checker.are_answers_altered();
+                    ctx.checker.flushes.flush_answered(association, counts);
+                }
+            }
+            if end != CommandEnd::Success {
+                ctx.checker.command_failed(disk, kind, blocks.as_ref(), end == CommandEnd::Final);
+            }
+        }
+    }
+
+    /// The thread sends a command.
+    pub(super) fn check_command(&self, ctx: &mut Ctx, socket: &Socket, Command { kind, nsid, .. }: Command) {
+        let at = ctx.clock.elapsed();
+        let Some(disk) = self.disks.iter().position(|disk| disk.namespace.nsid == nsid) else {
+            return ctx.checker.violate(at, None, format_args!("a command is for namespace {nsid}"));
+        };
+        let (path, association) = (socket.path, (disk, socket.path, socket.epoch));
+        match kind {
+            CommandKind::Read => {}
+            CommandKind::Change => ctx.checker.flushes.cache_written(association),
+            CommandKind::Flush => {
+                if let Err(wrong) = ctx.checker.flushes.flush_sent(association) {
+                    ctx.checker.violate(at, None, wrong);
+                }
+            }
+        }
+        if socket.inaccessible.contains(&disk) {
+            let ana = socket.ana.of(DiskId(disk as u16));
+            ctx.checker.violate(
+                at,
+                None,
+                format_args!("a {kind:?} of disk {disk} is sent to path {path}, which is {ana}"),
+            );
+        }
+    }
+
+    /// Tells the checker which disks the thread has a path to. A path leads to a disk unless the namespace is lost there.
+    pub(super) fn observe_paths(&self, ctx: &mut Ctx) {
+        for disk in 0..self.disks.len() {
+            let leads = |socket: &Socket| socket.ana.of(DiskId(disk as u16)) != AnaState::PersistentLoss;
+            let has_path = self.sockets.values().any(|socket| !socket.is_ended && leads(socket));
+            ctx.checker.has_path(ctx.clock.elapsed(), self.index, disk, has_path);
+        }
+    }
+
+    /// The checker sees a message to the thread.
+    pub(super) fn observe_message(&mut self, ctx: &mut Ctx, message: &Message) {
+        match message {
+            Message::PathUp { path, association, link } => {
+                let (path, epoch, ana) = (*path, association.epoch, association.ana);
+                let mut socket = Socket {
+                    path,
+                    epoch,
+                    wire: Wire::default(),
+                    sent: 0,
+                    checked: 0,
+                    queue_depth: association.queue_depth as usize,
+                    ana,
+                    inaccessible: BTreeSet::new(),
+                    is_ended: false,
+                    released_at: None,
+                };
+                socket.note_inaccessible(self.disks.len());
+                self.sockets.insert(link.socket, socket);
+            }
+            Message::PathDown { path, epoch, .. } => self.association_ended(ctx, *path, *epoch),
+            Message::Ana { path, epoch, disk, state } => {
+                let association = (usize::from(disk.0), *path, *epoch);
+                let of = |socket: &&mut Socket| (socket.path, socket.epoch) == (*path, *epoch);
+                if let Some(socket) = self.sockets.values_mut().find(of) {
+                    let before = socket.ana.of(*disk);
+                    socket.ana.set(*disk, *state);
+                    if is_accessible(*state) {
+                        socket.inaccessible.remove(&association.0);
+                    }
+                    if *state == AnaState::PersistentLoss {
+                        ctx.checker.flushes.association_ended(association);
+                    } else if before == AnaState::PersistentLoss {
+                        ctx.checker.flushes.namespace_changed(association);
+                    }
+                }
+            }
+            Message::SetInjection { path, .. } if self.injected.insert(*path) => ctx.checker.injected(true),
+            Message::ClearInjection(path) | Message::RemovePath(path) if self.injected.remove(path) => {
+                ctx.checker.injected(false);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! The socket of a queue pair.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use mpath_core::{AnaStates, DiskId, Epoch, PathId};
+
+use crate::checker::is_accessible;
+use crate::checker::wire::Wire;
+
+/// The socket of a queue pair.
+#[derive(Debug)]
+pub(super) struct Socket {
+    pub(super) path: PathId,
+    pub(super) epoch: Epoch,
+    pub(super) wire: Wire,
+    /// Bytes that were sent.
+    pub(super) sent: usize,
+    /// Bytes that the checker has read.
+    pub(super) checked: usize,
+    /// The most commands that are open at a time.
+    pub(super) queue_depth: usize,
+    /// The ANA states that the thread was told.
+    pub(super) ana: AnaStates,
+    /// Disks whose namespaces the thread knew to be inaccessible there before the next send.
+    pub(super) inaccessible: BTreeSet<usize>,
+    /// The thread does not use it any more.
+    pub(super) is_ended: bool,
+    /// When the kernel ends its operations, once it is shut down.
+    pub(super) released_at: Option<Instant>,
+}
+
+impl Socket {
+    /// No send is under way, so the thread knows the present states before the next send. If the queue is full, commands may wait that the
+    /// thread has already picked.
+    pub(super) fn note_inaccessible(&mut self, disks: usize) {
+        if self.wire.open_commands() >= self.queue_depth {
+            return;
+        }
+        let inaccessible = (0..disks).filter(|disk| !is_accessible(self.ana.of(DiskId(*disk as u16))));
+        self.inaccessible = inaccessible.collect();
+    }
+}

@@ -1,0 +1,44 @@
+//! The plan of the host for a run.
+
+use std::time::Duration;
+
+use mpath_core::FlowId;
+use mpath_host::PathSettings;
+use nvme_tcp::host::{ControllerConfig, NamespaceIdentity};
+
+/// The plan of the host for the whole run.
+#[derive(Debug, Clone)]
+pub(crate) struct HostPlan {
+    pub(crate) threads: usize,
+    pub(crate) paths: usize,
+    pub(crate) group: mpath_core::GroupConfig,
+    pub(crate) controller: ControllerConfig,
+    pub(crate) reconnect_delay: Duration,
+    /// Percentage of writes of fence records that fail.
+    pub(crate) record_fails_percent: u64,
+    pub(crate) disks: Vec<DiskPlan>,
+}
+
+impl HostPlan {
+    /// The settings of every path.
+    pub(super) fn path_settings(&self) -> PathSettings {
+        PathSettings {
+            controller: self.controller.clone(),
+            reconnect_delay: self.reconnect_delay,
+            ctrl_loss_tmo: None,
+            drain_fence: false,
+        }
+    }
+}
+
+/// The plan of a disk for the whole run.
+#[derive(Debug, Clone)]
+pub(crate) struct DiskPlan {
+    /// The namespace that its paths have to lead to.
+    pub(crate) namespace: NamespaceIdentity,
+    pub(crate) block_bytes: u32,
+    /// The flow of its first virtqueue. The flows of the others follow.
+    pub(crate) first_flow: FlowId,
+    /// The number of its virtqueues.
+    pub(crate) queues: u16,
+}

@@ -1,0 +1,63 @@
+//! Requests on their way from a guest to its disk, and answers on their way back.
+
+use mpath_core::DiskId;
+
+use super::{Stage, World};
+use crate::blocks::Operation;
+use crate::guest::GuestRequest;
+use crate::machine::Answer;
+
+impl World {
+    /// A guest submits a request.
+    pub(super) fn submit(&mut self, request: GuestRequest) {
+        let range = request.lba..request.lba + u64::from(request.blocks);
+        self.ctx.say(|| request.to_string());
+        self.ctx.checker.submitted(self.ctx.clock.elapsed(), request.disk, request.id, request.operation, range);
+        let machine = &mut self.machines[request.disk];
+        if !machine.is_read_unchanged(request.user) {
+            let what = format_args!(
+                "memory of disk {}, user {}, was written after its read was answered",
+                request.disk, request.user
+            );
+            self.ctx.checker.violate(self.ctx.clock.elapsed(), None, what);
+        }
+        if machine.is_truncated() {
+            self.ctx.checker.memory_truncated(self.ctx.clock.elapsed(), std::iter::once(request.id));
+        }
+        let queue = machine.queue_of(request.user) as u16;
+        if machine.submit(request)
+            && let Some((daemon, ctx)) = self.daemon()
+        {
+            daemon.kick(ctx, DiskId(request.disk as u16), queue);
+        }
+    }
+
+    /// Requests of a guest are answered. `had_all_paths`: flushes have reached every controller.
+    pub(super) fn answer(&mut self, answers: Vec<Answer>, had_all_paths: bool) {
+        for Answer { request, result, data } in answers {
+            let (at, disk) = (self.ctx.clock.elapsed(), request.disk);
+            self.ctx.say(|| format!("{request} answered: {result:?}"));
+            let flushed = request.operation == Operation::Flush && result.is_ok();
+            if flushed && had_all_paths {
+                self.ctx.checker.recovered(disk);
+            }
+            self.ctx.checker.answered(at, request.id, result, &data);
+            if flushed {
+                self.ctx.checker.flushed(at, disk, self.target.cached(disk));
+                self.flushed[disk] |= matches!(self.stage, Stage::Flush(_));
+            }
+            self.guests[disk].answered(&mut self.ctx.clock, request.user);
+        }
+    }
+
+    /// Guests see the new sizes of their disks.
+    pub(super) fn grow(&mut self) {
+        let Some((daemon, ctx)) = self.daemon() else { return };
+        for (disk, blocks) in daemon.grow(ctx) {
+            self.ctx.say(|| format!("disk {disk} has grown to {blocks} blocks"));
+            self.ctx.checker.counts.disks_grown += 1;
+            self.machines[disk].grow(blocks);
+            self.guests[disk].grow(blocks);
+        }
+    }
+}
