@@ -1,13 +1,10 @@
 //! `vublk-bench`: load, latency and data verification for any vhost-user-blk back-end.
 
-// Counts become rates; they stay far below 2^52.
-#![allow(clippy::cast_precision_loss)]
-
 use clap::Parser;
 use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
 use vublk_bench::options::{Options, Output};
-use vublk_bench::session::{self, Progress, RunError};
+use vublk_bench::session::{self, RunError};
 use vublk_bench::signals::{self, EXIT_INTERRUPTED};
 
 const EXIT_FAILED: u8 = 1;
@@ -28,10 +25,6 @@ struct Line {
     /// Format of the results on stdout
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
-
-    /// A line of progress each second on stderr [default: if that is a terminal]
-    #[arg(long)]
-    progress: bool,
 }
 
 fn main() -> ExitCode {
@@ -45,8 +38,8 @@ fn main() -> ExitCode {
     };
     let on_terminal = stderr().is_terminal();
     let report = session::run(&line.options, &interrupted, |progress| {
-        if on_terminal || line.progress {
-            show(&progress, on_terminal);
+        if on_terminal {
+            eprint!("\r\x1b[K{progress}");
         }
     });
     if on_terminal {
@@ -77,16 +70,4 @@ fn main() -> ExitCode {
         (true, true) => EXIT_INTERRUPTED.into(),
         (true, false) => ExitCode::SUCCESS,
     }
-}
-
-fn show(progress: &Progress, on_terminal: bool) {
-    let seconds = progress.interval.as_secs_f64();
-    let iops = progress.completed as f64 / seconds;
-    let mib = progress.bytes as f64 / 1_048_576.0 / seconds;
-    let (start, end) = if on_terminal { ("\r\x1b[K", "") } else { ("", "\n") };
-    let wrong = match (progress.errors, progress.miscompares) {
-        (0, 0) => String::new(),
-        (errors, miscompares) => format!(", {errors} errors, {miscompares} miscompares"),
-    };
-    eprint!("{start}{:4} s: {iops:.0} IOPS, {mib:.1} MiB/s{wrong}{end}", progress.elapsed.as_secs());
 }

@@ -1,7 +1,7 @@
 //! Answers in the order of time, and the share of the busy flows.
 
+use crate::stalls::Stalls;
 use std::time::{Duration, Instant};
-use vublk_bench::stalls::Stalls;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -71,7 +71,7 @@ impl Timeline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vublk_bench::stalls::Stall;
+    use crate::stalls::Stall;
 
     const MS: Duration = Duration::from_millis(1);
 
