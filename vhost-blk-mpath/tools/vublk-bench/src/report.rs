@@ -95,6 +95,7 @@ impl Report {
     }
 }
 
-fn json(value: &impl Serialize) -> String {
+/// For programs.
+pub fn json(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).unwrap_or_else(|error| error.to_string())
 }

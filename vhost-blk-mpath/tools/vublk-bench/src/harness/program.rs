@@ -2,6 +2,7 @@
 
 use crate::control::ControlError;
 use crate::process::ProcessError;
+use crate::session::RunError;
 use crate::signals::{self, EXIT_INTERRUPTED};
 use crate::stack::StackError;
 use clap::{Args, Parser};
@@ -84,6 +85,15 @@ impl From<StackError> for Failure {
 impl From<ControlError> for Failure {
     fn from(error: ControlError) -> Self {
         Self::Failed(error.to_string())
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Options(error) => Self::Usage(error.to_string()),
+            RunError::Connect(error) => Self::NotStarted(error.to_string()),
+        }
     }
 }
 
