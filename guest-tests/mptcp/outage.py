@@ -33,13 +33,13 @@ def sample(lab, method, kind):
         stack.check()
     failures = report["failures"]
     return {
-        **steps.counts(),
+        "lists": steps.counts(),
         "lost_at_s": lost_at,
         "restored_at_s": restored_at,
         "errors": report["total"]["errors"] + sum(map(len, failures.values())),
         "miscompares": report["verify"]["miscompares"],
-        "read_back": report["verify"]["read_back"],
-        "ok": report["ok"],
+        "read_back": int(report["verify"]["read_back"]),
+        "ok": int(report["ok"]),
     }
 
 

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use virtio_driver::VirtioBlkFeatureFlags;
 use vublk_bench::front_end::{BlkQueue, ConnectError, Device, DeviceInfo, QueueShape};
-use vublk_bench::request::SECTOR_BYTES;
 use vublk_bench::runner::{Control, FailedRequest, Fatal, Runner, Schedule};
 use vublk_bench::verify::{Counts, Limits, ReadBack, Shared, Verifier};
 
@@ -117,7 +116,7 @@ impl Drop for Verification {
 impl Job {
     fn run(self, index: u16, queue: BlkQueue) -> Outcome {
         let VerificationSetup { depth, .. } = self.shape;
-        let mut runner = Runner::new(queue, index, depth, self.ring_size, false, PATIENCE);
+        let mut runner = Runner::new(queue, index, depth, self.ring_size, PATIENCE);
         let schedule = Schedule { measure_from: Instant::now(), until: None };
         let mut mixture = Verifier::new(&self.shared, index, depth, SEED, u64::MAX);
         let mut result = runner.run(&mut mixture, schedule, &self.control);
@@ -135,16 +134,6 @@ impl Job {
 }
 
 fn limits(shape: VerificationSetup, disk: &DeviceInfo) -> Limits {
-    let block_sectors = u64::from(disk.block_bytes) / SECTOR_BYTES;
     assert!(disk.write_zeroes && disk.discard && disk.flush, "the target has it all: {disk:?}");
-    Limits {
-        region_offset: 0,
-        block_bytes: disk.block_bytes,
-        max_blocks: shape.bs / u64::from(disk.block_bytes),
-        flush: shape.flush,
-        max_zeroes_blocks: u64::from(disk.max_write_zeroes_sectors) / block_sectors,
-        zeroes_may_unmap: disk.write_zeroes_may_unmap,
-        max_discard_blocks: u64::from(disk.max_discard_sectors) / block_sectors,
-        discard_align_blocks: u64::from(disk.discard_sector_alignment).div_ceil(block_sectors).max(1),
-    }
+    Limits { flush: shape.flush, ..Limits::of(disk, 0, shape.bs) }
 }

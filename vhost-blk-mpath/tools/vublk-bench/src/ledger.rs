@@ -1,20 +1,18 @@
 //! Every request completes exactly once: this is where it is counted.
 
-use crate::backend::Head;
-use crate::request::Request;
+use crate::backend::{Backend, Head, Used};
+use crate::request::{Request, Status};
 use serde::Serialize;
+use std::io;
 use std::time::{Duration, Instant};
 
 /// A request between its submission and its completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InFlight {
-    /// The buffer it uses.
     pub slot: u16,
-    /// What was asked.
     pub request: Request,
     /// Its number on this queue, counted from 1; heads and slots are reused, this is not.
     pub generation: u64,
-    /// When it was queued.
     pub submitted: Instant,
 }
 
@@ -25,49 +23,48 @@ enum Entry {
     Completed(InFlight),
 }
 
-/// A breach of "exactly once".
+/// A breach of "exactly once". `HeadTaken` shows that an earlier completion was for the wrong chain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LedgerError {
-    /// A chain was used that had completed before.
     #[error("completed twice: head {head}, request {} ({})", .last.generation, .last.request)]
-    CompletedTwice {
-        /// The chain.
-        head: Head,
-        /// The last request it carried.
-        last: InFlight,
-    },
-    /// A chain was used that was never made available.
+    CompletedTwice { head: Head, last: InFlight },
     #[error("completed, but never submitted: head {head}")]
-    NeverSubmitted {
-        /// The chain.
-        head: Head,
-    },
-    /// The ring handed out a chain that is still in flight: an earlier completion was for the wrong chain.
+    NeverSubmitted { head: Head },
     #[error("head {head} was handed out while request {} ({}) is in flight on it", .holder.generation, .holder.request)]
-    HeadTaken {
-        /// The chain.
-        head: Head,
-        /// Who still holds it.
-        holder: InFlight,
-    },
+    HeadTaken { head: Head, holder: InFlight },
+}
+
+/// Ends a queue: nothing after it can be trusted.
+#[derive(Debug, thiserror::Error)]
+pub enum Fatal {
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    #[error("used without a status: request {generation} ({request})")]
+    NoStatus { generation: u64, request: Request },
+    #[error("{} request(s) lost: not completed in time", .0.len())]
+    Lost(Vec<LostRequest>),
+    #[error("the back-end closed the connection with {} request(s) in flight", .0.len())]
+    HungUp(Vec<LostRequest>),
+    #[error("cannot queue a request: {0}")]
+    Submit(#[source] io::Error),
+    #[error("cannot signal the back-end: {0}")]
+    Kick(#[source] io::Error),
+    #[error("cannot wait for completions: {0}")]
+    Wait(#[source] io::Error),
 }
 
 /// A request that did not complete in time.
 #[derive(Debug, Clone, Serialize)]
 pub struct LostRequest {
-    /// The queue it was submitted to.
     pub queue: u16,
-    /// Its number on that queue.
     pub generation: u64,
-    /// What was asked.
     pub request: Request,
-    /// How long it had been waiting.
     pub age_ms: u64,
 }
 
 /// The requests of one queue that are in flight, by ring head.
 #[derive(Debug)]
-pub struct Ledger {
+struct Ledger {
     entries: Vec<Entry>,
     in_flight: usize,
     generation: u64,
@@ -75,19 +72,11 @@ pub struct Ledger {
 
 impl Ledger {
     /// For heads `0..heads`.
-    #[must_use]
-    pub fn new(heads: u16) -> Self {
+    fn new(heads: u16) -> Self {
         Self { entries: vec![Entry::NeverUsed; usize::from(heads)], in_flight: 0, generation: 0 }
     }
 
-    /// Requests in flight.
-    #[must_use]
-    pub fn in_flight(&self) -> usize {
-        self.in_flight
-    }
-
-    /// Records a submission.
-    pub fn submitted(&mut self, head: Head, slot: u16, request: Request, now: Instant) -> Result<(), LedgerError> {
+    fn submitted(&mut self, head: Head, slot: u16, request: Request, now: Instant) -> Result<(), LedgerError> {
         let entry = self.entries.get_mut(usize::from(head)).ok_or(LedgerError::NeverSubmitted { head })?;
         if let Entry::InFlight(holder) = *entry {
             return Err(LedgerError::HeadTaken { head, holder });
@@ -98,8 +87,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Records a completion and gives back what was submitted.
-    pub fn completed(&mut self, head: Head) -> Result<InFlight, LedgerError> {
+    fn completed(&mut self, head: Head) -> Result<InFlight, LedgerError> {
         match self.entries.get_mut(usize::from(head)) {
             Some(entry @ &mut Entry::InFlight(request)) => {
                 *entry = Entry::Completed(request);
@@ -112,23 +100,77 @@ impl Ledger {
     }
 
     /// The requests in flight for at least `age`, oldest first.
-    #[must_use]
-    pub fn older_than(&self, queue: u16, age: Duration, now: Instant) -> Vec<LostRequest> {
-        let waiting = self.entries.iter().filter_map(|entry| match entry {
-            Entry::InFlight(request) => Some((request, now.saturating_duration_since(request.submitted))),
-            _ => None,
+    fn older_than(&self, queue: u16, age: Duration, now: Instant) -> Vec<LostRequest> {
+        let lost = self.entries.iter().filter_map(|entry| {
+            let Entry::InFlight(InFlight { request, generation, submitted, .. }) = *entry else { return None };
+            let waited = now.saturating_duration_since(submitted);
+            (waited >= age).then_some(LostRequest { queue, generation, request, age_ms: waited.as_millis() as u64 })
         });
-        let mut lost: Vec<_> = waiting
-            .filter(|(_, waited)| *waited >= age)
-            .map(|(request, waited)| LostRequest {
-                queue,
-                generation: request.generation,
-                request: request.request,
-                age_ms: waited.as_millis() as u64,
-            })
-            .collect();
+        let mut lost: Vec<_> = lost.collect();
         lost.sort_by_key(|lost| lost.generation);
         lost
+    }
+}
+
+/// A queue with its buffers and the account of its requests.
+#[derive(Debug)]
+pub struct AccountedQueue<B> {
+    /// The queue below.
+    pub backend: B,
+    index: u16,
+    ledger: Ledger,
+    free_slots: Vec<u16>,
+}
+
+impl<B: Backend> AccountedQueue<B> {
+    /// With `slots` buffers, in a ring of `heads`. Errors name the queue by its `index`.
+    pub fn new(backend: B, index: u16, slots: u16, heads: u16) -> Self {
+        Self { backend, index, ledger: Ledger::new(heads), free_slots: (0..slots).rev().collect() }
+    }
+
+    /// Whether no request is in flight.
+    pub fn is_idle(&self) -> bool {
+        self.ledger.in_flight == 0
+    }
+
+    /// The buffer of the next request, if there is one.
+    pub fn free_slot(&self) -> Option<u16> {
+        self.free_slots.last().copied()
+    }
+
+    /// Queues a request in the free buffer, which must be there.
+    pub fn submit(&mut self, request: Request) -> Result<(), Fatal> {
+        let slot = self.free_slots.pop().expect("no more is sent than there are buffers");
+        let now = Instant::now();
+        let head = self.backend.submit(slot, &request).map_err(Fatal::Submit)?;
+        Ok(self.ledger.submitted(head, slot, request, now)?)
+    }
+
+    /// Tells the back-end about the queued requests.
+    pub fn kick(&mut self) -> Result<(), Fatal> {
+        self.backend.kick().map_err(Fatal::Kick)
+    }
+
+    /// The next request that has completed, if there is one. Its buffer is free again.
+    pub fn next_completed(&mut self) -> Result<Option<(InFlight, Status)>, Fatal> {
+        let Some(Used { head, status }) = self.backend.next_used() else { return Ok(None) };
+        let done = self.ledger.completed(head)?;
+        if status == Status::NotWritten {
+            return Err(Fatal::NoStatus { generation: done.generation, request: done.request });
+        }
+        self.free_slots.push(done.slot);
+        Ok(Some((done, status)))
+    }
+
+    /// Fails if a request has been in flight for longer than `timeout`.
+    pub fn check_for_lost(&self, timeout: Duration, now: Instant) -> Result<(), Fatal> {
+        let lost = self.ledger.older_than(self.index, timeout, now);
+        if lost.is_empty() { Ok(()) } else { Err(Fatal::Lost(lost)) }
+    }
+
+    /// Why the queue ends if the back-end is gone.
+    pub fn hung_up(&self) -> Fatal {
+        Fatal::HungUp(self.ledger.older_than(self.index, Duration::ZERO, Instant::now()))
     }
 }
 
@@ -144,7 +186,7 @@ mod tests {
         assert_eq!(ledger.completed(2).unwrap().generation, 1);
         let error = ledger.completed(2).unwrap_err();
         assert!(matches!(error, LedgerError::CompletedTwice { head: 2, last } if last.generation == 1));
-        assert_eq!(ledger.in_flight(), 0);
+        assert_eq!(ledger.in_flight, 0);
     }
 
     #[test]

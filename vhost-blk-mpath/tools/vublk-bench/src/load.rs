@@ -33,7 +33,6 @@ impl Load {
     /// `region` is `(offset, bytes)` and holds at least one of the largest requests for each queue; requests are aligned to
     /// the smallest of `sizes` within it. With [`Order::Sequential`] the region is cut into `queues` equal shares and queue
     /// number `queue` gets its own.
-    #[must_use]
     pub fn new(
         order: Order,
         read_percent: u8,
@@ -134,7 +133,7 @@ mod tests {
     #[test]
     fn mixed_sizes_stay_inside_and_aligned() {
         for order in [Order::Random, Order::Sequential] {
-            let sizes: Sizes = "4k/50:8k/20:32k/30".parse().unwrap();
+            let sizes = Sizes::mixed(&[(4, 50), (8, 20), (32, 30)]);
             let mut load = Load::new(order, 100, sizes, REGION, (0, 1), 5);
             let drawn: Vec<_> = (0..2000).map(|_| load.draw()).collect();
             for request in &drawn {

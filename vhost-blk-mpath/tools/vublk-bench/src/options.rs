@@ -1,7 +1,7 @@
 //! The command line, and what must hold between its options.
 
 use crate::front_end::{DeviceInfo, QueueShape};
-use crate::sizes::{LARGEST_BYTES, Sizes};
+use crate::sizes::Sizes;
 use crate::units::{parse_duration, parse_size};
 use clap::{Args, Parser, ValueEnum};
 use serde::Serialize;
@@ -12,6 +12,9 @@ use virtio_driver::VirtioBlkFeatureFlags;
 /// The largest ring that is asked for; every request takes three of its entries.
 const LARGEST_RING: u16 = 1024;
 const DESCRIPTORS_A_REQUEST: u16 = 3;
+
+/// The largest request.
+const LARGEST_BYTES: u64 = 16 << 20;
 
 /// The model of a verification keeps 32 bytes for every block, so it covers this much unless `--size` says otherwise.
 const DEFAULT_VERIFY_BYTES: u64 = 1 << 30;
@@ -28,7 +31,7 @@ pub enum Mode {
     Randread,
     /// Random writes
     Randwrite,
-    /// Random reads and writes mixed
+    /// Random reads and writes, half of each
     Randrw,
     /// Random mixture with every byte checked, and a full read-back at the end
     Verify,
@@ -70,10 +73,10 @@ pub struct Options {
     #[serde(rename = "bs_bytes")]
     pub bs: u64,
 
-    /// Request sizes with their shares in place of --bs, as in 4k/10:64k/90; not with --rw verify
-    #[arg(long, value_name = "SIZE/PERCENT:...", conflicts_with = "bs")]
+    /// Sizes in place of `bs`. Not for verify.
+    #[arg(skip)]
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub bssplit: Option<Sizes>,
+    pub sizes: Option<Sizes>,
 
     /// Requests in flight on each queue
     #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=341))]
@@ -103,10 +106,6 @@ pub struct Options {
     #[serde(rename = "offset_bytes")]
     pub offset: u64,
 
-    /// Share of reads with --rw randrw, in percent [default: 50]
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
-    pub rwmixread: Option<u8>,
-
     /// Makes the requests repeatable [default: a new one each time; it is in the results]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
@@ -121,10 +120,6 @@ pub struct Options {
     #[serde(rename = "connect_timeout_ms", serialize_with = "duration_ms")]
     pub connect_timeout: Duration,
 
-    /// Poll the used rings instead of sleeping on their eventfds
-    #[arg(long)]
-    pub poll: bool,
-
     /// Refuse the flush feature: the back-end has to make each write durable before it completes it
     #[arg(long)]
     pub write_through: bool,
@@ -133,68 +128,22 @@ pub struct Options {
 /// Options that do not fit each other or the disk.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
-    /// `--rwmixread` without randrw.
-    #[error("--rwmixread is only for --rw randrw")]
-    MixWithoutRandrw,
-    /// `--bssplit` with verify.
-    #[error("--bssplit is not for --rw verify, which draws sizes up to --bs")]
-    SplitVerify,
-    /// `--time 0`.
-    #[error("--time must be longer than 0")]
+    #[error("--time and --timeout must be longer than 0")]
     NoTime,
-    /// `--timeout 0`.
-    #[error("--timeout must be longer than 0")]
-    NoTimeout,
-    /// `--bs` out of range or not a multiple of the block size.
     #[error("--bs {bs} is not a multiple of the disk's block size {block_bytes} between that and 16 MiB")]
-    BadBlockSize {
-        /// As given.
-        bs: u64,
-        /// The disk's.
-        block_bytes: u32,
-    },
-    /// `--bs` larger than a segment may be.
+    BadBlockSize { bs: u64, block_bytes: u32 },
     #[error("--bs {bs} is larger than the disk takes in one segment ({size_max})")]
-    SegmentTooLarge {
-        /// As given.
-        bs: u64,
-        /// The disk's.
-        size_max: u32,
-    },
-    /// A block size of the disk that is no power of two from 512 to 64 KiB.
+    SegmentTooLarge { bs: u64, size_max: u32 },
     #[error("the disk reports a block size of {0}, which is no power of two from 512 to 65536")]
     StrangeDisk(u32),
-    /// `--offset` or `--size` not a multiple of the block size.
     #[error("--{option} {value} is not a multiple of the disk's block size {block_bytes}")]
-    Unaligned {
-        /// Which.
-        option: &'static str,
-        /// As given.
-        value: u64,
-        /// The disk's.
-        block_bytes: u32,
-    },
-    /// The region ends behind the disk, or holds not one request.
+    Unaligned { option: &'static str, value: u64, block_bytes: u32 },
     #[error(
         "the region (--offset {offset}, --size {size}) must hold one request (--bs) for every queue and lie inside the disk ({capacity} bytes)"
     )]
-    BadRegion {
-        /// `--offset`
-        offset: u64,
-        /// `--size` or what follows from the disk.
-        size: u64,
-        /// The disk's.
-        capacity: u64,
-    },
-    /// More queues than there are.
+    BadRegion { offset: u64, size: u64, capacity: u64 },
     #[error("--queues {wanted}, but the back-end offers {offered}")]
-    TooFewQueues {
-        /// As given.
-        wanted: u16,
-        /// By the back-end.
-        offered: u16,
-    },
-    /// A writing workload on a read-only disk.
+    TooFewQueues { wanted: u16, offered: u16 },
     #[error("the disk is read-only")]
     ReadOnly,
 }
@@ -210,13 +159,11 @@ pub struct Region {
 
 impl Options {
     /// Block features that the disk may offer and that are not taken.
-    #[must_use]
     pub fn refused_features(&self) -> VirtioBlkFeatureFlags {
         if self.write_through { VirtioBlkFeatureFlags::FLUSH } else { VirtioBlkFeatureFlags::empty() }
     }
 
     /// This workload with every other option at its default.
-    #[must_use]
     pub fn with_defaults(socket_path: &Path, rw: Mode) -> Self {
         #[derive(Parser)]
         struct Line {
@@ -229,24 +176,14 @@ impl Options {
     }
 
     /// Bytes of the largest request.
-    #[must_use]
     pub fn largest_request(&self) -> u64 {
-        self.bssplit.as_ref().map_or(self.bs, |sizes| sizes.largest().into())
+        self.sizes.as_ref().map_or(self.bs, |sizes| sizes.largest().into())
     }
 
     /// What can be checked before connecting.
     pub fn check(&self) -> Result<(), OptionsError> {
-        if self.rwmixread.is_some() && self.rw != Mode::Randrw {
-            return Err(OptionsError::MixWithoutRandrw);
-        }
-        if self.bssplit.is_some() && self.rw == Mode::Verify {
-            return Err(OptionsError::SplitVerify);
-        }
-        if self.time.is_zero() {
+        if self.time.is_zero() || self.timeout.is_zero() {
             return Err(OptionsError::NoTime);
-        }
-        if self.timeout.is_zero() {
-            return Err(OptionsError::NoTimeout);
         }
         if self.bs == 0 || self.bs > LARGEST_BYTES || !self.bs.is_multiple_of(512) {
             return Err(OptionsError::BadBlockSize { bs: self.bs, block_bytes: 512 });
@@ -266,8 +203,8 @@ impl Options {
         if self.queues > disk.queues_offered {
             return Err(OptionsError::TooFewQueues { wanted: self.queues, offered: disk.queues_offered });
         }
-        // With --bssplit all others are multiples of the smallest.
-        let smallest = self.bssplit.as_ref().map_or(self.bs, |sizes| sizes.smallest().into());
+        // All others are multiples of the smallest.
+        let smallest = self.sizes.as_ref().map_or(self.bs, |sizes| sizes.smallest().into());
         if !smallest.is_multiple_of(u64::from(block_bytes)) {
             return Err(OptionsError::BadBlockSize { bs: smallest, block_bytes });
         }
@@ -290,7 +227,6 @@ impl Options {
     }
 
     /// The rings and buffers this needs.
-    #[must_use]
     pub fn queue_shape(&self) -> QueueShape {
         QueueShape {
             queues: self.queues,
@@ -320,7 +256,6 @@ mod tests {
         DeviceInfo {
             capacity_bytes: 8 << 30,
             block_bytes: 4096,
-            seg_max: 126,
             size_max: 0,
             queues_offered: 4,
             read_only: false,
@@ -362,24 +297,22 @@ mod tests {
     }
 
     #[test]
-    fn options_that_contradict() {
-        assert_eq!(options("--rw read --rwmixread 20").check(), Err(OptionsError::MixWithoutRandrw));
+    fn options_out_of_range() {
         assert_eq!(options("--rw read --time 0").check(), Err(OptionsError::NoTime));
         assert!(matches!(options("--rw read --bs 100").check(), Err(OptionsError::BadBlockSize { .. })));
-        assert!(options("--rw randrw --rwmixread 20").check().is_ok());
-        assert_eq!(options("--rw verify --bssplit 4k/100").check(), Err(OptionsError::SplitVerify));
-        assert!(Line::try_parse_from("x --socket-path s --rw read --bs 4k --bssplit 4k/100".split(' ')).is_err());
+        assert!(options("--rw randrw").check().is_ok());
     }
 
     #[test]
     fn mixed_sizes_need_room_for_the_largest() {
-        let mixed = options("--rw randread --bssplit 4k/50:512k/50 --queues 4");
+        let of = |kib| Options { sizes: Some(Sizes::mixed(kib)), ..options("--rw randread --queues 4") };
+        let mixed = of(&[(4, 50), (512, 50)]);
         assert!(mixed.check().is_ok());
         assert_eq!(mixed.queue_shape().slot_bytes, 512 << 10);
         assert!(mixed.region(&disk()).is_ok());
         let small = Options { size: Some(1 << 20), ..mixed.clone() };
         assert!(matches!(small.region(&disk()), Err(OptionsError::BadRegion { .. })));
-        let unaligned = options("--rw randread --bssplit 2k/50:4k/50").region(&disk());
+        let unaligned = of(&[(2, 50), (4, 50)]).region(&disk());
         assert_eq!(unaligned, Err(OptionsError::BadBlockSize { bs: 2048, block_bytes: 4096 }));
     }
 

@@ -10,6 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// How long a child may take to end after SIGTERM.
 const TERM_TIMEOUT: Duration = Duration::from_secs(3);
@@ -30,26 +31,22 @@ pub struct Managed {
 /// Why a program could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// The program could not be started.
+    #[error("cannot make a directory for sockets and logs: {0}")]
+    Directory(#[source] io::Error),
     #[error("cannot start {program}: {source}")]
-    Start {
-        /// Its path.
-        program: String,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The program ended or kept silent instead of getting ready.
+    Start { program: String, source: io::Error },
     #[error("{name} did not get ready within {seconds} s{exited}; the end of its log:\n{log}")]
-    NotReady {
-        /// Which.
-        name: String,
-        /// How long was waited.
-        seconds: u64,
-        /// `" (exit status …)"` if it ended.
-        exited: String,
-        /// The end of its stderr.
-        log: String,
-    },
+    NotReady { name: String, seconds: u64, exited: String, log: String },
+}
+
+/// A directory for sockets and logs.
+pub fn directory(prefix: &str) -> Result<TempDir, ProcessError> {
+    tempfile::Builder::new().prefix(prefix).tempdir().map_err(ProcessError::Directory)
+}
+
+/// The path of a program: as given, or in the folder of the running one.
+pub fn sibling(given: Option<&PathBuf>, name: &str) -> PathBuf {
+    given.cloned().unwrap_or_else(|| std::env::current_exe().unwrap_or_default().with_file_name(name))
 }
 
 impl Managed {
@@ -81,13 +78,11 @@ impl Managed {
     }
 
     /// The process id.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// The command line.
-    #[must_use]
     pub fn command_line(&self) -> &str {
         &self.command_line
     }
@@ -121,7 +116,6 @@ impl Managed {
     }
 
     /// The end of its stderr.
-    #[must_use]
     pub fn log_tail(&self) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
@@ -151,14 +145,14 @@ impl Drop for Managed {
     }
 }
 
-fn command_line(command: &Command) -> String {
+/// The words of a command, without the folder of its program.
+pub(crate) fn command_line(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     let words = std::iter::once(program).chain(command.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
 /// User and system time that a process has used so far (`/proc/PID/stat`, proc(5)); `None` if it is gone.
-#[must_use]
 pub fn cpu_time(pid: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let ticks = parse_cpu_ticks(&stat)?;
@@ -175,7 +169,6 @@ fn parse_cpu_ticks(stat: &str) -> Option<u64> {
 }
 
 /// Resident memory in bytes (`VmRSS` of `/proc/PID/status`); `None` if the process is gone.
-#[must_use]
 pub fn resident_bytes(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

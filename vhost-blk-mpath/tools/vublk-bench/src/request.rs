@@ -10,19 +10,11 @@ pub const SECTOR_BYTES: u64 = 512;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// `VIRTIO_BLK_T_IN`
     Read,
-    /// `VIRTIO_BLK_T_OUT`
     Write,
-    /// `VIRTIO_BLK_T_FLUSH`
     Flush,
-    /// `VIRTIO_BLK_T_DISCARD`
     Discard,
-    /// `VIRTIO_BLK_T_WRITE_ZEROES`, without and with the unmap flag.
-    WriteZeroes {
-        /// `VIRTIO_BLK_WRITE_ZEROES_FLAG_UNMAP`
-        unmap: bool,
-    },
+    WriteZeroes { unmap: bool },
 }
 
 /// One request. `offset` and `len` are bytes, multiples of [`SECTOR_BYTES`]; both are 0 for a flush.
@@ -76,7 +68,6 @@ impl Status {
     pub const NOT_WRITTEN: u8 = 0xff;
 
     /// From the byte in the ring.
-    #[must_use]
     pub fn from_byte(byte: u8) -> Self {
         match byte {
             0 => Self::Ok,

@@ -7,7 +7,6 @@ pub struct Rng(u64);
 const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The finaliser of `SplitMix64`: a bijection that spreads every input bit over all output bits.
-#[must_use]
 pub fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -16,7 +15,6 @@ pub fn mix(value: u64) -> u64 {
 
 impl Rng {
     /// A stream of its own for every `(seed, stream)`; queues use their index as the stream.
-    #[must_use]
     pub fn new(seed: u64, stream: u64) -> Self {
         Self(mix(seed ^ mix(stream.wrapping_add(GOLDEN_GAMMA))))
     }

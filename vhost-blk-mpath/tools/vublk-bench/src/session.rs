@@ -1,16 +1,16 @@
 //! A whole run: connect, one thread a queue, collect.
 
 use crate::backend::Backend;
-use crate::front_end::{BlkQueue, ConnectError, Device, DeviceInfo};
+use crate::front_end::{BlkQueue, ConnectError, Device};
 use crate::load::{Load, Order};
 use crate::options::{Mode, Options, OptionsError, Region};
 use crate::report::{Failures, Report, VerifyReport};
-use crate::request::SECTOR_BYTES;
 use crate::rng::Rng;
-use crate::runner::{Control, FailedRequest, Fatal, Runner, Schedule};
+use crate::runner::{Control, Fatal, Runner, Schedule};
 use crate::sizes::Sizes;
 use crate::stats::Stats;
 use crate::verify::{Limits, ReadBack, Shared, Verifier};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Weak};
 use std::thread;
@@ -19,10 +19,8 @@ use std::time::{Duration, Instant, SystemTime};
 /// Why nothing was run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The options.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// The back-end.
     #[error(transparent)]
     Connect(#[from] ConnectError),
 }
@@ -46,7 +44,6 @@ pub struct Progress {
     pub completed: u64,
     /// Bytes moved in the last interval.
     pub bytes: u64,
-    /// Length of that interval.
     pub interval: Duration,
     /// Failed requests so far.
     pub errors: u64,
@@ -54,11 +51,16 @@ pub struct Progress {
     pub miscompares: u64,
 }
 
-struct QueueOutcome {
-    stats: Stats,
-    failed: Vec<FailedRequest>,
-    fatal: Option<Fatal>,
-    read_back: bool,
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.interval.as_secs_f64();
+        let (iops, mib) = (self.completed as f64 / seconds, self.bytes as f64 / 1_048_576.0 / seconds);
+        write!(f, "{:4} s: {iops:.0} IOPS, {mib:.1} MiB/s", self.elapsed.as_secs())?;
+        match (self.errors, self.miscompares) {
+            (0, 0) => Ok(()),
+            (errors, miscompares) => write!(f, ", {errors} errors, {miscompares} miscompares"),
+        }
+    }
 }
 
 /// What every queue's thread is given.
@@ -72,6 +74,9 @@ struct Job<'a> {
     /// Between the mixture and the read-back of a verification.
     all_written: &'a Barrier,
 }
+
+/// How a queue's thread ended: its account, and whether everything was read back.
+type Outcome = (Runner<BlkQueue>, Result<bool, Fatal>);
 
 /// Runs to the end of `--time`, or until `interrupted`. `progress` is called once a second.
 pub fn run(options: &Options, interrupted: &AtomicBool, progress: impl FnMut(Progress)) -> Result<Report, RunError> {
@@ -95,7 +100,7 @@ pub fn run_watched(
         })?;
     let region = region.expect("a connected device had its region checked");
     let verify = (options.rw == Mode::Verify).then(|| {
-        let limits = limits(options, region, device.info());
+        let limits = Limits::of(device.info(), region.offset, options.bs);
         Shared::new(limits, (region.bytes / u64::from(limits.block_bytes)) as usize, seed)
     });
 
@@ -113,45 +118,22 @@ pub fn run_watched(
         control: &control,
         all_written: &all_written,
     };
-    let outcomes: Vec<QueueOutcome> = thread::scope(|scope| {
-        let threads: Vec<_> = queues
-            .into_iter()
-            .zip(0u16..)
-            .map(|(queue, index)| {
-                scope.spawn({
-                    let job = &job;
-                    move || job.run_queue(index, queue)
-                })
-            })
-            .collect();
+    let outcomes: Vec<Outcome> = thread::scope(|scope| {
+        let job = &job;
+        let queues = queues.into_iter().zip(0u16..);
+        let threads: Vec<_> = queues.map(|(queue, index)| scope.spawn(move || job.run_queue(index, queue))).collect();
         let running = || threads.iter().any(|thread| !thread.is_finished());
-        observe(running, &job, start, interrupted, interval, &mut progress);
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
+        job.observe(running, start, interrupted, interval, &mut progress);
+        let joined = threads.into_iter().map(thread::ScopedJoinHandle::join);
+        joined.map(|outcome| outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     });
     let measured = start.elapsed().saturating_sub(options.warmup).min(options.time);
-    Ok(collect(&job, seed, device.info(), outcomes, measured, interrupted.load(Ordering::Relaxed)))
+    Ok(job.report(&device, outcomes, measured, interrupted.load(Ordering::Relaxed)))
 }
 
 fn fresh_seed() -> u64 {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     crate::rng::mix(since_epoch.as_nanos() as u64 ^ u64::from(std::process::id()) << 32)
-}
-
-fn limits(options: &Options, region: Region, disk: &DeviceInfo) -> Limits {
-    let block_sectors = u64::from(disk.block_bytes) / SECTOR_BYTES;
-    Limits {
-        region_offset: region.offset,
-        block_bytes: disk.block_bytes,
-        max_blocks: options.bs / u64::from(disk.block_bytes),
-        flush: disk.flush,
-        max_zeroes_blocks: u64::from(disk.max_write_zeroes_sectors) / block_sectors,
-        zeroes_may_unmap: disk.write_zeroes_may_unmap,
-        max_discard_blocks: u64::from(disk.max_discard_sectors) / block_sectors,
-        discard_align_blocks: u64::from(disk.discard_sector_alignment).div_ceil(block_sectors).max(1),
-    }
 }
 
 /// The transport keeps its socket to itself, so a thread asks it something now and then, for as long as the run holds
@@ -169,66 +151,59 @@ fn watch_for_hang_up(device: Weak<Device>, control: Arc<Control>) {
     });
 }
 
-fn observe(
-    running: impl Fn() -> bool,
-    job: &Job<'_>,
-    start: Instant,
-    interrupted: &AtomicBool,
-    progress_interval: Duration,
-    progress: &mut impl FnMut(Progress),
-) {
-    let tick = TICK.min(progress_interval / TICKS_PER_PROGRESS);
-    let (mut last, mut last_completed, mut last_bytes) = (start, 0, 0);
-    while running() {
-        thread::sleep(tick);
-        if interrupted.load(Ordering::Relaxed) {
-            job.control.stop.store(true, Ordering::Relaxed);
-        }
-        // `progress` may take its time, which belongs to the next interval.
-        let now = Instant::now();
-        let interval = now.saturating_duration_since(last);
-        if interval >= progress_interval {
-            let completed = job.control.completed.load(Ordering::Relaxed);
-            let bytes = job.control.bytes.load(Ordering::Relaxed);
-            progress(Progress {
-                elapsed: now.saturating_duration_since(start),
-                completed: completed - last_completed,
-                bytes: bytes - last_bytes,
-                interval,
-                errors: job.control.errors.load(Ordering::Relaxed),
-                miscompares: job.verify.map_or(0, |shared| shared.miscompared.load(Ordering::Relaxed)),
-            });
-            (last, last_completed, last_bytes) = (now, completed, bytes);
+impl Job<'_> {
+    fn observe(
+        &self,
+        running: impl Fn() -> bool,
+        start: Instant,
+        interrupted: &AtomicBool,
+        progress_interval: Duration,
+        progress: &mut impl FnMut(Progress),
+    ) {
+        let tick = TICK.min(progress_interval / TICKS_PER_PROGRESS);
+        let (mut last, mut last_completed, mut last_bytes) = (start, 0, 0);
+        while running() {
+            thread::sleep(tick);
+            if interrupted.load(Ordering::Relaxed) {
+                self.control.stop.store(true, Ordering::Relaxed);
+            }
+            // `progress` may take its time, which belongs to the next interval.
+            let now = Instant::now();
+            let interval = now.saturating_duration_since(last);
+            if interval >= progress_interval {
+                let completed = self.control.completed.load(Ordering::Relaxed);
+                let bytes = self.control.bytes.load(Ordering::Relaxed);
+                progress(Progress {
+                    elapsed: now.saturating_duration_since(start),
+                    completed: completed - last_completed,
+                    bytes: bytes - last_bytes,
+                    interval,
+                    errors: self.control.errors.load(Ordering::Relaxed),
+                    miscompares: self.verify.map_or(0, |shared| shared.miscompared.load(Ordering::Relaxed)),
+                });
+                (last, last_completed, last_bytes) = (now, completed, bytes);
+            }
         }
     }
-}
 
-impl Job<'_> {
-    fn run_queue(&self, index: u16, mut queue: BlkQueue) -> QueueOutcome {
+    fn run_queue(&self, index: u16, mut queue: BlkQueue) -> Outcome {
         let options = self.options;
         let shape = options.queue_shape();
         if self.verify.is_none() {
             self.fill_with_noise(index, &mut queue);
         }
-        let mut runner = Runner::new(queue, index, shape.slots, shape.ring_size, options.poll, options.timeout);
-        let mut read_back = false;
+        let mut runner = Runner::new(queue, index, shape.slots, shape.ring_size, options.timeout);
         let result = match self.verify {
-            Some(shared) => self.verify_queue(index, &mut runner, shared, &mut read_back),
-            None => runner.run(&mut self.load(index), self.schedule, self.control),
+            Some(shared) => self.verify_queue(index, &mut runner, shared),
+            None => runner.run(&mut self.load(index), self.schedule, self.control).map(|()| false),
         };
         if result.is_err() {
             self.control.stop.store(true, Ordering::Relaxed);
         }
-        QueueOutcome { stats: runner.stats, failed: runner.failed, fatal: result.err(), read_back }
+        (runner, result)
     }
 
-    fn verify_queue(
-        &self,
-        index: u16,
-        runner: &mut Runner<BlkQueue>,
-        shared: &Shared,
-        read_back: &mut bool,
-    ) -> Result<(), Fatal> {
+    fn verify_queue(&self, index: u16, runner: &mut Runner<BlkQueue>, shared: &Shared) -> Result<bool, Fatal> {
         let slots = self.options.iodepth;
         let mut mixture = Verifier::new(shared, index, slots, self.seed, u64::MAX);
         let result = runner.run(&mut mixture, self.schedule, self.control);
@@ -239,7 +214,7 @@ impl Job<'_> {
         self.all_written.wait();
         result?;
         if self.control.stop.load(Ordering::Relaxed) {
-            return Ok(());
+            return Ok(false);
         }
         // The read-back is not part of the measurement.
         let measured = runner.stats.clone();
@@ -248,8 +223,7 @@ impl Job<'_> {
         let errors = runner.stats.errors;
         runner.stats = measured;
         runner.stats.errors = errors;
-        *read_back = result.is_ok() && !self.control.stop.load(Ordering::Relaxed);
-        result
+        result.map(|()| !self.control.stop.load(Ordering::Relaxed))
     }
 
     fn load(&self, index: u16) -> Load {
@@ -259,10 +233,10 @@ impl Job<'_> {
             Mode::Write => (Order::Sequential, 0),
             Mode::Randread => (Order::Random, 100),
             Mode::Randwrite => (Order::Random, 0),
-            Mode::Randrw | Mode::Verify => (Order::Random, options.rwmixread.unwrap_or(50)),
+            Mode::Randrw | Mode::Verify => (Order::Random, 50),
         };
         let region = (self.region.offset, self.region.bytes);
-        let sizes = options.bssplit.clone().unwrap_or_else(|| Sizes::one(options.bs as u32));
+        let sizes = options.sizes.clone().unwrap_or_else(|| Sizes::one(options.bs as u32));
         Load::new(order, read_percent, sizes, region, (index, options.queues), self.seed)
     }
 
@@ -275,50 +249,39 @@ impl Job<'_> {
             queue.fill(slot, &noise);
         }
     }
-}
 
-fn collect(
-    job: &Job<'_>,
-    seed: u64,
-    device: &DeviceInfo,
-    outcomes: Vec<QueueOutcome>,
-    measured: Duration,
-    interrupted: bool,
-) -> Report {
-    let mut total = Stats::default();
-    let mut queues = Vec::new();
-    let mut failures = Failures::default();
-    let mut read_back = true;
-    for (outcome, index) in outcomes.into_iter().zip(0..) {
-        total.merge(&outcome.stats);
-        queues.push(outcome.stats.summary(measured));
-        failures.failed_requests.extend(outcome.failed);
-        outcome.fatal.into_iter().for_each(|fatal| failures.add(index, fatal));
-        read_back &= outcome.read_back;
-    }
-    let verify = job.verify.map(|shared| VerifyReport {
-        counts: shared.counts(),
-        known_blocks: shared.known_blocks(),
-        read_back,
-        first_miscompares: shared.miscompares(),
-    });
-    let verified = verify.as_ref().is_none_or(|verify| {
-        let complete = verify.read_back && verify.counts.blocks_read_back == verify.known_blocks;
-        verify.counts.miscompares == 0 && (complete || interrupted)
-    });
-    let ok = verified && total.errors == 0 && failures.fatal.is_empty();
-    Report {
-        version: env!("CARGO_PKG_VERSION"),
-        config: job.options.clone(),
-        seed,
-        device: device.clone(),
-        measured_seconds: measured.as_secs_f64(),
-        completed: job.control.completed.load(Ordering::Relaxed),
-        total: total.summary(measured),
-        queues,
-        verify,
-        failures,
-        interrupted,
-        ok,
+    fn report(&self, device: &Device, outcomes: Vec<Outcome>, measured: Duration, interrupted: bool) -> Report {
+        let (mut total, mut queues, mut failures) = (Stats::default(), Vec::new(), Failures::default());
+        let mut read_back = true;
+        for ((runner, result), index) in outcomes.into_iter().zip(0..) {
+            total.merge(&runner.stats);
+            queues.push(runner.stats.summary(measured));
+            failures.failed_requests.extend(runner.failed);
+            read_back &= result.unwrap_or_else(|fatal| failures.add(index, fatal));
+        }
+        let verify = self.verify.map(|shared| VerifyReport {
+            counts: shared.counts(),
+            known_blocks: shared.known_blocks(),
+            read_back,
+            first_miscompares: shared.miscompares(),
+        });
+        let verified = verify.as_ref().is_none_or(|verify| {
+            let complete = verify.read_back && verify.counts.blocks_read_back == verify.known_blocks;
+            verify.counts.miscompares == 0 && (complete || interrupted)
+        });
+        Report {
+            version: env!("CARGO_PKG_VERSION"),
+            config: self.options.clone(),
+            seed: self.seed,
+            device: device.info().clone(),
+            measured_seconds: measured.as_secs_f64(),
+            completed: self.control.completed.load(Ordering::Relaxed),
+            ok: verified && total.errors == 0 && failures.fatal.is_empty(),
+            total: total.summary(measured),
+            queues,
+            verify,
+            failures,
+            interrupted,
+        }
     }
 }

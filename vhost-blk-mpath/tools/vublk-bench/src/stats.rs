@@ -10,7 +10,7 @@ const LONGEST_LATENCY_NANOS: u64 = 3_600_000_000_000;
 
 /// What one class of operations did.
 #[derive(Debug, Clone)]
-pub struct ClassStats {
+struct ClassStats {
     ios: u64,
     bytes: u64,
     /// Those of them that count for rates: the others completed after the time that was measured.
@@ -29,9 +29,8 @@ impl Default for ClassStats {
 /// What one queue, or all of them, did.
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
-    read: ClassStats,
-    write: ClassStats,
-    other: ClassStats,
+    /// Reads, writes, and the rest.
+    classes: [ClassStats; 3],
     /// Requests that completed with another status than OK.
     pub errors: u64,
 }
@@ -40,11 +39,11 @@ impl Stats {
     /// Records one successful request. One that is not `in_time` was submitted in the time that is measured and completed later: it
     /// counts, and its latency does, but not for rates, which it would raise by the depth over the time.
     pub fn record(&mut self, kind: Kind, bytes: u32, latency: Duration, in_time: bool) {
-        let class = match kind {
-            Kind::Read => &mut self.read,
-            Kind::Write => &mut self.write,
-            Kind::Flush | Kind::Discard | Kind::WriteZeroes { .. } => &mut self.other,
-        };
+        let class = &mut self.classes[match kind {
+            Kind::Read => 0,
+            Kind::Write => 1,
+            Kind::Flush | Kind::Discard | Kind::WriteZeroes { .. } => 2,
+        }];
         class.ios += 1;
         class.bytes += u64::from(bytes);
         if in_time {
@@ -56,9 +55,7 @@ impl Stats {
 
     /// Adds what another queue did.
     pub fn merge(&mut self, other: &Self) {
-        for (mine, theirs) in
-            [(&mut self.read, &other.read), (&mut self.write, &other.write), (&mut self.other, &other.other)]
-        {
+        for (mine, theirs) in self.classes.iter_mut().zip(&other.classes) {
             mine.ios += theirs.ios;
             mine.bytes += theirs.bytes;
             mine.ios_in_time += theirs.ios_in_time;
@@ -69,73 +66,60 @@ impl Stats {
     }
 
     /// Rates over `measured`.
-    #[must_use]
     pub fn summary(&self, measured: Duration) -> Summary {
-        Summary {
-            read: self.read.summary(measured),
-            write: self.write.summary(measured),
-            other: self.other.summary(measured),
-            errors: self.errors,
-        }
+        let [read, write, other] = [0, 1, 2].map(|class| self.classes[class].summary(measured));
+        Summary { read, write, other, errors: self.errors }
     }
 }
 
 impl ClassStats {
     fn summary(&self, measured: Duration) -> ClassSummary {
         let seconds = measured.as_secs_f64().max(f64::MIN_POSITIVE);
+        let latency = &self.latency_nanos;
+        let at = |quantile| latency.value_at_quantile(quantile) as f64 / 1000.0;
         ClassSummary {
             ios: self.ios,
             bytes: self.bytes,
             iops: self.ios_in_time as f64 / seconds,
             mib_per_second: self.bytes_in_time as f64 / 1_048_576.0 / seconds,
-            latency_us: (self.ios > 0).then(|| {
-                let at = |quantile| self.latency_nanos.value_at_quantile(quantile) as f64 / 1000.0;
-                Latency {
-                    min: self.latency_nanos.min() as f64 / 1000.0,
-                    mean: self.latency_nanos.mean() / 1000.0,
-                    p50: at(0.5),
-                    p90: at(0.9),
-                    p99: at(0.99),
-                    p99_9: at(0.999),
-                    p99_99: at(0.9999),
-                    max: self.latency_nanos.max() as f64 / 1000.0,
-                }
+            latency_us: (self.ios > 0).then(|| Latency {
+                min: latency.min() as f64 / 1000.0,
+                mean: latency.mean() / 1000.0,
+                p50: at(0.5),
+                p90: at(0.9),
+                p99: at(0.99),
+                p99_9: at(0.999),
+                p99_99: at(0.9999),
+                max: latency.max() as f64 / 1000.0,
             }),
         }
     }
 }
 
-/// [`Stats`] as reported.
+/// [`Stats`] as reported; `other` are flushes, discards and write-zeroes.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
-    /// Reads.
     pub read: ClassSummary,
-    /// Writes.
     pub write: ClassSummary,
-    /// Flushes, discards, write-zeroes.
     pub other: ClassSummary,
     /// Requests with another status than OK.
     pub errors: u64,
 }
 
-/// [`ClassStats`] as reported.
+/// A class of operations as reported.
 #[derive(Debug, Clone, Serialize)]
 pub struct ClassSummary {
     /// Completed requests, those included that were in flight when the measured time was over.
     pub ios: u64,
-    /// Bytes they moved.
     pub bytes: u64,
     /// Requests completed per second of the measured time.
     pub iops: f64,
-    /// MiB (1 048 576 bytes) per second.
     pub mib_per_second: f64,
-    /// Absent when there was no request.
     pub latency_us: Option<Latency>,
 }
 
 /// Latency in microseconds, from submission to the completion seen in the used ring.
 #[derive(Debug, Clone, Serialize)]
-#[allow(missing_docs)] // The names say it all.
 pub struct Latency {
     pub min: f64,
     pub mean: f64,

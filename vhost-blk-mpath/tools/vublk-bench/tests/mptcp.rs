@@ -18,22 +18,23 @@ words = sys.argv[1:]
 told = dict(zip(words[::2], words[1::2]))
 print("told", told["--only"], told["--rounds"], told["--seconds"])
 def cell(method, connections, subflows, mib_s):
-    sample = {"mib_s": mib_s}
+    sample = {"connections": connections, "subflows": subflows, "mib_s": mib_s}
     if not method.startswith("raw"):
         sample |= {"p50_ms": 80, "p99_ms": 90, "cpu_seconds": 0.1, "gib": 0.1}
-    return {"method": method, "connections": connections, "subflows": subflows, "workload": "read", "samples": [sample]}
-links = [{"rate_mbit": 200.0, "delay_ms": 0, "loss_percent": 0}] * 2
+    return {"contender": method, "samples": [sample]}
 cells = [cell("mptcp-1", 1, 2, 44.1), cell("raw mptcp-1", 1, 2, 44.8)]
-row = {"table": "a", "name": "2 links", "links": links, "cells": cells}
+facts = {"links": 2, "payload_mib_s": 45.6}
+row = {"table": "a", "name": "2 links: read", "facts": facts, "cells": cells}
 times = [step / 10 for step in range(101)]
 counted = [round(min(time, 2) * 40e6 + max(time - 2, 0) * 20e6) for time in times]
 outage = {
-    "times_s": times, "bytes": counted, "lost_at_s": 2, "restored_at_s": 5,
-    "errors": 0, "miscompares": 0, "read_back": True, "ok": True,
+    "lists": {"times_s": times, "bytes": counted}, "lost_at_s": 2, "restored_at_s": 5,
+    "errors": 0, "miscompares": 0, "read_back": 1, "ok": 1,
 }
+lost = {"contender": "mptcp-1 followed", "samples": [outage]}
 print(json.dumps({
-    "io_threads": 1, "commands": ["mpath-target"], "rows": [row],
-    "outages": [{"kind": "down", "method": "mptcp-1 followed", "links": 2, "samples": [outage]}],
+    "settings": {"io_threads": 1}, "commands": ["mpath-target"],
+    "rows": [row, {"table": "d", "name": "cable pulled", "facts": {"links": 2}, "cells": [lost]}],
 }))
 "#;
 

@@ -58,7 +58,7 @@ fn a_good_disk_is_verified_twice_and_measured() {
         }
         assert_eq!(verify["blocks_read_back"], verify["known_blocks"]);
     }
-    let output = bench(disk.directory.path(), "--rw randrw --rwmixread 30 --queues 2 --time 500ms --poll --seed 7");
+    let output = bench(disk.directory.path(), "--rw randrw --queues 2 --time 500ms --seed 7");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let report = json(&output);
     assert_eq!((&report["seed"], &report["config"]["iodepth"]), (&7.into(), &32.into()));
@@ -100,7 +100,7 @@ fn bad_options_and_missing_back_ends_are_told_apart() {
     let disk = good_disk();
     for (arguments, message) in [
         ("--rw bogus", "invalid value 'bogus'"),
-        ("--rw read --rwmixread 5", "--rwmixread is only for"),
+        ("--rw read --time 0", "must be longer than 0"),
         ("--rw read --queues 3", "--queues 3, but the back-end offers 2"),
         ("--rw read --offset 32MiB", "must hold one request"),
     ] {

@@ -14,38 +14,23 @@ use virtio_driver::{VhostUser, VirtioBlkConfig, VirtioBlkFeatureFlags, VirtioFea
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// No back-end has listened on the socket within the time.
     #[error("cannot connect to {}: {source}", .path.display())]
-    Unreachable {
-        /// The socket.
-        path: PathBuf,
-        /// The last attempt's error.
-        source: io::Error,
-    },
-    /// The path cannot be given to the transport.
+    Unreachable { path: PathBuf, source: io::Error },
     #[error("the socket path {} is not UTF-8", .0.display())]
     BadPath(PathBuf),
-    /// It accepted, but does not speak.
     #[error("{} accepted the connection but did not answer (does it serve another front-end?)", .0.display())]
     NoAnswer(PathBuf),
-    /// The vhost-user handshake or a message of the setup failed.
     #[error("vhost-user setup failed at {step}: {source}")]
-    Setup {
-        /// What was attempted.
-        step: &'static str,
-        /// What came back.
-        source: io::Error,
-    },
+    Setup { step: &'static str, source: io::Error },
 }
 
 /// What the back-end says about its disk.
 #[derive(Debug, Clone, Serialize)]
 // As in the virtio configuration space (VIRTIO 1.2, 5.2.4); each bool is a feature bit.
-#[allow(missing_docs, clippy::struct_excessive_bools)]
+#[allow(clippy::struct_excessive_bools)]
 pub struct DeviceInfo {
     pub capacity_bytes: u64,
     pub block_bytes: u32,
-    pub seg_max: u32,
     pub size_max: u32,
     pub queues_offered: u16,
     pub read_only: bool,
@@ -71,13 +56,10 @@ pub struct Device {
 /// What the queues shall look like.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueShape {
-    /// Number of queues.
     pub queues: u16,
     /// Ring entries of each, a power of two.
     pub ring_size: u16,
-    /// Data buffers of each.
     pub slots: u16,
-    /// Bytes of a buffer.
     pub slot_bytes: usize,
 }
 
@@ -136,7 +118,6 @@ impl Device {
     }
 
     /// What the back-end said about its disk.
-    #[must_use]
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -196,7 +177,6 @@ impl DeviceInfo {
                 .checked_mul(crate::request::SECTOR_BYTES)
                 .ok_or_else(|| setup("GET_CONFIG")(io::Error::other("the capacity overflows 64 bits")))?,
             block_bytes: if has(VirtioBlkFeatureFlags::BLK_SIZE) { config.blk_size.to_native() } else { 512 },
-            seg_max: when(VirtioBlkFeatureFlags::SEG_MAX, config.seg_max.to_native()),
             size_max: when(VirtioBlkFeatureFlags::SIZE_MAX, config.size_max.to_native()),
             queues_offered: queues.min(vhost_queues),
             read_only: has(VirtioBlkFeatureFlags::RO),

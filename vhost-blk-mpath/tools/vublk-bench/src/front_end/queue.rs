@@ -73,29 +73,6 @@ impl BlkQueue {
         assert!(len <= self.slot_bytes, "the data fits its slot");
         self.first_byte + usize::from(slot) * self.slot_bytes
     }
-
-    /// Sleeps on the call eventfd; the caller has enabled notifications and found nothing after that.
-    fn sleep(&self, timeout: Duration) -> io::Result<()> {
-        let mut fds = [PollFd::new(&*self.call, PollFlags::IN)];
-        poll_for(&mut fds, timeout)?;
-        self.heard(&fds[0])
-    }
-
-    /// Takes the call that `fd`, of this queue, has told of.
-    fn heard(&self, fd: &PollFd<'_>) -> io::Result<()> {
-        if fd.revents().is_empty() { Ok(()) } else { self.call.read().map(|_| ()) }
-    }
-}
-
-fn poll_for(fds: &mut [PollFd<'_>], timeout: Duration) -> io::Result<()> {
-    let timeout = Timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    };
-    match poll(fds, Some(&timeout)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// Sleeps until something is used on any of these queues or `timeout` has passed.
@@ -111,10 +88,19 @@ pub fn wait_for_any(queues: &mut [&mut BlkQueue], timeout: Duration) -> io::Resu
     result
 }
 
+/// Sleeps on the call eventfds; the caller has enabled notifications and found nothing after that.
 fn sleep_for_any(queues: &[&mut BlkQueue], timeout: Duration) -> io::Result<()> {
     let mut fds: Vec<_> = queues.iter().map(|queue| PollFd::new(&*queue.call, PollFlags::IN)).collect();
-    poll_for(&mut fds, timeout)?;
-    queues.iter().zip(&fds).try_for_each(|(queue, fd)| queue.heard(fd))
+    let timeout = Timespec {
+        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let called = queues.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
+    called.map(|(queue, _)| queue.call.read()).try_for_each(|read| read.map(|_| ()))
 }
 
 fn part<T>(field: &mut T) -> iovec {
@@ -179,9 +165,6 @@ impl Backend for BlkQueue {
     }
 
     fn wait(&mut self, timeout: Duration) -> io::Result<()> {
-        self.ring.set_used_notif_enabled(true);
-        let result = if self.ring.completions().has_next() { Ok(()) } else { self.sleep(timeout) };
-        self.ring.set_used_notif_enabled(false);
-        result
+        wait_for_any(&mut [self], timeout)
     }
 }

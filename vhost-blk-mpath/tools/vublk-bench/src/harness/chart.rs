@@ -1,8 +1,7 @@
-//! The picture of a measurement: panels of bars with a line from least to most.
+//! The picture of a measurement: panels of bars, each bar with a line from least to most.
 
 use super::results::Row;
 use super::spread::Spread;
-use std::fmt::Write;
 
 /// By contender: the category10 palette, and two more.
 const COLOURS: [&str; 12] = [
@@ -20,163 +19,71 @@ const LETTER: f64 = 8.0;
 /// A picture.
 #[derive(Debug, Clone)]
 pub struct Chart {
-    /// The legend; a bar's colour is its contender's.
-    pub contenders: Vec<String>,
     /// Panels side by side.
     pub columns: usize,
     /// From left to right and down.
     pub panels: Vec<Panel>,
     /// What the dashed lines are; empty if there are none.
-    pub limit: String,
+    pub limit: &'static str,
 }
 
 /// Bars that share a scale.
 #[derive(Debug, Clone, Default)]
 pub struct Panel {
-    title: String,
-    /// A group of bars each: its label, and the contender of each bar with its value.
-    groups: Vec<(String, Vec<(usize, Spread)>)>,
-    limit: Option<f64>,
-    is_logarithmic: bool,
+    /// Above the bars.
+    pub title: String,
+    /// Groups of bars: the label of each, and the contender of each bar with its value.
+    pub groups: Vec<(String, Vec<(String, Spread)>)>,
+    /// The height of a dashed line.
+    pub limit: Option<f64>,
+    /// Whether small values are to be seen next to large ones.
+    pub is_logarithmic: bool,
 }
 
 impl Panel {
     /// A figure of all cells of one row.
-    #[must_use]
-    pub fn new(title: &str, row: &Row, figure: &str, contenders: &[String]) -> Self {
-        let mut panel = Self { title: title.to_owned(), ..Self::default() };
-        panel.add("", row, figure, contenders);
-        panel
+    pub fn new(title: String, row: &Row, figure: &str) -> Self {
+        Self { title, groups: vec![(String::new(), Self::bars(row, figure))], ..Self::default() }
     }
 
-    /// Without bars, on a logarithmic scale.
-    #[must_use]
-    pub fn logarithmic(title: &str) -> Self {
-        Self { title: title.to_owned(), is_logarithmic: true, ..Self::default() }
+    /// A bar for each cell that has the figure.
+    pub fn bars(row: &Row, figure: &str) -> Vec<(String, Spread)> {
+        row.cells.iter().filter_map(|cell| Some((cell.contender.clone(), cell.get(figure)?))).collect()
     }
 
-    /// Adds a group of bars.
-    pub fn add(&mut self, label: &str, row: &Row, figure: &str, contenders: &[String]) {
-        let bar = |(index, name): (usize, &String)| Some((index, row.cell(name)?.get(figure)?));
-        self.groups.push((label.to_owned(), contenders.iter().enumerate().filter_map(bar).collect()));
-    }
-
-    /// A dashed line at this height.
-    #[must_use]
-    pub fn with_limit(self, limit: f64) -> Self {
-        Self { limit: Some(limit), ..self }
-    }
-
-    fn values(&self) -> impl Iterator<Item = &Spread> {
-        self.groups.iter().flat_map(|(_, bars)| bars.iter().map(|(_, value)| value))
+    fn all_bars(&self) -> impl Iterator<Item = &(String, Spread)> {
+        self.groups.iter().flat_map(|(_, bars)| bars)
     }
 
     /// Where a value lies, from 0 at the base to 1 at the top.
     fn scale(&self) -> impl Fn(f64) -> f64 {
-        let most = self.values().map(|value| value.max).chain(self.limit).fold(f64::MIN_POSITIVE, f64::max);
-        let least = self.values().map(|value| value.min).fold(most, f64::min) / 2.0;
+        let most = self.all_bars().map(|(_, value)| value.max).chain(self.limit).fold(f64::MIN_POSITIVE, f64::max);
+        let least = self.all_bars().map(|(_, value)| value.min).fold(most, f64::min) / 2.0;
         let is_logarithmic = self.is_logarithmic && least > 0.0 && least < most;
         move |value| if is_logarithmic { (value / least).ln() / (most / least).ln() } else { value / most }
     }
-}
 
-impl Chart {
-    /// The picture as SVG.
-    #[must_use]
-    pub fn svg(&self) -> String {
-        let (mut legend, legend_height) = self.legend();
-        let columns = self.columns.max(1);
-        let height = legend_height + PANEL_HEIGHT * self.panels.len().div_ceil(columns) as f64;
-        let mut bars = vec![String::new(); COLOURS.len()];
-        let (mut lines, mut dashes) = (String::new(), String::new());
-        let width = WIDTH / columns as f64;
-        for (index, panel) in self.panels.iter().enumerate() {
-            let left = width * (index % columns) as f64;
-            let top = legend_height + PANEL_HEIGHT * (index / columns) as f64;
-            panel.draw((left, top, width), &mut bars, &mut legend, &mut lines, &mut dashes);
-        }
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" \
-             font-size=\"10\" text-anchor=\"middle\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
-        );
-        for (path, colour) in bars.iter().zip(COLOURS).filter(|(path, _)| !path.is_empty()) {
-            // Writing to a String cannot fail.
-            let _ = writeln!(svg, "<path fill=\"#{colour}\" d=\"{path}\"/>");
-        }
-        let _ = writeln!(svg, "<path stroke=\"#000\" d=\"{lines}\"/>");
-        if !dashes.is_empty() {
-            let _ = writeln!(svg, "<path stroke=\"#000\" stroke-dasharray=\"6 4\" d=\"{dashes}\"/>");
-        }
-        svg + &legend + "</svg>\n"
-    }
-
-    /// The names with their colours, and how high that is.
-    fn legend(&self) -> (String, f64) {
-        let (mut text, mut x, mut y) = (String::new(), MARGIN, MARGIN);
-        let names = self.contenders.iter().map(String::as_str).zip(COLOURS.iter().cycle().map(Some));
-        let limit = Some((&*self.limit, None)).filter(|(limit, _)| !limit.is_empty());
-        for (name, colour) in names.chain(limit) {
-            let step = 34.0 + LETTER * name.chars().count() as f64;
-            if x + step > WIDTH {
-                (x, y) = (MARGIN, y + LEGEND_LINE);
-            }
-            let _ = match colour {
-                Some(colour) => {
-                    writeln!(text, "<rect x=\"{x}\" y=\"{}\" width=\"14\" height=\"14\" fill=\"#{colour}\"/>", y - 7.0)
-                }
-                None => {
-                    writeln!(text, "<path stroke=\"#000\" stroke-dasharray=\"6 4\" d=\"M{x} {y}h16\"/>")
-                }
-            };
-            let _ = writeln!(
-                text,
-                "<text x=\"{}\" y=\"{}\" font-size=\"14\" text-anchor=\"start\">{}</text>",
-                x + 20.0,
-                y + 5.0,
-                escaped(name)
-            );
-            x += step;
-        }
-        (text, y + LEGEND_LINE)
-    }
-}
-
-impl Panel {
-    fn draw(
-        &self,
-        (left, top, width): (f64, f64, f64),
-        bars: &mut [String],
-        texts: &mut String,
-        lines: &mut String,
-        dashes: &mut String,
-    ) {
+    fn draw(&self, svg: &mut Svg, (left, top, width): (f64, f64, f64), contenders: &[&str]) {
         let base = top + BASE;
         let scale = self.scale();
         let y = |value: f64| base - scale(value) * (BASE - TOP);
-        let middle = left + width / 2.0;
-        let mut text = |x: f64, y: f64, size: &str, words: &str| {
-            let _ = writeln!(texts, "<text x=\"{x:.0}\" y=\"{y:.0}\"{size}>{}</text>", escaped(words));
-        };
-        text(middle, top + 18.0, " font-size=\"14\"", &self.title);
-        let _ = write!(lines, "M{:.0} {base:.0}h{:.0}", left + MARGIN, width - 2.0 * MARGIN);
+        svg.text((left + width / 2.0, top + 18.0), 14, "middle", &self.title);
+        svg.line((left + MARGIN, base), (left + width - MARGIN, base), false);
         if let Some(limit) = self.limit {
-            let _ = write!(dashes, "M{:.0} {:.0}h{:.0}", left + MARGIN, y(limit), width - 2.0 * MARGIN);
+            svg.line((left + MARGIN, y(limit)), (left + width - MARGIN, y(limit)), true);
         }
         // A place for each bar, and one between groups.
         let places: usize = self.groups.iter().map(|(_, bars)| bars.len() + 1).sum::<usize>() + 1;
         let step = (width - 2.0 * MARGIN) / places.max(2) as f64;
         let mut x = left + MARGIN + step;
-        for (label, group) in &self.groups {
-            text(x + step * group.len() as f64 / 2.0, base + 14.0, "", label);
-            for (contender, value) in group {
-                let (height, centre) = (base - y(value.median), x + step / 2.0);
-                let colour = contender % bars.len();
-                let _ = write!(bars[colour], "M{x:.1} {base:.0}v-{height:.1}h{0:.1}v{height:.1}z", step * 0.8);
-                let (most, least) = (y(value.max), y(value.min));
-                if least - most >= 0.5 {
-                    let _ = write!(lines, "M{:.1} {least:.1}V{most:.1}", x + step * 0.4);
-                }
-                text(centre - step * 0.1, most.min(base - height) - 3.0, "", &short(value.median));
+        for (label, bars) in &self.groups {
+            svg.text((x + step * bars.len() as f64 / 2.0, base + 14.0), 10, "middle", label);
+            for (contender, value) in bars {
+                let contender = contenders.iter().position(|name| name == contender).unwrap_or_default();
+                let (most, median, least, middle) = (y(value.max), y(value.median), y(value.min), x + step * 0.4);
+                svg.bar((x, median), (step * 0.8, base - median), contender);
+                svg.line((middle, least), (middle, most), false);
+                svg.text((middle, most.min(median) - 3.0), 10, "middle", &short(value.median));
                 x += step;
             }
             x += step;
@@ -184,8 +91,75 @@ impl Panel {
     }
 }
 
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;")
+impl Chart {
+    /// The picture as SVG.
+    pub fn svg(&self) -> String {
+        let mut contenders: Vec<&str> = Vec::new();
+        for (name, _) in self.panels.iter().flat_map(Panel::all_bars) {
+            if !contenders.contains(&&**name) {
+                contenders.push(name);
+            }
+        }
+        let mut svg = Svg(Vec::new());
+        let legend_height = self.legend(&mut svg, &contenders);
+        let columns = self.columns.max(1);
+        let width = WIDTH / columns as f64;
+        for (index, panel) in self.panels.iter().enumerate() {
+            let (column, line) = (index % columns, index / columns);
+            let place = (width * column as f64, legend_height + PANEL_HEIGHT * line as f64, width);
+            panel.draw(&mut svg, place, &contenders);
+        }
+        let height = legend_height + PANEL_HEIGHT * self.panels.len().div_ceil(columns) as f64;
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\">\n\
+             <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{}\n</svg>\n",
+            svg.0.join("\n")
+        )
+    }
+
+    /// Draws the names with their colours. Returns the height.
+    fn legend(&self, svg: &mut Svg, contenders: &[&str]) -> f64 {
+        let (mut x, mut y) = (MARGIN, MARGIN);
+        let limit = (!self.limit.is_empty()).then_some(self.limit);
+        for (index, name) in contenders.iter().copied().chain(limit).enumerate() {
+            let step = 34.0 + LETTER * name.chars().count() as f64;
+            if x + step > WIDTH {
+                (x, y) = (MARGIN, y + LEGEND_LINE);
+            }
+            if index < contenders.len() {
+                svg.bar((x, y - 7.0), (14.0, 14.0), index);
+            } else {
+                svg.line((x, y), (x + 16.0, y), true);
+            }
+            svg.text((x + 20.0, y + 5.0), 14, "start", name);
+            x += step;
+        }
+        y + LEGEND_LINE
+    }
+}
+
+/// The elements of a picture.
+struct Svg(Vec<String>);
+
+impl Svg {
+    fn bar(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), contender: usize) {
+        let colour = COLOURS[contender % COLOURS.len()];
+        self.0.push(format!(
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"#{colour}\"/>"
+        ));
+    }
+
+    fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), is_dashed: bool) {
+        let dashes = if is_dashed { " stroke-dasharray=\"6 4\"" } else { "" };
+        self.0.push(format!("<path stroke=\"#000\"{dashes} d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\"/>"));
+    }
+
+    fn text(&mut self, (x, y): (f64, f64), size: u32, anchor: &str, words: &str) {
+        let words = words.replace('&', "&amp;").replace('<', "&lt;");
+        self.0.push(format!(
+            "<text x=\"{x:.0}\" y=\"{y:.0}\" font-size=\"{size}\" text-anchor=\"{anchor}\">{words}</text>"
+        ));
+    }
 }
 
 /// Three digits and a unit.
@@ -205,35 +179,29 @@ mod tests {
     use crate::harness::Sample;
 
     fn chart(is_logarithmic: bool) -> String {
-        let contenders = ["bdp", "numa"].map(str::to_owned);
-        let mut row = Row::new("a", "4k", contenders.iter().map(String::as_str));
+        let mut row = Row::new("a", "4k", ["bdp", "numa"].into_iter());
         for (cell, iops) in row.cells.iter_mut().zip([1600.0, 30.0]) {
             cell.add(Sample::new(&[("iops", iops * 0.9)]));
             cell.add(Sample::new(&[("iops", iops * 1.1)]));
         }
-        let panel = Panel { is_logarithmic, ..Panel::new("4k & QD1", &row, "iops", &contenders) };
-        Chart {
-            contenders: contenders.into(),
-            columns: 3,
-            panels: vec![panel.with_limit(2000.0)],
-            limit: "bound".into(),
-        }
-        .svg()
+        let panel = Panel { is_logarithmic, limit: Some(2000.0), ..Panel::new("4k & QD1".into(), &row, "iops") };
+        Chart { columns: 3, panels: vec![panel], limit: "bound" }.svg()
     }
 
     #[test]
     fn each_contender_has_a_bar_and_an_entry_in_the_legend() {
         let svg = chart(false);
-        for text in [">4k &amp; QD1<", ">bdp<", ">numa<", ">bound<", ">1.6k<", ">30.0<", "fill=\"#1f77b4\" d=\"M"] {
+        for text in [">4k &amp; QD1<", ">bdp<", ">numa<", ">bound<", ">1.6k<", ">30.0<"] {
             assert!(svg.contains(text), "{text}: {svg}");
         }
+        assert_eq!(svg.matches("fill=\"#1f77b4\"").count(), 2, "{svg}");
     }
 
     #[test]
     fn a_logarithmic_scale_shows_small_values() {
         let height = |svg: &str| -> f64 {
-            let path = svg.split("fill=\"#ff7f0e\" d=\"").nth(1).unwrap();
-            path.split("v-").nth(1).unwrap().split('h').next().unwrap().parse().unwrap()
+            let bar = svg.lines().rfind(|line| line.contains("fill=\"#ff7f0e\"")).unwrap();
+            bar.split(" height=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap()
         };
         assert!(height(&chart(false)) < 3.0 && height(&chart(true)) > 15.0, "{}", chart(true));
     }

@@ -8,7 +8,6 @@ use std::thread::available_parallelism;
 
 /// The facts that a reader needs to judge a number.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[allow(missing_docs)] // The names say it all.
 pub struct Machine {
     pub date: String,
     pub cpu: String,
@@ -38,22 +37,20 @@ fn first_line(program: &Path, arguments: &[&str]) -> String {
 
 impl Machine {
     /// The facts of this machine, with the version of `qsd` if that takes part.
-    #[must_use]
     pub fn look(qsd: Option<&Path>) -> Self {
-        let cpuinfo = file("/proc/cpuinfo");
+        let (cpuinfo, load) = (file("/proc/cpuinfo"), file("/proc/loadavg"));
         let field = |name: &str| {
             let value = cpuinfo.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
             value.map_or("unknown", |(_, value)| value.trim())
         };
         let meminfo = file("/proc/meminfo");
-        let kib = meminfo.split_ascii_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok());
-        let load = file("/proc/loadavg");
+        let kib = meminfo.split_ascii_whitespace().nth(1).and_then(|kib| kib.parse::<f64>().ok()).unwrap_or(0.0);
         Self {
             date: first_line(Path::new("date"), &["-u", "+%Y-%m-%d %H:%M UTC"]),
             cpu: field("model name").to_owned(),
             cpus: available_parallelism().map_or(0, usize::from),
             virtualised: field("flags").split_ascii_whitespace().any(|flag| flag == "hypervisor"),
-            memory_gib: kib.map_or(0.0, |kib| (kib / 1_048_576.0 * 10.0).round() / 10.0),
+            memory_gib: (kib / 1_048_576.0 * 10.0).round() / 10.0,
             kernel: file("/proc/sys/kernel/osrelease").trim().to_owned(),
             load_average: load.split_ascii_whitespace().next().and_then(|load| load.parse().ok()).unwrap_or(0.0),
             qemu_storage_daemon: qsd.map(|qsd| first_line(qsd, &["--version"])),
@@ -62,31 +59,14 @@ impl Machine {
         }
     }
 
-    /// The facts of this machine, with a warning if others cannot reproduce results of this tree.
-    #[must_use]
-    pub fn look_and_warn(qsd: Option<&Path>) -> Self {
-        let machine = Self::look(qsd);
-        if machine.commit.ends_with("-dirty") {
-            let commit = &machine.commit;
-            eprintln!("warning: the tree has changes ({commit}), so others cannot reproduce the results; commit first");
-        }
-        machine
-    }
-
     /// One line of a document.
-    #[must_use]
     pub fn text(&self) -> String {
+        let Self { date, cpu, cpus, memory_gib, kernel, load_average, commit, .. } = self;
+        let kind = if self.virtualised { " (virtual machine)" } else { "" };
         let qsd = self.qemu_storage_daemon.as_ref().map_or(String::new(), |version| format!("; {version}"));
         format!(
-            "{}, {} CPUs{}, {} GiB, Linux {}; load average {:.2} before the start{qsd}; commit {}; {}.",
-            self.cpu,
-            self.cpus,
-            if self.virtualised { " (virtual machine)" } else { "" },
-            self.memory_gib,
-            self.kernel,
-            self.load_average,
-            self.commit,
-            self.date
+            "{cpu}, {cpus} CPUs{kind}, {memory_gib} GiB, Linux {kernel}; \
+             load average {load_average:.2} before the start{qsd}; commit {commit}; {date}."
         )
     }
 }

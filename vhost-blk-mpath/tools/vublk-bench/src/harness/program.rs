@@ -1,22 +1,27 @@
 //! A benchmark program from its command line to its exit code.
 
 use crate::control::ControlError;
-use crate::measurement::MeasurementError;
 use crate::process::ProcessError;
+use crate::session::RunError;
 use crate::signals::{self, EXIT_INTERRUPTED};
-use crate::stalls::WatchError;
+use crate::stack::StackError;
 use clap::{Args, Parser};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// The exit codes, for `--help`.
 pub const EXIT_STATUS: &str = "Exit status: 0 measured and written; 1 a run failed or the results could not be \
-    written; 2 bad options; 3 something could not be started; 130 interrupted, nothing written.";
+    written; 2 bad options; 3 something could not be started; 130 interrupted.";
 
-/// Where the results go.
+/// Options of every program that publishes.
 #[derive(Debug, Clone, Args)]
 pub struct Writing {
+    /// Rounds; their median is published [default: 5, and 3 of mptcp]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub rounds: Option<u16>,
+
     /// The documentation's folder
     #[arg(long, default_value = "docs", value_name = "DIR")]
     pub docs: PathBuf,
@@ -28,6 +33,13 @@ pub struct Writing {
     /// Measure nothing; write the section and the picture again from the stored JSON
     #[arg(long)]
     pub render: bool,
+}
+
+impl Writing {
+    /// As given, or the usual number.
+    pub fn rounds(&self) -> u16 {
+        self.rounds.unwrap_or(5)
+    }
 }
 
 /// Why a program failed.
@@ -43,7 +55,7 @@ pub enum Failure {
     #[error("{0}")]
     NotStarted(String),
     /// A signal came.
-    #[error("interrupted, nothing written")]
+    #[error("interrupted")]
     Interrupted,
 }
 
@@ -64,39 +76,60 @@ impl From<ProcessError> for Failure {
     }
 }
 
+impl From<StackError> for Failure {
+    fn from(error: StackError) -> Self {
+        Self::NotStarted(error.to_string())
+    }
+}
+
 impl From<ControlError> for Failure {
     fn from(error: ControlError) -> Self {
         Self::Failed(error.to_string())
     }
 }
 
-impl From<WatchError> for Failure {
-    fn from(error: WatchError) -> Self {
-        Self::NotStarted(format!("cannot watch for stalls of the machine: {error}"))
-    }
-}
-
-impl From<MeasurementError> for Failure {
-    fn from(error: MeasurementError) -> Self {
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
         match error {
-            MeasurementError::Interrupted => Self::Interrupted,
-            MeasurementError::Samples(_) => Self::Failed(error.to_string()),
-            _ => Self::NotStarted(error.to_string()),
+            RunError::Options(error) => Self::Usage(error.to_string()),
+            RunError::Connect(error) => Self::NotStarted(error.to_string()),
         }
     }
 }
 
-/// Reads the options, runs `body` and tells the exit code. `body` returns the exit code of a run that came to its end.
-pub fn run_program<O: Parser>(name: &str, body: impl FnOnce(&O, &AtomicBool) -> Result<u8, Failure>) -> ExitCode {
+/// Reads the options, runs `body` and tells the exit code.
+pub fn run_program<O: Parser>(name: &str, body: impl FnOnce(&O, &AtomicBool) -> Result<(), Failure>) -> ExitCode {
     let options = O::parse();
     let result = signals::interrupted()
         .map_err(|error| Failure::NotStarted(format!("cannot handle signals: {error}")))
         .and_then(|interrupted| body(&options, &interrupted));
-    result.map_or_else(
-        |failure| {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
             eprintln!("{name}: {failure}");
             failure.exit_code().into()
-        },
-        ExitCode::from,
-    )
+        }
+    }
+}
+
+/// Parses a number of seconds, such as `3` or `0.5`: enough to measure something, and not too much to wait for.
+pub fn parse_seconds(text: &str) -> Result<Duration, &'static str> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        Ok(_) => Err("must be from 0.1 to 600"),
+        Err(_) => Err("is not a number of seconds, as in 3 or 0.5"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_numbers_in_a_range() {
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
+        for (text, error) in [("0", "must be"), ("nan", "must be"), ("3s", "is not a number")] {
+            assert!(parse_seconds(text).unwrap_err().starts_with(error), "{text}");
+        }
+    }
 }

@@ -1,12 +1,11 @@
 //! Where a measurement is published: data, picture, and a section of a document between two marker lines.
 
 use super::chart::Chart;
+use super::machine::Machine;
 use super::program::{Failure, Writing};
 use super::results::Results;
-use super::section::Section;
+use super::table::{Section, Table};
 use super::targets::Target;
-use serde_json::Value;
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -19,52 +18,73 @@ pub struct Publication {
     pub command: &'static str,
     /// The document in the documentation's folder.
     pub document: &'static str,
+    /// The tables of the section.
+    pub tables: fn(&Results) -> Vec<Table>,
     /// Judges the results.
     pub targets: fn(&Results) -> Vec<Target>,
-    /// Writes the section.
-    pub section: fn(&Results, &[Target], &mut Section),
     /// Draws the picture.
     pub chart: fn(&Results) -> Chart,
+    /// What the picture shows.
+    pub picture: &'static str,
+}
+
+/// A publication and what measures it.
+pub type Part<'a> = (Publication, Box<dyn FnOnce(Machine) -> Result<Results, Failure> + 'a>);
+
+/// Measures and publishes one part after the other, or only writes the stored results again. Whether the documents can
+/// take the sections is checked before an hour of measuring.
+pub fn publish(parts: Vec<Part<'_>>, writing: &Writing, qsd: Option<&Path>) -> Result<(), Failure> {
+    if writing.render {
+        return parts.iter().try_for_each(|(publication, _)| publication.render(writing));
+    }
+    parts.iter().try_for_each(|(publication, _)| publication.document_with(&writing.docs, "").map(|_| ()))?;
+    // Looked at once: the first publication changes the tree.
+    let machine = Machine::look(qsd);
+    if machine.commit.ends_with("-dirty") {
+        eprintln!("warning: the tree has changes, so others cannot reproduce the results; commit first");
+    }
+    parts.into_iter().try_for_each(|(publication, measure)| publication.publish(writing, &measure(machine.clone())?))
 }
 
 impl Publication {
-    /// Whether the document can take the section. To be asked before an hour of measuring.
-    pub fn check(&self, docs: &Path) -> Result<(), Failure> {
-        self.document_with(docs, "").map(|_| ())
-    }
-
-    /// Writes the results, and the samples under `target/bench`; with `--dry-run` only prints the section.
-    pub fn publish(&self, writing: &Writing, results: &Results, samples: &Value) -> Result<(), Failure> {
-        let folder = samples_folder();
-        let samples_file = folder.join(format!("{}-samples.json", self.name));
-        write(&samples_file, &samples.to_string())?;
-        eprintln!("samples: {}", samples_file.display());
+    /// Writes the results; with `--dry-run` only prints the section.
+    fn publish(&self, writing: &Writing, results: &Results) -> Result<(), Failure> {
         let data = encode(results)?;
         if !writing.dry_run {
             write(&self.file(&writing.docs, "json"), &data)?;
         }
-        self.write_documents(writing, &decode(&data)?)
+        self.write_documents(writing, &data)
     }
 
     /// Writes section and picture again, of the data that is there.
-    pub fn render(&self, writing: &Writing) -> Result<(), Failure> {
+    fn render(&self, writing: &Writing) -> Result<(), Failure> {
         let path = self.file(&writing.docs, "json");
         let data = fs::read_to_string(&path).map_err(|error| failed("read", &path, error))?;
-        self.write_documents(writing, &decode(&data).map_err(|error| failed("use", &path, error))?)
+        self.write_documents(writing, &data).map_err(|error| failed("use", &path, error))
     }
 
-    fn write_documents(&self, writing: &Writing, results: &Results) -> Result<(), Failure> {
-        let targets = (self.targets)(results);
-        let mut section = Section::default();
-        (self.section)(results, &targets, &mut section);
-        let text = section.text();
+    fn write_documents(&self, writing: &Writing, data: &str) -> Result<(), Failure> {
+        let results: Results = serde_json::from_str(data)
+            .map_err(|error| Failure::Failed(format!("the results make no sense: {error}")))?;
+        let text = self.text(&results);
         println!("{text}");
         if writing.dry_run {
             return Ok(());
         }
         let document = self.document_with(&writing.docs, &text)?;
-        write(&self.file(&writing.docs, "svg"), &(self.chart)(results).svg())?;
+        write(&self.file(&writing.docs, "svg"), &(self.chart)(&results).svg())?;
         write(&writing.docs.join(self.document), &document)
+    }
+
+    /// The section.
+    pub fn text(&self, results: &Results) -> String {
+        let mut section = Section::default();
+        for table in (self.tables)(results) {
+            section.table(results, &table);
+        }
+        section.targets(&(self.targets)(results));
+        section.origin(results, self.picture, self.name);
+        section.text()
     }
 
     fn file(&self, docs: &Path, extension: &str) -> PathBuf {
@@ -91,21 +111,11 @@ impl Publication {
     }
 }
 
-/// `target/bench`, next to the folder of this program.
-fn samples_folder() -> PathBuf {
-    let program = env::current_exe().unwrap_or_default();
-    program.parent().and_then(Path::parent).unwrap_or(Path::new("target")).join("bench")
-}
-
 /// JSON with a line for each cell.
 fn encode(results: &Results) -> Result<String, Failure> {
     let text = serde_json::to_string(results).map_err(|error| Failure::Failed(format!("cannot encode: {error}")))?;
     let lines = [("{\"table\"", "\n{\"table\""), ("{\"contender\"", "\n  {\"contender\"")];
     Ok(lines.iter().fold(text, |text, (from, to)| text.replace(from, to)) + "\n")
-}
-
-fn decode(text: &str) -> Result<Results, Failure> {
-    serde_json::from_str(text).map_err(|error| Failure::Failed(format!("the results make no sense: {error}")))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
@@ -120,23 +130,16 @@ fn failed(what: &str, path: &Path, error: impl std::fmt::Display) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::{Machine, Row};
+    use crate::harness::Row;
 
     const PUBLICATION: Publication = Publication {
         name: "x",
         command: "make x",
         document: "x.md",
+        tables: |_| Vec::new(),
         targets: |_| vec![Target::new("fast", [])],
-        section: |results, targets, section| {
-            section.paragraph(&results.setting("note"));
-            section.targets(targets);
-        },
-        chart: |results| Chart {
-            contenders: Vec::new(),
-            columns: 1,
-            panels: Vec::new(),
-            limit: results.setting("note"),
-        },
+        chart: |_| Chart { columns: 1, panels: Vec::new(), limit: "" },
+        picture: "x",
     };
     const BEGIN: &str = "<!-- x: begin (written by `make x`) -->";
     const END: &str = "<!-- x: end -->";
@@ -160,17 +163,22 @@ mod tests {
     #[test]
     fn stored_results_are_rendered_again() {
         let docs = tempfile::tempdir().unwrap();
-        let writing = |dry_run| Writing { docs: docs.path().to_owned(), dry_run, render: false };
+        let run = |dry_run, render| {
+            let measure = |machine| {
+                let mut results = Results::new(machine, &[("note", "measured".into())]);
+                results.rows.push(Row::new("a", "4k", ["bdp"].into_iter()));
+                Ok(results)
+            };
+            let writing = Writing { rounds: None, docs: docs.path().to_owned(), dry_run, render };
+            publish(vec![(PUBLICATION, Box::new(measure))], &writing, None)
+        };
         let document = docs.path().join("x.md");
-        assert!(PUBLICATION.check(docs.path()).is_err());
+        assert!(run(false, false).is_err());
         fs::write(&document, format!("{BEGIN}\nold\n{END}\n")).unwrap();
-        PUBLICATION.check(docs.path()).unwrap();
-        let mut results = Results::new(Machine::look(None), &[("note", "measured".into())]);
-        results.rows.push(Row::new("a", "4k", ["bdp"].into_iter()));
-        PUBLICATION.publish(&writing(true), &results, &results.samples()).unwrap();
+        run(true, false).unwrap();
         assert!(fs::read_to_string(&document).unwrap().contains("\nold\n"));
-        assert!(PUBLICATION.render(&writing(false)).is_err());
-        PUBLICATION.publish(&writing(false), &results, &results.samples()).unwrap();
+        assert!(run(false, true).is_err());
+        run(false, false).unwrap();
         let data = docs.path().join("results/x.json");
         let text = fs::read_to_string(&data).unwrap();
         assert!(
@@ -178,9 +186,9 @@ mod tests {
             "{text}"
         );
         fs::write(&data, text.replace("measured", "stored")).unwrap();
-        PUBLICATION.render(&writing(false)).unwrap();
+        run(false, true).unwrap();
         let text = fs::read_to_string(&document).unwrap();
-        assert!(text.contains("\nstored\n") && text.contains("Not measured: fast."), "{text}");
+        assert!(text.contains("\nSettings: note stored.\n") && text.contains("Not measured: fast."), "{text}");
         assert!(docs.path().join("results/x.svg").exists());
     }
 }

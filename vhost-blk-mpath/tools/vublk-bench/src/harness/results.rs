@@ -23,6 +23,7 @@ pub struct Results {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Row {
     /// The table of which the row is one.
+    #[serde(default)]
     pub table: String,
     /// The workload.
     pub name: String,
@@ -42,7 +43,7 @@ pub struct Cell {
     #[serde(flatten)]
     pub figures: BTreeMap<String, Spread>,
     /// One a round. They are not published.
-    #[serde(skip)]
+    #[serde(default, skip_serializing)]
     pub samples: Vec<Sample>,
 }
 
@@ -59,14 +60,12 @@ pub struct Sample {
 
 impl Sample {
     /// With these figures.
-    #[must_use]
     pub fn new(figures: &[(&str, f64)]) -> Self {
         let figures = figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         Self { figures, lists: BTreeMap::new() }
     }
 
     /// A list's values; none if there is no such list.
-    #[must_use]
     pub fn list(&self, name: &str) -> &[f64] {
         self.lists.get(name).map_or(&[], Vec::as_slice)
     }
@@ -74,7 +73,6 @@ impl Sample {
 
 impl Cell {
     /// Without samples.
-    #[must_use]
     pub fn new(contender: &str) -> Self {
         Self { contender: contender.to_owned(), ..Self::default() }
     }
@@ -82,6 +80,11 @@ impl Cell {
     /// Adds a round.
     pub fn add(&mut self, sample: Sample) {
         self.samples.push(sample);
+        self.summarise();
+    }
+
+    /// Makes the figures of the samples.
+    pub fn summarise(&mut self) {
         for name in self.samples.iter().flat_map(|sample| sample.figures.keys()) {
             let values = self.samples.iter().filter_map(|sample| sample.figures.get(name).copied());
             self.figures.insert(name.clone(), Spread::of(values));
@@ -94,13 +97,11 @@ impl Cell {
     }
 
     /// A figure, if it was measured.
-    #[must_use]
     pub fn get(&self, name: &str) -> Option<Spread> {
         self.figures.get(name).copied()
     }
 
     /// The median of a figure, if it was measured.
-    #[must_use]
     pub fn median(&self, name: &str) -> Option<f64> {
         self.get(name).map(|spread| spread.median)
     }
@@ -113,26 +114,22 @@ impl Cell {
 
 impl Row {
     /// With empty cells for these contenders.
-    #[must_use]
     pub fn new<'a>(table: &str, name: &str, contenders: impl Iterator<Item = &'a str>) -> Self {
         let cells = contenders.map(Cell::new).collect();
         Self { table: table.to_owned(), name: name.to_owned(), facts: BTreeMap::new(), cells }
     }
 
     /// A cell that was measured.
-    #[must_use]
     pub fn cell(&self, contender: &str) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.contender == contender && !cell.figures.is_empty())
     }
 
     /// The median of a contender's figure, if it was measured.
-    #[must_use]
     pub fn median(&self, contender: &str, figure: &str) -> Option<f64> {
         self.cell(contender)?.median(figure)
     }
 
     /// A fact; NaN if it is not known.
-    #[must_use]
     pub fn fact(&self, name: &str) -> f64 {
         self.facts.get(name).copied().unwrap_or(f64::NAN)
     }
@@ -140,63 +137,19 @@ impl Row {
 
 impl Results {
     /// Without rows.
-    #[must_use]
     pub fn new(machine: Machine, settings: &[(&str, Value)]) -> Self {
         let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         Self { machine, settings, commands: Vec::new(), rows: Vec::new() }
     }
 
     /// The rows of a table.
-    pub fn table<'a>(&'a self, table: &'a str) -> impl Iterator<Item = &'a Row> {
-        self.rows.iter().filter(move |row| row.table == table)
+    pub fn table(&self, table: &str) -> Vec<Row> {
+        self.rows.iter().filter(|row| row.table == table).cloned().collect()
     }
 
     /// A row of a table.
-    #[must_use]
     pub fn row(&self, table: &str, name: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.table == table && row.name == name)
-    }
-
-    /// Every contender once, in the order of the rows.
-    #[must_use]
-    pub fn contenders(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = Vec::new();
-        for cell in self.rows.iter().flat_map(|row| &row.cells) {
-            if !names.contains(&&*cell.contender) {
-                names.push(&cell.contender);
-            }
-        }
-        names
-    }
-
-    /// A setting as a number; NaN if it is none.
-    #[must_use]
-    pub fn number(&self, name: &str) -> f64 {
-        self.settings.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN)
-    }
-
-    /// A setting as text; "unknown" if there is none.
-    #[must_use]
-    pub fn setting(&self, name: &str) -> String {
-        match self.settings.get(name) {
-            Some(Value::String(text)) => text.clone(),
-            Some(Value::Number(number)) => number.as_f64().unwrap_or_default().to_string(),
-            Some(value) => value.to_string(),
-            None => "unknown".to_owned(),
-        }
-    }
-
-    /// The samples of every cell, to look at after a run.
-    #[must_use]
-    pub fn samples(&self) -> Value {
-        let cells = self.rows.iter().flat_map(|row| {
-            row.cells.iter().map(|cell| {
-                serde_json::json!({
-                    "table": row.table, "row": row.name, "contender": cell.contender, "samples": cell.samples,
-                })
-            })
-        });
-        cells.collect()
     }
 }
 

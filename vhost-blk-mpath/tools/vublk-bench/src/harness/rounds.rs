@@ -6,6 +6,7 @@ use super::spread::grouped;
 use crate::options::Options;
 use crate::report::Report;
 use crate::session::{self, Progress};
+use crate::stack::Stack;
 use std::fmt::Display;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -82,21 +83,21 @@ pub fn measure<R, C: Display>(
     Ok(())
 }
 
-/// Runs a load. Fails if it was interrupted or any request failed; `log` is shown then.
+/// Runs a load, and calls `progress` each `interval`. Fails if it was interrupted or any request failed.
 pub fn measure_options(
     what: &str,
+    stack: &Stack,
     options: &Options,
     interrupted: &AtomicBool,
     interval: Duration,
-    log: impl Fn() -> String,
     progress: impl FnMut(Progress),
 ) -> Result<Report, Failure> {
-    let report = session::run_watched(options, interrupted, interval, progress)
-        .map_err(|error| Failure::Failed(format!("{what}: {error}\nlast lines of the log:\n{}", log())))?;
-    match report {
+    let failed = |text: String| Failure::Failed(format!("{what}: {text}\n{}", stack.logs()));
+    let report = session::run_watched(options, interrupted, interval, progress);
+    match report.map_err(|error| failed(error.to_string()))? {
         Report { interrupted: true, .. } => Err(Failure::Interrupted),
-        Report { ok: true, .. } => Ok(report),
-        _ => Err(Failure::Failed(format!("{what} failed:\n{}\nlast lines of the log:\n{}", report.table(), log()))),
+        report if report.ok => Ok(report),
+        report => Err(failed(report.table())),
     }
 }
 

@@ -1,12 +1,12 @@
 //! Medians, and how far the rounds lie apart.
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// Median, least and most of the rounds. Infinity stands for "never".
 ///
 /// Stored as `[median, least, most]` with seven digits, or as one number where the three are equal; `null` is infinity.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-#[allow(missing_docs)] // The names say it all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Stored", into = "Stored")]
 pub struct Spread {
     pub median: f64,
     pub min: f64,
@@ -28,13 +28,11 @@ impl Spread {
     }
 
     /// One value for all rounds.
-    #[must_use]
     pub fn exactly(value: f64) -> Self {
         Self { median: value, min: value, max: value }
     }
 
     /// `median (least–most)` with this many decimals.
-    #[must_use]
     pub fn text(&self, decimals: usize) -> String {
         let [median, min, max] = [self.median, self.min, self.max].map(|value| number(value, decimals));
         if self.min.is_infinite() { median } else { format!("{median} ({min}–{max})") }
@@ -42,7 +40,6 @@ impl Spread {
 }
 
 /// A number with this many decimals, thousands grouped where there are none; infinity is "never".
-#[must_use]
 pub fn number(value: f64, decimals: usize) -> String {
     match decimals {
         _ if value.is_infinite() => "never".to_owned(),
@@ -52,7 +49,6 @@ pub fn number(value: f64, decimals: usize) -> String {
 }
 
 /// 1234567 as `1 234 567`.
-#[must_use]
 pub fn grouped(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();
@@ -65,33 +61,30 @@ pub fn grouped(value: f64) -> String {
     text
 }
 
-/// Seven digits; `None` is infinity.
-fn stored(value: f64) -> Option<f64> {
-    value.is_finite().then(|| format!("{value:.6e}").parse().unwrap_or(value))
+/// The form in the files.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Stored {
+    One(Option<f64>),
+    Three([Option<f64>; 3]),
 }
 
-impl Serialize for Spread {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let [median, min, max] = [self.median, self.min, self.max].map(stored);
-        if min == max { median.serialize(serializer) } else { [median, min, max].serialize(serializer) }
+impl From<Spread> for Stored {
+    fn from(Spread { median, min, max }: Spread) -> Self {
+        let digits = |value: f64| value.is_finite().then(|| format!("{value:.6e}").parse().unwrap_or(value));
+        let values = [median, min, max].map(digits);
+        if values[1] == values[2] { Self::One(values[0]) } else { Self::Three(values) }
     }
 }
 
-impl<'de> Deserialize<'de> for Spread {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Stored {
-            One(Option<f64>),
-            Three([Option<f64>; 3]),
-        }
-        Ok(match Stored::deserialize(deserializer)? {
-            Stored::One(value) => Self::exactly(value.unwrap_or(f64::INFINITY)),
-            Stored::Three(values) => {
-                let [median, min, max] = values.map(|value| value.unwrap_or(f64::INFINITY));
-                Self { median, min, max }
-            }
-        })
+impl From<Stored> for Spread {
+    fn from(stored: Stored) -> Self {
+        let values = match stored {
+            Stored::One(value) => [value; 3],
+            Stored::Three(values) => values,
+        };
+        let [median, min, max] = values.map(|value| value.unwrap_or(f64::INFINITY));
+        Self { median, min, max }
     }
 }
 

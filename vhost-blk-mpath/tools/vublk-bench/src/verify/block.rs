@@ -22,41 +22,14 @@ pub(super) const POISON: u8 = 0xdb;
 
 /// What was found instead of a legal content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Finding {
-    /// A good block of this place from an earlier (or never legal) write.
-    WrongVersion {
-        /// The version found.
-        version: u64,
-    },
-    /// A good block that belongs elsewhere.
-    Misplaced {
-        /// Where it belongs.
-        block: u64,
-        /// Its version there.
-        version: u64,
-    },
-    /// A good block that another run wrote.
-    OtherRun {
-        /// That run's seed.
-        seed: u64,
-    },
-    /// Words of two different writes to this block.
-    Torn {
-        /// First byte that is not the version its header names.
-        at: usize,
-        /// The version its header names.
-        version: u64,
-    },
-    /// A block with our header whose content is damaged.
-    Corrupt {
-        /// First byte that differs from what the header announces.
-        at: usize,
-    },
-    /// Nothing but zeroes.
+pub(super) enum Finding {
+    WrongVersion { version: u64 },
+    Misplaced { block: u64, version: u64 },
+    OtherRun { seed: u64 },
+    Torn { at: usize, version: u64 },
+    Corrupt { at: usize },
     Zeroes,
-    /// The read buffer as it was before the read.
     NotTransferred,
-    /// Nothing we know; its first bytes.
     Foreign([u8; 16]),
 }
 
@@ -80,17 +53,13 @@ impl fmt::Display for Finding {
 
 /// Writes and recognises the blocks of one run.
 #[derive(Debug, Clone, Copy)]
-pub struct BlockPattern {
+pub(super) struct BlockPattern {
     seed: u64,
 }
 
 fn word(bytes: &[u8], index: usize) -> u64 {
     let start = index * WORD;
     bytes.get(start..start + WORD).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes)
-}
-
-fn key(seed: u64, block: u64, version: u64) -> u64 {
-    mix(mix(mix(seed) ^ block) ^ version)
 }
 
 fn checksum(bytes: &[u8]) -> u64 {
@@ -100,18 +69,15 @@ fn checksum(bytes: &[u8]) -> u64 {
 
 impl BlockPattern {
     /// For the run with this seed.
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self { seed }
     }
 
     /// Fills `bytes` (a multiple of 8, at least 64) with `version` of `block`.
-    pub fn write(self, block: u64, version: u64, bytes: &mut [u8]) {
-        let key = key(self.seed, block, version);
-        let header = [MAGIC, block, version, self.seed, 0];
+    pub(super) fn write(self, block: u64, version: u64, bytes: &mut [u8]) {
+        let words = self.words(block, version, 0);
         for (index, slot) in bytes.chunks_exact_mut(WORD).enumerate() {
-            let word = header.get(index).copied().unwrap_or_else(|| mix(key.wrapping_add(index as u64)));
-            slot.copy_from_slice(&word.to_le_bytes());
+            slot.copy_from_slice(&words(index).to_le_bytes());
         }
         let sum = checksum(bytes);
         bytes[CHECKSUM_AT..CHECKSUM_AT + WORD].copy_from_slice(&sum.to_le_bytes());
@@ -120,39 +86,29 @@ impl BlockPattern {
     /// Holds `bytes` against the contents that `block` may have. Two candidates mean that a write was in flight while
     /// the block was read: then every word may come from either of them, as no atomicity is promised to a read that
     /// races with a write.
-    pub fn check(self, block: u64, candidates: [Content; 2], bytes: &[u8]) -> Result<(), Finding> {
+    pub(super) fn check(self, block: u64, candidates: [Content; 2], bytes: &[u8]) -> Result<(), Finding> {
         if candidates.contains(&Content::UNKNOWN) {
             return Ok(());
         }
         let [before, after] = candidates;
-        if self.holds(block, before, bytes) || (after != before && self.holds(block, after, bytes)) {
-            return Ok(());
-        }
-        if before != after && self.is_mixture(block, candidates, bytes) {
-            return Ok(());
-        }
-        Err(self.identify(block, bytes))
+        let is_legal = self.holds(block, before, bytes)
+            || (after != before && (self.holds(block, after, bytes) || self.is_mixture(block, candidates, bytes)));
+        if is_legal { Ok(()) } else { Err(self.identify(block, bytes)) }
     }
 
     fn holds(self, block: u64, content: Content, bytes: &[u8]) -> bool {
         let Some(version) = content.version() else {
             return bytes.iter().all(|&byte| byte == 0);
         };
-        self.first_difference(block, version, bytes).is_none()
+        let words = self.words(block, version, checksum(bytes));
+        bytes.chunks_exact(WORD).enumerate().all(|(index, found)| found == words(index).to_le_bytes())
     }
 
-    /// First byte (of a word) that differs from `version` of `block`.
-    fn first_difference(self, block: u64, version: u64, bytes: &[u8]) -> Option<usize> {
-        let key = key(self.seed, block, version);
-        let header = [MAGIC, block, version, self.seed, checksum(bytes)];
-        bytes
-            .chunks_exact(WORD)
-            .enumerate()
-            .position(|(index, found)| {
-                let wanted = header.get(index).copied().unwrap_or_else(|| mix(key.wrapping_add(index as u64)));
-                found != wanted.to_le_bytes()
-            })
-            .map(|index| index * WORD)
+    /// The words of `version` of `block`, by their index.
+    fn words(self, block: u64, version: u64, checksum: u64) -> impl Fn(usize) -> u64 {
+        let key = mix(mix(mix(self.seed) ^ block) ^ version);
+        let header = [MAGIC, block, version, self.seed, checksum];
+        move |index| header.get(index).copied().unwrap_or_else(|| mix(key.wrapping_add(index as u64)))
     }
 
     fn is_mixture(self, block: u64, candidates: [Content; 2], bytes: &[u8]) -> bool {

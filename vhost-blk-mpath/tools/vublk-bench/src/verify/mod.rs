@@ -9,7 +9,5 @@ mod workload;
 #[cfg(test)]
 mod tests;
 
-pub use block::{BlockPattern, Finding};
-pub use model::{Content, Model};
 pub use reader::{Counts, Limits, Miscompare, Shared};
 pub use workload::{ReadBack, Verifier};

@@ -6,26 +6,24 @@
 
 /// The content of a block, as far as the front-end can know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Content(u64);
+pub(super) struct Content(u64);
 
 impl Content {
     /// Anything: not written in this run, discarded, or a write to it has failed.
-    pub const UNKNOWN: Self = Self(0);
+    pub(super) const UNKNOWN: Self = Self(0);
     /// All zeroes.
-    pub const ZEROES: Self = Self(1);
+    pub(super) const ZEROES: Self = Self(1);
     const FIRST_VERSION: u64 = 2;
     const NONE: Self = Self(u64::MAX);
 
     /// The data of the write with this version.
-    #[must_use]
-    pub fn data(version: u64) -> Self {
+    pub(super) fn data(version: u64) -> Self {
         debug_assert!((Self::FIRST_VERSION..u64::MAX).contains(&version));
         Self(version)
     }
 
     /// The version, if it is data.
-    #[must_use]
-    pub fn version(self) -> Option<u64> {
+    pub(super) fn version(self) -> Option<u64> {
         (Self::FIRST_VERSION..u64::MAX).contains(&self.0).then_some(self.0)
     }
 }
@@ -42,11 +40,11 @@ impl std::fmt::Display for Content {
 
 /// A run of blocks, counted from the start of the region under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Range {
+pub(super) struct Range {
     /// First block.
-    pub first: u64,
+    pub(super) first: u64,
     /// Number of blocks, at least 1.
-    pub count: u64,
+    pub(super) count: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +68,7 @@ const RECENT: usize = 256;
 
 /// The model of one region. See the module's text.
 #[derive(Debug)]
-pub struct Model {
+pub(super) struct Model {
     blocks: Vec<BlockState>,
     next_version: u64,
     recent: Vec<Range>,
@@ -79,8 +77,7 @@ pub struct Model {
 
 impl Model {
     /// `blocks` blocks of unknown content.
-    #[must_use]
-    pub fn new(blocks: usize) -> Self {
+    pub(super) fn new(blocks: usize) -> Self {
         let fresh = BlockState { settled: Content::UNKNOWN, coming: Content::NONE, readers: 0, raced: false };
         Self {
             blocks: vec![fresh; blocks],
@@ -91,32 +88,22 @@ impl Model {
     }
 
     /// Number of blocks.
-    #[must_use]
-    pub fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         self.blocks.len() as u64
     }
 
-    /// Whether there is no block at all.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
-    }
-
     /// Blocks whose content is known.
-    #[must_use]
-    pub fn known_blocks(&self) -> u64 {
+    pub(super) fn known_blocks(&self) -> u64 {
         self.blocks.iter().filter(|block| block.settled != Content::UNKNOWN).count() as u64
     }
 
     /// Whether any block of the range has a known content.
-    #[must_use]
-    pub fn any_known(&self, range: Range) -> bool {
+    pub(super) fn any_known(&self, range: Range) -> bool {
         self.slice(range).iter().any(|block| block.settled != Content::UNKNOWN)
     }
 
     /// A recently written range.
-    #[must_use]
-    pub fn recent(&self, pick: u64) -> Option<Range> {
+    pub(super) fn recent(&self, pick: u64) -> Option<Range> {
         let len = self.recent.len() as u64;
         (len > 0).then(|| self.recent[(pick % len) as usize])
     }
@@ -130,7 +117,7 @@ impl Model {
     }
 
     /// Begins a read and notes the contents it may meet from now on in `floor`, one a block.
-    pub fn begin_read(&mut self, range: Range, floor: &mut Vec<Content>) {
+    pub(super) fn begin_read(&mut self, range: Range, floor: &mut Vec<Content>) {
         floor.clear();
         for block in self.slice_mut(range) {
             block.raced |= block.coming != Content::NONE;
@@ -140,7 +127,7 @@ impl Model {
     }
 
     /// Ends a read; `ceiling` gets the newest content begun for each block.
-    pub fn end_read(&mut self, range: Range, ceiling: &mut Vec<Content>) {
+    pub(super) fn end_read(&mut self, range: Range, ceiling: &mut Vec<Content>) {
         ceiling.clear();
         for block in self.slice_mut(range) {
             block.readers -= 1;
@@ -164,7 +151,7 @@ impl Model {
     }
 
     /// Begins a write of new data and returns its version, or `None` if the range is not free for one.
-    pub fn begin_write(&mut self, range: Range) -> Option<u64> {
+    pub(super) fn begin_write(&mut self, range: Range) -> Option<u64> {
         let version = self.next_version;
         self.begin_change(range, Content::data(version)).then(|| {
             self.next_version += 1;
@@ -173,17 +160,17 @@ impl Model {
     }
 
     /// Begins a write of zeroes; false if the range is not free for one.
-    pub fn begin_zeroes(&mut self, range: Range) -> bool {
+    pub(super) fn begin_zeroes(&mut self, range: Range) -> bool {
         self.begin_change(range, Content::ZEROES)
     }
 
     /// Begins a discard, after which the content is undefined; false if the range is not free for one.
-    pub fn begin_discard(&mut self, range: Range) -> bool {
+    pub(super) fn begin_discard(&mut self, range: Range) -> bool {
         self.begin_change(range, Content::UNKNOWN)
     }
 
     /// Ends a write, zeroing or discard. After a failed one nothing is known about the range.
-    pub fn end_change(&mut self, range: Range, succeeded: bool) {
+    pub(super) fn end_change(&mut self, range: Range, succeeded: bool) {
         for block in self.slice_mut(range) {
             block.settled = if succeeded { block.coming } else { Content::UNKNOWN };
             block.coming = Content::NONE;

@@ -3,6 +3,7 @@
 use super::block::{BlockPattern, POISON};
 use super::model::{Content, Model, Range};
 use crate::backend::Backend;
+use crate::front_end::DeviceInfo;
 use crate::request::{Kind, Request, SECTOR_BYTES, Status};
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,43 +33,65 @@ pub struct Limits {
     pub discard_align_blocks: u64,
 }
 
-/// How much was written and checked.
+impl Limits {
+    /// Those of this disk, from `region_offset` on, with requests of at most `max_bytes`.
+    pub fn of(disk: &DeviceInfo, region_offset: u64, max_bytes: u64) -> Self {
+        let block_sectors = u64::from(disk.block_bytes) / SECTOR_BYTES;
+        Self {
+            region_offset,
+            block_bytes: disk.block_bytes,
+            max_blocks: max_bytes / u64::from(disk.block_bytes),
+            flush: disk.flush,
+            max_zeroes_blocks: u64::from(disk.max_write_zeroes_sectors) / block_sectors,
+            zeroes_may_unmap: disk.write_zeroes_may_unmap,
+            max_discard_blocks: u64::from(disk.max_discard_sectors) / block_sectors,
+            discard_align_blocks: u64::from(disk.discard_sector_alignment).div_ceil(block_sectors).max(1),
+        }
+    }
+}
+
+/// How much was written and checked: blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Blocks of new data whose write succeeded.
     pub blocks_written: u64,
-    /// Blocks whose write-zeroes succeeded.
     pub blocks_zeroed: u64,
-    /// Blocks whose discard succeeded.
     pub blocks_discarded: u64,
-    /// Blocks read with known content while writes went on, and held against the model.
+    /// Read with known content while writes went on, and held against the model.
     pub blocks_verified: u64,
-    /// Verified blocks whose read raced with a write.
+    /// Those of them whose read raced with a write.
     pub blocks_verified_racing: u64,
-    /// Blocks read whose content was unknown.
+    /// Read, but with unknown content.
     pub blocks_unknown: u64,
-    /// Blocks held against the model by the read-back at the end.
+    /// Held against the model by the read-back at the end.
     pub blocks_read_back: u64,
-    /// Blocks that were wrong.
     pub miscompares: u64,
+}
+
+impl Counts {
+    fn add(&mut self, other: &Self) {
+        self.blocks_written += other.blocks_written;
+        self.blocks_zeroed += other.blocks_zeroed;
+        self.blocks_discarded += other.blocks_discarded;
+        self.blocks_verified += other.blocks_verified;
+        self.blocks_verified_racing += other.blocks_verified_racing;
+        self.blocks_unknown += other.blocks_unknown;
+        self.blocks_read_back += other.blocks_read_back;
+        self.miscompares += other.miscompares;
+    }
 }
 
 /// One wrong block.
 #[derive(Debug, Clone, Serialize)]
 pub struct Miscompare {
-    /// First sector of the block on the disk.
     pub lba: u64,
     /// The number in the block's header: its place on the disk in blocks.
     pub block: u64,
-    /// Queue of the read.
     pub queue: u16,
-    /// The whole read request.
     pub request: Request,
     /// Legal contents.
     pub expected: String,
     /// What was there.
     pub got: String,
-    /// Whether the read-back at the end found it.
     pub in_read_back: bool,
 }
 
@@ -92,7 +115,6 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     /// A model of `blocks` blocks for a run with this seed.
-    #[must_use]
     pub fn new(limits: Limits, blocks: usize, seed: u64) -> Self {
         Self {
             limits,
@@ -106,28 +128,19 @@ impl Shared {
     }
 
     /// The counts of the workloads that have ended (been dropped).
-    #[must_use]
     pub fn counts(&self) -> Counts {
         *lock(&self.counts)
     }
 
     /// The first wrong blocks.
-    #[must_use]
     pub fn miscompares(&self) -> Vec<Miscompare> {
         lock(&self.miscompares).clone()
     }
 
     /// Blocks whose content is known.
-    #[must_use]
     pub fn known_blocks(&self) -> u64 {
         lock(&self.model).known_blocks()
     }
-}
-
-/// A read in flight.
-#[derive(Debug, Default, Clone)]
-struct SlotReads {
-    floor: Vec<Content>,
 }
 
 /// Reading and checking: the part that both workloads share.
@@ -135,7 +148,8 @@ struct SlotReads {
 pub(super) struct Reader<'s> {
     pub(super) shared: &'s Shared,
     queue: u16,
-    slots: Vec<SlotReads>,
+    /// By slot: what the blocks of the read in flight may have been when it began.
+    floors: Vec<Vec<Content>>,
     ceiling: Vec<Content>,
     /// For whatever is copied to or from a slot's buffer.
     pub(super) data: Vec<u8>,
@@ -149,7 +163,7 @@ impl<'s> Reader<'s> {
         Self {
             shared,
             queue,
-            slots: vec![SlotReads::default(); usize::from(slots)],
+            floors: vec![Vec::new(); usize::from(slots)],
             ceiling: Vec::new(),
             data: vec![0; bytes],
             poison: vec![POISON; bytes],
@@ -186,7 +200,7 @@ impl<'s> Reader<'s> {
         range: Range,
         backend: &mut B,
     ) -> Request {
-        model.begin_read(range, &mut self.slots[usize::from(slot)].floor);
+        model.begin_read(range, &mut self.floors[usize::from(slot)]);
         let request = self.request(Kind::Read, range);
         backend.fill(slot, &self.poison[..request.len as usize]);
         request
@@ -209,7 +223,7 @@ impl<'s> Reader<'s> {
             backend.fetch(slot, &mut data[..request.len as usize]);
             let blocks = data.chunks_exact(self.shared.limits.block_bytes as usize);
             for (index, (bytes, &after)) in blocks.zip(&ceiling).enumerate() {
-                let before = self.slots[usize::from(slot)].floor[index];
+                let before = self.floors[usize::from(slot)][index];
                 self.check(range.first + index as u64, [before, after], bytes, request, read_back);
             }
             self.data = data;
@@ -252,14 +266,6 @@ impl<'s> Reader<'s> {
 
 impl Drop for Reader<'_> {
     fn drop(&mut self) {
-        let mut total = lock(&self.shared.counts);
-        total.blocks_written += self.counts.blocks_written;
-        total.blocks_zeroed += self.counts.blocks_zeroed;
-        total.blocks_discarded += self.counts.blocks_discarded;
-        total.blocks_verified += self.counts.blocks_verified;
-        total.blocks_verified_racing += self.counts.blocks_verified_racing;
-        total.blocks_unknown += self.counts.blocks_unknown;
-        total.blocks_read_back += self.counts.blocks_read_back;
-        total.miscompares += self.counts.miscompares;
+        lock(&self.shared.counts).add(&self.counts);
     }
 }

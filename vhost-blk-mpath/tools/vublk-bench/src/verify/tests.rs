@@ -47,7 +47,7 @@ fn verify(fault: Fault, seed: u64, requests: u64) -> Outcome {
     };
     let shared = Shared::new(limits, BLOCKS, seed);
     let backend = FaultyBackend::new(BLOCKS, SLOTS, MAX_BLOCKS as usize, fault, seed);
-    let mut runner = Runner::new(backend, 0, SLOTS, HEADS, true, STALLED);
+    let mut runner = Runner::new(backend, 0, SLOTS, HEADS, STALLED);
     let schedule = Schedule { measure_from: Instant::now(), until: None };
     let control = Control::default();
     let mut verifier = Verifier::new(&shared, 0, SLOTS, seed, requests);

@@ -36,7 +36,6 @@ pub struct Verifier<'s> {
 
 impl<'s> Verifier<'s> {
     /// For queue number `queue` with `slots` buffers; ends by itself after `requests` requests.
-    #[must_use]
     pub fn new(shared: &'s Shared, queue: u16, slots: u16, seed: u64, requests: u64) -> Self {
         Self {
             reader: Reader::new(shared, queue, slots),
@@ -169,7 +168,6 @@ pub struct ReadBack<'s> {
 
 impl<'s> ReadBack<'s> {
     /// For queue number `queue` with `slots` buffers.
-    #[must_use]
     pub fn new(shared: &'s Shared, queue: u16, slots: u16) -> Self {
         Self { reader: Reader::new(shared, queue, slots) }
     }

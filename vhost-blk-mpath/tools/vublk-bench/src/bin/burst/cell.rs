@@ -2,11 +2,11 @@
 
 use crate::bursts::Burst;
 use crate::rows::{Role, RowSpec};
+use crate::stalls::Stalls;
 use crate::timeline::Timeline;
 use burst_sim::quantile_ms;
 use std::time::{Duration, Instant};
 use vublk_bench::harness::{Cell, Sample};
-use vublk_bench::stalls::Stalls;
 
 /// A sample is reliable if at most one of this many bursts was set aside.
 const RELIABLE: usize = 10;
@@ -105,7 +105,6 @@ impl CellMeasurement {
             queues.map(|(_, answers)| *answers)
         };
         let from = self.from.unwrap_or(self.warm_until);
-        let since = |at: Instant| ms(at.saturating_duration_since(from));
         let (aside, counted): (Vec<&Burst>, Vec<&Burst>) =
             self.bursts.iter().partition(|burst| stalls.hit(burst.since, burst.until));
         let [bursts_ms, set_aside_ms] =
@@ -121,9 +120,9 @@ impl CellMeasurement {
             add("busy_least_iops", rate(of(Role::Busy).min().unwrap_or(0)));
             add("busy_most_iops", rate(of(Role::Busy).max().unwrap_or(0)));
             add("longest_gap_ms", ms(self.timeline.longest_gap(from, from + self.time, stalls)));
-            self.timeline.worst_second_percent(from).into_iter().for_each(|worst| {
+            if let Some(worst) = self.timeline.worst_second_percent(from) {
                 add("worst_second_percent", worst);
-            });
+            }
         }
         if self.spec.attackers.flows > 0 {
             add("attackers_percent", percent(attackers_iops));
@@ -132,8 +131,7 @@ impl CellMeasurement {
             add("p50_ms", quantile(bursts_ms.iter().copied(), 0.5));
             add("mean_ms", bursts_ms.iter().sum::<f64>() / bursts_ms.len() as f64);
         }
-        let stalls_ms = stalls.iter().flat_map(|stall| [since(stall.since), since(stall.until)]).collect();
-        let lists = [("bursts_ms", bursts_ms), ("set_aside_ms", set_aside_ms), ("stalls_ms", stalls_ms)];
+        let lists = [("bursts_ms", bursts_ms), ("set_aside_ms", set_aside_ms)];
         sample.lists.extend(lists.map(|(name, values)| (name.to_owned(), values)));
         sample
     }
@@ -178,7 +176,7 @@ fn ms(time: Duration) -> f64 {
 mod tests {
     use super::*;
     use crate::rows::Flows;
-    use vublk_bench::stalls::Stall;
+    use crate::stalls::Stall;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -248,7 +246,6 @@ mod tests {
         let sample = counted.sample(&stalls);
         assert_eq!(sample.list("bursts_ms"), [40.0, 10.0]);
         assert_eq!(sample.list("set_aside_ms"), [100.0, 110.0]);
-        assert_eq!(sample.list("stalls_ms")[..4], [100.0, 140.0, 200.0, 300.0]);
         // Of 100 ms from 600 on 40 are left.
         assert!((sample.figures["longest_gap_ms"] - 40.0).abs() < 1e-9);
     }

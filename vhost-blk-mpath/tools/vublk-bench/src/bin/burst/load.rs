@@ -6,7 +6,6 @@
 
 use crate::bursts::Bursts;
 use crate::cell::CellMeasurement;
-use crate::flow::{Flow, FlowError, Region};
 use crate::rows::RowSpec;
 use burst_sim::scenario::{BYTES, DEPTH};
 use std::io;
@@ -14,11 +13,14 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use virtio_driver::VirtioBlkFeatureFlags;
+use vublk_bench::backend::Backend;
 use vublk_bench::front_end::{BlkQueue, ConnectError, Device, QueueShape, wait_for_any};
+use vublk_bench::ledger::{AccountedQueue, Fatal};
+use vublk_bench::request::{Kind, Request, Status};
 use vublk_bench::rng::Rng;
 
 /// The part of the disk that is read.
-const DISK_BYTES: u64 = 64 << 20;
+const BLOCKS: u64 = (64 << 20) / BYTES as u64;
 const DESCRIPTORS_A_REQUEST: u16 = 3;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -34,12 +36,43 @@ pub(crate) enum LoadError {
     Connect(#[from] ConnectError),
     #[error("the back-end offers {offered} queues, {wanted} are needed")]
     TooFewQueues { offered: u16, wanted: u16 },
-    #[error("queue {queue}: {error}")]
-    Flow { queue: usize, error: FlowError },
+    #[error("{0}")]
+    Flow(#[from] Fatal),
+    #[error("{request} ended with {status:?}")]
+    Failed { request: Request, status: Status },
     #[error("cannot wait for completions: {0}")]
     Wait(#[source] io::Error),
     #[error("interrupted")]
     Interrupted,
+}
+
+/// A virtqueue with its requests: random reads.
+struct Flow<B> {
+    queue: AccountedQueue<B>,
+    places: Rng,
+}
+
+impl<B: Backend> Flow<B> {
+    /// Sends `count` requests with one notification. There must be buffers for them.
+    fn send(&mut self, count: u32) -> Result<(), Fatal> {
+        for _ in 0..count {
+            let offset = self.places.below(BLOCKS) * u64::from(BYTES);
+            self.queue.submit(Request { kind: Kind::Read, offset, len: BYTES })?;
+        }
+        self.queue.kick()
+    }
+
+    /// Takes the answers since the last call, and returns how many there were.
+    fn reap(&mut self) -> Result<u32, LoadError> {
+        let mut answers = 0;
+        while let Some((done, status)) = self.queue.next_completed()? {
+            if status != Status::Ok {
+                return Err(LoadError::Failed { request: done.request, status });
+            }
+            answers += 1;
+        }
+        Ok(answers)
+    }
 }
 
 /// The flows of a row.
@@ -71,10 +104,9 @@ impl<'a> Load<'a> {
             let (offered, wanted) = (info.queues_offered, shape.queues);
             if offered < wanted { Err(LoadError::TooFewQueues { offered, wanted }) } else { Ok(shape) }
         })?;
-        let region = Region { blocks: DISK_BYTES / u64::from(BYTES), block_bytes: BYTES };
         let flow = |(queue, index): (BlkQueue, u16)| {
             let places = Rng::new(seed, (stream << 16) | u64::from(index));
-            Flow::new(queue, index, slots, shape.ring_size, region, places)
+            Flow { queue: AccountedQueue::new(queue, index, slots, shape.ring_size), places }
         };
         let now = Instant::now();
         let bursts = |((count, pauses), index): ((u32, bool), u64)| {
@@ -88,9 +120,7 @@ impl<'a> Load<'a> {
             interrupted,
             next_check: now + LONGEST_WAIT,
         };
-        for (queue, flow) in load.flows.iter_mut().enumerate().skip(load.bursts.len()) {
-            flow.send(DEPTH).map_err(|error| LoadError::Flow { queue, error })?;
-        }
+        load.flows.iter_mut().skip(load.bursts.len()).try_for_each(|flow| flow.send(DEPTH))?;
         Ok(load)
     }
 
@@ -103,10 +133,8 @@ impl<'a> Load<'a> {
             if counted.is_over(now) && !under_way.any(|since| counted.covers(since)) {
                 return Ok(counted);
             }
-            for (queue, (bursts, flow)) in self.bursts.iter_mut().zip(&mut self.flows).enumerate() {
-                if let Some(count) = bursts.begin(now) {
-                    flow.send(count).map_err(|error| LoadError::Flow { queue, error })?;
-                }
+            for (bursts, flow) in self.bursts.iter_mut().zip(&mut self.flows) {
+                bursts.begin(now).map_or(Ok(()), |count| flow.send(count))?;
             }
             let due = self.bursts.iter().filter_map(Bursts::due).min();
             let sleep = due.map_or(LONGEST_WAIT, |due| due.saturating_duration_since(now));
@@ -117,7 +145,7 @@ impl<'a> Load<'a> {
 
     /// Waits for all requests under way. Sends nothing more.
     pub(crate) fn finish(mut self) -> Result<(), LoadError> {
-        while !self.flows.iter().all(Flow::is_idle) {
+        while !self.flows.iter().all(|flow| flow.queue.is_idle()) {
             self.wait(LONGEST_WAIT)?;
             self.reap(None)?;
         }
@@ -125,7 +153,7 @@ impl<'a> Load<'a> {
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<(), LoadError> {
-        let mut queues: Vec<&mut BlkQueue> = self.flows.iter_mut().map(Flow::backend).collect();
+        let mut queues: Vec<&mut BlkQueue> = self.flows.iter_mut().map(|flow| &mut flow.queue.backend).collect();
         wait_for_any(&mut queues, timeout).map_err(LoadError::Wait)?;
         if self.interrupted.load(Ordering::Relaxed) {
             return Err(LoadError::Interrupted);
@@ -133,9 +161,7 @@ impl<'a> Load<'a> {
         let now = Instant::now();
         if now >= self.next_check {
             self.next_check = now + LONGEST_WAIT;
-            for (queue, flow) in self.flows.iter().enumerate() {
-                flow.check_for_lost(LOST_AFTER, now).map_err(|error| LoadError::Flow { queue, error })?;
-            }
+            self.flows.iter().try_for_each(|flow| flow.queue.check_for_lost(LOST_AFTER, now))?;
         }
         Ok(())
     }
@@ -144,17 +170,107 @@ impl<'a> Load<'a> {
     fn reap(&mut self, mut counted: Option<&mut CellMeasurement>) -> Result<(), LoadError> {
         let now = Instant::now();
         for (queue, flow) in self.flows.iter_mut().enumerate() {
-            let failed = |error| LoadError::Flow { queue, error };
-            let answers = flow.reap().map_err(failed)?;
+            let answers = flow.reap()?;
             let Some(counted) = counted.as_deref_mut().filter(|_| answers > 0) else { continue };
             counted.answered(now, queue, answers);
             match self.bursts.get_mut(queue) {
                 Some(bursts) => {
                     bursts.answered(now, answers).into_iter().for_each(|burst| counted.burst(queue, burst));
                 }
-                None => flow.send(answers).map_err(failed)?,
+                None => flow.send(answers)?,
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+    use std::io;
+    use vublk_bench::backend::{Head, Used};
+
+    /// A queue that answers when it is told to.
+    #[derive(Default)]
+    struct Queue {
+        sent: VecDeque<(Head, Request)>,
+        used: VecDeque<Used>,
+        kicks: u32,
+    }
+
+    impl Queue {
+        fn answer(&mut self, count: usize, status: Status) {
+            self.used.extend(self.sent.drain(..count).map(|(head, _)| Used { head, status }));
+        }
+    }
+
+    impl Backend for Queue {
+        fn fill(&mut self, _slot: u16, _data: &[u8]) {}
+        fn fetch(&mut self, _slot: u16, _data: &mut [u8]) {}
+        fn submit(&mut self, slot: u16, request: &Request) -> io::Result<Head> {
+            self.sent.push_back((slot, *request));
+            Ok(slot)
+        }
+        fn kick(&mut self) -> io::Result<()> {
+            self.kicks += 1;
+            Ok(())
+        }
+        fn next_used(&mut self) -> Option<Used> {
+            self.used.pop_front()
+        }
+        fn wait(&mut self, _timeout: Duration) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn flow(slots: u16) -> Flow<Queue> {
+        Flow { queue: AccountedQueue::new(Queue::default(), 3, slots, 16), places: Rng::new(1, 3) }
+    }
+
+    #[test]
+    fn sends_reads_within_its_region_with_one_notification() {
+        let mut flow = flow(8);
+        flow.send(8).unwrap();
+        assert_eq!((flow.queue.backend.sent.len(), flow.queue.backend.kicks), (8, 1));
+        for (_, request) in &flow.queue.backend.sent {
+            assert!(request.kind == Kind::Read && request.len == 4096, "{request}");
+            assert!(request.offset % 4096 == 0 && request.offset < 64 << 20, "{request}");
+        }
+        assert!(!flow.queue.is_idle());
+        flow.queue.backend.answer(8, Status::Ok);
+        assert_eq!((flow.reap().unwrap(), flow.reap().unwrap(), flow.queue.is_idle()), (8, 0, true));
+    }
+
+    #[test]
+    fn buffers_are_free_again_when_answered() {
+        let mut flow = flow(4);
+        flow.send(4).unwrap();
+        for answers in [1, 3, 2, 4] {
+            flow.queue.backend.answer(answers, Status::Ok);
+            assert_eq!(flow.reap().unwrap() as usize, answers);
+            flow.send(answers as u32).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_failed_lost_or_doubled_request_ends_the_flow() {
+        let mut failing = flow(2);
+        failing.send(2).unwrap();
+        failing.queue.backend.answer(1, Status::IoError);
+        assert!(matches!(failing.reap(), Err(LoadError::Failed { status: Status::IoError, .. })));
+
+        let mut losing = flow(2);
+        losing.send(1).unwrap();
+        assert!(losing.queue.check_for_lost(Duration::from_secs(1), Instant::now()).is_ok());
+        let later = Instant::now() + Duration::from_secs(2);
+        assert!(matches!(losing.queue.check_for_lost(Duration::from_secs(1), later), Err(Fatal::Lost(_))));
+
+        let mut twice = flow(2);
+        twice.send(1).unwrap();
+        twice.queue.backend.answer(1, Status::Ok);
+        let again = twice.queue.backend.used[0];
+        twice.queue.backend.used.push_back(again);
+        assert!(matches!(twice.reap(), Err(LoadError::Flow(Fatal::Ledger(_)))));
     }
 }

@@ -1,6 +1,6 @@
 //! What the tables have to show: what `burst-sim` judges, by the medians.
 
-use crate::rows::{BUSY_FLOWS, COUNT, Flows, LIMIT_IOPS, LONGER, ROWS, RowSpec, Table, WINDOWS, threads_table};
+use crate::rows::{BUSY_FLOWS, COUNT, Flows, LIMIT_IOPS, LONGER, RowSpec, STACKS, Table, stack_name};
 use burst_sim::scenario::{PAUSE, SLOTS};
 use mpath_core::SchedulerKind;
 use vublk_bench::harness::{Case, Cell, Limit, Results, Row, Spread, Target};
@@ -24,168 +24,170 @@ const GAP_MS: f64 = 150.0;
 /// Requests that the allowance holds: bursts may have this many more than their share, in all of a cell.
 const SAVED_UP: f64 = 64.0;
 
-type SpecRow<'a> = (RowSpec, &'a Row);
+/// A row that is judged.
+struct Judged<'a> {
+    results: &'a Results,
+    /// Where its floor is stored too.
+    stack: (usize, usize),
+    spec: RowSpec,
+    row: &'a Row,
+}
+
+/// A target in these rows.
+fn target<'a>(
+    description: &str,
+    rows: impl IntoIterator<Item = &'a Judged<'a>>,
+    cases: impl Fn(&Judged<'_>) -> Vec<Option<Case>>,
+) -> Target {
+    Target::new(description, rows.into_iter().flat_map(cases).flatten())
+}
 
 /// All targets.
 pub(crate) fn targets(results: &Results) -> Vec<Target> {
-    let judge = Judge { results, table: ROWS };
-    let by_n = Table::N.rows(results);
-    let mut published = Table::K.rows(results);
-    published.extend(
-        by_n.iter().copied().filter(|(spec, _)| published.iter().all(|(other, _)| other != spec)).collect::<Vec<_>>(),
-    );
-    let attacks = Table::A.rows(results);
-    let many = Table::M.rows(results);
-    let sustained: Vec<SpecRow<'_>> = attacks.iter().chain(&many).copied().collect();
-    let of = |rows: &[SpecRow<'_>], case: &dyn Fn(SpecRow<'_>) -> Option<Case>| -> Vec<Case> {
-        rows.iter().copied().filter_map(case).collect()
+    let rows_on = |table: Table, stack| {
+        let rows = table.rows(results, stack).into_iter();
+        rows.map(move |(spec, row)| Judged { results, stack, spec, row }).collect::<Vec<_>>()
     };
-    let ours = |figure: &'static str, limit: Limit, unit: &'static str, of: fn(Spread) -> f64| {
-        move |(_, row): SpecRow<'_>| Some(Case::new(&row.name, OURS, of(row.cell(OURS)?.get(figure)?), limit, unit))
-    };
-    let times = |(_, row): SpecRow<'_>, at_least, of: &dyn Fn() -> Option<f64>| {
-        Some(Case::new(&row.name, PUBLISHED, of()?, Limit::AtLeast(at_least), "times"))
-    };
-    let service_ms = judge.service_ms().unwrap_or(0.0);
+    let rows = |table| rows_on(table, STACKS[0]);
+    let (by_k, by_n, attacks, many) = (rows(Table::K), rows(Table::N), rows(Table::A), rows(Table::M));
+    let is_new = |row: &&Judged<'_>| by_k.iter().all(|other| other.spec != row.spec);
+    let published = || by_k.iter().chain(by_n.iter().filter(is_new));
+    let sustained = || attacks.iter().chain(&many);
+    let threads: Vec<Judged<'_>> = STACKS[1..].iter().flat_map(|stack| rows_on(Table::T, *stack)).collect();
+    let service_ms = service_ms(results, STACKS[0]).unwrap_or(0.0);
     // One request in each slot, of a second's.
     let under_way = service_ms / 1e3 * 100.0;
     // Of all that the slots answer in a cell.
     let saved_up = SAVED_UP * service_ms / (SLOTS as f64 * 1e3 * LONGER.as_secs_f64()) * 100.0;
-    let threads = |cases: &dyn Fn(&Judge<'_>) -> Vec<Case>| -> Vec<Case> {
-        WINDOWS.iter().flat_map(|window| cases(&Judge { results, table: &threads_table(*window) })).collect()
-    };
+    let both = ["p50_ms", "p99_ms"];
     vec![
-        Target::new(
+        target(
             "`published`: p50 ≤ floor + 1.1 services for N ≤ 64 (K = 16)",
-            of(&by_n, &|row| {
-                (row.0.interactive.count <= CREDIT).then(|| judge.near_floor(row, PUBLISHED, "p50_ms"))?
-            }),
+            by_n.iter().filter(|row| row.spec.interactive.count <= CREDIT),
+            |row| vec![row.near_floor(PUBLISHED, "p50_ms")],
         ),
-        Target::new(
+        target(
             "`published`: the knee, p50 > 2 × the floor for N ≥ 96 (K = 16)",
-            of(&by_n, &|row| {
-                let knee = || Some(row.1.median(PUBLISHED, "p50_ms")? / judge.floor_ms(row.0)?);
-                (row.0.interactive.count > CREDIT).then(|| times(row, 2.0, &knee))?
-            }),
+            by_n.iter().filter(|row| row.spec.interactive.count > CREDIT),
+            |row| vec![row.times(row.row.median(PUBLISHED, "p50_ms"), floor_ms(results, row.stack, row.spec), 2.0)],
         ),
-        Target::new(
+        target(
             "`published`: ≥ 12 × better than `fifo` at K = 32 (N = 32)",
-            of(&published, &|row| {
-                let better = || Some(row.1.median(FIFO, "p50_ms")? / row.1.median(PUBLISHED, "p50_ms")?);
-                (row.0 == RowSpec::one(COUNT, 32)).then(|| times(row, 12.0, &better))?
-            }),
+            by_k.iter().filter(|row| row.spec == RowSpec::one(COUNT, 32)),
+            |row| vec![row.times(row.row.median(FIFO, "p50_ms"), row.row.median(PUBLISHED, "p50_ms"), 12.0)],
         ),
-        Target::new(
+        target(
             "`burst-credit`: p50 and p99 ≤ floor + 1.1 services for every K ≤ 64 (N = 32) and N ≤ 128 (K = 16)",
-            published
-                .iter()
-                .flat_map(|row| ["p50_ms", "p99_ms"].map(|figure| judge.near_floor(*row, OURS, figure)))
-                .flatten(),
+            published(),
+            |row| both.map(|figure| row.near_floor(OURS, figure)).into(),
         ),
-        Target::new(
-            "throughput within the measured spread (3 % at most) of `fifo`",
-            published
-                .iter()
-                .flat_map(|(_, row)| [PUBLISHED, OURS].map(|scheduler| throughput(row, scheduler)))
-                .flatten(),
-        ),
-        Target::new(
+        target("throughput within the measured spread (3 % at most) of `fifo`", published(), |row| {
+            [PUBLISHED, OURS].map(|scheduler| row.throughput(scheduler)).into()
+        }),
+        target(
             "`burst-credit`: m flows of 32, mean ≤ max(m·N / (share·C) − pause, m·N / C) + 1.1 services (K = 16)",
-            of(&many, &|row| judge.many(row, "mean_ms", 0)),
+            &many,
+            |row| vec![row.many("mean_ms", 0)],
         ),
-        Target::new(
-            "`burst-credit`: m flows of 32, p99 ≤ that and a turn of each (K = 16)",
-            of(&many, &|row| judge.many(row, "p99_ms", 1)),
-        ),
-        Target::new(
+        target("`burst-credit`: m flows of 32, p99 ≤ that and a turn of each (K = 16)", &many, |row| {
+            vec![row.many("p99_ms", 1)]
+        }),
+        target(
             "`burst-credit`: busy flows have ≥ 25 % over all, less the 64 requests that the allowance holds",
-            of(&sustained, &ours("busy_percent", Limit::AtLeast(25.0 - saved_up), "%", |busy| busy.median)),
+            sustained(),
+            |row| row.ours("busy_percent", |busy| busy.median, &[Limit::AtLeast(25.0 - saved_up)], "%"),
         ),
-        Target::new(
-            "`burst-credit`: busy flows have ≥ 20 % of any second, less a request a slot",
-            of(&sustained, &ours("worst_second_percent", Limit::AtLeast(20.0 - under_way), "%", |worst| worst.min)),
-        ),
-        Target::new(
+        target("`burst-credit`: busy flows have ≥ 20 % of any second, less a request a slot", sustained(), |row| {
+            row.ours("worst_second_percent", |worst| worst.min, &[Limit::AtLeast(20.0 - under_way)], "%")
+        }),
+        target(
             "`burst-credit`: no time above `gap` and a service without an answer to any busy flow",
-            of(&sustained, &ours("longest_gap_ms", Limit::AtMost(GAP_MS + service_ms), "ms", |gap| gap.max)),
+            sustained(),
+            |row| row.ours("longest_gap_ms", |gap| gap.max, &[Limit::AtMost(GAP_MS + service_ms)], "ms"),
         ),
-        Target::new(
-            "`burst-credit`: attackers together have ≤ `share`, 75 %, and these 64 requests",
-            of(&attacks, &ours("attackers_percent", Limit::AtMost(100.0 * SHARE + saved_up), "%", |part| part.median)),
-        ),
-        Target::new(
+        target("`burst-credit`: attackers together have ≤ `share`, 75 %, and these 64 requests", &attacks, |row| {
+            row.ours("attackers_percent", |part| part.median, &[Limit::AtMost(100.0 * SHARE + saved_up)], "%")
+        }),
+        target(
             "`burst-credit`: a flow within a turn and its share has p99 ≤ floor + 1.1 services with 4 attackers",
-            of(&attacks, &|row| judge.near_floor(row, OURS, "p99_ms")),
+            &attacks,
+            |row| vec![row.near_floor(OURS, "p99_ms")],
         ),
-        Target::new(
+        target(
             "`burst-credit` in one I/O thread or two: p50 and p99 ≤ floor in as many + 1.1 services (N = 32, K = 16)",
-            threads(&|judge| {
-                let spec = RowSpec::one(COUNT, BUSY_FLOWS);
-                let Some(row) = judge.results.row(judge.table, &spec.name()) else { return Vec::new() };
-                ["p50_ms", "p99_ms"].iter().filter_map(|figure| judge.near_floor((spec, row), OURS, figure)).collect()
-            }),
+            threads.iter().filter(|row| row.spec == RowSpec::one(COUNT, BUSY_FLOWS)),
+            |row| both.map(|figure| row.near_floor(OURS, figure)).into(),
         ),
-        Target::new(
+        target(
             "a disk's limit of 500 IOPS holds within 2 % in one I/O thread or two",
-            threads(&|judge| {
-                let spec = RowSpec { busy: BUSY_FLOWS, is_limited: true, ..RowSpec::default() };
-                let iops = judge.results.row(judge.table, &spec.name()).and_then(|row| row.median(OURS, "iops"));
+            threads.iter().filter(|row| row.spec == RowSpec::LIMITED),
+            |row| {
                 let wanted = f64::from(LIMIT_IOPS);
                 let limits = [Limit::AtMost(wanted * 1.02), Limit::AtLeast(wanted * 0.98)];
-                let case = |iops| limits.map(|limit| Case::new(judge.table, OURS, iops, limit, "IOPS"));
-                iops.map(case).into_iter().flatten().collect()
-            }),
+                row.ours("iops", |iops| iops.median, &limits, "IOPS")
+            },
         ),
     ]
 }
 
-/// The rows of one table.
-struct Judge<'a> {
-    results: &'a Results,
-    table: &'a str,
+/// The p50 of the interactive flows of a row alone.
+fn floor_ms(results: &Results, stack: (usize, usize), spec: RowSpec) -> Option<f64> {
+    results.row(&stack_name(stack), &spec.alone().name())?.cells.first()?.median("p50_ms")
 }
 
-impl Judge<'_> {
-    fn floor_ms(&self, spec: RowSpec) -> Option<f64> {
-        self.results.row(self.table, &spec.alone().name())?.cells.first()?.median("p50_ms")
+/// The time of a single request alone.
+fn service_ms(results: &Results, stack: (usize, usize)) -> Option<f64> {
+    floor_ms(results, stack, RowSpec::one(1, 0))
+}
+
+impl Judged<'_> {
+    fn case(&self, scheduler: &str, measured: Option<f64>, limit: Limit, unit: &'static str) -> Option<Case> {
+        let stack = if self.stack == STACKS[0] { String::new() } else { format!(", {}", stack_name(self.stack)) };
+        Some(Case::new(&format!("{}{stack}", self.row.name), scheduler, measured?, limit, unit))
     }
 
-    /// What a single request takes alone.
-    fn service_ms(&self) -> Option<f64> {
-        self.floor_ms(RowSpec::one(1, 0))
+    /// How many times as large a figure is.
+    fn times(&self, large: Option<f64>, small: Option<f64>, at_least: f64) -> Option<Case> {
+        self.case(PUBLISHED, Some(large? / small?), Limit::AtLeast(at_least), "times")
+    }
+
+    /// A figure of ours within limits.
+    fn ours(&self, figure: &str, of: fn(Spread) -> f64, limits: &[Limit], unit: &'static str) -> Vec<Option<Case>> {
+        let measured = self.row.cell(OURS).and_then(|cell| cell.get(figure)).map(of);
+        limits.iter().map(|limit| self.case(OURS, measured, *limit, unit)).collect()
     }
 
     /// A figure that may exceed the floor by 1.1 services.
-    fn near_floor(&self, (spec, row): SpecRow<'_>, scheduler: &str, figure: &str) -> Option<Case> {
-        let limit = Limit::AtMost(self.floor_ms(spec)? + SERVICES * self.service_ms()?);
-        let name = if self.table == ROWS { row.name.clone() } else { format!("{}, {}", row.name, self.table) };
-        let name = format!("{}, {name}", figure.trim_end_matches("_ms"));
-        Some(Case::new(&name, scheduler, row.median(scheduler, figure)?, limit, "ms"))
+    fn near_floor(&self, scheduler: &str, figure: &str) -> Option<Case> {
+        let (results, stack) = (self.results, self.stack);
+        let limit = Limit::AtMost(floor_ms(results, stack, self.spec)? + SERVICES * service_ms(results, stack)?);
+        let unit = if figure == "p50_ms" { "ms p50" } else { "ms p99" };
+        self.case(scheduler, self.row.median(scheduler, figure), limit, unit)
     }
 
-    fn many(&self, (spec, row): SpecRow<'_>, figure: &str, which: usize) -> Option<Case> {
-        let limit = Limit::AtMost(self.many_ms(spec, row.cell(OURS)?)?[which]);
-        Some(Case::new(&row.name, OURS, row.median(OURS, figure)?, limit, "ms"))
+    fn many(&self, figure: &str, which: usize) -> Option<Case> {
+        let limit = Limit::AtMost(self.many_ms(self.row.cell(OURS)?)?[which]);
+        self.case(OURS, self.row.median(OURS, figure), limit, "ms")
     }
 
     /// The most that mean and p99 of the bursts of m flows may be. The flows begin again when they have been answered, so the mean is
     /// the same in whatever order they are served. Each may be the last one in its turn.
-    fn many_ms(&self, spec: RowSpec, cell: &Cell) -> Option<[f64; 2]> {
-        let Flows { flows, count } = spec.interactive;
+    fn many_ms(&self, cell: &Cell) -> Option<[f64; 2]> {
+        let Flows { flows, count } = self.spec.interactive;
         let per_second = cell.median("iops")?;
         let (requests, turns) = (flows as f64 * f64::from(count), flows as f64 * TURN);
         let seconds = (requests / (SHARE * per_second) - PAUSE.as_secs_f64()).max(requests / per_second);
-        let mean = seconds * 1e3 + SERVICES * self.service_ms()?;
+        let mean = seconds * 1e3 + SERVICES * service_ms(self.results, self.stack)?;
         Some([mean, mean + turns / (SHARE * per_second) * 1e3])
     }
-}
 
-fn throughput(row: &Row, scheduler: &str) -> Option<Case> {
-    let [fifo, ours] = [FIFO, scheduler].map(|name| row.cell(name)?.get("iops"));
-    let (fifo, ours) = (fifo?, ours?);
-    let range = |spread: Spread| (spread.max - spread.min) / spread.median * 100.0;
-    let limit = Limit::AtLeast(100.0 - range(fifo).max(range(ours)).min(MOST_SPREAD));
-    Some(Case::new(&row.name, scheduler, ours.median / fifo.median * 100.0, limit, "% of `fifo`"))
+    fn throughput(&self, scheduler: &str) -> Option<Case> {
+        let [fifo, ours] = [FIFO, scheduler].map(|name| self.row.cell(name)?.get("iops"));
+        let (fifo, ours) = (fifo?, ours?);
+        let range = |spread: Spread| (spread.max - spread.min) / spread.median * 100.0;
+        let limit = Limit::AtLeast(100.0 - range(fifo).max(range(ours)).min(MOST_SPREAD));
+        self.case(scheduler, Some(ours.median / fifo.median * 100.0), limit, "% of `fifo`")
+    }
 }
 
 #[cfg(test)]
@@ -198,7 +200,8 @@ mod tests {
     fn results(beyond: impl Fn(&str, RowSpec) -> f64, change: impl Fn(&mut Cell)) -> Results {
         let mut results = Results::new(Machine::look(None), &[]);
         let schedulers = crate::SCHEDULERS;
-        for planned in crate::rows::plan(&Table::ALL, &schedulers, 5, LONGER) {
+        let tables = [Table::K, Table::N, Table::A, Table::M];
+        for planned in crate::rows::plan(STACKS[0], &tables, &schedulers, 5, LONGER) {
             let (spec, mut row) = (planned.spec.spec, planned.row);
             for cell in &mut row.cells {
                 let floor = f64::from(spec.interactive.count) + 9.0;
@@ -277,10 +280,10 @@ mod tests {
     #[test]
     fn several_flows_have_the_time_that_a_closed_loop_takes() {
         let results = results(|_, _| 20.0, |_| ());
-        let judge = Judge { results: &results, table: ROWS };
         let bounds = |index: usize| {
-            let spec = Table::M.specs()[index];
-            judge.many_ms(spec, results.row(ROWS, &spec.name()).unwrap().cell(OURS).unwrap()).unwrap().map(f64::round)
+            let (spec, row) = Table::M.rows(&results, STACKS[0])[index];
+            let judged = Judged { results: &results, stack: STACKS[0], spec, row };
+            judged.many_ms(row.cell(OURS).unwrap()).unwrap().map(f64::round)
         };
         // 24.7 and 11 of 32 requests, 8.2 for 8; all others together have three quarters.
         assert_eq!((bounds(0), bounds(1), bounds(6)), ([36.0, 44.0], [60.0, 77.0], [488.0, 620.0]));
@@ -298,8 +301,8 @@ mod tests {
     fn io_threads_have_their_own_floor_and_one_limit() {
         let judged = |ms: f64, iops: f64| {
             let mut results = Results::new(Machine::look(None), &[]);
-            for (window, floor) in WINDOWS.into_iter().zip([30.0, 60.0]) {
-                for mut planned in crate::rows::threads_plan(window, &crate::SCHEDULERS, 1, LONGER) {
+            for (stack, floor) in STACKS[1..].iter().zip([30.0, 60.0]) {
+                for mut planned in crate::rows::plan(*stack, &[Table::T], &crate::SCHEDULERS, 1, LONGER) {
                     let spec = planned.spec.spec;
                     for cell in &mut planned.row.cells {
                         let p50 = if spec == RowSpec::one(1, 0) {

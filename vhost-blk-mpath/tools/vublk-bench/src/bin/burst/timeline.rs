@@ -1,7 +1,7 @@
 //! Answers in the order of time, and the share of the busy flows.
 
+use crate::stalls::Stalls;
 use std::time::{Duration, Instant};
-use vublk_bench::stalls::Stalls;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -33,27 +33,15 @@ impl Timeline {
     /// The least share of the busy flows in any second that begins at an answer or at `from`, in percent. `None` if the last answer
     /// comes within a second.
     pub(crate) fn worst_second_percent(&self, from: Instant) -> Option<f64> {
-        let (end, answers) = (self.0.last()?.at, &self.0);
-        let begins =
-            std::iter::once((from, 0_usize)).chain(answers.iter().zip(1..).map(|(first, next)| (first.at, next)));
-        let (mut all, mut busy, mut until) = (0, 0, 0);
-        let mut worst: Option<f64> = None;
-        for (begin, first) in begins.take_while(|(begin, _)| *begin + SECOND <= end) {
-            if let Some(before) = first.checked_sub(1).map(|before| answers[before]) {
-                all -= before.all;
-                busy -= before.busy;
-            }
-            while let Some(last) = answers.get(until).filter(|last| last.at <= begin + SECOND) {
-                all += last.all;
-                busy += last.busy;
-                until += 1;
-            }
-            if all > 0 {
-                let percent = f64::from(busy) / f64::from(all) * 100.0;
-                worst = Some(worst.map_or(percent, |worst| worst.min(percent)));
-            }
-        }
-        worst
+        let end = self.0.last()?.at;
+        let behind = |(index, first): (usize, &Answers)| (first.at, index + 1);
+        let begins = std::iter::once((from, 0)).chain(self.0.iter().enumerate().map(behind));
+        let percent = |(begin, first): (Instant, usize)| {
+            let second = self.0[first..].iter().take_while(|answers| answers.at <= begin + SECOND);
+            let (all, busy) = second.fold((0, 0), |(all, busy), answers| (all + answers.all, busy + answers.busy));
+            (all > 0).then(|| f64::from(busy) / f64::from(all) * 100.0)
+        };
+        begins.take_while(|(begin, _)| *begin + SECOND <= end).filter_map(percent).reduce(f64::min)
     }
 
     /// The longest time between `from` and `until` without an answer to any busy flow, less the stalls in it.
@@ -71,7 +59,7 @@ impl Timeline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vublk_bench::stalls::Stall;
+    use crate::stalls::Stall;
 
     const MS: Duration = Duration::from_millis(1);
 

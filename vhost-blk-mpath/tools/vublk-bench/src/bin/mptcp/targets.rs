@@ -13,82 +13,85 @@ const FOLLOWED: &str = " followed";
 
 /// MPTCP's aims by the number of links, in percent of one TCP connection on one link.
 const AIMS: [(f64, f64); 2] = [(2.0, 190.0), (4.0, 370.0)];
-const REST_AFTER_S: f64 = 1.0;
-const ALL_AFTER_S: f64 = 3.0;
-
-/// Judges the row and method of an outage; the last argument gives the worst round of a figure.
-type OutageCase<'a> = &'a dyn Fn(&str, &str, &dyn Fn(&str) -> f64) -> Option<Case>;
 
 /// All targets.
 pub(crate) fn targets(results: &Results) -> Vec<Target> {
-    let sequential = |row: &&Row| !row.name.ends_with(": randread");
-    let equal: Vec<&Row> = results.table("a").filter(sequential).filter(|row| row.fact("links") > 1.0).collect();
-    let unequal: Vec<&Row> = results.table("b").filter(sequential).collect();
-    let outages = |case: OutageCase<'_>| -> Vec<Case> {
-        let cells = results.table("d").flat_map(|row| row.cells.iter().map(|cell| (&row.name, cell)));
-        let most = |(row, cell): (&String, &vublk_bench::harness::Cell)| {
-            case(row, &cell.contender, &|figure| cell.get(figure).map_or(f64::INFINITY, |spread| spread.max))
-        };
-        cells.filter_map(most).collect()
+    let sequential = |row: &&Row| row.table != "d" && !row.name.ends_with(": randread");
+    let rows: Vec<&Row> = results.rows.iter().filter(sequential).collect();
+    let equal = |row: &Row| row.table == "a" && row.fact("links") > 1.0;
+    let unequal = |row: &Row| row.table == "b";
+    let part = |row: &Row, method: &str, of: Option<f64>| Some(row.median(method, "mib_s")? / of?);
+    let of_sockets = |row: &Row, method: &'static str, sockets: &str| {
+        percent(row, method, part(row, method, row.median(sockets, "mib_s")), Limit::AtLeast(95.0))
     };
-    let mib_s = |row: &Row, method| row.median(method, "mib_s");
-    let of_sockets = |method, sockets| {
-        cases(&equal, method, Limit::AtLeast(95.0), move |row| Some(mib_s(row, method)? / mib_s(row, sockets)?))
+    let of_links = |row: &Row, method: &'static str, limit| {
+        percent(row, method, part(row, method, Some(row.fact("payload_mib_s"))), Limit::AtLeast(limit))
     };
-    let of_links = |rows: &[&Row], method, limit| {
-        cases(rows, method, Limit::AtLeast(limit), move |row| Some(mib_s(row, method)? / row.fact("payload_mib_s")))
+    let aim = |row: &Row| {
+        let aim = AIMS.into_iter().find(|(links, _)| (row.fact("links") - links).abs() < 0.5);
+        let case = |method| percent(row, method, part(row, method, row.median(TCP_1, "mib_s")), Limit::AtLeast(aim?.1));
+        [MPTCP_1, MPTCP_N].map(case)
     };
-    let aims = AIMS.into_iter().flat_map(|(links, aim)| {
-        let rows: Vec<&Row> = equal.iter().copied().filter(|row| (row.fact("links") - links).abs() < 0.5).collect();
-        [MPTCP_1, MPTCP_N].map(|method| {
-            cases(&rows, method, Limit::AtLeast(aim), |row| Some(mib_s(row, method)? / mib_s(row, TCP_1)?))
-        })
-    });
-    let p99 = |row: &Row, method| row.median(method, "p99_ms");
-    let p99_of_better = cases(&unequal, UNEQUAL, Limit::AtMost(150.0), |row| {
-        Some(p99(row, UNEQUAL)? / p99(row, TCP_N)?.min(p99(row, MPTCP_1)?))
-    });
+    let p99 = |row: &Row| {
+        let better = row.median(TCP_N, "p99_ms")?.min(row.median(MPTCP_1, "p99_ms")?);
+        percent(row, UNEQUAL, Some(row.median(UNEQUAL, "p99_ms")? / better), Limit::AtMost(150.0))
+    };
+    let judged = |description: &str, is_judged: &dyn Fn(&Row) -> bool, case: &dyn Fn(&Row) -> Option<Case>| {
+        Target::new(description, rows.iter().filter(|row| is_judged(row)).filter_map(|row| case(row)))
+    };
+    let lost = results.table("d");
+    let outages = |description: &str, is_judged: &dyn Fn(&Row, &str) -> bool, figure: &str, most: f64, unit| {
+        let cells = lost.iter().flat_map(|row| row.cells.iter().map(move |cell| (row, cell)));
+        let cases = cells.filter(|(row, cell)| is_judged(row, &cell.contender)).map(|(row, cell)| {
+            let worst_round = cell.get(figure).map_or(f64::INFINITY, |spread| spread.max);
+            Case::new(&row.name, &cell.contender, worst_round, Limit::AtMost(most), unit)
+        });
+        Target::new(description, cases)
+    };
     // docs/mptcp.md recommends these where a cable may be pulled; the others wait for timeouts of the kernel.
-    let is_noticed = |row: &str, method: &str| row == "cable pulled" && (method == TCP_N || method.ends_with(FOLLOWED));
-    let seconds = |row: &str, method: &str, time, limit| Case::new(row, method, time, Limit::AtMost(limit), "s");
+    let is_noticed =
+        |row: &Row, method: &str| row.name == "cable pulled" && (method == TCP_N || method.ends_with(FOLLOWED));
     vec![
-        Target::new("equal links: `mptcp-1` ≥ 95 % of one plain MPTCP socket", of_sockets(MPTCP_1, "raw mptcp-1")),
-        Target::new("equal links: `mptcp-N bdp` ≥ 95 % of N plain MPTCP sockets", of_sockets(MPTCP_N, "raw mptcp-N")),
-        Target::new("equal links: `tcp-N bdp` ≥ 95 % of N plain TCP sockets", of_sockets(TCP_N, "raw tcp-N")),
-        Target::new(
-            "equal links: `tcp-N bdp` ≥ 95 % of the payload that the links can carry",
-            of_links(&equal, TCP_N, 95.0),
-        ),
+        judged("equal links: `mptcp-1` ≥ 95 % of one plain MPTCP socket", &equal, &|row| {
+            of_sockets(row, MPTCP_1, "raw mptcp-1")
+        }),
+        judged("equal links: `mptcp-N bdp` ≥ 95 % of N plain MPTCP sockets", &equal, &|row| {
+            of_sockets(row, MPTCP_N, "raw mptcp-N")
+        }),
+        judged("equal links: `tcp-N bdp` ≥ 95 % of N plain TCP sockets", &equal, &|row| {
+            of_sockets(row, TCP_N, "raw tcp-N")
+        }),
+        judged("equal links: `tcp-N bdp` ≥ 95 % of the payload that the links can carry", &equal, &|row| {
+            of_links(row, TCP_N, 95.0)
+        }),
         Target::new(
             "aim: MPTCP on 2 links ≥ 190 %, on 4 links ≥ 370 % of one TCP connection",
-            aims.flatten().collect::<Vec<_>>(),
+            rows.iter().filter(|row| equal(row)).flat_map(|row| aim(row)).flatten(),
         ),
-        Target::new(
-            "1:4: `mptcp-N numa` ≥ 92 % of the payload that the links can carry",
-            of_links(&unequal, UNEQUAL, 92.0),
-        ),
-        Target::new("1:4: p99 of `mptcp-N numa` ≤ 150 % of the better of `tcp-N bdp` and `mptcp-1`", p99_of_better),
-        Target::new(
-            "a lost link: no error, no wrong block",
-            outages(&|row, method, most| Some(Case::new(row, method, most("wrong"), Limit::AtMost(0.0), "errors"))),
-        ),
-        Target::new(
+        judged("1:4: `mptcp-N numa` ≥ 92 % of the payload that the links can carry", &unequal, &|row| {
+            of_links(row, UNEQUAL, 92.0)
+        }),
+        judged("1:4: p99 of `mptcp-N numa` ≤ 150 % of the better of `tcp-N bdp` and `mptcp-1`", &unequal, &p99),
+        outages("a lost link: no error, no wrong block", &|_, _| true, "wrong", 0.0, "errors"),
+        outages(
             "a pulled cable, `tcp-N bdp` and followed: throughput is that of the rest within 1 s, in every round",
-            outages(&|row, method, most| {
-                is_noticed(row, method).then(|| seconds(row, method, most("rest_after_s"), REST_AFTER_S))
-            }),
+            &is_noticed,
+            "rest_after_s",
+            1.0,
+            "s",
         ),
-        Target::new(
+        outages(
             "a link that is back after 3 s: throughput is that of all within 3 s, in every round",
-            outages(&|row, method, most| Some(seconds(row, method, most("all_after_s"), ALL_AFTER_S))),
+            &|_, _| true,
+            "all_after_s",
+            3.0,
+            "s",
         ),
     ]
 }
 
-/// A case in percent for each row whose part is known.
-fn cases(rows: &[&Row], method: &str, limit: Limit, part: impl Fn(&Row) -> Option<f64>) -> Vec<Case> {
-    let case = |row: &&Row| Some(Case::new(&row.name, method, part(row)? * 100.0, limit, "%"));
-    rows.iter().filter_map(case).collect()
+fn percent(row: &Row, method: &str, part: Option<f64>, limit: Limit) -> Option<Case> {
+    Some(Case::new(&row.name, method, part? * 100.0, limit, "%"))
 }
 
 #[cfg(test)]

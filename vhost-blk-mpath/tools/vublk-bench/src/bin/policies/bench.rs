@@ -1,16 +1,16 @@
 //! One cell: a row under a policy.
 
-use crate::bound::{bound, bounds};
+use crate::bound::bounds;
 use crate::contender::Contender;
 use crate::cpu_load::CpuLoad;
 use crate::paths::{self, NEAR, PathSpec, Paths};
 use crate::recovery::{BIN, Bin, Change, Timeline, mean_bound};
-use crate::tables::{Length, RowSpec, Series};
+use crate::tables::RowSpec;
 use crate::warmup;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use vublk_bench::control::{Control, ControlError};
+use vublk_bench::control::ControlError;
 use vublk_bench::harness::{Bench, Failure, PlannedRow, ProcessTime, Sample, measure_options};
 use vublk_bench::options::{Mode, Options};
 use vublk_bench::report::Report;
@@ -27,67 +27,59 @@ const FILL_TIME: Duration = Duration::from_secs(1);
 /// A request without delay is measured this often; the best counts.
 const FLOOR_RUNS: u32 = 5;
 
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-
 /// A stack with its paths as they were told to be.
 pub(crate) struct PathBench<'a> {
-    stack: &'a MpathStack,
-    control: &'a Control,
+    pub(crate) stack: &'a MpathStack,
     /// `--seconds`
-    seconds: Duration,
-    interrupted: &'a AtomicBool,
+    pub(crate) seconds: Duration,
+    pub(crate) interrupted: &'a AtomicBool,
     /// What the paths are, if that is known.
-    paths: Option<Paths>,
+    pub(crate) paths: Option<Paths>,
     /// Time of a request without delay, in seconds, by kind of request.
-    floors: Vec<(Mode, Sizes, f64)>,
+    pub(crate) floors: Vec<(Mode, Sizes, f64)>,
 }
 
-impl<'a> PathBench<'a> {
-    pub(crate) fn new(
-        stack: &'a MpathStack,
-        control: &'a Control,
-        seconds: Duration,
-        interrupted: &'a AtomicBool,
-    ) -> Self {
-        Self { stack, control, seconds, interrupted, paths: None, floors: Vec::new() }
-    }
-
+impl PathBench<'_> {
     fn set_paths(&mut self, paths: &Paths) -> Result<(), ControlError> {
-        paths::set(self.control, paths, self.paths.as_ref())?;
+        paths::set(&self.stack.control, paths, self.paths.as_ref())?;
         self.paths = Some(paths.clone());
         Ok(())
     }
 
     fn options(&self, mode: Mode, sizes: &Sizes) -> Options {
         Options {
-            bssplit: Some(sizes.clone()),
+            sizes: Some(sizes.clone()),
             iodepth: 1,
             queues: 1,
             size: Some(DISK_BYTES),
-            ..Options::with_defaults(&self.stack.socket, mode)
+            ..Options::with_defaults(&self.stack.stack.socket, mode)
         }
     }
 
-    /// Writes the part of the disk that is used.
-    pub(crate) fn fill(&mut self) -> Result<(), Failure> {
-        let options = Options { iodepth: 8, time: FILL_TIME, ..self.options(Mode::Write, &Sizes::one(131_072)) };
-        self.run("the disk's first write", &options, PROGRESS_INTERVAL, |_| ()).map(|_| ())
+    fn run(
+        &self,
+        what: &str,
+        options: &Options,
+        interval: Duration,
+        progress: impl FnMut(Progress),
+    ) -> Result<Report, Failure> {
+        measure_options(what, &self.stack.stack, options, self.interrupted, interval, progress)
     }
 
-    /// The bound of a row, and what a request takes without any delay.
-    pub(crate) fn facts(&mut self, row: &RowSpec) -> Result<BTreeMap<String, f64>, Failure> {
-        let floor_seconds = self.floor(row)?;
-        Ok(facts(row, floor_seconds))
+    /// Writes the part of the disk that is used.
+    pub(crate) fn fill(&self) -> Result<(), Failure> {
+        let options = Options { iodepth: 8, time: FILL_TIME, ..self.options(Mode::Write, &Sizes::one(131_072)) };
+        self.run("the disk's first write", &options, FILL_TIME, |_| ()).map(|_| ())
     }
 
     /// Time of one request, in seconds, on a path with the least delay of any and no limit to its rate, less that delay.
     /// This is the time of kernels and programs, which no policy can avoid.
-    fn floor(&mut self, row: &RowSpec) -> Result<f64, Failure> {
-        if let Some((.., floor)) = self.floors.iter().find(|(mode, sizes, _)| *mode == row.mode && *sizes == row.sizes)
-        {
+    pub(crate) fn floor(&mut self, row: &RowSpec) -> Result<f64, Failure> {
+        let known = self.floors.iter().find(|(mode, sizes, _)| *mode == row.mode && *sizes == row.sizes);
+        if let Some((.., floor)) = known {
             return Ok(*floor);
         }
-        Contender::plain("numa").set(self.control)?;
+        Contender::plain("numa").set(&self.stack.control)?;
         self.set_paths(&vec![PathSpec { mib_per_second: None, ..NEAR }; row.paths.len()])?;
         let _load = row.cpu_load.then(CpuLoad::start);
         let time = warmup(self.seconds);
@@ -95,7 +87,7 @@ impl<'a> PathBench<'a> {
         // The best counts: a bound must not include what else the machine did.
         let mut most = 1.0f64;
         for _ in 0..FLOOR_RUNS {
-            let report = self.run(&row.name, &options, PROGRESS_INTERVAL, |_| ())?;
+            let report = self.run(&row.name, &options, time, |_| ())?;
             most = most.max(report.total.read.iops + report.total.write.iops);
         }
         let floor = (1.0 / most - NEAR.delay.as_secs_f64()).max(0.0);
@@ -103,18 +95,13 @@ impl<'a> PathBench<'a> {
         Ok(floor)
     }
 
-    fn run_series(
-        &mut self,
-        row: &RowSpec,
-        options: &Options,
-        series: &Series,
-        bounds: &[f64],
-    ) -> Result<(Report, Timeline), Failure> {
+    /// Runs a row whose paths change.
+    fn run_series(&mut self, row: &RowSpec, options: &Options, bounds: &[f64]) -> Result<(Report, Timeline), Failure> {
         let change = |at_seconds, bound_iops| Change { at_seconds, bound_iops };
         let mut timeline = Timeline { changes: vec![change(0.0, bounds[0])], ..Timeline::default() };
         let third = self.seconds.as_secs_f64() / 3.0;
-        let (mut to_come, mut refused) = (series.changes.iter().zip(&bounds[1..]).peekable(), None);
-        let (control, mut paths) = (self.control, self.paths.clone());
+        let mut to_come = row.changes.iter().zip(&bounds[1..]).peekable();
+        let (control, mut paths, mut refused) = (&self.stack.control, self.paths.clone(), None);
         // The thread that counts makes the change, so that the time of the change is known in the run's own time.
         let report = self.run(&row.name, options, BIN, |progress| {
             let to_seconds = progress.elapsed.as_secs_f64();
@@ -130,25 +117,12 @@ impl<'a> PathBench<'a> {
             }
         })?;
         self.paths = paths;
-        match refused {
-            Some(error) => Err(error.into()),
-            None => Ok((report, timeline)),
-        }
-    }
-
-    fn run(
-        &self,
-        what: &str,
-        options: &Options,
-        interval: Duration,
-        progress: impl FnMut(Progress),
-    ) -> Result<Report, Failure> {
-        measure_options(what, options, self.interrupted, interval, || self.stack.daemon.log_tail(), progress)
+        refused.map_or(Ok((report, timeline)), |error| Err(error.into()))
     }
 
     /// How many probes the daemon has sent on all paths.
     fn probes(&self) -> Result<u64, ControlError> {
-        Ok(self.control.paths()?.iter().map(|path| path.probes).sum())
+        Ok(self.stack.control.paths()?.iter().map(|path| path.probes).sum())
     }
 }
 
@@ -157,29 +131,22 @@ impl Bench<RowSpec, Contender> for PathBench<'_> {
         let row = &planned.spec;
         self.set_paths(&policy.paths(&row.paths))?;
         // A policy that stays in force with other parameters would keep what it has learned.
-        Contender::plain("numa").set(self.control)?;
+        Contender::plain("numa").set(&self.stack.control)?;
         // Probes of the first moment count too.
         let probes = self.probes()?;
-        policy.set(self.control)?;
+        policy.set(&self.stack.control)?;
         let _load = row.cpu_load.then(CpuLoad::start);
-        let is_series = matches!(row.length, Length::Series(_));
-        let options = Options {
-            iodepth: row.depth,
-            queues: row.queues,
-            time: row.length.time(self.seconds),
-            warmup: if is_series { Duration::ZERO } else { warmup(self.seconds) },
-            ..self.options(row.mode, &row.sizes)
+        let time = self.seconds.mul_f64(row.thirds / 3.0);
+        // A series is measured from its start.
+        let warmup = if row.is_series() { Duration::ZERO } else { warmup(self.seconds) };
+        let options =
+            Options { iodepth: row.depth, queues: row.queues, time, warmup, ..self.options(row.mode, &row.sizes) };
+        let before = ProcessTime::now(&self.stack.stack)?;
+        let (report, timeline) = if row.is_series() {
+            self.run_series(row, &options, &bounds(row, planned.row.fact("floor_us") / 1e6))?
+        } else {
+            (self.run(&row.name, &options, time, |_| ())?, Timeline::default())
         };
-        let before = ProcessTime::now(&self.stack.processes())?;
-        let (report, recoveries) = match &row.length {
-            Length::Series(series) => {
-                let bounds = bounds(row, planned.row.fact("floor_us") / 1e6);
-                let (report, timeline) = self.run_series(row, &options, series, &bounds)?;
-                (report, if series.jumps { timeline.recoveries() } else { Vec::new() })
-            }
-            Length::Full | Length::Quarter => (self.run(&row.name, &options, PROGRESS_INTERVAL, |_| ())?, Vec::new()),
-        };
-        let (after, probes) = (ProcessTime::now(&self.stack.processes())?, self.probes()? - probes);
         let (read, write) = (&report.total.read, &report.total.write);
         let latency = read.latency_us.as_ref().or(write.latency_us.as_ref());
         let latency = latency.ok_or_else(|| Failure::Failed(format!("{}: no request was completed", row.name)))?;
@@ -189,22 +156,20 @@ impl Bench<RowSpec, Contender> for PathBench<'_> {
             ("p50_us", latency.p50),
             ("p99.9_us", latency.p99_9),
             ("p99.99_us", latency.p99_99),
-            ("probes_percent", probes as f64 / report.completed.max(1) as f64 * 100.0),
+            ("probes_percent", (self.probes()? - probes) as f64 / report.completed.max(1) as f64 * 100.0),
         ]);
-        ProcessTime::add_to(&mut sample, &before, &after, report.completed);
-        let recoveries = recoveries.into_iter().zip(1..);
-        sample.figures.extend(recoveries.map(|(seconds, change)| (format!("recovery_{change}_s"), seconds)));
+        before.add_since(&mut sample, &self.stack.stack, report.completed)?;
+        if row.jumps {
+            let recoveries = timeline.recoveries().into_iter().zip(1..);
+            sample.figures.extend(recoveries.map(|(seconds, change)| (format!("recovery_{change}_s"), seconds)));
+        }
         Ok(sample)
     }
 }
 
-/// The facts of a row, of which the bound of a series is the mean.
+/// The bound of a row, which is the mean of a series, and what a request takes without any delay.
 pub(crate) fn facts(row: &RowSpec, floor_seconds: f64) -> BTreeMap<String, f64> {
-    let bounds = bounds(row, floor_seconds);
-    let iops = match &row.length {
-        Length::Series(series) => mean_bound(series, &bounds),
-        Length::Full | Length::Quarter => bound(&row.paths, floor_seconds, row.sizes.mean_bytes(), row.outstanding()),
-    };
+    let iops = mean_bound(&row.changes, row.thirds, &bounds(row, floor_seconds));
     let facts = [
         ("bound_iops", iops),
         ("bound_mib_s", iops * row.sizes.mean_bytes() / 1_048_576.0),

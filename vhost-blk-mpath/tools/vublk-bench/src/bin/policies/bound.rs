@@ -1,7 +1,7 @@
 //! The most that any policy can reach.
 
 use crate::paths::{PathSpec, Paths};
-use crate::tables::{Length, RowSpec};
+use crate::tables::RowSpec;
 use policy_sim::most_requests;
 
 /// The most requests of `mean_bytes` in a second over these paths with `depth` outstanding: [`most_requests`] with
@@ -14,11 +14,7 @@ pub(crate) fn bound(paths: &[PathSpec], floor_seconds: f64, mean_bytes: f64, dep
 /// The bounds of a row at the start and after each change.
 pub(crate) fn bounds(row: &RowSpec, floor_seconds: f64) -> Vec<f64> {
     let at = |paths: &Paths| bound(paths, floor_seconds, row.sizes.mean_bytes(), row.outstanding());
-    let changes = match &row.length {
-        Length::Series(series) => &series.changes[..],
-        Length::Full | Length::Quarter => &[],
-    };
-    std::iter::once(&row.paths).chain(changes.iter().map(|(_, paths)| paths)).map(at).collect()
+    std::iter::once(&row.paths).chain(row.changes.iter().map(|(_, paths)| paths)).map(at).collect()
 }
 
 /// How long a request takes that meets no other on this path, and how many requests the path carries in a second.

@@ -12,20 +12,6 @@ use vublk_bench::harness::Failure;
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Listed {
     name: String,
-    #[serde(default)]
-    params: Vec<ListedParam>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-struct ListedParam {
-    name: String,
-}
-
-impl Listed {
-    /// Every policy the daemon has, in its order.
-    pub(crate) fn all(control: &Control) -> Result<Vec<Self>, ControlError> {
-        control.daemon_json(&["policy", "list"])
-    }
 }
 
 /// A policy as it is measured.
@@ -45,36 +31,23 @@ pub(crate) const BDP_FOR_LATENCY: &str = "bdp objective=latency";
 /// `numa` uses the first path only. With the fast path first, this measures the fast path alone, with the same daemon and target.
 pub(crate) const FAST_ALONE: &str = "fast path alone";
 
-/// A policy and the parameter that has to fit the length of a measurement.
-const SCALED: (&str, &str) = ("adaptive", "interval");
-
-/// The parameter's value. Ten intervals pass before a measurement begins, so that the average, to which each adds an eighth, is
-/// about right.
-fn scaled_interval(warmup: Duration) -> Duration {
-    Duration::from_millis((warmup.as_millis() as u64 / 10).max(10))
-}
-
 impl Contender {
     /// A policy with its defaults.
     pub(crate) fn plain(policy: &str) -> Self {
         Self { name: policy.into(), policy: policy.into(), params: Vec::new(), is_fast_first: false }
     }
 
-    fn new(listed: &Listed, warmup: Duration) -> Self {
-        let scaled = listed.name == SCALED.0 && listed.params.iter().any(|param| param.name == SCALED.1);
-        let interval = scaled.then(|| format!("{}={}ms", SCALED.1, scaled_interval(warmup).as_millis()));
-        Self { params: interval.into_iter().collect(), ..Self::plain(&listed.name) }
+    /// A policy whose parameters fit the length of a measurement. Ten intervals of `adaptive` pass before a measurement
+    /// begins, so that the average, to which each adds an eighth, is about right.
+    fn scaled(policy: &str, warmup: Duration) -> Self {
+        let interval = format!("interval={}ms", (warmup.as_millis() / 10).max(10));
+        let params = if policy == "adaptive" { vec![interval] } else { Vec::new() };
+        Self { params, ..Self::plain(policy) }
     }
 
     /// Puts it into force.
     pub(crate) fn set(&self, control: &Control) -> Result<(), ControlError> {
         control.set("policy", &self.policy, &self.params)
-    }
-
-    /// The changed parameters of a policy, for the document.
-    pub(crate) fn changed(&self) -> Option<String> {
-        let is_changed = self.name == self.policy && !self.params.is_empty();
-        is_changed.then(|| format!("`{}` ran with `{}`", self.name, self.params.join(" ")))
     }
 
     /// The paths of a row in this contender's order.
@@ -105,13 +78,13 @@ pub(crate) fn contenders(
     table: Table,
     warmup: Duration,
 ) -> Result<Vec<Contender>, Failure> {
-    if let Some(name) = wanted.iter().find(|name| listed.iter().all(|policy| policy.name != **name)) {
-        let offered: Vec<&str> = listed.iter().map(|policy| &*policy.name).collect();
-        let offered = offered.join(", ");
-        return Err(Failure::Usage(format!("--policies {name}: the daemon has no such policy; it has {offered}")));
+    let names: Vec<&str> = listed.iter().map(|policy| &*policy.name).collect();
+    if let Some(name) = wanted.iter().find(|name| !names.contains(&&***name)) {
+        let names = names.join(", ");
+        return Err(Failure::Usage(format!("--policies {name}: the daemon has no such policy; it has {names}")));
     }
-    let chosen = listed.iter().filter(|policy| wanted.is_empty() || wanted.contains(&policy.name));
-    let mut contenders: Vec<Contender> = chosen.map(|policy| Contender::new(policy, warmup)).collect();
+    let chosen = names.into_iter().filter(|name| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name));
+    let mut contenders: Vec<Contender> = chosen.map(|name| Contender::scaled(name, warmup)).collect();
     if table == Table::A {
         if contenders.iter().any(|contender| contender.name == "bdp") {
             let params = vec!["objective=latency".to_owned()];
@@ -128,7 +101,7 @@ mod tests {
     use crate::paths::{FAR, NEAR};
 
     const LISTED: &str = r#"[{"name": "numa", "description": "x", "active-on": []},
-        {"name": "adaptive", "params": [{"name": "shift"}, {"name": "interval", "value": "15s"}]}, {"name": "bdp"}]"#;
+        {"name": "adaptive", "params": [{"name": "shift"}]}, {"name": "bdp"}]"#;
 
     fn chosen(wanted: &[&str], table: Table) -> Result<Vec<Contender>, Failure> {
         let listed: Vec<Listed> = serde_json::from_str(LISTED).unwrap();
@@ -153,7 +126,7 @@ mod tests {
     fn one_policy_is_scaled() {
         let contenders = chosen(&[], Table::B).unwrap();
         assert_eq!(contenders[0], Contender::plain("numa"));
-        assert_eq!(contenders[1].changed().unwrap(), "`adaptive` ran with `interval=50ms`");
+        assert_eq!(contenders[1].params, ["interval=50ms"]);
     }
 
     #[test]

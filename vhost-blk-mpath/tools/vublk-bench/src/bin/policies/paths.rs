@@ -43,22 +43,18 @@ pub(crate) fn set(control: &Control, paths: &Paths, now: Option<&Paths>) -> Resu
     Ok(())
 }
 
-/// The delay of a near path: the base of the published simulations. This machine adds about 0.07 ms of its own, which should not be
-/// the larger part.
-pub(crate) const NEAR_MICROS: u64 = 200;
-/// The delay of the kernel series' table.
-pub(crate) const FAR_MICROS: u64 = 30_000;
 /// 1 Gb/s: 1900 requests of 64 KiB a second or 30,000 of 4 KiB. Two cores carry several times as many.
-pub(crate) const GIGABIT_MIB: u32 = 119;
-
-pub(crate) const NEAR: PathSpec = PathSpec::new(NEAR_MICROS, GIGABIT_MIB);
-pub(crate) const FAR: PathSpec = PathSpec::new(FAR_MICROS, GIGABIT_MIB);
+const GIGABIT_MIB: u32 = 119;
+/// The base of the published simulations. This machine adds about 0.07 ms of its own, which should not be the larger part.
+pub(crate) const NEAR: PathSpec = PathSpec::new(200, GIGABIT_MIB);
+/// The delay of the kernel series' table.
+pub(crate) const FAR: PathSpec = PathSpec::new(30_000, GIGABIT_MIB);
 
 /// Table c without its background load. Each kind stands for a real device. `pid` and `numa` take the first path, so the first path is
 /// neither the best nor the worst. The kinds are mixed, so that no order of the list is a good guess.
 pub(crate) fn heterogeneous() -> Paths {
     // Flash behind 500 Mb/s: 15,000 requests of 4 KiB a second, so that the processor is not the limit.
-    const FAST: PathSpec = PathSpec::new(NEAR_MICROS, 60);
+    const FAST: PathSpec = PathSpec::new(200, 60);
     // A busy array in the next building, 1 Gb/s.
     const MEDIUM: PathSpec = PathSpec::new(2_000, GIGABIT_MIB);
     // Disks: a seek.
@@ -71,10 +67,8 @@ pub(crate) fn heterogeneous() -> Paths {
 /// Table c with a background load on one path of each kind but the awful one. These paths are ten times as slow and have half
 /// their rate. A fast path, two medium paths and a slow path stay free.
 pub(crate) fn heterogeneous_loaded() -> Paths {
-    const LOADED: [usize; 3] = [0, 1, 2];
     let mut paths = heterogeneous();
-    for index in LOADED {
-        let path = &mut paths[index];
+    for path in &mut paths[..3] {
         path.delay *= 10;
         path.mib_per_second = path.mib_per_second.map(|mib| mib / 2);
     }

@@ -1,13 +1,7 @@
 //! The tables: what is measured on which paths.
 
-use crate::paths::{
-    FAR, FAR_MICROS, GIGABIT_MIB, NEAR, NEAR_MICROS, PathSpec, Paths, heterogeneous, heterogeneous_loaded,
-};
-use crate::targets::targets;
-use crate::{chart, section};
+use crate::paths::{FAR, NEAR, PathSpec, Paths, heterogeneous, heterogeneous_loaded};
 use clap::ValueEnum;
-use std::time::Duration;
-use vublk_bench::harness::{Publication, Results};
 use vublk_bench::options::Mode;
 use vublk_bench::sizes::Sizes;
 
@@ -37,60 +31,52 @@ pub(crate) struct RowSpec {
     pub(crate) paths: Paths,
     /// Whether threads keep all processors busy meanwhile.
     pub(crate) cpu_load: bool,
-    pub(crate) length: Length,
-}
-
-/// How long a cell of a row is measured, in terms of `--seconds`.
-#[derive(Debug, Clone)]
-pub(crate) enum Length {
-    /// All of it: for rows whose tail or small differences are judged.
-    Full,
-    /// A quarter: for rows whose throughput is judged, or a tail that a thousand requests show.
-    Quarter,
-    /// Until a series of changes ends.
-    Series(Series),
-}
-
-/// Paths that change while they are measured.
-#[derive(Debug, Clone)]
-pub(crate) struct Series {
+    /// How long a cell is measured, in thirds of `--seconds`.
+    pub(crate) thirds: f64,
     /// The time of each change, in thirds of `--seconds`, and the paths from then on.
     pub(crate) changes: Vec<(f64, Paths)>,
-    /// The end, in thirds of `--seconds`.
-    pub(crate) end: f64,
     /// Whether each change is a jump from which throughput has to recover.
     pub(crate) jumps: bool,
 }
 
-impl Length {
-    /// In seconds.
-    pub(crate) fn time(&self, seconds: Duration) -> Duration {
-        match self {
-            Self::Full => seconds,
-            Self::Quarter => seconds / 4,
-            Self::Series(series) => seconds.mul_f64(series.end / 3.0),
-        }
-    }
-}
+/// For rows whose tail or small differences are judged.
+const FULL: f64 = 3.0;
+/// For rows whose throughput is judged, or a tail that a thousand requests show.
+const QUARTER: f64 = 0.75;
 
-/// The kernel series' job.
-const MIXED: &str = "4k/10:32k/10:64k/10:128k/30:256k/10:512k/30";
+/// In KiB with their shares in percent: the kernel series' job.
+const MIXED: [(u32, u8); 6] = [(4, 10), (32, 10), (64, 10), (128, 30), (256, 10), (512, 30)];
 /// Small requests together with large ones; none is large enough to fill the narrow path for long.
-const SMALL_AND_LARGE: &str = "4k/40:16k/20:64k/20:128k/20";
+const SMALL_AND_LARGE: [(u32, u8); 4] = [(4, 40), (16, 20), (64, 20), (128, 20)];
 
-fn mixed(text: &str) -> Sizes {
-    let text = if text.contains('/') { text.to_owned() } else { format!("{text}/100") };
-    text.parse().expect("the mixtures are well-formed")
-}
-
-fn row(name: impl Into<String>, mode: Mode, sizes: Sizes, depth: u16, paths: Paths) -> RowSpec {
-    RowSpec { name: name.into(), mode, sizes, depth, queues: 1, paths, cpu_load: false, length: Length::Quarter }
-}
+const READ: Mode = Mode::Randread;
+const WRITE: Mode = Mode::Randwrite;
+const RW: Mode = Mode::Randrw;
 
 impl RowSpec {
+    fn new(name: String, mode: Mode, kib: &[(u32, u8)], depth: u16, paths: &[PathSpec]) -> Self {
+        Self {
+            name,
+            mode,
+            sizes: Sizes::mixed(kib),
+            depth,
+            queues: 1,
+            paths: paths.to_vec(),
+            cpu_load: false,
+            thirds: QUARTER,
+            changes: Vec::new(),
+            jumps: false,
+        }
+    }
+
     /// Requests outstanding on all queues.
     pub(crate) fn outstanding(&self) -> u32 {
         u32::from(self.depth) * u32::from(self.queues)
+    }
+
+    /// Whether the paths change meanwhile.
+    pub(crate) fn is_series(&self) -> bool {
+        !self.changes.is_empty()
     }
 }
 
@@ -102,75 +88,21 @@ fn verb(mode: Mode) -> &'static str {
     }
 }
 
-const READ: Mode = Mode::Randread;
-const WRITE: Mode = Mode::Randwrite;
-const RW: Mode = Mode::Randrw;
-
 impl Table {
     pub(crate) const ALL: [Self; 4] = [Self::A, Self::B, Self::C, Self::D];
 
+    /// Its letter, the name of its publication, and the title of its picture.
+    pub(crate) fn names(self) -> [&'static str; 3] {
+        match self {
+            Self::A => ["a", "policies-a", "Asymmetric: one of two paths 30 ms slower"],
+            Self::B => ["b", "policies-b", "Symmetric: two equal paths, mixed sizes, busy processors"],
+            Self::C => ["c", "policies-c", "Heterogeneous: eight paths"],
+            Self::D => ["d", "policies-d", "Bandwidth 1:4, and paths that change"],
+        }
+    }
+
     pub(crate) fn letter(self) -> &'static str {
-        match self {
-            Self::A => "a",
-            Self::B => "b",
-            Self::C => "c",
-            Self::D => "d",
-        }
-    }
-
-    pub(crate) fn title(self) -> &'static str {
-        match self {
-            Self::A => "Asymmetric: one of two paths 30 ms slower",
-            Self::B => "Symmetric: two equal paths, mixed sizes, busy processors",
-            Self::C => "Heterogeneous: eight paths",
-            Self::D => "Bandwidth 1:4, and paths that change",
-        }
-    }
-
-    /// The table of these results.
-    pub(crate) fn of(results: &Results) -> Option<Self> {
-        let letter = &results.rows.first()?.table;
-        Self::ALL.into_iter().find(|table| table.letter() == letter)
-    }
-
-    pub(crate) fn publication(self) -> Publication {
-        let name = match self {
-            Self::A => "policies-a",
-            Self::B => "policies-b",
-            Self::C => "policies-c",
-            Self::D => "policies-d",
-        };
-        Publication { name, command: "make bench-policies", document: "benchmarks.md", targets, section, chart }
-    }
-
-    /// Explains the rows.
-    pub(crate) fn note(self) -> String {
-        let near = NEAR_MICROS as f64 / 1000.0;
-        let far = FAR_MICROS / 1000;
-        match self {
-            Self::A => format!(
-                "Two paths of {GIGABIT_MIB} MiB/s (1 Gb/s), {near} ms and {far} ms. \"slow first\": the {far} ms path is the first \
-                 in the daemon's list. Mixed sizes: `{MIXED}`. \"fast path alone\" is `numa`, which uses one path, with the \
-                 {near} ms path put first: the same daemon, target and connections, and the slow path idle."
-            ),
-            Self::B => format!(
-                "Two paths of {SYMMETRIC_MIB} MiB/s (2 Gb/s), {near} ms, sizes `{MIXED}`. Meanwhile one thread per processor is busy \
-                 85 % of the time."
-            ),
-            Self::C => format!(
-                "Paths in this order (ms, MiB/s): {}. With background: {}. One path of each kind but the slowest is then ten times as slow \
-                 and has half its rate. `pid` picks paths by virtqueue, so it can spread only the rows with 8 queues.",
-                list(&heterogeneous()),
-                list(&heterogeneous_loaded())
-            ),
-            Self::D => format!(
-                "1:4: {NARROW_MIB} and {} MiB/s, {near} ms, sizes `{SMALL_AND_LARGE}`. `service-time` is not told the rates. The \
-                 other rows start from two paths of {GIGABIT_MIB} MiB/s. \"flapping\" has {far} ms on one path, and on the other one after \
-                 every two thirds of --seconds. \"degrading\" goes from {near} to {far} ms on the first path in small steps. \
-                 \"recovery\" has {far} ms on the first path, and then {near} ms. Their IOPS and bound are means over the whole run.",
-                NARROW_MIB * 4
-            ),
-        }
+        self.names()[0]
     }
 
     pub(crate) fn rows(self) -> Vec<RowSpec> {
@@ -181,14 +113,6 @@ impl Table {
             Self::D => one_to_four().into_iter().chain(changing()).collect(),
         }
     }
-}
-
-fn list(paths: &Paths) -> String {
-    let paths = paths.iter().map(|path| {
-        let rate = path.mib_per_second.map_or("no limit".to_owned(), |mib| mib.to_string());
-        format!("{} {rate}", path.delay.as_micros() as f64 / 1000.0)
-    });
-    paths.collect::<Vec<_>>().join(", ")
 }
 
 /// Writes and mixtures go the same ways as reads, so only some depths have them. The place of the slow path matters to the
@@ -216,94 +140,86 @@ fn asymmetric() -> Vec<RowSpec> {
         (RW, "64k", 4, FIRST),
     ];
     let rows = rows.into_iter().map(|(mode, size, depth, place)| {
-        let paths = if place == FIRST { vec![FAR, NEAR] } else { vec![NEAR, FAR] };
-        let sizes = mixed(if size == "mixed" { MIXED } else { size });
-        row(format!("{size} {} QD{depth}, {place}", verb(mode)), mode, sizes, depth, paths)
+        let paths = if place == FIRST { [FAR, NEAR] } else { [NEAR, FAR] };
+        let kib: &[(u32, u8)] = match size {
+            "4k" => &[(4, 100)],
+            "64k" => &[(64, 100)],
+            _ => &MIXED,
+        };
+        RowSpec::new(format!("{size} {} QD{depth}, {place}", verb(mode)), mode, kib, depth, &paths)
     });
     rows.collect()
 }
 
-/// 2 Gb/s: 1100 requests of the mean size a second on each path, a tenth of what two idle processors carry.
-const SYMMETRIC_MIB: u32 = 238;
-
+/// 2 Gb/s: 1100 requests of the mean size a second on each path, a tenth of what two idle processors carry. Differences of
+/// 2 % are judged.
 fn symmetric() -> Vec<RowSpec> {
-    let paths = vec![PathSpec::new(NEAR_MICROS, SYMMETRIC_MIB); 2];
-    let modes = [READ, WRITE, RW].into_iter();
-    let rows = modes.map(|mode| RowSpec {
-        cpu_load: true,
-        // Differences of 2 % are judged.
-        length: Length::Full,
-        ..row(format!("{} QD32", verb(mode)), mode, mixed(MIXED), 32, paths.clone())
-    });
-    rows.collect()
+    let paths = [PathSpec { mib_per_second: Some(238), ..NEAR }; 2];
+    let row = |mode| RowSpec::new(format!("{} QD32", verb(mode)), mode, &MIXED, 32, &paths);
+    [READ, WRITE, RW].map(|mode| RowSpec { cpu_load: true, thirds: FULL, ..row(mode) }).into()
 }
 
+/// The tail is judged without a background load.
 fn eight_paths() -> Vec<RowSpec> {
-    let mut rows = Vec::new();
-    for (suffix, paths) in [("", heterogeneous()), (", background", heterogeneous_loaded())] {
-        let small = Sizes::one(4096);
-        // The tail is judged without a background load.
-        let length = || if suffix.is_empty() { Length::Full } else { Length::Quarter };
-        rows.push(RowSpec {
-            length: length(),
-            ..row(format!("4k randread QD1{suffix}"), READ, small.clone(), 1, paths.clone())
-        });
-        for depth in [1, 4].into_iter().filter(|depth| *depth == 4 || suffix.is_empty()) {
-            rows.push(RowSpec {
-                queues: 8,
-                length: length(),
-                ..row(
-                    format!("4k randread QD{} (8 queues × {depth}){suffix}", 8 * depth),
-                    READ,
-                    small.clone(),
-                    depth,
-                    paths.clone(),
-                )
-            });
-        }
-        rows.push(row(format!("128k read QD8{suffix}"), Mode::Read, Sizes::one(131_072), 8, paths));
-    }
-    rows
+    let (free, loaded) = (heterogeneous(), heterogeneous_loaded());
+    let rows = [
+        ("4k randread QD1", READ, 4, 1, 1, FULL, &free),
+        ("4k randread QD8 (8 queues × 1)", READ, 4, 8, 1, FULL, &free),
+        ("4k randread QD32 (8 queues × 4)", READ, 4, 8, 4, FULL, &free),
+        ("128k read QD8", Mode::Read, 128, 1, 8, QUARTER, &free),
+        ("4k randread QD1, background", READ, 4, 1, 1, QUARTER, &loaded),
+        ("4k randread QD32 (8 queues × 4), background", READ, 4, 8, 4, QUARTER, &loaded),
+        ("128k read QD8, background", Mode::Read, 128, 1, 8, QUARTER, &loaded),
+    ];
+    let rows = rows.into_iter().map(|(name, mode, kib, queues, depth, thirds, paths)| RowSpec {
+        queues,
+        thirds,
+        ..RowSpec::new(name.to_owned(), mode, &[(kib, 100)], depth, paths)
+    });
+    rows.collect()
 }
 
 /// 500 Mb/s and 2 Gb/s.
-const NARROW_MIB: u32 = 60;
-
 fn one_to_four() -> Vec<RowSpec> {
-    let paths = vec![PathSpec::new(NEAR_MICROS, NARROW_MIB), PathSpec::new(NEAR_MICROS, NARROW_MIB * 4)];
-    let rows = [(READ, 8), (READ, 32), (RW, 32)].into_iter();
-    let rows = rows.map(|(mode, depth)| {
-        row(format!("1:4, mixed {} QD{depth}", verb(mode)), mode, mixed(SMALL_AND_LARGE), depth, paths.clone())
-    });
-    rows.collect()
+    let paths = [60, 240].map(|mib| PathSpec { mib_per_second: Some(mib), ..NEAR });
+    let row = |(mode, depth)| {
+        RowSpec::new(format!("1:4, mixed {} QD{depth}", verb(mode)), mode, &SMALL_AND_LARGE, depth, &paths)
+    };
+    [(READ, 8), (READ, 32), (RW, 32)].map(row).into()
 }
 
 /// Steps of the path that degrades.
 const DEGRADING_STEPS: u32 = 20;
 
 fn changing() -> Vec<RowSpec> {
-    let series = |name: &str, depth, paths: [PathSpec; 2], changes: Vec<(f64, Paths)>, end, jumps| RowSpec {
-        length: Length::Series(Series { changes, end, jumps }),
-        ..row(format!("{name}, 16k randread QD{depth}"), READ, Sizes::one(16_384), depth, paths.to_vec())
-    };
-    let flips = vec![(2.0, vec![NEAR, FAR]), (4.0, vec![FAR, NEAR])];
     // In equal ratios, during the second and third third.
     let step = |step: u32| {
         let part = f64::from(step) / f64::from(DEGRADING_STEPS);
-        let delay = NEAR.delay.mul_f64((FAR_MICROS as f64 / NEAR_MICROS as f64).powf(part));
+        let ratio = FAR.delay.as_secs_f64() / NEAR.delay.as_secs_f64();
+        let delay = NEAR.delay.mul_f64(ratio.powf(part));
         (1.0 + 2.0 * part, vec![PathSpec { delay, ..NEAR }, NEAR])
     };
-    vec![
-        series("flapping", 8, [FAR, NEAR], flips, 6.0, true),
-        series("degrading", 8, [NEAR, NEAR], (1..=DEGRADING_STEPS).map(step).collect(), 4.0, false),
+    let steps = (1..=DEGRADING_STEPS).map(step).collect();
+    let flips = vec![(2.0, vec![NEAR, FAR]), (4.0, vec![FAR, NEAR])];
+    let rows = [
+        ("flapping", 8, FAR, flips, 6.0, true),
+        ("degrading", 8, NEAR, steps, 4.0, false),
         // Deep enough that both paths are needed.
-        series("recovery", 32, [FAR, NEAR], vec![(2.0, vec![NEAR, NEAR])], 4.5, true),
-    ]
+        ("recovery", 32, FAR, vec![(2.0, vec![NEAR, NEAR])], 4.5, true),
+    ];
+    let rows = rows.map(|(name, depth, first, changes, thirds, jumps)| RowSpec {
+        thirds,
+        changes,
+        jumps,
+        ..RowSpec::new(format!("{name}, 16k randread QD{depth}"), READ, &[(16, 100)], depth, &[first, NEAR])
+    });
+    rows.into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn the_rows_of_a_table_differ_in_name_and_have_as_many_paths() {
@@ -313,10 +229,8 @@ mod tests {
             for (index, row) in rows.iter().enumerate() {
                 assert!(rows[..index].iter().all(|other| other.name != row.name), "{}", row.name);
                 assert_eq!(row.paths.len(), paths, "{}", row.name);
-                if let Length::Series(series) = &row.length {
-                    assert!(series.changes.iter().all(|(at, later)| *at < series.end && later.len() == paths));
-                    assert!(series.changes.is_sorted_by_key(|(at, _)| *at), "{}", row.name);
-                }
+                assert!(row.changes.iter().all(|(at, later)| *at < row.thirds && later.len() == paths));
+                assert!(row.changes.is_sorted_by_key(|(at, _)| *at), "{}", row.name);
             }
         }
     }
@@ -324,8 +238,7 @@ mod tests {
     #[test]
     fn degrading_ends_far_away() {
         let row = Table::D.rows().into_iter().find(|row| row.name.starts_with("degrading")).unwrap();
-        let Length::Series(series) = row.length else { panic!("no series") };
-        let (at, paths) = series.changes.last().unwrap();
+        let (at, paths) = row.changes.last().unwrap();
         assert!((at - 3.0).abs() < 1e-9 && paths[0].delay.abs_diff(FAR.delay) < Duration::from_micros(5), "{paths:?}");
         assert_eq!(paths[1], NEAR);
     }

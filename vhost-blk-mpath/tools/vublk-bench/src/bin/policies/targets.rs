@@ -4,7 +4,7 @@ use crate::bound::{bound, bounds};
 use crate::contender::{BDP_FOR_LATENCY, FAST_ALONE, is_policy};
 use crate::paths::PathSpec;
 use crate::percent_of_bound;
-use crate::tables::{Length, RowSpec, Table};
+use crate::tables::{RowSpec, Table};
 use vublk_bench::harness::{Case, Limit, Results, Row, Spread, Target};
 use vublk_bench::options::Mode;
 
@@ -25,129 +25,159 @@ struct Judged<'a> {
     spec: RowSpec,
 }
 
-/// The targets of a table.
-pub(crate) fn targets(results: &Results) -> Vec<Target> {
-    let Some(table) = Table::of(results) else { return Vec::new() };
-    let mut specs = table.rows();
-    let judged = results.rows.iter().filter_map(|row| {
-        let place = specs.iter().position(|spec| spec.name == row.name)?;
-        Some(Judged { row, spec: specs.swap_remove(place) })
-    });
-    let rows: Vec<Judged<'_>> = judged.collect();
-    let each = |is_judged: &dyn Fn(&Judged<'_>) -> bool, cases: &dyn Fn(&Judged<'_>) -> Vec<Option<Case>>| {
-        rows.iter().filter(|row| is_judged(row)).flat_map(cases).flatten().collect::<Vec<Case>>()
-    };
-    let all = |_: &Judged<'_>| true;
-    let mut targets = Vec::new();
-    let mut add = |description: &str, cases: Vec<Case>| targets.push(Target::new(description, cases));
-    if table == Table::A {
-        add(
-            "`bdp` ≥ 95 % of the bound at depth ≥ 4, one size; ≥ 90 % at depth 4 where the bound needs two paths",
-            each(&|row| row.is_uniform() && row.spec.outstanding() >= 4, &|row| {
-                // The bound would split one of four requests between two paths.
-                let needs_two = row.spec.outstanding() == 4 && row.fast_alone() < row.row.fact("bound_iops");
-                vec![row.near_bound(if needs_two { 90.0 } else { 95.0 })]
-            }),
-        );
-    }
-    if table != Table::C {
-        add(
-            "`bdp` ≥ 90 % of the bound at depth ≥ 8, mixed sizes",
-            each(&|row| !row.is_uniform() && row.spec.outstanding() >= 8, &|row| vec![row.near_bound(90.0)]),
-        );
-    }
-    add(
-        "`bdp` within 3 % (mixed sizes: 6 %) of the best other policy in every row",
-        each(&all, &|row| {
+/// A target of some tables.
+struct Rule {
+    tables: &'static [Table],
+    description: &'static str,
+    /// The rows in which it is judged.
+    rows: fn(&Judged<'_>) -> bool,
+    cases: fn(&Judged<'_>) -> Vec<Option<Case>>,
+}
+
+const RULES: [Rule; 17] = [
+    Rule {
+        tables: &[Table::A],
+        description: "`bdp` ≥ 95 % of the bound at depth ≥ 4, one size; ≥ 90 % at depth 4 where the bound needs two paths",
+        rows: |row| row.is_uniform() && row.spec.outstanding() >= 4,
+        cases: |row| {
+            // The bound would split one of four requests between two paths.
+            let needs_two = row.spec.outstanding() == 4 && row.fast_alone() < row.row.fact("bound_iops");
+            vec![row.near_bound(if needs_two { 90.0 } else { 95.0 })]
+        },
+    },
+    Rule {
+        tables: &[Table::A, Table::B, Table::D],
+        description: "`bdp` ≥ 90 % of the bound at depth ≥ 8, mixed sizes",
+        rows: |row| !row.is_uniform() && row.spec.outstanding() >= 8,
+        cases: |row| vec![row.near_bound(90.0)],
+    },
+    Rule {
+        tables: &Table::ALL,
+        description: "`bdp` within 3 % (mixed sizes: 6 %) of the best other policy in every row",
+        rows: |_| true,
+        cases: |row| {
             let limit = Limit::AtLeast(if row.is_uniform() { 97.0 } else { 94.0 });
             vec![row.best_but("bdp").and_then(|best| row.compared("bdp", best, "mib_s", limit, "% of the best other"))]
-        }),
-    );
-    add(
-        "less than one probe of `bdp` for a hundred I/Os",
-        each(&all, &|row| vec![row.case("bdp", row.median("bdp", "probes_percent"), Limit::AtMost(1.0), "% probes")]),
-    );
-    match table {
-        Table::A => {
-            for (description, other, times) in [
-                (
-                    "`adaptive` and `latency-rr` ≥ 7 × `numa`, slow path first, QD ≤ 32, where the fast path is not the limit",
-                    "numa",
-                    OVER_NUMA,
-                ),
-                ("the same ≥ 3.3 × `round-robin`", "round-robin", OVER_ROUND_ROBIN),
-            ] {
-                let cases = |row: &Judged<'_>| {
-                    ["adaptive", "latency-rr"].map(|policy| row.times(policy, other, Limit::AtLeast(times))).into()
-                };
-                add(description, each(&|row| row.has_fast_path_to_spare(), &cases));
-            }
-            let reads = |row: &Judged<'_>| row.is_random_read(&[1, 32]);
-            add(
-                "`bdp`, 4k reads at QD1 and QD32: MiB/s and p99.9 within 10 % of the fast path alone, slow path first or second",
-                each(&|row| reads(row) && row.is_uniform() && row.spec.sizes.largest() == 4096, &|row| {
-                    row.near_fast_alone("bdp")
-                }),
-            );
-            add(
-                "the same of `bdp objective=latency` at every size",
-                each(&reads, &|row| row.near_fast_alone(BDP_FOR_LATENCY)),
-            );
-        }
-        Table::B => add(
-            "no adaptive policy more than 2 %, or the measured spread (3 % at most), behind the best",
-            each(&all, &|row| {
-                let Some(best) = row.best_but("") else { return Vec::new() };
-                let case = |policy| {
-                    let limit = Limit::AtLeast(98.0f64.min(100.0 - row.spread(best, policy)?));
-                    row.compared(policy, best, "mib_s", limit, "% of the best")
-                };
-                ADAPTIVE.map(case).into()
-            }),
-        ),
-        Table::C => {
-            for (description, ahead, behind) in [
-                ("the published order at random: `latency-rr` before `latency`", "latency-rr", "latency"),
-                ("`latency` before `pid`", "latency", "pid"),
-                ("`latency` before `round-robin`", "latency", "round-robin"),
-            ] {
-                add(description, each(&|row| row.spec.mode == Mode::Randread, &|row| vec![row.ahead(ahead, behind)]));
-            }
-            for (description, policy, depths) in [
-                ("p99.99 of `bdp` at QD1 and QD8 at most a tenth of `round-robin`'s", "bdp", &[1, 8][..]),
-                ("p99.99 of `latency-rr` at QD1 at most a tenth of `round-robin`'s", "latency-rr", &[1]),
-            ] {
-                let limit = Limit::AtMost(10.0);
-                let tail = |row: &Judged<'_>| {
-                    vec![row.compared(policy, "round-robin", "p99.99_us", limit, "% of round-robin's")]
-                };
-                add(description, each(&|row| row.is_random_read(depths), &tail));
-            }
-            add(
-                "`bdp` at or ahead of `latency-rr` in every row (level: within the spread, 3 % at most)",
-                each(&all, &|row| vec![row.ahead("bdp", "latency-rr")]),
-            );
-            add(
-                "p99.99 of `bdp` at random QD32 below the delay of the slowest path",
-                each(&|row| row.is_random_read(&[32]), &|row| {
-                    let limit = Limit::AtMost(row.slowest().delay.as_secs_f64() * 1e3);
-                    vec![row.case("bdp", row.median("bdp", "p99.99_us").map(|us| us / 1e3), limit, "ms")]
-                }),
-            );
-        }
-        Table::D => add(
-            "`bdp` at 90 % of the new bound after max(1 s, 200 I/Os) of a change",
-            each(&all, &|row| {
-                let bounds = bounds(&row.spec, row.row.fact("floor_us") / 1e6);
-                let case = |(change, bound): (usize, &f64)| {
-                    let limit = Limit::AtMost(RECOVERY.0.max(RECOVERY.1 / bound));
-                    row.case("bdp", row.median("bdp", &format!("recovery_{change}_s")), limit, "s")
-                };
-                bounds.iter().enumerate().skip(1).map(case).collect()
-            }),
-        ),
-    }
-    targets
+        },
+    },
+    Rule {
+        tables: &Table::ALL,
+        description: "less than one probe of `bdp` for a hundred I/Os",
+        rows: |_| true,
+        cases: |row| vec![row.case("bdp", row.median("bdp", "probes_percent"), Limit::AtMost(1.0), "% probes")],
+    },
+    Rule {
+        tables: &[Table::A],
+        description: "`adaptive` and `latency-rr` ≥ 7 × `numa`, slow path first, QD ≤ 32, where the fast path is not the limit",
+        rows: |row| row.has_fast_path_to_spare(),
+        cases: |row| ["adaptive", "latency-rr"].map(|policy| row.times(policy, "numa", OVER_NUMA)).into(),
+    },
+    Rule {
+        tables: &[Table::A],
+        description: "the same ≥ 3.3 × `round-robin`",
+        rows: |row| row.has_fast_path_to_spare(),
+        cases: |row| ["adaptive", "latency-rr"].map(|policy| row.times(policy, "round-robin", OVER_ROUND_ROBIN)).into(),
+    },
+    Rule {
+        tables: &[Table::A],
+        description: "`bdp`, 4k reads at QD1 and QD32: MiB/s and p99.9 within 10 % of the fast path alone, slow path first or second",
+        rows: |row| row.is_random_read(&[1, 32]) && row.spec.sizes.largest() == 4096,
+        cases: |row| row.near_fast_alone("bdp"),
+    },
+    Rule {
+        tables: &[Table::A],
+        description: "the same of `bdp objective=latency` at every size",
+        rows: |row| row.is_random_read(&[1, 32]),
+        cases: |row| row.near_fast_alone(BDP_FOR_LATENCY),
+    },
+    Rule {
+        tables: &[Table::B],
+        description: "no adaptive policy more than 2 %, or the measured spread (3 % at most), behind the best",
+        rows: |_| true,
+        cases: |row| {
+            let case = |policy| {
+                let best = row.best_but("")?;
+                let limit = Limit::AtLeast(98.0f64.min(100.0 - row.spread(best, policy)?));
+                row.compared(policy, best, "mib_s", limit, "% of the best")
+            };
+            ADAPTIVE.map(case).into()
+        },
+    },
+    Rule {
+        tables: &[Table::C],
+        description: "the published order at random: `latency-rr` before `latency`",
+        rows: |row| row.spec.mode == Mode::Randread,
+        cases: |row| vec![row.ahead("latency-rr", "latency")],
+    },
+    Rule {
+        tables: &[Table::C],
+        description: "`latency` before `pid`",
+        rows: |row| row.spec.mode == Mode::Randread,
+        cases: |row| vec![row.ahead("latency", "pid")],
+    },
+    Rule {
+        tables: &[Table::C],
+        description: "`latency` before `round-robin`",
+        rows: |row| row.spec.mode == Mode::Randread,
+        cases: |row| vec![row.ahead("latency", "round-robin")],
+    },
+    Rule {
+        tables: &[Table::C],
+        description: "p99.99 of `bdp` at QD1 and QD8 at most a tenth of `round-robin`'s",
+        rows: |row| row.is_random_read(&[1, 8]),
+        cases: |row| vec![row.tail("bdp")],
+    },
+    Rule {
+        tables: &[Table::C],
+        description: "p99.99 of `latency-rr` at QD1 at most a tenth of `round-robin`'s",
+        rows: |row| row.is_random_read(&[1]),
+        cases: |row| vec![row.tail("latency-rr")],
+    },
+    Rule {
+        tables: &[Table::C],
+        description: "`bdp` at or ahead of `latency-rr` in every row (level: within the spread, 3 % at most)",
+        rows: |_| true,
+        cases: |row| vec![row.ahead("bdp", "latency-rr")],
+    },
+    Rule {
+        tables: &[Table::C],
+        description: "p99.99 of `bdp` at random QD32 below the delay of the slowest path",
+        rows: |row| row.is_random_read(&[32]),
+        cases: |row| {
+            let limit = Limit::AtMost(row.slowest().delay.as_secs_f64() * 1e3);
+            vec![row.case("bdp", row.median("bdp", "p99.99_us").map(|us| us / 1e3), limit, "ms")]
+        },
+    },
+    Rule {
+        tables: &[Table::D],
+        description: "`bdp` at 90 % of the new bound after max(1 s, 200 I/Os) of a change",
+        rows: |row| row.spec.jumps,
+        cases: |row| {
+            let bounds = bounds(&row.spec, row.row.fact("floor_us") / 1e6);
+            let case = |(change, bound): (usize, &f64)| {
+                let limit = Limit::AtMost(RECOVERY.0.max(RECOVERY.1 / bound));
+                row.case("bdp", row.median("bdp", &format!("recovery_{change}_s")), limit, "s")
+            };
+            bounds.iter().enumerate().skip(1).map(case).collect()
+        },
+    },
+];
+
+/// The targets of a table.
+pub(crate) fn targets(results: &Results) -> Vec<Target> {
+    let letter = results.rows.first().map_or("", |row| &*row.table);
+    let Some(table) = Table::ALL.into_iter().find(|table| table.letter() == letter) else { return Vec::new() };
+    let specs = table.rows();
+    let judged = results.rows.iter().filter_map(|row| {
+        let spec = specs.iter().find(|spec| spec.name == row.name)?.clone();
+        Some(Judged { row, spec })
+    });
+    let judged: Vec<Judged<'_>> = judged.collect();
+    let target = |rule: &Rule| {
+        let rows = judged.iter().filter(|row| (rule.rows)(row));
+        Target::new(rule.description, rows.flat_map(|row| (rule.cases)(row)).flatten())
+    };
+    RULES.iter().filter(|rule| rule.tables.contains(&table)).map(target).collect()
 }
 
 impl Judged<'_> {
@@ -165,9 +195,13 @@ impl Judged<'_> {
         self.case(policy, Some(percent), limit, unit)
     }
 
-    fn times(&self, policy: &str, other: &str, limit: Limit) -> Option<Case> {
-        let times = self.median(policy, "mib_s")? / self.median(other, "mib_s")?;
-        self.case(policy, Some(times), limit, "times")
+    fn times(&self, policy: &str, other: &str, times: f64) -> Option<Case> {
+        let measured = self.median(policy, "mib_s")? / self.median(other, "mib_s")?;
+        self.case(policy, Some(measured), Limit::AtLeast(times), "times")
+    }
+
+    fn tail(&self, policy: &str) -> Option<Case> {
+        self.compared(policy, "round-robin", "p99.99_us", Limit::AtMost(10.0), "% of round-robin's")
     }
 
     /// Not behind by more than the spread.
@@ -178,8 +212,8 @@ impl Judged<'_> {
 
     fn near_bound(&self, limit: f64) -> Option<Case> {
         // The bound of a series is a mean over changes, which take time to be noticed.
-        let is_series = matches!(self.spec.length, Length::Series(_));
-        let percent = self.row.cell("bdp").filter(|_| !is_series).and_then(|cell| percent_of_bound(self.row, cell));
+        let cell = self.row.cell("bdp").filter(|_| !self.spec.is_series());
+        let percent = cell.and_then(|cell| percent_of_bound(self.row, cell));
         self.case("bdp", percent, Limit::AtLeast(limit), "% of the bound")
     }
 
@@ -220,16 +254,13 @@ impl Judged<'_> {
         bound(&[path], floor_seconds, self.spec.sizes.mean_bytes(), self.spec.outstanding())
     }
 
-    fn fastest(&self) -> PathSpec {
-        self.spec.paths.iter().copied().min_by_key(|path| path.delay).expect("every row has paths")
-    }
-
     fn slowest(&self) -> PathSpec {
         self.spec.paths.iter().copied().max_by_key(|path| path.delay).expect("every row has paths")
     }
 
     fn fast_alone(&self) -> f64 {
-        self.bound_of(self.fastest())
+        let fastest = self.spec.paths.iter().copied().min_by_key(|path| path.delay);
+        self.bound_of(fastest.expect("every row has paths"))
     }
 
     /// Whether the slow path is first, and the fast path could carry this many times as much as the slow one at this depth.

@@ -1,7 +1,6 @@
 //! Changes policy and injection through `mpathctl`, as an operator would.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use vublk_bench::control::Control;
 
 /// Every kind of injection, none of which the guest may notice: no request of it fails, and none waits for ever.
 const INJECTIONS: [&str; 10] = [
@@ -18,30 +17,32 @@ const INJECTIONS: [&str; 10] = [
 ];
 
 /// Injection changes with every third policy switch, so that the two do not run in step.
-const SWITCHES_PER_INJECTION: u64 = 3;
+const SWITCHES_PER_INJECTION: usize = 3;
 
 /// Goes round the policies and the paths.
 #[derive(Debug)]
-pub(crate) struct Controller {
-    program: PathBuf,
-    api: PathBuf,
-    policies: Vec<String>,
-    paths: Vec<String>,
+pub(crate) struct Controller<'a> {
+    control: &'a Control,
+    policies: &'a [String],
+    paths: &'a [String],
     injected: Vec<bool>,
-    turns: u64,
-    switches: u64,
-    injections_set: u64,
-    injections_cleared: u64,
-    failures: Vec<String>,
+    turns: usize,
+    /// Accepted policy switches.
+    pub(crate) switches: usize,
+    /// Accepted injections.
+    pub(crate) injections_set: usize,
+    /// Accepted ends of injections.
+    pub(crate) injections_cleared: usize,
+    /// What was refused, and in which words.
+    pub(crate) failures: Vec<String>,
 }
 
-impl Controller {
-    pub(crate) fn new(program: PathBuf, api: &Path, paths: &[String], policies: &[String]) -> Self {
+impl<'a> Controller<'a> {
+    pub(crate) fn new(control: &'a Control, paths: &'a [String], policies: &'a [String]) -> Self {
         Self {
-            program,
-            api: api.to_owned(),
-            policies: policies.to_vec(),
-            paths: paths.to_vec(),
+            control,
+            policies,
+            paths,
             injected: vec![false; paths.len()],
             turns: 0,
             switches: 0,
@@ -51,62 +52,36 @@ impl Controller {
         }
     }
 
-    /// Accepted policy switches.
-    pub(crate) fn switches(&self) -> u64 {
-        self.switches
-    }
-
-    /// Accepted injections.
-    pub(crate) fn injections_set(&self) -> u64 {
-        self.injections_set
-    }
-
-    /// Accepted ends of injections.
-    pub(crate) fn injections_cleared(&self) -> u64 {
-        self.injections_cleared
-    }
-
-    /// What was refused, and in which words.
-    pub(crate) fn failures(&self) -> &[String] {
-        &self.failures
-    }
-
     /// The next policy and, now and then, the next injection.
     pub(crate) fn switch(&mut self) {
         self.turns += 1;
-        let policy = self.policies[(self.turns % self.policies.len() as u64) as usize].clone();
-        self.switches += u64::from(self.ctl(&["policy", "set", &policy]));
+        let policy = &self.policies[self.turns % self.policies.len()];
+        self.switches += self.ctl(&["policy", "set", policy]);
         if self.turns.is_multiple_of(SWITCHES_PER_INJECTION) {
             self.inject(self.turns / SWITCHES_PER_INJECTION);
         }
     }
 
     /// Each path in turn: set, then clear.
-    fn inject(&mut self, turn: u64) {
-        let index = (turn % self.paths.len() as u64) as usize;
-        let path = self.paths[index].clone();
+    fn inject(&mut self, turn: usize) {
+        let index = turn % self.paths.len();
+        let path = &self.paths[index];
         if self.injected[index] {
-            self.injections_cleared += u64::from(self.ctl(&["inject", "clear", &path]));
+            self.injections_cleared += self.ctl(&["inject", "clear", path]);
         } else {
             // One after the other over all paths, so that the two do not run in step either.
             let number = self.injections_set;
-            let (options, seed) = (INJECTIONS[(number % INJECTIONS.len() as u64) as usize], number.to_string());
-            let mut words = vec!["inject", "set", &path, "--seed", &seed];
-            words.extend(options.split(' '));
-            self.injections_set += u64::from(self.ctl(&words));
+            let (options, seed) = (INJECTIONS[number % INJECTIONS.len()], number.to_string());
+            let words = ["inject", "set", path, "--seed", &seed].into_iter().chain(options.split(' '));
+            self.injections_set += self.ctl(&words.collect::<Vec<_>>());
         }
         self.injected[index] = !self.injected[index];
     }
 
-    fn ctl(&mut self, words: &[&str]) -> bool {
-        let mut command = Command::new(&self.program);
-        command.args(words).arg("--api").arg(&self.api).stdin(Stdio::null());
-        let failure = match command.output() {
-            Ok(output) if output.status.success() => return true,
-            Ok(output) => format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()),
-            Err(error) => format!("{}: {error}", self.program.display()),
-        };
-        self.failures.push(format!("mpathctl {}: {failure}", words.join(" ")));
-        false
+    /// How many commands were accepted: one or none.
+    fn ctl(&mut self, words: &[&str]) -> usize {
+        let result = self.control.daemon(words);
+        self.failures.extend(result.as_ref().err().map(ToString::to_string));
+        usize::from(result.is_ok())
     }
 }

@@ -1,6 +1,5 @@
 //! Is the daemon's memory flat?
 
-use std::fmt;
 use std::time::{Duration, Instant};
 use vublk_bench::process::resident_bytes;
 
@@ -21,13 +20,6 @@ pub(crate) struct MemoryWatch {
     samples: Vec<u64>,
 }
 
-/// What the samples say.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum MemoryVerdict {
-    TooFewSamples(usize),
-    Judged { settled_bytes: u64, end_bytes: u64, allowed_bytes: u64 },
-}
-
 impl MemoryWatch {
     pub(crate) fn new(pid: u32) -> Self {
         Self { pid, next: Instant::now() + SAMPLE_INTERVAL, samples: Vec::new() }
@@ -41,7 +33,8 @@ impl MemoryWatch {
         }
     }
 
-    pub(crate) fn verdict(&self) -> MemoryVerdict {
+    /// Whether the memory is flat, and why.
+    pub(crate) fn verdict(&self) -> (bool, String) {
         judge(&self.samples)
     }
 }
@@ -53,44 +46,19 @@ fn median(samples: &[u64]) -> u64 {
 }
 
 /// The first third is warm-up. The first quarter of the rest is compared with the last.
-fn judge(samples: &[u64]) -> MemoryVerdict {
+fn judge(samples: &[u64]) -> (bool, String) {
     if samples.len() < FEWEST_SAMPLES {
-        return MemoryVerdict::TooFewSamples(samples.len());
+        return (false, format!("only {} memory samples, too few to judge", samples.len()));
     }
     let settled = &samples[samples.len() / 3..];
     let quarter = (settled.len() / 4).max(1);
-    let settled_bytes = median(&settled[..quarter]);
-    let end_bytes = median(&settled[settled.len() - quarter..]);
-    MemoryVerdict::Judged {
-        settled_bytes,
-        end_bytes,
-        allowed_bytes: ALLOWED_BYTES.max(settled_bytes / ALLOWED_DIVISOR),
-    }
-}
-
-impl MemoryVerdict {
-    pub(crate) fn is_flat(&self) -> bool {
-        match *self {
-            Self::TooFewSamples(_) => false,
-            Self::Judged { settled_bytes, end_bytes, allowed_bytes } => end_bytes <= settled_bytes + allowed_bytes,
-        }
-    }
-}
-
-impl fmt::Display for MemoryVerdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mib = |bytes: u64| bytes as f64 / 1_048_576.0;
-        match *self {
-            Self::TooFewSamples(samples) => write!(f, "only {samples} memory samples, too few to judge"),
-            Self::Judged { settled_bytes, end_bytes, allowed_bytes } => write!(
-                f,
-                "daemon memory {:.1} MiB after the first third, {:.1} MiB at the end (growth of {:.1} MiB allowed)",
-                mib(settled_bytes),
-                mib(end_bytes),
-                mib(allowed_bytes)
-            ),
-        }
-    }
+    let (begin, end) = (median(&settled[..quarter]), median(&settled[settled.len() - quarter..]));
+    let allowed = ALLOWED_BYTES.max(begin / ALLOWED_DIVISOR);
+    let [begin_mib, end_mib, allowed_mib] = [begin, end, allowed].map(|bytes| bytes as f64 / 1_048_576.0);
+    let words = format!(
+        "daemon memory {begin_mib:.1} MiB after the first third, {end_mib:.1} MiB at the end (growth of {allowed_mib:.1} MiB allowed)"
+    );
+    (end <= begin + allowed, words)
 }
 
 #[cfg(test)]
@@ -103,9 +71,9 @@ mod tests {
     fn warm_up_does_not_count_and_a_leak_does() {
         let warm_up = (0..20).map(|second| second * 10 * MIB);
         let flat: Vec<u64> = warm_up.clone().chain((0..40).map(|second| (200 + second % 3) * MIB)).collect();
-        assert!(judge(&flat).is_flat(), "{}", judge(&flat));
+        assert!(judge(&flat).0, "{:?}", judge(&flat));
         let leak: Vec<u64> = warm_up.chain((0..40).map(|second| (200 + second) * MIB)).collect();
-        assert!(!judge(&leak).is_flat(), "{}", judge(&leak));
-        assert!(!judge(&[MIB; 5]).is_flat());
+        assert!(!judge(&leak).0, "{:?}", judge(&leak));
+        assert!(!judge(&[MIB; 5]).0);
     }
 }

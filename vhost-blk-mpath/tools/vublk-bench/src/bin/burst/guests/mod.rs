@@ -6,31 +6,41 @@ mod reads;
 use crate::CommandLine;
 use crate::cell::quantile;
 use crate::rows::COUNT;
-use crate::section::ALONE;
+use crate::tables::ALONE;
 use crate::targets::{FIFO, OURS, SERVICES};
 use burst_sim::scenario::{DEPTH, PAUSE, SERVICE, SLOTS};
 use reads::{NotBursts, Read, bursts};
-use serde::Deserialize;
-use serde_json::Value;
-use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use vublk_bench::harness::{
-    Case, Cell, Chart, Column, Failure, Limit, Machine, Panel, Publication, Results, Row, Sample, Section, Spread,
-    Target,
+    Case, Cell, Chart, Column, Failure, Layout, Limit, Machine, Panel, Publication, Results, Row, Sample, Show, Spread,
+    Table, Target, measure_rows,
 };
-use vublk_bench::measurement;
-use vublk_bench::units::about;
 
 pub(crate) const PUBLICATION: Publication = Publication {
     name: "burst-guests",
     command: "make bench-burst",
     document: "scheduler-results.md",
+    tables: |results| vec![Table::new("", results.rows.clone(), Layout::AllRows(["bulk disk", "scheduler"]), &COLUMNS)],
     targets,
-    section,
     chart,
+    picture: "The interactive guest's bursts and the bulk guest's IOPS",
 };
+
+const COLUMNS: [Column; 5] = [
+    ("bursts", Show::Median("bursts", 0)),
+    ("p50 ms", Show::Spread("p50_ms", 1)),
+    ("p99 ms", Show::Text(p99)),
+    ("bulk IOPS", Show::Spread("bulk_iops", 0)),
+    ("of alone", Show::Percent(0, |results, _, cell| bulk_percent(results, cell))),
+];
+
+/// That of all bursts (least–most of the rounds).
+fn p99(_: &Results, _: &Row, cell: &Cell) -> Option<String> {
+    let Spread { min, max, .. } = cell.get("p99_ms")?;
+    Some(format!("{:.1} ({min:.1}–{max:.1})", cell.median("all_p99_ms")?))
+}
 
 /// Virtqueues of the bulk guest, and so its virtual processors: a flow each.
 const FLOWS: usize = 8;
@@ -42,44 +52,9 @@ const BULK_WEIGHTS: [usize; 2] = [WEIGHT, WEIGHT * FLOWS];
 const SETTLE: Duration = Duration::from_secs(2);
 /// How long a cell is measured.
 const TIME: Duration = Duration::from_secs(4);
-/// To start fio in an emulated guest, and to fetch its log.
-const PER_CELL: Duration = Duration::from_millis(1800);
-/// Starting the guests.
-const ONCE: Duration = Duration::from_secs(20);
-
-/// What `guest-tests/burst/measure` prints.
-#[derive(Debug, Deserialize)]
-struct Measured {
-    guests: BTreeMap<String, BTreeMap<String, Value>>,
-    commands: Vec<String>,
-    /// The bulk guest while the interactive one does nothing, by round.
-    bulk_alone_iops: Vec<f64>,
-    /// The interactive guest while the bulk one does nothing.
-    alone: Vec<MeasuredSample>,
-    together: Vec<MeasuredCell>,
-}
-
-#[derive(Debug, Deserialize)]
-struct MeasuredCell {
-    bulk_weight: usize,
-    scheduler: String,
-    samples: Vec<MeasuredSample>,
-}
-
-#[derive(Debug, Deserialize)]
-struct MeasuredSample {
-    reads: Vec<Read>,
-    bulk_iops: f64,
-}
-
-/// Measures everything, then writes it.
-pub(crate) fn measure(line: &CommandLine, machine: Machine, interrupted: &AtomicBool) -> Result<(), Failure> {
+pub(crate) fn measure(line: &CommandLine, machine: Machine, interrupted: &AtomicBool) -> Result<Results, Failure> {
     let schedulers: Vec<String> = line.schedulers().iter().map(ToString::to_string).collect();
-    let cell = SETTLE + TIME + PER_CELL;
-    // The interactive guest alone, the bulk one alone for half as long, and both.
-    let round = cell * (BULK_WEIGHTS.len() * schedulers.len() + 1) as u32 + cell / 2;
-    let time = ONCE + round * u32::from(line.rounds);
-    eprintln!("two guests × {} schedulers × {} rounds, {}", schedulers.len(), line.rounds, about(time));
+    eprintln!("two guests × {} schedulers × {} rounds", schedulers.len(), line.writing.rounds());
     let mut command = Command::new(&line.measure);
     for (option, value) in [
         ("--slots", SLOTS.to_string()),
@@ -88,7 +63,7 @@ pub(crate) fn measure(line: &CommandLine, machine: Machine, interrupted: &Atomic
         ("--pause-ms", PAUSE.as_millis().to_string()),
         ("--flows", FLOWS.to_string()),
         ("--depth", DEPTH.to_string()),
-        ("--rounds", line.rounds.to_string()),
+        ("--rounds", line.writing.rounds().to_string()),
         ("--seconds", TIME.as_secs_f64().to_string()),
         ("--settle", SETTLE.as_secs_f64().to_string()),
         ("--bulk-weights", BULK_WEIGHTS.map(|weight| weight.to_string()).join(",")),
@@ -96,51 +71,32 @@ pub(crate) fn measure(line: &CommandLine, machine: Machine, interrupted: &Atomic
     ] {
         command.args([option, &value]);
     }
-    let samples = measurement::measure(command, interrupted)?;
-    let mut results = Results::new(machine, &[("rounds", line.rounds.into())]);
-    let measured: Measured = measurement::parse(&samples)?;
-    let (cells, expected) = (measured.together.len(), BULK_WEIGHTS.len() * schedulers.len());
-    if cells != expected {
-        return Err(Failure::Failed(format!("the measurement has {cells} cells of two guests, not {expected}")));
+    let results = Results::new(machine, &[("rounds", line.writing.rounds().into())]);
+    let mut results = measure_rows(command, results, interrupted)?;
+    let cells: Vec<usize> = results.rows.iter().map(|row| row.cells.len()).collect();
+    if cells != [1, schedulers.len(), schedulers.len()] {
+        return Err(Failure::Failed(format!("the measurement has rows of {cells:?} cells")));
     }
-    let added = add(&mut results, measured, COUNT as usize);
-    added.map_err(|error| Failure::Failed(format!("fio in the interactive guest: {error}")))?;
-    PUBLICATION.publish(&line.writing, &results, &samples)
+    judge(&mut results, COUNT as usize)
+        .map_err(|error| Failure::Failed(format!("fio in the interactive guest: {error}")))?;
+    Ok(results)
 }
 
-fn add(results: &mut Results, measured: Measured, count: usize) -> Result<(), NotBursts> {
-    for (guest, facts) in measured.guests {
-        let known = ["kernel", "fio", "accel", "cpus", "queues"].into_iter();
-        let known = known.filter_map(|name| Some((format!("{guest}_{name}"), facts.get(name)?.clone())));
-        results.settings.extend(known);
-    }
-    results.commands = measured.commands;
-    let mut alone = cell(ALONE, &measured.alone, count)?;
-    alone.figures.insert("bulk_iops".to_owned(), Spread::of(measured.bulk_alone_iops.into_iter()));
-    results.rows.push(Row { name: ALONE.to_owned(), cells: vec![alone], ..Row::default() });
-    for weight in BULK_WEIGHTS {
-        let cells = measured.together.iter().filter(|cell| cell.bulk_weight == weight);
-        let cells = cells.map(|measured| cell(&measured.scheduler, &measured.samples, count));
-        let name = format!("weight {weight}");
-        results.rows.push(Row { name, cells: cells.collect::<Result<_, _>>()?, ..Row::default() });
-    }
-    Ok(())
-}
-
-fn cell(contender: &str, samples: &[MeasuredSample], count: usize) -> Result<Cell, NotBursts> {
-    let (mut cell, mut all) = (Cell::new(contender), Vec::new());
-    for sample in samples {
-        let found = bursts(&sample.reads, count, PAUSE, &(SETTLE..SETTLE + TIME))?;
-        let ms: Vec<f64> = found.iter().map(|burst| burst.took().as_micros() as f64 / 1e3).collect();
-        let [p50, p99] = [0.5, 0.99].map(|part| quantile(ms.iter().copied(), part));
-        cell.add(Sample::new(&[("p50_ms", p50), ("p99_ms", p99), ("bulk_iops", sample.bulk_iops)]));
-        all.extend(ms);
-    }
-    cell.set("bursts", all.len() as f64);
-    if !all.is_empty() {
+/// Makes the figures of the bursts of `count` reads in fio's log, which each sample has.
+fn judge(results: &mut Results, count: usize) -> Result<(), NotBursts> {
+    for cell in results.rows.iter_mut().flat_map(|row| &mut row.cells) {
+        let mut all = Vec::new();
+        for sample in std::mem::replace(cell, Cell::new(&cell.contender)).samples {
+            let found = bursts(&Read::of(&sample), count, PAUSE, &(SETTLE..SETTLE + TIME))?;
+            let ms: Vec<f64> = found.iter().map(|burst| burst.took().as_micros() as f64 / 1e3).collect();
+            let [p50, p99] = [0.5, 0.99].map(|part| quantile(ms.iter().copied(), part));
+            cell.add(Sample::new(&[("p50_ms", p50), ("p99_ms", p99), ("bulk_iops", sample.figures["bulk_iops"])]));
+            all.extend(ms);
+        }
+        cell.set("bursts", all.len() as f64);
         cell.set("all_p99_ms", quantile(all.into_iter(), 0.99));
     }
-    Ok(cell)
+    Ok(())
 }
 
 fn alone(results: &Results) -> Option<&Cell> {
@@ -183,70 +139,18 @@ fn targets(results: &Results) -> Vec<Target> {
     ]
 }
 
-fn section(results: &Results, targets: &[Target], section: &mut Section) {
-    section.paragraph(&format!(
-        "Bursts of {COUNT} reads of 4 KiB by the interactive guest, while the bulk guest keeps {FLOWS} virtqueues filled with {DEPTH} reads each. \
-         `alone` is the floor: each guest while the other one does nothing. p50 is the median (least–most) of the rounds. p99 is that of \
-         all bursts (least–most of the rounds). The interactive guest's disk has a weight of {WEIGHT}."
-    ));
-    let columns = [
-        Column::median("bursts", "bursts", 0),
-        Column::spread("p50 ms", "p50_ms", 1),
-        Column::new("p99 ms", |_, cell| {
-            let figures = cell.median("all_p99_ms").zip(cell.get("p99_ms"));
-            figures.map_or("–".to_owned(), |(all, rounds)| format!("{all:.1} ({:.1}–{:.1})", rounds.min, rounds.max))
-        }),
-        Column::spread("bulk IOPS", "bulk_iops", 0),
-        Column::value("of alone", 0, " %", |_, cell| bulk_percent(results, cell)),
-    ];
-    section.table(["bulk disk", "scheduler"], results.rows.iter(), &columns);
-    section.targets(targets);
-    let ideal = SERVICE.as_millis() as f64 * f64::from(COUNT.div_ceil(SLOTS as u32));
-    let added = alone(results).and_then(|alone| alone.median("p50_ms")).unwrap_or(f64::NAN) - ideal;
-    section.paragraph(&format!(
-        "Two guests under QEMU at the same time, each with one of two disks that share one path. The path's window of {SLOTS} requests makes \
-         {SLOTS} slots of its target's delay of {} ms. A burst takes {ideal} ms at least. So emulation, daemon and target add {added:.1} ms to \
-         the p50 of the interactive guest alone. fio in this guest submits {COUNT} random reads at once, waits for all, pauses for {} ms and \
-         begins again. A burst lasts from its first read until fio has all answers, by fio's log. {} rounds, schedulers in turn. fio in the \
-         bulk guest runs through all of them, while `mpathctl scheduler set` and `weight set` switch. For {} s after each switch nothing \
-         counts, then all bursts that begin within {} s. IOPS of the bulk guest are what the daemon sent for it in that time. Over a \
-         round they agree with fio's count within 2 %.",
-        SERVICE.as_millis(),
-        PAUSE.as_millis(),
-        results.setting("rounds"),
-        SETTLE.as_secs(),
-        TIME.as_secs()
-    ));
-    let of = |name: &str| results.setting(name);
-    section.paragraph(&format!(
-        "Guests: Linux {}, {}, under {}. The interactive guest has {} CPU and {} virtqueue, the bulk guest {} and {}.",
-        of("interactive_kernel"),
-        of("interactive_fio"),
-        of("interactive_accel"),
-        of("interactive_cpus"),
-        of("interactive_queues"),
-        of("bulk_cpus"),
-        of("bulk_queues")
-    ));
-    let picture = "The interactive guest's bursts and the bulk guest's IOPS";
-    section.machine(results, "The guests run on the same cores.", picture, PUBLICATION.name);
-}
-
 fn chart(results: &Results) -> Chart {
-    let contenders: Vec<String> = results.contenders().into_iter().map(str::to_owned).collect();
-    let panel = |row: &Row, title: &str, figure: &str| {
-        let mut row = row.clone();
-        row.cells.splice(0..0, alone(results).cloned());
-        Panel::new(&format!("bulk of {}: {title}", row.name), &row, figure, &contenders)
-    };
     let figures = [
         ("p50 of a burst, ms", "p50_ms"),
         ("p99 of a burst, ms", "all_p99_ms"),
         ("the bulk guest's IOPS", "bulk_iops"),
     ];
-    let rows = results.rows.iter().filter(|row| row.name != ALONE);
-    let panels = rows.flat_map(|row| figures.map(|(title, figure)| panel(row, title, figure))).collect();
-    Chart { panels, contenders: contenders.clone(), columns: 3, limit: String::new() }
+    let panels = results.rows.iter().filter(|row| row.name != ALONE).flat_map(|row| {
+        let mut row = row.clone();
+        row.cells.splice(0..0, alone(results).cloned());
+        figures.map(|(title, figure)| Panel::new(format!("bulk of {}: {title}", row.name), &row, figure))
+    });
+    Chart { columns: 3, panels: panels.collect(), limit: "" }
 }
 
 #[cfg(test)]
@@ -255,29 +159,24 @@ mod tests {
 
     /// Bursts of two reads, with the same times under both weights; 30 ms and 1300 IOPS alone.
     fn results(together: &[(&str, &[u64], f64)]) -> Results {
-        let sample = |times: &[u64], bulk_iops: f64| {
-            let read = |(index, took): (usize, &u64)| {
-                let at = 2500 + 500 * index as u64;
-                [Read(at + took, took * 1_000_000); 2]
-            };
-            MeasuredSample { reads: times.iter().enumerate().flat_map(read).collect(), bulk_iops }
-        };
-        let cells = BULK_WEIGHTS.into_iter().flat_map(|bulk_weight| {
-            together.iter().map(move |(scheduler, times, iops)| MeasuredCell {
-                bulk_weight,
-                scheduler: (*scheduler).to_owned(),
-                samples: vec![sample(times, *iops)],
-            })
-        });
-        let measured = Measured {
-            guests: BTreeMap::new(),
-            commands: Vec::new(),
-            bulk_alone_iops: vec![1300.0],
-            alone: vec![sample(&[30, 30], 0.0)],
-            together: cells.collect(),
+        let row = |name: &str, cells: &[(&str, &[u64], f64)]| {
+            let mut row = Row::new("", name, cells.iter().map(|(contender, ..)| *contender));
+            for (cell, (_, times, bulk_iops)) in row.cells.iter_mut().zip(cells) {
+                let mut sample = Sample::new(&[("bulk_iops", *bulk_iops)]);
+                let twice = |of: &dyn Fn(usize, u64) -> u64| {
+                    let times = times.iter().enumerate();
+                    times.flat_map(|(index, took)| [of(index, *took) as f64; 2]).collect::<Vec<_>>()
+                };
+                sample.lists.insert("ends_ms".into(), twice(&|index, took| 2500 + 500 * index as u64 + took));
+                sample.lists.insert("took_ns".into(), twice(&|_, took| took * 1_000_000));
+                cell.add(sample);
+            }
+            row
         };
         let mut results = Results::new(Machine::look(None), &[]);
-        add(&mut results, measured, 2).unwrap();
+        results.rows.push(row(ALONE, &[(ALONE, &[30, 30], 1300.0)]));
+        results.rows.extend(BULK_WEIGHTS.map(|weight| row(&format!("weight {weight}"), together)));
+        judge(&mut results, 2).unwrap();
         results
     }
 

@@ -1,15 +1,15 @@
 //! fio's log of the interactive guest's reads, and the bursts in it.
 
-use serde::Deserialize;
 use std::ops::Range;
 use std::time::Duration;
+use vublk_bench::harness::Sample;
 
 /// fio's log tells the end of a read in whole ms.
 const RESOLUTION: Duration = Duration::from_millis(1);
 
 /// A read: ms from the start of fio to the read's end, and its duration in ns.
-#[derive(Debug, Clone, Copy, Deserialize)]
-pub(crate) struct Read(pub(crate) u64, pub(crate) u64);
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Read(u64, u64);
 
 /// Reads that were sent at once.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +35,13 @@ fn ms(time: Duration) -> f64 {
 }
 
 impl Read {
+    // No time is negative.
+    #[allow(clippy::cast_sign_loss)]
+    pub(crate) fn of(sample: &Sample) -> Vec<Self> {
+        let log = sample.list("ends_ms").iter().zip(sample.list("took_ns"));
+        log.map(|(ends_ms, took_ns)| Self(*ends_ms as u64, *took_ns as u64)).collect()
+    }
+
     fn until(self) -> Duration {
         Duration::from_millis(self.0)
     }
@@ -79,13 +86,13 @@ pub(crate) fn bursts(
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
 
     /// A burst of two: it begins at `since` and its reads take so long.
-    pub(crate) fn two(since: u64, took: [u64; 2]) -> [Read; 2] {
+    fn two(since: u64, took: [u64; 2]) -> [Read; 2] {
         took.map(|took| Read(since + took, took * 1_000_000))
     }
 

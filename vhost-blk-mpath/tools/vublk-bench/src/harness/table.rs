@@ -1,0 +1,237 @@
+//! The text of a document's section: tables, targets, settings, the machine. Lines of prose have at most 100 columns.
+
+use super::results::{Cell, Results, Row};
+use super::spread::number;
+use super::targets::Target;
+use serde_json::Value;
+
+/// The longest line of prose.
+const COLUMNS: usize = 100;
+/// Stands for a figure that was not measured.
+const NOTHING: &str = "–";
+
+/// What a column shows of a cell.
+#[derive(Debug, Clone, Copy)]
+pub enum Show {
+    /// Median (least–most) of a figure, with this many decimals.
+    Spread(&'static str, usize),
+    /// Its median.
+    Median(&'static str, usize),
+    /// Its least round.
+    Least(&'static str, usize),
+    /// Its largest round.
+    Most(&'static str, usize),
+    /// The median of a figure in µs, in ms with two decimals.
+    Millis(&'static str),
+    /// A part in percent, with this many decimals.
+    Percent(usize, fn(&Results, &Row, &Cell) -> Option<f64>),
+    /// CPU time for each request in µs, of the daemon + of the target, with this many decimals.
+    Cpu(usize),
+    /// Words.
+    Text(fn(&Results, &Row, &Cell) -> Option<String>),
+}
+
+/// The head of a column, and what the column shows.
+pub type Column = (&'static str, Show);
+
+/// How rows become tables.
+#[derive(Debug, Clone, Copy)]
+pub enum Layout {
+    /// A table for each row, below this text. The first column has this head.
+    EachRow(&'static str, fn(&Row) -> String),
+    /// One table of all rows. The first columns have these heads.
+    AllRows([&'static str; 2]),
+}
+
+/// A table of a section.
+#[derive(Debug, Clone)]
+pub struct Table {
+    caption: String,
+    rows: Vec<Row>,
+    layout: Layout,
+    columns: &'static [Column],
+}
+
+/// A section as it is written.
+#[derive(Debug, Default)]
+pub(super) struct Section(String);
+
+impl Show {
+    fn text(self, results: &Results, row: &Row, cell: &Cell) -> String {
+        let text = match self {
+            Self::Spread(figure, decimals) => cell.get(figure).map(|spread| spread.text(decimals)),
+            Self::Median(figure, decimals) => cell.median(figure).map(|median| number(median, decimals)),
+            Self::Least(figure, decimals) => cell.get(figure).map(|spread| number(spread.min, decimals)),
+            Self::Most(figure, decimals) => cell.get(figure).map(|spread| number(spread.max, decimals)),
+            Self::Millis(figure) => cell.median(figure).map(|us| number(us / 1e3, 2)),
+            Self::Percent(decimals, of) => of(results, row, cell).map(|percent| number(percent, decimals) + " %"),
+            Self::Cpu(decimals) => {
+                let times = ["cpu_daemon_us", "cpu_target_us"].into_iter().filter_map(|figure| cell.median(figure));
+                Some(times.map(|us| format!("{us:.decimals$}")).collect::<Vec<_>>().join(" + "))
+            }
+            Self::Text(of) => of(results, row, cell),
+        };
+        text.unwrap_or_else(|| NOTHING.to_owned())
+    }
+}
+
+impl Table {
+    /// The columns follow the contender's. Without rows there is no table. The caption, if there is any, may be a heading.
+    pub fn new(caption: &str, rows: Vec<Row>, layout: Layout, columns: &'static [Column]) -> Self {
+        Self { caption: caption.to_owned(), rows, layout, columns }
+    }
+}
+
+impl Section {
+    /// The written text, with one newline at its end.
+    pub(super) fn text(&self) -> String {
+        self.0.trim().to_owned() + "\n"
+    }
+
+    pub(super) fn table(&mut self, results: &Results, table: &Table) {
+        if table.rows.is_empty() {
+            return;
+        }
+        if !table.caption.is_empty() {
+            self.paragraph(&table.caption);
+        }
+        if let Layout::AllRows(first) = table.layout {
+            self.head(&first, table.columns);
+        }
+        for row in &table.rows {
+            if let Layout::EachRow(first, heading) = table.layout {
+                self.paragraph(&heading(row));
+                self.head(&[first], table.columns);
+            }
+            for (index, cell) in row.cells.iter().filter(|cell| !cell.figures.is_empty()).enumerate() {
+                let name = if index == 0 { &*row.name } else { "" };
+                let first = matches!(table.layout, Layout::AllRows(_)).then(|| name.to_owned());
+                let shown = table.columns.iter().map(|(_, show)| show.text(results, row, cell));
+                let words: Vec<String> = first.into_iter().chain([cell.contender.clone()]).chain(shown).collect();
+                self.push(&format!("| {} |\n", words.join(" | ")));
+            }
+            if matches!(table.layout, Layout::EachRow(..)) {
+                self.0.push('\n');
+            }
+        }
+        if matches!(table.layout, Layout::AllRows(_)) {
+            self.0.push('\n');
+        }
+    }
+
+    fn head(&mut self, first: &[&str], columns: &[Column]) {
+        let heads: Vec<&str> = first.iter().copied().chain(columns.iter().map(|(head, _)| *head)).collect();
+        let ruler = "---|".repeat(first.len()) + &"--:|".repeat(columns.len());
+        self.push(&format!("| {} |\n|{ruler}\n", heads.join(" | ")));
+    }
+
+    pub(super) fn targets(&mut self, targets: &[Target]) {
+        if targets.is_empty() {
+            return;
+        }
+        self.0 += "Targets, judged by the medians:\n\n";
+        for target in targets {
+            self.wrapped(&target.text(), "* ", "  ", "");
+        }
+        self.0.push('\n');
+    }
+
+    /// The settings, the machine, the command lines and the picture.
+    pub(super) fn origin(&mut self, results: &Results, picture: &str, name: &str) {
+        let settings = results.settings.iter().map(|(name, value)| format!("{name} {}", setting(value)));
+        self.paragraph(&format!("Settings: {}.", settings.collect::<Vec<_>>().join("; ")));
+        self.paragraph(&format!("Machine: {}", results.machine.text()));
+        self.0 += "```console\n";
+        for command in &results.commands {
+            self.wrapped(command, "$ ", "    ", " \\");
+        }
+        self.push(&format!("```\n\n![{picture}](results/{name}.svg)\n"));
+    }
+
+    fn push(&mut self, text: &str) {
+        self.0 += text;
+    }
+
+    fn paragraph(&mut self, words: &str) {
+        self.wrapped(words, "", "", "");
+        self.0.push('\n');
+    }
+
+    /// Breaks lines between words.
+    fn wrapped(&mut self, words: &str, first: &str, next: &str, end: &str) {
+        let mut line = String::new();
+        let mut indent = first;
+        for word in words.split_whitespace() {
+            let length = [indent, &*line, " ", word, end].iter().map(|part| part.chars().count()).sum::<usize>();
+            if !line.is_empty() && length > COLUMNS {
+                self.push(&format!("{indent}{line}{end}\n"));
+                (line, indent) = (String::new(), next);
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line += word;
+        }
+        self.push(&format!("{indent}{line}\n"));
+    }
+}
+
+/// A value for people. Numbers have at most three decimals.
+fn setting(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => {
+            let number = number.as_f64().unwrap_or_default();
+            ((number * 1e3).round() / 1e3).to_string()
+        }
+        Value::Array(values) => values.iter().map(setting).collect::<Vec<_>>().join(", "),
+        Value::Object(values) => {
+            let values = values.iter().map(|(name, value)| format!("{name} {}", setting(value)));
+            format!("({})", values.collect::<Vec<_>>().join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::{Machine, Sample};
+
+    #[test]
+    fn prose_and_commands_stay_within_a_hundred_columns() {
+        let mut section = Section::default();
+        section.paragraph(&"words ".repeat(40));
+        section.wrapped(&"--option value ".repeat(20), "$ ", "    ", " \\");
+        let text = section.text();
+        assert!(text.lines().all(|line| line.len() <= COLUMNS), "{text}");
+        assert_eq!(text.matches("words").count(), 40);
+        assert!(text.contains(" \\\n    --option value"), "{text}");
+    }
+
+    #[test]
+    fn tables_have_the_cells_that_were_measured() {
+        let mut row = Row::new("a", "4k", ["bdp", "numa"].into_iter());
+        row.cells[0].add(Sample::new(&[("iops", 1000.0)]));
+        let columns = &[("IOPS", Show::Spread("iops", 0)), ("p50 ms", Show::Median("p50_ms", 1))];
+        let all = Layout::AllRows(["workload", "policy"]);
+        let mut table = Table::new("", vec![row], all, columns);
+        let (mut section, results) = (Section::default(), Results::new(Machine::look(None), &[]));
+        section.table(&results, &table);
+        table.layout = Layout::EachRow("policy", |row| format!("Of {}:", row.name));
+        section.table(&results, &table);
+        let line = "1\u{202f}000 (1\u{202f}000–1\u{202f}000) | – |\n";
+        let expected = format!(
+            "| workload | policy | IOPS | p50 ms |\n|---|---|--:|--:|\n| 4k | bdp | {line}\nOf 4k:\n\n\
+             | policy | IOPS | p50 ms |\n|---|--:|--:|\n| bdp | {line}"
+        );
+        assert_eq!(section.text(), expected);
+    }
+
+    #[test]
+    fn settings_are_for_people() {
+        let value =
+            serde_json::json!({"seconds": 0.199_999, "of": ["a", "b"], "watched": {"how": "fifo"}, "rounds": 5});
+        assert_eq!(setting(&value), "(of a, b, rounds 5, seconds 0.2, watched (how fifo))");
+    }
+}
