@@ -5,7 +5,7 @@ SHELL := bash
 .PHONY: help deps build benches demo test unit fuzz sim sim-mutants policy-sim burst-sim burst-instructions guest-test guest-unit uml-test faults crash-test migrate resize lab-test interop soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny images clean
 
 CARGO ?= cargo
-BIN := target/release
+BIN := $(or $(CARGO_TARGET_DIR),target)/release
 # How long `make soak` runs, and each target of `make fuzz`.
 SECONDS ?= 60
 # Options of `make bench-policies`, as in '--only a,c'; `policies --help` lists them.

@@ -38,7 +38,7 @@ class Rig:
         target_options=(), daemon=None,
     ):  # fmt: skip
         self.directory = Path(directory)
-        self.binaries = Path(os.environ.get("MPATH_BIN", ROOT / "target" / "release"))
+        self.binaries = ROOT / (os.environ.get("CARGO_TARGET_DIR") or "target") / "release"
         self.socket = self.directory / "disk.sock"
         self.api = self.directory / "api.sock"
         self.paths = list(paths)

@@ -59,7 +59,7 @@ impl Daemon {
 
     /// Waits until the I/O threads have carried out the changes. An error of a disk that was removed meanwhile, or is being removed,
     /// counts only if no other disk was changed.
-    async fn finish(&self, changes: Vec<Result<Change, ControlError>>) -> Result<(), ControlError> {
+    async fn finish(&self, changes: Vec<Result<PendingChange, ControlError>>) -> Result<(), ControlError> {
         let (mut any_changed, mut removed) = (false, Ok(()));
         for change in changes {
             match change {
@@ -76,7 +76,7 @@ impl Daemon {
 }
 
 /// A change under way: the subsystem, and one receiver for each I/O thread.
-type Change = (Arc<Subsystem>, Vec<oneshot::Receiver<()>>);
+type PendingChange = (Arc<Subsystem>, Vec<oneshot::Receiver<()>>);
 
 impl Control for Daemon {
     async fn status(&self) -> Result<Status, ControlError> {

@@ -7,7 +7,7 @@ use clap::Subcommand;
 use mpath_api::config::Nqn;
 
 use crate::Failure;
-use crate::import::{Wanted, import};
+use crate::import::{Selection, import};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -30,8 +30,8 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let Self::Import { file, subsystem, hostnqn } = self;
-        let wanted = Wanted { subsystem: subsystem.clone(), hostnqn: hostnqn.clone() };
-        let text = import(file, &wanted)?;
+        let selection = Selection { subsystem: subsystem.clone(), hostnqn: hostnqn.clone() };
+        let text = import(file, &selection)?;
         let mut stdout = std::io::stdout().lock();
         stdout.write_all(text.as_bytes())?;
         Ok(stdout.flush()?)

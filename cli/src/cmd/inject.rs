@@ -14,12 +14,12 @@ use crate::output::{Column, Output, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Set an injection on a path, in place of its earlier ones
+    /// Set an injection on a path, for every disk unless --disk is given, in place of its earlier ones
     ///
     /// With --class, only for that class, in place of the earlier one of that class. Requests that an earlier injection holds go on at
     /// once.
     Set(Box<SetArgs>),
-    /// Clear the injections of a path, and show them
+    /// Clear the injections of a path, for every disk unless --disk is given, and show them
     ///
     /// Requests that they hold go on at once and in order.
     Clear {

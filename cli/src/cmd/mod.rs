@@ -33,6 +33,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Disk(disk::Command),
     /// Show, add, remove, drain, disable, enable and reset paths
+    ///
+    /// Without --disk, a command applies to such a path of every disk. `path add` adds to one disk.
     #[command(subcommand)]
     Path(path::Command),
     /// Show discovery controllers

@@ -20,18 +20,18 @@ pub(crate) enum Command {
     List(DiskArg),
     /// Show all details of a path: state, controller, limits, counters, latencies, last error
     Show(PathArgs),
-    /// Give a path no new I/O; I/Os in flight finish, and the association stays
+    /// Send no new requests to a path, for every disk unless --disk is given; the association stays
     ///
-    /// Flushes of writes that the path completed still go there. `path enable` ends draining.
+    /// Requests in flight finish. Flushes of writes that the path completed still go there. `path enable` ends draining.
     Drain(DrainArgs),
-    /// Drain a path, close its association in order and leave it closed
+    /// Drain a path and close its association in order, for every disk unless --disk is given
     ///
     /// The path is closed once nothing is in flight and the guest has flushed the writes that the path completed. With
     /// shared-write-cache it does not wait for the flush. `path show` says what it waits for. `path enable` connects it again.
     Disable(DrainArgs),
-    /// Use a drained or disabled path again
+    /// Use a drained or disabled path again, for every disk unless --disk is given
     Enable(PathArgs),
-    /// Drop a path's association as if it was lost, and connect again at once
+    /// Drop a path's association as if it was lost, for every disk unless --disk is given, and connect again at once
     ///
     /// Writes in flight wait for the fence. If the path has unflushed writes, the guest's next flush fails, unless the disk has
     /// shared-write-cache.
@@ -42,7 +42,7 @@ pub(crate) enum Command {
     /// live. If it leads to another namespace, its state becomes `refused`. The configuration file is not changed, so a restarted daemon
     /// does not have the path.
     Add(AddArgs),
-    /// Remove a path
+    /// Remove a path, from every disk unless --disk is given
     ///
     /// The path is drained and closed as by `path disable`. `path show` says what it waits for. If several paths are selected, each is
     /// tried, and each refusal is printed. The configuration file is not changed, so a restarted daemon has the configured paths.

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use mpath_api::config::{HostId, Nqn};
 
-use super::port::{Opt, Place};
-use super::{DISCOVERY_NQN, ImportError, Imported, ImportedDisk, Wanted};
+use super::port::{ControllerAddress, NvmeOption};
+use super::{DISCOVERY_NQN, ImportError, Imported, ImportedDisk, Selection};
 
-/// Short options and what they are short for; `false` where no value follows.
+/// Short option, long option, and whether a value follows.
 const SHORT: [(char, &str, bool); 22] = [
     ('t', "transport", true),
     ('n', "nqn", true),
@@ -36,11 +36,11 @@ const SHORT: [(char, &str, bool); 22] = [
 /// Long options that take no value and have no short form that matters here.
 const FLAGS: [&str; 8] = ["tls", "concat", "quiet", "matching", "force", "nbft", "no-nbft", "raw"];
 
-pub(super) fn read(file: &Path, text: &str, wanted: &Wanted) -> Result<Imported, ImportError> {
-    let Some(subsystem) = &wanted.subsystem else {
+pub(super) fn read(file: &Path, text: &str, selection: &Selection) -> Result<Imported, ImportError> {
+    let Some(subsystem) = &selection.subsystem else {
         return Err(ImportError::WhichSubsystem { file: file.into() });
     };
-    let mut imported = Imported { hostnqn: wanted.hostnqn.clone(), ..Imported::default() };
+    let mut imported = Imported { hostnqn: selection.hostnqn.clone(), ..Imported::default() };
     let mut disk = ImportedDisk { subsystem: subsystem.to_string(), ..ImportedDisk::default() };
     for (line, text) in (1..).zip(text.lines()) {
         let refuse = |option: &str, reason: String| ImportError::Option {
@@ -54,7 +54,7 @@ pub(super) fn read(file: &Path, text: &str, wanted: &Wanted) -> Result<Imported,
             continue;
         }
         let given = options(text).map_err(|(option, reason)| refuse(&option, reason.into()))?;
-        let mut options: Vec<Opt> = Vec::new();
+        let mut options: Vec<NvmeOption> = Vec::new();
         for option in given {
             if let Some(first) = options.iter_mut().find(|first| first.name == option.name) {
                 // As nvme-cli does.
@@ -76,14 +76,14 @@ pub(super) fn read(file: &Path, text: &str, wanted: &Wanted) -> Result<Imported,
             None if is_tcp => return Err(refuse("traddr", "missing; give --traddr=ADDRESS".into())),
             None => String::new(),
         };
-        let place = Place { transport, traddr, trsvcid: take("trsvcid") };
+        let address = ControllerAddress { transport, traddr, trsvcid: take("trsvcid") };
         if let Some(text) = take("hostnqn") {
             let hostnqn: Nqn = text.parse().map_err(|error| refuse("hostnqn", format!("{error}")))?;
             let known = imported.hostnqn.get_or_insert_with(|| hostnqn.clone());
             if *known != hostnqn {
                 disk.notes.push(format!(
                     "hostnqn {hostnqn} of {}: left out, a daemon has one and that is {known}",
-                    place.name()
+                    address.name()
                 ));
             }
         }
@@ -93,22 +93,22 @@ pub(super) fn read(file: &Path, text: &str, wanted: &Wanted) -> Result<Imported,
             if *known != hostid {
                 disk.notes.push(format!(
                     "hostid {hostid} of {}: left out, a daemon has one and that is {known}",
-                    place.name()
+                    address.name()
                 ));
             }
         }
         if let Some(nqn) = take("nqn").filter(|nqn| nqn != DISCOVERY_NQN) {
-            disk.notes.push(format!("nqn {nqn} of {}: no counterpart, {DISCOVERY_NQN} is asked", place.name()));
+            disk.notes.push(format!("nqn {nqn} of {}: no counterpart, {DISCOVERY_NQN} is asked", address.name()));
         }
-        // The timeouts of a line are those of its discovery controller, which has the disk's here.
-        disk.add(&place, true, &options);
+        // A discovery controller has the timeouts of its disk.
+        disk.add(&address, true, &options);
     }
     imported.disks.push(disk);
     Ok(imported)
 }
 
 /// The options of a line: `--name=value`, `--name value`, `-n value`, `-nvalue`, `--flag` and `-f`.
-fn options(text: &str) -> Result<Vec<Opt>, (String, &'static str)> {
+fn options(text: &str) -> Result<Vec<NvmeOption>, (String, &'static str)> {
     let mut options = Vec::new();
     let mut words = text.split_whitespace();
     while let Some(word) = words.next() {
@@ -138,7 +138,7 @@ fn options(text: &str) -> Result<Vec<Opt>, (String, &'static str)> {
             },
             None => "true".to_owned(),
         };
-        options.push(Opt { name, value });
+        options.push(NvmeOption { name, value });
     }
     Ok(options)
 }

@@ -6,8 +6,8 @@ use std::path::Path;
 use mpath_api::config::{HostId, Nqn};
 use serde::{Deserialize, Deserializer, de};
 
-use super::port::{Opt, Place};
-use super::{DISCOVERY_NQN, ImportError, Imported, ImportedDisk, Wanted};
+use super::port::{ControllerAddress, NvmeOption};
+use super::{DISCOVERY_NQN, ImportError, Imported, ImportedDisk, Selection};
 
 #[derive(Debug, Deserialize)]
 struct Host {
@@ -68,10 +68,10 @@ impl<'de> Deserialize<'de> for Trsvcid {
     }
 }
 
-pub(super) fn read(file: &Path, text: &str, wanted: &Wanted) -> Result<Imported, ImportError> {
-    // JSON is YAML, whose reader says where in the file a value is that does not fit.
+pub(super) fn read(file: &Path, text: &str, selection: &Selection) -> Result<Imported, ImportError> {
+    // JSON is YAML, and the YAML reader names the position of a wrong value.
     let mut hosts: Vec<Host> = serde_yaml::from_str(text).map_err(|error| refused(file, &error))?;
-    if let Some(hostnqn) = &wanted.hostnqn {
+    if let Some(hostnqn) = &selection.hostnqn {
         hosts.retain(|host| host.hostnqn.as_ref() == Some(hostnqn));
     }
     let [host] = &hosts[..] else {
@@ -98,27 +98,32 @@ pub(super) fn read(file: &Path, text: &str, wanted: &Wanted) -> Result<Imported,
         disk.notes.extend(notes);
         for port in &subsystem.ports {
             let is_discovery = port.discovery || disk.subsystem == DISCOVERY_NQN;
-            let place = Place {
+            let address = ControllerAddress {
                 transport: port.transport.clone(),
                 traddr: port.traddr.0.clone(),
                 trsvcid: port.trsvcid.as_ref().map(|port| port.0.clone()),
             };
             let to = if is_discovery { &mut discovery } else { &mut disk };
             let options: Vec<_> = options(&port.other).collect();
-            to.add(&place, is_discovery, &options);
+            to.add(&address, is_discovery, &options);
         }
         if disk.subsystem != DISCOVERY_NQN {
             imported.disks.push(disk);
         }
     }
     imported.notes.append(&mut discovery.notes);
-    choose(file, wanted, &mut imported, &discovery)?;
+    choose(file, selection, &mut imported, &discovery)?;
     Ok(imported)
 }
 
-/// Narrows to the subsystem that is asked for, and has each disk ask the discovery controllers.
-fn choose(file: &Path, wanted: &Wanted, imported: &mut Imported, discovery: &ImportedDisk) -> Result<(), ImportError> {
-    if let Some(nqn) = &wanted.subsystem {
+/// Narrows to the selected subsystem, and gives each disk the discovery controllers.
+fn choose(
+    file: &Path,
+    selection: &Selection,
+    imported: &mut Imported,
+    discovery: &ImportedDisk,
+) -> Result<(), ImportError> {
+    if let Some(nqn) = &selection.subsystem {
         let there = imported.disks.iter().map(|disk| disk.subsystem.clone()).collect();
         imported.disks.retain(|disk| disk.subsystem == nqn.as_str());
         if imported.disks.is_empty() {
@@ -136,7 +141,7 @@ fn choose(file: &Path, wanted: &Wanted, imported: &mut Imported, discovery: &Imp
             disk.settings.entry(key).or_insert_with(|| value.clone());
         }
     }
-    // A disk without any way to it is worth a word, and no disk.
+    // A subsystem without a usable port becomes a comment.
     let (disks, empty): (Vec<_>, Vec<_>) =
         imported.disks.drain(..).partition(|disk| !disk.paths.is_empty() || !disk.discovery.is_empty());
     imported.disks = disks;
@@ -147,7 +152,7 @@ fn choose(file: &Path, wanted: &Wanted, imported: &mut Imported, discovery: &Imp
     Ok(())
 }
 
-fn options(other: &BTreeMap<String, serde_yaml::Value>) -> impl Iterator<Item = Opt> {
+fn options(other: &BTreeMap<String, serde_yaml::Value>) -> impl Iterator<Item = NvmeOption> {
     other.iter().map(|(name, value)| {
         let value = match value {
             serde_yaml::Value::String(text) => text.clone(),
@@ -155,7 +160,7 @@ fn options(other: &BTreeMap<String, serde_yaml::Value>) -> impl Iterator<Item = 
             serde_yaml::Value::Number(value) => value.to_string(),
             _ => "(several values)".into(),
         };
-        Opt { name: name.replace('_', "-"), value }
+        NvmeOption { name: name.replace('_', "-"), value }
     })
 }
 

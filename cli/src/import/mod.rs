@@ -55,7 +55,7 @@ fn reasons(notes: &[String]) -> String {
 
 /// What to import from a file.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct Selection {
     pub(crate) subsystem: Option<Nqn>,
     pub(crate) hostnqn: Option<Nqn>,
 }
@@ -82,7 +82,7 @@ struct ImportedDisk {
 }
 
 /// Reads `discovery.conf` or `config.json`, whichever it is, and writes a configuration.
-pub(crate) fn import(file: &Path, wanted: &Wanted) -> Result<String, ImportError> {
+pub(crate) fn import(file: &Path, selection: &Selection) -> Result<String, ImportError> {
     let read = || {
         let mut text = String::new();
         File::open(file)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
@@ -93,7 +93,7 @@ pub(crate) fn import(file: &Path, wanted: &Wanted) -> Result<String, ImportError
         return Err(ImportError::TooLarge { file: file.into() });
     }
     let is_json = text.trim_start().starts_with(['[', '{']);
-    let imported = if is_json { json::read(file, &text, wanted)? } else { conf::read(file, &text, wanted)? };
+    let imported = if is_json { json::read(file, &text, selection)? } else { conf::read(file, &text, selection)? };
     if imported.disks.iter().all(|disk| disk.paths.is_empty() && disk.discovery.is_empty()) {
         let notes = imported.notes.into_iter().chain(imported.disks.into_iter().flat_map(|disk| disk.notes)).collect();
         return Err(ImportError::Nothing { file: file.into(), notes });

@@ -13,19 +13,19 @@ use super::ImportedDisk;
 
 /// An option of nvme-cli, its name with `-` for `_`.
 #[derive(Debug, Clone)]
-pub(super) struct Opt {
+pub(super) struct NvmeOption {
     pub(super) name: String,
     /// The value. `true` for a flag.
     pub(super) value: String,
 }
 
-impl Opt {
+impl NvmeOption {
     fn is_of_address(&self) -> bool {
         matches!(self.name.as_str(), "host-traddr" | "host-iface")
     }
 }
 
-impl std::fmt::Display for Opt {
+impl std::fmt::Display for NvmeOption {
     /// The text for a comment, without secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let is_secret = ["key", "secret"].iter().any(|word| self.name.contains(word));
@@ -35,13 +35,13 @@ impl std::fmt::Display for Opt {
 
 /// The address of a controller.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ControllerAddress {
     pub(super) transport: String,
     pub(super) traddr: String,
     pub(super) trsvcid: Option<String>,
 }
 
-impl Place {
+impl ControllerAddress {
     /// The name in comments.
     pub(super) fn name(&self) -> String {
         let port = self.trsvcid.as_ref().map_or_else(String::new, |port| format!(":{port}"));
@@ -49,9 +49,9 @@ impl Place {
     }
 
     /// The URL with the options that belong to the address.
-    fn url(&self, options: &[Opt]) -> String {
+    fn url(&self, options: &[NvmeOption]) -> String {
         let mut url = self.name().to_ascii_lowercase();
-        for Opt { name, value } in options.iter().filter(|option| option.is_of_address()) {
+        for NvmeOption { name, value } in options.iter().filter(|option| option.is_of_address()) {
             let separator = if url.contains('?') { "&" } else { "?" };
             for part in [separator, name, "=", value] {
                 url.push_str(part);
@@ -82,33 +82,38 @@ fn set<T: FromStr<Err: Display> + ToString>(
 
 impl ImportedDisk {
     /// Adds a controller as a path or as a discovery controller. If that fails, adds a comment with the reason.
-    pub(super) fn add(&mut self, place: &Place, is_discovery: bool, options: &[Opt]) {
-        match self.add_address(place, is_discovery, options) {
+    pub(super) fn add(&mut self, address: &ControllerAddress, is_discovery: bool, options: &[NvmeOption]) {
+        match self.add_address(address, is_discovery, options) {
             Ok(()) => {
                 let others = options.iter().filter(|option| !option.is_of_address());
-                others.for_each(|option| self.option(place, option));
+                others.for_each(|option| self.option(address, option));
             }
-            Err(reason) => self.notes.push(format!("{}: left out, {reason}", place.name())),
+            Err(reason) => self.notes.push(format!("{}: left out, {reason}", address.name())),
         }
     }
 
-    fn add_address(&mut self, place: &Place, is_discovery: bool, options: &[Opt]) -> Result<(), String> {
-        if !place.is_tcp() {
+    fn add_address(
+        &mut self,
+        address: &ControllerAddress,
+        is_discovery: bool,
+        options: &[NvmeOption],
+    ) -> Result<(), String> {
+        if !address.is_tcp() {
             return Err("only transport tcp is supported".into());
         }
-        if place.traddr.is_empty() {
+        if address.traddr.is_empty() {
             return Err("traddr missing".into());
         }
-        if place.traddr.contains('%') {
+        if address.traddr.contains('%') {
             return Err("a link-local address, which needs an interface (%), is not supported".into());
         }
         if is_discovery {
-            let address: DiscoveryAddress = place.url(options).parse().map_err(|error| format!("{error}"))?;
+            let address: DiscoveryAddress = address.url(options).parse().map_err(|error| format!("{error}"))?;
             if !self.discovery.contains(&address) {
                 self.discovery.push(address);
             }
         } else {
-            let address: PathAddress = place.url(options).parse().map_err(|error| format!("{error}"))?;
+            let address: PathAddress = address.url(options).parse().map_err(|error| format!("{error}"))?;
             if !self.paths.contains(&address) {
                 self.paths.push(address);
             }
@@ -116,8 +121,8 @@ impl ImportedDisk {
         Ok(())
     }
 
-    fn option(&mut self, place: &Place, option: &Opt) {
-        let Opt { name, value } = option;
+    fn option(&mut self, address: &ControllerAddress, option: &NvmeOption) {
+        let NvmeOption { name, value } = option;
         let flag = |key| match value.as_str() {
             "true" | "1" => Ok(Some((key, "true".to_owned()))),
             "false" | "0" => Ok(None),
@@ -144,13 +149,13 @@ impl ImportedDisk {
             Ok(Some((key, value))) => match self.settings.get(key) {
                 Some(first) if *first != value => self.notes.push(format!(
                     "{key} {value} of {}: left out, because all paths of a disk share one value, and {first} came first",
-                    place.name()
+                    address.name()
                 )),
                 _ => {
                     self.settings.insert(key, value);
                 }
             },
-            Err(reason) => self.notes.push(format!("{option} of {}: {reason}", place.name())),
+            Err(reason) => self.notes.push(format!("{option} of {}: {reason}", address.name())),
         }
     }
 }

@@ -2,18 +2,20 @@ use std::fs;
 
 use super::*;
 
-const NONE: Wanted = Wanted { subsystem: None, hostnqn: None };
+const NONE: Selection = Selection { subsystem: None, hostnqn: None };
 
-fn imported(text: &str, wanted: &Wanted) -> Result<String, String> {
+fn imported(text: &str, selection: &Selection) -> Result<String, String> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("f");
     fs::write(&file, text).unwrap();
     let shown = file.display().to_string();
-    import(&file, wanted).map(|text| text.replace(&shown, "F")).map_err(|error| error.to_string().replace(&shown, "F"))
+    import(&file, selection)
+        .map(|text| text.replace(&shown, "F"))
+        .map_err(|error| error.to_string().replace(&shown, "F"))
 }
 
-fn of(nqn: &str) -> Wanted {
-    Wanted { subsystem: Some(nqn.parse().unwrap()), hostnqn: None }
+fn of(nqn: &str) -> Selection {
+    Selection { subsystem: Some(nqn.parse().unwrap()), hostnqn: None }
 }
 
 #[test]
@@ -179,7 +181,7 @@ fn errors_of_config_json_name_file_line_and_field() {
         imported(two, &NONE).unwrap_err(),
         "F: 2 hosts (nqn.a, nqn.b), and a daemon is one host; choose one with --hostnqn"
     );
-    let b = Wanted { subsystem: Some("nqn.x".parse().unwrap()), hostnqn: Some("nqn.b".parse().unwrap()) };
+    let b = Selection { subsystem: Some("nqn.x".parse().unwrap()), hostnqn: Some("nqn.b".parse().unwrap()) };
     assert_eq!(imported(two, &b).unwrap_err(), "F: the chosen host has no such subsystem");
     let one =
         r#"[{"hostnqn": "nqn.a", "subsystems": [{"nqn": "nqn.s", "ports": [{"transport": "tcp", "traddr": "h"}]}]}]"#;

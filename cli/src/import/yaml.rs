@@ -1,4 +1,4 @@
-//! Writing the configuration, with comments for what it cannot say.
+//! Writes the configuration, with comments for options without a counterpart.
 
 use std::fmt::{Display, Write};
 use std::path::Path;
@@ -61,12 +61,12 @@ fn line(text: &mut String, indent: usize, what: &dyn Display) {
     let _ = writeln!(text, "{:indent$}{what}", "");
 }
 
-/// Quoted, so that YAML takes it for nothing else. In double quotes JSON and YAML agree.
+/// The value in double quotes, in which JSON and YAML agree. So YAML reads a string.
 fn scalar(value: &impl Display) -> String {
     serde_json::Value::String(value.to_string()).to_string()
 }
 
-/// A comment must not end before it ends.
+/// The note on one line, because a line break would end the comment.
 pub(super) fn one_line(note: &str) -> String {
     note.chars()
         .map(|c| if c.is_control() || matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}') { ' ' } else { c })

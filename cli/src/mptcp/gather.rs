@@ -70,8 +70,8 @@ pub(super) fn only(interfaces: Vec<Interface>, devs: &[String]) -> Result<Vec<In
     if let Some(dev) = devs.iter().find(|dev| interfaces.iter().all(|interface| interface.name != **dev)) {
         return Err(GatherError::NoInterface { dev: dev.clone() });
     }
-    let asked = |interface: &Interface| devs.is_empty() || devs.contains(&interface.name);
-    Ok(interfaces.into_iter().map(|interface| Interface { asked: asked(&interface), ..interface }).collect())
+    let is_checked = |interface: &Interface| devs.is_empty() || devs.contains(&interface.name);
+    Ok(interfaces.into_iter().map(|interface| Interface { is_checked: is_checked(&interface), ..interface }).collect())
 }
 
 fn sysctls(interfaces: &[Interface]) -> Sysctls {

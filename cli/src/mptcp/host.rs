@@ -51,7 +51,7 @@ pub(crate) struct Interface {
     pub(crate) name: String,
     pub(crate) index: u32,
     /// Whether the check covers the interface.
-    pub(crate) asked: bool,
+    pub(crate) is_checked: bool,
     pub(crate) loopback: bool,
     /// Whether the interface is switched on and has a carrier.
     pub(crate) up: bool,
@@ -215,7 +215,7 @@ impl fmt::Display for Link {
 impl Host {
     /// The links of a family. If a link has several addresses, the one with an endpoint counts, or else the first.
     pub(crate) fn links(&self, ipv4: bool) -> Vec<Link> {
-        let usable = self.interfaces.iter().filter(|of| of.asked && of.up && !of.loopback);
+        let usable = self.interfaces.iter().filter(|of| of.is_checked && of.up && !of.loopback);
         let link = |interface: &Interface| {
             let of_family = || interface.addresses.iter().filter(|prefix| prefix.address.is_ipv4() == ipv4);
             let with_endpoint = of_family().find(|prefix| self.opens_subflows_from(prefix.address));

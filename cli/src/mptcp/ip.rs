@@ -77,7 +77,7 @@ impl RawInterface {
             local.filter(|_| good).map(|address| Prefix { address, length: *prefixlen })
         };
         Interface {
-            asked: true,
+            is_checked: true,
             loopback: has("LOOPBACK"),
             // `ip` does not show RUNNING, but NO-CARRIER if it is missing.
             up: has("UP") && has("LOWER_UP") && !has("NO-CARRIER"),

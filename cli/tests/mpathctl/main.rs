@@ -5,6 +5,7 @@
 
 mod daemon;
 mod disks;
+mod fake;
 mod paths;
 mod steering;
 mod usage;

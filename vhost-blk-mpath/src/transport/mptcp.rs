@@ -66,7 +66,7 @@ fn subflow(subflow: &mptcp::Subflow) -> types::Subflow {
             State::Established => types::SubflowState::Established,
             State::Closing => types::SubflowState::Closing,
         },
-        backup: subflow.options.as_ref().map(MptcpOptions::backup),
+        backup: subflow.options.as_ref().map(MptcpOptions::is_backup),
         rtt_us: subflow.rtt.as_micros() as u64,
         rtt_var_us: subflow.rtt_var.as_micros() as u64,
         cwnd_segments: subflow.cwnd_segments,

@@ -17,7 +17,7 @@ mod fence;
 mod front_ends;
 mod grey_paths;
 #[allow(dead_code)] // the rest of it is for the crate that it is from
-#[path = "../../crates/vhost-user-blk/tests/sockets/guest.rs"]
+#[path = "../../crates/vhost-user-blk/tests/sockets/guest/mod.rs"]
 mod guest;
 mod hedge;
 mod hostile_guest;

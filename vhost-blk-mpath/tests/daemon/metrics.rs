@@ -77,11 +77,11 @@ fn counters_grow_under_load_and_never_shrink() {
             let after = now.samples.get(series).unwrap_or_else(|| panic!("{what}: {series} is gone"));
             assert!(*after >= before, "{what}: {series} was {before} and is {after}");
         }
-        for metric in ["path_ios_total", "path_bytes_total", "path_latency_seconds_sum"] {
+        for metric in ["path_requests_total", "path_bytes_total", "path_latency_seconds_sum"] {
             let (before, after) = (last.sum(metric, "class=\"read\""), now.sum(metric, "class=\"read\""));
             assert!(after > before, "{what}: {metric} stays at {before}");
         }
-        for metric in ["virtqueue_served_requests_total", "virtqueue_served_bytes_total"] {
+        for metric in ["virtqueue_attempts_total", "virtqueue_attempt_bytes_total"] {
             assert!(now.sum(metric, "") > last.sum(metric, ""), "{what}: {metric} stays");
         }
         assert!(now.get("uptime_seconds") >= last.get("uptime_seconds"));
@@ -113,7 +113,7 @@ fn counters_grow_under_load_and_never_shrink() {
         let of = format!("disk=\"disk0\",path=\"{}\"", path.address);
         for (class, stats) in path.classes() {
             let labels = format!("{of},class=\"{class}\"");
-            assert_eq!(seen.get(&format!("path_ios_total{{{labels}}}")), stats.ios as f64);
+            assert_eq!(seen.get(&format!("path_requests_total{{{labels}}}")), stats.ios as f64);
             assert_eq!(seen.get(&format!("path_latency_seconds_count{{{labels}}}")), stats.ios as f64);
             assert_eq!(seen.get(&format!("path_in_flight_requests{{{labels}}}")), 0.0);
         }

@@ -19,7 +19,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// What must be read again after an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Need {
+pub(super) enum Reread {
     Nothing,
     /// The endpoints.
     Endpoints,
@@ -31,16 +31,16 @@ pub(super) enum Need {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     /// Delete the endpoint: its link is down.
-    Remove(Held),
+    Remove(DeletedEndpoint),
     /// Add the endpoint: its link is up and has the address.
-    Add(Held),
+    Add(DeletedEndpoint),
     /// Forget the endpoint: another program has added one with its address.
-    Abandon(Held),
+    Abandon(DeletedEndpoint),
 }
 
 /// An endpoint to add again, and its link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct DeletedEndpoint {
     pub(super) endpoint: Endpoint,
     pub(super) link: String,
     /// Whether the kernel chooses the id: another endpoint has the old one, or the kernel has made an implicit endpoint of the address,
@@ -48,7 +48,7 @@ pub(super) struct Held {
     pub(super) any_id: bool,
 }
 
-impl Held {
+impl DeletedEndpoint {
     fn is_of(&self, endpoint: &Endpoint) -> bool {
         (self.endpoint.address, self.endpoint.port) == (endpoint.address, endpoint.port)
     }
@@ -84,7 +84,7 @@ pub(super) struct Follower {
     devs: Vec<String>,
     links: BTreeMap<u32, Link>,
     addresses: BTreeMap<IpAddr, Seen>,
-    held: Vec<Held>,
+    held: Vec<DeletedEndpoint>,
 }
 
 impl Follower {
@@ -94,22 +94,22 @@ impl Follower {
     }
 
     /// Handles an event.
-    pub(super) fn event(&mut self, event: LinkEvent, now: Instant) -> Need {
+    pub(super) fn event(&mut self, event: LinkEvent, now: Instant) -> Reread {
         match event {
             LinkEvent::Link { index, name, up } => self.link(index, name, up, now),
-            LinkEvent::Gone { index } => self.links.remove(&index).map_or(Need::Nothing, |_| Need::Endpoints),
-            LinkEvent::Addresses | LinkEvent::Lost => Need::Interfaces,
+            LinkEvent::Gone { index } => self.links.remove(&index).map_or(Reread::Nothing, |_| Reread::Endpoints),
+            LinkEvent::Addresses | LinkEvent::Lost => Reread::Interfaces,
         }
     }
 
-    fn link(&mut self, index: u32, name: String, up: bool, now: Instant) -> Need {
+    fn link(&mut self, index: u32, name: String, up: bool, now: Instant) -> Reread {
         let known = self.links.get(&index).cloned();
         if known.as_ref().is_some_and(|known| known.name == name && known.up.is_some() == up) {
-            return Need::Nothing;
+            return Reread::Nothing;
         }
         self.note(index, name, up, known, now);
-        // What is lost must not wait for a look at all addresses.
-        if up { Need::Interfaces } else { Need::Endpoints }
+        // The endpoint of a lost link must not wait until all addresses are read.
+        if up { Reread::Interfaces } else { Reread::Endpoints }
     }
 
     fn note(&mut self, index: u32, name: String, up: bool, known: Option<Link>, now: Instant) {
@@ -154,7 +154,8 @@ impl Follower {
         };
         self.addresses.retain(|address, seen| seen.state != State::Missing || of_endpoint(address));
 
-        let dead: Vec<Held> = endpoints.iter().filter_map(|endpoint| self.on_a_dead_link(endpoint)).collect();
+        let dead: Vec<DeletedEndpoint> =
+            endpoints.iter().filter_map(|endpoint| self.on_a_dead_link(endpoint)).collect();
         let back = self.held.iter().filter(|held| dead.iter().all(|dead| !held.is_of(&dead.endpoint)));
         let back: Vec<Action> = back.filter_map(|held| self.of_held(held, endpoints, now)).collect();
         let room = HELD_MAX.saturating_sub(self.held.len());
@@ -163,20 +164,20 @@ impl Follower {
 
     /// The endpoint to remember, if its link is followed and down. Implicit endpoints, which the kernel makes for subflows without an
     /// endpoint, end with those subflows.
-    fn on_a_dead_link(&self, endpoint: &Endpoint) -> Option<Held> {
+    fn on_a_dead_link(&self, endpoint: &Endpoint) -> Option<DeletedEndpoint> {
         let by_address = || self.addresses.get(&endpoint.address).map(|seen| &seen.link);
         // The kernel shows a link that is gone by its number.
         let dev = endpoint.dev.as_ref().filter(|dev| self.links.values().any(|link| link.name == **dev));
         let link = dev.or_else(by_address)?.clone();
         let followed = self.devs.is_empty() || self.devs.contains(&link);
-        (followed && !endpoint.implicit && !self.is_up(&link)).then(|| Held {
+        (followed && !endpoint.implicit && !self.is_up(&link)).then(|| DeletedEndpoint {
             endpoint: endpoint.clone(),
             link,
             any_id: false,
         })
     }
 
-    fn of_held(&self, held: &Held, endpoints: &[Endpoint], now: Instant) -> Option<Action> {
+    fn of_held(&self, held: &DeletedEndpoint, endpoints: &[Endpoint], now: Instant) -> Option<Action> {
         let same = endpoints.iter().find(|endpoint| held.is_of(endpoint));
         if same.is_some_and(|same| !same.implicit) {
             return Some(Action::Abandon(held.clone()));
@@ -196,19 +197,19 @@ impl Follower {
     }
 
     /// When an endpoint may be added again. `None` if its link is down.
-    fn due(&self, held: &Held) -> Option<Instant> {
+    fn due(&self, held: &DeletedEndpoint) -> Option<Instant> {
         let wait = if held.endpoint.signal { ANNOUNCED_AFTER } else { Duration::ZERO };
         Some(self.up_since(&held.link)? + wait)
     }
 
     /// Remembers an endpoint before it is deleted: a failed attempt may have deleted it too.
-    pub(super) fn hold(&mut self, held: &Held) {
+    pub(super) fn hold(&mut self, held: &DeletedEndpoint) {
         self.forget(held);
         self.held.push(held.clone());
     }
 
     /// Forgets an endpoint that exists again.
-    pub(super) fn forget(&mut self, held: &Held) {
+    pub(super) fn forget(&mut self, held: &DeletedEndpoint) {
         self.held.retain(|other| !other.is_of(&held.endpoint));
     }
 
@@ -219,17 +220,18 @@ impl Follower {
     }
 
     /// The endpoints to add at the end: all deleted ones that do not exist again, whatever the state of their links.
-    pub(super) fn at_the_end(&self, endpoints: &[Endpoint]) -> Vec<Held> {
-        let there = |held: &&Held| endpoints.iter().any(|endpoint| held.is_of(endpoint) && !endpoint.implicit);
+    pub(super) fn at_the_end(&self, endpoints: &[Endpoint]) -> Vec<DeletedEndpoint> {
+        let there =
+            |held: &&DeletedEndpoint| endpoints.iter().any(|endpoint| held.is_of(endpoint) && !endpoint.implicit);
         self.held.iter().filter(|held| !there(held)).map(|held| as_added(held, endpoints)).collect()
     }
 }
 
 /// The endpoint with the present name of its link, and with its id if the id is free.
-fn as_added(held: &Held, endpoints: &[Endpoint]) -> Held {
+fn as_added(held: &DeletedEndpoint, endpoints: &[Endpoint]) -> DeletedEndpoint {
     let dev = held.endpoint.dev.as_ref().map(|_| held.link.clone());
     let any_id = endpoints.iter().any(|endpoint| held.is_of(endpoint) || endpoint.id == held.endpoint.id);
-    Held { endpoint: Endpoint { dev, ..held.endpoint.clone() }, any_id, ..held.clone() }
+    DeletedEndpoint { endpoint: Endpoint { dev, ..held.endpoint.clone() }, any_id, ..held.clone() }
 }
 
 #[cfg(test)]

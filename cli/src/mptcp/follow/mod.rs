@@ -15,7 +15,7 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
-use self::follower::{Action, Follower, Held, Need};
+use self::follower::{Action, DeletedEndpoint, Follower, Reread};
 use super::gather::{GatherError, only};
 use super::host::Endpoint;
 use super::ip::{self, IpError};
@@ -104,21 +104,21 @@ struct Driver<F> {
 
 impl<F: FnMut(&Done) -> io::Result<()>> Driver<F> {
     fn run(&mut self, mut monitor: LinkMonitor, stop: &UnixStream) -> Result<(), FollowError> {
-        let mut need = Need::Interfaces;
+        let mut need = Reread::Interfaces;
         loop {
             let failed = self.catch_up(need)?;
             let timeout = if failed { Some(RETRY) } else { self.follower.wait(Instant::now()) };
             let woken = monitor.wait(stop.as_fd(), timeout).map_err(FollowError::Monitor)?;
             let Woken::By(events) = woken else { return Ok(()) };
             let now = Instant::now();
-            let more = events.into_iter().map(|event| self.follower.event(event, now)).max().unwrap_or(Need::Nothing);
-            need = if more == Need::Nothing && timeout.is_some() { Need::Interfaces } else { more };
+            let more = events.into_iter().map(|event| self.follower.event(event, now)).max().unwrap_or(Reread::Nothing);
+            need = if more == Reread::Nothing && timeout.is_some() { Reread::Interfaces } else { more };
         }
     }
 
     /// Makes the due changes. True if one failed and may be tried again.
-    fn catch_up(&mut self, need: Need) -> Result<bool, FollowError> {
-        if need == Need::Nothing {
+    fn catch_up(&mut self, need: Reread) -> Result<bool, FollowError> {
+        if need == Reread::Nothing {
             return Ok(false);
         }
         match self.try_to_catch_up(need) {
@@ -138,8 +138,8 @@ impl<F: FnMut(&Done) -> io::Result<()>> Driver<F> {
         }
     }
 
-    fn try_to_catch_up(&mut self, need: Need) -> Result<(), FollowError> {
-        if need == Need::Interfaces {
+    fn try_to_catch_up(&mut self, need: Reread) -> Result<(), FollowError> {
+        if need == Reread::Interfaces {
             self.follower.look(&ip::interfaces()?, Instant::now());
         }
         let mut failed = None;
@@ -190,8 +190,8 @@ impl<F: FnMut(&Done) -> io::Result<()>> Driver<F> {
         if not_restored > 0 { Err(FollowError::NotRestored(not_restored)) } else { Ok(()) }
     }
 
-    fn told(&mut self, action: What, held: &Held, why: &'static str) -> Result<(), FollowError> {
-        let Held { endpoint, link, .. } = held;
+    fn told(&mut self, action: What, held: &DeletedEndpoint, why: &'static str) -> Result<(), FollowError> {
+        let DeletedEndpoint { endpoint, link, .. } = held;
         let done = Done {
             time: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
             action,

@@ -46,8 +46,8 @@ fn of_one(host: &Host, endpoint: &Endpoint, links: &[Link]) -> Option<Finding> {
         let why = "no subflow can begin there";
         return Some(Finding::problem(CHECK, found, why).corrected_by([format!("ip mptcp endpoint delete id {id}")]));
     };
-    let Interface { name, asked, up, .. } = owner;
-    if !asked {
+    let Interface { name, is_checked, up, .. } = owner;
+    if !is_checked {
         return None;
     }
     if let Some(dev) = endpoint.dev.as_ref().filter(|dev| *dev != name) {

@@ -71,7 +71,7 @@ fn addresses(host: &Host, ipv4: bool, links: &[Link]) -> Finding {
         [] => format!("no interface has an {family} address that can be used"),
         links => format!("only one interface has an {family} address that can be used: {}", listed(links)),
     };
-    let down = host.interfaces.iter().filter(|of| of.asked && !of.up && !of.loopback);
+    let down = host.interfaces.iter().filter(|of| of.is_checked && !of.up && !of.loopback);
     let down: Vec<_> = down
         .filter_map(|of| Some((of.addresses.iter().find(|prefix| prefix.address.is_ipv4() == ipv4)?, of)))
         .map(|(prefix, of)| format!("; {} ({}) is down", prefix.address, of.name))

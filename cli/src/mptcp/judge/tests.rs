@@ -17,7 +17,7 @@ fn interface(name: &str, index: u32, addresses: &[&str]) -> Interface {
     let addresses: Vec<Prefix> = addresses.iter().map(|text| prefix(text)).collect();
     let all_addresses = addresses.iter().map(|prefix| prefix.address).collect();
     let name = name.into();
-    Interface { name, index, asked: true, up: true, addresses, all_addresses, ..Interface::default() }
+    Interface { name, index, is_checked: true, up: true, addresses, all_addresses, ..Interface::default() }
 }
 
 fn endpoint(id: u8, address: &str, dev: &str) -> Endpoint {
@@ -126,7 +126,7 @@ fn fewer_than_two_links() {
         "note endpoints: endpoint 2, 10.1.1.1, is on a1, which is down",
     ];
     assert_told(&down, &expected);
-    let not_asked = changed(|host| host.interfaces[2].asked = false);
+    let not_asked = changed(|host| host.interfaces[2].is_checked = false);
     let expected = ["problem addresses: only one interface has an IPv4 address that can be used: 10.1.0.1 (a0)"];
     assert_told(&not_asked, &expected);
     let none = Host { interfaces: Vec::new(), endpoints: Vec::new(), ..good() };

@@ -24,11 +24,11 @@ const EXPECTED: &str =
 #[allow(clippy::trivially_copy_pass_by_ref)]
 pub(crate) fn serialize<S: Serializer>(policies: &ClassPolicies, serializer: S) -> Result<S::Ok, S::Error> {
     if let Some(spec) = policies.single() {
-        return Spec(*spec).serialize(serializer);
+        return NamedPolicy(*spec).serialize(serializer);
     }
     let mut map = serializer.serialize_map(Some(2))?;
-    map.serialize_entry("read", &Spec(policies.read))?;
-    map.serialize_entry("write", &Spec(policies.write))?;
+    map.serialize_entry("read", &NamedPolicy(policies.read))?;
+    map.serialize_entry("write", &NamedPolicy(policies.write))?;
     map.end()
 }
 
@@ -37,9 +37,9 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
 }
 
 /// One policy.
-struct Spec(PolicySpec);
+struct NamedPolicy(PolicySpec);
 
-impl Serialize for Spec {
+impl Serialize for NamedPolicy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serialize_named(self.0.kind().name(), self.0.changed_params(), serializer)
     }
@@ -63,28 +63,28 @@ pub(crate) fn serialize_named<S: Serializer>(
     map.end()
 }
 
-impl<'de> Deserialize<'de> for Spec {
+impl<'de> Deserialize<'de> for NamedPolicy {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(SpecVisitor)
+        deserializer.deserialize_any(NamedPolicyVisitor)
     }
 }
 
-struct SpecVisitor;
+struct NamedPolicyVisitor;
 
-impl<'de> Visitor<'de> for SpecVisitor {
-    type Value = Spec;
+impl<'de> Visitor<'de> for NamedPolicyVisitor {
+    type Value = NamedPolicy;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the name of a policy, or a mapping of `name` and its parameters")
     }
 
-    fn visit_str<E: Error>(self, name: &str) -> Result<Spec, E> {
-        name.parse().map(|kind: PolicyKind| Spec(kind.into())).map_err(E::custom)
+    fn visit_str<E: Error>(self, name: &str) -> Result<NamedPolicy, E> {
+        name.parse().map(|kind: PolicyKind| NamedPolicy(kind.into())).map_err(E::custom)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Spec, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<NamedPolicy, A::Error> {
         match map.next_key::<String>()? {
-            Some(first) => spec_of(first, &mut map).map(Spec),
+            Some(first) => spec_of(first, &mut map).map(NamedPolicy),
             None => Err(A::Error::missing_field("name")),
         }
     }
@@ -132,7 +132,7 @@ impl<'de> Visitor<'de> for PoliciesVisitor {
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<ClassPolicies, E> {
-        SpecVisitor.visit_str(name).map(|Spec(spec)| spec.into())
+        NamedPolicyVisitor.visit_str(name).map(|NamedPolicy(spec)| spec.into())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ClassPolicies, A::Error> {
@@ -148,7 +148,7 @@ impl<'de> Visitor<'de> for PoliciesVisitor {
                 "write" => ("write", &mut write),
                 other => return Err(A::Error::unknown_field(other, &["read", "write"])),
             };
-            let Spec(spec) = map.next_value()?;
+            let NamedPolicy(spec) = map.next_value()?;
             if slot.replace(spec).is_some() {
                 return Err(A::Error::duplicate_field(field));
             }

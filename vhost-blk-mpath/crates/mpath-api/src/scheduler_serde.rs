@@ -95,24 +95,4 @@ mod tests {
             assert!(error.contains(part), "{yaml}: {error}");
         }
     }
-
-    #[test]
-    fn what_schedulers_had_before_is_refused_with_what_they_have_now() {
-        let renamed = "unknown scheduler 'burst-credit-drr', expected one of: burst-credit, published, fifo; \
-                       it is called burst-credit now, and has other parameters";
-        let ours = "it has burst, share, gap, io-cost";
-        let lacks =
-            |name: &str, param: &str, has: &str| format!("scheduler '{name}' has no parameter '{param}'; {has}");
-        for (yaml, message) in [
-            ("burst-credit-drr", renamed.into()),
-            ("{name: burst-credit-drr, rho: 0}", renamed.into()),
-            ("{name: burst-credit, rho: 0}", lacks("burst-credit", "rho", ours)),
-            ("{name: burst-credit, budget: 64}", lacks("burst-credit", "budget", ours)),
-            ("{name: burst-credit, credit: 64}", lacks("burst-credit", "credit", ours)),
-            ("{name: published, credit: 64}", lacks("published", "credit", "it has none")),
-        ] {
-            let error = serde_yaml::from_str::<Form>(yaml).unwrap_err().to_string();
-            assert_eq!(error, message, "{yaml}");
-        }
-    }
 }

@@ -7,7 +7,7 @@ use crate::param::of_path;
 use crate::{Param, PathId};
 
 /// The set of all policies, or of all schedulers.
-pub trait Kind: Copy + Eq {
+pub trait KindWithParams: Copy + Eq {
     /// The name and parameters of this policy or scheduler.
     fn params_of(self) -> ParamsOf;
 }
@@ -92,17 +92,17 @@ pub(crate) const MAX_PARAMS: usize = 8;
 
 /// A policy or scheduler, and the values of its parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Spec<K> {
+pub struct KindSpec<K> {
     kind: K,
     /// The values, in the order of [`ParamsOf::params`].
     values: [u64; MAX_PARAMS],
 }
 
-impl<K: Kind> Spec<K> {
+impl<K: KindWithParams> KindSpec<K> {
     /// A policy or scheduler with these parameters, by name and text. The others have their defaults.
     pub fn new<'a>(kind: K, params: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, ParamError> {
         let mut spec = Self::from(kind);
-        spec.change(&Change::new(kind, params)?);
+        spec.change(&KindChange::new(kind, params)?);
         Ok(spec)
     }
 
@@ -123,7 +123,7 @@ impl<K: Kind> Spec<K> {
     }
 
     /// Applies a change.
-    pub fn change(&mut self, change: &Change<K>) {
+    pub fn change(&mut self, change: &KindChange<K>) {
         if self.kind != change.kind {
             *self = change.kind.into();
         }
@@ -149,7 +149,7 @@ impl<K: Kind> Spec<K> {
     }
 }
 
-impl<K: Kind> From<K> for Spec<K> {
+impl<K: KindWithParams> From<K> for KindSpec<K> {
     /// Every parameter at its default.
     fn from(kind: K) -> Self {
         let mut values = [0; MAX_PARAMS];
@@ -160,13 +160,13 @@ impl<K: Kind> From<K> for Spec<K> {
     }
 }
 
-impl<K: Kind> fmt::Debug for Spec<K> {
+impl<K: KindWithParams> fmt::Debug for KindSpec<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl<K: Kind> fmt::Display for Spec<K> {
+impl<K: KindWithParams> fmt::Display for KindSpec<K> {
     /// The name, and the parameters that differ from their defaults: `latency-rr threshold=1.5`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind.params_of().name)?;
@@ -177,13 +177,13 @@ impl<K: Kind> fmt::Display for Spec<K> {
 /// A switch to a policy or scheduler. If it is already in force, parameters that are not named keep their values.
 /// Otherwise they get their defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change<K> {
+pub struct KindChange<K> {
     kind: K,
     /// Positions and values.
     values: Vec<(usize, u64)>,
 }
 
-impl<K: Kind> Change<K> {
+impl<K: KindWithParams> KindChange<K> {
     /// A switch with these parameters, by name and text. The text `default` means the default.
     pub fn new<'a>(kind: K, params: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, ParamError> {
         Ok(Self { kind, values: kind.params_of().read_all(params)? })

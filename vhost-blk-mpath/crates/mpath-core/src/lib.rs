@@ -65,7 +65,7 @@ pub use group::{Group, GroupConfig, Hedging};
 pub use ids::{DiskId, Epoch, MAX_DISKS, MAX_PATHS, PathId};
 pub use inject::{Direction, Distribution, InjectedError, Injection};
 pub use io::{Action, FlowId, Io, IoError, MAX_HEDGE_BYTES, MAX_PROBE_BYTES, Op, OpClass, Outcome, Tag};
-pub use kind_with_params::{Change, Kind, ParamError, ParamsOf, Spec};
+pub use kind_with_params::{KindChange, KindSpec, KindWithParams, ParamError, ParamsOf};
 pub use param::Param;
 pub use path::{Association, PathConfig};
 pub use policy::{

@@ -203,6 +203,7 @@ impl Namespaces {
     }
 }
 
+/// Two types, because neither `mpath-core` nor `nvme-tcp` depends on the other, and a crate for one enum would be more.
 fn ana_state(state: wire::AnaState) -> AnaState {
     match state {
         wire::AnaState::Optimized => AnaState::Optimized,

@@ -92,7 +92,7 @@ pub struct MptcpOptions {
 impl MptcpOptions {
     /// Whether one of the sides asked to use it only if no other subflow works.
     #[must_use]
-    pub fn backup(&self) -> bool {
+    pub fn is_backup(&self) -> bool {
         self.backup_local || self.backup_remote
     }
 }

@@ -53,7 +53,7 @@ fn a_subflow() {
 #[test]
 fn every_flag_has_its_place() {
     let of = |flags: u32| parse(&listed(ipv4(), &[], Some((flags, 0, 0)))).unwrap().unwrap().options.unwrap();
-    let told = |flags: u32| (of(flags).joined, of(flags).backup_local, of(flags).backup_remote, of(flags).backup());
+    let told = |flags: u32| (of(flags).joined, of(flags).backup_local, of(flags).backup_remote, of(flags).is_backup());
     assert_eq!(told(1 << 0 | 1 << 1 | 1 << 6 | 1 << 7 | 1 << 8), (false, false, false, false));
     assert_eq!(told(1 << 2), (true, false, false, false));
     assert_eq!(told(1 << 3), (true, false, false, false));

@@ -198,12 +198,12 @@ fn one_port_reports_a_wrong_identity() {
         set(&server, 1, &[&setting]);
         let wrong = see(1);
         assert!(right.check_same(&wrong).is_err(), "{setting}");
-        assert_eq!(server.status()[1].shown.len(), 1);
+        assert_eq!(server.status()[1].namespace_overrides.len(), 1);
         assert!(right.check_same(&see(0)).is_ok());
         let own = format!("{}=1:own", setting.split_once('=').unwrap().0);
         set(&server, 1, &[&own]);
         assert!(right.check_same(&see(1)).is_ok(), "{own}");
-        assert!(server.status()[1].shown.is_empty());
+        assert!(server.status()[1].namespace_overrides.is_empty());
     }
 }
 

@@ -71,14 +71,14 @@ impl World {
 
     fn later(&mut self, passed: Duration) -> String {
         self.now += passed;
-        self.catch_up(Need::Interfaces)
+        self.catch_up(Reread::Interfaces)
     }
 
-    fn catch_up(&mut self, need: Need) -> String {
-        if need == Need::Nothing {
+    fn catch_up(&mut self, need: Reread) -> String {
+        if need == Reread::Nothing {
             return "nothing".into();
         }
-        if need == Need::Interfaces {
+        if need == Reread::Interfaces {
             self.follower.look(&self.interfaces, self.now);
         }
         let actions = self.follower.actions(&self.endpoints, self.now);
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    fn added(&mut self, held: &Held) -> u8 {
+    fn added(&mut self, held: &DeletedEndpoint) -> u8 {
         let same = self.endpoints.iter().position(|endpoint| endpoint.address == held.endpoint.address);
         let replaced = same.map(|same| self.endpoints.remove(same));
         assert!(replaced.as_ref().is_none_or(|replaced| replaced.implicit && held.any_id));
@@ -246,7 +246,7 @@ fn a_link_may_get_another_name_or_index() {
 fn what_may_have_been_removed_is_remembered() {
     let mut world = World::new(&[]);
     world.set("a0", false);
-    assert_eq!(world.follower.event(link("a0", 3, false), world.now), Need::Endpoints);
+    assert_eq!(world.follower.event(link("a0", 3, false), world.now), Reread::Endpoints);
     let actions = world.follower.actions(&world.endpoints, world.now);
     let [Action::Remove(held)] = &actions[..] else { panic!("{actions:?}") };
     world.follower.hold(held);

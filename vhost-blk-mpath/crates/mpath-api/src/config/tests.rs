@@ -180,10 +180,6 @@ fn errors_name_place_value_and_remedy() {
             "5:16: disks[0].scheduler: unknown scheduler 'cfq', expected one of: burst-credit, published, fifo",
         ),
         (
-            "scheduler: burst-credit-drr",
-            "5:16: disks[0].scheduler: unknown scheduler 'burst-credit-drr', expected one of: burst-credit, published, fifo; it is called burst-credit now, and has other parameters",
-        ),
-        (
             "scheduler: {name: burst-credit, rho: 0}",
             "5:16: disks[0].scheduler: scheduler 'burst-credit' has no parameter 'rho'; it has burst, share, gap, io-cost",
         ),

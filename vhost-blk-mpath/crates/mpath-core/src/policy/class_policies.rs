@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use super::{PolicyKind, UnknownPolicy};
 use crate::ParamError;
-use crate::kind_with_params::{Change, Spec};
+use crate::kind_with_params::{KindChange, KindSpec};
 
 /// A policy and the values of its parameters.
-pub type PolicySpec = Spec<PolicyKind>;
+pub type PolicySpec = KindSpec<PolicyKind>;
 
 /// The classes of requests that can have separate policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -124,11 +124,11 @@ impl fmt::Display for ClassPolicies {
     }
 }
 
-/// A switch of one class of requests, or of all, to a policy: see [`Change`].
+/// A switch of one class of requests, or of all, to a policy: see [`KindChange`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyChange {
     class: Option<PolicyClass>,
-    change: Change<PolicyKind>,
+    change: KindChange<PolicyKind>,
 }
 
 impl PolicyChange {
@@ -138,7 +138,7 @@ impl PolicyChange {
         class: Option<PolicyClass>,
         params: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, ParamError> {
-        Ok(Self { class, change: Change::new(kind, params)? })
+        Ok(Self { class, change: KindChange::new(kind, params)? })
     }
 }
 

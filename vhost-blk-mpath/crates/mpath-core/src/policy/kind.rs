@@ -7,7 +7,7 @@ use super::{
     Param, Policy, PolicyInfo, PolicySpec, adaptive, bdp, latency, latency_rr, numa, pid, queue_depth, round_robin,
     service_time,
 };
-use crate::kind_with_params::{Kind, ParamsOf};
+use crate::kind_with_params::{KindWithParams, ParamsOf};
 
 /// A path selection policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,7 +89,7 @@ impl PolicyKind {
     }
 }
 
-impl Kind for PolicyKind {
+impl KindWithParams for PolicyKind {
     fn params_of(self) -> ParamsOf {
         ParamsOf { what: "policy", name: self.name(), params: self.params() }
     }

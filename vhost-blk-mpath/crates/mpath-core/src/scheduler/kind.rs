@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::settings::PARAMS;
 use crate::Param;
-use crate::kind_with_params::{Change, Kind, ParamsOf, Spec};
+use crate::kind_with_params::{KindChange, KindSpec, KindWithParams, ParamsOf};
 
 /// The rule by which disks and flows take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,7 +54,7 @@ impl SchedulerKind {
     }
 }
 
-impl Kind for SchedulerKind {
+impl KindWithParams for SchedulerKind {
     fn params_of(self) -> ParamsOf {
         ParamsOf { what: "scheduler", name: self.name(), params: self.params() }
     }
@@ -68,17 +68,10 @@ impl fmt::Display for SchedulerKind {
 
 /// The error for an unknown scheduler name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown scheduler '{name}', expected one of: {}{}", SchedulerKind::ALL.map(SchedulerKind::name).join(", "), self.hint())]
+#[error("unknown scheduler '{name}', expected one of: {}", SchedulerKind::ALL.map(SchedulerKind::name).join(", "))]
 pub struct UnknownScheduler {
     /// The given name.
     pub name: String,
-}
-
-impl UnknownScheduler {
-    /// A hint for the former name of a scheduler.
-    fn hint(&self) -> &'static str {
-        if self.name == "burst-credit-drr" { "; it is called burst-credit now, and has other parameters" } else { "" }
-    }
 }
 
 impl FromStr for SchedulerKind {
@@ -90,9 +83,9 @@ impl FromStr for SchedulerKind {
 }
 
 /// A scheduler and the values of its parameters.
-pub type SchedulerSpec = Spec<SchedulerKind>;
+pub type SchedulerSpec = KindSpec<SchedulerKind>;
 /// A switch to a scheduler.
-pub type SchedulerChange = Change<SchedulerKind>;
+pub type SchedulerChange = KindChange<SchedulerKind>;
 
 #[cfg(test)]
 mod tests {
@@ -107,8 +100,6 @@ mod tests {
         }
         let error = |name: &str| name.parse::<SchedulerKind>().expect_err("unknown").to_string();
         assert_eq!(error("cfq"), "unknown scheduler 'cfq', expected one of: burst-credit, published, fifo");
-        let of_before = error("burst-credit-drr");
-        assert!(of_before.ends_with("; it is called burst-credit now, and has other parameters"), "{of_before}");
     }
 
     #[test]

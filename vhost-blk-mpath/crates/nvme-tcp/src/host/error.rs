@@ -57,8 +57,10 @@ pub enum ConnectError {
         /// The status.
         status: Status,
     },
-    /// ATR or ASCR: the controller requires authentication.
-    #[error("the controller requires authentication, which is not configured")]
+    /// ATR or ASCR: the controller requires authentication, which this crate does not support.
+    #[error(
+        "the controller requires authentication, which is not supported; on the target, let this host NQN connect without it"
+    )]
     AuthenticationRequired,
     /// The connection leads to another controller.
     #[error("connected to controller {got:#06x} instead of {wanted:#06x}")]

@@ -83,7 +83,7 @@ fn parse(bytes: &[u8], framing: Framing) -> Result<Progress, ProtocolError> {
         return Ok(Progress::Needs(CommonHeader::LEN));
     }
     let common = CommonHeader::parse(bytes)?;
-    if !common.pdu.from_controller() {
+    if !common.pdu.is_from_controller() {
         return Err(ProtocolError::UnexpectedPdu { pdu: common.pdu });
     }
     let layout = framing.layout(&common)?;

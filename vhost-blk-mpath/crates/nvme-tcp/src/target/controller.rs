@@ -108,9 +108,9 @@ impl Controller {
 
     /// Writes CC (Base 3.1.3.5).
     pub(super) fn write_configuration(&mut self, now: Instant, value: ControllerConfiguration) -> ConfigurationAction {
-        let was_enabled = self.configuration.enabled();
+        let was_enabled = self.configuration.is_enabled();
         self.configuration = value;
-        match (was_enabled, value.enabled()) {
+        match (was_enabled, value.is_enabled()) {
             (false, true) => {
                 let format = ControllerConfiguration::ENABLED.0 & CC_FORMAT;
                 let supported = value.0 & CC_FORMAT == format;
@@ -123,7 +123,7 @@ impl Controller {
             }
             _ => {}
         }
-        if self.is_ready() && value.shutdown_requested() && !self.shut_down {
+        if self.is_ready() && value.requests_shutdown() && !self.shut_down {
             self.shut_down = true;
             self.restart_keep_alive(now);
             return ConfigurationAction::Shutdown;

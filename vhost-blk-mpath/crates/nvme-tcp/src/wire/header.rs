@@ -69,7 +69,7 @@ impl PduType {
 
     /// Whether the controller sends this type.
     #[must_use]
-    pub const fn from_controller(self) -> bool {
+    pub const fn is_from_controller(self) -> bool {
         matches!(self, Self::IcResp | Self::C2hTermReq | Self::CapsuleResp | Self::C2hData | Self::R2t)
     }
 

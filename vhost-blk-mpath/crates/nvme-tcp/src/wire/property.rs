@@ -79,13 +79,13 @@ impl ControllerConfiguration {
 
     /// EN.
     #[must_use]
-    pub const fn enabled(self) -> bool {
+    pub const fn is_enabled(self) -> bool {
         self.0 & 1 != 0
     }
 
     /// Whether SHN requests a shutdown, normal or abrupt.
     #[must_use]
-    pub const fn shutdown_requested(self) -> bool {
+    pub const fn requests_shutdown(self) -> bool {
         self.0 >> 14 & 3 != 0
     }
 }
@@ -114,13 +114,13 @@ impl ControllerStatus {
 
     /// RDY.
     #[must_use]
-    pub const fn ready(self) -> bool {
+    pub const fn is_ready(self) -> bool {
         self.0 & 1 != 0
     }
 
     /// CFS: Controller Fatal Status.
     #[must_use]
-    pub const fn fatal(self) -> bool {
+    pub const fn is_fatal(self) -> bool {
         self.0 & 2 != 0
     }
 
@@ -144,10 +144,10 @@ mod tests {
         let cap = Capabilities::new(127, 30);
         assert_eq!((cap.mqes(), cap.timeout().as_secs()), (127, 15));
         assert_eq!(ControllerConfiguration::ENABLED.0, 0x46_0001);
-        assert!(ControllerConfiguration::SHUTDOWN.shutdown_requested());
+        assert!(ControllerConfiguration::SHUTDOWN.requests_shutdown());
         for shutdown in [ShutdownStatus::None, ShutdownStatus::Occurring, ShutdownStatus::Complete] {
             let csts = ControllerStatus::new(true, false, shutdown);
-            assert_eq!((csts.ready(), csts.fatal(), csts.shutdown()), (true, false, shutdown));
+            assert_eq!((csts.is_ready(), csts.is_fatal(), csts.shutdown()), (true, false, shutdown));
         }
         assert_eq!(Version::new(1, 4).to_string(), "1.4.0");
     }

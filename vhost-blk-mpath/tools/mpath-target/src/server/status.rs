@@ -46,7 +46,7 @@ pub struct ListenerStatus {
     /// The number of data digests that will be wrong.
     pub data_digests: u32,
     /// The properties that namespaces report instead of their own, as settings.
-    pub shown: Vec<String>,
+    pub namespace_overrides: Vec<String>,
 }
 
 /// One ANA group of a listener.
@@ -114,7 +114,7 @@ fn status(shared: &Shared, listener: &Listener) -> ListenerStatus {
         answers: answers.map(|(fault, commands)| Setting::Answer { fault, commands }.into()).collect(),
         header_digests: faults.digests.header.load(Ordering::Relaxed),
         data_digests: faults.digests.data.load(Ordering::Relaxed),
-        shown: overrides
+        namespace_overrides: overrides
             .iter()
             .flat_map(|(&nsid, reported)| reported.settings(nsid, shift))
             .map(String::from)

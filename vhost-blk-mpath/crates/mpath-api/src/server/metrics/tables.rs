@@ -52,10 +52,11 @@ pub(super) const HEDGING: &[Metric<Disk>] =
     })];
 
 /// By `disk` and `class`, for disks with paths of their own. They count for every disk over the paths.
-pub(super) const FAILOVERS: &[Metric<MovedRequests>] =
-    &[times("disk_moved_seconds", "Time from binding to a path that failed until binding to the next one", |moved| {
-        (moved.ios, moved.time)
-    })];
+pub(super) const FAILOVERS: &[Metric<MovedRequests>] = &[times(
+    "disk_failover_seconds",
+    "Time from the choice of a path that failed to the choice of the next one",
+    |moved| (moved.ios, moved.time),
+)];
 
 /// By `disk`.
 pub(super) const SCHEDULING: &[Metric<SchedulerDetail>] = &[
@@ -72,7 +73,7 @@ pub(super) const SCHEDULING: &[Metric<SchedulerDetail>] = &[
     gauge("disk_limit_burst_seconds", "Burst that may be saved up: what the limits allow in this time", |of| {
         Some(of.limits.limits.burst.duration().as_secs_f64())
     }),
-    gauge("disk_limit_balance_ios", "Requests that may be sent at once; below 0: sent in excess", |of| {
+    gauge("disk_limit_balance_requests", "Requests that may be sent at once; below 0: sent in excess", |of| {
         of.limits.balance_ios.map(number)
     }),
     gauge("disk_limit_balance_bytes", "Bytes that may be sent at once; below 0: sent in excess", |of| {
@@ -97,9 +98,9 @@ pub(super) const VIRTQUEUES: &[Metric<QueueTurns>] = &[
         Some(number(queue.queued))
     }),
     gauge("virtqueue_in_flight_requests", "Requests sent and not finished", |queue| Some(number(queue.in_flight))),
-    counter("virtqueue_served_requests_total", "Attempts sent to paths", |queue| number(queue.served)),
-    counter("virtqueue_served_bytes_total", "Bytes of attempts sent to paths", |queue| number(queue.served_bytes)),
-    times("virtqueue_waited_seconds", "How long attempts waited for their turn and for a path with room", |queue| {
+    counter("virtqueue_attempts_total", "Attempts sent to paths", |queue| number(queue.served)),
+    counter("virtqueue_attempt_bytes_total", "Bytes of attempts sent to paths", |queue| number(queue.served_bytes)),
+    times("virtqueue_wait_seconds", "Time that attempts waited for their turn and for a path with room", |queue| {
         (queue.served, queue.waited)
     }),
 ];
@@ -133,7 +134,7 @@ pub(super) const PATHS: &[Metric<Path>] = &[
     counter("path_suspicions_total", "How often the path became suspect, in each I/O thread", |path| {
         number(path.suspicions)
     }),
-    counter("path_recalled_total", "Requests recalled because the path was suspect or a read overdue", |path| {
+    counter("path_recalls_total", "Reads recalled because the path was suspect or the read overdue", |path| {
         number(path.recalled)
     }),
     counter("path_probes_total", "Probes sent on the path", |path| number(path.probes)),
@@ -158,15 +159,19 @@ pub(super) const SUBFLOWS: &[Metric<SubflowGroup>] = &[
 
 /// By `disk`, `path` and `class`.
 pub(super) const CLASSES: &[Metric<OpStats>] = &[
-    counter("path_ios_total", "I/Os completed successfully", |of| number(of.ios)),
-    counter("path_bytes_total", "Bytes of I/Os completed successfully", |of| number(of.bytes)),
+    counter("path_requests_total", "Requests completed successfully", |of| number(of.ios)),
+    counter("path_bytes_total", "Bytes of requests completed successfully", |of| number(of.bytes)),
     counter("path_errors_total", "Attempts that failed", |of| number(of.errors)),
-    counter("path_retries_total", "Attempts that failed and were followed by another one", |of| number(of.retries)),
-    gauge("path_in_flight_requests", "Requests bound to the path", |of| Some(number(of.in_flight))),
+    counter("path_repeated_attempts_total", "Attempts that failed and were followed by another attempt", |of| {
+        number(of.retries)
+    }),
+    gauge("path_in_flight_requests", "Requests in flight on the path", |of| Some(number(of.in_flight))),
     gauge("path_window_bytes", "Window that the policy gives the path; no sample: the configured window", |of| {
         of.estimate.window_bytes.map(number)
     }),
-    times("path_latency_seconds", "Latency of successful I/Os from binding to completion", |of| (of.ios, of.latency)),
+    times("path_latency_seconds", "Latency of successful requests from the choice of the path to completion", |of| {
+        (of.ios, of.latency)
+    }),
 ];
 
 /// By `disk`, `controller` and `subnqn`.

@@ -139,7 +139,7 @@ fn unknown_values_have_no_sample() {
         family.unwrap_or_else(|| panic!("no {name}")).samples.len()
     };
     // Two disks of two paths each; no virtqueue, no limit, no discovery controller.
-    assert_eq!((count("disk_connected"), count("path_suspect"), count("path_ios_total")), (2, 4, 12));
+    assert_eq!((count("disk_connected"), count("path_suspect"), count("path_requests_total")), (2, 4, 12));
     assert_eq!(count("disk_tier"), 2 * Tier::ALL.len());
     assert_eq!((count("path_state"), count("path_ana_state")), (4 * PathState::ALL.len(), 4 * ANA_STATES.len()));
     for name in
@@ -148,7 +148,7 @@ fn unknown_values_have_no_sample() {
         assert_eq!(count(name), 0, "{name}");
     }
     // No quantiles, but something to count from.
-    assert_eq!((count("path_latency_seconds"), count("disk_moved_seconds")), (2 * 12, 2 * 4));
+    assert_eq!((count("path_latency_seconds"), count("disk_failover_seconds")), (2 * 12, 2 * 4));
     for name in ["path_ana_state", "disk_tier"] {
         let family = families.iter().find(|family| family.name.ends_with(name)).unwrap();
         assert!(family.samples.iter().all(|sample| sample.value == 0.0), "{family:?}");
@@ -174,7 +174,7 @@ fn values_of_shared_paths_are_counted_once() {
     ] {
         assert_eq!(disks(name), ["a", "b", "shares-a"], "{name}");
     }
-    for name in ["disk_hedgeable_reads_total", "disk_moved_seconds", "path_info", "path_ios_total"] {
+    for name in ["disk_hedgeable_reads_total", "disk_failover_seconds", "path_info", "path_requests_total"] {
         assert_eq!(disks(name), ["a", "b"], "{name}");
     }
     let info = families.iter().find(|family| family.name.ends_with("disk_info")).unwrap();
@@ -316,7 +316,7 @@ proptest! {
         prop_assert_eq!(now("path_state"), [state.to_string()]);
         prop_assert_eq!(now("path_ana_state"), Vec::from_iter(ana_state.map(|state| state.to_string())));
         if let Some(balance) = balance {
-            prop_assert_eq!(family("disk_limit_balance_ios").value(&[of_disk]), balance as f64);
+            prop_assert_eq!(family("disk_limit_balance_requests").value(&[of_disk]), balance as f64);
         }
         if let Some(latency) = latency {
             let p99 = family("path_latency_seconds").value(&[("class", "write"), ("quantile", "0.99")]);

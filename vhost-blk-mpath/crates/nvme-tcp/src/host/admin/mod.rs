@@ -244,8 +244,8 @@ impl<E: Clone + From<AdminError>> AdminSession<E> {
         }
         let csts = ControllerStatus(result as u32);
         let has_changed = match step {
-            Step::Ready if csts.fatal() => return Err(AdminError::FatalStatus),
-            Step::Ready => csts.ready(),
+            Step::Ready if csts.is_fatal() => return Err(AdminError::FatalStatus),
+            Step::Ready => csts.is_ready(),
             Step::ShutdownStatus => csts.shutdown() == ShutdownStatus::Complete,
             _ => true,
         };

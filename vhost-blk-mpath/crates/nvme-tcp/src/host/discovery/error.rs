@@ -4,6 +4,15 @@ use super::log::DiscoveryLogError;
 use crate::host::{AdminError, ConfigError, ConnectError, QueueError};
 use crate::wire::{ConnectField, Status};
 
+/// The hint for an I/O port that was given as a discovery controller.
+const IO_PORT: &str = "; for an I/O port, give the discovery port (8009 as a rule), or add the address as a path";
+
+/// The hint for a rejected discovery NQN. A port without a discovery service rejects that name.
+fn hint(error: &AdminError) -> &'static str {
+    let rejected = ConnectError::InvalidParameters { field: ConnectField::Subnqn };
+    if *error == AdminError::Queue(QueueError::Connect(rejected)) { IO_PORT } else { "" }
+}
+
 /// Why a discovery session cannot be established, or has ended. Each prints as one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DiscoveryError {
@@ -11,10 +20,10 @@ pub enum DiscoveryError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The admin connection failed.
-    #[error(transparent)]
+    #[error("{}{}", .0, hint(.0))]
     Admin(#[from] AdminError),
     /// CNTRLTYPE is another type.
-    #[error("the controller is not a discovery controller (CNTRLTYPE {cntrltype})")]
+    #[error("the controller is not a discovery controller (CNTRLTYPE {cntrltype}){}", IO_PORT)]
     NotDiscovery {
         /// 1 for an I/O controller, 3 for an administrative controller.
         cntrltype: u8,

@@ -247,7 +247,7 @@ impl AdminTarget {
                 let value = match offset {
                     PropertyOffset::CAP => self.cap.0,
                     PropertyOffset::VS => Version::new(2, 0).0.into(),
-                    PropertyOffset::CSTS => self.csts().0.into(),
+                    PropertyOffset::CSTS => csts(self.cc, &mut self.slow, self.fatal).0.into(),
                     other => panic!("{other:?}"),
                 };
                 (What::Get(offset), value)
@@ -259,17 +259,6 @@ impl AdminTarget {
                 (What::Set(offset), u64::MAX)
             }
         }
-    }
-
-    fn csts(&mut self) -> ControllerStatus {
-        let waiting = self.slow > 0;
-        self.slow = self.slow.saturating_sub(1);
-        let shutdown = match (self.cc.shutdown_requested(), waiting) {
-            (false, _) => ShutdownStatus::None,
-            (true, true) => ShutdownStatus::Occurring,
-            (true, false) => ShutdownStatus::Complete,
-        };
-        ControllerStatus::new(self.cc.enabled() && !waiting, self.fatal, shutdown)
     }
 
     fn admin(&mut self, command: AdminCommand) -> (What, u64, Option<Vec<u8>>) {
@@ -319,4 +308,16 @@ impl AdminTarget {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// CSTS of a controller that has yet to report `slow` times that it waits.
+pub(super) fn csts(cc: ControllerConfiguration, slow: &mut u32, fatal: bool) -> ControllerStatus {
+    let waiting = *slow > 0;
+    *slow = slow.saturating_sub(1);
+    let shutdown = match (cc.requests_shutdown(), waiting) {
+        (false, _) => ShutdownStatus::None,
+        (true, true) => ShutdownStatus::Occurring,
+        (true, false) => ShutdownStatus::Complete,
+    };
+    ControllerStatus::new(cc.is_enabled() && !waiting, fatal, shutdown)
 }

@@ -30,7 +30,7 @@ impl PduReader {
         }
         let rest = self.bytes.split_off(common.plen as usize);
         let whole = std::mem::replace(&mut self.bytes, rest);
-        assert!(!common.pdu.from_controller());
+        assert!(!common.pdu.is_from_controller());
         let layout = self.framing.layout(&common).unwrap();
         let pdu = Pdu::parse(&common, &layout, &whole).unwrap();
         let header_len = layout.header_len as usize;

@@ -2,11 +2,12 @@
 
 use zerocopy::IntoBytes;
 
+use crate::host::tests::admin_target::csts;
 use crate::host::tests::mini_target::PduReader;
 use crate::wire::{
     AdminCommand, AsyncEvent, AsyncEventMask, C2hData, Capabilities, Cns, ConnectData, ConnectResult,
-    ControllerConfiguration, ControllerStatus, Cqe, FabricsCommand, FeatureId, Framing, IcResp, IdentifyController,
-    LogPage, Nqn, Opcode, Pdu, PropertyOffset, ShutdownStatus, Sqe, Status,
+    ControllerConfiguration, Cqe, FabricsCommand, FeatureId, Framing, IcResp, IdentifyController, LogPage, Nqn, Opcode,
+    Pdu, PropertyOffset, Sqe, Status,
 };
 
 /// A command whose answer can be changed or suppressed.
@@ -141,7 +142,7 @@ impl Controller {
             FabricsCommand::PropertyGet { offset, .. } => {
                 let value = match offset {
                     PropertyOffset::CAP => Capabilities::new(127, 4).0,
-                    PropertyOffset::CSTS => self.csts().0.into(),
+                    PropertyOffset::CSTS => csts(self.cc, &mut self.slow, self.fatal).0.into(),
                     other => panic!("{other:?}"),
                 };
                 (What::Get(offset), value)
@@ -151,17 +152,6 @@ impl Controller {
                 (What::Set(offset), 0)
             }
         }
-    }
-
-    fn csts(&mut self) -> ControllerStatus {
-        let waiting = self.slow > 0;
-        self.slow = self.slow.saturating_sub(1);
-        let shutdown = match (self.cc.shutdown_requested(), waiting) {
-            (false, _) => ShutdownStatus::None,
-            (true, true) => ShutdownStatus::Occurring,
-            (true, false) => ShutdownStatus::Complete,
-        };
-        ControllerStatus::new(self.cc.enabled() && !waiting, self.fatal, shutdown)
     }
 
     fn admin(&mut self, command: AdminCommand) -> (What, Option<Vec<u8>>) {

@@ -207,6 +207,24 @@ fn a_unique_nqn_is_checked_and_the_well_known_nqn_matches_any() {
 }
 
 #[test]
+fn the_error_of_an_io_port_says_what_to_do() {
+    let hint = "; for an I/O port, give the discovery port (8009 as a rule), or add the address as a path";
+    let (status, result) = ConnectField::Subnqn.invalid();
+    let mut without_service = Session::with(config(), |controller| {
+        controller.refuse.push((What::Connect, status, result));
+    });
+    assert_eq!(
+        without_service.failure().to_string(),
+        format!("Connect rejected: Connect Invalid Parameters (SUBNQN): the target has no subsystem of this NQN{hint}")
+    );
+    let mut io_controller = Session::with(config(), |controller| controller.identify.cntrltype = 1);
+    assert_eq!(
+        io_controller.failure().to_string(),
+        format!("the controller is not a discovery controller (CNTRLTYPE 1){hint}")
+    );
+}
+
+#[test]
 fn every_step_has_a_deadline_and_only_events_may_fail() {
     let steps = [
         (What::Connect, Step::Connect),

@@ -1,0 +1,291 @@
+//! Test helpers: a daemon without I/O, which answers from memory.
+
+mod data;
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, LimitsConfig, Weight};
+use mpath_api::server::{AddDiskError, AddPathError, Control, ControlError, PathRef, RemoveDiskError, RemovePathError};
+use mpath_api::types::{
+    AnaState, Disk, DiskState, Event, EventKind, EventPath, Events, HedgeStatus, Injection, MovedRequests, Origin,
+    Path, PathAction, PathCounts, PathSharer, PathState, RemovedDisk, SchedulerDetail, SetLimits, Status, WaitsFor,
+};
+use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind, SchedulerChange, SchedulerKind};
+
+use self::data::{discovery, path, scheduling, stats, weight};
+
+/// `disk0` with a live and a lost path, `disk1` with one path that is not optimized.
+pub(crate) struct Fake {
+    pub(crate) policies: Mutex<Vec<(String, ClassPolicies)>>,
+    /// By disk.
+    pub(crate) hedges: Mutex<[HedgeStatus; 2]>,
+    pub(crate) scheduling: Mutex<Vec<SchedulerDetail>>,
+    pub(crate) paths: Mutex<Vec<Path>>,
+    /// Disks that take no requests.
+    pub(crate) held: &'static [&'static str],
+    /// Disks on their way out.
+    pub(crate) removing: &'static [&'static str],
+}
+
+/// The name of a disk over the paths of `disk0`.
+const SHARER: &str = "backup";
+
+impl Fake {
+    /// With a disk over the paths of `disk0`. One path does not lead to the namespace of that disk.
+    pub(crate) fn sharing() -> Self {
+        let fake = Self::new();
+        fake.policies.lock().unwrap().push((SHARER.into(), PolicyKind::RoundRobin.into()));
+        {
+            let mut scheduling = fake.scheduling.lock().unwrap();
+            let disk0 = scheduling[0].scheduler;
+            let (owner, limits) = (Some("disk0".into()), LimitsConfig::default());
+            scheduling.push(SchedulerDetail::new(SHARER.into(), owner, disk0, weight(25), limits, None));
+            let mut paths = fake.paths.lock().unwrap();
+            let sharer = |ana_state, error: Option<&str>| {
+                let (disk, error) = (SHARER.into(), error.map(Into::into));
+                vec![PathSharer { disk, ana_state, error }]
+            };
+            paths[0].sharers = sharer(Some(AnaState::NonOptimized), None);
+            paths[1].sharers = sharer(None, Some("there is no namespace 2"));
+        }
+        fake
+    }
+
+    pub(crate) fn new() -> Self {
+        let mut paths = vec![
+            path("disk0", 0, "tcp://127.0.0.1:4420"),
+            path("disk0", 1, "tcp://127.0.0.1:4421"),
+            path("disk1", 0, "tcp://[::1]:4420"),
+        ];
+        paths[0].read = stats(900_000, 210);
+        paths[0].write = stats(0, 95);
+        paths[1].read = stats(100_000, 30_417);
+        (paths[1].read.ios_1s, paths[1].read.ios_60s) = (0, 3000);
+        paths[1].state = PathState::Lost;
+        (paths[1].cntlid, paths[1].controller) = (None, None);
+        paths[1].last_error_at = Some("2026-11-21T07:00:01.000Z".into());
+        paths[1].last_error = Some("Connection refused (os error 111)".into());
+        paths[2].ana_state = Some(AnaState::NonOptimized);
+        (paths[2].suspect, paths[2].suspicions, paths[2].recalled) = (true, 1, 7);
+        let policies =
+            vec![("disk0".into(), PolicyKind::RoundRobin.into()), ("disk1".into(), PolicyKind::LatencyRr.into())];
+        let hedges = [
+            HedgeStatus { hedgeable_reads: 9000, hedges: 70, hedges_won: 41, ..HedgeStatus::default() },
+            HedgeStatus::default(),
+        ];
+        Self {
+            policies: Mutex::new(policies),
+            hedges: Mutex::new(hedges),
+            scheduling: Mutex::new(scheduling()),
+            paths: Mutex::new(paths),
+            held: &[],
+            removing: &[],
+        }
+    }
+}
+
+impl Control for Fake {
+    async fn status(&self) -> Result<Status, ControlError> {
+        let (paths, hedges) = (self.paths.lock().unwrap(), *self.hedges.lock().unwrap());
+        let scheduling = self.scheduling.lock().unwrap().clone();
+        let shares = |name: &str| scheduling.iter().find(|of| of.disk == name).unwrap().shares_paths_of.clone();
+        let weight = |name: &str| scheduling.iter().find(|of| of.disk == name).unwrap().weight;
+        let owner = |name: &String| shares(name).unwrap_or_else(|| name.clone());
+        let disk = |(name, policy): &(String, ClassPolicies)| Disk {
+            name: name.clone(),
+            socket_path: format!("/run/vhost-blk-mpath/{name}.sock"),
+            subsystem: "nqn.2014-08.org.example:disks".into(),
+            shares_paths_of: shares(name),
+            namespace: Some(1),
+            state: if self.removing.contains(&name.as_str()) { DiskState::Removing } else { DiskState::Served },
+            connected: name == "disk0",
+            held_ms: self.held.contains(&name.as_str()).then_some(12_001),
+            policy: *policy,
+            capacity_bytes: 1 << 30,
+            block_size_bytes: 512,
+            read_only: name == "disk1",
+            queues: 64,
+            mpath_window: name == "disk0",
+            weight: weight(name),
+            queued: 0,
+            moved_reads: MovedRequests::default(),
+            moved_writes: MovedRequests::default(),
+            hedge: hedges[usize::from(name == "disk1")],
+            path_counts: PathCounts {
+                total: paths.iter().filter(|path| path.disk == owner(name)).count() as u32,
+                live: paths.iter().filter(|path| path.disk == owner(name) && path.state == PathState::Live).count()
+                    as u32,
+            },
+        };
+        Ok(Status {
+            version: "0.1.0".into(),
+            pid: 4711,
+            uptime_s: 3725,
+            disks: self.policies.lock().unwrap().iter().map(disk).collect(),
+            discovery: discovery(),
+        })
+    }
+
+    async fn paths(&self) -> Result<Vec<Path>, ControlError> {
+        Ok(self.paths.lock().unwrap().clone())
+    }
+
+    async fn set_policy(&self, disks: &[String], change: &PolicyChange) -> Result<(), ControlError> {
+        for (name, current) in self.policies.lock().unwrap().iter_mut() {
+            if disks.contains(name) {
+                current.change(change);
+            }
+        }
+        Ok(())
+    }
+
+    async fn set_hedge(
+        &self,
+        disks: &[String],
+        hedge: Option<Hedge>,
+        budget: Option<HedgeBudget>,
+    ) -> Result<(), ControlError> {
+        for disk in disks {
+            let status = &mut self.hedges.lock().unwrap()[usize::from(disk == "disk1")];
+            status.hedge = hedge.unwrap_or(status.hedge);
+            status.hedge_budget = budget.unwrap_or(status.hedge_budget);
+        }
+        Ok(())
+    }
+
+    async fn scheduling(&self) -> Result<Vec<SchedulerDetail>, ControlError> {
+        Ok(self.scheduling.lock().unwrap().clone())
+    }
+
+    async fn set_scheduler(&self, disks: &[String], change: &SchedulerChange) -> Result<(), ControlError> {
+        for of in self.scheduling.lock().unwrap().iter_mut().filter(|of| disks.contains(&of.disk)) {
+            of.scheduler.change(change);
+        }
+        Ok(())
+    }
+
+    async fn set_limits(&self, disks: &[String], change: &SetLimits) -> Result<(), ControlError> {
+        for of in self.scheduling.lock().unwrap().iter_mut().filter(|of| disks.contains(&of.disk)) {
+            of.limits.limits = change.applied_to(of.limits.limits);
+        }
+        Ok(())
+    }
+
+    async fn set_weight(&self, disk: &str, weight: Weight) -> Result<(), ControlError> {
+        for of in self.scheduling.lock().unwrap().iter_mut().filter(|of| of.disk == disk) {
+            of.weight = weight.get();
+        }
+        Ok(())
+    }
+
+    async fn set_injection(&self, wanted: &[PathRef], injection: Option<Injection>) -> Result<(), ControlError> {
+        for path in self.paths.lock().unwrap().iter_mut() {
+            if wanted.contains(&PathRef { disk: path.disk.clone(), index: path.index }) {
+                match injection {
+                    Some(injection) => injection.put(&mut path.injections),
+                    None => path.injections.clear(),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn steer(&self, wanted: &[PathRef], action: PathAction, force: bool) -> Result<(), ControlError> {
+        if action == PathAction::Reset {
+            let PathRef { disk, index } = wanted[0].clone();
+            return Err(ControlError::NotResettable { disk, index, state: PathState::Disabled });
+        }
+        // `disk1` has but one path.
+        if let Some(last) = wanted.iter().find(|path| path.disk == "disk1" && action != PathAction::Enable && !force) {
+            return Err(ControlError::LastPath { disk: last.disk.clone() });
+        }
+        for path in self.paths.lock().unwrap().iter_mut() {
+            if wanted.contains(&PathRef { disk: path.disk.clone(), index: path.index }) {
+                let live = action == PathAction::Enable;
+                path.state = if live { PathState::Live } else { PathState::Draining };
+                path.waits_for = if live { vec![] } else { vec![WaitsFor::InFlight, WaitsFor::Flush] };
+            }
+        }
+        Ok(())
+    }
+
+    async fn add_path(&self, disk: &str, address: PathAddress) -> Result<PathRef, ControlError> {
+        let mut paths = self.paths.lock().unwrap();
+        if let Some(there) = paths.iter().find(|path| path.disk == disk && path.address == address) {
+            let (disk, index, state) = (disk.into(), there.index, there.state);
+            return Err(AddPathError::Exists { disk, index, address, state }.into());
+        }
+        let index = paths.iter().filter(|path| path.disk == disk).count() as u16;
+        let mut added = path(disk, index, &address.to_string());
+        (added.origin, added.state) = (Origin::Operator, PathState::Connecting);
+        paths.push(added);
+        Ok(PathRef { disk: disk.into(), index })
+    }
+
+    async fn remove_path(&self, wanted: &PathRef, force: bool) -> Result<(), ControlError> {
+        let disk = wanted.disk.clone();
+        let mut paths = self.paths.lock().unwrap();
+        let found = paths.iter().position(|path| path.disk == disk && path.index == wanted.index).unwrap();
+        let others_live =
+            |other: &Path| other.disk == disk && other.index != wanted.index && other.state == PathState::Live;
+        if !force && paths[found].state == PathState::Live && !paths.iter().any(others_live) {
+            return Err(RemovePathError::LastPath { disk }.into());
+        }
+        if force {
+            paths.remove(found);
+        } else {
+            (paths[found].state, paths[found].waits_for) = (PathState::Removing, vec![WaitsFor::Fence]);
+        }
+        Ok(())
+    }
+
+    async fn add_disk(&self, config: DiskConfig) -> Result<(), ControlError> {
+        let mut policies = self.policies.lock().unwrap();
+        if policies.iter().any(|(name, _)| *name == config.name.to_string()) {
+            return Err(AddDiskError::NameTaken { disk: config.name.to_string() }.into());
+        }
+        let name = config.name.to_string();
+        let (spec, limits) = (SchedulerKind::Fifo.into(), config.limits);
+        self.scheduling.lock().unwrap().push(SchedulerDetail::new(
+            name.clone(),
+            None,
+            spec,
+            config.weight,
+            limits,
+            None,
+        ));
+        policies.push((name, config.policy));
+        Ok(())
+    }
+
+    async fn remove_disk(&self, disk: &str, force: bool) -> Result<Vec<RemovedDisk>, ControlError> {
+        if disk == "disk0" && !force {
+            return Err(RemoveDiskError::Connected { disk: disk.into() }.into());
+        }
+        self.policies.lock().unwrap().retain(|(name, _)| name != disk);
+        Ok(vec![RemovedDisk { disk: disk.into(), in_doubt_ms: (disk == "disk0").then_some(2100) }])
+    }
+
+    async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
+        let path = EventPath { index: 1, address: "tcp://127.0.0.1:4421".parse().unwrap() };
+        let event = |seq, kind, path, message: &str| {
+            let (time, disk) = (format!("2026-11-21T07:00:0{seq}.000Z"), "disk0".into());
+            Event { seq, time, kind, disk, path, message: message.into() }
+        };
+        let mut events = vec![
+            event(1, EventKind::PathLive, Some(path), "path live: controller 2, optimized"),
+            event(2, EventKind::FrontEndConnected, None, "front-end connected"),
+        ];
+        if !wait.is_zero() && after == 2 {
+            events.push(event(5, EventKind::PolicySet, None, "policy set to numa"));
+            return Ok(Events { events: events.split_off(2), lost: 2, last: 5 });
+        }
+        // A client that follows events is told that this daemon ends.
+        if after == 5 {
+            return Err(ControlError::Ending);
+        }
+        events.retain(|event| event.seq > after);
+        Ok(Events { events, lost: 0, last: 2 })
+    }
+}

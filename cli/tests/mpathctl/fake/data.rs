@@ -1,0 +1,163 @@
+//! The paths, virtqueues and discovery controllers of the fake daemon.
+
+use mpath_api::address::Transport;
+use mpath_api::config::{LimitsConfig, Weight};
+use mpath_api::types::{
+    AnaState, Controller, DiscoveryController, DiscoveryState, Latency, Mptcp, MptcpConnection, OpStats, Origin, Path,
+    PathEstimate, PathState, PathWindow, QueueTurns, SchedulerDetail, Subflow, SubflowState, Tier,
+};
+use mpath_api::{PathAddress, SchedulerKind, SchedulerSpec};
+
+pub(super) fn stats(ios: u64, p50_us: u64) -> OpStats {
+    OpStats {
+        ios,
+        ios_1s: ios / 1000,
+        ios_60s: ios / 100,
+        bytes: ios * 4096,
+        in_flight: 2,
+        errors: 1,
+        retries: 1,
+        latency: Some(Latency {
+            p50_us,
+            p99_us: p50_us * 3,
+            p999_us: p50_us * 7,
+            max_us: p50_us * 20,
+            sum_us: p50_us * ios,
+        }),
+        estimate: PathEstimate {
+            latency_us: Some(f64::from(p50_us as u32)),
+            age: Some(3),
+            ignored: Some(ios / 2),
+            checkpoints: Some(1),
+            checkpoint_ios: Some(100),
+            checkpoint_avg_us: Some(f64::from(p50_us as u32) + 0.5),
+            ..PathEstimate::default()
+        },
+    }
+}
+
+pub(super) fn path(disk: &str, index: u16, address: &str) -> Path {
+    let address: PathAddress = address.parse().unwrap();
+    let mptcp = (address.transport() == Transport::Mptcp).then(mptcp);
+    Path {
+        disk: disk.into(),
+        index,
+        transport: address.transport(),
+        origin: Origin::Configured,
+        address,
+        state: PathState::Live,
+        since: "2026-11-21T07:00:00.123Z".into(),
+        waits_for: vec![],
+        last_error: None,
+        last_error_at: None,
+        ana_state: Some(AnaState::Optimized),
+        sharers: vec![],
+        resting: false,
+        suspect: false,
+        suspicions: 0,
+        recalled: 0,
+        probes: 0,
+        hedges: 0,
+        hedges_won: 0,
+        fenced: 0,
+        cntlid: Some(1),
+        mptcp,
+        controller: Some(Controller {
+            model: "Made-up Controller".into(),
+            serial: "0042".into(),
+            firmware: "7.1".into(),
+            keep_alive_tmo_ms: 5000,
+            max_transfer_bytes: 1 << 20,
+            queue_depth: 127,
+            volatile_write_cache: true,
+            fence_ms: 11_000,
+        }),
+        window: PathWindow { ios: 64, bytes: 4 << 20 },
+        io_share: 0.0,
+        io_share_1s: 0.0,
+        io_share_60s: 0.0,
+        read: OpStats::default(),
+        write: OpStats::default(),
+        other: OpStats::default(),
+        injections: Vec::new(),
+    }
+}
+
+/// Two subflows of the admin connection, one of them a backup that closes, and an I/O connection that is plain TCP.
+fn mptcp() -> Mptcp {
+    let subflow = |card, state| Subflow {
+        local: ([10, 77, card, 1], 40_000).into(),
+        remote: ([10, 77, card, 2], 4420).into(),
+        state,
+        backup: Some(card == 1),
+        rtt_us: 250,
+        rtt_var_us: 20,
+        cwnd_segments: 12,
+        mss_bytes: 1448,
+        bytes_sent: 1000,
+        bytes_received: 2000,
+        bytes_retransmitted: 3,
+        lost_segments: 4,
+    };
+    let both = vec![subflow(0, SubflowState::Established), subflow(1, SubflowState::Closing)];
+    let admin = MptcpConnection { queue: 0, fallback: false, subflows_max: 8, subflows: both };
+    let subflows = vec![subflow(0, SubflowState::Established)];
+    let io = MptcpConnection { queue: 1, fallback: true, subflows_max: 8, subflows };
+    Mptcp { connections: vec![admin, io], error: None }
+}
+
+pub(super) fn discovery() -> Vec<DiscoveryController> {
+    let first = DiscoveryController {
+        disk: "disk0".into(),
+        address: "tcp://192.0.2.1:8009".parse().unwrap(),
+        subnqn: "nqn.2014-08.org.nvmexpress.discovery".into(),
+        referred_by: None,
+        state: DiscoveryState::Connected,
+        since: "2026-11-21T07:00:00.123Z".into(),
+        generation: Some(7),
+        records: Some(3),
+        read_at: Some("2026-11-21T07:00:00.123Z".into()),
+        last_error: None,
+        last_error_at: None,
+    };
+    let second = DiscoveryController {
+        address: "tcp://[2001:db8::1]:8009".parse().unwrap(),
+        referred_by: Some(first.address.clone()),
+        state: DiscoveryState::Connecting,
+        generation: None,
+        records: None,
+        read_at: None,
+        last_error: Some("Connection refused (os error 111)".into()),
+        last_error_at: Some("2026-11-21T07:00:01.000Z".into()),
+        ..first.clone()
+    };
+    vec![first, second]
+}
+
+/// `disk0` with a busy virtqueue and one that was idle, and a limit; `disk1`, which nobody has used.
+pub(super) fn scheduling() -> Vec<SchedulerDetail> {
+    let spec = SchedulerSpec::new(SchedulerKind::BurstCredit, [("gap", "50ms")]).unwrap();
+    let limits = LimitsConfig { bandwidth: "100MiB".parse().unwrap(), ..LimitsConfig::default() };
+    let mut disk0 = SchedulerDetail::new("disk0".into(), None, spec, weight(100), limits, None);
+    disk0.tier = Some(Tier::Bulk);
+    (disk0.limits.balance_bytes, disk0.limits.throttled_ms) = (Some(-65_536), 1234);
+    let latency = |us| Latency { p50_us: us, p99_us: us * 3, p999_us: us * 7, max_us: us * 20, sum_us: us * 1000 };
+    let queue = |queue, tier, credit, queued, waited| QueueTurns {
+        queue,
+        tier,
+        credit: Some(credit),
+        queued,
+        in_flight: 13,
+        served: 1000,
+        served_bytes: 4 << 20,
+        waited,
+    };
+    disk0.queues = vec![queue(0, Tier::Bulk, 0, 32, Some(latency(250))), queue(3, Tier::Sparse, 17, 0, None)];
+    let fifo = SchedulerKind::Fifo.into();
+    let disk1 = SchedulerDetail::new("disk1".into(), None, fifo, weight(100), LimitsConfig::default(), None);
+    vec![disk0, disk1]
+}
+
+pub(super) fn weight(weight: u32) -> Weight {
+    Weight::new(weight).unwrap()
+}

@@ -1,0 +1,63 @@
+//! A disk that shares the paths of another.
+
+use super::*;
+
+#[test]
+fn requests_about_paths_are_refused_for_a_disk_that_shares_paths() {
+    let server = Running::start_with(Fake::sharing(), Limits::default());
+    let client = server.client();
+    let injection = r#"{"path":"0","injection":{"latency-us":5},"disk":"shares-a"}"#;
+    for (method, target, body) in [
+        ("GET", "/v1/policy?disk=shares-a", ""),
+        ("PUT", "/v1/policy", r#"{"policy":"numa","disk":"shares-a"}"#),
+        ("GET", "/v1/policy/detail?disk=shares-a", ""),
+        ("GET", "/v1/hedge?disk=shares-a", ""),
+        ("PUT", "/v1/hedge", r#"{"hedge":"p95","disk":"shares-a"}"#),
+        ("GET", "/v1/scheduler?disk=shares-a", ""),
+        ("PUT", "/v1/scheduler", r#"{"scheduler":"burst-credit","disk":"shares-a"}"#),
+        ("GET", "/v1/paths?disk=shares-a", ""),
+        ("GET", "/v1/paths?disk=shares-a&path=0", ""),
+        ("PUT", "/v1/paths", r#"{"path":"0","action":"drain","disk":"shares-a"}"#),
+        ("POST", "/v1/disks/shares-a/paths", r#"{"address":"tcp://127.0.0.1:4420"}"#),
+        ("DELETE", "/v1/disks/shares-a/paths/0", ""),
+        ("GET", "/v1/injections?disk=shares-a", ""),
+        ("PUT", "/v1/injections", injection),
+        ("DELETE", "/v1/injections?disk=shares-a&path=0", ""),
+    ] {
+        let message = "disk `shares-a` shares the paths, policy, scheduler and hedging of `a`; name `a`";
+        let refused = format!(r#"{{"error":{{"code":"shares-paths","message":"{message}"}}}}"#);
+        assert_eq!(server.request(method, target, body), (409, refused), "{method} {target}");
+    }
+
+    // No disk named is every disk that has paths, before the change and after it.
+    let policies = client.set_policy(&SetPolicy::from(PolicyKind::Numa)).unwrap();
+    assert_eq!(policies.iter().map(|of| &*of.disk).collect::<Vec<_>>(), ["a", "b"]);
+    let hedges =
+        client.set_hedge(&SetHedge { hedge: Some(Hedge::Quantile(950)), hedge_budget: None, disk: None }).unwrap();
+    assert_eq!(hedges.iter().map(|of| &*of.disk).collect::<Vec<_>>(), ["a", "b"]);
+    let scheduler = SetScheduler { scheduler: SchedulerKind::BurstCredit, params: vec![], disk: None };
+    let schedulers = client.set_scheduler(&scheduler).unwrap();
+    assert_eq!(schedulers.iter().map(|of| &*of.disk).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(client.policy_detail(None).unwrap().len(), 2);
+    let active: Vec<_> = client.policies().unwrap().into_iter().flat_map(|policy| policy.active_on).collect();
+    assert_eq!(active, ["a", "b"]);
+    let active: Vec<_> = client.schedulers().unwrap().into_iter().flat_map(|of| of.active_on).collect();
+    assert_eq!(active, ["a", "b"]);
+
+    // Its limits and virtqueues are its own, and the scheduler of the other one is shown with them.
+    let limits = SetLimits { iops: Some("500".parse().unwrap()), disk: Some(SHARER.into()), ..SetLimits::default() };
+    assert_eq!(client.set_limits(&limits).unwrap()[0].disk, SHARER);
+    let details = client.scheduler_detail(None).unwrap();
+    let shown = |of: &SchedulerDetail| (of.scheduler.to_string(), of.limits.limits.iops.to_string());
+    assert_eq!(details.iter().map(|of| &*of.disk).collect::<Vec<_>>(), ["a", "b", SHARER]);
+    assert_eq!(
+        (shown(&details[0]), shown(&details[2])),
+        (("burst-credit".into(), "off".into()), ("burst-credit".into(), "500".into()))
+    );
+    assert_eq!(details[2].shares_paths_of.as_deref(), Some("a"));
+    assert_eq!(client.scheduler_detail(Some(SHARER)).unwrap(), details[2..]);
+    let all = SetLimits { iops: Some("7".parse().unwrap()), ..SetLimits::default() };
+    assert_eq!(client.set_limits(&all).unwrap().len(), 3, "every disk has limits");
+    let disks = client.status().unwrap().disks;
+    assert_eq!(disks.iter().map(|disk| disk.shares_paths_of.as_deref()).collect::<Vec<_>>(), [None, None, Some("a")]);
+}
