@@ -97,8 +97,8 @@ impl Follower {
     pub(super) fn event(&mut self, event: LinkEvent, now: Instant) -> Need {
         match event {
             LinkEvent::Link { index, name, up } => self.link(index, name, up, now),
-            LinkEvent::Gone { index } => self.links.remove(&index).map_or(Need::Nothing, |_| Need::Endpoints),
-            LinkEvent::Addresses | LinkEvent::Lost => Need::Interfaces,
+            LinkEvent::Deleted { index } => self.links.remove(&index).map_or(Need::Nothing, |_| Need::Endpoints),
+            LinkEvent::Addresses | LinkEvent::Missed => Need::Interfaces,
         }
     }
 
