@@ -46,7 +46,7 @@ pub(crate) fn gather(targets: &[String], devs: &[String]) -> Result<Host, Gather
     };
     for target in host.targets.clone() {
         for Link { address, .. } in host.links(target.is_ipv4()) {
-            let from = address.address;
+            let from = address.addr();
             host.ways.push(Way { target, from, by: ip::way(target, from)? });
         }
     }

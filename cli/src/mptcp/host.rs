@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use serde::Deserialize;
 
 /// The state of a host that matters for MPTCP connections to `targets`.
@@ -56,46 +57,11 @@ pub(crate) struct Interface {
     /// Whether the interface is switched on and has a carrier.
     pub(crate) up: bool,
     /// Source addresses for connections: global, and neither tentative, deprecated nor temporary.
-    pub(crate) addresses: Vec<Prefix>,
+    pub(crate) addresses: Vec<IpNet>,
     /// All addresses.
     pub(crate) all_addresses: Vec<IpAddr>,
     /// Addresses whose duplicate address detection has not finished.
     pub(crate) tentative: Vec<IpAddr>,
-}
-
-/// An address with its prefix length, or a network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Prefix {
-    pub(crate) address: IpAddr,
-    pub(crate) length: u8,
-}
-
-impl Prefix {
-    /// Whether `address` is in the network.
-    pub(crate) fn contains(self, address: IpAddr) -> bool {
-        self.network() == Self { address, ..self }.network() && self.address.is_ipv4() == address.is_ipv4()
-    }
-
-    /// The network: the address without its host bits.
-    pub(crate) fn network(self) -> Self {
-        let address = match self.address {
-            IpAddr::V4(v4) => {
-                let own = 32_u32.saturating_sub(self.length.into());
-                IpAddr::V4((v4.to_bits() & u32::MAX.checked_shl(own).unwrap_or(0)).into())
-            }
-            IpAddr::V6(v6) => {
-                let own = 128_u32.saturating_sub(self.length.into());
-                IpAddr::V6((v6.to_bits() & u128::MAX.checked_shl(own).unwrap_or(0)).into())
-            }
-        };
-        Self { address, ..self }
-    }
-}
-
-impl fmt::Display for Prefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.length)
-    }
 }
 
 /// An endpoint, as in `ip mptcp endpoint`.
@@ -176,7 +142,7 @@ pub(crate) struct Rule {
 pub(crate) struct Route {
     /// The routing table. `None` for the main table.
     pub(crate) table: Option<String>,
-    pub(crate) to: Prefix,
+    pub(crate) to: IpNet,
     pub(crate) gateway: Option<IpAddr>,
     pub(crate) dev: String,
 }
@@ -203,12 +169,12 @@ pub(crate) enum By {
 pub(crate) struct Link {
     pub(crate) dev: String,
     pub(crate) index: u32,
-    pub(crate) address: Prefix,
+    pub(crate) address: IpNet,
 }
 
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.address.address, self.dev)
+        write!(f, "{} ({})", self.address.addr(), self.dev)
     }
 }
 
@@ -217,8 +183,8 @@ impl Host {
     pub(crate) fn links(&self, ipv4: bool) -> Vec<Link> {
         let usable = self.interfaces.iter().filter(|of| of.is_checked && of.up && !of.loopback);
         let link = |interface: &Interface| {
-            let of_family = || interface.addresses.iter().filter(|prefix| prefix.address.is_ipv4() == ipv4);
-            let with_endpoint = of_family().find(|prefix| self.opens_subflows_from(prefix.address));
+            let of_family = || interface.addresses.iter().filter(|net| net.addr().is_ipv4() == ipv4);
+            let with_endpoint = of_family().find(|net| self.opens_subflows_from(net.addr()));
             let &address = with_endpoint.or_else(|| of_family().next())?;
             Some(Link { dev: interface.name.clone(), index: interface.index, address })
         };
@@ -236,30 +202,5 @@ impl Host {
     /// Whether connections open subflows from `address`.
     pub(crate) fn opens_subflows_from(&self, address: IpAddr) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.address == address && endpoint.opens_subflows())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn prefix(address: &str, length: u8) -> Prefix {
-        Prefix { address: address.parse().unwrap(), length }
-    }
-
-    #[test]
-    fn networks() {
-        let cases = [
-            (prefix("10.1.2.3", 24), "10.1.2.0/24", "10.1.2.255", "10.1.3.0"),
-            (prefix("10.1.2.3", 32), "10.1.2.3/32", "10.1.2.3", "10.1.2.2"),
-            (prefix("10.1.2.3", 0), "0.0.0.0/0", "192.0.2.1", "::1"),
-            (prefix("fd01::7", 64), "fd01::/64", "fd01::1:2:3:4", "fd01:0:0:1::"),
-            (prefix("fd01::7", 0), "::/0", "::1", "10.1.2.3"),
-        ];
-        for (prefix, network, within, outside) in cases {
-            assert_eq!(prefix.network().to_string(), network);
-            assert!(prefix.contains(within.parse().unwrap()), "{network} {within}");
-            assert!(!prefix.contains(outside.parse().unwrap()), "{network} {outside}");
-        }
     }
 }

@@ -4,10 +4,11 @@ use std::io;
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::host::{By, Endpoint, Interface, Limits, Prefix, Route, Rule};
+use super::host::{By, Endpoint, Interface, Limits, Route, Rule};
 
 /// Why `ip` gives no answer.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +75,7 @@ impl RawInterface {
         let usable = |address: &RawAddress| {
             let RawAddress { local, prefixlen, scope, deprecated, temporary, tentative, dadfailed } = address;
             let good = scope == "global" && !(*deprecated || *temporary || *tentative || *dadfailed);
-            local.filter(|_| good).map(|address| Prefix { address, length: *prefixlen })
+            IpNet::new(local.filter(|_| good)?, *prefixlen).ok()
         };
         Interface {
             is_checked: true,
@@ -189,16 +190,13 @@ impl RawRoute {
 }
 
 /// `default`, a network, or an address.
-fn network(text: &str, ipv4: bool) -> Option<Prefix> {
-    if text == "default" {
-        let address = if ipv4 { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
-        return Some(Prefix { address, length: 0 });
+fn network(text: &str, ipv4: bool) -> Option<IpNet> {
+    match text {
+        "default" if ipv4 => Some(Ipv4Net::default().into()),
+        "default" => Some(Ipv6Net::default().into()),
+        text if text.contains('/') => text.parse().ok(),
+        address => address.parse().ok().map(|address: IpAddr| address.into()),
     }
-    if let Some((address, length)) = text.split_once('/') {
-        return Some(Prefix { address: address.parse().ok()?, length: length.parse().ok()? });
-    }
-    let address: IpAddr = text.parse().ok()?;
-    Some(Prefix { address, length: if address.is_ipv4() { 32 } else { 128 } })
 }
 
 /// The routes of all tables.

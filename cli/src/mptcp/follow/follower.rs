@@ -97,8 +97,8 @@ impl Follower {
     pub(super) fn event(&mut self, event: LinkEvent, now: Instant) -> Reread {
         match event {
             LinkEvent::Link { index, name, up } => self.link(index, name, up, now),
-            LinkEvent::Gone { index } => self.links.remove(&index).map_or(Reread::Nothing, |_| Reread::Endpoints),
-            LinkEvent::Addresses | LinkEvent::Lost => Reread::Interfaces,
+            LinkEvent::Deleted { index } => self.links.remove(&index).map_or(Reread::Nothing, |_| Reread::Endpoints),
+            LinkEvent::Addresses | LinkEvent::Missed => Reread::Interfaces,
         }
     }
 

@@ -109,7 +109,7 @@ impl<F: FnMut(&Done) -> io::Result<()>> Driver<F> {
             let failed = self.catch_up(need)?;
             let timeout = if failed { Some(RETRY) } else { self.follower.wait(Instant::now()) };
             let woken = monitor.wait(stop.as_fd(), timeout).map_err(FollowError::Monitor)?;
-            let Woken::By(events) = woken else { return Ok(()) };
+            let Woken::Events(events) = woken else { return Ok(()) };
             let now = Instant::now();
             let more = events.into_iter().map(|event| self.follower.event(event, now)).max().unwrap_or(Reread::Nothing);
             need = if more == Reread::Nothing && timeout.is_some() { Reread::Interfaces } else { more };

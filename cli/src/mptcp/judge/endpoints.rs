@@ -12,12 +12,12 @@ pub(super) fn judge(host: &Host, ipv4: bool, links: &[Link]) -> Vec<Finding> {
     if links.len() < 2 {
         return findings;
     }
-    let lacking: Vec<&Link> = links.iter().filter(|link| !host.opens_subflows_from(link.address.address)).collect();
+    let lacking: Vec<&Link> = links.iter().filter(|link| !host.opens_subflows_from(link.address.addr())).collect();
     match &lacking[..] {
         [] => findings.push(Finding::ok(CHECK, format!("subflows from {}", listed(links)))),
         [link] => {
             let found = format!("{link} has no endpoint with `subflow`");
-            let why = format!("only connections that begin at {} use {}", link.address.address, link.dev);
+            let why = format!("only connections that begin at {} use {}", link.address.addr(), link.dev);
             findings.push(Finding::note(CHECK, found, why).corrected_by(added(host, link)));
         }
         several => findings.extend(several.iter().map(|link| {
@@ -31,7 +31,7 @@ pub(super) fn judge(host: &Host, ipv4: bool, links: &[Link]) -> Vec<Finding> {
 
 /// The commands that add the endpoint of a link. An endpoint that is only announced gets the flag `subflow` too.
 fn added(host: &Host, link: &Link) -> Vec<String> {
-    let address = link.address.address;
+    let address = link.address.addr();
     match host.endpoints.iter().find(|endpoint| endpoint.address == address && !endpoint.implicit) {
         Some(announced) => added_anew(&Endpoint { subflow: true, ..announced.clone() }, &link.dev),
         None => vec![format!("ip mptcp endpoint add {address} dev {} subflow", link.dev)],

@@ -73,8 +73,8 @@ fn addresses(host: &Host, ipv4: bool, links: &[Link]) -> Finding {
     };
     let down = host.interfaces.iter().filter(|of| of.is_checked && !of.up && !of.loopback);
     let down: Vec<_> = down
-        .filter_map(|of| Some((of.addresses.iter().find(|prefix| prefix.address.is_ipv4() == ipv4)?, of)))
-        .map(|(prefix, of)| format!("; {} ({}) is down", prefix.address, of.name))
+        .filter_map(|of| Some((of.addresses.iter().find(|net| net.addr().is_ipv4() == ipv4)?, of)))
+        .map(|(net, of)| format!("; {} ({}) is down", net.addr(), of.name))
         .collect();
     let why = "MPTCP adds up several links by their addresses; with fewer than two it does no more than TCP";
     Finding::problem("addresses", found + &down.concat(), why)

@@ -40,8 +40,8 @@ fn reverse_path_filter(host: &Host, links: &[Link]) -> Option<Finding> {
 /// By default every interface answers ARP for the addresses of all interfaces.
 fn address_resolution(host: &Host, links: &[Link]) -> Option<Finding> {
     let shares_network = |link: &&Link| {
-        let network = link.address.network();
-        links.iter().any(|other| other.dev != link.dev && other.address.network() == network)
+        let network = link.address.trunc();
+        links.iter().any(|other| other.dev != link.dev && other.address.trunc() == network)
     };
     let answers_for_all = |link: &&Link| in_force(&host.sysctls.arp_ignore, &link.dev) == 0;
     let together: Vec<Link> = links.iter().filter(shares_network).filter(answers_for_all).cloned().collect();

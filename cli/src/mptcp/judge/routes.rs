@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 use super::super::Finding;
-use super::super::host::{By, Endpoint, Host, Link, Prefix, Route};
+use super::super::host::{By, Endpoint, Host, Link, Route};
 
 const CHECK: &str = "routes";
 
@@ -44,7 +46,8 @@ pub(super) fn judge(host: &Host, links: &[Link]) -> Vec<Finding> {
                 let why = format!(
                     "its endpoint binds subflows to {}, but a connection that begins at {} does not use it unless it is \
                      bound to it too (host-iface)",
-                    link.dev, link.address.address
+                    link.dev,
+                    link.address.addr()
                 );
                 Finding::note(CHECK, found, why)
             } else {
@@ -54,7 +57,7 @@ pub(super) fn judge(host: &Host, links: &[Link]) -> Vec<Finding> {
             findings.push(finding.corrected_by(commands));
         }
     }
-    let links_ways = || host.ways.iter().filter(|way| links.iter().any(|link| link.address.address == way.from));
+    let links_ways = || host.ways.iter().filter(|way| links.iter().any(|link| link.address.addr() == way.from));
     let mut here: Vec<_> = links_ways().filter(|way| way.by == By::Local).map(|way| way.target).collect();
     here.dedup();
     findings.extend(here.iter().map(|target| {
@@ -73,7 +76,7 @@ pub(super) fn all_good(host: &Host, links: &[Link]) -> bool {
 
 /// Whether an endpoint binds subflows to the link, whatever the routes say.
 fn bound(host: &Host, link: &Link) -> bool {
-    let of_link = |endpoint: &&Endpoint| endpoint.address == link.address.address && endpoint.opens_subflows();
+    let of_link = |endpoint: &&Endpoint| endpoint.address == link.address.addr() && endpoint.opens_subflows();
     host.endpoints.iter().filter(of_link).any(|endpoint| endpoint.dev.as_ref() == Some(&link.dev))
 }
 
@@ -84,7 +87,7 @@ pub(super) fn needs_announcement(host: &Host, link: &Link) -> bool {
 
 /// The targets for which packets from the link's address do not use the link.
 fn astray<'a>(host: &'a Host, link: &Link) -> Vec<(IpAddr, &'a By)> {
-    let from_link = host.ways.iter().filter(|way| way.from == link.address.address);
+    let from_link = host.ways.iter().filter(|way| way.from == link.address.addr());
     let elsewhere = from_link.filter(|way| match &way.by {
         By::Dev(dev) => *dev != link.dev,
         By::Nowhere => true,
@@ -94,14 +97,14 @@ fn astray<'a>(host: &'a Host, link: &Link) -> Vec<(IpAddr, &'a By)> {
 }
 
 fn reach<'a>(host: &'a Host, link: &Link, target: IpAddr) -> Reach<'a> {
-    if link.address.contains(target) {
+    if link.address.contains(&target) {
         return Reach::OnLink;
     }
-    let on_link = |route: &&Route| route.table.is_none() && route.dev == link.dev && route.to.contains(target);
-    if let Some(route) = host.routes.iter().filter(on_link).max_by_key(|route| route.to.length) {
+    let on_link = |route: &&Route| route.table.is_none() && route.dev == link.dev && route.to.contains(&target);
+    if let Some(route) = host.routes.iter().filter(on_link).max_by_key(|route| route.to.prefix_len()) {
         return Reach::Route(route);
     }
-    let other = host.targets.iter().find(|other| link.address.contains(**other));
+    let other = host.targets.iter().find(|other| link.address.contains(*other));
     other.map_or(Reach::Unknown, |other| Reach::Other(*other))
 }
 
@@ -121,7 +124,7 @@ fn unknown(link: &Link, target: IpAddr, by: &By) -> Finding {
         "{} is not used: {target} is not in {}, and no gateway is known there; add a route by {}, or give the target an \
          address in that network and let it announce it (`signal`)",
         link.dev,
-        link.address.network(),
+        link.address.trunc(),
         link.dev
     );
     Finding::problem(CHECK, found, why)
@@ -137,7 +140,7 @@ fn named(by: &By) -> String {
 
 /// The routing table of an existing rule for the link's address, or an unused one.
 fn table(host: &Host, link: &Link, taken: &mut BTreeSet<String>) -> String {
-    if let Some(rule) = host.rules.iter().find(|rule| rule.from == link.address.address) {
+    if let Some(rule) = host.rules.iter().find(|rule| rule.from == link.address.addr()) {
         return rule.table.clone();
     }
     let mut numbers = (100 + link.index..).map(|number| number.to_string());
@@ -147,9 +150,9 @@ fn table(host: &Host, link: &Link, taken: &mut BTreeSet<String>) -> String {
 }
 
 fn mended<'a>(host: &Host, link: &Link, table: &str, routes: impl Iterator<Item = &'a Route>) -> Vec<String> {
-    let Link { dev, address: prefix, .. } = link;
-    let ip = if prefix.address.is_ipv4() { "ip" } else { "ip -6" };
-    let own = format!("{ip} route replace {} dev {dev} src {} table {table}", prefix.network(), prefix.address);
+    let Link { dev, address, .. } = link;
+    let ip = if address.addr().is_ipv4() { "ip" } else { "ip -6" };
+    let own = format!("{ip} route replace {} dev {dev} src {} table {table}", address.trunc(), address.addr());
     let mut commands = vec![own];
     for Route { to, gateway, .. } in routes {
         let via = gateway.map_or(String::new(), |gateway| format!(" via {gateway}"));
@@ -158,12 +161,12 @@ fn mended<'a>(host: &Host, link: &Link, table: &str, routes: impl Iterator<Item 
             commands.push(command);
         }
     }
-    if host.rules.iter().all(|rule| rule.from != prefix.address) {
-        commands.push(format!("{ip} rule add from {} table {table}", prefix.address));
+    if host.rules.iter().all(|rule| rule.from != address.addr()) {
+        commands.push(format!("{ip} rule add from {} table {table}", address.addr()));
     }
     commands
 }
 
-fn destination(to: Prefix) -> String {
-    if to.length == 0 { "default".into() } else { to.to_string() }
+fn destination(to: IpNet) -> String {
+    if to.prefix_len() == 0 { "default".into() } else { to.to_string() }
 }

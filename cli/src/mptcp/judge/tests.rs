@@ -1,21 +1,22 @@
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 use super::super::Level;
-use super::super::host::{By, Endpoint, Interface, Limits, Prefix, Route, Rule, Way};
+use super::super::host::{By, Endpoint, Interface, Limits, Route, Rule, Way};
 use super::*;
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn prefix(text: &str) -> Prefix {
-    let (address, length) = text.split_once('/').unwrap();
-    Prefix { address: ip(address), length: length.parse().unwrap() }
+fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
 }
 
 fn interface(name: &str, index: u32, addresses: &[&str]) -> Interface {
-    let addresses: Vec<Prefix> = addresses.iter().map(|text| prefix(text)).collect();
-    let all_addresses = addresses.iter().map(|prefix| prefix.address).collect();
+    let addresses: Vec<IpNet> = addresses.iter().map(|text| net(text)).collect();
+    let all_addresses = addresses.iter().map(IpNet::addr).collect();
     let name = name.into();
     Interface { name, index, is_checked: true, up: true, addresses, all_addresses, ..Interface::default() }
 }
@@ -60,7 +61,7 @@ fn towards(target: &str, from_a1: By) -> Host {
 }
 
 fn route(to: &str, gateway: &str, dev: &str) -> Route {
-    Route { table: None, to: prefix(to), gateway: Some(ip(gateway)), dev: dev.into() }
+    Route { table: None, to: net(to), gateway: Some(ip(gateway)), dev: dev.into() }
 }
 
 /// What is not as it should be, and the commands.
@@ -137,7 +138,7 @@ fn fewer_than_two_links() {
 #[test]
 fn families() {
     let six = |host: &mut Host| {
-        host.interfaces[1].addresses.push(prefix("fd01::1/64"));
+        host.interfaces[1].addresses.push(net("fd01::1/64"));
         host.interfaces[1].all_addresses.push(ip("fd01::1"));
     };
     assert_told(&changed(six), &[]);
@@ -212,7 +213,7 @@ fn endpoints_that_are_odd() {
         // The second address of a link, with the link's endpoint: that one counts.
         (
             |host| {
-                host.interfaces[2].addresses.insert(0, prefix("10.1.1.7/24"));
+                host.interfaces[2].addresses.insert(0, net("10.1.1.7/24"));
                 host.interfaces[2].all_addresses.push(ip("10.1.1.7"));
             },
             &[],

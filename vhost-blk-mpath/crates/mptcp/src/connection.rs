@@ -3,107 +3,107 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// An MPTCP socket that is connected, or about to be.
+/// An MPTCP socket that is connecting, established or closing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connection {
     /// `SO_COOKIE` of the MPTCP socket.
     pub cookie: u64,
-    /// The token by which the kernel names the connection, also in `ip mptcp monitor`.
+    /// The kernel's identifier of the connection, as in `ip mptcp monitor`.
     pub token: u32,
-    /// The peer, or something on the way to it, does not speak MPTCP: this is TCP over one subflow, and stays so.
+    /// The connection is plain TCP for good, because the peer or the network does not support MPTCP.
     pub fallback: bool,
-    /// Where the first subflow begins.
+    /// The local address of the first subflow.
     pub local: SocketAddr,
-    /// Where the first subflow leads.
+    /// The remote address of the first subflow.
     pub remote: SocketAddr,
-    /// The most subflows that the kernel would open in addition to the first one (`ip mptcp limits show`).
+    /// The most subflows that the kernel opens in addition to the first subflow (`ip mptcp limits show`).
     pub subflows_max: u8,
-    /// Whether data bears MPTCP checksums; false before Linux 5.14.
+    /// Whether the data have MPTCP checksums. False before Linux 5.14.
     pub checksum: bool,
-    /// Counted over all subflows; none before Linux 6.5.
+    /// Counted over all subflows. `None` before Linux 6.5.
     pub totals: Option<Totals>,
-    /// Those that are connecting, established or closing; in the order of local address ids, where those are known.
+    /// Subflows that are connecting, established or closing, in the order of local address ids as far as these are known.
     pub subflows: Vec<Subflow>,
 }
 
-/// Traffic of a connection in its life, over all its subflows, closed ones too.
+/// Traffic of a connection since its start, over all its subflows, closed subflows too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Totals {
-    /// Bytes sent, retransmissions at MPTCP's level left out.
+    /// Bytes sent, without retransmissions at MPTCP's level.
     pub bytes_sent: u64,
-    /// Bytes sent that the peer has acknowledged at MPTCP's level.
+    /// Bytes that the peer has acknowledged at MPTCP's level.
     pub bytes_acked: u64,
     /// Bytes received.
     pub bytes_received: u64,
-    /// Bytes sent a second time over another subflow, because the first one did not bring them.
+    /// Bytes sent again at MPTCP's level, over another subflow.
     pub bytes_retransmitted: u64,
-    /// How often that happened.
+    /// Retransmissions at MPTCP's level.
     pub retransmits: u32,
 }
 
-/// One TCP connection below an MPTCP connection.
+/// One TCP connection of an MPTCP connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subflow {
-    /// Its address on this side.
+    /// The local address.
     pub local: SocketAddr,
-    /// Its address on the other side.
+    /// The remote address.
     pub remote: SocketAddr,
-    /// How far it is.
+    /// The state.
     pub state: State,
-    /// What MPTCP says of it. None if the kernel does not tell: before Linux 6.15 it does so only with `CAP_NET_ADMIN`.
+    /// MPTCP's state of the subflow. `None` before Linux 6.15 without `CAP_NET_ADMIN`, because the kernel does not show it.
     pub options: Option<MptcpOptions>,
     /// The smoothed round-trip time.
     pub rtt: Duration,
-    /// Its mean deviation.
+    /// The mean deviation of the round-trip time.
     pub rtt_var: Duration,
     /// The congestion window.
     pub cwnd_segments: u32,
     /// The largest segment sent.
     pub mss_bytes: u32,
-    /// Bytes sent, with retransmitted ones.
+    /// Bytes sent, including retransmissions.
     pub bytes_sent: u64,
     /// Bytes that the peer has acknowledged.
     pub bytes_acked: u64,
     /// Bytes received.
     pub bytes_received: u64,
-    /// Bytes sent again.
+    /// Bytes retransmitted.
     pub bytes_retransmitted: u64,
-    /// Segments in flight that count as lost now.
+    /// Segments in flight that are presumed lost.
     pub lost_segments: u32,
-    /// Segments sent again since it was opened.
+    /// Segments retransmitted since the subflow was opened.
     pub retransmitted_segments: u32,
 }
 
-/// What MPTCP says of a subflow.
+/// MPTCP's state of a subflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MptcpOptions {
-    /// The id of the local address; 0 is the one that the connection began with.
+    /// The id of the local address. The first subflow has 0.
     pub id_local: u8,
-    /// The id of the remote address; 0 is the one that the connection began with.
+    /// The id of the remote address. The first subflow has 0.
     pub id_remote: u8,
-    /// It joined a connection that was there (`MP_JOIN`), and is not the one it began with.
+    /// The subflow joined the connection (`MP_JOIN`). False for the first subflow.
     pub joined: bool,
-    /// This side asked to use it only if no other subflow works.
+    /// This side requested to use the subflow only if no other subflow works.
     pub backup_local: bool,
-    /// The other side asked for that.
+    /// The other side requested this.
     pub backup_remote: bool,
 }
 
 impl MptcpOptions {
-    /// Whether one of the sides asked to use it only if no other subflow works.
+    /// Whether a side requested to use the subflow only if no other subflow works.
     #[must_use]
     pub fn is_backup(&self) -> bool {
         self.backup_local || self.backup_remote
     }
 }
 
-/// How far a subflow is.
+/// The state of a subflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// The peer has not answered yet.
     Connecting,
     /// Both sides may send.
     Established,
-    /// One side has ended it.
+    /// One side has ended the subflow.
     Closing,
 }

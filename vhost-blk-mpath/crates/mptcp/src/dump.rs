@@ -1,71 +1,74 @@
-//! Asks the kernel for lists of sockets.
+//! Dumps of the kernel's socket diagnostics: lists of all sockets of a protocol.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use netlink_packet_core::{DecodeError, NLM_F_DUMP_INTR, NetlinkMessage, NetlinkPayload};
+use netlink_packet_sock_diag::{AF_INET, AF_INET6};
 use rustix::io::Errno;
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::sockopt::{self, Timeout};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, recv, send, socket_with};
-use zerocopy::FromBytes;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, ipproto, recv, send, socket_with,
+};
 
-use crate::netlink::{DONE, DUMP, DUMP_INTERRUPTED, ERROR, Malformed, Message, REQUEST, emit, messages};
-use crate::record::{BY_FAMILY, INET, INET6, Record, request};
+use crate::message::messages;
+use crate::record::{Record, request};
 
-/// Largest piece of an answer; the kernel makes them of up to 32 KiB.
-const PIECE_BYTES: usize = 64 << 10;
-/// Most sockets that a list may have: more than a host has ports for, and seconds of work.
+/// Longest datagram of an answer. The kernel sends up to 32 KiB.
+const DATAGRAM_BYTES: usize = 64 << 10;
+/// Most sockets in a list: more than a host has ports, and seconds of work.
 const MAX_SOCKETS: usize = 1 << 18;
-/// How often a list is asked for that changed while it was made, or did not fit the socket's buffer.
+/// How often a list is requested that changed during the dump, or overran the socket's buffer.
 const ATTEMPTS: u32 = 5;
-/// The kernel makes a list while it is received: waiting means that something is wrong.
+/// Longest wait for a datagram. The kernel makes the list while it is received, so a wait is a fault.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why the kernel's lists of sockets cannot be had.
+/// Why there is no list of sockets.
 #[derive(Debug, thiserror::Error)]
 pub enum DiagError {
-    /// There can be no socket for asking.
+    /// The netlink socket cannot be opened.
     #[error("cannot open a netlink socket for socket diagnostics: {0}")]
     Open(#[source] io::Error),
-    /// The socket for asking failed.
+    /// The netlink socket failed.
     #[error("socket diagnostics: {0}")]
     Io(#[source] io::Error),
-    /// `ENOENT`: no such list.
+    /// `ENOENT`
     #[error("this kernel cannot list {protocol} sockets; is there a module {protocol}_diag?")]
     NoDiag {
         /// `mptcp` or `tcp`.
         protocol: &'static str,
     },
-    /// The kernel does not list them.
+    /// The kernel refused the request.
     #[error("the kernel does not list {protocol} sockets: {source}")]
     Refused {
         /// `mptcp` or `tcp`.
         protocol: &'static str,
-        /// Its reason.
+        /// The kernel's reason.
         source: io::Error,
     },
-    /// It kept changing, or did not fit the buffer.
+    /// The list changed during each dump, or overran the socket's buffer.
     #[error("no complete list of {protocol} sockets in {ATTEMPTS} attempts")]
     Incomplete {
         /// `mptcp` or `tcp`.
         protocol: &'static str,
     },
-    /// Too long to read.
+    /// The list is too long.
     #[error("more than {MAX_SOCKETS} {protocol} sockets")]
     TooMany {
         /// `mptcp` or `tcp`.
         protocol: &'static str,
     },
-    /// A piece of an answer that is larger than any should be.
-    #[error("an answer of {length} bytes, where there are at most {PIECE_BYTES}")]
-    TooLarge {
-        /// Its size.
+    /// A datagram of the answer is too long.
+    #[error("an answer of {length} bytes, longer than {DATAGRAM_BYTES}")]
+    TooLong {
+        /// Its length.
         length: usize,
     },
-    /// The kernel's answer cannot be read.
+    /// The answer cannot be read.
     #[error("socket diagnostics: malformed answer: {0}")]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] DecodeError),
 }
 
 /// The protocol whose sockets are listed.
@@ -76,10 +79,10 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    fn number(self) -> u32 {
+    fn ip_protocol(self) -> rustix::net::Protocol {
         match self {
-            Self::Mptcp => 262,
-            Self::Tcp => 6,
+            Self::Mptcp => ipproto::MPTCP,
+            Self::Tcp => ipproto::TCP,
         }
     }
 
@@ -92,10 +95,10 @@ impl Protocol {
 }
 
 /// The sockets of `protocol`, IPv4 and IPv6, that are `wanted`.
-pub(crate) fn list(protocol: Protocol, wanted: impl Fn(&Record) -> bool) -> Result<Vec<Record>, DiagError> {
+pub(crate) fn dump(protocol: Protocol, wanted: impl Fn(&Record) -> bool) -> Result<Vec<Record>, DiagError> {
     let mut found = Vec::new();
-    for family in [INET, INET6] {
-        // A new socket each time: the rest of an answer that is given up must not be taken for the next one.
+    for family in [AF_INET, AF_INET6] {
+        // Each attempt has a socket of its own, so that it cannot receive the rest of an earlier answer.
         let mut attempts = (0..ATTEMPTS).map(|_| attempt(family, protocol, &wanted));
         let complete = attempts.find_map(Result::transpose);
         found.extend(complete.ok_or(DiagError::Incomplete { protocol: protocol.name() })??);
@@ -103,30 +106,30 @@ pub(crate) fn list(protocol: Protocol, wanted: impl Fn(&Record) -> bool) -> Resu
     Ok(found)
 }
 
-/// A list, or none if it is to be asked for again.
+/// A list. `None` if another attempt is due.
 fn attempt(
     family: u8,
     protocol: Protocol,
     wanted: &impl Fn(&Record) -> bool,
 ) -> Result<Option<Vec<Record>>, DiagError> {
     let socket = open().map_err(|error| DiagError::Open(error.into()))?;
-    let request = emit(BY_FAMILY, REQUEST | DUMP, &request(family, protocol.number()));
+    let request = request(family, protocol.ip_protocol());
     send(&socket, &request, SendFlags::empty()).map_err(|error| DiagError::Io(error.into()))?;
-    let mut buffer = vec![0; PIECE_BYTES];
-    let mut answer = Answer::new(protocol);
+    let mut buffer = vec![0; DATAGRAM_BYTES];
+    let mut dump = Dump::new(protocol);
     loop {
-        // TRUNC: the length is that of the piece, also if that is larger than the buffer.
+        // TRUNC: the length is that of the datagram, even if it is longer than the buffer.
         let length = match recv(&socket, &mut buffer[..], RecvFlags::TRUNC) {
             Ok((_, length)) => length,
             Err(Errno::INTR) => continue,
             Err(Errno::NOBUFS) => return Ok(None),
             Err(error) => return Err(DiagError::Io(error.into())),
         };
-        let piece = buffer.get(..length).ok_or(DiagError::TooLarge { length })?;
-        match answer.take(piece, wanted)? {
+        let datagram = buffer.get(..length).ok_or(DiagError::TooLong { length })?;
+        match dump.receive(datagram, wanted)? {
             Progress::More => {}
-            Progress::Changed => return Ok(None),
-            Progress::Complete => return Ok(Some(answer.found)),
+            Progress::Interrupted => return Ok(None),
+            Progress::Complete => return Ok(Some(dump.found)),
         }
     }
 }
@@ -134,49 +137,49 @@ fn attempt(
 fn open() -> Result<OwnedFd, Errno> {
     let socket =
         socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, Some(netlink::SOCK_DIAG))?;
-    // To the kernel, and so from no one else.
+    // Connected to the kernel, the socket receives from no other process.
     connect(&socket, &SocketAddrNetlink::new(0, 0))?;
     sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
     Ok(socket)
 }
 
-/// How far an answer is.
+/// How far a dump is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
     More,
-    /// Sockets came or went while the list was made: it may lack some that were there all the time.
-    Changed,
+    /// Sockets came or went during the dump. The list may lack sockets that were there all the time.
+    Interrupted,
     Complete,
 }
 
-/// An answer that comes in pieces.
+/// A dump while its datagrams arrive.
 #[derive(Debug)]
-struct Answer {
+struct Dump {
     protocol: Protocol,
     found: Vec<Record>,
     listed: usize,
 }
 
-impl Answer {
+impl Dump {
     fn new(protocol: Protocol) -> Self {
         Self { protocol, found: Vec::new(), listed: 0 }
     }
 
-    fn take(&mut self, piece: &[u8], wanted: impl Fn(&Record) -> bool) -> Result<Progress, DiagError> {
-        let protocol = self.protocol.name();
-        for message in messages(piece) {
-            let message = message?;
-            if message.flags & DUMP_INTERRUPTED != 0 {
-                return Ok(Progress::Changed);
+    fn receive(&mut self, datagram: &[u8], wanted: impl Fn(&Record) -> bool) -> Result<Progress, DiagError> {
+        for message in messages::<Record>(datagram) {
+            let NetlinkMessage { header, payload, .. } = message?;
+            if header.flags & NLM_F_DUMP_INTR != 0 {
+                return Ok(Progress::Interrupted);
             }
-            match message.kind {
-                ERROR | DONE => return self.end(&message),
-                BY_FAMILY => {
+            match payload {
+                NetlinkPayload::Done(done) => return self.end(done.code),
+                NetlinkPayload::Error(error) => return self.end(error.raw_code()),
+                NetlinkPayload::InnerMessage(record) => {
                     self.listed += 1;
                     if self.listed > MAX_SOCKETS {
-                        return Err(DiagError::TooMany { protocol });
+                        return Err(DiagError::TooMany { protocol: self.protocol.name() });
                     }
-                    self.found.extend(Record::parse(&message)?.filter(&wanted));
+                    self.found.extend(Some(record).filter(&wanted));
                 }
                 _ => {}
             }
@@ -184,22 +187,16 @@ impl Answer {
         Ok(Progress::More)
     }
 
-    /// The last message begins with 0, or an error that is negative.
-    fn end(&self, message: &Message<'_>) -> Result<Progress, DiagError> {
+    /// The result of the last message: 0, or a negative error.
+    fn end(&self, result: i32) -> Result<Progress, DiagError> {
         let protocol = self.protocol.name();
-        let &Message { kind, payload, .. } = message;
-        let (result, _) =
-            i32::read_from_prefix(payload).map_err(|_| Malformed::ShortMessage { kind, length: payload.len() })?;
-        if result == 0 {
-            return Ok(Progress::Complete);
+        match result.saturating_neg() {
+            0 => Ok(Progress::Complete),
+            error if error == Errno::NOENT.raw_os_error() => Err(DiagError::NoDiag { protocol }),
+            error => Err(DiagError::Refused { protocol, source: io::Error::from_raw_os_error(error) }),
         }
-        if result == -Errno::NOENT.raw_os_error() {
-            return Err(DiagError::NoDiag { protocol });
-        }
-        Err(DiagError::Refused { protocol, source: io::Error::from_raw_os_error(result.saturating_neg()) })
     }
 }
 
 #[cfg(test)]
-#[path = "dump_tests.rs"]
 mod tests;

@@ -1,4 +1,4 @@
-//! How connections end.
+//! The time for which closed MPTCP connections send.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -8,17 +8,16 @@ use rustix::net::{
     AddressFamily, Protocol, SocketFlags, SocketType, bind, connect, ipproto, listen, socket_with, sockopt,
 };
 
-/// How long Linux goes on with a closed MPTCP socket if nothing says otherwise.
+/// Linux's default of `net.mptcp.close_timeout`.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The end of a connection on this very host is there at once.
+/// Longest wait for the end of a connection over loopback.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
-/// For how long a closed MPTCP socket goes on sending what was written to it, though it was told to forget that (`SO_LINGER` with 0
-/// seconds): zero with kernels that do as they are told, as with TCP.
+/// How long a closed MPTCP socket with `SO_LINGER` of 0 seconds still sends data that were written to it.
 ///
-/// Linux learned it in 2026; before that `close`, also that of a process that is killed, ends MPTCP connections in order, within
-/// `net.mptcp.close_timeout`. It is tried out with a connection over loopback; where that is not possible the answer is that of an
-/// old kernel.
+/// TCP sends nothing more, and so does MPTCP since 2026. Before, `close` ends MPTCP connections in order within
+/// `net.mptcp.close_timeout`, even if the process is killed. A connection over loopback shows which kernel this is. If the
+/// connection fails, the time is that of an old kernel.
 #[must_use]
 pub fn lingers_for() -> Duration {
     if resets_on_close(ipproto::MPTCP, Some(Duration::ZERO)).unwrap_or(false) {
@@ -57,15 +56,15 @@ fn resets_on_close(protocol: Protocol, linger: Option<Duration>) -> io::Result<b
 mod tests {
     use super::*;
 
-    /// TCP has always done as it is told, which shows that the trial tells the two apart.
+    /// TCP resets with `SO_LINGER` of 0 seconds, and ends in order without.
     #[test]
-    fn a_reset_is_told_from_an_orderly_end() {
+    fn a_reset_differs_from_an_orderly_end() {
         assert!(resets_on_close(ipproto::TCP, Some(Duration::ZERO)).unwrap());
         assert!(!resets_on_close(ipproto::TCP, None).unwrap());
     }
 
     #[test]
-    fn it_is_all_or_nothing() {
+    fn the_time_is_zero_or_the_timeout() {
         let lingers = lingers_for();
         assert!(lingers.is_zero() || lingers == close_timeout(), "{lingers:?}");
     }

@@ -1,4 +1,4 @@
-//! Waits for what the kernel tells of links.
+//! Waits for events of links.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,12 +13,12 @@ use crate::link::{LinkEvent, events};
 
 /// `RTMGRP_LINK`, `RTMGRP_IPV4_IFADDR`, `RTMGRP_IPV6_IFADDR`
 const GROUPS: u32 = 0x1 | 0x10 | 0x100;
-/// Largest datagram of the kernel's that is read: a link with many virtual functions takes some KiB.
+/// Longest datagram that is read. A link with many virtual functions takes some KiB.
 const DATAGRAM_BYTES: usize = 64 << 10;
-/// How many datagrams are taken at once. The events of the first datagram must not wait for the last datagram of a flood.
+/// Most datagrams of one wait. The events of the first datagram must not wait for the last datagram of a flood.
 const DATAGRAMS_MAX: usize = 64;
 
-/// A socket on which the kernel tells of every change of a link or of its addresses, in its network namespace.
+/// A socket that receives every change of the links, and of their addresses, of its network namespace.
 #[derive(Debug)]
 pub struct LinkMonitor {
     socket: OwnedFd,
@@ -30,18 +30,18 @@ pub struct LinkMonitor {
 pub enum Woken {
     /// The descriptor `stop` can be read from.
     Stopped,
-    /// Something has happened; nothing, if it is of no interest or time is up.
-    By(Vec<LinkEvent>),
+    /// Events arrived. The list is empty after a timeout, or if no event is of interest.
+    Events(Vec<LinkEvent>),
 }
 
 impl LinkMonitor {
-    /// Begins to listen. [`wait`](Self::wait) reports all changes from now on.
+    /// Opens the socket. [`wait`](Self::wait) reports all changes from now on.
     pub fn open() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // No protocol is the first one: NETLINK_ROUTE.
+        // Protocol 0 is NETLINK_ROUTE.
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
         bind(&socket, &SocketAddrNetlink::new(0, GROUPS))?;
-        // To the kernel, and so from no one else.
+        // Connected to the kernel, the socket receives from no other process.
         connect(&socket, &SocketAddrNetlink::new(0, 0))?;
         Ok(Self { socket, buffer: vec![0; DATAGRAM_BYTES] })
     }
@@ -56,7 +56,7 @@ impl LinkMonitor {
             [PollFd::new(&stop, PollFlags::IN), PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
         match poll(&mut both, timeout.as_ref()) {
             Ok(_) => {}
-            Err(Errno::INTR) => return Ok(Woken::By(Vec::new())),
+            Err(Errno::INTR) => return Ok(Woken::Events(Vec::new())),
             Err(error) => return Err(error.into()),
         }
         if !both[0].revents().is_empty() {
@@ -64,18 +64,18 @@ impl LinkMonitor {
         }
         let mut all = Vec::new();
         for _ in 0..DATAGRAMS_MAX {
-            // TRUNC: the length is that of the datagram, also if that is larger than the buffer.
+            // TRUNC: the length is that of the datagram, even if it is longer than the buffer.
             match recv(&self.socket, &mut self.buffer[..], RecvFlags::TRUNC) {
                 Ok((_, length)) => match self.buffer.get(..length) {
                     Some(datagram) => all.extend(events(datagram)),
-                    None => all.push(LinkEvent::Lost),
+                    None => all.push(LinkEvent::Missed),
                 },
                 Err(Errno::AGAIN) => break,
-                Err(Errno::NOBUFS) => all.push(LinkEvent::Lost),
+                Err(Errno::NOBUFS) => all.push(LinkEvent::Missed),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(Woken::By(all))
+        Ok(Woken::Events(all))
     }
 }

@@ -1,18 +1,23 @@
 //! A socket as the kernel's socket diagnostics lists it: `struct inet_diag_msg` and its attributes.
+//!
+//! `netlink-packet-sock-diag` knows no MPTCP: neither its protocol number, which needs an attribute, nor its attributes.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, big_endian};
+use netlink_packet_core::{
+    DecodeError, DefaultNla, Emitable, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkPayload,
+    NetlinkSerializable, NlasIterator, Parseable, parse_u8, parse_u32,
+};
+use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, InetResponseHeader, SocketId, StateFlags};
+use netlink_packet_sock_diag::{INET_DIAG_INFO, SOCK_DIAG_BY_FAMILY, TCP_ESTABLISHED, TCP_SYN_SENT};
+use rustix::net::Protocol;
 
 use crate::connection::{MptcpOptions, State};
-use crate::netlink::{Malformed, Message, attributes, push_attribute, value};
+use crate::message::serialize;
 
-/// `SOCK_DIAG_BY_FAMILY`: the type of requests and of sockets listed.
-pub(crate) const BY_FAMILY: u16 = 20;
-
-/// `INET_DIAG_INFO`
-const INFO: u16 = 2;
-/// `INET_DIAG_ULP_INFO`, which comes with [`INFO`] and needs no asking.
+/// `INET_DIAG_REQ_PROTOCOL`: for protocols that do not fit a byte.
+const REQUEST_PROTOCOL: u16 = 3;
+/// `INET_DIAG_ULP_INFO`. The kernel sends it with `INET_DIAG_INFO`, unasked.
 const ULP_INFO: u16 = 19;
 /// `INET_ULP_INFO_MPTCP`
 const ULP_MPTCP: u16 = 3;
@@ -29,81 +34,48 @@ const BACKUP_REMOTE: u32 = 1 << 4;
 /// `MPTCP_SUBFLOW_FLAG_BKUP_LOC`
 const BACKUP_LOCAL: u32 = 1 << 5;
 
-/// `INET_DIAG_REQ_PROTOCOL`: for protocols that do not fit a byte.
-const REQUEST_PROTOCOL: u16 = 3;
-
-const TCP_ESTABLISHED: u8 = 1;
-const TCP_SYN_SENT: u8 = 2;
-/// `FIN_WAIT1`, `FIN_WAIT2`, `CLOSE_WAIT`, `LAST_ACK`, `CLOSING`
-const TCP_CLOSING: [u8; 5] = [4, 5, 8, 9, 11];
-
-/// `AF_INET`
-pub(crate) const INET: u8 = 2;
-/// `AF_INET6`
-pub(crate) const INET6: u8 = 10;
-
-/// `struct inet_diag_sockid`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct SocketId {
-    pub(crate) source_port: big_endian::U16,
-    pub(crate) destination_port: big_endian::U16,
-    pub(crate) source: [u8; 16],
-    pub(crate) destination: [u8; 16],
-    pub(crate) interface: u32,
-    /// The lower half first, whatever the byte order.
-    pub(crate) cookie: [u32; 2],
-}
-
-/// `struct inet_diag_req_v2`
-#[derive(Debug, Clone, Copy, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
+/// Asks for a list of sockets.
 struct Request {
-    family: u8,
-    protocol: u8,
-    extensions: u8,
-    pad: u8,
-    states: u32,
-    id: SocketId,
+    inet: InetRequest,
+    protocol: DefaultNla,
 }
 
-/// `struct inet_diag_msg`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub(crate) struct Listed {
-    pub(crate) family: u8,
-    pub(crate) state: u8,
-    pub(crate) timer: u8,
-    pub(crate) retrans: u8,
-    pub(crate) id: SocketId,
-    pub(crate) expires: u32,
-    pub(crate) rqueue: u32,
-    pub(crate) wqueue: u32,
-    pub(crate) uid: u32,
-    pub(crate) inode: u32,
+impl NetlinkSerializable for Request {
+    fn message_type(&self) -> u16 {
+        SOCK_DIAG_BY_FAMILY
+    }
+
+    fn buffer_len(&self) -> usize {
+        self.inet.buffer_len() + self.protocol.buffer_len()
+    }
+
+    fn serialize(&self, buffer: &mut [u8]) {
+        let (inet, protocol) = buffer.split_at_mut(self.inet.buffer_len());
+        self.inet.emit(inet);
+        self.protocol.emit(protocol);
+    }
 }
 
-const _: () = assert!(size_of::<Request>() == 56 && size_of::<Listed>() == 72);
-
-/// The payload that asks for all sockets of a family and a protocol that are connecting, established or closing.
-pub(crate) fn request(family: u8, protocol: u32) -> Vec<u8> {
-    let states = TCP_CLOSING.iter().fold(1 << TCP_ESTABLISHED | 1 << TCP_SYN_SENT, |states, state| states | 1 << state);
-    let request = Request {
+/// The message that asks for all sockets of a family and a protocol that are connecting, established or closing.
+pub(crate) fn request(family: u8, protocol: Protocol) -> Vec<u8> {
+    let states =
+        StateFlags::all() - StateFlags::SYN_RECV - StateFlags::TIME_WAIT - StateFlags::CLOSE - StateFlags::LISTEN;
+    let protocol = protocol.as_raw().get();
+    let inet = InetRequest {
         family,
         protocol: protocol as u8,
-        extensions: 1 << (INFO - 1),
-        pad: 0,
+        extensions: ExtensionFlags::INFO,
         states,
-        id: SocketId::default(),
+        socket_id: SocketId::new_v4(),
     };
-    let mut bytes = request.as_bytes().to_vec();
-    push_attribute(&mut bytes, REQUEST_PROTOCOL, &protocol.to_ne_bytes());
-    bytes
+    let protocol = DefaultNla::new(REQUEST_PROTOCOL, protocol.to_ne_bytes().to_vec());
+    serialize(NLM_F_REQUEST | NLM_F_DUMP, NetlinkPayload::InnerMessage(Request { inet, protocol }))
 }
 
 /// A socket listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
+    /// `SO_COOKIE` of the socket.
     pub(crate) cookie: u64,
     pub(crate) inode: u32,
     pub(crate) state: State,
@@ -111,79 +83,84 @@ pub(crate) struct Record {
     pub(crate) remote: SocketAddr,
     /// `tcp_info` or `mptcp_info`.
     pub(crate) info: Vec<u8>,
-    /// Only of TCP sockets that are subflows, if the kernel tells.
+    /// Only of TCP sockets that are subflows, if the kernel sends it.
     pub(crate) options: Option<MptcpOptions>,
 }
 
-impl Record {
-    /// Parses a message of type [`BY_FAMILY`]; none if it is in a state that was not asked for.
-    pub(crate) fn parse(message: &Message<'_>) -> Result<Option<Self>, Malformed> {
-        let Message { kind, payload, .. } = *message;
-        let (listed, rest) =
-            Listed::read_from_prefix(payload).map_err(|_| Malformed::ShortMessage { kind, length: payload.len() })?;
-        let state = match listed.state {
-            TCP_ESTABLISHED => State::Established,
-            TCP_SYN_SENT => State::Connecting,
-            state if TCP_CLOSING.contains(&state) => State::Closing,
-            _ => return Ok(None),
-        };
-        let SocketId { source, source_port, destination, destination_port, cookie: [low, high], .. } = listed.id;
+impl NetlinkDeserializable for Record {
+    type Error = DecodeError;
+
+    fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, DecodeError> {
+        if header.message_type != SOCK_DIAG_BY_FAMILY {
+            return Err("it lists no socket".into());
+        }
+        let header = InetResponseHeader::parse(payload)?;
+        let attributes = &payload[header.buffer_len()..];
+        let id = header.socket_id;
+        // The lower half comes first, whatever the byte order.
+        let [low, high]: [u32; 2] = zerocopy::transmute!(id.cookie);
         let mut record = Self {
             cookie: u64::from(high) << 32 | u64::from(low),
-            inode: listed.inode,
-            state,
-            local: address(listed.family, source, source_port)?,
-            remote: address(listed.family, destination, destination_port)?,
+            inode: header.inode,
+            // The request names the states. All others of them are closing.
+            state: match header.state {
+                TCP_ESTABLISHED => State::Established,
+                TCP_SYN_SENT => State::Connecting,
+                _ => State::Closing,
+            },
+            local: address(id.source_address, id.source_port),
+            remote: address(id.destination_address, id.destination_port),
             info: Vec::new(),
             options: None,
         };
-        for attribute in attributes(rest) {
-            match attribute? {
-                (INFO, info) => record.info = info.to_vec(),
-                (ULP_INFO, ulp) => record.options = options(ulp)?,
-                _ => {}
-            }
-        }
-        Ok(Some(record))
-    }
-}
-
-fn address(family: u8, ip: [u8; 16], port: big_endian::U16) -> Result<SocketAddr, Malformed> {
-    let ip = match (family, ip) {
-        (INET, [a, b, c, d, ..]) => IpAddr::from(Ipv4Addr::new(a, b, c, d)),
-        // An IPv6 socket may lead to an IPv4 address.
-        (INET6, ip) => Ipv6Addr::from(ip).to_canonical(),
-        _ => return Err(Malformed::Family { family }),
-    };
-    Ok(SocketAddr::new(ip, port.get()))
-}
-
-/// MPTCP's options in the attribute of the protocol above TCP; none if that protocol is another one.
-fn options(ulp: &[u8]) -> Result<Option<MptcpOptions>, Malformed> {
-    let mut found = None;
-    for attribute in attributes(ulp) {
-        let (ULP_MPTCP, nested) = attribute? else { continue };
-        let (mut flags, mut id_local, mut id_remote) = (0_u32, 0, 0);
-        for attribute in attributes(nested) {
+        for attribute in NlasIterator::new(attributes) {
             let attribute = attribute?;
-            match attribute.0 {
-                SUBFLOW_FLAGS => flags = value(attribute)?,
-                SUBFLOW_ID_LOCAL => id_local = value(attribute)?,
-                SUBFLOW_ID_REMOTE => id_remote = value(attribute)?,
+            match attribute.kind() {
+                INET_DIAG_INFO => record.info = attribute.value().to_vec(),
+                ULP_INFO => record.options = options(attribute.value())?,
                 _ => {}
             }
         }
-        found = Some(MptcpOptions {
-            id_local,
-            id_remote,
-            joined: flags & JOIN != 0,
-            backup_local: flags & BACKUP_LOCAL != 0,
-            backup_remote: flags & BACKUP_REMOTE != 0,
-        });
+        Ok(record)
     }
-    Ok(found)
+}
+
+/// An IPv6 socket may lead to an IPv4 address.
+fn address(ip: IpAddr, port: u16) -> SocketAddr {
+    SocketAddr::new(ip.to_canonical(), port)
+}
+
+/// MPTCP's options in the attribute of the protocol above TCP. `None` if that protocol is another one.
+fn options(ulp: &[u8]) -> Result<Option<MptcpOptions>, DecodeError> {
+    let mut options = None;
+    for attribute in NlasIterator::new(ulp) {
+        let attribute = attribute?;
+        if attribute.kind() == ULP_MPTCP {
+            options = Some(subflow_options(attribute.value())?);
+        }
+    }
+    Ok(options)
+}
+
+fn subflow_options(nested: &[u8]) -> Result<MptcpOptions, DecodeError> {
+    let (mut flags, mut id_local, mut id_remote) = (0, 0, 0);
+    for attribute in NlasIterator::new(nested) {
+        let attribute = attribute?;
+        match attribute.kind() {
+            SUBFLOW_FLAGS => flags = parse_u32(attribute.value())?,
+            SUBFLOW_ID_LOCAL => id_local = parse_u8(attribute.value())?,
+            SUBFLOW_ID_REMOTE => id_remote = parse_u8(attribute.value())?,
+            _ => {}
+        }
+    }
+    Ok(MptcpOptions {
+        id_local,
+        id_remote,
+        joined: flags & JOIN != 0,
+        backup_local: flags & BACKUP_LOCAL != 0,
+        backup_remote: flags & BACKUP_REMOTE != 0,
+    })
 }
 
 #[cfg(test)]
-#[path = "record_tests.rs"]
 pub(crate) mod tests;

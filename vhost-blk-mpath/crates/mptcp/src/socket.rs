@@ -1,4 +1,4 @@
-//! What is asked of sockets themselves.
+//! Properties of single sockets.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with, sockopt};
 
-/// Why there can be no MPTCP socket.
+/// Why MPTCP sockets cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum Unsupported {
     /// `EPROTONOSUPPORT`, or `EINVAL` of kernels that do not know the protocol's number.
@@ -15,12 +15,12 @@ pub enum Unsupported {
     /// `ENOPROTOOPT`
     #[error("MPTCP is switched off in this network namespace (net.mptcp.enabled=0)")]
     SwitchedOff,
-    /// Something else.
-    #[error("cannot make an MPTCP socket: {0}")]
+    /// Another error.
+    #[error("cannot open an MPTCP socket: {0}")]
     Socket(#[source] io::Error),
 }
 
-/// Whether MPTCP sockets can be made here.
+/// Checks that MPTCP sockets can be opened.
 pub fn supported() -> Result<(), Unsupported> {
     socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, Some(ipproto::MPTCP)).map(drop).map_err(
         |error| match error {
@@ -31,7 +31,7 @@ pub fn supported() -> Result<(), Unsupported> {
     )
 }
 
-/// `SO_COOKIE` of a socket: by it [`connections`](crate::connections) finds an MPTCP socket.
+/// `SO_COOKIE` of a socket, for [`connections`](crate::connections).
 pub fn cookie_of(socket: impl AsFd) -> io::Result<u64> {
     Ok(sockopt::socket_cookie(socket)?)
 }

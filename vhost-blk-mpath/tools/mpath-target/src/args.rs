@@ -61,7 +61,7 @@ SETTING is a setting of a listener, at the start or later with ctl:
   uuid=NSID:UUID, nguid=NSID:UUID, size=NSID:SIZE
                       report another value for a namespace on this port.
                       NSID:own restores the namespace's own value
-  TIME has the unit ns, us, ms or s, and is at most 600s.
+  TIME has a unit, as in 250us, 30ms or 2s, and is at most 600s.
 
 Controlling a running target (--api PATH)
   mpath-target ctl --api PATH status

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use mpath_api::address::Transport;
+use mpath_api::parse_bytes;
 use nvme_tcp::wire::AnaState;
 use uuid::Uuid;
 
@@ -118,21 +119,11 @@ pub(crate) fn parse_ana(text: &str) -> Result<AnaState, ParseError> {
     }
 }
 
-/// Parses a whole number with one of `units`.
-fn parse_scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let &(_, scale) = units.iter().find(|(name, _)| *name == unit)?;
-    number.parse::<u64>().ok()?.checked_mul(scale)
-}
-
 pub(crate) fn parse_time(field: &'static str, text: &str, max: Duration) -> Result<Duration, ParseError> {
-    let units = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
-    let time = parse_scaled(text, &units).map(Duration::from_nanos).filter(|&time| time <= max);
+    let time = humantime::parse_duration(text).ok().filter(|&time| time <= max);
     time.ok_or_else(|| ParseError::Time { field, text: text.to_owned(), max })
 }
 
 pub(crate) fn parse_size(text: &str) -> Result<u64, ParseError> {
-    let units = [("", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
-    parse_scaled(text, &units).ok_or_else(|| ParseError::Size(text.to_owned()))
+    parse_bytes(text).ok_or_else(|| ParseError::Size(text.to_owned()))
 }

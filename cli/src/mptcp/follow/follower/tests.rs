@@ -47,7 +47,7 @@ impl World {
             endpoints: vec![endpoint(1, "10.1.0.1", Some("a0")), endpoint(2, "10.1.1.1", None)],
             now: Instant::now(),
         };
-        assert_eq!(world.told(LinkEvent::Lost), "");
+        assert_eq!(world.told(LinkEvent::Missed), "");
         world
     }
 
@@ -136,7 +136,7 @@ fn links_that_are_down_at_the_start_count_as_lost() {
     let mut world = World::new(&[]);
     world.follower = Follower::new(&[]);
     world.set("a1", false);
-    assert_eq!(world.told(LinkEvent::Lost), "- 2");
+    assert_eq!(world.told(LinkEvent::Missed), "- 2");
     assert_eq!(world.carrier("a1", true), "+ 2 10.1.1.1 subflow");
 }
 
@@ -144,9 +144,9 @@ fn links_that_are_down_at_the_start_count_as_lost() {
 fn a_carrier_that_was_lost_beside_an_overrun_is_found() {
     let mut world = World::new(&[]);
     world.set("a0", false);
-    assert_eq!(world.told(LinkEvent::Lost), "- 1");
+    assert_eq!(world.told(LinkEvent::Missed), "- 1");
     world.set("a0", true);
-    assert_eq!(world.told(LinkEvent::Lost), "+ 1 10.1.0.1 dev a0 subflow");
+    assert_eq!(world.told(LinkEvent::Missed), "+ 1 10.1.0.1 dev a0 subflow");
 }
 
 #[test]
@@ -207,10 +207,10 @@ fn what_somebody_else_has_added_is_left_alone() {
     world.carrier("a0", false);
     world.endpoints.push(Endpoint { fullmesh: true, ..endpoint(7, "10.1.0.1", None) });
     // On a link that is still down it goes, too, and is what comes back.
-    assert_eq!(world.told(LinkEvent::Lost), "- 7");
+    assert_eq!(world.told(LinkEvent::Missed), "- 7");
     world.endpoints.push(endpoint(8, "10.1.0.1", None));
     assert_eq!(world.carrier("a0", true), "! 10.1.0.1");
-    assert_eq!(world.told(LinkEvent::Lost), "");
+    assert_eq!(world.told(LinkEvent::Missed), "");
 }
 
 /// The kernel takes no id with an address that it has an implicit endpoint of, and no id twice.
@@ -236,7 +236,7 @@ fn a_link_may_get_another_name_or_index() {
     world.interfaces.remove(0);
     world.endpoints.retain(|endpoint| endpoint.id != 1);
     world.endpoints.push(endpoint(1, "10.1.0.1", Some("if3")));
-    assert_eq!(world.told(LinkEvent::Gone { index: 3 }), "- 1");
+    assert_eq!(world.told(LinkEvent::Deleted { index: 3 }), "- 1");
     world.interfaces.push(interface("wan", 9, true, &["10.1.0.1"]));
     assert_eq!(world.told(link("wan", 9, true)), "+ 1 10.1.0.1 dev wan subflow");
 }
@@ -290,7 +290,7 @@ proptest! {
                 continue;
             }
             world.carrier(name, up);
-            world.told(LinkEvent::Lost);
+            world.told(LinkEvent::Missed);
             for interface in world.interfaces.iter().filter(|interface| !interface.up) {
                 let of_it = |endpoint: &Endpoint| endpoint.address == addresses_of(&interface.name);
                 prop_assert!(!world.endpoints.iter().any(of_it));
@@ -304,7 +304,7 @@ proptest! {
         for (name, addresses) in ["a0", "a1"].into_iter().zip(addresses) {
             world.set(name, true).all_addresses = addresses;
         }
-        world.told(LinkEvent::Lost);
+        world.told(LinkEvent::Missed);
         world.later(ANNOUNCED_AFTER);
         world.endpoints.sort_by_key(|endpoint| endpoint.id);
         first.sort_by_key(|endpoint| endpoint.id);

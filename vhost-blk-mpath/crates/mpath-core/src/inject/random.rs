@@ -3,38 +3,33 @@
 use std::f64::consts::TAU;
 use std::time::Duration;
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
 use super::Distribution;
 
-/// splitmix64.
+/// A sequence of random values.
 #[derive(Clone, Debug)]
-pub(super) struct Random(u64);
+pub(super) struct Random(SplitMix64);
 
 /// Combines two seeds.
 pub(super) fn mix(seed: u64, part: u64) -> u64 {
-    let mut random = Random(seed);
-    Random(random.next_u64() ^ part).next_u64()
+    let mixed = SplitMix64::seed_from_u64(seed).next_u64();
+    SplitMix64::seed_from_u64(mixed ^ part).next_u64()
 }
 
 impl Random {
     pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        Self(SplitMix64::seed_from_u64(seed))
     }
 
     /// Above 0 and at most 1.
     fn unit(&mut self) -> f64 {
-        (f64::from((self.next_u64() >> 32) as u32) + 1.0) / (f64::from(u32::MAX) + 1.0)
+        (f64::from((self.0.next_u64() >> 32) as u32) + 1.0) / (f64::from(u32::MAX) + 1.0)
     }
 
     pub(super) fn one_in_a_million(&mut self, times: u32) -> bool {
-        self.next_u64() % 1_000_000 < u64::from(times)
+        self.0.next_u64() % 1_000_000 < u64::from(times)
     }
 
     /// A delay with jitter. `jitter` must not be zero.

@@ -20,6 +20,9 @@
 
 use std::time::{Duration, Instant};
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
 use super::latency_average::{LatencyAverage, View, thousandths};
 use super::{Candidate, Choice, CompletedAttempt, Param, Policy, PolicySpec, Query, next_after};
 use crate::{MAX_PATHS, OpClass, PathEstimate, PathId};
@@ -115,7 +118,7 @@ pub(super) struct LatencyPolicy {
     probe: [Option<(PathId, Instant)>; 3],
     /// The present jitter, in 1024ths.
     jitter: u32,
-    random: u64,
+    random: SplitMix64,
     /// Scratch space of `select`.
     views: Vec<View>,
 }
@@ -145,7 +148,7 @@ impl LatencyPolicy {
             last: [None; 3],
             probe: [None; 3],
             jitter: 0,
-            random: seed,
+            random: SplitMix64::seed_from_u64(seed),
             views: Vec::new(),
         };
         policy.configure(spec);
@@ -153,13 +156,8 @@ impl LatencyPolicy {
         policy
     }
 
-    /// splitmix64.
     fn draw_jitter(&mut self) {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        self.jitter = ((z ^ (z >> 31)) % 1024) as u32;
+        self.jitter = (self.random.next_u64() % 1024) as u32;
     }
 
     fn known(&self, path: PathId, class: usize) -> &PathLatency {

@@ -2,6 +2,9 @@
 
 use std::collections::VecDeque;
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
 use crate::wire::{ControllerInstance, Nqn};
 
 /// The number of remembered instances. A host may ask for the reset of an instance within its fence time, seconds after its end.
@@ -10,8 +13,7 @@ const REMEMBERED_MAX: usize = 1024;
 /// The source of controller instances. The random numbers of a subsystem follow from its seed.
 #[derive(Debug)]
 pub(super) struct ControllerInstances {
-    /// State of splitmix64.
-    random: u64,
+    random: SplitMix64,
     /// The last CIU.
     ciu: u8,
     /// The latest instances, each with the NQN of its host.
@@ -20,14 +22,14 @@ pub(super) struct ControllerInstances {
 
 impl ControllerInstances {
     pub(super) fn new(seed: u64) -> Self {
-        Self { random: seed, ciu: 0, issued: VecDeque::new() }
+        Self { random: SplitMix64::seed_from_u64(seed), ciu: 0, issued: VecDeque::new() }
     }
 
     /// The next instance of controller `cntlid`, for this host.
     pub(super) fn next(&mut self, cntlid: u16, hostnqn: &Nqn) -> ControllerInstance {
         // CIU 0 means that the controller reports no instance.
         self.ciu = self.ciu.checked_add(1).unwrap_or(1);
-        let instance = ControllerInstance { cntlid, ciu: self.ciu, cirn: self.next_random() };
+        let instance = ControllerInstance { cntlid, ciu: self.ciu, cirn: self.random.next_u64() };
         if self.issued.len() == REMEMBERED_MAX {
             self.issued.pop_front();
         }
@@ -38,14 +40,6 @@ impl ControllerInstances {
     /// Whether this is a current or recent instance of a controller of this host.
     pub(super) fn is_known(&self, instance: ControllerInstance, hostnqn: &Nqn) -> bool {
         self.issued.iter().any(|(issued, owner)| *issued == instance && owner == hostnqn)
-    }
-
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
     }
 }
 
