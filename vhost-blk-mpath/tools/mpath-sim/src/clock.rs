@@ -1,10 +1,7 @@
-//! Virtual time: the only clock there is, and what is to happen when.
-
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::time::{Duration, Instant};
+//! The events of the whole stack.
 
 use crate::net::{ConnId, Side};
+use crate::timeline::Timeline;
 
 /// Something that happens at a moment. The order of variants is the order within one moment only where the order of
 /// scheduling does not decide.
@@ -44,44 +41,5 @@ pub(crate) enum Event {
     Quiet,
 }
 
-/// Time and the events to come, in order. Events at the same time come in the order they were set.
-#[derive(Debug)]
-pub(crate) struct Clock {
-    start: Instant,
-    now: Instant,
-    seq: u64,
-    events: BinaryHeap<Reverse<(Instant, u64, Event)>>,
-}
-
-impl Clock {
-    pub(crate) fn new() -> Self {
-        // Only differences to it are ever seen.
-        let start = Instant::now();
-        Self { start, now: start, seq: 0, events: BinaryHeap::new() }
-    }
-
-    pub(crate) fn now(&self) -> Instant {
-        self.now
-    }
-
-    /// Since the start.
-    pub(crate) fn elapsed(&self) -> Duration {
-        self.now - self.start
-    }
-
-    pub(crate) fn after(&mut self, delay: Duration, event: Event) {
-        self.at(self.now + delay, event);
-    }
-
-    pub(crate) fn at(&mut self, at: Instant, event: Event) {
-        self.seq += 1;
-        self.events.push(Reverse((at.max(self.now), self.seq, event)));
-    }
-
-    /// The next event; time moves on to it.
-    pub(crate) fn next(&mut self) -> Option<Event> {
-        let Reverse((at, _, event)) = self.events.pop()?;
-        self.now = at;
-        Some(event)
-    }
-}
+/// Time and the events to come.
+pub(crate) type Clock = Timeline<Event>;

@@ -3,7 +3,7 @@
 use crate::bursts::Burst;
 use crate::rows::{Role, RowSpec};
 use crate::timeline::Timeline;
-use burst_sim::quantile_ms;
+use mpath_sim::bursts::quantile_ms;
 use std::time::{Duration, Instant};
 use vublk_bench::harness::{Cell, Sample};
 use vublk_bench::stalls::Stalls;

@@ -8,14 +8,14 @@ use crate::bursts::Bursts;
 use crate::cell::CellMeasurement;
 use crate::flow::{Flow, FlowError, Region};
 use crate::rows::RowSpec;
-use burst_sim::scenario::{BYTES, DEPTH};
+use mpath_sim::bursts::scenario::{BYTES, DEPTH};
+use vublk_bench::rng::Rng;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use virtio_driver::VirtioBlkFeatureFlags;
 use vublk_bench::front_end::{BlkQueue, ConnectError, Device, QueueShape, wait_for_any};
-use vublk_bench::rng::Rng;
 
 /// The part of the disk that is read.
 const DISK_BYTES: u64 = 64 << 20;

@@ -16,9 +16,9 @@ mod targets;
 mod timeline;
 
 use bench::SocketBench;
-use burst_sim::scenario::{SERVICE, SLOTS};
 use clap::{Parser, ValueEnum};
 use mpath_core::SchedulerKind;
+use mpath_sim::bursts::scenario::{SERVICE, SLOTS};
 use rows::{Table, WINDOWS, duration, plan, threads_plan};
 use std::path::PathBuf;
 use std::process::ExitCode;

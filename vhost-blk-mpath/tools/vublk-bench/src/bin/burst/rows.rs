@@ -1,8 +1,8 @@
 //! The flows that work at a time, the rows of each table, and how long measuring them takes.
 
-use burst_sim::scenario::{DEPTH, PAUSE, SERVICE, SLOTS, published_by_k, published_by_n};
-use burst_sim::targets::{BUSY, COUNTS, MANY};
 use mpath_core::SchedulerKind;
+use mpath_sim::bursts::scenario::{DEPTH, PAUSE, SERVICE, SLOTS, published_by_k, published_by_n};
+use mpath_sim::bursts::targets::{BUSY, COUNTS, MANY};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use vublk_bench::harness::{PlannedRow, Results, Row};

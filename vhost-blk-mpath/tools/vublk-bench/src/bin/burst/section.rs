@@ -4,8 +4,8 @@ use crate::bench::LIMIT_BURST;
 use crate::bursts::{PAUSE_LEAST, PAUSE_MOST};
 use crate::rows::{BUSY_FLOWS, COUNT, LIMIT_IOPS, ROWS, RowSpec, Table, WINDOWS, threads_table};
 use crate::{JITTER, PUBLICATION};
-use burst_sim::scenario::{DEPTH, SERVICE, SLOTS};
 use mpath_core::SchedulerKind;
+use mpath_sim::bursts::scenario::{DEPTH, SERVICE, SLOTS};
 use vublk_bench::harness::{Cell, Chart, Column, Panel, Results, Row, Section, Target};
 use vublk_bench::stalls::{How, Watched};
 

@@ -8,7 +8,7 @@ use crate::cell::quantile;
 use crate::rows::COUNT;
 use crate::section::ALONE;
 use crate::targets::{FIFO, OURS, SERVICES};
-use burst_sim::scenario::{DEPTH, PAUSE, SERVICE, SLOTS};
+use mpath_sim::bursts::scenario::{DEPTH, PAUSE, SERVICE, SLOTS};
 use reads::{NotBursts, Read, bursts};
 use serde::Deserialize;
 use serde_json::Value;
