@@ -15,7 +15,6 @@ pub mod options;
 pub mod process;
 pub mod report;
 pub mod request;
-pub mod rng;
 pub mod runner;
 pub mod session;
 pub mod signals;

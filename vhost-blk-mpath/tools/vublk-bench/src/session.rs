@@ -6,11 +6,11 @@ use crate::load::{Load, Order};
 use crate::options::{Mode, Options, OptionsError, Region};
 use crate::report::{Failures, Report, VerifyReport};
 use crate::request::SECTOR_BYTES;
-use crate::rng::Rng;
 use crate::runner::{Control, FailedRequest, Fatal, Runner, Schedule};
 use crate::sizes::Sizes;
 use crate::stats::Stats;
 use crate::verify::{Limits, ReadBack, Shared, Verifier};
+use mpath_sim::rng::Rng;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Weak};
 use std::thread;
@@ -137,7 +137,7 @@ pub fn run_watched(
 
 fn fresh_seed() -> u64 {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    crate::rng::mix(since_epoch.as_nanos() as u64 ^ u64::from(std::process::id()) << 32)
+    mpath_sim::rng::mix(since_epoch.as_nanos() as u64 ^ u64::from(std::process::id()) << 32)
 }
 
 fn limits(options: &Options, region: Region, disk: &DeviceInfo) -> Limits {

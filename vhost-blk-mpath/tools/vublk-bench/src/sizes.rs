@@ -1,7 +1,7 @@
 //! Request sizes: one, or several with a share each.
 
-use crate::rng::Rng;
 use crate::units::{UnitError, parse_size};
+use mpath_sim::rng::Rng;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;

@@ -1,10 +1,10 @@
 //! One virtqueue with its requests: random reads.
 
+use mpath_sim::rng::Rng;
 use std::time::{Duration, Instant};
 use vublk_bench::backend::{Backend, Used};
 use vublk_bench::ledger::Ledger;
 use vublk_bench::request::{Kind, Request, Status};
-use vublk_bench::rng::Rng;
 use vublk_bench::runner::Fatal;
 
 /// Why a flow cannot go on.

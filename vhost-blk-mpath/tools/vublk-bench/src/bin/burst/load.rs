@@ -9,7 +9,7 @@ use crate::cell::CellMeasurement;
 use crate::flow::{Flow, FlowError, Region};
 use crate::rows::RowSpec;
 use mpath_sim::bursts::scenario::{BYTES, DEPTH};
-use vublk_bench::rng::Rng;
+use mpath_sim::rng::Rng;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
