@@ -72,18 +72,18 @@ sim-mutants: ## how many runs the simulator needs to find each deliberate bug of
 
 policy-sim: ## what each policy makes of modelled paths in virtual time, beside the bound of what any could, as tables
 	@scripts/deps.sh build
-	$(CARGO) build --release --locked -p policy-sim
-	$(BIN)/policy-sim
+	$(CARGO) build --release --locked -p mpath-sim
+	$(BIN)/mpath-sim policies
 
 burst-sim: ## bursts against busy flows under each scheduler in virtual time, beside floor and limit, as tables; its targets, judged
 	@scripts/deps.sh build
-	$(CARGO) build --release --locked -p burst-sim
-	$(BIN)/burst-sim
+	$(CARGO) build --release --locked -p mpath-sim
+	$(BIN)/mpath-sim bursts
 
 burst-instructions: ## how many instructions the multipath core takes for a read, with each scheduler, in three minutes
 	@scripts/deps.sh build count
-	$(CARGO) build --release --locked -p burst-sim
-	$(BIN)/burst-instructions
+	$(CARGO) build --release --locked -p mpath-sim
+	$(BIN)/mpath-sim instructions
 
 guest-test: build images ## the fio suite in a guest over two paths, then fio in user-mode-linux
 	scripts/guest-test

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use mpath_sim::rng::Rng;
 use vublk_bench::request::Status;
-use vublk_bench::rng::Rng;
 
 use super::{Disk, Harm, eventually};
 

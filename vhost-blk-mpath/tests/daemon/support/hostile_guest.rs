@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use mpath_sim::rng::Rng;
 use virtio_driver::virtqueue::{Virtqueue, VirtqueueLayout};
 use virtio_driver::{VhostUser, VirtioBlkConfig, VirtioFeatureFlags, VirtioTransport, iovec};
-use vublk_bench::rng::Rng;
 
 const READ: u32 = 0;
 const QUEUE_SIZE: u16 = 64;

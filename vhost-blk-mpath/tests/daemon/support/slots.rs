@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use vublk_bench::rng::Rng;
+use mpath_sim::rng::Rng;
 
 use super::RequestTime;
 use crate::guest::Ring;

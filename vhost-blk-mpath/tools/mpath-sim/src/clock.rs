@@ -1,10 +1,9 @@
-//! Virtual time, the only clock of a run, and the events to come.
+//! The events of the whole stack.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::connection::{ConnId, Side};
+use crate::timeline::Timeline;
 
 /// An event of the simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,47 +42,8 @@ pub(crate) enum Event {
     Quiet,
 }
 
-/// Time and the events to come, in order. Events at the same time come in the order they were set.
-#[derive(Debug)]
-pub(crate) struct Clock {
-    start: Instant,
-    now: Instant,
-    seq: u64,
-    events: BinaryHeap<Reverse<(Instant, u64, Event)>>,
-}
-
-impl Clock {
-    pub(crate) fn new() -> Self {
-        // Only differences to the start matter.
-        let start = Instant::now();
-        Self { start, now: start, seq: 0, events: BinaryHeap::new() }
-    }
-
-    pub(crate) fn now(&self) -> Instant {
-        self.now
-    }
-
-    /// Virtual time since the start of the run.
-    pub(crate) fn elapsed(&self) -> Duration {
-        self.now - self.start
-    }
-
-    pub(crate) fn after(&mut self, delay: Duration, event: Event) {
-        self.at(self.now + delay, event);
-    }
-
-    pub(crate) fn at(&mut self, at: Instant, event: Event) {
-        self.seq += 1;
-        self.events.push(Reverse((at.max(self.now), self.seq, event)));
-    }
-
-    /// The next event; time moves on to it.
-    pub(crate) fn next(&mut self) -> Option<Event> {
-        let Reverse((at, _, event)) = self.events.pop()?;
-        self.now = at;
-        Some(event)
-    }
-}
+/// Time and the events to come.
+pub(crate) type Clock = Timeline<Event>;
 
 /// The earliest of some times that may not be set.
 pub(crate) fn earliest(times: impl IntoIterator<Item = Option<Instant>>) -> Option<Instant> {

@@ -1,4 +1,5 @@
-//! The whole stack in virtual time, driven by one number.
+//! The stack in virtual time, driven by one number. [`run`] runs the whole stack against random faults. [`policies`] and [`bursts`] run
+//! the core alone, and compare the results with bounds.
 //!
 //! The host (`reactor::IoThread`, virtqueues and their vhost-user, `mpath_host`, the core under them) and the target (`TargetQueue`,
 //! `Subsystem`) are the code that ships, joined by a simulated network and clock. From the seed come the shape of the world, the
@@ -17,20 +18,25 @@
 #![allow(clippy::doc_markdown)]
 
 mod blocks;
+pub mod bursts;
 mod checker;
 mod clock;
 mod connection;
 mod context;
 mod discovery_controllers;
 mod fault;
+pub mod group;
 mod guest;
 mod host;
 mod machine;
 mod net;
 mod plan;
-mod rng;
+pub mod policies;
+mod quantile;
+pub mod rng;
 pub mod small;
 mod target;
+mod timeline;
 mod world;
 
 pub use blocks::Block;

@@ -16,7 +16,6 @@ pub mod options;
 pub mod process;
 pub mod report;
 pub mod request;
-pub mod rng;
 pub mod runner;
 pub mod session;
 pub mod signals;

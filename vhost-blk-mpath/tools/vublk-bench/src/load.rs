@@ -2,9 +2,9 @@
 
 use crate::backend::Backend;
 use crate::request::{Kind, Request, Status};
-use crate::rng::Rng;
 use crate::runner::{Next, Workload};
 use crate::sizes::Sizes;
+use mpath_sim::rng::Rng;
 
 /// The order of offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Load {
         let read = match self.read_percent {
             0 => false,
             100 => true,
-            percent => self.rng.percent(percent),
+            percent => self.rng.percent(percent.into()),
         };
         Request { kind: if read { Kind::Read } else { Kind::Write }, offset: self.offset + first * unit, len }
     }

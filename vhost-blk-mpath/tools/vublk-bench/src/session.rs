@@ -5,11 +5,11 @@ use crate::front_end::{BlkQueue, ConnectError, Device};
 use crate::load::{Load, Order};
 use crate::options::{Mode, Options, OptionsError, Region};
 use crate::report::{Failures, Report, VerifyReport};
-use crate::rng::Rng;
 use crate::runner::{Control, Fatal, Runner, Schedule};
 use crate::sizes::Sizes;
 use crate::stats::Stats;
 use crate::verify::{Limits, ReadBack, Shared, Verifier};
+use mpath_sim::rng::Rng;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Weak};
@@ -133,7 +133,7 @@ pub fn run_watched(
 
 fn fresh_seed() -> u64 {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    crate::rng::mix(since_epoch.as_nanos() as u64 ^ u64::from(std::process::id()) << 32)
+    mpath_sim::rng::mix(since_epoch.as_nanos() as u64 ^ u64::from(std::process::id()) << 32)
 }
 
 /// The transport keeps its socket to itself, so a thread asks it something now and then, for as long as the run holds

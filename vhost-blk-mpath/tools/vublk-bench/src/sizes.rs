@@ -1,6 +1,6 @@
 //! Request sizes: one, or several with a share each.
 
-use crate::rng::Rng;
+use mpath_sim::rng::Rng;
 use serde::Serialize;
 
 /// Sizes of requests: bytes and percent. There is at least one size, every size is a multiple of the smallest one, and

@@ -42,7 +42,7 @@ fn a_tiny_run_writes_one_table() {
     let rows = rows(docs.path(), "burst");
     assert_eq!(rows.len(), 12);
     // Only what holds on a machine however busy: bounds from one side. How many times the floor a burst takes is
-    // for the benchmark to say, and for `burst-sim` to test.
+    // for the benchmark to say, and for `mpath-sim bursts` to test.
     for row in &rows {
         let count: f64 = row["name"].as_str().unwrap()[2..].split(',').next().unwrap().parse().unwrap();
         let cell = &row["cells"][0];

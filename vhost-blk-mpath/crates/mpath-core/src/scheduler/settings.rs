@@ -4,7 +4,7 @@
 //! * `published` is the SUNRPC rule of the path-selection literature ("sparse-flow dispatch"). The first 64 requests
 //!   of a flow that was idle go strictly before those of busy flows, whatever their size.
 //! * `fifo` has no bursts: flows take turns, one request each. The literature calls this "plain". It is not one queue
-//!   in order of arrival: 32 requests among K deep flows take 32 (K + 1) services there (`burst-sim` reproduces
+//!   in order of arrival: 32 requests among K deep flows take 32 (K + 1) services there (`mpath-sim bursts` reproduces
 //!   both).
 
 use std::time::Duration;

@@ -9,7 +9,7 @@
 //! are there to say what a wrong block is.
 
 use super::model::Content;
-use crate::rng::mix;
+use mpath_sim::rng::mix;
 use std::fmt;
 
 const WORD: usize = 8;

@@ -4,8 +4,8 @@ use super::model::{Model, Range};
 use super::reader::{Reader, Shared, lock};
 use crate::backend::Backend;
 use crate::request::{Kind, Request, Status};
-use crate::rng::Rng;
 use crate::runner::{Next, Workload};
+use mpath_sim::rng::Rng;
 use std::sync::atomic::Ordering;
 
 /// The mixture, in percent; the rest are writes.
@@ -15,13 +15,13 @@ const ZEROES_PERCENT: u64 = 4;
 const DISCARD_PERCENT: u64 = 2;
 
 /// How often a read goes to a recently written range: that is where stale, lost and late data shows.
-const READ_RECENT_PERCENT: u8 = 70;
+const READ_RECENT_PERCENT: u64 = 70;
 
 /// How often a write does: late repetitions of an older write show only on top of a newer one.
-const WRITE_RECENT_PERCENT: u8 = 30;
+const WRITE_RECENT_PERCENT: u64 = 30;
 
 /// How often a request has the smallest size.
-const ONE_BLOCK_PERCENT: u8 = 40;
+const ONE_BLOCK_PERCENT: u64 = 40;
 
 /// Draws before a queue gives up finding a range that is free and goes back to its completions.
 const DRAWS: usize = 16;

@@ -1,7 +1,7 @@
 //! A flow that sends bursts: some requests at once, a pause or none when all of them are answered, and again.
 
+use mpath_sim::rng::Rng;
 use std::time::{Duration, Instant};
-use vublk_bench::rng::Rng;
 
 /// A pause varies, so that bursts meet the slots of the service in every phase.
 const PAUSE_LEAST: Duration = Duration::from_millis(45);

@@ -4,7 +4,7 @@ use crate::bursts::Burst;
 use crate::rows::{Role, RowSpec};
 use crate::stalls::Stalls;
 use crate::timeline::Timeline;
-use burst_sim::quantile_ms;
+use mpath_sim::bursts::quantile_ms;
 use std::time::{Duration, Instant};
 use vublk_bench::harness::{Cell, Sample};
 

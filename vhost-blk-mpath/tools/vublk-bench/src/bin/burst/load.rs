@@ -7,7 +7,8 @@
 use crate::bursts::Bursts;
 use crate::cell::CellMeasurement;
 use crate::rows::RowSpec;
-use burst_sim::scenario::{BYTES, DEPTH};
+use mpath_sim::bursts::scenario::{BYTES, DEPTH};
+use mpath_sim::rng::Rng;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +18,6 @@ use vublk_bench::backend::Backend;
 use vublk_bench::front_end::{BlkQueue, ConnectError, Device, QueueShape, wait_for_any};
 use vublk_bench::ledger::{AccountedQueue, Fatal};
 use vublk_bench::request::{Kind, Request, Status};
-use vublk_bench::rng::Rng;
 
 /// The part of the disk that is read.
 const BLOCKS: u64 = (64 << 20) / BYTES as u64;

@@ -1,9 +1,9 @@
 //! The flows that work at a time, and the rows of each table.
 
-use burst_sim::scenario::{SERVICE, SLOTS};
-use burst_sim::targets::{BUSY, COUNTS, MANY};
 use clap::ValueEnum;
 use mpath_core::SchedulerKind;
+use mpath_sim::bursts::scenario::{SERVICE, SLOTS};
+use mpath_sim::bursts::targets::{BUSY, COUNTS, MANY};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use vublk_bench::harness::{PlannedRow, Results, Row};

@@ -2,8 +2,8 @@
 
 use crate::rows::{RowSpec, STACKS, Table, stack_name};
 use crate::targets::targets;
-use burst_sim::scenario::{published_by_k, published_by_n};
 use mpath_core::SchedulerKind;
+use mpath_sim::bursts::scenario::{published_by_k, published_by_n};
 use vublk_bench::harness::{self, Cell, Chart, Column, Layout, Panel, Publication, Results, Row, Show};
 
 pub(crate) const PUBLICATION: Publication = Publication {

@@ -1,8 +1,8 @@
-//! What the tables have to show: what `burst-sim` judges, by the medians.
+//! What the tables have to show: what `mpath-sim bursts` judges, by the medians.
 
 use crate::rows::{BUSY_FLOWS, COUNT, Flows, LIMIT_IOPS, LONGER, RowSpec, STACKS, Table, stack_name};
-use burst_sim::scenario::{PAUSE, SLOTS};
 use mpath_core::SchedulerKind;
+use mpath_sim::bursts::scenario::{PAUSE, SLOTS};
 use vublk_bench::harness::{Case, Cell, Limit, Results, Row, Spread, Target};
 
 pub(crate) const FIFO: &str = SchedulerKind::Fifo.name();

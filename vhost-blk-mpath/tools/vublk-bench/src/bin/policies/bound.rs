@@ -2,7 +2,7 @@
 
 use crate::paths::{PathSpec, Paths};
 use crate::tables::RowSpec;
-use policy_sim::most_requests;
+use mpath_sim::policies::most_requests;
 
 /// The most requests of `mean_bytes` in a second over these paths with `depth` outstanding: [`most_requests`] with
 /// `λ_i·s ≤ C_i` on each path and `Σ λ_i·(D_i + s/C_i) ≤ depth`, a request's own transfer counted. D is the path's delay plus

@@ -2,7 +2,7 @@
 
 use crate::backend::{Backend, Head, Used};
 use crate::request::{Kind, Request, Status};
-use crate::rng::Rng;
+use mpath_sim::rng::Rng;
 use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;

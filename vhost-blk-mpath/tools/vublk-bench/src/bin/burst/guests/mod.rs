@@ -8,7 +8,7 @@ use crate::cell::quantile;
 use crate::rows::COUNT;
 use crate::tables::ALONE;
 use crate::targets::{FIFO, OURS, SERVICES};
-use burst_sim::scenario::{DEPTH, PAUSE, SERVICE, SLOTS};
+use mpath_sim::bursts::scenario::{DEPTH, PAUSE, SERVICE, SLOTS};
 use reads::{NotBursts, Read, bursts};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;

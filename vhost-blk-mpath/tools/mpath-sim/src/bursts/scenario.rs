@@ -1,0 +1,125 @@
+//! The service and the flows of the experiment.
+
+use std::time::Duration;
+
+use mpath_core::{SchedulerKind, SchedulerSpec};
+
+use super::{Disk, Load, Measured, Service, Setup, run};
+
+/// Time of the service for a request.
+pub const SERVICE: Duration = Duration::from_millis(10);
+/// What the published figures fit: without credits they are those of 13 slots within 5 % from eight busy flows on. (The floor grows by
+/// 0.795 ms a request, which is 12.6.)
+pub const SLOTS: usize = 13;
+/// The service of the experiment.
+pub const USUAL: Service = Service { slots: SLOTS, time: SERVICE, sizes_count: false, slower: None };
+/// The pause between bursts.
+pub const PAUSE: Duration = Duration::from_millis(50);
+/// Requests that a busy flow keeps outstanding.
+pub const DEPTH: u32 = 32;
+/// Bytes of a request.
+pub const BYTES: u32 = 4096;
+/// A measurement takes about this number of requests, within the bounds of `MEASURED`.
+const MEASURED_IOS: f64 = 40_000.0;
+const MEASURED: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(600)];
+
+/// The schedulers that are compared.
+#[must_use]
+pub fn schedulers() -> [SchedulerSpec; 3] {
+    [SchedulerKind::Fifo, SchedulerKind::Published, SchedulerKind::BurstCredit].map(SchedulerSpec::from)
+}
+
+/// Ours, with its defaults.
+#[must_use]
+pub fn ours() -> SchedulerSpec {
+    SchedulerKind::BurstCredit.into()
+}
+
+/// Published p50 of a burst of 32 against `busy` busy flows, in ms, without and with credits.
+#[must_use]
+pub fn published_by_k(busy: usize) -> Option<[f64; 2]> {
+    match busy {
+        4 => Some([81.6, 60.9]),
+        8 => Some([242.0, 64.5]),
+        16 => Some([433.0, 65.4]),
+        32 => Some([827.0, 64.4]),
+        _ => None,
+    }
+}
+
+/// The same for a burst of `count` requests against 16 busy flows.
+#[must_use]
+pub fn published_by_n(count: u32) -> Option<[f64; 2]> {
+    match count {
+        1 => Some([28.6, 16.7]),
+        8 => Some([122.0, 36.0]),
+        32 => Some([434.0, 65.1]),
+        64 => Some([862.0, 124.5]),
+        96 => Some([1273.0, 546.0]),
+        128 => Some([1696.0, 962.0]),
+        _ => None,
+    }
+}
+
+/// Flows that keep a deep queue.
+#[must_use]
+pub fn bulk(count: usize) -> Vec<Load> {
+    vec![Load::Bulk { depth: DEPTH, bytes: BYTES }; count]
+}
+
+/// A flow that sends `count` requests at once and then pauses.
+#[must_use]
+pub fn interactive(count: u32) -> Load {
+    Load::Burst { count, bytes: BYTES, pause: PAUSE }
+}
+
+/// Flows that send `count` requests, wait for them and begin again at once.
+#[must_use]
+pub fn attackers(flows: usize, count: u32) -> Vec<Load> {
+    vec![Load::Burst { count, bytes: BYTES, pause: Duration::ZERO }; flows]
+}
+
+/// Disks on the service of the experiment.
+#[must_use]
+pub fn of_disks(scheduler: SchedulerSpec, disks: Vec<Disk>, seed: u64) -> Setup {
+    Setup { scheduler, service: USUAL, window: SLOTS as u32, disks, seed }
+}
+
+/// Flows of one disk.
+#[must_use]
+pub fn uniform(scheduler: SchedulerSpec, flows: Vec<Load>, seed: u64) -> Setup {
+    of_disks(scheduler, vec![Disk::of(flows)], seed)
+}
+
+/// The same on another service.
+#[must_use]
+pub fn on(service: Service, setup: Setup) -> Setup {
+    Setup { service, window: service.slots as u32, ..setup }
+}
+
+/// The service of the experiment where sizes count: 64 KiB take [`SERVICE`].
+#[must_use]
+pub fn by_size(scheduler: SchedulerSpec, flows: Vec<Load>, seed: u64) -> Setup {
+    on(Service { sizes_count: true, ..USUAL }, uniform(scheduler, flows, seed))
+}
+
+/// Runs it for as long as tables and targets need.
+#[must_use]
+pub fn measure(setup: &Setup) -> Measured {
+    let [least, most] = MEASURED;
+    let time = Duration::from_secs_f64(MEASURED_IOS / setup.service.iops()).clamp(least, most);
+    // To a scheduler all flows are new at first.
+    run(setup, time / 2, time)
+}
+
+/// One interactive flow, flow 0, against `busy` busy flows.
+#[must_use]
+pub fn against(scheduler: SchedulerSpec, count: u32, busy: usize, seed: u64) -> Measured {
+    in_front(scheduler, &[interactive(count)], busy, seed)
+}
+
+/// Load in front of `busy` busy flows, which are the last ones.
+#[must_use]
+pub fn in_front(scheduler: SchedulerSpec, front: &[Load], busy: usize, seed: u64) -> Measured {
+    measure(&uniform(scheduler, [front, &bulk(busy)].concat(), seed))
+}
