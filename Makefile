@@ -22,6 +22,11 @@ UNIT_ARGS ?=
 KVM_UNIT_TESTS ?=
 # Options of `make crash-test`, as in '--kills 5 --seed 7'.
 CRASH_ARGS ?=
+# A directory with programs for guests to run on, in place of a release build.
+MPATH_BIN ?=
+PROGRAMS := $(if $(MPATH_BIN),,build)
+# Most tests of the daemon wait for a timeout, so more of them run at a time than there are processors.
+RUST_TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 # How many runs `make sim` makes.
 SEEDS ?= 2000
 
@@ -47,14 +52,15 @@ images: ## build the fio guest from Debian's kernel, busybox and fio (cached by 
 demo: build images ## the main job: a guest on two paths, 30 ms into one of them, every policy live; a table per policy
 	scripts/demo
 
-test: build images ## unit, property and integration tests, then guests with verification, with Linux and without
+test: images ## unit, property and integration tests, then guests with verification, with Linux and without
 	$(MAKE) --no-print-directory unit
-	$(MAKE) --no-print-directory guest-test
-	$(MAKE) --no-print-directory guest-unit
+	@# On the programs of the tests: a release build would compile everything once more.
+	$(MAKE) --no-print-directory guest-test guest-unit MPATH_BIN=$(CURDIR)/target/debug
 
+# --tests: there are no tests in documentation, and looking for them takes a while.
 unit: ## unit, property and integration tests only
 	@scripts/deps.sh build guest
-	$(CARGO) test --workspace --locked
+	RUST_TEST_THREADS=$(RUST_TEST_THREADS) $(CARGO) test --workspace --locked --tests
 
 fuzz: ## vhost-user messages, rings and requests that a fuzzer makes up, each for SECONDS=60
 	@scripts/deps.sh build fuzz
@@ -85,16 +91,16 @@ burst-instructions: ## how many instructions the multipath core takes for a read
 	$(CARGO) build --release --locked -p mpath-sim
 	$(BIN)/mpath-sim instructions
 
-guest-test: build images ## the fio suite in a guest over two paths, then fio in user-mode-linux
+guest-test: $(PROGRAMS) images ## the fio suite in a guest over two paths, then fio in user-mode-linux
 	scripts/guest-test
 	$(MAKE) --no-print-directory uml-test
 
-guest-unit: build ## virtio-blk from bare metal, good and bad requests, under QEMU (KVM_UNIT_TESTS=dir; UNIT_ARGS='--reference')
+guest-unit: $(PROGRAMS) ## virtio-blk from bare metal, good and bad requests, under QEMU (KVM_UNIT_TESTS=dir; UNIT_ARGS='--reference')
 	@scripts/deps.sh unit
 	$(MAKE) --no-print-directory -C guest-tests/unit OUT=$(CURDIR)/target/guest-unit KVM_UNIT_TESTS=$(abspath $(KVM_UNIT_TESTS))
 	guest-tests/unit/run --build target/guest-unit$(if $(KVM_UNIT_TESTS),/kvm-unit-tests/x86) $(UNIT_ARGS)
 
-uml-test: build ## Linux in user mode on the disk, without QEMU: fio verifies while the policy is switched and a path lost
+uml-test: $(PROGRAMS) ## Linux in user mode on the disk, without QEMU: fio verifies while the policy is switched and a path lost
 	@scripts/deps.sh uml
 	guest-tests/uml/run
 

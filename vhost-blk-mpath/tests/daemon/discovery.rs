@@ -9,7 +9,9 @@ use crate::support::{
     Daemon, DaemonDirectory, Target, Verification, VerificationSetup, eventually, own_address, refusing_address,
 };
 
-const FLAGS: &str = "--policy round-robin --reconnect-delay 1 --keep-alive-tmo 2 --shared-write-cache";
+const FLAGS: &str = "--policy round-robin --reconnect-delay 1 --shared-write-cache";
+/// A keep-alive timeout that outlasts any time that a busy machine keeps the daemon waiting.
+const LASTING: &str = "--keep-alive-tmo 60";
 
 /// An address for a discovery service, known before the service listens.
 fn service() -> SocketAddr {
@@ -70,7 +72,7 @@ fn happened(daemon: &Daemon, kind: EventKind) -> usize {
 fn a_disk_with_discovered_paths_only() {
     let target = target(2, service(), &[]);
     let at = target.discovery_addr().unwrap();
-    let daemon = by_discovery(&[at], "");
+    let daemon = by_discovery(&[at], "--keep-alive-tmo 2");
     becomes(&daemon, &target, &[0, 1]);
     let [controller] = &controllers(&daemon)[..] else { panic!("{:?}", controllers(&daemon)) };
     assert_eq!((controller.disk.as_str(), controller.address.to_string()), ("disk0", format!("tcp://{at}")));
@@ -92,7 +94,7 @@ fn a_disk_with_discovered_paths_only() {
 fn paths_come_and_go_with_the_log_under_load() {
     let target = target(3, service(), &[]);
     target.set(2, "listen=off");
-    let daemon = by_discovery(&[target.discovery_addr().unwrap()], "--io-threads 2");
+    let daemon = by_discovery(&[target.discovery_addr().unwrap()], &format!("{LASTING} --io-threads 2"));
     becomes(&daemon, &target, &[0, 1]);
     let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     for (off, on, expected) in [(0, 2, [1, 2]), (1, 0, [0, 2]), (2, 1, [0, 1])] {
@@ -118,7 +120,7 @@ fn paths_come_and_go_with_the_log_under_load() {
 fn the_last_usable_path_stays_until_there_is_another() {
     let target = target(2, service(), &[]);
     target.set(1, "listen=off");
-    let daemon = by_discovery(&[target.discovery_addr().unwrap()], "");
+    let daemon = by_discovery(&[target.discovery_addr().unwrap()], LASTING);
     becomes(&daemon, &target, &[0]);
     let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     target.set(0, "listen=off");

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use vublk_bench::request::{Kind, Request, Status};
 
 use crate::support::{
-    Bystanders, Daemon, DaemonDirectory, Disk, PATIENCE, Target, Verification, VerificationSetup, disk, eventually,
-    sharer, socket_of, target_of,
+    Bystanders, Daemon, DaemonDirectory, Disk, PATIENCE, Priority, Target, Verification, VerificationSetup, disk,
+    eventually, sharer, socket_of, target_of,
 };
 
 const PATHS: usize = 2;
@@ -141,6 +141,7 @@ fn read_large(disk: &mut Disk) -> u8 {
 
 #[test]
 fn a_swallowed_read_is_read_elsewhere_within_a_second_and_no_other_disk_waits() {
+    let _priority = Priority::take();
     let mut rig = Rig::start(&[]);
     assert_eq!(rig.disk.write(0, 7), Status::Ok);
     let met = rig.meet("swallow=1:read:1", |disk| disk.read(0));
@@ -222,6 +223,7 @@ fn a_swallowed_flush_that_any_path_can_do_is_done_elsewhere_after_the_io_timeout
 
 #[test]
 fn a_write_answered_before_its_data_ends_the_association_and_no_other_disk_waits() {
+    let _priority = Priority::take();
     let mut rig = Rig::start(&[("reconnect-delay", json!(1))]);
     let mut byte = 0_u8;
     let met = rig.meet("answer-early=1:write:1", |disk| {

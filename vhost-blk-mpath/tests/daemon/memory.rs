@@ -8,8 +8,8 @@ use vublk_bench::request::Status;
 
 use crate::guest::{Guest, PROTOCOL_FEATURES};
 use crate::support::{
-    Bystanders, Daemon, DaemonDirectory, Disk, FAULTY_REQUESTS, FaultyGuest, Target, disk, eventually, sharer,
-    socket_of, target_of,
+    Bystanders, Daemon, DaemonDirectory, Disk, FAULTY_REQUESTS, FaultyGuest, Priority, Target, disk, eventually,
+    sharer, socket_of, target_of,
 };
 
 /// The first disk has the front-end that breaks.
@@ -67,6 +67,7 @@ fn answered(front_end: &mut FaultyGuest, count: usize) -> Vec<i32> {
 
 #[test]
 fn buffers_outside_the_memory_file() {
+    let _priority = Priority::take();
     // With data digests all payloads are copied.
     for data_digest in [false, true] {
         let running = start(data_digest);
@@ -83,6 +84,7 @@ fn buffers_outside_the_memory_file() {
 
 #[test]
 fn buffers_truncated_under_requests() {
+    let _priority = Priority::take();
     let running = start(false);
     (0..2).for_each(|listener| running.0.set_delay(listener, Duration::from_millis(50)));
     affects_no_other_disk(&running, |daemon| {
@@ -103,6 +105,7 @@ fn buffers_truncated_under_requests() {
 
 #[test]
 fn truncated_rings() {
+    let _priority = Priority::take();
     let running = start(false);
     affects_no_other_disk(&running, |daemon| {
         let mut guest = Guest::connect(&socket_of(&daemon.place, 0), PROTOCOL_FEATURES);

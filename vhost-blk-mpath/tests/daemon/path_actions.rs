@@ -9,7 +9,8 @@ use vublk_bench::request::Status;
 
 use crate::support::{Daemon, Disk, Target, Verification, VerificationSetup, eventually, set_policy};
 
-const FLAGS: &str = "--policy round-robin --keep-alive-tmo 1 --io-threads 2";
+/// The keep-alive timeout outlasts any time that a busy machine keeps the daemon waiting.
+const FLAGS: &str = "--policy round-robin --keep-alive-tmo 60 --io-threads 2";
 
 pub(crate) fn wanted(path: u16, action: PathAction) -> SteerPaths {
     SteerPaths { path: PathSelector::Index(path), disk: None, action, force: false }

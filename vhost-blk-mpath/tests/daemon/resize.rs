@@ -14,7 +14,8 @@ use vublk_bench::request::{Kind, Request, Status};
 
 use crate::support::{Daemon, Disk, NQN, PATIENCE, Target, Verification, VerificationSetup, eventually};
 
-const FLAGS: &str = "--policy round-robin --keep-alive-tmo 1 --reconnect-delay 1";
+/// The keep-alive timeout outlasts any time that a busy machine keeps the daemon waiting.
+const FLAGS: &str = "--policy round-robin --keep-alive-tmo 60 --reconnect-delay 1";
 const MIB: u64 = 1 << 20;
 const SMALL: &str = "size=1:32MiB";
 const LARGE: &str = "size=1:own";

@@ -20,7 +20,8 @@ use crate::support::{
     Daemon, DaemonDirectory, Disk, NQN, PATIENCE, Target, eventually, own_address, program, set_policy,
 };
 
-const FLAGS: &str = "--mpath-window --policy round-robin --keep-alive-tmo 1 --reconnect-delay 1";
+/// The keep-alive timeout outlasts any time that a busy machine keeps the daemon waiting.
+const FLAGS: &str = "--mpath-window --policy round-robin --keep-alive-tmo 60 --reconnect-delay 1";
 const POLICY: u32 = 198;
 const NONE: VhostUserConfigFlags = VhostUserConfigFlags::empty();
 

@@ -5,7 +5,8 @@ use mpath_api::types::{EventKind, PathAction, PathState};
 use crate::path_actions::wanted;
 use crate::support::{Daemon, Target, Verification, VerificationSetup, eventually};
 
-const FLAGS: &str = "--policy round-robin --keep-alive-tmo 1 --reconnect-delay 1";
+/// The keep-alive timeout outlasts any time that a busy machine keeps the daemon waiting.
+const FLAGS: &str = "--policy round-robin --keep-alive-tmo 60 --reconnect-delay 1";
 const OURS: &str = "uuid=1:own";
 const OTHER: &str = "uuid=1:6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
 

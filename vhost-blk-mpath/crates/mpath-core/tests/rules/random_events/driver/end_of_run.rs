@@ -3,8 +3,8 @@
 use mpath_core::{AnaState, Outcome};
 
 use super::Driver;
-use crate::events::Event;
-use crate::{DISKS, PATHS};
+use crate::random_events::events::Event;
+use crate::random_events::{DISKS, PATHS};
 
 impl Driver {
     /// Brings all paths back, lifts all fences and lets everything succeed. Then checks that every request has ended.

@@ -1,17 +1,15 @@
 //! Held commands: the stale write, and the guarantees against it.
-#![allow(clippy::unwrap_used, reason = "a test may fail anywhere")]
-
-mod common;
 
 use std::time::{Duration, Instant};
 
-use common::raw::RawAdmin;
-use common::{Admin, Gone, NQN, Queue, connect, eventually, host_config, pattern, set, target};
 use mpath_target::{NamespaceConfig, TargetServer};
 use nvme_tcp::host::{IoCommand, QueueConfig};
 use nvme_tcp::wire::{
     AdminCommand, AsyncEvent, AsyncEventMask, ControllerConfiguration, ControllerInstance, Nqn, Status,
 };
+
+use crate::common::raw::RawAdmin;
+use crate::common::{Admin, Gone, NQN, PATIENCE, Queue, connect, eventually, host_config, pattern, set, target};
 
 const MIB: u64 = 1 << 20;
 
@@ -158,7 +156,7 @@ fn a_terminated_queue_with_held_commands_does_not_look_drained() {
     eventually("the write is held", || held(&server) == 1);
     std::io::Write::write_all(&mut first.stream, &[0xff; 128]).unwrap();
     let mut rest = Vec::new();
-    first.stream.set_read_timeout(Some(common::PATIENCE)).unwrap();
+    first.stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let end = std::io::Read::read_to_end(&mut first.stream, &mut rest);
     assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
     assert_eq!(held(&server), 1);

@@ -1,16 +1,14 @@
 //! The program: its output and its exit status.
-#![allow(clippy::unwrap_used, reason = "a test may fail anywhere")]
-
-mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{NQN, PATIENCE, connect, eventually, host_config};
 use nvme_tcp::host::{ControllerConfig, IoCommand};
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::common::{NQN, PATIENCE, connect, eventually, host_config};
 
 fn program(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mpath-target"));

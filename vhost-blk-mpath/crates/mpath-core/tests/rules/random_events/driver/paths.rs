@@ -3,7 +3,7 @@
 use mpath_core::{AnaState, AnaStates, Association, DiskId, Epoch, MAX_PROBE_BYTES, Outcome, PathConfig, PathId};
 
 use super::{Driver, ModelPath, count};
-use crate::{DISKS, PATHS, QUEUE_DEPTH};
+use crate::random_events::{DISKS, PATHS, QUEUE_DEPTH};
 
 impl Driver {
     /// Ends the injections. Then the driver has everything that the path holds.

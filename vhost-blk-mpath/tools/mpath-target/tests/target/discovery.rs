@@ -1,18 +1,16 @@
 //! The discovery service, over real sockets.
-#![allow(clippy::unwrap_used, reason = "a test may fail anywhere")]
-
-mod common;
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use common::raw::RawAdmin;
-use common::{NQN, connect, host_config, set, target_config};
 use mpath_target::{NamespaceConfig, SettingError, StartError, TargetConfig, TargetServer};
 use nvme_tcp::wire::{
     AdminCommand, AsyncEvent, AsyncEventMask, DISCOVERY_ENTRY_BYTES, DiscoveryEntry, DiscoveryHeader,
     IdentifyController, LogPage, Nqn, SubsystemType, TransportType,
 };
+
+use crate::common::raw::RawAdmin;
+use crate::common::{Admin, NQN, connect, host_config, set, target_config};
 
 fn config() -> TargetConfig {
     let mut config = target_config(2, &[NamespaceConfig::memory(1 << 20)]);
@@ -136,6 +134,6 @@ fn each_port_serves_only_its_own_subsystem() {
         [(server.discovery_addr().unwrap(), Nqn::new(NQN).unwrap()), (server.addrs()[0], Nqn::discovery())]
     {
         let config = nvme_tcp::host::ControllerConfig { subnqn: nqn, ..host_config() };
-        assert!(common::Admin::connect(addr, config).is_err());
+        assert!(Admin::connect(addr, config).is_err());
     }
 }

@@ -7,7 +7,7 @@ use mpath_core::{ClassPolicies, DiskId, FlowId, Hedging, Injection, Io, Op, OpCl
 
 use proptest::prelude::*;
 
-use crate::sim::{FAST, MS, Model, SLOW, Sim, US, iops, with};
+use super::sim::{FAST, MS, Model, SLOW, Sim, US, iops, with};
 
 #[test]
 fn a_full_slow_path_does_not_block_round_robin() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mpath_core::{Op, PolicyKind, Window};
 
-use crate::sim::{FAST, MS, Model, SLOW, Sim, US, iops};
+use super::sim::{FAST, MS, Model, SLOW, Sim, US, iops};
 
 #[test]
 fn latency_rr_is_far_ahead_of_round_robin_on_unequal_paths() {

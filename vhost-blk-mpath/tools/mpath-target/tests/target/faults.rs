@@ -1,19 +1,17 @@
 //! Faults of single ports, over real sockets.
-#![allow(clippy::unwrap_used, reason = "a test may fail anywhere")]
-
-mod common;
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use common::raw::RawAdmin;
-use common::{
-    Admin, Gone, NQN, PATIENCE, Queue, ana_changed, connect, eventually, host_config, only, pattern, set, target,
-};
 use mpath_target::{AnaState, NamespaceConfig, SettingError, StartError, TargetServer};
 use nvme_tcp::host::{ControllerConfig, IoCommand};
 use nvme_tcp::wire::{ActiveList, AsyncEvent, AsyncEventMask, Digests, LogPage, Nqn, Status};
+
+use crate::common::raw::RawAdmin;
+use crate::common::{
+    Admin, Gone, NQN, PATIENCE, Queue, ana_changed, connect, eventually, host_config, only, pattern, set, target,
+};
 
 const MIB: u64 = 1 << 20;
 

@@ -9,7 +9,7 @@ use mpath_core::{
 };
 use proptest::prelude::*;
 
-use crate::{DISKS, FLOWS, PATHS};
+use super::{DISKS, FLOWS, PATHS};
 
 /// One random event. Numbers are reduced to what is possible at that moment.
 #[derive(Clone, Debug)]

@@ -1,12 +1,10 @@
 //! Reads and writes through the project's own host.
-#![allow(clippy::unwrap_used, reason = "a test may fail anywhere")]
 
-mod common;
-
-use common::{Admin, Queue, connect, host_config, only, pattern, target, target_config};
 use mpath_target::{NamespaceConfig, TargetServer};
 use nvme_tcp::host::{ControllerConfig, IoCommand, NamespaceLimits};
 use nvme_tcp::wire::{Digests, Status};
+
+use crate::common::{Admin, Queue, connect, host_config, only, pattern, target, target_config};
 
 const MIB: u64 = 1 << 20;
 

@@ -1,19 +1,18 @@
 //! Ports and associations, and their failures.
 
-mod common;
-
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use common::{
-    Admin, Gone, NQN, PATIENCE, Queue, ana_changed, connect, eventually, host_config, only, pattern, set, target,
-    target_config,
-};
 use mpath_target::{AnaState, NamespaceConfig, StartError, TargetServer};
 use nvme_tcp::host::{
     AdminError, ConnectError, ControllerConfig, ControllerError, ControllerEvent, IoCommand, QueueError,
 };
 use nvme_tcp::wire::{ConnectField, Nqn, Status};
+
+use crate::common::{
+    Admin, Gone, NQN, PATIENCE, Queue, ana_changed, connect, eventually, host_config, only, pattern, set, target,
+    target_config,
+};
 
 const MIB: u64 = 1 << 20;
 

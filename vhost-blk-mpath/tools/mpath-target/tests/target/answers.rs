@@ -1,15 +1,13 @@
 //! Answer faults of single commands, seen by a host that accepts any answer.
-#![allow(clippy::unwrap_used, reason = "a test may fail anywhere")]
-
-mod common;
 
 use std::time::{Duration, Instant};
 
-use common::raw::{RawAdmin, RawQueue};
-use common::{NQN, connect, eventually, host_config, pattern, set, target};
 use mpath_target::{NamespaceConfig, TargetServer};
 use nvme_tcp::host::ControllerConfig;
 use nvme_tcp::wire::{Cqe, H2cData, Nqn, NvmCommand, Pdu, R2t, Sgl, Status};
+
+use crate::common::raw::{RawAdmin, RawQueue};
+use crate::common::{NQN, connect, eventually, host_config, pattern, set, target};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u32 = 512;

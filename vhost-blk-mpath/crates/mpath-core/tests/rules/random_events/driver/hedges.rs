@@ -5,8 +5,8 @@ use std::time::Duration;
 use mpath_core::{AnaState, Hedging, MAX_HEDGE_BYTES, Op, Outcome, PathId, Tag};
 
 use super::{Driver, ModelHedge};
-use crate::DISKS;
-use crate::events::Event;
+use crate::random_events::DISKS;
+use crate::random_events::events::Event;
 
 impl Driver {
     pub(crate) fn set_hedging(&mut self, hedging: Option<Hedging>) {

@@ -12,8 +12,8 @@ use mpath_core::{
     PathConfig, PathId, SharedDisk, Tag, Window,
 };
 
-use crate::events::Event;
-use crate::{DISKS, FLOWS, PATHS, QUEUE_DEPTH};
+use super::events::Event;
+use super::{DISKS, FLOWS, PATHS, QUEUE_DEPTH};
 
 /// A request that was issued to the driver and not answered.
 #[derive(Clone, Copy, Debug)]

@@ -1,14 +1,12 @@
 //! Several namespaces over one association, which share only its controller and queues.
-#![allow(clippy::unwrap_used, reason = "a test may fail anywhere")]
-
-mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Admin, PATIENCE, connect, host_config, pattern, set, target};
 use mpath_target::{AnaState, NamespaceConfig, TargetServer};
 use nvme_tcp::host::{ControllerConfig, ControllerEvent, IoCommand, NamespaceError, Tag};
 use nvme_tcp::wire::Status;
+
+use crate::common::{Admin, PATIENCE, Queue, connect, host_config, pattern, set, target, target_config};
 
 const MIB: u64 = 1 << 20;
 
@@ -80,7 +78,7 @@ fn each_namespace_has_its_own_ana_state() {
     set(&server, 0, &["ana=1:inaccessible"]);
     let told = [(0, Ok(AnaState::Optimized)), (1, Ok(AnaState::Inaccessible)), (2, Ok(AnaState::Optimized))];
     assert_eq!(events(&mut admin, 3), told);
-    let read = |namespace, queue: &mut common::Queue| {
+    let read = |namespace, queue: &mut Queue| {
         queue.namespace = namespace;
         queue.read(0, 1).map(drop)
     };
@@ -101,7 +99,7 @@ fn a_changed_size_leads_to_an_event_for_each_namespace() {
 
 #[test]
 fn a_namespace_stuck_in_change_does_not_end_the_association() {
-    let mut config = common::target_config(1, &[NamespaceConfig::memory(MIB), NamespaceConfig::memory(MIB)]);
+    let mut config = target_config(1, &[NamespaceConfig::memory(MIB), NamespaceConfig::memory(MIB)]);
     config.anatt_seconds = 1;
     let server = TargetServer::start(config).unwrap();
     let (mut admin, mut queue, _) = connect(server.addrs()[0], ControllerConfig { nsids: vec![1, 2], ..host_config() });

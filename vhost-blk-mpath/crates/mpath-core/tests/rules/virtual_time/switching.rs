@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mpath_core::{ClassPolicies, Injection, Op, OpClass, PathId, PolicyKind, PolicySpec, Window};
 
-use crate::sim::{FAST, MS, Model, SLOW, Sim};
+use super::sim::{FAST, MS, Model, SLOW, Sim};
 
 #[test]
 fn an_injection_has_the_effect_of_a_slower_path() {

@@ -1,0 +1,10 @@
+//! Tests of the core as its users see it: one small test per rule, random events, and policies in virtual time.
+
+mod draining;
+mod group;
+mod hedging;
+mod injection;
+mod random_events;
+mod removal;
+mod suspicion;
+mod virtual_time;
