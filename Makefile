@@ -125,7 +125,7 @@ interop: benches ## Linux as the judge: its NVMe/TCP target against this daemon,
 	@scripts/deps.sh guest
 	images/build nvmet
 	@# For the test that shows what the fence is for.
-	$(CARGO) build --release --locked -p vhost-blk-mpath --features without-fence --target-dir target/without-fence
+	RUSTFLAGS='--cfg without_fence' $(CARGO) build --release --locked -p vhost-blk-mpath --target-dir target/without-fence
 	guest-tests/interop/run
 
 soak: benches ## vublk-bench verify on 4 queues while policy and injection change every 100 ms (SECONDS=60)

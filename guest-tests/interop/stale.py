@@ -1,7 +1,7 @@
 """The stale write, against Linux's nvmet: a write whose path is lost is executed late, over newer data.
 
 The daemon's fence prevents it. That this proves something shows with `vhost-blk-mpath` built without the fence (feature
-`without-fence`, for this test only), which loses the newer data.
+`without_fence`, for this test only), which loses the newer data.
 """
 
 import os

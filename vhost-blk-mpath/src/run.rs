@@ -54,7 +54,7 @@ impl RunError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::System(_) => 1,
-            Self::Start(StartError::Record(RecordError::Lock(LockError::DiskTable { .. }))) => 4,
+            Self::Start(StartError::Record(RecordError::Lock(LockError::Held { .. }))) => 4,
             Self::Start(error) if error.is_of_this_host() => 1,
             Self::File(_)
             | Self::Flags(_)

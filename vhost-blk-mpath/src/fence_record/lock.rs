@@ -19,7 +19,7 @@ const PID_BYTES: u64 = 16;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LockError {
     #[error("cannot lock {}: another daemon{holder} serves this disk or is still ending; stop it first", file.display())]
-    DiskTable { file: PathBuf, holder: Holder },
+    Held { file: PathBuf, holder: Holder },
     #[error("cannot lock {}: {source}; the directory of the vhost-user socket has to be writable", file.display())]
     Cannot { file: PathBuf, source: io::Error },
 }
@@ -58,7 +58,7 @@ impl Lock {
                     }
                     thread::sleep(RETRY_INTERVAL);
                 }
-                Ok(Err(holder)) => return Err(LockError::DiskTable { file: path, holder }),
+                Ok(Err(holder)) => return Err(LockError::Held { file: path, holder }),
                 Err(source) => return Err(LockError::Cannot { file: path, source }),
             }
         }

@@ -25,8 +25,7 @@ use uuid::Uuid;
 
 use crate::fence_record::lock::{Lock, LockError};
 
-/// Larger than any record: 64 paths, a few associations of each that wait for their fence, and one of earlier
-/// daemons.
+/// Far larger than any record, which has one association and two names of namespaces.
 const LARGEST_BYTES: u64 = 1 << 20;
 /// A daemon that ends releases the lock once its paths are closed, a moment after its socket.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
@@ -275,7 +274,7 @@ impl FenceRecord {
         }
         let _lock = match Lock::wait_for(beside(&self.file, ".lock"), Duration::ZERO) {
             Ok(lock) => lock,
-            Err(LockError::DiskTable { .. }) => return Ok(()),
+            Err(LockError::Held { .. }) => return Ok(()),
             Err(error) => return Err(RecordError::from(error).into()),
         };
         let mut content = read(&self.file)?;

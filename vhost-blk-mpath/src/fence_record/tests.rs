@@ -73,7 +73,7 @@ fn a_daemon_killed_again_and_again_leaves_a_record_that_does_not_grow() {
         run(record.add(B, Epoch(1), association(if life == 0 { 9_000 } else { 5_000 }))).unwrap();
     }
     assert_eq!(left(&socket), Some(9_000));
-    assert_eq!(read(&place.path().join("disk.sock.fence")).unwrap().associations.len(), 3);
+    assert_eq!(read(&place.path().join("disk.sock.fence")).unwrap().associations.len(), 1);
 }
 
 #[test]

@@ -81,7 +81,7 @@ pub(crate) struct FenceParameters {
 
 impl From<&ClosedAssociation> for FenceParameters {
     fn from(left: &ClosedAssociation) -> Self {
-        let fence_time = if cfg!(feature = "without-fence") { Duration::ZERO } else { left.info.fence_time() };
+        let fence_time = if cfg!(without_fence) { Duration::ZERO } else { left.info.fence_time() };
         Self { epoch: left.epoch, fence_time, instance: left.info.instance() }
     }
 }

@@ -317,10 +317,9 @@ impl Service {
 
     /// Ends the I/O threads and begins to close the paths. Blocks for a moment.
     pub(crate) fn close(&self) {
-        self.end_io();
+        self.mark_cut();
         let subsystem = &self.subsystem;
-        let in_doubt = subsystem.threads().iter().filter(|thread| thread.join()).count() > 0;
-        if in_doubt {
+        if IoThreadHandle::end_all(subsystem.threads()) {
             tracing::warn!(
                 disk = %subsystem.name(),
                 "writes were abandoned and may still be executed; the next daemon on this socket, and disks of this daemon \

@@ -72,8 +72,6 @@ pub(crate) struct Request {
     pub(crate) may_hedge: bool,
     /// The cache period in which its completion leaves an unflushed write; `None`: it leaves none.
     pub(crate) unflushed_in: Option<CachePeriod>,
-    /// The fence of its association was lifted before the driver reported the loss.
-    pub(crate) fence_lifted: bool,
     /// Index of the job of a flush.
     pub(crate) job: usize,
     prev: u32,
@@ -207,7 +205,6 @@ impl Request {
             recalled: false,
             may_hedge: false,
             unflushed_in: None,
-            fence_lifted: false,
             job: 0,
             prev: NIL,
             next: NIL,

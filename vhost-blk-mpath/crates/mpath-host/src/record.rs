@@ -22,7 +22,7 @@ pub const FENCE_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// The content of a record.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RecordContent {
-    /// Associations with fences that are not lifted.
+    /// The association with the longest of the fences that are not lifted. A daemon reads longer lists too.
     pub associations: Vec<RecordedAssociation>,
     /// The namespace of the disk. A guest that comes back repeats its requests in flight on it and on no other.
     /// Absent in records of older versions.
@@ -139,7 +139,8 @@ impl RemainingFence {
     }
 }
 
-/// The longest of these fences. Keeping each one would let the record grow with every killed daemon.
+/// The longest of these fences. The next daemon waits for that one alone, so the record names no other: a path that
+/// flaps would let the file grow with each association.
 #[must_use]
 pub fn longest_fence(found: impl IntoIterator<Item = RecordedAssociation>) -> Option<RecordedAssociation> {
     found.into_iter().max_by_key(|association| association.fence_ms)
@@ -213,7 +214,7 @@ impl Record {
     pub fn content(&self, namespace: Option<&NamespaceName>) -> RecordContent {
         // They differ only if this disk is refused. The guest of the earlier disk may still come back.
         let namespace = self.previous_namespace.as_ref().or(namespace).cloned();
-        let associations = self.associations.values().cloned().collect();
+        let associations = longest_fence(self.associations.values().cloned()).into_iter().collect();
         RecordContent { associations, namespace, orderly_end: None, lost_writes: self.lost_writes.clone() }
     }
 
@@ -318,6 +319,15 @@ mod tests {
         assert_eq!(open(record.content(None)).1, Some(9 * SECOND + EXIT_MAX));
         record.remove(id(1, 1));
         assert_eq!(open(record.content(None)).1, Some(5 * SECOND + EXIT_MAX));
+    }
+
+    #[test]
+    fn a_flapping_path_does_not_let_the_record_grow() {
+        let (mut record, _) = open(RecordContent::default());
+        for epoch in 1..100 {
+            record.add(id(0, epoch), association(5_000));
+        }
+        assert_eq!(record.content(None).associations, [association(5_000)]);
     }
 
     #[test]

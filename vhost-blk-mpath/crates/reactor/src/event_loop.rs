@@ -10,7 +10,7 @@ use crate::ring::{Event, Ring, Uring};
 use crate::ring_token::RingToken;
 use crate::wake_channel::WakeReceiver;
 
-/// Runs until [`IoThreadMessage::Shutdown`] has been carried out. Returns whether writes that were given up may still
+/// Runs until [`IoThreadMessage::End`] has been carried out. Returns whether writes that were given up may still
 /// be executed.
 pub(crate) fn run(mut thread: IoThread<Uring>, inbox: &WakeReceiver<IoThreadMessage>) -> bool {
     let mut events = Vec::with_capacity(256);

@@ -59,6 +59,8 @@ pub struct IoThread<R: Ring> {
     generation: u32,
     /// Set by [`IoThreadMessage::Shutdown`](crate::IoThreadMessage::Shutdown).
     is_shutting_down: bool,
+    /// Set by [`IoThreadMessage::End`](crate::IoThreadMessage::End).
+    is_ending: bool,
     completions: Completions,
     /// The suspect paths that were reported, as a bit set.
     suspects: u64,
@@ -67,6 +69,8 @@ pub struct IoThread<R: Ring> {
     /// Callbacks that wait for the end of [`Requests::has_writes_in_doubt_of`].
     settle_callbacks: Vec<(DiskId, Box<dyn FnOnce() + Send>)>,
     write_backs: WriteBacks,
+    /// Callbacks that wait for the end of the write-back.
+    written_back_callbacks: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 impl<R: Ring> IoThread<R> {
@@ -82,11 +86,13 @@ impl<R: Ring> IoThread<R> {
             disks: BTreeMap::new(),
             generation: 0,
             is_shutting_down: false,
+            is_ending: false,
             completions: Vec::new(),
             suspects: 0,
             stopped_queue_times: BTreeMap::new(),
             settle_callbacks: Vec::new(),
             write_backs: WriteBacks::default(),
+            written_back_callbacks: Vec::new(),
         }
     }
 
@@ -101,10 +107,10 @@ impl<R: Ring> IoThread<R> {
         self.group.stats(now)
     }
 
-    /// Whether [`IoThreadMessage::Shutdown`](crate::IoThreadMessage::Shutdown) has been carried out.
+    /// Whether [`IoThreadMessage::End`](crate::IoThreadMessage::End) has been carried out.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.is_shutting_down && self.queues.is_empty() && self.connections.is_empty()
+        self.is_ending && self.queues.is_empty() && self.connections.is_empty()
     }
 
     /// Whether an access to memory that the disk's front-end shares has failed. The back-end hangs up on that

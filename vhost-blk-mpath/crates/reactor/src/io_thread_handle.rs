@@ -227,13 +227,34 @@ impl IoThreadHandle {
         self.send(IoThreadMessage::Stats(reply));
     }
 
-    /// Tells the thread to drain its virtqueues for a short time, to close its connections, and to end.
+    /// Tells the thread to drain its virtqueues for a short time, and then to flush what no flush has covered. The
+    /// connections stay.
     pub fn begin_shutdown(&self) {
         self.send(IoThreadMessage::Shutdown);
     }
 
-    /// Waits for the end of the thread. Returns whether writes that were given up may still be executed.
+    /// Ends threads that share associations, and waits for that. Returns whether writes that were given up may still be
+    /// executed.
+    ///
+    /// A controller may end a whole association when one of its connections ends. So no thread closes its connections
+    /// before all have flushed.
+    pub fn end_all(threads: &[Self]) -> bool {
+        threads.iter().for_each(Self::begin_shutdown);
+        threads.iter().for_each(Self::wait_until_written_back);
+        threads.iter().fold(false, |in_doubt, thread| thread.join() | in_doubt)
+    }
+
+    /// Waits until the virtqueues are drained and writes are flushed, or the thread has ended.
+    fn wait_until_written_back(&self) {
+        let (done, is_done) = mpsc::channel();
+        self.send(IoThreadMessage::WhenWrittenBack(Box::new(move || done.send(()).unwrap_or_default())));
+        // The callback is dropped if the thread has ended.
+        let _ = is_done.recv();
+    }
+
+    /// Closes the connections of the thread after its shutdown, and waits for its end. Returns whether writes that were given up may still be executed.
     pub fn join(&self) -> bool {
+        self.send(IoThreadMessage::End);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         thread.is_some_and(|thread| thread.join().expect("a panic aborts the process"))
     }
@@ -248,6 +269,7 @@ impl IoThreadHandle {
 impl Drop for IoThreadHandle {
     fn drop(&mut self) {
         self.begin_shutdown();
+        self.send(IoThreadMessage::End);
     }
 }
 

@@ -66,6 +66,10 @@ pub enum IoThreadMessage<S = OwnedFd> {
     WhenSettled { disk: DiskId, settled: Box<dyn FnOnce() + Send> },
     /// Call back with a copy of the statistics.
     Stats(Box<dyn FnOnce(GroupStats) + Send>),
-    /// Drain the virtqueues for a short time, close the connections, and end.
+    /// Drain the virtqueues for a short time, and have the controllers flush.
     Shutdown,
+    /// Call back when that is done. Comes after [`Self::Shutdown`].
+    WhenWrittenBack(Box<dyn FnOnce() + Send>),
+    /// Close the connections once that is done, and end. Comes after [`Self::Shutdown`].
+    End,
 }

@@ -110,9 +110,7 @@ impl Group {
                 self.report_failure(now, tag, latency);
                 self.requeue_after(now, tag, after);
             }
-            Outcome::Lost { indeterminate }
-                if indeterminate && request.io.op.is_mutating() && !request.fence_lifted =>
-            {
+            Outcome::Lost { indeterminate: true } if request.io.op.is_mutating() => {
                 request.failovers += 1;
                 request.state = State::Fenced;
                 self.paths[path.index()].fenced.push((epoch, tag));

@@ -207,7 +207,6 @@ impl Group {
             association.volatile_write_cache && !self.config.shared_write_cache && io.op.is_mutating() && !io.fua;
         request.unflushed_in = unflushed_in.then_some(path.per_disk[io.disk.index()].cache_period);
         request.avoid = None;
-        request.fence_lifted = false;
         request.recalled = false;
         request.may_hedge = self.hedges.bound(now, &io);
         path.usage.take(io.bytes);

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::Group;
 use crate::path::Path;
 use crate::requests::State;
-use crate::{AnaState, Association, DiskId, Epoch, MAX_PATHS, PathConfig, PathId};
+use crate::{AnaState, Association, DiskId, Epoch, MAX_PATHS, PathConfig, PathId, Tag};
 
 impl Group {
     /// Adds a path. The path is down at first. Its id, below [`MAX_PATHS`], must be free: never used, or the id of a
@@ -139,7 +139,7 @@ impl Group {
 
     /// No command of the association can change data any more: requests that wait for the fence may be tried again.
     ///
-    /// May come before the driver has reported the loss of all requests. A fence says nothing about other
+    /// Comes after the driver has reported the loss of all its requests. A fence says nothing about other
     /// associations.
     pub fn fence_lifted(&mut self, now: Instant, id: PathId, epoch: Epoch) {
         let path = &mut self.paths[id.index()];
@@ -147,18 +147,17 @@ impl Group {
             path.association.is_none_or(|live| live.epoch != epoch),
             "only an association that has ended is fenced"
         );
+        let is_open = |tag: Tag| {
+            let request = &self.requests[tag];
+            request.state == State::InFlight && request.path == id && request.epoch == epoch
+        };
+        assert!(!self.requests.tags().any(is_open), "a fence lifts after the loss of its requests was reported");
         let fenced = std::mem::take(&mut path.fenced);
         let (lifted, left): (Vec<_>, _) = fenced.into_iter().partition(|&(of, _)| of == epoch);
         path.fenced = left;
         // Each is pushed to the front, so the first comes last.
         for (_, tag) in lifted.into_iter().rev() {
             self.try_again(now, tag);
-        }
-        for tag in self.requests.tags() {
-            let request = &mut self.requests[tag];
-            if request.state == State::InFlight && request.path == id && request.epoch == epoch {
-                request.fence_lifted = true;
-            }
         }
     }
 

@@ -52,11 +52,14 @@ impl<R: Ring> IoThread<R> {
         let is_settled = |(disk, _): &mut (DiskId, _)| !self.requests.has_writes_in_doubt_of(*disk);
         self.settle_callbacks.extract_if(.., is_settled).for_each(|(_, settled)| settled());
         if self.is_shutting_down && self.queues.is_empty() && self.write_back(now) {
-            for (&path, connection) in &mut self.connections {
-                connection.close(&mut self.ring, CloseMode::Reset);
-                self.group.path_closed(now, path);
+            self.written_back_callbacks.drain(..).for_each(|written_back| written_back());
+            if self.is_ending {
+                for (&path, connection) in &mut self.connections {
+                    connection.close(&mut self.ring, CloseMode::Reset);
+                    self.group.path_closed(now, path);
+                }
+                self.close_quiescent(now);
             }
-            self.close_quiescent(now);
         }
         Ok(())
     }

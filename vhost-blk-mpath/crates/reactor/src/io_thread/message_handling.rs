@@ -110,6 +110,8 @@ impl<R: Ring> IoThread<R> {
             IoThreadMessage::Barrier(reached) => reached(),
             IoThreadMessage::WhenSettled { disk, settled } => self.settle_callbacks.push((disk, settled)),
             IoThreadMessage::Stats(reply) => reply(self.stats(now)),
+            IoThreadMessage::WhenWrittenBack(written_back) => self.written_back_callbacks.push(written_back),
+            IoThreadMessage::End => self.is_ending = true,
             IoThreadMessage::Shutdown => {
                 self.is_shutting_down = true;
                 let deadline = now + SHUTDOWN_DRAIN_MAX;

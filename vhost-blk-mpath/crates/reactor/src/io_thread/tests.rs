@@ -1,8 +1,9 @@
 //! Requests that front-ends leave behind.
 
+use std::io::Read;
 use std::sync::mpsc;
 
-use mpath_core::{AnaState, Association, Epoch, GroupConfig, PathConfig, SharedDisk};
+use mpath_core::{AnaState, AnaStates, Association, Epoch, GroupConfig, PathConfig, SharedDisk};
 
 use super::drain::DRAIN_MAX;
 use super::*;
@@ -66,11 +67,11 @@ fn requests_that_were_on_no_path_are_forgotten() {
 
 /// A path that answers nothing keeps its requests, and no others.
 #[test]
-fn requests_on_a_path_stay_until_it_ends() {
+fn requests_on_a_path_stay_until_its_fence_lifts() {
     const DEPTH: u16 = 15;
     let mut test = Test::new();
     let (_controller, link) = Controller::connect();
-    let ana = AnaState::Optimized.into();
+    let ana = AnaStates::from(AnaState::Optimized);
     let association = Association { epoch: Epoch(1), ana, volatile_write_cache: false, queue_depth: DEPTH };
     test.thread.handle(test.now, IoThreadMessage::PathUp { path: PATH, association, link: Box::new(link) }).unwrap();
     let _guest = test.start();
@@ -80,6 +81,23 @@ fn requests_on_a_path_stay_until_it_ends() {
     test.now += DRAIN_MAX;
     test.thread.publish(test.now).unwrap();
     assert_eq!(test.thread.requests.len(), usize::from(DEPTH));
+    let mut events = Vec::new();
+    while !test.thread.connections.is_empty() {
+        test.thread.ring().turn(None, &mut events).unwrap();
+        events.drain(..).for_each(|event| test.thread.on_event(test.now, event).unwrap());
+        test.thread.finish_turn(test.now).unwrap();
+    }
+    assert_eq!(test.thread.requests.len(), usize::from(DEPTH));
+    let lifted = IoThreadMessage::FenceLifted { path: PATH, epoch: Epoch(1) };
+    test.thread.handle(test.now, lifted).unwrap();
+    // A path is there again. Requests that were given up are not sent on it.
+    let (mut controller, link) = Controller::connect();
+    let association = Association { epoch: Epoch(2), ana, volatile_write_cache: false, queue_depth: DEPTH };
+    test.thread.handle(test.now, IoThreadMessage::PathUp { path: PATH, association, link: Box::new(link) }).unwrap();
+    test.thread.finish_turn(test.now).unwrap();
+    assert_eq!((test.thread.requests.len(), test.thread.group.open()), (0, 0));
+    controller.stream.set_nonblocking(true).unwrap();
+    assert_eq!(controller.stream.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
 }
 
 #[test]

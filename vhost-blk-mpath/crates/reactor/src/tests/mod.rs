@@ -6,4 +6,5 @@ mod faulted_memory;
 mod hedges;
 mod lost_commands;
 mod path_events;
+mod shutdown;
 mod silent_paths;

@@ -173,8 +173,10 @@ impl Driver {
             Event::PathLost { path, answered } => self.path_lost(path, answered),
             Event::ReportLost { which } => self.report_lost(which),
             Event::FenceLifted { which } => {
-                let fence = self.fences.iter().nth(which % self.fences.len().max(1)).copied();
-                if let Some((path, epoch)) = fence {
+                // Fences of associations whose requests were all reported as lost.
+                let is_closed = |of: &&(PathId, Epoch)| self.issued.iter().all(|i| (i.path, i.epoch) != **of);
+                let closed: Vec<_> = self.fences.iter().filter(is_closed).copied().collect();
+                if let Some(&(path, epoch)) = closed.get(which % closed.len().max(1)) {
                     self.lift_fence(path, epoch);
                 }
             }

@@ -1,0 +1,49 @@
+//! The end of I/O threads that share an association.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use mpath_core::{AnaState, Association, Epoch, Group, GroupConfig, PathConfig, PathId, SharedDisk};
+
+use crate::testing::{Controller, DISK, FLOW, Guest};
+use crate::{IoThreadConfig, IoThreadHandle, UnansweredQueues};
+
+const PATH: PathId = PathId(0);
+
+/// A thread with its queue pair of the path.
+fn start(disk: &SharedDisk) -> (IoThreadHandle, Controller) {
+    let mut group = Group::new(Instant::now(), GroupConfig::default(), std::slice::from_ref(disk));
+    group.add_path(PATH, PathConfig::default());
+    let config = IoThreadConfig { name: "io-test".into(), group, report: Box::new(drop) };
+    let thread = IoThreadHandle::start(config).unwrap();
+    thread.add_disk(DISK, "disk".into(), 4096, Arc::new(UnansweredQueues::new(0, Instant::now())));
+    let (controller, link) = Controller::connect();
+    let association =
+        Association { epoch: Epoch(1), ana: AnaState::Optimized.into(), volatile_write_cache: true, queue_depth: 15 };
+    thread.path_up(PATH, association, link);
+    (thread, controller)
+}
+
+/// A controller may end an association with the first of its connections.
+#[test]
+fn no_connection_closes_while_another_thread_waits_for_answers() {
+    let disk = SharedDisk::default();
+    let (idle, mut of_idle) = start(&disk);
+    let (busy, mut of_busy) = start(&disk);
+    let mut guest = Guest::new();
+    busy.start_queue(DISK, FLOW, guest.queue()).unwrap();
+    guest.write(0, 4096);
+    guest.kick();
+    of_busy.command();
+    of_busy.stream.read_exact(&mut [0; 4096]).unwrap();
+    let ending = thread::spawn(move || IoThreadHandle::end_all(&[idle, busy]));
+    let closed = of_idle.stream.read(&mut [0]);
+    assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
+    // The write is given up after a second. The busy thread has closed its connection then.
+    of_busy.stream.set_nonblocking(true).unwrap();
+    let closed = of_busy.stream.read(&mut [0]);
+    assert!(!closed.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "{closed:?}");
+    assert!(ending.join().unwrap(), "the write is in doubt");
+}
