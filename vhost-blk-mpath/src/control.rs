@@ -309,7 +309,7 @@ fn waits_for(subsystem: &Subsystem, status: &PathStatus, stats: Option<&PathStat
         return Vec::new();
     }
     let in_flight = stats.is_some_and(|stats| stats.classes.iter().any(|class| class.in_flight > 0));
-    let flush = subsystem.may_be_dirty(status.id);
+    let flush = subsystem.may_be_unflushed(status.id);
     // A removed path without a controller was lost. It exists until its fence has passed.
     let fence = status.is_removing() && status.cntlid.is_none();
     let reasons = [(in_flight, WaitsFor::InFlight), (flush, WaitsFor::Flush), (fence, WaitsFor::Fence)];

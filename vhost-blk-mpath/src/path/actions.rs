@@ -18,9 +18,9 @@ use crate::subsystem::path_status::{PathStatus, State};
 /// if all writes are flushed after it was idle, and it is idle again after that, it stays so.
 pub(crate) async fn nothing_outstanding(subsystem: &Subsystem, path: PathId) -> bool {
     // The cheap check comes first.
-    !subsystem.may_be_dirty(path)
+    !subsystem.may_be_unflushed(path)
         && is_idle(subsystem, path).await
-        && !subsystem.may_be_dirty(path)
+        && !subsystem.may_be_unflushed(path)
         && is_idle(subsystem, path).await
 }
 

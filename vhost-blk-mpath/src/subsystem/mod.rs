@@ -358,7 +358,7 @@ impl Subsystem {
     }
 
     /// Whether the path's controller may cache completed writes that were not flushed.
-    pub(crate) fn may_be_dirty(&self, path: PathId) -> bool {
+    pub(crate) fn may_be_unflushed(&self, path: PathId) -> bool {
         !self.config.shared_write_cache && self.disks.iter().any(|disk| disk.shared.unflushed.is_unflushed(path))
     }
 

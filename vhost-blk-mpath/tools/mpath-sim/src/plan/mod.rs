@@ -61,6 +61,7 @@ impl Plan {
             target.write_cache = WriteCache::Shared;
         }
         target.piecemeal = Rng::new(seed, 0x91ec).percent(50);
+        target.ends_with_any_connection = Rng::new(seed, 0x0fc5).percent(25);
         let has_large_reads = Rng::new(seed, 0x1a46).percent(20);
         if has_large_reads {
             links.iter_mut().for_each(LinkPlan::make_fast);
@@ -239,6 +240,7 @@ fn target(
         timer_slack: if rng.percent(50) { slack_max } else { rng.up_to(slack_max) },
         service: rng.pick(&[20 * US, 200 * US, 3 * MS]),
         piecemeal: false,
+        ends_with_any_connection: false,
     }
 }
 

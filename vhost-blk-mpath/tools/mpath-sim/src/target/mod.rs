@@ -210,7 +210,7 @@ impl Target {
         }
     }
 
-    /// A connection ends. An admin connection ends all connections of its controller. Commands may be executed until the quiesce
+    /// A connection ends. An admin connection ends all connections of its controller, and so may any other. Commands may be executed until the quiesce
     /// time from `noticed` on has passed.
     fn close(&mut self, ctx: &mut Ctx, id: ConnId, noticed: Instant) {
         let Some(conn) = self.conns.remove(&id) else { return };
@@ -226,6 +226,8 @@ impl Target {
         self.subsystem(conn.node).disconnected(identity);
         if qid == 0 {
             self.has_seen_ana(ctx, conn.node, id);
+        }
+        if qid == 0 || self.plan.ends_with_any_connection {
             self.close_all(ctx, conn.node, conn.instance, noticed);
         }
     }

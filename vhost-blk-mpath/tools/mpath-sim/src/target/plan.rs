@@ -42,6 +42,8 @@ pub(crate) struct TargetPlan {
     pub(crate) service: Duration,
     /// Commands of several blocks may be executed piece by piece.
     pub(crate) piecemeal: bool,
+    /// A controller ends with the first of its connections, and not only with the admin connection.
+    pub(crate) ends_with_any_connection: bool,
 }
 
 /// How the target handles Cross-Controller Resets.

@@ -6,6 +6,7 @@ mod shutdown;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
@@ -59,9 +60,11 @@ pub(crate) struct Daemon {
 }
 
 /// The phase of its orderly end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 enum ShutdownPhase {
-    /// The I/O threads return the virtqueues and end.
+    /// The I/O threads return the virtqueues, and then have the controllers flush. The number of those that are done.
+    WriteBack(Arc<AtomicUsize>),
+    /// The I/O threads close their connections and end.
     Threads,
     /// Controllers are shut down. `in_doubt`: I/O threads have given up writes in doubt.
     Paths { in_doubt: bool },

@@ -1,6 +1,7 @@
 //! The end of a daemon, in order or by a kill.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mpath_core::SharedDisk;
 use mpath_host::DiskShutdown;
@@ -33,9 +34,14 @@ impl Daemon {
 
     /// Begins to end in order. It hangs up on front-ends, and requests in flight have some time to finish.
     pub(crate) fn begin_shutdown(&mut self, ctx: &mut Ctx, machines: &mut [Machine]) {
-        self.shutdown = Some(ShutdownPhase::Threads);
+        let written_back = Arc::new(AtomicUsize::new(0));
+        self.shutdown = Some(ShutdownPhase::WriteBack(Arc::clone(&written_back)));
         self.unanswered.iter().for_each(|disk| disk.begin_hang_up());
         self.post_all(ctx, || Message::Shutdown);
+        self.post_all(ctx, || {
+            let written_back = Arc::clone(&written_back);
+            Message::WhenWrittenBack(Box::new(move || _ = written_back.fetch_add(1, Ordering::SeqCst)))
+        });
         for (disk, machine) in machines.iter_mut().enumerate() {
             self.hang_up(ctx, disk, machine, false);
         }
@@ -48,8 +54,15 @@ impl Daemon {
 
     /// Continues its orderly end: whether it has ended.
     pub(crate) fn has_ended(&mut self, ctx: &mut Ctx) -> bool {
-        match self.shutdown {
+        match &self.shutdown {
             None => false,
+            Some(ShutdownPhase::WriteBack(written_back)) => {
+                if written_back.load(Ordering::SeqCst) == self.threads.0.len() {
+                    self.shutdown = Some(ShutdownPhase::Threads);
+                    self.post_all(ctx, || Message::End);
+                }
+                false
+            }
             Some(ShutdownPhase::Threads) => {
                 let are_over = self.threads.0.iter().all(IoThread::is_over);
                 if are_over {
