@@ -38,7 +38,9 @@ class Rig:
         target_options=(), daemon=None,
     ):  # fmt: skip
         self.directory = Path(directory)
-        self.binaries = ROOT / (os.environ.get("CARGO_TARGET_DIR") or "target") / "release"
+        release = ROOT / (os.environ.get("CARGO_TARGET_DIR") or "target") / "release"
+        # `make test` runs the guests on the programs of the tests.
+        self.binaries = Path(os.environ.get("MPATH_BIN") or release)
         self.socket = self.directory / "disk.sock"
         self.api = self.directory / "api.sock"
         self.paths = list(paths)
