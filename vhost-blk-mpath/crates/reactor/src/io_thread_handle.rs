@@ -252,7 +252,8 @@ impl IoThreadHandle {
         let _ = is_done.recv();
     }
 
-    /// Closes the connections of the thread after its shutdown, and waits for its end. Returns whether writes that were given up may still be executed.
+    /// Closes the connections of the thread after its shutdown, and waits for its end. Returns whether writes that were
+    /// given up may still be executed.
     pub fn join(&self) -> bool {
         self.send(IoThreadMessage::End);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
