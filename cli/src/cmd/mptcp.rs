@@ -14,7 +14,7 @@ pub(crate) enum Command {
     ///
     /// The command reads kernel settings, and uses `ip` of iproute2 to read addresses, endpoints, limits and routes. For each finding it
     /// prints the reason, and commands that correct it until the next boot. It changes nothing. The exit code is 1 if there is a problem.
-    /// A note may be intended.
+    /// A finding of level `note` may be what you want. It leaves the exit code 0.
     Check {
         /// Address or host name of a target, or address of a path: check the routes to it too. Give every address of the target
         #[arg(value_parser = target)]
