@@ -55,7 +55,8 @@ demo: build images ## the main job: a guest on two paths, 30 ms into one of them
 test: images ## unit, property and integration tests, then guests with verification, with Linux and without
 	$(MAKE) --no-print-directory unit
 	@# On the programs of the tests: a release build would compile everything once more.
-	$(MAKE) --no-print-directory guest-test guest-unit MPATH_BIN=$(abspath $(or $(CARGO_TARGET_DIR),target))/debug
+	$(MAKE) --no-print-directory guest-test MPATH_BIN=$(abspath $(or $(CARGO_TARGET_DIR),target))/debug
+	$(MAKE) --no-print-directory guest-unit MPATH_BIN=$(abspath $(or $(CARGO_TARGET_DIR),target))/debug
 
 # --tests: there are no tests in documentation, and looking for them takes a while.
 unit: ## unit, property and integration tests only

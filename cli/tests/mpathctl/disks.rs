@@ -130,7 +130,7 @@ queued        0
     let (code, removed, said) = daemon.said(&["disk", "remove", "disk0", "--force"]);
     assert_eq!((code, &*removed), (0, "REMOVED  IN DOUBT(ms)\ndisk0            2100\n"));
     let doubt = "the controllers may execute writes in doubt for another 2100 ms; give the namespace to another daemon only after that";
-    assert!(said.starts_with(&format!("mpathctl: disk0: {doubt} (")) && said.lines().count() == 1, "{said}");
+    assert!(said.starts_with(&format!("mpathctl: disk0: {doubt}; ")) && said.lines().count() == 1, "{said}");
     let json = daemon.run(&["disk", "remove", "db", "-ojson"]);
     assert_eq!(json, "[\n  {\n    \"disk\": \"db\",\n    \"in-doubt-ms\": null\n  }\n]\n");
     assert!(!daemon.run(&["disk", "list"]).contains("disk0"));

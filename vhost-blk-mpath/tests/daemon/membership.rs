@@ -19,7 +19,7 @@ use crate::support::{
 
 /// The keep-alive timeout outlasts any time that a busy machine keeps the daemon waiting.
 const FLAGS: &str = "--policy round-robin --keep-alive-tmo 60 --io-threads 2";
-/// 2 × the keep-alive timeout of 1 s, and the test target's quiesce time (CQT).
+/// With a keep-alive timeout of 1 s: twice that, and the test target's quiesce time (CQT).
 const FENCE: Duration = Duration::from_millis(2100);
 
 fn refusal<T: std::fmt::Debug>(result: Result<T, ClientError>) -> ErrorInfo {
@@ -361,12 +361,18 @@ fn the_last_path_is_removed_only_by_force_and_io_waits_for_another_one() {
     let target = Target::start(2);
     let addrs = target.addrs();
     // The last path leaves once its fence has passed.
-    let daemon = Daemon::start(&addrs[..1], "--policy round-robin --keep-alive-tmo 1 --shared-write-cache");
+    let daemon =
+        Daemon::start(&addrs[..1], "--policy round-robin --keep-alive-tmo 1 --io-threads 2 --shared-write-cache");
     let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     verification.goes_on(100);
     let last = refusal(daemon.try_remove(0, false));
     assert!(last.code == ErrorCode::LastPath && last.message.contains("--force"), "{}", last.message);
-    assert_ne!(daemon.state_of(0), Some(PathState::Removing));
+    // A busy machine may have lost the path meanwhile.
+    let state = daemon.state_of(0).unwrap();
+    assert!(
+        matches!(state, PathState::Live | PathState::Lost | PathState::Connecting),
+        "a refusal changes nothing: {state:?}"
+    );
     daemon.try_remove(0, true).unwrap();
     daemon.goes(0);
     assert_eq!(daemon.api.paths(Some("disk0")).unwrap(), [], "a disk without paths is a disk");
@@ -399,7 +405,8 @@ fn fifty_paths_come_and_go_and_leave_nothing() {
         cycle();
     }
     let (resources, memory) = (daemon.settled_resources(), daemon.resident_kib());
-    let fastest = (0..40).map(|_| cycle()).min().unwrap();
+    let mut times: Vec<_> = (0..40).map(|_| cycle()).collect();
+    times.sort();
     daemon.comes_back_to(resources);
     let grown = daemon.resident_kib().saturating_sub(memory);
     assert!(grown < 2048, "{grown} KiB more");
@@ -408,7 +415,7 @@ fn fifty_paths_come_and_go_and_leave_nothing() {
     assert_eq!(log.matches("path removed").count(), 50);
     assert!(!log.contains("path down"), "{log}");
     // Others may be slow because this machine is busy.
-    assert!(fastest < Duration::from_secs(1), "each waits for a timer: {fastest:?}");
+    assert!(times[20] < Duration::from_secs(2), "most wait for a timer: {times:?}");
     let (ended, place) = daemon.end(Signal::TERM);
     ended.cleanly(&place);
 }

@@ -237,7 +237,7 @@ impl IoThreadHandle {
     /// executed.
     ///
     /// A controller may end a whole association when one of its connections ends. So no thread closes its connections
-    /// before all have flushed.
+    /// before all have flushed. A path that does not answer within a second is the exception: all threads close it.
     pub fn end_all(threads: &[Self]) -> bool {
         threads.iter().for_each(Self::begin_shutdown);
         threads.iter().for_each(Self::wait_until_written_back);
