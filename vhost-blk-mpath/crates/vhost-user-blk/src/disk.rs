@@ -286,7 +286,7 @@ impl VirtioDisk {
 
     /// Whether the cache mode is write-back.
     #[must_use]
-    pub fn is_writeback(&self) -> bool {
+    pub fn writeback(&self) -> bool {
         self.writeback.load(Ordering::Relaxed)
     }
 

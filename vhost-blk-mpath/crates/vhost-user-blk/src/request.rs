@@ -186,6 +186,6 @@ impl Parser {
     /// Whether writes must be stable when they complete (5.2.6.2). Without `FLUSH` the driver has no other way to make
     /// them stable. With `CONFIG_WCE` the driver chooses.
     fn write_through(&self) -> bool {
-        !self.has(VIRTIO_BLK_F_FLUSH) || (self.has(VIRTIO_BLK_F_CONFIG_WCE) && !self.disk.is_writeback())
+        !self.has(VIRTIO_BLK_F_FLUSH) || (self.has(VIRTIO_BLK_F_CONFIG_WCE) && !self.disk.writeback())
     }
 }

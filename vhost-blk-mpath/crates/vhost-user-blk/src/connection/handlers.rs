@@ -198,7 +198,7 @@ impl VhostUserBackendReqHandlerMut for Connection<'_> {
         // 5.2.5.2: with CONFIG_WCE but not FLUSH the mode is write-through.
         let no_flush = self.has_feature(VIRTIO_BLK_F_CONFIG_WCE) && !self.has_feature(VIRTIO_BLK_F_FLUSH);
         let capacity = self.disk.capacity_sectors();
-        let mut space = config_space::bytes(self.disk.geometry(), capacity, self.disk.is_writeback() && !no_flush);
+        let mut space = config_space::bytes(self.disk.geometry(), capacity, self.disk.writeback() && !no_flush);
         // A front-end that reads less of the space does not know the window. A front-end that reads all of it wants the
         // window: a QEMU that does keeps no capacity from this read, even while its device does not run.
         if config_space::reaches(&vendor_window::RANGE, offset, size) {

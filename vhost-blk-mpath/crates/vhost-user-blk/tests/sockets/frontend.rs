@@ -100,7 +100,7 @@ fn the_cache_mode_is_set_and_survives_a_reconnect() {
     server.outcome().unwrap();
     let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH | CONFIG_WCE);
     assert_eq!(writeback(&mut guest), 0);
-    assert!(!server.disk.is_writeback());
+    assert!(!server.disk.writeback());
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_refused_configuration_write_does_not_end_the_connection() {
     guest.frontend.set_config(32, flags, &[0]).unwrap();
     guest.frontend.set_features(PROTOCOL_FEATURES).unwrap();
     assert!(guest.frontend.set_config(32, flags, &[1]).is_err(), "not negotiated");
-    assert!(!server.disk.is_writeback());
+    assert!(!server.disk.writeback());
     drop(guest);
     server.outcome().unwrap();
 }
