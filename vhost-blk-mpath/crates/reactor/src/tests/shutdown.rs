@@ -1,13 +1,15 @@
 //! The end of I/O threads that share an association.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, Association, Epoch, Group, GroupConfig, PathConfig, PathId, SharedDisk};
 
-use crate::testing::{Controller, DISK, FLOW, Guest};
+use nvme_tcp::wire::Status;
+
+use crate::testing::{Controller, DISK, FLOW, Guest, eventually};
 use crate::{IoThreadConfig, IoThreadHandle, UnansweredQueues};
 
 const PATH: PathId = PathId(0);
@@ -44,6 +46,31 @@ fn no_connection_closes_while_another_thread_waits_for_answers() {
     // The write is given up after a second. The busy thread has closed its connection then.
     of_busy.stream.set_nonblocking(true).unwrap();
     let closed = of_busy.stream.read(&mut [0]);
-    assert!(!closed.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "{closed:?}");
+    assert!(!closed.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "{closed:?}");
     assert!(ending.join().unwrap(), "the write is in doubt");
+}
+
+#[test]
+fn no_connection_closes_while_another_thread_flushes() {
+    let disk = SharedDisk::default();
+    let (idle, mut of_idle) = start(&disk);
+    let (busy, mut of_busy) = start(&disk);
+    let mut guest = Guest::new();
+    busy.start_queue(DISK, FLOW, guest.queue()).unwrap();
+    guest.write(0, 4096);
+    guest.kick();
+    let write = of_busy.command();
+    of_busy.stream.read_exact(&mut [0; 4096]).unwrap();
+    of_busy.send(&Controller::end(write, Status::SUCCESS));
+    eventually("the write is answered", || guest.results() == [0]);
+    let ending = thread::spawn(move || IoThreadHandle::end_all(&[idle, busy]));
+    // Both threads flush, as both may have written. One has its answer.
+    let (flush, of_other) = (of_busy.command(), of_idle.command());
+    of_idle.send(&Controller::end(of_other, Status::SUCCESS));
+    of_idle.stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let open = of_idle.stream.read(&mut [0]);
+    assert!(open.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "{open:?}");
+    of_busy.send(&Controller::end(flush, Status::SUCCESS));
+    assert!(!ending.join().unwrap(), "nothing is in doubt");
+    assert!(!disk.unflushed.is_unflushed(PATH) && !disk.unflushed.has_unreported_loss());
 }

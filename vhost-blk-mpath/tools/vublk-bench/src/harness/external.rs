@@ -20,6 +20,8 @@ pub fn measure_by<T: DeserializeOwned>(command: Command, interrupted: &AtomicBoo
     let directory = crate::process::directory("measure-")?;
     let mut program = Managed::spawn("measure", command, directory.path())?;
     loop {
+        // Asked first: its last lines may come between a wait and its end.
+        let has_ended = program.exited().is_some();
         match program.wait_for_line(POLL_INTERVAL, |text| Some(text.to_owned())) {
             Ok(text) if text.starts_with('{') => {
                 let samples = serde_json::from_str(&text);
@@ -27,7 +29,7 @@ pub fn measure_by<T: DeserializeOwned>(command: Command, interrupted: &AtomicBoo
                     .map_err(|error| Failure::Failed(format!("the measurement's samples make no sense: {error}")));
             }
             Ok(text) => eprintln!("{text}"),
-            Err(_) if program.exited().is_some() => {
+            Err(_) if has_ended => {
                 return Err(Failure::NotStarted(format!("the measurement ended early:\n{}", program.log_tail())));
             }
             Err(_) => {}
@@ -73,6 +75,12 @@ mod tests {
     #[test]
     fn samples_come_after_progress() {
         assert_eq!(measured_by("echo progress; echo '{\"numbers\": [1, 2]}'", false).unwrap(), [1, 2]);
+    }
+
+    #[test]
+    fn samples_at_the_end_of_a_wait_are_not_missed() {
+        // The wait takes another 50 ms to end.
+        assert_eq!(measured_by("sleep 0.52; echo '{\"numbers\": [1]}'", false).unwrap(), [1]);
     }
 
     #[test]
