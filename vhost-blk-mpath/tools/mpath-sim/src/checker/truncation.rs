@@ -19,15 +19,40 @@ impl Checker {
         }
     }
 
-    /// The request that a controller executes with a payload that is zero in part.
+    /// The request that a controller begins to execute with a payload that is zero in part.
     pub(super) fn writer_of_torn(&mut self, disk: usize, lba: u64, payload: &[u8], block_bytes: usize) -> Option<u64> {
-        let writers = self.disks[disk].torn_writes.writers(disk, lba, payload, block_bytes);
-        let id = *writers.iter().find(|&id| self.open.contains_key(id)).or(writers.first())?;
+        let (writers, id) = self.torn_writer(disk, lba, payload, block_bytes);
+        let id = id?;
         self.counts.torn_writes += 1;
-        if writers.len() == 1 {
+        if writers == 1 {
             self.disks[disk].torn_writes.set_zeroed(id);
         }
         Some(id)
+    }
+
+    /// The origin of a command that has begun to change the store at `lba`, for its next piece. Zeroes of truncated memory may fit
+    /// several requests. If the one that was taken for the writer has been answered, an unanswered one that fits is the writer.
+    pub(crate) fn origin_of_next_piece(
+        &self,
+        origin: Origin,
+        disk: usize,
+        lba: u64,
+        payload: Option<&[u8]>,
+        block_bytes: usize,
+    ) -> Origin {
+        match (origin, payload) {
+            (Origin::Request(id), Some(payload)) if !self.open.contains_key(&id) => {
+                Origin::Request(self.torn_writer(disk, lba, payload, block_bytes).1.unwrap_or(id))
+            }
+            _ => origin,
+        }
+    }
+
+    /// The number of requests that fit a payload that may be zero in part, and the first of them: an unanswered one if there is one.
+    fn torn_writer(&self, disk: usize, lba: u64, payload: &[u8], block_bytes: usize) -> (usize, Option<u64>) {
+        let writers = self.disks[disk].torn_writes.writers(disk, lba, payload, block_bytes);
+        let id = writers.iter().find(|&id| self.open.contains_key(id)).or(writers.first());
+        (writers.len(), id.copied())
     }
 
     /// A read that is answered returns these bytes of a block.
@@ -45,5 +70,32 @@ impl Checker {
         let mut writers = torn_writes.writers(disk, lba, bytes, bytes.len()).into_iter();
         let accepts = |writer| registers.read(id, lba, Origin::Request(writer), moment).is_ok();
         if writers.any(accepts) { Ok(()) } else { result }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mpath_core::GroupConfig;
+
+    use super::*;
+
+    const BYTES: usize = 512;
+
+    #[test]
+    fn zeroes_that_fit_several_writes_are_those_of_an_unanswered_one() {
+        let mut checker = Checker::new([(8, BYTES as u64)].into_iter(), None, &GroupConfig::default(), false);
+        let write = Operation::Write { fua: false };
+        for id in [1, 2] {
+            checker.submitted(Duration::ZERO, 0, id, write, 0..4);
+        }
+        checker.memory_truncated(Duration::ZERO, [1, 2].into_iter());
+        let zeroes = [0; 2 * BYTES];
+        assert_eq!(checker.writer_of_torn(0, 1, &zeroes, BYTES), Some(1));
+        let next = |checker: &Checker| checker.origin_of_next_piece(Origin::Request(1), 0, 1, Some(&zeroes), BYTES);
+        assert_eq!(next(&checker), Origin::Request(1));
+        checker.open.remove(&1);
+        assert_eq!(next(&checker), Origin::Request(2), "the first one was answered");
+        checker.open.remove(&2);
+        assert_eq!(next(&checker), Origin::Request(1), "a stale write");
     }
 }

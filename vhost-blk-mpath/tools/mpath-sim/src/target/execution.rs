@@ -295,13 +295,14 @@ impl Target {
         let Execution { node, namespace, executed, is_orphan } = execution;
         let (plan, at) = (self.plan.namespaces[namespace], ctx.clock.elapsed());
         let BlockChange { blocks, durable } = change;
+        let (block_bytes, first) = (plan.block_bytes(), blocks.start);
         let origin = if let Some(ExecutedPart { origin, .. }) = executed {
+            let origin = ctx.checker.origin_of_next_piece(origin, plan.disk, first, payload, block_bytes);
             ctx.checker.change_continues(at, node, plan.disk, piece.clone(), origin, is_orphan);
             origin
         } else {
             ctx.checker.change_begins(at, node, plan.disk, blocks.clone(), payload, is_orphan)
         };
-        let (block_bytes, first) = (plan.block_bytes(), blocks.start);
         let zeroes = vec![0; block_bytes];
         for lba in piece.clone() {
             let at = (lba - first) as usize * block_bytes;
