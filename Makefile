@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build benches demo test unit fuzz sim sim-mutants policy-sim burst-sim burst-instructions guest-test guest-unit uml-test faults crash-test migrate resize lab-test interop soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny images clean
+.PHONY: help deps build benches demo test unit fuzz sim sim-mutants policy-sim burst-sim burst-instructions guest-test guest-unit uml-test faults crash-test migrate resize lab-test interop fault-table soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny images clean
 
 CARGO ?= cargo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
@@ -128,6 +128,9 @@ interop: benches ## Linux as the judge: its NVMe/TCP target against this daemon,
 	@# For the test that shows what the fence is for.
 	RUSTFLAGS='--cfg without_fence' $(CARGO) build --release --locked -p vhost-blk-mpath --target-dir target/without-fence
 	guest-tests/interop/run
+
+fault-table: ## stage every fault, and print the condition, event and metric that tell of it
+	cargo test --locked -p vhost-blk-mpath --test daemon -- --nocapture every_fault_has
 
 soak: benches ## vublk-bench verify on 4 queues while policy and injection change every 100 ms (SECONDS=60)
 	$(BIN)/soak --time $(SECONDS)s

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, HedgeSetting, Weight};
 use mpath_api::server::{Control, ControlError, PathRef};
 use mpath_api::types::{
-    self, DiskState, EventKind, Events, HedgeStatus, MovedRequests, OpStats, Origin, PathAction, PathCounts,
-    PathSharer, PathState, PathWindow, RemovedDisk, SchedulerDetail, SetLimits, Status, WaitsFor,
+    self, DiskState, EventKind, Events, HedgeStatus, MovedRequests, OpStats, Origin, PathAction, PathSharer, PathState,
+    PathWindow, RemovedDisk, SchedulerDetail, SetLimits, Status, WaitsFor,
 };
 use mpath_api::{PathAddress, PolicyChange, SchedulerChange};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
@@ -109,7 +109,7 @@ impl Control for Daemon {
                 let stats = stats.as_ref().and_then(|stats| stats.path(status.id));
                 let class = |class| stats.map_or_else(OpStats::default, |stats| OpStats::of(stats, class));
                 let first = status.namespace(DiskId(0));
-                let unusable = first.and_then(|namespace| namespace.unusable.clone());
+                let usable = &subsystem.disk(DiskId(0)).shared.usable;
                 paths.push(types::Path {
                     disk: subsystem.name().into(),
                     index: status.id.0,
@@ -119,7 +119,11 @@ impl Control for Daemon {
                     state: status.shown(),
                     since: utc(status.since),
                     waits_for: waits_for(&subsystem, status, stats),
-                    last_error: unusable.or_else(|| status.last_error.as_ref().map(|(error, _)| error.clone())),
+                    unusable: status.unusable(DiskId(0), usable),
+                    losses: status.losses.total,
+                    losses_1h: status.losses.in_last_hour(Instant::now()),
+                    reconnects: status.losses.reconnects,
+                    last_error: status.last_error.as_ref().map(|(error, _)| error.clone()),
                     last_error_at: status.last_error.as_ref().map(|(_, at)| utc(*at)),
                     ana_state: first.and_then(NamespaceStatus::reported_ana),
                     sharers: sharers(&subsystem, status),
@@ -345,7 +349,7 @@ fn sharers(subsystem: &Subsystem, status: &PathStatus) -> Vec<PathSharer> {
         PathSharer {
             disk: disk.name().into(),
             ana_state: namespace.and_then(NamespaceStatus::reported_ana),
-            error: namespace.and_then(|namespace| namespace.unusable.clone()),
+            unusable: status.unusable(disk.id, &disk.shared.usable),
         }
     };
     subsystem.disks.iter().skip(1).map(sharer).collect()
@@ -354,6 +358,9 @@ fn sharers(subsystem: &Subsystem, status: &PathStatus) -> Vec<PathSharer> {
 /// A disk as the API shows it.
 fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Option<&GroupStats>) -> types::Disk {
     let owner = owner(subsystem, disk);
+    let flows = || stats.into_iter().flat_map(|stats| stats.scheduler.flows_of(disk.id));
+    let outstanding = flows().map(|flow| flow.queued + flow.outstanding).sum();
+    let (health, path_counts) = subsystem.check_health(disk, outstanding);
     let state = subsystem.state();
     let namespace = disk.backing().map(|backing| &backing.namespace);
     // The disk that has the paths counts for all.
@@ -361,8 +368,6 @@ fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Op
     let moved =
         |class| counted.map_or_else(MovedRequests::default, |stats| MovedRequests::of(&stats.failover_times, class));
     let hedging = counted.map_or_else(HedgeCounts::default, |stats| stats.hedging);
-    let leads_here = |path: &&PathStatus| path.namespace(disk.id).is_some_and(|of| of.unusable.is_none());
-    let live = state.paths().filter(|path| path.shown() == PathState::Live).filter(leads_here).count();
     types::Disk {
         name: disk.name().into(),
         socket_path: disk.settings.socket_path.to_string(),
@@ -370,6 +375,7 @@ fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Op
         shares_paths_of: owner,
         namespace: namespace.map(|namespace| namespace.nsid),
         state: disk_state,
+        health,
         connected: disk.is_connected(),
         held_ms: subsystem.inherited_fence().and_then(|fence| {
             let left = fence.until.saturating_duration_since(Instant::now());
@@ -383,7 +389,7 @@ fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Op
         queues: disk.settings.queues.get(),
         mpath_window: disk.settings.mpath_window,
         weight: disk.tuning().weight.get(),
-        queued: stats.map_or(0, |stats| stats.scheduler.flows_of(disk.id).map(|flow| flow.queued).sum()),
+        queued: flows().map(|flow| flow.queued).sum(),
         moved_reads: moved(OpClass::Read),
         moved_writes: moved(OpClass::Write),
         hedge: HedgeStatus {
@@ -393,6 +399,6 @@ fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Op
             hedges: hedging.sent,
             hedges_won: hedging.won,
         },
-        path_counts: PathCounts { total: state.paths().count() as u32, live: live as u32 },
+        path_counts,
     }
 }

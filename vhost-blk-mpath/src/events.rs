@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use mpath_api::server::ControlError;
-use mpath_api::types::{Event, EventKind, EventPath, Events};
+use mpath_api::types::{Event, EventKind, EventPath, Events, Severity};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
@@ -44,15 +44,17 @@ impl EventLog {
     /// Records an event and logs it.
     pub(crate) fn record(&self, disk: &str, path: Option<EventPath>, kind: EventKind, message: String) {
         let address = path.as_ref().map(|path| tracing::field::display(&path.address));
-        if kind.is_trouble() {
-            tracing::warn!(disk, path = address, "{message}");
-        } else {
-            tracing::info!(disk, path = address, "{message}");
+        let severity = kind.severity();
+        match severity {
+            Severity::Error => tracing::error!(disk, path = address, "{message}"),
+            Severity::Warning => tracing::warn!(disk, path = address, "{message}"),
+            Severity::Info => tracing::info!(disk, path = address, "{message}"),
         }
         let last = {
             let mut ring = self.ring();
             ring.last += 1;
-            let event = Event { seq: ring.last, time: utc(SystemTime::now()), kind, disk: disk.into(), path, message };
+            let (seq, time) = (ring.last, utc(SystemTime::now()));
+            let event = Event { seq, time, kind, severity, disk: disk.into(), path, message };
             if ring.events.len() == EVENTS_MAX {
                 ring.events.pop_front();
             }

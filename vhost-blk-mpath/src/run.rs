@@ -19,9 +19,9 @@ use crate::fence_record::RecordError;
 use crate::fence_record::lock::LockError;
 use crate::host::{self, HostError};
 use crate::service::disks::Disks;
-use crate::service::mptcp_watch;
 use crate::service::start_error::StartError;
 use crate::service::{ConnectingService, StartingService};
+use crate::service::{health_watch, mptcp_watch};
 use crate::sockets::activation::{ActivationError, ActivationSockets};
 use crate::sockets::location::{self, SocketConflict};
 use crate::subsystem::shared_context::SharedContext;
@@ -123,6 +123,7 @@ async fn serve(config: Config, mut activation_sockets: ActivationSockets) -> Res
     }
     let (shutdown, ends) = watch::channel(false);
     let watching = tokio::spawn(mptcp_watch::watch(Arc::clone(&disks), ends));
+    let health = tokio::spawn(health_watch::watch(Arc::clone(&disks)));
     let daemon = Arc::new(Daemon { disks: Arc::clone(&disks), started });
     let tried = async {
         for connecting in &mut connecting {
@@ -141,6 +142,8 @@ async fn serve(config: Config, mut activation_sockets: ActivationSockets) -> Res
         Err(error) => Err(error),
     };
 
+    // Paths and front-ends end by order now.
+    health.abort();
     disks.end_all().await;
     shutdown.send_replace(true);
     // A task that panicked has ended as well.

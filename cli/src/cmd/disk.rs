@@ -8,7 +8,7 @@ use clap::Subcommand;
 use mpath_api::DiskFlags;
 use mpath_api::client::Client;
 use mpath_api::config::{DiskConfig, DiskList, LoadError, SocketPath, SocketPathError};
-use mpath_api::types::{Disk, RemovedDisk};
+use mpath_api::types::{Disk, PathCounts, RemovedDisk};
 
 use super::{DiskArg, status};
 use crate::Failure;
@@ -138,7 +138,7 @@ fn table_of_removed(removed: &[RemovedDisk]) -> String {
 fn warn_of_writes_in_doubt(RemovedDisk { disk, in_doubt_ms }: &RemovedDisk) {
     if let Some(in_doubt_ms) = in_doubt_ms {
         eprintln!(
-            "mpathctl: {disk}: the controllers may execute writes in doubt for another {in_doubt_ms} ms; give the namespace to another daemon only after that; a disk that is added to this daemon with the same socket or namespace waits by itself (HELD)"
+            "mpathctl: {disk}: the controllers may execute writes in doubt for another {in_doubt_ms} ms; give the namespace to another daemon only after that; a disk that is added to this daemon with the same socket or namespace waits by itself (held)"
         );
     }
 }
@@ -150,6 +150,7 @@ fn details(disks: &[Disk]) -> String {
 fn detail(disk: &Disk) -> String {
     let mut lines = vec![
         ("disk", disk.name.clone()),
+        ("condition", format!("{} since {}", disk.health.condition, disk.health.condition_since)),
         ("state", disk.state.to_string()),
         ("socket-path", disk.socket_path.clone()),
         ("front-end", if disk.connected { "connected" } else { "-" }.into()),
@@ -160,15 +161,20 @@ fn detail(disk: &Disk) -> String {
         ("virtqueues", format!("{} at most", disk.queues)),
         ("mpath-window", if disk.mpath_window { "yes" } else { "no" }.into()),
         ("paths of", disk.shares_paths_of.clone().unwrap_or_else(|| disk.name.clone())),
-        ("paths", format!("{}, of which {} live", disk.path_counts.total, disk.path_counts.live)),
+        ("paths", {
+            let PathCounts { total, expected, usable } = disk.path_counts;
+            format!("{total}, {expected} of them expected to be usable, {usable} usable")
+        }),
         ("policy", disk.policy.to_string()),
         ("hedge", format!("{}, budget {}", disk.hedge.hedge, disk.hedge.hedge_budget)),
         ("weight", disk.weight.to_string()),
         ("queued", disk.queued.to_string()),
+        ("outstanding", disk.health.outstanding.to_string()),
     ];
-    if let Some(held) = status::held(disk) {
-        lines.insert(1, ("HELD", held));
-    }
+    lines.extend(disk.health.guest_errors.iter().map(|of| {
+        ("guest errors", format!("{} of {}, reason {}, the last at {}", of.count, of.operation, of.reason, of.last_at))
+    }));
+    lines.splice(2..2, status::reasons(disk).map(|reason| ("because", reason)));
     if let Some(removing) = status::removing(disk) {
         lines.insert(1, ("REMOVING", removing));
     }

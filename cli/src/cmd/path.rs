@@ -157,15 +157,16 @@ fn for_people(paths: &[Path]) -> String {
     if notes.is_empty() { text } else { text + "\n" + &notes }
 }
 
-/// Notes on a path: its last error, a fallback, and sharers that cannot use it or see it as not optimized.
+/// Notes on a path: why it is unusable, a fallback, and sharers that cannot use it or see it as not optimized.
 fn notes(path: &Path) -> impl Iterator<Item = String> {
     let named = format!("{} path {} ({})", path.disk, path.index, path.address);
-    let error = path.last_error.as_ref().map(|error| format!("{named}: {error}"));
-    let has_note = |of: &&PathSharer| of.error.is_some() || of.ana_state.is_some_and(|ana| ana != AnaState::Optimized);
+    let unusable = path.unusable.as_ref().map(|reason| format!("{named}: {reason}"));
+    let has_note =
+        |of: &&PathSharer| of.unusable.is_some() || of.ana_state.is_some_and(|ana| ana != AnaState::Optimized);
     let sharers = path.sharers.iter().filter(has_note);
     let fallback = (path.fallbacks() > 0)
         .then(|| format!("{named}: plain TCP, because the target or the network does not support MPTCP"));
-    error
+    unusable
         .into_iter()
         .chain(fallback)
         .chain(sharers.map(move |of| format!("{named} for {}: {}", of.disk, for_sharer(of))))
@@ -188,7 +189,7 @@ fn sharing(paths: &[Path]) -> Vec<String> {
 
 /// A path as seen by a disk that shares it.
 pub(super) fn for_sharer(of: &PathSharer) -> String {
-    match (of.ana_state, &of.error) {
+    match (of.ana_state, &of.unusable) {
         (Some(ana), Some(error)) => format!("{ana}: {error}"),
         (None, Some(error)) => error.clone(),
         (ana, None) => or_dash(ana),

@@ -59,6 +59,10 @@ pub(super) fn for_people(path: &Path) -> String {
     row("hedges", path.hedges.to_string());
     row("hedges won", path.hedges_won.to_string());
     row("fenced", path.fenced.to_string());
+    row("usable", path.unusable.as_ref().map_or_else(|| "yes".into(), |reason| format!("no: {reason}")));
+    row("losses", path.losses.to_string());
+    row("losses, 1 h", path.losses_1h.to_string());
+    row("reconnects", path.reconnects.to_string());
     row("last error", or_dash(path.last_error.as_ref()));
     row("last error at", or_dash(path.last_error_at.as_ref()));
     let facts: String =

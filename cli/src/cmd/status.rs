@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mpath_api::client::Client;
-use mpath_api::types::{Disk, DiskState, REMOVING_MAX, Status};
+use mpath_api::types::{Condition, Disk, DiskState, REMOVING_MAX, Status};
 
 use crate::Failure;
 use crate::output::{Column, Output, table};
@@ -18,13 +18,14 @@ fn for_people(status: &Status) -> String {
     head + &table_of(&status.disks)
 }
 
-/// Disks, one per line, then notes on disks that are being removed or held.
+/// Disks, one per line, then notes on disks that are being removed, and the reasons of their conditions.
 pub(super) fn table_of(disks: &[Disk]) -> String {
     let columns = [
         Column::Text("DISK"),
+        Column::Text("CONDITION"),
         Column::Text("GUEST"),
         Column::Text("POLICY"),
-        Column::Number("LIVE"),
+        Column::Number("USABLE"),
         Column::Number("PATHS"),
         Column::Number("QUEUED"),
         Column::Number("SIZE(MiB)"),
@@ -34,8 +35,8 @@ pub(super) fn table_of(disks: &[Disk]) -> String {
     ];
     let table = table(columns, disks.iter().map(row));
     let removing = disks.iter().filter_map(|disk| Some(format!("{}: REMOVING: {}\n", disk.name, removing(disk)?)));
-    let held = disks.iter().filter_map(|disk| Some(format!("{}: HELD: {}\n", disk.name, held(disk)?)));
-    let notes: Vec<_> = removing.chain(held).collect();
+    let reasons = disks.iter().flat_map(|disk| reasons(disk).map(move |reason| format!("{}: {reason}\n", disk.name)));
+    let notes: Vec<_> = removing.chain(reasons).collect();
     if notes.is_empty() { table } else { format!("{table}\n{}", notes.concat()) }
 }
 
@@ -49,17 +50,16 @@ pub(super) fn removing(disk: &Disk) -> Option<String> {
     })
 }
 
-/// The note on a disk that is held.
-pub(super) fn held(disk: &Disk) -> Option<String> {
-    let left = humantime::format_duration(Duration::from_secs(disk.held_ms?.div_ceil(1000)));
-    Some(format!(
-        "takes no requests for another {left}, because controllers may still execute writes of an earlier daemon or of a removed disk"
-    ))
+/// The reasons of a disk's condition. A missing front-end shows in the table.
+pub(super) fn reasons(disk: &Disk) -> impl Iterator<Item = String> {
+    let reasons = disk.health.reasons.iter().filter(|reason| reason.condition != Condition::NoFrontEnd);
+    reasons.map(|reason| format!("{}: {}", reason.condition, reason.message))
 }
 
-fn row(disk: &Disk) -> [String; 10] {
+fn row(disk: &Disk) -> [String; 11] {
     [
         disk.name.clone(),
+        disk.health.condition.to_string(),
         match disk.state {
             DiskState::Removing => "removing",
             DiskState::Served if disk.connected => "connected",
@@ -67,7 +67,7 @@ fn row(disk: &Disk) -> [String; 10] {
         }
         .into(),
         disk.policy.to_string(),
-        disk.path_counts.live.to_string(),
+        disk.path_counts.usable.to_string(),
         match &disk.shares_paths_of {
             Some(owner) => format!("{} of {owner}", disk.path_counts.total),
             None => disk.path_counts.total.to_string(),

@@ -14,9 +14,11 @@ fn status() {
         "\
 vhost-blk-mpath 0.1.0, pid 4711, up 1h 2m 5s
 
-DISK   GUEST      POLICY       LIVE  PATHS  QUEUED  SIZE(MiB)  BLOCK(B)  MODE  SOCKET
-disk0  connected  round-robin     1      2       0       1024       512  rw    /run/vhost-blk-mpath/disk0.sock
-disk1  -          latency-rr      1      1       0       1024       512  ro    /run/vhost-blk-mpath/disk1.sock
+DISK   CONDITION  GUEST      POLICY       USABLE  PATHS  QUEUED  SIZE(MiB)  BLOCK(B)  MODE  SOCKET
+disk0  degraded   connected  round-robin       1      2       0       1024       512  rw    /run/vhost-blk-mpath/disk0.sock
+disk1  ok         -          latency-rr        1      1       0       1024       512  ro    /run/vhost-blk-mpath/disk1.sock
+
+disk0: degraded: 1 of 2 expected paths are usable: path 1: lost
 "
     );
     let yaml = daemon.run(&["status", "-o", "yaml"]);
@@ -31,6 +33,13 @@ disks:
   shares-paths-of: null
   namespace: 1
   state: served
+  condition: degraded
+  condition-since: 2026-11-21T07:00:01.000Z
+  reasons:
+  - condition: degraded
+    message: '1 of 2 expected paths are usable: path 1: lost'
+  outstanding: 0
+  guest-errors: []
   connected: true
   held-ms: null
   policy: round-robin
@@ -54,7 +63,8 @@ disks:
   hedges-won: 41
   path-counts:
     total: 2
-    live: 1
+    expected: 2
+    usable: 1
 - name: disk1
 ";
     assert_eq!(yaml.get(..start.len()), Some(start));
@@ -63,14 +73,19 @@ disks:
 #[test]
 fn a_held_disk_is_shown_as_held() {
     let daemon = Daemon::start_held();
-    let line = "takes no requests for another 13s, because controllers may still execute writes of an earlier daemon or of a removed disk\n";
+    let line = "held: requests wait for 12.0 s: the previous daemon did not end in order\n";
     for words in [&["status"][..], &["disk", "list"], &["disk", "list", "--disk", "disk1"]] {
         let told = daemon.run(words);
-        assert!(told.ends_with(&format!("disk1.sock\n\ndisk1: HELD: {line}")), "{told}");
+        assert!(told.ends_with(&format!("\ndisk1: {line}")), "{told}");
     }
-    assert!(!daemon.run(&["disk", "list", "--disk", "disk0"]).contains("HELD"));
+    assert!(!daemon.run(&["disk", "list", "--disk", "disk0"]).contains("held"));
     let told = daemon.run(&["disk", "show", "disk1"]);
-    assert!(told.starts_with(&format!("disk          disk1\nHELD          {line}state ")), "{told}");
+    assert!(
+        told.starts_with(&format!(
+            "disk          disk1\ncondition     held since 2026-11-21T07:00:01.000Z\nbecause       {line}state "
+        )),
+        "{told}"
+    );
     let json: serde_json::Value = serde_json::from_str(&daemon.run(&["-o", "json", "disk", "list"])).unwrap();
     assert_eq!((&json[0]["held-ms"], &json[1]["held-ms"]), (&serde_json::Value::Null, &serde_json::json!(12_001)));
 }
@@ -81,11 +96,12 @@ fn a_disk_that_is_being_removed_is_shown_as_removing() {
     let line = "the daemon closes its front-ends' connections; the disk is gone within 15 s, and its name and socket are free after that\n";
     for words in [&["status"][..], &["disk", "list"]] {
         let told = daemon.run(words);
-        assert!(told.contains("\ndisk0  removing  ") && !told.contains("connected"), "{told}");
-        assert!(told.ends_with(&format!("disk1.sock\n\ndisk0: REMOVING: {line}")), "{told}");
+        assert!(told.contains("  removing  ") && !told.contains("connected"), "{told}");
+        assert!(told.contains(&format!("disk1.sock\n\ndisk0: REMOVING: {line}")), "{told}");
     }
     let told = daemon.run(&["disk", "show", "disk0"]);
-    assert!(told.starts_with(&format!("disk          disk0\nREMOVING      {line}state         removing\n")), "{told}");
+    assert!(told.starts_with(&format!("disk          disk0\nREMOVING      {line}condition ")), "{told}");
+    assert!(told.contains("\nstate         removing\n"), "{told}");
     let json: serde_json::Value = serde_json::from_str(&daemon.run(&["-o", "json", "disk", "list"])).unwrap();
     assert_eq!((&json[0]["state"], &json[1]["state"]), (&serde_json::json!("removing"), &serde_json::json!("served")));
 }
@@ -100,6 +116,8 @@ fn disk() {
         daemon.run(&["disk", "show", "disk0"]),
         "\
 disk          disk0
+condition     degraded since 2026-11-21T07:00:01.000Z
+because       degraded: 1 of 2 expected paths are usable: path 1: lost
 state         served
 socket-path   /run/vhost-blk-mpath/disk0.sock
 front-end     connected
@@ -110,11 +128,12 @@ mode          read-write
 virtqueues    64 at most
 mpath-window  yes
 paths of      disk0
-paths         2, of which 1 live
+paths         2, 2 of them expected to be usable, 1 usable
 policy        round-robin
 hedge         off, budget 5%
 weight        100
 queued        0
+outstanding   0
 "
     );
     let flags = ["--socket-path", "/tmp/s", "--subsystem", "nqn.a", "--path", "tcp://127.0.0.1"];
@@ -332,16 +351,18 @@ fn disks_that_share_paths() {
         "\
 vhost-blk-mpath 0.1.0, pid 4711, up 1h 2m 5s
 
-DISK    GUEST      POLICY       LIVE       PATHS  QUEUED  SIZE(MiB)  BLOCK(B)  MODE  SOCKET
-disk0   connected  round-robin     1           2       0       1024       512  rw    /run/vhost-blk-mpath/disk0.sock
-disk1   -          latency-rr      1           1       0       1024       512  ro    /run/vhost-blk-mpath/disk1.sock
-backup  -          round-robin     1  2 of disk0       0       1024       512  rw    /run/vhost-blk-mpath/backup.sock
+DISK    CONDITION  GUEST      POLICY       USABLE       PATHS  QUEUED  SIZE(MiB)  BLOCK(B)  MODE  SOCKET
+disk0   degraded   connected  round-robin       1           2       0       1024       512  rw    /run/vhost-blk-mpath/disk0.sock
+disk1   ok         -          latency-rr        1           1       0       1024       512  ro    /run/vhost-blk-mpath/disk1.sock
+backup  ok         -          round-robin       1  2 of disk0       0       1024       512  rw    /run/vhost-blk-mpath/backup.sock
+
+disk0: degraded: 1 of 2 expected paths are usable: path 1: lost
 "
     );
     let list = daemon.run(&["path", "list"]);
     let notes = "
 disk0 path 0 (tcp://127.0.0.1:4420) for backup: non-optimized
-disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
+disk0 path 1 (tcp://127.0.0.1:4421): lost: Connection refused (os error 111)
 disk0 path 1 (tcp://127.0.0.1:4421) for backup: there is no namespace 2
 the paths of disk0 are shared by backup
 ";

@@ -8,12 +8,13 @@ use std::time::Duration;
 use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, LimitsConfig, Weight};
 use mpath_api::server::{AddDiskError, AddPathError, Control, ControlError, PathRef, RemoveDiskError, RemovePathError};
 use mpath_api::types::{
-    AnaState, Disk, DiskState, Event, EventKind, EventPath, Events, HedgeStatus, Injection, MovedRequests, Origin,
-    Path, PathAction, PathCounts, PathSharer, PathState, RemovedDisk, SchedulerDetail, SetLimits, Status, WaitsFor,
+    AnaState, Condition, Disk, DiskState, Event, EventKind, EventPath, Events, HedgeStatus, Injection, MovedRequests,
+    Origin, Path, PathAction, PathCounts, PathSharer, PathState, RemovedDisk, SchedulerDetail, SetLimits, Status,
+    WaitsFor,
 };
 use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind, SchedulerChange, SchedulerKind};
 
-use self::data::{discovery, path, scheduling, stats, weight};
+use self::data::{discovery, health, path, scheduling, stats, weight};
 
 /// `disk0` with a live and a lost path, `disk1` with one path that is not optimized.
 pub(crate) struct Fake {
@@ -42,9 +43,8 @@ impl Fake {
             let (owner, limits) = (Some("disk0".into()), LimitsConfig::default());
             scheduling.push(SchedulerDetail::new(SHARER.into(), owner, disk0, weight(25), limits, None));
             let mut paths = fake.paths.lock().unwrap();
-            let sharer = |ana_state, error: Option<&str>| {
-                let (disk, error) = (SHARER.into(), error.map(Into::into));
-                vec![PathSharer { disk, ana_state, error }]
+            let sharer = |ana_state, unusable: Option<&str>| {
+                vec![PathSharer { disk: SHARER.into(), ana_state, unusable: unusable.map(Into::into) }]
             };
             paths[0].sharers = sharer(Some(AnaState::NonOptimized), None);
             paths[1].sharers = sharer(None, Some("there is no namespace 2"));
@@ -66,6 +66,8 @@ impl Fake {
         (paths[1].cntlid, paths[1].controller) = (None, None);
         paths[1].last_error_at = Some("2026-11-21T07:00:01.000Z".into());
         paths[1].last_error = Some("Connection refused (os error 111)".into());
+        paths[1].unusable = Some("lost: Connection refused (os error 111)".into());
+        (paths[1].losses, paths[1].losses_1h, paths[1].reconnects) = (3, 2, 2);
         paths[2].ana_state = Some(AnaState::NonOptimized);
         (paths[2].suspect, paths[2].suspicions, paths[2].recalled) = (true, 1, 7);
         let policies =
@@ -114,8 +116,15 @@ impl Control for Fake {
             hedge: hedges[usize::from(name == "disk1")],
             path_counts: PathCounts {
                 total: paths.iter().filter(|path| path.disk == owner(name)).count() as u32,
-                live: paths.iter().filter(|path| path.disk == owner(name) && path.state == PathState::Live).count()
-                    as u32,
+                expected: paths.iter().filter(|path| path.disk == owner(name)).count() as u32,
+                usable: paths.iter().filter(|path| path.disk == owner(name) && path.unusable.is_none()).count() as u32,
+            },
+            health: match name.as_str() {
+                _ if self.held.contains(&name.as_str()) => {
+                    health(Condition::Held, "requests wait for 12.0 s: the previous daemon did not end in order")
+                }
+                "disk0" => health(Condition::Degraded, "1 of 2 expected paths are usable: path 1: lost"),
+                _ => health(Condition::Ok, ""),
             },
         };
         Ok(Status {
@@ -271,7 +280,7 @@ impl Control for Fake {
         let path = EventPath { index: 1, address: "tcp://127.0.0.1:4421".parse().unwrap() };
         let event = |seq, kind, path, message: &str| {
             let (time, disk) = (format!("2026-11-21T07:00:0{seq}.000Z"), "disk0".into());
-            Event { seq, time, kind, disk, path, message: message.into() }
+            Event { seq, time, kind, severity: kind.severity(), disk, path, message: message.into() }
         };
         let mut events = vec![
             event(1, EventKind::PathLive, Some(path), "path live: controller 2, optimized"),

@@ -14,7 +14,7 @@ disk0  0  tcp://127.0.0.1:4420  live                          100.0   75.0      
 disk0  1  tcp://127.0.0.1:4421  lost                            0.0   25.0      10.0  100000     2     1     30417     91251         -         -  -
 disk1  0  tcp://[::1]:4420      live/non-optimized (suspect)    0.0    0.0       0.0       0     0     0         -         -         -         -  -
 
-disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
+disk0 path 1 (tcp://127.0.0.1:4421): lost: Connection refused (os error 111)
 "
     );
     let json = daemon.run(&["path", "list", "--disk", "disk1", "--output=json"]);
@@ -30,6 +30,10 @@ disk0 path 1 (tcp://127.0.0.1:4421): Connection refused (os error 111)
     "state": "live",
     "since": "2026-11-21T07:00:00.123Z",
     "waits-for": [],
+    "unusable": null,
+    "losses": 0,
+    "losses-1h": 0,
+    "reconnects": 0,
     "last-error": null,
     "last-error-at": null,
     "ana-state": "non-optimized",
@@ -137,6 +141,10 @@ probes                0
 hedges                0
 hedges won            0
 fenced                0
+usable                yes
+losses                0
+losses, 1 h           0
+reconnects            0
 last error            -
 last error at         -
 

@@ -2,6 +2,7 @@
 //! other disks.
 
 pub(crate) mod geometry;
+pub(crate) mod health;
 pub(crate) mod settings;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +17,7 @@ use nvme_tcp::host::NamespaceIdentity;
 use reactor::UnansweredQueues;
 use vhost_user_blk::{GeometryError, SECTOR_BYTES, VirtioDisk};
 
+use crate::disk::health::HealthHistory;
 use crate::disk::settings::DiskSettings;
 use crate::events::EventLog;
 
@@ -32,6 +34,7 @@ pub(crate) struct Disk {
     backing: OnceLock<Backing>,
     connected: AtomicBool,
     tuning: Mutex<DiskTuning>,
+    health: Mutex<HealthHistory>,
     events: Arc<EventLog>,
 }
 
@@ -92,6 +95,7 @@ impl Disk {
             backing: OnceLock::new(),
             connected: AtomicBool::new(false),
             tuning,
+            health: Mutex::default(),
             events,
         }
     }
@@ -125,6 +129,11 @@ impl Disk {
 
     pub(crate) fn tuning(&self) -> MutexGuard<'_, DiskTuning> {
         self.tuning.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was seen of its health.
+    pub(crate) fn health(&self) -> MutexGuard<'_, HealthHistory> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records an event of the disk.

@@ -76,10 +76,10 @@ mod tests {
     #[test]
     fn statuses_are_classified_as_the_targets_own() {
         let retry = Outcome::Retry { after: Duration::ZERO };
-        let failed = Outcome::Failed(IoError::Io);
+        let (medium, failed) = (Outcome::Failed(IoError::Medium), Outcome::Failed(IoError::Controller));
         let outcomes: Vec<_> = InjectedStatus::ALL.iter().map(|status| outcome(*status)).collect();
         let path_error = Outcome::PathError;
-        assert_eq!(outcomes, [path_error, path_error, path_error, retry, retry, retry, failed, failed]);
+        assert_eq!(outcomes, [path_error, path_error, path_error, retry, retry, retry, medium, failed]);
     }
 
     #[test]

@@ -30,7 +30,6 @@ impl Subsystem {
         self.path_event(path, EventKind::PathLive, message);
         self.path(path, |status| {
             status.set_state(PathState::Live);
-            status.last_error = None;
             status.cntlid = Some(info.cntlid);
             status.mptcp = mptcp;
             status.controller = Some(Controller {
@@ -115,7 +114,6 @@ impl Subsystem {
         self.path_event(path, EventKind::PathDisabled, "path disabled: it reconnects once it is enabled");
         self.path(path, |status| {
             status.set_state(PathState::Disabled);
-            status.last_error = None;
             status.gone();
         });
     }
@@ -171,7 +169,7 @@ impl Subsystem {
         let text = error.to_string();
         let mut update = false;
         self.path(path, |status| {
-            update = status.last_error.as_ref().is_none_or(|(last, _)| *last != text);
+            update = status.state == PathState::Live || status.error_in_state() != Some(&text);
             status.set_state(next(status.state));
             status.last_error = Some((text.clone(), SystemTime::now()));
             status.gone();

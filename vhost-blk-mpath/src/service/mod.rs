@@ -10,6 +10,7 @@
 //! removes everything that was created.
 
 pub(crate) mod disks;
+pub(crate) mod health_watch;
 pub(crate) mod mptcp_watch;
 mod namespace_writers;
 pub(crate) mod start_error;

@@ -3,6 +3,7 @@
 
 pub(crate) mod error;
 pub(crate) mod fences;
+pub(crate) mod health;
 pub(crate) mod path_status;
 pub(crate) mod shared_context;
 mod size;

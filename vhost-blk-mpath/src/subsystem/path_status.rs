@@ -1,12 +1,12 @@
 //! The status of a subsystem's paths, and the settings that the API changes.
 
-use std::collections::HashSet;
-use std::time::SystemTime;
+use std::collections::{HashSet, VecDeque};
+use std::time::{Duration, Instant, SystemTime};
 
 use mpath_api::PathAddress;
 use mpath_api::config::{DiskConfig, HedgeSetting};
 use mpath_api::types::{Controller, EventPath, Injection, Origin, PathState};
-use mpath_core::{AnaState, ClassPolicies, DiskId, Epoch, MAX_PATHS, PathId, SchedulerSpec};
+use mpath_core::{AnaState, ClassPolicies, DiskId, Epoch, MAX_PATHS, PathId, SchedulerSpec, UsablePaths};
 use mpath_host::{DesiredState, NamespaceUpdate, Order};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -43,6 +43,7 @@ pub(crate) struct PathStatus {
     /// When the shown state began.
     pub(crate) since: SystemTime,
     pub(crate) last_error: Option<(String, SystemTime)>,
+    pub(crate) losses: PathLosses,
     /// By disk id. Filled just before the path becomes live, and kept while it is.
     pub(crate) namespaces: Vec<NamespaceStatus>,
     pub(crate) cntlid: Option<u16>,
@@ -53,6 +54,35 @@ pub(crate) struct PathStatus {
     /// The operator's orders, for the path's task.
     pub(crate) orders: watch::Sender<Order>,
     pub(crate) task: Option<JoinHandle<()>>,
+}
+
+/// How often a path was lost after it was live.
+#[derive(Debug, Default)]
+pub(crate) struct PathLosses {
+    pub(crate) total: u64,
+    /// How often it became live again.
+    pub(crate) reconnects: u64,
+    /// The minutes of the last hour with losses: when each began, and its losses.
+    minutes: VecDeque<(Instant, u64)>,
+}
+
+impl PathLosses {
+    const MINUTE: Duration = Duration::from_secs(60);
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn lost(&mut self, now: Instant) {
+        self.total += 1;
+        self.minutes.retain(|(began, _)| now - *began < Self::HOUR);
+        match self.minutes.back_mut() {
+            Some((began, losses)) if now - *began < Self::MINUTE => *losses += 1,
+            _ => self.minutes.push_back((now, 1)),
+        }
+    }
+
+    /// The losses of the last hour, in steps of a minute.
+    pub(crate) fn in_last_hour(&self, now: Instant) -> u64 {
+        self.minutes.iter().filter(|(began, _)| now - *began < Self::HOUR).map(|(_, losses)| losses).sum()
+    }
 }
 
 /// The namespace of one disk on a live path.
@@ -88,6 +118,7 @@ impl PathStatus {
             state: PathState::Connecting,
             since: SystemTime::now(),
             last_error: None,
+            losses: PathLosses::default(),
             namespaces: Vec::new(),
             cntlid: None,
             controller: None,
@@ -137,6 +168,42 @@ impl PathStatus {
         self.shown() == PathState::Live && self.namespace(disk).is_none_or(selectable)
     }
 
+    /// Whether requests of the disk should be able to go there.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted() == DesiredState::Enabled
+    }
+
+    /// Whether the first attempt to connect it is under way.
+    pub(crate) fn is_untried(&self) -> bool {
+        self.state == PathState::Connecting && self.error_in_state().is_none()
+    }
+
+    /// The last error, if the path has been in its state since then.
+    pub(crate) fn error_in_state(&self) -> Option<&str> {
+        let (error, at) = self.last_error.as_ref()?;
+        (*at >= self.since).then_some(error)
+    }
+
+    /// Why requests of this disk cannot go there now. `None` if they can.
+    pub(crate) fn unusable(&self, disk: DiskId, paths: &UsablePaths) -> Option<String> {
+        let state = self.shown();
+        if state != PathState::Live {
+            let error = self.error_in_state().filter(|_| !self.is_draining());
+            return Some(error.map_or_else(|| state.to_string(), |error| format!("{state}: {error}")));
+        }
+        let namespace = self.namespace(disk)?;
+        if let Some(error) = &namespace.unusable {
+            return Some(error.clone());
+        }
+        if !namespace.ana.is_selectable() {
+            return Some(format!("the ANA state is {}", namespace.ana));
+        }
+        if paths.is_suspect(self.id) {
+            return Some("suspect: commands are unanswered and the controller is silent".into());
+        }
+        (!paths.contains(self.id)).then(|| "resting after a path error".into())
+    }
+
     /// Whether the path is live or may become live.
     fn is_expected(&self) -> bool {
         match self.state {
@@ -152,7 +219,13 @@ impl PathStatus {
     }
 
     pub(crate) fn set_state(&mut self, state: PathState) {
+        let before = self.state;
         self.change(|status| status.state = state);
+        match (before, state) {
+            (PathState::Live, PathState::Lost | PathState::Refused) => self.losses.lost(Instant::now()),
+            (_, PathState::Live) if self.losses.reconnects < self.losses.total => self.losses.reconnects += 1,
+            _ => {}
+        }
     }
 
     pub(crate) fn order(&mut self, change: impl FnOnce(&mut Order)) {
@@ -253,6 +326,21 @@ mod tests {
         assert_eq!(state.insert(address(1), Origin::Operator).expect("there is room").id, PathId(7));
         assert_eq!((state.epoch(PathId(7)), state.epoch(PathId(8))), (Epoch(2), Epoch(0)));
         assert!(state.path(PathId(64)).is_none());
+    }
+
+    #[test]
+    fn losses_of_the_last_hour_are_counted() {
+        let (start, minute) = (Instant::now(), Duration::from_secs(60));
+        let mut losses = PathLosses::default();
+        for n in 0..600 {
+            losses.lost(start + minute * n / 10);
+        }
+        assert_eq!((losses.total, losses.in_last_hour(start + minute * 59)), (600, 600));
+        assert!(losses.minutes.len() <= 60);
+        assert_eq!(losses.in_last_hour(start + minute * 90), 290);
+        assert_eq!(losses.in_last_hour(start + minute * 121), 0);
+        losses.lost(start + minute * 121);
+        assert_eq!((losses.total, losses.minutes.len()), (601, 1));
     }
 
     #[test]

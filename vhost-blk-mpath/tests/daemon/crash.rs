@@ -246,7 +246,7 @@ fn requests_without_a_path_at_the_end_run_on_no_other_namespace() {
     for signal in [Signal::TERM, Signal::KILL] {
         let mut world = World::start();
         (0..2).for_each(|listener| world.target.stop_listener(listener));
-        eventually("the paths are lost", || world.daemon().status().disks[0].path_counts.live == 0);
+        eventually("the paths are lost", || world.daemon().status().disks[0].path_counts.usable == 0);
         world.submit_all(4, 7);
         eventually("they wait", || world.daemon().status().disks[0].queued == 4);
         let record = |place: &DaemonDirectory| fs::read_to_string(place.fence_record()).unwrap();

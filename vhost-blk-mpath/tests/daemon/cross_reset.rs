@@ -98,7 +98,7 @@ fn a_path_that_reconnects_during_a_fence_is_asked_too() {
     let cut = Instant::now();
     doubt.target.stop_listener(1);
     doubt.link.cut();
-    eventually("both are lost", || doubt.daemon.status().disks[0].path_counts.live == 0);
+    eventually("both are lost", || doubt.daemon.status().disks[0].path_counts.usable == 0);
     doubt.target.resume_listener(1).unwrap();
     let took = doubt.answered(cut);
     assert!(took < WELL_BEFORE, "{took:?} of {LONG_FENCE:?}");

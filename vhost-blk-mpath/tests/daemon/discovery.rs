@@ -51,7 +51,7 @@ fn listeners(daemon: &Daemon, target: &Target) -> Vec<usize> {
 
 fn all_live(daemon: &Daemon) -> bool {
     let paths = daemon.status().disks[0].path_counts;
-    paths.total == paths.live
+    paths.total == paths.usable
 }
 
 fn becomes(daemon: &Daemon, target: &Target, expected: &[usize]) {

@@ -51,10 +51,10 @@ fn without_any_path_requests_wait() {
     for _ in 0..2 {
         verification.goes_on(500);
         (0..2).for_each(|listener| target.stop_listener(listener));
-        eventually("both are lost", || daemon.status().disks[0].path_counts.live == 0);
+        eventually("both are lost", || daemon.status().disks[0].path_counts.usable == 0);
         eventually("requests wait", || daemon.status().disks[0].queued > 0);
         (0..2).for_each(|listener| target.resume_listener(listener).unwrap());
-        eventually("both come back", || daemon.status().disks[0].path_counts.live == 2);
+        eventually("both come back", || daemon.status().disks[0].path_counts.usable == 2);
     }
     verification.goes_on(500);
     verification.finish();
@@ -67,13 +67,13 @@ fn without_any_path_requests_fail_after_the_configured_time() {
     let mut disk = Disk::connect(&daemon.socket());
     assert_eq!(disk.write(0, 1), Status::Ok);
     (0..2).for_each(|listener| target.stop_listener(listener));
-    eventually("both are lost", || daemon.status().disks[0].path_counts.live == 0);
+    eventually("both are lost", || daemon.status().disks[0].path_counts.usable == 0);
     assert_eq!(disk.write(0, 2), Status::IoError);
     let start = Instant::now();
     assert_eq!(disk.write(0, 2), Status::IoError);
     assert!(start.elapsed() < Duration::from_secs(3), "later ones fail at once");
     (0..2).for_each(|listener| target.resume_listener(listener).unwrap());
-    eventually("both come back", || daemon.status().disks[0].path_counts.live == 2);
+    eventually("both come back", || daemon.status().disks[0].path_counts.usable == 2);
     assert_eq!(disk.read(0), 1, "what has failed was not done later");
     assert_eq!(disk.write(0, 3), Status::Ok);
     assert_eq!(disk.read(0), 3);

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use mpath_api::config::DiskConfig;
-use mpath_api::types::{Event, EventKind};
+use mpath_api::types::{Event, EventKind, Severity};
 use mpath_target::NamespaceConfig;
 use rustix::process::Signal;
 use vublk_bench::request::Status;
@@ -54,7 +54,7 @@ fn a_held_disk_reports_for_how_long() {
     let seconds = held_seconds(&daemon);
     assert!(0.0 < seconds && seconds * 1000.0 <= first as f64, "{seconds} s, and before that {first} ms");
     let told = &events(&daemon)[0];
-    assert_eq!((told.kind, &*told.disk, told.kind.is_trouble()), (EventKind::DiskHeld, "disk0", true));
+    assert_eq!((told.kind, &*told.disk, told.severity), (EventKind::DiskHeld, "disk0", Severity::Warning));
     let wait = told.message.strip_prefix("requests wait for ").and_then(|rest| rest.split(" s: ").next()).unwrap();
     assert!(wait.parse::<f64>().unwrap() * 1000.0 <= LONG_MS as f64, "{}", told.message);
     let said = daemon.log().lines().any(|line| line.contains("WARN") && line.contains(&told.message));
@@ -65,7 +65,7 @@ fn a_held_disk_reports_for_how_long() {
     disk.submit_write(0, 0, 7);
     assert_eq!(disk.answer(Duration::from_millis(200)), None);
     let shown = &daemon.status().disks[0];
-    assert_eq!((shown.queued, shown.path_counts.live, shown.connected), (0, 2, true));
+    assert_eq!((shown.queued, shown.path_counts.usable, shown.connected), (0, 2, true));
     assert_eq!(count(&daemon, EventKind::DiskResumed), 0);
     // The end of this daemon does not lift the earlier fence.
     let (ended, place) = daemon.end(Signal::TERM);

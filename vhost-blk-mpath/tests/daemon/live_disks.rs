@@ -79,7 +79,7 @@ fn a_disk_comes_and_goes_while_another_one_is_in_use() {
     let before = (daemon.settled_resources(), target.connections(0));
     for _ in 0..3 {
         let added = daemon.api.add_disk(&second(&daemon.place, "data", &target)).unwrap();
-        assert_eq!((added.len(), &*added[0].name, added[0].path_counts.live), (1, "data", 2));
+        assert_eq!((added.len(), &*added[0].name, added[0].path_counts.usable), (1, "data", 2));
         assert_eq!((added[0].capacity_bytes, added[0].namespace), (32 << 20, Some(2)));
         assert_eq!(names(&daemon), ["disk0", "data"]);
         assert_eq!(daemon.paths().len(), 4);
@@ -104,7 +104,7 @@ fn a_disk_comes_and_goes_while_another_one_is_in_use() {
     let life = [EventKind::DiskAdded, connected, disconnected, EventKind::DiskRemove, EventKind::DiskRemoved];
     assert_eq!(events(&daemon, "data"), [life; 3].concat());
     first.finish();
-    assert_eq!(daemon.status().disks[0].path_counts.live, 2);
+    assert_eq!(daemon.status().disks[0].path_counts.usable, 2);
     let (ended, place) = daemon.end(Signal::TERM);
     ended.cleanly(&place);
 }

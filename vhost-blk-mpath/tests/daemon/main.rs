@@ -19,6 +19,7 @@ mod grey_paths;
 #[allow(dead_code)] // the rest of it is for the crate that it is from
 #[path = "../../crates/vhost-user-blk/tests/sockets/guest/mod.rs"]
 mod guest;
+mod health;
 mod hedge;
 mod hostile_guest;
 mod inherited_fence;

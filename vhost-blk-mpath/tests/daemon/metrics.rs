@@ -52,7 +52,11 @@ impl Scrape {
     }
 
     pub(crate) fn get(&self, series: &str) -> f64 {
-        *self.samples.get(&format!("vhost_blk_mpath_{series}")).unwrap_or_else(|| panic!("no {series}"))
+        self.find(series).unwrap_or_else(|| panic!("no {series}"))
+    }
+
+    pub(crate) fn find(&self, series: &str) -> Option<f64> {
+        self.samples.get(&format!("vhost_blk_mpath_{series}")).copied()
     }
 
     /// All series of a metric with this in their labels.
@@ -126,7 +130,7 @@ fn counters_grow_under_load_and_never_shrink() {
     assert_eq!(seen.sum("path_injections", ""), 1.0);
     assert_eq!(seen.get("disk_policy_info{disk=\"disk0\",read=\"bdp\",write=\"bdp\"}"), 1.0);
     assert_eq!(seen.get("disk_scheduler_info{disk=\"disk0\",scheduler=\"fifo\"}"), 1.0);
-    assert_eq!(seen.get("disk_paths_live{disk=\"disk0\"}"), 2.0);
+    assert_eq!(seen.get("disk_paths_usable{disk=\"disk0\"}"), 2.0);
     assert_eq!(seen.get("virtqueue_in_flight_requests{disk=\"disk0\",queue=\"0\"}"), 0.0);
     assert_eq!(seen.sum("virtqueue_tier", "queue=\"0\""), 1.0);
     let version = format!("build_info{{version=\"{}\"}}", env!("VHOST_BLK_MPATH_VERSION"));

@@ -65,7 +65,7 @@ fn unflushed() -> VerificationSetup {
 fn to_data(daemon: &Daemon) -> (Option<AnaState>, Option<String>) {
     let sharer = daemon.paths()[0].sharers[0].clone();
     assert_eq!(sharer.disk, "data");
-    (sharer.ana_state, sharer.error)
+    (sharer.ana_state, sharer.unusable)
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn each_disk_is_its_own_namespace() {
         status.disks.iter().map(|disk| (disk.name.as_str(), disk.shares_paths_of.as_deref())).collect();
     assert_eq!(owners, [("system", None), ("data", Some("system")), ("backup", Some("system"))]);
     assert!(
-        status.disks.iter().all(|disk| (disk.path_counts.total, disk.path_counts.live) == (2, 2) && disk.connected)
+        status.disks.iter().all(|disk| (disk.path_counts.total, disk.path_counts.usable) == (2, 2) && disk.connected)
     );
     assert_eq!(status.disks.iter().map(|disk| disk.namespace.unwrap()).collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!(status.disks.iter().map(|disk| disk.capacity_bytes >> 20).collect::<Vec<_>>(), [64, 32, 16]);
@@ -162,7 +162,7 @@ fn a_path_that_leads_one_disk_elsewhere_serves_the_others() {
     assert_eq!(state, None);
     let error = error.unwrap();
     assert!(error.contains("UUID") && daemon.log().contains(&error), "{error}; {}", daemon.log());
-    assert_eq!(daemon.status().disks.iter().map(|disk| disk.path_counts.live).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(daemon.status().disks.iter().map(|disk| disk.path_counts.usable).collect::<Vec<_>>(), [2, 1]);
     // It is the real namespace, so any write that reaches it would show.
     let mut data = connect(&daemon, "data");
     (0..64).for_each(|block| assert_eq!(data.write(block * 4096, 7), Status::Ok));
@@ -177,7 +177,7 @@ fn a_path_that_leads_one_disk_elsewhere_serves_the_others() {
     // The identity is right again, on the same connections.
     let written = daemon.paths()[0].write.ios;
     target.set(0, "uuid=2:own");
-    eventually("the path leads to both", || daemon.status().disks[1].path_counts.live == 2);
+    eventually("the path leads to both", || daemon.status().disks[1].path_counts.usable == 2);
     assert_eq!(to_data(&daemon), (Some(AnaState::Optimized), None));
     let data = verify(&daemon, "data", unflushed());
     eventually("the disk uses it", || daemon.paths()[0].write.ios > written + 100);

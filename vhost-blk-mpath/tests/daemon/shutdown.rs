@@ -106,7 +106,7 @@ fn ends_with_requests_that_wait_for_a_path() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "");
     (0..2).for_each(|listener| target.stop_listener(listener));
-    eventually("the paths are lost", || daemon.status().disks[0].path_counts.live == 0);
+    eventually("the paths are lost", || daemon.status().disks[0].path_counts.usable == 0);
     let disk = with_writes(&daemon);
     eventually("they wait", || daemon.status().disks[0].queued == u64::from(REQUESTS));
     let (ended, place) = daemon.end(Signal::TERM);

@@ -20,7 +20,7 @@ fn a_path_that_is_down_at_the_start_is_a_warning_and_comes_up_later() {
     assert_eq!(daemon.paths()[1].ios(), 0);
     target.resume_listener(1).unwrap();
     eventually("the second path comes up", || daemon.is_live(1));
-    assert_eq!(daemon.paths()[1].last_error, None);
+    assert_eq!(daemon.paths()[1].unusable, None);
     eventually("it is used", || daemon.paths()[1].ios() > 100);
     verification.finish();
 }
@@ -30,7 +30,7 @@ fn connecting_waits_for_no_timer() {
     let (target, start) = (Target::start(2), Instant::now());
     let daemon = Daemon::start(&target.addrs(), "--keep-alive-tmo 60");
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-    assert_eq!(daemon.status().disks[0].path_counts.live, 2);
+    assert_eq!(daemon.status().disks[0].path_counts.usable, 2);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn two_daemons_do_not_share_sockets() {
     let command = daemon.place.command(&target.addrs(), "");
     let second = DaemonDirectory::new();
     second.refused(command).says(4, &["API socket", daemon.place.api().to_str().unwrap()]);
-    assert_eq!(daemon.status().disks[0].path_counts.live, 1);
+    assert_eq!(daemon.status().disks[0].path_counts.usable, 1);
     // A second daemon started by mistake must not count as a front-end.
     let again = DaemonDirectory::new();
     let mut command = program();

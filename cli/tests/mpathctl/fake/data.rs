@@ -3,8 +3,9 @@
 use mpath_api::address::Transport;
 use mpath_api::config::{LimitsConfig, Weight};
 use mpath_api::types::{
-    AnaState, Controller, DiscoveryController, DiscoveryState, Latency, Mptcp, MptcpConnection, OpStats, Origin, Path,
-    PathEstimate, PathState, PathWindow, QueueTurns, SchedulerDetail, Subflow, SubflowState, Tier,
+    AnaState, Condition, ConditionReason, Controller, DiscoveryController, DiscoveryState, DiskHealth, Latency, Mptcp,
+    MptcpConnection, OpStats, Origin, Path, PathEstimate, PathState, PathWindow, QueueTurns, SchedulerDetail, Subflow,
+    SubflowState, Tier,
 };
 use mpath_api::{PathAddress, SchedulerKind, SchedulerSpec};
 
@@ -48,6 +49,10 @@ pub(super) fn path(disk: &str, index: u16, address: &str) -> Path {
         state: PathState::Live,
         since: "2026-11-21T07:00:00.123Z".into(),
         waits_for: vec![],
+        unusable: None,
+        losses: 0,
+        losses_1h: 0,
+        reconnects: 0,
         last_error: None,
         last_error_at: None,
         ana_state: Some(AnaState::Optimized),
@@ -104,6 +109,18 @@ fn mptcp() -> Mptcp {
     let subflows = vec![subflow(0, SubflowState::Established)];
     let io = MptcpConnection { queue: 1, fallback: true, subflows_max: 8, subflows };
     Mptcp { connections: vec![admin, io], error: None }
+}
+
+/// A disk with this condition, for this reason.
+pub(super) fn health(condition: Condition, message: &str) -> DiskHealth {
+    let reasons = vec![ConditionReason { condition, message: message.into() }];
+    DiskHealth {
+        condition,
+        condition_since: "2026-11-21T07:00:01.000Z".into(),
+        reasons: if condition == Condition::Ok { vec![] } else { reasons },
+        outstanding: 0,
+        guest_errors: vec![],
+    }
 }
 
 pub(super) fn discovery() -> Vec<DiscoveryController> {

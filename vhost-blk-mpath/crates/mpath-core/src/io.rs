@@ -76,6 +76,15 @@ pub enum Op {
 }
 
 impl Op {
+    /// Every operation, in the order of [`Op::index`].
+    pub const ALL: [Self; 5] = [Self::Read, Self::Write, Self::Flush, Self::WriteZeroes, Self::Discard];
+
+    /// Position in arrays kept per operation.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
     /// The class under which latencies are estimated and statistics are kept.
     #[must_use]
     pub const fn class(self) -> OpClass {
@@ -236,13 +245,52 @@ pub enum Outcome {
     },
 }
 
-/// The final error of a request, as virtio-blk statuses distinguish errors.
+/// Why a request failed for good. Guests see `VIRTIO_BLK_S_UNSUPP` for [`IoError::Unsupported`], and
+/// `VIRTIO_BLK_S_IOERR` for all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum IoError {
-    /// Failed (`VIRTIO_BLK_S_IOERR`).
-    #[error("I/O error")]
-    Io,
-    /// The namespace does not support the operation (`VIRTIO_BLK_S_UNSUPP`).
-    #[error("operation not supported")]
+    /// The controller reported an error of the medium (status code type 2).
+    #[error("the medium reported an error")]
+    Medium,
+    /// The controller failed the command for another reason.
+    #[error("the controller failed the command")]
+    Controller,
+    /// The namespace or the disk does not support the operation.
+    #[error("the operation is not supported")]
     Unsupported,
+    /// The request has used up its retries or failovers.
+    #[error("every attempt failed")]
+    Attempts,
+    /// No path was usable for the time that requests wait, or none can come back.
+    #[error("no path was usable in time")]
+    NoPath,
+    /// A flush reports that unflushed writes were lost.
+    #[error("unflushed writes were lost")]
+    LostWrites,
+    /// The virtqueue stopped before the request was done.
+    #[error("the virtqueue had to stop")]
+    GivenUp,
+    /// The guest's request is malformed: beyond the disk's end, on a read-only disk, or no request at all.
+    #[error("the request is malformed")]
+    Malformed,
+}
+
+impl IoError {
+    /// Every error, in the order of [`IoError::index`].
+    pub const ALL: [Self; 8] = [
+        Self::Medium,
+        Self::Controller,
+        Self::Unsupported,
+        Self::Attempts,
+        Self::NoPath,
+        Self::LostWrites,
+        Self::GivenUp,
+        Self::Malformed,
+    ];
+
+    /// Position in arrays kept per error.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
 }

@@ -18,7 +18,7 @@
 //! ```
 //!
 //! One `Group` serves, in one I/O thread, all disks that share its paths. These disks are namespaces of one
-//! subsystem. The `Group`s of a disk share only its [`UnflushedPaths`] and [`DiskLimits`].
+//! subsystem. The `Group`s of a disk share only its [`SharedDisk`].
 //!
 //! Rules for the driver (the I/O thread that calls a `Group`):
 //! * `now` never goes backwards.
@@ -39,6 +39,7 @@
 
 mod ana;
 mod group;
+mod guest_errors;
 mod histogram;
 mod ids;
 mod inject;
@@ -58,10 +59,12 @@ mod silence;
 mod stats;
 mod timers;
 mod unflushed;
+mod usable_paths;
 mod window;
 
 pub use ana::{AnaState, AnaStates};
 pub use group::{Group, GroupConfig, Hedging};
+pub use guest_errors::GuestErrors;
 pub use ids::{DiskId, Epoch, MAX_DISKS, MAX_PATHS, PathId};
 pub use inject::{Direction, Distribution, InjectedError, Injection};
 pub use io::{Action, FlowId, Io, IoError, MAX_HEDGE_BYTES, MAX_PROBE_BYTES, Op, OpClass, Outcome, Tag};
@@ -78,4 +81,5 @@ pub use scheduler::{
 pub use shared_disk::SharedDisk;
 pub use stats::{ClassStats, FailoverTimes, GroupStats, HedgeCounts, PathStats};
 pub use unflushed::UnflushedPaths;
+pub use usable_paths::UsablePaths;
 pub use window::Window;

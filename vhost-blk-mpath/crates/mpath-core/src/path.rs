@@ -225,7 +225,7 @@ impl Path {
     }
 
     /// The ANA state in which the path may take I/O of the disk; `None`: it may not.
-    pub(crate) fn usable(&self, now: Instant, disk: DiskId) -> Option<AnaState> {
+    pub(crate) fn takes_requests(&self, now: Instant, disk: DiskId) -> Option<AnaState> {
         let ana = self.association.as_ref()?.ana.of(disk);
         (ana.is_selectable() && !self.per_disk[disk.index()].rest.is_on(now)).then_some(ana)
     }

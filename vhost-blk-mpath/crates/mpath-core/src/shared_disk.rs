@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{DiskLimits, UnflushedPaths};
+use crate::{DiskLimits, GuestErrors, UnflushedPaths, UsablePaths};
 
 /// State of one disk that its groups share.
 #[derive(Clone, Debug, Default)]
@@ -11,6 +11,10 @@ pub struct SharedDisk {
     pub unflushed: Arc<UnflushedPaths>,
     /// The disk's limits of requests and bytes per second.
     pub limits: Arc<DiskLimits>,
+    /// The errors that guests of the disk got.
+    pub errors: Arc<GuestErrors>,
+    /// The paths to which requests of the disk can go now.
+    pub usable: Arc<UsablePaths>,
 }
 
 impl SharedDisk {

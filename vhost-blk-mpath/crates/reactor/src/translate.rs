@@ -27,8 +27,9 @@ pub fn outcome_of(result: Result<(), Status>, retry_delays: &[Duration; 3]) -> O
     if unsupported.into_iter().any(|other| status.is(other)) {
         return Outcome::Failed(IoError::Unsupported);
     }
+    let failed = if status.is_media_error() { IoError::Medium } else { IoError::Controller };
     if status.dnr() {
-        return Outcome::Failed(IoError::Io);
+        return Outcome::Failed(failed);
     }
     if status.is_path_error() || status.is(Status::ABORTED_SQ_DELETION) {
         return Outcome::PathError;
@@ -38,7 +39,7 @@ pub fn outcome_of(result: Result<(), Status>, retry_delays: &[Duration; 3]) -> O
         let delay = usize::from(status.crd()).checked_sub(1).and_then(|index| retry_delays.get(index));
         return Outcome::Retry { after: delay.copied().unwrap_or_default() };
     }
-    Outcome::Failed(IoError::Io)
+    Outcome::Failed(failed)
 }
 
 /// The command that carries out a request. The vhost-user side has checked range and alignment.
@@ -71,8 +72,8 @@ pub(crate) fn io_of(request: &Request, disk: DiskId, flow: FlowId) -> Io {
 pub(crate) fn status_of(result: Result<(), IoError>) -> BlkStatus {
     match result {
         Ok(()) => BlkStatus::Ok,
-        Err(IoError::Io) => BlkStatus::IoErr,
         Err(IoError::Unsupported) => BlkStatus::Unsupp,
+        Err(_) => BlkStatus::IoErr,
     }
 }
 
@@ -91,12 +92,13 @@ mod tests {
             (Status::INVALID_FIELD.with_dnr(), Outcome::Failed(IoError::Unsupported)),
             (Status::INTERNAL_ERROR, at_once),
             (Status::TRANSIENT_TRANSPORT_ERROR, at_once),
-            (Status::INTERNAL_ERROR.with_dnr(), Outcome::Failed(IoError::Io)),
+            (Status::INTERNAL_ERROR.with_dnr(), Outcome::Failed(IoError::Controller)),
             (Status::COMMAND_INTERRUPTED.with_crd(2), Outcome::Retry { after: DELAYS[1] }),
             (Status::ANA_INACCESSIBLE, Outcome::PathError),
             (Status::ABORTED_SQ_DELETION, Outcome::PathError),
-            (Status::LBA_OUT_OF_RANGE, Outcome::Failed(IoError::Io)),
-            (Status::UNRECOVERED_READ_ERROR, Outcome::Failed(IoError::Io)),
+            (Status::LBA_OUT_OF_RANGE, Outcome::Failed(IoError::Controller)),
+            (Status::UNRECOVERED_READ_ERROR, Outcome::Failed(IoError::Medium)),
+            (Status::UNRECOVERED_READ_ERROR.with_dnr(), Outcome::Failed(IoError::Medium)),
         ];
         for (status, outcome) in cases {
             assert_eq!(outcome_of(Err(status), &DELAYS), outcome, "{status}");
@@ -142,7 +144,9 @@ mod tests {
 
     #[test]
     fn errors_have_their_virtio_status() {
-        assert_eq!(status_of(Err(IoError::Io)), BlkStatus::IoErr);
-        assert_eq!(status_of(Err(IoError::Unsupported)), BlkStatus::Unsupp);
+        for error in IoError::ALL {
+            let is_unsupported = error == IoError::Unsupported;
+            assert_eq!(status_of(Err(error)), if is_unsupported { BlkStatus::Unsupp } else { BlkStatus::IoErr });
+        }
     }
 }

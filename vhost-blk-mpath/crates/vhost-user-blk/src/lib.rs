@@ -47,6 +47,6 @@ pub use inflight::{InflightError, InflightMemoryError};
 pub use memory::{FaultReason, MemoryError, MemoryFault, SharedMemory};
 pub use queue_runner::QueueRunner;
 pub use request::{BlkStatus, Op};
-pub use ring::{ChainToken, Queue, QueueError, Request, RingError};
+pub use ring::{ChainToken, Queue, QueueError, RefusedRequests, Request, RingError};
 pub use server::serve_connection;
 pub use vendor_window::{SetPolicyError, VendorWindow};

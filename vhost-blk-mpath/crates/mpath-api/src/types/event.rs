@@ -28,6 +28,8 @@ pub struct Event {
     pub time: String,
     /// The kind, for programs.
     pub kind: EventKind,
+    /// How serious it is.
+    pub severity: Severity,
     /// The disk's name.
     pub disk: String,
     /// The path, if the event concerns one.
@@ -86,6 +88,16 @@ pub enum EventKind {
     DiskHeld,
     /// A held disk takes requests again.
     DiskResumed,
+    /// The guest got an error. Further errors of the same operation and reason within a minute are not told.
+    DiskFailing,
+    /// The guest got an error that the medium reported. Further ones of the same operation within a minute are not told.
+    MediumError,
+    /// No path of a disk is usable. Requests wait.
+    DiskWaiting,
+    /// A disk has fewer usable paths than expected.
+    DiskDegraded,
+    /// A disk that was failing, waiting or degraded has all its paths.
+    DiskOk,
     /// Connections of a path fell back to plain TCP.
     MptcpFallback,
     /// MPTCP connections of a path have a new subflow.
@@ -131,22 +143,37 @@ pub enum EventKind {
     Other,
 }
 
+/// How serious an event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// A change.
+    Info,
+    /// A problem that the guest need not notice.
+    Warning,
+    /// The guest notices: it got an error, or its requests wait.
+    Error,
+}
+
 impl EventKind {
-    /// Whether the event is a problem, and not only a change.
+    /// How serious the event is.
     #[must_use]
-    pub fn is_trouble(self) -> bool {
-        matches!(
-            self,
+    pub fn severity(self) -> Severity {
+        match self {
+            Self::DiskFailing | Self::DiskWaiting => Severity::Error,
             Self::PathLost
-                | Self::PathRefused
-                | Self::PathGaveUp
-                | Self::PathSuspect
-                | Self::MptcpFallback
-                | Self::SubflowDown
-                | Self::DiscoveryLost
-                | Self::DiskHeld
-                | Self::DiskNotAdded
-        )
+            | Self::PathRefused
+            | Self::PathGaveUp
+            | Self::PathSuspect
+            | Self::MptcpFallback
+            | Self::SubflowDown
+            | Self::DiscoveryLost
+            | Self::DiskHeld
+            | Self::DiskNotAdded
+            | Self::DiskDegraded
+            | Self::MediumError => Severity::Warning,
+            _ => Severity::Info,
+        }
     }
 }
 
@@ -171,6 +198,11 @@ impl fmt::Display for EventKind {
             Self::DiskResized => "disk-resized",
             Self::DiskHeld => "disk-held",
             Self::DiskResumed => "disk-resumed",
+            Self::DiskFailing => "disk-failing",
+            Self::MediumError => "medium-error",
+            Self::DiskWaiting => "disk-waiting",
+            Self::DiskDegraded => "disk-degraded",
+            Self::DiskOk => "disk-ok",
             Self::MptcpFallback => "mptcp-fallback",
             Self::SubflowUp => "subflow-up",
             Self::SubflowDown => "subflow-down",
@@ -211,6 +243,11 @@ mod tests {
             EventKind::DiskResized,
             EventKind::DiskHeld,
             EventKind::DiskResumed,
+            EventKind::DiskFailing,
+            EventKind::MediumError,
+            EventKind::DiskWaiting,
+            EventKind::DiskDegraded,
+            EventKind::DiskOk,
             EventKind::MptcpFallback,
             EventKind::SubflowUp,
             EventKind::SubflowDown,

@@ -9,6 +9,7 @@ mod convert;
 mod discovery;
 mod error;
 mod event;
+mod health;
 mod hedge;
 mod impairment;
 mod injection;
@@ -29,7 +30,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::ana_state::ANA_STATES;
 pub use self::discovery::{DiscoveryController, DiscoveryState};
 pub use self::error::{ErrorBody, ErrorCode, ErrorInfo};
-pub use self::event::{Event, EventKind, EventPath, Events};
+pub use self::event::{Event, EventKind, EventPath, Events, Severity};
+pub use self::health::{Condition, ConditionReason, DiskHealth, GuestErrorCount, GuestErrorReason, GuestOperation};
 pub use self::hedge::{DiskHedge, HedgeStatus, SetHedge};
 pub use self::impairment::{
     InjectedClass, InjectedDirection, InjectedDistribution, InjectedLatency, InjectedLatencyError, InjectedRangeError,
@@ -82,6 +84,9 @@ pub struct Disk {
     pub namespace: Option<u32>,
     /// Whether the disk is served or being removed.
     pub state: DiskState,
+    /// The condition of the disk, and the errors that its guest got.
+    #[serde(flatten)]
+    pub health: DiskHealth,
     /// Whether a front-end (QEMU) is connected to the socket. A front-end that the daemon has hung up on counts until its requests in
     /// flight have ended.
     pub connected: bool,
@@ -123,8 +128,10 @@ pub struct Disk {
 pub struct PathCounts {
     /// All paths: configured, added and discovered.
     pub total: u32,
-    /// Paths in [`PathState::Live`] that lead to the disk's namespace.
-    pub live: u32,
+    /// Those of `total` that are neither drained, nor disabled, nor being removed.
+    pub expected: u32,
+    /// Those of `expected` that requests of the disk can go to now: live, accessible by the ANA state, neither suspect nor resting.
+    pub usable: u32,
 }
 
 /// `GET /v1/paths`: one path of one disk.
@@ -149,7 +156,15 @@ pub struct Path {
     pub since: String,
     /// What a draining or removed path waits for. Empty in other states.
     pub waits_for: Vec<WaitsFor>,
-    /// The last error, one line. `null` if there was none since the path became live.
+    /// Why requests cannot go to the path now, one line. `null` if they can.
+    pub unusable: Option<String>,
+    /// How often the path was lost after it was live, since it was added.
+    pub losses: u64,
+    /// The same in the last hour, in steps of a minute.
+    pub losses_1h: u64,
+    /// How often it became live again after a loss.
+    pub reconnects: u64,
+    /// The last error, one line. It stays after the path is live again. `null` if there was none.
     pub last_error: Option<String>,
     /// The time of the last error: UTC, RFC 3339 with milliseconds.
     pub last_error_at: Option<String>,
@@ -257,8 +272,8 @@ pub struct PathSharer {
     /// ANA state of this disk's namespace on the path. `null` until the controller has reported it.
     #[serde(default, with = "ana_state")]
     pub ana_state: Option<AnaState>,
-    /// Why the disk cannot use the path, one line. `null` if it can, or if the path is not live.
-    pub error: Option<String>,
+    /// Why requests of this disk cannot go to the path now, one line. `null` if they can.
+    pub unusable: Option<String>,
 }
 
 /// State of a path.

@@ -82,14 +82,14 @@ impl Group {
             }
             Outcome::Failed(error) => {
                 stats.errors += 1;
-                if error == IoError::Io {
+                if error != IoError::Unsupported {
                     self.failed(now, tag, latency);
                 }
                 self.finish(tag, Err(error));
                 return;
             }
             Outcome::GivenUp => {
-                self.finish(tag, Err(IoError::Io));
+                self.finish(tag, Err(IoError::GivenUp));
                 return;
             }
             Outcome::Recalled { .. } => {
@@ -140,7 +140,7 @@ impl Group {
         // estimate.
         self.report_to_policy(now, tag, latency, AttemptEnd::Failed);
         if self.has_given_up(now, self.requests[tag].io.disk) {
-            self.finish(tag, Err(IoError::Io));
+            self.finish(tag, Err(IoError::NoPath));
         } else {
             self.requeue(now, tag);
         }
@@ -216,8 +216,12 @@ impl Group {
     pub(super) fn try_again(&mut self, now: Instant, tag: Tag) {
         let request = &self.requests[tag];
         let (path, class) = (request.path, request.io.op.class());
-        if self.is_out_of_attempts(tag) || self.has_given_up(now, request.io.disk) {
-            self.finish(tag, Err(IoError::Io));
+        if self.is_out_of_attempts(tag) {
+            self.finish(tag, Err(IoError::Attempts));
+            return;
+        }
+        if self.has_given_up(now, request.io.disk) {
+            self.finish(tag, Err(IoError::NoPath));
             return;
         }
         self.paths[path.index()].stats[class.index()].retries += 1;

@@ -8,8 +8,8 @@ use crate::requests::{Request, State};
 use crate::{Action, AnaState, DiskId, OpClass, PathId, Tag};
 
 impl Group {
-    /// Finds the paths that policies may choose from, for each disk. These are the healthy paths in the best ANA
-    /// state. If there is no healthy path, they are the suspect paths in the best ANA state. Draining paths are never
+    /// Finds the paths that policies may choose from, for each disk. These are the usable paths in the best ANA
+    /// state. If there is no usable path, they are the suspect paths in the best ANA state. Draining paths are never
     /// eligible.
     pub(super) fn refresh_eligible(&mut self, now: Instant) {
         let all = self.paths.iter().zip((0..).map(PathId));
@@ -21,11 +21,11 @@ impl Group {
     }
 
     fn refresh_disk(&mut self, now: Instant, disk: DiskId) {
-        // Healthy optimized, healthy non-optimized, suspect optimized, suspect non-optimized.
+        // Usable optimized, usable non-optimized, suspect optimized, suspect non-optimized.
         let mut groups = [0; 4];
         for (path, id) in self.paths.iter().zip((0..).map(PathId)) {
             let suspect = self.suspects & id.bit() != 0;
-            match path.usable(now, disk) {
+            match path.takes_requests(now, disk) {
                 Some(_) if path.draining => {}
                 Some(ana) => {
                     groups[2 * usize::from(suspect) + usize::from(ana != AnaState::Optimized)] |= id.bit();
@@ -39,14 +39,15 @@ impl Group {
         }
         let eligible = groups.into_iter().find(|paths| *paths != 0).unwrap_or(0);
         self.disks[disk.index()].eligible = eligible;
-        let healthy = groups[0] | groups[1];
-        let changed = std::mem::replace(&mut self.disks[disk.index()].healthy, healthy) != healthy;
+        let usable = groups[0] | groups[1];
+        let changed = std::mem::replace(&mut self.disks[disk.index()].usable, usable) != usable;
+        self.disks[disk.index()].published.publish(usable, self.suspects);
         if changed && self.paths.iter().any(|path| path.in_flight[OpClass::Read.index()].newest().is_some()) {
             // An overdue read may have another path now.
             self.recall_by(now);
         }
         self.scheduler.set_blocked(disk, eligible == 0);
-        self.update_bypassed(now, disk, healthy != 0);
+        self.update_bypassed(now, disk, usable != 0);
     }
 
     /// Binds the next request or flush command. Both take turns where both wait for room.
@@ -119,11 +120,11 @@ impl Group {
     /// worse path.
     pub(super) fn choices(&self, now: Instant, tag: Tag) -> u64 {
         let request = &self.requests[tag];
-        let GroupDisk { eligible, healthy, .. } = self.disks[request.io.disk.index()];
+        let GroupDisk { eligible, usable, .. } = self.disks[request.io.disk.index()];
         let not_delayed = !request.delayed_paths(now);
         let not_avoided = request.avoid.map_or(u64::MAX, |path| !path.bit()) & not_delayed;
-        let instead_of_avoided = if request.recalls > 0 { healthy & not_avoided } else { 0 };
-        let sets = [eligible & not_avoided, instead_of_avoided, eligible & not_delayed, healthy & not_delayed];
+        let instead_of_avoided = if request.recalls > 0 { usable & not_avoided } else { 0 };
+        let sets = [eligible & not_avoided, instead_of_avoided, eligible & not_delayed, usable & not_delayed];
         sets.into_iter().find(|paths| *paths != 0).unwrap_or(0)
     }
 

@@ -163,7 +163,7 @@ impl Group {
             let need = self.disks[disk].unflushed.need(id, job.scopes.get(id.index()).copied());
             if need.lost {
                 job.losses.push(id);
-                job.result = Err(IoError::Io);
+                job.result = Err(IoError::LostWrites);
             }
             if let Some(association) = need.unflushed {
                 job.commands.push(FlushCommand {
@@ -232,7 +232,7 @@ impl Group {
                     self.flushes.look_again_by(now + LOOK_AGAIN);
                     return None;
                 }
-                let usable = path.usable(now, disk).is_some();
+                let usable = path.takes_requests(now, disk).is_some();
                 let unusable_since = &mut path.per_disk[disk.index()].unusable_since;
                 if !usable {
                     // No write of this daemon is behind it.
@@ -249,7 +249,7 @@ impl Group {
                         // daemon.
                         self.disks[disk.index()].unflushed.report_presumed(id, epoch);
                     }
-                    self.end_flush_command(now, id, tag, if optional { Ok(()) } else { Err(IoError::Io) });
+                    self.end_flush_command(now, id, tag, if optional { Ok(()) } else { Err(IoError::NoPath) });
                     continue;
                 }
                 *unusable_since = None;
@@ -373,7 +373,7 @@ impl Group {
             return;
         }
         if outcome == Outcome::GivenUp {
-            self.end_flush_command(now, id, tag, Err(IoError::Io));
+            self.end_flush_command(now, id, tag, Err(IoError::GivenUp));
             return;
         }
         path.stats[CLASS].errors += 1;
@@ -389,7 +389,7 @@ impl Group {
             }
         };
         if is_out_of_attempts {
-            self.end_flush_command(now, id, tag, Err(IoError::Io));
+            self.end_flush_command(now, id, tag, Err(IoError::Attempts));
             return;
         }
         self.paths[id.index()].stats[CLASS].retries += 1;
@@ -423,7 +423,7 @@ impl Group {
             return;
         }
         job.losses.push(id);
-        self.end_flush_command(now, id, tag, Err(IoError::Io));
+        self.end_flush_command(now, id, tag, Err(IoError::LostWrites));
     }
 
     fn end_flush_command(&mut self, now: Instant, id: PathId, tag: Tag, result: Result<(), IoError>) {

@@ -38,8 +38,9 @@ use crate::scheduler::Scheduler;
 use crate::stats::FailoverTimes;
 use crate::timers::{Due, Timers};
 use crate::unflushed::Round;
+use crate::usable_paths::PublishedPaths;
 use crate::{
-    Action, ClassPolicies, DiskId, Epoch, FlowId, Io, IoError, MAX_DISKS, Op, Outcome, PathId, PolicyKind,
+    Action, ClassPolicies, DiskId, Epoch, FlowId, GuestErrors, Io, IoError, MAX_DISKS, Op, Outcome, PathId, PolicyKind,
     SchedulerKind, SchedulerSpec, SharedDisk, Tag, UnflushedPaths, Window,
 };
 use flush::FlushJobs;
@@ -148,11 +149,13 @@ pub struct Group {
 #[derive(Debug)]
 struct GroupDisk {
     unflushed: Arc<UnflushedPaths>,
+    errors: Arc<GuestErrors>,
+    published: PublishedPaths,
     /// The paths that policies may choose from now.
     eligible: u64,
-    /// Paths that are usable, not suspect and not drained, including those in a worse ANA state.
-    healthy: u64,
-    /// The suspect paths that get no requests because a healthy path exists.
+    /// Paths that take requests, and are not suspect and not drained, including those in a worse ANA state.
+    usable: u64,
+    /// The suspect paths that get no requests because a usable path exists.
     bypassed: u64,
     /// The time since which no live path leads to the namespace.
     no_path_since: Option<Instant>,
@@ -167,8 +170,10 @@ impl Group {
         let limits = disks.iter().map(|disk| Arc::clone(&disk.limits));
         let of = |disk: &SharedDisk| GroupDisk {
             unflushed: Arc::clone(&disk.unflushed),
+            errors: Arc::clone(&disk.errors),
+            published: disk.usable.publisher(),
             eligible: 0,
-            healthy: 0,
+            usable: 0,
             bypassed: 0,
             no_path_since: Some(now),
         };
@@ -279,7 +284,7 @@ impl Group {
         let candidates = [
             self.timers.next(),
             self.select_again_at.filter(|_| queued),
-            self.rest_ends_at.filter(|_| queued || flushes || self.suspects != 0),
+            self.rest_ends_at,
             self.next_suspicion(),
             self.next_expiry(),
             self.recall_at.filter(|_| self.open > 0),
@@ -320,7 +325,7 @@ impl Group {
             for disk in self.disks() {
                 if self.has_given_up(now, disk) && self.scheduler.len_of(disk) > 0 {
                     for tag in self.scheduler.take_all_of(disk) {
-                        self.finish(tag, Err(IoError::Io));
+                        self.finish(tag, Err(IoError::NoPath));
                     }
                 }
             }
@@ -367,7 +372,7 @@ impl Group {
         self.backoff -= retries.len() as u64;
         ended.extend(retries);
         for tag in ended {
-            self.finish(tag, Err(IoError::Io));
+            self.finish(tag, Err(IoError::GivenUp));
         }
     }
 
@@ -416,10 +421,20 @@ impl Group {
         let (job, io) = (request.job, request.io);
         let has_flush_commands = self.has_flush_commands(tag);
         self.scheduler.finished(io.flow);
+        if let Err(error) = result {
+            self.count_errors(io.disk, Some(io.op), error, 1);
+        }
         if has_flush_commands {
             self.flushes.free(job);
         }
         self.finished.push_back((tag, result));
+    }
+
+    /// Counts errors that the guest of a disk gets. `op` is `None` if the operation is not known.
+    pub fn count_errors(&self, disk: DiskId, op: Option<Op>, error: IoError, count: u64) {
+        if count > 0 {
+            self.disks[disk.index()].errors.add(op, error, count);
+        }
     }
 
     /// Whether an operation goes to every unflushed path, rather than to one path that the policy chooses.

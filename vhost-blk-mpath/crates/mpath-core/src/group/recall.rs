@@ -16,8 +16,8 @@ impl Group {
     pub(super) fn issued(&mut self, now: Instant, id: PathId, tag: Tag) {
         let request = &mut self.requests[tag];
         request.issued_at = now;
-        // Without another healthy path no recall is due. When a path becomes healthy, the group looks again.
-        let elsewhere = self.disks[request.io.disk.index()].healthy & !id.bit() != 0;
+        // Without another usable path no recall is due. When a path becomes usable, the group looks again.
+        let elsewhere = self.disks[request.io.disk.index()].usable & !id.bit() != 0;
         if request.io.op == Op::Read && elsewhere {
             let read = Read { issued_at: now, bytes: request.io.bytes, recalls: request.recalls };
             let at = self.paths[id.index()].read_deadlines.earliest(read);
@@ -89,7 +89,7 @@ impl Group {
         // An answer that an injection delays has arrived, so it does not age. A stalled answer does.
         let stalled = |path: &crate::path::Path| path.injections.as_ref().is_some_and(|held| held.is_stalled(tag));
         let ages = request.io.op == Op::Read && (request.state != State::Answered || stalled(path));
-        let elsewhere = disk.healthy & !id.bit() != 0;
+        let elsewhere = disk.usable & !id.bit() != 0;
         let by_age = (ages && elsewhere).then(|| {
             path.read_deadlines
                 .due_at(now, Read { issued_at: request.issued_at, bytes: request.io.bytes, recalls: request.recalls })

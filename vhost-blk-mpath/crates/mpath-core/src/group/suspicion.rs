@@ -100,7 +100,7 @@ impl Group {
         }
     }
 
-    /// The suspect paths have changed, or whether the disk has a healthy path: updates the bypassed paths of the
+    /// The suspect paths have changed, or whether the disk has a usable path: updates the bypassed paths of the
     /// disk.
     pub(super) fn update_bypassed(&mut self, now: Instant, disk: DiskId, elsewhere: bool) {
         let bypassed = if elsewhere { self.suspects } else { 0 };

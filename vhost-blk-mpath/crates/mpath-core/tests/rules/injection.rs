@@ -93,8 +93,8 @@ fn ok(tag: u32) -> Action {
     Action::Finish { tag: Tag(tag), result: Ok(()) }
 }
 
-fn failed(tag: u32) -> Action {
-    Action::Finish { tag: Tag(tag), result: Err(IoError::Io) }
+fn failed(tag: u32, error: IoError) -> Action {
+    Action::Finish { tag: Tag(tag), result: Err(error) }
 }
 
 fn stall(direction: Direction) -> Injection {
@@ -170,8 +170,8 @@ fn an_injected_error_counts_as_an_answer_of_the_target() {
     let mut t = Test::with_injection(None, error(Direction::Request, Outcome::PathError));
     assert_eq!(t.submit(0, Op::Write), [issue(P1, 0)], "repeated on the other path, never sent on this one");
     assert!(t.group.stats(t.now).path(P0).unwrap().resting);
-    let mut t = Test::with_injection(None, error(Direction::Request, Outcome::Failed(IoError::Io)));
-    assert_eq!(t.submit(0, Op::Read), [failed(0)]);
+    let mut t = Test::with_injection(None, error(Direction::Request, Outcome::Failed(IoError::Controller)));
+    assert_eq!(t.submit(0, Op::Read), [failed(0, IoError::Controller)]);
     let mut t = Test::with_injection(None, error(Direction::Request, Outcome::Retry { after: Duration::ZERO }));
     assert_eq!(t.submit(0, Op::Read), [issue(P1, 0)], "elsewhere");
     let retry = Outcome::Retry { after: Duration::ZERO };
@@ -179,7 +179,7 @@ fn an_injected_error_counts_as_an_answer_of_the_target() {
         assert_eq!(t.group.stats(t.now).path(P0).unwrap().class(OpClass::Read).errors, errors);
         assert_eq!(t.complete(P1, 0, retry), [issue(P1, 0)], "by turns");
     }
-    assert_eq!(t.complete(P1, 0, retry), [failed(0)], "the last retry");
+    assert_eq!(t.complete(P1, 0, retry), [failed(0, IoError::Attempts)], "the last retry");
 }
 
 #[test]
@@ -201,15 +201,15 @@ fn an_executed_write_with_an_injected_error_counts_as_unflushed() {
 #[test]
 fn a_flush_is_never_a_silent_success() {
     for direction in [Direction::Request, Direction::Response] {
-        let mut t = Test::with_injection(Some(OpClass::Other), error(direction, Outcome::Failed(IoError::Io)));
+        let mut t = Test::with_injection(Some(OpClass::Other), error(direction, Outcome::Failed(IoError::Controller)));
         assert_eq!(t.submit(0, Op::Write), [issue(P0, 0)]);
         assert_eq!(t.complete(P0, 0, Outcome::Success), [ok(0)]);
         let actions = t.submit(1, Op::Flush);
         if direction == Direction::Request {
-            assert_eq!(actions, [failed(1)]);
+            assert_eq!(actions, [failed(1, IoError::Controller)]);
         } else {
             assert_eq!(actions, [issue(P0, 1)]);
-            assert_eq!(t.complete(P0, 1, Outcome::Success), [failed(1)]);
+            assert_eq!(t.complete(P0, 1, Outcome::Success), [failed(1, IoError::Controller)]);
         }
         assert!(t.unflushed.is_unflushed(P0), "{direction}: the next flush goes there again");
         assert_eq!(t.clear(), []);
@@ -249,7 +249,7 @@ fn a_stalled_request_of_a_lost_path_is_no_failover() {
             issue(P1, 0)
         } else {
             assert_eq!(t.complete(P0, 0, Outcome::Success), []);
-            failed(0)
+            failed(0, IoError::Attempts)
         };
         t.group.path_lost(t.now, P0);
         assert_eq!(t.actions(), [expected], "{direction}: only what was sent has failed over");

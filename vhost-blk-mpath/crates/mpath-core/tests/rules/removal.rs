@@ -123,7 +123,7 @@ fn an_unflushed_removed_path_fails_the_next_flush() {
     test.group.path_lost(test.now, P3);
     test.group.remove_path(P3);
     test.now += Duration::from_secs(1);
-    assert_eq!(test.submit(0, Op::Flush), Test::finish(0, Err(IoError::Io)));
+    assert_eq!(test.submit(0, Op::Flush), Test::finish(0, Err(IoError::LostWrites)));
     test.now += Duration::from_secs(1);
     assert_eq!(test.submit(0, Op::Flush), Test::finish(0, Ok(())));
 }
@@ -150,7 +150,7 @@ fn the_loss_of_a_removed_path_fails_the_flush_of_another_group_once() {
         test.group.remove_path(P3);
     }
     other.now += Duration::from_secs(1);
-    assert_eq!(other.submit(0, Op::Flush), Test::finish(0, Err(IoError::Io)));
+    assert_eq!(other.submit(0, Op::Flush), Test::finish(0, Err(IoError::LostWrites)));
     for test in [&mut one, &mut other] {
         test.now += Duration::from_secs(2);
         test.group.add_path(P3, PathConfig::default());
@@ -174,7 +174,7 @@ fn the_next_path_with_an_id_hides_no_loss_and_is_flushed_itself() {
     test.up(P3, 2, true);
     test.now += Duration::from_secs(1);
     assert_eq!(test.submit(0, Op::Flush), [Action::Issue { path: P3, tag: Tag(0) }]);
-    assert_eq!(test.complete(P3, 0, Outcome::Success), Test::finish(0, Err(IoError::Io)));
+    assert_eq!(test.complete(P3, 0, Outcome::Success), Test::finish(0, Err(IoError::LostWrites)));
     test.now += Duration::from_secs(1);
     assert_eq!(test.submit(0, Op::Flush), Test::finish(0, Ok(())));
 }

@@ -169,6 +169,12 @@ impl Status {
         self.sct() == 3 || self.is(Self::ABORTED_SQ_DELETION)
     }
 
+    /// Whether the medium or the data on it is the reason (status code type 2, "Media and Data Integrity Errors").
+    #[must_use]
+    pub const fn is_media_error(self) -> bool {
+        self.sct() == 2
+    }
+
     /// Whether the ANA state of the namespace is the reason. Then the ANA log should be read again.
     #[must_use]
     pub const fn is_ana_error(self) -> bool {
@@ -207,6 +213,7 @@ mod tests {
         assert_eq!(status.to_string(), "Asymmetric Access Inaccessible, Do Not Retry");
         assert_eq!(Status::new(7, 0xc1).to_string(), "Status Code Type 0x7 Status Code 0xc1");
         assert!(Status::ABORTED_SQ_DELETION.is_path_error() && !Status::INTERNAL_ERROR.is_path_error());
+        assert!(Status::UNRECOVERED_READ_ERROR.is_media_error() && !Status::LBA_OUT_OF_RANGE.is_media_error());
         assert_eq!(Status::SUCCESS.result(), Ok(()));
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::mpsc;
 use std::time::Instant;
 
-use mpath_core::{DiskId, FlowId, Io};
+use mpath_core::{DiskId, FlowId, Io, IoError};
 use vhost_user_blk::Queue;
 
 use super::drain::FAULTED_DRAIN_MAX;
@@ -117,6 +117,9 @@ impl<R: Ring> IoThread<R> {
                 }
             }
             slot.is_new &= stopping;
+            let refused = slot.queue.take_refused();
+            self.group.count_errors(slot.disk, None, IoError::Malformed, refused.malformed.into());
+            self.group.count_errors(slot.disk, None, IoError::Unsupported, refused.unsupported.into());
         }
     }
 }

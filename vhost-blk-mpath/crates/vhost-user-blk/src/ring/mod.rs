@@ -29,7 +29,7 @@ mod tests;
 
 pub(crate) use packed::START as PACKED_START;
 pub(crate) use queue::QueueParts;
-pub use queue::{ChainToken, Queue, Request};
+pub use queue::{ChainToken, Queue, RefusedRequests, Request};
 pub use split::QueueError;
 pub(crate) use split::RingLayout;
 

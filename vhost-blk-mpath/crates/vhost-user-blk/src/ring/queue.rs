@@ -88,6 +88,16 @@ pub struct Queue {
     log: Option<QueueDirtyLog>,
     alarm: Arc<Alarm>,
     broken: Option<QueueError>,
+    refused: RefusedRequests,
+}
+
+/// Requests that a queue has answered with an error by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RefusedRequests {
+    /// Malformed requests, answered with `VIRTIO_BLK_S_IOERR` or without a status.
+    pub malformed: u32,
+    /// Requests for an operation that the disk does not offer, answered with `VIRTIO_BLK_S_UNSUPP`.
+    pub unsupported: u32,
 }
 
 impl Queue {
@@ -131,6 +141,7 @@ impl Queue {
             log,
             alarm,
             broken: None,
+            refused: RefusedRequests::default(),
         })
     }
 
@@ -268,6 +279,7 @@ impl Queue {
                 Ok(status) => status,
                 Err(defect) => {
                     tracing::debug!(queue = self.index, head = chain.head, %defect, "malformed chain");
+                    self.refused.malformed += 1;
                     self.refuse(chain);
                     continue;
                 }
@@ -291,9 +303,21 @@ impl Queue {
                     let token = ChainToken { is_read: op == Op::Read, ..token };
                     return Ok(Some(Request { token, op, sector, bytes, segments }));
                 }
-                ParsedChain::Answer(answer) => self.finish(&token, answer),
+                ParsedChain::Answer(answer) => {
+                    match answer.status {
+                        BlkStatus::Ok => {}
+                        BlkStatus::IoErr => self.refused.malformed += 1,
+                        BlkStatus::Unsupp => self.refused.unsupported += 1,
+                    }
+                    self.finish(&token, answer);
+                }
             }
         }
+    }
+
+    /// The requests that [`Queue::pop`] has answered with an error since the last call.
+    pub fn take_refused(&mut self) -> RefusedRequests {
+        std::mem::take(&mut self.refused)
     }
 
     /// Returns a malformed chain, with a status if it has a status byte. The number of writable bytes before it is not

@@ -3,10 +3,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use mpath_core::IoError;
-
 use super::{Checker, DiskChecks, OpenRequest};
 use crate::blocks::{Block, Operation};
+use crate::machine::GuestError;
 
 /// How long a request of a spared disk may take.
 const SPARED_MAX: Duration = Duration::from_secs(2);
@@ -47,7 +46,7 @@ impl Checker {
         now: Duration,
         id: u64,
         request: &OpenRequest,
-        result: Result<(), IoError>,
+        result: Result<(), GuestError>,
     ) -> Result<(), String> {
         let &OpenRequest { disk, operation, errors_met, is_truncated, .. } = request;
         let (reasons, config) = (&self.disks[disk].reasons, &self.config);
@@ -71,7 +70,7 @@ impl Checker {
     }
 
     /// A request is answered, a read with these bytes.
-    pub(crate) fn answered(&mut self, at: Duration, id: u64, result: Result<(), IoError>, data: &[u8]) {
+    pub(crate) fn answered(&mut self, at: Duration, id: u64, result: Result<(), GuestError>, data: &[u8]) {
         let moment = self.tick();
         let Some(request) = self.open.remove(&id) else {
             return self.violate(at, None, format_args!("request #{id} was answered twice"));

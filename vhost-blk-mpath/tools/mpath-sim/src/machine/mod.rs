@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
-use mpath_core::IoError;
 use vhost::VhostBackend;
 use vhost::vhost_user::Frontend;
 
@@ -30,11 +29,20 @@ const TABLE: usize = 0x100;
 const UNTOUCHED: u8 = 0xee;
 const SECTOR_BYTES: u64 = 512;
 
+/// An error as a guest sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GuestError {
+    /// `VIRTIO_BLK_S_IOERR`.
+    Io,
+    /// `VIRTIO_BLK_S_UNSUPP`.
+    Unsupported,
+}
+
 /// The answer to a request of the guest.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) request: GuestRequest,
-    pub(crate) result: Result<(), IoError>,
+    pub(crate) result: Result<(), GuestError>,
     /// The data of a read.
     pub(crate) data: Vec<u8>,
 }
@@ -244,8 +252,8 @@ impl Machine {
         let slot = self.slot(user);
         let result = match self.memory.read(slot + STATUS, 1)[0] {
             0 => Ok(()),
-            1 => Err(IoError::Io),
-            2 => Err(IoError::Unsupported),
+            1 => Err(GuestError::Io),
+            2 => Err(GuestError::Unsupported),
             status => panic!("{request} has the status {status}"),
         };
         let is_read = request.operation == Operation::Read;

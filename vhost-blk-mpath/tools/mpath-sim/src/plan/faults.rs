@@ -89,7 +89,7 @@ fn injection(rng: &mut Rng) -> Injection {
             2 => injection.rate = NonZeroU64::new(rng.pick(&[64 << 10, 1 << 20, 100 << 20])),
             _ => {
                 let retry = Outcome::Retry { after: Duration::ZERO };
-                let outcome = rng.pick(&[Outcome::PathError, retry, Outcome::Failed(IoError::Io)]);
+                let outcome = rng.pick(&[Outcome::PathError, retry, Outcome::Failed(IoError::Controller)]);
                 injection.error = Some(InjectedError { per_million: rng.pick(&[20_000, 200_000, 1_000_000]), outcome });
             }
         }

@@ -53,6 +53,15 @@ fn exposition(
     let (disks, discovery) = (std::mem::take(&mut status.disks), std::mem::take(&mut status.discovery));
 
     let (mut failovers, mut queues, mut classes, mut subflows) = (vec![], vec![], vec![], vec![]);
+    let mut errors = Vec::new();
+    for disk in &disks {
+        errors.extend(
+            disk.health
+                .guest_errors
+                .iter()
+                .map(|of| (of_disk(&disk.name).with("operation", of.operation).with("reason", of.reason), of.clone())),
+        );
+    }
     // The disk that has the paths counts for every disk over them.
     let mut with_paths = disks.clone();
     with_paths.retain(|disk| disk.shares_paths_of.is_none());
@@ -75,6 +84,7 @@ fn exposition(
 
     metrics_of(tables::DAEMON, vec![(Labels::default(), status)])
         .chain(metrics_of(tables::DISKS, labelled(disks, |disk| of_disk(&disk.name))))
+        .chain(metrics_of(tables::GUEST_ERRORS, errors))
         .chain(metrics_of(tables::HEDGING, labelled(with_paths, |disk| of_disk(&disk.name))))
         .chain(metrics_of(tables::FAILOVERS, failovers))
         .chain(metrics_of(tables::SCHEDULING, labelled(scheduling, |of| of_disk(&of.disk))))

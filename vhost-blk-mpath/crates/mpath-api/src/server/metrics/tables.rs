@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::subflow_groups::SubflowGroup;
 use super::text::{Metric, counter, gauge, info, number, states, times};
 use crate::types::{
-    ANA_STATES, DiscoveryController, DiscoveryState, Disk, MovedRequests, OpStats, Path, PathState, QueueTurns,
-    SchedulerDetail, Status, Tier,
+    ANA_STATES, Condition, DiscoveryController, DiscoveryState, Disk, GuestErrorCount, MovedRequests, OpStats, Path,
+    PathState, QueueTurns, SchedulerDetail, Status, Tier,
 };
 
 /// One flag for each of `all`. None is set if the state is unknown.
@@ -40,10 +40,23 @@ pub(super) const DISKS: &[Metric<Disk>] = &[
     gauge("disk_queued_requests", "Requests that wait for a path with room", |disk| Some(number(disk.queued))),
     gauge("disk_weight", "Share among the disks over the same paths", |disk| Some(number(disk.weight))),
     gauge("disk_paths", "Paths of the disk, which may be another disk's", |disk| Some(number(disk.path_counts.total))),
-    gauge("disk_paths_live", "Paths that are live and lead to the disk's namespace", |disk| {
-        Some(number(disk.path_counts.live))
+    gauge("disk_paths_expected", "Paths that are neither drained, nor disabled, nor being removed", |disk| {
+        Some(number(disk.path_counts.expected))
+    }),
+    gauge("disk_paths_usable", "Expected paths that requests of the disk can go to now", |disk| {
+        Some(number(disk.path_counts.usable))
+    }),
+    states("disk_condition", "The worst condition that applies to the disk", "condition", |disk| {
+        one_of(&Condition::ALL, Some(disk.health.condition))
+    }),
+    gauge("disk_outstanding_requests", "Requests of the guest without an answer", |disk| {
+        Some(number(disk.health.outstanding))
     }),
 ];
+
+/// By `disk`, `operation` and `reason`.
+pub(super) const GUEST_ERRORS: &[Metric<GuestErrorCount>] =
+    &[counter("disk_guest_errors_total", "Errors that the guest got", |errors| number(errors.count))];
 
 /// By `disk`, for disks with paths of their own. They count for every disk over the paths.
 pub(super) const HEDGING: &[Metric<Disk>] =
@@ -117,6 +130,13 @@ pub(super) const PATHS: &[Metric<Path>] = &[
     }),
     gauge("path_suspect", "Whether the path owes answers and has been silent for too long", |path| {
         Some(number(path.suspect))
+    }),
+    gauge("path_usable", "Whether requests of the disk that has the path can go there now", |path| {
+        Some(number(path.unusable.is_none()))
+    }),
+    counter("path_losses_total", "How often the path was lost after it was live", |path| number(path.losses)),
+    counter("path_reconnects_total", "How often the path became live again after a loss", |path| {
+        number(path.reconnects)
     }),
     gauge("path_resting", "Whether the path gets no requests for a while after a path error", |path| {
         Some(number(path.resting))

@@ -15,8 +15,8 @@ use crate::config::LimitsConfig;
 use crate::server::Limits;
 use crate::server::tests::{Fake, Running};
 use crate::types::{
-    ANA_STATES, AnaState, DiscoveryState, Injection, Latency, MovedRequests, MptcpConnection, OpStats, PathState,
-    QueueTurns, Subflow, SubflowState, Tier,
+    ANA_STATES, AnaState, Condition, DiscoveryState, GuestErrorCount, GuestErrorReason, GuestOperation, Injection,
+    Latency, MovedRequests, MptcpConnection, OpStats, PathState, QueueTurns, Subflow, SubflowState, Tier,
 };
 
 type Known = (Status, Vec<Path>, Vec<SchedulerDetail>);
@@ -51,6 +51,9 @@ fn one() -> Known {
     let disk = &mut status.disks[0];
     (disk.queued, disk.hedge.hedgeable_reads, disk.held_ms) = (3, 70, Some(2_600));
     disk.moved_reads = MovedRequests { ios: 2, time: Some(latency(80_000)) };
+    (disk.health.condition, disk.health.outstanding) = (Condition::Failing, 8);
+    let (operation, reason) = (GuestOperation::Write, GuestErrorReason::NoPath);
+    disk.health.guest_errors = vec![GuestErrorCount { operation, reason, count: 9, last_at: String::new() }];
     let path = &mut paths[0];
     (path.state, path.ana_state, path.suspect) = (PathState::Draining, Some(AnaState::NonOptimized), true);
     (path.suspicions, path.recalled, path.probes, path.hedges, path.hedges_won) = (11, 12, 13, 15, 14);
@@ -167,7 +170,7 @@ fn values_of_shared_paths_are_counted_once() {
     for name in [
         "disk_connected",
         "disk_weight",
-        "disk_paths_live",
+        "disk_paths_usable",
         "disk_limit_burst_seconds",
         "disk_scheduler_info",
         "disk_tier",

@@ -49,6 +49,17 @@ impl Fake {
     }
 }
 
+/// A disk without trouble.
+pub(in crate::server) fn healthy() -> DiskHealth {
+    DiskHealth {
+        condition: Condition::Ok,
+        condition_since: String::new(),
+        reasons: vec![],
+        outstanding: 0,
+        guest_errors: vec![],
+    }
+}
+
 pub(super) const SHARER: &str = "shares-a";
 
 fn disk_index(name: &str) -> Result<usize, ControlError> {
@@ -98,7 +109,8 @@ impl Control for Fake {
             moved_reads: MovedRequests::default(),
             moved_writes: MovedRequests::default(),
             hedge: hedges[owner_index(index)],
-            path_counts: PathCounts { total: 2, live: 2 },
+            path_counts: PathCounts { total: 2, expected: 2, usable: 2 },
+            health: healthy(),
         };
         Ok(Status {
             version: "1".into(),
@@ -120,6 +132,10 @@ impl Control for Fake {
             state: self.states.lock().unwrap()[disk][index],
             since: String::new(),
             waits_for: vec![],
+            unusable: None,
+            losses: 0,
+            losses_1h: 0,
+            reconnects: 0,
             last_error: None,
             last_error_at: None,
             ana_state: None,

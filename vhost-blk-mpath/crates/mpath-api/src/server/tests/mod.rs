@@ -23,8 +23,8 @@ use super::*;
 use crate::client::{Client, ClientError};
 use crate::config::LimitsConfig;
 use crate::types::{
-    AddPath, Disk, DiskState, ErrorCode, HedgeStatus, MovedRequests, OpStats, PathCounts, PathSelector, PathState,
-    PathWindow, SetHedge, SetInjection, SetPolicy, SetScheduler, SetWeight, SteerPaths,
+    AddPath, Condition, Disk, DiskHealth, DiskState, ErrorCode, HedgeStatus, MovedRequests, OpStats, PathCounts,
+    PathSelector, PathState, PathWindow, SetHedge, SetInjection, SetPolicy, SetScheduler, SetWeight, SteerPaths,
 };
 
 /// The code and the message of an error.

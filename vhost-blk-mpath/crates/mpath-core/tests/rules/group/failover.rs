@@ -62,7 +62,7 @@ fn retries_wait_and_are_capped() {
     }
     assert_eq!(t.actions(), [issue(P0, 0)]);
     t.complete(P0, 0, Outcome::Retry { after: Duration::ZERO });
-    assert_eq!(t.actions(), [failed(0)]);
+    assert_eq!(t.actions(), [failed(0, IoError::Attempts)]);
     let stats = t.group.stats(t.now);
     let writes = stats.paths[0].class(OpClass::Write);
     assert_eq!((writes.errors, writes.retries, writes.ios), (2, 1, 0));
@@ -143,7 +143,7 @@ fn a_retry_stays_on_its_path_if_no_other_is_as_good() {
 
 #[test]
 fn a_path_that_fails_at_once_is_not_a_fast_one() {
-    for outcome in [Outcome::Retry { after: Duration::ZERO }, Outcome::Failed(IoError::Io)] {
+    for outcome in [Outcome::Retry { after: Duration::ZERO }, Outcome::Failed(IoError::Controller)] {
         for policy in [PolicyKind::Latency, PolicyKind::LatencyRr, PolicyKind::Bdp, PolicyKind::Adaptive] {
             let mut t = Test::new(GroupConfig { policy: policy.into(), ..config() });
             // Both paths are measured. Then one of them answers only with errors.
@@ -180,7 +180,7 @@ fn single_media_errors_do_not_count_against_a_path() {
             t.submit(0, Op::Read);
             let [Action::Issue { path, .. }] = t.actions_but_probes()[..] else { panic!("one issue") };
             t.now += 5 * MS;
-            t.complete(path, 0, if n % 10 == 9 { Outcome::Failed(IoError::Io) } else { Outcome::Success });
+            t.complete(path, 0, if n % 10 == 9 { Outcome::Failed(IoError::Controller) } else { Outcome::Success });
             t.actions_but_probes();
         }
         let stats = t.group.stats(t.now);
@@ -243,7 +243,7 @@ fn failovers_are_capped() {
     t.complete(P0, 0, Outcome::PathError);
     assert_eq!(t.actions(), [issue(P1, 0)]);
     t.complete(P1, 0, Outcome::PathError);
-    assert_eq!(t.actions(), [failed(0)]);
+    assert_eq!(t.actions(), [failed(0, IoError::Attempts)]);
 }
 
 #[test]
@@ -267,12 +267,12 @@ fn without_a_path_requests_wait_for_the_configured_time() {
     t.submit(2, Op::Flush);
     assert_eq!(t.actions(), []);
     assert_eq!(t.sleep(), 5000 * MS);
-    assert_eq!(t.actions(), [failed(1), failed(2)]);
+    assert_eq!(t.actions(), [failed(1, IoError::NoPath), failed(2, IoError::NoPath)]);
     assert_eq!(t.group.next_timeout(), None);
     t.submit(3, Op::Read);
-    assert_eq!(t.actions(), [failed(3)], "at once by now");
+    assert_eq!(t.actions(), [failed(3, IoError::NoPath)], "at once by now");
     t.group.fence_lifted(t.now, P0, Epoch(1));
-    assert_eq!(t.actions(), [failed(0)], "an indeterminate write not before its fence");
+    assert_eq!(t.actions(), [failed(0, IoError::NoPath)], "an indeterminate write not before its fence");
     t.up(P1, 2, AnaState::Optimized);
     t.submit(4, Op::Read);
     assert_eq!(t.actions(), [issue(P1, 4)]);
@@ -295,11 +295,11 @@ fn requests_do_not_wait_for_paths_that_will_not_come_back() {
     assert_eq!(t.actions(), []);
     t.group.set_paths_expected(false);
     assert!(t.group.next_timeout().is_some_and(|at| at <= t.now));
-    assert_eq!(t.actions(), [failed(1), failed(2)]);
+    assert_eq!(t.actions(), [failed(1, IoError::NoPath), failed(2, IoError::NoPath)]);
     t.submit(3, Op::Read);
-    assert_eq!(t.actions(), [failed(3)]);
+    assert_eq!(t.actions(), [failed(3, IoError::NoPath)]);
     t.group.fence_lifted(t.now, P0, Epoch(1));
-    assert_eq!(t.actions(), [failed(0)], "an indeterminate write not before its fence");
+    assert_eq!(t.actions(), [failed(0, IoError::NoPath)], "an indeterminate write not before its fence");
     t.group.set_paths_expected(true);
     t.submit(4, Op::Read);
     assert_eq!(t.actions(), []);

@@ -78,9 +78,13 @@ fn writes_lost_with_their_path_fail_the_next_flush_and_never_silently_succeed() 
     t.up(path, 2, AnaState::Optimized);
     t.now += Duration::from_secs(1);
     t.submit(1, Op::Flush);
-    assert_eq!(t.actions(), [failed(1)]);
+    assert_eq!(t.actions(), [failed(1, IoError::LostWrites)]);
     t.submit(2, Op::Flush);
-    assert_eq!(t.actions(), [failed(2)], "it may have been in its virtqueue before the first one was answered");
+    assert_eq!(
+        t.actions(),
+        [failed(2, IoError::LostWrites)],
+        "it may have been in its virtqueue before the first one was answered"
+    );
     t.now += Duration::from_secs(1);
     t.submit(3, Op::Flush);
     assert_eq!(t.actions(), [ok(3)]);
@@ -96,10 +100,10 @@ fn a_flush_that_came_in_before_the_loss_is_not_the_last_to_report_it() {
     assert_eq!(t.actions(), [issue(path, 1)]);
     t.group.path_lost(t.now, path);
     t.complete(path, 1, LOST);
-    assert_eq!(t.actions(), [failed(1)]);
+    assert_eq!(t.actions(), [failed(1, IoError::LostWrites)]);
     t.now += Duration::from_secs(1);
     t.submit(2, Op::Flush);
-    assert_eq!(t.actions(), [failed(2)]);
+    assert_eq!(t.actions(), [failed(2, IoError::LostWrites)]);
     t.now += Duration::from_secs(1);
     t.submit(3, Op::Flush);
     assert_eq!(t.actions(), [ok(3)]);
@@ -118,7 +122,7 @@ fn every_flush_that_waits_when_a_loss_is_reported_reports_it_too() {
     assert_eq!(t.actions(), [], "no path");
     t.now += Duration::from_secs(5);
     t.up(P0, 2, AnaState::Optimized);
-    assert_eq!(t.actions(), [failed(1), failed(2)]);
+    assert_eq!(t.actions(), [failed(1, IoError::LostWrites), failed(2, IoError::LostWrites)]);
 }
 
 #[test]
@@ -132,7 +136,7 @@ fn a_path_lost_under_a_flush_fails_it_after_the_others_have_answered() {
     t.complete(P0, 2, LOST);
     assert_eq!(t.actions(), []);
     t.complete(P1, 2, Outcome::Success);
-    assert_eq!(t.actions(), [failed(2)]);
+    assert_eq!(t.actions(), [failed(2, IoError::LostWrites)]);
 }
 
 /// Seed 0x594 of mpath-sim with several disks: a flush meets a gap of its path, and other flushes get through.
@@ -165,7 +169,7 @@ fn a_path_lost_under_a_flush_fails_it_if_the_other_flush_came_before_the_writes(
     t.group.path_lost(t.now, path);
     t.complete(path, 3, LOST);
     t.complete(if path == P0 { P1 } else { P0 }, 3, Outcome::Success);
-    assert_eq!(t.actions(), [ok(1), failed(3)]);
+    assert_eq!(t.actions(), [ok(1), failed(3, IoError::LostWrites)]);
 }
 
 #[test]
@@ -204,7 +208,7 @@ fn after_a_crash_a_flush_that_cannot_reach_a_live_path_fails_once() {
     t.complete(P0, 0, Outcome::Success);
     assert_eq!(t.actions(), []);
     assert_eq!(t.sleep(), 30_000 * MS);
-    assert_eq!(t.actions(), [failed(0)]);
+    assert_eq!(t.actions(), [failed(0, IoError::NoPath)]);
     t.submit(1, Op::Flush);
     assert_eq!(t.actions(), [ok(1)], "it has been told");
 }
@@ -238,7 +242,7 @@ fn a_flush_waits_for_an_inaccessible_path_for_a_bounded_time() {
     t.submit(1, Op::Flush);
     assert_eq!(t.actions(), []);
     assert_eq!(t.sleep(), 30_000 * MS);
-    assert_eq!(t.actions(), [failed(1)], "nothing can be proven without it");
+    assert_eq!(t.actions(), [failed(1, IoError::NoPath)], "nothing can be proven without it");
     t.group.ana_changed(t.now, P0, DiskId(0), AnaState::Optimized);
     t.submit(2, Op::Flush);
     assert_eq!(t.actions(), [issue(P0, 2)], "it still owes the write");
@@ -256,8 +260,8 @@ fn flushes_wait_for_an_inaccessible_path_at_the_same_time() {
     t.now += 20_000 * MS;
     t.submit(3, Op::Flush);
     assert_eq!((t.actions(), t.sleep()), (vec![], 10_000 * MS));
-    assert_eq!(t.actions(), [failed(1), failed(2)], "both have waited for 30 s");
-    assert_eq!((t.sleep(), t.actions()), (20_000 * MS, vec![failed(3)]));
+    assert_eq!(t.actions(), [failed(1, IoError::NoPath), failed(2, IoError::NoPath)], "both have waited for 30 s");
+    assert_eq!((t.sleep(), t.actions()), (20_000 * MS, vec![failed(3, IoError::NoPath)]));
 
     // Each wait starts with its own flush.
     t.group.ana_changed(t.now, P0, DiskId(0), AnaState::Optimized);
@@ -279,10 +283,10 @@ fn unflushed_writes_are_lost_with_the_namespace() {
     assert_eq!(t.actions(), [issue(P0, 1)]);
     t.complete(P0, 1, Outcome::PathError);
     t.group.ana_changed(t.now, P0, DiskId(0), AnaState::PersistentLoss);
-    assert_eq!(t.actions(), [failed(1)]);
+    assert_eq!(t.actions(), [failed(1, IoError::LostWrites)]);
     t.now += Duration::from_secs(1);
     t.submit(2, Op::Flush);
-    assert_eq!(t.actions(), [failed(2)], "the first one came in before the loss");
+    assert_eq!(t.actions(), [failed(2, IoError::LostWrites)], "the first one came in before the loss");
     t.now += Duration::from_secs(1);
     t.submit(3, Op::Flush);
     assert_eq!(t.actions(), [ok(3)], "told for certain");
@@ -317,7 +321,7 @@ fn a_flush_is_repeated_on_its_own_path_only() {
     assert_eq!(t.sleep(), 10 * MS);
     assert_eq!(t.actions(), [issue(P0, 1)]);
     t.complete(P0, 1, Outcome::Retry { after: 10 * MS });
-    assert_eq!(t.actions(), [failed(1)]);
+    assert_eq!(t.actions(), [failed(1, IoError::Attempts)]);
     t.submit(2, Op::Flush);
     assert_eq!(t.actions(), [issue(P0, 2)], "still dirty");
 }
@@ -342,7 +346,7 @@ fn a_flush_of_one_thread_covers_the_writes_of_another() {
     threads[0].done(2, Op::Write);
     threads[0].group.path_lost(threads[0].now, P0);
     threads[1].submit(3, Op::Flush);
-    assert_eq!(threads[1].actions(), [failed(3)], "the loss is known before its own path_lost");
+    assert_eq!(threads[1].actions(), [failed(3, IoError::LostWrites)], "the loss is known before its own path_lost");
 }
 
 #[test]

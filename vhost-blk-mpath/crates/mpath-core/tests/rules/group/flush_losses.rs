@@ -30,9 +30,9 @@ fn a_flush_fails_if_its_writes_are_lost_meanwhile() {
             assert_eq!(t.actions(), []);
             lose_and_restore_namespace(&mut t);
         }
-        assert_eq!(t.actions(), [failed(1)], "{outcome:?}");
+        assert_eq!(t.actions(), [failed(1, IoError::LostWrites)], "{outcome:?}");
         // The flush was under way then: to the guest it may not cover the last writes.
-        for (tag, action) in [(2, failed(2)), (3, ok(3))] {
+        for (tag, action) in [(2, failed(2, IoError::LostWrites)), (3, ok(3))] {
             t.now += 1000 * MS;
             t.submit(tag, Op::Flush);
             assert_eq!(t.actions(), [action]);
@@ -51,7 +51,7 @@ fn a_write_sent_before_a_loss_is_lost_though_it_is_answered_after_it() {
     assert_eq!(t.actions(), [ok(0)]);
     t.now += 1000 * MS;
     t.submit(1, Op::Flush);
-    assert_eq!(t.actions(), [failed(1)]);
+    assert_eq!(t.actions(), [failed(1, IoError::LostWrites)]);
 }
 
 #[test]
@@ -80,6 +80,6 @@ fn a_flush_in_backoff_learns_of_the_loss_of_its_path() {
     t.complete(P0, 1, Outcome::Retry { after: 3_600_000 * MS });
     assert_eq!(t.actions(), []);
     t.group.path_lost(t.now, P0);
-    assert_eq!(t.actions(), [failed(1)]);
+    assert_eq!(t.actions(), [failed(1, IoError::LostWrites)]);
     assert!(t.group.next_timeout().is_none_or(|at| at < t.now + 60_000 * MS), "and nothing is left of the timer");
 }

@@ -127,8 +127,8 @@ fn ok(tag: u32) -> Action {
     Action::Finish { tag: Tag(tag), result: Ok(()) }
 }
 
-fn failed(tag: u32) -> Action {
-    Action::Finish { tag: Tag(tag), result: Err(IoError::Io) }
+fn failed(tag: u32, error: IoError) -> Action {
+    Action::Finish { tag: Tag(tag), result: Err(error) }
 }
 
 fn config() -> GroupConfig {
@@ -277,7 +277,7 @@ fn requests_of_a_given_up_flow_end_while_they_wait() {
     let (mut ended, mut others) = (Vec::new(), Vec::new());
     for action in t.actions() {
         match action {
-            Action::Finish { tag, result: Err(IoError::Io) } => ended.push(tag.0),
+            Action::Finish { tag, result: Err(IoError::GivenUp) } => ended.push(tag.0),
             other => others.push(other),
         }
     }

@@ -154,6 +154,6 @@ fn throttled_requests_fail_when_no_path_is_live() {
     t.group.path_lost(t.now, P0);
     t.group.path_lost(t.now, P1);
     t.now += 51 * MS;
-    assert_eq!(t.actions(), [failed(0), failed(1), failed(2)]);
+    assert_eq!(t.actions(), [failed(0, IoError::NoPath), failed(1, IoError::NoPath), failed(2, IoError::NoPath)]);
     assert_eq!((t.group.open(), t.group.next_timeout()), (0, None));
 }

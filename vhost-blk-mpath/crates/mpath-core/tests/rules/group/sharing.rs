@@ -107,7 +107,7 @@ fn a_flush_covers_the_writes_of_its_disk() {
     t.submit_for(B, 4, Op::Flush);
     t.submit_for(A, 5, Op::Flush);
     let ended = t.actions();
-    assert!(ended.len() == 2 && ended.contains(&ok(4)) && ended.contains(&failed(5)), "{ended:?}");
+    assert!(ended.len() == 2 && ended.contains(&ok(4)) && ended.contains(&failed(5, IoError::LostWrites)), "{ended:?}");
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn requests_fail_in_time_when_no_path_leads_to_their_namespace() {
     assert_eq!(t.actions(), []);
     assert_eq!(t.done_for(A, 1, Op::Read), P0);
     assert_eq!(t.sleep(), 50 * MS);
-    assert_eq!(t.actions(), [failed(0)]);
+    assert_eq!(t.actions(), [failed(0, IoError::NoPath)]);
     assert_eq!(t.done_for(A, 2, Op::Read), P0);
     t.group.ana_changed(t.now, P0, B, AnaState::Optimized);
     assert_eq!(t.done_for(B, 3, Op::Read), P0);

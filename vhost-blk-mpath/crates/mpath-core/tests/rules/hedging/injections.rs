@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_read_that_an_injection_keeps_is_hedged() {
-    let error = Some(InjectedError { per_million: 1_000_000, outcome: Outcome::Failed(IoError::Io) });
+    let error = Some(InjectedError { per_million: 1_000_000, outcome: Outcome::Failed(IoError::Controller) });
     let slow = Injection::latency(1000 * MS);
     let stall = Injection { stall: true, ..Injection::default() };
     for injection in [slow, stall, Injection { error, ..slow }] {

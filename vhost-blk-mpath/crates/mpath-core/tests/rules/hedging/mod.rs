@@ -203,7 +203,7 @@ fn a_read_that_fails_while_it_is_recalled_is_saved_by_its_hedge() {
     for outcome in [
         Outcome::PathError,
         Outcome::Retry { after: MS },
-        Outcome::Failed(IoError::Io),
+        Outcome::Failed(IoError::Controller),
         Outcome::Lost { indeterminate: false },
     ] {
         let mut t = Test::learned();
@@ -235,7 +235,9 @@ fn a_hedge_that_is_too_late_is_dropped_and_its_command_still_owed() {
 #[test]
 fn a_failed_hedge_does_not_affect_the_read() {
     let mut t = Test::learned();
-    for (tag, outcome) in (0..).zip([Outcome::PathError, Outcome::Failed(IoError::Io), Outcome::Retry { after: MS }]) {
+    for (tag, outcome) in
+        (0..).zip([Outcome::PathError, Outcome::Failed(IoError::Controller), Outcome::Retry { after: MS }])
+    {
         t.hedge(tag, P1);
         assert_eq!(t.hedged(P1, tag, outcome), [dropped(P1, tag)]);
         assert_eq!(t.sleep_for(5 * MS), [], "no second one");

@@ -69,7 +69,7 @@ fn a_hedge_takes_up_room_on_its_path() {
     }
     let issued = (1..=u32::from(QUEUE_DEPTH)).flat_map(|tag| t.submit_io(tag, Op::Write, 4096)).count();
     assert_eq!(issued, usize::from(QUEUE_DEPTH) - 1);
-    let failed = t.hedged(P1, 0, Outcome::Failed(IoError::Io));
+    let failed = t.hedged(P1, 0, Outcome::Failed(IoError::Controller));
     assert_eq!(failed, [dropped(P1, 0), issue(P1, QUEUE_DEPTH.into())]);
 }
 

@@ -202,7 +202,7 @@ fn injection() -> impl Strategy<Value = Injection> {
     let error = prop_oneof![
         Just(Outcome::PathError),
         Just(Outcome::Retry { after: Duration::ZERO }),
-        Just(Outcome::Failed(IoError::Io)),
+        Just(Outcome::Failed(IoError::Controller)),
     ];
     let error = prop_oneof![
         2 => Just(None),

@@ -287,7 +287,7 @@ fn a_lost_flush_ends_its_association_and_fails() {
         assert_eq!(t.pass(P0, 29 * SECOND), []);
         assert_eq!(t.times_out(|_| Some(sent)), (Some(P0), SECOND));
         t.group.path_lost(t.now, P0);
-        let failed = Action::Finish { tag: Tag(1), result: Err(IoError::Io) };
+        let failed = Action::Finish { tag: Tag(1), result: Err(IoError::LostWrites) };
         let then = if shared { issue(P1, 1) } else { failed };
         assert_eq!(t.complete(P0, 1, UNSENT_LOST), [then]);
     }

@@ -1,0 +1,69 @@
+//! The errors that guests of one disk got, counted by operation and reason.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{IoError, Op};
+
+/// Operations, and one place for requests whose operation is not known.
+const OPERATIONS: usize = Op::ALL.len() + 1;
+
+/// Counts since the disk was added. The [`crate::Group`]s of the disk share them, and any thread may read them.
+#[derive(Default)]
+pub struct GuestErrors([[AtomicU64; IoError::ALL.len()]; OPERATIONS]);
+
+/// Omits the counts: the debug text of a [`crate::Group`] shows only what affects decisions.
+impl fmt::Debug for GuestErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GuestErrors").finish_non_exhaustive()
+    }
+}
+
+impl GuestErrors {
+    /// Counts errors. `None` stands for requests whose operation is not known.
+    pub fn add(&self, op: Option<Op>, error: IoError, count: u64) {
+        self.place(op, error).fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// The errors of this operation and reason. `None` stands for requests whose operation is not known.
+    #[must_use]
+    pub fn get(&self, op: Option<Op>, error: IoError) -> u64 {
+        self.place(op, error).load(Ordering::Relaxed)
+    }
+
+    /// Every operation and reason with errors, and their number.
+    pub fn counts(&self) -> impl Iterator<Item = (Option<Op>, IoError, u64)> + '_ {
+        let operations = Op::ALL.into_iter().map(Some).chain([None]);
+        let all = operations.flat_map(|op| IoError::ALL.into_iter().map(move |error| (op, error)));
+        all.map(|(op, error)| (op, error, self.get(op, error))).filter(|(.., count)| *count > 0)
+    }
+
+    fn place(&self, op: Option<Op>, error: IoError) -> &AtomicU64 {
+        &self.0[op.map_or(OPERATIONS - 1, Op::index)][error.index()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_operation_and_reason_has_its_count() {
+        let errors = GuestErrors::default();
+        assert_eq!(errors.counts().count(), 0);
+        let operations = || Op::ALL.into_iter().map(Some).chain([None]);
+        for (op, times) in operations().zip(1..) {
+            errors.add(op, IoError::NoPath, times - 1);
+            errors.add(op, IoError::NoPath, 1);
+        }
+        errors.add(None, IoError::Malformed, 1);
+        let expected: Vec<_> = operations().zip(1..).map(|(op, times)| (op, IoError::NoPath, times)).collect();
+        assert_eq!(errors.counts().collect::<Vec<_>>(), [&expected[..], &[(None, IoError::Malformed, 1)]].concat());
+        for (index, error) in IoError::ALL.into_iter().enumerate() {
+            assert_eq!(error.index(), index);
+        }
+        for (index, op) in Op::ALL.into_iter().enumerate() {
+            assert_eq!(op.index(), index);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The paths to which requests of one disk can go now, for readers outside the I/O threads.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::PathId;
+
+/// The usable paths of a disk, as each [`crate::Group`] of the disk sees them: live, selectable by their ANA state,
+/// and neither drained, nor suspect, nor resting after a path error.
+#[derive(Debug, Default)]
+pub struct UsablePaths(Mutex<Vec<Arc<PathSets>>>);
+
+/// What one group publishes, as sets of paths.
+#[derive(Debug, Default)]
+struct PathSets {
+    usable: AtomicU64,
+    suspect: AtomicU64,
+}
+
+/// The place where one group publishes its sets.
+#[derive(Debug)]
+pub(crate) struct PublishedPaths(Arc<PathSets>);
+
+impl UsablePaths {
+    /// A place for one more group, at first with no path.
+    pub(crate) fn publisher(&self) -> PublishedPaths {
+        let sets = Arc::<PathSets>::default();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&sets));
+        PublishedPaths(sets)
+    }
+
+    /// Whether every group can use the path. False without groups.
+    #[must_use]
+    pub fn contains(&self, path: PathId) -> bool {
+        let groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        !groups.is_empty() && groups.iter().all(|group| group.usable.load(Ordering::Relaxed) & path.bit() != 0)
+    }
+
+    /// Whether the path is suspect in any group.
+    #[must_use]
+    pub fn is_suspect(&self, path: PathId) -> bool {
+        let groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        groups.iter().any(|group| group.suspect.load(Ordering::Relaxed) & path.bit() != 0)
+    }
+}
+
+impl PublishedPaths {
+    /// Publishes the group's sets: bit 0 is [`PathId`] 0.
+    pub(crate) fn publish(&self, usable: u64, suspect: u64) {
+        self.0.usable.store(usable, Ordering::Relaxed);
+        self.0.suspect.store(suspect, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_usable_if_every_group_can_use_it() {
+        let paths = UsablePaths::default();
+        assert!(!paths.contains(PathId(0)), "no group");
+        let (one, other) = (paths.publisher(), paths.publisher());
+        one.publish(0b11, 0);
+        assert!(!paths.contains(PathId(0)), "the other group has no path");
+        other.publish(0b10, 0b01);
+        assert_eq!([0, 1, 2].map(|path| paths.contains(PathId(path))), [false, true, false]);
+        assert_eq!([0, 1].map(|path| paths.is_suspect(PathId(path))), [true, false]);
+    }
+}

@@ -1,0 +1,142 @@
+//! What was seen of the health of one disk: its condition, and the errors that its guest got.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime};
+
+use mpath_api::types::{Condition, ConditionReason, EventKind, GuestErrorCount, GuestErrorReason, GuestOperation};
+use mpath_core::{GuestErrors, IoError};
+
+use crate::events::utc;
+
+/// A disk is failing for this long after an error.
+const FAILING: Duration = Duration::from_secs(60);
+
+/// What was last seen of one disk.
+#[derive(Debug)]
+pub(crate) struct HealthHistory {
+    pub(crate) condition: Condition,
+    /// Since when the disk is in this condition.
+    pub(crate) since: SystemTime,
+    /// Since when no path is usable.
+    pub(crate) waiting_since: Option<SystemTime>,
+    /// The last event of the condition of the paths: waiting, degraded or ok.
+    pub(crate) told: Condition,
+    errors: BTreeMap<(GuestOperation, GuestErrorReason), SeenErrors>,
+}
+
+/// The errors of one operation and reason.
+#[derive(Debug)]
+struct SeenErrors {
+    count: u64,
+    text: String,
+    last_at: Instant,
+    last_time: SystemTime,
+}
+
+impl Default for HealthHistory {
+    fn default() -> Self {
+        Self {
+            condition: Condition::Ok,
+            since: SystemTime::now(),
+            waiting_since: None,
+            told: Condition::Ok,
+            errors: BTreeMap::new(),
+        }
+    }
+}
+
+impl HealthHistory {
+    /// Notes errors that the guest got since the last call. Returns an event for each operation and reason that was quiet before.
+    pub(crate) fn new_errors(
+        &mut self,
+        errors: &GuestErrors,
+        now: Instant,
+        time: SystemTime,
+    ) -> Vec<(EventKind, String)> {
+        let mut events = Vec::new();
+        for (op, error, count) in errors.counts() {
+            let (operation, reason) = (GuestOperation::from(op), GuestErrorReason::from(error));
+            let seen = self.errors.get(&(operation, reason));
+            if seen.is_some_and(|seen| seen.count == count) {
+                continue;
+            }
+            let was_quiet = seen.is_none_or(|seen| now - seen.last_at >= FAILING);
+            let text = format!("{}: {error}", failed(operation));
+            if was_quiet && error != IoError::Unsupported {
+                let kind = if reason.is_failure() { EventKind::DiskFailing } else { EventKind::MediumError };
+                events.push((kind, format!("the guest got an error: {text}")));
+            }
+            self.errors.insert((operation, reason), SeenErrors { count, text, last_at: now, last_time: time });
+        }
+        events
+    }
+
+    /// The reasons for which the disk is failing.
+    pub(crate) fn failures(&self, now: Instant) -> Vec<ConditionReason> {
+        let recent =
+            self.errors.iter().filter(|((_, reason), seen)| reason.is_failure() && now - seen.last_at < FAILING);
+        let message = |seen: &SeenErrors| {
+            format!("the guest got errors: {}; {} so far, the last at {}", seen.text, seen.count, utc(seen.last_time))
+        };
+        recent.map(|(_, seen)| ConditionReason { condition: Condition::Failing, message: message(seen) }).collect()
+    }
+
+    /// The errors since the disk was added.
+    pub(crate) fn guest_errors(&self) -> Vec<GuestErrorCount> {
+        let one = |(&(operation, reason), seen): (&_, &SeenErrors)| GuestErrorCount {
+            operation,
+            reason,
+            count: seen.count,
+            last_at: utc(seen.last_time),
+        };
+        self.errors.iter().map(one).collect()
+    }
+}
+
+fn failed(operation: GuestOperation) -> String {
+    match operation {
+        GuestOperation::Other => "a request was refused".into(),
+        operation => format!("a {operation} failed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mpath_core::Op;
+
+    use super::*;
+
+    #[test]
+    fn errors_are_told_once_a_minute_and_make_a_disk_failing_for_a_minute() {
+        let (start, time) = (Instant::now(), SystemTime::UNIX_EPOCH);
+        let (errors, mut history) = (GuestErrors::default(), HealthHistory::default());
+        let look = |seconds: u64, history: &mut HealthHistory| {
+            let now = start + Duration::from_secs(seconds);
+            let told: Vec<_> = history.new_errors(&errors, now, time).into_iter().map(|(kind, _)| kind).collect();
+            (told, history.failures(now).len())
+        };
+        assert_eq!(look(0, &mut history), (vec![], 0));
+        errors.add(Some(Op::Read), IoError::Medium, 3);
+        errors.add(Some(Op::Discard), IoError::Unsupported, 1);
+        assert_eq!(look(1, &mut history), (vec![EventKind::MediumError], 0));
+        errors.add(Some(Op::Write), IoError::NoPath, 2);
+        assert_eq!(look(2, &mut history), (vec![EventKind::DiskFailing], 1));
+        errors.add(Some(Op::Write), IoError::NoPath, 1);
+        errors.add(Some(Op::Read), IoError::Medium, 1);
+        assert_eq!(look(40, &mut history), (vec![], 1));
+        assert_eq!(look(99, &mut history), (vec![], 1));
+        assert_eq!(look(100, &mut history), (vec![], 0), "a minute after the last one");
+        errors.add(Some(Op::Write), IoError::NoPath, 1);
+        assert_eq!(look(101, &mut history), (vec![EventKind::DiskFailing], 1));
+        let counts: Vec<_> = history.guest_errors().iter().map(|of| (of.operation, of.reason, of.count)).collect();
+        let (read, write, discard) = (GuestOperation::Read, GuestOperation::Write, GuestOperation::Discard);
+        assert_eq!(
+            counts,
+            [
+                (read, GuestErrorReason::Medium, 4),
+                (write, GuestErrorReason::NoPath, 4),
+                (discard, GuestErrorReason::Unsupported, 1)
+            ]
+        );
+    }
+}

@@ -1,0 +1,23 @@
+//! Checks the health of all disks twice a second, so that events tell of a new condition at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::service::disks::Disks;
+
+const PERIOD: Duration = Duration::from_millis(500);
+
+/// Watches all disks.
+pub(crate) async fn watch(disks: Arc<Disks>) {
+    loop {
+        sleep(PERIOD).await;
+        // What is being removed loses its paths and front-ends by order.
+        for subsystem in disks.subsystems().iter().filter(|subsystem| !disks.is_leaving(subsystem)) {
+            for disk in &subsystem.disks {
+                subsystem.check_health(disk, 0);
+            }
+        }
+    }
+}

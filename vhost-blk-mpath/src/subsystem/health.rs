@@ -1,0 +1,125 @@
+//! The health of disks: the condition of each, its reasons, and the errors that its guest got.
+//!
+//! [`Subsystem::check_health`] looks at everything anew. The API calls it for each answer, and a task calls it twice a second, so
+//! that events tell of a new condition without anyone asking.
+
+use std::time::{Instant, SystemTime};
+
+use mpath_api::types::{Condition, ConditionReason, DiskHealth, EventKind, PathCounts};
+
+use crate::disk::Disk;
+use crate::events::utc;
+use crate::subsystem::path_status::PathStatus;
+use crate::subsystem::{InheritedFence, Subsystem};
+
+/// The paths of a disk at one moment.
+struct PathFacts {
+    counts: PathCounts,
+    /// Why each expected path that is not usable is not.
+    unusable: Vec<String>,
+    /// A path makes its first attempt to connect, so it may be usable at any moment.
+    some_untried: bool,
+}
+
+impl Subsystem {
+    /// Looks at the health of a disk, and records events of what has changed. `outstanding` is known to the I/O threads alone.
+    ///
+    /// Must not be called with the state locked.
+    pub(crate) fn check_health(&self, disk: &Disk, outstanding: u64) -> (DiskHealth, PathCounts) {
+        let (now, time) = (Instant::now(), SystemTime::now());
+        let mut history = disk.health();
+        let mut events = history.new_errors(&disk.shared.errors, now, time);
+        let paths = self.path_facts(disk);
+        let is_waiting = paths.counts.usable == 0;
+        history.waiting_since = is_waiting.then(|| history.waiting_since.unwrap_or(time));
+
+        let mut reasons = history.failures(now);
+        let mut add = |condition, message| reasons.push(ConditionReason { condition, message });
+        if let Some(fence) = self.inherited_fence().filter(|fence| fence.until > now) {
+            add(Condition::Held, hold_reason(&fence, now));
+        }
+        if let Some(since) = history.waiting_since {
+            add(Condition::Waiting, waiting_reason(since, &paths));
+        }
+        if !disk.is_connected() {
+            add(Condition::NoFrontEnd, "no front-end is connected".into());
+        }
+        if !is_waiting && paths.counts.usable < paths.counts.expected {
+            add(Condition::Degraded, degraded_reason(&paths));
+        }
+        let condition = reasons.iter().map(|reason| reason.condition).max().unwrap_or(Condition::Ok);
+        if condition != history.condition {
+            (history.condition, history.since) = (condition, time);
+        }
+        // A path that is about to connect for the first time is no trouble yet.
+        let of_paths = |reason: &&ConditionReason| {
+            matches!(reason.condition, Condition::Waiting | Condition::Degraded) && !paths.some_untried
+        };
+        let trouble = reasons.iter().find(of_paths);
+        let to_tell = trouble.map_or(Condition::Ok, |reason| reason.condition);
+        if to_tell != history.told && !(trouble.is_none() && paths.some_untried) {
+            history.told = to_tell;
+            events.push(match trouble {
+                Some(reason) if to_tell == Condition::Waiting => (EventKind::DiskWaiting, reason.message.clone()),
+                Some(reason) => (EventKind::DiskDegraded, reason.message.clone()),
+                None => (EventKind::DiskOk, format!("all {} expected paths are usable", paths.counts.expected)),
+            });
+        }
+        for (kind, message) in events {
+            disk.event(kind, message);
+        }
+        let health = DiskHealth {
+            condition,
+            condition_since: utc(history.since),
+            reasons,
+            outstanding,
+            guest_errors: history.guest_errors(),
+        };
+        (health, paths.counts)
+    }
+
+    fn path_facts(&self, disk: &Disk) -> PathFacts {
+        let state = self.state();
+        let counts = PathCounts { total: state.paths().count() as u32, expected: 0, usable: 0 };
+        let mut facts = PathFacts { counts, unusable: Vec::new(), some_untried: false };
+        for path in state.paths().filter(|path| path.is_wanted()) {
+            facts.counts.expected += 1;
+            match path.unusable(disk.id, &disk.shared.usable) {
+                None => facts.counts.usable += 1,
+                Some(reason) => {
+                    facts.some_untried |= path.is_untried();
+                    facts.unusable.push(name_path(path, &reason));
+                }
+            }
+        }
+        facts
+    }
+}
+
+fn name_path(path: &PathStatus, reason: &str) -> String {
+    format!("path {} ({}): {reason}", path.id.0, path.address)
+}
+
+fn hold_reason(InheritedFence { until, of }: &InheritedFence, now: Instant) -> String {
+    let left = until.saturating_duration_since(now).as_secs_f64();
+    let whose = match of {
+        None => "the previous daemon, or the disk that was on this socket, did not end in order, and its".into(),
+        Some(of) => {
+            format!("the removed disk `{of}` used this namespace, or that of a disk on the same paths, and its")
+        }
+    };
+    format!("requests wait for {left:.1} s: {whose} writes may be executed until then")
+}
+
+fn waiting_reason(since: SystemTime, paths: &PathFacts) -> String {
+    let why = match (paths.counts.total, paths.counts.expected) {
+        (0, _) => "there is no path".into(),
+        (_, 0) => "every path is drained, disabled or being removed".into(),
+        _ => paths.unusable.join("; "),
+    };
+    format!("no path is usable since {}: {why}", utc(since))
+}
+
+fn degraded_reason(PathFacts { counts, unusable, .. }: &PathFacts) -> String {
+    format!("{} of {} expected paths are usable: {}", counts.usable, counts.expected, unusable.join("; "))
+}
