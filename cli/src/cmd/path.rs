@@ -11,12 +11,13 @@ use crate::output::{Column, Output, or_dash, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List paths: state, share of the I/Os, counters and latencies since the daemon started
+    /// List paths: state, share of the I/Os, counters, and latencies of the last minute
     ///
     /// STATE adds the ANA state unless it is optimized, "suspect" if the path owes answers and sends nothing, and "plain TCP" if MPTCP
     /// fell back. 1S, 1M and SHARE are the path's share of the disk's I/Os in the last second, in the last minute and since the daemon
     /// started. BUSY counts I/Os in flight, ERRS failed attempts. RD50 to WR99 are the median and the 99th percentile of reads and of
-    /// writes. Paths that several disks use are listed once, with the I/Os of all of them. -o json has more.
+    /// writes in the last minute. `path show` has the latencies of the last second, and those since the daemon started. Paths that
+    /// several disks use are listed once, with the I/Os of all of them. -o json has more.
     List(DiskArg),
     /// Show all details of a path: state, controller, limits, counters, latencies, last error
     Show(PathArgs),
@@ -217,8 +218,8 @@ pub(super) fn injected(path: &Path) -> String {
 
 fn row(path: &Path) -> [String; 15] {
     let percent = |share: f64| format!("{:.1}", share * 100.0);
-    let p50 = |stats: &OpStats| or_dash(stats.latency.map(|latency| latency.p50_us));
-    let p99 = |stats: &OpStats| or_dash(stats.latency.map(|latency| latency.p99_us));
+    let p50 = |stats: &OpStats| or_dash(stats.latency_60s.map(|latency| latency.p50_us));
+    let p99 = |stats: &OpStats| or_dash(stats.latency_60s.map(|latency| latency.p99_us));
     [
         path.disk.clone(),
         path.index.to_string(),

@@ -1,12 +1,12 @@
 //! The output of `mpathctl path show` for one path.
 
-use mpath_api::types::{Controller, MptcpConnection, OpStats, Path, Subflow};
+use mpath_api::types::{Controller, Latency, MptcpConnection, OpStats, Path, Subflow};
 
 use super::path::{for_sharer, injected};
 use super::policy_show;
 use crate::output::{Column, or_dash, table};
 
-/// Two columns of facts, then tables of counters, estimates and subflows.
+/// Two columns of facts, then tables of counters, latencies, estimates and subflows.
 pub(super) fn for_people(path: &Path) -> String {
     let mut rows: Vec<[String; 2]> = Vec::new();
     let mut row = |name: &str, value: String| rows.push([name.into(), value]);
@@ -69,8 +69,9 @@ pub(super) fn for_people(path: &Path) -> String {
         table([Column::Text(""), Column::Text("")], rows).lines().skip(1).flat_map(|line| [line, "\n"]).collect();
     let classes = path.classes();
     let counters = table(COLUMNS, classes.map(|(name, stats)| class(name, stats)));
+    let latencies = table(LATENCIES, classes.iter().flat_map(|(name, stats)| latencies(name, stats)));
     let estimates = table(ESTIMATES, classes.map(|(name, stats)| estimates(name, stats)));
-    let mut tables = vec![facts, counters, estimates];
+    let mut tables = vec![facts, counters, latencies, estimates];
     if let Some(mptcp) = path.mptcp.as_ref().filter(|mptcp| mptcp.subflows().next().is_some()) {
         tables.push(table(SUBFLOWS, mptcp.subflows().map(|(connection, of)| subflow(connection, of))));
     }
@@ -114,25 +115,38 @@ fn subflow(connection: &MptcpConnection, of: &Subflow) -> [String; 11] {
     ]
 }
 
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 6] = [
     Column::Text("CLASS"),
     Column::Number("IOS"),
     Column::Number("BYTES"),
     Column::Number("BUSY"),
     Column::Number("ERRS"),
     Column::Number("RETRIES"),
+];
+
+fn class(name: &str, stats: &OpStats) -> [String; 6] {
+    let counts = [stats.ios, stats.bytes, stats.in_flight, stats.errors, stats.retries].map(|count| count.to_string());
+    let [ios, bytes, busy, errors, retries] = counts;
+    [name.into(), ios, bytes, busy, errors, retries]
+}
+
+const LATENCIES: [Column; 6] = [
+    Column::Text("CLASS"),
+    Column::Text("PERIOD"),
     Column::Number("P50(us)"),
     Column::Number("P99(us)"),
     Column::Number("P99.9(us)"),
     Column::Number("MAX(us)"),
 ];
 
-fn class(name: &str, stats: &OpStats) -> [String; 10] {
-    let counts = [stats.ios, stats.bytes, stats.in_flight, stats.errors, stats.retries].map(|count| count.to_string());
-    let [ios, bytes, busy, errors, retries] = counts;
-    let latency = |pick: fn(&mpath_api::types::Latency) -> u64| or_dash(stats.latency.as_ref().map(pick));
-    let [p50, p99] = [latency(|l| l.p50_us), latency(|l| l.p99_us)];
-    [name.into(), ios, bytes, busy, errors, retries, p50, p99, latency(|l| l.p999_us), latency(|l| l.max_us)]
+/// The latencies of the last second, of the last minute and since the start.
+fn latencies(name: &str, stats: &OpStats) -> [[String; 6]; 3] {
+    let periods = [("1 s", stats.latency_1s), ("1 min", stats.latency_60s), ("all", stats.latency)];
+    periods.map(|(period, latency)| {
+        let of = |pick: fn(Latency) -> u64| or_dash(latency.map(pick));
+        let [p50, p99] = [of(|latency| latency.p50_us), of(|latency| latency.p99_us)];
+        [name.into(), period.into(), p50, p99, of(|latency| latency.p999_us), of(|latency| latency.max_us)]
+    })
 }
 
 const ESTIMATES: [Column; 9] = [

@@ -10,8 +10,8 @@ fn path_list() {
         table,
         "\
 DISK   #  ADDRESS               STATE                         1S(%)  1M(%)  SHARE(%)     IOS  BUSY  ERRS  RD50(us)  RD99(us)  WR50(us)  WR99(us)  INJECTION
-disk0  0  tcp://127.0.0.1:4420  live                          100.0   75.0      90.0  900000     4     2       210       630        95       285  -
-disk0  1  tcp://127.0.0.1:4421  lost                            0.0   25.0      10.0  100000     2     1     30417     91251         -         -  -
+disk0  0  tcp://127.0.0.1:4420  live                          100.0   75.0      90.0  900000     4     2       420      1260       190       570  -
+disk0  1  tcp://127.0.0.1:4421  lost                            0.0   25.0      10.0  100000     2     1     60834    182502         -         -  -
 disk1  0  tcp://[::1]:4420      live/non-optimized (suspect)    0.0    0.0       0.0       0     0     0         -         -         -         -  -
 
 disk0 path 1 (tcp://127.0.0.1:4421): lost: Connection refused (os error 111)
@@ -72,6 +72,8 @@ disk0 path 1 (tcp://127.0.0.1:4421): lost: Connection refused (os error 111)
       "errors": 0,
       "retries": 0,
       "latency": null,
+      "latency-1s": null,
+      "latency-60s": null,
       "estimate": {}
     },
     "write": {
@@ -83,6 +85,8 @@ disk0 path 1 (tcp://127.0.0.1:4421): lost: Connection refused (os error 111)
       "errors": 0,
       "retries": 0,
       "latency": null,
+      "latency-1s": null,
+      "latency-60s": null,
       "estimate": {}
     },
     "other": {
@@ -94,6 +98,8 @@ disk0 path 1 (tcp://127.0.0.1:4421): lost: Connection refused (os error 111)
       "errors": 0,
       "retries": 0,
       "latency": null,
+      "latency-1s": null,
+      "latency-60s": null,
       "estimate": {}
     },
     "injections": []
@@ -148,10 +154,21 @@ reconnects            0
 last error            -
 last error at         -
 
-CLASS     IOS       BYTES  BUSY  ERRS  RETRIES  P50(us)  P99(us)  P99.9(us)  MAX(us)
-read   900000  3686400000     2     1        1      210      630       1470     4200
-write       0           0     2     1        1       95      285        665     1900
-other       0           0     0     0        0        -        -          -        -
+CLASS     IOS       BYTES  BUSY  ERRS  RETRIES
+read   900000  3686400000     2     1        1
+write       0           0     2     1        1
+other       0           0     0     0        0
+
+CLASS  PERIOD  P50(us)  P99(us)  P99.9(us)  MAX(us)
+read   1 s         840     2520       5880    16800
+read   1 min       420     1260       2940     8400
+read   all         210      630       1470     4200
+write  1 s           -        -          -        -
+write  1 min       190      570       1330     3800
+write  all          95      285        665     1900
+other  1 s           -        -          -        -
+other  1 min         -        -          -        -
+other  all           -        -          -        -
 
 CLASS  WEIGHT  EST(ms)  WINDOW(KiB)  AGE  IGNORED  CKPTS  CKPT-IOS  CKPT-AVG(ms)
 read        -    0.210            -    3   450000      1       100         0.210

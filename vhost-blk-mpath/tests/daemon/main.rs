@@ -24,6 +24,7 @@ mod hedge;
 mod hostile_guest;
 mod inherited_fence;
 mod injection;
+mod latencies;
 mod live_disks;
 mod lost_commands;
 mod membership;

@@ -40,13 +40,13 @@ impl Scrape {
         Self { samples, types }
     }
 
-    /// Counters, and the sums and counts of summaries.
+    /// Counters, and the buckets, sums and counts of histograms.
     fn counters(&self) -> impl Iterator<Item = (&String, f64)> {
         let counts = |series: &str| {
             let name = series.split('{').next().unwrap();
-            let part_of = name.strip_suffix("_sum").or_else(|| name.strip_suffix("_count"));
+            let part_of = ["_bucket", "_sum", "_count"].iter().find_map(|part| name.strip_suffix(part));
             self.types.get(name).is_some_and(|kind| kind == "counter")
-                || part_of.and_then(|name| self.types.get(name)).is_some_and(|kind| kind == "summary")
+                || part_of.and_then(|name| self.types.get(name)).is_some_and(|kind| kind == "histogram")
         };
         self.samples.iter().filter(move |(series, _)| counts(series)).map(|(series, value)| (series, *value))
     }
@@ -121,9 +121,9 @@ fn counters_grow_under_load_and_never_shrink() {
             assert_eq!(seen.get(&format!("path_latency_seconds_count{{{labels}}}")), stats.ios as f64);
             assert_eq!(seen.get(&format!("path_in_flight_requests{{{labels}}}")), 0.0);
         }
-        let p99 = path.read.latency.unwrap().p99_us as f64 / 1e6;
-        let series = format!("path_latency_seconds{{{of},class=\"read\",quantile=\"0.99\"}}");
-        assert!((seen.get(&series) - p99).abs() < 1e-9, "{series}");
+        let upto = |le: &str| seen.get(&format!("path_latency_seconds_bucket{{{of},class=\"read\",le=\"{le}\"}}"));
+        assert!(upto("5e-05") <= upto("0.001") && upto("0.001") <= upto("10"), "{path:?}");
+        assert_eq!(upto("+Inf"), path.read.ios as f64);
         assert_eq!(seen.get(&format!("path_state{{{of},state=\"live\"}}")), 1.0);
         assert_eq!(seen.sum("path_state", &of), 1.0);
     }

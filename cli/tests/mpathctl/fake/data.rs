@@ -5,7 +5,7 @@ use mpath_api::config::{LimitsConfig, Weight};
 use mpath_api::types::{
     AnaState, Condition, ConditionReason, Controller, DiscoveryController, DiscoveryState, DiskHealth, Latency, Mptcp,
     MptcpConnection, OpStats, Origin, Path, PathEstimate, PathState, PathWindow, QueueTurns, SchedulerDetail, Subflow,
-    SubflowState, Tier,
+    SubflowState, Tier, TimeHistogram,
 };
 use mpath_api::{PathAddress, SchedulerKind, SchedulerSpec};
 
@@ -18,13 +18,11 @@ pub(super) fn stats(ios: u64, p50_us: u64) -> OpStats {
         in_flight: 2,
         errors: 1,
         retries: 1,
-        latency: Some(Latency {
-            p50_us,
-            p99_us: p50_us * 3,
-            p999_us: p50_us * 7,
-            max_us: p50_us * 20,
-            sum_us: p50_us * ios,
-        }),
+        latency: Some(latency(p50_us)),
+        // Recent requests are slower.
+        latency_1s: (ios >= 1000).then(|| latency(p50_us * 4)),
+        latency_60s: Some(latency(p50_us * 2)),
+        histogram: TimeHistogram::default(),
         estimate: PathEstimate {
             latency_us: Some(f64::from(p50_us as u32)),
             age: Some(3),
@@ -35,6 +33,10 @@ pub(super) fn stats(ios: u64, p50_us: u64) -> OpStats {
             ..PathEstimate::default()
         },
     }
+}
+
+fn latency(p50_us: u64) -> Latency {
+    Latency { p50_us, p99_us: p50_us * 3, p999_us: p50_us * 7, max_us: p50_us * 20 }
 }
 
 pub(super) fn path(disk: &str, index: u16, address: &str) -> Path {
@@ -158,7 +160,6 @@ pub(super) fn scheduling() -> Vec<SchedulerDetail> {
     let mut disk0 = SchedulerDetail::new("disk0".into(), None, spec, weight(100), limits, None);
     disk0.tier = Some(Tier::Bulk);
     (disk0.limits.balance_bytes, disk0.limits.throttled_ms) = (Some(-65_536), 1234);
-    let latency = |us| Latency { p50_us: us, p99_us: us * 3, p999_us: us * 7, max_us: us * 20, sum_us: us * 1000 };
     let queue = |queue, tier, credit, queued, waited| QueueTurns {
         queue,
         tier,
@@ -168,6 +169,7 @@ pub(super) fn scheduling() -> Vec<SchedulerDetail> {
         served: 1000,
         served_bytes: 4 << 20,
         waited,
+        histogram: TimeHistogram::default(),
     };
     disk0.queues = vec![queue(0, Tier::Bulk, 0, 32, Some(latency(250))), queue(3, Tier::Sparse, 17, 0, None)];
     let fifo = SchedulerKind::Fifo.into();

@@ -40,7 +40,6 @@
 mod ana;
 mod group;
 mod guest_errors;
-mod histogram;
 mod ids;
 mod inject;
 mod io;
@@ -52,12 +51,14 @@ mod path_error_rest;
 mod policy;
 mod quantiles;
 mod recent_counts;
+mod recent_latencies;
 mod requests;
 mod scheduler;
 mod shared_disk;
 mod silence;
 mod stats;
 mod timers;
+mod times;
 mod unflushed;
 mod usable_paths;
 mod window;
@@ -74,12 +75,14 @@ pub use path::{Association, PathConfig};
 pub use policy::{
     ClassPolicies, PathEstimate, PolicyChange, PolicyClass, PolicyKind, PolicySpec, UnknownClass, UnknownPolicy,
 };
+pub use recent_latencies::LatencyCounts;
 pub use scheduler::{
     Balance, DEFAULT_WEIGHT, DiskLimits, DiskSchedulerStats, FlowStats, Limits, SchedulerChange, SchedulerKind,
     SchedulerSpec, SchedulerStats, Tier, UnknownScheduler,
 };
 pub use shared_disk::SharedDisk;
 pub use stats::{ClassStats, FailoverTimes, GroupStats, HedgeCounts, PathStats};
+pub use times::{TIME_BUCKETS_NS, Times};
 pub use unflushed::UnflushedPaths;
 pub use usable_paths::UsablePaths;
 pub use window::Window;

@@ -3,10 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
-
-use crate::histogram::{add, latencies, record};
-use crate::{AnaStates, ClassPolicies, OpClass, PathEstimate, PathId, SchedulerStats};
+use crate::{AnaStates, ClassPolicies, LatencyCounts, OpClass, PathEstimate, PathId, SchedulerStats, Times};
 
 /// Counters of one path and one operation class, of one group or merged over several.
 #[derive(Clone)]
@@ -26,9 +23,12 @@ pub struct ClassStats {
     pub errors: u64,
     /// The attempts in `errors` that were followed by another attempt.
     pub retries: u64,
-    /// Latencies of the requests in `ios` in ns, from bind to completion. Injected delays count; waiting for a path
-    /// does not.
-    pub latency_ns: Histogram<u64>,
+    /// Latencies of the requests in `ios`, from bind to completion. Injected delays count; waiting for a path does not.
+    pub latency: Times,
+    /// The same of the last second. `None` without a request.
+    pub latency_1s: Option<Box<LatencyCounts>>,
+    /// The same of the last minute.
+    pub latency_60s: Option<Box<LatencyCounts>>,
 }
 
 /// Omits the counters: the debug text of a [`crate::Group`] shows only what affects decisions.
@@ -48,13 +48,24 @@ impl ClassStats {
     /// All zero.
     #[must_use]
     pub fn new() -> Self {
-        Self { ios: 0, ios_1s: 0, ios_60s: 0, bytes: 0, in_flight: 0, errors: 0, retries: 0, latency_ns: latencies() }
+        Self {
+            ios: 0,
+            ios_1s: 0,
+            ios_60s: 0,
+            bytes: 0,
+            in_flight: 0,
+            errors: 0,
+            retries: 0,
+            latency: Times::latencies(),
+            latency_1s: None,
+            latency_60s: None,
+        }
     }
 
     pub(crate) fn record_success(&mut self, bytes: u32, latency: Duration) {
         self.ios += 1;
         self.bytes += u64::from(bytes);
-        record(&mut self.latency_ns, latency);
+        self.latency.record(latency);
     }
 
     /// Adds the counters of another group.
@@ -66,7 +77,18 @@ impl ClassStats {
         self.in_flight += other.in_flight;
         self.errors += other.errors;
         self.retries += other.retries;
-        add(&mut self.latency_ns, &other.latency_ns);
+        self.latency.add(&other.latency);
+        merge_recent(&mut self.latency_1s, other.latency_1s.as_deref());
+        merge_recent(&mut self.latency_60s, other.latency_60s.as_deref());
+    }
+}
+
+/// Adds the counts of another group.
+fn merge_recent(mine: &mut Option<Box<LatencyCounts>>, theirs: Option<&LatencyCounts>) {
+    match (mine, theirs) {
+        (Some(mine), Some(theirs)) => mine.add(theirs),
+        (mine @ None, Some(theirs)) => *mine = Some(Box::new(theirs.clone())),
+        (_, None) => {}
     }
 }
 
@@ -153,38 +175,30 @@ impl PathStats {
 
 /// How long failovers took, by operation class: from the failed bind of a request to its next bind, on another path
 /// or the same. An operator's "failover took 80 ms" is this time.
-#[derive(Clone)]
-pub struct FailoverTimes {
-    latency_ns: [Histogram<u64>; 3],
-}
-
-impl fmt::Debug for FailoverTimes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FailoverTimes").finish_non_exhaustive()
-    }
-}
+#[derive(Clone, Debug)]
+pub struct FailoverTimes([Times; 3]);
 
 impl Default for FailoverTimes {
     fn default() -> Self {
-        Self { latency_ns: std::array::from_fn(|_| latencies()) }
+        Self(std::array::from_fn(|_| Times::latencies()))
     }
 }
 
 impl FailoverTimes {
-    /// The times of one class, in ns.
+    /// The times of one class.
     #[must_use]
-    pub fn class(&self, class: OpClass) -> &Histogram<u64> {
-        &self.latency_ns[class.index()]
+    pub fn class(&self, class: OpClass) -> &Times {
+        &self.0[class.index()]
     }
 
-    pub(crate) fn record(&mut self, class: OpClass, latency: Duration) {
-        record(&mut self.latency_ns[class.index()], latency);
+    pub(crate) fn record(&mut self, class: OpClass, time: Duration) {
+        self.0[class.index()].record(time);
     }
 
     /// Adds the times of another group.
     fn merge(&mut self, other: &Self) {
-        for (mine, theirs) in self.latency_ns.iter_mut().zip(&other.latency_ns) {
-            add(mine, theirs);
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            mine.add(theirs);
         }
     }
 }
@@ -254,32 +268,39 @@ impl GroupStats {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recent_latencies::RecentLatencies;
 
     #[test]
-    fn merges_and_keeps_percentiles() {
+    fn counters_of_two_groups_add_up() {
         let (mut a, mut b) = (ClassStats::new(), ClassStats::new());
-        for _ in 0..90 {
-            a.record_success(4096, Duration::from_micros(200));
-        }
-        for _ in 0..10 {
-            b.record_success(512, Duration::from_millis(30));
-        }
+        a.record_success(4096, Duration::from_micros(200));
+        b.record_success(512, Duration::from_millis(30));
         (b.in_flight, b.errors, b.retries) = (3, 2, 1);
         a.merge(&b);
         a.merge(&ClassStats { in_flight: 4, errors: 3, retries: 2, ..ClassStats::new() });
-        assert_eq!((a.ios, a.bytes), (100, 90 * 4096 + 10 * 512));
+        assert_eq!((a.ios, a.bytes), (2, 4096 + 512));
         assert_eq!((a.in_flight, a.errors, a.retries), (7, 5, 3));
-        let p50 = a.latency_ns.value_at_quantile(0.5);
-        let p99 = a.latency_ns.value_at_quantile(0.99);
-        assert!((198_000..=202_000).contains(&p50), "{p50}");
-        assert!((29_700_000..=30_300_000).contains(&p99), "{p99}");
+        assert_eq!((a.latency.ns().len(), a.latency.sum()), (2, Duration::from_micros(30_200)));
     }
 
     #[test]
-    fn any_latency_can_be_recorded() {
-        let mut stats = ClassStats::new();
-        stats.record_success(0, Duration::ZERO);
-        stats.record_success(0, Duration::MAX);
-        assert_eq!(stats.latency_ns.len(), 2);
+    fn recent_latencies_of_two_groups_add_up() {
+        let of = |latencies: &[u64]| {
+            let mut recent = RecentLatencies::EMPTY;
+            latencies.iter().for_each(|ms| recent.record(Duration::ZERO, Duration::from_millis(*ms)));
+            recent.last_second(Duration::ZERO)
+        };
+        let longest = |latencies: &[&[u64]]| {
+            let mut sum = ClassStats::new();
+            for recent in latencies {
+                let latency_1s = of(recent);
+                sum.merge(&ClassStats { latency_60s: latency_1s.clone(), latency_1s, ..ClassStats::new() });
+            }
+            assert_eq!(sum.latency_1s, sum.latency_60s);
+            sum.latency_1s.map(|recent| [0.5, 1.0].map(|quantile| recent.quantile(quantile).unwrap().as_millis()))
+        };
+        assert_eq!(longest(&[&[], &[]]), None);
+        assert_eq!(longest(&[&[], &[1, 1], &[]]), Some([1, 1]));
+        assert_eq!(longest(&[&[1, 1], &[8]]), Some([1, 8]));
     }
 }

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
-use hdrhistogram::iterators::IterationValue;
 use mpath_core::{ClassStats, FailoverTimes, OpClass, PathStats};
 
 use super::{Latency, MovedRequests, OpStats, PathEstimate};
@@ -43,7 +41,10 @@ impl From<&ClassStats> for OpStats {
             in_flight: stats.in_flight,
             errors: stats.errors,
             retries: stats.retries,
-            latency: Latency::of(&stats.latency_ns),
+            latency: Latency::of(&stats.latency),
+            latency_1s: Latency::recent(stats.latency_1s.as_deref()),
+            latency_60s: Latency::recent(stats.latency_60s.as_deref()),
+            histogram: (&stats.latency).into(),
             estimate: PathEstimate::default(),
         }
     }
@@ -54,29 +55,8 @@ impl MovedRequests {
     #[must_use]
     pub fn of(moves: &FailoverTimes, class: OpClass) -> Self {
         let times = moves.class(class);
-        Self { ios: times.len(), time: Latency::of(times) }
+        Self { ios: times.ns().len(), time: Latency::of(times), histogram: times.into() }
     }
-}
-
-impl Latency {
-    /// The distribution of nanoseconds. `None` without a sample.
-    pub(super) fn of(ns: &Histogram<u64>) -> Option<Self> {
-        let micros = |ns: u64| u64::try_from(Duration::from_nanos(ns).as_micros()).unwrap_or(u64::MAX);
-        (!ns.is_empty()).then(|| Self {
-            p50_us: micros(ns.value_at_quantile(0.5)),
-            p99_us: micros(ns.value_at_quantile(0.99)),
-            p999_us: micros(ns.value_at_quantile(0.999)),
-            max_us: micros(ns.max()),
-            sum_us: micros(sum(ns)),
-        })
-    }
-}
-
-/// The sum of a histogram. It never shrinks as samples are added: every sample counts as the lowest value of its bucket.
-fn sum(ns: &Histogram<u64>) -> u64 {
-    let bucket =
-        |it: IterationValue<u64>| ns.lowest_equivalent(it.value_iterated_to()).saturating_mul(it.count_at_value());
-    ns.iter_recorded().map(bucket).fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -92,32 +72,11 @@ mod tests {
         stats.in_flight = 2;
         stats.errors = 3;
         stats.retries = 1;
-        stats.latency_ns.record_n(200_000, 98).unwrap();
-        stats.latency_ns.record_n(30_000_000, 2).unwrap();
+        stats.latency.record(Duration::from_micros(200));
         let shown = OpStats::from(&stats);
         assert_eq!((shown.ios, shown.bytes, shown.in_flight, shown.errors, shown.retries), (100, 409_600, 2, 3, 1));
-        let latency = shown.latency.unwrap();
-        assert!((198..=202).contains(&latency.p50_us), "{latency:?}");
-        for slow in [latency.p99_us, latency.p999_us, latency.max_us] {
-            assert!((29_700..=30_300).contains(&slow), "{latency:?}");
-        }
-        let sum_us = 98 * 200 + 2 * 30_000;
-        assert!((sum_us * 99 / 100..=sum_us).contains(&latency.sum_us), "{latency:?}");
-    }
-
-    #[test]
-    fn sums_never_shrink_and_zero_latencies_add_nothing() {
-        let mut ns = ClassStats::new().latency_ns;
-        ns.saturating_record_n(0, 1_000_000_000);
-        assert_eq!(Latency::of(&ns).unwrap().sum_us, 0);
-        let mut last = 0;
-        for latency in (0..2000_u64).map(|n| n.pow(3) * 7 + 1) {
-            ns.saturating_record_n(latency, latency % 5);
-            let sum_us = Latency::of(&ns).unwrap().sum_us;
-            assert!(sum_us >= last, "{sum_us} after {last}");
-            last = sum_us;
-        }
-        ns.saturating_record_n(u64::MAX, u64::MAX / 2);
-        assert!(Latency::of(&ns).unwrap().sum_us >= last);
+        assert!((198..=202).contains(&shown.latency.unwrap().max_us), "{shown:?}");
+        assert_eq!((shown.latency_1s, shown.latency_60s), (None, None));
+        assert_eq!((shown.histogram.counts[2], shown.histogram.sum), (1, Duration::from_micros(200)));
     }
 }

@@ -13,6 +13,7 @@ mod health;
 mod hedge;
 mod impairment;
 mod injection;
+mod latency;
 mod mptcp;
 mod parameter;
 mod policy;
@@ -38,6 +39,7 @@ pub use self::impairment::{
     InjectedRate, InjectedShare, InjectedStatus, Injection, InjectionError, UnknownWord,
 };
 pub use self::injection::{InjectedPath, PathSelector, PathSelectorError, SetInjection};
+pub use self::latency::{Latency, TimeHistogram};
 pub use self::mptcp::{Mptcp, MptcpConnection, Subflow, SubflowState};
 pub use self::parameter::Parameter;
 pub use self::policy::{DiskPolicy, PathEstimate, PathView, Policy, PolicyDetail, PolicyInForce, SetPolicy};
@@ -348,6 +350,15 @@ pub struct OpStats {
     /// Latency of `ios` from binding to completion. It includes injected delay, and not the wait for a path. `null` before the first
     /// I/O.
     pub latency: Option<Latency>,
+    /// The same of the last second: of the last 0.9 to 1 s. It is rounded up, by at most 6 % or 1 µs. `null` without an I/O.
+    #[serde(default)]
+    pub latency_1s: Option<Latency>,
+    /// The same of the last minute: of the last 50 to 60 s.
+    #[serde(default)]
+    pub latency_60s: Option<Latency>,
+    /// The latency since the daemon started for `/metrics`. The JSON does not have it.
+    #[serde(skip)]
+    pub histogram: TimeHistogram,
     /// The estimate of the path by the policy of these operations.
     #[serde(default)]
     pub estimate: PathEstimate,
@@ -361,21 +372,7 @@ pub struct MovedRequests {
     pub ios: u64,
     /// Time from binding to the failing path until binding to the next one. `null` before the first failover.
     pub time: Option<Latency>,
-}
-
-/// A latency distribution in whole microseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct Latency {
-    /// Median.
-    pub p50_us: u64,
-    /// 99th percentile.
-    pub p99_us: u64,
-    /// 99.9th percentile.
-    pub p999_us: u64,
-    /// Maximum.
-    pub max_us: u64,
-    /// Sum. A sample may be up to 1 % longer than it counts here.
-    #[serde(default)]
-    pub sum_us: u64,
+    /// The same for `/metrics`. The JSON does not have it.
+    #[serde(skip)]
+    pub histogram: TimeHistogram,
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use mpath_core::{DiskId, DiskSchedulerStats, FlowId, FlowStats, SchedulerKind, SchedulerSpec, SchedulerStats};
 use serde::{Deserialize, Serialize};
 
-use super::{Latency, Parameter};
+use super::{Latency, Parameter, TimeHistogram};
 use crate::config::{LimitBandwidth, LimitBurst, LimitIops, LimitsConfig, Weight};
 use crate::{policy_serde, scheduler_serde};
 
@@ -126,6 +126,9 @@ pub struct QueueTurns {
     pub served_bytes: u64,
     /// How long these attempts waited. `null` if there were none.
     pub waited: Option<Latency>,
+    /// The same for `/metrics`. The JSON does not have it.
+    #[serde(skip)]
+    pub histogram: TimeHistogram,
 }
 
 impl QueueTurns {
@@ -138,7 +141,8 @@ impl QueueTurns {
             in_flight: flow.outstanding,
             served: flow.served,
             served_bytes: flow.served_bytes,
-            waited: Latency::of(&flow.waited_ns),
+            waited: Latency::of(&flow.waited),
+            histogram: (&flow.waited).into(),
         }
     }
 }

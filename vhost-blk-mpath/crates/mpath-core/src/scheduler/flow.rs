@@ -3,13 +3,10 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use hdrhistogram::Histogram;
-
 use super::DEFAULT_WEIGHT;
 use super::fair_queue::{Member, Tier};
 use super::settings::Settings;
-use crate::histogram::{add, record, waits};
-use crate::{DiskId, FlowId, Tag};
+use crate::{DiskId, FlowId, Tag, Times};
 
 /// A request that waits for its turn.
 #[derive(Clone, Copy, Debug)]
@@ -32,10 +29,10 @@ pub(super) struct Flow {
     pub(super) member: Member,
     served: u64,
     served_bytes: u64,
-    /// The served requests that did not wait. Most do not while there is room, so they are added to the histogram
-    /// only for a snapshot.
+    /// The served requests that did not wait. Most do not while there is room, so they are added to the times only for
+    /// a snapshot.
     unwaited: u64,
-    waited_ns: Option<Histogram<u64>>,
+    waited: Option<Times>,
 }
 
 impl Default for Flow {
@@ -48,7 +45,7 @@ impl Default for Flow {
             served: 0,
             served_bytes: 0,
             unwaited: 0,
-            waited_ns: None,
+            waited: None,
         }
     }
 }
@@ -71,13 +68,13 @@ impl Flow {
         if now == sent.since {
             self.unwaited += 1;
         } else {
-            record(self.waited_ns.get_or_insert_with(waits), now - sent.since);
+            self.waited.get_or_insert_with(Times::waits).record(now - sent.since);
         }
     }
 
     pub(super) fn stats(&self, flow: FlowId, settings: &Settings) -> FlowStats {
-        let mut waited_ns = self.waited_ns.clone().unwrap_or_else(waits);
-        waited_ns.saturating_record_n(0, self.unwaited);
+        let mut waited = self.waited.clone().unwrap_or_else(Times::waits);
+        waited.record_zeros(self.unwaited);
         let is_idle = self.is_idle();
         FlowStats {
             flow,
@@ -88,7 +85,7 @@ impl Flow {
             outstanding: self.outstanding.into(),
             served: self.served,
             served_bytes: self.served_bytes,
-            waited_ns,
+            waited,
         }
     }
 }
@@ -112,8 +109,8 @@ pub struct FlowStats {
     pub served: u64,
     /// Bytes of the requests in `served`.
     pub served_bytes: u64,
-    /// How long requests waited for their turn, in ns, to 10 %. Each attempt counts.
-    pub waited_ns: Histogram<u64>,
+    /// How long requests waited for their turn; quantiles are to 10 %. Each attempt counts.
+    pub waited: Times,
 }
 
 impl FlowStats {
@@ -127,6 +124,6 @@ impl FlowStats {
         self.outstanding += other.outstanding;
         self.served += other.served;
         self.served_bytes += other.served_bytes;
-        add(&mut self.waited_ns, &other.waited_ns);
+        self.waited.add(&other.waited);
     }
 }

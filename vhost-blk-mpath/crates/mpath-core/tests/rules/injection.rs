@@ -265,7 +265,7 @@ fn an_answer_is_late_by_the_latency() {
     assert_eq!(t.after(19 * MS), []);
     assert_eq!(t.after(MS), [ok(0)]);
     let stats = t.group.stats(t.now);
-    assert!(stats.path(P0).unwrap().class(OpClass::Read).latency_ns.max() >= 20_000_000);
+    assert!(stats.path(P0).unwrap().class(OpClass::Read).latency.ns().max() >= 20_000_000);
 }
 
 #[test]

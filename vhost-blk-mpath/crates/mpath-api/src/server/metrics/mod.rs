@@ -1,12 +1,13 @@
 //! `GET /metrics`: the state and the counters of the API, for Prometheus.
 
+mod metric;
 mod subflow_groups;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod text;
 
 use std::convert::Infallible;
+use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,9 +17,10 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use hyper::body::Frame;
+use prometheus_client::encoding::prometheus_text::CONTENT_TYPE;
 
+use self::metric::{Labels, Metric, with};
 use self::subflow_groups::subflow_groups;
-use self::text::{CONTENT_TYPE, Labels, Metric};
 use super::Control;
 use super::error::ApiError;
 use crate::types::{DiscoveryController, Path, SchedulerDetail, Status};
@@ -48,18 +50,17 @@ fn exposition(
     paths: Vec<Path>,
     scheduling: Vec<SchedulerDetail>,
 ) -> impl Iterator<Item = String> + Send + Unpin + 'static {
-    let of_disk = |disk: &str| Labels::default().with("disk", disk);
-    let of_path = |path: &Path| of_disk(&path.disk).with("path", &path.address);
+    let of_disk = |disk: &str| vec![("disk", disk.to_owned())];
+    let of_path = |path: &Path| with(&of_disk(&path.disk), "path", &path.address);
     let (disks, discovery) = (std::mem::take(&mut status.disks), std::mem::take(&mut status.discovery));
 
     let (mut failovers, mut queues, mut classes, mut subflows) = (vec![], vec![], vec![], vec![]);
     let mut errors = Vec::new();
     for disk in &disks {
         errors.extend(
-            disk.health
-                .guest_errors
-                .iter()
-                .map(|of| (of_disk(&disk.name).with("operation", of.operation).with("reason", of.reason), of.clone())),
+            disk.health.guest_errors.iter().map(|of| {
+                (with(&with(&of_disk(&disk.name), "operation", of.operation), "reason", of.reason), of.clone())
+            }),
         );
     }
     // The disk that has the paths counts for every disk over them.
@@ -67,22 +68,22 @@ fn exposition(
     with_paths.retain(|disk| disk.shares_paths_of.is_none());
     for disk in &with_paths {
         for (class, moved) in [("read", disk.moved_reads), ("write", disk.moved_writes)] {
-            failovers.push((of_disk(&disk.name).with("class", class), moved));
+            failovers.push((with(&of_disk(&disk.name), "class", class), moved));
         }
     }
     for detail in &scheduling {
-        queues.extend(detail.queues.iter().map(|queue| (of_disk(&detail.disk).with("queue", queue.queue), *queue)));
+        queues.extend(detail.queues.iter().map(|queue| (with(&of_disk(&detail.disk), "queue", queue.queue), *queue)));
     }
     for path in &paths {
         for ((local, remote), group) in path.mptcp.iter().flat_map(subflow_groups) {
-            subflows.push((of_path(path).with("local", local).with("remote", remote), group));
+            subflows.push((with(&with(&of_path(path), "local", local), "remote", remote), group));
         }
-        classes.extend(path.classes().map(|(class, stats)| (of_path(path).with("class", class), stats.clone())));
+        classes.extend(path.classes().map(|(class, stats)| (with(&of_path(path), "class", class), stats.clone())));
     }
     let of_controller =
-        |of: &DiscoveryController| of_disk(&of.disk).with("controller", &of.address).with("subnqn", &of.subnqn);
+        |of: &DiscoveryController| with(&with(&of_disk(&of.disk), "controller", &of.address), "subnqn", &of.subnqn);
 
-    metrics_of(tables::DAEMON, vec![(Labels::default(), status)])
+    metrics_of(tables::DAEMON, vec![(Labels::new(), status)])
         .chain(metrics_of(tables::DISKS, labelled(disks, |disk| of_disk(&disk.name))))
         .chain(metrics_of(tables::GUEST_ERRORS, errors))
         .chain(metrics_of(tables::HEDGING, labelled(with_paths, |disk| of_disk(&disk.name))))
@@ -100,6 +101,10 @@ fn labelled<T>(things: Vec<T>, labels: impl Fn(&T) -> Labels) -> Vec<(Labels, T)
 }
 
 /// The metrics of one table.
-fn metrics_of<T: 'static>(metrics: &'static [Metric<T>], things: Vec<(Labels, T)>) -> impl Iterator<Item = String> {
+fn metrics_of<T: Debug + Send + Sync + 'static>(
+    metrics: &'static [Metric<T>],
+    things: Vec<(Labels, T)>,
+) -> impl Iterator<Item = String> {
+    let things = Arc::new(things);
     metrics.iter().map(move |metric| metric.text(&things))
 }

@@ -3,8 +3,8 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use super::metric::{Metric, Number, counter, gauge, info, states, times};
 use super::subflow_groups::SubflowGroup;
-use super::text::{Metric, counter, gauge, info, number, states, times};
 use crate::types::{
     ANA_STATES, Condition, DiscoveryController, DiscoveryState, Disk, GuestErrorCount, MovedRequests, OpStats, Path,
     PathState, QueueTurns, SchedulerDetail, Status, Tier,
@@ -17,7 +17,7 @@ fn one_of<S: Copy + PartialEq + Display>(all: &[S], now: Option<S>) -> Vec<(Stri
 
 pub(super) const DAEMON: &[Metric<Status>] = &[
     info("build_info", "The daemon", |daemon| vec![("version", daemon.version.clone())]),
-    gauge("uptime_seconds", "Time since the daemon started", |daemon| Some(number(daemon.uptime_s))),
+    gauge("uptime_seconds", "Time since the daemon started", |daemon| Some(daemon.uptime_s.into())),
 ];
 
 /// By `disk`.
@@ -30,45 +30,45 @@ pub(super) const DISKS: &[Metric<Disk>] = &[
     info("disk_policy_info", "The policies in force: of reads, and of all other requests", |disk| {
         vec![("read", disk.policy.read.kind().to_string()), ("write", disk.policy.write.kind().to_string())]
     }),
-    gauge("disk_connected", "Whether a front-end is connected", |disk| Some(number(disk.connected))),
+    gauge("disk_connected", "Whether a front-end is connected", |disk| Some(disk.connected.into())),
     gauge(
         "disk_held_seconds",
         "How much longer the disk is held for the fence of an earlier daemon or of a removed disk",
-        |disk| Some(Duration::from_millis(disk.held_ms.unwrap_or(0)).as_secs_f64()),
+        |disk| Some(Duration::from_millis(disk.held_ms.unwrap_or(0)).into()),
     ),
-    gauge("disk_capacity_bytes", "Size; 0 until a path has been connected", |disk| Some(number(disk.capacity_bytes))),
-    gauge("disk_queued_requests", "Requests that wait for a path with room", |disk| Some(number(disk.queued))),
-    gauge("disk_weight", "Share among the disks over the same paths", |disk| Some(number(disk.weight))),
-    gauge("disk_paths", "Paths of the disk, which may be another disk's", |disk| Some(number(disk.path_counts.total))),
+    gauge("disk_capacity_bytes", "Size; 0 until a path has been connected", |disk| Some(disk.capacity_bytes.into())),
+    gauge("disk_queued_requests", "Requests that wait for a path with room", |disk| Some(disk.queued.into())),
+    gauge("disk_weight", "Share among the disks over the same paths", |disk| Some(disk.weight.into())),
+    gauge("disk_paths", "Paths of the disk, which may be another disk's", |disk| Some(disk.path_counts.total.into())),
     gauge("disk_paths_expected", "Paths that are neither drained, nor disabled, nor being removed", |disk| {
-        Some(number(disk.path_counts.expected))
+        Some(disk.path_counts.expected.into())
     }),
     gauge("disk_paths_usable", "Expected paths that requests of the disk can go to now", |disk| {
-        Some(number(disk.path_counts.usable))
+        Some(disk.path_counts.usable.into())
     }),
     states("disk_condition", "The worst condition that applies to the disk", "condition", |disk| {
         one_of(&Condition::ALL, Some(disk.health.condition))
     }),
     gauge("disk_outstanding_requests", "Requests of the guest without an answer", |disk| {
-        Some(number(disk.health.outstanding))
+        Some(disk.health.outstanding.into())
     }),
 ];
 
 /// By `disk`, `operation` and `reason`.
 pub(super) const GUEST_ERRORS: &[Metric<GuestErrorCount>] =
-    &[counter("disk_guest_errors_total", "Errors that the guest got", |errors| number(errors.count))];
+    &[counter("disk_guest_errors_total", "Errors that the guest got", |errors| errors.count.into())];
 
 /// By `disk`, for disks with paths of their own. They count for every disk over the paths.
 pub(super) const HEDGING: &[Metric<Disk>] =
     &[counter("disk_hedgeable_reads_total", "Reads submitted while hedging was on", |disk| {
-        number(disk.hedge.hedgeable_reads)
+        disk.hedge.hedgeable_reads.into()
     })];
 
 /// By `disk` and `class`, for disks with paths of their own. They count for every disk over the paths.
 pub(super) const FAILOVERS: &[Metric<MovedRequests>] = &[times(
     "disk_failover_seconds",
     "Time from the choice of a path that failed to the choice of the next one",
-    |moved| (moved.ios, moved.time),
+    |moved| moved.histogram,
 )];
 
 /// By `disk`.
@@ -78,22 +78,22 @@ pub(super) const SCHEDULING: &[Metric<SchedulerDetail>] = &[
         one_of(&Tier::ALL, of.tier)
     }),
     gauge("disk_limit_iops", "Limit in requests per second; no sample: off", |of| {
-        of.limits.limits.limits().iops.map(|limit| number(limit.get()))
+        of.limits.limits.limits().iops.map(|limit| limit.get().into())
     }),
     gauge("disk_limit_bandwidth_bytes_per_second", "Limit in bytes per second; no sample: off", |of| {
-        of.limits.limits.limits().bytes_per_s.map(|limit| number(limit.get()))
+        of.limits.limits.limits().bytes_per_s.map(|limit| limit.get().into())
     }),
     gauge("disk_limit_burst_seconds", "Burst that may be saved up: what the limits allow in this time", |of| {
-        Some(of.limits.limits.burst.duration().as_secs_f64())
+        Some(of.limits.limits.burst.duration().into())
     }),
     gauge("disk_limit_balance_requests", "Requests that may be sent at once; below 0: sent in excess", |of| {
-        of.limits.balance_ios.map(number)
+        of.limits.balance_ios.map(Number::from)
     }),
     gauge("disk_limit_balance_bytes", "Bytes that may be sent at once; below 0: sent in excess", |of| {
-        of.limits.balance_bytes.map(number)
+        of.limits.balance_bytes.map(Number::from)
     }),
     counter("disk_throttled_seconds_total", "Time in which limits kept requests waiting", |of| {
-        Duration::from_millis(of.limits.throttled_ms).as_secs_f64()
+        Duration::from_millis(of.limits.throttled_ms).into()
     }),
 ];
 
@@ -105,16 +105,16 @@ pub(super) const VIRTQUEUES: &[Metric<QueueTurns>] = &[
     gauge(
         "virtqueue_credit_requests",
         "Burst credit in requests of 4 KiB; no sample: the scheduler has no credit",
-        |queue| queue.credit.map(number),
+        |queue| queue.credit.map(Number::from),
     ),
     gauge("virtqueue_queued_requests", "Requests that wait for their turn and for a path with room", |queue| {
-        Some(number(queue.queued))
+        Some(queue.queued.into())
     }),
-    gauge("virtqueue_in_flight_requests", "Requests sent and not finished", |queue| Some(number(queue.in_flight))),
-    counter("virtqueue_attempts_total", "Attempts sent to paths", |queue| number(queue.served)),
-    counter("virtqueue_attempt_bytes_total", "Bytes of attempts sent to paths", |queue| number(queue.served_bytes)),
+    gauge("virtqueue_in_flight_requests", "Requests sent and not finished", |queue| Some(queue.in_flight.into())),
+    counter("virtqueue_attempts_total", "Attempts sent to paths", |queue| queue.served.into()),
+    counter("virtqueue_attempt_bytes_total", "Bytes of attempts sent to paths", |queue| queue.served_bytes.into()),
     times("virtqueue_wait_seconds", "Time that attempts waited for their turn and for a path with room", |queue| {
-        (queue.served, queue.waited)
+        queue.histogram
     }),
 ];
 
@@ -129,68 +129,68 @@ pub(super) const PATHS: &[Metric<Path>] = &[
         one_of(&ANA_STATES, path.ana_state)
     }),
     gauge("path_suspect", "Whether the path owes answers and has been silent for too long", |path| {
-        Some(number(path.suspect))
+        Some(path.suspect.into())
     }),
     gauge("path_usable", "Whether requests of the disk that has the path can go there now", |path| {
-        Some(number(path.unusable.is_none()))
+        Some(path.unusable.is_none().into())
     }),
-    counter("path_losses_total", "How often the path was lost after it was live", |path| number(path.losses)),
+    counter("path_losses_total", "How often the path was lost after it was live", |path| path.losses.into()),
     counter("path_reconnects_total", "How often the path became live again after a loss", |path| {
-        number(path.reconnects)
+        path.reconnects.into()
     }),
     gauge("path_resting", "Whether the path gets no requests for a while after a path error", |path| {
-        Some(number(path.resting))
+        Some(path.resting.into())
     }),
     gauge("path_fenced_requests", "Requests in doubt on a lost association, which wait for its fence", |path| {
-        Some(number(path.fenced))
+        Some(path.fenced.into())
     }),
     gauge("path_fallback_connections", "Connections that fell back to plain TCP; no sample: unknown", |path| {
-        path.mptcp.as_ref().filter(|mptcp| mptcp.error.is_none()).map(|mptcp| number(mptcp.fallbacks() as u64))
+        path.mptcp.as_ref().filter(|mptcp| mptcp.error.is_none()).map(|mptcp| (mptcp.fallbacks() as u64).into())
     }),
     gauge("path_subflows", "Established subflows of all connections of the path; no sample: unknown", |path| {
-        path.mptcp.as_ref().filter(|mptcp| mptcp.error.is_none()).map(|mptcp| number(mptcp.established() as u64))
+        path.mptcp.as_ref().filter(|mptcp| mptcp.error.is_none()).map(|mptcp| (mptcp.established() as u64).into())
     }),
-    gauge("path_injections", "Injections in force on the path", |path| Some(number(path.injections.len() as u64))),
+    gauge("path_injections", "Injections in force on the path", |path| Some((path.injections.len() as u64).into())),
     counter("path_suspicions_total", "How often the path became suspect, in each I/O thread", |path| {
-        number(path.suspicions)
+        path.suspicions.into()
     }),
     counter("path_recalls_total", "Reads recalled because the path was suspect or the read overdue", |path| {
-        number(path.recalled)
+        path.recalled.into()
     }),
-    counter("path_probes_total", "Probes sent on the path", |path| number(path.probes)),
-    counter("path_hedges_total", "Hedges sent on the path", |path| number(path.hedges)),
-    counter("path_hedges_won_total", "Hedges on the path that answered first", |path| number(path.hedges_won)),
+    counter("path_probes_total", "Probes sent on the path", |path| path.probes.into()),
+    counter("path_hedges_total", "Hedges sent on the path", |path| path.hedges.into()),
+    counter("path_hedges_won_total", "Hedges on the path that answered first", |path| path.hedges_won.into()),
 ];
 
 /// By `disk`, `path`, `local` and `remote` address.
 pub(super) const SUBFLOWS: &[Metric<SubflowGroup>] = &[
     gauge("subflow_rtt_seconds", "Smoothed round-trip time: the longest of these subflows", |group| {
-        Some(Duration::from_micros(group.rtt_us).as_secs_f64())
+        Some(Duration::from_micros(group.rtt_us).into())
     }),
-    gauge("subflow_cwnd_bytes", "Sum of the congestion windows", |group| Some(number(group.cwnd_bytes))),
+    gauge("subflow_cwnd_bytes", "Sum of the congestion windows", |group| Some(group.cwnd_bytes.into())),
     // Gauges, because they drop when an association or a subflow ends.
-    gauge("subflow_sent_bytes", "Bytes sent, including retransmissions", |group| Some(number(group.bytes_sent))),
-    gauge("subflow_received_bytes", "Bytes received", |group| Some(number(group.bytes_received))),
-    gauge("subflow_retransmitted_bytes", "Bytes retransmitted", |group| Some(number(group.bytes_retransmitted))),
+    gauge("subflow_sent_bytes", "Bytes sent, including retransmissions", |group| Some(group.bytes_sent.into())),
+    gauge("subflow_received_bytes", "Bytes received", |group| Some(group.bytes_received.into())),
+    gauge("subflow_retransmitted_bytes", "Bytes retransmitted", |group| Some(group.bytes_retransmitted.into())),
     gauge("subflow_backup", "Whether these subflows are used only if no others work; no sample: unknown", |group| {
-        group.backup.map(number)
+        group.backup.map(Number::from)
     }),
 ];
 
 /// By `disk`, `path` and `class`.
 pub(super) const CLASSES: &[Metric<OpStats>] = &[
-    counter("path_requests_total", "Requests completed successfully", |of| number(of.ios)),
-    counter("path_bytes_total", "Bytes of requests completed successfully", |of| number(of.bytes)),
-    counter("path_errors_total", "Attempts that failed", |of| number(of.errors)),
+    counter("path_requests_total", "Requests completed successfully", |of| of.ios.into()),
+    counter("path_bytes_total", "Bytes of requests completed successfully", |of| of.bytes.into()),
+    counter("path_errors_total", "Attempts that failed", |of| of.errors.into()),
     counter("path_repeated_attempts_total", "Attempts that failed and were followed by another attempt", |of| {
-        number(of.retries)
+        of.retries.into()
     }),
-    gauge("path_in_flight_requests", "Requests in flight on the path", |of| Some(number(of.in_flight))),
+    gauge("path_in_flight_requests", "Requests in flight on the path", |of| Some(of.in_flight.into())),
     gauge("path_window_bytes", "Window that the policy gives the path; no sample: the configured window", |of| {
-        of.estimate.window_bytes.map(number)
+        of.estimate.window_bytes.map(Number::from)
     }),
     times("path_latency_seconds", "Latency of successful requests from the choice of the path to completion", |of| {
-        (of.ios, of.latency)
+        of.histogram
     }),
 ];
 

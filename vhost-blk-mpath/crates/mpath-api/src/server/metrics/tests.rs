@@ -4,20 +4,22 @@ mod parser;
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
+use std::time::Duration;
 
-use mpath_core::{SchedulerKind, SchedulerSpec};
+use mpath_core::{SchedulerKind, SchedulerSpec, TIME_BUCKETS_NS};
 use proptest::prelude::*;
 
 use self::parser::{Family, parse};
-use super::text::PREFIX;
 use super::*;
 use crate::config::LimitsConfig;
 use crate::server::Limits;
 use crate::server::tests::{Fake, Running};
 use crate::types::{
     ANA_STATES, AnaState, Condition, DiscoveryState, GuestErrorCount, GuestErrorReason, GuestOperation, Injection,
-    Latency, MovedRequests, MptcpConnection, OpStats, PathState, QueueTurns, Subflow, SubflowState, Tier,
+    MovedRequests, MptcpConnection, OpStats, PathState, QueueTurns, Subflow, SubflowState, Tier, TimeHistogram,
 };
+
+const PREFIX: &str = "vhost_blk_mpath_";
 
 type Known = (Status, Vec<Path>, Vec<SchedulerDetail>);
 
@@ -37,8 +39,11 @@ fn whole((status, paths, scheduling): Known) -> String {
     exposition(status, paths, scheduling).collect()
 }
 
-fn latency(p50_us: u64) -> Latency {
-    Latency { p50_us, p99_us: 2 * p50_us, p999_us: 3 * p50_us, max_us: 4 * p50_us, sum_us: 100 * p50_us }
+/// Two times in the first bucket, three in the fourth, and one that is longer than all buckets.
+fn histogram() -> TimeHistogram {
+    let mut counts = TimeHistogram::default().counts;
+    (counts[0], counts[3], counts[17]) = (2, 3, 1);
+    TimeHistogram { counts, sum: Duration::from_micros(12_000_800) }
 }
 
 /// One disk, one path, one virtqueue and one discovery controller, with every value set.
@@ -50,7 +55,7 @@ fn one() -> Known {
 
     let disk = &mut status.disks[0];
     (disk.queued, disk.hedge.hedgeable_reads, disk.held_ms) = (3, 70, Some(2_600));
-    disk.moved_reads = MovedRequests { ios: 2, time: Some(latency(80_000)) };
+    disk.moved_reads = MovedRequests { ios: 6, time: None, histogram: histogram() };
     (disk.health.condition, disk.health.outstanding) = (Condition::Failing, 8);
     let (operation, reason) = (GuestOperation::Write, GuestErrorReason::NoPath);
     disk.health.guest_errors = vec![GuestErrorCount { operation, reason, count: 9, last_at: String::new() }];
@@ -89,7 +94,7 @@ fn one() -> Known {
         in_flight: 5,
         errors: 7,
         retries: 6,
-        latency: Some(latency(250)),
+        histogram: histogram(),
         ..OpStats::default()
     };
     path.read.estimate.window_bytes = Some(65_536);
@@ -111,7 +116,8 @@ fn one() -> Known {
         in_flight: 4,
         served: 100,
         served_bytes: 409_600,
-        waited: Some(latency(1)),
+        waited: None,
+        histogram: histogram(),
     }];
     status.discovery = vec![DiscoveryController {
         disk: "a".into(),
@@ -150,8 +156,10 @@ fn unknown_values_have_no_sample() {
     {
         assert_eq!(count(name), 0, "{name}");
     }
-    // No quantiles, but something to count from.
-    assert_eq!((count("path_latency_seconds"), count("disk_failover_seconds")), (2 * 12, 2 * 4));
+    // Something to count from.
+    let of_histogram = TIME_BUCKETS_NS.len() + 3;
+    let times = (count("path_latency_seconds"), count("disk_failover_seconds"));
+    assert_eq!(times, (12 * of_histogram, 4 * of_histogram));
     for name in ["path_ana_state", "disk_tier"] {
         let family = families.iter().find(|family| family.name.ends_with(name)).unwrap();
         assert!(family.samples.iter().all(|sample| sample.value == 0.0), "{family:?}");
@@ -192,7 +200,7 @@ fn the_route_answers_with_it() {
     let answer = server.raw(b"GET /metrics HTTP/1.0\r\n\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.0 200 "), "{head}");
-    assert!(head.contains("\r\ncontent-type: text/plain; version=0.0.4\r\n"), "{head}");
+    assert!(head.contains("\r\ncontent-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{head}");
     assert_eq!(body, whole(fake()));
     let (status, answer) = server.request("POST", "/metrics", "");
     assert!(status == 405 && answer.contains("/metrics does not take POST"), "{answer}");
@@ -211,7 +219,7 @@ fn a_path_takes_so_much_and_no_more() {
         whole((status, paths, scheduling)).len()
     };
     let each = (length(64) - length(0)) / 64;
-    assert!((5_500..6_500).contains(&each), "docs/operating/metrics.md says 6 KiB, and it is {each}");
+    assert!((10_000..11_500).contains(&each), "docs/operating/metrics.md says 11 kB, and it is {each}");
 }
 
 /// `| name | type | labels | help |`
@@ -219,7 +227,7 @@ fn row(family: &Family) -> String {
     let names: Vec<_> = family.samples.iter().flat_map(|sample| &sample.labels).map(|(name, _)| &**name).collect();
     let mut labels = String::new();
     let mut told = HashSet::new();
-    for name in names.into_iter().filter(|name| *name != "quantile" && told.insert(*name)) {
+    for name in names.into_iter().filter(|name| *name != "le" && told.insert(*name)) {
         let _ = write!(labels, "{}`{name}`", if labels.is_empty() { "" } else { ", " });
     }
     format!("| `{}` | {} | {labels} | {} |", family.name, family.kind, family.help)
@@ -234,7 +242,7 @@ fn the_documentation_has_every_metric_and_no_other() {
     assert_eq!(written, rows, "the tables in docs/operating/metrics.md should have the rows\n{}\n", rows.join("\n"));
 
     let samples = families.iter().flat_map(|family| &family.samples).map(|sample| &*sample.name);
-    let known: BTreeSet<_> = samples.collect();
+    let known: BTreeSet<_> = samples.chain(families.iter().map(|family| &*family.name)).collect();
     let words = documentation.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     for word in words.filter(|word| word.starts_with(PREFIX)) {
         assert!(known.contains(word), "docs/operating/metrics.md has {word}, and there is no such metric");
@@ -260,14 +268,10 @@ fn strange() -> impl Strategy<Value = String> {
     proptest::collection::vec(char, 0..12).prop_map(String::from_iter)
 }
 
-fn times() -> impl Strategy<Value = Option<Latency>> {
-    proptest::option::of(any::<[u64; 5]>().prop_map(|[p50_us, p99_us, p999_us, max_us, sum_us]| Latency {
-        p50_us,
-        p99_us,
-        p999_us,
-        max_us,
-        sum_us,
-    }))
+fn times() -> impl Strategy<Value = TimeHistogram> {
+    let of =
+        |(counts, us): ([u32; 18], _)| TimeHistogram { counts: counts.map(u64::from), sum: Duration::from_micros(us) };
+    (any::<[u32; 18]>(), any::<u64>()).prop_map(of)
 }
 
 proptest! {
@@ -278,7 +282,7 @@ proptest! {
         numbers in any::<[u64; 8]>(),
         balance in any::<Option<i64>>(),
         window_bytes in any::<Option<u64>>(),
-        latency in times(),
+        times in times(),
         state in proptest::sample::select(PathState::ALL.to_vec()),
         ana_state in proptest::option::of(proptest::sample::select(ANA_STATES.to_vec())),
         flags in any::<[bool; 3]>(),
@@ -289,16 +293,16 @@ proptest! {
         let disk = &mut status.disks[0];
         (disk.name, disk.socket_path, disk.subsystem) = (name.clone(), socket.clone(), subsystem.clone());
         (disk.connected, disk.capacity_bytes, disk.queued) = (flags[0], numbers[0], numbers[1]);
-        disk.moved_writes = MovedRequests { ios: numbers[2], time: latency };
+        disk.moved_writes = MovedRequests { ios: numbers[2], time: None, histogram: times };
         let path = &mut paths[0];
         (path.disk, path.address) = (name.clone(), format!("tcp://{host}").parse().unwrap());
         (path.state, path.ana_state, path.suspect, path.resting) = (state, ana_state, flags[1], flags[2]);
         (path.fenced, path.hedges) = (numbers[3], numbers[4]);
-        (path.write.ios, path.write.bytes, path.write.latency) = (numbers[5], numbers[6], latency);
+        (path.write.ios, path.write.bytes, path.write.histogram) = (numbers[5], numbers[6], times);
         path.write.estimate.window_bytes = window_bytes;
         let of = &mut scheduling[0];
         (of.disk, of.limits.balance_ios, of.limits.throttled_ms) = (name.clone(), balance, numbers[7]);
-        of.queues[0].waited = latency;
+        of.queues[0].histogram = times;
         let address = path.address.to_string();
 
         let families = parse(&whole((status, paths, scheduling)));
@@ -321,9 +325,20 @@ proptest! {
         if let Some(balance) = balance {
             prop_assert_eq!(family("disk_limit_balance_requests").value(&[of_disk]), balance as f64);
         }
-        if let Some(latency) = latency {
-            let p99 = family("path_latency_seconds").value(&[("class", "write"), ("quantile", "0.99")]);
-            prop_assert!((p99 - latency.p99_us as f64 / 1e6).abs() <= p99 * 1e-12);
+        let latency = family("path_latency_seconds");
+        let mut upto = 0;
+        for (le, count) in TIME_BUCKETS_NS.map(|ns| Some(ns as f64 / 1e9)).into_iter().chain([None]).zip(times.counts) {
+            upto += count;
+            let is_bucket = |sample: &&parser::Sample| {
+                sample.has("class", "write") && sample.label("le").is_some_and(|text| le == text.parse().ok().filter(|le: &f64| le.is_finite()))
+            };
+            let bucket = latency.samples.iter().find(is_bucket).unwrap_or_else(|| panic!("no bucket up to {le:?}"));
+            prop_assert_eq!(bucket.value, upto as f64);
         }
+        let part = |suffix: &str| {
+            let of = |sample: &&parser::Sample| sample.has("class", "write") && sample.name.ends_with(suffix);
+            latency.samples.iter().find(of).unwrap().value
+        };
+        prop_assert_eq!((part("_count"), part("_sum")), (upto as f64, times.sum.as_secs_f64()));
     }
 }

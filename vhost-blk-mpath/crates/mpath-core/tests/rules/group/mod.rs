@@ -212,7 +212,7 @@ fn an_injection_delays_and_the_delay_counts_as_latency() {
     assert_eq!(t.actions(), [issue(P0, 0)]);
     t.complete(P0, 0, Outcome::Success);
     assert_eq!(t.actions(), [ok(0)]);
-    let max = t.group.stats(t.now).paths[0].class(OpClass::Read).latency_ns.max();
+    let max = t.group.stats(t.now).paths[0].class(OpClass::Read).latency.ns().max();
     assert!((29_800_000..=30_300_000).contains(&max), "{max}");
     t.group.clear_injection(t.now, P0);
     assert_eq!(t.actions(), [issue(P0, 1)], "clearing releases what is held");
@@ -258,7 +258,7 @@ fn statistics_survive_a_policy_switch_and_merge() {
     sum.merge(&t.group.stats(t.now));
     for path in &sum.paths {
         let reads = path.class(OpClass::Read);
-        assert_eq!((reads.ios, reads.bytes, reads.latency_ns.len()), (2, 8192, 2));
+        assert_eq!((reads.ios, reads.bytes, reads.latency.ns().len()), (2, 8192, 2));
     }
 }
 

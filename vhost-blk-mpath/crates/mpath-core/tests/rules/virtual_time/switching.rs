@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mpath_core::{ClassPolicies, Injection, Op, OpClass, PathId, PolicyKind, PolicySpec, Window};
+use mpath_core::{ClassPolicies, Injection, LatencyCounts, Op, OpClass, PathId, PolicyKind, PolicySpec, Window};
 
 use super::sim::{FAST, MS, Model, SLOW, Sim};
 
@@ -13,7 +13,7 @@ fn an_injection_has_the_effect_of_a_slower_path() {
     sim.run(Duration::from_secs(1));
     let round_robin = sim.finished;
     let stats = sim.group.stats(sim.now);
-    let slow = &stats.paths[0].class(OpClass::Read).latency_ns;
+    let slow = stats.paths[0].class(OpClass::Read).latency.ns();
     assert!(slow.value_at_quantile(0.5) >= 30_000_000, "injections are measured");
     // A live switch of the policy.
     sim.group.set_policy(PolicyKind::LatencyRr);
@@ -24,6 +24,37 @@ fn an_injection_has_the_effect_of_a_slower_path() {
     sim.run(Duration::from_millis(1200));
     sim.run(Duration::from_secs(1));
     assert!((49..=51).contains(&sim.share_of_first()), "{}", sim.share_of_first());
+}
+
+#[test]
+fn a_slow_second_is_in_the_latencies_of_that_second_and_not_in_those_after_it() {
+    let mut sim = Sim::reads(PolicyKind::RoundRobin, &[Model::Fixed(FAST), Model::Fixed(FAST)], 32);
+    let medians = |sim: &Sim| {
+        [0, 1].map(|path| {
+            let stats = sim.group.stats(sim.now);
+            let reads = stats.paths[path].class(OpClass::Read);
+            let of = |recent: &Option<_>| recent.as_ref().and_then(|recent: &Box<LatencyCounts>| recent.quantile(0.5));
+            let since_start = Duration::from_nanos(reads.latency.ns().value_at_quantile(0.5));
+            (of(&reads.latency_1s), of(&reads.latency_60s), since_start)
+        })
+    };
+    assert_eq!(medians(&sim).map(|(second, minute, _)| (second, minute)), [(None, None); 2]);
+    sim.run(Duration::from_secs(3));
+    for path in [0, 1] {
+        sim.group.set_injection(sim.now, PathId(path), None, Injection::latency(SLOW));
+    }
+    sim.run(Duration::from_secs(1));
+    for (second, minute, since_start) in medians(&sim) {
+        assert!(second >= Some(SLOW) && second <= Some(2 * SLOW), "{second:?}");
+        assert!(minute < Some(SLOW) && since_start < SLOW, "most reads were fast: {minute:?} {since_start:?}");
+    }
+    for path in [0, 1] {
+        sim.group.clear_injection(sim.now, PathId(path));
+    }
+    sim.run(Duration::from_millis(1100));
+    for (second, ..) in medians(&sim) {
+        assert!(second < Some(SLOW), "{second:?}");
+    }
 }
 
 #[test]

@@ -17,12 +17,20 @@ pub(super) struct Sample {
     pub(super) value: f64,
 }
 
+impl Sample {
+    pub(super) fn label(&self, name: &str) -> Option<&str> {
+        self.labels.iter().find(|(of, _)| of == name).map(|(_, value)| &**value)
+    }
+
+    pub(super) fn has(&self, name: &str, value: &str) -> bool {
+        self.label(name) == Some(value)
+    }
+}
+
 impl Family {
     /// The value of the sample that has these labels among others.
     pub(super) fn value(&self, labels: &[(&str, &str)]) -> f64 {
-        let has = |sample: &&Sample| {
-            labels.iter().all(|(name, value)| sample.labels.iter().any(|(n, v)| (&**n, &**v) == (*name, *value)))
-        };
+        let has = |sample: &&Sample| labels.iter().all(|(name, value)| sample.has(name, value));
         let found: Vec<_> = self.samples.iter().filter(has).collect();
         assert_eq!(found.len(), 1, "{labels:?} of {self:?}");
         found[0].value
@@ -53,6 +61,7 @@ pub(super) fn parse(text: &str) -> Vec<Family> {
             family.samples.push(sample);
         }
     }
+    families.iter().filter(|family| family.kind == "histogram").for_each(check_buckets);
     families
 }
 
@@ -66,7 +75,7 @@ fn check_name(name: &str, kind: &str) {
     let ends: Vec<_> = ["_total", "_sum", "_count", "_bucket"].into_iter().filter(|end| name.ends_with(end)).collect();
     match kind {
         "counter" => assert_eq!(ends, ["_total"], "{name}"),
-        "summary" => assert!(ends.is_empty() && name.ends_with("_seconds"), "{name}"),
+        "histogram" => assert!(ends.is_empty() && name.ends_with("_seconds"), "{name}"),
         "gauge" => assert!(ends.is_empty(), "{name}"),
         _ => panic!("{name} is no {kind}"),
     }
@@ -74,19 +83,42 @@ fn check_name(name: &str, kind: &str) {
 
 fn check_sample(family: &Family, sample: &Sample) {
     let suffix = sample.name.strip_prefix(&*family.name).unwrap_or_else(|| panic!("{sample:?} in {family:?}"));
-    let quantile = sample.labels.iter().find(|(name, _)| name == "quantile").map(|(_, value)| &**value);
     let can_be_counted = |value: f64| value >= 0.0 && value.is_finite();
-    match (&*family.kind, suffix, quantile) {
-        ("summary", "", Some("0.5" | "0.99" | "0.999" | "1")) | ("summary", "_sum" | "_count", None) => {
+    match (&*family.kind, suffix, sample.label("le")) {
+        ("histogram", "_bucket", Some(_)) | ("histogram", "_sum" | "_count", None) | ("counter", "", None) => {
             assert!(can_be_counted(sample.value), "{sample:?}");
         }
-        ("counter", "", None) => assert!(can_be_counted(sample.value), "{sample:?}"),
         ("gauge", "", None) => {
             let is_info = family.name.ends_with("_info");
             assert!(sample.value.is_finite() && (!is_info || sample.value == 1.0), "{sample:?}");
         }
         _ => panic!("{sample:?} of a {}", family.kind),
     }
+}
+
+/// The buckets of each histogram grow with `le`, to `+Inf`, which is the count.
+fn check_buckets(family: &Family) {
+    let mut last: Option<(&Sample, f64)> = None;
+    for sample in &family.samples {
+        match (sample.label("le"), last) {
+            (Some(le), before) => {
+                let le: f64 = le.parse().unwrap_or_else(|_| panic!("{sample:?}"));
+                if let Some((before, end)) = before {
+                    assert!(end < le && before.value <= sample.value, "{sample:?} after {before:?}");
+                }
+                last = Some((sample, le));
+            }
+            (None, Some((before, end))) => {
+                assert_eq!(end, f64::INFINITY, "{before:?}");
+                if sample.name.ends_with("_count") {
+                    assert_eq!(before.value, sample.value, "{sample:?}");
+                    last = None;
+                }
+            }
+            (None, None) => panic!("{sample:?} without buckets"),
+        }
+    }
+    assert!(last.is_none(), "{last:?} without a count");
 }
 
 fn parse_sample(line: &str) -> Sample {
@@ -96,7 +128,7 @@ fn parse_sample(line: &str) -> Sample {
         None => (vec![], rest),
     };
     let value = value.strip_prefix(' ').unwrap_or_else(|| panic!("{line:?}"));
-    assert!(value.bytes().all(|b| b.is_ascii_digit() || b"-.".contains(&b)), "{line:?}");
+    assert!(value.bytes().all(|b| b.is_ascii_digit() || b"-.e".contains(&b)), "{line:?}");
     Sample { name: name.into(), labels, value: value.parse().unwrap_or_else(|_| panic!("{line:?}")) }
 }
 
@@ -128,6 +160,29 @@ fn parse_labels(mut rest: &str) -> (Vec<(String, String)>, &str) {
     }
 }
 
+#[test]
+fn wrong_buckets_are_noticed() {
+    let good = "# HELP vhost_blk_mpath_x_seconds X\n# TYPE vhost_blk_mpath_x_seconds histogram
+vhost_blk_mpath_x_seconds_bucket{le=\"0.5\"} 1
+vhost_blk_mpath_x_seconds_bucket{le=\"+Inf\"} 3
+vhost_blk_mpath_x_seconds_sum 2.5
+vhost_blk_mpath_x_seconds_count 3
+";
+    assert_eq!(parse(good)[0].samples.len(), 4);
+    for (from, to) in [
+        ("} 1\n", "} 4\n"),
+        ("count 3", "count 2"),
+        ("+Inf", "7"),
+        ("0.5", "half"),
+        ("le=\"0.5\"", "quantile=\"0.5\""),
+        ("vhost_blk_mpath_x_seconds_count 3\n", ""),
+        ("vhost_blk_mpath_x_seconds_sum", "vhost_blk_mpath_x_seconds"),
+    ] {
+        let bad = good.replace(from, to);
+        assert!(std::panic::catch_unwind(|| parse(&bad)).is_err(), "{bad}");
+    }
+}
+
 /// A parser that lets everything pass would prove nothing.
 #[test]
 fn what_is_wrong_is_noticed() {
@@ -149,7 +204,7 @@ fn what_is_wrong_is_noticed() {
         ("} 1", "} 1 1"),
         ("a=", "A="),
         ("{a=", "{a=\"\",a="),
-        ("{a=", "{quantile=\"1\",a="),
+        ("{a=", "{le=\"1\",a="),
     ] {
         let bad = good.replace(from, to);
         assert!(std::panic::catch_unwind(|| parse(&bad)).is_err(), "{bad}");

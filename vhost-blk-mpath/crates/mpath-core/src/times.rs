@@ -1,0 +1,149 @@
+//! How long things took since the start.
+
+use std::fmt;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// Times below this many ns count as equal.
+const LOWEST_NS: u64 = 1_000;
+/// Times above this many ns count as this: twice the longest injection.
+const HIGHEST_NS: u64 = 120_000_000_000;
+
+/// Number of [`TIME_BUCKETS_NS`].
+const BUCKETS: usize = 17;
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000 * US;
+
+/// The longest time of each bucket of [`Times::counts`], in ns. One more bucket has all longer times.
+#[rustfmt::skip]
+pub const TIME_BUCKETS_NS: [u64; BUCKETS] = [
+    50 * US, 100 * US, 250 * US, 500 * US,
+    MS, 2500 * US, 5 * MS, 10 * MS, 25 * MS, 50 * MS, 100 * MS, 250 * MS, 500 * MS,
+    1000 * MS, 2500 * MS, 5000 * MS, 10_000 * MS,
+];
+
+/// Times since the start: quantiles, and exact counts in fixed buckets.
+#[derive(Clone)]
+pub struct Times {
+    ns: Histogram<u64>,
+    counts: [u64; BUCKETS + 1],
+    sum: Duration,
+}
+
+/// Omits the counts: the debug text of a [`crate::Group`] shows only what affects decisions.
+impl fmt::Debug for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Times").finish_non_exhaustive()
+    }
+}
+
+impl Times {
+    /// No times. Quantiles are to 1 %, finer than the difference between two runs. Three digits would take eight times
+    /// the memory.
+    #[must_use]
+    pub fn latencies() -> Self {
+        Self::with_digits(2)
+    }
+
+    /// No times. Quantiles are to 10 %. A disk may have hundreds of virtqueues, and the I/O thread copies all their
+    /// times for each snapshot.
+    pub(crate) fn waits() -> Self {
+        Self::with_digits(1)
+    }
+
+    fn with_digits(digits: u8) -> Self {
+        let ns = Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, digits).expect("constant bounds are valid");
+        Self { ns, counts: [0; BUCKETS + 1], sum: Duration::ZERO }
+    }
+
+    /// Adds a time.
+    pub fn record(&mut self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.ns.saturating_record(ns);
+        self.counts[TIME_BUCKETS_NS.partition_point(|longest_ns| *longest_ns < ns)] += 1;
+        self.sum = self.sum.saturating_add(time);
+    }
+
+    /// Adds as many times of zero.
+    pub(crate) fn record_zeros(&mut self, count: u64) {
+        self.ns.saturating_record_n(0, count);
+        self.counts[0] += count;
+    }
+
+    /// Adds the times of another group.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.ns.add(&other.ns).expect("histograms of one shape");
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine += theirs;
+        }
+        self.sum = self.sum.saturating_add(other.sum);
+    }
+
+    /// The times in ns, for quantiles.
+    #[must_use]
+    pub fn ns(&self) -> &Histogram<u64> {
+        &self.ns
+    }
+
+    /// How many times are in each bucket: longer than the previous one of [`TIME_BUCKETS_NS`], and not longer than this
+    /// one.
+    #[must_use]
+    pub fn counts(&self) -> &[u64; BUCKETS + 1] {
+        &self.counts
+    }
+
+    /// The sum of all times.
+    #[must_use]
+    pub fn sum(&self) -> Duration {
+        self.sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_belong_to_the_bucket_that_they_end() {
+        let mut times = Times::latencies();
+        let mut sum = Duration::ZERO;
+        for ns in TIME_BUCKETS_NS.map(Duration::from_nanos) {
+            for time in [ns, ns + Duration::from_nanos(1)] {
+                times.record(time);
+                sum += time;
+            }
+        }
+        assert_eq!(times.counts(), &[[1].as_slice(), &[2; BUCKETS - 1], &[1]].concat()[..]);
+        assert_eq!((times.sum(), times.ns().len()), (sum, 2 * BUCKETS as u64));
+        times.record_zeros(5);
+        assert_eq!((times.counts()[0], times.sum(), times.ns().len()), (6, sum, 5 + 2 * BUCKETS as u64));
+    }
+
+    #[test]
+    fn times_of_two_groups_add_up() {
+        let (mut a, mut b) = (Times::latencies(), Times::latencies());
+        for _ in 0..90 {
+            a.record(Duration::from_micros(200));
+        }
+        for _ in 0..10 {
+            b.record(Duration::from_millis(30));
+        }
+        a.add(&b);
+        assert_eq!((a.counts()[2], a.counts()[9], a.sum()), (90, 10, Duration::from_millis(18 + 300)));
+        let p50 = a.ns().value_at_quantile(0.5);
+        let p99 = a.ns().value_at_quantile(0.99);
+        assert!((198_000..=202_000).contains(&p50), "{p50}");
+        assert!((29_700_000..=30_300_000).contains(&p99), "{p99}");
+    }
+
+    #[test]
+    fn any_time_can_be_recorded() {
+        let mut times = Times::waits();
+        times.record(Duration::ZERO);
+        times.record(Duration::MAX);
+        times.record(Duration::MAX);
+        assert_eq!((times.ns().len(), times.counts()[BUCKETS], times.sum()), (3, 2, Duration::MAX));
+    }
+}
