@@ -71,9 +71,9 @@ class Stack(Rig):
                 return f"{where} over {path['transport']}"
             if self._method.transport == "tcp":
                 continue
-            if "mptcp" not in path:
+            connections = path.get("connections")
+            if not connections:
                 return f"{where}, and of its connections nothing is known"
-            connections = path["mptcp"]["connections"]
             if any(connection["fallback"] for connection in connections):
                 return f"{where}, and TCP, not MPTCP"
             # Queue 0 is the admin queue, and carries no I/O.

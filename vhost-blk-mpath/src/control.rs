@@ -21,7 +21,7 @@ use crate::path::actions;
 use crate::service::disks::Disks;
 use crate::subsystem::path_status::{NamespaceStatus, PathStatus};
 use crate::subsystem::{PolicySetBy, Subsystem};
-use crate::transport::mptcp::Connections;
+use crate::transport::connections::Connections;
 
 /// The daemon as the API sees it.
 pub(crate) struct Daemon {
@@ -129,7 +129,8 @@ impl Control for Daemon {
                     sharers: sharers(&subsystem, status),
                     cntlid: status.cntlid,
                     controller: status.controller.clone(),
-                    mptcp: status.mptcp.as_ref().map(Connections::shown),
+                    connections: status.connections.as_ref().map_or_else(Vec::new, Connections::shown),
+                    connections_error: status.connections.as_ref().and_then(Connections::error),
                     window: PathWindow {
                         ios: subsystem.config.window.ios.get(),
                         bytes: subsystem.config.window.bytes.get().into(),

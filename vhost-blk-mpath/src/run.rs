@@ -21,7 +21,7 @@ use crate::host::{self, HostError};
 use crate::service::disks::Disks;
 use crate::service::start_error::StartError;
 use crate::service::{ConnectingService, StartingService};
-use crate::service::{health_watch, mptcp_watch};
+use crate::service::{connection_watch, health_watch};
 use crate::sockets::activation::{ActivationError, ActivationSockets};
 use crate::sockets::location::{self, SocketConflict};
 use crate::subsystem::shared_context::SharedContext;
@@ -122,7 +122,7 @@ async fn serve(config: Config, mut activation_sockets: ActivationSockets) -> Res
         disks.push(Arc::clone(&connecting.service));
     }
     let (shutdown, ends) = watch::channel(false);
-    let watching = tokio::spawn(mptcp_watch::watch(Arc::clone(&disks), ends));
+    let watching = tokio::spawn(connection_watch::watch(Arc::clone(&disks), ends));
     let health = tokio::spawn(health_watch::watch(Arc::clone(&disks)));
     let daemon = Arc::new(Daemon { disks: Arc::clone(&disks), started });
     let tried = async {

@@ -1,6 +1,7 @@
 //! The output of `mpathctl path show` for one path.
 
-use mpath_api::types::{Controller, Latency, MptcpConnection, OpStats, Path, Subflow};
+use mpath_api::address::Transport;
+use mpath_api::types::{Connection, Controller, Latency, OpStats, Path, Subflow};
 
 use super::path::{for_sharer, injected};
 use super::policy_show;
@@ -27,14 +28,15 @@ pub(super) fn for_people(path: &Path) -> String {
     row("controller (cntlid)", or_dash(path.cntlid));
     let controller = path.controller.as_ref();
     let of = |value: fn(&Controller) -> String| or_dash(controller.map(value));
-    if let Some(mptcp) = &path.mptcp {
-        let (connections, fallbacks) = (mptcp.connections.len(), mptcp.fallbacks());
-        row("MPTCP connections", connections.to_string());
-        row("fallbacks to TCP", fallbacks.to_string());
-        row("subflows", mptcp.established().to_string());
-        if let Some(error) = &mptcp.error {
-            row("subflows not known", error.clone());
+    if !path.connections.is_empty() {
+        row("connections", path.connections.len().to_string());
+        if path.transport == Transport::Mptcp {
+            row("fallbacks to TCP", path.fallbacks().to_string());
+            row("subflows", or_dash(path.established()));
         }
+    }
+    if let Some(error) = &path.connections_error {
+        row("connections unknown", error.clone());
     }
     row("model", of(|controller| controller.model.clone()));
     row("serial", of(|controller| controller.serial.clone()));
@@ -72,13 +74,13 @@ pub(super) fn for_people(path: &Path) -> String {
     let latencies = table(LATENCIES, classes.iter().flat_map(|(name, stats)| latencies(name, stats)));
     let estimates = table(ESTIMATES, classes.map(|(name, stats)| estimates(name, stats)));
     let mut tables = vec![facts, counters, latencies, estimates];
-    if let Some(mptcp) = path.mptcp.as_ref().filter(|mptcp| mptcp.subflows().next().is_some()) {
-        tables.push(table(SUBFLOWS, mptcp.subflows().map(|(connection, of)| subflow(connection, of))));
+    if path.subflows().next().is_some() {
+        tables.push(table(SUBFLOWS, path.subflows().map(|(connection, of)| subflow(connection, of))));
     }
     tables.join("\n")
 }
 
-const SUBFLOWS: [Column; 11] = [
+const SUBFLOWS: [Column; 12] = [
     Column::Number("QUEUE"),
     Column::Text("LOCAL"),
     Column::Text("REMOTE"),
@@ -89,10 +91,11 @@ const SUBFLOWS: [Column; 11] = [
     Column::Number("SENT(B)"),
     Column::Number("RECEIVED(B)"),
     Column::Number("AGAIN(B)"),
+    Column::Number("AGAIN(SEGS)"),
     Column::Number("LOST"),
 ];
 
-fn subflow(connection: &MptcpConnection, of: &Subflow) -> [String; 11] {
+fn subflow(connection: &Connection, of: &Subflow) -> [String; 12] {
     let mut state = of.state.to_string();
     if connection.fallback {
         state.push_str(" (plain TCP)");
@@ -105,13 +108,14 @@ fn subflow(connection: &MptcpConnection, of: &Subflow) -> [String; 11] {
         of.local.to_string(),
         of.remote.to_string(),
         state,
-        of.rtt_us.to_string(),
-        of.cwnd_segments.to_string(),
-        of.mss_bytes.to_string(),
-        of.bytes_sent.to_string(),
-        of.bytes_received.to_string(),
-        of.bytes_retransmitted.to_string(),
-        of.lost_segments.to_string(),
+        or_dash(of.rtt_us),
+        or_dash(of.cwnd_segments),
+        or_dash(of.mss_bytes),
+        or_dash(of.bytes_sent),
+        or_dash(of.bytes_received),
+        or_dash(of.bytes_retransmitted),
+        or_dash(of.retransmitted_segments),
+        or_dash(of.lost_segments),
     ]
 }
 

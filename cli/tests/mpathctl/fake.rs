@@ -228,6 +228,9 @@ impl Control for Fake {
         let index = paths.iter().filter(|path| path.disk == disk).count() as u16;
         let mut added = path(disk, index, &address.to_string());
         (added.origin, added.state) = (Origin::Operator, PathState::Connecting);
+        if added.connections.is_empty() {
+            added.connections = data::tcp();
+        }
         paths.push(added);
         Ok(PathRef { disk: disk.into(), index })
     }

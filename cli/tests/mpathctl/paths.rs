@@ -191,16 +191,29 @@ fn a_path_over_mptcp_shows_its_subflows_and_its_fallback() {
         format!("disk0 path 2 ({address}): plain TCP, because the target or the network does not support MPTCP\n");
     assert!(listed.ends_with(&note), "{listed}");
     let shown = daemon.run(&["path", "show", address]);
-    for row in ["MPTCP connections     2\n", "fallbacks to TCP      1\n", "subflows              1\n"] {
+    for row in ["connections           2\n", "fallbacks to TCP      1\n", "subflows              2\n"] {
         assert!(shown.contains(row), "{shown}");
     }
     let subflows = "\
-QUEUE  LOCAL            REMOTE          STATE                    RTT(us)  CWND  MSS(B)  SENT(B)  RECEIVED(B)  AGAIN(B)  LOST
-    0  10.77.0.1:40000  10.77.0.2:4420  established                  250    12    1448     1000         2000         3     4
-    0  10.77.1.1:40000  10.77.1.2:4420  closing (backup)             250    12    1448     1000         2000         3     4
-    1  10.77.0.1:40000  10.77.0.2:4420  established (plain TCP)      250    12    1448     1000         2000         3     4
+QUEUE  LOCAL            REMOTE          STATE                    RTT(us)  CWND  MSS(B)  SENT(B)  RECEIVED(B)  AGAIN(B)  AGAIN(SEGS)  LOST
+    0  10.77.0.1:40000  10.77.0.2:4420  established                  250    12    1448     1000         2000         3            2     4
+    0  10.77.1.1:40000  10.77.1.2:4420  closing (backup)             250    12    1448     1000         2000         3            2     4
+    1  10.77.0.1:40000  10.77.0.2:4420  established (plain TCP)      250    12    1448     1000         2000         3            2     4
 ";
     assert!(shown.ends_with(subflows), "{shown}");
+}
+
+#[test]
+fn a_path_over_tcp_shows_its_connections_and_what_the_kernel_knows_of_them() {
+    let daemon = Daemon::start();
+    daemon.run(&["path", "add", "tcp://10.77.0.2:4420", "--disk", "disk0"]);
+    let shown = daemon.run(&["path", "show", "tcp://10.77.0.2:4420"]);
+    assert!(shown.contains("connections           1\n") && !shown.contains("fallbacks"), "{shown}");
+    let connections = "\
+QUEUE  LOCAL            REMOTE          STATE        RTT(us)  CWND  MSS(B)  SENT(B)  RECEIVED(B)  AGAIN(B)  AGAIN(SEGS)  LOST
+    0  10.77.0.1:40000  10.77.0.2:4420  established      250    12    1448        -            -         -            2     4
+";
+    assert!(shown.ends_with(connections), "{shown}");
 }
 
 #[test]

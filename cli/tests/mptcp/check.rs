@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use mptcp::{Connection, State, connections, cookie_of, supported};
+use mptcp::{Connection, State, cookie_of, mptcp_connections, supported};
 use serde_json::Value;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -57,8 +57,9 @@ fn connect(to: [u8; 4]) -> Connection {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
         socket.write_all(&vec![7; 1 << 20]).unwrap();
-        let connection = connections(&cookies).unwrap().pop().unwrap();
-        let used = |subflow: &&mptcp::Subflow| subflow.state == State::Established && subflow.bytes_acked > 1 << 20;
+        let connection = mptcp_connections(&cookies).unwrap().pop().unwrap();
+        let used =
+            |subflow: &&mptcp::Subflow| subflow.state == State::Established && subflow.bytes_acked > Some(1 << 20);
         if connection.subflows.iter().filter(used).count() > 1 || Instant::now() > deadline {
             let _keep: OwnedFd = socket.into();
             return connection;

@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mptcp::{State, connections, cookie_of, supported};
+use mptcp::{State, cookie_of, mptcp_connections, supported};
 use serde_json::Value;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -100,7 +100,7 @@ impl Connection {
         let cookies = BTreeSet::from([cookie_of(&self.0).unwrap()]);
         loop {
             self.0.write_all(&vec![7; 1 << 18]).unwrap();
-            let connection = connections(&cookies).unwrap().pop().unwrap();
+            let connection = mptcp_connections(&cookies).unwrap().pop().unwrap();
             let used = connection.subflows.iter().filter(|subflow| subflow.state == State::Established);
             let mut locals: Vec<_> = used.map(|subflow| subflow.local.ip().to_string()).collect();
             locals.sort();

@@ -12,7 +12,7 @@ use crate::path::duplicate;
 use crate::subsystem::Subsystem;
 use crate::subsystem::error::PathError;
 use crate::subsystem::path_status::PathStatus;
-use crate::transport::mptcp::Connections;
+use crate::transport::connections::Connections;
 
 impl Subsystem {
     pub(crate) fn path_live(
@@ -20,7 +20,7 @@ impl Subsystem {
         path: PathId,
         info: &ControllerInfo,
         namespaces: &[NamespaceUpdate],
-        mptcp: Option<Connections>,
+        connections: Option<Connections>,
     ) {
         let mut message = format!("path live: controller {}", info.cntlid);
         for update in namespaces {
@@ -31,7 +31,7 @@ impl Subsystem {
         self.path(path, |status| {
             status.set_state(PathState::Live);
             status.cntlid = Some(info.cntlid);
-            status.mptcp = mptcp;
+            status.connections = connections;
             status.controller = Some(Controller {
                 model: info.model.clone(),
                 serial: info.serial.clone(),

@@ -23,7 +23,7 @@ use crate::path::actions;
 use crate::path::fence::{self, Draining};
 use crate::subsystem::Subsystem;
 use crate::subsystem::error::{HostError, PathError};
-use crate::transport::mptcp::Connections;
+use crate::transport::connections::Connections;
 use crate::transport::{self, AdminConnection, ControlSocket, TransportError, far_future};
 
 /// The number of reads, of at most 16 KiB each, from every socket before anything else is done.
@@ -67,7 +67,7 @@ pub(crate) struct PathTask {
     checking: Pending<bool>,
     /// A step of the removal.
     leaving: Pending<()>,
-    mptcp: Option<Connections>,
+    connections: Option<Connections>,
     /// Draining sockets of the association that ends.
     draining: Vec<OwnedFd>,
     /// The tasks of associations that drain.
@@ -100,7 +100,7 @@ impl PathTask {
             recording: None,
             checking: None,
             leaving: None,
-            mptcp: None,
+            connections: None,
             draining: Vec::new(),
             drains: Vec::new(),
         }
@@ -336,12 +336,9 @@ impl PathTask {
 
     /// Makes the sockets of the I/O queues ready for the I/O threads.
     fn take_queues(&mut self) -> io::Result<()> {
-        let is_mptcp = self.address.transport() == Transport::Mptcp;
-        if is_mptcp {
-            // The kernel identifies the connections by these cookies.
-            let cookies = self.sockets.iter().flatten().map(mptcp::cookie_of).collect::<io::Result<_>>()?;
-            self.mptcp = Some(Connections::new(cookies));
-        }
+        // The kernel identifies the connections by these cookies. Without them only their state is unknown.
+        let cookies = self.sockets.iter().flatten().map(mptcp::cookie_of).collect::<io::Result<_>>().ok();
+        self.connections = cookies.map(|cookies| Connections::new(&self.address, cookies));
         let queues = self.sockets.drain(1..).flatten().map(ControlSocket::into_blocking);
         self.queues = queues.collect::<io::Result<_>>()?;
         Ok(())
@@ -358,7 +355,7 @@ impl PathTask {
         if info.cross_resets > 0 {
             subsystem.fences.offer_resets(self.path.latest());
         }
-        subsystem.path_live(self.id, &info, &namespaces, self.mptcp.take());
+        subsystem.path_live(self.id, &info, &namespaces, self.connections.take());
         if let Some(first) = self.first.take() {
             let _ = first.send(Ok(()));
         }

@@ -9,9 +9,9 @@
 //! A disk is shown to front-ends only when its sockets are taken, every path was tried and one works. A failure before that
 //! removes everything that was created.
 
+pub(crate) mod connection_watch;
 pub(crate) mod disks;
 pub(crate) mod health_watch;
-pub(crate) mod mptcp_watch;
 mod namespace_writers;
 pub(crate) mod start_error;
 

@@ -11,7 +11,7 @@ use mpath_host::{DesiredState, NamespaceUpdate, Order};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::transport::mptcp::Connections;
+use crate::transport::connections::Connections;
 
 /// What the API shows and changes.
 pub(crate) struct State {
@@ -48,8 +48,8 @@ pub(crate) struct PathStatus {
     pub(crate) namespaces: Vec<NamespaceStatus>,
     pub(crate) cntlid: Option<u16>,
     pub(crate) controller: Option<Controller>,
-    /// For a live path over MPTCP.
-    pub(crate) mptcp: Option<Connections>,
+    /// For a live path.
+    pub(crate) connections: Option<Connections>,
     pub(crate) injections: Vec<Injection>,
     /// The operator's orders, for the path's task.
     pub(crate) orders: watch::Sender<Order>,
@@ -122,7 +122,7 @@ impl PathStatus {
             namespaces: Vec::new(),
             cntlid: None,
             controller: None,
-            mptcp: None,
+            connections: None,
             injections: Vec::new(),
             orders: watch::Sender::new(Order::default()),
             task: None,
@@ -242,7 +242,7 @@ impl PathStatus {
 
     /// Clears what was known of the controller.
     pub(crate) fn gone(&mut self) {
-        (self.cntlid, self.controller, self.mptcp) = (None, None, None);
+        (self.cntlid, self.controller, self.connections) = (None, None, None);
         self.namespaces.clear();
     }
 }

@@ -1,6 +1,6 @@
 //! TCP connections of the control thread: connecting, and moving bytes between a socket and the sans-IO host.
 
-pub(crate) mod mptcp;
+pub(crate) mod connections;
 
 use std::future::poll_fn;
 use std::io;

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{IpAddr, TcpListener};
 
 use mpath_api::address::Transport;
-use mpath_api::types::{EventKind, Mptcp, PathState};
+use mpath_api::types::{EventKind, Path, PathState, SubflowState};
 use vublk_bench::request::Status;
 
 use crate::metrics::Scrape;
@@ -52,12 +52,12 @@ fn a_disk_over_mptcp_and_over_what_falls_back_to_tcp() {
     }
     // The second target does not support MPTCP, which API, metrics and log report. The kernel is polled once a
     // second, so its state may be from before the load.
-    let moved = |of: &Mptcp| of.subflows().any(|(connection, of)| connection.queue == 1 && of.bytes_sent > 1 << 16);
-    let told = || daemon.paths().iter().all(|path| path.mptcp.as_ref().is_some_and(moved));
-    eventually("the kernel has been asked after the load", told);
+    let moved =
+        |path: &Path| path.subflows().any(|(connection, of)| connection.queue == 1 && of.bytes_sent > Some(1 << 16));
+    eventually("the kernel has been asked after the load", || daemon.paths().iter().all(moved));
     let paths = daemon.paths();
-    let [with, without] = [0, 1].map(|path: usize| paths[path].mptcp.as_ref().unwrap());
-    assert_eq!((with.connections.len(), with.fallbacks(), with.established()), (2, 0, 2), "{with:?}");
+    let [with, without] = [0, 1].map(|path: usize| &paths[path]);
+    assert_eq!((with.connections.len(), with.fallbacks(), with.established()), (2, 0, Some(2)), "{with:?}");
     assert_eq!((without.connections.len(), without.fallbacks()), (2, 2), "{without:?}");
     let events = daemon.api.events(0, 0).unwrap().events;
     let fallbacks = events.iter().filter(|event| event.kind == EventKind::MptcpFallback);
@@ -69,6 +69,38 @@ fn a_disk_over_mptcp_and_over_what_falls_back_to_tcp() {
         metrics.get(&series).to_string()
     });
     assert_eq!(fallbacks.collect::<Vec<_>>(), ["0", "2"]);
+}
+
+#[test]
+fn tcp_connections_are_shown_with_what_the_kernel_knows_of_them() {
+    let target = Target::start(1);
+    let daemon = Daemon::start(&target.addrs(), "--io-threads 2");
+    let verification =
+        Verification::start(&daemon.socket(), VerificationSetup { flush: false, ..VerificationSetup::default() });
+    verification.goes_on(1000);
+    verification.finish();
+    let moved = |path: &Path| {
+        let of_queue = |queue| path.subflows().find(|(connection, _)| connection.queue == queue).map(|(_, of)| of);
+        [1, 2].iter().all(|queue| of_queue(*queue).is_some_and(|of| of.bytes_sent > Some(1 << 16)))
+    };
+    eventually("the kernel has been asked after the load", || moved(&daemon.paths()[0]));
+    let path = &daemon.paths()[0];
+    assert_eq!(path.connections.iter().map(|connection| connection.queue).collect::<Vec<_>>(), [0, 1, 2], "{path:?}");
+    assert_eq!((path.fallbacks(), path.established(), &path.connections_error), (0, Some(3), &None));
+    for (connection, of) in path.subflows() {
+        assert_eq!((connection.subflows_max, connection.subflows.len()), (None, 1));
+        assert_eq!((of.state, of.remote), (SubflowState::Established, target.addrs()[0]));
+        assert!(of.rtt_us > Some(0) && of.cwnd_segments > Some(0) && of.mss_bytes > Some(500), "{of:?}");
+        assert!(of.bytes_retransmitted.is_some() && of.retransmitted_segments.is_some(), "{of:?}");
+    }
+    let metrics = Scrape::of(&daemon);
+    let of_path = format!("disk=\"disk0\",path=\"{}\"", path.address);
+    assert_eq!(metrics.get(&format!("path_subflows{{{of_path}}}")).to_string(), "3");
+    let local = path.connections[0].subflows[0].local.ip();
+    let series = format!("{{{of_path},local=\"{local}\",remote=\"{}\"}}", target.addrs()[0]);
+    for metric in ["subflow_rtt_seconds", "subflow_cwnd_bytes", "subflow_sent_bytes", "subflow_received_bytes"] {
+        assert!(metrics.get(&format!("{metric}{series}")) > 0.0, "{metric}");
+    }
 }
 
 /// A kernel or an administrator may disable it. Neither target nor host require MPTCP.

@@ -3,8 +3,8 @@
 use mpath_api::address::Transport;
 use mpath_api::config::{LimitsConfig, Weight};
 use mpath_api::types::{
-    AnaState, Condition, ConditionReason, Controller, DiscoveryController, DiscoveryState, DiskHealth, Latency, Mptcp,
-    MptcpConnection, OpStats, Origin, Path, PathEstimate, PathState, PathWindow, QueueTurns, SchedulerDetail, Subflow,
+    AnaState, Condition, ConditionReason, Connection, Controller, DiscoveryController, DiscoveryState, DiskHealth,
+    Latency, OpStats, Origin, Path, PathEstimate, PathState, PathWindow, QueueTurns, SchedulerDetail, Subflow,
     SubflowState, Tier, TimeHistogram,
 };
 use mpath_api::{PathAddress, SchedulerKind, SchedulerSpec};
@@ -41,7 +41,7 @@ fn latency(p50_us: u64) -> Latency {
 
 pub(super) fn path(disk: &str, index: u16, address: &str) -> Path {
     let address: PathAddress = address.parse().unwrap();
-    let mptcp = (address.transport() == Transport::Mptcp).then(mptcp);
+    let is_mptcp = address.transport() == Transport::Mptcp;
     Path {
         disk: disk.into(),
         index,
@@ -68,7 +68,8 @@ pub(super) fn path(disk: &str, index: u16, address: &str) -> Path {
         hedges_won: 0,
         fenced: 0,
         cntlid: Some(1),
-        mptcp,
+        connections: if is_mptcp { mptcp() } else { vec![] },
+        connections_error: None,
         controller: Some(Controller {
             model: "Made-up Controller".into(),
             serial: "0042".into(),
@@ -91,26 +92,36 @@ pub(super) fn path(disk: &str, index: u16, address: &str) -> Path {
 }
 
 /// Two subflows of the admin connection, one of them a backup that closes, and an I/O connection that is plain TCP.
-fn mptcp() -> Mptcp {
+fn mptcp() -> Vec<Connection> {
     let subflow = |card, state| Subflow {
         local: ([10, 77, card, 1], 40_000).into(),
         remote: ([10, 77, card, 2], 4420).into(),
         state,
         backup: Some(card == 1),
-        rtt_us: 250,
-        rtt_var_us: 20,
-        cwnd_segments: 12,
-        mss_bytes: 1448,
-        bytes_sent: 1000,
-        bytes_received: 2000,
-        bytes_retransmitted: 3,
-        lost_segments: 4,
+        rtt_us: Some(250),
+        rtt_var_us: Some(20),
+        cwnd_segments: Some(12),
+        mss_bytes: Some(1448),
+        bytes_sent: Some(1000),
+        bytes_received: Some(2000),
+        bytes_retransmitted: Some(3),
+        retransmitted_segments: Some(2),
+        lost_segments: Some(4),
     };
     let both = vec![subflow(0, SubflowState::Established), subflow(1, SubflowState::Closing)];
-    let admin = MptcpConnection { queue: 0, fallback: false, subflows_max: 8, subflows: both };
+    let admin = Connection { queue: 0, fallback: false, subflows_max: Some(8), subflows: both };
     let subflows = vec![subflow(0, SubflowState::Established)];
-    let io = MptcpConnection { queue: 1, fallback: true, subflows_max: 8, subflows };
-    Mptcp { connections: vec![admin, io], error: None }
+    let io = Connection { queue: 1, fallback: true, subflows_max: Some(8), subflows };
+    vec![admin, io]
+}
+
+/// The admin connection over TCP, on a kernel that does not count bytes.
+pub(super) fn tcp() -> Vec<Connection> {
+    let mut admin = mptcp().swap_remove(0);
+    (admin.subflows_max, admin.subflows) = (None, vec![admin.subflows.swap_remove(0)]);
+    let of = &mut admin.subflows[0];
+    (of.backup, of.bytes_sent, of.bytes_received, of.bytes_retransmitted) = (None, None, None, None);
+    vec![admin]
 }
 
 /// A disk with this condition, for this reason.

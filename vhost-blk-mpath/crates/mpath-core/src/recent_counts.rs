@@ -33,7 +33,7 @@ impl RecentCounts {
 
 fn slots(at: Duration) -> (u64, u64) {
     let second = at.as_secs();
-    (second * 10 + u64::from(at.subsec_millis() / 100), second)
+    (second * 10 + u64::from(at.subsec_nanos() / 100_000_000), second)
 }
 
 /// Counts of the present time slot and of the `N` slots before it.

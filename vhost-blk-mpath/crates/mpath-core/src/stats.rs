@@ -287,7 +287,9 @@ mod tests {
     fn recent_latencies_of_two_groups_add_up() {
         let of = |latencies: &[u64]| {
             let mut recent = RecentLatencies::EMPTY;
-            latencies.iter().for_each(|ms| recent.record(Duration::ZERO, Duration::from_millis(*ms)));
+            for ms in latencies {
+                recent.record(Duration::ZERO, Duration::from_millis(*ms));
+            }
             recent.last_second(Duration::ZERO)
         };
         let longest = |latencies: &[&[u64]]| {

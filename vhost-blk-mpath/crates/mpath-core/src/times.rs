@@ -24,12 +24,39 @@ pub const TIME_BUCKETS_NS: [u64; BUCKETS] = [
     1000 * MS, 2500 * MS, 5000 * MS, 10_000 * MS,
 ];
 
+/// By octave, 2ⁿ to 2ⁿ⁺¹ ns: the bucket of its first time, and the longest time of that bucket. An octave begins in one
+/// bucket and ends at most in the next one.
+const OCTAVES: [(usize, u64); 64] = {
+    let mut octaves = [(BUCKETS, u64::MAX); 64];
+    let (mut octave, mut bucket) = (0, 0);
+    while bucket < BUCKETS {
+        if TIME_BUCKETS_NS[bucket] < 1 << octave {
+            bucket += 1;
+        } else {
+            octaves[octave] = (bucket, TIME_BUCKETS_NS[bucket]);
+            octave += 1;
+        }
+    }
+    octaves
+};
+
+/// The bucket of a time.
+fn bucket(ns: u64) -> usize {
+    let (first, longest_ns) = OCTAVES[(ns | 1).ilog2() as usize];
+    first + usize::from(ns > longest_ns)
+}
+
+/// A time in ns, 584 years at most.
+pub(crate) fn as_nanos(time: Duration) -> u64 {
+    time.as_secs().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanos().into())
+}
+
 /// Times since the start: quantiles, and exact counts in fixed buckets.
 #[derive(Clone)]
 pub struct Times {
     ns: Histogram<u64>,
     counts: [u64; BUCKETS + 1],
-    sum: Duration,
+    sum_ns: u128,
 }
 
 /// Omits the counts: the debug text of a [`crate::Group`] shows only what affects decisions.
@@ -55,15 +82,15 @@ impl Times {
 
     fn with_digits(digits: u8) -> Self {
         let ns = Histogram::new_with_bounds(LOWEST_NS, HIGHEST_NS, digits).expect("constant bounds are valid");
-        Self { ns, counts: [0; BUCKETS + 1], sum: Duration::ZERO }
+        Self { ns, counts: [0; BUCKETS + 1], sum_ns: 0 }
     }
 
     /// Adds a time.
     pub fn record(&mut self, time: Duration) {
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let ns = as_nanos(time);
         self.ns.saturating_record(ns);
-        self.counts[TIME_BUCKETS_NS.partition_point(|longest_ns| *longest_ns < ns)] += 1;
-        self.sum = self.sum.saturating_add(time);
+        self.counts[bucket(ns)] += 1;
+        self.sum_ns += u128::from(ns);
     }
 
     /// Adds as many times of zero.
@@ -78,7 +105,7 @@ impl Times {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             *mine += theirs;
         }
-        self.sum = self.sum.saturating_add(other.sum);
+        self.sum_ns += other.sum_ns;
     }
 
     /// The times in ns, for quantiles.
@@ -97,7 +124,8 @@ impl Times {
     /// The sum of all times.
     #[must_use]
     pub fn sum(&self) -> Duration {
-        self.sum
+        let (seconds, ns) = (self.sum_ns / 1_000_000_000, self.sum_ns % 1_000_000_000);
+        Duration::new(u64::try_from(seconds).unwrap_or(u64::MAX), ns as u32)
     }
 }
 
@@ -119,6 +147,14 @@ mod tests {
         assert_eq!((times.sum(), times.ns().len()), (sum, 2 * BUCKETS as u64));
         times.record_zeros(5);
         assert_eq!((times.counts()[0], times.sum(), times.ns().len()), (6, sum, 5 + 2 * BUCKETS as u64));
+    }
+
+    #[test]
+    fn buckets_are_found_by_octave() {
+        let near = (0..64).map(|octave| 1 << octave).chain(TIME_BUCKETS_NS);
+        for ns in near.flat_map(|ns: u64| [ns - 1, ns, ns + 1]).chain([u64::MAX]) {
+            assert_eq!(bucket(ns), TIME_BUCKETS_NS.partition_point(|longest_ns| *longest_ns < ns), "{ns}");
+        }
     }
 
     #[test]
@@ -144,6 +180,7 @@ mod tests {
         times.record(Duration::ZERO);
         times.record(Duration::MAX);
         times.record(Duration::MAX);
-        assert_eq!((times.ns().len(), times.counts()[BUCKETS], times.sum()), (3, 2, Duration::MAX));
+        assert_eq!((times.ns().len(), times.counts()[BUCKETS]), (3, 2));
+        assert_eq!(times.sum(), 2 * Duration::from_nanos(u64::MAX));
     }
 }

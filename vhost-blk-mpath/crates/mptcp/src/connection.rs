@@ -1,29 +1,37 @@
-//! MPTCP connections and their subflows.
+//! TCP and MPTCP connections, and their subflows.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// An MPTCP socket that is connecting, established or closing.
+/// A TCP or MPTCP socket that is connecting, established or closing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connection {
-    /// `SO_COOKIE` of the MPTCP socket.
+    /// `SO_COOKIE` of the socket.
     pub cookie: u64,
+    /// The local address, of an MPTCP socket that of the first subflow.
+    pub local: SocketAddr,
+    /// The remote address, of an MPTCP socket that of the first subflow.
+    pub remote: SocketAddr,
+    /// `None` for a TCP socket.
+    pub mptcp: Option<Mptcp>,
+    /// Subflows that are connecting, established or closing, in the order of local address ids as far as these are known.
+    /// A TCP socket is its own only subflow.
+    pub subflows: Vec<Subflow>,
+}
+
+/// What only MPTCP sockets have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mptcp {
     /// The kernel's identifier of the connection, as in `ip mptcp monitor`.
     pub token: u32,
     /// The connection is plain TCP for good, because the peer or the network does not support MPTCP.
     pub fallback: bool,
-    /// The local address of the first subflow.
-    pub local: SocketAddr,
-    /// The remote address of the first subflow.
-    pub remote: SocketAddr,
     /// The most subflows that the kernel opens in addition to the first subflow (`ip mptcp limits show`).
     pub subflows_max: u8,
     /// Whether the data have MPTCP checksums. False before Linux 5.14.
     pub checksum: bool,
     /// Counted over all subflows. `None` before Linux 6.5.
     pub totals: Option<Totals>,
-    /// Subflows that are connecting, established or closing, in the order of local address ids as far as these are known.
-    pub subflows: Vec<Subflow>,
 }
 
 /// Traffic of a connection since its start, over all its subflows, closed subflows too.
@@ -41,7 +49,8 @@ pub struct Totals {
     pub retransmits: u32,
 }
 
-/// One TCP connection of an MPTCP connection.
+/// One TCP connection: that of a TCP socket, or one of an MPTCP connection. `None` is what the kernel does not report: each version
+/// of Linux appends fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subflow {
     /// The local address.
@@ -50,28 +59,29 @@ pub struct Subflow {
     pub remote: SocketAddr,
     /// The state.
     pub state: State,
-    /// MPTCP's state of the subflow. `None` before Linux 6.15 without `CAP_NET_ADMIN`, because the kernel does not show it.
+    /// MPTCP's state of the subflow. `None` for a TCP socket, and before Linux 6.15 without `CAP_NET_ADMIN`, because the kernel
+    /// does not show it.
     pub options: Option<MptcpOptions>,
     /// The smoothed round-trip time.
-    pub rtt: Duration,
+    pub rtt: Option<Duration>,
     /// The mean deviation of the round-trip time.
-    pub rtt_var: Duration,
+    pub rtt_var: Option<Duration>,
     /// The congestion window.
-    pub cwnd_segments: u32,
+    pub cwnd_segments: Option<u32>,
     /// The largest segment sent.
-    pub mss_bytes: u32,
-    /// Bytes sent, including retransmissions.
-    pub bytes_sent: u64,
-    /// Bytes that the peer has acknowledged.
-    pub bytes_acked: u64,
-    /// Bytes received.
-    pub bytes_received: u64,
-    /// Bytes retransmitted.
-    pub bytes_retransmitted: u64,
+    pub mss_bytes: Option<u32>,
+    /// Bytes sent, including retransmissions. Since Linux 4.19.
+    pub bytes_sent: Option<u64>,
+    /// Bytes that the peer has acknowledged. Since Linux 4.1.
+    pub bytes_acked: Option<u64>,
+    /// Bytes received. Since Linux 4.1.
+    pub bytes_received: Option<u64>,
+    /// Bytes retransmitted. Since Linux 4.19.
+    pub bytes_retransmitted: Option<u64>,
     /// Segments in flight that are presumed lost.
-    pub lost_segments: u32,
+    pub lost_segments: Option<u32>,
     /// Segments retransmitted since the subflow was opened.
-    pub retransmitted_segments: u32,
+    pub retransmitted_segments: Option<u32>,
 }
 
 /// MPTCP's state of a subflow.

@@ -94,12 +94,16 @@ impl Protocol {
     }
 }
 
-/// The sockets of `protocol`, IPv4 and IPv6, that are `wanted`.
-pub(crate) fn dump(protocol: Protocol, wanted: impl Fn(&Record) -> bool) -> Result<Vec<Record>, DiagError> {
+/// The sockets of `protocol`, IPv4 and IPv6, that are `wanted`. With a remote port the kernel lists only sockets that lead there.
+pub(crate) fn dump(
+    protocol: Protocol,
+    remote_port: Option<u16>,
+    wanted: impl Fn(&Record) -> bool,
+) -> Result<Vec<Record>, DiagError> {
     let mut found = Vec::new();
     for family in [AF_INET, AF_INET6] {
         // Each attempt has a socket of its own, so that it cannot receive the rest of an earlier answer.
-        let mut attempts = (0..ATTEMPTS).map(|_| attempt(family, protocol, &wanted));
+        let mut attempts = (0..ATTEMPTS).map(|_| attempt(family, protocol, remote_port, &wanted));
         let complete = attempts.find_map(Result::transpose);
         found.extend(complete.ok_or(DiagError::Incomplete { protocol: protocol.name() })??);
     }
@@ -110,10 +114,11 @@ pub(crate) fn dump(protocol: Protocol, wanted: impl Fn(&Record) -> bool) -> Resu
 fn attempt(
     family: u8,
     protocol: Protocol,
+    remote_port: Option<u16>,
     wanted: &impl Fn(&Record) -> bool,
 ) -> Result<Option<Vec<Record>>, DiagError> {
     let socket = open().map_err(|error| DiagError::Open(error.into()))?;
-    let request = request(family, protocol.ip_protocol());
+    let request = request(family, protocol.ip_protocol(), remote_port);
     send(&socket, &request, SendFlags::empty()).map_err(|error| DiagError::Io(error.into()))?;
     let mut buffer = vec![0; DATAGRAM_BYTES];
     let mut dump = Dump::new(protocol);

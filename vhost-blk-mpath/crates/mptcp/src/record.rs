@@ -56,8 +56,9 @@ impl NetlinkSerializable for Request {
     }
 }
 
-/// The message that asks for all sockets of a family and a protocol that are connecting, established or closing.
-pub(crate) fn request(family: u8, protocol: Protocol) -> Vec<u8> {
+/// The message that asks for all sockets of a family and a protocol that are connecting, established or closing, and lead to the
+/// remote port, if one is given.
+pub(crate) fn request(family: u8, protocol: Protocol, remote_port: Option<u16>) -> Vec<u8> {
     let states =
         StateFlags::all() - StateFlags::SYN_RECV - StateFlags::TIME_WAIT - StateFlags::CLOSE - StateFlags::LISTEN;
     let protocol = protocol.as_raw().get();
@@ -66,7 +67,8 @@ pub(crate) fn request(family: u8, protocol: Protocol) -> Vec<u8> {
         protocol: protocol as u8,
         extensions: ExtensionFlags::INFO,
         states,
-        socket_id: SocketId::new_v4(),
+        // A list is filtered by ports alone. Port 0 is any.
+        socket_id: SocketId { destination_port: remote_port.unwrap_or(0), ..SocketId::new_v4() },
     };
     let protocol = DefaultNla::new(REQUEST_PROTOCOL, protocol.to_ne_bytes().to_vec());
     serialize(NLM_F_REQUEST | NLM_F_DUMP, NetlinkPayload::InnerMessage(Request { inet, protocol }))

@@ -31,7 +31,8 @@ pub fn supported() -> Result<(), Unsupported> {
     )
 }
 
-/// `SO_COOKIE` of a socket, for [`connections`](crate::connections).
+/// `SO_COOKIE` of a socket, by which [`mptcp_connections`](crate::mptcp_connections) and
+/// [`tcp_connections`](crate::tcp_connections) find it.
 pub fn cookie_of(socket: impl AsFd) -> io::Result<u64> {
     Ok(sockopt::socket_cookie(socket)?)
 }

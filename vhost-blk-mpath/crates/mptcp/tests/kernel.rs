@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use mptcp::{Connection, State, connections, cookie_of, supported};
+use mptcp::{Connection, Mptcp, State, cookie_of, mptcp_connections, supported, tcp_connections};
 use rustix::io::{read, write};
 use rustix::net::{AddressFamily, SocketType, accept, bind, connect, getsockname, ipproto, listen, socket, sockopt};
 
@@ -40,8 +40,12 @@ fn server(at: SocketAddr, mptcp: bool) -> (OwnedFd, SocketAddr) {
 
 /// Both ends of a connection from an MPTCP client, over which something went to and fro.
 fn connected(listener: &OwnedFd, to: SocketAddr) -> (OwnedFd, OwnedFd) {
+    connected_over(listener, to, true)
+}
+
+fn connected_over(listener: &OwnedFd, to: SocketAddr, mptcp: bool) -> (OwnedFd, OwnedFd) {
     let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let client = socket(family, SocketType::STREAM, Some(ipproto::MPTCP)).unwrap();
+    let client = socket(family, SocketType::STREAM, mptcp.then_some(ipproto::MPTCP)).unwrap();
     connect(&client, &to).unwrap();
     let server = accept(listener).unwrap();
     let mut buffer = [0; 1000];
@@ -53,8 +57,15 @@ fn connected(listener: &OwnedFd, to: SocketAddr) -> (OwnedFd, OwnedFd) {
 }
 
 fn found(sockets: &[&OwnedFd]) -> Vec<Connection> {
-    let cookies: BTreeSet<u64> = sockets.iter().map(|socket| cookie_of(socket).unwrap()).collect();
-    connections(&cookies).unwrap()
+    mptcp_connections(&cookies(sockets)).unwrap()
+}
+
+fn cookies(sockets: &[&OwnedFd]) -> BTreeSet<u64> {
+    sockets.iter().map(|socket| cookie_of(socket).unwrap()).collect()
+}
+
+fn mptcp(of: &Connection) -> &Mptcp {
+    of.mptcp.as_ref().unwrap()
 }
 
 /// What is found once it is as `expected`, or after some seconds.
@@ -75,18 +86,19 @@ fn both_ends_over_mptcp() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let (listener, at) = server(address.parse().unwrap(), true);
         let (client, accepted) = connected(&listener, at);
-        let near = settled(&client, |near| near.subflows[0].bytes_received == 10);
-        assert_eq!((near.fallback, near.remote), (false, at));
+        let near = settled(&client, |near| near.subflows[0].bytes_received == Some(10));
+        assert_eq!((mptcp(&near).fallback, near.remote), (false, at));
         let [subflow] = &near.subflows[..] else { panic!("{near:?}") };
         assert_eq!((subflow.local, subflow.remote, subflow.state), (near.local, near.remote, State::Established));
-        assert_eq!((subflow.bytes_sent, subflow.bytes_received), (1000, 10));
-        assert!(subflow.rtt > Duration::ZERO && subflow.cwnd_segments > 0 && subflow.mss_bytes > 500, "{subflow:?}");
-        if let Some(totals) = near.totals {
+        assert_eq!((subflow.bytes_sent, subflow.bytes_received), (Some(1000), Some(10)));
+        assert!(subflow.rtt > Some(Duration::ZERO) && subflow.cwnd_segments > Some(0), "{subflow:?}");
+        assert!(subflow.mss_bytes > Some(500), "{subflow:?}");
+        if let Some(totals) = mptcp(&near).totals {
             assert_eq!((totals.bytes_sent, totals.bytes_received), (1000, 10));
         }
         let far = found(&[&accepted]).pop().unwrap();
         assert_eq!((far.local, far.remote, far.subflows.len()), (near.remote, near.local, 1));
-        assert_eq!(far.subflows[0].bytes_received, 1000);
+        assert_eq!(far.subflows[0].bytes_received, Some(1000));
     }
 }
 
@@ -95,11 +107,36 @@ fn a_peer_without_mptcp_is_a_fallback() {
     need_mptcp!();
     let (listener, at) = server("127.0.0.1:0".parse().unwrap(), false);
     let (client, accepted) = connected(&listener, at);
-    let near = settled(&client, |near| near.subflows[0].bytes_received == 10);
-    assert!(near.fallback, "{near:?}");
+    let near = settled(&client, |near| near.subflows[0].bytes_received == Some(10));
+    assert!(mptcp(&near).fallback, "{near:?}");
     let [subflow] = &near.subflows[..] else { panic!("{near:?}") };
-    assert_eq!((subflow.remote, subflow.bytes_sent, subflow.bytes_received), (at, 1000, 10));
+    assert_eq!((subflow.remote, subflow.bytes_sent, subflow.bytes_received), (at, Some(1000), Some(10)));
     assert_eq!(found(&[&accepted]), [], "plain TCP");
+}
+
+#[test]
+fn a_tcp_socket_is_a_connection_with_one_subflow() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let (listener, at) = server(address.parse().unwrap(), false);
+        let (client, accepted) = connected_over(&listener, at, false);
+        let (other, _far_end) = connected_over(&listener, at, false);
+        let all = tcp_connections(at.port(), &cookies(&[&client, &other])).unwrap();
+        assert_eq!(all.iter().map(|of| of.cookie).collect::<BTreeSet<_>>(), cookies(&[&client, &other]));
+        let [near] = &tcp_connections(at.port(), &cookies(&[&client])).unwrap()[..] else { panic!("{all:?}") };
+        let [subflow] = &near.subflows[..] else { panic!("{near:?}") };
+        assert_eq!((&near.mptcp, near.local, near.remote), (&None, subflow.local, at));
+        assert_eq!((subflow.remote, subflow.state, subflow.options), (at, State::Established, None));
+        assert_eq!((subflow.bytes_sent, subflow.bytes_received), (Some(1000), Some(10)));
+        assert!(subflow.rtt > Some(Duration::ZERO) && subflow.cwnd_segments > Some(0), "{subflow:?}");
+        assert!(subflow.retransmitted_segments.is_some(), "{subflow:?}");
+        // The other end leads to another port.
+        assert_eq!(tcp_connections(at.port(), &cookies(&[&accepted])).unwrap(), []);
+        let [far] = &tcp_connections(near.local.port(), &cookies(&[&accepted])).unwrap()[..] else {
+            panic!("{near:?}")
+        };
+        assert_eq!((far.local, far.remote), (at, near.local));
+        assert_eq!(tcp_connections(at.port(), &cookies(&[&listener])).unwrap(), [], "it is not connected");
+    }
 }
 
 #[test]
@@ -107,14 +144,14 @@ fn only_what_is_asked_for() {
     need_mptcp!();
     let (listener, at) = server("127.0.0.1:0".parse().unwrap(), true);
     let all = [connected(&listener, at), connected(&listener, at), connected(&listener, at)];
-    let cookies = |of: Vec<Connection>| of.iter().map(|of| of.cookie).collect::<Vec<_>>();
-    let expected = BTreeSet::from([cookie_of(&all[2].0).unwrap(), cookie_of(&all[0].0).unwrap()]);
-    assert_eq!(cookies(found(&[&all[2].0, &all[0].0])), expected.iter().copied().collect::<Vec<_>>());
+    let found_cookies = |of: Vec<Connection>| of.iter().map(|of| of.cookie).collect::<Vec<_>>();
+    let expected = cookies(&[&all[2].0, &all[0].0]);
+    assert_eq!(found_cookies(found(&[&all[2].0, &all[0].0])), expected.iter().copied().collect::<Vec<_>>());
     let two = found(&[&all[2].0, &all[0].0]);
     assert!(two.iter().all(|one| one.subflows.len() == 1), "{two:?}");
     assert_eq!(found(&[]), []);
     assert_eq!(found(&[&listener]), [], "it is not connected");
-    assert_eq!(connections(&BTreeSet::from([u64::MAX])).unwrap(), []);
+    assert_eq!(mptcp_connections(&BTreeSet::from([u64::MAX])).unwrap(), []);
 }
 
 /// Set for tests that may change the network, as it is their own.
@@ -179,7 +216,7 @@ fn a_second_address_in_a_namespace() {
     let ips: Vec<_> = near.subflows.iter().map(|subflow| subflow.local.ip().to_string()).collect();
     assert_eq!(ips, ["10.7.0.1", "10.7.0.2", "10.7.0.3"], "{near:?}");
     assert!(near.subflows.iter().all(|subflow| subflow.remote == at), "{near:?}");
-    assert_eq!(near.subflows_max, 4);
+    assert_eq!(mptcp(&near).subflows_max, 4);
     let options: Vec<_> = near.subflows.iter().map(|subflow| subflow.options.unwrap()).collect();
     assert_eq!(options.iter().map(|of| of.joined).collect::<Vec<_>>(), [false, true, true]);
     assert_eq!(options.iter().map(|of| of.backup_local).collect::<Vec<_>>(), [false, false, true]);

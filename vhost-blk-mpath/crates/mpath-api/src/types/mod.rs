@@ -5,6 +5,7 @@
 //! refuse unknown keys. Answers may gain keys in later versions.
 
 mod ana_state;
+mod connection;
 mod convert;
 mod discovery;
 mod error;
@@ -14,7 +15,6 @@ mod hedge;
 mod impairment;
 mod injection;
 mod latency;
-mod mptcp;
 mod parameter;
 mod policy;
 mod removal;
@@ -29,6 +29,7 @@ use mpath_core::ClassPolicies;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::ana_state::ANA_STATES;
+pub use self::connection::{Connection, Subflow, SubflowState};
 pub use self::discovery::{DiscoveryController, DiscoveryState};
 pub use self::error::{ErrorBody, ErrorCode, ErrorInfo};
 pub use self::event::{Event, EventKind, EventPath, Events, Severity};
@@ -40,7 +41,6 @@ pub use self::impairment::{
 };
 pub use self::injection::{InjectedPath, PathSelector, PathSelectorError, SetInjection};
 pub use self::latency::{Latency, TimeHistogram};
-pub use self::mptcp::{Mptcp, MptcpConnection, Subflow, SubflowState};
 pub use self::parameter::Parameter;
 pub use self::policy::{DiskPolicy, PathEstimate, PathView, Policy, PolicyDetail, PolicyInForce, SetPolicy};
 pub use self::removal::{DiskState, REMOVING_MAX, RemovedDisk};
@@ -196,9 +196,12 @@ pub struct Path {
     pub cntlid: Option<u16>,
     /// The controller. `null` while not connected.
     pub controller: Option<Controller>,
-    /// The connections of a live path over MPTCP.
+    /// The connections of a live path, in the order of their queues. Empty until the kernel has been asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub connections: Vec<Connection>,
+    /// Why the kernel did not report them, one line. `connections` are then those that it reported last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mptcp: Option<Mptcp>,
+    pub connections_error: Option<String>,
     /// The window of each I/O thread.
     pub window: PathWindow,
     /// Share of the disk's successful I/Os since the daemon started, 0 to 1. The server computes it from the counters below.
@@ -221,7 +224,27 @@ impl Path {
     /// Connections that are plain TCP although the address says MPTCP.
     #[must_use]
     pub fn fallbacks(&self) -> usize {
-        self.mptcp.as_ref().map_or(0, Mptcp::fallbacks)
+        self.connections.iter().filter(|connection| connection.fallback).count()
+    }
+
+    /// Established subflows of all connections. `None` if they are not known.
+    #[must_use]
+    pub fn established(&self) -> Option<usize> {
+        let established = |(_, subflow): &(&Connection, &Subflow)| subflow.state == SubflowState::Established;
+        self.knows_connections().then(|| self.subflows().filter(established).count())
+    }
+
+    /// Every subflow with its connection.
+    pub fn subflows(&self) -> impl Iterator<Item = (&Connection, &Subflow)> {
+        self.connections
+            .iter()
+            .flat_map(|connection| connection.subflows.iter().map(move |subflow| (connection, subflow)))
+    }
+
+    /// Whether the kernel reports the connections of the path.
+    #[must_use]
+    pub fn knows_connections(&self) -> bool {
+        !self.connections.is_empty() && self.connections_error.is_none()
     }
 
     /// I/Os completed, all classes.

@@ -106,11 +106,15 @@ fn subflows_belong_to_the_socket_with_their_inode() {
         socket(9, 34, &tcp_info(5), None),
     ]
     .concat();
-    let connections = assemble(&records(Protocol::Mptcp, &sockets), &records(Protocol::Tcp, &subflows)).unwrap();
+    let connections = assemble(&records(Protocol::Mptcp, &sockets), &records(Protocol::Tcp, &subflows));
     let [fell_back, whole] = &connections[..] else { panic!("{connections:?}") };
-    assert_eq!((fell_back.cookie as u32, fell_back.token, fell_back.fallback), (10, 8, true));
-    assert_eq!((whole.cookie as u32, whole.token, whole.fallback, whole.subflows_max), (20, 7, false, 2));
-    let rtts = |of: &crate::Connection| of.subflows.iter().map(|subflow| subflow.rtt.as_micros()).collect::<Vec<_>>();
+    let state = |of: &crate::Connection| {
+        let mptcp = of.mptcp.as_ref().unwrap();
+        (of.cookie as u32, mptcp.token, mptcp.fallback, mptcp.subflows_max)
+    };
+    assert_eq!((state(fell_back), state(whole)), ((10, 8, true, 2), (20, 7, false, 2)));
+    let rtts =
+        |of: &crate::Connection| of.subflows.iter().map(|subflow| subflow.rtt.unwrap().as_micros()).collect::<Vec<_>>();
     assert_eq!((rtts(fell_back), rtts(whole)), (vec![4], vec![1, 2, 3]));
     let backup = MptcpOptions { id_local: 1, id_remote: 0, joined: true, backup_local: false, backup_remote: true };
     assert_eq!(whole.subflows[1].options, Some(backup));

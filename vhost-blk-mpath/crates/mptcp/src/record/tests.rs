@@ -135,10 +135,11 @@ fn short_messages_and_attributes_are_refused() {
 /// As `ss` sends it.
 #[test]
 fn a_request() {
-    let bytes = request(AF_INET, ipproto::MPTCP);
+    let bytes = request(AF_INET, ipproto::MPTCP, Some(4420));
     assert_eq!(bytes.len(), 16 + 64);
     assert_eq!(bytes[16..20], [AF_INET, 6, 2, 0]);
     assert_eq!(bytes[20..24], 0b1011_0011_0110_u32.to_ne_bytes());
+    assert_eq!(bytes[26..28], 4420_u16.to_be_bytes());
     assert_eq!(bytes[72..], attributes(&[(REQUEST_PROTOCOL, &262_u32.to_ne_bytes())]));
 }
 

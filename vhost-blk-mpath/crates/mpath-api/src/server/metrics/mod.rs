@@ -75,7 +75,7 @@ fn exposition(
         queues.extend(detail.queues.iter().map(|queue| (with(&of_disk(&detail.disk), "queue", queue.queue), *queue)));
     }
     for path in &paths {
-        for ((local, remote), group) in path.mptcp.iter().flat_map(subflow_groups) {
+        for ((local, remote), group) in subflow_groups(path) {
             subflows.push((with(&with(&of_path(path), "local", local), "remote", remote), group));
         }
         classes.extend(path.classes().map(|(class, stats)| (with(&of_path(path), "class", class), stats.clone())));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::metric::{Metric, Number, counter, gauge, info, states, times};
 use super::subflow_groups::SubflowGroup;
+use crate::address::Transport;
 use crate::types::{
     ANA_STATES, Condition, DiscoveryController, DiscoveryState, Disk, GuestErrorCount, MovedRequests, OpStats, Path,
     PathState, QueueTurns, SchedulerDetail, Status, Tier,
@@ -144,11 +145,16 @@ pub(super) const PATHS: &[Metric<Path>] = &[
     gauge("path_fenced_requests", "Requests in doubt on a lost association, which wait for its fence", |path| {
         Some(path.fenced.into())
     }),
-    gauge("path_fallback_connections", "Connections that fell back to plain TCP; no sample: unknown", |path| {
-        path.mptcp.as_ref().filter(|mptcp| mptcp.error.is_none()).map(|mptcp| (mptcp.fallbacks() as u64).into())
-    }),
-    gauge("path_subflows", "Established subflows of all connections of the path; no sample: unknown", |path| {
-        path.mptcp.as_ref().filter(|mptcp| mptcp.error.is_none()).map(|mptcp| (mptcp.established() as u64).into())
+    gauge(
+        "path_fallback_connections",
+        "Connections that fell back to plain TCP; no sample: unknown, or not MPTCP",
+        |path| {
+            let known = path.transport == Transport::Mptcp && path.knows_connections();
+            known.then(|| (path.fallbacks() as u64).into())
+        },
+    ),
+    gauge("path_subflows", "Established subflows of the path, or its TCP connections; no sample: unknown", |path| {
+        path.established().map(|established| (established as u64).into())
     }),
     gauge("path_injections", "Injections in force on the path", |path| Some((path.injections.len() as u64).into())),
     counter("path_suspicions_total", "How often the path became suspect, in each I/O thread", |path| {
@@ -162,16 +168,16 @@ pub(super) const PATHS: &[Metric<Path>] = &[
     counter("path_hedges_won_total", "Hedges on the path that answered first", |path| path.hedges_won.into()),
 ];
 
-/// By `disk`, `path`, `local` and `remote` address.
+/// By `disk`, `path`, `local` and `remote` address. A TCP connection is its own only subflow.
 pub(super) const SUBFLOWS: &[Metric<SubflowGroup>] = &[
     gauge("subflow_rtt_seconds", "Smoothed round-trip time: the longest of these subflows", |group| {
-        Some(Duration::from_micros(group.rtt_us).into())
+        group.rtt_us.map(|us| Duration::from_micros(us).into())
     }),
-    gauge("subflow_cwnd_bytes", "Sum of the congestion windows", |group| Some(group.cwnd_bytes.into())),
+    gauge("subflow_cwnd_bytes", "Sum of the congestion windows", |group| group.cwnd_bytes.map(Number::from)),
     // Gauges, because they drop when an association or a subflow ends.
-    gauge("subflow_sent_bytes", "Bytes sent, including retransmissions", |group| Some(group.bytes_sent.into())),
-    gauge("subflow_received_bytes", "Bytes received", |group| Some(group.bytes_received.into())),
-    gauge("subflow_retransmitted_bytes", "Bytes retransmitted", |group| Some(group.bytes_retransmitted.into())),
+    gauge("subflow_sent_bytes", "Bytes sent, including retransmissions", |group| group.bytes_sent.map(Number::from)),
+    gauge("subflow_received_bytes", "Bytes received", |group| group.bytes_received.map(Number::from)),
+    gauge("subflow_retransmitted_bytes", "Bytes retransmitted", |group| group.bytes_retransmitted.map(Number::from)),
     gauge("subflow_backup", "Whether these subflows are used only if no others work; no sample: unknown", |group| {
         group.backup.map(Number::from)
     }),

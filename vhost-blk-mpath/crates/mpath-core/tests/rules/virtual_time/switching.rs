@@ -33,9 +33,9 @@ fn a_slow_second_is_in_the_latencies_of_that_second_and_not_in_those_after_it() 
         [0, 1].map(|path| {
             let stats = sim.group.stats(sim.now);
             let reads = stats.paths[path].class(OpClass::Read);
-            let of = |recent: &Option<_>| recent.as_ref().and_then(|recent: &Box<LatencyCounts>| recent.quantile(0.5));
+            let of = |recent: Option<&LatencyCounts>| recent.and_then(|recent| recent.quantile(0.5));
             let since_start = Duration::from_nanos(reads.latency.ns().value_at_quantile(0.5));
-            (of(&reads.latency_1s), of(&reads.latency_60s), since_start)
+            (of(reads.latency_1s.as_deref()), of(reads.latency_60s.as_deref()), since_start)
         })
     };
     assert_eq!(medians(&sim).map(|(second, minute, _)| (second, minute)), [(None, None); 2]);

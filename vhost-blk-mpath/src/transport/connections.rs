@@ -1,14 +1,37 @@
-//! The MPTCP connections of one association: their state for the API, and their changes for the log.
+//! The connections of one association: their state for the API, and changes of MPTCP connections for the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
+use mpath_api::PathAddress;
+use mpath_api::address::Transport;
 use mpath_api::types::{self, EventKind};
-use mptcp::{Connection, MptcpOptions, State};
+use mptcp::{Connection, DiagError, MptcpOptions, State};
 
-/// The MPTCP connections of one association.
+/// The sockets whose state the kernel is asked for, by cookie.
+#[derive(Debug, Default)]
+pub(crate) struct Wanted {
+    mptcp: BTreeSet<u64>,
+    /// By remote port.
+    tcp: BTreeMap<u16, BTreeSet<u64>>,
+}
+
+impl Wanted {
+    /// Asks the kernel. Blocks for milliseconds if the host has many sockets.
+    pub(crate) fn ask(&self) -> Result<Vec<Connection>, DiagError> {
+        let mut connections = mptcp::mptcp_connections(&self.mptcp)?;
+        for (port, cookies) in &self.tcp {
+            connections.extend(mptcp::tcp_connections(*port, cookies)?);
+        }
+        Ok(connections)
+    }
+}
+
+/// The connections of one association.
 #[derive(Debug)]
 pub(crate) struct Connections {
+    transport: Transport,
+    remote_port: u16,
     /// The kernel's socket cookies by queue, the admin queue first.
     cookies: Vec<u64>,
     /// The last state by queue; `None` before the first.
@@ -18,13 +41,17 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// The connections with these socket cookies, the admin queue first.
-    pub(crate) fn new(cookies: Vec<u64>) -> Self {
-        Self { cookies, last: None, error: None }
+    /// The connections to this address with these socket cookies, the admin queue first.
+    pub(crate) fn new(address: &PathAddress, cookies: Vec<u64>) -> Self {
+        Self { transport: address.transport(), remote_port: address.port(), cookies, last: None, error: None }
     }
 
-    pub(crate) fn cookies(&self) -> &[u64] {
-        &self.cookies
+    pub(crate) fn add_to(&self, wanted: &mut Wanted) {
+        let cookies = match self.transport {
+            Transport::Mptcp => &mut wanted.mptcp,
+            _ => wanted.tcp.entry(self.remote_port).or_default(),
+        };
+        cookies.extend(&self.cookies);
     }
 
     /// Takes the state of all connections from the kernel. Returns the events to report.
@@ -40,20 +67,28 @@ impl Connections {
         let find = |cookie: &u64| all.iter().find(|connection| connection.cookie == *cookie).cloned();
         let now: BTreeMap<u16, Connection> =
             (0..).zip(&self.cookies).filter_map(|(queue, cookie)| Some((queue, find(cookie)?))).collect();
-        let events = events(self.last.as_ref(), &now);
+        let events = match self.transport {
+            Transport::Mptcp => events(self.last.as_ref(), &now),
+            _ => Vec::new(),
+        };
         self.last = Some(now);
         events
     }
 
-    /// The state for the API.
-    pub(crate) fn shown(&self) -> types::Mptcp {
-        let connections = self.last.iter().flatten().map(|(queue, connection)| types::MptcpConnection {
+    /// The last state for the API.
+    pub(crate) fn shown(&self) -> Vec<types::Connection> {
+        let connections = self.last.iter().flatten().map(|(queue, connection)| types::Connection {
             queue: *queue,
-            fallback: connection.fallback,
-            subflows_max: connection.subflows_max,
+            fallback: is_fallback(connection),
+            subflows_max: connection.mptcp.as_ref().map(|mptcp| mptcp.subflows_max),
             subflows: connection.subflows.iter().map(subflow).collect(),
         });
-        types::Mptcp { connections: connections.collect(), error: self.error.clone() }
+        connections.collect()
+    }
+
+    /// Why there is no newer state.
+    pub(crate) fn error(&self) -> Option<String> {
+        self.error.clone()
     }
 }
 
@@ -67,15 +102,21 @@ fn subflow(subflow: &mptcp::Subflow) -> types::Subflow {
             State::Closing => types::SubflowState::Closing,
         },
         backup: subflow.options.as_ref().map(MptcpOptions::is_backup),
-        rtt_us: subflow.rtt.as_micros() as u64,
-        rtt_var_us: subflow.rtt_var.as_micros() as u64,
+        rtt_us: subflow.rtt.map(|rtt| rtt.as_micros() as u64),
+        rtt_var_us: subflow.rtt_var.map(|rtt_var| rtt_var.as_micros() as u64),
         cwnd_segments: subflow.cwnd_segments,
         mss_bytes: subflow.mss_bytes,
         bytes_sent: subflow.bytes_sent,
         bytes_received: subflow.bytes_received,
         bytes_retransmitted: subflow.bytes_retransmitted,
+        retransmitted_segments: subflow.retransmitted_segments,
         lost_segments: subflow.lost_segments,
     }
+}
+
+/// MPTCP was wanted, and the connection is plain TCP.
+fn is_fallback(connection: &Connection) -> bool {
+    connection.mptcp.as_ref().is_some_and(|mptcp| mptcp.fallback)
 }
 
 /// A change of a path's connections.
@@ -88,8 +129,8 @@ type Route = (IpAddr, SocketAddr);
 /// together. Subflows of the first state are not reported.
 fn events(before: Option<&BTreeMap<u16, Connection>>, now: &BTreeMap<u16, Connection>) -> Vec<ConnectionEvent> {
     let mut events = Vec::new();
-    let was_fallback = |queue| before.and_then(|before| before.get(queue)).is_some_and(|before| before.fallback);
-    let fallen: Vec<_> = now.iter().filter(|(queue, now)| now.fallback && !was_fallback(queue)).collect();
+    let was_fallback = |queue| before.and_then(|before| before.get(queue)).is_some_and(is_fallback);
+    let fallen: Vec<_> = now.iter().filter(|(queue, now)| is_fallback(now) && !was_fallback(queue)).collect();
     if !fallen.is_empty() {
         let message = format!(
             "{} of {} connections are plain TCP: the target, or a middlebox on the way to it, does not support MPTCP",
@@ -129,6 +170,8 @@ fn established(connections: &BTreeMap<u16, Connection>) -> BTreeSet<(u16, Socket
 mod tests {
     use std::time::Duration;
 
+    use mptcp::Mptcp;
+
     use super::*;
 
     /// A connection with subflows given by network card, or a fallback to plain TCP.
@@ -138,31 +181,55 @@ mod tests {
             remote: ([10, 77, card, 2], 4420).into(),
             state,
             options: None,
-            rtt: Duration::from_micros(1500),
-            rtt_var: Duration::ZERO,
-            cwnd_segments: 10,
-            mss_bytes: 1448,
-            bytes_sent: 1,
-            bytes_acked: 0,
-            bytes_received: 2,
-            bytes_retransmitted: 3,
-            lost_segments: 4,
-            retransmitted_segments: 0,
+            rtt: Some(Duration::from_micros(1500)),
+            rtt_var: Some(Duration::ZERO),
+            cwnd_segments: Some(10),
+            mss_bytes: Some(1448),
+            bytes_sent: Some(1),
+            bytes_acked: None,
+            bytes_received: Some(2),
+            bytes_retransmitted: Some(3),
+            lost_segments: Some(4),
+            retransmitted_segments: Some(5),
         };
         Connection {
             cookie,
-            token: 0,
-            fallback,
             local: ([10, 77, 0, 1], 40_000).into(),
             remote: ([10, 77, 0, 2], 4420).into(),
-            subflows_max: 8,
-            checksum: false,
-            totals: None,
+            mptcp: Some(Mptcp { token: 0, fallback, subflows_max: 8, checksum: false, totals: None }),
             subflows: cards.iter().map(subflow).collect(),
         }
     }
 
     const UP: State = State::Established;
+
+    fn over(transport: &str, cookies: &[u64]) -> Connections {
+        let address = format!("{transport}://10.77.0.2:4421").parse().expect("an address");
+        Connections::new(&address, cookies.to_vec())
+    }
+
+    #[test]
+    fn the_kernel_is_asked_for_tcp_sockets_by_port() {
+        let mut wanted = Wanted::default();
+        for (transport, cookies) in [("tcp", [1, 2]), ("mptcp", [3, 4]), ("tcp", [5, 6])] {
+            over(transport, &cookies).add_to(&mut wanted);
+        }
+        assert_eq!(wanted.mptcp, BTreeSet::from([3, 4]));
+        assert_eq!(wanted.tcp, BTreeMap::from([(4421, BTreeSet::from([1, 2, 5, 6]))]));
+    }
+
+    #[test]
+    fn tcp_connections_are_shown_and_not_reported() {
+        let mut of = over("tcp", &[7, 9]);
+        let tcp = |cookie, state| Connection { mptcp: None, ..connection(cookie, false, &[(0, state)]) };
+        assert_eq!(messages(&mut of, &[tcp(7, UP), tcp(9, UP)]), [""; 0]);
+        assert_eq!(messages(&mut of, &[tcp(7, State::Closing)]), [""; 0]);
+        let shown = of.shown();
+        assert_eq!(
+            (shown.len(), shown[0].fallback, shown[0].subflows_max, shown[0].subflows.len()),
+            (1, false, None, 1)
+        );
+    }
 
     fn messages(of: &mut Connections, all: &[Connection]) -> Vec<String> {
         of.update(&Ok(all.to_vec())).into_iter().map(|(kind, message)| format!("{kind}: {message}")).collect()
@@ -170,7 +237,7 @@ mod tests {
 
     #[test]
     fn subflow_changes_are_reported_once_for_all_connections() {
-        let mut of = Connections::new(vec![7, 9]);
+        let mut of = over("mptcp", &[7, 9]);
         let both = |cards: &[(u8, State)]| [connection(9, false, cards), connection(7, false, cards)];
         assert_eq!(messages(&mut of, &both(&[(0, UP)])), [""; 0], "what there is at first");
         assert_eq!(messages(&mut of, &both(&[(0, UP), (1, State::Connecting)])), [""; 0]);
@@ -186,27 +253,39 @@ mod tests {
 
     #[test]
     fn a_fallback_is_reported_once() {
-        let mut of = Connections::new(vec![7, 9]);
+        let mut of = over("mptcp", &[7, 9]);
         let fallen = [connection(7, true, &[(0, UP)]), connection(9, false, &[(0, UP)])];
         let said = messages(&mut of, &fallen);
         assert_eq!(said.len(), 1);
         assert!(said[0].starts_with("mptcp-fallback: 1 of 2 connections are plain TCP"), "{said:?}");
         assert_eq!(messages(&mut of, &fallen), [""; 0]);
-        assert_eq!(of.shown().fallbacks(), 1);
+        assert_eq!(of.shown().iter().filter(|connection| connection.fallback).count(), 1);
     }
 
     #[test]
     fn the_last_state_is_shown_with_the_error_since() {
-        let mut of = Connections::new(vec![7, 9]);
-        assert_eq!(of.shown(), types::Mptcp::default());
+        let mut of = over("mptcp", &[7, 9]);
+        assert_eq!((of.shown(), of.error()), (vec![], None));
         messages(&mut of, &[connection(9, false, &[(3, UP), (4, State::Closing)])]);
         let shown = of.shown();
-        assert_eq!((shown.connections.len(), shown.connections[0].queue, shown.established()), (1, 1, 1));
-        let subflow = &shown.connections[0].subflows[0];
-        assert_eq!((subflow.rtt_us, subflow.cwnd_segments, subflow.mss_bytes), (1500, 10, 1448));
-        assert_eq!((subflow.bytes_sent, subflow.bytes_received, subflow.bytes_retransmitted), (1, 2, 3));
-        assert_eq!((subflow.lost_segments, subflow.backup), (4, None));
+        assert_eq!((shown.len(), shown[0].queue, shown[0].subflows_max, shown[0].subflows.len()), (1, 1, Some(8), 2));
+        let expected = types::Subflow {
+            local: ([10, 77, 3, 1], 40_000).into(),
+            remote: ([10, 77, 3, 2], 4420).into(),
+            state: types::SubflowState::Established,
+            backup: None,
+            rtt_us: Some(1500),
+            rtt_var_us: Some(0),
+            cwnd_segments: Some(10),
+            mss_bytes: Some(1448),
+            bytes_sent: Some(1),
+            bytes_received: Some(2),
+            bytes_retransmitted: Some(3),
+            retransmitted_segments: Some(5),
+            lost_segments: Some(4),
+        };
+        assert_eq!(shown[0].subflows[0], expected);
         assert_eq!(of.update(&Err("no".into())), []);
-        assert_eq!((of.shown().error.as_deref(), of.shown().connections), (Some("no"), shown.connections));
+        assert_eq!((of.error().as_deref(), of.shown()), (Some("no"), shown));
     }
 }

@@ -1,7 +1,6 @@
-//! Polls the kernel once a second for the MPTCP connections of all paths. A subflow that comes and goes within a
-//! second is missed.
+//! Polls the kernel once a second for the connections of all paths. A subflow that comes and goes within a second is
+//! missed.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use tokio::time::sleep;
 
 use crate::service::disks::Disks;
 use crate::subsystem::Subsystem;
+use crate::transport::connections::Wanted;
 
 const PERIOD: Duration = Duration::from_secs(1);
 
@@ -22,12 +22,13 @@ pub(crate) async fn watch(disks: Arc<Disks>, mut shutdown: watch::Receiver<bool>
             _ = shutdown.wait_for(|shutdown| *shutdown) => return,
         }
         let subsystems = disks.subsystems();
-        let cookies: BTreeSet<u64> = subsystems.iter().flat_map(|subsystem| cookies(subsystem)).collect();
-        if cookies.is_empty() {
-            continue;
+        let mut wanted = Wanted::default();
+        for subsystem in &subsystems {
+            let state = subsystem.state();
+            state.paths().filter_map(|path| path.connections.as_ref()).for_each(|of| of.add_to(&mut wanted));
         }
         // Long lists of sockets take milliseconds.
-        let asked = tokio::task::spawn_blocking(move || mptcp::connections(&cookies));
+        let asked = tokio::task::spawn_blocking(move || wanted.ask());
         let all = asked.await.expect("it does not panic and is not cancelled").map_err(|error| error.to_string());
         for subsystem in &subsystems {
             update(subsystem, &all);
@@ -35,15 +36,10 @@ pub(crate) async fn watch(disks: Arc<Disks>, mut shutdown: watch::Receiver<bool>
     }
 }
 
-fn cookies(subsystem: &Subsystem) -> Vec<u64> {
-    let state = subsystem.state();
-    state.paths().filter_map(|path| path.mptcp.as_ref()).flat_map(|of| of.cookies().to_vec()).collect()
-}
-
 fn update(subsystem: &Subsystem, all: &Result<Vec<Connection>, String>) {
     let mut events = Vec::new();
     for path in subsystem.state().paths_mut() {
-        if let Some(connections) = &mut path.mptcp {
+        if let Some(connections) = &mut path.connections {
             events.extend(connections.update(all).into_iter().map(|events| (path.id, events)));
         }
     }
