@@ -15,6 +15,7 @@ mod io_threads;
 mod path;
 mod run;
 mod service;
+mod signals;
 mod sockets;
 mod subsystem;
 mod transport;

@@ -10,7 +10,6 @@ use mpath_api::config::{ConflictError, LoadError};
 use mpath_api::server::Server;
 use mpath_api::socket::BindError;
 use mpath_api::{Config, DiskFlagsError};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
 use crate::control::Daemon;
@@ -22,6 +21,7 @@ use crate::service::disks::Disks;
 use crate::service::start_error::StartError;
 use crate::service::{ConnectingService, StartingService};
 use crate::service::{connection_watch, health_watch};
+use crate::signals::EndSignals;
 use crate::sockets::activation::{ActivationError, ActivationSockets};
 use crate::sockets::location::{self, SocketConflict};
 use crate::subsystem::shared_context::SharedContext;
@@ -77,14 +77,12 @@ pub(crate) fn run(config: Config, activation_sockets: ActivationSockets) -> Resu
 
 async fn serve(config: Config, mut activation_sockets: ActivationSockets) -> Result<(), RunError> {
     let started = Instant::now();
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut signals = EndSignals::new()?;
     let mut left = activation_sockets.front_end_left();
     let mut ending = async move || {
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            () = front_end_left(left.as_mut()) => {}
+            signal = signals.recv() => tracing::info!("ending: {signal}"),
+            () = front_end_left(left.as_mut()) => tracing::info!("ending: the front-end connected by --fd has left"),
         }
     };
 
@@ -167,9 +165,7 @@ async fn serve_disks(
         daemon.disks.common.events.end();
         daemon.disks.begin_end();
     };
-    let served = api.serve(Arc::clone(daemon), ending).await;
-    tracing::info!("ending");
-    Ok(served?)
+    Ok(api.serve(Arc::clone(daemon), ending).await?)
 }
 
 /// Resolves when the front-end connected by `--fd` has left. Without one it never resolves.

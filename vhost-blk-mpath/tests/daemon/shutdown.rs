@@ -34,6 +34,8 @@ fn ends_under_load() {
         let (ended, place) = daemon.end(signal);
         drop(verification);
         ended.cleanly(&place);
+        // The requests were answered: nothing is lost, and nothing took too long.
+        assert!(!ended.log.contains("in time") && !ended.log.contains("front-end lost"), "{}", ended.log);
         eventually("the target is left", || target.connections(0) + target.connections(1) == 0);
     }
 }
@@ -57,13 +59,43 @@ fn ends_while_starting() {
 
 #[test]
 fn ends_while_idle() {
-    for signal in [Signal::TERM, Signal::INT] {
+    for (signal, name) in [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT")] {
         let target = Target::start(2);
         let daemon = Daemon::start(&target.addrs(), "");
         let (ended, place) = daemon.end(signal);
         ended.cleanly(&place);
+        assert!(ended.log.contains(&format!("ending: {name}")), "{}", ended.log);
         assert!(ended.took < Duration::from_secs(3), "{ended:?}");
     }
+}
+
+#[test]
+fn stray_signals_do_not_end_it() {
+    const STRAY: [Signal; 10] = [
+        Signal::HUP,
+        Signal::USR1,
+        Signal::USR2,
+        Signal::ALARM,
+        Signal::VTALARM,
+        Signal::PROF,
+        Signal::IO,
+        Signal::POWER,
+        Signal::STKFLT,
+        Signal::XFSZ,
+    ];
+    let target = Target::start(1);
+    let daemon = Daemon::start(&target.addrs(), "");
+    let mut disk = Disk::connect(&daemon.socket());
+    for signal in STRAY {
+        daemon.signal(signal);
+        assert_eq!((disk.write(0, 1), disk.read(0)), (Status::Ok, 1), "after {signal:?}");
+    }
+    let line = "SIGHUP ignored: ";
+    eventually("the log tells of SIGHUP", || daemon.log().contains(line));
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
+    assert_eq!(ended.log.matches(line).count(), 1, "{}", ended.log);
+    assert!(ended.log.contains("ending: SIGTERM"), "{}", ended.log);
 }
 
 #[test]
@@ -98,6 +130,9 @@ fn ends_with_unanswered_requests() {
     eventually("they are sent", || daemon.paths().iter().map(|path| path.write.in_flight).sum::<u64>() == 8);
     let (ended, place) = daemon.end(Signal::TERM);
     ended.cleanly(&place);
+    let told =
+        "virtqueue did not drain in time: its disk ends, and requests are not answered after 1.0 s; they are given up";
+    assert!(ended.log.contains(told), "{}", ended.log);
     drop(disk);
 }
 
