@@ -17,6 +17,7 @@ use std::time::Instant;
 
 use mpath_core::{Action, DiskId, FlowId, Group, GroupStats, IoError, Outcome, PathId, Tag};
 use nvme_tcp::host::IoCommand;
+use vhost_user_blk::Queue;
 
 use self::virtqueues::{QueueSlot, QueueTimes};
 use self::write_back::WriteBacks;
@@ -53,6 +54,8 @@ pub struct IoThread<R: Ring> {
     group: Group,
     requests: Requests,
     queues: BTreeMap<FlowId, QueueSlot>,
+    /// Virtqueues that the shutdown has ended and no front-end's thread has taken back.
+    ended_queues: BTreeMap<FlowId, Queue>,
     connections: BTreeMap<PathId, Connection<R>>,
     report: Box<dyn Fn(PathEvent<R::Socket>) + Send>,
     disks: BTreeMap<DiskId, DiskState>,
@@ -81,6 +84,7 @@ impl<R: Ring> IoThread<R> {
             group,
             requests: Requests::default(),
             queues: BTreeMap::new(),
+            ended_queues: BTreeMap::new(),
             connections: BTreeMap::new(),
             report,
             disks: BTreeMap::new(),

@@ -44,9 +44,10 @@ impl<R: Ring> IoThread<R> {
             self.stopped_queue_times.insert(flow, slot.times);
             let token = RingToken::Kick { flow, generation: slot.generation };
             self.ring.unwatch(token.encode(), RingToken::Ended.encode())?;
-            if let Some(reply) = slot.stopping.and_then(|stopping| stopping.reply) {
+            match slot.stopping.and_then(|stopping| stopping.reply) {
                 // The requester may have ended. The virtqueue is dropped with the answer then.
-                drop(reply.send(Some(slot.queue)));
+                Some(reply) => drop(reply.send(Some(slot.queue))),
+                None => drop(self.ended_queues.insert(flow, slot.queue)),
             }
         }
         let is_settled = |(disk, _): &mut (DiskId, _)| !self.requests.has_writes_in_doubt_of(*disk);
@@ -70,16 +71,20 @@ impl<R: Ring> IoThread<R> {
     /// and the connections keep the requests.
     fn abandon(&mut self, now: Instant, flow: FlowId) {
         let slot = self.queues.get_mut(&flow).expect("the virtqueue is overdue, so it is in the map");
-        if let Some(stopping) = &mut slot.stopping {
-            // Only once: later the requests only wait for the kernel.
-            (stopping.since, stopping.deadline) = (now + DRAIN_MAX, now + DRAIN_MAX);
-        }
+        let stopping = slot.stopping.as_mut().expect("only a stopping virtqueue is overdue");
+        let cause = match (slot.queue.has_faulted(), self.is_shutting_down) {
+            (true, _) => "its memory cannot be accessed",
+            (false, true) => "its disk ends",
+            (false, false) => "its front-end stops it or has left",
+        };
         tracing::error!(
             disk = &*self.disks[&slot.disk].name,
             queue = slot.queue.index(),
             requests = slot.in_flight,
-            "virtqueue did not drain in time; its requests are given up without an answer"
+            "virtqueue did not drain in time: {cause}, and requests are not answered after {:.1} s; they are given up",
+            (now - stopping.since).as_secs_f64()
         );
+        (stopping.deadline, stopping.given_up) = (now + DRAIN_MAX, true);
         // The sockets hold replaced memory then. A fault of one front-end's memory must not end paths.
         if slot.queue.has_faulted() && slot.queue.discard_memory() {
             self.requests.detach(flow);

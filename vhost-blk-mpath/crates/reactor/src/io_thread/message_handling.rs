@@ -28,14 +28,13 @@ impl<R: Ring> IoThread<R> {
             IoThreadMessage::StartQueue { disk, flow, queue } => self.start_queue(now, disk, flow, *queue)?,
             IoThreadMessage::StopQueue { flow, reply } => match self.queues.get_mut(&flow) {
                 Some(slot) => {
-                    // At the end of the daemon it has an earlier deadline already.
-                    let deadline = slot.stopping.as_ref().map_or(now + DRAIN_MAX, |stopping| stopping.deadline);
-                    slot.stopping = Some(Stopping { reply: Some(reply), since: now, deadline });
+                    // At the end of the daemon it drains already, with an earlier deadline.
+                    slot.stopping.get_or_insert(Stopping::new(now, now + DRAIN_MAX)).reply = Some(reply);
                     slot.times.last_fetch = if slot.is_new { slot.times.last_fetch } else { now };
                     self.group.lift_limits_of(flow);
                 }
                 // The requester may have ended, and does not need the answer then.
-                None => drop(reply.send(None)),
+                None => drop(reply.send(self.ended_queues.remove(&flow))),
             },
             IoThreadMessage::AddDisk { disk, name, block_size_bytes, unanswered } => {
                 let added =
@@ -119,7 +118,7 @@ impl<R: Ring> IoThread<R> {
                     self.group.lift_limits_of(flow);
                     match &mut slot.stopping {
                         Some(stopping) => stopping.deadline = stopping.deadline.min(deadline),
-                        None => slot.stopping = Some(Stopping { reply: None, since: now, deadline }),
+                        None => slot.stopping = Some(Stopping::new(now, deadline)),
                     }
                 }
             }

@@ -42,13 +42,22 @@ pub(super) struct Stopping {
     pub(super) reply: Option<mpsc::SyncSender<Option<Queue>>>,
     pub(super) since: Instant,
     pub(super) deadline: Instant,
+    /// Its requests were given up. It only waits for the kernel.
+    pub(super) given_up: bool,
+}
+
+impl Stopping {
+    pub(super) fn new(now: Instant, deadline: Instant) -> Self {
+        Self { reply: None, since: now, deadline, given_up: false }
+    }
 }
 
 impl QueueSlot {
     /// Until when the virtqueue may drain, if it is stopping.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let Stopping { since, deadline, .. } = self.stopping.as_ref()?;
-        Some(if self.queue.has_faulted() { (*deadline).min(*since + FAULTED_DRAIN_MAX) } else { *deadline })
+        let &Stopping { since, deadline, given_up, .. } = self.stopping.as_ref()?;
+        let is_short = self.queue.has_faulted() && !given_up;
+        Some(if is_short { deadline.min(since + FAULTED_DRAIN_MAX) } else { deadline })
     }
 }
 
@@ -59,7 +68,7 @@ impl<R: Ring> IoThread<R> {
         self.ring.watch(queue.kick_fd(), RingToken::Kick { flow, generation }.encode())?;
         self.disks[&disk].unanswered.queue_started(&queue);
         // `kicked`: the guest may have queued requests before the start.
-        let stopping = self.is_shutting_down.then_some(Stopping { reply: None, since: now, deadline: now });
+        let stopping = self.is_shutting_down.then_some(Stopping::new(now, now));
         let since = self.disks[&disk].unanswered.served_since();
         let times =
             self.stopped_queue_times.remove(&flow).unwrap_or(QueueTimes { first_start: since, last_fetch: since });
