@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Parser};
-use mpath_api::config::{Config, HostId, IoThreads, Nqn, SocketPath};
+use mpath_api::config::{Account, Config, HostId, IoThreads, Nqn, SocketMode, SocketPath};
 use mpath_api::{DEFAULT_API_SOCKET, DiskFlags, usage_line};
 
 use crate::run::RunError;
@@ -55,6 +55,18 @@ struct HostArgs {
     /// Unix socket of the API
     #[arg(long, value_name = "PATH", default_value = DEFAULT_API_SOCKET)]
     api: SocketPath,
+
+    /// Mode of the API socket, in octal, such as 0660 [default: 0600]
+    #[arg(long, value_name = "MODE")]
+    api_mode: Option<SocketMode>,
+
+    /// Owner of the API socket, a user's name or number [default: the daemon's user]
+    #[arg(long, value_name = "USER")]
+    api_owner: Option<Account>,
+
+    /// Group of the API socket, a name or number [default: the daemon's group]
+    #[arg(long, value_name = "GROUP")]
+    api_group: Option<Account>,
 
     /// I/O threads of the disk, 1 to 64 [default: 1]
     #[arg(long, value_name = "N")]
@@ -114,6 +126,9 @@ impl Args {
         }
         let mut config = Config::new(vec![disk.into_config()?]);
         config.api = self.host.api;
+        config.api_mode = self.host.api_mode;
+        config.api_owner = self.host.api_owner;
+        config.api_group = self.host.api_group;
         config.io_threads = self.host.io_threads.unwrap_or(config.io_threads);
         config.hostnqn = self.host.hostnqn;
         config.hostid = self.host.hostid;
@@ -153,15 +168,22 @@ mod tests {
         let flags = "--name db --weight 7 --namespace 3 --policy numa --scheduler fifo --limit-iops 900 --limit-bandwidth 9MiB --limit-burst 3s --read-only --queues 2 --queue-size 32 --max-transfer 256KiB --window-ios 4 --window-bytes 65536 \
              --hdr-digest --data-digest --keep-alive-tmo 7 --reconnect-delay 9 --suspect-timeout 2s --io-timeout 8s --hedge p99.5 --hedge-budget 0.5% --fast-io-fail-tmo 60 --ctrl-loss-tmo 90 \
              --shared-write-cache --drain-fence --mpath-window --discovery tcp://127.0.0.1 --discovery tcp://[::1]:8010 \
-             --api /tmp/a --io-threads 5 \
+             --socket-mode 0660 --socket-owner qemu --socket-group 107 \
+             --api /tmp/a --api-mode 0666 --api-owner 7 --api-group ops --io-threads 5 \
              --hostnqn nqn.host --hostid 6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
         let file = "
             api: /tmp/a
+            api-mode: 0666
+            api-owner: 7
+            api-group: ops
             io-threads: 5
             hostnqn: nqn.host
             hostid: 6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21
             disks:
               - socket-path: /tmp/s
+                socket-mode: 0660
+                socket-owner: qemu
+                socket-group: 107
                 subsystem: nqn.a
                 paths: ['tcp://127.0.0.1:4420', 'tcp://[::1]']
                 discovery: ['tcp://127.0.0.1:8009', 'tcp://[::1]:8010']

@@ -63,7 +63,13 @@ impl RunError {
             | Self::SocketConflict(_)
             | Self::Host(_)
             | Self::Start(StartError::SameNamespace { .. } | StartError::OtherNamespace { .. }) => 2,
-            Self::Bind(_) | Self::Start(StartError::Bind(_)) => 4,
+            Self::Bind(error) | Self::Start(StartError::Bind(error)) => {
+                if error.is_of_configuration() {
+                    2
+                } else {
+                    4
+                }
+            }
             Self::Start(_) => 3,
         })
     }
@@ -88,7 +94,7 @@ async fn serve(config: Config, mut activation_sockets: ActivationSockets) -> Res
 
     let host = host::identity(&config)?;
     let activation_sockets = Arc::new(activation_sockets);
-    let api = activation_sockets.server(&config.api)?;
+    let api = activation_sockets.server(&config.api, &config.api_access())?;
     for path in activation_sockets.unused(&config) {
         tracing::warn!(
             socket = %path.display(),

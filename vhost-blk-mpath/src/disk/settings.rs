@@ -1,12 +1,15 @@
 //! The settings of one disk.
 
-use mpath_api::config::{Bounded, DiskConfig, DiskName, LimitsConfig, QueueCount, SharerConfig, SocketPath, Weight};
+use mpath_api::config::{
+    Bounded, DiskConfig, DiskName, LimitsConfig, QueueCount, SharerConfig, SocketAccess, SocketPath, Weight,
+};
 
 /// The settings of a disk, whether it owns its paths or shares another disk's.
 #[derive(Debug, Clone)]
 pub(crate) struct DiskSettings {
     pub(crate) name: DiskName,
     pub(crate) socket_path: SocketPath,
+    pub(crate) socket_access: SocketAccess,
     /// `None` for the subsystem's only namespace.
     pub(crate) nsid: Option<u32>,
     pub(crate) read_only: bool,
@@ -21,6 +24,7 @@ impl From<&SharerConfig> for DiskSettings {
         Self {
             name: config.name.clone(),
             socket_path: config.socket_path.clone(),
+            socket_access: config.socket_access(),
             nsid: Some(config.namespace.get()),
             read_only: config.read_only,
             queues: config.queues,
@@ -37,6 +41,7 @@ impl DiskSettings {
         let first = Self {
             name: config.name.clone(),
             socket_path: config.socket_path.clone(),
+            socket_access: config.socket_access(),
             nsid: config.namespace.map(Bounded::get),
             read_only: config.read_only,
             queues: config.queues,

@@ -70,8 +70,10 @@ impl StartingService {
                 "the name of the subsystem does not start with `nqn.`; if the target has another name for it, correct `subsystem`"
             );
         }
-        let paths: Vec<_> = DiskSettings::all(&config).into_iter().map(|disk| disk.socket_path).collect();
-        let sources = paths.iter().map(|path| activation_sockets.source(path)).collect::<Result<_, _>>()?;
+        let disks = DiskSettings::all(&config);
+        let source = |disk: &DiskSettings| activation_sockets.source(&disk.socket_path, &disk.socket_access);
+        let sources = disks.iter().map(source).collect::<Result<_, _>>()?;
+        let paths: Vec<_> = disks.into_iter().map(|disk| disk.socket_path).collect();
         let places = paths.iter().map(SocketLocation::of).collect();
         let (records, inherited) = FenceRecords::open(paths.iter().map(SocketPath::as_path))?;
         let inherited_fence = inherited.map(|fence| InheritedFence { until: Instant::now() + fence, of: None });

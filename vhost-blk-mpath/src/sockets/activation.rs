@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use mpath_api::Config;
-use mpath_api::config::{SocketPath, SocketPathError};
+use mpath_api::config::{SocketAccess, SocketPath, SocketPathError};
 use mpath_api::server::Server;
 use mpath_api::socket::{BindError, ListeningSocket, Role};
 use rustix::io::Errno;
@@ -154,25 +154,32 @@ impl ActivationSockets {
     }
 
     /// The source of a disk's front-ends: its activation socket, or else a new socket.
-    pub(crate) fn source(&self, path: &SocketPath) -> Result<FrontendSource, BindError> {
+    pub(crate) fn source(&self, path: &SocketPath, access: &SocketAccess) -> Result<FrontendSource, BindError> {
         let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, source)) = connected.take_if(|(of, _)| of.as_path() == path.as_path()) {
             return Ok(source);
         }
         drop(connected);
-        Ok(FrontendSource::Listening(self.listening(path, Role::VhostUser)?))
+        Ok(FrontendSource::Listening(self.listening(path, Role::VhostUser, access)?))
     }
 
     /// The API's server, on its activation socket or a new socket.
-    pub(crate) fn server(&self, path: &SocketPath) -> Result<Server, BindError> {
-        Ok(Server::on(self.listening(path, Role::Api)?))
+    pub(crate) fn server(&self, path: &SocketPath, access: &SocketAccess) -> Result<Server, BindError> {
+        Ok(Server::on(self.listening(path, Role::Api, access)?))
     }
 
-    fn listening(&self, path: &SocketPath, role: Role) -> Result<ListeningSocket, BindError> {
-        match self.listening.iter().find(|(of, _)| of.as_path() == path.as_path()) {
-            Some((_, listener)) => ListeningSocket::from_listener(listener, path, role),
-            None => ListeningSocket::bind(path, role),
+    fn listening(&self, path: &SocketPath, role: Role, access: &SocketAccess) -> Result<ListeningSocket, BindError> {
+        let Some((_, listener)) = self.listening.iter().find(|(of, _)| of.as_path() == path.as_path()) else {
+            return ListeningSocket::bind(path, role, access);
+        };
+        if !access.is_default() {
+            tracing::warn!(
+                socket = %path,
+                "mode, owner and group of this {role} are not set: the process that passed the socket has set them; remove the settings, or \
+                 set them there (systemd: SocketMode, SocketUser, SocketGroup)"
+            );
         }
+        ListeningSocket::from_listener(listener, path, role)
     }
 
     /// Activation sockets that no disk of `config` and not the API uses.
@@ -240,7 +247,7 @@ mod tests {
         let known = activation_sockets.take_flag(listener.as_raw_fd(), &api()).unwrap();
         assert_eq!(known.as_path(), path);
         assert!(activation_sockets.front_end_left().is_none());
-        let source = || match activation_sockets.source(&known) {
+        let source = || match activation_sockets.source(&known, &SocketAccess::default()) {
             Ok(FrontendSource::Listening(socket)) => socket,
             _ => panic!("it listens"),
         };
@@ -255,7 +262,7 @@ mod tests {
         let known = activation_sockets.take_flag(accepted.as_raw_fd(), &api()).unwrap();
         assert_eq!(known.as_path(), path);
         assert!(
-            matches!(activation_sockets.source(&known), Ok(FrontendSource::Connected(..)))
+            matches!(activation_sockets.source(&known, &SocketAccess::default()), Ok(FrontendSource::Connected(..)))
                 && activation_sockets.front_end_left().is_some()
         );
         let (pair, _peer) = UnixStream::pair().unwrap();

@@ -38,6 +38,7 @@ mod resize;
 mod scheduler;
 mod sharing;
 mod shutdown;
+mod socket_access;
 mod socket_activation;
 mod start;
 mod support;

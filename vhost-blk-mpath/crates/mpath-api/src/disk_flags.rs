@@ -3,9 +3,9 @@
 use clap::Args;
 
 use crate::config::{
-    CtrlLossTmo, DiskConfig, DiskName, FastIoFailTmo, Hedge, HedgeBudget, IoTimeout, KeepAliveTmo, LimitBandwidth,
-    LimitBurst, LimitIops, LimitsConfig, MaxTransfer, NamespaceId, Nqn, QueueCount, QueueEntries, ReconnectDelay,
-    SocketPath, SuspectTimeout, Weight, WindowBytes, WindowIos,
+    Account, CtrlLossTmo, DiskConfig, DiskName, FastIoFailTmo, Hedge, HedgeBudget, IoTimeout, KeepAliveTmo,
+    LimitBandwidth, LimitBurst, LimitIops, LimitsConfig, MaxTransfer, NamespaceId, Nqn, QueueCount, QueueEntries,
+    ReconnectDelay, SocketMode, SocketPath, SuspectTimeout, Weight, WindowBytes, WindowIos,
 };
 use crate::{ClassPolicies, DiscoveryAddress, PathAddress, SchedulerKind};
 
@@ -21,6 +21,18 @@ pub struct DiskFlags {
     /// vhost-user socket, which the daemon creates and QEMU connects to
     #[arg(long, value_name = "PATH")]
     pub socket_path: Option<SocketPath>,
+
+    /// Mode of the vhost-user socket, in octal, such as 0660 [default: 0777 less the umask]
+    #[arg(long, value_name = "MODE")]
+    pub socket_mode: Option<SocketMode>,
+
+    /// Owner of the vhost-user socket, a user's name or number [default: the daemon's user]
+    #[arg(long, value_name = "USER")]
+    pub socket_owner: Option<Account>,
+
+    /// Group of the vhost-user socket, a name or number [default: the daemon's group]
+    #[arg(long, value_name = "GROUP")]
+    pub socket_group: Option<Account>,
 
     /// NQN of the NVMe subsystem
     #[arg(long, value_name = "NQN")]
@@ -171,6 +183,9 @@ impl DiskFlags {
         window.bytes = self.window_bytes.unwrap_or(window.bytes);
         Ok(DiskConfig {
             name: self.name.unwrap_or(defaults.name),
+            socket_mode: self.socket_mode,
+            socket_owner: self.socket_owner,
+            socket_group: self.socket_group,
             weight: self.weight.unwrap_or(defaults.weight),
             discovery: self.discovery,
             namespace: self.namespace,

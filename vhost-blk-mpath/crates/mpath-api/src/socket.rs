@@ -2,19 +2,22 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, Mode, fchmod, flock};
+use nix::unistd::{Group, User};
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Uid, chmod, chownat, fchmod, flock, fstat, open,
+};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 
 use crate::DEFAULT_API_SOCKET;
-use crate::config::SocketPath;
+use crate::config::{Account, SocketAccess, SocketPath};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -34,6 +37,16 @@ impl std::fmt::Display for Role {
             Self::Api => "API socket",
             Self::VhostUser => "vhost-user socket",
         })
+    }
+}
+
+impl Role {
+    /// What the names of the socket's settings begin with.
+    fn settings(self) -> &'static str {
+        match self {
+            Self::Api => "api",
+            Self::VhostUser => "socket",
+        }
     }
 }
 
@@ -68,6 +81,39 @@ pub enum BindError {
         /// The operating system's error.
         source: io::Error,
     },
+    /// The owner or group is not in the user database, or cannot be looked up.
+    #[error(
+        "{path}: `{}-{}`: {} `{name}` is unknown on this host{}; create it, or give a name or number that exists",
+        role.settings(), kind.setting(), kind.noun(), Because(source.as_ref())
+    )]
+    UnknownAccount {
+        /// The socket.
+        path: SocketPath,
+        /// The role of the socket.
+        role: Role,
+        /// Whether it is the owner or the group.
+        kind: AccountKind,
+        /// The name.
+        name: String,
+        /// The error of the look-up, if it failed.
+        source: Option<io::Error>,
+    },
+    /// The owner, group or mode of the socket file cannot be set.
+    #[error(
+        "{path}: cannot set `{}-{setting}` of the {role}: {source}; run the daemon as root, or give a group of the daemon's user and no \
+         other owner",
+        role.settings()
+    )]
+    Access {
+        /// The socket.
+        path: SocketPath,
+        /// The role of the socket.
+        role: Role,
+        /// What the name of the setting ends with: `mode`, `owner` or `group`.
+        setting: &'static str,
+        /// The operating system's error.
+        source: io::Error,
+    },
     /// A system call failed.
     #[error("{path}: cannot {step} the {role}: {source}; {}", step.remedy())]
     Step {
@@ -80,6 +126,57 @@ pub enum BindError {
         /// The operating system's error.
         source: io::Error,
     },
+}
+
+impl BindError {
+    /// Whether the configuration is wrong, whatever the state of the socket.
+    #[must_use]
+    pub fn is_of_configuration(&self) -> bool {
+        matches!(self, Self::UnknownAccount { .. } | Self::Access { .. })
+    }
+}
+
+/// The account that a socket file is given to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccountKind {
+    /// Its owner.
+    User,
+    /// Its group.
+    Group,
+}
+
+impl AccountKind {
+    /// What the name of the setting ends with.
+    fn setting(self) -> &'static str {
+        match self {
+            Self::User => "owner",
+            Self::Group => "group",
+        }
+    }
+
+    fn noun(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Group => "group",
+        }
+    }
+
+    /// Looks the name up in the user database. `None` if it is not there.
+    fn look_up(self, name: &str) -> io::Result<Option<u32>> {
+        Ok(match self {
+            Self::User => User::from_name(name)?.map(|user| user.uid.as_raw()),
+            Self::Group => Group::from_name(name)?.map(|group| group.gid.as_raw()),
+        })
+    }
+}
+
+/// The error of a look-up, if there is one, in brackets.
+struct Because<'a>(Option<&'a io::Error>);
+
+impl std::fmt::Display for Because<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.map_or(Ok(()), |error| write!(f, " ({error})"))
+    }
 }
 
 /// A step in creating a listening socket.
@@ -139,8 +236,11 @@ struct SocketFile {
 
 impl ListeningSocket {
     /// Creates the socket and listens. A stale socket file is replaced. The directory of the default API socket is created if it is
-    /// missing and its parent exists.
-    pub fn bind(path: &SocketPath, role: Role) -> Result<Self, BindError> {
+    /// missing and its parent exists. Mode, owner and group are as `access` says before the first client can connect.
+    pub fn bind(path: &SocketPath, role: Role, access: &SocketAccess) -> Result<Self, BindError> {
+        let account = |kind, account: &Option<Account>| resolve(path, role, kind, account.as_ref());
+        let owner = account(AccountKind::User, &access.owner)?;
+        let group = account(AccountKind::Group, &access.group)?;
         let directory = match path.as_path().parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
@@ -166,6 +266,13 @@ impl ListeningSocket {
         let created = fs::symlink_metadata(path.as_path()).map_err(failed(Step::Create))?;
         let file = SocketFile { path: path.as_path().into(), role, identity: (created.dev(), created.ino()) };
         let socket = Self { listener, _file: Some(file) };
+        give_to(path.as_path(), access, owner, group).map_err(|(setting, source)| BindError::Access {
+            path: path.clone(),
+            role,
+            setting,
+            source,
+        })?;
+        // Before this, nobody can connect.
         listen(&socket.listener, BACKLOG).map_err(|e| failed(Step::Listen)(e.into()))?;
         Ok(socket)
     }
@@ -265,4 +372,114 @@ fn create(path: &Path, role: Role) -> io::Result<UnixListener> {
     }
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(UnixListener::from(socket))
+}
+
+/// The number of a user or group.
+fn resolve(
+    path: &SocketPath,
+    role: Role,
+    kind: AccountKind,
+    account: Option<&Account>,
+) -> Result<Option<u32>, BindError> {
+    let name = match account {
+        None => return Ok(None),
+        Some(Account::Id(id)) => return Ok(Some(*id)),
+        Some(Account::Name(name)) => name,
+    };
+    let unknown = |source| BindError::UnknownAccount { path: path.clone(), role, kind, name: name.clone(), source };
+    let found = kind.look_up(name).map_err(|error| unknown(Some(error)))?;
+    found.ok_or_else(|| unknown(None)).map(Some)
+}
+
+/// Sets owner and group, then mode, of the socket file. An error names the setting.
+///
+/// The file is opened first, so that whoever may write to the directory cannot have this applied to another file.
+fn give_to(
+    path: &Path,
+    access: &SocketAccess,
+    owner: Option<u32>,
+    group: Option<u32>,
+) -> Result<(), (&'static str, io::Error)> {
+    if access.is_default() {
+        return Ok(());
+    }
+    let because = |setting| move |errno: Errno| (setting, errno.into());
+    let file = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).map_err(because("mode"))?;
+    let mode = fstat(&file).map_err(because("mode"))?.st_mode;
+    if !FileType::from_raw_mode(mode).is_socket() {
+        return Err(("mode", Errno::NOTSOCK.into()));
+    }
+    if let Some(owner) = owner {
+        chownat(&file, "", Some(Uid::from_raw(owner)), None, AtFlags::EMPTY_PATH).map_err(because("owner"))?;
+    }
+    if let Some(group) = group {
+        chownat(&file, "", None, Some(Gid::from_raw(group)), AtFlags::EMPTY_PATH).map_err(because("group"))?;
+    }
+    if let Some(mode) = access.mode {
+        // A descriptor without access rights takes no `fchmod`.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        chmod(path, Mode::from_raw_mode(mode.bits())).map_err(because("mode"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::unistd::{getgid, getuid};
+
+    use super::*;
+
+    /// What a socket with these settings is like: mode, owner and group.
+    fn bound(access: &SocketAccess, role: Role) -> Result<(u32, u32, u32), BindError> {
+        let place = tempfile::tempdir().unwrap();
+        let path: SocketPath = place.path().join("s").to_str().unwrap().parse().unwrap();
+        let socket = ListeningSocket::bind(&path, role, access);
+        assert_eq!(socket.is_ok(), path.as_path().exists(), "an error leaves nothing behind");
+        let _socket = socket?;
+        let file = fs::metadata(path.as_path()).unwrap();
+        Ok((file.mode() & 0o777, file.uid(), file.gid()))
+    }
+
+    #[test]
+    fn mode_owner_and_group_are_those_of_the_settings() {
+        let (user, group) = (getuid(), getgid());
+        let own = (user.as_raw(), group.as_raw());
+        let mode = Some("0666".parse().unwrap());
+        let by_number = SocketAccess { mode, owner: Some(Account::Id(own.0)), group: Some(Account::Id(own.1)) };
+        // A usual umask takes bits away.
+        assert_eq!(bound(&by_number, Role::VhostUser).unwrap(), (0o666, own.0, own.1));
+        assert_eq!(bound(&by_number, Role::Api).unwrap(), (0o666, own.0, own.1));
+        let name = User::from_uid(user).unwrap().unwrap().name;
+        let by_name = SocketAccess {
+            owner: Some(Account::Name(name)),
+            group: Some(Account::Name(Group::from_gid(group).unwrap().unwrap().name)),
+            ..SocketAccess::default()
+        };
+        assert_eq!(bound(&by_name, Role::Api).unwrap(), (0o600, own.0, own.1));
+    }
+
+    #[test]
+    fn a_name_that_does_not_exist_is_an_error_that_names_it() {
+        let ghost = Some(Account::Name("no-such-account".into()));
+        let refused = |access: &SocketAccess, role| {
+            let error = bound(access, role).unwrap_err();
+            assert!(error.is_of_configuration());
+            error.to_string()
+        };
+        let access = SocketAccess { owner: ghost.clone(), ..SocketAccess::default() };
+        let told = "`socket-owner`: user `no-such-account` is unknown on this host; create it, or give a name or number that exists";
+        assert!(refused(&access, Role::VhostUser).ends_with(told));
+        let access = SocketAccess { group: ghost, ..SocketAccess::default() };
+        let told = "`api-group`: group `no-such-account` is unknown on this host; create it, or give a name or number that exists";
+        assert!(refused(&access, Role::Api).ends_with(told));
+    }
+
+    #[test]
+    fn only_root_gives_a_socket_to_another_user() {
+        let other = SocketAccess { owner: Some(Account::Id(65_533)), ..SocketAccess::default() };
+        match bound(&other, Role::VhostUser) {
+            Ok((_, owner, _)) => assert_eq!((owner, getuid().is_root()), (65_533, true)),
+            Err(error) => assert!(error.to_string().contains("cannot set `socket-owner`"), "{error}"),
+        }
+    }
 }

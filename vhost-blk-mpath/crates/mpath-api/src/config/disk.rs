@@ -3,6 +3,7 @@
 use mpath_core::{ClassPolicies, PolicyKind, SchedulerKind, SchedulerSpec};
 use serde::{Deserialize, Serialize};
 
+use super::access::{Account, SocketAccess, SocketMode};
 use super::hedge::{Hedge, HedgeBudget, HedgeSetting};
 use super::limits::LimitsConfig;
 use super::max_transfer::MaxTransfer;
@@ -50,6 +51,18 @@ pub struct DiskConfig {
 
     /// The vhost-user socket that the daemon creates and QEMU connects to. Required.
     pub socket_path: SocketPath,
+
+    /// The mode of the socket file, such as `0660`. Default: 0777 less the daemon's umask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_mode: Option<SocketMode>,
+
+    /// The owner of the socket file, a name or a number. Default: the daemon's user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_owner: Option<Account>,
+
+    /// The group of the socket file, a name or a number. Default: the daemon's group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_group: Option<Account>,
 
     /// The NQN of the NVMe subsystem of every path. Required.
     pub subsystem: Nqn,
@@ -186,6 +199,9 @@ impl DiskConfig {
         Self {
             name: DiskName::default(),
             socket_path,
+            socket_mode: None,
+            socket_owner: None,
+            socket_group: None,
             subsystem,
             namespace: None,
             paths,
@@ -214,6 +230,12 @@ impl DiskConfig {
             drain_fence: false,
             mpath_window: false,
         }
+    }
+
+    /// Who may connect to the vhost-user socket.
+    #[must_use]
+    pub fn socket_access(&self) -> SocketAccess {
+        SocketAccess { mode: self.socket_mode, owner: self.socket_owner.clone(), group: self.socket_group.clone() }
     }
 
     /// The initial hedging.

@@ -3,6 +3,7 @@
 //! Each value has a type that checks it while the file is read, so that an error has a line and a column. The daemon's flags
 //! build the same types. [`Config::validate`] checks values against each other.
 
+mod access;
 mod disk;
 mod error;
 mod hedge;
@@ -20,6 +21,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::access::{Account, AccountError, SocketAccess, SocketMode, SocketModeError};
 pub use self::disk::{
     CtrlLossTmo, DiskConfig, FastIoFailTmo, IoTimeout, KeepAliveTmo, NamespaceId, QueueCount, QueueEntries,
     ReconnectDelay, SuspectTimeout, Weight, WindowBytes, WindowConfig, WindowIos, default_keep_alive_tmo,
@@ -59,6 +61,18 @@ pub struct Config {
     /// The Unix socket of the control API. Default: [`DEFAULT_API_SOCKET`].
     #[serde(default = "default_api")]
     pub api: SocketPath,
+
+    /// The mode of the API socket, such as `0660`. Default: `0600`, for its owner only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_mode: Option<SocketMode>,
+
+    /// The owner of the API socket, a name or a number. Default: the daemon's user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_owner: Option<Account>,
+
+    /// The group of the API socket, a name or a number. Default: the daemon's group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_group: Option<Account>,
 
     /// I/O threads of each disk, 1 to 64. The virtqueues are distributed over them. Disks that share paths share the threads too.
     /// Default: 1.
@@ -111,7 +125,22 @@ impl Config {
     /// A configuration with every optional setting at its default.
     #[must_use]
     pub fn new(disks: Vec<DiskConfig>) -> Self {
-        Self { api: default_api(), io_threads: default_io_threads(), hostnqn: None, hostid: None, disks }
+        Self {
+            api: default_api(),
+            api_mode: None,
+            api_owner: None,
+            api_group: None,
+            io_threads: default_io_threads(),
+            hostnqn: None,
+            hostid: None,
+            disks,
+        }
+    }
+
+    /// Who may connect to the API socket.
+    #[must_use]
+    pub fn api_access(&self) -> SocketAccess {
+        SocketAccess { mode: self.api_mode, owner: self.api_owner.clone(), group: self.api_group.clone() }
     }
 
     /// Reads and checks a file.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::access::{Account, SocketAccess, SocketMode};
 use super::disk::{NamespaceId, QueueCount, Weight, default_queues, default_weight};
 use super::limits::LimitsConfig;
 use super::on_off;
@@ -19,6 +20,18 @@ pub struct SharerConfig {
 
     /// The vhost-user socket that the daemon creates and QEMU connects to. Required.
     pub socket_path: SocketPath,
+
+    /// The mode of the socket file, such as `0660`. Default: 0777 less the daemon's umask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_mode: Option<SocketMode>,
+
+    /// The owner of the socket file, a name or a number. Default: the daemon's user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_owner: Option<Account>,
+
+    /// The group of the socket file, a name or a number. Default: the daemon's group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_group: Option<Account>,
 
     /// The namespace identifier, unique among the disks over these paths. Required.
     pub namespace: NamespaceId,
@@ -53,6 +66,9 @@ impl SharerConfig {
         Self {
             name,
             socket_path,
+            socket_mode: None,
+            socket_owner: None,
+            socket_group: None,
             namespace,
             limits: LimitsConfig::default(),
             weight: default_weight(),
@@ -60,5 +76,11 @@ impl SharerConfig {
             queues: default_queues(),
             mpath_window: false,
         }
+    }
+
+    /// Who may connect to the vhost-user socket.
+    #[must_use]
+    pub fn socket_access(&self) -> SocketAccess {
+        SocketAccess { mode: self.socket_mode, owner: self.socket_owner.clone(), group: self.socket_group.clone() }
     }
 }

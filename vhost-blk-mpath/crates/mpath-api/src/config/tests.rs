@@ -56,6 +56,11 @@ fn the_sample_shows_every_setting() {
     }
     let mut config = parse(SAMPLE);
     config.hostnqn = Some("nqn".parse().unwrap());
+    (config.api_mode, config.api_owner) = (Some("0660".parse().unwrap()), Some("root".parse().unwrap()));
+    config.api_group = Some("root".parse().unwrap());
+    let disk = &mut config.disks[0];
+    (disk.socket_mode, disk.socket_owner) = (Some("0660".parse().unwrap()), Some("root".parse().unwrap()));
+    disk.socket_group = Some("root".parse().unwrap());
     config.hostid = Some("6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21".parse().unwrap());
     config.disks[0].namespace = NamespaceId::new(1);
     config.disks[0].fast_io_fail_tmo = Some("60".parse().unwrap());
@@ -66,7 +71,7 @@ fn the_sample_shows_every_setting() {
     config.disks[0].discovery = vec!["tcp://127.0.0.1".parse().unwrap()];
     let mut found = Vec::new();
     keys(&serde_yaml::to_value(&config).unwrap(), &mut found);
-    assert_eq!(found.len(), 50, "{found:?}");
+    assert_eq!(found.len(), 56, "{found:?}");
     for key in found {
         let shown = |line: &str| line.trim_start_matches([' ', '#', '-']).starts_with(&format!("{key}:"));
         assert!(SAMPLE.lines().any(shown), "the sample does not show {key}");
@@ -218,7 +223,7 @@ fn errors_name_place_value_and_remedy() {
         ("window: {i_os: 5}", "5:14: disks[0].window: unknown field `i_os`, expected `ios` or `bytes`"),
         (
             "colour: red",
-            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `subsystem`, `namespace`, `paths`, `discovery`, `share-paths-with`, `policy`, `scheduler`, `limits`, `weight`, `read-only`, `queues`, `queue-size`, `max-transfer`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `io-timeout`, `hedge`, `hedge-budget`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`, `mpath-window`",
+            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `socket-mode`, `socket-owner`, `socket-group`, `subsystem`, `namespace`, `paths`, `discovery`, `share-paths-with`, `policy`, `scheduler`, `limits`, `weight`, `read-only`, `queues`, `queue-size`, `max-transfer`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `io-timeout`, `hedge`, `hedge-budget`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`, `mpath-window`",
         ),
     ] {
         assert_eq!(refuse(&with_disk_lines(&format!("    {line}\n"))), message);
@@ -237,7 +242,7 @@ fn errors_name_place_value_and_remedy() {
 
 #[test]
 fn errors_in_disks_that_share_paths_name_the_known_settings() {
-    const KNOWN: &str = "`name`, `socket-path`, `namespace`, `limits`, `weight`, `read-only`, `queues`, `mpath-window`";
+    const KNOWN: &str = "`name`, `socket-path`, `socket-mode`, `socket-owner`, `socket-group`, `namespace`, `limits`, `weight`, `read-only`, `queues`, `mpath-window`";
     let refused = |setting: &str| refuse(&with_sharers(&sharer(2, 0).replace('}', &format!(", {setting}}}"))));
     for setting in ["paths: ['tcp://h']", "subsystem: nqn.x", "policy: numa", "scheduler: fifo", "share-paths-with: []"]
     {

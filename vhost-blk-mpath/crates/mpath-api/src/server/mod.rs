@@ -23,7 +23,7 @@ use self::connections::Connections;
 pub use self::error::{AddDiskError, AddPathError, ApiError, ControlError, RemoveDiskError, RemovePathError};
 pub use self::routes::JsonBody;
 use crate::address::PathAddress;
-use crate::config::{DiskConfig, Hedge, HedgeBudget, SocketPath, Weight};
+use crate::config::{DiskConfig, Hedge, HedgeBudget, SocketAccess, SocketPath, Weight};
 use crate::socket::{BindError, ListeningSocket, Role};
 
 use crate::types::{Events, Injection, Path, PathAction, RemovedDisk, SchedulerDetail, SetLimits, Status};
@@ -185,7 +185,7 @@ impl Server {
     ///
     /// A stale socket file is replaced. See [`ListeningSocket::bind`].
     pub fn bind(path: &SocketPath) -> Result<Self, BindError> {
-        Ok(Self::on(ListeningSocket::bind(path, Role::Api)?))
+        Ok(Self::on(ListeningSocket::bind(path, Role::Api, &SocketAccess::default())?))
     }
 
     /// A server on an existing socket.

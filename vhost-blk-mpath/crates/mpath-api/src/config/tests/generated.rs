@@ -42,6 +42,9 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
     (identity, numbers, rest).prop_map(move |((nqn, namespace, paths), numbers, (kinds, flags, tmo))| DiskConfig {
         name: format!("disk{index}").parse().unwrap(),
         socket_path: format!("/run/{index}.sock").parse().unwrap(),
+        socket_mode: tmo.0.map(|tmo| format!("0{:03o}", tmo % 0o1000).parse().unwrap()),
+        socket_owner: tmo.0.map(|tmo| tmo.to_string().parse().unwrap()),
+        socket_group: tmo.2.map(|tmo| format!("g{tmo}").parse().unwrap()),
         subsystem: nqn.parse().unwrap(),
         namespace,
         share_paths_with: if flags[4] { vec![] } else { sharers(index, namespace) },

@@ -1,0 +1,187 @@
+//! Who may connect to a Unix socket that the daemon creates.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::text::text_serde;
+
+/// The mode of a socket file: permission bits, 0000 to 0777. Whoever may write to the socket may connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SocketMode(u32);
+
+impl SocketMode {
+    /// The permission bits.
+    #[must_use]
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for SocketMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04o}", self.0)
+    }
+}
+
+/// A text that is no [`SocketMode`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no socket mode; give a 0 and three octal digits, such as 0660")]
+pub struct SocketModeError {
+    /// The text.
+    pub text: String,
+}
+
+impl FromStr for SocketMode {
+    type Err = SocketModeError;
+
+    fn from_str(text: &str) -> Result<Self, SocketModeError> {
+        let digits = text.strip_prefix('0').filter(|digits| digits.len() == 3 && !digits.contains('+'));
+        let bits = digits.and_then(|digits| u32::from_str_radix(digits, 8).ok());
+        bits.map(Self).ok_or_else(|| SocketModeError { text: text.into() })
+    }
+}
+
+text_serde!(SocketMode, "an octal mode with a leading 0, such as 0660");
+
+/// A user or a group: its number, or its name in the user database of the daemon's host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Account {
+    /// The number, 0 to 4294967294.
+    Id(u32),
+    /// The name, 1 to 256 bytes.
+    Name(String),
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => id.fmt(f),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+/// A text that is no [`Account`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no user or group; give a name, or a number from 0 to 4294967294")]
+pub struct AccountError {
+    /// The text.
+    pub text: String,
+}
+
+impl Account {
+    /// The number means "unchanged" in system calls.
+    const UNCHANGED: u32 = u32::MAX;
+
+    fn id(number: u64) -> Option<Self> {
+        u32::try_from(number).ok().filter(|id| *id != Self::UNCHANGED).map(Self::Id)
+    }
+}
+
+impl FromStr for Account {
+    type Err = AccountError;
+
+    fn from_str(text: &str) -> Result<Self, AccountError> {
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let bad = |c: char| c.is_whitespace() || c.is_control() || c == ':';
+        let account = match is_number {
+            true => text.parse().ok().and_then(Self::id),
+            false if (1..=256).contains(&text.len()) && !text.starts_with('-') && !text.contains(bad) => {
+                Some(Self::Name(text.into()))
+            }
+            false => None,
+        };
+        account.ok_or_else(|| AccountError { text: text.into() })
+    }
+}
+
+impl Serialize for Account {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Id(id) => serializer.serialize_u32(*id),
+            Self::Name(name) => serializer.serialize_str(name),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Account {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = Account;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of a user or group, or a number from 0 to 4294967294")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Account, E> {
+                text.parse().map_err(E::custom)
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Account, E> {
+                Account::id(number).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(number), &self))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+/// Who may connect to a socket. `None` keeps the default of the socket's [`Role`](crate::socket::Role).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SocketAccess {
+    /// The mode of the socket file, whatever the umask.
+    pub mode: Option<SocketMode>,
+    /// The owner of the socket file.
+    pub owner: Option<Account>,
+    /// The group of the socket file.
+    pub group: Option<Account>,
+}
+
+impl SocketAccess {
+    /// Whether every setting is left at its default.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_octal_and_say_so() {
+        for (text, bits) in [("0660", 0o660), ("0000", 0), ("0777", 0o777)] {
+            let mode: SocketMode = text.parse().unwrap();
+            assert_eq!((mode.bits(), mode.to_string().as_str()), (bits, text));
+            assert_eq!(serde_yaml::from_str::<SocketMode>(text).unwrap(), mode);
+            assert_eq!(serde_yaml::from_str::<SocketMode>(&serde_yaml::to_string(&mode).unwrap()).unwrap(), mode);
+        }
+        for text in ["660", "0o660", "0680", "01777", "066", "", "0+66", "rw", "-0660"] {
+            assert_eq!(text.parse::<SocketMode>(), Err(SocketModeError { text: text.into() }));
+        }
+        for yaml in ["660", "0o660"] {
+            let error = serde_yaml::from_str::<SocketMode>(yaml).unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("`{yaml}` is no socket mode; give a 0 and three octal digits, such as 0660")),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn accounts_are_names_or_numbers() {
+        for (text, account) in [
+            ("0", Account::Id(0)),
+            ("4294967294", Account::Id(u32::MAX - 1)),
+            ("libvirt-qemu", Account::Name("libvirt-qemu".into())),
+            ("9p", Account::Name("9p".into())),
+        ] {
+            assert_eq!(text.parse::<Account>().unwrap(), account);
+            assert_eq!(serde_yaml::from_str::<Account>(text).unwrap(), account);
+            assert_eq!(serde_yaml::from_str::<Account>(&serde_yaml::to_string(&account).unwrap()).unwrap(), account);
+        }
+        for text in ["", "a b", "a:b", "-1", "4294967295", "99999999999999999999", "a\n"] {
+            assert_eq!(text.parse::<Account>(), Err(AccountError { text: text.into() }));
+        }
+    }
+}
