@@ -41,7 +41,7 @@ impl std::fmt::Display for Role {
 }
 
 impl Role {
-    /// What the names of the socket's settings begin with.
+    /// The beginning of the names of the socket's settings.
     fn settings(self) -> &'static str {
         match self {
             Self::Api => "api",
@@ -109,7 +109,7 @@ pub enum BindError {
         path: SocketPath,
         /// The role of the socket.
         role: Role,
-        /// What the name of the setting ends with: `mode`, `owner` or `group`.
+        /// The end of the name of the setting: `mode`, `owner` or `group`.
         setting: &'static str,
         /// The operating system's error.
         source: io::Error,
@@ -146,7 +146,7 @@ pub enum AccountKind {
 }
 
 impl AccountKind {
-    /// What the name of the setting ends with.
+    /// The end of the name of the setting.
     fn setting(self) -> &'static str {
         match self {
             Self::User => "owner",
@@ -393,7 +393,7 @@ fn resolve(
 
 /// Sets owner and group, then mode, of the socket file. An error names the setting.
 ///
-/// The file is opened first, so that whoever may write to the directory cannot have this applied to another file.
+/// The file is opened first, so that a user who may write to the directory cannot redirect this to another file.
 fn give_to(
     path: &Path,
     access: &SocketAccess,

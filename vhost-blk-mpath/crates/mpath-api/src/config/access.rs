@@ -1,4 +1,4 @@
-//! Who may connect to a Unix socket that the daemon creates.
+//! Access to the Unix sockets that the daemon creates: mode, owner and group.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::text::text_serde;
 
-/// The mode of a socket file: permission bits, 0000 to 0777. Whoever may write to the socket may connect.
+/// The mode of a socket file: permission bits, 0000 to 0777. A client that may write to the socket may connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketMode(u32);
 
@@ -125,7 +125,7 @@ impl<'de> Deserialize<'de> for Account {
     }
 }
 
-/// Who may connect to a socket. `None` keeps the default of the socket's [`Role`](crate::socket::Role).
+/// Access to a socket. `None` keeps the default of the socket's [`Role`](crate::socket::Role).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SocketAccess {
     /// The mode of the socket file, whatever the umask.

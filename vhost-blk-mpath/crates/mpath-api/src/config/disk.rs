@@ -232,7 +232,7 @@ impl DiskConfig {
         }
     }
 
-    /// Who may connect to the vhost-user socket.
+    /// Mode, owner and group of the vhost-user socket.
     #[must_use]
     pub fn socket_access(&self) -> SocketAccess {
         SocketAccess { mode: self.socket_mode, owner: self.socket_owner.clone(), group: self.socket_group.clone() }

@@ -137,7 +137,7 @@ impl Config {
         }
     }
 
-    /// Who may connect to the API socket.
+    /// Mode, owner and group of the API socket.
     #[must_use]
     pub fn api_access(&self) -> SocketAccess {
         SocketAccess { mode: self.api_mode, owner: self.api_owner.clone(), group: self.api_group.clone() }

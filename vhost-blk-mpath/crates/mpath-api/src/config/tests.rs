@@ -95,6 +95,24 @@ fn the_samples_commented_settings_work() {
     assert!(config.disks[0].fast_io_fail_tmo.is_some() && config.disks[0].ctrl_loss_tmo.is_some());
 }
 
+/// A guest whose QEMU does not connect again is lost with the first restart of the daemon.
+#[test]
+fn every_documented_chardev_connects_again() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let documents = [".", "docs", "docs/operating"].iter().flat_map(|folder| root.join(folder).read_dir().unwrap());
+    let files =
+        documents.map(|file| file.unwrap().path()).filter(|file| file.extension().is_some_and(|ext| ext == "md"));
+    let mut shown = 0;
+    for file in files.chain([root.join("vhost-blk-mpath/dist/sample.yaml")]) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for line in text.lines().filter(|line| line.contains("-chardev socket,")) {
+            assert!(line.contains(",reconnect"), "{}: {line}", file.display());
+            shown += 1;
+        }
+    }
+    assert!(shown >= 5, "{shown} found");
+}
+
 #[test]
 fn the_example_of_shared_paths_works() {
     let documentation = include_str!("../../../../../docs/operating/sharing-paths.md");
