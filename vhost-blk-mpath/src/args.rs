@@ -18,7 +18,7 @@ const USAGE: u8 = 2;
 const AFTER_HELP: &str = "\
 Exit codes:
   0  ended by SIGTERM or SIGINT, or with the front-end that --fd connects
-  1  failed while running, or a resource of this host is missing (io_uring, threads)
+  1  failed while running, or a resource of this host is missing (io_uring, threads, open files)
   2  wrong command line or configuration, two disks that write to one namespace, or an unusable file descriptor
   3  no path leads to the namespace: target unreachable, wrong NQN, missing namespace, or no path discovered
   4  a socket cannot be created, or another process listens on it or serves its disk

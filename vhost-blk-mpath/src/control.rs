@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, HedgeSetting, Weight};
-use mpath_api::server::{Control, ControlError, PathRef};
+use mpath_api::server::{AddPathError, Control, ControlError, PathRef};
 use mpath_api::types::{
     self, DiskState, EventKind, Events, HedgeStatus, MovedRequests, OpStats, Origin, PathAction, PathSharer, PathState,
     PathWindow, RemovedDisk, SchedulerDetail, SetLimits, Status, WaitsFor,
@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use crate::disk::{Backing, Disk, DiskTuning};
 use crate::events::utc;
 use crate::io_threads::{barrier, injection, statistics};
+use crate::open_files;
 use crate::path::actions;
 use crate::service::disks::Disks;
 use crate::subsystem::path_status::{NamespaceStatus, PathStatus};
@@ -287,7 +288,11 @@ impl Control for Daemon {
     }
 
     async fn add_path(&self, disk: &str, address: PathAddress) -> Result<PathRef, ControlError> {
-        let index = self.subsystem(disk)?.add_path(address, Origin::Operator)?.0;
+        let subsystem = self.subsystem(disk)?;
+        self.disks
+            .check_open_files(open_files::of_path(self.disks.common.io_threads))
+            .map_err(|error| AddPathError::OpenFiles { disk: disk.into(), reason: error.to_string() })?;
+        let index = subsystem.add_path(address, Origin::Operator)?.0;
         Ok(PathRef { disk: disk.into(), index })
     }
 

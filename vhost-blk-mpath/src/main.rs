@@ -12,6 +12,7 @@ mod events;
 mod fence_record;
 mod host;
 mod io_threads;
+mod open_files;
 mod path;
 mod run;
 mod service;

@@ -17,6 +17,7 @@ use crate::events::EventLog;
 use crate::fence_record::RecordError;
 use crate::fence_record::lock::LockError;
 use crate::host::{self, HostError};
+use crate::open_files::{self, OpenFilesError};
 use crate::service::disks::Disks;
 use crate::service::start_error::StartError;
 use crate::service::{ConnectingService, StartingService};
@@ -42,6 +43,8 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Host(#[from] HostError),
     #[error(transparent)]
+    OpenFiles(#[from] OpenFilesError),
+    #[error(transparent)]
     Bind(#[from] BindError),
     #[error(transparent)]
     Start(#[from] StartError),
@@ -53,7 +56,7 @@ impl RunError {
     /// The exit code, as `--help` lists it.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::System(_) => 1,
+            Self::System(_) | Self::OpenFiles(_) => 1,
             Self::Start(StartError::Record(RecordError::Lock(LockError::Held { .. }))) => 4,
             Self::Start(error) if error.is_of_this_host() => 1,
             Self::File(_)
@@ -92,6 +95,9 @@ async fn serve(config: Config, mut activation_sockets: ActivationSockets) -> Res
         }
     };
 
+    let io_threads = config.io_threads.get() as u16;
+    let open_files = config.disks.iter().map(|disk| open_files::of_disks(disk, disk.paths.len(), io_threads));
+    open_files::raise_limit(open_files::needed(open_files))?;
     let host = host::identity(&config)?;
     let activation_sockets = Arc::new(activation_sockets);
     let api = activation_sockets.server(&config.api, &config.api_access())?;
@@ -103,7 +109,7 @@ async fn serve(config: Config, mut activation_sockets: ActivationSockets) -> Res
         );
     }
     location::check(&config)?;
-    let common = SharedContext { host, io_threads: config.io_threads.get() as u16, events: Arc::new(EventLog::new()) };
+    let common = SharedContext { host, io_threads, events: Arc::new(EventLog::new()) };
     let starting = config.disks.into_iter().map(|disk| StartingService::bind(disk, &activation_sockets));
     let mut starting = starting.collect::<Result<Vec<_>, _>>()?;
     for starting in &mut starting {

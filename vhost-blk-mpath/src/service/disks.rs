@@ -17,6 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::disk::settings::DiskSettings;
 use crate::fence_record::FenceRecords;
+use crate::open_files::{self, OpenFilesError};
 use crate::service::namespace_writers::{self, PendingFences};
 use crate::service::start_error::StartError;
 use crate::service::{ConnectingService, Service, StartingService};
@@ -122,6 +123,8 @@ impl Disks {
         let mut alone = Config::new(vec![config.clone()]);
         alone.api = self.api.clone();
         alone.validate().map_err(Box::new)?;
+        self.check_open_files(open_files::of_disks(&config, config.paths.len(), self.common.io_threads))
+            .map_err(|error| AddDiskError::OpenFiles { disk: config.name.to_string(), reason: error.to_string() })?;
         let reservation = self.reserve(&config)?;
         self.check_sockets(&reservation.wanted).await?;
         let disks = Arc::clone(self);
@@ -138,6 +141,15 @@ impl Disks {
             result
         });
         adding.await.unwrap_or(Err(AddDiskError::Ending))
+    }
+
+    /// Checks that the limit allows this number of open files more. Disks that are being added do not count yet.
+    pub(crate) fn check_open_files(&self, more: u64) -> Result<(), OpenFilesError> {
+        let of_disks = |subsystem: Arc<Subsystem>| {
+            let paths = subsystem.state().paths().count();
+            open_files::of_disks(&subsystem.config, paths, self.common.io_threads)
+        };
+        open_files::check(open_files::needed(self.subsystems().into_iter().map(of_disks)) + more)
     }
 
     /// Reserves the names and sockets of the disk and of the disks that share its paths.

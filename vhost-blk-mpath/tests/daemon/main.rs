@@ -30,6 +30,7 @@ mod lost_commands;
 mod membership;
 mod memory;
 mod metrics;
+mod open_files;
 mod path_actions;
 mod policies;
 mod policy_changes;

@@ -150,6 +150,14 @@ pub enum AddDiskError {
         /// The most allowed.
         max: usize,
     },
+    /// The disk may need more open files than the daemon may have.
+    #[error("cannot add disk `{disk}`: {reason}")]
+    OpenFiles {
+        /// The name.
+        disk: String,
+        /// The need and the limit.
+        reason: String,
+    },
     /// The disk cannot be served. The daemon would not start with it either.
     #[error("{reason}")]
     NotStarted {
@@ -252,6 +260,14 @@ pub enum AddPathError {
         /// The most allowed.
         max: usize,
     },
+    /// The path may need more open files than the daemon may have.
+    #[error("cannot add a path to disk `{disk}`: {reason}")]
+    OpenFiles {
+        /// The disk.
+        disk: String,
+        /// The need and the limit.
+        reason: String,
+    },
     /// The namespace allows only one path.
     #[error("disk `{disk}` can have only one path: {reason}")]
     NotMultipath {
@@ -309,7 +325,9 @@ impl From<ControlError> for ApiError {
             ControlError::AddDisk(AddDiskError::NameTaken { .. } | AddDiskError::SocketTaken { .. }) => {
                 ErrorCode::DiskExists
             }
-            ControlError::AddDisk(AddDiskError::TooMany { .. }) => ErrorCode::TooManyDisks,
+            ControlError::AddDisk(AddDiskError::TooMany { .. } | AddDiskError::OpenFiles { .. }) => {
+                ErrorCode::TooManyDisks
+            }
             ControlError::AddDisk(AddDiskError::NotStarted { .. }) => ErrorCode::DiskNotStarted,
             ControlError::RemoveDisk(RemoveDiskError::Connected { .. }) => ErrorCode::DiskConnected,
             ControlError::AddDisk(AddDiskError::NameInRemoval { .. } | AddDiskError::SocketInRemoval { .. })
@@ -325,7 +343,7 @@ impl From<ControlError> for ApiError {
             }
             ControlError::NotResettable { .. } | ControlError::Removing { .. } => ErrorCode::PathState,
             ControlError::Add(AddPathError::Exists { .. }) => ErrorCode::PathExists,
-            ControlError::Add(AddPathError::TooMany { .. }) => ErrorCode::TooManyPaths,
+            ControlError::Add(AddPathError::TooMany { .. } | AddPathError::OpenFiles { .. }) => ErrorCode::TooManyPaths,
             ControlError::Add(AddPathError::NotMultipath { .. }) => ErrorCode::NotMultipath,
             ControlError::Unresponsive
             | ControlError::StillRunning
