@@ -9,6 +9,7 @@ use clap::{Args as ClapArgs, Parser};
 use mpath_api::config::{Account, Config, HostId, IoThreads, Nqn, SocketMode, SocketPath};
 use mpath_api::{DEFAULT_API_SOCKET, DiskFlags, usage_line};
 
+use crate::log::LogFormat;
 use crate::run::RunError;
 use crate::sockets::activation::ActivationSockets;
 
@@ -44,6 +45,10 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     host: HostArgs,
+
+    /// Form of the log on stderr
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    log_format: LogFormat,
 
     /// Print the capabilities of this backend, as QEMU's conventions for vhost-user backends require, and exit
     #[arg(long)]
@@ -114,6 +119,11 @@ pub(crate) fn explain(error: &clap::Error) -> ExitCode {
 }
 
 impl Args {
+    /// The form of the log.
+    pub(crate) fn log_format(&self) -> LogFormat {
+        self.log_format
+    }
+
     /// The configuration from flags or file, and the sockets passed to the daemon.
     pub(crate) fn into_config(self) -> Result<(Config, ActivationSockets), RunError> {
         let mut handed_over = ActivationSockets::from_environment()?;

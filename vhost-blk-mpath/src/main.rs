@@ -12,6 +12,7 @@ mod events;
 mod fence_record;
 mod host;
 mod io_threads;
+mod log;
 mod open_files;
 mod path;
 mod run;
@@ -25,9 +26,9 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
 
 use crate::args::Args;
+use crate::log::Log;
 
 fn main() -> ExitCode {
     if args::wants_capabilities() {
@@ -39,15 +40,11 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return args::explain(&error),
     };
-    let filter = EnvFilter::builder().with_default_directive(tracing::Level::INFO.into()).from_env_lossy();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
-    // By default a log line that cannot be written is reported on stderr, which then panics. No guest may lose its
-    // disk for that.
-    log.log_internal_errors(false).init();
+    let log = Log::start(args.log_format());
     match args.into_config().and_then(|(config, activation_sockets)| run::run(config, activation_sockets)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(std::io::stderr(), "vhost-blk-mpath: {error}");
+            log.failure(&error);
             error.exit_code()
         }
     }

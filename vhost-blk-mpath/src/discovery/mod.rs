@@ -213,7 +213,8 @@ impl Discovery {
         for path in changes.remove {
             if let Err(error) = subsystem.remove_path(path, false, Origin::Discovery).await {
                 self.decides.not_removed(Instant::now());
-                tracing::debug!(%error, path = path.0, "cannot remove the path yet");
+                let path = subsystem.address(path).map(tracing::field::display);
+                tracing::debug!(disk = self.disk, path, %error, "cannot remove the path yet");
             }
         }
     }

@@ -52,6 +52,7 @@ impl Lock {
                 Ok(Err(holder)) if Instant::now() < deadline => {
                     if !std::mem::replace(&mut has_warned, true) {
                         tracing::warn!(
+                            file = %path.display(),
                             "cannot lock {} yet: another daemon{holder} serves this disk or is still ending; waiting at most {at_most:?}",
                             path.display()
                         );
@@ -104,7 +105,7 @@ impl Drop for Lock {
     fn drop(&mut self) {
         // Remove it while it is locked. No other process can then lock this file and believe it has the lock.
         if let Err(error) = fs::remove_file(&self.path) {
-            tracing::debug!(path = %self.path.display(), %error, "cannot remove the lock file");
+            tracing::debug!(file = %self.path.display(), %error, "cannot remove the lock file");
         }
     }
 }

@@ -34,8 +34,7 @@ pub(crate) fn check(subsystem: &Subsystem, path: PathId) {
             if let Some(shared) = resolve(&there).await.into_iter().find(|at| ours.contains(at)) {
                 tracing::warn!(
                     %disk,
-                    path = path.0,
-                    %address,
+                    path = %address,
                     "{address} and path {other}, {there}, both resolve to {shared}: two paths to the same port give no redundancy; if that is \
                      the case, remove one with `mpathctl path remove`"
                 );

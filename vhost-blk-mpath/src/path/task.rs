@@ -1,6 +1,7 @@
 //! The task of one path. It carries out what [`mpath_host::Path`] decides, over sockets, I/O threads and the fence
 //! record.
 
+use std::fmt;
 use std::future::{Future, pending, poll_fn};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -156,11 +157,15 @@ impl PathTask {
             () = ready => {}
             (qid, connected) = done(connecting) => match connected {
                 Ok(stream) => {
+                    tracing::debug!(disk = subsystem.name(), path = %self.address, qid, "connected");
                     self.sockets.resize_with(usize::from(qid), || None);
                     self.sockets.push(Some(ControlSocket::new(stream)));
                     self.path.connected(now(), qid);
                 }
-                Err(error) => self.path.failed(now(), qid, error.into()),
+                Err(error) => {
+                    tracing::debug!(disk = subsystem.name(), path = %self.address, qid, %error, "cannot connect");
+                    self.path.failed(now(), qid, error.into());
+                }
             },
             recorded = done(recording) => self.path.recorded(now(), recorded),
             nothing_outstanding = done(checking) => self.path.outstanding_checked(now(), nothing_outstanding),
@@ -227,6 +232,7 @@ impl PathTask {
                 !matches!(action, Action::Connect { .. } | Action::Record { .. } | Action::CheckOutstanding { .. });
             match action {
                 Action::Connect { qid } => {
+                    self.step(format_args!("connects queue {qid}"));
                     let address = self.address.clone();
                     self.connecting = Some(Box::pin(async move { (qid, transport::connect(&address).await) }));
                 }
@@ -236,11 +242,15 @@ impl PathTask {
                     }
                 }
                 Action::Close => {
+                    self.step(format_args!("closes its sockets"));
                     self.connecting = None;
                     self.sockets.clear();
                     self.queues.clear();
                 }
-                Action::Record { epoch, cntlid, fence_time } => self.record(epoch, cntlid, fence_time),
+                Action::Record { epoch, cntlid, fence_time } => {
+                    self.step(format_args!("records its association with controller {cntlid}"));
+                    self.record(epoch, cntlid, fence_time);
+                }
                 Action::RemoveRecord { epoch } => {
                     if let Some(recording) = self.recording.take() {
                         // The write under way must not come after the removal of the record.
@@ -266,10 +276,14 @@ impl PathTask {
                     // Fences that wait for a reset over this path ask another path at once.
                     subsystem.fences.withdraw_resets(id);
                     self.checking = None;
+                    self.step(format_args!("takes its queue pairs from the I/O threads"));
                     let close_mode = if drain { CloseMode::Drain } else { CloseMode::Reset };
                     subsystem.threads().iter().for_each(|thread| thread.path_down(id, epoch, close_mode));
                 }
-                Action::Ended(left) => self.ended(*left).await,
+                Action::Ended(left) => {
+                    self.step(format_args!("ends its association"));
+                    self.ended(*left).await;
+                }
                 Action::ResetAnswered(outcome) => subsystem.fences.reset_answered(id, Some(outcome)),
                 Action::CheckOutstanding { at_once } => {
                     let subsystem = Arc::clone(&subsystem);
@@ -311,6 +325,11 @@ impl PathTask {
             subsystem.grow().await;
         }
         false
+    }
+
+    /// Logs a step of the path.
+    fn step(&self, step: fmt::Arguments<'_>) {
+        tracing::debug!(disk = self.subsystem.name(), path = %self.address, "path {step}");
     }
 
     fn did_not_start(&self, first: oneshot::Sender<Result<(), PathError>>, error: PathError) {

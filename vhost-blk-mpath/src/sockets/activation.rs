@@ -114,6 +114,7 @@ impl ActivationSockets {
                 Socket::Listening(listener, path) => {
                     if let Some(path) = path.as_ref().filter(|path| path.is_absolute() && !path.exists()) {
                         tracing::warn!(
+                            socket = %path.display(),
                             "{descriptor}: the socket file {} is missing, so no front-end can connect; create the socket again (systemd: stop the \
                              daemon, restart its socket unit)",
                             path.display()

@@ -309,7 +309,12 @@ impl Subsystem {
     /// Changes the status of an existing path.
     pub(crate) fn path(&self, path: PathId, change: impl FnOnce(&mut PathStatus)) {
         self.change_paths(&mut self.state(), |state| {
-            change(state.path_mut(path).expect("a path is there as long as its task"));
+            let status = state.path_mut(path).expect("a path is there as long as its task");
+            let before = status.state;
+            change(status);
+            if status.state != before {
+                tracing::debug!(disk = self.name(), path = %status.address, from = %before, to = %status.state, "path state changed");
+            }
         });
     }
 

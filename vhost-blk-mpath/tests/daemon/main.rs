@@ -26,6 +26,7 @@ mod inherited_fence;
 mod injection;
 mod latencies;
 mod live_disks;
+mod log;
 mod lost_commands;
 mod membership;
 mod memory;

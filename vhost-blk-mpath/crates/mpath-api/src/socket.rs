@@ -312,7 +312,7 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         let is_ours = fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity);
         if is_ours && let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "cannot remove the {}", self.role);
+            tracing::warn!(socket = %self.path.display(), %error, "cannot remove the {}", self.role);
         }
     }
 }

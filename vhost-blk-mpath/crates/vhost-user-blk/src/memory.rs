@@ -200,7 +200,15 @@ impl Region {
             return Err(bad_range);
         }
         let Some(region_end) = file_offset.checked_add(bytes) else { return Err(bad_range) };
-        Ok(Self { layout, mapping: Arc::new(map_file(file, region_end)?) })
+        let mapping = Arc::new(map_file(file, region_end)?);
+        tracing::debug!(
+            guest_address = format_args!("{guest_start:#x}"),
+            user_address = format_args!("{user_start:#x}"),
+            bytes,
+            file_offset,
+            "guest memory mapped"
+        );
+        Ok(Self { layout, mapping })
     }
 
     /// Offset in the region of a byte of this process, if it lies in the region.

@@ -33,6 +33,10 @@ impl Busy {
     }
 }
 
+/// The user of the client, if the kernel says so.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PeerUid(pub(super) Option<u32>);
+
 struct Connection {
     task: AbortHandle,
     busy: Busy,
@@ -79,7 +83,8 @@ impl Connections {
             connection.task.abort();
         }
         let busy = Busy::default();
-        let router = self.router.clone().layer(Extension(busy.clone()));
+        let uid = PeerUid(stream.peer_cred().ok().map(|peer| peer.uid()));
+        let router = self.router.clone().layer(Extension(busy.clone())).layer(Extension(uid));
         let task = self.tasks.spawn(converse(stream, router, self.limits));
         self.open.push_back(Connection { task, busy });
     }

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, Path as RoutePath, Query, Request, State};
 use axum::http::{Method, Uri, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router};
@@ -18,7 +18,7 @@ use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use tokio::time::timeout;
 
-use super::connections::Busy;
+use super::connections::{Busy, PeerUid};
 use super::disks::of_disks_with_paths;
 use super::error::{ApiError, ControlError};
 use super::metrics::metrics;
@@ -57,6 +57,16 @@ pub(super) fn bounded(routes: Router, limits: Limits) -> Router {
         .fallback(unknown_route)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn_with_state(limits, bound_request))
+        .layer(from_fn(log_request))
+}
+
+/// Logs each request and its answer.
+async fn log_request(Extension(PeerUid(uid)): Extension<PeerUid>, request: Request, next: Next) -> Response {
+    let (begun, method, route) = (Instant::now(), request.method().clone(), request.uri().path().to_owned());
+    let response = next.run(request).await;
+    let status = response.status().as_u16();
+    tracing::debug!(%method, route, status, elapsed_us = begun.elapsed().as_micros() as u64, uid, "API request");
+    response
 }
 
 /// Reads the whole body within its limits, then limits the time for the answer.
