@@ -16,13 +16,13 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use mpath_api::client::{Client, ClientError};
 use mpath_api::config::LoadError;
-use mpath_api::types::InjectionError;
+use mpath_api::types::{ErrorCode, InjectionError};
 use mpath_api::{DEFAULT_API_SOCKET, DiskFlagsError, usage_line};
 
 use crate::cmd::{Command, SocketError};
 use crate::import::ImportError;
 use crate::mptcp::{FollowError, GatherError};
-use crate::output::Output;
+use crate::output::{Code, Output};
 
 /// The longest wait for an answer. The daemon answers within five seconds.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,9 +30,13 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  the daemon refused the request, a check found a problem, or the output could not be written
-  2  the command line or a file is wrong
-  3  the daemon cannot be reached or sent a wrong answer, or the state of this host cannot be read";
+  1  the daemon refused the request: an unknown disk or path, or one whose state does not allow it
+  2  the command line, a value or a file is wrong
+  3  the daemon cannot be reached, is too busy or ending, or sent a wrong answer
+  4  `mptcp check` found a problem
+  5  this host: its state cannot be read or changed, or the output cannot be written
+
+With -o json or yaml, an error on stderr has the form of the API's: {\"error\": {\"code\": ..., \"message\": ...}}";
 
 /// Show and control a running vhost-blk-mpath.
 #[derive(Debug, Parser)]
@@ -83,8 +87,8 @@ enum Failure {
     Output(io::Error),
     Gather(GatherError),
     Follow(FollowError),
-    /// The error is already printed.
-    AlreadyReported,
+    /// The errors or problems are already printed.
+    Reported(Kind),
     /// A command for one disk, without its name although there are several.
     AmbiguousDisk,
 }
@@ -141,9 +145,66 @@ impl From<io::Error> for Failure {
     }
 }
 
-const REFUSED: u8 = 1;
-const USAGE: u8 = 2;
-const UNREACHABLE: u8 = 3;
+/// Kinds of failures, each with its exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The daemon refused the request.
+    Refused = 1,
+    /// The command line, a value or a file is wrong.
+    Usage = 2,
+    /// The daemon cannot be reached, is too busy or ending, or sent a wrong answer.
+    Unreachable = 3,
+    /// A check found problems.
+    Problems = 4,
+    /// The state of this host cannot be read or changed, or the output cannot be written.
+    Host = 5,
+}
+
+impl From<Kind> for ExitCode {
+    fn from(kind: Kind) -> Self {
+        Self::from(kind as u8)
+    }
+}
+
+impl Failure {
+    /// The kind of the failure, and what to print.
+    fn describe(&self) -> (Kind, Code, String) {
+        let (kind, message): (_, &dyn Display) = match self {
+            Self::Api(ClientError::Refused(refusal)) => {
+                // The daemon checks values that only it knows.
+                let kind = match refusal.code {
+                    ErrorCode::BadRequest => Kind::Usage,
+                    ErrorCode::Unavailable => Kind::Unreachable,
+                    _ => Kind::Refused,
+                };
+                return (kind, Code::Api(refusal.code), refusal.message.clone());
+            }
+            Self::Api(error) => (Kind::Unreachable, error),
+            Self::Output(error) => {
+                return (Kind::Host, Code::Own("host"), format!("cannot write the output: {error}"));
+            }
+            Self::AmbiguousDisk => {
+                (Kind::Usage, &"there are several disks; name one with --disk (`mpathctl status` shows the disks)")
+            }
+            Self::Reported(kind) => (*kind, &"failed"),
+            Self::Gather(error @ GatherError::Ip(_)) => (Kind::Host, error),
+            Self::Gather(error) => (Kind::Usage, error),
+            Self::Follow(error) => (Kind::Host, error),
+            Self::Load(error) => (Kind::Usage, error),
+            Self::Disk(error) => (Kind::Usage, error),
+            Self::Socket(error) => (Kind::Usage, error),
+            Self::Import(error) => (Kind::Usage, error),
+            Self::Injection(error) => (Kind::Usage, error),
+        };
+        let code = match kind {
+            Kind::Refused | Kind::Usage => "usage",
+            Kind::Unreachable => "unreachable",
+            Kind::Problems => "problems",
+            Kind::Host => "host",
+        };
+        (kind, Code::Own(code), message.to_string())
+    }
+}
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
@@ -154,22 +215,12 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // The reader of a pipe has closed it, as `head` does.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(Failure::Output(error)) => fail(REFUSED, &format_args!("cannot write the output: {error}")),
-        Err(Failure::AmbiguousDisk) => {
-            fail(USAGE, &"there are several disks; name one with --disk (`mpathctl status` shows the disks)")
+        Err(Failure::Reported(kind)) => kind.into(),
+        Err(failure) => {
+            let (kind, code, message) = failure.describe();
+            Output::new(args.output).error(code, &message);
+            kind.into()
         }
-        Err(Failure::AlreadyReported) => ExitCode::from(REFUSED),
-        Err(Failure::Gather(error @ GatherError::Ip(_))) => fail(UNREACHABLE, &error),
-        Err(Failure::Gather(error)) => fail(USAGE, &error),
-        Err(Failure::Follow(error @ FollowError::NotRestored(_))) => fail(REFUSED, &error),
-        Err(Failure::Follow(error)) => fail(UNREACHABLE, &error),
-        Err(Failure::Load(error)) => fail(USAGE, &error),
-        Err(Failure::Disk(error)) => fail(USAGE, &error),
-        Err(Failure::Socket(error)) => fail(USAGE, &error),
-        Err(Failure::Import(error)) => fail(USAGE, &error),
-        Err(Failure::Injection(error)) => fail(USAGE, &error),
-        Err(Failure::Api(error @ ClientError::Refused(_))) => fail(REFUSED, &error),
-        Err(Failure::Api(error)) => fail(UNREACHABLE, &error),
     }
 }
 
@@ -180,17 +231,52 @@ fn run(args: &Args) -> Result<(), Failure> {
     args.command.run(&client, &mut Output::new(args.output))
 }
 
-fn fail(code: u8, message: &dyn Display) -> ExitCode {
-    eprintln!("mpathctl: {message}");
-    ExitCode::from(code)
-}
-
 /// Prints the error, the help or the version. Help and version are no errors.
 fn usage(error: &clap::Error) -> ExitCode {
     if let Some(line) = usage_line(error) {
-        return fail(USAGE, &line);
+        Output::new(asked_format(std::env::args().skip(1))).error(Code::Own("usage"), &line);
+        return Kind::Usage.into();
     }
     // A failed write leaves nothing to do.
     let _ = error.print();
-    if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+    if error.use_stderr() { Kind::Usage.into() } else { ExitCode::SUCCESS }
+}
+
+/// The output format that a wrong command line asks for.
+fn asked_format(args: impl Iterator<Item = String>) -> Format {
+    let mut args = args.peekable();
+    let mut format = Format::Table;
+    while let Some(arg) = args.next() {
+        let value = match arg.as_str() {
+            "-o" | "--output" => args.peek().map(String::as_str),
+            _ => arg
+                .strip_prefix("--output=")
+                .or_else(|| arg.strip_prefix("-o"))
+                .map(|value| value.trim_start_matches('=')),
+        };
+        format = value.and_then(|value| Format::from_str(value, false).ok()).unwrap_or(format);
+    }
+    format
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_command_line_has_a_format_too() {
+        for (line, is_json) in [
+            ("paths -o json", true),
+            ("--output json paths", true),
+            ("--output=json", true),
+            ("-ojson x", true),
+            ("-o=json x", true),
+            ("-o table", false),
+            ("x json", false),
+            ("-o", false),
+        ] {
+            let format = asked_format(line.split(' ').map(String::from));
+            assert_eq!(matches!(format, Format::Json), is_json, "{line}");
+        }
+    }
 }

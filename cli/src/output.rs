@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use mpath_api::types::ErrorCode;
 use serde::Serialize;
 use tabled::builder::Builder;
 use tabled::settings::object::Columns;
@@ -9,7 +10,29 @@ use tabled::settings::{Alignment, Padding, Style};
 
 use crate::Format;
 
-/// Standard output in the chosen format.
+/// The code of an error, for programs.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Code {
+    /// A code of the API, from the daemon's answer.
+    Api(ErrorCode),
+    /// A code of this program.
+    Own(&'static str),
+}
+
+/// An error in the form of the API's.
+#[derive(Debug, Serialize)]
+struct ErrorReport<'a> {
+    error: ErrorParts<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct ErrorParts<'a> {
+    code: Code,
+    message: &'a str,
+}
+
+/// Output in the chosen format.
 #[derive(Debug)]
 pub(crate) struct Output {
     format: Format,
@@ -38,6 +61,21 @@ impl Output {
             Format::Yaml => serde_yaml::to_string(&[item]).map_err(io::Error::other)?,
         };
         write(&text)
+    }
+}
+
+impl Output {
+    /// Prints an error to stderr, so that stdout has answers alone.
+    pub(crate) fn error(&self, code: Code, message: &str) {
+        let report = ErrorReport { error: ErrorParts { code, message } };
+        let text = match self.format {
+            Format::Table => None,
+            Format::Json => serde_json::to_string(&report).ok(),
+            Format::Yaml => serde_yaml::to_string(&report).ok(),
+        };
+        let text = text.unwrap_or_else(|| format!("mpathctl: {message}"));
+        // A failed write leaves nothing to do.
+        let _ = writeln!(io::stderr(), "{}", text.trim_end());
     }
 }
 

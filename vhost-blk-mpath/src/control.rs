@@ -9,7 +9,7 @@ use mpath_api::types::{
     self, DiskState, EventKind, Events, HedgeStatus, MovedRequests, OpStats, Origin, PathAction, PathSharer, PathState,
     PathWindow, RemovedDisk, SchedulerDetail, SetLimits, Status, WaitsFor,
 };
-use mpath_api::{PathAddress, PolicyChange, SchedulerChange};
+use mpath_api::{PathAddress, PolicyChange, SchedulerChange, similar_name};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
 use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
@@ -37,8 +37,12 @@ impl Daemon {
             let found = subsystem.disks.iter().find(|disk| disk.name() == name).map(|disk| disk.id);
             found.map(|id| (subsystem, id))
         };
-        let found = self.disks.subsystems().into_iter().find_map(disk_of);
-        found.ok_or_else(|| ControlError::UnknownDisk { disk: name.into() })
+        let subsystems = self.disks.subsystems();
+        let found = subsystems.iter().cloned().find_map(disk_of);
+        found.ok_or_else(|| {
+            let names = subsystems.iter().flat_map(|subsystem| &subsystem.disks).map(Disk::name);
+            ControlError::UnknownDisk { disk: name.into(), similar: similar_name(name, names) }
+        })
     }
 
     /// The subsystem of a disk that has paths of its own.

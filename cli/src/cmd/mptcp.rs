@@ -4,16 +4,16 @@ use clap::Subcommand;
 use mpath_api::PathAddress;
 use mpath_api::address::{AddressError, Host};
 
-use crate::Failure;
 use crate::mptcp::{Done, Finding, Level, What, follow, gather, judge};
 use crate::output::Output;
+use crate::{Failure, Kind};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Find what prevents MPTCP connections of this host from using all of its network interfaces
     ///
     /// The command reads kernel settings, and uses `ip` of iproute2 to read addresses, endpoints, limits and routes. For each finding it
-    /// prints the reason, and commands that correct it until the next boot. It changes nothing. The exit code is 1 if there is a problem.
+    /// prints the reason, and commands that correct it until the next boot. It changes nothing. The exit code is 4 if there is a problem.
     /// A finding of level `note` may be what you want. It leaves the exit code 0.
     Check {
         /// Address or host name of a target, or address of a path: check the routes to it too. Give every address of the target
@@ -73,7 +73,7 @@ fn check(target: &[String], dev: &[String], output: &mut Output) -> Result<(), F
     let findings = judge(&gather(target, dev)?);
     output.print(&findings, |findings| for_people(findings))?;
     let problems = findings.iter().any(|finding| finding.level == Level::Problem);
-    if problems { Err(Failure::AlreadyReported) } else { Ok(()) }
+    if problems { Err(Failure::Reported(Kind::Problems)) } else { Ok(()) }
 }
 
 fn line(done: &Done) -> String {

@@ -6,8 +6,8 @@ use mpath_api::client::{Client, ClientError};
 use mpath_api::types::{AddPath, AnaState, Injection, OpStats, Path, PathAction, PathSelector, PathSharer, SteerPaths};
 
 use super::{DiskArg, path_show, the_only_disk};
-use crate::Failure;
-use crate::output::{Column, Output, or_dash, table};
+use crate::output::{Code, Column, Output, or_dash, table};
+use crate::{Failure, Kind};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -125,14 +125,15 @@ fn remove(client: &Client, output: &mut Output, selected: &[Path], force: bool) 
         match client.remove_path(&path.disk, &PathSelector::Address(path.address.clone()), force) {
             Ok(still_there) => left.extend(still_there),
             Err(ClientError::Refused(error)) if selected.len() > 1 => {
-                eprintln!("mpathctl: {} path {} ({}): {}", path.disk, path.index, path.address, error.message);
+                let message = format!("{} path {} ({}): {}", path.disk, path.index, path.address, error.message);
+                output.error(Code::Api(error.code), &message);
                 refused = true;
             }
             Err(error) => return Err(error.into()),
         }
     }
     output.print(&left, |paths| for_people(paths))?;
-    if refused { Err(Failure::AlreadyReported) } else { Ok(()) }
+    if refused { Err(Failure::Reported(Kind::Refused)) } else { Ok(()) }
 }
 
 fn for_people(paths: &[Path]) -> String {

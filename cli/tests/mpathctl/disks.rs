@@ -274,11 +274,10 @@ SEQ  TIME(UTC)                 DISK   PATH                  EVENT               
     assert_eq!(lines.iter().map(|event| event["seq"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 5]);
     assert_eq!(lines[0]["path"]["address"], "tcp://127.0.0.1:4421");
     // Dropped events and the end of the daemon are reported on stderr.
-    assert_eq!(code, 1);
-    assert_eq!(
-        stderr,
-        "mpathctl: the daemon has dropped 2 older events\nmpathctl: the daemon is ending, or this disk is being removed\n"
-    );
+    assert_eq!(code, 3);
+    let message = "the daemon is ending, or this disk is being removed";
+    let error = format!("{{\"error\":{{\"code\":\"unavailable\",\"message\":\"{message}\"}}}}\n");
+    assert_eq!(stderr, format!("mpathctl: the daemon has dropped 2 older events\n{error}"));
     let (_, stdout, _) = finish(&mut daemon.command(&["events", "-f", "--since", "2"]));
     assert_eq!(stdout, "5  2026-11-21T07:00:05.000Z  disk0  -  policy-set  policy set to numa\n");
 }

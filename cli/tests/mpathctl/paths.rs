@@ -282,7 +282,13 @@ fn paths_are_added_and_removed() {
     // The answer is printed even if no path is removed.
     let daemon = Daemon::start();
     assert_eq!(daemon.run(&["path", "remove", "tcp://127.0.0.1:4421", "--force", "-o", "json"]), "[]\n");
-    assert_eq!(daemon.said(&["path", "remove", "all", "-o", "json"]), (1, "[]\n".into(), refused));
+    let (code, answer, errors) = daemon.said(&["path", "remove", "all", "-o", "json"]);
+    assert_eq!((code, &*answer), (1, "[]\n"));
+    let errors: Vec<serde_json::Value> = errors.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        errors.iter().map(|error| error["error"]["code"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["last-path"; 2]
+    );
 
     let daemon = Daemon::start();
     for (args, code, part) in [

@@ -135,7 +135,7 @@ fn an_unknown_parameter_is_refused_with_the_known_ones() {
     let daemon = Daemon::start();
     for (scheduler, known) in [("burst-credit", "it has burst, share, gap, io-cost"), ("published", "it has none")] {
         let message = format!("mpathctl: scheduler '{scheduler}' has no parameter 'rho'; {known}\n");
-        assert_eq!(daemon.fail(&["scheduler", "set", scheduler, "--param", "rho=1"]), (1, message));
+        assert_eq!(daemon.fail(&["scheduler", "set", scheduler, "--param", "rho=1"]), (2, message));
     }
     assert!(daemon.run(&["scheduler", "get"]).contains("\ndisk1  fifo\n"), "a refused order changes nothing");
 }

@@ -11,9 +11,11 @@ use crate::daemon::{Daemon, finish, mpathctl};
 fn a_refusal_of_the_daemon_exits_with_1() {
     let daemon = Daemon::start();
     for (args, message) in [
-        (&["path", "list", "--disk", "disk9"][..], "no disk is named `disk9`; `mpathctl status` shows the disks"),
+        (
+            &["path", "list", "--disk", "disk9"][..],
+            "no disk is named `disk9`; did you mean `disk0`? `mpathctl status` shows the disks",
+        ),
         (&["policy", "get", "--disk", "a b&c=d"], "no disk is named `a b&c=d`; `mpathctl status` shows the disks"),
-        (&["policy", "set", "numa", "--param", "gain=1"], "policy 'numa' has no parameter 'gain'; it has none"),
         (
             &["policy", "set", "numa", "--disk", "\u{e4}"],
             "no disk is named `\u{e4}`; `mpathctl status` shows the disks",
@@ -27,6 +29,32 @@ fn a_refusal_of_the_daemon_exits_with_1() {
     ] {
         assert_eq!(daemon.fail(args), (1, format!("mpathctl: {message}\n")), "{args:?}");
     }
+}
+
+#[test]
+fn a_value_that_only_the_daemon_can_check_exits_with_2() {
+    let daemon = Daemon::start();
+    let (code, stderr) = daemon.fail(&["policy", "set", "numa", "--param", "gain=1"]);
+    assert_eq!((code, stderr.as_str()), (2, "mpathctl: policy 'numa' has no parameter 'gain'; it has none\n"));
+}
+
+/// A program that reads the answer as JSON reads the error in the same form, on stderr.
+#[test]
+fn errors_have_the_format_of_the_output() {
+    let daemon = Daemon::start();
+    for (args, exit, code) in [
+        (&["path", "list", "--disk", "disk9", "-o", "json"][..], 1, "unknown-disk"),
+        (&["policy", "set", "numa", "--param", "gain=1", "-o", "json"], 2, "bad-request"),
+        (&["policy", "set", "fastest", "-o", "json"], 2, "usage"),
+        (&["--api", "/nowhere", "status", "-o", "json"], 3, "unreachable"),
+    ] {
+        let (found, stderr) = daemon.fail(args);
+        let error: serde_json::Value = serde_json::from_str(&stderr).unwrap();
+        assert_eq!((found, stderr.lines().count(), error["error"]["code"].as_str()), (exit, 1, Some(code)), "{stderr}");
+        assert!(!error["error"]["message"].as_str().unwrap().is_empty(), "{stderr}");
+    }
+    let (_, stderr) = daemon.fail(&["path", "list", "--disk", "disk9", "-o", "yaml"]);
+    assert!(stderr.starts_with("error:\n  code: unknown-disk\n  message: "), "{stderr}");
 }
 
 #[test]
@@ -167,7 +195,7 @@ fn a_closed_pipe_is_no_error_and_a_full_device_is() {
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output = daemon.command(&["path", "list"]).stdout(full).stderr(Stdio::piped()).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(5));
     assert_eq!(stderr, "mpathctl: cannot write the output: No space left on device (os error 28)\n");
 }
 

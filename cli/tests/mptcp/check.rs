@@ -100,7 +100,7 @@ fn two_cards_in_one_network_in_a_namespace() {
     sh(STRICT);
 
     let (output, findings) = check(&["10.1.0.9"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(4));
     let expected = [
         "endpoints: 10.1.0.1 (a0) has no endpoint with `subflow`",
         "endpoints: 10.1.0.2 (a1) has no endpoint with `subflow`",
@@ -131,7 +131,7 @@ fn two_cards_with_a_gateway_each_in_a_namespace() {
     sh("ip mptcp limits set subflows 0 add_addr_accepted 0");
 
     let (output, findings) = check(&["10.9.0.9"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(4));
     let expected = [
         "endpoints: endpoint 1, 10.1.1.1, is bound to a0, but the address is that of a1",
         "endpoints: endpoint 2 is 10.1.7.7, which no interface has",
@@ -160,7 +160,7 @@ fn two_networks_apart_in_a_namespace() {
     let targets = ["10.1.0.9", "10.1.1.9"];
 
     let (output, findings) = check(&targets);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(4));
     assert!(of_level(&findings, "problem").contains(&"limits: subflows 2, add_addr_accepted 0".into()), "{findings:?}");
     assert_mended(&findings, &targets);
     let (_, findings) = check(&targets);
@@ -193,7 +193,7 @@ fn mptcp_switched_off_in_a_namespace() {
     must_be_inside();
     sh("echo 0 > /proc/sys/net/mptcp/enabled");
     let (output, findings) = check(&[]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(4));
     assert_eq!(of_level(&findings, "problem"), ["kernel: MPTCP is switched off"]);
     mend(&findings);
     sh("echo 1 > /proc/sys/net/mptcp/pm_type");
@@ -226,7 +226,7 @@ fn a_host_without_ip_and_wrong_arguments() {
         return skipped("without MPTCP, nothing else is asked");
     }
     let missing = "mpathctl: there is no `ip`; install iproute2\n";
-    assert_eq!(run(Some("/nowhere"), &[]), (Some(3), missing.into()));
+    assert_eq!(run(Some("/nowhere"), &[]), (Some(5), missing.into()));
     let unknown = "mpathctl: there is no interface nosuchdev; `ip link` lists them\n";
     assert_eq!(run(None, &["--dev", "nosuchdev"]), (Some(2), unknown.into()));
     let (code, error) = run(None, &["tcp://name.invalid:4420"]);

@@ -247,7 +247,7 @@ fn what_it_cannot_do_without_in_a_namespace() {
         .unwrap();
     let expected = "mpathctl: MPTCP's endpoints may not be changed here: CAP_NET_ADMIN is missing; run it as root, or with \
                     AmbientCapabilities=CAP_NET_ADMIN in its systemd unit\n";
-    assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(3), expected));
+    assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(5), expected));
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub(crate) fn apply(
     let mut waits = Vec::new();
     for PathRef { disk: name, index } in paths {
         let found = subsystems.iter().find(|subsystem| subsystem.name() == name);
-        let subsystem = found.ok_or_else(|| ControlError::UnknownDisk { disk: name.clone() })?;
+        let subsystem = found.ok_or_else(|| ControlError::UnknownDisk { disk: name.clone(), similar: None })?;
         let path = PathId(*index);
         let mut state = subsystem.state();
         let unknown = || ControlError::UnknownPath { disk: name.clone(), index: *index };

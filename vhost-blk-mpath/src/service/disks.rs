@@ -7,14 +7,15 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use mpath_api::Config;
 use mpath_api::config::{ConflictError, DiskConfig, DiskName, DiskPlace, MAX_DISKS, SocketPath};
 use mpath_api::server::{AddDiskError, RemoveDiskError};
 use mpath_api::types::{EventKind, RemovedDisk};
+use mpath_api::{Config, similar_name};
 use tokio::sync::{RwLock, watch};
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
+use crate::disk::Disk;
 use crate::disk::settings::DiskSettings;
 use crate::fence_record::FenceRecords;
 use crate::open_files::{self, OpenFilesError};
@@ -318,9 +319,10 @@ impl Disks {
         let mut held = self.held();
         let disk = || name.to_owned();
         let is_there = |service: &&Arc<Service>| service.subsystem.disks.iter().any(|disk| disk.name() == name);
-        let service =
-            held.services.iter().find(is_there).ok_or_else(|| RemoveDiskError::UnknownDisk { disk: disk() })?;
-        let service = Arc::clone(service);
+        let service = held.services.iter().find(is_there).cloned().ok_or_else(|| {
+            let names = held.services.iter().flat_map(|service| &service.subsystem.disks).map(Disk::name);
+            RemoveDiskError::UnknownDisk { disk: disk(), similar: similar_name(name, names) }
+        })?;
         let subsystem = &service.subsystem;
         let names: Vec<_> = subsystem.disks.iter().map(|disk| disk.settings.name.clone()).collect();
         if subsystem.name() != name {

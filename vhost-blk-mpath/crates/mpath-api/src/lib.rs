@@ -24,7 +24,7 @@ pub use mpath_core::{
     ClassPolicies, ParamError, PolicyChange, PolicyClass, PolicyKind, PolicySpec, SchedulerChange, SchedulerKind,
     SchedulerSpec,
 };
-pub use text::parse_bytes;
+pub use text::{parse_bytes, similar_name};
 pub use usage::usage_line;
 
 /// The default socket of the API, for daemon and clients.

@@ -31,6 +31,9 @@ macro_rules! text_serde {
 
 pub(crate) use text_serde;
 
+/// The least similarity of a misspelt name and the name that is meant, from 0 to 1.
+const SIMILAR: f64 = 0.8;
+
 /// Parses a number of bytes: digits, then KiB, MiB, GiB, TiB or nothing.
 #[must_use]
 pub fn parse_bytes(text: &str) -> Option<u64> {
@@ -44,6 +47,15 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
         _ => return None,
     };
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// The name that a misspelt one is most similar to, if any is similar enough to be meant.
+#[must_use]
+pub fn similar_name<'a>(misspelt: &str, names: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let rated = names.into_iter().map(|name| (strsim::jaro_winkler(misspelt, name), name));
+    // The first of several that are as similar.
+    let best = rated.reduce(|best, other| if other.0 > best.0 { other } else { best });
+    best.filter(|(similarity, _)| *similarity >= SIMILAR).map(|(_, name)| name.to_owned())
 }
 
 /// Rewords serde's error about an unknown key: if the key with hyphens in place of underscores is known, the error names that key.
@@ -62,6 +74,22 @@ pub(crate) fn name_hyphen_form(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_most_similar_name_is_found() {
+        let names = ["disk0", "disk1", "backup"];
+        for (misspelt, similar) in [
+            ("disk", Some("disk0")),
+            ("dsik1", Some("disk1")),
+            ("bakcup", Some("backup")),
+            ("Backup", Some("backup")),
+            ("scratch", None),
+            ("", None),
+        ] {
+            assert_eq!(similar_name(misspelt, names).as_deref(), similar, "{misspelt}");
+        }
+        assert_eq!(similar_name("disk0", []), None);
+    }
 
     #[test]
     fn an_underscore_form_of_a_known_key_is_told_its_hyphen_form() {

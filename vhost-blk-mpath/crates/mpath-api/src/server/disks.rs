@@ -12,6 +12,7 @@ use super::Control;
 use super::error::ControlError;
 use super::routes::{Answer, DiskQuery, ForceQuery, JsonBody, query, route};
 use crate::config::DiskConfig;
+use crate::text::similar_name;
 use crate::types::{Disk, RemovedDisk, SchedulerDetail};
 
 pub(super) fn routes<C: Control>() -> Router<Arc<C>> {
@@ -88,10 +89,11 @@ impl OfDisk for SchedulerDetail {
 /// The values of the named disk, or of all disks.
 pub(super) fn of_disks<T: OfDisk>(mut all: Vec<T>, disk: Option<String>) -> Result<Vec<T>, ControlError> {
     if let Some(disk) = disk {
-        all.retain(|of| of.disk() == disk);
-        if all.is_empty() {
-            return Err(ControlError::UnknownDisk { disk });
+        if !all.iter().any(|of| of.disk() == disk) {
+            let similar = similar_name(&disk, all.iter().map(OfDisk::disk));
+            return Err(ControlError::UnknownDisk { disk, similar });
         }
+        all.retain(|of| of.disk() == disk);
     }
     Ok(all)
 }

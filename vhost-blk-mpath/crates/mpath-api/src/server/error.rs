@@ -15,10 +15,12 @@ use crate::types::{ErrorBody, ErrorCode, ErrorInfo, PathState, REMOVING_MAX};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
     /// No disk has this name.
-    #[error("no disk is named `{disk}`; `mpathctl status` shows the disks")]
+    #[error("no disk is named `{disk}`{} `mpathctl status` shows the disks", DidYouMean(.similar.as_deref()))]
     UnknownDisk {
         /// The name asked for.
         disk: String,
+        /// The [most similar name](crate::similar_name) of a disk.
+        similar: Option<String>,
     },
     /// The disk has no paths of its own, and the request concerns paths.
     #[error("disk `{disk}` shares the paths, policy, scheduler and hedging of `{owner}`; name `{owner}`")]
@@ -175,10 +177,12 @@ pub enum AddDiskError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RemoveDiskError {
     /// No disk has this name.
-    #[error("no disk is named `{disk}`; `mpathctl disk list` shows the disks")]
+    #[error("no disk is named `{disk}`{} `mpathctl disk list` shows the disks", DidYouMean(.similar.as_deref()))]
     UnknownDisk {
         /// The name asked for.
         disk: String,
+        /// The [most similar name](crate::similar_name) of a disk.
+        similar: Option<String>,
     },
     /// A front-end is connected.
     #[error(
@@ -210,6 +214,18 @@ pub enum RemoveDiskError {
     /// The daemon is ending.
     #[error("the daemon is ending")]
     Ending,
+}
+
+/// A name that may be meant, if there is one.
+struct DidYouMean<'a>(Option<&'a str>);
+
+impl fmt::Display for DidYouMean<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(name) => write!(f, "; did you mean `{name}`?"),
+            None => f.write_str(";"),
+        }
+    }
 }
 
 /// The advice to wait for the end of a removal.

@@ -66,7 +66,7 @@ fn disk_index(name: &str) -> Result<usize, ControlError> {
     ["a", "b", SHARER]
         .iter()
         .position(|&known| known == name)
-        .ok_or_else(|| ControlError::UnknownDisk { disk: name.into() })
+        .ok_or_else(|| ControlError::UnknownDisk { disk: name.into(), similar: None })
 }
 
 /// The disk that has the paths.
