@@ -179,12 +179,15 @@ impl Control for Daemon {
         let begin = |name: &String| {
             let subsystem = self.subsystem(name)?;
             let mut state = subsystem.state();
+            let before = state.hedge;
             state.hedge = HedgeSetting {
                 hedge: hedge.unwrap_or(state.hedge.hedge),
                 budget: budget.unwrap_or(state.hedge.budget),
             };
-            let HedgeSetting { hedge, budget } = state.hedge;
-            subsystem.event(None, EventKind::HedgeSet, format!("hedge set to {hedge}; budget {budget}"));
+            if state.hedge != before {
+                let HedgeSetting { hedge, budget } = state.hedge;
+                subsystem.event(None, EventKind::HedgeSet, format!("hedge set to {hedge}; budget {budget}"));
+            }
             let waits = tell_threads(&subsystem, |thread| thread.set_hedging(state.hedge.hedging()));
             drop(state);
             Ok((subsystem, waits))
@@ -211,8 +214,11 @@ impl Control for Daemon {
         let begin = |name: &String| {
             let subsystem = self.subsystem(name)?;
             let mut state = subsystem.state();
+            let before = state.scheduler;
             state.scheduler.change(change);
-            subsystem.event(None, EventKind::SchedulerSet, format!("scheduler set to {}", state.scheduler));
+            if state.scheduler != before {
+                subsystem.event(None, EventKind::SchedulerSet, format!("scheduler set to {}", state.scheduler));
+            }
             let waits = tell_threads(&subsystem, |thread| thread.set_scheduler(state.scheduler));
             drop(state);
             Ok((subsystem, waits))
@@ -226,8 +232,11 @@ impl Control for Daemon {
             {
                 let disk = subsystem.disk(disk);
                 let mut steered = disk.tuning();
-                steered.limits = change.applied_to(steered.limits);
-                disk.event(EventKind::LimitsSet, format!("limits set to {}", steered.limits));
+                let before = steered.limits;
+                steered.limits = change.applied_to(before);
+                if steered.limits != before {
+                    disk.event(EventKind::LimitsSet, format!("limits set to {}", steered.limits));
+                }
                 disk.shared.limits.set(Instant::now(), steered.limits.limits());
             }
             // The threads read the limits themselves. This wakes a thread that waits because of the earlier limits.
@@ -242,8 +251,9 @@ impl Control for Daemon {
         let disk = subsystem.disk(disk);
         let waits = {
             let mut steered = disk.tuning();
-            steered.weight = weight;
-            disk.event(EventKind::WeightSet, format!("weight set to {weight}"));
+            if std::mem::replace(&mut steered.weight, weight) != weight {
+                disk.event(EventKind::WeightSet, format!("weight set to {weight}"));
+            }
             tell_threads(&subsystem, |thread| thread.set_weight(disk.id, weight.get() as u16))
         };
         wait_for_threads(waits).await
@@ -260,6 +270,8 @@ impl Control for Daemon {
             if injection.is_some() && status.is_removing() {
                 return Err(ControlError::Removing { disk: name.clone(), index: *index });
             }
+            // Setting the same injection again restarts its random numbers, so it is a change.
+            let is_change = injection.is_some() || !status.injections.is_empty();
             let (kind, message) = if let Some(injection) = injection {
                 injection.put(&mut status.injections);
                 let class = injection.class.map_or("all".into(), |class| class.to_string());
@@ -270,7 +282,9 @@ impl Control for Daemon {
                 status.injections.clear();
                 (EventKind::InjectionCleared, "injection cleared".into())
             };
-            subsystem.event(Some(status.named()), kind, message);
+            if is_change {
+                subsystem.event(Some(status.named()), kind, message);
+            }
             if let Some(injection) = &injection {
                 injection::set(subsystem.threads(), PathId(*index), injection);
             }

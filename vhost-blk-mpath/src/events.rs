@@ -8,6 +8,7 @@ use mpath_api::server::ControlError;
 use mpath_api::types::{Event, EventKind, EventPath, Events, Severity};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
+use uuid::Uuid;
 
 /// The number of events kept. A client that asks too seldom is told how many it has missed.
 const EVENTS_MAX: usize = 1024;
@@ -17,6 +18,8 @@ const WAITERS: usize = 16;
 
 /// The events of the daemon.
 pub(crate) struct EventLog {
+    /// Tells this run's numbers from those of another run.
+    boot_id: Uuid,
     ring: Mutex<EventRing>,
     /// The number of the last event. A change wakes waiting clients.
     last: watch::Sender<u64>,
@@ -34,6 +37,7 @@ struct EventRing {
 impl EventLog {
     pub(crate) fn new() -> Self {
         Self {
+            boot_id: Uuid::new_v4(),
             ring: Mutex::default(),
             last: watch::Sender::new(0),
             ended: watch::Sender::new(false),
@@ -87,6 +91,7 @@ impl EventLog {
         let before_kept = ring.last - ring.events.len() as u64;
         let known = after.saturating_sub(before_kept) as usize;
         Ok(Events {
+            boot_id: self.boot_id.to_string(),
             events: ring.events.iter().skip(known).cloned().collect(),
             lost: before_kept.saturating_sub(after),
             last: ring.last,
@@ -126,7 +131,10 @@ mod tests {
     async fn a_slow_client_learns_how_many_events_it_missed() {
         let log = EventLog::new();
         let now = Duration::ZERO;
-        assert_eq!(log.after(0, now).await.unwrap(), Events { events: vec![], lost: 0, last: 0 });
+        let none = log.after(0, now).await.unwrap();
+        assert_eq!((seqs(&none), none.lost, none.last), (vec![], 0, 0));
+        let other = EventLog::new().after(0, now).await.unwrap();
+        assert_ne!(none.boot_id, other.boot_id, "each run has its own");
         (1..=3).for_each(|n| note(&log, n));
         let all = log.after(0, now).await.unwrap();
         assert_eq!((seqs(&all), all.lost, all.last), (vec![1, 2, 3], 0, 3));

@@ -1,17 +1,24 @@
 //! `mpathctl events`
 
-use mpath_api::client::Client;
-use mpath_api::types::{Event, Events};
+use std::thread;
+use std::time::Duration;
+
+use mpath_api::client::{Client, ClientError};
+use mpath_api::types::{ErrorCode, Event, Events};
 
 use crate::Failure;
 use crate::output::{Column, Output, or_dash, table};
 
 /// The longest wait that the daemon allows. Then the command asks again.
 const WAIT_S: u64 = 4;
+/// The first pause before a daemon that does not answer is asked again. Each further pause is twice as long.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Command {
-    /// Keep printing events as they happen, until interrupted; -o json prints one event per line
+    /// Keep printing events as they happen, until interrupted, also after a restart of the daemon; -o json prints one event per line
     #[arg(short, long)]
     follow: bool,
     /// Only events after this number
@@ -44,13 +51,53 @@ impl Command {
             for event in &batch.events {
                 output.print_one(event, |event| row(event).join("  ") + "\n")?;
             }
-            batch = self.of_disk(client.events(batch.last, WAIT_S)?);
+            batch = self.of_disk(next(client, &batch)?);
         }
     }
 
     fn of_disk(&self, mut batch: Events) -> Events {
         batch.events.retain(|event| self.disk.as_ref().is_none_or(|disk| *disk == event.disk));
         batch
+    }
+}
+
+/// The events after those of `seen`. Waits while no daemon answers. All events of a daemon that has started since then
+/// are new: their numbers count from 1.
+fn next(client: &Client, seen: &Events) -> Result<Events, ClientError> {
+    let (mut after, mut pause, mut is_away, mut has_restarted) = (seen.last, PAUSE_MIN, false, false);
+    loop {
+        match client.events(after, WAIT_S) {
+            Ok(next) => {
+                let is_same = next.boot_id == seen.boot_id;
+                if !is_same && !std::mem::replace(&mut has_restarted, true) {
+                    eprintln!("mpathctl: the daemon has started again; its events count from 1");
+                } else if is_same && is_away {
+                    eprintln!("mpathctl: the daemon answers again");
+                }
+                if is_same || after == 0 {
+                    return Ok(next);
+                }
+                // The number belongs to another run, so this answer may leave out events.
+                after = 0;
+            }
+            Err(error) if is_passing(&error) => {
+                if !std::mem::replace(&mut is_away, true) {
+                    eprintln!("mpathctl: {error}; waiting for the daemon");
+                }
+                thread::sleep(pause);
+                pause = PAUSE_MAX.min(pause * 2);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Whether the daemon may answer later: it is busy, ends or starts.
+fn is_passing(error: &ClientError) -> bool {
+    match error {
+        ClientError::Refused(refusal) => refusal.code == ErrorCode::Unavailable,
+        ClientError::NotRunning { .. } | ClientError::Timeout { .. } | ClientError::Http { .. } => true,
+        ClientError::Connect { .. } | ClientError::TooLong { .. } | ClientError::Unreadable { .. } => false,
     }
 }
 

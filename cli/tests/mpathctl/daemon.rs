@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use mpath_api::config::SocketPath;
 use mpath_api::server::Server;
@@ -49,7 +50,18 @@ impl Daemon {
     }
 
     fn start_with(control: Fake) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap(), control)
+    }
+
+    /// Ends the daemon. Another one then serves its socket.
+    pub(crate) fn restart(mut self, pause: Duration, control: Fake) -> Self {
+        let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
+        drop(self);
+        thread::sleep(pause);
+        Self::start_in(dir, control)
+    }
+
+    fn start_in(dir: TempDir, control: Fake) -> Self {
         let socket: SocketPath = dir.path().join("api.sock").to_str().unwrap().parse().unwrap();
         let server = Server::bind(&socket).unwrap();
         let (end, ended) = oneshot::channel::<()>();

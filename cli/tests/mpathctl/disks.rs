@@ -1,4 +1,4 @@
-//! Disks, discovery controllers, events, limits and weights.
+//! Disks, discovery controllers, limits and weights.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
@@ -253,33 +253,6 @@ disk0  tcp://[2001:db8::1]:8009  connecting       -        -  tcp://192.0.2.1:80
     assert_eq!(none, "[]\n");
     let all = daemon.run(&["status", "-o", "yaml"]);
     assert!(all.contains("\ndiscovery:\n- disk: disk0\n  address: tcp://192.0.2.1:8009\n"), "{all}");
-}
-
-#[test]
-fn events() {
-    let daemon = Daemon::start();
-    let table = "\
-SEQ  TIME(UTC)                 DISK   PATH                  EVENT                WHAT
-  1  2026-11-21T07:00:01.000Z  disk0  tcp://127.0.0.1:4421  path-live            path live: controller 2, optimized
-  2  2026-11-21T07:00:02.000Z  disk0  -                     front-end-connected  front-end connected
-";
-    assert_eq!(daemon.run(&["events"]), table);
-    assert_eq!(daemon.run(&["events", "--since", "1"]).lines().count(), 2);
-    assert_eq!(daemon.run(&["events", "--disk", "disk1"]).lines().count(), 1);
-    assert!(daemon.run(&["events", "-o", "json"]).starts_with("[\n  {\n    \"seq\": 1,"));
-    assert_eq!(daemon.fail(&["events", "--disk", "disk9"]).0, 1);
-
-    let (code, stdout, stderr) = finish(&mut daemon.command(&["events", "--follow", "-o", "json"]));
-    let lines: Vec<serde_json::Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines.iter().map(|event| event["seq"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 5]);
-    assert_eq!(lines[0]["path"]["address"], "tcp://127.0.0.1:4421");
-    // Dropped events and the end of the daemon are reported on stderr.
-    assert_eq!(code, 3);
-    let message = "the daemon is ending, or this disk is being removed";
-    let error = format!("{{\"error\":{{\"code\":\"unavailable\",\"message\":\"{message}\"}}}}\n");
-    assert_eq!(stderr, format!("mpathctl: the daemon has dropped 2 older events\n{error}"));
-    let (_, stdout, _) = finish(&mut daemon.command(&["events", "-f", "--since", "2"]));
-    assert_eq!(stdout, "5  2026-11-21T07:00:05.000Z  disk0  -  policy-set  policy set to numa\n");
 }
 
 #[test]

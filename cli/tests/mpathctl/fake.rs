@@ -27,6 +27,7 @@ pub(crate) struct Fake {
     pub(crate) held: &'static [&'static str],
     /// Disks on their way out.
     pub(crate) removing: &'static [&'static str],
+    pub(crate) boot_id: &'static str,
 }
 
 /// The name of a disk over the paths of `disk0`.
@@ -51,6 +52,9 @@ impl Fake {
         }
         fake
     }
+
+    /// The boot id of a fake daemon, unless it is another one.
+    pub(crate) const FIRST_BOOT: &'static str = "4b6cbcf1-1f6c-4a6f-9f6a-0a3c5d1e2f30";
 
     pub(crate) fn new() -> Self {
         let mut paths = vec![
@@ -83,6 +87,7 @@ impl Fake {
             paths: Mutex::new(paths),
             held: &[],
             removing: &[],
+            boot_id: Self::FIRST_BOOT,
         }
     }
 }
@@ -289,15 +294,19 @@ impl Control for Fake {
             event(1, EventKind::PathLive, Some(path), "path live: controller 2, optimized"),
             event(2, EventKind::FrontEndConnected, None, "front-end connected"),
         ];
-        if !wait.is_zero() && after == 2 {
+        let boot_id = self.boot_id.into();
+        if !wait.is_zero() && after == 2 && self.boot_id == Self::FIRST_BOOT {
             events.push(event(5, EventKind::PolicySet, None, "policy set to numa"));
-            return Ok(Events { events: events.split_off(2), lost: 2, last: 5 });
+            return Ok(Events { boot_id, events: events.split_off(2), lost: 2, last: 5 });
         }
         // A client that follows events is told that this daemon ends.
-        if after == 5 {
+        if after == 5 && self.boot_id == Self::FIRST_BOOT {
             return Err(ControlError::Ending);
         }
         events.retain(|event| event.seq > after);
-        Ok(Events { events, lost: 0, last: 2 })
+        if events.is_empty() {
+            tokio::time::sleep(wait).await;
+        }
+        Ok(Events { boot_id, events, lost: 0, last: 2 })
     }
 }

@@ -5,6 +5,7 @@
 
 mod daemon;
 mod disks;
+mod events;
 mod fake;
 mod paths;
 mod steering;

@@ -57,7 +57,11 @@ pub(crate) fn apply(
             PathAction::Disable => (EventKind::PathDisable, "path to be disabled", DesiredState::Disabled),
             PathAction::Reset => (EventKind::PathReset, "path to be reset", status.wanted()),
         };
-        subsystem.event(Some(status.named()), kind, message);
+        // To enable a path that is enabled and not live has it connect at once.
+        let reconnects = action == PathAction::Reset || action == PathAction::Enable && status.state != PathState::Live;
+        if wanted != status.wanted() || reconnects {
+            subsystem.event(Some(status.named()), kind, message);
+        }
         if action != PathAction::Reset {
             // The I/O threads must know first: the path's task relies on that.
             for thread in subsystem.threads() {

@@ -343,8 +343,11 @@ impl Subsystem {
     /// Sets the policy. The returned receivers resolve once the I/O threads have it.
     pub(crate) fn set_policy(&self, change: &PolicyChange, by: PolicySetBy) -> Vec<oneshot::Receiver<()>> {
         let mut state = self.state();
+        let before = state.policy;
         state.policy.change(change);
-        self.event(None, EventKind::PolicySet, format!("policy set to {}{by}", state.policy));
+        if state.policy != before {
+            self.event(None, EventKind::PolicySet, format!("policy set to {}{by}", state.policy));
+        }
         self.update_vendor_windows(&state);
         let notify = |thread: &IoThreadHandle| {
             thread.set_policy(state.policy);

@@ -3,11 +3,15 @@
 use std::time::{Duration, Instant};
 
 use mpath_api::client::ClientError;
-use mpath_api::types::{ErrorCode, Event, EventKind, PathAction, PathSelector, PathState, SteerPaths, WaitsFor};
+use mpath_api::types::{
+    ErrorCode, Event, EventKind, PathAction, PathSelector, PathState, SetHedge, SetLimits, SetScheduler, SetWeight,
+    SteerPaths, WaitsFor,
+};
+use mpath_api::{PolicyKind, SchedulerKind};
 use rustix::process::Signal;
 use vublk_bench::request::Status;
 
-use crate::support::{Daemon, Disk, Target, Verification, VerificationSetup, eventually, set_policy};
+use crate::support::{Daemon, Disk, Target, Verification, VerificationSetup, eventually, inject, set_policy};
 
 /// The keep-alive timeout outlasts any time that a busy machine keeps the daemon waiting.
 const FLAGS: &str = "--policy round-robin --keep-alive-tmo 60 --io-threads 2";
@@ -176,6 +180,42 @@ fn a_disabled_path_does_not_reconnect() {
     assert!(refused.contains("cannot reset path 0") && refused.contains("it is disabled"), "{refused}");
     daemon.steer(0, PathAction::Enable);
     eventually("it is live", || daemon.is_live(0));
+}
+
+/// Otherwise a tool that repeats its settings would fill the log, and push out what has happened.
+#[test]
+fn an_order_that_changes_nothing_is_no_event() {
+    let target = Target::start(2);
+    let daemon = Daemon::start(&target.addrs(), "--policy numa --keep-alive-tmo 60");
+    let last = || daemon.api.events(0, 0).unwrap().last;
+    let hedge = SetHedge { hedge: Some("p95".parse().unwrap()), hedge_budget: None, disk: None };
+    let limits = SetLimits { iops: Some("900000".parse().unwrap()), bandwidth: None, burst: None, disk: None };
+    let scheduler = SetScheduler { scheduler: SchedulerKind::Fifo, params: vec![], disk: None };
+    let weight = SetWeight { weight: "7".parse().unwrap(), disk: None };
+    let orders: [&dyn Fn(); 8] = [
+        &|| drop(daemon.api.set_policy(&set_policy(PolicyKind::RoundRobin)).unwrap()),
+        &|| drop(daemon.api.set_hedge(&hedge).unwrap()),
+        &|| drop(daemon.api.set_limits(&limits).unwrap()),
+        &|| drop(daemon.api.set_scheduler(&scheduler).unwrap()),
+        &|| drop(daemon.api.set_weight(&weight).unwrap()),
+        &|| drop(daemon.steer(0, PathAction::Drain)),
+        &|| drop(daemon.steer(0, PathAction::Enable)),
+        &|| drop(daemon.api.set_injection(&inject(PathSelector::Index(0), Duration::from_millis(1))).unwrap()),
+    ];
+    for (index, order) in orders.iter().enumerate() {
+        let before = last();
+        order();
+        assert_eq!(last(), before + 1, "order {index}");
+        // Setting an injection again restarts its random numbers.
+        if index < 7 {
+            order();
+            assert_eq!(last(), before + 1, "order {index} again");
+        }
+    }
+    daemon.api.clear_injections(&PathSelector::All, None).unwrap();
+    let before = last();
+    daemon.api.clear_injections(&PathSelector::All, None).unwrap();
+    assert_eq!(last(), before);
 }
 
 #[test]

@@ -10,6 +10,8 @@ use crate::address::PathAddress;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Events {
+    /// A random UUID of this run of the daemon. Numbers of events count from 1 in each run.
+    pub boot_id: String,
     /// Events after SEQ that the daemon still keeps.
     pub events: Vec<Event>,
     /// Number of events after SEQ that the daemon has dropped.

@@ -289,6 +289,6 @@ impl Control for Fake {
         if after == 77 {
             return Err(ControlError::TooManyWaiters { waiting: 16 });
         }
-        Ok(Events { events: vec![], lost: wait.as_secs(), last: after })
+        Ok(Events { boot_id: "b".into(), events: vec![], lost: wait.as_secs(), last: after })
     }
 }

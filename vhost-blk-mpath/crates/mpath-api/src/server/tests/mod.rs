@@ -243,7 +243,7 @@ fn paths_are_drained_enabled_and_disabled_and_events_are_read() {
     assert_eq!((shown.len(), shown[0].index, shown[0].state), (1, 0, drained));
     assert!(client.path(&PathSelector::Index(7), None).unwrap_err().to_string().contains("no path is `7`"));
 
-    assert_eq!(client.events(5, 3).unwrap(), Events { events: vec![], lost: 3, last: 5 });
+    assert_eq!(client.events(5, 3).unwrap(), Events { boot_id: "b".into(), events: vec![], lost: 3, last: 5 });
     let busy = client.events(77, 0).unwrap_err();
     assert!(matches!(&busy, ClientError::Refused(info) if info.code == ErrorCode::Unavailable), "{busy}");
 }
