@@ -80,6 +80,10 @@ impl RunError {
 
 /// Runs until SIGTERM or SIGINT, or until the front-end connected by `--fd` has left.
 pub(crate) fn run(config: Config, activation_sockets: ActivationSockets) -> Result<(), RunError> {
+    let io_threads = config.io_threads.get() as u16;
+    let open_files = config.disks.iter().map(|disk| open_files::of_disks(disk, disk.paths.len(), io_threads));
+    // The runtime needs descriptors too.
+    open_files::raise_limit(open_files::needed(open_files))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(config, activation_sockets))
 }
@@ -95,9 +99,6 @@ async fn serve(config: Config, mut activation_sockets: ActivationSockets) -> Res
         }
     };
 
-    let io_threads = config.io_threads.get() as u16;
-    let open_files = config.disks.iter().map(|disk| open_files::of_disks(disk, disk.paths.len(), io_threads));
-    open_files::raise_limit(open_files::needed(open_files))?;
     let host = host::identity(&config)?;
     let activation_sockets = Arc::new(activation_sockets);
     let api = activation_sockets.server(&config.api, &config.api_access())?;
@@ -109,7 +110,7 @@ async fn serve(config: Config, mut activation_sockets: ActivationSockets) -> Res
         );
     }
     location::check(&config)?;
-    let common = SharedContext { host, io_threads, events: Arc::new(EventLog::new()) };
+    let common = SharedContext { host, io_threads: config.io_threads.get() as u16, events: Arc::new(EventLog::new()) };
     let starting = config.disks.into_iter().map(|disk| StartingService::bind(disk, &activation_sockets));
     let mut starting = starting.collect::<Result<Vec<_>, _>>()?;
     for starting in &mut starting {

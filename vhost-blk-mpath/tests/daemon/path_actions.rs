@@ -198,8 +198,8 @@ fn an_order_that_changes_nothing_is_no_event() {
         &|| drop(daemon.api.set_limits(&limits).unwrap()),
         &|| drop(daemon.api.set_scheduler(&scheduler).unwrap()),
         &|| drop(daemon.api.set_weight(&weight).unwrap()),
-        &|| drop(daemon.steer(0, PathAction::Drain)),
-        &|| drop(daemon.steer(0, PathAction::Enable)),
+        &|| assert_eq!(daemon.steer(0, PathAction::Drain), PathState::Draining),
+        &|| assert_eq!(daemon.steer(0, PathAction::Enable), PathState::Live),
         &|| drop(daemon.api.set_injection(&inject(PathSelector::Index(0), Duration::from_millis(1))).unwrap()),
     ];
     for (index, order) in orders.iter().enumerate() {

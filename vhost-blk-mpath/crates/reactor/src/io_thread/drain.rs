@@ -73,15 +73,15 @@ impl<R: Ring> IoThread<R> {
         let slot = self.queues.get_mut(&flow).expect("the virtqueue is overdue, so it is in the map");
         let stopping = slot.stopping.as_mut().expect("only a stopping virtqueue is overdue");
         let cause = match (slot.queue.has_faulted(), self.is_shutting_down) {
-            (true, _) => "its memory cannot be accessed",
-            (false, true) => "its disk ends",
-            (false, false) => "its front-end stops it or has left",
+            (true, _) => "stopped as its memory cannot be accessed",
+            (false, true) => "stopped as its disk ends",
+            (false, false) => "stopped by its front-end, or as the front-end is gone",
         };
         tracing::error!(
             disk = &*self.disks[&slot.disk].name,
             queue = slot.queue.index(),
             requests = slot.in_flight,
-            "virtqueue did not drain in time: {cause}, and requests are not answered after {:.1} s; they are given up",
+            "virtqueue did not drain in time ({cause}, {:.1} s ago); its requests are given up without an answer",
             (now - stopping.since).as_secs_f64()
         );
         (stopping.deadline, stopping.given_up) = (now + DRAIN_MAX, true);
