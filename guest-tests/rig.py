@@ -91,12 +91,16 @@ class Rig:
         """Starts the daemon; returns when front-ends can connect."""
         self.spawn_daemon()
         deadline = time.monotonic() + START_TIMEOUT
-        while self.ctl("status", check=False) is None:
+        while not self._is_served():
             if self.daemon.poll() is not None:
                 raise RigError(f"vhost-blk-mpath ended: {self.log('vhost-blk-mpath').read_text().strip()}")
             if time.monotonic() > deadline:
                 raise RigError("vhost-blk-mpath did not become ready in time")
             time.sleep(0.05)
+
+    def _is_served(self):
+        status = self.ctl("status", check=False)
+        return status is not None and all(disk["state"] != "starting" for disk in status["disks"])
 
     def kill_daemon(self):
         """Ends the daemon at once and without its knowledge. Its sockets and its fence record stay."""

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Parser};
-use mpath_api::config::{Account, Config, HostId, IoThreads, Nqn, SocketMode, SocketPath};
+use mpath_api::config::{Account, Config, HostId, IoThreads, Nqn, SocketMode, SocketPath, WaitFor};
 use mpath_api::{DEFAULT_API_SOCKET, DiskFlags, usage_line};
 
 use crate::log::LogFormat;
@@ -23,6 +23,8 @@ Exit codes:
   2  wrong command line or configuration, two disks that write to one namespace, or an unusable file descriptor
   3  no path leads to the namespace: target unreachable, wrong NQN, missing namespace, or no path discovered
   4  a socket cannot be created, or another process listens on it or serves its disk
+
+A path that does not work ends the daemon only with --wait-for any or all. Without, the daemon tries again, and front-ends wait.
 
 The log goes to stderr; RUST_LOG=debug adds details.";
 
@@ -76,6 +78,11 @@ struct HostArgs {
     /// I/O threads of the disk, 1 to 64 [default: 1]
     #[arg(long, value_name = "N")]
     io_threads: Option<IoThreads>,
+
+    /// Paths that have to be live before the daemon reports that it is ready: none, any (each disk has one to its namespace), or all;
+    /// the daemon ends if the first attempts do not bring that about [default: none]
+    #[arg(long, value_name = "WHICH")]
+    wait_for: Option<WaitFor>,
 
     /// NQN of this host [default: from /etc/nvme/hostnqn, else made from the host identifier]
     #[arg(long, value_name = "NQN")]
@@ -140,6 +147,7 @@ impl Args {
         config.api_owner = self.host.api_owner;
         config.api_group = self.host.api_group;
         config.io_threads = self.host.io_threads.unwrap_or(config.io_threads);
+        config.wait_for = self.host.wait_for.unwrap_or_default();
         config.hostnqn = self.host.hostnqn;
         config.hostid = self.host.hostid;
         config.validate()?;
@@ -179,7 +187,7 @@ mod tests {
              --hdr-digest --data-digest --keep-alive-tmo 7 --reconnect-delay 9 --suspect-timeout 2s --io-timeout 8s --hedge p99.5 --hedge-budget 0.5% --fast-io-fail-tmo 60 --ctrl-loss-tmo 90 \
              --shared-write-cache --drain-fence --mpath-window --discovery tcp://127.0.0.1 --discovery tcp://[::1]:8010 \
              --socket-mode 0660 --socket-owner qemu --socket-group 107 \
-             --api /tmp/a --api-mode 0666 --api-owner 7 --api-group ops --io-threads 5 \
+             --api /tmp/a --api-mode 0666 --api-owner 7 --api-group ops --io-threads 5 --wait-for any \
              --hostnqn nqn.host --hostid 6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
         let file = "
             api: /tmp/a
@@ -187,6 +195,7 @@ mod tests {
             api-owner: 7
             api-group: ops
             io-threads: 5
+            wait-for: any
             hostnqn: nqn.host
             hostid: 6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21
             disks:

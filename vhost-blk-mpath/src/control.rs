@@ -89,8 +89,13 @@ impl Control for Daemon {
         let services = self.disks.services();
         for subsystem in services.iter().map(|service| &service.subsystem) {
             let stats = self.statistics(subsystem).await?;
-            let state = if self.disks.is_leaving(subsystem) { DiskState::Removing } else { DiskState::Served };
-            disks.extend(subsystem.disks.iter().map(|disk| describe(subsystem, disk, state, stats.as_ref())));
+            let is_leaving = self.disks.is_leaving(subsystem);
+            let state = |disk: &Disk| match disk.is_served() {
+                _ if is_leaving => DiskState::Removing,
+                true => DiskState::Served,
+                false => DiskState::Starting,
+            };
+            disks.extend(subsystem.disks.iter().map(|disk| describe(subsystem, disk, state(disk), stats.as_ref())));
         }
         Ok(Status {
             version: env!("VHOST_BLK_MPATH_VERSION").into(),
@@ -401,7 +406,7 @@ fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Op
         state: disk_state,
         health,
         connected: disk.is_connected(),
-        held_ms: subsystem.inherited_fence().and_then(|fence| {
+        held_ms: disk.inherited_fence().and_then(|fence| {
             let left = fence.until.saturating_duration_since(Instant::now());
             // Rounded up, so that 0 is never shown while requests are held.
             (!left.is_zero()).then(|| left.as_millis() as u64 + 1)

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use mpath_api::config::{ConflictError, LoadError};
+use mpath_api::config::{ConflictError, LoadError, WaitFor};
 use mpath_api::server::Server;
 use mpath_api::socket::BindError;
 use mpath_api::{Config, DiskFlagsError};
@@ -18,9 +18,9 @@ use crate::fence_record::RecordError;
 use crate::fence_record::lock::LockError;
 use crate::host::{self, HostError};
 use crate::open_files::{self, OpenFilesError};
+use crate::service::StartingService;
 use crate::service::disks::Disks;
 use crate::service::start_error::StartError;
-use crate::service::{ConnectingService, StartingService};
 use crate::service::{connection_watch, health_watch};
 use crate::signals::EndSignals;
 use crate::sockets::activation::{ActivationError, ActivationSockets};
@@ -65,7 +65,7 @@ impl RunError {
             | Self::ActivationSockets(_)
             | Self::SocketConflict(_)
             | Self::Host(_)
-            | Self::Start(StartError::SameNamespace { .. } | StartError::OtherNamespace { .. }) => 2,
+            | Self::Start(StartError::Refused(_)) => 2,
             Self::Bind(error) | Self::Start(StartError::Bind(error)) => {
                 if error.is_of_configuration() {
                     2
@@ -110,47 +110,24 @@ async fn serve(config: Config, mut activation_sockets: ActivationSockets) -> Res
         );
     }
     location::check(&config)?;
-    let common = SharedContext { host, io_threads: config.io_threads.get() as u16, events: Arc::new(EventLog::new()) };
-    let starting = config.disks.into_iter().map(|disk| StartingService::bind(disk, &activation_sockets));
-    let mut starting = starting.collect::<Result<Vec<_>, _>>()?;
-    for starting in &mut starting {
-        starting.discover(&common);
-    }
-    let discovered = async {
-        for starting in &mut starting {
-            starting.wait_for_discovery().await?;
-        }
-        Ok::<_, RunError>(())
+    let common = SharedContext {
+        host,
+        io_threads: config.io_threads.get() as u16,
+        events: Arc::new(EventLog::new()),
+        writers: Arc::default(),
     };
-    tokio::select! {
-        discovered = discovered => discovered?,
-        () = ending() => return Ok(()),
-    }
+    let starting = config.disks.into_iter().map(|disk| StartingService::bind(disk, &activation_sockets));
+    let starting = starting.collect::<Result<Vec<_>, _>>()?;
 
     let disks = Arc::new(Disks::new(common, config.api, activation_sockets));
-    let mut connecting: Vec<_> = starting.into_iter().map(|starting| starting.connect(&disks.common)).collect();
-    for connecting in &connecting {
-        disks.push(Arc::clone(&connecting.service));
-    }
+    let begun = starting.into_iter().try_for_each(|starting| disks.begin(starting));
     let (shutdown, ends) = watch::channel(false);
     let watching = tokio::spawn(connection_watch::watch(Arc::clone(&disks), ends));
     let health = tokio::spawn(health_watch::watch(Arc::clone(&disks)));
     let daemon = Arc::new(Daemon { disks: Arc::clone(&disks), started });
-    let tried = async {
-        for connecting in &mut connecting {
-            connecting.wait_for_paths().await?;
-        }
-        disks.check_writers()?;
-        Ok::<_, RunError>(true)
-    };
-    let tried = tokio::select! {
-        tried = tried => tried,
-        () = ending() => Ok(false),
-    };
-    let result = match tried {
-        Ok(true) => serve_disks(&daemon, connecting, api, ending()).await,
-        Ok(false) => Ok(()),
-        Err(error) => Err(error),
+    let result = match begun {
+        Ok(()) => serve_api(&daemon, api, config.wait_for, ending()).await,
+        Err(error) => Err(error.into()),
     };
 
     // Paths and front-ends end by order now.
@@ -162,23 +139,31 @@ async fn serve(config: Config, mut activation_sockets: ActivationSockets) -> Res
     result
 }
 
-/// Serves front-ends and the API until `ending` resolves.
-async fn serve_disks(
+/// Serves the API until `ending` resolves, or until the first attempts to connect fail that `wait_for` names.
+async fn serve_api(
     daemon: &Arc<Daemon>,
-    disks: Vec<ConnectingService>,
     api: Server,
+    wait_for: WaitFor,
     ending: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    for connecting in disks {
-        connecting.serve()?;
-    }
-    let ending = async {
-        ending.await;
-        // Clients that wait for events, or for a disk, must not delay the end.
-        daemon.disks.common.events.end();
-        daemon.disks.begin_end();
+    let disks = &daemon.disks;
+    let ready = async {
+        disks.first_attempts(wait_for).await?;
+        tracing::info!("ready");
+        pending::<Result<(), StartError>>().await
     };
-    Ok(api.serve(Arc::clone(daemon), ending).await?)
+    let mut failed = None;
+    let ending = async {
+        tokio::select! {
+            () = ending => {}
+            result = ready => failed = result.err(),
+        }
+        // Clients that wait for events, or for a disk, must not delay the end.
+        disks.common.events.end();
+        disks.begin_end();
+    };
+    api.serve(Arc::clone(daemon), ending).await?;
+    failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// Resolves when the front-end connected by `--fd` has left. Without one it never resolves.

@@ -62,6 +62,7 @@ fn row(disk: &Disk) -> [String; 11] {
         disk.health.condition.to_string(),
         match disk.state {
             DiskState::Removing => "removing",
+            DiskState::Starting => "starting",
             DiskState::Served if disk.connected => "connected",
             DiskState::Served => "-",
         }

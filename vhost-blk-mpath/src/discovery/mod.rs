@@ -20,7 +20,7 @@ use mpath_host::discovery::{self, Action, FIRST_LOG_MAX, KnownPath, SessionEvent
 use nvme_tcp::host::HostIdentity;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep_until, timeout_at};
+use tokio::time::sleep_until;
 
 use self::session::SessionTask;
 pub(crate) use self::status::DiscoveryStatus;
@@ -45,7 +45,7 @@ pub(crate) struct Discovery {
     /// Kept so that the channel never closes.
     sender: mpsc::Sender<(SessionId, SessionEvent)>,
     session_events: mpsc::Receiver<(SessionId, SessionEvent)>,
-    /// When the daemon stops waiting for first logs.
+    /// When those who wait for first logs stop waiting.
     first_until: Instant,
     warned: HashSet<String>,
     events: Arc<EventLog>,
@@ -94,39 +94,14 @@ impl Discovery {
         Arc::clone(&self.status)
     }
 
-    /// Waits for the first log of every controller, referred ones included, and returns the listed addresses. A
-    /// controller that fails counts as done. After [`FIRST_LOG_MAX`] the addresses known so far are returned.
-    pub(crate) async fn first_addresses(&mut self) -> Vec<PathAddress> {
-        let until = self.first_until.into();
-        let first = async {
-            while self.decides.is_any_untried() {
-                self.next_event().await;
-            }
-        };
-        // Controllers without a log so far may list paths later.
-        let _ = timeout_at(until, first).await;
-        self.decides.listed()
-    }
-
-    /// Why there is no path, one line for each controller.
-    pub(crate) fn reasons(&self) -> Vec<(PathAddress, String)> {
-        let reason = |controller: &discovery::Controller<PathAddress>| {
-            let reason = match (&controller.log, &controller.last_error) {
-                (Some((log, _)), _) => format!("its log lists no path to the subsystem ({} records)", log.records()),
-                (None, Some((error, _))) => error.clone(),
-                (None, None) => "no answer yet".into(),
-            };
-            (controller.source.address.clone(), reason)
-        };
-        self.decides.controllers().iter().map(reason).collect()
-    }
-
     /// Adds and removes paths as logs change, until the daemon ends.
     pub(crate) async fn run(mut self, subsystem: Arc<Subsystem>, mut shutdown: watch::Receiver<bool>) {
         loop {
             self.apply(&subsystem).await;
+            let first_until = (!self.check_first_logs(&subsystem)).then_some(self.first_until);
             tokio::select! {
                 () = self.next_event() => {}
+                () = sleep_until(first_until.unwrap_or_else(far_future).into()) => {}
                 () = subsystem.operator_removals.notified() => {}
                 _ = shutdown.wait_for(|shutdown| *shutdown) => break,
             }
@@ -137,6 +112,17 @@ impl Discovery {
             // A task that panicked has ended as well.
             let _ = task.await;
         }
+    }
+
+    /// Reports that first logs are done, once they are. Returns whether they are.
+    fn check_first_logs(&self, subsystem: &Subsystem) -> bool {
+        let were_done = self.status.first_logs_are_done();
+        let are_done = were_done || !self.decides.is_any_untried() || Instant::now() >= self.first_until;
+        if are_done && !were_done {
+            self.status.set_first_logs_done();
+            subsystem.signal_change();
+        }
+        are_done
     }
 
     /// Waits for the next event and handles it. Cancel-safe.

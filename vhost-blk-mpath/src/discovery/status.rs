@@ -1,5 +1,6 @@
 //! The state of discovery controllers, for the API.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,16 +12,43 @@ use crate::events;
 
 /// The state of a disk's discovery controllers, for the API.
 #[derive(Default)]
-pub(crate) struct DiscoveryStatus(Mutex<Vec<DiscoveryController>>);
+pub(crate) struct DiscoveryStatus {
+    controllers: Mutex<Vec<DiscoveryController>>,
+    /// The paths that first logs list are added.
+    first_logs_done: AtomicBool,
+}
 
 impl DiscoveryStatus {
     pub(crate) fn get(&self) -> Vec<DiscoveryController> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.controllers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn set(&self, disk: &str, controllers: &[Controller<PathAddress>]) {
         let status = controllers.iter().map(|controller| status(disk, controller)).collect();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = status;
+        *self.controllers.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+
+    /// Whether every controller has sent its log or has failed, or the time for first logs is over. The paths that
+    /// these logs list are added then.
+    pub(crate) fn first_logs_are_done(&self) -> bool {
+        self.first_logs_done.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_first_logs_done(&self) {
+        self.first_logs_done.store(true, Ordering::Relaxed);
+    }
+
+    /// Why there is no path, one line for each controller.
+    pub(crate) fn reasons(&self) -> Vec<(PathAddress, String)> {
+        let reason = |controller: DiscoveryController| {
+            let reason = match (controller.records, controller.last_error) {
+                (Some(records), _) => format!("its log lists no path to the subsystem ({records} records)"),
+                (None, Some(error)) => error,
+                (None, None) => "no answer yet".into(),
+            };
+            (controller.address, reason)
+        };
+        self.get().into_iter().map(reason).collect()
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod geometry;
 pub(crate) mod health;
+pub(crate) mod refused_namespace;
 pub(crate) mod settings;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,7 @@ use reactor::UnansweredQueues;
 use vhost_user_blk::{GeometryError, SECTOR_BYTES, VirtioDisk};
 
 use crate::disk::health::HealthHistory;
+use crate::disk::refused_namespace::RefusedNamespace;
 use crate::disk::settings::DiskSettings;
 use crate::events::EventLog;
 
@@ -32,10 +34,22 @@ pub(crate) struct Disk {
     pub(crate) unanswered: Arc<UnansweredQueues>,
     pub(crate) suspension: Mutex<Suspension>,
     backing: OnceLock<Backing>,
+    inherited_fence: Mutex<Option<InheritedFence>>,
+    /// The namespace that it must not use, unless another path has led to one that it may use.
+    refused: Mutex<Option<RefusedNamespace>>,
+    served: AtomicBool,
     connected: AtomicBool,
     tuning: Mutex<DiskTuning>,
     health: Mutex<HealthHistory>,
     events: Arc<EventLog>,
+}
+
+/// The time until which earlier writes to a disk's namespace may be executed.
+#[derive(Clone, Debug)]
+pub(crate) struct InheritedFence {
+    pub(crate) until: Instant,
+    /// The disk of this daemon that sent them; `None` for an earlier daemon.
+    pub(crate) of: Option<String>,
 }
 
 /// The namespace behind the disk and the virtio disk shown for it, known once a path has led there.
@@ -79,10 +93,11 @@ impl Disk {
         id: DiskId,
         first_flow: FlowId,
         settings: DiskSettings,
-        shared: SharedDisk,
         unanswered: Arc<UnansweredQueues>,
+        inherited_fence: Option<InheritedFence>,
         events: Arc<EventLog>,
     ) -> Self {
+        let shared = if inherited_fence.is_some() { SharedDisk::after_crash() } else { SharedDisk::default() };
         shared.limits.set(Instant::now(), settings.limits.limits());
         let tuning = Mutex::new(DiskTuning { limits: settings.limits, weight: settings.weight });
         Self {
@@ -93,6 +108,9 @@ impl Disk {
             unanswered,
             suspension: Mutex::default(),
             backing: OnceLock::new(),
+            inherited_fence: Mutex::new(inherited_fence),
+            refused: Mutex::default(),
+            served: AtomicBool::new(false),
             connected: AtomicBool::new(false),
             tuning,
             health: Mutex::default(),
@@ -117,6 +135,51 @@ impl Disk {
     /// Sets the namespace, when the first path has led there.
     pub(crate) fn set_backing(&self, backing: Backing) {
         assert!(self.backing.set(backing).is_ok(), "set once, under the admission lock");
+        *self.refused_mut() = None;
+    }
+
+    /// The fence that requests of guests have to wait for.
+    pub(crate) fn inherited_fence(&self) -> Option<InheritedFence> {
+        self.inherited().clone()
+    }
+
+    /// Adds a fence to wait for, and has the next flush cover unflushed writes of earlier daemons too. To be called
+    /// before front-ends are served.
+    pub(crate) fn inherit(&self, fence: InheritedFence) {
+        self.shared.unflushed.set_after_crash();
+        let mut inherited = self.inherited();
+        let longest = inherited.take().into_iter().chain([fence]).max_by_key(|fence| fence.until);
+        *inherited = longest;
+    }
+
+    fn inherited(&self) -> MutexGuard<'_, Option<InheritedFence>> {
+        self.inherited_fence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records that the disk must not use the namespace that a path leads to.
+    pub(crate) fn refuse(&self, refused: &RefusedNamespace) {
+        let before = self.refused_mut().replace(refused.clone());
+        if before.as_ref() != Some(refused) {
+            self.event(EventKind::DiskRefused, format!("disk not served: {refused}"));
+        }
+    }
+
+    /// Why the disk must not use the namespace that a path leads to, if no path leads to another.
+    pub(crate) fn refused(&self) -> Option<RefusedNamespace> {
+        self.refused_mut().clone()
+    }
+
+    fn refused_mut(&self) -> MutexGuard<'_, Option<RefusedNamespace>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether front-ends are served.
+    pub(crate) fn is_served(&self) -> bool {
+        self.served.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_served(&self) {
+        self.served.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn is_connected(&self) -> bool {

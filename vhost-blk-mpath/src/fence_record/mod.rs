@@ -137,31 +137,24 @@ impl FenceRecords {
     }
 
     /// See [`FenceRecord::remove_inherited`].
-    pub(crate) async fn remove_inherited(&self) -> Result<(), WriteError> {
-        let mut result = Ok(());
-        for record in &self.0 {
-            result = record.remove_inherited().await.and(result);
-        }
-        result
+    pub(crate) async fn remove_inherited(&self, disk: usize) -> Result<(), WriteError> {
+        self.0[disk].remove_inherited().await
     }
 
     /// See [`FenceRecord::inherit`].
-    pub(crate) fn inherit(&self, association: &RecordedAssociation) -> Result<(), WriteError> {
-        self.0.iter().try_for_each(|record| record.inherit(association.clone()))
+    pub(crate) fn inherit(&self, disk: usize, association: RecordedAssociation) -> Result<(), WriteError> {
+        self.0[disk].inherit(association)
     }
 
     /// Sets the namespace of the disk at this position, once. The file names it from the next change on, or when
-    /// [written](Self::write_namespaces).
+    /// [written](Self::write_namespace).
     pub(crate) fn set_namespace(&self, disk: usize, namespace: NamespaceName) {
         self.0[disk].namespace.get_or_init(|| namespace);
     }
 
     /// See [`FenceRecord::write_namespace`].
-    pub(crate) async fn write_namespaces(&self) -> Result<(), WriteError> {
-        for record in &self.0 {
-            record.write_namespace().await?;
-        }
-        Ok(())
+    pub(crate) async fn write_namespace(&self, disk: usize) -> Result<(), WriteError> {
+        self.0[disk].write_namespace().await
     }
 
     /// Whether an earlier daemon has left anything for the disk at this position. A front-end may then come back with
@@ -170,9 +163,9 @@ impl FenceRecords {
         self.0[disk].found.has_predecessor()
     }
 
-    /// The earlier namespace of the disk at this position, if it differs and has left anything.
-    pub(crate) fn other_namespace(&self, disk: usize, namespace: &NamespaceName) -> Option<NamespaceName> {
-        self.0[disk].found.previous_namespace().filter(|before| !before.is_same(namespace)).cloned()
+    /// The earlier namespace of the disk at this position, if an earlier daemon has left anything.
+    pub(crate) fn previous_namespace(&self, disk: usize) -> Option<&NamespaceName> {
+        self.0[disk].found.previous_namespace()
     }
 
     /// The file of the disk at this position.

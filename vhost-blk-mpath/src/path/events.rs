@@ -150,16 +150,6 @@ impl Subsystem {
         self.path(path, |status| status.set_state(PathState::GaveUp));
     }
 
-    /// Records that the first attempt of a path failed. The caller that starts the disk reports it: other paths
-    /// decide whether it is a warning or the reason not to start.
-    pub(crate) fn path_did_not_start(&self, path: PathId, error: &PathError, refused: bool) {
-        self.path(path, |status| {
-            status.set_state(if refused { PathState::Refused } else { PathState::Connecting });
-            status.last_error = Some((error.to_string(), SystemTime::now()));
-            status.gone();
-        });
-    }
-
     /// Records that the path leads elsewhere and is not used.
     pub(crate) fn path_refused(&self, path: PathId, error: &PathError) {
         self.path_down(path, EventKind::PathRefused, error, |_| PathState::Refused);
@@ -172,6 +162,7 @@ impl Subsystem {
             update = status.state == PathState::Live || status.error_in_state() != Some(&text);
             status.set_state(next(status.state));
             status.last_error = Some((text.clone(), SystemTime::now()));
+            status.host_lacks = matches!(error, PathError::Host(_));
             status.gone();
         });
         // Report each refusal: only the operator causes another attempt.
@@ -179,15 +170,6 @@ impl Subsystem {
             self.path_event(path, kind, refused(&text));
         } else if update {
             self.path_event(path, kind, format!("path down: {text}"));
-        }
-    }
-
-    /// Reports a path that did not start although others did.
-    pub(crate) fn path_started_down(&self, path: PathId, error: &PathError) {
-        if error.is_refusal() {
-            self.path_event(path, EventKind::PathRefused, refused(error));
-        } else {
-            self.path_event(path, EventKind::PathLost, format!("path down: {error}"));
         }
     }
 }

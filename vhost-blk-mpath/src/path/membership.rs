@@ -24,7 +24,6 @@ use crate::io_threads::{barrier, statistics};
 use crate::path::actions;
 use crate::path::task::PathTask;
 use crate::subsystem::Subsystem;
-use crate::subsystem::error::PathError;
 use crate::subsystem::path_status::PathStatus;
 
 /// How often a path being removed is checked for requests that wait for it.
@@ -41,16 +40,11 @@ impl Subsystem {
                 .check_multipath()
                 .map_err(|error| AddPathError::NotMultipath { disk: disk.name().into(), reason: error.to_string() })?;
         }
-        self.start_path(address, origin, None)
+        self.start_path(address, origin)
     }
 
-    /// Adds any path, including the disk's only one. `first` receives the outcome of its first attempt to connect.
-    pub(crate) fn start_path(
-        self: &Arc<Self>,
-        address: PathAddress,
-        origin: Origin,
-        first: Option<oneshot::Sender<Result<(), PathError>>>,
-    ) -> Result<PathId, AddPathError> {
+    /// Adds any path, including the disk's only one.
+    pub(crate) fn start_path(self: &Arc<Self>, address: PathAddress, origin: Origin) -> Result<PathId, AddPathError> {
         let mut state = self.state();
         let name = || self.config.name.to_string();
         if let Some(there) = state.paths().find(|path| path.address == address) {
@@ -65,7 +59,7 @@ impl Subsystem {
             self.event(Some(status.named()), EventKind::PathAdded, "path added");
         }
         let (orders, epoch) = (status.orders.subscribe(), state.epoch(path));
-        let task = PathTask::new(Arc::clone(self), path, address, epoch, events, orders, first);
+        let task = PathTask::new(Arc::clone(self), path, address, epoch, events, orders);
         state.path_mut(path).expect("just added").task = Some(tokio::spawn(task.run()));
         Ok(path)
     }

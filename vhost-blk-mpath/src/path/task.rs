@@ -16,14 +16,14 @@ use mpath_core::{Epoch, PathId};
 use mpath_host::{Action, ClosedAssociation, LiveAssociation, Order, Path, RecordedAssociation, Report};
 use reactor::{CloseMode, ConnectedQueuePair, PathEvent, PathEventKind};
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::sleep_until;
 
 use crate::path::actions;
 use crate::path::fence::{self, Draining};
 use crate::subsystem::Subsystem;
-use crate::subsystem::error::{HostError, PathError};
+use crate::subsystem::error::HostError;
 use crate::transport::connections::Connections;
 use crate::transport::{self, AdminConnection, ControlSocket, TransportError, far_future};
 
@@ -56,8 +56,6 @@ pub(crate) struct PathTask {
     orders: watch::Receiver<Order>,
     /// True once the subsystem ends.
     shutdown: watch::Receiver<bool>,
-    /// Receives the outcome of the first attempt, which decides whether the daemon starts.
-    first: Option<oneshot::Sender<Result<(), PathError>>>,
     /// Sockets by QID: the admin socket, and those of I/O queues until the association is recorded.
     sockets: Vec<Option<ControlSocket>>,
     /// The sockets of I/O queues after that, until the I/O threads take them.
@@ -83,7 +81,6 @@ impl PathTask {
         epoch: Epoch,
         events: mpsc::UnboundedReceiver<PathEvent>,
         orders: watch::Receiver<Order>,
-        first: Option<oneshot::Sender<Result<(), PathError>>>,
     ) -> Self {
         let path = Path::new(Instant::now(), id, epoch, *orders.borrow(), subsystem.path_settings());
         Self {
@@ -94,7 +91,6 @@ impl PathTask {
             path,
             events,
             orders,
-            first,
             sockets: Vec::new(),
             queues: Vec::new(),
             connecting: None,
@@ -299,14 +295,8 @@ impl PathTask {
                 Action::Recovered => subsystem.path_recovered(id),
                 Action::SmallerTransfer { bytes } => subsystem.path_max_transfer(id, bytes),
                 Action::Connecting => subsystem.path_connecting(id),
-                Action::Failed(error) => match self.first.take() {
-                    Some(first) => self.did_not_start(first, error),
-                    None => subsystem.path_failed(id, &error),
-                },
-                Action::Refused(error) => match self.first.take() {
-                    Some(first) => self.did_not_start(first, error),
-                    None => subsystem.path_refused(id, &error),
-                },
+                Action::Failed(error) => subsystem.path_failed(id, &error),
+                Action::Refused(error) => subsystem.path_refused(id, &error),
                 Action::GaveUp { after } => subsystem.path_gave_up(id, after),
                 Action::Disabled => subsystem.path_disabled(id),
                 Action::RemovalBegun => subsystem.path_closed(id),
@@ -330,12 +320,6 @@ impl PathTask {
     /// Logs a step of the path.
     fn step(&self, step: fmt::Arguments<'_>) {
         tracing::debug!(disk = self.subsystem.name(), path = %self.address, "path {step}");
-    }
-
-    fn did_not_start(&self, first: oneshot::Sender<Result<(), PathError>>, error: PathError) {
-        self.subsystem.path_did_not_start(self.id, &error, error.is_refusal());
-        // The receiver is gone if the daemon has failed to start; shutdown follows.
-        let _ = first.send(Err(error));
     }
 
     /// Begins to record the association.
@@ -375,9 +359,6 @@ impl PathTask {
             subsystem.fences.offer_resets(self.path.latest());
         }
         subsystem.path_live(self.id, &info, &namespaces, self.connections.take());
-        if let Some(first) = self.first.take() {
-            let _ = first.send(Ok(()));
-        }
     }
 
     /// Handles an association after all I/O threads have closed their queue pairs.

@@ -3,14 +3,14 @@
 //! A change begun for a client completes even if the client leaves, so a disk is never half added or half removed.
 //! The daemon's end waits for changes under way, which it shortens.
 
-use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use mpath_api::config::{ConflictError, DiskConfig, DiskName, DiskPlace, MAX_DISKS, SocketPath};
+use mpath_api::config::{ConflictError, DiskConfig, DiskName, DiskPlace, MAX_DISKS, SocketPath, WaitFor};
 use mpath_api::server::{AddDiskError, RemoveDiskError};
 use mpath_api::types::{EventKind, RemovedDisk};
 use mpath_api::{Config, similar_name};
+use mpath_host::NamespaceName;
 use tokio::sync::{RwLock, watch};
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{sleep, timeout};
@@ -19,9 +19,9 @@ use crate::disk::Disk;
 use crate::disk::settings::DiskSettings;
 use crate::fence_record::FenceRecords;
 use crate::open_files::{self, OpenFilesError};
-use crate::service::namespace_writers::{self, PendingFences};
+use crate::service::pending_fences::{PendingFence, PendingFences};
 use crate::service::start_error::StartError;
-use crate::service::{ConnectingService, Service, StartingService};
+use crate::service::{Service, StartingService};
 use crate::sockets::activation::ActivationSockets;
 use crate::sockets::location::SocketLocation;
 use crate::subsystem::Subsystem;
@@ -113,9 +113,24 @@ impl Disks {
         !there || held.leaving.contains(&subsystem.config.name)
     }
 
-    /// Adds a service at the start of the daemon.
-    pub(crate) fn push(&self, service: Arc<Service>) {
+    /// Starts a service at the start of the daemon. Each of its disks is opened when a path has shown its namespace.
+    ///
+    /// Call this within the daemon's runtime.
+    pub(crate) fn begin(self: &Arc<Self>, starting: StartingService) -> Result<(), StartError> {
+        let service = starting.start(&self.common)?;
+        let opening = tokio::spawn(Arc::clone(&service).open_disks(Arc::clone(self)));
+        service.tasks().push(opening);
         self.held().services.push(service);
+        Ok(())
+    }
+
+    /// Waits until all disks are as `wait_for` says. Fails if the first attempts to connect do not bring that about.
+    /// The future may be dropped.
+    pub(crate) async fn first_attempts(&self, wait_for: WaitFor) -> Result<(), StartError> {
+        for service in self.services() {
+            service.first_attempts(wait_for).await?;
+        }
+        Ok(())
     }
 
     /// Adds a disk and the disks that share its paths. Returns once they are served. Names, sockets and everything
@@ -220,57 +235,31 @@ impl Disks {
         let activation_sockets = Arc::clone(&self.activation_sockets);
         let starting = spawn_blocking(move || StartingService::bind(config, &activation_sockets));
         let starting = starting.await.map_err(panicked)?;
-        let mut starting = starting.map_err(|error| not_started(&error))?;
-        starting.discover(&self.common);
-        tokio::select! {
-            discovered = starting.wait_for_discovery() => discovered.map_err(|error| not_started(&error))?,
-            _ = ending.wait_for(|ending| *ending) => return Err(AddDiskError::Ending),
-        }
-        let mut connecting = starting.connect(&self.common);
-        let service = Arc::clone(&connecting.service);
+        let started = starting.and_then(|starting| starting.start(&self.common));
+        let service = started.map_err(|error| not_started(&error))?;
+        let tried = async {
+            // The answer shows the state of every path.
+            service.all_tried().await;
+            service.first_attempts(WaitFor::Any).await
+        };
         let tried = tokio::select! {
-            tried = connecting.wait_for_paths() => tried.map_err(|error| not_started(&error)),
+            tried = tried => tried.map_err(|error| not_started(&error)),
             _ = ending.wait_for(|ending| *ending) => Err(AddDiskError::Ending),
         };
         let served = match tried {
-            Ok(()) => self.serve(connecting).await.map_err(|error| not_started(&error)),
+            Ok(()) => service.open_known(self).await.map_err(|error| not_started(&error)),
             Err(error) => Err(error),
         };
-        if served.is_err() {
-            self.end(service).await;
+        match served {
+            Ok(()) => self.held().services.push(service),
+            Err(_) => drop(self.end(service).await),
         }
         served
     }
 
-    /// Serves front-ends, unless another disk writes to the same namespace. The second of two concurrent additions
-    /// fails. Fences that removed disks left on its namespaces are recorded first.
-    async fn serve(&self, mut connecting: ConnectingService) -> Result<(), StartError> {
-        let service = Arc::clone(&connecting.service);
-        loop {
-            let left = {
-                let mut held = self.held();
-                let others = held.services.iter().map(|service| &*service.subsystem);
-                namespace_writers::check(&service.subsystem, others)?;
-                match held.pending_fences.on(&service.subsystem, Instant::now()) {
-                    Some(left) if !connecting.has_inherited(left) => left.clone(),
-                    _ => {
-                        connecting.serve()?;
-                        held.services.push(service);
-                        return Ok(());
-                    }
-                }
-            };
-            // Writing to disk can take a while, and this thread must not block.
-            let inheriting = spawn_blocking(move || connecting.inherit(&left).map(|()| connecting));
-            connecting = inheriting.await.map_err(io::Error::other)??;
-        }
-    }
-
-    /// Checks at the start that no two disks write to one namespace.
-    pub(crate) fn check_writers(&self) -> Result<(), StartError> {
-        let subsystems = self.subsystems();
-        let before = |index| subsystems[..index].iter().map(|other| &**other);
-        subsystems.iter().enumerate().try_for_each(|(index, new)| namespace_writers::check(new, before(index)))
+    /// The fence of a removed disk that a disk on this namespace has to wait for.
+    pub(crate) fn pending_fence(&self, namespace: &NamespaceName, now: Instant) -> Option<PendingFence> {
+        self.held().pending_fences.on(namespace, now).cloned()
     }
 
     /// Removes a disk and the disks that share its paths. Returns them once they are gone. Fails if a front-end is
@@ -364,13 +353,16 @@ impl Disks {
         if let Some(longest_ms) = left.iter().flatten().map(|left| left.association.fence_ms).max() {
             tokio::spawn(expire(service.subsystem.records.clone(), Duration::from_millis(longest_ms)));
         }
-        let left = service.subsystem.disks.iter().zip(left).map(|(disk, left)| {
+        let subsystem = &service.subsystem;
+        let left = subsystem.disks.iter().zip(left).map(|(disk, left)| {
             let left = if disk.settings.read_only { left?.inherited_only()? } else { left? };
             // Before a client learns that the disk is gone and may add another.
-            self.held().pending_fences.add(&service.subsystem, disk, &left, Instant::now());
+            self.held().pending_fences.add(disk, &left, Instant::now());
             Some(Duration::from_millis(left.association.fence_ms))
         });
-        left.collect()
+        let left = left.collect();
+        subsystem.release_namespaces();
+        left
     }
 
     /// Shortens changes under way, as the daemon is about to end.

@@ -1,50 +1,43 @@
-//! A subsystem from its configuration until front-ends are served, and to its end, which may come before the
-//! daemon's.
+//! A subsystem from its configuration to its end, which may come before the daemon's.
 //!
 //! ```text
-//!  StartingService::bind ── wait_for_discovery ── connect ──▶ ConnectingService ── wait_for_paths ── serve ──▶ front-ends are served
-//!                                                               │                                              │
-//!                                                               └──────────── its Service ends ◀───────────────┘
+//!  StartingService::bind ── start ──▶ Service: front-ends wait ── a path shows a disk's namespace ──▶ open_known: its front-ends are served
 //! ```
-//! A disk is shown to front-ends only when its sockets are taken, every path was tried and one works. A failure before that
-//! removes everything that was created.
+//! Each disk is opened by itself, when its namespace is known, checked and recorded. Until then its front-ends wait.
 
 pub(crate) mod connection_watch;
 pub(crate) mod disks;
+mod first_attempts;
 pub(crate) mod health_watch;
-mod namespace_writers;
+mod opening;
+mod pending_fences;
 pub(crate) mod start_error;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use mpath_api::PathAddress;
-use mpath_api::config::{DiskConfig, MAX_PATHS, SocketPath};
-use mpath_api::types::{EventKind, Origin};
-use mpath_core::PathId;
+use mpath_api::config::{DiskConfig, SocketPath};
+use mpath_api::types::Origin;
 use mpath_host::{DiskShutdown, RemainingFence};
 use reactor::IoThreadHandle;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::task::JoinHandle;
 
 use crate::discovery::{Discovery, DiscoveryStatus};
-use crate::disk::Disk;
 use crate::disk::settings::DiskSettings;
+use crate::disk::{Disk, InheritedFence};
 use crate::fence_record::FenceRecords;
 use crate::path::fence;
-use crate::service::namespace_writers::PendingFence;
-use crate::service::start_error::{DiscoveryReasons, PathFailures, PathReasons, StartError};
+use crate::service::start_error::StartError;
 use crate::sockets::activation::ActivationSockets;
 use crate::sockets::frontend::{FrontendThread, ServedDisk};
 use crate::sockets::frontend_source::FrontendSource;
 use crate::sockets::location::SocketLocation;
-use crate::subsystem::error::PathError;
-use crate::subsystem::path_status::PathStatus;
+use crate::subsystem::Subsystem;
 use crate::subsystem::shared_context::SharedContext;
-use crate::subsystem::{InheritedFence, Subsystem};
 
-/// A subsystem with its sockets, before its paths connect.
+/// A subsystem with its sockets, before its front-ends and paths connect.
 pub(crate) struct StartingService {
     config: DiskConfig,
     sources: Vec<FrontendSource>,
@@ -53,9 +46,6 @@ pub(crate) struct StartingService {
     /// Earlier writes to these disks may be executed until then. A time that has passed means that no such writes
     /// exist, though the earlier daemon did not end in order.
     inherited_fence: Option<InheritedFence>,
-    discovery: Option<Discovery>,
-    /// Discovered paths that are not configured.
-    discovered: Vec<PathAddress>,
 }
 
 impl StartingService {
@@ -77,195 +67,49 @@ impl StartingService {
         let places = paths.iter().map(SocketLocation::of).collect();
         let (records, inherited) = FenceRecords::open(paths.iter().map(SocketPath::as_path))?;
         let inherited_fence = inherited.map(|fence| InheritedFence { until: Instant::now() + fence, of: None });
-        Ok(Self { config, sources, places, records, inherited_fence, discovery: None, discovered: Vec::new() })
+        Ok(Self { config, sources, places, records, inherited_fence })
     }
 
-    /// Starts discovery, if discovery controllers are configured.
-    pub(crate) fn discover(&mut self, common: &SharedContext) {
-        self.discovery = Discovery::start(&self.config, &common.host, &common.events);
-    }
-
-    /// Waits until the discovery controllers have answered or timed out. The future may be dropped.
-    pub(crate) async fn wait_for_discovery(&mut self) -> Result<(), StartError> {
-        let Some(discovery) = &mut self.discovery else { return Ok(()) };
-        let config = &self.config;
-        let mut discovered = discovery.first_addresses().await;
-        discovered.retain(|address| !config.paths.contains(address));
-        discovered.truncate(MAX_PATHS - config.paths.len());
-        if config.paths.is_empty() && discovered.is_empty() {
-            let (disk, subsystem) = (config.name.to_string(), config.subsystem.to_string());
-            return Err(StartError::NoneDiscovered { disk, subsystem, reasons: DiscoveryReasons(discovery.reasons()) });
-        }
-        self.discovered = discovered;
-        Ok(())
-    }
-
-    /// Begins to connect all paths. The returned service must be ended.
+    /// Begins to listen for front-ends, to connect all paths and to follow discovery logs. The returned service must be
+    /// ended.
     ///
     /// Call this within the daemon's runtime.
-    pub(crate) fn connect(self, common: &SharedContext) -> ConnectingService {
-        let Self { config, sources, places, records, inherited_fence, discovery, discovered } = self;
+    pub(crate) fn start(self, common: &SharedContext) -> Result<Arc<Service>, StartError> {
+        let Self { config, sources, places, records, inherited_fence } = self;
         let (ends, ending) = watch::channel(false);
         let subsystem = Arc::new(Subsystem::new(config, common, records, inherited_fence, ending));
-        let configured = subsystem.config.paths.iter().map(|address| (address, Origin::Configured));
-        let addresses = configured.chain(discovered.iter().map(|address| (address, Origin::Discovery)));
-        let paths = addresses.map(|(address, origin)| {
-            let (first, tried) = oneshot::channel();
-            let path = subsystem.start_path(address.clone(), origin, Some(first));
-            StartingPath { path: path.expect("at most 64 paths, no two alike"), tried }
-        });
-        let paths = paths.collect();
-        tokio::spawn(fence::run(Arc::clone(&subsystem)));
-        let service = Service {
-            subsystem,
-            places,
-            discovery: discovery.as_ref().map(Discovery::status),
-            ends,
-            frontends: Mutex::default(),
-            in_doubt: AtomicBool::new(false),
-            task: Mutex::default(),
-        };
-        ConnectingService { service: Arc::new(service), sources, discovery, paths }
-    }
-}
-
-/// Reports that the disks take no requests until the fence has passed, and later that they do. If it has passed
-/// already, reports nothing.
-fn announce_hold(subsystem: &Arc<Subsystem>, InheritedFence { until, of }: InheritedFence) {
-    let wait = until.saturating_duration_since(Instant::now());
-    if wait.is_zero() {
-        let subsystem = Arc::clone(subsystem);
-        tokio::spawn(async move { forget_inherited(&subsystem).await });
-        return;
-    }
-    let wait = wait.as_secs_f64();
-    let whose = match of {
-        None => "the previous daemon, or the disk that was on this socket, did not end in order, and its".to_owned(),
-        Some(of) => {
-            format!("the removed disk `{of}` used this namespace, or that of a disk on the same paths, and its")
-        }
-    };
-    for disk in &subsystem.disks {
-        let message = format!("requests wait for {wait:.1} s: {whose} writes may be executed until then");
-        disk.event(EventKind::DiskHeld, message);
-    }
-    tokio::spawn(announce_resume(Arc::clone(subsystem), until));
-}
-
-async fn announce_resume(subsystem: Arc<Subsystem>, until: Instant) {
-    let mut shutdown = subsystem.shutdown.clone();
-    tokio::select! {
-        biased;
-        // The next daemon waits for the rest.
-        _ = shutdown.wait_for(|ends| *ends) => return,
-        () = tokio::time::sleep_until(until.into()) => {}
-    }
-    for disk in &subsystem.disks {
-        disk.event(EventKind::DiskResumed, "requests resume: no earlier write can be executed any more");
-    }
-    forget_inherited(&subsystem).await;
-}
-
-async fn forget_inherited(subsystem: &Subsystem) {
-    if let Err(error) = subsystem.records.remove_inherited().await {
-        tracing::warn!(disk = %subsystem.name(), %error, "cannot update the fence record; the next daemon may have to wait longer");
-    }
-}
-
-/// A subsystem whose paths make their first attempt to connect.
-pub(crate) struct ConnectingService {
-    /// Must be ended, whether a path works or not.
-    pub(crate) service: Arc<Service>,
-    sources: Vec<FrontendSource>,
-    discovery: Option<Discovery>,
-    paths: Vec<StartingPath>,
-}
-
-struct StartingPath {
-    path: PathId,
-    tried: oneshot::Receiver<Result<(), PathError>>,
-}
-
-impl ConnectingService {
-    /// Waits for the first attempt of every path. Fails unless each disk has a working path. The future
-    /// may be dropped.
-    pub(crate) async fn wait_for_paths(&mut self) -> Result<(), StartError> {
-        let subsystem = &self.service.subsystem;
-        let (mut failures, mut live) = (Vec::new(), 0);
-        for StartingPath { path, tried } in self.paths.drain(..) {
-            match tried.await {
-                Ok(Ok(())) => live += 1,
-                Ok(Err(error)) => failures.push((path, error)),
-                // The path was removed before its first attempt ended.
-                Err(_) => {}
+        let mut frontends = Vec::new();
+        for (disk, source) in subsystem.disks.iter().zip(sources) {
+            match FrontendThread::start(ServedDisk { subsystem: Arc::clone(&subsystem), id: disk.id }, source) {
+                Ok(frontend) => frontends.push(frontend),
+                Err(error) => {
+                    FrontendThread::shutdown(frontends);
+                    return Err(error.into());
+                }
             }
         }
-        if live == 0 {
-            let state = subsystem.state();
-            let address = |(path, error)| Some((state.path(path)?.address.to_string(), error));
-            let failures = failures.into_iter().filter_map(address).collect();
-            let disk = subsystem.name().to_string();
-            let subsystem = subsystem.config.subsystem.to_string();
-            return Err(StartError::NoPath { disk, subsystem, failures: PathFailures(failures) });
+        for address in &subsystem.config.paths {
+            let path = subsystem.start_path(address.clone(), Origin::Configured);
+            path.expect("at most 64 paths, no two alike");
         }
-        if let Some(disk) = subsystem.unserved() {
-            let state = subsystem.state();
-            let reason = |path: &PathStatus| Some((path.address.clone(), path.namespace(disk.id)?.unusable.clone()?));
-            let reasons = PathReasons(state.paths().filter_map(reason).collect());
-            let (disk, subsystem) = (disk.name().to_string(), subsystem.config.subsystem.to_string());
-            return Err(StartError::NoNamespace { disk, subsystem, reasons });
-        }
-        if let Some((disk, before)) = subsystem.other_namespace() {
-            let namespace = Box::new(subsystem.namespace_name(disk).expect("it is served"));
-            let file = subsystem.records.file(disk.id.0.into()).to_owned();
-            return Err(StartError::OtherNamespace {
-                disk: disk.name().into(),
-                namespace,
-                before: before.into(),
-                file,
-            });
-        }
-        for (path, error) in failures {
-            subsystem.path_started_down(path, &error);
-        }
-        // Before a front-end can submit requests, which no other namespace may receive.
-        Ok(subsystem.records.write_namespaces().await?)
-    }
-
-    /// Whether the disks already wait at least as long.
-    pub(crate) fn has_inherited(&self, left: &PendingFence) -> bool {
-        self.service.subsystem.inherited_fence().is_some_and(|fence| fence.until >= left.until)
-    }
-
-    /// Has the disks wait for a fence that a removed disk left on their namespaces. Blocks until that is recorded.
-    pub(crate) fn inherit(&self, left: &PendingFence) -> Result<(), StartError> {
-        let subsystem = &self.service.subsystem;
-        subsystem.records.inherit(&left.recorded(Instant::now()))?;
-        subsystem.inherit(InheritedFence { until: left.until, of: left.disk.clone() });
-        Ok(())
-    }
-
-    /// Serves front-ends and follows discovery logs.
-    ///
-    /// Call this within the daemon's runtime.
-    pub(crate) fn serve(self) -> Result<(), StartError> {
-        let Self { service, sources, discovery, .. } = self;
-        let subsystem = &service.subsystem;
-        if let Some(fence) = subsystem.inherited_fence() {
-            announce_hold(subsystem, fence);
-        }
-        for (disk, source) in subsystem.disks.iter().zip(sources) {
-            let served = ServedDisk { subsystem: Arc::clone(subsystem), id: disk.id };
-            service.frontends().push(FrontendThread::start(served, source)?);
-            tracing::info!(disk = disk.name(), socket = %disk.settings.socket_path, "ready");
-        }
-        let run = discovery.map(|discovery| discovery.run(Arc::clone(subsystem), service.ends.subscribe()));
-        *service.task() = run.map(tokio::spawn);
-        Ok(())
+        tokio::spawn(fence::run(Arc::clone(&subsystem)));
+        let discovery = Discovery::start(&subsystem.config, &common.host, &common.events);
+        let status = discovery.as_ref().map(Discovery::status);
+        let run = discovery.map(|discovery| tokio::spawn(discovery.run(Arc::clone(&subsystem), ends.subscribe())));
+        Ok(Arc::new(Service {
+            subsystem,
+            places,
+            discovery: status,
+            ends,
+            frontends: Mutex::new(frontends),
+            opening: AsyncMutex::default(),
+            in_doubt: AtomicBool::new(false),
+            tasks: Mutex::new(run.into_iter().collect()),
+        }))
     }
 }
 
-/// A subsystem that is served or about to be.
+/// A subsystem whose paths and front-ends connect.
 ///
 /// It ends in the order in which requests flow: [`Service::end_io`], [`Service::hang_up`], [`Service::close`],
 /// [`Service::closed`].
@@ -278,10 +122,12 @@ pub(crate) struct Service {
     /// Set to true, this ends the tasks of paths and discovery.
     ends: watch::Sender<bool>,
     frontends: Mutex<Vec<FrontendThread>>,
+    /// Held while disks are opened.
+    opening: AsyncMutex<()>,
     /// Its I/O threads have abandoned writes that may still be executed.
     in_doubt: AtomicBool,
-    /// The task of discovery.
-    task: Mutex<Option<JoinHandle<()>>>,
+    /// Tasks that end with the subsystem: discovery, and the opening of disks.
+    tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Service {
@@ -289,8 +135,8 @@ impl Service {
         self.frontends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn task(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
-        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+    fn tasks(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stops accepting front-ends. If one is connected, fails with the position of its disk and changes nothing,
@@ -335,9 +181,9 @@ impl Service {
 
     /// Waits until the paths are closed, then closes the fence records. Returns the fences that are left, by disk.
     pub(crate) async fn closed(&self) -> Vec<Option<RemainingFence>> {
-        let of_discovery = self.task().take();
-        // A task that was cancelled or panicked has ended as well.
-        if let Some(task) = of_discovery {
+        let tasks = std::mem::take(&mut *self.tasks());
+        for task in tasks {
+            // A task that was cancelled or panicked has ended as well.
             let _ = task.await;
         }
         // Without discovery no paths are added any more.
@@ -345,13 +191,12 @@ impl Service {
             let _ = task.await;
         }
         let left = |fence: InheritedFence| fence.until.saturating_duration_since(Instant::now());
-        let left = self.subsystem.inherited_fence().map(left).unwrap_or_default();
         let in_doubt = self.in_doubt.load(Ordering::SeqCst);
         let is_shared = self.subsystem.config.shared_write_cache;
         // I/O threads and paths have ended. If this daemon was refused, the earlier requests remain unanswered too.
         let leaving = |disk: &Disk| DiskShutdown {
             in_doubt,
-            inherited_left: left,
+            inherited_left: disk.inherited_fence().map(left).unwrap_or_default(),
             unanswered: disk.unanswered.has_any(),
             lost_writes: !is_shared && disk.shared.unflushed.has_unreported_loss(),
         };
@@ -381,49 +226,5 @@ impl Service {
                 );
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use mpath_core::Epoch;
-    use mpath_host::RecordedAssociation;
-    use nvme_tcp::host::HostIdentity;
-
-    use super::*;
-    use crate::disk::geometry;
-    use crate::events::EventLog;
-
-    /// The path that reported the disk's namespace may not have come up, while another path serves another disk.
-    #[tokio::test]
-    async fn the_record_names_the_namespace_before_front_ends_are_served() {
-        let place = tempfile::tempdir().unwrap();
-        let socket = place.path().join("disk.sock");
-        let (records, _) = FenceRecords::open([socket.as_path()].into_iter()).unwrap();
-        let association = RecordedAssociation { path: "tcp://127.0.0.1:4420".into(), cntlid: 7, fence_ms: 5_000 };
-        records.add(PathId(0), Epoch(1), association).await.unwrap();
-        let host = HostIdentity { hostnqn: "nqn.2014-08.org.example:host".parse().unwrap(), hostid: [1; 16] };
-        let common = SharedContext { host, io_threads: 1, events: Arc::new(EventLog::new()) };
-        let (ends, ending) = watch::channel(false);
-        let subsystem = Arc::new(Subsystem::new(geometry::tests::config(), &common, records, None, ending));
-        assert!(subsystem.admit(&geometry::tests::controller()).unwrap()[0].is_ok());
-        let named = || std::fs::read_to_string(subsystem.records.file(0)).unwrap().contains("nqn.example");
-        assert!(!named());
-        let service = Service {
-            subsystem: Arc::clone(&subsystem),
-            places: vec![None],
-            discovery: None,
-            ends,
-            frontends: Mutex::default(),
-            in_doubt: AtomicBool::new(false),
-            task: Mutex::default(),
-        };
-        let (up, tried) = oneshot::channel();
-        up.send(Ok(())).unwrap();
-        let paths = vec![StartingPath { path: PathId(0), tried }];
-        let mut connecting =
-            ConnectingService { service: Arc::new(service), sources: Vec::new(), discovery: None, paths };
-        connecting.wait_for_paths().await.unwrap();
-        assert!(named());
     }
 }

@@ -2,14 +2,12 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
 
 use mpath_api::PathAddress;
 use mpath_api::socket::BindError;
-use mpath_host::NamespaceName;
 
+use crate::disk::refused_namespace::RefusedNamespace;
 use crate::fence_record::{RecordError, WriteError};
-use crate::subsystem::error::PathError;
 
 /// Why the disks of a subsystem are not served.
 #[derive(Debug, thiserror::Error)]
@@ -23,45 +21,32 @@ pub(crate) enum StartError {
         disk: String,
         subsystem: String,
         /// By path.
-        failures: PathFailures,
+        failures: Reasons,
+        /// This host lacks something that every path needs.
+        host_lacks: bool,
     },
     #[error("disk {disk}: no path to `subsystem` {subsystem} is configured or discovered{reasons}")]
     NoneDiscovered {
         disk: String,
         subsystem: String,
         /// By discovery controller.
-        reasons: DiscoveryReasons,
+        reasons: Reasons,
     },
     #[error("disk {disk}: no path leads to its namespace of `subsystem` {subsystem}{reasons}")]
     NoNamespace {
         disk: String,
         subsystem: String,
         /// By path.
-        reasons: PathReasons,
+        reasons: Reasons,
     },
-    #[error(
-        "disk {disk}: disk {of} already uses namespace {nsid} of `subsystem` {subsystem}, and both would write to it; give each its own \
-         `namespace`, or set `read-only` for one of them"
-    )]
-    SameNamespace {
+    #[error("disk {disk}: `wait-for` is `all`, and not every configured path is live{failures}")]
+    PathDown {
         disk: String,
-        /// The disk that was added first.
-        of: String,
-        nsid: u32,
-        subsystem: String,
+        /// By path that is not live.
+        failures: Reasons,
     },
-    #[error(
-        "disk {disk}: cannot serve {namespace}: this socket last served {before}, whose guest may come back and repeat its requests in flight on the \
-         wrong namespace; give the disk another `socket-path`, or remove {} once that guest cannot come back and the `fence_ms` in the file have \
-         passed", file.display()
-    )]
-    OtherNamespace {
-        disk: String,
-        namespace: Box<NamespaceName>,
-        before: Box<NamespaceName>,
-        /// The fence record.
-        file: PathBuf,
-    },
+    #[error(transparent)]
+    Refused(#[from] RefusedNamespace),
     #[error(transparent)]
     NotRecorded(#[from] WriteError),
     #[error("cannot start: {0}")]
@@ -73,42 +58,26 @@ impl StartError {
     pub(crate) fn is_of_this_host(&self) -> bool {
         match self {
             Self::System(_) | Self::Record(_) | Self::NotRecorded(_) => true,
-            Self::NoPath { failures, .. } => failures.0.iter().any(|(_, error)| matches!(error, PathError::Host(_))),
+            Self::NoPath { host_lacks, .. } => *host_lacks,
             Self::Bind(_)
             | Self::NoneDiscovered { .. }
             | Self::NoNamespace { .. }
-            | Self::SameNamespace { .. }
-            | Self::OtherNamespace { .. } => false,
+            | Self::PathDown { .. }
+            | Self::Refused(_) => false,
         }
     }
 }
 
-/// The error of each path, on one line.
+/// The reason of each path or discovery controller, on one line.
 #[derive(Debug)]
-pub(crate) struct PathFailures(pub(super) Vec<(String, PathError)>);
-
-impl fmt::Display for PathFailures {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|(address, error)| write!(f, "; {address}: {error}"))
-    }
+pub(crate) struct Reasons {
+    /// Words before each address.
+    pub(super) of: &'static str,
+    pub(super) reasons: Vec<(PathAddress, String)>,
 }
 
-/// The reason of each path, on one line.
-#[derive(Debug)]
-pub(crate) struct PathReasons(pub(super) Vec<(PathAddress, String)>);
-
-impl fmt::Display for PathReasons {
+impl fmt::Display for Reasons {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|(address, reason)| write!(f, "; {address}: {reason}"))
-    }
-}
-
-/// The reason of each discovery controller, on one line.
-#[derive(Debug)]
-pub(crate) struct DiscoveryReasons(pub(super) Vec<(PathAddress, String)>);
-
-impl fmt::Display for DiscoveryReasons {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|(address, reason)| write!(f, "; discovery controller {address}: {reason}"))
+        self.reasons.iter().try_for_each(|(address, reason)| write!(f, "; {}{address}: {reason}", self.of))
     }
 }

@@ -109,32 +109,50 @@ struct Shared {
     listening: Mutex<Option<Arc<ListeningSocket>>>,
     /// The connection being served, to hang up on it.
     connection: Mutex<Option<UnixStream>>,
-    /// Ends a wait for the next front-end.
+    /// Ends a wait for the next front-end, and for the disk.
     wake: OwnedFd,
+    /// Readable once front-ends are served.
+    opened: OwnedFd,
 }
 
 impl FrontendThread {
-    /// Starts to serve front-ends.
+    /// Starts the thread. A front-end that connects before the disk is [opened](Self::open) waits in the backlog.
+    ///
+    /// There it is neither refused nor answered, and another daemon may serve it on an activation socket. QEMU stands
+    /// still while it waits for an answer, with its guest and monitor. But a QEMU that is refused does not start.
     pub(crate) fn start(disk: ServedDisk, source: FrontendSource) -> io::Result<Self> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let eventfd = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let (wake, opened) = (eventfd()?, eventfd()?);
         let (listening, only) = match source {
             FrontendSource::Listening(socket) => (Some(Arc::new(socket)), None),
             FrontendSource::Connected(stream, left) => (None, Some((stream, left))),
         };
         let (ending, listening) = (AtomicBool::new(false), Mutex::new(listening));
-        let shared = Arc::new(Shared { ending, listening, connection: Mutex::default(), wake });
+        let shared = Arc::new(Shared { ending, listening, connection: Mutex::default(), wake, opened });
         let thread = thread::Builder::new().name("vhost-user".into()).spawn({
             let shared = Arc::clone(&shared);
             move || match only {
-                None => shared.accept(&disk),
+                None => {
+                    if shared.wait_until_opened(&disk, None) {
+                        shared.accept(&disk);
+                    }
+                }
                 Some((stream, left)) => {
-                    shared.serve(&disk, stream);
+                    if shared.wait_until_opened(&disk, Some(&stream)) {
+                        shared.serve(&disk, stream);
+                    }
                     // Nobody listens when the daemon ends.
                     let _ = left.send(());
                 }
             }
         })?;
         Ok(Self { thread, shared })
+    }
+
+    /// Serves front-ends from now on. The disk's namespace must be known, and all checks done.
+    pub(crate) fn open(&self) {
+        // The eventfd has room for one write.
+        let _ = rustix::io::write(&self.shared.opened, &1_u64.to_ne_bytes());
     }
 
     /// Stops all these threads from serving new front-ends. If one is connected, fails with the thread's index and
@@ -191,6 +209,19 @@ impl Shared {
         self.listening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits until the disk is opened. Returns `false` at the end, or if the only front-end leaves before.
+    fn wait_until_opened(&self, disk: &ServedDisk, only: Option<&UnixStream>) -> bool {
+        let mut events = vec![PollFd::new(&self.opened, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
+        events.extend(only.map(|stream| PollFd::new(stream, PollFlags::RDHUP)));
+        match retry_on_intr(|| poll(&mut events, None)) {
+            Ok(_) => !events[0].revents().is_empty(),
+            Err(error) => {
+                tracing::error!(disk = disk.disk().name(), %error, "cannot wait for front-ends; none is served");
+                false
+            }
+        }
+    }
+
     fn accept(&self, disk: &ServedDisk) {
         loop {
             // Not held while a front-end is served, so that `shutdown` can close the socket.
@@ -218,7 +249,7 @@ impl Shared {
     }
 
     fn serve(&self, served: &ServedDisk, stream: UnixStream) {
-        let (subsystem, disk) = (&served.subsystem, served.disk());
+        let disk = served.disk();
         let hang_up = match stream.try_clone() {
             Ok(hang_up) => hang_up,
             Err(error) => {
@@ -239,18 +270,19 @@ impl Shared {
         // Writes of an earlier daemon or front-end may still be executed and must not overwrite this one's. Requests
         // wait in the meantime, but messages are answered: QEMU and its guest stand still while QEMU waits for an
         // answer.
-        if let Some(fence) = subsystem.inherited_fence() {
-            subsystem.threads().iter().for_each(|thread| thread.hold_disk(disk.id, fence.until));
+        if let Some(fence) = disk.inherited_fence() {
+            served.subsystem.threads().iter().for_each(|thread| thread.hold_disk(disk.id, fence.until));
         }
         served.suspend_until_settled();
         let end = serve_connection(stream, served.frontend_disk(), served);
         *self.connection() = None;
-        disk.set_connected(false);
         let message = match end {
             Ok(()) => "front-end disconnected".into(),
             Err(error) => format!("front-end lost: {error}"),
         };
+        // Before a client sees that the front-end has left, and removes the disk.
         disk.event(EventKind::FrontEndDisconnected, message);
+        disk.set_connected(false);
     }
 }
 
@@ -275,15 +307,16 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let (records, _) = FenceRecords::open([place.path().join("socket").as_path()].into_iter()).unwrap();
         let host = HostIdentity { hostnqn: "nqn.2014-08.org.example:host".parse().unwrap(), hostid: [1; 16] };
-        let common = SharedContext { host, io_threads: 2, events: Arc::new(EventLog::new()) };
+        let common = SharedContext { host, io_threads: 2, events: Arc::new(EventLog::new()), writers: Arc::default() };
         let (_shutdown, ends) = watch::channel(false);
         let subsystem = Arc::new(Subsystem::new(geometry::tests::config(), &common, records, None, ends));
         subsystem.state().insert("tcp://127.0.0.1:1".parse().unwrap(), Origin::Operator);
         assert!(subsystem.admit(&geometry::tests::controller()).unwrap()[0].is_ok());
         let served = ServedDisk { subsystem: Arc::clone(&subsystem), id: DiskId(0) };
-        let wake = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let eventfd = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let (wake, opened) = (eventfd(), eventfd());
         let (ending, listening) = (AtomicBool::new(false), Mutex::default());
-        let shared = Shared { ending, listening, connection: Mutex::default(), wake };
+        let shared = Shared { ending, listening, connection: Mutex::default(), wake, opened };
         // Each I/O thread that has not settled has one.
         let references = || Arc::strong_count(&subsystem);
         let before = references();

@@ -3,6 +3,7 @@
 use reactor::LossReason;
 use vhost_user_blk::GeometryError;
 
+use crate::disk::refused_namespace::RefusedNamespace;
 use crate::fence_record::WriteError;
 use crate::transport::TransportError;
 
@@ -20,6 +21,8 @@ pub(crate) enum HostError {
     Record(#[from] WriteError),
     #[error("the namespace cannot be a disk: {0}")]
     Geometry(#[from] GeometryError),
+    #[error(transparent)]
+    Refused(#[from] RefusedNamespace),
     #[error(transparent)]
     Start(#[from] reactor::StartError),
 }

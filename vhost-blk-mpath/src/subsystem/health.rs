@@ -7,10 +7,10 @@ use std::time::{Instant, SystemTime};
 
 use mpath_api::types::{Condition, ConditionReason, DiskHealth, EventKind, PathCounts};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, InheritedFence};
 use crate::events::utc;
+use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::PathStatus;
-use crate::subsystem::{InheritedFence, Subsystem};
 
 /// The paths of a disk at one moment.
 struct PathFacts {
@@ -35,7 +35,7 @@ impl Subsystem {
 
         let mut reasons = history.failures(now);
         let mut add = |condition, message| reasons.push(ConditionReason { condition, message });
-        if let Some(fence) = self.inherited_fence().filter(|fence| fence.until > now) {
+        if let Some(fence) = disk.inherited_fence().filter(|fence| fence.until > now) {
             add(Condition::Held, hold_reason(&fence, now));
         }
         if let Some(since) = history.waiting_since {
@@ -104,9 +104,7 @@ fn hold_reason(InheritedFence { until, of }: &InheritedFence, now: Instant) -> S
     let left = until.saturating_duration_since(now).as_secs_f64();
     let whose = match of {
         None => "the previous daemon, or the disk that was on this socket, did not end in order, and its".into(),
-        Some(of) => {
-            format!("the removed disk `{of}` used this namespace, or that of a disk on the same paths, and its")
-        }
+        Some(of) => format!("the removed disk `{of}` used this namespace, and its"),
     };
     format!("requests wait for {left:.1} s: {whose} writes may be executed until then")
 }

@@ -4,6 +4,7 @@
 pub(crate) mod error;
 pub(crate) mod fences;
 pub(crate) mod health;
+pub(crate) mod namespace_writers;
 pub(crate) mod path_status;
 pub(crate) mod shared_context;
 mod size;
@@ -16,7 +17,7 @@ use std::time::Instant;
 use mpath_api::config::{DiskConfig, MaxTransfer, Seconds};
 use mpath_api::types::{EventKind, EventPath};
 use mpath_api::{PathAddress, PolicyChange};
-use mpath_core::{DiskId, Epoch, FlowId, Group, GroupConfig, PathId, SharedDisk, Window};
+use mpath_core::{DiskId, Epoch, FlowId, Group, GroupConfig, PathId, Window};
 use mpath_host::{Admissions, AdmitError, CONNECT_MAX, NamespaceName, NamespaceUpdate, PathSettings, Unusable};
 use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity, Namespace, NamespaceError};
 use nvme_tcp::wire::Digests;
@@ -25,14 +26,16 @@ use tokio::sync::{Notify, oneshot, watch};
 use vhost_user_blk::VirtioDisk;
 
 use crate::disk::geometry;
+use crate::disk::refused_namespace::RefusedNamespace;
 use crate::disk::settings::DiskSettings;
-use crate::disk::{Backing, Disk};
+use crate::disk::{Backing, Disk, InheritedFence};
 use crate::events::EventLog;
 use crate::fence_record::FenceRecords;
 use crate::io_threads::reports::Reports;
 use crate::io_threads::{barrier, injection};
 use crate::subsystem::error::HostError;
 use crate::subsystem::fences::SharedFences;
+use crate::subsystem::namespace_writers::NamespaceWriters;
 use crate::subsystem::path_status::{PathStatus, State};
 use crate::subsystem::shared_context::SharedContext;
 
@@ -45,7 +48,6 @@ pub(crate) struct Subsystem {
     pub(crate) records: FenceRecords,
     /// The fences of its lost associations.
     pub(crate) fences: SharedFences,
-    inherited_fence: Mutex<Option<InheritedFence>>,
     io_threads: u16,
     pub(crate) reports: Arc<Reports>,
     /// True once the subsystem ends.
@@ -54,18 +56,13 @@ pub(crate) struct Subsystem {
     threads: OnceLock<Vec<IoThreadHandle>>,
     /// Held while a path is being admitted.
     admission: Mutex<()>,
+    writers: Arc<NamespaceWriters>,
+    /// Signals that paths have changed, or what is known of disks.
+    changed: watch::Sender<()>,
     /// Signals that [`State::removed_by_operator`] has a new entry.
     pub(crate) operator_removals: Notify,
     pub(crate) events: Arc<EventLog>,
     state: Mutex<State>,
-}
-
-/// The time until which earlier writes to these namespaces may be executed.
-#[derive(Clone, Debug)]
-pub(crate) struct InheritedFence {
-    pub(crate) until: Instant,
-    /// The disk of this daemon that sent them; `None` for an earlier daemon.
-    pub(crate) of: Option<String>,
 }
 
 /// Who set a policy, for events.
@@ -96,14 +93,18 @@ impl Subsystem {
         let events = Arc::clone(&common.events);
         let (mut first_flow, began) = (0, Instant::now());
         let new = |(settings, id): (DiskSettings, u16)| {
-            let shared = if inherited_fence.is_some() { SharedDisk::after_crash() } else { SharedDisk::default() };
             let first = FlowId(first_flow);
             // At most 64 disks with at most 256 virtqueues each.
             let queues = settings.queues.get() as u16;
             first_flow += queues;
             let unanswered =
                 Arc::new(UnansweredQueues::new(if records.has_predecessor(id.into()) { queues } else { 0 }, began));
-            Disk::new(DiskId(id), first, settings, shared, unanswered, Arc::clone(&events))
+            if let Some(before) = records.previous_namespace(id.into()).filter(|_| !settings.read_only) {
+                // Its guest may come back, so no other disk may write there first. If one already does, the first path
+                // will say so.
+                let _ = common.writers.add(config.name.as_str(), settings.name.as_str(), before);
+            }
+            Disk::new(DiskId(id), first, settings, unanswered, inherited_fence.clone(), Arc::clone(&events))
         };
         Self {
             disks: DiskSettings::all(&config).into_iter().zip(0..).map(new).collect(),
@@ -112,12 +113,13 @@ impl Subsystem {
             host: common.host.clone(),
             records,
             fences: SharedFences::default(),
-            inherited_fence: Mutex::new(inherited_fence),
             io_threads: common.io_threads,
             reports: Arc::default(),
             shutdown,
             threads: OnceLock::new(),
             admission: Mutex::new(()),
+            writers: Arc::clone(&common.writers),
+            changed: watch::Sender::new(()),
             operator_removals: Notify::new(),
             events,
         }
@@ -146,22 +148,27 @@ impl Subsystem {
         Some(NamespaceName::new(self.config.subsystem.as_str(), &disk.backing()?.namespace))
     }
 
-    /// A disk whose earlier guest may come back with requests in flight on another namespace, and the name of that
-    /// namespace.
-    pub(crate) fn other_namespace(&self) -> Option<(&Disk, NamespaceName)> {
-        let other = |disk: &Disk| self.records.other_namespace(usize::from(disk.id.0), &self.namespace_name(disk)?);
-        self.disks.iter().find_map(|disk| Some((disk, other(disk)?)))
-    }
-
     /// The disk of that id.
     pub(crate) fn disk(&self, id: DiskId) -> &Disk {
         &self.disks[usize::from(id.0)]
     }
 
-    /// The first disk without a namespace. The lock ensures that the I/O threads know all other disks.
-    pub(crate) fn unserved(&self) -> Option<&Disk> {
+    /// The disks with a known namespace, once there are I/O threads. The lock ensures that these know the disks.
+    pub(crate) fn known(&self) -> impl Iterator<Item = &Disk> {
         let _one_at_a_time = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
-        self.disks.iter().find(|disk| disk.backing().is_none())
+        let known: Vec<_> =
+            self.disks.iter().filter(|disk| disk.backing().is_some() && !self.threads().is_empty()).collect();
+        known.into_iter()
+    }
+
+    /// Changes when paths have changed, or what is known of disks.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Wakes those who wait for changes.
+    pub(crate) fn signal_change(&self) {
+        self.changed.send_replace(());
     }
 
     /// Admits a path for each disk whose namespace it leads to. The first path of a disk decides which namespace that
@@ -193,6 +200,7 @@ impl Subsystem {
         if let Some(backing) = disk.backing() {
             return Ok(backing.served_namespace().check(&namespace)?);
         }
+        let (index, name) = (usize::from(disk.id.0), NamespaceName::new(self.config.subsystem.as_str(), &namespace));
         let several = self.state().paths().nth(1).is_some();
         if several {
             namespace.check_multipath().map_err(Unusable::from)?;
@@ -207,14 +215,39 @@ impl Subsystem {
                  unflushed writes, the guest's next flush fails; set `shared-write-cache` if the subsystem shares one cache"
             );
         }
+        self.claim(disk, &name)?;
         disk.set_backing(Backing { namespace, frontend });
-        let (index, name) = (usize::from(disk.id.0), NamespaceName::new(self.config.subsystem.as_str(), &namespace));
         if self.records.has_lost_writes(index, &name) {
             disk.shared.unflushed.set_lost(disk.unanswered.served_since());
         }
         self.records.set_namespace(index, name);
         self.update_vendor_windows(&self.state());
         Ok(())
+    }
+
+    /// Lets other disks write to the namespaces of these disks. To be called when no writes are left, or their fence is
+    /// known to disks that are added.
+    pub(crate) fn release_namespaces(&self) {
+        self.writers.remove(self.name());
+    }
+
+    /// Makes the namespace the disk's, unless that could harm the data of another guest.
+    fn claim(&self, disk: &Disk, namespace: &NamespaceName) -> Result<(), AdmitError<HostError>> {
+        let name = disk.name();
+        let before = self.records.previous_namespace(disk.id.0.into());
+        let refused = if let Some(before) = before.filter(|before| !before.is_same(namespace)) {
+            let file = self.records.file(disk.id.0.into()).to_owned();
+            let (namespace, before) = (Box::new(namespace.clone()), Box::new(before.clone()));
+            RefusedNamespace::OfOtherGuest { disk: name.into(), namespace, before, file }
+        } else if disk.settings.read_only {
+            return Ok(());
+        } else {
+            let Err(of) = self.writers.add(self.name(), name, namespace) else { return Ok(()) };
+            let NamespaceName { subsystem, nsid, .. } = namespace.clone();
+            RefusedNamespace::HasWriter { disk: name.into(), of, nsid, subsystem }
+        };
+        disk.refuse(&refused);
+        Err(AdmitError::NoDisk(refused.into()))
     }
 
     fn start_threads(&self) -> Result<(), StartError> {
@@ -288,20 +321,6 @@ impl Subsystem {
         IoThreadHandle::start(IoThreadConfig { name: format!("io{index}"), group, report })
     }
 
-    /// The fence that requests of guests have to wait for.
-    pub(crate) fn inherited_fence(&self) -> Option<InheritedFence> {
-        self.inherited_fence.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Adds a fence to wait for, and has the next flush cover unflushed writes of earlier daemons too. To be called
-    /// before front-ends are served.
-    pub(crate) fn inherit(&self, fence: InheritedFence) {
-        self.disks.iter().for_each(|disk| disk.shared.unflushed.set_after_crash());
-        let mut inherited = self.inherited_fence.lock().unwrap_or_else(PoisonError::into_inner);
-        let longest = inherited.take().into_iter().chain([fence]).max_by_key(|fence| fence.until);
-        *inherited = longest;
-    }
-
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -328,6 +347,7 @@ impl Subsystem {
             self.threads().iter().for_each(|thread| thread.set_paths_expected(expected));
         }
         self.update_vendor_windows(state);
+        self.signal_change();
         changed
     }
 

@@ -44,6 +44,8 @@ pub(crate) struct PathStatus {
     pub(crate) since: SystemTime,
     pub(crate) last_error: Option<(String, SystemTime)>,
     pub(crate) losses: PathLosses,
+    /// The last attempt has failed because this host lacks something.
+    pub(crate) host_lacks: bool,
     /// By disk id. Filled just before the path becomes live, and kept while it is.
     pub(crate) namespaces: Vec<NamespaceStatus>,
     pub(crate) cntlid: Option<u16>,
@@ -119,6 +121,7 @@ impl PathStatus {
             since: SystemTime::now(),
             last_error: None,
             losses: PathLosses::default(),
+            host_lacks: false,
             namespaces: Vec::new(),
             cntlid: None,
             controller: None,
@@ -202,6 +205,11 @@ impl PathStatus {
             return Some("suspect: commands are unanswered and the controller is silent".into());
         }
         (!paths.contains(self.id)).then(|| "resting after a path error".into())
+    }
+
+    /// Whether the path is live and leads to the namespace of that disk.
+    pub(crate) fn leads_to(&self, disk: DiskId) -> bool {
+        self.state == PathState::Live && self.namespace(disk).is_some_and(|namespace| namespace.unusable.is_none())
     }
 
     /// Whether the path is live or may become live.

@@ -120,7 +120,7 @@ fn an_invalid_hostnqn_is_refused_and_an_odd_subsystem_is_a_warning() {
     let (place, refusing) = (DaemonDirectory::new(), refusing_address());
     let mut command = program();
     command.arg("--socket-path").arg(place.socket()).arg("--api").arg(place.api());
-    command.args(["--subsystem", "testnqn", "--path", &format!("tcp://{}", refusing.1)]);
+    command.args(["--subsystem", "testnqn", "--path", &format!("tcp://{}", refusing.1), "--wait-for", "any"]);
     let (code, log) = place.fails_or_serves(command).unwrap();
     // The daemon has accepted the name and tried the path.
     assert_eq!(code, NO_PATH);
@@ -140,26 +140,24 @@ fn flags_with_a_configuration_file_are_refused() {
 #[test]
 fn if_all_paths_fail_each_is_named() {
     let (place, first, second) = (DaemonDirectory::new(), refusing_address(), refusing_address());
-    let refusal = place.refused(place.command(&[first.1, second.1], ""));
+    let refusal = place.refused(place.command(&[first.1, second.1], "--wait-for any"));
     let addresses = [first.1.to_string(), second.1.to_string()];
     refusal.says(NO_PATH, &["disk0", &addresses[0], &addresses[1], "Connection refused"]);
-    refusal.alone();
     nothing_left(&place);
 }
 
 #[test]
 fn an_unknown_subsystem_is_named() {
     let (place, target) = (DaemonDirectory::new(), Target::with(1, |config| config.nqn = "nqn.other".into()));
-    let refusal = place.refused(place.command(&target.addrs(), ""));
+    let refusal = place.refused(place.command(&target.addrs(), "--wait-for any"));
     refusal.says(NO_PATH, &["SUBNQN", NQN, "no subsystem of this NQN", &target.addrs()[0].to_string()]);
-    refusal.alone();
     nothing_left(&place);
 }
 
 #[test]
 fn a_missing_namespace_error_lists_the_namespaces() {
     let (place, target) = (DaemonDirectory::new(), two_namespaces());
-    let refusal = place.refused(place.command(&target.addrs(), "--namespace 9"));
+    let refusal = place.refused(place.command(&target.addrs(), "--namespace 9 --wait-for any"));
     refusal.says(NO_PATH, &["`namespace` 9", "1, 2"]);
     nothing_left(&place);
 }
@@ -167,7 +165,7 @@ fn a_missing_namespace_error_lists_the_namespaces() {
 #[test]
 fn several_namespaces_need_a_choice() {
     let (place, target) = (DaemonDirectory::new(), two_namespaces());
-    place.refused(place.command(&target.addrs(), "")).says(NO_PATH, &["1, 2"]);
+    place.refused(place.command(&target.addrs(), "--wait-for any")).says(NO_PATH, &["1, 2"]);
 }
 
 fn two_namespaces() -> Target {
@@ -279,7 +277,7 @@ fn too_few_descriptors_are_reported() {
     // With fewer, the loader cannot open the libraries.
     for limit in [4, 5, 8, 16, 64, 256] {
         let place = DaemonDirectory::new();
-        let daemon = place.command(&target.addrs(), "");
+        let daemon = place.command(&target.addrs(), "--wait-for any");
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -n $0; exec \"$@\"", &limit.to_string()]);
         command.arg(daemon.get_program()).args(daemon.get_args());

@@ -101,7 +101,9 @@ impl World {
     /// No daemon serves another namespace on the socket.
     fn assert_kept(&self, place: &DaemonDirectory) {
         let remedy = format!("remove {}", place.fence_record().display());
-        let refused = place.refused(self.command(place, 2));
+        let mut command = self.command(place, 2);
+        command.args(["--wait-for", "any"]);
+        let refused = place.refused(command);
         refused.says(2, &["this socket last served namespace 1 of", "whose guest may come back", &remedy]);
     }
 

@@ -117,7 +117,7 @@ fn a_socket_serves_no_other_namespace_after_a_crash() {
     // However often it is tried, and also after the fence.
     for black_hole in ["off", "stall", "off"] {
         target.set(1, &format!("black-hole={black_hole}"));
-        let refused = place.refused(place.command(&target.addrs(), &format!("{SHORT} --namespace 2")));
+        let refused = place.refused(place.command(&target.addrs(), &format!("{SHORT} --namespace 2 --wait-for any")));
         let remedy = format!("remove {}", record.display());
         refused.says(2, &[&of(1), &of(2), "whose guest may come back", &remedy]);
     }
@@ -127,7 +127,9 @@ fn a_socket_serves_no_other_namespace_after_a_crash() {
     // This front-end keeps no in-flight log, which says nothing about the guest of the other.
     let (ended, place) = daemon.end(Signal::TERM);
     ended.cleanly_but_for_a_guest(&place);
-    place.refused(place.command(&target.addrs(), &format!("{SHORT} --namespace 2"))).says(2, &[&of(1), &of(2)]);
+    place
+        .refused(place.command(&target.addrs(), &format!("{SHORT} --namespace 2 --wait-for any")))
+        .says(2, &[&of(1), &of(2)]);
     // The operator has removed the record.
     std::fs::remove_file(&record).unwrap();
     let command = place.command(&target.addrs(), &format!("{SHORT} --namespace 2"));

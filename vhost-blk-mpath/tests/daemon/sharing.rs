@@ -27,7 +27,7 @@ fn target() -> Target {
 fn command(place: &DaemonDirectory, target: &Target, more: usize, settings: &str) -> Command {
     let paths = target.addrs().iter().map(|path| format!("tcp://{path}")).collect::<Vec<_>>().join(", ");
     let mut text = format!(
-        "api: {}\nio-threads: 2\ndisks:\n  - name: system\n    socket-path: {}\n    subsystem: {NQN}\n    namespace: 1\n    \
+        "api: {}\nio-threads: 2\nwait-for: any\ndisks:\n  - name: system\n    socket-path: {}\n    subsystem: {NQN}\n    namespace: 1\n    \
          paths: [{paths}]\n    reconnect-delay: 1\n{settings}    share-paths-with:\n",
         place.api().display(),
         place.file("system").display(),

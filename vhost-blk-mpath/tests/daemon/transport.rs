@@ -142,7 +142,8 @@ fn a_missing_local_address_or_interface_is_named() {
         ("host-iface=none0".into(), ["host-iface none0", "`ip link`"]),
     ] {
         let place = DaemonDirectory::new();
-        let refused = place.refused(place.command(&[], &flags(&[format!("tcp://{address}?{option}")])));
+        let refused =
+            place.refused(place.command(&[], &(flags(&[format!("tcp://{address}?{option}")]) + "--wait-for=any")));
         refused.says(3, &words);
     }
     assert_eq!(target.connections(0), 0);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use mpath_api::PolicyKind;
 use mpath_api::client::{Client, ClientError};
-use mpath_api::types::{Injection, Path, PathSelector, PathState, SetInjection, SetPolicy, Status};
+use mpath_api::types::{DiskState, Injection, Path, PathSelector, PathState, SetInjection, SetPolicy, Status};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use vublk_bench::process::Managed;
@@ -75,9 +75,9 @@ impl DaemonDirectory {
         self.fails_unless(command, || false).expect("the daemon does not start")
     }
 
-    /// The same, or `None` if it gets ready to serve.
+    /// The same, or `None` if it gets ready.
     pub(crate) fn fails_or_serves(&self, command: Command) -> Option<(i32, String)> {
-        self.fails_unless(command, || self.log().contains("ready"))
+        self.fails_unless(command, || self.log().lines().any(|line| line.ends_with(" ready")))
     }
 
     fn fails_unless(&self, command: Command, mut serves: impl FnMut() -> bool) -> Option<(i32, String)> {
@@ -152,9 +152,20 @@ impl Daemon {
         place.spawn(command).ready()
     }
 
-    /// Waits until it serves.
-    pub(crate) fn ready(mut self) -> Self {
-        eventually("the daemon serves", || match self.api.status() {
+    /// Waits until it serves all disks, and has tried all paths.
+    pub(crate) fn ready(self) -> Self {
+        let daemon = self.answers();
+        let is_tried = |path: &Path| path.state != PathState::Connecting || path.last_error.is_some();
+        eventually("the daemon serves its disks", || {
+            let disks = daemon.status().disks;
+            disks.iter().all(|disk| disk.state == DiskState::Served) && daemon.paths().iter().all(is_tried)
+        });
+        daemon
+    }
+
+    /// Waits until its API answers.
+    pub(crate) fn answers(mut self) -> Self {
+        eventually("the API answers", || match self.api.status() {
             Ok(_) => true,
             Err(ClientError::NotRunning { .. }) => {
                 assert_eq!(self.process.exited(), None, "{}", self.log());

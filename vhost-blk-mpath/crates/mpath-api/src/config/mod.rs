@@ -14,6 +14,7 @@ mod sharer;
 mod time;
 mod validate;
 mod value;
+mod wait_for;
 
 use std::fs::File;
 use std::io::Read;
@@ -37,6 +38,7 @@ pub use self::validate::DiskPlace;
 pub use self::value::{
     Bounded, DiskName, DiskNameError, HostId, HostIdError, Nqn, NqnError, RangeError, SocketPath, SocketPathError,
 };
+pub use self::wait_for::{WaitFor, WaitForError};
 use crate::DEFAULT_API_SOCKET;
 
 /// The largest configuration file read, in bytes.
@@ -78,6 +80,10 @@ pub struct Config {
     /// Default: 1.
     #[serde(default = "default_io_threads")]
     pub io_threads: IoThreads,
+
+    /// The paths that have to be live before the daemon reports that it is ready: `none`, `any` or `all`. Default: `none`.
+    #[serde(default)]
+    pub wait_for: WaitFor,
 
     /// The NQN of this host. Default: the contents of `/etc/nvme/hostnqn`. Without that file: an NQN made from the host identifier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -131,6 +137,7 @@ impl Config {
             api_owner: None,
             api_group: None,
             io_threads: default_io_threads(),
+            wait_for: WaitFor::default(),
             hostnqn: None,
             hostid: None,
             disks,

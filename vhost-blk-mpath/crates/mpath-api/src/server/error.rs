@@ -160,7 +160,7 @@ pub enum AddDiskError {
         /// The need and the limit.
         reason: String,
     },
-    /// The disk cannot be served. The daemon would not start with it either.
+    /// The disk cannot be served. The daemon would not start with it either with `wait-for: any`.
     #[error("{reason}")]
     NotStarted {
         /// The disk.

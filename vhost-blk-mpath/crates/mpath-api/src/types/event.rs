@@ -84,6 +84,8 @@ pub enum EventKind {
     PathRemoved,
     /// The ANA state of a namespace changed on a path.
     AnaChanged,
+    /// A disk must not use the namespace that a path leads to.
+    DiskRefused,
     /// A disk grew with its namespace.
     DiskResized,
     /// A disk is held: it takes no requests until the fence of an earlier daemon or of a removed disk has passed.
@@ -162,7 +164,7 @@ impl EventKind {
     #[must_use]
     pub fn severity(self) -> Severity {
         match self {
-            Self::DiskFailing | Self::DiskWaiting => Severity::Error,
+            Self::DiskFailing | Self::DiskWaiting | Self::DiskRefused => Severity::Error,
             Self::PathLost
             | Self::PathRefused
             | Self::PathGaveUp
@@ -197,6 +199,7 @@ impl fmt::Display for EventKind {
             Self::PathRemove => "path-remove",
             Self::PathRemoved => "path-removed",
             Self::AnaChanged => "ana-changed",
+            Self::DiskRefused => "disk-refused",
             Self::DiskResized => "disk-resized",
             Self::DiskHeld => "disk-held",
             Self::DiskResumed => "disk-resumed",
@@ -242,6 +245,7 @@ mod tests {
             EventKind::AnaChanged,
             EventKind::PathRemoved,
             EventKind::WeightSet,
+            EventKind::DiskRefused,
             EventKind::DiskResized,
             EventKind::DiskHeld,
             EventKind::DiskResumed,

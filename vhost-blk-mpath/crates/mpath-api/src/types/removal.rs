@@ -13,6 +13,8 @@ pub const REMOVING_MAX: Duration = Duration::from_secs(15);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskState {
+    /// No path has led to a namespace that the disk may use: see the errors of its paths. Front-ends can connect and are not answered.
+    Starting,
     /// Front-ends are served.
     Served,
     /// Being removed: front-ends are disconnected and none can connect. The disk's name and socket are free once it is gone.
@@ -22,6 +24,7 @@ pub enum DiskState {
 impl fmt::Display for DiskState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
+            Self::Starting => "starting",
             Self::Served => "served",
             Self::Removing => "removing",
         })

@@ -85,10 +85,11 @@ proptest! {
         disks in (disk(0), disk(1), disk(2)),
         count in 1_usize..=3,
         io_threads in bounded(),
+        wait_for in proptest::sample::select(vec![WaitFor::None, WaitFor::Any, WaitFor::All]),
         hostid in proptest::option::of(1_u128..),
     ) {
         let mut config = Config::new([disks.0, disks.1, disks.2].into_iter().take(count).collect());
-        config.io_threads = io_threads;
+        (config.io_threads, config.wait_for) = (io_threads, wait_for);
         config.hostid = hostid.map(|id| uuid::Uuid::from_u128(id).to_string().parse().unwrap());
         config.hostnqn = hostid.map(|id| format!("nqn.{id}").parse().unwrap());
         prop_assert_eq!(parse(&serde_yaml::to_string(&config).unwrap()), config);

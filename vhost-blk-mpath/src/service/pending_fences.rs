@@ -1,44 +1,11 @@
-//! Ensures that no two disks of the daemon write to the same namespace. Their guests know nothing of each other and
-//! would overwrite each other's data. Namespaces are compared as the paths identify them, not by NSID.
-//!
-//! Also makes a new disk wait for the fence of a removed disk on the same namespace, whichever socket and paths it
-//! uses.
+//! The fences that removed disks have left. A new disk waits for the fence of a removed disk on the same namespace,
+//! whichever socket and paths it uses.
 
 use std::time::{Duration, Instant};
 
 use mpath_host::{NamespaceName, RecordedAssociation, RemainingFence};
 
 use crate::disk::Disk;
-use crate::service::start_error::StartError;
-use crate::subsystem::Subsystem;
-
-/// Checks that the disks of `new` write to no namespace that disks of other subsystems write to.
-pub(crate) fn check<'a>(new: &Subsystem, mut others: impl Iterator<Item = &'a Subsystem>) -> Result<(), StartError> {
-    others.try_for_each(|other| {
-        let theirs = |ours: &Used<'_>| writers(other).find(|theirs| ours.namespace.is_same(&theirs.namespace));
-        match writers(new).find_map(|ours| Some((theirs(&ours)?, ours))) {
-            Some((of, Used { disk, namespace: NamespaceName { subsystem, nsid, .. } })) => {
-                Err(StartError::SameNamespace { disk: disk.into(), of: of.disk.into(), nsid, subsystem })
-            }
-            None => Ok(()),
-        }
-    })
-}
-
-/// The namespace that a disk uses.
-struct Used<'a> {
-    disk: &'a str,
-    namespace: NamespaceName,
-}
-
-fn writers(subsystem: &Subsystem) -> impl Iterator<Item = Used<'_>> {
-    used(subsystem, |disk| !disk.settings.read_only)
-}
-
-fn used(subsystem: &Subsystem, which: impl Fn(&Disk) -> bool) -> impl Iterator<Item = Used<'_>> {
-    let disks = subsystem.disks.iter().filter(move |disk| which(disk));
-    disks.filter_map(|disk| Some(Used { disk: disk.name(), namespace: subsystem.namespace_name(disk)? }))
-}
 
 /// The fences that removed disks have left on their namespaces, once for each name of a namespace.
 #[derive(Default)]
@@ -66,7 +33,7 @@ impl PendingFence {
 
 impl PendingFences {
     /// Adds the fence that a disk has left, its own or an inherited one.
-    pub(crate) fn add(&mut self, subsystem: &Subsystem, disk: &Disk, left: &RemainingFence, now: Instant) {
+    pub(crate) fn add(&mut self, disk: &Disk, left: &RemainingFence, now: Instant) {
         self.0.retain(|left| left.until > now);
         let RemainingFence { association, namespace: Some(namespace), .. } = left else { return };
         let until = now + Duration::from_millis(association.fence_ms);
@@ -76,17 +43,15 @@ impl PendingFences {
         }
         self.0.retain(|left| left.namespace != *namespace);
         // A disk that was held or refused passes on the fence it found.
-        let of_others = || subsystem.inherited_fence().and_then(|fence| fence.of);
+        let of_others = || disk.inherited_fence().and_then(|fence| fence.of);
         let disk = if left.is_own { Some(disk.name().into()) } else { of_others() };
         self.0.push(PendingFence { disk, namespace: namespace.clone(), until, association: association.clone() });
     }
 
-    /// The longest fence that the disks of a subsystem have to wait for. Disks that only read wait too, as their data
-    /// must not change under them.
-    pub(crate) fn on(&self, subsystem: &Subsystem, now: Instant) -> Option<&PendingFence> {
-        let counts = |left: &&PendingFence| {
-            left.until > now && used(subsystem, |_| true).any(|used| used.namespace.is_same(&left.namespace))
-        };
+    /// The longest fence that a disk on this namespace has to wait for. A disk that only reads waits too, as its data
+    /// must not change under it.
+    pub(crate) fn on(&self, namespace: &NamespaceName, now: Instant) -> Option<&PendingFence> {
+        let counts = |left: &&PendingFence| left.until > now && namespace.is_same(&left.namespace);
         self.0.iter().filter(counts).max_by_key(|left| left.until)
     }
 }
@@ -104,6 +69,7 @@ mod tests {
     use crate::disk::geometry;
     use crate::events::EventLog;
     use crate::fence_record::FenceRecords;
+    use crate::subsystem::Subsystem;
     use crate::subsystem::shared_context::SharedContext;
 
     fn name(uuid: u8, nguid: u8) -> NamespaceName {
@@ -117,7 +83,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let records = |file: &str| FenceRecords::open([place.path().join(file).as_path()].into_iter()).unwrap().0;
         let host = HostIdentity { hostnqn: "nqn.2014-08.org.example:host".parse().unwrap(), hostid: [1; 16] };
-        let common = SharedContext { host, io_threads: 1, events: Arc::new(EventLog::new()) };
+        let common = SharedContext { host, io_threads: 1, events: Arc::new(EventLog::new()), writers: Arc::default() };
         let (_ends, ending) = watch::channel(false);
         let subsystem = Subsystem::new(geometry::tests::config(), &common, records("disk"), None, ending);
         let (mut pending_fences, now) = (PendingFences::default(), Instant::now());
@@ -135,7 +101,7 @@ mod tests {
                 }])
                 .remove(0)
                 .unwrap();
-            pending_fences.add(&subsystem, &subsystem.disks[0], &left, now);
+            pending_fences.add(&subsystem.disks[0], &left, now);
         }
         let by = |name: NamespaceName| pending_fences.0.iter().filter(|left| left.namespace.is_same(&name)).count();
         assert_eq!((by(name(7, 0)), by(name(0, 8)), by(name(0, 9))), (2, 1, 0));

@@ -1,0 +1,51 @@
+//! The paths that have to be live before the daemon reports that it is ready.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::text::text_serde;
+
+/// The paths that have to be live before the daemon reports that it is ready. The API and the sockets do not wait.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WaitFor {
+    /// Nothing: the API and the sockets of all disks listen.
+    #[default]
+    None,
+    /// Each disk has a live path that leads to its namespace. If the first attempts bring about none, the daemon ends.
+    Any,
+    /// The same, and every configured path is live. If the first attempts do not bring that about, the daemon ends.
+    All,
+}
+
+/// A text that is no [`WaitFor`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not none, any or all")]
+pub struct WaitForError {
+    /// The text.
+    pub text: String,
+}
+
+impl FromStr for WaitFor {
+    type Err = WaitForError;
+
+    fn from_str(text: &str) -> Result<Self, WaitForError> {
+        match text {
+            "none" => Ok(Self::None),
+            "any" => Ok(Self::Any),
+            "all" => Ok(Self::All),
+            _ => Err(WaitForError { text: text.into() }),
+        }
+    }
+}
+
+impl fmt::Display for WaitFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Any => "any",
+            Self::All => "all",
+        })
+    }
+}
+
+text_serde!(WaitFor, "none, any or all");

@@ -1,0 +1,33 @@
+//! Namespaces that a disk must not use, although a path leads there.
+
+use std::path::PathBuf;
+
+use mpath_host::NamespaceName;
+
+/// Why a disk must not use the namespace that a path leads to.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RefusedNamespace {
+    #[error(
+        "disk {disk}: disk {of} already uses namespace {nsid} of `subsystem` {subsystem}, and both would write to it; give each its own \
+         `namespace`, or set `read-only` for one of them"
+    )]
+    HasWriter {
+        disk: String,
+        /// The disk that a path led there first.
+        of: String,
+        nsid: u32,
+        subsystem: String,
+    },
+    #[error(
+        "disk {disk}: cannot serve {namespace}: this socket last served {before}, whose guest may come back and repeat its requests in flight on the \
+         wrong namespace; give the disk another `socket-path`; or end the daemon or remove the disk, and remove {} once that guest cannot come \
+         back and the `fence_ms` in the file have passed", file.display()
+    )]
+    OfOtherGuest {
+        disk: String,
+        namespace: Box<NamespaceName>,
+        before: Box<NamespaceName>,
+        /// The fence record.
+        file: PathBuf,
+    },
+}
