@@ -99,8 +99,11 @@ class Rig:
             time.sleep(0.05)
 
     def _is_served(self):
+        """Whether front-ends are answered, and every path was tried."""
         status = self.ctl("status", check=False)
-        return status is not None and all(disk["state"] != "starting" for disk in status["disks"])
+        if status is None or any(disk["state"] == "starting" for disk in status["disks"]):
+            return False
+        return all(path["state"] != "connecting" or path["last-error"] for path in self.ctl("path", "list"))
 
     def kill_daemon(self):
         """Ends the daemon at once and without its knowledge. Its sockets and its fence record stay."""

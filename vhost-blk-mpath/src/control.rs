@@ -391,7 +391,7 @@ fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Op
     let outstanding = flows().map(|flow| flow.queued + flow.outstanding).sum();
     let (health, path_counts) = subsystem.check_health(disk, outstanding);
     let state = subsystem.state();
-    let namespace = disk.backing().map(|backing| &backing.namespace);
+    let backing = disk.backing();
     // The disk that has the paths counts for all.
     let counted = stats.filter(|_| owner.is_none());
     let moved =
@@ -402,7 +402,7 @@ fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Op
         socket_path: disk.settings.socket_path.to_string(),
         subsystem: subsystem.config.subsystem.to_string(),
         shares_paths_of: owner,
-        namespace: namespace.map(|namespace| namespace.nsid),
+        namespace: backing.map(|backing| backing.name.nsid),
         state: disk_state,
         health,
         connected: disk.is_connected(),
@@ -412,8 +412,8 @@ fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Op
             (!left.is_zero()).then(|| left.as_millis() as u64 + 1)
         }),
         policy: state.policy,
-        capacity_bytes: disk.backing().map_or(0, Backing::bytes),
-        block_size_bytes: namespace.map_or(0, |namespace| namespace.block_bytes),
+        capacity_bytes: backing.map_or(0, Backing::bytes),
+        block_size_bytes: backing.map_or(0, Backing::block_bytes),
         read_only: disk.settings.read_only,
         queues: disk.settings.queues.get(),
         mpath_window: disk.settings.mpath_window,

@@ -120,7 +120,7 @@ async fn serve(config: Config, mut activation_sockets: ActivationSockets) -> Res
     let starting = starting.collect::<Result<Vec<_>, _>>()?;
 
     let disks = Arc::new(Disks::new(common, config.api, activation_sockets));
-    let begun = starting.into_iter().try_for_each(|starting| disks.begin(starting));
+    let begun = disks.begin(starting);
     let (shutdown, ends) = watch::channel(false);
     let watching = tokio::spawn(connection_watch::watch(Arc::clone(&disks), ends));
     let health = tokio::spawn(health_watch::watch(Arc::clone(&disks)));

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use mpath_api::config::SocketPath;
 use mpath_api::server::Server;
+use mpath_api::types::DiskState;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
@@ -30,9 +31,9 @@ impl Daemon {
         Self::start_with(Fake { held: &["disk1"], ..Fake::new() })
     }
 
-    /// One whose `disk0` is being removed.
-    pub(crate) fn start_removing() -> Self {
-        Self::start_with(Fake { removing: &["disk0"], ..Fake::new() })
+    /// One whose `disk0` is in this state.
+    pub(crate) fn start_in_state(state: DiskState) -> Self {
+        Self::start_with(Fake { state, ..Fake::new() })
     }
 
     /// One with a disk `backup` over the paths of `disk0`.

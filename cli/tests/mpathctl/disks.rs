@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 
+use mpath_api::types::DiskState;
+
 use crate::daemon::{Daemon, finish, mpathctl};
 
 #[test]
@@ -92,7 +94,7 @@ fn a_held_disk_is_shown_as_held() {
 
 #[test]
 fn a_disk_that_is_being_removed_is_shown_as_removing() {
-    let daemon = Daemon::start_removing();
+    let daemon = Daemon::start_in_state(DiskState::Removing);
     let line = "the daemon closes its front-ends' connections; the disk is gone within 15 s, and its name and socket are free after that\n";
     for words in [&["status"][..], &["disk", "list"]] {
         let told = daemon.run(words);
@@ -104,6 +106,18 @@ fn a_disk_that_is_being_removed_is_shown_as_removing() {
     assert!(told.contains("\nstate         removing\n"), "{told}");
     let json: serde_json::Value = serde_json::from_str(&daemon.run(&["-o", "json", "disk", "list"])).unwrap();
     assert_eq!((&json[0]["state"], &json[1]["state"]), (&serde_json::json!("removing"), &serde_json::json!("served")));
+}
+
+#[test]
+fn a_disk_without_a_path_so_far_is_shown_as_starting() {
+    let daemon = Daemon::start_in_state(DiskState::Starting);
+    for words in [&["status"][..], &["disk", "list"]] {
+        let told = daemon.run(words);
+        let row = told.lines().find(|line| line.starts_with("disk0 ")).unwrap();
+        assert!(row.contains("  starting  ") && !told.contains("connected"), "{told}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&daemon.run(&["-o", "json", "disk", "list"])).unwrap();
+    assert_eq!((&json[0]["state"], &json[1]["state"]), (&serde_json::json!("starting"), &serde_json::json!("served")));
 }
 
 #[test]

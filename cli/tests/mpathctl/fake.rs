@@ -25,8 +25,8 @@ pub(crate) struct Fake {
     pub(crate) paths: Mutex<Vec<Path>>,
     /// Disks that take no requests.
     pub(crate) held: &'static [&'static str],
-    /// Disks on their way out.
-    pub(crate) removing: &'static [&'static str],
+    /// The state of `disk0`.
+    pub(crate) state: DiskState,
     pub(crate) boot_id: &'static str,
 }
 
@@ -86,7 +86,7 @@ impl Fake {
             scheduling: Mutex::new(scheduling()),
             paths: Mutex::new(paths),
             held: &[],
-            removing: &[],
+            state: DiskState::Served,
             boot_id: Self::FIRST_BOOT,
         }
     }
@@ -105,7 +105,7 @@ impl Control for Fake {
             subsystem: "nqn.2014-08.org.example:disks".into(),
             shares_paths_of: shares(name),
             namespace: Some(1),
-            state: if self.removing.contains(&name.as_str()) { DiskState::Removing } else { DiskState::Served },
+            state: if name == "disk0" { self.state } else { DiskState::Served },
             connected: name == "disk0",
             held_ms: self.held.contains(&name.as_str()).then_some(12_001),
             policy: *policy,

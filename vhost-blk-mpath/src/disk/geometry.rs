@@ -25,6 +25,35 @@ pub(crate) fn of(settings: &DiskSettings, info: &ControllerInfo, namespace: &Nam
     }
 }
 
+/// The first property of a disk that front-ends were shown and that `found` lacks. Sizes are compared elsewhere, as they
+/// change while a disk is used.
+pub(crate) fn lost(shown: &DiskGeometry, found: &DiskGeometry) -> Option<LostProperty> {
+    let (before, now) = (shown.block_size, found.block_size);
+    let lost = [
+        (before != now, LostProperty::BlockSize { before, now }),
+        (!shown.read_only && found.read_only, LostProperty::Writing),
+        (shown.max_discard_sectors > found.max_discard_sectors, LostProperty::Discard),
+        (shown.max_write_zeroes_sectors > found.max_write_zeroes_sectors, LostProperty::WriteZeroes),
+        (shown.write_zeroes_may_unmap && !found.write_zeroes_may_unmap, LostProperty::WriteZeroesUnmap),
+    ];
+    lost.into_iter().find_map(|(is_lost, property)| is_lost.then_some(property))
+}
+
+/// A property of a disk that its namespace lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum LostProperty {
+    #[error("its blocks had {before} bytes, and have {now}")]
+    BlockSize { before: u32, now: u32 },
+    #[error("it is write protected, and was not")]
+    Writing,
+    #[error("the controller has no discard, and had")]
+    Discard,
+    #[error("the controller has no write zeroes, and had")]
+    WriteZeroes,
+    #[error("write zeroes does not deallocate, and did")]
+    WriteZeroesUnmap,
+}
+
 /// Converts blocks to 512-byte sectors.
 pub(crate) fn sectors(blocks: u64, block_size: u32) -> u64 {
     blocks.saturating_mul(u64::from(block_size) / vhost_user_blk::SECTOR_BYTES)
@@ -145,6 +174,27 @@ pub(crate) mod tests {
         namespace.write_zeroes_deallocates = true;
         info.write_zeroes = false;
         assert_eq!(can(&info, &namespace), ((false, false), false));
+    }
+
+    #[test]
+    fn each_lost_property_is_found() {
+        let (shown, info, namespace) = (of(&settings(), &controller(), &namespace()), controller(), namespace());
+        let lost =
+            |info: &ControllerInfo, namespace: &NamespaceIdentity| lost(&shown, &of(&settings(), info, namespace));
+        assert_eq!(lost(&info, &namespace), None);
+        assert_eq!(lost(&info, &NamespaceIdentity { blocks: 7, ..namespace }), None);
+        let blocks = NamespaceIdentity { block_bytes: 512, ..namespace };
+        assert_eq!(lost(&info, &blocks), Some(LostProperty::BlockSize { before: 4096, now: 512 }));
+        let protected = NamespaceIdentity { write_protected: true, ..namespace };
+        assert_eq!(lost(&info, &protected), Some(LostProperty::Writing));
+        let less =
+            |dataset_management, write_zeroes| ControllerInfo { dataset_management, write_zeroes, ..controller() };
+        assert_eq!(lost(&less(false, true), &namespace), Some(LostProperty::Discard));
+        assert_eq!(lost(&less(true, false), &namespace), Some(LostProperty::WriteZeroes));
+        let kept = NamespaceIdentity { write_zeroes_deallocates: false, ..namespace };
+        assert_eq!(lost(&info, &kept), Some(LostProperty::WriteZeroesUnmap));
+        // What the namespace has gained is not shown, and does no harm.
+        assert_eq!(super::lost(&of(&settings(), &less(false, false), &protected), &shown), None);
     }
 
     #[test]

@@ -13,10 +13,10 @@ use std::time::Instant;
 use mpath_api::config::{LimitsConfig, Weight};
 use mpath_api::types::EventKind;
 use mpath_core::{DiskId, FlowId, SharedDisk};
-use mpath_host::Suspension;
+use mpath_host::{NamespaceName, Suspension};
 use nvme_tcp::host::NamespaceIdentity;
 use reactor::UnansweredQueues;
-use vhost_user_blk::{GeometryError, SECTOR_BYTES, VirtioDisk};
+use vhost_user_blk::{DiskGeometry, GeometryError, SECTOR_BYTES, VirtioDisk};
 
 use crate::disk::health::HealthHistory;
 use crate::disk::refused_namespace::RefusedNamespace;
@@ -38,6 +38,8 @@ pub(crate) struct Disk {
     /// The namespace that it must not use, unless another path has led to one that it may use.
     refused: Mutex<Option<RefusedNamespace>>,
     served: AtomicBool,
+    /// Its requests wait until every path was tried.
+    awaits_paths: AtomicBool,
     connected: AtomicBool,
     tuning: Mutex<DiskTuning>,
     health: Mutex<HealthHistory>,
@@ -52,17 +54,48 @@ pub(crate) struct InheritedFence {
     pub(crate) of: Option<String>,
 }
 
-/// The namespace behind the disk and the virtio disk shown for it, known once a path has led there.
+/// The namespace behind the disk and the virtio disk shown for it. Known once a path has led there, or from an earlier
+/// daemon.
 pub(crate) struct Backing {
-    /// The namespace at that time. It may have grown since.
-    pub(crate) namespace: NamespaceIdentity,
+    /// The name by which the namespace became known.
+    pub(crate) name: NamespaceName,
     pub(crate) frontend: Arc<VirtioDisk>,
+    /// Set when the first path of this daemon has led to the namespace.
+    found: OnceLock<FoundNamespace>,
+}
+
+/// A namespace as the first path has found it.
+pub(crate) struct FoundNamespace {
+    /// The namespace at that time. It may have grown since.
+    pub(crate) identity: NamespaceIdentity,
+    /// The disk that the next daemon shows. Front-ends may see less until then.
+    pub(crate) geometry: DiskGeometry,
 }
 
 impl Backing {
-    /// The namespace as paths compare theirs with it.
-    pub(crate) fn served_namespace(&self) -> mpath_host::ServedNamespace {
-        mpath_host::ServedNamespace { namespace: self.namespace, shown_blocks: self.blocks() }
+    /// A disk as front-ends see it from now on.
+    pub(crate) fn new(name: NamespaceName, frontend: VirtioDisk) -> Self {
+        Self { name, frontend: Arc::new(frontend), found: OnceLock::new() }
+    }
+
+    /// The namespace as the first path has found it; `None` if no path has.
+    pub(crate) fn found(&self) -> Option<&FoundNamespace> {
+        self.found.get()
+    }
+
+    /// Sets the namespace, when the first path has led there.
+    pub(crate) fn set_found(&self, found: FoundNamespace) {
+        assert!(self.found.set(found).is_ok(), "set once, under the admission lock");
+    }
+
+    /// The namespace as paths compare theirs with it, once a path has led there.
+    pub(crate) fn served_namespace(&self) -> Option<mpath_host::ServedNamespace> {
+        let namespace = self.found()?.identity;
+        Some(mpath_host::ServedNamespace { namespace, shown_blocks: self.blocks() })
+    }
+
+    pub(crate) fn block_bytes(&self) -> u32 {
+        self.frontend.geometry().block_size
     }
 
     /// The size that guests see, in bytes.
@@ -72,12 +105,12 @@ impl Backing {
 
     /// The size that guests see, in blocks of the namespace.
     pub(crate) fn blocks(&self) -> u64 {
-        self.bytes() / u64::from(self.namespace.block_bytes)
+        self.bytes() / u64::from(self.block_bytes())
     }
 
     /// Shows guests this many blocks, if they see fewer. Returns whether the size has changed.
     pub(crate) fn grow(&self, blocks: u64) -> Result<bool, GeometryError> {
-        self.frontend.grow(geometry::sectors(blocks, self.namespace.block_bytes))
+        self.frontend.grow(geometry::sectors(blocks, self.block_bytes()))
     }
 }
 
@@ -111,6 +144,7 @@ impl Disk {
             inherited_fence: Mutex::new(inherited_fence),
             refused: Mutex::default(),
             served: AtomicBool::new(false),
+            awaits_paths: AtomicBool::new(false),
             connected: AtomicBool::new(false),
             tuning,
             health: Mutex::default(),
@@ -127,14 +161,19 @@ impl Disk {
         FlowId(self.first_flow.0 + queue)
     }
 
-    /// The namespace behind it, once a path has led there.
+    /// The namespace behind it, once it is known.
     pub(crate) fn backing(&self) -> Option<&Backing> {
         self.backing.get()
     }
 
-    /// Sets the namespace, when the first path has led there.
-    pub(crate) fn set_backing(&self, backing: Backing) {
+    /// Sets the namespace, as a path has led there or an earlier daemon has shown it.
+    pub(crate) fn set_backing(&self, backing: Backing) -> &Backing {
         assert!(self.backing.set(backing).is_ok(), "set once, under the admission lock");
+        self.backing().expect("just set")
+    }
+
+    /// Records that a path has led to a namespace that the disk may use.
+    pub(crate) fn accept(&self) {
         *self.refused_mut() = None;
     }
 
@@ -160,7 +199,7 @@ impl Disk {
     pub(crate) fn refuse(&self, refused: &RefusedNamespace) {
         let before = self.refused_mut().replace(refused.clone());
         if before.as_ref() != Some(refused) {
-            self.event(EventKind::DiskRefused, format!("disk not served: {refused}"));
+            self.event(EventKind::DiskRefused, format!("namespace refused: {refused}"));
         }
     }
 
@@ -180,6 +219,15 @@ impl Disk {
 
     pub(crate) fn set_served(&self) {
         self.served.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its requests wait until every path was tried.
+    pub(crate) fn awaits_paths(&self) -> bool {
+        self.awaits_paths.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_awaits_paths(&self, awaits: bool) {
+        self.awaits_paths.store(awaits, Ordering::Relaxed);
     }
 
     pub(crate) fn is_connected(&self) -> bool {

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use mpath_host::NamespaceName;
 
+use crate::disk::geometry::LostProperty;
+
 /// Why a disk must not use the namespace that a path leads to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RefusedNamespace {
@@ -28,6 +30,28 @@ pub(crate) enum RefusedNamespace {
         namespace: Box<NamespaceName>,
         before: Box<NamespaceName>,
         /// The fence record.
+        file: PathBuf,
+    },
+    #[error(
+        "disk {disk}: cannot serve {namespace}: the front-ends of this socket were shown {before}; if another namespace is intended, remove \
+         the disk and add it again, or end the daemon and remove {}", file.display()
+    )]
+    NotShown {
+        disk: String,
+        namespace: Box<NamespaceName>,
+        before: Box<NamespaceName>,
+        /// The file that describes the disk.
+        file: PathBuf,
+    },
+    #[error(
+        "disk {disk}: cannot serve {namespace} as the front-ends of this socket were shown it: {lost}; if that is intended, detach the disk from \
+         its guest, and remove the disk and add it again, or end the daemon and remove {}", file.display()
+    )]
+    Changed {
+        disk: String,
+        namespace: Box<NamespaceName>,
+        lost: LostProperty,
+        /// The file that describes the disk.
         file: PathBuf,
     },
 }

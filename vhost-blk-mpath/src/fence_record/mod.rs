@@ -1,4 +1,4 @@
-//! The fence record ([`Record`]) as a file next to the vhost-user socket.
+//! The fence record ([`Record`]) as a file next to the vhost-user socket, and other files there.
 //!
 //! The file exists from the first association until the daemon's orderly end. It is replaced as a whole, and is on
 //! disk before the first command of an association is sent. It counts after a reboot too, if its directory outlives
@@ -7,11 +7,11 @@
 //! A daemon holds a lock, a file next to the record, while it serves the disk. Without the lock, the second of two
 //! daemons that share an activation socket would read the record of associations that still write.
 
+mod file;
 pub(crate) mod lock;
+pub(crate) mod shown_disk;
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,10 +23,10 @@ use mpath_host::{
 };
 use uuid::Uuid;
 
+use crate::fence_record::file::beside;
 use crate::fence_record::lock::{Lock, LockError};
+use crate::fence_record::shown_disk::ShownDiskFile;
 
-/// Far larger than any record, which has one association and two names of namespaces.
-const LARGEST_BYTES: u64 = 1 << 20;
 /// A daemon that ends releases the lock once its paths are closed, a moment after its socket.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 
@@ -40,6 +40,8 @@ pub(crate) struct FenceRecord {
     found: Arc<Record>,
     /// The namespace to be written, once it is known.
     namespace: Arc<OnceLock<NamespaceName>>,
+    /// The disk as front-ends were shown it, in a file of its own.
+    shown: Arc<ShownDiskFile>,
     /// `None` after the end, when nothing more is written.
     kept: Arc<Mutex<Option<OpenRecord>>>,
 }
@@ -168,6 +170,11 @@ impl FenceRecords {
         self.0[disk].found.previous_namespace()
     }
 
+    /// The disk at this position as front-ends were shown it.
+    pub(crate) fn shown(&self, disk: usize) -> &Arc<ShownDiskFile> {
+        &self.0[disk].shown
+    }
+
     /// The file of the disk at this position.
     pub(crate) fn file(&self, disk: usize) -> &Path {
         &self.0[disk].file
@@ -205,7 +212,8 @@ impl FenceRecord {
         let (record, fence) = Record::open(content, daemon_run, Instant::now());
         let found = Arc::new(record.clone());
         let kept = Arc::new(Mutex::new(Some(OpenRecord { record, is_named, _lock: lock })));
-        Ok((Self { file, daemon_run: daemon_run.clone(), found, namespace: Arc::default(), kept }, fence))
+        let shown = Arc::new(ShownDiskFile::open(beside(socket, ".shown")));
+        Ok((Self { file, daemon_run: daemon_run.clone(), found, namespace: Arc::default(), shown, kept }, fence))
     }
 
     /// Records an association durably.
@@ -318,21 +326,9 @@ fn begin() -> DaemonRun {
     DaemonRun::new(Uuid::new_v4().to_string(), Instant::now())
 }
 
-fn beside(file: &Path, ending: &str) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(ending);
-    PathBuf::from(name)
-}
-
 fn read(file: &Path) -> Result<RecordContent, RecordError> {
     let error = |source| RecordError::Read { file: file.to_owned(), source };
-    match fs::metadata(file) {
-        Ok(metadata) if metadata.len() <= LARGEST_BYTES => {}
-        Ok(_) => return Err(error(io::ErrorKind::FileTooLarge.into())),
-        Err(missing) if missing.kind() == io::ErrorKind::NotFound => return Ok(RecordContent::default()),
-        Err(source) => return Err(error(source)),
-    }
-    let text = fs::read(file).map_err(error)?;
+    let Some(text) = file::read(file).map_err(error)? else { return Ok(RecordContent::default()) };
     let content: RecordContent =
         serde_json::from_slice(&text).map_err(|source| RecordError::Content { file: file.to_owned(), source })?;
     match content.associations.iter().find(|left| u128::from(left.fence_ms) > FENCE_MAX.as_millis()) {
@@ -343,24 +339,7 @@ fn read(file: &Path) -> Result<RecordContent, RecordError> {
 
 /// Replaces the file, or removes it if there is nothing to record. The directory is synced when this returns.
 fn write(file: &Path, content: &RecordContent) -> io::Result<()> {
-    let directory = match file.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    if content.is_empty() {
-        fs::remove_file(file)
-            .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
-    } else {
-        let new = beside(file, ".new");
-        // Do not write through a link that another user has put there.
-        let mut writing =
-            File::options().write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW).open(&new)?;
-        serde_json::to_writer_pretty(&mut writing, content)?;
-        writing.write_all(b"\n")?;
-        writing.sync_all()?;
-        fs::rename(&new, file)?;
-    }
-    File::open(directory)?.sync_all()
+    if content.is_empty() { file::remove(file) } else { file::replace(file, content) }
 }
 
 #[cfg(test)]

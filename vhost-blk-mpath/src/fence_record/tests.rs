@@ -1,5 +1,7 @@
 //! Fence records: what is written, and who waits for it.
 
+use std::fs;
+
 use mpath_host::{EXIT_MAX, longest_fence};
 use nvme_tcp::host::NamespaceIdentity;
 
@@ -292,7 +294,7 @@ fn unreadable_and_unwritable_records_are_reported() {
         error.starts_with(&format!("{name} is not a fence record: ")) && error.contains("; remove it once "),
         "{error}"
     );
-    fs::write(&file, vec![b' '; LARGEST_BYTES as usize + 1]).unwrap();
+    fs::write(&file, vec![b' '; file::LARGEST_BYTES as usize + 1]).unwrap();
     let error = open(&socket).unwrap_err().to_string();
     assert!(error.starts_with(&format!("cannot read the fence record {name}: ")), "{error}");
     fs::remove_file(&file).unwrap();

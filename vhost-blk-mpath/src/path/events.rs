@@ -1,7 +1,7 @@
 //! Events of paths, for the API and the log.
 
 use std::fmt::Display;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use mpath_api::types::{Controller, EventKind, PathState};
 use mpath_core::PathId;
@@ -30,6 +30,7 @@ impl Subsystem {
         self.path_event(path, EventKind::PathLive, message);
         self.path(path, |status| {
             status.set_state(PathState::Live);
+            status.tried_at = status.attempt_began;
             status.cntlid = Some(info.cntlid);
             status.connections = connections;
             status.controller = Some(Controller {
@@ -43,6 +44,7 @@ impl Subsystem {
                 fence_ms: info.fence_time().as_millis() as u64,
             });
         });
+        self.state().was_live = true;
         duplicate::check(self, path);
     }
 
@@ -123,6 +125,11 @@ impl Subsystem {
         self.path(path, PathStatus::gone);
     }
 
+    /// Records that an attempt to connect the path begins.
+    pub(crate) fn path_attempt(&self, path: PathId) {
+        self.path(path, |status| status.attempt_began = Some(Instant::now()));
+    }
+
     /// Records that the path connects after it was disabled, refused or given up.
     pub(crate) fn path_connecting(&self, path: PathId) {
         self.path(path, |status| status.set_state(PathState::Connecting));
@@ -162,7 +169,7 @@ impl Subsystem {
             update = status.state == PathState::Live || status.error_in_state() != Some(&text);
             status.set_state(next(status.state));
             status.last_error = Some((text.clone(), SystemTime::now()));
-            status.host_lacks = matches!(error, PathError::Host(_));
+            (status.tried_at, status.host_lacks) = (status.attempt_began, matches!(error, PathError::Host(_)));
             status.gone();
         });
         // Report each refusal: only the operator causes another attempt.

@@ -34,9 +34,9 @@ impl Subsystem {
     ///
     /// Call this within the daemon's runtime.
     pub(crate) fn add_path(self: &Arc<Self>, address: PathAddress, origin: Origin) -> Result<PathId, AddPathError> {
-        for (disk, backing) in self.disks.iter().filter_map(|disk| Some((disk, disk.backing()?))) {
-            backing
-                .namespace
+        for (disk, found) in self.disks.iter().filter_map(|disk| Some((disk, disk.backing()?.found()?))) {
+            found
+                .identity
                 .check_multipath()
                 .map_err(|error| AddPathError::NotMultipath { disk: disk.name().into(), reason: error.to_string() })?;
         }

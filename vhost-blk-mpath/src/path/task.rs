@@ -229,6 +229,9 @@ impl PathTask {
             match action {
                 Action::Connect { qid } => {
                     self.step(format_args!("connects queue {qid}"));
+                    if qid == 0 {
+                        subsystem.path_attempt(id);
+                    }
                     let address = self.address.clone();
                     self.connecting = Some(Box::pin(async move { (qid, transport::connect(&address).await) }));
                 }

@@ -113,14 +113,19 @@ impl Disks {
         !there || held.leaving.contains(&subsystem.config.name)
     }
 
-    /// Starts a service at the start of the daemon. Each of its disks is opened when a path has shown its namespace.
+    /// Starts services at the start of the daemon. Each of their disks is opened when its namespace is known.
     ///
     /// Call this within the daemon's runtime.
-    pub(crate) fn begin(self: &Arc<Self>, starting: StartingService) -> Result<(), StartError> {
-        let service = starting.start(&self.common)?;
-        let opening = tokio::spawn(Arc::clone(&service).open_disks(Arc::clone(self)));
-        service.tasks().push(opening);
-        self.held().services.push(service);
+    pub(crate) fn begin(self: &Arc<Self>, all: Vec<StartingService>) -> Result<(), StartError> {
+        for starting in &all {
+            starting.reserve_namespaces(&self.common);
+        }
+        for starting in all {
+            let service = starting.start(&self.common)?;
+            let opening = tokio::spawn(Arc::clone(&service).open_disks(Arc::clone(self)));
+            service.tasks().push(opening);
+            self.held().services.push(service);
+        }
         Ok(())
     }
 
@@ -235,7 +240,10 @@ impl Disks {
         let activation_sockets = Arc::clone(&self.activation_sockets);
         let starting = spawn_blocking(move || StartingService::bind(config, &activation_sockets));
         let starting = starting.await.map_err(panicked)?;
-        let started = starting.and_then(|starting| starting.start(&self.common));
+        let started = starting.and_then(|starting| {
+            starting.reserve_namespaces(&self.common);
+            starting.start(&self.common)
+        });
         let service = started.map_err(|error| not_started(&error))?;
         let tried = async {
             // The answer shows the state of every path.
@@ -247,11 +255,15 @@ impl Disks {
             _ = ending.wait_for(|ending| *ending) => Err(AddDiskError::Ending),
         };
         let served = match tried {
-            Ok(()) => service.open_known(self).await.map_err(|error| not_started(&error)),
+            Ok(()) => service.open_known(self, true).await.map_err(|error| not_started(&error)),
             Err(error) => Err(error),
         };
         match served {
-            Ok(()) => self.held().services.push(service),
+            Ok(()) => {
+                let opening = tokio::spawn(Arc::clone(&service).open_disks(Arc::clone(self)));
+                service.tasks().push(opening);
+                self.held().services.push(service);
+            }
             Err(_) => drop(self.end(service).await),
         }
         served
@@ -273,6 +285,7 @@ impl Disks {
             if *disks.ending.borrow() {
                 return Err(RemoveDiskError::Ending);
             }
+            disks.forget_shown(&service).await;
             let left = disks.end(Arc::clone(&service)).await;
             {
                 let mut held = disks.held();
@@ -284,6 +297,14 @@ impl Disks {
             Ok(removed)
         });
         removing.await.unwrap_or(Err(RemoveDiskError::Ending))
+    }
+
+    /// Removes the descriptions of disks that are removed.
+    async fn forget_shown(&self, service: &Service) {
+        let records = service.subsystem.records.clone();
+        let count = service.subsystem.disks.len();
+        // A panic was reported already.
+        let _ = spawn_blocking(move || (0..count).for_each(|disk| records.shown(disk).forget())).await;
     }
 
     /// Reports a removed disk, and how long its writes may still be executed.

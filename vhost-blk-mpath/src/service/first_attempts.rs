@@ -5,6 +5,7 @@ use mpath_api::config::WaitFor;
 use mpath_api::types::{Origin, PathState};
 
 use crate::discovery::DiscoveryStatus;
+use crate::disk::Disk;
 use crate::service::Service;
 use crate::service::start_error::{Reasons, StartError};
 use crate::subsystem::Subsystem;
@@ -41,7 +42,7 @@ impl Service {
     }
 
     /// Whether the outcome of a first attempt is still to come.
-    fn is_untried(&self) -> bool {
+    pub(super) fn is_untried(&self) -> bool {
         let logs_are_missing = self.discovery.as_ref().is_some_and(|discovery| !discovery.first_logs_are_done());
         logs_are_missing || self.subsystem.state().paths().any(PathStatus::is_untried)
     }
@@ -53,7 +54,7 @@ fn missing(subsystem: &Subsystem, discovery: Option<&DiscoveryStatus>, wait_for:
         return Ok(());
     }
     let known: Vec<_> = subsystem.known().map(|disk| disk.id).collect();
-    if let Some(refused) = subsystem.disks.iter().find_map(|disk| disk.refused()) {
+    if let Some(refused) = subsystem.disks.iter().find_map(Disk::refused) {
         return Err(refused.into());
     }
     let state = subsystem.state();

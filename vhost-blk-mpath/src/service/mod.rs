@@ -70,6 +70,16 @@ impl StartingService {
         Ok(Self { config, sources, places, records, inherited_fence })
     }
 
+    /// Reserves the namespaces of guests that may come back, so that no other disk writes there first. If one already
+    /// does, the first path will say so.
+    pub(crate) fn reserve_namespaces(&self, common: &SharedContext) {
+        for (settings, index) in DiskSettings::all(&self.config).iter().zip(0..).filter(|(disk, _)| !disk.read_only) {
+            if let Some(before) = self.records.previous_namespace(index) {
+                let _ = common.writers.add(self.config.name.as_str(), settings.name.as_str(), before);
+            }
+        }
+    }
+
     /// Begins to listen for front-ends, to connect all paths and to follow discovery logs. The returned service must be
     /// ended.
     ///
@@ -77,13 +87,16 @@ impl StartingService {
     pub(crate) fn start(self, common: &SharedContext) -> Result<Arc<Service>, StartError> {
         let Self { config, sources, places, records, inherited_fence } = self;
         let (ends, ending) = watch::channel(false);
-        let subsystem = Arc::new(Subsystem::new(config, common, records, inherited_fence, ending));
+        let subsystem = Arc::new(Subsystem::new(config, common, records, inherited_fence.as_ref(), ending));
+        subsystem.restore_shown();
         let mut frontends = Vec::new();
         for (disk, source) in subsystem.disks.iter().zip(sources) {
             match FrontendThread::start(ServedDisk { subsystem: Arc::clone(&subsystem), id: disk.id }, source) {
                 Ok(frontend) => frontends.push(frontend),
                 Err(error) => {
                     FrontendThread::shutdown(frontends);
+                    IoThreadHandle::end_all(subsystem.threads());
+                    subsystem.release_namespaces();
                     return Err(error.into());
                 }
             }

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_api::types::EventKind;
 use mpath_core::DiskId;
@@ -18,34 +18,64 @@ use crate::service::disks::Disks;
 use crate::service::start_error::StartError;
 use crate::subsystem::Subsystem;
 
+/// How long front-ends are not answered from the description of an earlier daemon while paths make their first attempt.
+/// If a path works, the description may have to change: a front-end should not see a size that a moment later is another.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Attempts that begin within this time count as concurrent.
+const CONCURRENT: Duration = Duration::from_secs(1);
+
 impl Service {
-    /// Opens each disk when its namespace is known, until all are open or the subsystem ends.
+    /// Opens each disk when its namespace is known, saves what its front-ends see, and lets their requests go on. Ends with
+    /// the subsystem, or when nothing of that is left to do.
     pub(crate) async fn open_disks(self: Arc<Self>, disks: Arc<Disks>) {
         let (mut changes, mut ending) = (self.subsystem.changes(), self.ends.subscribe());
-        while self.subsystem.disks.iter().any(|disk| !disk.is_served()) {
+        let is_done = |disk: &Disk| disk.is_served() && is_found(disk) && !disk.awaits_paths();
+        let patient_until = Instant::now() + PATIENCE;
+        loop {
             changes.borrow_and_update();
-            let result = self.open_known(&disks).await;
+            let are_all_done = self.subsystem.disks.iter().all(is_done);
+            let is_patient = self.is_untried() && Instant::now() < patient_until;
+            let result = self.open_known(&disks, is_patient).await;
+            self.resume_disks();
+            if are_all_done && result.is_ok() {
+                return;
+            }
             if let Err(error) = &result {
                 tracing::error!(disk = %self.subsystem.name(), %error, "front-ends have to wait; trying again");
             }
             tokio::select! {
                 _ = changes.changed(), if result.is_ok() => {}
+                () = sleep_until(patient_until.into()), if is_patient => {}
                 () = sleep(self.subsystem.config.reconnect_delay.duration()), if result.is_err() => {}
                 _ = ending.wait_for(|ends| *ends) => return,
             }
         }
     }
 
-    /// Opens the disks with a known namespace. The future must not be dropped, as fence and record would differ.
-    pub(crate) async fn open_known(&self, disks: &Disks) -> Result<(), StartError> {
+    /// Opens the disks with a known namespace. If `is_patient`, only those that a path has led to. The future must not be
+    /// dropped, as fence and record would differ.
+    pub(crate) async fn open_known(&self, disks: &Disks, is_patient: bool) -> Result<(), StartError> {
         let _one_at_a_time = self.opening.lock().await;
         let subsystem = &self.subsystem;
         let known: Vec<DiskId> = subsystem.known().map(|disk| disk.id).collect();
-        for disk in known.into_iter().map(|id| subsystem.disk(id)).filter(|disk| !disk.is_served()) {
+        for disk in known.into_iter().map(|id| subsystem.disk(id)) {
+            // Before front-ends see the disk. If that fails, the next daemon lets them wait.
+            subsystem.save_current(disk).await;
+            if disk.is_served() || is_patient && !is_found(disk) {
+                continue;
+            }
             self.inherit_pending(disk, disks).await?;
             // Before a front-end can submit requests, which no other namespace may receive.
             subsystem.records.write_namespace(disk.id.0.into()).await?;
             announce_hold(subsystem, disk);
+            if disk.inherited_fence().is_some() && !subsystem.config.shared_write_cache {
+                disk.set_awaits_paths(true);
+                subsystem.threads().iter().for_each(|thread| thread.suspend_disk(disk.id));
+                tracing::info!(
+                    disk = disk.name(),
+                    "requests wait until every path was tried: any controller may have unflushed writes of the killed daemon"
+                );
+            }
             disk.set_served();
             let frontends = self.frontends();
             // At the end of the daemon there are no more.
@@ -58,10 +88,34 @@ impl Service {
         Ok(())
     }
 
+    /// Lets requests go on of disks whose paths were all tried.
+    ///
+    /// A killed daemon may have left unflushed writes in the cache of any controller. The first flush has to reach all
+    /// controllers that are there. Therefore no request is taken before each path had a chance since the time when the
+    /// first path was found to work.
+    fn resume_disks(&self) {
+        for disk in self.subsystem.disks.iter().filter(|disk| disk.awaits_paths() && self.all_had_a_chance(disk.id)) {
+            disk.set_awaits_paths(false);
+            self.subsystem.threads().iter().for_each(|thread| thread.resume_disk(disk.id));
+        }
+    }
+
+    fn all_had_a_chance(&self, disk: DiskId) -> bool {
+        if self.discovery.as_ref().is_some_and(|discovery| !discovery.first_logs_are_done()) {
+            return false;
+        }
+        let state = self.subsystem.state();
+        let first = state.paths().filter(|path| path.leads_to(disk)).filter_map(|path| path.tried_at).min();
+        first.is_some_and(|first| {
+            let since = first.checked_sub(CONCURRENT).unwrap_or(first);
+            state.paths().all(|path| path.had_a_chance(since))
+        })
+    }
+
     /// Has the disk wait for fences that removed disks left on its namespace.
     async fn inherit_pending(&self, disk: &Disk, disks: &Disks) -> Result<(), StartError> {
-        let namespace = self.subsystem.namespace_name(disk).expect("its namespace is known");
-        while let Some(left) = disks.pending_fence(&namespace, Instant::now()) {
+        let namespace = &disk.backing().expect("its namespace is known").name;
+        while let Some(left) = disks.pending_fence(namespace, Instant::now()) {
             if disk.inherited_fence().is_some_and(|fence| fence.until >= left.until) {
                 break;
             }
@@ -73,6 +127,11 @@ impl Service {
         }
         Ok(())
     }
+}
+
+/// Whether a path has led to the disk's namespace.
+fn is_found(disk: &Disk) -> bool {
+    disk.backing().is_some_and(|backing| backing.found().is_some())
 }
 
 /// Reports that the disk takes no requests until the fence has passed, and later that it does. If the fence has passed
@@ -158,7 +217,7 @@ mod tests {
         };
         let config = "/tmp/api".parse().unwrap();
         let disks = Disks::new(common, config, Arc::default());
-        service.open_known(&disks).await.unwrap();
+        service.open_known(&disks, true).await.unwrap();
         assert!(named() && subsystem.disks[0].is_served());
     }
 }

@@ -1,6 +1,7 @@
 //! The subsystem of one disk, or of several disks that are namespaces of it and share its paths. It holds what paths,
 //! I/O threads and front-ends share.
 
+mod admission;
 pub(crate) mod error;
 pub(crate) mod fences;
 pub(crate) mod health;
@@ -18,15 +19,12 @@ use mpath_api::config::{DiskConfig, MaxTransfer, Seconds};
 use mpath_api::types::{EventKind, EventPath};
 use mpath_api::{PathAddress, PolicyChange};
 use mpath_core::{DiskId, Epoch, FlowId, Group, GroupConfig, PathId, Window};
-use mpath_host::{Admissions, AdmitError, CONNECT_MAX, NamespaceName, NamespaceUpdate, PathSettings, Unusable};
-use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity, Namespace, NamespaceError};
+use mpath_host::{Admissions, CONNECT_MAX, NamespaceUpdate, PathSettings, Unusable};
+use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity};
 use nvme_tcp::wire::Digests;
 use reactor::{CloseMode, IoThreadConfig, IoThreadHandle, StartError, UnansweredQueues};
-use tokio::sync::{Notify, oneshot, watch};
-use vhost_user_blk::VirtioDisk;
+use tokio::sync::{Mutex as AsyncMutex, Notify, oneshot, watch};
 
-use crate::disk::geometry;
-use crate::disk::refused_namespace::RefusedNamespace;
 use crate::disk::settings::DiskSettings;
 use crate::disk::{Backing, Disk, InheritedFence};
 use crate::events::EventLog;
@@ -57,6 +55,8 @@ pub(crate) struct Subsystem {
     /// Held while a path is being admitted.
     admission: Mutex<()>,
     writers: Arc<NamespaceWriters>,
+    /// Held while the description of a disk is saved, so that a larger size is saved before front-ends see the size.
+    saving: AsyncMutex<()>,
     /// Signals that paths have changed, or what is known of disks.
     changed: watch::Sender<()>,
     /// Signals that [`State::removed_by_operator`] has a new entry.
@@ -87,7 +87,7 @@ impl Subsystem {
         config: DiskConfig,
         common: &SharedContext,
         records: FenceRecords,
-        inherited_fence: Option<InheritedFence>,
+        inherited_fence: Option<&InheritedFence>,
         shutdown: watch::Receiver<bool>,
     ) -> Self {
         let events = Arc::clone(&common.events);
@@ -99,12 +99,7 @@ impl Subsystem {
             first_flow += queues;
             let unanswered =
                 Arc::new(UnansweredQueues::new(if records.has_predecessor(id.into()) { queues } else { 0 }, began));
-            if let Some(before) = records.previous_namespace(id.into()).filter(|_| !settings.read_only) {
-                // Its guest may come back, so no other disk may write there first. If one already does, the first path
-                // will say so.
-                let _ = common.writers.add(config.name.as_str(), settings.name.as_str(), before);
-            }
-            Disk::new(DiskId(id), first, settings, unanswered, inherited_fence.clone(), Arc::clone(&events))
+            Disk::new(DiskId(id), first, settings, unanswered, inherited_fence.cloned(), Arc::clone(&events))
         };
         Self {
             disks: DiskSettings::all(&config).into_iter().zip(0..).map(new).collect(),
@@ -119,6 +114,7 @@ impl Subsystem {
             threads: OnceLock::new(),
             admission: Mutex::new(()),
             writers: Arc::clone(&common.writers),
+            saving: AsyncMutex::default(),
             changed: watch::Sender::new(()),
             operator_removals: Notify::new(),
             events,
@@ -141,11 +137,6 @@ impl Subsystem {
     /// The I/O threads; empty until a path has been admitted.
     pub(crate) fn threads(&self) -> &[IoThreadHandle] {
         self.threads.get().map_or(&[], |threads| threads)
-    }
-
-    /// The name of the disk's namespace, once a path has led to it.
-    pub(crate) fn namespace_name(&self, disk: &Disk) -> Option<NamespaceName> {
-        Some(NamespaceName::new(self.config.subsystem.as_str(), &disk.backing()?.namespace))
     }
 
     /// The disk of that id.
@@ -171,85 +162,7 @@ impl Subsystem {
         self.changed.send_replace(());
     }
 
-    /// Admits a path for each disk whose namespace it leads to. The first path of a disk decides which namespace that
-    /// is. The first admitted path of all starts the I/O threads.
-    pub(crate) fn admit(&self, info: &ControllerInfo) -> Result<Admissions<HostError>, HostError> {
-        let _one_at_a_time = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = self.disks.iter().zip(&info.namespaces);
-        let admitted: Vec<_> = found.map(|(disk, found)| self.admit_disk(disk, info, found)).collect();
-        if admitted.iter().any(Result::is_ok) && self.threads.get().is_none() {
-            self.start_threads()?;
-        }
-        // A thread ignores a disk that it already knows.
-        for (disk, backing) in self.disks.iter().filter_map(|disk| Some((disk, disk.backing()?))) {
-            for thread in self.threads() {
-                let unanswered = Arc::clone(&disk.unanswered);
-                thread.add_disk(disk.id, disk.name().into(), backing.namespace.block_bytes, unanswered);
-            }
-        }
-        Ok(admitted)
-    }
-
-    fn admit_disk(
-        &self,
-        disk: &Disk,
-        info: &ControllerInfo,
-        found: &Result<Namespace, NamespaceError>,
-    ) -> Result<(), AdmitError<HostError>> {
-        let namespace = found.clone().map_err(Unusable::from)?.identity;
-        if let Some(backing) = disk.backing() {
-            return Ok(backing.served_namespace().check(&namespace)?);
-        }
-        let (index, name) = (usize::from(disk.id.0), NamespaceName::new(self.config.subsystem.as_str(), &namespace));
-        let several = self.state().paths().nth(1).is_some();
-        if several {
-            namespace.check_multipath().map_err(Unusable::from)?;
-        }
-        let frontend = VirtioDisk::new(geometry::of(&disk.settings, info, &namespace));
-        let frontend = frontend.map_err(|error| AdmitError::NoDisk(error.into()))?;
-        let frontend = Arc::new(if disk.settings.mpath_window { frontend.with_vendor_window() } else { frontend });
-        if several && info.volatile_write_cache && !self.config.shared_write_cache {
-            tracing::warn!(
-                disk = %disk.name(),
-                "the controllers have a volatile write cache, and the daemon assumes that each has its own: after losing a path with \
-                 unflushed writes, the guest's next flush fails; set `shared-write-cache` if the subsystem shares one cache"
-            );
-        }
-        self.claim(disk, &name)?;
-        disk.set_backing(Backing { namespace, frontend });
-        if self.records.has_lost_writes(index, &name) {
-            disk.shared.unflushed.set_lost(disk.unanswered.served_since());
-        }
-        self.records.set_namespace(index, name);
-        self.update_vendor_windows(&self.state());
-        Ok(())
-    }
-
-    /// Lets other disks write to the namespaces of these disks. To be called when no writes are left, or their fence is
-    /// known to disks that are added.
-    pub(crate) fn release_namespaces(&self) {
-        self.writers.remove(self.name());
-    }
-
-    /// Makes the namespace the disk's, unless that could harm the data of another guest.
-    fn claim(&self, disk: &Disk, namespace: &NamespaceName) -> Result<(), AdmitError<HostError>> {
-        let name = disk.name();
-        let before = self.records.previous_namespace(disk.id.0.into());
-        let refused = if let Some(before) = before.filter(|before| !before.is_same(namespace)) {
-            let file = self.records.file(disk.id.0.into()).to_owned();
-            let (namespace, before) = (Box::new(namespace.clone()), Box::new(before.clone()));
-            RefusedNamespace::OfOtherGuest { disk: name.into(), namespace, before, file }
-        } else if disk.settings.read_only {
-            return Ok(());
-        } else {
-            let Err(of) = self.writers.add(self.name(), name, namespace) else { return Ok(()) };
-            let NamespaceName { subsystem, nsid, .. } = namespace.clone();
-            RefusedNamespace::HasWriter { disk: name.into(), of, nsid, subsystem }
-        };
-        disk.refuse(&refused);
-        Err(AdmitError::NoDisk(refused.into()))
-    }
-
+    /// Starts the I/O threads.
     fn start_threads(&self) -> Result<(), StartError> {
         let threads = (0..self.io_threads).map(|index| self.start_thread(index)).collect::<Result<_, _>>()?;
         // A change is made in the state first and then in the threads, both under this lock. So it either finds these
@@ -411,7 +324,7 @@ impl mpath_host::Disks for &Subsystem {
     }
 
     fn served(&self, disk: DiskId) -> Option<mpath_host::ServedNamespace> {
-        self.disk(disk).backing().map(Backing::served_namespace)
+        self.disk(disk).backing().and_then(Backing::served_namespace)
     }
 
     fn admit(&mut self, info: &ControllerInfo) -> Result<Admissions<HostError>, HostError> {

@@ -22,14 +22,11 @@ impl NamespaceWriters {
     /// does.
     pub(crate) fn add(&self, owner: &str, disk: &str, namespace: &NamespaceName) -> Result<(), String> {
         let mut writers = self.writers();
-        match writers.iter().find(|other| other.owner != owner && other.namespace.is_same(namespace)) {
-            Some(other) => Err(other.disk.clone()),
-            None => {
-                let (disk, owner) = (disk.to_owned(), owner.to_owned());
-                writers.push(Writer { disk, owner, namespace: namespace.clone() });
-                Ok(())
-            }
+        if let Some(other) = writers.iter().find(|other| other.owner != owner && other.namespace.is_same(namespace)) {
+            return Err(other.disk.clone());
         }
+        writers.push(Writer { disk: disk.to_owned(), owner: owner.to_owned(), namespace: namespace.clone() });
+        Ok(())
     }
 
     /// Removes all disks that use this disk's paths. To be called when their writes cannot be executed any more, or

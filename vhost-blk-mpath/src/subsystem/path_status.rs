@@ -18,6 +18,9 @@ pub(crate) struct State {
     pub(crate) policy: ClassPolicies,
     pub(crate) scheduler: SchedulerSpec,
     pub(crate) hedge: HedgeSetting,
+    /// A path of the subsystem was live. Requests of a front-end that is served before that wait, even if all paths are
+    /// refused: an error would be worse for its guest.
+    pub(crate) was_live: bool,
     /// Addresses of paths that the operator has removed. Discovery takes them from here.
     pub(crate) removed_by_operator: HashSet<PathAddress>,
     /// By path.
@@ -44,6 +47,10 @@ pub(crate) struct PathStatus {
     pub(crate) since: SystemTime,
     pub(crate) last_error: Option<(String, SystemTime)>,
     pub(crate) losses: PathLosses,
+    /// The beginning of the latest attempt to connect.
+    pub(crate) attempt_began: Option<Instant>,
+    /// The beginning of the latest attempt that is over, or that the path is live by.
+    pub(crate) tried_at: Option<Instant>,
     /// The last attempt has failed because this host lacks something.
     pub(crate) host_lacks: bool,
     /// By disk id. Filled just before the path becomes live, and kept while it is.
@@ -121,6 +128,8 @@ impl PathStatus {
             since: SystemTime::now(),
             last_error: None,
             losses: PathLosses::default(),
+            attempt_began: None,
+            tried_at: None,
             host_lacks: false,
             namespaces: Vec::new(),
             cntlid: None,
@@ -212,8 +221,23 @@ impl PathStatus {
         self.state == PathState::Live && self.namespace(disk).is_some_and(|namespace| namespace.unusable.is_none())
     }
 
+    /// Whether the path is live, or was tried at that time or later, or is not tried any more.
+    pub(crate) fn had_a_chance(&self, since: Instant) -> bool {
+        match self.state {
+            PathState::Connecting | PathState::Lost => {
+                self.is_removing() || self.tried_at.is_some_and(|at| at >= since)
+            }
+            PathState::Live
+            | PathState::Draining
+            | PathState::Disabled
+            | PathState::Removing
+            | PathState::Refused
+            | PathState::GaveUp => true,
+        }
+    }
+
     /// Whether the path is live or may become live.
-    fn is_expected(&self) -> bool {
+    fn is_expected(&self, was_live: bool) -> bool {
         match self.state {
             // A disabled path comes back when the operator enables it.
             PathState::Connecting
@@ -222,7 +246,8 @@ impl PathStatus {
             | PathState::Draining
             | PathState::Disabled
             | PathState::Removing => true,
-            PathState::Refused | PathState::GaveUp => false,
+            PathState::Refused => !was_live,
+            PathState::GaveUp => false,
         }
     }
 
@@ -261,6 +286,7 @@ impl State {
             policy: config.policy,
             scheduler: config.scheduler,
             hedge: config.hedge_setting(),
+            was_live: false,
             removed_by_operator: HashSet::new(),
             slots: std::array::from_fn(|_| Slot { path: None, epoch: Epoch(0) }),
         }
@@ -308,7 +334,7 @@ impl State {
     /// Whether any path is live or may become live. True without paths, as one may be added.
     pub(crate) fn paths_expected(&self) -> bool {
         let mut staying = self.paths().filter(|path| !path.is_removing()).peekable();
-        staying.peek().is_none() || staying.any(PathStatus::is_expected)
+        staying.peek().is_none() || staying.any(|path| path.is_expected(self.was_live))
     }
 }
 
@@ -356,6 +382,8 @@ mod tests {
         let mut state = State::new(&geometry::tests::config());
         assert!(state.paths_expected(), "one may be added");
         state.insert(address(1), Origin::Configured).expect("there is room").set_state(PathState::Refused);
+        assert!(state.paths_expected(), "the guest was served from the description of its disk");
+        state.was_live = true;
         assert!(!state.paths_expected());
         let second = state.insert(address(2), Origin::Operator).expect("there is room");
         second.set_state(PathState::Lost);

@@ -5,7 +5,7 @@ use mpath_api::types::EventKind;
 use mpath_core::{DiskId, PathId};
 use mpath_host::{NamespaceUpdate, Unusable};
 
-use crate::disk::{Backing, Disk};
+use crate::disk::{Backing, Disk, geometry};
 use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::{NamespaceStatus, State};
 
@@ -14,10 +14,29 @@ impl Subsystem {
     /// disk has already grown beyond them.
     pub(crate) fn path_sized(&self, path: PathId, namespaces: Vec<NamespaceUpdate>) -> Result<(), (DiskId, Unusable)> {
         let mut state = self.state();
-        mpath_host::check_sizes(&namespaces, |disk| self.disk(disk).backing().map(Backing::served_namespace))?;
+        mpath_host::check_sizes(&namespaces, |disk| self.disk(disk).backing().and_then(Backing::served_namespace))?;
         let status = state.path_mut(path).expect("a path is there as long as its task");
         status.namespaces = namespaces.into_iter().map(NamespaceStatus::from).collect();
         Ok(())
+    }
+
+    /// Saves a disk with a known namespace as the next daemon shows it.
+    pub(crate) async fn save_current(&self, disk: &Disk) {
+        let _one_at_a_time = self.saving.lock().await;
+        let Some(backing) = disk.backing() else { return };
+        self.save_shown(disk, backing.frontend.capacity_sectors()).await;
+    }
+
+    /// Saves the disk as the next daemon shows it, with this size. Returns whether that was possible.
+    async fn save_shown(&self, disk: &Disk, capacity_sectors: u64) -> bool {
+        let Some(shown) = self.to_be_shown(disk, capacity_sectors) else { return true };
+        let file = self.records.shown(disk.id.0.into());
+        let saved = file.save(shown).await;
+        if let Err(error) = &saved {
+            let (disk, file) = (disk.name(), file.path().display());
+            tracing::warn!(disk, %file, %error, "cannot save the disk as front-ends see it; after a restart they wait until a path works");
+        }
+        saved.is_ok()
     }
 
     /// Grows the disks that can grow. To be called when a path has reported a size or is gone, and after the I/O
@@ -30,14 +49,24 @@ impl Subsystem {
 
     async fn grow_disk(&self, disk: &Disk) {
         let Some(backing) = disk.backing() else { return };
-        let agreed = |state: &State| backing.served_namespace().growth(state.sizes(disk.id));
+        let agreed = |state: &State| backing.served_namespace()?.growth(state.sizes(disk.id));
         let Some(agreed_before) = agreed(&self.state()) else { return };
         // Queue pairs must know the size before the first request for the new blocks. Sizes reported since may still
         // be on their way.
         self.paths_known().await;
+        // The next daemon must not show front-ends less than they have seen.
+        let _one_at_a_time = self.saving.lock().await;
+        if !self.save_shown(disk, geometry::sectors(agreed_before, backing.block_bytes())).await {
+            return;
+        }
+        self.grow_to(disk, backing, |state| Some(agreed(state)?.min(agreed_before)));
+        self.save_shown(disk, backing.frontend.capacity_sectors()).await;
+    }
+
+    fn grow_to(&self, disk: &Disk, backing: &Backing, blocks: impl FnOnce(&State) -> Option<u64>) {
         // Under this lock no path with a smaller size can become live.
         let state = self.state();
-        let Some(blocks) = agreed(&state).map(|blocks| blocks.min(agreed_before)) else { return };
+        let Some(blocks) = blocks(&state) else { return };
         let before = backing.bytes();
         match backing.grow(blocks) {
             Ok(true) => {

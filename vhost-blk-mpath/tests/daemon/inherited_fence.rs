@@ -107,6 +107,22 @@ fn a_held_disk_that_is_removed_does_not_resume() {
     assert_eq!(count(&daemon, EventKind::DiskHeld), 1 + count(&daemon, EventKind::DiskResumed));
 }
 
+/// The killed daemon may have left unflushed writes in the cache of any controller, and the first flush has to reach all
+/// of them.
+#[test]
+fn requests_after_a_kill_wait_until_every_path_was_tried() {
+    let target = Target::start(2);
+    let (_, place) = Daemon::start(&target.addrs(), SHORT).end(Signal::KILL);
+    target.set(1, "black-hole=stall");
+    let command = place.command(&target.addrs(), SHORT);
+    let daemon = place.spawn(command).answers();
+    let mut disk = Disk::connect_patiently(&daemon.socket());
+    assert_eq!(disk.flush(), Status::Ok);
+    let tried = daemon.paths().remove(1).last_error;
+    assert!(tried.as_ref().is_some_and(|error| error.contains("no answer within")), "{tried:?}");
+    assert_eq!(disk.write(0, 7), Status::Ok);
+}
+
 /// A guest that comes back repeats its requests in flight on the same namespace or not at all.
 #[test]
 fn a_socket_serves_no_other_namespace_after_a_crash() {

@@ -39,6 +39,7 @@ mod removal_in_doubt;
 mod resize;
 mod scheduler;
 mod sharing;
+mod shown_disk;
 mod shutdown;
 mod socket_access;
 mod socket_activation;

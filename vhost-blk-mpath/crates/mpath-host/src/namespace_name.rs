@@ -41,6 +41,12 @@ impl NamespaceName {
         of_one_kind.peek().is_some() && of_one_kind.all(|((_, ours), (_, theirs))| ours == theirs)
     }
 
+    /// Whether the namespace has a UUID, NGUID or EUI64.
+    #[must_use]
+    pub fn has_identifier(&self) -> bool {
+        !self.identifiers.is_empty()
+    }
+
     fn by_kind(&self) -> impl Iterator<Item = (&str, &str)> {
         self.identifiers.split(',').filter_map(|identifier| identifier.split_once('='))
     }
@@ -76,6 +82,7 @@ mod tests {
         assert!(without.is_same(&name("nqn.a", 1, 0, 0)));
         assert!(!without.is_same(&name("nqn.b", 1, 0, 0)) && !without.is_same(&name("nqn.a", 2, 0, 0)));
         assert_eq!(without.to_string(), "namespace 1 of nqn.a");
+        assert!(one.has_identifier() && !without.has_identifier());
     }
 
     #[test]

@@ -1,0 +1,56 @@
+//! Small files next to a socket: bounded reads, and durable replacement as a whole.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// Far larger than any of these files.
+pub(super) const LARGEST_BYTES: u64 = 1 << 20;
+
+/// The file next to `file` with this ending.
+pub(super) fn beside(file: &Path, ending: impl AsRef<OsStr>) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}
+
+/// Reads a file; `None` if there is none.
+pub(super) fn read(file: &Path) -> io::Result<Option<Vec<u8>>> {
+    match fs::metadata(file) {
+        Ok(metadata) if metadata.len() <= LARGEST_BYTES => fs::read(file).map(Some),
+        Ok(_) => Err(io::ErrorKind::FileTooLarge.into()),
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Replaces the file. File and directory are synced when this returns.
+pub(super) fn replace(file: &Path, content: &impl Serialize) -> io::Result<()> {
+    let new = beside(file, ".new");
+    // Do not write through a link that another user has put there.
+    let mut writing =
+        File::options().write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW).open(&new)?;
+    serde_json::to_writer_pretty(&mut writing, content)?;
+    writing.write_all(b"\n")?;
+    writing.sync_all()?;
+    fs::rename(&new, file)?;
+    sync_directory(file)
+}
+
+/// Removes the file, if it exists. The directory is synced when this returns.
+pub(super) fn remove(file: &Path) -> io::Result<()> {
+    fs::remove_file(file).or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
+    sync_directory(file)
+}
+
+fn sync_directory(file: &Path) -> io::Result<()> {
+    let directory = match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    File::open(directory)?.sync_all()
+}

@@ -1,0 +1,195 @@
+//! Decides which namespace a disk has, and whether a path may be used for the disk.
+//!
+//! The first path of a disk decides, unless an earlier daemon has shown the disk to front-ends. No guest's data may be
+//! harmed by that: see [`Subsystem::claim`].
+
+use std::sync::{Arc, PoisonError};
+
+use mpath_host::{Admissions, AdmitError, NamespaceName, Unusable};
+use nvme_tcp::host::{ControllerInfo, Namespace, NamespaceError};
+use vhost_user_blk::{DiskGeometry, VirtioDisk};
+
+use crate::disk::geometry;
+use crate::disk::refused_namespace::RefusedNamespace;
+use crate::disk::{Backing, Disk, FoundNamespace};
+use crate::fence_record::shown_disk::ShownDisk;
+use crate::subsystem::Subsystem;
+use crate::subsystem::error::HostError;
+
+impl Subsystem {
+    /// Admits a path for each disk whose namespace it leads to. The first path of a disk decides which namespace that
+    /// is. The first admitted path of all starts the I/O threads.
+    pub(crate) fn admit(&self, info: &ControllerInfo) -> Result<Admissions<HostError>, HostError> {
+        let _one_at_a_time = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = self.disks.iter().zip(&info.namespaces);
+        let admitted: Vec<_> = found.map(|(disk, found)| self.admit_disk(disk, info, found)).collect();
+        if admitted.iter().any(Result::is_ok) && self.threads.get().is_none() {
+            self.start_threads()?;
+        }
+        self.add_disks();
+        Ok(admitted)
+    }
+
+    /// Tells the I/O threads of all known disks.
+    fn add_disks(&self) {
+        // A thread ignores a disk that it already knows.
+        for (disk, backing) in self.disks.iter().filter_map(|disk| Some((disk, disk.backing()?))) {
+            for thread in self.threads() {
+                let unanswered = Arc::clone(&disk.unanswered);
+                thread.add_disk(disk.id, disk.name().into(), backing.block_bytes(), unanswered);
+            }
+        }
+    }
+
+    fn admit_disk(
+        &self,
+        disk: &Disk,
+        info: &ControllerInfo,
+        found: &Result<Namespace, NamespaceError>,
+    ) -> Result<(), AdmitError<HostError>> {
+        let identity = found.clone().map_err(Unusable::from)?.identity;
+        if let Some(served) = disk.backing().and_then(Backing::served_namespace) {
+            return Ok(served.check(&identity)?);
+        }
+        let name = NamespaceName::new(self.config.subsystem.as_str(), &identity);
+        let geometry = geometry::of(&disk.settings, info, &identity);
+        let several = self.state().paths().nth(1).is_some();
+        if several {
+            identity.check_multipath().map_err(Unusable::from)?;
+        }
+        let backing = if let Some(backing) = disk.backing() {
+            self.check_shown(disk, backing, &name, &geometry)?;
+            self.claim(disk, &name)?;
+            if identity.blocks < backing.blocks() {
+                return Err(Unusable::Shrunk { found: identity.blocks, shown: backing.blocks() }.into());
+            }
+            if !disk.is_served() {
+                // As with a new disk: no front-end of this daemon has seen less, and no other path has fewer blocks.
+                backing.grow(identity.blocks).map_err(|error| AdmitError::NoDisk(error.into()))?;
+            }
+            backing
+        } else {
+            let frontend = VirtioDisk::new(geometry.clone());
+            let frontend = frontend.map_err(|error| AdmitError::NoDisk(error.into()))?;
+            self.claim(disk, &name)?;
+            self.set_known(disk, name, frontend)
+        };
+        if several && info.volatile_write_cache && !self.config.shared_write_cache {
+            tracing::warn!(
+                disk = %disk.name(),
+                "the controllers have a volatile write cache, and the daemon assumes that each has its own: after losing a path with \
+                 unflushed writes, the guest's next flush fails; set `shared-write-cache` if the subsystem shares one cache"
+            );
+        }
+        backing.set_found(FoundNamespace { identity, geometry });
+        disk.accept();
+        Ok(())
+    }
+
+    /// Makes the namespace and the virtio disk known, before front-ends are served.
+    fn set_known<'a>(&self, disk: &'a Disk, name: NamespaceName, frontend: VirtioDisk) -> &'a Backing {
+        let index = usize::from(disk.id.0);
+        let frontend = if disk.settings.mpath_window { frontend.with_vendor_window() } else { frontend };
+        if self.records.has_lost_writes(index, &name) {
+            disk.shared.unflushed.set_lost(disk.unanswered.served_since());
+        }
+        self.records.set_namespace(index, name.clone());
+        let backing = disk.set_backing(Backing::new(name, frontend));
+        self.update_vendor_windows(&self.state());
+        backing
+    }
+
+    /// Makes disks known that an earlier daemon has shown to front-ends, so that front-ends are served before a path
+    /// works. Their requests wait for a path that leads to the same namespace.
+    pub(crate) fn restore_shown(&self) {
+        let _one_at_a_time = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
+        for disk in &self.disks {
+            self.restore_disk(disk);
+        }
+        if self.disks.iter().all(|disk| disk.backing().is_none()) {
+            return;
+        }
+        match self.start_threads() {
+            Ok(()) => self.add_disks(),
+            // The first path fails for the same reason, and reports it.
+            Err(error) => tracing::warn!(disk = %self.name(), %error, "front-ends wait: no I/O threads"),
+        }
+    }
+
+    fn restore_disk(&self, disk: &Disk) {
+        let file = self.records.shown(disk.id.0.into());
+        let Some(shown) = file.load(self.config.subsystem.as_str(), &disk.settings) else { return };
+        let frontend = match VirtioDisk::new(shown.geometry) {
+            Ok(frontend) => frontend,
+            Err(error) => {
+                let file = file.path().display();
+                tracing::warn!(disk = %disk.name(), %file, %error, "cannot show front-ends the disk that they were shown; they wait until a path works");
+                return;
+            }
+        };
+        // A path will report the same reason.
+        if self.claim(disk, &shown.namespace).is_ok() {
+            self.set_known(disk, shown.namespace, frontend);
+        }
+    }
+
+    /// Checks that a path leads to the namespace that front-ends were shown, with everything that they were shown.
+    fn check_shown(
+        &self,
+        disk: &Disk,
+        backing: &Backing,
+        found: &NamespaceName,
+        geometry: &DiskGeometry,
+    ) -> Result<(), AdmitError<HostError>> {
+        let (name, file) = (disk.name().to_owned(), self.records.shown(disk.id.0.into()).path().to_owned());
+        let namespace = Box::new(found.clone());
+        let refused = if !backing.name.is_same(found) {
+            RefusedNamespace::NotShown { disk: name, namespace, before: Box::new(backing.name.clone()), file }
+        } else if let Some(lost) = geometry::lost(backing.frontend.geometry(), geometry) {
+            RefusedNamespace::Changed { disk: name, namespace, lost, file }
+        } else {
+            return Ok(());
+        };
+        disk.refuse(&refused);
+        Err(AdmitError::NoDisk(refused.into()))
+    }
+
+    /// The disk as the next daemon shows it to front-ends, with this size. `None` if no path has led to the namespace,
+    /// or if nothing identifies the namespace: another would not be noticed.
+    pub(crate) fn to_be_shown(&self, disk: &Disk, capacity_sectors: u64) -> Option<ShownDisk> {
+        let backing = disk.backing()?;
+        let FoundNamespace { identity, geometry } = backing.found()?;
+        let subsystem = self.config.subsystem.as_str();
+        let name = NamespaceName::new(subsystem, identity);
+        if !name.has_identifier() {
+            return None;
+        }
+        let geometry = DiskGeometry { capacity_sectors, ..geometry.clone() };
+        Some(ShownDisk::new(subsystem, &disk.settings, name, geometry))
+    }
+
+    /// Lets other disks write to the namespaces of these disks. To be called when no writes are left, or their fence is
+    /// known to disks that are added.
+    pub(crate) fn release_namespaces(&self) {
+        self.writers.remove(self.name());
+    }
+
+    /// Makes the namespace the disk's, unless that could harm the data of another guest.
+    fn claim(&self, disk: &Disk, namespace: &NamespaceName) -> Result<(), AdmitError<HostError>> {
+        let name = disk.name();
+        let before = self.records.previous_namespace(disk.id.0.into());
+        let refused = if let Some(before) = before.filter(|before| !before.is_same(namespace)) {
+            let file = self.records.file(disk.id.0.into()).to_owned();
+            let (namespace, before) = (Box::new(namespace.clone()), Box::new(before.clone()));
+            RefusedNamespace::OfOtherGuest { disk: name.into(), namespace, before, file }
+        } else if disk.settings.read_only {
+            return Ok(());
+        } else {
+            let Err(of) = self.writers.add(self.name(), name, namespace) else { return Ok(()) };
+            let NamespaceName { subsystem, nsid, .. } = namespace.clone();
+            RefusedNamespace::HasWriter { disk: name.into(), of, nsid, subsystem }
+        };
+        disk.refuse(&refused);
+        Err(AdmitError::NoDisk(refused.into()))
+    }
+}
