@@ -361,7 +361,7 @@ the paths of disk0 are shared by backup
     assert_eq!(show("0"), ["ANA state             optimized", "ANA state for backup  non-optimized"]);
     assert_eq!(show("1"), ["ANA state             optimized", "ANA state for backup  there is no namespace 2"]);
     let json: serde_json::Value = serde_json::from_str(&daemon.run(&["path", "list", "-ojson"])).unwrap();
-    let shown = serde_json::json!([{"disk": "backup", "ana-state": "non-optimized", "error": null}]);
+    let shown = serde_json::json!([{"disk": "backup", "ana-state": "non-optimized", "unusable": null}]);
     assert_eq!((&json[0]["sharers"], json[2].get("sharers")), (&shown, None));
 
     // Tables about paths list only disks with paths of their own.
