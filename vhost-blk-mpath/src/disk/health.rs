@@ -1,4 +1,4 @@
-//! What was seen of the health of one disk: its condition, and the errors that its guest got.
+//! The health of one disk as last seen: its condition, and the errors that its guest got.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};

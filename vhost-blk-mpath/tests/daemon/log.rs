@@ -57,10 +57,10 @@ fn a_json_log_has_an_object_a_line() {
     let daemon = Daemon::start(&target.addrs(), "--log-format json");
     let (ended, place) = daemon.end(Signal::TERM);
     let lines: Vec<Value> = ended.log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let ready = lines.iter().find(|line| line["message"] == "ready").unwrap();
-    assert_eq!((ready["level"].as_str(), ready["disk"].as_str()), (Some("INFO"), Some("disk0")));
-    assert_eq!(ready["socket"].as_str(), place.socket().to_str());
-    assert!(ready["timestamp"].is_string());
+    let served = lines.iter().find(|line| line["message"] == "front-ends are served").unwrap();
+    assert_eq!((served["level"].as_str(), served["disk"].as_str()), (Some("INFO"), Some("disk0")));
+    assert_eq!(served["socket"].as_str(), place.socket().to_str());
+    assert!(served["timestamp"].is_string());
     assert_eq!(fs::read_to_string(place.file("daemon.log")).unwrap(), ended.log);
 }
 
