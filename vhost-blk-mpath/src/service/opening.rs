@@ -16,7 +16,7 @@ use crate::disk::{Disk, InheritedFence};
 use crate::service::Service;
 use crate::service::disks::Disks;
 use crate::service::start_error::StartError;
-use crate::subsystem::Subsystem;
+use crate::subsystem::{Subsystem, health};
 
 /// How long front-ends are not answered from the description of an earlier daemon while paths make their first attempt.
 /// If a path works, the description may have to change: a front-end should not see a size that a moment later is another.
@@ -137,21 +137,15 @@ fn is_found(disk: &Disk) -> bool {
 /// Reports that the disk takes no requests until the fence has passed, and later that it does. If the fence has passed
 /// already, reports nothing.
 fn announce_hold(subsystem: &Arc<Subsystem>, disk: &Disk) {
-    let Some(InheritedFence { until, of }) = disk.inherited_fence() else { return };
+    let Some(fence) = disk.inherited_fence() else { return };
     let (subsystem, id) = (Arc::clone(subsystem), disk.id);
-    let wait = until.saturating_duration_since(Instant::now());
-    if wait.is_zero() {
+    let now = Instant::now();
+    if fence.until <= now {
         tokio::spawn(async move { forget_inherited(&subsystem, id).await });
         return;
     }
-    let wait = wait.as_secs_f64();
-    let whose = match of {
-        None => "the previous daemon, or the disk that was on this socket, did not end in order, and its".to_owned(),
-        Some(of) => format!("the removed disk `{of}` used this namespace, and its"),
-    };
-    let message = format!("requests wait for {wait:.1} s: {whose} writes may be executed until then");
-    disk.event(EventKind::DiskHeld, message);
-    tokio::spawn(announce_resume(subsystem, id, until));
+    disk.event(EventKind::DiskHeld, health::hold_reason(&fence, now));
+    tokio::spawn(announce_resume(subsystem, id, fence.until));
 }
 
 async fn announce_resume(subsystem: Arc<Subsystem>, disk: DiskId, until: Instant) {

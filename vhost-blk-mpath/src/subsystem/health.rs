@@ -100,7 +100,8 @@ fn name_path(path: &PathStatus, reason: &str) -> String {
     format!("path {} ({}): {reason}", path.id.0, path.address)
 }
 
-fn hold_reason(InheritedFence { until, of }: &InheritedFence, now: Instant) -> String {
+/// Why a disk takes no requests, and for how much longer.
+pub(crate) fn hold_reason(InheritedFence { until, of }: &InheritedFence, now: Instant) -> String {
     let left = until.saturating_duration_since(now).as_secs_f64();
     let whose = match of {
         None => "the previous daemon, or the disk that was on this socket, did not end in order, and its".into(),
