@@ -389,7 +389,7 @@ fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Op
     let owner = owner(subsystem, disk);
     let flows = || stats.into_iter().flat_map(|stats| stats.scheduler.flows_of(disk.id));
     let outstanding = flows().map(|flow| flow.queued + flow.outstanding).sum();
-    let (health, path_counts) = subsystem.check_health(disk, outstanding);
+    let (health, path_counts) = subsystem.check_health(disk, outstanding, disk_state == DiskState::Removing);
     let state = subsystem.state();
     let backing = disk.backing();
     // The disk that has the paths counts for all.

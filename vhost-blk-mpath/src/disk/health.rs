@@ -55,7 +55,8 @@ impl HealthHistory {
     ) -> Vec<(EventKind, String)> {
         let mut events = Vec::new();
         for (op, error, count) in errors.counts() {
-            let (operation, reason) = (GuestOperation::from(op), GuestErrorReason::from(error));
+            let Some(reason) = GuestErrorReason::of(error) else { continue };
+            let operation = GuestOperation::from(op);
             let seen = self.errors.get(&(operation, reason));
             if seen.is_some_and(|seen| seen.count == count) {
                 continue;

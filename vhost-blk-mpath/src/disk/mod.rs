@@ -38,6 +38,8 @@ pub(crate) struct Disk {
     /// The namespace that it must not use, unless another path has led to one that it may use.
     refused: Mutex<Option<RefusedNamespace>>,
     served: AtomicBool,
+    /// An event has told that the disk is held, and none that it goes on.
+    held: AtomicBool,
     /// Its requests wait until every path was tried.
     awaits_paths: AtomicBool,
     connected: AtomicBool,
@@ -144,6 +146,7 @@ impl Disk {
             inherited_fence: Mutex::new(inherited_fence),
             refused: Mutex::default(),
             served: AtomicBool::new(false),
+            held: AtomicBool::new(false),
             awaits_paths: AtomicBool::new(false),
             connected: AtomicBool::new(false),
             tuning,
@@ -219,6 +222,34 @@ impl Disk {
 
     pub(crate) fn set_served(&self) {
         self.served.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_held(&self) {
+        self.held.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether an event has told that the disk is held. It goes on from now on.
+    pub(crate) fn take_held(&self) -> bool {
+        self.held.swap(false, Ordering::Relaxed)
+    }
+
+    /// Why it takes no requests because of an earlier daemon or a removed disk, and for how much longer if that is known.
+    pub(crate) fn hold_reason(&self, now: Instant) -> Option<String> {
+        if let Some(InheritedFence { until, of }) = self.inherited_fence().filter(|fence| fence.until > now) {
+            let left = (until - now).as_secs_f64();
+            let whose = match of {
+                None => {
+                    "the previous daemon, or the disk that was on this socket, did not end in order, and its".into()
+                }
+                Some(of) => format!("the removed disk `{of}` used this namespace, and its"),
+            };
+            return Some(format!("requests wait for {left:.1} s: {whose} writes may be executed until then"));
+        }
+        self.awaits_paths().then(|| {
+            "requests wait until every path was tried: the previous daemon did not end in order, and any controller may have its unflushed \
+             writes"
+                .into()
+        })
     }
 
     /// Whether its requests wait until every path was tried.

@@ -136,7 +136,11 @@ impl ShownDiskFile {
     /// The disk as front-ends were shown it, if the settings that decide about it are the same.
     pub(crate) fn load(&self, subsystem: &str, settings: &DiskSettings) -> Option<ShownDisk> {
         let wanted = Configured::new(subsystem, settings);
-        self.content().saved.clone().filter(|saved| saved.configured == wanted)
+        // The file is input: nothing in it may exceed the settings.
+        let fits = |of: &DiskGeometry| {
+            u32::from(of.num_queues) == settings.queues.get() && (of.read_only || !settings.read_only)
+        };
+        self.content().saved.clone().filter(|saved| saved.configured == wanted && fits(&saved.geometry))
     }
 
     /// Writes the file durably, unless it has that content. If that fails, removes the file: front-ends may see

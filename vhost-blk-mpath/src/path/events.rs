@@ -1,7 +1,7 @@
 //! Events of paths, for the API and the log.
 
 use std::fmt::Display;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use mpath_api::types::{Controller, EventKind, PathState};
 use mpath_core::PathId;
@@ -168,7 +168,7 @@ impl Subsystem {
         self.path(path, |status| {
             update = status.state == PathState::Live || status.error_in_state() != Some(&text);
             status.set_state(next(status.state));
-            status.last_error = Some((text.clone(), SystemTime::now()));
+            status.set_error(text.clone());
             (status.tried_at, status.host_lacks) = (status.attempt_began, matches!(error, PathError::Host(_)));
             status.gone();
         });

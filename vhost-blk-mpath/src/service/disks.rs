@@ -133,7 +133,15 @@ impl Disks {
     /// The future may be dropped.
     pub(crate) async fn first_attempts(&self, wait_for: WaitFor) -> Result<(), StartError> {
         for service in self.services() {
-            service.first_attempts(wait_for).await?;
+            let mut ends = service.ends.subscribe();
+            let tried = tokio::select! {
+                tried = service.first_attempts(wait_for) => tried,
+                // The operator removes the disk, which is no reason to end the daemon.
+                _ = ends.wait_for(|ends| *ends) => continue,
+            };
+            if !self.is_leaving(&service.subsystem) {
+                tried?;
+            }
         }
         Ok(())
     }

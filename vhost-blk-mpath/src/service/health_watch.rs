@@ -13,10 +13,10 @@ const PERIOD: Duration = Duration::from_millis(500);
 pub(crate) async fn watch(disks: Arc<Disks>) {
     loop {
         sleep(PERIOD).await;
-        // What is being removed loses its paths and front-ends by order.
-        for subsystem in disks.subsystems().iter().filter(|subsystem| !disks.is_leaving(subsystem)) {
+        for subsystem in disks.subsystems() {
+            let is_leaving = disks.is_leaving(&subsystem);
             for disk in &subsystem.disks {
-                subsystem.check_health(disk, 0);
+                subsystem.check_health(disk, 0, is_leaving);
             }
         }
     }

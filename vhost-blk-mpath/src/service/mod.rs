@@ -21,7 +21,7 @@ use mpath_api::config::{DiskConfig, SocketPath};
 use mpath_api::types::Origin;
 use mpath_host::{DiskShutdown, RemainingFence};
 use reactor::IoThreadHandle;
-use tokio::sync::{Mutex as AsyncMutex, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::discovery::{Discovery, DiscoveryStatus};
@@ -88,6 +88,12 @@ impl StartingService {
         let Self { config, sources, places, records, inherited_fence } = self;
         let (ends, ending) = watch::channel(false);
         let subsystem = Arc::new(Subsystem::new(config, common, records, inherited_fence.as_ref(), ending));
+        for (index, source) in sources.iter().enumerate() {
+            if matches!(source, FrontendSource::Connected(..)) {
+                // The front-end of `--fd` does not come back, and the next one is another.
+                subsystem.records.shown(index).forget();
+            }
+        }
         subsystem.restore_shown();
         let mut frontends = Vec::new();
         for (disk, source) in subsystem.disks.iter().zip(sources) {
@@ -115,7 +121,6 @@ impl StartingService {
             discovery: status,
             ends,
             frontends: Mutex::new(frontends),
-            opening: AsyncMutex::default(),
             in_doubt: AtomicBool::new(false),
             tasks: Mutex::new(run.into_iter().collect()),
         }))
@@ -135,8 +140,6 @@ pub(crate) struct Service {
     /// Set to true, this ends the tasks of paths and discovery.
     ends: watch::Sender<bool>,
     frontends: Mutex<Vec<FrontendThread>>,
-    /// Held while disks are opened.
-    opening: AsyncMutex<()>,
     /// Its I/O threads have abandoned writes that may still be executed.
     in_doubt: AtomicBool,
     /// Tasks that end with the subsystem: discovery, and the opening of disks.
@@ -210,7 +213,7 @@ impl Service {
         let leaving = |disk: &Disk| DiskShutdown {
             in_doubt,
             inherited_left: disk.inherited_fence().map(left).unwrap_or_default(),
-            unanswered: disk.unanswered.has_any(),
+            unanswered: disk.unanswered.has_any() || disk.awaits_paths(),
             lost_writes: !is_shared && disk.shared.unflushed.has_unreported_loss(),
         };
         let leaving: Vec<_> = self.subsystem.disks.iter().map(leaving).collect();

@@ -16,7 +16,7 @@ use crate::disk::{Disk, InheritedFence};
 use crate::service::Service;
 use crate::service::disks::Disks;
 use crate::service::start_error::StartError;
-use crate::subsystem::{Subsystem, health};
+use crate::subsystem::Subsystem;
 
 /// How long front-ends are not answered from the description of an earlier daemon while paths make their first attempt.
 /// If a path works, the description may have to change: a front-end should not see a size that a moment later is another.
@@ -55,28 +55,27 @@ impl Service {
     /// Opens the disks with a known namespace. If `is_patient`, only those that a path has led to. The future must not be
     /// dropped, as fence and record would differ.
     pub(crate) async fn open_known(&self, disks: &Disks, is_patient: bool) -> Result<(), StartError> {
-        let _one_at_a_time = self.opening.lock().await;
         let subsystem = &self.subsystem;
+        let mut some_opened = false;
         let known: Vec<DiskId> = subsystem.known().map(|disk| disk.id).collect();
         for disk in known.into_iter().map(|id| subsystem.disk(id)) {
-            // Before front-ends see the disk. If that fails, the next daemon lets them wait.
-            subsystem.save_current(disk).await;
             if disk.is_served() || is_patient && !is_found(disk) {
+                subsystem.save_current(disk).await;
                 continue;
             }
             self.inherit_pending(disk, disks).await?;
             // Before a front-end can submit requests, which no other namespace may receive.
             subsystem.records.write_namespace(disk.id.0.into()).await?;
-            announce_hold(subsystem, disk);
-            if disk.inherited_fence().is_some() && !subsystem.config.shared_write_cache {
+            // Last, as a path may lead there meanwhile and have the disk grow. If that fails, the next daemon lets front-ends wait.
+            subsystem.save_current(disk).await;
+            let after_crash = disk.inherited_fence().is_some() && !subsystem.config.shared_write_cache;
+            if after_crash && !self.all_had_a_chance(disk.id) {
                 disk.set_awaits_paths(true);
                 subsystem.threads().iter().for_each(|thread| thread.suspend_disk(disk.id));
-                tracing::info!(
-                    disk = disk.name(),
-                    "requests wait until every path was tried: any controller may have unflushed writes of the killed daemon"
-                );
             }
+            announce_hold(subsystem, disk);
             disk.set_served();
+            some_opened = true;
             let frontends = self.frontends();
             // At the end of the daemon there are no more.
             if let Some(frontend) = frontends.get(usize::from(disk.id.0)) {
@@ -84,7 +83,9 @@ impl Service {
                 tracing::info!(disk = disk.name(), socket = %disk.settings.socket_path, "front-ends are served");
             }
         }
-        subsystem.signal_change();
+        if some_opened {
+            subsystem.signal_change();
+        }
         Ok(())
     }
 
@@ -97,6 +98,8 @@ impl Service {
         for disk in self.subsystem.disks.iter().filter(|disk| disk.awaits_paths() && self.all_had_a_chance(disk.id)) {
             disk.set_awaits_paths(false);
             self.subsystem.threads().iter().for_each(|thread| thread.resume_disk(disk.id));
+            let (subsystem, id) = (Arc::clone(&self.subsystem), disk.id);
+            tokio::spawn(async move { release(&subsystem, id).await });
         }
     }
 
@@ -134,36 +137,39 @@ fn is_found(disk: &Disk) -> bool {
     disk.backing().is_some_and(|backing| backing.found().is_some())
 }
 
-/// Reports that the disk takes no requests until the fence has passed, and later that it does. If the fence has passed
-/// already, reports nothing.
+/// Reports why the disk takes no requests, and has it released when the fence has passed. If nothing holds the disk,
+/// reports nothing.
 fn announce_hold(subsystem: &Arc<Subsystem>, disk: &Disk) {
-    let Some(fence) = disk.inherited_fence() else { return };
+    let Some(InheritedFence { until, .. }) = disk.inherited_fence() else { return };
     let (subsystem, id) = (Arc::clone(subsystem), disk.id);
-    let now = Instant::now();
-    if fence.until <= now {
-        tokio::spawn(async move { forget_inherited(&subsystem, id).await });
+    if let Some(reason) = disk.hold_reason(Instant::now()) {
+        disk.event(EventKind::DiskHeld, reason);
+        disk.set_held();
+    }
+    tokio::spawn(async move {
+        let mut shutdown = subsystem.shutdown.clone();
+        tokio::select! {
+            biased;
+            // The next daemon waits for the rest.
+            _ = shutdown.wait_for(|ends| *ends) => return,
+            () = sleep_until(until.into()) => {}
+        }
+        release(&subsystem, id).await;
+    });
+}
+
+/// Forgets the fence of an earlier daemon, unless something holds the disk still. As long as a path was not tried, the
+/// next daemon has to know that the earlier one was killed.
+async fn release(subsystem: &Subsystem, id: DiskId) {
+    let disk = subsystem.disk(id);
+    if disk.hold_reason(Instant::now()).is_some() {
         return;
     }
-    disk.event(EventKind::DiskHeld, health::hold_reason(&fence, now));
-    tokio::spawn(announce_resume(subsystem, id, fence.until));
-}
-
-async fn announce_resume(subsystem: Arc<Subsystem>, disk: DiskId, until: Instant) {
-    let mut shutdown = subsystem.shutdown.clone();
-    tokio::select! {
-        biased;
-        // The next daemon waits for the rest.
-        _ = shutdown.wait_for(|ends| *ends) => return,
-        () = sleep_until(until.into()) => {}
+    if disk.take_held() {
+        disk.event(EventKind::DiskResumed, "requests resume: no earlier write can be executed any more");
     }
-    let message = "requests resume: no earlier write can be executed any more";
-    subsystem.disk(disk).event(EventKind::DiskResumed, message);
-    forget_inherited(&subsystem, disk).await;
-}
-
-async fn forget_inherited(subsystem: &Subsystem, disk: DiskId) {
-    if let Err(error) = subsystem.records.remove_inherited(disk.0.into()).await {
-        let disk = subsystem.disk(disk).name();
+    if let Err(error) = subsystem.records.remove_inherited(id.0.into()).await {
+        let disk = disk.name();
         tracing::warn!(disk, %error, "cannot update the fence record; the next daemon may have to wait longer");
     }
 }
@@ -174,14 +180,16 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use mpath_core::{Epoch, PathId};
-    use mpath_host::RecordedAssociation;
+    use mpath_host::{NamespaceName, RecordedAssociation};
     use nvme_tcp::host::HostIdentity;
-    use tokio::sync::{Mutex as AsyncMutex, watch};
+    use tokio::sync::watch;
 
     use super::*;
     use crate::disk::geometry;
+    use crate::disk::settings::DiskSettings;
     use crate::events::EventLog;
     use crate::fence_record::FenceRecords;
+    use crate::fence_record::shown_disk::ShownDisk;
     use crate::subsystem::shared_context::SharedContext;
 
     /// The path that reported the disk's namespace may not have come up, while another path serves another disk.
@@ -205,7 +213,6 @@ mod tests {
             discovery: None,
             ends,
             frontends: Mutex::default(),
-            opening: AsyncMutex::default(),
             in_doubt: AtomicBool::new(false),
             tasks: Mutex::default(),
         };
@@ -213,5 +220,53 @@ mod tests {
         let disks = Disks::new(common, config, Arc::default());
         service.open_known(&disks, true).await.unwrap();
         assert!(named() && subsystem.disks[0].is_served());
+    }
+
+    /// A path may lead to the namespace of a restored disk while the fence record is written.
+    #[tokio::test]
+    async fn a_size_is_saved_before_front_ends_see_it() {
+        let place = tempfile::tempdir().unwrap();
+        let socket = place.path().join("disk.sock");
+        let open = || FenceRecords::open([socket.as_path()].into_iter()).unwrap().0;
+        let mut info = geometry::tests::controller();
+        info.namespaces[0].as_mut().unwrap().identity.uuid = [7; 16];
+        let identity = info.namespaces[0].as_ref().unwrap().identity;
+        let settings = DiskSettings::all(&geometry::tests::config()).remove(0);
+        let name = NamespaceName::new("nqn.example", &identity);
+        let shown = ShownDisk::new("nqn.example", &settings, name, geometry::of(&settings, &info, &identity));
+        open().shown(0).save(shown).await.unwrap();
+
+        let host = HostIdentity { hostnqn: "nqn.2014-08.org.example:host".parse().unwrap(), hostid: [1; 16] };
+        let common = SharedContext { host, io_threads: 1, events: Arc::new(EventLog::new()), writers: Arc::default() };
+        let (ends, ending) = watch::channel(false);
+        let subsystem = Arc::new(Subsystem::new(geometry::tests::config(), &common, open(), None, ending));
+        subsystem.restore_shown();
+        let service = Service {
+            subsystem: Arc::clone(&subsystem),
+            places: vec![None],
+            discovery: None,
+            ends,
+            frontends: Mutex::default(),
+            in_doubt: AtomicBool::new(false),
+            tasks: Mutex::default(),
+        };
+        let disks = Disks::new(common, "/tmp/api".parse().unwrap(), Arc::default());
+        let mut opening = std::pin::pin!(service.open_known(&disks, false));
+        tokio::select! {
+            biased;
+            _ = &mut opening => panic!("it writes the record first"),
+            () = std::future::ready(()) => {}
+        }
+        info.namespaces[0].as_mut().unwrap().identity.blocks = 2000;
+        assert!(subsystem.admit(&info).unwrap()[0].is_ok());
+        opening.await.unwrap();
+        let disk = &subsystem.disks[0];
+        let seen = disk.backing().unwrap().frontend.capacity_sectors();
+        let saved = std::fs::read_to_string(subsystem.records.shown(0).path()).unwrap();
+        assert!(disk.is_served() && saved.contains(&format!("\"capacity_sectors\": {seen},")), "{seen}: {saved}");
+        for thread in subsystem.threads() {
+            thread.begin_shutdown();
+            thread.join();
+        }
     }
 }

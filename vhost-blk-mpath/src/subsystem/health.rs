@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime};
 
 use mpath_api::types::{Condition, ConditionReason, DiskHealth, EventKind, PathCounts};
 
-use crate::disk::{Disk, InheritedFence};
+use crate::disk::Disk;
 use crate::events::utc;
 use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::PathStatus;
@@ -22,10 +22,11 @@ struct PathFacts {
 }
 
 impl Subsystem {
-    /// Looks at the health of a disk, and records events of what has changed. `outstanding` is known to the I/O threads alone.
+    /// Looks at the health of a disk, and records events of what has changed, unless the disk is being removed: then its paths and
+    /// front-ends go by order. `outstanding` is known to the I/O threads alone.
     ///
     /// Must not be called with the state locked.
-    pub(crate) fn check_health(&self, disk: &Disk, outstanding: u64) -> (DiskHealth, PathCounts) {
+    pub(crate) fn check_health(&self, disk: &Disk, outstanding: u64, is_leaving: bool) -> (DiskHealth, PathCounts) {
         let (now, time) = (Instant::now(), SystemTime::now());
         let mut history = disk.health();
         let mut events = history.new_errors(&disk.shared.errors, now, time);
@@ -35,8 +36,8 @@ impl Subsystem {
 
         let mut reasons = history.failures(now);
         let mut add = |condition, message| reasons.push(ConditionReason { condition, message });
-        if let Some(fence) = disk.inherited_fence().filter(|fence| fence.until > now) {
-            add(Condition::Held, hold_reason(&fence, now));
+        if let Some(reason) = disk.hold_reason(now) {
+            add(Condition::Held, reason);
         }
         if let Some(since) = history.waiting_since {
             add(Condition::Waiting, waiting_reason(since, &paths));
@@ -65,7 +66,7 @@ impl Subsystem {
                 None => (EventKind::DiskOk, format!("all {} expected paths are usable", paths.counts.expected)),
             });
         }
-        for (kind, message) in events {
+        for (kind, message) in events.into_iter().filter(|_| !is_leaving) {
             disk.event(kind, message);
         }
         let health = DiskHealth {
@@ -98,16 +99,6 @@ impl Subsystem {
 
 fn name_path(path: &PathStatus, reason: &str) -> String {
     format!("path {} ({}): {reason}", path.id.0, path.address)
-}
-
-/// Why a disk takes no requests, and for how much longer.
-pub(crate) fn hold_reason(InheritedFence { until, of }: &InheritedFence, now: Instant) -> String {
-    let left = until.saturating_duration_since(now).as_secs_f64();
-    let whose = match of {
-        None => "the previous daemon, or the disk that was on this socket, did not end in order, and its".into(),
-        Some(of) => format!("the removed disk `{of}` used this namespace, and its"),
-    };
-    format!("requests wait for {left:.1} s: {whose} writes may be executed until then")
 }
 
 fn waiting_reason(since: SystemTime, paths: &PathFacts) -> String {

@@ -50,7 +50,7 @@ pub(crate) struct Subsystem {
     pub(crate) reports: Arc<Reports>,
     /// True once the subsystem ends.
     pub(crate) shutdown: watch::Receiver<bool>,
-    /// Started by the first admitted path.
+    /// Started by the first admitted path, or for a disk that an earlier daemon has shown.
     threads: OnceLock<Vec<IoThreadHandle>>,
     /// Held while a path is being admitted.
     admission: Mutex<()>,
@@ -134,7 +134,7 @@ impl Subsystem {
         self.config.name.as_str()
     }
 
-    /// The I/O threads; empty until a path has been admitted.
+    /// The I/O threads; empty until a disk is known.
     pub(crate) fn threads(&self) -> &[IoThreadHandle] {
         self.threads.get().map_or(&[], |threads| threads)
     }

@@ -25,6 +25,11 @@ impl NamespaceWriters {
         if let Some(other) = writers.iter().find(|other| other.owner != owner && other.namespace.is_same(namespace)) {
             return Err(other.disk.clone());
         }
+        let is_there =
+            |writer: &Writer| (&*writer.owner, &*writer.disk) == (owner, disk) && writer.namespace.is_same(namespace);
+        if writers.iter().any(is_there) {
+            return Ok(());
+        }
         writers.push(Writer { disk: disk.to_owned(), owner: owner.to_owned(), namespace: namespace.clone() });
         Ok(())
     }
@@ -55,6 +60,9 @@ mod tests {
         assert_eq!(writers.add("a", "a", &name(1)), Ok(()));
         assert_eq!(writers.add("b", "sharer", &name(1)), Err("a".into()));
         assert_eq!(writers.add("b", "b", &name(2)), Ok(()));
+        // A path that is refused for another reason is tried again and again.
+        assert_eq!(writers.add("b", "b", &name(2)), Ok(()));
+        assert_eq!(writers.writers().len(), 2);
         writers.remove("a");
         assert_eq!(writers.add("b", "sharer", &name(1)), Ok(()));
         assert_eq!(writers.add("a", "a", &name(2)), Err("b".into()));

@@ -46,6 +46,8 @@ pub(crate) struct PathStatus {
     /// When the shown state began.
     pub(crate) since: SystemTime,
     pub(crate) last_error: Option<(String, SystemTime)>,
+    /// The path has been in its shown state since the last error.
+    failed_in_state: bool,
     pub(crate) losses: PathLosses,
     /// The beginning of the latest attempt to connect.
     pub(crate) attempt_began: Option<Instant>,
@@ -127,6 +129,7 @@ impl PathStatus {
             state: PathState::Connecting,
             since: SystemTime::now(),
             last_error: None,
+            failed_in_state: false,
             losses: PathLosses::default(),
             attempt_began: None,
             tried_at: None,
@@ -192,8 +195,12 @@ impl PathStatus {
 
     /// The last error, if the path has been in its state since then.
     pub(crate) fn error_in_state(&self) -> Option<&str> {
-        let (error, at) = self.last_error.as_ref()?;
-        (*at >= self.since).then_some(error)
+        self.last_error.as_ref().filter(|_| self.failed_in_state).map(|(error, _)| &**error)
+    }
+
+    /// Records an error of the path in its present state.
+    pub(crate) fn set_error(&mut self, error: String) {
+        (self.last_error, self.failed_in_state) = (Some((error, SystemTime::now())), true);
     }
 
     /// Why requests of this disk cannot go there now. `None` if they can.
@@ -203,17 +210,19 @@ impl PathStatus {
             let error = self.error_in_state().filter(|_| !self.is_draining());
             return Some(error.map_or_else(|| state.to_string(), |error| format!("{state}: {error}")));
         }
-        let namespace = self.namespace(disk)?;
-        if let Some(error) = &namespace.unusable {
-            return Some(error.clone());
-        }
-        if !namespace.ana.is_selectable() {
-            return Some(format!("the ANA state is {}", namespace.ana));
+        if let Some(namespace) = self.namespace(disk) {
+            if let Some(error) = &namespace.unusable {
+                return Some(error.clone());
+            }
+            if !namespace.ana.is_selectable() {
+                return Some(format!("the ANA state is {}", namespace.ana));
+            }
         }
         if paths.is_suspect(self.id) {
             return Some("suspect: commands are unanswered and the controller is silent".into());
         }
-        (!paths.contains(self.id)).then(|| "resting after a path error".into())
+        (!paths.contains(self.id))
+            .then(|| "not used by every I/O thread, as after a path error or a new connection".into())
     }
 
     /// Whether the path is live and leads to the namespace of that disk.
@@ -269,7 +278,7 @@ impl PathStatus {
         let before = self.shown();
         change(self);
         if self.shown() != before {
-            self.since = SystemTime::now();
+            (self.since, self.failed_in_state) = (SystemTime::now(), false);
         }
     }
 

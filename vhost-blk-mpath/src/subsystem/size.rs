@@ -27,7 +27,7 @@ impl Subsystem {
         self.save_shown(disk, backing.frontend.capacity_sectors()).await;
     }
 
-    /// Saves the disk as the next daemon shows it, with this size. Returns whether that was possible.
+    /// Saves the disk as the next daemon shows it, with this size. Returns whether no file says otherwise.
     async fn save_shown(&self, disk: &Disk, capacity_sectors: u64) -> bool {
         let Some(shown) = self.to_be_shown(disk, capacity_sectors) else { return true };
         let file = self.records.shown(disk.id.0.into());
@@ -36,7 +36,7 @@ impl Subsystem {
             let (disk, file) = (disk.name(), file.path().display());
             tracing::warn!(disk, %file, %error, "cannot save the disk as front-ends see it; after a restart they wait until a path works");
         }
-        saved.is_ok()
+        saved.is_ok() || !file.path().exists()
     }
 
     /// Grows the disks that can grow. To be called when a path has reported a size or is gone, and after the I/O

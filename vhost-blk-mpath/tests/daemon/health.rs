@@ -313,3 +313,19 @@ fn errors_of_a_flood_are_counted_and_told_once() {
     let log = stage.daemon.log();
     assert_eq!(log.lines().filter(|line| line.contains("ERROR") && line.contains("a read failed")).count(), 1, "{log}");
 }
+
+#[test]
+fn requests_of_a_front_end_that_has_gone_are_no_errors_of_its_guest() {
+    let target = Target::start(1);
+    let daemon = Daemon::start(&target.addrs(), "--reconnect-delay 1 --keep-alive-tmo 1");
+    let mut guest = Disk::connect(&daemon.socket());
+    assert_eq!(guest.write(0, 7), Status::Ok);
+    target.stop_listener(0);
+    eventually("the path is lost", || !daemon.is_live(0));
+    guest.submit_write(0, 0, 8);
+    eventually("the request waits", || daemon.status().disks[0].queued > 0);
+    drop(guest);
+    eventually("it has gone", || !daemon.status().disks[0].connected);
+    let health = daemon.status().disks.remove(0).health;
+    assert!(health.guest_errors.is_empty() && health.condition == Condition::Waiting, "{health:?}");
+}

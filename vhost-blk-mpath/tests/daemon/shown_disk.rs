@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mpath_api::types::{DiskState, EventKind, PathAction, PathState};
+use mpath_api::types::{Condition, DiskState, EventKind, PathAction, PathState};
 use mpath_target::NamespaceConfig;
 use rustix::process::Signal;
 use vublk_bench::request::Status;
@@ -73,7 +73,7 @@ fn refused(daemon: &Daemon, words: &[&str]) {
     eventually("the paths are refused", is_refused);
     let error = daemon.paths()[0].last_error.clone().unwrap();
     let file = shown_disk(&daemon.place);
-    let remedy = format!("end the daemon and remove {}", file.display());
+    let remedy = format!("{} while no daemon serves the socket", file.display());
     for word in words.iter().chain([&&*remedy]) {
         assert!(error.contains(word), "{word:?} is not in {error:?}");
     }
@@ -262,4 +262,58 @@ fn a_removed_disk_is_forgotten() {
     again.namespace = "1".parse().ok();
     daemon.api.add_disk(&again).unwrap();
     assert!(shown_disk(&daemon.place).exists());
+}
+
+/// Clock ticks of processor time.
+fn processor_ticks(daemon: &Daemon) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", daemon.status().pid)).unwrap();
+    let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+fn a_daemon_sleeps_while_its_targets_are_away() {
+    let (target, place) = earlier_run();
+    for (place, state) in [(place, "restored"), (DaemonDirectory::new(), "never seen")] {
+        let daemon = next(&target, place);
+        thread::sleep(Duration::from_secs(2));
+        let before = processor_ticks(&daemon);
+        thread::sleep(Duration::from_secs(3));
+        let ticks = processor_ticks(&daemon) - before;
+        assert!(ticks < 30, "{state}: {ticks} ticks of 10 ms in 3 s");
+    }
+}
+
+/// Until every path was tried, any controller may have unflushed writes of the killed daemon.
+#[test]
+fn an_end_without_a_path_does_not_forget_a_kill() {
+    let (target, place) = earlier_run();
+    back(&target);
+    let command = place.command(&target.addrs(), &format!("{FLAGS} --namespace 1"));
+    let first = place.spawn(command).ready();
+    let mut disk = Disk::connect_patiently(&first.socket());
+    assert_eq!((disk.write(0, 9), disk.write(4096, 9)), (Status::Ok, Status::Ok));
+    let (_, place) = first.end(Signal::KILL);
+    drop(disk);
+
+    away(&target);
+    let second = next(&target, place);
+    eventually("the fence has passed", || second.status().disks[0].held_ms.is_none());
+    let health = second.status().disks.remove(0).health;
+    assert_eq!(health.condition, Condition::Held, "{health:?}");
+    assert!(health.reasons[0].message.contains("until every path was tried"), "{health:?}");
+    let resumed = |daemon: &Daemon| {
+        daemon.api.events(0, 0).unwrap().events.iter().any(|event| event.kind == EventKind::DiskResumed)
+    };
+    assert!(!resumed(&second));
+    let (ended, place) = second.end(Signal::TERM);
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+
+    back(&target);
+    target.set(1, "black-hole=stall");
+    let third = next(&target, place);
+    let mut disk = Disk::connect_patiently(&third.socket());
+    assert_eq!(disk.flush(), Status::Ok);
+    assert!(third.paths()[1].last_error.is_some(), "the first flush after the kill did not wait for path 1");
+    eventually("an event tells", || resumed(&third));
 }

@@ -249,3 +249,22 @@ fn a_second_daemon_on_a_socket_reports_the_first() {
     let waits = refused.log.lines().find(|line| line.contains("WARN")).unwrap();
     assert!(waits.contains(&format!("another daemon (pid {pid})")) && waits.contains("waiting at most 10s"), "{waits}");
 }
+
+/// The front-end of `--fd` ends its daemon and does not come back. The next one is another.
+#[test]
+fn a_front_end_by_descriptor_is_not_remembered() {
+    let (target, place) = (Target::start(1), DaemonDirectory::new());
+    let serve = |place: DaemonDirectory| {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let command = by_flag(&place, &target, &theirs);
+        let daemon = place.spawn(command);
+        drop(theirs);
+        assert_eq!(first_byte(ours), 0);
+        let (ended, place) = daemon.ends();
+        assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+        place
+    };
+    let place = serve(place);
+    target.set(0, "uuid=1:6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21");
+    serve(place);
+}

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use mpath_api::Config;
 use mpath_api::config::{DiskConfig, NamespaceId};
-use mpath_api::types::{DiskState, EventKind, PathAction, PathSelector, PathState, SteerPaths};
+use mpath_api::types::{DiskState, EventKind, PathAction, PathSelector, PathState, Severity, SteerPaths};
 use mpath_target::{ListenerConfig, NamespaceConfig};
 use rustix::process::Signal;
 use vublk_bench::request::Status;
@@ -311,4 +311,47 @@ fn two_daemons_do_not_share_sockets() {
     std::thread::sleep(Duration::from_millis(300));
     let events = daemon.api.events(0, 0).unwrap().events;
     assert!(events.iter().all(|event| event.path.is_some()), "{events:?}");
+}
+
+#[test]
+fn a_removed_disk_does_not_end_a_daemon_that_waits_for_paths() {
+    let slow = target_of(1, 1, 1 << 20);
+    slow.set(0, "black-hole=stall");
+    let (_held, nowhere) = refusing_address();
+    let place = DaemonDirectory::new();
+    let first = disk(&place, &slow, 0);
+    let paths = vec![format!("tcp://{nowhere}").parse().unwrap()];
+    let second = DiskConfig { paths, ..disk(&place, &slow, 1) };
+    let mut config = Config::new(vec![first, second]);
+    (config.api, config.wait_for) = (place.api().to_str().unwrap().parse().unwrap(), "any".parse().unwrap());
+    std::fs::write(place.file("config.yaml"), serde_json::to_string(&config).unwrap()).unwrap();
+    let mut command = program();
+    command.arg("--config").arg(place.file("config.yaml"));
+    let mut daemon = place.spawn(command).answers();
+    eventually("the path is tried", || daemon.paths()[1].last_error.is_some());
+    daemon.api.remove_disk("disk-1", false).unwrap();
+    slow.set(0, "black-hole=off");
+    // Until it was ready the daemon ended for the disk that is gone.
+    eventually("it is ready", || !daemon.is_running() || daemon.log().contains(" ready"));
+    assert!(daemon.is_running(), "{}", daemon.log());
+}
+
+#[test]
+fn a_disk_that_is_removed_raises_no_alarm() {
+    let target = target_of(2, 2, 1 << 20);
+    let place = DaemonDirectory::new();
+    let command = place.configured(vec![disk(&place, &target, 0), disk(&place, &target, 1)]);
+    let daemon = place.spawn(command).ready();
+    for _ in 0..5 {
+        thread::scope(|scope| {
+            let removing = scope.spawn(|| daemon.api.remove_disk("disk-1", true).unwrap());
+            while !removing.is_finished() {
+                daemon.status();
+            }
+        });
+        daemon.api.add_disk(&disk(&daemon.place, &target, 1)).unwrap();
+    }
+    let events = daemon.api.events(0, 0).unwrap().events;
+    let alarms: Vec<_> = events.iter().filter(|event| event.severity == Severity::Error).collect();
+    assert!(alarms.is_empty(), "{alarms:?}");
 }

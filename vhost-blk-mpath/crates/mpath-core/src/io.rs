@@ -267,7 +267,7 @@ pub enum IoError {
     /// A flush reports that unflushed writes were lost.
     #[error("unflushed writes were lost")]
     LostWrites,
-    /// The virtqueue stopped before the request was done.
+    /// The virtqueue had to stop before the request was done. No guest gets an answer.
     #[error("the virtqueue had to stop")]
     GivenUp,
     /// The guest's request is malformed: beyond the disk's end, on a read-only disk, or no request at all.

@@ -141,32 +141,30 @@ pub enum GuestErrorReason {
     NoPath,
     /// A flush reported that unflushed writes were lost.
     LostWrites,
-    /// The virtqueue had to stop before the request was done.
-    GivenUp,
     /// The guest's request was malformed.
     Malformed,
 }
 
 impl GuestErrorReason {
+    /// The reason of an error that a guest gets. `None` for requests that are given up: their guest gets no answer.
+    #[must_use]
+    pub fn of(error: IoError) -> Option<Self> {
+        match error {
+            IoError::Medium => Some(Self::Medium),
+            IoError::Controller => Some(Self::Controller),
+            IoError::Unsupported => Some(Self::Unsupported),
+            IoError::Attempts => Some(Self::Attempts),
+            IoError::NoPath => Some(Self::NoPath),
+            IoError::LostWrites => Some(Self::LostWrites),
+            IoError::Malformed => Some(Self::Malformed),
+            IoError::GivenUp => None,
+        }
+    }
+
     /// Whether errors for this reason make a disk `failing`.
     #[must_use]
     pub fn is_failure(self) -> bool {
         !matches!(self, Self::Medium | Self::Unsupported)
-    }
-}
-
-impl From<IoError> for GuestErrorReason {
-    fn from(error: IoError) -> Self {
-        match error {
-            IoError::Medium => Self::Medium,
-            IoError::Controller => Self::Controller,
-            IoError::Unsupported => Self::Unsupported,
-            IoError::Attempts => Self::Attempts,
-            IoError::NoPath => Self::NoPath,
-            IoError::LostWrites => Self::LostWrites,
-            IoError::GivenUp => Self::GivenUp,
-            IoError::Malformed => Self::Malformed,
-        }
     }
 }
 
@@ -179,7 +177,6 @@ impl fmt::Display for GuestErrorReason {
             Self::Attempts => "attempts",
             Self::NoPath => "no-path",
             Self::LostWrites => "lost-writes",
-            Self::GivenUp => "given-up",
             Self::Malformed => "malformed",
         })
     }
@@ -194,7 +191,7 @@ mod tests {
         for condition in Condition::ALL {
             assert_eq!(serde_json::to_string(&condition).unwrap(), format!("\"{condition}\""));
         }
-        for error in IoError::ALL.map(GuestErrorReason::from) {
+        for error in IoError::ALL.into_iter().filter_map(GuestErrorReason::of) {
             assert_eq!(serde_json::to_string(&error).unwrap(), format!("\"{error}\""));
         }
         for operation in Op::ALL.into_iter().map(Some).chain([None]).map(GuestOperation::from) {

@@ -421,7 +421,9 @@ impl Group {
         let (job, io) = (request.job, request.io);
         let has_flush_commands = self.has_flush_commands(tag);
         self.scheduler.finished(io.flow);
-        if let Err(error) = result {
+        if let Err(error) = result
+            && error != IoError::GivenUp
+        {
             self.count_errors(io.disk, Some(io.op), error, 1);
         }
         if has_flush_commands {
