@@ -33,8 +33,8 @@ pub(crate) enum RefusedNamespace {
         file: PathBuf,
     },
     #[error(
-        "disk {disk}: cannot serve {namespace}: the front-ends of this socket were shown {before}; if another namespace is intended, remove \
-         the disk and then {} while no daemon serves the socket, and add the disk again", file.display()
+        "disk {disk}: cannot serve {namespace}: the front-ends of this socket were shown {before}; if no guest of that namespace can \
+         come back, remove the disk and then {} while no daemon serves the socket, and add the disk again", file.display()
     )]
     NotShown {
         disk: String,

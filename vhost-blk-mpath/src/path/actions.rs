@@ -53,6 +53,10 @@ pub(crate) fn apply(
         let status = state.path(path).ok_or_else(unknown)?;
         let (kind, message, wanted) = match action {
             PathAction::Enable => (EventKind::PathEnable, "path to be enabled", DesiredState::Enabled),
+            // A disabled path gets no requests either, and must not connect for this.
+            PathAction::Drain if status.wanted() == DesiredState::Disabled => {
+                (EventKind::PathDrain, "path to be drained", DesiredState::Disabled)
+            }
             PathAction::Drain => (EventKind::PathDrain, "path to be drained", DesiredState::Drained),
             PathAction::Disable => (EventKind::PathDisable, "path to be disabled", DesiredState::Disabled),
             PathAction::Reset => (EventKind::PathReset, "path to be reset", status.wanted()),

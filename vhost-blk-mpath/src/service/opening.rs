@@ -166,7 +166,7 @@ async fn release(subsystem: &Subsystem, id: DiskId) {
         return;
     }
     if disk.take_held() {
-        disk.event(EventKind::DiskResumed, "requests resume: no earlier write can be executed any more");
+        disk.event(EventKind::DiskResumed, "no longer held: no earlier write can be executed any more");
     }
     if let Err(error) = subsystem.records.remove_inherited(id.0.into()).await {
         let disk = disk.name();

@@ -207,7 +207,9 @@ impl PathStatus {
     pub(crate) fn unusable(&self, disk: DiskId, paths: &UsablePaths) -> Option<String> {
         let state = self.shown();
         if state != PathState::Live {
-            let error = self.error_in_state().filter(|_| !self.is_draining());
+            // A path is given up for the error of its last attempt.
+            let last = self.last_error.as_ref().filter(|_| state == PathState::GaveUp).map(|(error, _)| &**error);
+            let error = last.or(self.error_in_state()).filter(|_| !self.is_draining());
             return Some(error.map_or_else(|| state.to_string(), |error| format!("{state}: {error}")));
         }
         if let Some(namespace) = self.namespace(disk) {

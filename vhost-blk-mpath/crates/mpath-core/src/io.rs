@@ -262,7 +262,7 @@ pub enum IoError {
     #[error("every attempt failed")]
     Attempts,
     /// No path was usable for the time that requests wait, or none can come back.
-    #[error("no path was usable in time")]
+    #[error("no path was usable within the time that requests wait (fast-io-fail-tmo; of flushes 30 s)")]
     NoPath,
     /// A flush reports that unflushed writes were lost.
     #[error("unflushed writes were lost")]
