@@ -30,6 +30,8 @@ fn after_the_configured_time_attempts_end_and_requests_fail() {
     assert_eq!(disk.read(0), 1);
     sleep(Duration::from_millis(1500));
     assert_eq!((daemon.paths()[0].state, target.connections(0)), (PathState::GaveUp, 0));
+    let reason = daemon.paths()[0].unusable.clone().unwrap();
+    assert!(reason.starts_with("gave-up: ") && reason.contains("refused"), "{reason}");
     assert_eq!(daemon.log().matches("path given up").count(), 1, "{}", daemon.log());
 
     let lost = Instant::now();

@@ -67,6 +67,7 @@ fn each_path_in_turn_is_drained_disabled_and_enabled_under_load() {
         assert_eq!((closed.fenced, closed.errors()), (0, 0));
         verification.goes_on(300);
         assert!(daemon.is(index, PathState::Disabled), "it is not connected again");
+        assert_eq!(daemon.steer(path, PathAction::Drain), PathState::Disabled, "to drain it must not connect it");
 
         daemon.steer(path, PathAction::Enable);
         eventually("it is live again", || daemon.is_live(index));
