@@ -192,6 +192,19 @@ mod tests {
     use crate::fence_record::shown_disk::ShownDisk;
     use crate::subsystem::shared_context::SharedContext;
 
+    /// One without front-ends and discovery.
+    fn service(subsystem: &Arc<Subsystem>, ends: watch::Sender<bool>) -> Service {
+        Service {
+            subsystem: Arc::clone(subsystem),
+            places: vec![None],
+            discovery: None,
+            ends,
+            frontends: Mutex::default(),
+            in_doubt: AtomicBool::new(false),
+            tasks: Mutex::default(),
+        }
+    }
+
     /// The path that reported the disk's namespace may not have come up, while another path serves another disk.
     #[tokio::test]
     async fn the_record_names_the_namespace_before_front_ends_are_served() {
@@ -207,15 +220,7 @@ mod tests {
         assert!(subsystem.admit(&geometry::tests::controller()).unwrap()[0].is_ok());
         let named = || std::fs::read_to_string(subsystem.records.file(0)).unwrap().contains("nqn.example");
         assert!(!named());
-        let service = Service {
-            subsystem: Arc::clone(&subsystem),
-            places: vec![None],
-            discovery: None,
-            ends,
-            frontends: Mutex::default(),
-            in_doubt: AtomicBool::new(false),
-            tasks: Mutex::default(),
-        };
+        let service = service(&subsystem, ends);
         let config = "/tmp/api".parse().unwrap();
         let disks = Disks::new(common, config, Arc::default());
         service.open_known(&disks, true).await.unwrap();
@@ -241,15 +246,7 @@ mod tests {
         let (ends, ending) = watch::channel(false);
         let subsystem = Arc::new(Subsystem::new(geometry::tests::config(), &common, open(), None, ending));
         subsystem.restore_shown();
-        let service = Service {
-            subsystem: Arc::clone(&subsystem),
-            places: vec![None],
-            discovery: None,
-            ends,
-            frontends: Mutex::default(),
-            in_doubt: AtomicBool::new(false),
-            tasks: Mutex::default(),
-        };
+        let service = service(&subsystem, ends);
         let disks = Disks::new(common, "/tmp/api".parse().unwrap(), Arc::default());
         let mut opening = std::pin::pin!(service.open_known(&disks, false));
         tokio::select! {
