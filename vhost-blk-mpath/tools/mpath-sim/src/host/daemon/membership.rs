@@ -145,13 +145,14 @@ impl Daemon {
         self.threads.0.iter().all(|thread| thread.can_use(PathId(index as u16)))
     }
 
-    /// Whether every disk can use every path that the daemon is to have.
+    /// Whether every disk can use every path that the daemon is to have, and one at least: discovery may not have found any yet.
     pub(crate) fn can_use_all_paths(&self) -> bool {
         // A path that discovery removes may go only after a flush.
         let may_stay = |index: usize| self.discovery.is_some() && self.paths[index].is_live();
         let is_settled = |index: usize| {
             if self.is_there(index) { self.is_usable(index) } else { may_stay(index) || !self.is_wanted[index] }
         };
-        (0..self.paths.len()).all(is_settled)
+        let is_used = |index: usize| self.is_there(index) && self.is_usable(index);
+        (0..self.paths.len()).all(is_settled) && (0..self.paths.len()).any(is_used)
     }
 }
