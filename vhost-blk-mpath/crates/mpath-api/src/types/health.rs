@@ -33,7 +33,8 @@ pub enum Condition {
     NoFrontEnd,
     /// No path is usable. Requests wait.
     Waiting,
-    /// The disk takes no requests until the fence of an earlier daemon or of a removed disk has passed.
+    /// The disk takes no requests until the fence of an earlier daemon or of a removed disk has passed and, after a kill, every path
+    /// was tried.
     Held,
     /// In the last minute the guest got an error that neither the medium nor an unsupported operation explains.
     Failing,
