@@ -85,7 +85,7 @@ impl Subsystem {
     /// Records that a controller without MDTS has refused larger reads or writes.
     pub(crate) fn path_max_transfer(&self, path: PathId, bytes: u32) {
         tracing::warn!(
-            disk = %self.name(),
+            disk = self.name(),
             path = self.address(path).map(|address| address.to_string()),
             bytes,
             "the controller reports no MDTS and refused larger reads or writes; the daemon splits them to this size until the path is \

@@ -55,7 +55,7 @@ impl StartingService {
         if !config.subsystem.has_form() {
             // Some targets use such names, so this is no error.
             tracing::warn!(
-                disk = %config.name,
+                disk = config.name.as_str(),
                 subsystem = %config.subsystem,
                 "the name of the subsystem does not start with `nqn.`; if the target has another name for it, correct `subsystem`"
             );
@@ -186,7 +186,7 @@ impl Service {
         let subsystem = &self.subsystem;
         if IoThreadHandle::end_all(subsystem.threads()) {
             tracing::warn!(
-                disk = %subsystem.name(),
+                disk = subsystem.name(),
                 "writes were abandoned and may still be executed; the next daemon on this socket, and disks of this daemon \
                  on the same namespace, wait for their fence"
             );

@@ -41,7 +41,7 @@ impl Service {
                 return;
             }
             if let Err(error) = &result {
-                tracing::error!(disk = %self.subsystem.name(), %error, "front-ends have to wait; trying again");
+                tracing::error!(disk = self.subsystem.name(), %error, "front-ends have to wait; trying again");
             }
             tokio::select! {
                 _ = changes.changed(), if result.is_ok() => {}

@@ -76,7 +76,7 @@ impl Subsystem {
         };
         if several && info.volatile_write_cache && !self.config.shared_write_cache {
             tracing::warn!(
-                disk = %disk.name(),
+                disk = disk.name(),
                 "the controllers have a volatile write cache, and the daemon assumes that each has its own: after losing a path with \
                  unflushed writes, the guest's next flush fails; set `shared-write-cache` if the subsystem shares one cache"
             );
@@ -112,7 +112,7 @@ impl Subsystem {
         match self.start_threads() {
             Ok(()) => self.add_disks(),
             // The first path fails for the same reason, and reports it.
-            Err(error) => tracing::warn!(disk = %self.name(), %error, "front-ends wait: no I/O threads"),
+            Err(error) => tracing::warn!(disk = self.name(), %error, "front-ends wait: no I/O threads"),
         }
     }
 
@@ -123,7 +123,7 @@ impl Subsystem {
             Ok(frontend) => frontend,
             Err(error) => {
                 let file = file.path().display();
-                tracing::warn!(disk = %disk.name(), %file, %error, "cannot show front-ends the disk that they were shown; they wait until a path works");
+                tracing::warn!(disk = disk.name(), %file, %error, "cannot show front-ends the disk that they were shown; they wait until a path works");
                 return;
             }
         };

@@ -125,7 +125,7 @@ impl Subsystem {
     pub(crate) async fn record_ended(&self, path: PathId, epoch: Epoch) {
         if let Err(error) = self.records.remove(path, epoch).await {
             // The entry stays until the next change. It can only make the next daemon wait.
-            tracing::warn!(disk = %self.name(), %error, "cannot update the fence record; the next daemon may have to wait longer");
+            tracing::warn!(disk = self.name(), %error, "cannot update the fence record; the next daemon may have to wait longer");
         }
     }
 

@@ -75,7 +75,7 @@ impl Subsystem {
             }
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(disk = %disk.name(), %error, "cannot resize the disk, though its namespace has grown");
+                tracing::warn!(disk = disk.name(), %error, "cannot resize the disk, though its namespace has grown");
             }
         }
     }
