@@ -79,8 +79,9 @@ struct HostArgs {
     #[arg(long, value_name = "N")]
     io_threads: Option<IoThreads>,
 
-    /// Paths that have to be live before the daemon reports that it is ready: none, any (each disk has one to its namespace), or all;
-    /// the daemon ends if the first attempts do not bring that about [default: none]
+    /// Paths that have to be live before the daemon is ready: none, any (one of each disk) or all [default: none]
+    ///
+    /// With any and all, the daemon ends if the first attempts do not bring that about.
     #[arg(long, value_name = "WHICH")]
     wait_for: Option<WaitFor>,
 

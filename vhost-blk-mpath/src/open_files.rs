@@ -12,9 +12,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// The daemon itself: stdio, the runtime, the API with 64 clients, MPTCP's netlink sockets, files that are open for a
 /// moment, and the originals of activation sockets. About 40 are a reserve.
 const DAEMON: u64 = 128;
-/// A disk without its virtqueues: its socket twice, its lock, a wake-up, a front-end's connection four times, its alarm
-/// and channel, the in-flight and the dirty log, and 16 for guest memory: eight regions, which a front-end may replace
-/// by eight others.
+/// A disk without its virtqueues: its socket twice, its lock, and two wake-ups. Its front-end adds a connection four
+/// times, alarm, channel, and both logs. 16 are for guest memory: eight regions, which may be replaced by eight others.
 const DISK: u64 = 28;
 /// A virtqueue: the kick, call and error descriptors.
 const VIRTQUEUE: u64 = 3;

@@ -50,7 +50,6 @@ mod path;
 mod path_error_rest;
 mod policy;
 mod quantiles;
-mod recent_counts;
 mod recent_latencies;
 mod requests;
 mod scheduler;

@@ -7,7 +7,6 @@ use crate::inject::PathInjections;
 use crate::overdue_reads::ReadDeadlines;
 use crate::path_error_rest::PathErrorRest;
 use crate::quantiles::Quantiles;
-use crate::recent_counts::RecentCounts;
 use crate::recent_latencies::RecentLatencies;
 use crate::requests::InFlightList;
 use crate::silence::SilenceWatch;
@@ -81,7 +80,6 @@ pub(crate) struct Path {
     /// Requests in doubt, and the associations with the fences that they wait for.
     pub(crate) fenced: Vec<(Epoch, Tag)>,
     pub(crate) stats: [ClassStats; 3],
-    pub(crate) recent_counts: [RecentCounts; 3],
     /// `None` before the first request of the class that succeeds.
     pub(crate) recent_latencies: [Option<Box<RecentLatencies>>; 3],
     /// The median latency of reads here, hedges included, while reads are hedged.
@@ -168,7 +166,6 @@ impl Path {
             in_flight: [InFlightList::default(); 3],
             fenced: Vec::new(),
             stats: std::array::from_fn(|_| ClassStats::new()),
-            recent_counts: [RecentCounts::default(); 3],
             recent_latencies: [const { None }; 3],
             read_latencies: Quantiles::new(500, SAMPLES_MIN),
             suspicions: 0,
@@ -216,7 +213,6 @@ impl Path {
     /// Counts a request that succeeded; `at` is the time since the start of the group.
     pub(crate) fn record_success(&mut self, class: OpClass, bytes: u32, latency: Duration, at: Duration) {
         self.stats[class.index()].record_success(bytes, latency);
-        self.recent_counts[class.index()].record(at);
         let recent = &mut self.recent_latencies[class.index()];
         recent.get_or_insert_with(|| Box::new(RecentLatencies::EMPTY)).record(at, latency);
     }
@@ -224,10 +220,11 @@ impl Path {
     /// The counters at `at`, the time since the start of the group.
     pub(crate) fn class_stats(&self, at: Duration) -> [ClassStats; 3] {
         let mut classes = self.stats.clone();
-        for ((class, counts), latencies) in classes.iter_mut().zip(&self.recent_counts).zip(&self.recent_latencies) {
-            (class.ios_1s, class.ios_60s) = counts.counts(at);
+        for (class, latencies) in classes.iter_mut().zip(&self.recent_latencies) {
             class.latency_1s = latencies.as_ref().and_then(|latencies| latencies.last_second(at));
             class.latency_60s = latencies.as_ref().and_then(|latencies| latencies.last_minute(at));
+            class.ios_1s = class.latency_1s.as_ref().map_or(0, |counts| counts.requests());
+            class.ios_60s = class.latency_60s.as_ref().map_or(0, |counts| counts.requests());
         }
         classes
     }

@@ -40,12 +40,18 @@ impl LatencyCounts {
         }
     }
 
+    /// The number of requests.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.0.iter().map(|count| u64::from(*count)).sum()
+    }
+
     /// The latency that this share of the requests did not exceed. It is rounded up to the end of its bucket, by at
     /// most 6 % or 1 µs. `quantile` is in 0 to 1; 1 is the longest. `None` without a request.
     #[must_use]
     #[allow(clippy::cast_precision_loss, clippy::cast_sign_loss)] // a rank within the counts
     pub fn quantile(&self, quantile: f64) -> Option<Duration> {
-        let all: u64 = self.0.iter().map(|count| u64::from(*count)).sum();
+        let all = self.requests();
         let rank = ((quantile * all as f64).ceil() as u64).clamp(1, all.max(1));
         let mut upto = 0;
         let reaches = |count: &u32| {

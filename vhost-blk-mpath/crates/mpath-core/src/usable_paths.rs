@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::PathId;
 
-/// The usable paths of a disk, as each [`crate::Group`] of the disk sees them: live, selectable by their ANA state,
-/// and neither drained, nor suspect, nor resting after a path error.
+/// The usable paths of a disk, as each [`crate::Group`] of the disk sees them. A usable path is live and selectable by
+/// its ANA state. The path is not drained, suspect or resting after a path error.
 #[derive(Debug, Default)]
 pub struct UsablePaths(Mutex<Vec<Arc<PathSets>>>);
 
