@@ -52,7 +52,8 @@ impl SessionTask {
             tokio::select! {
                 biased;
                 () = ended(&mut ends) => {
-                    admin.shutdown().await;
+                    admin.controller.shutdown(Instant::now());
+                    while let Ok(SessionEvent::Log { .. }) = admin.next_event().await {}
                     return;
                 }
                 permit = self.events.reserve(), if unsent.is_some() => {
@@ -114,13 +115,5 @@ impl AdminSide for Session {
 
     fn poll_event(&mut self, now: Instant) -> Option<SessionEvent> {
         self.poll(now)
-    }
-
-    fn shutdown(&mut self, now: Instant) {
-        self.shutdown(now);
-    }
-
-    fn is_shut_down(event: &SessionEvent) -> bool {
-        matches!(event, SessionEvent::Finished)
     }
 }

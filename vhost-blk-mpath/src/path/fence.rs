@@ -1,19 +1,18 @@
 //! Drives the fences of a subsystem: time, draining sockets, and Cross-Controller Resets over other paths.
 
+use std::future::pending;
 use std::io;
 use std::net::TcpStream as StdTcpStream;
 use std::os::fd::OwnedFd;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
-use mpath_host::{AssociationId, ClosedAssociation, DRAIN_MAX, EndedAssociation, LiftedFence};
+use mpath_host::{AssociationId, ClosedAssociation, ControllerShutdown, EndedAssociation, LiftedFence};
 use nvme_tcp::wire::ControllerInstance;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
 use crate::subsystem::Subsystem;
 use crate::transport::AdminConnection;
@@ -42,10 +41,31 @@ pub(crate) async fn lift(subsystem: &Subsystem, path: PathId, epoch: Epoch) {
 
 /// An association that drains: the host has ended its connections, and the controller is to close them.
 pub(crate) struct Draining {
-    /// Kept open with the I/O sockets. Without it the controller would go away.
-    pub(crate) admin: AdminConnection,
-    /// The sockets of the I/O queues. Their sending side is shut down.
-    pub(crate) queues: Vec<OwnedFd>,
+    pub(crate) admin: AdminConnection<ControllerShutdown>,
+    pub(crate) queues: Vec<DrainingSocket>,
+}
+
+/// The socket of an I/O queue whose sending side is shut down. Dropping it resets the connection, so that undelivered
+/// bytes are never delivered.
+pub(crate) struct DrainingSocket(pub(crate) OwnedFd);
+
+impl DrainingSocket {
+    /// Reads and discards what still arrives, until the end of the stream. The requests it answers are held, and will
+    /// be repeated. Cancel-safe.
+    async fn read_to_end(&self) -> io::Result<()> {
+        let socket = StdTcpStream::from(self.0.try_clone()?);
+        socket.set_nonblocking(true)?;
+        let mut socket = TcpStream::from_std(socket)?;
+        let mut buffer = vec![0; 64 << 10];
+        while socket.read(&mut buffer).await? > 0 {}
+        Ok(())
+    }
+}
+
+impl Drop for DrainingSocket {
+    fn drop(&mut self) {
+        reactor::reset(&self.0);
+    }
 }
 
 /// Begins the fence of an association. Its sockets are closed, except for those that drain. Returns the task that
@@ -64,8 +84,8 @@ pub(crate) fn begin(
     let subsystem = Arc::clone(subsystem);
     Some(tokio::spawn(async move {
         let executed = tokio::select! {
-            // On a timeout the dropped future closes the sockets with RST.
-            drained = timeout(DRAIN_MAX, drain(draining)) => drained == Ok(true),
+            executed = drain(draining) => executed,
+            // The dropped future resets the connections.
             () = subsystem.fences.lifted_of(of) => return,
         };
         subsystem.fences.drained(of, executed);
@@ -86,45 +106,26 @@ impl From<&ClosedAssociation> for FenceParameters {
     }
 }
 
-/// Waits until the controller has closed the connections. Returns whether it has executed everything.
+/// Drives the end of the controller. Returns whether it has executed everything. The connections are reset then.
 async fn drain(Draining { mut admin, queues }: Draining) -> bool {
-    let mut ends = pin!(read_to_end(queues));
+    let mut open = queues.iter();
+    let mut queue = open.next();
     loop {
+        let end = async {
+            match queue {
+                Some(queue) => queue.read_to_end().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
-            ended = &mut ends => match ended {
-                Ok(()) => break,
-                Err(_) => return false,
-            },
-            // Keep-alives go on.
-            event = admin.next_event() => if event.is_err() {
-                return false;
+            end = end => {
+                admin.controller.queue_ended(Instant::now(), end.is_ok());
+                queue = open.next();
+            }
+            confirmed = admin.next_event() => match confirmed {
+                Ok(confirmed) => return confirmed,
+                Err(_) => admin.controller.admin_ended(),
             },
         }
-    }
-    // A controller also closes its connections when it is taken down, or when its keep-alive timer expires while this
-    // host stands still, perhaps before it has executed everything. This controller still answered after it had
-    // closed them.
-    admin.shutdown().await
-}
-
-/// Reads and discards what still arrives. The requests it answers are held, and will be repeated.
-async fn read_to_end(sockets: Vec<OwnedFd>) -> io::Result<()> {
-    let mut buffer = vec![0; 64 << 10];
-    let sockets: Vec<_> = sockets.into_iter().map(ResetOnDrop).collect();
-    for ResetOnDrop(socket) in &sockets {
-        let socket = StdTcpStream::from(socket.try_clone()?);
-        socket.set_nonblocking(true)?;
-        let mut socket = TcpStream::from_std(socket)?;
-        while socket.read(&mut buffer).await? > 0 {}
-    }
-    Ok(())
-}
-
-/// Resets the socket when dropped, so that undelivered bytes are never delivered.
-struct ResetOnDrop(OwnedFd);
-
-impl Drop for ResetOnDrop {
-    fn drop(&mut self) {
-        reactor::reset(&self.0);
     }
 }

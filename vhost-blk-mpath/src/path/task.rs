@@ -13,7 +13,10 @@ use std::time::{Duration, Instant};
 use mpath_api::PathAddress;
 use mpath_api::address::Transport;
 use mpath_core::{Epoch, PathId};
-use mpath_host::{Action, ClosedAssociation, LiveAssociation, Order, Path, RecordedAssociation, Report};
+use mpath_host::{
+    Action, ClosedAssociation, ControllerShutdown, LiveAssociation, Order, Path, RecordedAssociation, Report,
+};
+use nvme_tcp::host::HostController;
 use reactor::{CloseMode, ConnectedQueuePair, PathEvent, PathEventKind};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
@@ -21,7 +24,7 @@ use tokio::task::{JoinHandle, yield_now};
 use tokio::time::sleep_until;
 
 use crate::path::actions;
-use crate::path::fence::{self, Draining};
+use crate::path::fence::{self, Draining, DrainingSocket};
 use crate::subsystem::Subsystem;
 use crate::subsystem::error::HostError;
 use crate::transport::connections::Connections;
@@ -68,7 +71,7 @@ pub(crate) struct PathTask {
     leaving: Pending<()>,
     connections: Option<Connections>,
     /// Draining sockets of the association that ends.
-    draining: Vec<OwnedFd>,
+    draining: Vec<DrainingSocket>,
     /// The tasks of associations that drain.
     drains: Vec<JoinHandle<()>>,
 }
@@ -118,7 +121,7 @@ impl PathTask {
         // The I/O threads have drained by now, or the end of the daemon drains them.
         let admin = self.sockets.drain(..).next().flatten();
         if let Some((socket, controller)) = admin.zip(self.path.end()) {
-            AdminConnection::new(socket, controller).shutdown().await;
+            shut_down(socket, controller).await;
         }
     }
 
@@ -186,6 +189,7 @@ impl PathTask {
             PathEventKind::Lost(reason) => Report::Lost(reason.into()),
             PathEventKind::Closed { draining, in_doubt } => {
                 let drains = draining.is_some();
+                let draining = draining.map(DrainingSocket);
                 if epoch == self.path.latest().epoch {
                     self.draining.extend(draining);
                 }
@@ -370,18 +374,26 @@ impl PathTask {
         let queues = std::mem::take(&mut self.draining);
         let behind = (&left).into();
         let ClosedAssociation { epoch, admin, is_clean, is_draining, .. } = left;
-        let admin = socket.map(|socket| AdminConnection::new(socket, admin));
         if is_clean {
-            if let Some(admin) = admin {
-                admin.shutdown().await;
+            if let Some(socket) = socket {
+                shut_down(socket, admin).await;
             }
             fence::lift(&self.subsystem, self.id, epoch).await;
         } else {
-            let draining = admin.filter(|_| is_draining).map(|admin| Draining { admin, queues });
+            let draining = socket.filter(|_| is_draining).map(|socket| {
+                let ending = ControllerShutdown::new(Instant::now(), admin, queues.len());
+                Draining { admin: AdminConnection::new(socket, ending), queues }
+            });
             self.drains.retain(|drain| !drain.is_finished());
             self.drains.extend(fence::begin(&self.subsystem, self.id, &behind, draining));
         }
     }
+}
+
+/// Shuts a controller down whose I/O connections are closed. It may not answer.
+async fn shut_down(socket: ControlSocket, controller: HostController) {
+    let ending = ControllerShutdown::new(Instant::now(), controller, 0);
+    let _ = AdminConnection::new(socket, ending).next_event().await;
 }
 
 /// How long the kernel keeps sending after a kill. Sockets closed by the daemon are reset.

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
 use mpath_api::address::{Host, InterfaceName, LocalEnd, Transport};
-use mpath_host::{CONNECT_MAX, SHUTDOWN_MAX};
-use nvme_tcp::host::{ConfigError, ControllerError, ControllerEvent, DiscoveryError, HostController};
+use mpath_host::{CONNECT_MAX, ControllerShutdown};
+use nvme_tcp::host::{ConfigError, ControllerError, DiscoveryError};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::task::yield_now;
@@ -132,13 +132,11 @@ pub(crate) trait AdminSide {
     fn next_timeout(&self) -> Option<Instant>;
     fn handle_timeout(&mut self, now: Instant) -> Result<(), TransportError>;
     fn poll_event(&mut self, now: Instant) -> Option<Self::Event>;
-    /// Begins an orderly shutdown. An event follows for which [`is_shut_down`](Self::is_shut_down) is true.
-    fn shutdown(&mut self, now: Instant);
-    fn is_shut_down(event: &Self::Event) -> bool;
 }
 
-impl AdminSide for HostController {
-    type Event = ControllerEvent;
+/// Its only event says whether the end of the controller is confirmed.
+impl AdminSide for ControllerShutdown {
+    type Event = bool;
 
     fn fill_tx(&mut self, out: &mut Vec<u8>) {
         self.fill_tx(out);
@@ -153,23 +151,15 @@ impl AdminSide for HostController {
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        self.next_timeout()
+        Some(self.next_timeout())
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), TransportError> {
         Ok(self.handle_timeout(now)?)
     }
 
-    fn poll_event(&mut self, _: Instant) -> Option<ControllerEvent> {
-        self.poll_event()
-    }
-
-    fn shutdown(&mut self, now: Instant) {
-        self.shutdown(now);
-    }
-
-    fn is_shut_down(event: &ControllerEvent) -> bool {
-        matches!(event, ControllerEvent::ShutdownComplete)
+    fn poll_event(&mut self, _: Instant) -> Option<bool> {
+        self.poll_confirmed()
     }
 }
 
@@ -251,7 +241,7 @@ impl Drop for ControlSocket {
 }
 
 /// A controller with its admin connection.
-pub(crate) struct AdminConnection<C = HostController> {
+pub(crate) struct AdminConnection<C> {
     socket: ControlSocket,
     pub(crate) controller: C,
 }
@@ -288,21 +278,6 @@ impl<C: AdminSide> AdminConnection<C> {
             }
         }
     }
-
-    /// Shuts the controller down, and waits at most [`SHUTDOWN_MAX`]. Returns whether it has answered.
-    pub(crate) async fn shutdown(mut self) -> bool {
-        self.controller.shutdown(Instant::now());
-        let leaving = async {
-            loop {
-                match self.next_event().await {
-                    Ok(event) if C::is_shut_down(&event) => return true,
-                    Ok(_) => {}
-                    Err(_) => return false,
-                }
-            }
-        };
-        timeout(SHUTDOWN_MAX, leaving).await.unwrap_or(false)
-    }
 }
 
 pub(crate) fn far_future() -> Instant {
@@ -312,7 +287,7 @@ pub(crate) fn far_future() -> Instant {
 
 #[cfg(test)]
 mod tests {
-    use nvme_tcp::host::{ControllerConfig, HostIdentity};
+    use nvme_tcp::host::{ControllerConfig, HostController, HostIdentity};
     use nvme_tcp::wire::Digests;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -363,8 +338,9 @@ mod tests {
             command_timeout: CONNECT_MAX,
         };
         let stream = connect(&address).await.unwrap();
-        let mut admin =
-            AdminConnection::new(ControlSocket::new(stream), HostController::new(config, Instant::now()).unwrap());
+        let now = Instant::now();
+        let ending = ControllerShutdown::new(now, HostController::new(config, now).unwrap(), 1);
+        let mut admin = AdminConnection::new(ControlSocket::new(stream), ending);
         let (mut peer, _) = listener.accept().await.unwrap();
         // An ICResp with a length of 24 bytes.
         let bogus = [1, 0, 24, 0, 24, 0, 0, 0];

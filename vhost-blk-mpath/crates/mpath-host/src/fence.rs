@@ -3,7 +3,7 @@
 //!
 //! * a Cross-Controller Reset (Base 2.3, 5.4.3) over another path succeeds;
 //! * the controller closes all I/O connections after the host has ended them, having promised (`drain-fence`) to execute
-//!   everything it has received first;
+//!   everything it has received first: a confirmed [`ControllerShutdown`](crate::ControllerShutdown);
 //! * the [`fence_time`](nvme_tcp::host::ControllerInfo::fence_time) has passed since the last socket was closed.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -17,9 +17,6 @@ use crate::AssociationId;
 
 /// How long one controller may take for a Cross-Controller Reset before another controller is asked.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
-/// How long a controller may take to close connections that drain. Linux nvmet took up to 3.7 s. The fence time
-/// starts only after this wait, so a longer limit is not always better.
-pub const DRAIN_MAX: Duration = Duration::from_secs(5);
 
 /// The event that lifted a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

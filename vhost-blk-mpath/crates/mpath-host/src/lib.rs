@@ -9,6 +9,7 @@
 //! Sans-IO state machines: no sockets, clocks, threads or randomness. Callers pass in the time and what has happened;
 //! actions and timeouts come out. The daemon runs them over real sockets, the simulator over simulated ones.
 
+mod controller_shutdown;
 pub mod discovery;
 mod disks;
 mod fence;
@@ -24,8 +25,9 @@ mod virtqueues;
 
 use mpath_core::{Epoch, PathId};
 
+pub use controller_shutdown::ControllerShutdown;
 pub use disks::{Admissions, AdmitError, Disks, NamespaceUpdate, ServedNamespace, Unusable, check_sizes};
-pub use fence::{DRAIN_MAX, EndedAssociation, Fences, LiftedBy, LiftedFence};
+pub use fence::{EndedAssociation, Fences, LiftedBy, LiftedFence};
 pub use namespace_name::NamespaceName;
 pub use order::{DesiredState, Order, RemovalStep};
 pub use path::{Action, ClosedAssociation, LiveAssociation, Path, PathError, Report};
@@ -33,7 +35,7 @@ pub use record::{
     DaemonRun, DiskShutdown, EXIT_MAX, FENCE_MAX, OrderlyEnd, Record, RecordContent, RecordedAssociation,
     RemainingFence, longest_fence,
 };
-pub use settings::{CONNECT_MAX, PathSettings, SHUTDOWN_MAX};
+pub use settings::{CONNECT_MAX, PathSettings};
 pub use virtqueues::{Suspension, io_thread_of};
 
 /// Identifies an association by its path and its number on that path.

@@ -1,10 +1,11 @@
 //! Test helpers: a controller and disks.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, PathId};
 use nvme_tcp::host::{CommandLimits, ControllerConfig, ControllerInfo, HostIdentity, Namespace, NamespaceIdentity};
-use nvme_tcp::wire::{AnaState, Digests, Version};
+use nvme_tcp::target::{AdminReply, QueueLimits, Subsystem, TargetQueue};
+use nvme_tcp::wire::{AdminCommand, AnaState, Digests, Status, Version};
 
 use crate::disks::{Admissions, Disks, NamespaceUpdate, ServedNamespace, Unusable};
 use crate::settings::PathSettings;
@@ -112,5 +113,55 @@ impl Disks for Known {
 
     fn path_up(&mut self, _: PathId, _: Vec<NamespaceUpdate>) -> Result<(), (DiskId, Unusable)> {
         Ok(())
+    }
+}
+
+/// The controller's side of an admin connection.
+pub(crate) struct AdminTarget {
+    pub(crate) subsystem: Subsystem,
+    pub(crate) queue: TargetQueue,
+    pub(crate) accepts_event_requests: bool,
+}
+
+impl AdminTarget {
+    pub(crate) fn new(subsystem: Subsystem) -> Self {
+        Self { subsystem, queue: TargetQueue::new(QueueLimits::default()), accepts_event_requests: true }
+    }
+
+    /// Takes bytes of the host. Returns the answers.
+    pub(crate) fn exchange(&mut self, now: Instant, bytes: &[u8]) -> Vec<u8> {
+        self.queue.receive(bytes).unwrap();
+        while let Some(command) = self.queue.poll_command() {
+            let Some(identity) = self.queue.identity() else {
+                let identity = self.subsystem.connect(now, 1, &command).unwrap();
+                self.queue.accept(command.token, identity);
+                continue;
+            };
+            if !self.accepts_event_requests && AdminCommand::parse(&command.sqe) == Ok(AdminCommand::AsyncEventRequest)
+            {
+                self.queue.complete(command.token, Status::INVALID_OPCODE, 0);
+                continue;
+            }
+            match self.subsystem.admin(now, identity.cntlid, command) {
+                AdminReply::Done { token, status, result } => self.queue.complete(token, status, result),
+                AdminReply::Data { token, data } => {
+                    self.queue.complete_with_data(token, data.len() as u32, |offset, part| {
+                        part.copy_from_slice(&data[offset as usize..][..part.len()]);
+                        Ok(())
+                    });
+                }
+                AdminReply::Shutdown { token } => self.queue.complete(token, Status::SUCCESS, 0),
+                AdminReply::Deferred => {}
+                AdminReply::ResetController { .. } => panic!("unexpected reset"),
+            }
+        }
+        if let Some(identity) = self.queue.identity()
+            && let Some((token, status, result)) = self.subsystem.poll_event(identity.cntlid)
+        {
+            self.queue.complete(token, status, result);
+        }
+        let answer = self.queue.pending().to_vec();
+        self.queue.sent(answer.len());
+        answer
     }
 }

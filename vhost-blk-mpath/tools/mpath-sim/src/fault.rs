@@ -69,6 +69,8 @@ pub(crate) enum Fault {
     TruncateMemory { disk: usize, choice: u64 },
     /// The operator removes a path, at once or when it owes nothing, and adds it again later.
     RemovePath { path: usize, at_once: bool },
+    /// The operator resets a path.
+    ResetByOperator { path: usize },
     /// The operator disables a path, or only drains it, and enables it later.
     DisablePath { path: usize, drains_only: bool },
     /// The operator changes the policy, for good.

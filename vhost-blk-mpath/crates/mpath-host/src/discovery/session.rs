@@ -8,7 +8,7 @@ use nvme_tcp::wire::Nqn;
 
 use super::SessionEvent;
 use super::controller::POLL_INTERVAL;
-use crate::{CONNECT_MAX, SHUTDOWN_MAX};
+use crate::settings::{CONNECT_MAX, SHUTDOWN_MAX};
 
 /// The host's side of a connection to a discovery controller. The caller drives it like a [`HostDiscovery`] and
 /// [polls](Self::poll) after each call, before it asks for [`next_timeout`](Self::next_timeout).
@@ -123,21 +123,18 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
-    use nvme_tcp::target::{AdminReply, QueueLimits, Subsystem, TargetQueue};
-    use nvme_tcp::wire::{AdminCommand, ConnectField, Status};
+    use nvme_tcp::target::{QueueLimits, Subsystem};
+    use nvme_tcp::wire::ConnectField;
 
     use super::*;
     use crate::discovery::tests::{PATH, path};
-    use crate::testing::settings;
+    use crate::testing::{AdminTarget, settings};
 
     /// A session with this project's own discovery subsystem.
     struct Connection {
         now: Instant,
         session: Session,
-        queue: TargetQueue,
-        subsystem: Subsystem,
-        /// The subsystem accepts asynchronous event requests.
-        tells: bool,
+        target: AdminTarget,
     }
 
     impl Connection {
@@ -145,9 +142,9 @@ mod tests {
             let (now, host) = (Instant::now(), settings(1).controller.host);
             let peer = ([192, 0, 2, 1], 8009).into();
             let session = Session::new(now, peer, host, Nqn::discovery(), keep_alive_tmo).unwrap();
-            let mut subsystem = Subsystem::discovery("1".into(), QueueLimits::default(), 1);
-            subsystem.set_discovery_entries(vec![path(PATH)]);
-            Self { now, session, queue: TargetQueue::new(QueueLimits::default()), subsystem, tells: true }
+            let mut target = AdminTarget::new(Subsystem::discovery("1".into(), QueueLimits::default(), 1));
+            target.subsystem.set_discovery_entries(vec![path(PATH)]);
+            Self { now, session, target }
         }
 
         /// Moves bytes in both directions until none are left. Returns the events of the session.
@@ -157,45 +154,11 @@ mod tests {
                 events.extend(self.session.poll(self.now));
                 let mut bytes = Vec::new();
                 self.session.fill_tx(&mut bytes);
-                self.queue.receive(&bytes).unwrap();
-                self.answer();
-                let answer = self.queue.pending().to_vec();
-                self.queue.sent(answer.len());
+                let answer = self.target.exchange(self.now, &bytes);
                 if bytes.is_empty() && answer.is_empty() {
                     return Ok(events);
                 }
                 self.session.receive(self.now, &answer)?;
-            }
-        }
-
-        fn answer(&mut self) {
-            while let Some(command) = self.queue.poll_command() {
-                let Some(identity) = self.queue.identity() else {
-                    let identity = self.subsystem.connect(self.now, 1, &command).unwrap();
-                    self.queue.accept(command.token, identity);
-                    continue;
-                };
-                if !self.tells && AdminCommand::parse(&command.sqe) == Ok(AdminCommand::AsyncEventRequest) {
-                    self.queue.complete(command.token, Status::INVALID_OPCODE, 0);
-                    continue;
-                }
-                match self.subsystem.admin(self.now, identity.cntlid, command) {
-                    AdminReply::Done { token, status, result } => self.queue.complete(token, status, result),
-                    AdminReply::Data { token, data } => {
-                        self.queue.complete_with_data(token, data.len() as u32, |offset, part| {
-                            part.copy_from_slice(&data[offset as usize..][..part.len()]);
-                            Ok(())
-                        });
-                    }
-                    AdminReply::Shutdown { token } => self.queue.complete(token, Status::SUCCESS, 0),
-                    AdminReply::Deferred => {}
-                    AdminReply::ResetController { .. } => panic!("unexpected reset"),
-                }
-            }
-            if let Some(identity) = self.queue.identity()
-                && let Some((token, status, result)) = self.subsystem.poll_event(identity.cntlid)
-            {
-                self.queue.complete(token, status, result);
             }
         }
     }
@@ -210,7 +173,7 @@ mod tests {
         let mut connection = Connection::new(Some(Duration::from_secs(5)));
         let events = connection.exchange().unwrap();
         assert_eq!(events.iter().map(records).collect::<Vec<_>>(), [1]);
-        connection.subsystem.set_discovery_entries(Vec::new());
+        connection.target.subsystem.set_discovery_entries(Vec::new());
         let events = connection.exchange().unwrap();
         assert_eq!(events.iter().map(records).collect::<Vec<_>>(), [0]);
         connection.session.shutdown(connection.now);
@@ -227,9 +190,9 @@ mod tests {
     #[test]
     fn a_controller_that_reports_no_changes_is_polled() {
         let mut connection = Connection::new(Some(POLL_INTERVAL * 10));
-        connection.tells = false;
+        connection.target.accepts_event_requests = false;
         connection.exchange().unwrap();
-        connection.subsystem.set_discovery_entries(Vec::new());
+        connection.target.subsystem.set_discovery_entries(Vec::new());
         assert!(connection.exchange().unwrap().is_empty());
         connection.now += POLL_INTERVAL;
         assert_eq!(connection.session.next_timeout(), Some(connection.now));
@@ -260,16 +223,17 @@ mod tests {
         let mut connection = Connection::new(Some(Duration::from_secs(5)));
         let mut bytes = Vec::new();
         connection.session.fill_tx(&mut bytes);
-        connection.queue.receive(&bytes).unwrap();
-        connection.session.receive(connection.now, connection.queue.pending()).unwrap();
-        connection.queue.sent(connection.queue.pending().len());
+        let queue = &mut connection.target.queue;
+        queue.receive(&bytes).unwrap();
+        connection.session.receive(connection.now, queue.pending()).unwrap();
+        queue.sent(queue.pending().len());
         bytes.clear();
         connection.session.fill_tx(&mut bytes);
-        connection.queue.receive(&bytes).unwrap();
-        let connect = connection.queue.poll_command().unwrap();
+        queue.receive(&bytes).unwrap();
+        let connect = queue.poll_command().unwrap();
         let (status, result) = ConnectField::Kato.invalid();
-        connection.queue.complete(connect.token, status, result);
-        connection.session.receive(connection.now, connection.queue.pending()).unwrap_err();
+        queue.complete(connect.token, status, result);
+        connection.session.receive(connection.now, queue.pending()).unwrap_err();
         assert!(matches!(
             connection.session.lost("refused".into()),
             SessionEvent::Lost { refuses_persistence: true, .. }

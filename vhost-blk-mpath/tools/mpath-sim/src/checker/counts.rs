@@ -54,6 +54,14 @@ counts! {
     associations_lost,
     /// Fences that a Cross-Controller Reset has lifted.
     cross_resets,
+    /// Associations that were lost and drained.
+    associations_drained,
+    /// I/O connections that their host ended while commands were under way there.
+    drained_with_commands,
+    /// I/O connections that ended before everything they had received was executed, though their host had ended them.
+    drains_cut,
+    /// Fences that a drain has lifted.
+    fences_lifted_by_drain,
     /// Paths removed.
     removals,
     /// Paths added because a discovery controller listed them.

@@ -1,38 +1,84 @@
-//! The orderly shutdown of a controller at the end of an association.
+//! The end of a controller: it drives the shipping state machine over simulated sockets.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use nvme_tcp::host::{ControllerEvent, HostController};
+use mpath_host::{AssociationId, ControllerShutdown};
+use nvme_tcp::host::HostController;
 
 use super::socket::send_all;
 use crate::connection::{ConnId, Side};
 use crate::context::Ctx;
 
-/// A controller that is shut down, on the admin connection of its association.
-pub(super) struct ControllerShutdown {
-    pub(super) admin: HostController,
-    pub(super) conn: ConnId,
-    pub(super) out: VecDeque<u8>,
-    pub(super) until: Instant,
+/// A controller that ends, with the sockets of its association that are still open.
+pub(super) struct EndingController {
+    inner: ControllerShutdown,
+    admin: ConnId,
+    out: VecDeque<u8>,
+    /// The sockets of the I/O queues that drain.
+    queues: Vec<ConnId>,
+    /// The association whose fence the end may lift.
+    pub(super) fence: Option<AssociationId>,
 }
 
-impl ControllerShutdown {
-    /// Moves its bytes: whether the controller has answered, or has taken too long.
-    pub(super) fn has_ended(&mut self, ctx: &mut Ctx) -> bool {
+impl EndingController {
+    /// A controller with its admin socket, its unsent bytes there, and its draining I/O sockets.
+    pub(super) fn new(
+        now: Instant,
+        controller: HostController,
+        (admin, out): (ConnId, VecDeque<u8>),
+        queues: Vec<ConnId>,
+        fence: Option<AssociationId>,
+    ) -> Self {
+        Self { inner: ControllerShutdown::new(now, controller, queues.len()), admin, out, queues, fence }
+    }
+
+    pub(super) fn owns(&self, id: ConnId) -> bool {
+        self.admin == id || self.queues.contains(&id)
+    }
+
+    pub(super) fn next_timeout(&self) -> Instant {
+        self.inner.next_timeout()
+    }
+
+    /// Moves its bytes. Returns whether the end is confirmed, once that is known.
+    pub(super) fn turn(&mut self, ctx: &mut Ctx) -> Option<bool> {
         let now = ctx.clock.now();
-        let mut out = Vec::new();
-        self.admin.fill_tx(&mut out);
-        self.out.extend(out);
-        send_all(ctx, self.conn, &mut self.out);
-        let bytes = ctx.net.receive(&mut ctx.clock, self.conn, Side::Host, 16 * 1024);
-        if bytes.is_empty() && ctx.net.is_reset(self.conn, Side::Host) || self.until <= now {
-            return true;
+        let inner = &mut self.inner;
+        self.queues.retain(|&queue| {
+            // The requests that are answered there are held, and will be repeated.
+            while !ctx.net.receive(&mut ctx.clock, queue, Side::Host, 16 * 1024).is_empty() {}
+            let Some(end) = ctx.net.end_of_stream(queue, Side::Host) else { return true };
+            inner.queue_ended(now, end.is_ok());
+            ctx.net.close(&mut ctx.clock, queue, Side::Host);
+            false
+        });
+        let mut is_idle = false;
+        while !is_idle {
+            let mut out = Vec::new();
+            inner.fill_tx(&mut out);
+            self.out.extend(out);
+            send_all(ctx, self.admin, &mut self.out);
+            let bytes = ctx.net.receive(&mut ctx.clock, self.admin, Side::Host, 16 * 1024);
+            // Bytes that have arrived come before timeouts. An error is an outcome.
+            let _ = if bytes.is_empty() {
+                is_idle = inner.next_timeout() > now;
+                if is_idle { Ok(()) } else { inner.handle_timeout(now) }
+            } else {
+                inner.receive(now, &bytes)
+            };
+            is_idle |= inner.poll_confirmed().is_some();
         }
-        if self.admin.receive(now, &bytes).is_err() || self.admin.handle_timeout(now).is_err() {
-            return true;
+        if ctx.net.is_reset(self.admin, Side::Host) {
+            inner.admin_ended();
         }
-        let is_shut_down = |event| matches!(event, ControllerEvent::ShutdownComplete);
-        std::iter::from_fn(|| self.admin.poll_event()).any(is_shut_down)
+        inner.poll_confirmed()
+    }
+
+    /// Resets its connections.
+    pub(super) fn close(self, ctx: &mut Ctx) {
+        for id in self.queues.into_iter().chain([self.admin]) {
+            ctx.net.close(&mut ctx.clock, id, Side::Host);
+        }
     }
 }

@@ -125,20 +125,29 @@ impl Fences {
         self.change_records(Record::remove_inherited);
     }
 
-    /// The sockets of an association are closed.
+    /// The sockets of an association are closed, except for those that drain.
     pub(super) fn ended(
         &mut self,
         now: Instant,
-        path: PathId,
-        ClosedAssociation { epoch, info, is_clean, .. }: &ClosedAssociation,
+        of: AssociationId,
+        ClosedAssociation { info, is_clean, .. }: &ClosedAssociation,
+        is_draining: bool,
     ) {
-        let of = AssociationId { path, epoch: *epoch };
         if *is_clean {
             self.clean.push(of);
         } else {
             let (fence_time, instance) = (info.fence_time(), info.instance());
-            self.inner.begin(now, EndedAssociation { of, fence_time, instance, is_draining: false });
+            self.inner.begin(now, EndedAssociation { of, fence_time, instance, is_draining });
         }
+    }
+
+    /// The draining sockets of an association are closed.
+    pub(super) fn drained(&mut self, now: Instant, of: AssociationId, executed: bool) {
+        self.inner.drained(now, of, executed);
+    }
+
+    pub(super) fn is_held(&self, of: AssociationId) -> bool {
+        self.inner.is_held(of)
     }
 
     /// Whether commands of this path's associations may still be executed.
@@ -173,6 +182,7 @@ impl Fences {
         let mut lifted = std::mem::take(&mut self.clean);
         while let Some(fence) = self.inner.poll_lifted() {
             ctx.checker.counts.cross_resets += u64::from(matches!(fence.by, LiftedBy::CrossReset(_)));
+            ctx.checker.counts.fences_lifted_by_drain += u64::from(fence.by == LiftedBy::Drain);
             lifted.push(fence.of);
         }
         for id in &lifted {

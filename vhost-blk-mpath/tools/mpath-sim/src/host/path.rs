@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
 use mpath_host::{
-    Action, AssociationId, DesiredState, LiveAssociation, Order, Path, RemovalStep, Report, SHUTDOWN_MAX,
+    Action, AssociationId, ClosedAssociation, DesiredState, LiveAssociation, Order, Path, RemovalStep, Report,
 };
 use nvme_tcp::host::HostController;
 use reactor::{CloseMode, ConnectedQueuePair, PathEvent, PathEventKind};
 
-use super::controller_shutdown::ControllerShutdown;
+use super::controller_shutdown::EndingController;
 use super::disks::Disks;
 use super::fences::Fences;
 use super::io_thread::Message;
@@ -77,8 +77,10 @@ pub(crate) struct PathTask {
     pub(super) check_outstanding: Option<bool>,
     reports: VecDeque<PathEvent<ConnId>>,
     timer: TurnTimer,
-    /// Controllers that are shut down.
-    shutdowns: Vec<ControllerShutdown>,
+    /// Draining sockets of the association that ends.
+    draining: Vec<ConnId>,
+    /// Controllers that end.
+    ending: Vec<EndingController>,
     /// Messages to I/O threads, which the daemon posts after the turn.
     pub(crate) outbox: Vec<(usize, Message)>,
 }
@@ -102,19 +104,26 @@ impl PathTask {
             check_outstanding: None,
             reports: VecDeque::new(),
             timer: TurnTimer::new(Event::Path(usize::from(id.0))),
-            shutdowns: Vec::new(),
+            draining: Vec::new(),
+            ending: Vec::new(),
             outbox: Vec::new(),
         }
     }
 
     pub(crate) fn owns(&self, id: ConnId) -> bool {
-        let shutdowns = self.shutdowns.iter().map(|shutdown| shutdown.conn);
-        self.sockets.iter().map(|socket| socket.conn).chain(shutdowns).any(|conn| conn == id)
+        self.sockets.iter().any(|socket| socket.conn == id) || self.ending.iter().any(|ending| ending.owns(id))
     }
 
     /// The operator orders a state.
     pub(super) fn order(&mut self, ctx: &mut Ctx, wanted: DesiredState) {
         self.order.wanted = wanted;
+        self.path.order(self.order);
+        self.wake(ctx);
+    }
+
+    /// The operator resets the path.
+    pub(super) fn reset(&mut self, ctx: &mut Ctx) {
+        self.order.resets += 1;
         self.path.order(self.order);
         self.wake(ctx);
     }
@@ -151,7 +160,8 @@ impl PathTask {
 
     /// The same path, which is added again after its removal.
     pub(super) fn added_again(self, now: Instant) -> Self {
-        Self::new(now, self.id, self.path.latest().epoch, self.plan, self.rng)
+        let again = Self::new(now, self.id, self.path.latest().epoch, self.plan, self.rng);
+        Self { ending: self.ending, ..again }
     }
 
     pub(crate) fn is_live(&self) -> bool {
@@ -173,11 +183,14 @@ impl PathTask {
         if !self.timer.take_due(now) {
             return;
         }
-        self.turn_shutdowns(ctx);
+        self.turn_ending(ctx, fences);
         if self.is_ending {
             return;
         }
         while let Some(PathEvent { epoch, kind, .. }) = self.reports.pop_front() {
+            if let PathEventKind::Closed { draining: Some(socket), .. } = kind {
+                self.draining.push(socket);
+            }
             self.path.reported(now, epoch, report_of(&kind));
         }
         if let Some(PendingRecord { epoch, fence_time, .. }) =
@@ -207,36 +220,59 @@ impl PathTask {
 
     /// The daemon ends, and its I/O threads have ended.
     pub(super) fn end(&mut self, ctx: &mut Ctx) {
+        // The next daemon waits for the fences that are left, counted from the end of their sockets.
+        for ending in self.ending.extract_if(.., |ending| ending.fence.is_some()) {
+            ending.close(ctx);
+        }
         let admin = self.path.end();
-        self.close_all_but(ctx, admin);
+        self.end_controller(ctx, admin, None);
         self.is_ending = true;
         self.wake(ctx);
     }
 
     /// Whether all its controllers are shut down, once the daemon ends.
     pub(super) fn has_ended(&self) -> bool {
-        self.shutdowns.is_empty()
+        self.ending.is_empty()
     }
 
-    /// Closes all sockets. That of the admin queue is closed after its controller is shut down.
-    fn close_all_but(&mut self, ctx: &mut Ctx, admin: Option<HostController>) {
-        let mut sockets = self.sockets.drain(..);
-        if let Some(mut admin) = admin
+    /// An association is over, and every I/O thread has closed its queue pair.
+    fn association_ended(&mut self, ctx: &mut Ctx, fences: &mut Fences, left: ClosedAssociation) {
+        let of = AssociationId { path: self.id, epoch: left.epoch };
+        let drains = left.is_draining && !self.sockets.is_empty();
+        ctx.checker.counts.closed_in_order += u64::from(left.is_clean);
+        ctx.checker.counts.associations_drained += u64::from(drains);
+        fences.ended(ctx.clock.now(), of, &left, drains);
+        self.end_controller(ctx, (left.is_clean || drains).then_some(left.admin), drains.then_some(of));
+        self.wake(ctx);
+    }
+
+    /// Closes all sockets. Those of a controller that ends in order are closed afterwards. `fence`: its I/O sockets
+    /// drain, which may lift this association's fence.
+    fn end_controller(&mut self, ctx: &mut Ctx, admin: Option<HostController>, fence: Option<AssociationId>) {
+        let (mut queues, mut sockets) = (std::mem::take(&mut self.draining), self.sockets.drain(..));
+        if let Some(admin) = admin
             && let Some(Socket { conn, out, .. }) = sockets.next()
         {
-            admin.shutdown(ctx.clock.now());
-            self.shutdowns.push(ControllerShutdown { admin, conn, out, until: ctx.clock.now() + SHUTDOWN_MAX });
+            let queues = if fence.is_some() { std::mem::take(&mut queues) } else { Vec::new() };
+            self.ending.push(EndingController::new(ctx.clock.now(), admin, (conn, out), queues, fence));
         }
-        sockets.for_each(|socket| ctx.net.close(&mut ctx.clock, socket.conn, Side::Host));
+        for conn in sockets.map(|socket| socket.conn).chain(queues) {
+            ctx.net.close(&mut ctx.clock, conn, Side::Host);
+        }
     }
 
-    fn turn_shutdowns(&mut self, ctx: &mut Ctx) {
-        for mut shutdown in std::mem::take(&mut self.shutdowns) {
-            if shutdown.has_ended(ctx) {
-                ctx.net.close(&mut ctx.clock, shutdown.conn, Side::Host);
-            } else {
-                self.timer.set(&mut ctx.clock, shutdown.until);
-                self.shutdowns.push(shutdown);
+    fn turn_ending(&mut self, ctx: &mut Ctx, fences: &mut Fences) {
+        for mut ending in std::mem::take(&mut self.ending) {
+            let confirmed = ending.turn(ctx);
+            let fence = ending.fence;
+            if confirmed.is_none() && fence.is_none_or(|of| fences.is_held(of)) {
+                self.timer.set(&mut ctx.clock, ending.next_timeout());
+                self.ending.push(ending);
+                continue;
+            }
+            ending.close(ctx);
+            if let Some((of, executed)) = fence.zip(confirmed) {
+                fences.drained(ctx.clock.now(), of, executed);
             }
         }
     }
@@ -316,18 +352,15 @@ impl PathTask {
                     }
                     self.tell_threads(|| Message::Ana { path, epoch, disk, state });
                 }
-                Action::CloseQueues { epoch, .. } => {
+                Action::CloseQueues { epoch, drain } => {
                     fences.withdraw_resets(self.id);
                     disks.path_down(self.id);
                     ctx.checker.association_lost(ctx.clock.elapsed());
                     let path = self.id;
-                    self.tell_threads(|| Message::PathDown { path, epoch, close_mode: CloseMode::Reset });
+                    let close_mode = if drain { CloseMode::Drain } else { CloseMode::Reset };
+                    self.tell_threads(|| Message::PathDown { path, epoch, close_mode });
                 }
-                Action::Ended(association) => {
-                    ctx.checker.counts.closed_in_order += u64::from(association.is_clean);
-                    fences.ended(now, self.id, &association);
-                    self.close_all_but(ctx, association.is_clean.then_some(association.admin));
-                }
+                Action::Ended(left) => self.association_ended(ctx, fences, *left),
                 Action::ResetAnswered(outcome) => fences.reset_answered(ctx, self.id, Some(outcome)),
                 Action::CheckOutstanding { at_once } => self.check_outstanding = Some(at_once),
                 Action::Failed(error) => {
@@ -376,7 +409,7 @@ impl PathTask {
                 socket: socket.conn,
                 queue,
                 retry_delays: info.retry_delays,
-                close_mode: CloseMode::Reset,
+                close_mode: if self.plan.drain_fence { CloseMode::Drain } else { CloseMode::Reset },
             };
             let link = Box::new(link);
             self.outbox.push((thread, Message::PathUp { path, association, link }));

@@ -14,6 +14,8 @@ pub(crate) struct HostPlan {
     pub(crate) group: mpath_core::GroupConfig,
     pub(crate) controller: ControllerConfig,
     pub(crate) reconnect_delay: Duration,
+    /// Controllers promise to execute everything before they close connections.
+    pub(crate) drain_fence: bool,
     /// Percentage of writes of fence records that fail.
     pub(crate) record_fails_percent: u64,
     pub(crate) disks: Vec<DiskPlan>,
@@ -26,7 +28,7 @@ impl HostPlan {
             controller: self.controller.clone(),
             reconnect_delay: self.reconnect_delay,
             ctrl_loss_tmo: None,
-            drain_fence: false,
+            drain_fence: self.drain_fence,
         }
     }
 }

@@ -22,6 +22,18 @@ impl Net {
         self.forget(id);
     }
 
+    /// The host closes its sending side: all bytes in its socket are sent, and then the end of the stream.
+    pub(crate) fn shut_down_sending(&mut self, clock: &mut Clock, id: ConnId) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let pipe = &mut conn.pipes[Side::Target as usize];
+        if pipe.sender != SenderState::Open {
+            return;
+        }
+        pipe.sender = SenderState::Closed;
+        let last = pipe.last_due.map_or(clock.now(), |last| last.max(clock.now()));
+        clock.at(last + self.plans[conn.path].latency, Event::Deliver(id, Side::Target));
+    }
+
     /// Closes an end with a reset. The bytes in its socket are gone. Bytes on their way may still arrive, and so may the reset.
     pub(crate) fn close(&mut self, clock: &mut Clock, id: ConnId, side: Side) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
@@ -38,6 +50,7 @@ impl Net {
         let to = side.other();
         let pipe = &mut conn.pipes[to as usize];
         pipe.unsent.clear();
+        pipe.sender = SenderState::Cut;
         let blocked = link.black_hole[to as usize] || conn.frozen[to as usize];
         // Bytes that are lost from now on are not sent again.
         let survivors = if blocked { 0 } else { self.rng.index(pipe.in_flight.len() + 1) };

@@ -83,6 +83,8 @@ struct Socket {
     open: bool,
     /// A reset has arrived.
     reset: bool,
+    /// The kernel has reported the reset. It does so once: later reads find the end of the stream.
+    is_reset_reported: bool,
     /// The other end was closed in order, and its end of stream has arrived.
     finished: bool,
     received: VecDeque<u8>,
@@ -189,6 +191,29 @@ impl Net {
     pub(crate) fn has_ended(&self, id: ConnId, side: Side) -> bool {
         let finished = |socket: &Socket| socket.finished && !socket.reset && socket.received.is_empty();
         self.conns.get(&id).is_some_and(|conn| finished(&conn.sockets[side as usize]))
+    }
+
+    /// Whether a reset has arrived.
+    pub(crate) fn was_reset(&self, id: ConnId, side: Side) -> bool {
+        self.conns.get(&id).is_some_and(|conn| conn.sockets[side as usize].reset)
+    }
+
+    /// The kernel reports the reset to this end.
+    pub(crate) fn reset_reported(&mut self, id: ConnId, side: Side) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            let socket = &mut conn.sockets[side as usize];
+            socket.is_reset_reported |= socket.reset;
+        }
+    }
+
+    /// What a read finds after the last byte: the end of the stream, or a failure. `None` while more may come.
+    pub(crate) fn end_of_stream(&self, id: ConnId, side: Side) -> Option<Result<(), ()>> {
+        let Some(conn) = self.conns.get(&id) else { return Some(Err(())) };
+        let socket = &conn.sockets[side as usize];
+        match socket.reset {
+            true => Some(if socket.is_reset_reported { Ok(()) } else { Err(()) }),
+            false => (socket.finished && socket.received.is_empty()).then_some(Ok(())),
+        }
     }
 
     fn delay(&mut self, path: usize) -> Duration {

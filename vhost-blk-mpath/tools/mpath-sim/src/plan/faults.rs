@@ -242,6 +242,32 @@ pub(super) fn closures(rng: &mut Rng, paths: usize, quiet: Duration) -> Vec<Plan
     planned
 }
 
+/// Paths that the operator resets until `quiet`, often while their nodes hold commands. Some controllers end meanwhile.
+pub(super) fn drains(rng: &mut Rng, paths: usize, quiet: Duration) -> Vec<PlannedFault> {
+    let mut planned = Vec::new();
+    for _ in 0..rng.pick(&[4, 8, 16]) {
+        let (path, begins) = (rng.index(paths), rng.up_to(quiet * 9 / 10));
+        let mut add = |fault, begins: Duration, lasts: Duration| {
+            planned.push(PlannedFault { fault, begins, lasts: lasts.min(quiet.saturating_sub(begins)) });
+        };
+        let held = rng.pick(&[20 * MS, 200 * MS]);
+        add(Fault::HoldCommands { node: path, percent: rng.pick(&[2, 10, 50]) }, begins, held);
+        let begins = begins + held / 2;
+        add(Fault::ResetByOperator { path }, begins, Duration::ZERO);
+        let latest = rng.pick(&[20 * MS, 500 * MS, 4000 * MS]);
+        let begins = begins + rng.up_to(latest);
+        let lasts = rng.pick(&[200 * MS, 3000 * MS]);
+        match rng.below(8) {
+            0 | 1 => add(Fault::CloseInOrder { node: path, admin: true }, begins, lasts),
+            2 => add(Fault::PauseNode { node: path }, begins, lasts),
+            3 => add(Fault::ResetOne { path, choice: rng.next_u64() }, begins, Duration::ZERO),
+            4 => add(Fault::CloseInOrder { node: path, admin: false }, begins, lasts),
+            _ => {}
+        }
+    }
+    planned
+}
+
 /// Protocol errors of nodes until `quiet`.
 pub(super) fn protocol_faults(rng: &mut Rng, paths: usize, quiet: Duration) -> Vec<PlannedFault> {
     let count = rng.pick(&[0, 0, 2, 6]);

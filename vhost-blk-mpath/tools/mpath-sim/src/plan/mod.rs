@@ -10,7 +10,7 @@ use nvme_tcp::target::QueueLimits;
 use nvme_tcp::wire::{Digests, Nqn};
 
 use self::faults::{
-    closures, faults, faults_of_discovery, faults_of_disks, hang_ups, protocol_faults, queue_stops, restarts,
+    closures, drains, faults, faults_of_discovery, faults_of_disks, hang_ups, protocol_faults, queue_stops, restarts,
     truncations,
 };
 use crate::discovery_controllers::{DiscoveryControllerPlan, DiscoveryPlan};
@@ -62,6 +62,8 @@ impl Plan {
         }
         target.piecemeal = Rng::new(seed, 0x91ec).percent(50);
         target.ends_with_any_connection = Rng::new(seed, 0x0fc5).percent(25);
+        let of_drains = &mut Rng::new(seed, 0xd7a1);
+        target.drains = of_drains.percent(30);
         let has_large_reads = Rng::new(seed, 0x1a46).percent(20);
         if has_large_reads {
             links.iter_mut().for_each(LinkPlan::make_fast);
@@ -89,6 +91,9 @@ impl Plan {
             faults.extend(protocol_faults(&mut Rng::new(seed, 0x4057), paths, quiet));
         }
         if spared.is_none() {
+            if target.drains {
+                faults.extend(drains(of_drains, paths, quiet));
+            }
             faults.extend(growth(&mut Rng::new(seed, 0x6704), &mut target, &mut host, &mut guests, quiet));
         }
         faults.extend(truncations(&mut Rng::new(seed, 0x7214), disks, spared, quiet));
@@ -114,6 +119,9 @@ impl Plan {
         let mut patience = kato * 8 + Duration::from_secs(75);
         if discovery.is_some() {
             patience += mpath_host::discovery::POLL_INTERVAL;
+        }
+        if host.drain_fence {
+            patience += Duration::from_secs(6);
         }
         Self { links, target, host, discovery, guests, spared, faults, quiet, patience }
     }
@@ -240,6 +248,7 @@ fn target(
         timer_slack: if rng.percent(50) { slack_max } else { rng.up_to(slack_max) },
         service: rng.pick(&[20 * US, 200 * US, 3 * MS]),
         piecemeal: false,
+        drains: false,
         ends_with_any_connection: false,
     }
 }
@@ -294,6 +303,7 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
             command_timeout: Duration::from_secs(5),
         },
         reconnect_delay: rng.pick(&[50 * MS, 500 * MS, 2000 * MS]),
+        drain_fence: target.drains,
         record_fails_percent: 0,
         disks: disks
             .iter()

@@ -89,6 +89,12 @@ impl Target {
 
     /// [`Event::Execute`] has come.
     pub(crate) fn on_execute(&mut self, ctx: &mut Ctx, number: u64) {
+        let Some(id) = self.pending.get(&number).map(|pending| pending.conn) else { return };
+        self.execute(ctx, number);
+        self.close_if_executed(ctx, id);
+    }
+
+    fn execute(&mut self, ctx: &mut Ctx, number: u64) {
         let now = ctx.clock.now();
         let early = |pending: &PendingCommand| pending.due > now || self.nodes[pending.node].paused;
         if self.pending.get(&number).is_none_or(early) {

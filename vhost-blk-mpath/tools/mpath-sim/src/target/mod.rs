@@ -8,6 +8,7 @@
 
 mod admin;
 mod ana;
+mod drain;
 mod execution;
 mod namespaces;
 mod nodes;
@@ -25,7 +26,7 @@ use nvme_tcp::wire::{AnaState, ControllerInstance};
 
 pub(crate) use self::plan::{CrossResetPlan, NamespacePlan, TargetPlan, WriteCache};
 pub(crate) use self::r2t_faults::R2tFault;
-use self::state::{Connection, CrossReset, NodeState, PendingCommand, Role, UnseenLoss};
+use self::state::{Connection, CrossReset, DrainCause, NodeState, PendingCommand, Role, UnseenLoss};
 pub(crate) use self::state::{NamespaceReport, StatusFault};
 use self::store::Store;
 use crate::clock::Event;
@@ -41,6 +42,8 @@ pub(crate) struct Target {
     r2t_rng: Rng,
     /// For the pieces of commands only.
     pieces_rng: Rng,
+    /// For ends of connections of a target that drains only.
+    ends_rng: Rng,
     /// By node.
     answer_faults: Vec<Arc<AnswerFaults>>,
     /// By process.
@@ -103,6 +106,7 @@ impl Target {
             // Drawn from copies, so that the stream of the target stays the same.
             r2t_rng: Rng::new(rng.clone().next_u64(), 0x4057),
             pieces_rng: Rng::new(rng.clone().next_u64(), 0x91ec),
+            ends_rng: Rng::new(rng.clone().next_u64(), 0xd7a1),
             rng,
         };
         target.report_sizes();
@@ -123,7 +127,8 @@ impl Target {
         let mut queue = TargetQueue::new(self.plan.limits);
         queue.set_answer_faults(Arc::clone(&self.answer_faults[node]));
         let (repeat, out) = (Vec::new(), VecDeque::new());
-        self.conns.insert(conn, Connection { node, since, queue, role: Role::New, instance: None, repeat, out });
+        let (role, instance, drain) = (Role::New, None, None);
+        self.conns.insert(conn, Connection { node, since, queue, role, instance, repeat, out, drain });
     }
 
     /// There are bytes to read, or room to write.
@@ -132,7 +137,7 @@ impl Target {
         if self.nodes[conn.node].paused {
             return;
         }
-        loop {
+        while self.conns.get(&id).is_some_and(|conn| conn.drain != Some(DrainCause::Target)) {
             let bytes = ctx.net.receive(&mut ctx.clock, id, Side::Target, 16 * 1024);
             if bytes.is_empty() {
                 break;
@@ -147,6 +152,9 @@ impl Target {
             self.take_commands(ctx, id);
         }
         self.send(ctx, id);
+        if ctx.net.has_ended(id, Side::Target) {
+            self.drain(ctx, id, DrainCause::Host);
+        }
     }
 
     /// The kernel reports a reset. A paused node sees it when it resumes.
@@ -214,9 +222,10 @@ impl Target {
     /// time from `noticed` on has passed.
     fn close(&mut self, ctx: &mut Ctx, id: ConnId, noticed: Instant) {
         let Some(conn) = self.conns.remove(&id) else { return };
-        if self.nodes[conn.node].closes_in_order {
-            ctx.checker.counts.closed_with_commands +=
-                u64::from(self.pending.values().any(|pending| pending.conn == id));
+        let has_commands = self.has_commands(id);
+        if self.ends_in_order(&conn, has_commands) {
+            ctx.checker.counts.closed_with_commands += u64::from(has_commands);
+            ctx.checker.counts.drains_cut += u64::from(has_commands && conn.drain == Some(DrainCause::Host));
             ctx.net.close_in_order(&mut ctx.clock, id);
         } else {
             ctx.net.close(&mut ctx.clock, id, Side::Target);

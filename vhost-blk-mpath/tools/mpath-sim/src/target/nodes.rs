@@ -2,7 +2,7 @@
 
 use nvme_tcp::target::{AnswerFault, FaultyCommands};
 
-use super::state::{Connection, PendingCommand, Role};
+use super::state::{Connection, DrainCause, PendingCommand, Role};
 use super::{Target, WriteCache};
 use crate::clock::Event;
 use crate::connection::{ConnId, Side};
@@ -21,7 +21,11 @@ impl Target {
         let now = ctx.clock.now();
         self.nodes[node].closes_in_order = true;
         for id in ids {
-            self.close(ctx, id, now);
+            if self.plan.drains && !admin {
+                self.drain(ctx, id, DrainCause::Target);
+            } else {
+                self.close(ctx, id, now);
+            }
         }
     }
 
@@ -35,7 +39,7 @@ impl Target {
             self.on_keep_alive(ctx, id);
         }
         for id in conns {
-            if ctx.net.is_reset(id, Side::Target) {
+            if ctx.net.was_reset(id, Side::Target) {
                 self.on_reset(ctx, id);
             } else {
                 self.on_ready(ctx, id);

@@ -42,6 +42,8 @@ pub(crate) struct TargetPlan {
     pub(crate) service: Duration,
     /// Commands of several blocks may be executed piece by piece.
     pub(crate) piecemeal: bool,
+    /// A controller that lives closes an I/O connection only when it has executed everything it received there.
+    pub(crate) drains: bool,
     /// A controller ends with the first of its connections, and not only with the admin connection.
     pub(crate) ends_with_any_connection: bool,
 }

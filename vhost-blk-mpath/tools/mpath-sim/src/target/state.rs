@@ -59,6 +59,15 @@ pub(super) struct Connection {
     pub(super) repeat: Vec<u8>,
     /// Bytes that the socket has not taken.
     pub(super) out: VecDeque<u8>,
+    /// It closes once everything it received is executed. It takes no more commands if the host has not ended it.
+    pub(super) drain: Option<DrainCause>,
+}
+
+/// Why a connection closes once everything it received is executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DrainCause {
+    Host,
+    Target,
 }
 
 /// A command between its arrival and its execution.

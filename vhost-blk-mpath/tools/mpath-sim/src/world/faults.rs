@@ -84,6 +84,11 @@ impl World {
             Fault::StopQueues { disk } => self.stop_queues(disk),
             Fault::TruncateMemory { disk, choice } => self.truncate_memory(disk, choice),
             Fault::RemovePath { path, at_once } => self.order(path, DesiredState::Removed { at_once }),
+            Fault::ResetByOperator { path } => {
+                if let Some((daemon, ctx)) = self.daemon() {
+                    daemon.reset(ctx, path);
+                }
+            }
             Fault::DisablePath { path, drains_only } => {
                 self.order(path, if drains_only { DesiredState::Drained } else { DesiredState::Disabled });
             }
@@ -113,6 +118,7 @@ impl World {
             Fault::ResetAll { .. }
             | Fault::ResetOne { .. }
             | Fault::RestartDaemon
+            | Fault::ResetByOperator { .. }
             | Fault::GrowNamespace { .. }
             | Fault::SetPolicy(_)
             | Fault::SetWeight { .. }

@@ -27,6 +27,13 @@ impl Daemon {
         self.set_desired(ctx, index, wanted);
     }
 
+    /// The operator resets a path.
+    pub(crate) fn reset(&mut self, ctx: &mut Ctx, index: usize) {
+        if self.is_there(index) {
+            self.paths[index].reset(ctx);
+        }
+    }
+
     /// Whether the daemon has a path and is not removing it.
     fn is_there(&self, index: usize) -> bool {
         !self.paths[index].is_gone() && !self.paths[index].is_removing()

@@ -1,10 +1,12 @@
 //! The kernel's work on the sockets of an I/O thread: sends, receives and shutdowns.
 
+use std::net::Shutdown;
 use std::time::Duration;
 
 use reactor::SocketCall;
 
 use super::IoThread;
+use super::socket::Socket;
 use crate::connection::{ConnId, Side};
 use crate::context::Ctx;
 
@@ -29,18 +31,25 @@ impl IoThread {
     /// Moves bytes between the network and the ring.
     fn exchange(&mut self, ctx: &mut Ctx, id: ConnId) {
         let (now, ring) = (ctx.clock.now(), self.inner.ring());
-        if let Some(at) = self.sockets[&id].released_at {
+        if let Socket { released_at: Some(at), is_half_closed, .. } = self.sockets[&id] {
             if at <= now {
                 ring.end_send(id, -libc::EPIPE);
-                ring.end_receive(id, 0);
             }
-            return;
+            if !is_half_closed {
+                if at <= now {
+                    ring.end_receive(id, 0);
+                }
+                return;
+            }
         }
         if ctx.net.has_ended(id, Side::Host) {
             ring.end_receive(id, 0);
             return self.send(ctx, id);
         }
         if ctx.net.is_reset(id, Side::Host) && (!ctx.net.has_received(id, Side::Host) || self.rng.percent(20)) {
+            if ring.receives(id).is_some() {
+                ctx.net.reset_reported(id, Side::Host);
+            }
             ring.end_send(id, -libc::EPIPE);
             ring.end_receive(id, -libc::ECONNRESET);
             return;
@@ -65,7 +74,7 @@ impl IoThread {
     /// The socket takes as much of a send as it has room for.
     fn send(&mut self, ctx: &mut Ctx, id: ConnId) {
         let ring = self.inner.ring();
-        if ring.sends(id).is_none() {
+        if ring.sends(id).is_none() || self.sockets[&id].released_at.is_some() {
             return;
         }
         // The range is one byte longer than the room, so that the network knows of further bytes.
@@ -111,9 +120,7 @@ impl IoThread {
                     self.check_command(ctx, socket, command);
                 }
             }
-            if self.sockets[&id].released_at.is_none() {
-                self.send(ctx, id);
-            }
+            self.send(ctx, id);
         }
     }
 
@@ -124,9 +131,14 @@ impl IoThread {
                 SocketCall::SendAtOnce(bytes) => {
                     ctx.net.send(&mut ctx.clock, id, Side::Host, &bytes);
                 }
-                SocketCall::Shutdown(_) => {
+                SocketCall::Shutdown(how) => {
                     let at = ctx.clock.now() + self.rng.tail(RELEASE);
-                    self.sockets.get_mut(&id).expect("a socket is reset last").released_at.get_or_insert(at);
+                    let socket = self.sockets.get_mut(&id).expect("a socket is reset or passed on last");
+                    socket.released_at.get_or_insert(at);
+                    socket.is_half_closed = how == Shutdown::Write;
+                    if socket.is_half_closed {
+                        ctx.net.shut_down_sending(&mut ctx.clock, id);
+                    }
                 }
                 SocketCall::Reset => {
                     ctx.net.close(&mut ctx.clock, id, Side::Host);

@@ -196,15 +196,20 @@ impl IoThread {
             self.take_messages(ctx);
         }
         self.inner.finish_turn(now).expect("the ring does what it is asked");
+        let mut passed_on = Vec::new();
         for event in self.events.try_iter().collect::<Vec<_>>() {
             if matches!(event.kind, PathEventKind::Lost(_) | PathEventKind::Closed { .. }) {
                 self.association_ended(ctx, event.path, event.epoch);
+            }
+            if let PathEventKind::Closed { draining: Some(id), .. } = &event.kind {
+                passed_on.push(*id);
             }
             self.reports.push(event);
         }
         self.observe_paths(ctx);
         self.begin_sends(ctx);
         self.call_sockets(ctx);
+        passed_on.iter().for_each(|id| _ = self.sockets.remove(id));
         self.next_turn(ctx);
     }
 

@@ -1,0 +1,123 @@
+use nvme_tcp::target::{Namespace, QueueLimits, Subsystem, SubsystemConfig};
+use nvme_tcp::wire::AnaState;
+
+use super::*;
+use crate::testing::{AdminTarget, settings};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// The end of a live controller.
+struct Rig {
+    now: Instant,
+    target: AdminTarget,
+    ending: ControllerShutdown,
+}
+
+impl Rig {
+    fn new(draining: usize) -> Self {
+        let (now, config) = (Instant::now(), settings(2).controller);
+        let mut target = AdminTarget::new(Subsystem::new(SubsystemConfig {
+            nqn: config.subnqn.clone(),
+            serial: "1".into(),
+            namespaces: vec![Namespace { blocks: 8, block_shift: 9, uuid: [1; 16], nguid: [0; 16] }],
+            ports: vec![AnaState::Optimized],
+            limits: QueueLimits::default(),
+            max_entries: 16,
+            max_io_queues: 2,
+            anatt_seconds: 10,
+            seed: 1,
+        }));
+        let mut admin = HostController::new(config, now).unwrap();
+        loop {
+            let mut bytes = Vec::new();
+            admin.fill_tx(&mut bytes);
+            let answer = target.exchange(now, &bytes);
+            if bytes.is_empty() && answer.is_empty() {
+                break;
+            }
+            admin.receive(now, &answer).unwrap();
+        }
+        assert!(admin.info().is_some(), "it is live");
+        Self { now, target, ending: ControllerShutdown::new(now, admin, draining) }
+    }
+
+    /// Moves bytes in both directions until none are left.
+    fn exchange(&mut self) -> Option<bool> {
+        loop {
+            let mut bytes = Vec::new();
+            self.ending.fill_tx(&mut bytes);
+            let answer = self.target.exchange(self.now, &bytes);
+            if bytes.is_empty() && answer.is_empty() {
+                return self.ending.poll_confirmed();
+            }
+            self.ending.receive(self.now, &answer).unwrap();
+        }
+    }
+
+    /// Passes time, with a controller that answers or is silent. Returns the outcome.
+    fn pass(&mut self, time: Duration, answers: bool) -> Option<bool> {
+        let end = self.now + time;
+        while self.ending.next_timeout() <= end && self.ending.poll_confirmed().is_none() {
+            self.now = self.now.max(self.ending.next_timeout());
+            let _ = self.ending.handle_timeout(self.now);
+            if answers {
+                self.exchange();
+            }
+        }
+        self.now = end;
+        self.ending.poll_confirmed()
+    }
+
+    fn queue_ended(&mut self, in_order: bool) {
+        self.ending.queue_ended(self.now, in_order);
+    }
+}
+
+#[test]
+fn a_controller_that_answers_after_it_has_closed_every_queue_is_confirmed() {
+    let mut rig = Rig::new(2);
+    assert_eq!(rig.exchange(), None);
+    rig.queue_ended(true);
+    assert_eq!(rig.exchange(), None, "the other may hold commands");
+    // Keep-alives go on.
+    assert_eq!(rig.pass(DRAIN_MAX - MS, true), None);
+    rig.queue_ended(true);
+    assert_eq!(rig.exchange(), Some(true));
+}
+
+#[test]
+fn without_draining_queues_the_shutdown_begins_at_once() {
+    assert_eq!(Rig::new(0).exchange(), Some(true));
+    let mut silent = Rig::new(0);
+    assert_eq!(silent.pass(SHUTDOWN_MAX - MS, false), None);
+    assert_eq!(silent.pass(MS, false), Some(false));
+}
+
+#[test]
+fn a_controller_that_does_not_answer_after_it_has_closed_its_queues_is_not_confirmed() {
+    let mut silent = Rig::new(1);
+    silent.queue_ended(true);
+    assert_eq!(silent.pass(SHUTDOWN_MAX, false), Some(false));
+    let mut gone = Rig::new(1);
+    gone.queue_ended(true);
+    gone.ending.admin_ended();
+    assert_eq!(gone.exchange(), Some(false), "too late");
+    let mut broken = Rig::new(1);
+    broken.ending.receive(broken.now, &[0xff; 64]).unwrap_err();
+    broken.queue_ended(true);
+    assert_eq!(broken.ending.poll_confirmed(), Some(false));
+}
+
+#[test]
+fn a_queue_that_fails_or_takes_too_long_confirms_nothing() {
+    let mut failed = Rig::new(2);
+    failed.queue_ended(false);
+    failed.queue_ended(true);
+    assert_eq!(failed.exchange(), Some(false));
+    let mut late = Rig::new(2);
+    late.queue_ended(true);
+    assert_eq!(late.pass(DRAIN_MAX - MS, true), None);
+    assert_eq!(late.pass(MS, true), Some(false));
+    late.queue_ended(true);
+    assert_eq!(late.exchange(), Some(false), "too late");
+}
