@@ -57,7 +57,8 @@ pub(crate) struct Connection<R: Ring> {
     ana_error_reported_at: Option<Instant>,
     /// Set once the connection closes.
     closing: Option<CloseMode>,
-    /// Whether the controller has closed the connection.
+    /// Whether the controller has closed the connection, or may have reset it. The kernel reports a reset once. Later
+    /// reads find the end of the stream, as after an orderly end.
     closed_by_controller: bool,
     tokens: Tokens,
 }
@@ -152,7 +153,7 @@ impl<R: Ring> Connection<R> {
         completions: &mut Completions,
     ) -> io::Result<()> {
         if self.is_closing() {
-            self.send.abandon();
+            self.closed_by_controller |= self.send.abandon(result);
             return Ok(());
         }
         match self.send.finished(ring, &self.socket, self.tokens.send, result)? {
@@ -196,7 +197,7 @@ impl<R: Ring> Connection<R> {
             (received, _) => received,
         };
         let recalled = direct.filter(|_| std::mem::take(&mut self.recalling));
-        self.closed_by_controller |= received.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof);
+        self.closed_by_controller |= received.is_err();
         if self.is_closing() {
             return Ok(());
         }

@@ -7,9 +7,9 @@ use mpath_core::{AnaState, AnaStates, Association, Epoch, GroupConfig, PathConfi
 
 use super::drain::DRAIN_MAX;
 use super::*;
-use crate::IoThreadMessage;
 use crate::ring::Uring;
 use crate::testing::{Controller, DISK, FLOW, Guest};
+use crate::{ConnectedQueuePair, IoThreadMessage};
 
 const PATH: PathId = PathId(0);
 /// Writes that fit into a virtqueue.
@@ -114,4 +114,50 @@ fn requests_of_the_first_fetch_may_be_as_old_as_the_last_run() {
     assert!(slot.is_new && slot.times.last_fetch == stopped_at, "it waits, and so does what is in it");
     test.leave();
     assert_eq!(test.thread.stopped_queue_times[&FLOW].last_fetch, stopped_at);
+}
+
+/// How a path with a write under way closes if its operations end so: whether its socket drains.
+fn drains(send: i32, receive: i32) -> bool {
+    const SOCKET: u32 = 7;
+    let now = Instant::now();
+    let mut group = Group::new(now, GroupConfig::default(), &[SharedDisk::default()]);
+    group.add_path(PATH, PathConfig::default());
+    let (report, events) = mpsc::channel();
+    let mut thread = IoThread::new(SimulatedRing::new(), group, Box::new(move |event| report.send(event).unwrap()));
+    let unanswered = Arc::new(UnansweredQueues::new(0, now));
+    let added = IoThreadMessage::AddDisk { disk: DISK, name: "disk".into(), block_size_bytes: 4096, unanswered };
+    thread.handle(now, added).unwrap();
+    let (_controller, ConnectedQueuePair { queue, retry_delays, close_mode, .. }) = Controller::connect();
+    let link = Box::new(ConnectedQueuePair { socket: SOCKET, queue, retry_delays, close_mode });
+    let ana = AnaStates::from(AnaState::Optimized);
+    let association = Association { epoch: Epoch(1), ana, volatile_write_cache: false, queue_depth: 15 };
+    thread.handle(now, IoThreadMessage::PathUp { path: PATH, association, link }).unwrap();
+    let mut guest = Guest::new();
+    guest.write(0, 4096);
+    let queue = Box::new(guest.queue());
+    thread.handle(now, IoThreadMessage::StartQueue { disk: DISK, flow: FLOW, queue }).unwrap();
+    thread.finish_turn(now).unwrap();
+    let unsent = thread.ring().sends(SOCKET).expect("the write is being sent") as i32;
+    let close_mode = CloseMode::Drain;
+    thread.handle(now, IoThreadMessage::PathDown { path: PATH, epoch: Epoch(1), close_mode }).unwrap();
+    thread.ring().end_send(SOCKET, if send == 0 { unsent } else { send });
+    thread.ring().end_receive(SOCKET, receive);
+    thread.take_events(now).unwrap();
+    thread.finish_turn(now).unwrap();
+    match events.try_recv().unwrap().kind {
+        PathEventKind::Closed { draining, in_doubt: true } => draining.is_some(),
+        event => panic!("{event:?}"),
+    }
+}
+
+/// A reset that the kernel has reported looks like an orderly end to the next reader of the socket.
+#[test]
+fn a_connection_that_is_reset_while_it_closes_does_not_drain() {
+    let (cancelled, shut_down, reset) = (-libc::ECANCELED, -libc::EPIPE, -libc::ECONNRESET);
+    assert!(drains(0, cancelled), "all is sent");
+    assert!(drains(shut_down, cancelled));
+    assert!(!drains(reset, cancelled));
+    assert!(!drains(1, cancelled), "a short send may hide a reset");
+    assert!(!drains(0, reset));
+    assert!(!drains(0, 0), "the controller closed first");
 }
