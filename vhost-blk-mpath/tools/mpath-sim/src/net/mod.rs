@@ -1,8 +1,8 @@
 //! The network: byte streams with latency, jitter, bandwidth and arbitrary cuts, and their failures.
 //!
 //! A stream is as TCP's: bytes arrive in order or not at all. Data that a black hole swallows are sent again when it ends, for as
-//! long as the sender's socket exists. A closed socket sends a reset and nothing more. Bytes that are on their way may still
-//! arrive, up to [`LinkPlan::lifetime`] later.
+//! long as the sender's socket exists. A closed socket sends a reset and nothing more. A half-closed one sends what it holds, and
+//! then the end of the stream. Bytes that are on their way may still arrive, up to [`LinkPlan::lifetime`] later.
 
 mod closing;
 mod corruption;
