@@ -1,34 +1,16 @@
-//! The operator's actions on paths, and the check whether anything is outstanding on a path.
+//! The operator's actions on paths.
 
 use std::sync::Arc;
 
 use mpath_api::server::{ControlError, PathRef};
 use mpath_api::types::{EventKind, PathAction, PathState};
-use mpath_core::{DiskId, PathId, PathStats};
+use mpath_core::{DiskId, PathId};
 use mpath_host::DesiredState;
 use tokio::sync::oneshot;
 
-use crate::io_threads::{barrier, statistics};
+use crate::io_threads::barrier;
 use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::{PathStatus, State};
-
-/// Whether a draining path can be closed without losing anything.
-///
-/// Nothing new is sent there. Once it is idle, only flushes can follow, and only while writes there are unflushed. So
-/// if all writes are flushed after it was idle, and it is idle again after that, it stays so.
-pub(crate) async fn nothing_outstanding(subsystem: &Subsystem, path: PathId) -> bool {
-    // The cheap check comes first.
-    !subsystem.may_be_unflushed(path)
-        && is_idle(subsystem, path).await
-        && !subsystem.may_be_unflushed(path)
-        && is_idle(subsystem, path).await
-}
-
-pub(crate) async fn is_idle(subsystem: &Subsystem, path: PathId) -> bool {
-    // A thread that does not answer has ended. The daemon then ends too and closes the path.
-    let Ok(Some(stats)) = statistics(subsystem.threads()).await else { return false };
-    stats.path(path).is_some_and(PathStats::is_drained)
-}
 
 /// Applies an action to all of these paths, or to none. The returned receivers resolve once the I/O threads know of
 /// it.

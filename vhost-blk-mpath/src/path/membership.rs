@@ -10,24 +10,20 @@
 //! unflushed writes until a flush has failed for them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use mpath_api::PathAddress;
 use mpath_api::server::{AddPathError, RemovePathError};
 use mpath_api::types::{EventKind, Origin};
-use mpath_core::{Epoch, MAX_PATHS, PathId, PathStats};
-use mpath_host::{DesiredState, RemovalStep};
+use mpath_core::{Epoch, MAX_PATHS, PathId};
+use mpath_host::DesiredState;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::io_threads::{barrier, statistics};
+use crate::io_threads::barrier;
 use crate::path::actions;
 use crate::path::task::PathTask;
 use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::PathStatus;
-
-/// How often a path being removed is checked for requests that wait for it.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 impl Subsystem {
     /// Adds a path and begins to connect it. A failure to connect is reported by the path's state and not here.
@@ -113,22 +109,6 @@ impl Subsystem {
         Ok(waits)
     }
 
-    /// Takes a step of a path's removal.
-    pub(crate) async fn leave(&self, path: PathId, step: RemovalStep) {
-        match step {
-            RemovalStep::AwaitFences => self.fences.lifted(path).await,
-            RemovalStep::AwaitIdle => {
-                while !is_forgotten(self, path).await {
-                    tokio::time::sleep(LOOK_AGAIN).await;
-                }
-            }
-            RemovalStep::RemoveFromThreads => {
-                self.threads().iter().for_each(|thread| thread.remove_path(path));
-                self.paths_known().await;
-            }
-        }
-    }
-
     /// Forgets a path. `epoch` is the number of its last association.
     pub(crate) fn path_gone(&self, path: PathId, epoch: Epoch) {
         self.reports.forget(path);
@@ -142,13 +122,4 @@ impl Subsystem {
     pub(crate) fn take_tasks(&self) -> Vec<JoinHandle<()>> {
         self.state().paths_mut().filter_map(|path| path.task.take()).collect()
     }
-}
-
-/// Whether no request waits for the path any more.
-async fn is_forgotten(subsystem: &Subsystem, path: PathId) -> bool {
-    let Ok(Some(stats)) = statistics(subsystem.threads()).await else {
-        // The threads have not started yet, or have ended.
-        return true;
-    };
-    stats.path(path).is_none_or(PathStats::is_forgotten)
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
 use mpath_api::address::Transport;
-use mpath_core::{Epoch, PathId};
+use mpath_core::{Epoch, PathId, PathStats};
 use mpath_host::{
     Action, ClosedAssociation, ControllerShutdown, LiveAssociation, Order, Path, RecordedAssociation, Report,
 };
@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::sleep_until;
 
-use crate::path::actions;
+use crate::io_threads::statistics;
 use crate::path::fence::{self, Draining, DrainingSocket};
 use crate::subsystem::Subsystem;
 use crate::subsystem::error::HostError;
@@ -66,7 +66,8 @@ pub(crate) struct PathTask {
     /// The connection attempt under way, with its QID.
     connecting: Pending<(u16, Result<TcpStream, TransportError>)>,
     recording: Pending<Result<(), HostError>>,
-    checking: Pending<bool>,
+    /// The question to the I/O threads.
+    asking: Pending<Option<PathStats>>,
     /// A step of the removal.
     leaving: Pending<()>,
     connections: Option<Connections>,
@@ -98,7 +99,7 @@ impl PathTask {
             queues: Vec::new(),
             connecting: None,
             recording: None,
-            checking: None,
+            asking: None,
             leaving: None,
             connections: None,
             draining: Vec::new(),
@@ -144,7 +145,7 @@ impl PathTask {
 
     /// Waits for the next event and handles it.
     async fn wait(&mut self) {
-        let Self { sockets, connecting, recording, checking, leaving, events, orders, path, subsystem, .. } = self;
+        let Self { sockets, connecting, recording, asking, leaving, events, orders, path, subsystem, .. } = self;
         let ready = poll_fn(|context| {
             // Poll all sockets, so that each can wake the task.
             let ready = sockets.iter().flatten().filter(|socket| socket.poll_ready(context).is_ready()).count();
@@ -167,7 +168,7 @@ impl PathTask {
                 }
             },
             recorded = done(recording) => self.path.recorded(now(), recorded),
-            nothing_outstanding = done(checking) => self.path.outstanding_checked(now(), nothing_outstanding),
+            stats = done(asking) => self.path.threads_answered(now(), stats.as_ref()),
             () = done(leaving) => self.path.removal_step_done(),
             Some(event) = events.recv() => self.reported(event),
             // The subsystem holds the sender and outlives the tasks of its paths.
@@ -228,8 +229,7 @@ impl PathTask {
         let id = self.id;
         let mut may_grow = false;
         while let Some(action) = self.path.poll(Instant::now(), &mut &*subsystem) {
-            may_grow |=
-                !matches!(action, Action::Connect { .. } | Action::Record { .. } | Action::CheckOutstanding { .. });
+            may_grow |= !matches!(action, Action::Connect { .. } | Action::Record { .. } | Action::AskThreads);
             match action {
                 Action::Connect { qid } => {
                     self.step(format_args!("connects queue {qid}"));
@@ -278,7 +278,7 @@ impl PathTask {
                 Action::CloseQueues { epoch, drain } => {
                     // Fences that wait for a reset over this path ask another path at once.
                     subsystem.fences.withdraw_resets(id);
-                    self.checking = None;
+                    self.asking = None;
                     self.step(format_args!("takes its queue pairs from the I/O threads"));
                     let close_mode = if drain { CloseMode::Drain } else { CloseMode::Reset };
                     subsystem.threads().iter().for_each(|thread| thread.path_down(id, epoch, close_mode));
@@ -288,14 +288,11 @@ impl PathTask {
                     self.ended(*left).await;
                 }
                 Action::ResetAnswered(outcome) => subsystem.fences.reset_answered(id, Some(outcome)),
-                Action::CheckOutstanding { at_once } => {
+                Action::AskThreads => {
                     let subsystem = Arc::clone(&subsystem);
-                    self.checking = Some(Box::pin(async move {
-                        if at_once {
-                            actions::is_idle(&subsystem, id).await
-                        } else {
-                            actions::nothing_outstanding(&subsystem, id).await
-                        }
+                    self.asking = Some(Box::pin(async move {
+                        // A thread that does not answer has ended, or none has started.
+                        statistics(subsystem.threads()).await.ok()??.path(id).cloned()
                     }));
                 }
                 Action::Suspect => subsystem.path_suspect(id),
@@ -307,9 +304,14 @@ impl PathTask {
                 Action::GaveUp { after } => subsystem.path_gave_up(id, after),
                 Action::Disabled => subsystem.path_disabled(id),
                 Action::RemovalBegun => subsystem.path_closed(id),
-                Action::TakeRemovalStep(step) => {
-                    let subsystem = Arc::clone(&self.subsystem);
-                    self.leaving = Some(Box::pin(async move { subsystem.leave(id, step).await }));
+                Action::AwaitFences => {
+                    let subsystem = Arc::clone(&subsystem);
+                    self.leaving = Some(Box::pin(async move { subsystem.fences.lifted(id).await }));
+                }
+                Action::RemoveFromThreads => {
+                    subsystem.threads().iter().for_each(|thread| thread.remove_path(id));
+                    let subsystem = Arc::clone(&subsystem);
+                    self.leaving = Some(Box::pin(async move { subsystem.paths_known().await }));
                 }
                 Action::RemovalDone => {
                     subsystem.path_gone(id, self.path.latest().epoch);

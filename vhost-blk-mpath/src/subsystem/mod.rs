@@ -197,6 +197,7 @@ impl Subsystem {
             reconnect_delay: self.config.reconnect_delay.duration(),
             ctrl_loss_tmo: self.config.ctrl_loss_tmo.map(Seconds::duration),
             drain_fence: self.config.drain_fence,
+            shared_write_cache: self.config.shared_write_cache,
         }
     }
 
@@ -301,7 +302,7 @@ impl Subsystem {
 
     /// Whether the path's controller may cache completed writes that were not flushed.
     pub(crate) fn may_be_unflushed(&self, path: PathId) -> bool {
-        !self.config.shared_write_cache && self.disks.iter().any(|disk| disk.shared.unflushed.is_unflushed(path))
+        !self.config.shared_write_cache && mpath_host::Disks::is_unflushed(&self, path)
     }
 
     /// Records an event of the subsystem or of one of its paths.
@@ -333,5 +334,9 @@ impl mpath_host::Disks for &Subsystem {
 
     fn path_up(&mut self, path: PathId, namespaces: Vec<NamespaceUpdate>) -> Result<(), (DiskId, Unusable)> {
         self.path_sized(path, namespaces)
+    }
+
+    fn is_unflushed(&self, path: PathId) -> bool {
+        self.disks.iter().any(|disk| disk.shared.unflushed.is_unflushed(path))
     }
 }

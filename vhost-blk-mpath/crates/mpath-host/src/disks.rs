@@ -188,6 +188,9 @@ pub trait Disks {
     /// # Errors
     /// The disk that has already grown beyond it.
     fn path_up(&mut self, path: PathId, namespaces: Vec<NamespaceUpdate>) -> Result<(), (DiskId, Unusable)>;
+
+    /// Whether writes of a disk that the path has completed are marked as unflushed.
+    fn is_unflushed(&self, path: PathId) -> bool;
 }
 
 #[cfg(test)]

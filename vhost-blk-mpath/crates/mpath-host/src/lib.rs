@@ -29,7 +29,7 @@ pub use controller_shutdown::ControllerShutdown;
 pub use disks::{Admissions, AdmitError, Disks, NamespaceUpdate, ServedNamespace, Unusable, check_sizes};
 pub use fence::{EndedAssociation, Fences, LiftedBy, LiftedFence};
 pub use namespace_name::NamespaceName;
-pub use order::{DesiredState, Order, RemovalStep};
+pub use order::{DesiredState, Order};
 pub use path::{Action, ClosedAssociation, LiveAssociation, Path, PathError, Report};
 pub use record::{
     DaemonRun, DiskShutdown, EXIT_MAX, FENCE_MAX, OrderlyEnd, Record, RecordContent, RecordedAssociation,

@@ -18,29 +18,6 @@ pub enum DesiredState {
     },
 }
 
-/// One step of removing a path that has no association and will get no other. After the last step its id and slot may
-/// go to another path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RemovalStep {
-    /// Wait until the fences of the path are lifted.
-    AwaitFences,
-    /// Wait until no I/O thread holds anything for the path (`PathStats::is_forgotten`). Parts of flushes may still
-    /// have to learn that writes are lost.
-    AwaitIdle,
-    /// Have every I/O thread remove the path.
-    RemoveFromThreads,
-}
-
-impl RemovalStep {
-    pub(crate) fn next(self) -> Option<Self> {
-        match self {
-            Self::AwaitFences => Some(Self::AwaitIdle),
-            Self::AwaitIdle => Some(Self::RemoveFromThreads),
-            Self::RemoveFromThreads => None,
-        }
-    }
-}
-
 /// The operator's order for a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Order {

@@ -23,4 +23,6 @@ pub struct PathSettings {
     /// The controller promises to execute everything it has received before it closes connections that the host has
     /// ended (`drain-fence`).
     pub drain_fence: bool,
+    /// The controllers share one cache, so a flush on any path covers all writes (`shared-write-cache`).
+    pub shared_write_cache: bool,
 }

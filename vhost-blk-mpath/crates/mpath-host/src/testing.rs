@@ -28,7 +28,13 @@ pub(crate) fn settings(io_threads: u16) -> PathSettings {
         max_transfer_bytes: None,
         command_timeout: Duration::from_secs(5),
     };
-    PathSettings { controller, reconnect_delay: RECONNECT_DELAY, ctrl_loss_tmo: None, drain_fence: false }
+    PathSettings {
+        controller,
+        reconnect_delay: RECONNECT_DELAY,
+        ctrl_loss_tmo: None,
+        drain_fence: false,
+        shared_write_cache: false,
+    }
 }
 
 pub(crate) fn namespace() -> NamespaceIdentity {
@@ -81,13 +87,16 @@ pub(crate) fn controller(namespaces: &[NamespaceIdentity]) -> ControllerInfo {
 }
 
 /// Disks with these namespaces.
-pub(crate) struct Known(pub(crate) Vec<ServedNamespace>);
+pub(crate) struct Known {
+    pub(crate) served: Vec<ServedNamespace>,
+    pub(crate) is_unflushed: bool,
+}
 
 impl Known {
     pub(crate) fn new(namespaces: &[NamespaceIdentity]) -> Self {
         let served =
             |namespace: &NamespaceIdentity| ServedNamespace { namespace: *namespace, shown_blocks: namespace.blocks };
-        Self(namespaces.iter().map(served).collect())
+        Self { served: namespaces.iter().map(served).collect(), is_unflushed: false }
     }
 }
 
@@ -99,20 +108,24 @@ impl Disks for Known {
     }
 
     fn served(&self, disk: DiskId) -> Option<ServedNamespace> {
-        Some(self.0[usize::from(disk.0)])
+        Some(self.served[usize::from(disk.0)])
     }
 
     fn admit(&mut self, info: &ControllerInfo) -> Result<Admissions<Failed>, Failed> {
         let admitted = info
             .namespaces
             .iter()
-            .zip(&self.0)
+            .zip(&self.served)
             .map(|(found, served)| Ok(served.check(&found.clone().map_err(Unusable::from)?.identity)?));
         Ok(admitted.collect())
     }
 
     fn path_up(&mut self, _: PathId, _: Vec<NamespaceUpdate>) -> Result<(), (DiskId, Unusable)> {
         Ok(())
+    }
+
+    fn is_unflushed(&self, _: PathId) -> bool {
+        self.is_unflushed
     }
 }
 

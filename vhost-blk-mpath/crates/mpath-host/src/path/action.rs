@@ -7,7 +7,6 @@ use nvme_tcp::host::{ControllerInfo, CrossResetOutcome, HostController, HostQueu
 
 use super::PathError;
 use crate::disks::NamespaceUpdate;
-use crate::order::RemovalStep;
 
 /// An action that the caller has to do for a path, in the order given.
 #[derive(Debug)]
@@ -62,12 +61,9 @@ pub enum Action<E: std::error::Error> {
     Ended(Box<ClosedAssociation>),
     /// The outcome of a Cross-Controller Reset that the controller was asked for.
     ResetAnswered(CrossResetOutcome),
-    /// Check whether anything is outstanding on the path, which gets no new requests.
-    /// [`outstanding_checked`](super::Path::outstanding_checked) follows.
-    CheckOutstanding {
-        /// Only commands in flight count, and not unflushed writes.
-        at_once: bool,
-    },
+    /// Ask every I/O thread for its statistics of the path. [`threads_answered`](super::Path::threads_answered) follows,
+    /// unless [`Self::CloseQueues`] or another question comes first.
+    AskThreads,
     /// The path owes answers and is silent.
     Suspect,
     /// The path answers again.
@@ -92,8 +88,10 @@ pub enum Action<E: std::error::Error> {
     Disabled,
     /// The path has no association and gets none: its removal has begun.
     RemovalBegun,
-    /// Take this step of the removal. [`removal_step_done`](super::Path::removal_step_done) follows.
-    TakeRemovalStep(RemovalStep),
+    /// Wait until the fences of the path are lifted. [`removal_step_done`](super::Path::removal_step_done) follows.
+    AwaitFences,
+    /// Have every I/O thread remove the path. [`removal_step_done`](super::Path::removal_step_done) follows.
+    RemoveFromThreads,
     /// The removal is complete: forget the path.
     RemovalDone,
 }

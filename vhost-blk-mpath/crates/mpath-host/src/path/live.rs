@@ -2,18 +2,16 @@
 
 use std::collections::VecDeque;
 use std::error::Error;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mpath_core::Epoch;
 use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController};
 
+use super::outstanding::OutstandingCheck;
 use super::{Action, ClosedAssociation, PathError, Report};
 use crate::disks::Disks;
 use crate::namespaces::Namespaces;
 use crate::order::{DesiredState, Order};
-
-/// How often a path that is to be closed is checked for outstanding commands and writes.
-const RECHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct Live<E: Error> {
@@ -36,15 +34,6 @@ struct CloseProgress {
     done: usize,
     draining: usize,
     in_doubt: bool,
-}
-
-/// The check whether anything is outstanding on a path that is to be closed.
-#[derive(Debug, Clone, Copy)]
-enum OutstandingCheck {
-    NotStarted,
-    UnderWay,
-    Outstanding { again_at: Instant },
-    NothingOutstanding,
 }
 
 /// How an association ends.
@@ -109,20 +98,13 @@ impl<E: Error> Live<E> {
         self.lost.get_or_insert(error);
     }
 
-    pub(super) fn outstanding_checked(&mut self, now: Instant, none_outstanding: bool) {
-        // After another order meanwhile, something may be outstanding again.
-        if matches!(self.check, OutstandingCheck::UnderWay) {
-            self.check = if none_outstanding {
-                OutstandingCheck::NothingOutstanding
-            } else {
-                OutstandingCheck::Outstanding { again_at: now + RECHECK_INTERVAL }
-            };
-        }
+    /// Takes the answer of the I/O threads whether the path is idle.
+    pub(super) fn idle_answered(&mut self, now: Instant, is_idle: bool) {
+        self.check.answered(now, is_idle);
     }
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        let check = if let OutstandingCheck::Outstanding { again_at } = self.check { Some(again_at) } else { None };
-        [check, self.admin.next_timeout()].into_iter().flatten().min()
+        [self.check.next_timeout(), self.admin.next_timeout()].into_iter().flatten().min()
     }
 
     /// Goes as far as it can. Returns how the association ends if it fails by itself.
@@ -155,13 +137,15 @@ impl<E: Error> Live<E> {
     }
 
     /// Follows the order. Returns how the association ends if the order ends it. `is_new`: the order has changed
-    /// since the last call; `resets_done` of its resets are done.
+    /// since the last call; `resets_done` of its resets are done; `is_unflushed`: its controller may cache unflushed
+    /// writes.
     pub(super) fn follow_order(
         &mut self,
         now: Instant,
         Order { wanted, resets }: Order,
         resets_done: u64,
         is_new: bool,
+        is_unflushed: bool,
         actions: &mut VecDeque<Action<E>>,
     ) -> Option<AssociationEnd<E>> {
         let at_once = wanted == DesiredState::Removed { at_once: true };
@@ -177,12 +161,10 @@ impl<E: Error> Live<E> {
             // A drained path without commands in flight needs no fence, hence the check. Its unflushed writes are
             // lost.
             OutstandingCheck::Outstanding { .. } if at_once => return Some(AssociationEnd::Dropped),
-            OutstandingCheck::Outstanding { again_at } if now < again_at => {}
-            OutstandingCheck::NotStarted | OutstandingCheck::Outstanding { .. } if is_to_end => {
-                self.check = OutstandingCheck::UnderWay;
-                actions.push_back(Action::CheckOutstanding { at_once });
-            }
-            OutstandingCheck::NotStarted | OutstandingCheck::Outstanding { .. } | OutstandingCheck::UnderWay => {}
+            _ => {}
+        }
+        if is_to_end && self.check.advance(now, at_once, is_unflushed) {
+            actions.push_back(Action::AskThreads);
         }
         None
     }

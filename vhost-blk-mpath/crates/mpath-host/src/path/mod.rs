@@ -17,22 +17,24 @@ mod action;
 mod connecting;
 mod error;
 mod live;
+mod outstanding;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use mpath_core::{Epoch, PathId};
+use mpath_core::{Epoch, PathId, PathStats};
 use nvme_tcp::host::HostController;
 
 pub use self::action::{Action, ClosedAssociation, LiveAssociation, Report};
 use self::connecting::Connecting;
 pub use self::error::PathError;
 use self::live::{Closing, Live};
+use self::outstanding::RECHECK_INTERVAL;
 use crate::AssociationId;
 use crate::disks::Disks;
-use crate::order::{DesiredState, Order, RemovalStep};
+use crate::order::{DesiredState, Order};
 use crate::settings::PathSettings;
 
 #[derive(Debug)]
@@ -47,8 +49,21 @@ enum PathPhase<E: std::error::Error> {
     Refused,
     GaveUp,
     Disabled,
-    Removing(RemovalStep),
+    Removing(Removal),
     Removed,
+}
+
+/// A step of removing a path that has no association and will get no other. After the last step its id and slot may go
+/// to another path.
+#[derive(Debug, Clone, Copy)]
+enum Removal {
+    AwaitingFences,
+    /// An I/O thread may hold something for the path: parts of flushes may still have to learn that writes are lost.
+    AwaitingIdle {
+        /// When the I/O threads are asked again. `None` while they are asked.
+        ask_at: Option<Instant>,
+    },
+    RemovingFromThreads,
 }
 
 /// The state machine of one path.
@@ -183,19 +198,36 @@ impl<E: std::error::Error> Path<E> {
         }
     }
 
-    /// Reports the result of [`Action::CheckOutstanding`].
-    pub fn outstanding_checked(&mut self, now: Instant, none_outstanding: bool) {
-        if let PathPhase::Live(live) = &mut self.phase {
-            live.outstanding_checked(now, none_outstanding);
+    /// Reports the answers to [`Action::AskThreads`]: the sum of the statistics of all I/O threads. `None` if they do not
+    /// have the path, or have ended.
+    pub fn threads_answered(&mut self, now: Instant, stats: Option<&PathStats>) {
+        match &mut self.phase {
+            // A thread that has ended closes the path.
+            PathPhase::Live(live) => live.idle_answered(now, stats.is_some_and(PathStats::is_drained)),
+            PathPhase::Removing(Removal::AwaitingIdle { ask_at }) => {
+                if stats.is_none_or(PathStats::is_forgotten) {
+                    self.phase = PathPhase::Removing(Removal::RemovingFromThreads);
+                    self.actions.push_back(Action::RemoveFromThreads);
+                } else {
+                    *ask_at = Some(now + RECHECK_INTERVAL);
+                }
+            }
+            _ => {}
         }
     }
 
-    /// Reports that the step of [`Action::TakeRemovalStep`] is done.
+    /// Reports that [`Action::AwaitFences`] or [`Action::RemoveFromThreads`] is done.
     pub fn removal_step_done(&mut self) {
-        if let PathPhase::Removing(step) = self.phase {
-            let next = step.next();
-            self.phase = next.map_or(PathPhase::Removed, PathPhase::Removing);
-            self.actions.push_back(next.map_or(Action::RemovalDone, Action::TakeRemovalStep));
+        match self.phase {
+            PathPhase::Removing(Removal::AwaitingFences) => {
+                self.phase = PathPhase::Removing(Removal::AwaitingIdle { ask_at: None });
+                self.actions.push_back(Action::AskThreads);
+            }
+            PathPhase::Removing(Removal::RemovingFromThreads) => {
+                self.phase = PathPhase::Removed;
+                self.actions.push_back(Action::RemovalDone);
+            }
+            _ => {}
         }
     }
 
@@ -215,6 +247,7 @@ impl<E: std::error::Error> Path<E> {
             PathPhase::Waiting { until } => Some(*until),
             PathPhase::Connecting(connecting) => connecting.next_timeout(),
             PathPhase::Live(live) => live.next_timeout(),
+            PathPhase::Removing(Removal::AwaitingIdle { ask_at }) => *ask_at,
             _ => None,
         }
     }
@@ -237,6 +270,11 @@ impl<E: std::error::Error> Path<E> {
     /// Takes one step. Returns whether another may follow.
     fn advance<D: Disks<Error = E>>(&mut self, now: Instant, disks: &mut D) -> bool {
         match &mut self.phase {
+            PathPhase::Removing(Removal::AwaitingIdle { ask_at }) => {
+                let asks = ask_at.take_if(|at| *at <= now).is_some();
+                self.actions.extend(asks.then_some(Action::AskThreads));
+                asks
+            }
             PathPhase::Removing(_) | PathPhase::Removed => false,
             PathPhase::Waiting { .. } | PathPhase::Refused | PathPhase::GaveUp | PathPhase::Disabled => {
                 self.advance_unconnected(now)
@@ -264,7 +302,10 @@ impl<E: std::error::Error> Path<E> {
             PathPhase::Live(live) => {
                 let is_new = std::mem::take(&mut self.is_ordered);
                 let end = live.advance(now, self.epoch, disks, &mut self.actions);
-                let end = end.or_else(|| live.follow_order(now, self.order, self.resets, is_new, &mut self.actions));
+                let end = end.or_else(|| {
+                    let is_unflushed = !self.settings.shared_write_cache && disks.is_unflushed(self.id);
+                    live.follow_order(now, self.order, self.resets, is_new, is_unflushed, &mut self.actions)
+                });
                 let Some(end) = end else { return false };
                 let PathPhase::Live(live) = std::mem::replace(&mut self.phase, PathPhase::Removed) else {
                     unreachable!("just seen")
@@ -292,9 +333,8 @@ impl<E: std::error::Error> Path<E> {
         let is_ordered = std::mem::take(&mut self.is_ordered);
         match (&self.phase, self.order.wanted) {
             (_, DesiredState::Removed { .. }) => {
-                let first = RemovalStep::AwaitFences;
-                self.phase = PathPhase::Removing(first);
-                self.actions.extend([Action::RemovalBegun, Action::TakeRemovalStep(first)]);
+                self.phase = PathPhase::Removing(Removal::AwaitingFences);
+                self.actions.extend([Action::RemovalBegun, Action::AwaitFences]);
             }
             (PathPhase::Refused | PathPhase::GaveUp, _) if !is_ordered => return false,
             (PathPhase::Disabled, DesiredState::Disabled) => return false,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use mpath_core::{Group, GroupConfig, PathConfig, SharedDisk};
 use nvme_tcp::host::HostController;
 
 use super::*;
@@ -59,8 +60,18 @@ impl Rig {
         self.poll()
     }
 
-    fn outstanding_checked(&mut self, none_outstanding: bool) -> Vec<String> {
-        self.path.outstanding_checked(self.now, none_outstanding);
+    /// The I/O threads answer that the draining path is idle, or not.
+    fn idle(&mut self, is_idle: bool) -> Vec<String> {
+        let mut group = Group::new(self.now, GroupConfig::default(), &[SharedDisk::default()]);
+        group.add_path(ID, PathConfig::default());
+        group.set_draining(self.now, ID, true);
+        let stats = PathStats { flushes_open: u64::from(!is_idle), ..group.stats(self.now).path(ID).unwrap().clone() };
+        self.path.threads_answered(self.now, Some(&stats));
+        self.poll()
+    }
+
+    fn removal_step_done(&mut self) -> Vec<String> {
+        self.path.removal_step_done();
         self.poll()
     }
 
@@ -115,64 +126,87 @@ fn a_path_without_a_connection_for_ctrl_loss_tmo_is_given_up_until_an_order() {
 fn a_path_that_is_removed_while_it_is_connected_gets_no_association() {
     let mut rig = Rig::new(settings(1));
     rig.poll();
-    assert_eq!(
-        rig.order(DesiredState::Removed { at_once: false }),
-        ["Close", "RemovalBegun", "TakeRemovalStep(AwaitFences)"]
-    );
+    assert_eq!(rig.order(DesiredState::Removed { at_once: false }), ["Close", "RemovalBegun", "AwaitFences"]);
     assert!(rig.order(DesiredState::Enabled).is_empty(), "for good");
-    let mut step = || {
-        rig.path.removal_step_done();
-        rig.poll()
-    };
-    assert_eq!(step(), ["TakeRemovalStep(AwaitIdle)"]);
-    assert_eq!(step(), ["TakeRemovalStep(RemoveFromThreads)"]);
-    assert_eq!(step(), ["RemovalDone"]);
-    assert!(step().is_empty());
+    assert_eq!(rig.removal_step_done(), ["AskThreads"]);
+    assert!(rig.idle(false).is_empty(), "a flush has to learn of a loss");
+    assert_eq!(rig.after(49 * MS), [""; 0]);
+    assert_eq!(rig.after(MS), ["AskThreads"]);
+    assert!(rig.after(1000 * MS).is_empty(), "asked once");
+    assert_eq!(rig.idle(true), ["RemoveFromThreads"]);
+    assert_eq!(rig.removal_step_done(), ["RemovalDone"]);
+    assert!(rig.removal_step_done().is_empty());
 }
 
 #[test]
 fn a_disabled_path_is_closed_when_nothing_is_outstanding() {
     let mut rig = Rig::live(settings(2));
     assert!(rig.poll().is_empty() && rig.order(DesiredState::Drained).is_empty());
-    assert_eq!(rig.order(DesiredState::Disabled), ["CheckOutstanding { at_once: false }"]);
-    assert!(rig.outstanding_checked(false).is_empty());
+    rig.disks.is_unflushed = true;
+    assert!(rig.order(DesiredState::Disabled).is_empty());
+    rig.disks.is_unflushed = false;
     assert!(rig.after(49 * MS).is_empty());
-    assert_eq!(rig.after(MS), ["CheckOutstanding { at_once: false }"]);
-    assert_eq!(rig.outstanding_checked(true), ["CloseQueues { epoch: Epoch(8), drain: false }"]);
+    assert_eq!(rig.after(MS), ["AskThreads"]);
+    assert!(rig.idle(false).is_empty());
+    assert!(rig.after(49 * MS).is_empty());
+    assert_eq!(rig.after(MS), ["AskThreads"]);
+    assert_eq!(rig.idle(true), ["AskThreads"], "a flush may have come in between");
+    assert_eq!(rig.idle(true), ["CloseQueues { epoch: Epoch(8), drain: false }"]);
     assert!(rig.closed(false, false).is_empty());
     assert_eq!(rig.closed(false, false), ["Ended clean true drains false", "Disabled"]);
     assert!(rig.after(1000 * RECONNECT_DELAY).is_empty());
     assert_eq!(rig.order(DesiredState::Enabled), ["Connecting", "Connect { qid: 0 }"]);
 }
 
+/// A write completes and stays unflushed, and the I/O threads answer after that.
+#[test]
+fn a_path_with_a_write_that_completed_during_the_check_is_not_closed() {
+    let mut rig = Rig::live(settings(1));
+    assert_eq!(rig.order(DesiredState::Disabled), ["AskThreads"]);
+    rig.disks.is_unflushed = true;
+    assert!(rig.idle(true).is_empty() && rig.after(50 * MS).is_empty());
+    rig.disks.is_unflushed = false;
+    assert_eq!(rig.after(50 * MS), ["AskThreads"]);
+    // A flush is under way since the first answer.
+    assert_eq!(rig.idle(true), ["AskThreads"]);
+    assert!(rig.idle(false).is_empty());
+    assert_eq!(rig.after(50 * MS), ["AskThreads"]);
+    assert_eq!(rig.idle(true), ["AskThreads"], "the check starts again");
+}
+
+#[test]
+fn with_a_shared_cache_a_path_is_closed_with_unflushed_writes() {
+    let mut rig = Rig::live(PathSettings { shared_write_cache: true, ..settings(1) });
+    rig.disks.is_unflushed = true;
+    assert_eq!(rig.order(DesiredState::Disabled), ["AskThreads"]);
+}
+
 #[test]
 fn a_path_enabled_at_the_last_moment_is_not_closed() {
     let mut rig = Rig::live(settings(1));
-    assert_eq!(rig.order(DesiredState::Disabled), ["CheckOutstanding { at_once: false }"]);
+    assert_eq!(rig.order(DesiredState::Disabled), ["AskThreads"]);
+    assert_eq!(rig.idle(true), ["AskThreads"]);
     rig.path.order(Order::default());
-    assert!(rig.outstanding_checked(true).is_empty() && rig.path.is_live());
+    assert!(rig.idle(true).is_empty() && rig.path.is_live());
     // A check older than the order does not close it either.
-    assert_eq!(rig.order(DesiredState::Disabled), ["CheckOutstanding { at_once: false }"]);
+    assert_eq!(rig.order(DesiredState::Disabled), ["AskThreads"]);
+    assert_eq!(rig.idle(true), ["AskThreads"]);
     rig.path.order(Order { wanted: DesiredState::Removed { at_once: false }, resets: 0 });
-    assert_eq!(rig.outstanding_checked(true), ["CheckOutstanding { at_once: false }"]);
-    assert_eq!(rig.outstanding_checked(true), ["CloseQueues { epoch: Epoch(8), drain: false }"]);
+    assert_eq!(rig.idle(true), ["AskThreads"]);
+    assert_eq!(rig.idle(true), ["AskThreads"]);
+    assert_eq!(rig.idle(true), ["CloseQueues { epoch: Epoch(8), drain: false }"]);
     // It was given a request after all.
-    assert_eq!(
-        rig.closed(false, true),
-        ["Ended clean false drains false", "RemovalBegun", "TakeRemovalStep(AwaitFences)"]
-    );
+    assert_eq!(rig.closed(false, true), ["Ended clean false drains false", "RemovalBegun", "AwaitFences"]);
 }
 
 #[test]
 fn a_path_removed_at_once_is_dropped_with_outstanding_requests() {
     let mut rig = Rig::live(PathSettings { drain_fence: true, ..settings(2) });
-    assert_eq!(rig.order(DesiredState::Removed { at_once: true }), ["CheckOutstanding { at_once: true }"]);
-    assert_eq!(rig.outstanding_checked(false), ["CloseQueues { epoch: Epoch(8), drain: true }"]);
+    rig.disks.is_unflushed = true;
+    assert_eq!(rig.order(DesiredState::Removed { at_once: true }), ["AskThreads"]);
+    assert_eq!(rig.idle(false), ["CloseQueues { epoch: Epoch(8), drain: true }"]);
     assert!(rig.closed(true, true).is_empty());
-    assert_eq!(
-        rig.closed(true, false),
-        ["Ended clean false drains true", "RemovalBegun", "TakeRemovalStep(AwaitFences)"]
-    );
+    assert_eq!(rig.closed(true, false), ["Ended clean false drains true", "RemovalBegun", "AwaitFences"]);
 }
 
 #[test]
@@ -225,13 +259,7 @@ fn an_association_that_cannot_be_recorded_is_not_used() {
     let words = rig.poll();
     assert_eq!(
         words,
-        [
-            "Close",
-            "RemoveRecord { epoch: Epoch(7) }",
-            "Failed(Record(Failed))",
-            "RemovalBegun",
-            "TakeRemovalStep(AwaitFences)"
-        ]
+        ["Close", "RemoveRecord { epoch: Epoch(7) }", "Failed(Record(Failed))", "RemovalBegun", "AwaitFences"]
     );
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use mpath_core::{DiskId, PathId};
+use mpath_core::{DiskId, PathId, SharedDisk};
 use mpath_host::{Admissions, NamespaceUpdate, ServedNamespace, Unusable};
 use nvme_tcp::host::ControllerInfo;
 
@@ -17,6 +17,7 @@ pub(super) struct Disks(Vec<Disk>);
 
 struct Disk {
     plan: DiskPlan,
+    shared: SharedDisk,
     /// The blocks that its guest sees.
     shown: u64,
     /// By path that leads to its namespace: the blocks that it reports.
@@ -25,9 +26,14 @@ struct Disk {
 
 impl Disks {
     /// The disks of this plan, with the blocks that their guests see.
-    pub(super) fn new(plans: &[DiskPlan], shown: &[u64]) -> Self {
-        let disk = |(plan, &shown): (&DiskPlan, _)| Disk { plan: plan.clone(), shown, sizes: BTreeMap::new() };
-        Self(plans.iter().zip(shown).map(disk).collect())
+    pub(super) fn new(plans: &[DiskPlan], shared: &[SharedDisk], shown: &[u64]) -> Self {
+        let disk = |((plan, shared), &shown): ((&DiskPlan, &SharedDisk), _)| Disk {
+            plan: plan.clone(),
+            shared: shared.clone(),
+            shown,
+            sizes: BTreeMap::new(),
+        };
+        Self(plans.iter().zip(shared).zip(shown).map(disk).collect())
     }
 
     fn disk(&mut self, disk: DiskId) -> &mut Disk {
@@ -95,5 +101,9 @@ impl mpath_host::Disks for Disks {
             self.update(path, update);
         }
         Ok(())
+    }
+
+    fn is_unflushed(&self, path: PathId) -> bool {
+        self.0.iter().any(|disk| disk.shared.unflushed.is_unflushed(path))
     }
 }

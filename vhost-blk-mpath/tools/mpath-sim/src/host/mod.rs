@@ -15,6 +15,7 @@ mod io_threads;
 mod path;
 mod plan;
 mod socket;
+mod stats_question;
 mod turn_timer;
 
 pub(crate) use self::daemon::Daemon;

@@ -4,9 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
-use mpath_host::{
-    Action, AssociationId, ClosedAssociation, DesiredState, LiveAssociation, Order, Path, RemovalStep, Report,
-};
+use mpath_host::{Action, AssociationId, ClosedAssociation, DesiredState, LiveAssociation, Order, Path, Report};
 use nvme_tcp::host::HostController;
 use reactor::{CloseMode, ConnectedQueuePair, PathEvent, PathEventKind};
 
@@ -16,6 +14,7 @@ use super::fences::Fences;
 use super::io_thread::Message;
 use super::plan::HostPlan;
 use super::socket::{IoFailure, send_all};
+use super::stats_question::StatsQuestion;
 use super::turn_timer::TurnTimer;
 use crate::clock::{Event, earliest};
 use crate::connection::{ConnId, Side};
@@ -55,6 +54,13 @@ struct PendingRecord {
     until: Instant,
 }
 
+/// A step of the removal, which the daemon takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RemovalStep {
+    AwaitFences,
+    RemoveFromThreads,
+}
+
 /// The task of a path.
 pub(crate) struct PathTask {
     id: PathId,
@@ -73,8 +79,8 @@ pub(crate) struct PathTask {
     is_ending: bool,
     /// Every I/O thread knows the path.
     pub(super) is_known: bool,
-    /// The daemon is to check whether the path owes anything; `true` if unflushed data do not count.
-    pub(super) check_outstanding: Option<bool>,
+    /// The question to the I/O threads that the path waits for.
+    question: Option<StatsQuestion>,
     reports: VecDeque<PathEvent<ConnId>>,
     timer: TurnTimer,
     /// Draining sockets of the association that ends.
@@ -101,7 +107,7 @@ impl PathTask {
             is_gone: false,
             is_ending: false,
             is_known: false,
-            check_outstanding: None,
+            question: None,
             reports: VecDeque::new(),
             timer: TurnTimer::new(Event::Path(usize::from(id.0))),
             draining: Vec::new(),
@@ -199,6 +205,10 @@ impl PathTask {
             let is_written = fences.record(AssociationId { path: self.id, epoch }, fence_time);
             self.path.recorded(now, is_written.then_some(()).ok_or(IoFailure));
         }
+        if let Some(question) = self.question.take_if(|question| question.is_answered()) {
+            let stats = question.into_sum();
+            self.path.threads_answered(now, stats.as_ref().and_then(|stats| stats.path(self.id)));
+        }
         // Bytes that have arrived come before timeouts, which wait for them.
         while self.exchange(ctx) {}
         loop {
@@ -277,10 +287,11 @@ impl PathTask {
         }
     }
 
-    /// The daemon has checked whether the path owes anything.
-    pub(super) fn outstanding_checked(&mut self, ctx: &mut Ctx, owes_nothing: bool) {
-        self.path.outstanding_checked(ctx.clock.now(), owes_nothing);
-        self.wake(ctx);
+    /// Wakes the task once all I/O threads have answered its question.
+    pub(super) fn wake_if_answered(&mut self, ctx: &mut Ctx) {
+        if self.question.as_mut().is_some_and(StatsQuestion::has_last_answer) {
+            self.wake(ctx);
+        }
     }
 
     /// Moves bytes between the path and its sockets: whether anything was new.
@@ -354,6 +365,7 @@ impl PathTask {
                 }
                 Action::CloseQueues { epoch, drain } => {
                     fences.withdraw_resets(self.id);
+                    self.question = None;
                     disks.path_down(self.id);
                     ctx.checker.association_lost(ctx.clock.elapsed());
                     let path = self.id;
@@ -362,7 +374,11 @@ impl PathTask {
                 }
                 Action::Ended(left) => self.association_ended(ctx, fences, *left),
                 Action::ResetAnswered(outcome) => fences.reset_answered(ctx, self.id, Some(outcome)),
-                Action::CheckOutstanding { at_once } => self.check_outstanding = Some(at_once),
+                Action::AskThreads => {
+                    let (question, reply) = StatsQuestion::new(self.plan.threads);
+                    self.tell_threads(|| Message::Stats(reply()));
+                    self.question = Some(question);
+                }
                 Action::Failed(error) => {
                     let of_one = matches!(error, mpath_host::PathError::Changed { .. }) && self.plan.disks.len() > 1;
                     ctx.checker.counts.handshakes_unanswered +=
@@ -370,12 +386,11 @@ impl PathTask {
                     ctx.checker.counts.ended_by_replaced_namespace += u64::from(of_one);
                 }
                 Action::Refused(_) => self.refused_until = Some(now + OPERATOR_DELAY),
-                Action::TakeRemovalStep(step) => {
-                    self.removal_step = Some(step);
-                    if step == RemovalStep::RemoveFromThreads {
-                        let path = self.id;
-                        self.tell_threads(|| Message::RemovePath(path));
-                    }
+                Action::AwaitFences => self.removal_step = Some(RemovalStep::AwaitFences),
+                Action::RemoveFromThreads => {
+                    self.removal_step = Some(RemovalStep::RemoveFromThreads);
+                    let path = self.id;
+                    self.tell_threads(|| Message::RemovePath(path));
                 }
                 Action::RemovalDone => {
                     ctx.checker.counts.removals += 1;

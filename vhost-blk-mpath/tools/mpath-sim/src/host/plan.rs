@@ -29,6 +29,7 @@ impl HostPlan {
             reconnect_delay: self.reconnect_delay,
             ctrl_loss_tmo: None,
             drain_fence: self.drain_fence,
+            shared_write_cache: self.group.shared_write_cache,
         }
     }
 }

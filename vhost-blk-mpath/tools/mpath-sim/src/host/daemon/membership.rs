@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 
 use mpath_core::PathId;
+use mpath_host::DesiredState;
 use mpath_host::discovery::KnownPath;
-use mpath_host::{DesiredState, RemovalStep};
 
 use super::Daemon;
 use crate::context::Ctx;
 use crate::discovery_controllers::{DiscoveryControllers, node_at, path_address};
-use crate::host::io_thread::{IoThread, Message};
+use crate::host::io_thread::Message;
+use crate::host::path::RemovalStep;
 
 impl Daemon {
     /// The operator orders a state of a path.
@@ -135,12 +136,10 @@ impl Daemon {
     /// Continues the removal of a path.
     fn turn_removal(&mut self, ctx: &mut Ctx, index: usize) {
         let (now, path) = (ctx.clock.now(), PathId(index as u16));
-        let all = |is: &dyn Fn(&IoThread) -> bool| self.threads.0.iter().all(is);
         let is_done = match self.paths[index].removal_step {
             None => false,
             Some(RemovalStep::AwaitFences) => !self.fences.holds(path),
-            Some(RemovalStep::AwaitIdle) => all(&|thread| thread.has_forgotten(now, path)),
-            Some(RemovalStep::RemoveFromThreads) => all(&|thread| !thread.knows(now, path)),
+            Some(RemovalStep::RemoveFromThreads) => self.threads.0.iter().all(|thread| !thread.knows(now, path)),
         };
         if is_done {
             self.paths[index].removal_step_taken(ctx);

@@ -114,8 +114,8 @@ impl Daemon {
             by_operator,
             removed_by_operator: vec![false; plan.paths],
             had_all_paths: vec![false; shared.len()],
+            disks: Disks::new(&plan.disks, &shared, &machines.iter().map(Machine::blocks).collect::<Vec<_>>()),
             shared,
-            disks: Disks::new(&plan.disks, &machines.iter().map(Machine::blocks).collect::<Vec<_>>()),
             growing: BTreeMap::new(),
             unanswered,
             shutdown: None,
@@ -201,6 +201,7 @@ impl Daemon {
             }
             self.paths[usize::from(report.path.0)].report(ctx, report);
         }
+        self.paths.iter_mut().for_each(|path| path.wake_if_answered(ctx));
         self.turn_membership(ctx);
     }
 
@@ -234,7 +235,6 @@ impl Daemon {
 
     /// A turn of the task of a path.
     pub(crate) fn turn_path(&mut self, ctx: &mut Ctx, index: usize) {
-        let path_id = PathId(index as u16);
         let path = &mut self.paths[index];
         path.turn(ctx, &mut self.fences, &mut self.disks);
         for (thread, message) in std::mem::take(&mut path.outbox) {
@@ -244,12 +244,6 @@ impl Daemon {
                 _ => {}
             }
             self.threads.0[thread].post(ctx, message);
-        }
-        if let Some(at_once) = self.paths[index].check_outstanding.take() {
-            let now = ctx.clock.now();
-            let owes_nothing = (at_once || !self.may_be_unflushed(path_id))
-                && self.threads.0.iter().all(|thread| thread.owes_nothing(now, path_id));
-            self.paths[index].outstanding_checked(ctx, owes_nothing);
         }
         if self.paths[index].is_refused(ctx.clock.now()) && !self.paths[index].is_removing() {
             self.order(ctx, index, DesiredState::Removed { at_once: true });
@@ -270,11 +264,6 @@ impl Daemon {
             }
         }
         self.turn_membership(ctx);
-    }
-
-    /// Whether a path may have unflushed data.
-    fn may_be_unflushed(&self, path: PathId) -> bool {
-        self.shared.iter().any(|disk| disk.unflushed.is_unflushed(path))
     }
 
     /// Whether every I/O thread can send on every path.

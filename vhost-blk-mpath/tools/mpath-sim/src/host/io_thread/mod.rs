@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use mpath_core::{DiskId, Group, GroupConfig, GroupStats, PathConfig, PathId, PathStats, SharedDisk};
+use mpath_core::{DiskId, Group, GroupConfig, GroupStats, PathConfig, PathId, SharedDisk};
 use reactor::{PathEvent, PathEventKind, SimulatedRing, UnansweredQueues};
 
 use self::socket::Socket;
@@ -142,16 +142,6 @@ impl IoThread {
     /// Whether it has this path.
     pub(super) fn knows(&self, now: Instant, path: PathId) -> bool {
         self.stats(now).path(path).is_some()
-    }
-
-    /// Whether a draining path has nothing in flight.
-    pub(super) fn owes_nothing(&self, now: Instant, path: PathId) -> bool {
-        self.stats(now).path(path).is_some_and(PathStats::is_drained)
-    }
-
-    /// Whether nothing waits for a path that is down.
-    pub(super) fn has_forgotten(&self, now: Instant, path: PathId) -> bool {
-        self.stats(now).path(path).is_none_or(PathStats::is_forgotten)
     }
 
     /// There is work for the next turn.

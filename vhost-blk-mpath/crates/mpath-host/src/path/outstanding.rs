@@ -1,0 +1,64 @@
+//! The check whether a draining path can be closed without losing anything.
+//!
+//! ```text
+//!  NotStarted ── no unflushed writes ──▶ Asked ── idle ──▶ IdleOnce ── no unflushed writes ──▶ Asked (is_last) ── idle ──▶ NothingOutstanding
+//!                                                   └── a write is unflushed, or the path is not idle ──▶ Outstanding ── again ──▶ Asked
+//! ```
+//! Nothing new is sent on the path. Once it is idle, only flushes can follow, and only while writes there are unflushed.
+//! So if all writes are flushed after it was idle, and it is idle again after that, it stays so.
+
+use std::time::{Duration, Instant};
+
+/// How often a path that is to be closed or forgotten is checked.
+pub(super) const RECHECK_INTERVAL: Duration = Duration::from_millis(50);
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum OutstandingCheck {
+    NotStarted,
+    /// The I/O threads are asked whether the path is idle.
+    Asked {
+        /// If it is, nothing is outstanding.
+        is_last: bool,
+    },
+    /// The path was idle once.
+    IdleOnce,
+    Outstanding {
+        again_at: Instant,
+    },
+    NothingOutstanding,
+}
+
+impl OutstandingCheck {
+    /// Goes on, or starts again. Returns whether the I/O threads are to be asked. `at_once`: unflushed writes do not
+    /// count, and one answer decides.
+    pub(super) fn advance(&mut self, now: Instant, at_once: bool, is_unflushed: bool) -> bool {
+        let is_last = match *self {
+            Self::NotStarted => at_once,
+            Self::Outstanding { again_at } if again_at <= now => at_once,
+            Self::IdleOnce => true,
+            Self::Outstanding { .. } | Self::Asked { .. } | Self::NothingOutstanding => return false,
+        };
+        let asks = at_once || !is_unflushed;
+        *self = if asks { Self::Asked { is_last } } else { Self::outstanding(now) };
+        asks
+    }
+
+    /// Takes the answer of the I/O threads.
+    pub(super) fn answered(&mut self, now: Instant, is_idle: bool) {
+        // After another order meanwhile, something may be outstanding again.
+        let Self::Asked { is_last } = *self else { return };
+        *self = match (is_idle, is_last) {
+            (false, _) => Self::outstanding(now),
+            (true, false) => Self::IdleOnce,
+            (true, true) => Self::NothingOutstanding,
+        };
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        if let Self::Outstanding { again_at } = *self { Some(again_at) } else { None }
+    }
+
+    fn outstanding(now: Instant) -> Self {
+        Self::Outstanding { again_at: now + RECHECK_INTERVAL }
+    }
+}
