@@ -55,7 +55,7 @@ pub(crate) struct Subsystem {
     /// Held while a path is being admitted.
     admission: Mutex<()>,
     writers: Arc<NamespaceWriters>,
-    /// Held while the description of a disk is saved, so that a larger size is saved before front-ends see the size.
+    /// Held while a disk grows, or its description is saved.
     saving: AsyncMutex<()>,
     /// Signals that paths have changed, or what is known of disks.
     changed: watch::Sender<()>,

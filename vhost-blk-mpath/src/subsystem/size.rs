@@ -1,9 +1,8 @@
-//! The size of a disk. It grows with its namespace and never shrinks: [`mpath_host::ServedNamespace::growth`] decides
-//! when.
+//! The size of a disk. It grows with its namespace and never shrinks: [`mpath_host::Growth`] decides how.
 
 use mpath_api::types::EventKind;
 use mpath_core::{DiskId, PathId};
-use mpath_host::{NamespaceUpdate, Unusable};
+use mpath_host::{Growth, GrowthStep, NamespaceUpdate, Unusable};
 
 use crate::disk::{Backing, Disk, geometry};
 use crate::subsystem::Subsystem;
@@ -49,34 +48,47 @@ impl Subsystem {
 
     async fn grow_disk(&self, disk: &Disk) {
         let Some(backing) = disk.backing() else { return };
-        let agreed = |state: &State| backing.served_namespace()?.growth(state.sizes(disk.id));
-        let Some(agreed_before) = agreed(&self.state()) else { return };
-        // Queue pairs must know the size before the first request for the new blocks. Sizes reported since may still
-        // be on their way.
-        self.paths_known().await;
-        // The next daemon must not show front-ends less than they have seen.
-        let _one_at_a_time = self.saving.lock().await;
-        if !self.save_shown(disk, geometry::sectors(agreed_before, backing.block_bytes())).await {
+        let begin = |state: &State| Growth::begin(backing.served_namespace()?, state.sizes(disk.id));
+        if begin(&self.state()).is_none() {
             return;
         }
-        self.grow_to(disk, backing, |state| Some(agreed(state)?.min(agreed_before)));
-        self.save_shown(disk, backing.frontend.capacity_sectors()).await;
+        let _one_at_a_time = self.saving.lock().await;
+        // The disk may have grown meanwhile.
+        let Some(mut growth) = begin(&self.state()) else { return };
+        while let Some(step) = growth.step() {
+            match step {
+                GrowthStep::TellThreads => {
+                    self.paths_known().await;
+                    growth.threads_told();
+                }
+                GrowthStep::Save { blocks } => {
+                    growth.saved(self.save_shown(disk, geometry::sectors(blocks, backing.block_bytes())).await);
+                }
+                GrowthStep::Show => {
+                    // Under this lock no path with a smaller size can become live.
+                    let state = self.state();
+                    let served = backing.served_namespace();
+                    if let Some(blocks) = served.and_then(|served| growth.to_show(served, state.sizes(disk.id))) {
+                        show(disk, backing, blocks);
+                    }
+                    growth.shown(backing.blocks());
+                }
+            }
+        }
     }
+}
 
-    fn grow_to(&self, disk: &Disk, backing: &Backing, blocks: impl FnOnce(&State) -> Option<u64>) {
-        // Under this lock no path with a smaller size can become live.
-        let state = self.state();
-        let Some(blocks) = blocks(&state) else { return };
-        let before = backing.bytes();
-        match backing.grow(blocks) {
-            Ok(true) => {
-                let message = format!("disk resized from {before} to {} bytes", backing.bytes());
-                disk.event(EventKind::DiskResized, message);
-            }
-            Ok(false) => {}
-            Err(error) => {
-                tracing::warn!(disk = disk.name(), %error, "cannot resize the disk, though its namespace has grown");
-            }
+/// Shows guests this many blocks.
+fn show(disk: &Disk, backing: &Backing, blocks: u64) {
+    let before = backing.bytes();
+    match backing.grow(blocks) {
+        Ok(true) => {
+            let message = format!("disk resized from {before} to {} bytes", backing.bytes());
+            disk.event(EventKind::DiskResized, message);
+        }
+        Ok(false) => {}
+        Err(error) => {
+            tracing::warn!(disk = disk.name(), %error, "cannot resize the disk, though its namespace has grown");
         }
     }
 }

@@ -115,21 +115,6 @@ impl ServedNamespace {
     }
 }
 
-impl ServedNamespace {
-    /// The size that guests may be shown, if it is larger than what they see. `sizes` has the namespace's blocks as
-    /// each path to it reports them.
-    ///
-    /// Controllers of a subsystem notice growth at different times. A controller that has not noticed it fails
-    /// requests for the new blocks, so all paths have to agree.
-    ///
-    /// The queue pairs must know the size before guests do. The caller tells them, calls this again, and takes the
-    /// smaller answer.
-    #[must_use]
-    pub fn growth(&self, sizes: impl Iterator<Item = u64>) -> Option<u64> {
-        sizes.min().filter(|blocks| *blocks > self.shown_blocks)
-    }
-}
-
 /// Checks that a path about to become live has all the blocks that guests see, for each disk it can serve.
 ///
 /// # Errors
@@ -191,19 +176,4 @@ pub trait Disks {
 
     /// Whether writes of a disk that the path has completed are marked as unflushed.
     fn is_unflushed(&self, path: PathId) -> bool;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::namespace;
-
-    #[test]
-    fn a_disk_grows_as_far_as_all_paths_agree() {
-        let served = ServedNamespace { namespace: namespace(), shown_blocks: 100 };
-        let growth = |sizes: &[u64]| served.growth(sizes.iter().copied());
-        assert_eq!(growth(&[]), None);
-        assert_eq!(growth(&[200, 100, 300]), None);
-        assert_eq!(growth(&[200, 150]), Some(150));
-    }
 }

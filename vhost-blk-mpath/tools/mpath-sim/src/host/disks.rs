@@ -9,51 +9,81 @@ use mpath_core::{DiskId, PathId, SharedDisk};
 use mpath_host::{Admissions, NamespaceUpdate, ServedNamespace, Unusable};
 use nvme_tcp::host::ControllerInfo;
 
-use super::plan::DiskPlan;
+use super::files::ShownFiles;
+use super::plan::{DiskPlan, HostPlan};
 use super::socket::IoFailure;
+use crate::rng::Rng;
 
 /// The disks of a daemon.
-pub(super) struct Disks(Vec<Disk>);
+pub(super) struct Disks {
+    disks: Vec<Disk>,
+    files: ShownFiles,
+    /// Percentage of writes of a file that fail.
+    fails_percent: u64,
+    pub(super) rng: Rng,
+}
 
 struct Disk {
     plan: DiskPlan,
     shared: SharedDisk,
-    /// The blocks that its guest sees.
-    shown: u64,
+    /// The blocks that its guest sees. `None`: front-ends wait until a path works.
+    shown: Option<u64>,
     /// By path that leads to its namespace: the blocks that it reports.
     sizes: BTreeMap<PathId, u64>,
 }
 
 impl Disks {
-    /// The disks of this plan, with the blocks that their guests see.
-    pub(super) fn new(plans: &[DiskPlan], shared: &[SharedDisk], shown: &[u64]) -> Self {
+    /// The disks of this plan, as an earlier daemon has saved them.
+    pub(super) fn new(plan: &HostPlan, shared: &[SharedDisk], files: ShownFiles, rng: Rng) -> Self {
         let disk = |((plan, shared), &shown): ((&DiskPlan, &SharedDisk), _)| Disk {
             plan: plan.clone(),
             shared: shared.clone(),
             shown,
             sizes: BTreeMap::new(),
         };
-        Self(plans.iter().zip(shared).zip(shown).map(disk).collect())
+        let disks = plan.disks.iter().zip(shared).zip(&files.0).map(disk).collect();
+        Self { disks, files, fails_percent: plan.record_fails_percent, rng }
+    }
+
+    /// The daemon is gone, while these disks were saved with these blocks.
+    pub(super) fn into_files(mut self, under_way: impl Iterator<Item = (usize, u64)>) -> ShownFiles {
+        for (disk, blocks) in under_way {
+            if self.rng.percent(50) {
+                self.files.0[disk] = Some(blocks);
+            }
+        }
+        self.files
+    }
+
+    /// Saves a disk with this size: whether no file says otherwise. If that fails, the file is removed, which may fail too.
+    pub(super) fn save(&mut self, disk: usize, blocks: u64) -> bool {
+        let file = &mut self.files.0[disk];
+        let fails = *file != Some(blocks) && self.rng.percent(self.fails_percent);
+        if !fails {
+            *file = Some(blocks);
+        } else if self.rng.percent(70) {
+            *file = None;
+        }
+        !fails || file.is_none()
     }
 
     fn disk(&mut self, disk: DiskId) -> &mut Disk {
-        &mut self.0[usize::from(disk.0)]
+        &mut self.disks[usize::from(disk.0)]
     }
 
-    /// The blocks that the guest of a disk sees.
-    pub(super) fn shown(&self, disk: usize) -> u64 {
-        self.0[disk].shown
+    /// The blocks that the guest of a disk sees, once that is known.
+    pub(super) fn shown(&self, disk: usize) -> Option<u64> {
+        self.disks[disk].shown
     }
 
-    /// The blocks that the guest of a disk may be shown, if these are more.
-    pub(super) fn growth(&self, disk: usize) -> Option<u64> {
-        let sizes = self.0[disk].sizes.values().copied();
-        mpath_host::Disks::served(self, DiskId(disk as u16))?.growth(sizes)
+    /// The blocks that each path to a disk reports.
+    pub(super) fn sizes(&self, disk: usize) -> impl Iterator<Item = u64> {
+        self.disks[disk].sizes.values().copied()
     }
 
     /// Guests see `blocks` blocks from now on.
     pub(super) fn grow(&mut self, disk: usize, blocks: u64) {
-        self.0[disk].shown = blocks;
+        self.disks[disk].shown = Some(blocks);
     }
 
     /// A live path reports a change of a namespace.
@@ -68,7 +98,7 @@ impl Disks {
 
     /// A path is not live any more.
     pub(super) fn path_down(&mut self, path: PathId) {
-        for disk in &mut self.0 {
+        for disk in &mut self.disks {
             disk.sizes.remove(&path);
         }
     }
@@ -82,15 +112,21 @@ impl mpath_host::Disks for Disks {
     }
 
     fn served(&self, disk: DiskId) -> Option<ServedNamespace> {
-        let Disk { plan, shown, .. } = &self.0[usize::from(disk.0)];
-        Some(ServedNamespace { namespace: plan.namespace, shown_blocks: *shown })
+        let Disk { plan, shown, .. } = &self.disks[usize::from(disk.0)];
+        Some(ServedNamespace { namespace: plan.namespace, shown_blocks: shown.unwrap_or_default() })
     }
 
     fn admit(&mut self, info: &ControllerInfo) -> Result<Admissions<IoFailure>, IoFailure> {
-        let admitted = info.namespaces.iter().zip((0..).map(DiskId)).map(|(found, disk)| {
+        let admitted = info.namespaces.iter().enumerate().map(|(disk, found)| {
             let found = found.clone().map_err(Unusable::from)?.identity;
-            let served = self.served(disk).expect("it is set from the start");
-            Ok(served.check(&found)?)
+            let served = self.served(DiskId(disk as u16)).expect("it is set from the start");
+            served.check(&found)?;
+            if self.disks[disk].shown.is_none() {
+                // No file says what front-ends have seen, so they see what the first path has.
+                self.disks[disk].shown = Some(found.blocks);
+                self.save(disk, found.blocks);
+            }
+            Ok(())
         });
         Ok(admitted.collect())
     }
@@ -104,6 +140,6 @@ impl mpath_host::Disks for Disks {
     }
 
     fn is_unflushed(&self, path: PathId) -> bool {
-        self.0.iter().any(|disk| disk.shared.unflushed.is_unflushed(path))
+        self.disks.iter().any(|disk| disk.shared.unflushed.is_unflushed(path))
     }
 }

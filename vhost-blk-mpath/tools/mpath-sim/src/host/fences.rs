@@ -17,7 +17,7 @@ use crate::rng::Rng;
 
 /// The fence records as files, by disk. They survive the daemon.
 #[derive(Debug, Default)]
-pub(crate) struct RecordFiles(Vec<RecordContent>);
+pub(super) struct RecordFiles(Vec<RecordContent>);
 
 /// The fences and fence records of a daemon.
 #[derive(Debug)]

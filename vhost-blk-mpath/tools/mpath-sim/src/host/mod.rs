@@ -8,6 +8,7 @@ mod daemon;
 mod discovery;
 mod disks;
 mod fences;
+mod files;
 mod front_end_connection;
 mod front_ends;
 mod io_thread;
@@ -19,6 +20,6 @@ mod stats_question;
 mod turn_timer;
 
 pub(crate) use self::daemon::Daemon;
-pub(crate) use self::fences::RecordFiles;
+pub(crate) use self::files::Files;
 pub(crate) use self::io_thread::Message;
 pub(crate) use self::plan::{DiskPlan, HostPlan};

@@ -16,11 +16,11 @@ impl World {
         if self.daemon.is_some() {
             return;
         }
-        let record = std::mem::take(&mut self.record);
+        let files = std::mem::take(&mut self.files);
         let (number, seed, plan) = (self.daemons, self.seed, self.plan.host.clone());
         let Self { ctx, machines, .. } = self;
         let controllers = self.controllers.as_ref();
-        let (daemon, fence) = Daemon::start(ctx, number, &plan, record, machines, controllers, seed);
+        let (daemon, fence) = Daemon::start(ctx, number, &plan, files, machines, controllers, seed);
         self.daemon = Some(daemon);
         self.daemons += 1;
         self.serves_at = Some(self.ctx.clock.now() + fence);
@@ -53,9 +53,9 @@ impl World {
     /// Starts the next daemon if the present one has ended in order.
     pub(super) fn turn_shutdown(&mut self) {
         let Some(daemon) = self.daemon.take_if(|daemon| daemon.has_ended(&mut self.ctx)) else { return };
-        let (record, is_written) = daemon.finish_shutdown(&mut self.ctx);
+        let (files, is_written) = daemon.finish_shutdown(&mut self.ctx);
         self.ctx.checker.daemon_ended(self.ctx.clock.elapsed(), is_written);
-        self.record = record;
+        self.files = files;
         (self.serves, self.serves_at) = (false, None);
         self.unsettled.fill(false);
         for id in self.ctx.net.connections_of_host() {
@@ -64,11 +64,11 @@ impl World {
         self.start_daemon();
     }
 
-    /// The daemon is gone, and its fence records are left. The guests may be reset with it.
+    /// The daemon is gone, and its files are left. The guests may be reset with it.
     pub(super) fn end_daemon(&mut self, is_reset: bool) {
         let Some(daemon) = self.daemon.take() else { return };
         let Self { ctx, machines, .. } = self;
-        self.record = daemon.kill(ctx, machines, is_reset);
+        self.files = daemon.kill(ctx, machines, is_reset);
         (self.serves, self.serves_at) = (false, None);
         self.unsettled.fill(false);
     }

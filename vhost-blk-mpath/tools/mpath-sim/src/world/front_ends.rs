@@ -45,6 +45,9 @@ impl World {
         let Self { ctx, machines, .. } = self;
         let Some(daemon) = &mut self.daemon else { return };
         let (reset, settled) = daemon.turn_front_ends(ctx, machines);
+        for (guest, machine) in self.guests.iter_mut().zip(&self.machines) {
+            guest.grow(machine.blocks());
+        }
         for disk in reset {
             self.unsettled[disk] = true;
         }

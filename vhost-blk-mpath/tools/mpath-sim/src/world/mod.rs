@@ -15,7 +15,7 @@ use crate::clock::{Clock, Event};
 use crate::context::Ctx;
 use crate::discovery_controllers::DiscoveryControllers;
 use crate::guest::{Guest, GuestPlan};
-use crate::host::{Daemon, RecordFiles};
+use crate::host::{Daemon, Files};
 use crate::machine::Machine;
 use crate::net::Net;
 use crate::plan::Plan;
@@ -67,8 +67,8 @@ pub(crate) struct World {
     daemon: Option<Daemon>,
     /// The number of daemons that there have been.
     daemons: u64,
-    /// The fence records that the last daemon left.
-    record: RecordFiles,
+    /// The files that the last daemon left.
+    files: Files,
     /// By disk.
     machines: Vec<Machine>,
     /// The inherited fences of the daemon are over.
@@ -124,7 +124,7 @@ impl World {
             flushed: vec![false; disks],
             daemon: None,
             daemons: 0,
-            record: RecordFiles::default(),
+            files: Files::new(plan.guests.iter().map(|guest| guest.first_blocks)),
             serves: false,
             unsettled: vec![false; disks],
             serves_at: None,

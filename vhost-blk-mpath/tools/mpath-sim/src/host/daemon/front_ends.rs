@@ -15,13 +15,22 @@ impl Daemon {
         let front_ends = self.front_ends.iter_mut().zip(&self.wants_front_end).zip(machines);
         for (index, ((front_end, wants), machine)) in front_ends.enumerate() {
             let is_free = front_end.turn(ctx, &mut self.threads, machine);
-            if is_free && *wants && self.shutdown.is_none() {
+            if is_free
+                && *wants
+                && self.shutdown.is_none()
+                && let Some(blocks) = self.disks.shown(index)
+            {
                 if machine.is_truncated() {
                     machine.disconnect(true);
                     ctx.checker.guest_gone(machine.given_up());
                     reset.push(index);
                 }
-                front_end.connect(ctx, &mut self.threads, machine, held, self.disks.shown(index));
+                if blocks < machine.blocks() {
+                    let what = format_args!("disk {index} is shown with {blocks} blocks, and had {}", machine.blocks());
+                    ctx.checker.violate(ctx.clock.elapsed(), None, what);
+                }
+                machine.grow(blocks);
+                front_end.connect(ctx, &mut self.threads, machine, held, blocks);
             }
             if front_end.poll_settled(ctx, &mut self.threads) && front_end.serves() {
                 settled.push(index);

@@ -1,6 +1,7 @@
 //! The daemon: its I/O threads, the tasks of its paths, its fences, its disks and their front-ends.
 
 mod front_ends;
+mod growth;
 mod membership;
 mod shutdown;
 
@@ -13,9 +14,11 @@ use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
 use mpath_host::DesiredState;
 use reactor::{LossReason, PathEventKind, UnansweredQueues};
 
+use self::growth::Growing;
 use super::discovery::Discovery;
 use super::disks::Disks;
-use super::fences::{Fences, RecordFiles};
+use super::fences::Fences;
+use super::files::Files;
 use super::front_ends::FrontEndServer;
 use super::io_thread::{IoThread, Message};
 use super::io_threads::IoThreads;
@@ -39,8 +42,8 @@ pub(crate) struct Daemon {
     held_until: Option<Instant>,
     is_cache_shared: bool,
     disks: Disks,
-    /// By disk: the blocks that it grows to once every I/O thread knows of them, and the references that the threads still hold.
-    growing: BTreeMap<usize, (u64, Arc<()>)>,
+    /// By disk.
+    growing: BTreeMap<usize, Growing>,
     /// By disk.
     shared: Vec<SharedDisk>,
     /// By disk.
@@ -71,19 +74,19 @@ enum ShutdownPhase {
 }
 
 impl Daemon {
-    /// Starts the daemon of this number, with the fence records of its predecessor. Returns the time that it holds its disks until the
+    /// Starts the daemon of this number, with the files of its predecessor. Returns the time that it holds its disks until the
     /// inherited fences are over.
     pub(crate) fn start(
         ctx: &mut Ctx,
         number: u64,
         plan: &HostPlan,
-        files: RecordFiles,
+        files: Files,
         machines: &mut [Machine],
         controllers: Option<&DiscoveryControllers>,
         seed: u64,
     ) -> (Self, Duration) {
         let now = ctx.clock.now();
-        let (fences, inherited) = Fences::open(now, number, files, plan, Rng::new(seed, 1000 * number + 300));
+        let (fences, inherited) = Fences::open(now, number, files.records, plan, Rng::new(seed, 1000 * number + 300));
         let disk = |_| if inherited.is_some() { SharedDisk::after_crash() } else { SharedDisk::default() };
         let shared: Vec<_> = plan.disks.iter().map(disk).collect();
         let with_losses = shared.iter().enumerate().filter(|(disk, _)| fences.has_lost_writes(*disk));
@@ -114,7 +117,7 @@ impl Daemon {
             by_operator,
             removed_by_operator: vec![false; plan.paths],
             had_all_paths: vec![false; shared.len()],
-            disks: Disks::new(&plan.disks, &shared, &machines.iter().map(Machine::blocks).collect::<Vec<_>>()),
+            disks: Disks::new(plan, &shared, files.shown, rng(500, 0)),
             shared,
             growing: BTreeMap::new(),
             unanswered,
@@ -205,34 +208,6 @@ impl Daemon {
         self.turn_membership(ctx);
     }
 
-    /// Disks grow once all queue pairs know the new size: the disks, and their blocks.
-    pub(crate) fn grow(&mut self, ctx: &mut Ctx) -> Vec<(usize, u64)> {
-        let mut grown = Vec::new();
-        for disk in 0..self.shared.len() {
-            let growth = self.disks.growth(disk);
-            let growing = self.growing.get(&disk);
-            if let Some(&(agreed_before, _)) = growing.filter(|(_, told)| Arc::strong_count(told) == 1) {
-                let blocks = growth.map(|blocks| blocks.min(agreed_before));
-                self.growing.remove(&disk);
-                if let Some(blocks) = blocks {
-                    self.disks.grow(disk, blocks);
-                    self.front_ends[disk].grow(blocks);
-                    grown.push((disk, blocks));
-                }
-            } else if let Some(blocks) = growth
-                && !self.growing.contains_key(&disk)
-            {
-                let told = Arc::new(());
-                self.post_all(ctx, || {
-                    let told = Arc::clone(&told);
-                    Message::Barrier(Box::new(move || drop(told)))
-                });
-                self.growing.insert(disk, (blocks, told));
-            }
-        }
-        grown
-    }
-
     /// A turn of the task of a path.
     pub(crate) fn turn_path(&mut self, ctx: &mut Ctx, index: usize) {
         let path = &mut self.paths[index];
@@ -245,6 +220,7 @@ impl Daemon {
             }
             self.threads.0[thread].post(ctx, message);
         }
+        self.begin_growths();
         if self.paths[index].is_refused(ctx.clock.now()) && !self.paths[index].is_removing() {
             self.order(ctx, index, DesiredState::Removed { at_once: true });
             self.order(ctx, index, DesiredState::Enabled);

@@ -10,15 +10,15 @@ use reactor::UnansweredQueues;
 use super::{Daemon, ShutdownPhase};
 use crate::context::Ctx;
 use crate::host::discovery::Discovery;
-use crate::host::fences::RecordFiles;
+use crate::host::files::Files;
 use crate::host::front_ends::FrontEndServer;
 use crate::host::io_thread::{IoThread, Message};
 use crate::host::path::PathTask;
 use crate::machine::Machine;
 
 impl Daemon {
-    /// The daemon is killed. Only the fence records are left.
-    pub(crate) fn kill(self, ctx: &mut Ctx, machines: &mut [Machine], is_reset: bool) -> RecordFiles {
+    /// The daemon is killed. Only its files are left.
+    pub(crate) fn kill(self, ctx: &mut Ctx, machines: &mut [Machine], is_reset: bool) -> Files {
         let front_ends: Vec<_> = self.front_ends.into_iter().filter_map(FrontEndServer::kill).collect();
         for thread in self.threads.0 {
             thread.kill(ctx);
@@ -29,7 +29,8 @@ impl Daemon {
         for front_end in front_ends {
             front_end.join().expect("it serves to the end");
         }
-        self.fences.into_files()
+        let under_way = self.growing.iter().filter_map(|(disk, growing)| Some((*disk, growing.under_way()?)));
+        Files { records: self.fences.into_files(), shown: self.disks.into_files(under_way) }
     }
 
     /// Begins to end in order. It hangs up on front-ends, and requests in flight have some time to finish.
@@ -82,8 +83,8 @@ impl Daemon {
         }
     }
 
-    /// It has ended in order: the fence records that it leaves, and whether they were written.
-    pub(crate) fn finish_shutdown(self, ctx: &mut Ctx) -> (RecordFiles, bool) {
+    /// It has ended in order: the files that it leaves, and whether the fence records were written.
+    pub(crate) fn finish_shutdown(self, ctx: &mut Ctx) -> (Files, bool) {
         let Some(ShutdownPhase::Paths { in_doubt }) = self.shutdown else { unreachable!("it has ended") };
         let now = ctx.clock.now();
         let leaving = |(disk, unanswered): (&SharedDisk, &Arc<UnansweredQueues>)| DiskShutdown {
@@ -94,6 +95,8 @@ impl Daemon {
         };
         let leaving: Vec<_> = self.shared.iter().zip(&self.unanswered).map(leaving).collect();
         self.threads.0.into_iter().for_each(|thread| thread.count_hedges(ctx));
-        self.fences.end(now, &leaving)
+        let (records, are_written) = self.fences.end(now, &leaving);
+        let under_way = self.growing.iter().filter_map(|(disk, growing)| Some((*disk, growing.under_way()?)));
+        (Files { records, shown: self.disks.into_files(under_way) }, are_written)
     }
 }
