@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use mpath_api::PathAddress;
 use mpath_api::config::DiskConfig;
 use mpath_api::types::{EventKind, Origin};
-use mpath_host::discovery::{self, Action, FIRST_LOG_MAX, KnownPath, SessionEvent, SessionId};
+use mpath_host::discovery::{self, Action, FIRST_LOG_MAX, KnownPath, Session, SessionEvent, SessionId, Source};
 use nvme_tcp::host::HostIdentity;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -142,9 +142,11 @@ impl Discovery {
             match action {
                 Action::Start { session, source, persistent } => {
                     let (sender, ends) = watch::channel(());
-                    let (host, keep_alive_tmo) = (self.host.clone(), persistent.then_some(self.keep_alive_tmo));
+                    let Source { address, subnqn } = source;
+                    let keep_alive_tmo = persistent.then_some(self.keep_alive_tmo);
+                    let protocol = Session::new(Instant::now(), self.host.clone(), subnqn, keep_alive_tmo);
                     let events = self.sender.clone();
-                    let run = SessionTask { id: session, source, host, keep_alive_tmo, events, ends }.run();
+                    let run = SessionTask { id: session, session: protocol, events, ends }.run(address);
                     self.sessions.retain(|_, running| !running.task.is_finished());
                     self.sessions.insert(session, Running { ends: sender, task: tokio::spawn(run) });
                 }

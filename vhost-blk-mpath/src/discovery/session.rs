@@ -1,78 +1,91 @@
 //! The task of a session with a discovery controller. It drives [`mpath_host::discovery::Session`] over a socket.
 
-use std::time::{Duration, Instant};
+use std::future::{pending, poll_fn};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::Instant;
 
 use mpath_api::PathAddress;
-use mpath_host::discovery::{Session, SessionEvent, SessionId, Source};
-use nvme_tcp::host::HostIdentity;
+use mpath_host::discovery::{Session, SessionEvent, SessionId};
+use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
+use tokio::task::yield_now;
+use tokio::time::sleep_until;
 
-use crate::transport::{self, AdminConnection, AdminSide, ControlSocket, TransportError};
+use crate::transport::{self, ControlSocket, TransportError, far_future};
 
 /// The task of a session.
 pub(super) struct SessionTask {
     pub(super) id: SessionId,
-    pub(super) source: Source<PathAddress>,
-    pub(super) host: HostIdentity,
-    /// Set if the connection is to be persistent.
-    pub(super) keep_alive_tmo: Option<Duration>,
+    pub(super) session: Session,
     pub(super) events: mpsc::Sender<(SessionId, SessionEvent)>,
     /// The session ends when the sender is dropped.
     pub(super) ends: watch::Receiver<()>,
 }
 
 impl SessionTask {
-    pub(super) async fn run(self) {
-        let mut ends = self.ends.clone();
-        tokio::select! {
-            connected = self.connect() => match connected {
-                Ok(admin) => self.drive(admin).await,
-                Err(error) => {
-                    let lost = SessionEvent::Lost { error: error.to_string(), refuses_persistence: false };
-                    self.send(lost).await;
-                }
-            },
-            () = ended(&mut ends) => {}
+    pub(super) async fn run(mut self, address: PathAddress) {
+        // The connection is closed before the next session can start.
+        for event in self.drive(address).await {
+            self.send(event).await;
         }
     }
 
-    async fn connect(&self) -> Result<AdminConnection<Session>, TransportError> {
-        let stream = transport::connect(&self.source.address).await?;
-        let peer = stream.peer_addr().map_err(TransportError::Socket)?;
-        let subnqn = self.source.subnqn.clone();
-        let session = Session::new(Instant::now(), peer, self.host.clone(), subnqn, self.keep_alive_tmo)?;
-        Ok(AdminConnection::new(ControlSocket::new(stream), session))
-    }
-
-    async fn drive(&self, mut admin: AdminConnection<Session>) {
-        let mut ends = self.ends.clone();
+    /// Runs the session until it is over. Returns the events that are not sent.
+    async fn drive(&mut self, address: PathAddress) -> impl Iterator<Item = SessionEvent> + use<> {
+        let mut connecting = pin!(transport::connect(&address));
+        let mut socket = None;
+        let mut is_ended = false;
         // The latest log until the channel has room. Keep-alives go on meanwhile.
         let mut unsent = None;
-        let last = loop {
+        loop {
+            match self.session.poll(Instant::now()) {
+                Some(log @ SessionEvent::Log { .. }) => unsent = Some(log),
+                Some(last) => return unsent.into_iter().chain([last]),
+                None => {}
+            }
+            // Received bytes come before timeouts, which wait for them.
+            if socket.as_mut().is_some_and(|socket| self.exchange(socket)) {
+                // A controller that sends without pause must not block other tasks.
+                yield_now().await;
+                continue;
+            }
+            let timeout = self.session.next_timeout().unwrap_or_else(far_future);
             tokio::select! {
-                biased;
-                () = ended(&mut ends) => {
-                    admin.controller.shutdown(Instant::now());
-                    while let Ok(SessionEvent::Log { .. }) = admin.next_event().await {}
-                    return;
+                connected = &mut connecting, if socket.is_none() => {
+                    match connected.map_err(|error| error.to_string()).and_then(peer_of) {
+                        Ok((stream, peer)) => {
+                            socket = Some(ControlSocket::new(stream));
+                            self.session.connected(Instant::now(), peer);
+                        }
+                        Err(error) => self.session.failed(error),
+                    }
                 }
-                permit = self.events.reserve(), if unsent.is_some() => {
+                () = ready(socket.as_ref()) => {}
+                () = ended(&mut self.ends), if !is_ended => {
+                    is_ended = true;
+                    self.session.shutdown(Instant::now());
+                }
+                permit = self.events.reserve(), if unsent.is_some() && !is_ended => {
                     if let Some((permit, log)) = permit.ok().zip(unsent.take()) {
                         permit.send((self.id, log));
                     }
                 }
-                event = admin.next_event() => match event {
-                    Ok(SessionEvent::Finished) => break SessionEvent::Finished,
-                    Ok(log) => unsent = Some(log),
-                    Err(error) => break admin.controller.lost(error.to_string()),
-                },
+                () = sleep_until(timeout.into()) => self.session.handle_timeout(Instant::now()),
             }
-        };
-        // Close the connection before the next session can start.
-        drop(admin);
-        for event in unsent.into_iter().chain([last]) {
-            self.send(event).await;
         }
+    }
+
+    /// Moves bytes between the session and its socket. Returns whether anything has happened.
+    fn exchange(&mut self, socket: &mut ControlSocket) -> bool {
+        self.session.fill_tx(socket.out());
+        match socket.exchange() {
+            Ok(None) => return false,
+            Ok(Some(bytes)) => self.session.receive(Instant::now(), bytes),
+            Err(error) => self.session.failed(error.to_string()),
+        }
+        self.session.term_req().into_iter().for_each(|pdu| socket.tell(&pdu));
+        true
     }
 
     async fn send(&self, event: SessionEvent) {
@@ -85,35 +98,20 @@ impl SessionTask {
     }
 }
 
+fn peer_of(stream: TcpStream) -> Result<(TcpStream, SocketAddr), String> {
+    let peer = stream.peer_addr().map_err(|error| TransportError::Socket(error).to_string())?;
+    Ok((stream, peer))
+}
+
+/// Waits until the socket is ready, or forever without one.
+async fn ready(socket: Option<&ControlSocket>) {
+    match socket {
+        Some(socket) => poll_fn(|context| socket.poll_ready(context)).await,
+        None => pending().await,
+    }
+}
+
 /// Waits until the sender is dropped.
 async fn ended(ends: &mut watch::Receiver<()>) {
     while ends.changed().await.is_ok() {}
-}
-
-impl AdminSide for Session {
-    type Event = SessionEvent;
-
-    fn fill_tx(&mut self, out: &mut Vec<u8>) {
-        self.fill_tx(out);
-    }
-
-    fn receive(&mut self, now: Instant, bytes: &[u8]) -> Result<(), TransportError> {
-        Ok(self.receive(now, bytes)?)
-    }
-
-    fn term_req(&self) -> Option<Vec<u8>> {
-        self.term_req()
-    }
-
-    fn next_timeout(&self) -> Option<Instant> {
-        self.next_timeout()
-    }
-
-    fn handle_timeout(&mut self, now: Instant) -> Result<(), TransportError> {
-        Ok(self.handle_timeout(now)?)
-    }
-
-    fn poll_event(&mut self, now: Instant) -> Option<SessionEvent> {
-        self.poll(now)
-    }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
-use mpath_host::{AssociationId, ClosedAssociation, ControllerShutdown, EndedAssociation, LiftedFence};
+use mpath_host::{AssociationId, ClosedAssociation, EndedAssociation, LiftedFence};
 use nvme_tcp::wire::ControllerInstance;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -41,7 +41,7 @@ pub(crate) async fn lift(subsystem: &Subsystem, path: PathId, epoch: Epoch) {
 
 /// An association that drains: the host has ended its connections, and the controller is to close them.
 pub(crate) struct Draining {
-    pub(crate) admin: AdminConnection<ControllerShutdown>,
+    pub(crate) admin: AdminConnection,
     pub(crate) queues: Vec<DrainingSocket>,
 }
 
@@ -122,7 +122,7 @@ async fn drain(Draining { mut admin, queues }: Draining) -> bool {
                 admin.controller.queue_ended(Instant::now(), end.is_ok());
                 queue = open.next();
             }
-            confirmed = admin.next_event() => match confirmed {
+            confirmed = admin.confirmed() => match confirmed {
                 Ok(confirmed) => return confirmed,
                 Err(_) => admin.controller.admin_ended(),
             },

@@ -395,7 +395,7 @@ impl PathTask {
 /// Shuts a controller down whose I/O connections are closed. It may not answer.
 async fn shut_down(socket: ControlSocket, controller: HostController) {
     let ending = ControllerShutdown::new(Instant::now(), controller, 0);
-    let _ = AdminConnection::new(socket, ending).next_event().await;
+    let _ = AdminConnection::new(socket, ending).confirmed().await;
 }
 
 /// How long the kernel keeps sending after a kill. Sockets closed by the daemon are reset.

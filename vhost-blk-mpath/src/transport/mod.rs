@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
 use mpath_api::address::{Host, InterfaceName, LocalEnd, Transport};
-use mpath_host::{CONNECT_MAX, ControllerShutdown};
-use nvme_tcp::host::{ConfigError, ControllerError, DiscoveryError};
+use mpath_host::ControllerShutdown;
+use nvme_tcp::host::ControllerError;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::task::yield_now;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::sleep_until;
 
 /// Unsent bytes that the kernel accepts (`TCP_NOTSENT_LOWAT`). Nothing can overtake them, and the kernel's own limit
 /// is megabytes: on a slow link a read would wait for all writes before it. Bytes sent and not acknowledged do not
@@ -36,8 +36,6 @@ pub(crate) enum TransportError {
     HostIface { iface: InterfaceName, source: io::Error },
     #[error("cannot connect from host-traddr {traddr} to {peer}: use IPv4 or IPv6 for both")]
     Family { traddr: IpAddr, peer: IpAddr },
-    #[error("no answer within {} s", CONNECT_MAX.as_secs())]
-    ConnectTimeout,
     #[error("the host name has no address")]
     NoAddress,
     #[error("connection lost: {0}")]
@@ -46,25 +44,18 @@ pub(crate) enum TransportError {
     Closed,
     #[error(transparent)]
     Controller(#[from] ControllerError),
-    #[error(transparent)]
-    Discovery(#[from] DiscoveryError),
-    #[error(transparent)]
-    Config(#[from] ConfigError),
 }
 
-/// Connects a socket for one queue pair.
+/// Connects a socket for one queue pair. The caller limits the time.
 pub(crate) async fn connect(address: &PathAddress) -> Result<TcpStream, TransportError> {
-    let connecting = async {
-        let mut refused = TransportError::NoAddress;
-        for peer in socket_addresses(address).await.map_err(TransportError::Connect)? {
-            match connect_to(peer, address).await {
-                Ok(stream) => return Ok(stream),
-                Err(error) => refused = error,
-            }
+    let mut refused = TransportError::NoAddress;
+    for peer in socket_addresses(address).await.map_err(TransportError::Connect)? {
+        match connect_to(peer, address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => refused = error,
         }
-        Err(refused)
-    };
-    timeout(CONNECT_MAX, connecting).await.unwrap_or(Err(TransportError::ConnectTimeout))
+    }
+    Err(refused)
 }
 
 /// The socket addresses of an address, in the order in which they are tried. A host name may have several or none.
@@ -119,48 +110,6 @@ fn bind(socket: &Socket, peer: SocketAddr, local: &LocalEnd) -> Result<(), Trans
         bound.map_err(|source| TransportError::HostTraddr { traddr, source })?;
     }
     Ok(())
-}
-
-/// The host's side of an admin connection, without the socket.
-pub(crate) trait AdminSide {
-    type Event;
-
-    fn fill_tx(&mut self, out: &mut Vec<u8>);
-    fn receive(&mut self, now: Instant, bytes: &[u8]) -> Result<(), TransportError>;
-    /// The `H2CTermReq` for a controller that broke the protocol.
-    fn term_req(&self) -> Option<Vec<u8>>;
-    fn next_timeout(&self) -> Option<Instant>;
-    fn handle_timeout(&mut self, now: Instant) -> Result<(), TransportError>;
-    fn poll_event(&mut self, now: Instant) -> Option<Self::Event>;
-}
-
-/// Its only event says whether the end of the controller is confirmed.
-impl AdminSide for ControllerShutdown {
-    type Event = bool;
-
-    fn fill_tx(&mut self, out: &mut Vec<u8>) {
-        self.fill_tx(out);
-    }
-
-    fn receive(&mut self, now: Instant, bytes: &[u8]) -> Result<(), TransportError> {
-        Ok(self.receive(now, bytes)?)
-    }
-
-    fn term_req(&self) -> Option<Vec<u8>> {
-        self.term_req()
-    }
-
-    fn next_timeout(&self) -> Option<Instant> {
-        Some(self.next_timeout())
-    }
-
-    fn handle_timeout(&mut self, now: Instant) -> Result<(), TransportError> {
-        Ok(self.handle_timeout(now)?)
-    }
-
-    fn poll_event(&mut self, _: Instant) -> Option<bool> {
-        self.poll_confirmed()
-    }
 }
 
 /// A connected socket with its send buffer. Dropping it resets the connection.
@@ -240,22 +189,22 @@ impl Drop for ControlSocket {
     }
 }
 
-/// A controller with its admin connection.
-pub(crate) struct AdminConnection<C> {
+/// A controller that ends, with its admin connection.
+pub(crate) struct AdminConnection {
     socket: ControlSocket,
-    pub(crate) controller: C,
+    pub(crate) controller: ControllerShutdown,
 }
 
-impl<C: AdminSide> AdminConnection<C> {
-    pub(crate) fn new(socket: ControlSocket, controller: C) -> Self {
+impl AdminConnection {
+    pub(crate) fn new(socket: ControlSocket, controller: ControllerShutdown) -> Self {
         Self { socket, controller }
     }
 
-    /// Runs the controller until its next event. Cancel-safe.
-    pub(crate) async fn next_event(&mut self) -> Result<C::Event, TransportError> {
+    /// Runs the controller to its end. Returns whether the end is confirmed. Cancel-safe.
+    pub(crate) async fn confirmed(&mut self) -> Result<bool, TransportError> {
         loop {
-            if let Some(event) = self.controller.poll_event(Instant::now()) {
-                return Ok(event);
+            if let Some(confirmed) = self.controller.poll_confirmed() {
+                return Ok(confirmed);
             }
             self.controller.fill_tx(self.socket.out());
             // Received bytes come before timeouts, which wait for them.
@@ -263,7 +212,7 @@ impl<C: AdminSide> AdminConnection<C> {
                 let received = self.controller.receive(Instant::now(), bytes);
                 if let Err(error) = received {
                     self.controller.term_req().into_iter().for_each(|pdu| self.socket.tell(&pdu));
-                    return Err(error);
+                    return Err(error.into());
                 }
                 // A controller that sends without pause must not block other tasks.
                 yield_now().await;
@@ -272,7 +221,7 @@ impl<C: AdminSide> AdminConnection<C> {
             let deadline = self.controller.next_timeout();
             tokio::select! {
                 () = poll_fn(|context| self.socket.poll_ready(context)) => {}
-                () = sleep_until(deadline.unwrap_or_else(far_future).into()) => {
+                () = sleep_until(deadline.into()) => {
                     self.controller.handle_timeout(Instant::now())?;
                 }
             }
@@ -287,6 +236,7 @@ pub(crate) fn far_future() -> Instant {
 
 #[cfg(test)]
 mod tests {
+    use mpath_host::CONNECT_MAX;
     use nvme_tcp::host::{ControllerConfig, HostController, HostIdentity};
     use nvme_tcp::wire::Digests;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -345,7 +295,7 @@ mod tests {
         // An ICResp with a length of 24 bytes.
         let bogus = [1, 0, 24, 0, 24, 0, 0, 0];
         peer.write_all(&bogus).await.unwrap();
-        let error = admin.next_event().await.unwrap_err();
+        let error = admin.confirmed().await.unwrap_err();
         assert!(matches!(error, TransportError::Controller(_)), "{error}");
         drop(admin);
         let mut sent = [0; 128 + 32];

@@ -50,8 +50,14 @@ fn fixed_seeds() {
     assert!(counts.caches_lost > 5, "persistent losses that took something");
     assert!(counts.failed > 500);
     assert!(counts.cross_resets > 100, "fences lifted by a cross-controller reset");
-    assert!(counts.associations_drained > 100 && counts.fences_lifted_by_drain > 50, "drains, and fences lifted by them");
-    assert!(counts.drained_with_commands > 50 && counts.drains_cut > 20, "drains of held commands, and drains cut short");
+    assert!(
+        counts.associations_drained > 100 && counts.fences_lifted_by_drain > 50,
+        "drains, and fences lifted by them"
+    );
+    assert!(
+        counts.drained_with_commands > 50 && counts.drains_cut > 20,
+        "drains of held commands, and drains cut short"
+    );
     assert!(counts.hedges > 500 && counts.hedges_won > 100);
     assert!(counts.kills > 20);
     assert!(counts.removals > 20);

@@ -1,4 +1,9 @@
-//! A session with a discovery controller on one connection, from its first byte to its last log.
+//! A session with a discovery controller, from its attempt to connect to its last log.
+//!
+//! ```text
+//!  Connecting ── connected ──▶ Connected: logs ── not persistent, or shut down ──▶ Finished
+//!      └── no socket in time ──────┴── fails ──▶ Lost
+//! ```
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,114 +15,162 @@ use super::SessionEvent;
 use super::controller::POLL_INTERVAL;
 use crate::settings::{CONNECT_MAX, SHUTDOWN_MAX};
 
-/// The host's side of a connection to a discovery controller. The caller drives it like a [`HostDiscovery`] and
-/// [polls](Self::poll) after each call, before it asks for [`next_timeout`](Self::next_timeout).
+/// Why a session has failed by itself.
+#[derive(Debug, thiserror::Error)]
+enum SessionError {
+    #[error("no answer within {} s", CONNECT_MAX.as_secs())]
+    ConnectTimeout,
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
+
 #[derive(Debug)]
-pub struct Session {
+enum Phase {
+    /// The socket is being connected.
+    Connecting {
+        until: Instant,
+    },
+    Connected(Connected),
+}
+
+#[derive(Debug)]
+struct Connected {
     host: HostDiscovery,
     peer: SocketAddr,
-    persistent: bool,
+}
+
+/// The host's side of a session. The caller connects a socket at once, and [polls](Self::poll) after each call, before it
+/// asks for [`next_timeout`](Self::next_timeout).
+#[derive(Debug)]
+pub struct Session {
+    config: DiscoveryConfig,
+    phase: Phase,
     /// When the log is read again, if the controller reports no changes.
     read_again_at: Option<Instant>,
     /// When the session ends although the controller has not answered the shutdown.
     shutdown_until: Option<Instant>,
-    refuses_persistence: bool,
-    is_over: bool,
+    /// The last event, once the session is over.
+    last: Option<SessionEvent>,
 }
 
 impl Session {
-    /// A session on a new connection to `peer`. With a keep-alive timeout the connection is persistent and logs of
-    /// changes follow. Without it the session ends once the log was read.
-    pub fn new(
-        now: Instant,
-        peer: SocketAddr,
-        host: HostIdentity,
-        subnqn: Nqn,
-        keep_alive_tmo: Option<Duration>,
-    ) -> Result<Self, ConfigError> {
-        let config = DiscoveryConfig { host, subnqn, keep_alive_tmo, command_timeout: CONNECT_MAX };
-        Ok(Self {
-            host: HostDiscovery::new(config, now)?,
-            peer,
-            persistent: keep_alive_tmo.is_some(),
+    /// A session whose socket is about to be connected. With a keep-alive timeout the connection is persistent and logs
+    /// of changes follow. Without it the session ends once the log was read.
+    #[must_use]
+    pub fn new(now: Instant, host: HostIdentity, subnqn: Nqn, keep_alive_tmo: Option<Duration>) -> Self {
+        Self {
+            config: DiscoveryConfig { host, subnqn, keep_alive_tmo, command_timeout: CONNECT_MAX },
+            phase: Phase::Connecting { until: now + CONNECT_MAX },
             read_again_at: None,
             shutdown_until: None,
-            refuses_persistence: false,
-            is_over: false,
-        })
+            last: None,
+        }
+    }
+
+    /// Reports that the socket is connected to `peer`.
+    pub fn connected(&mut self, now: Instant, peer: SocketAddr) {
+        match HostDiscovery::new(self.config.clone(), now) {
+            Ok(host) => self.phase = Phase::Connected(Connected { host, peer }),
+            Err(error) => self.check(Err(error.into())),
+        }
+    }
+
+    /// Reports that the socket could not be connected, or has failed. During a shutdown that is an orderly end.
+    pub fn failed(&mut self, error: String) {
+        self.end(error, false);
     }
 
     /// Appends the bytes to be sent. They count as given to the socket.
     pub fn fill_tx(&mut self, out: &mut Vec<u8>) {
-        self.host.fill_tx(out);
+        if let Phase::Connected(connected) = &mut self.phase {
+            connected.host.fill_tx(out);
+        }
     }
 
-    /// Takes received bytes, split anywhere. After an error [`lost`](Self::lost) gives the event to report.
-    pub fn receive(&mut self, now: Instant, bytes: &[u8]) -> Result<(), DiscoveryError> {
-        let outcome = self.host.receive(now, bytes);
-        self.look_at(outcome)
+    /// Takes received bytes, split anywhere.
+    pub fn receive(&mut self, now: Instant, bytes: &[u8]) {
+        if let Phase::Connected(connected) = &mut self.phase {
+            let outcome = connected.host.receive(now, bytes);
+            self.check(outcome.map_err(SessionError::from));
+        }
     }
 
     /// See [`HostDiscovery::term_req`].
     #[must_use]
     pub fn term_req(&self) -> Option<Vec<u8>> {
-        self.host.term_req()
+        if let Phase::Connected(connected) = &self.phase { connected.host.term_req() } else { None }
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        [self.host.next_timeout(), self.read_again_at, self.shutdown_until].into_iter().flatten().min()
+        let of_phase = match &self.phase {
+            Phase::Connecting { until } => Some(*until),
+            Phase::Connected(connected) => connected.host.next_timeout(),
+        };
+        [of_phase, self.read_again_at, self.shutdown_until].into_iter().flatten().min()
     }
 
-    /// Handles the passing of time. After an error [`lost`](Self::lost) gives the event to report.
-    pub fn handle_timeout(&mut self, now: Instant) -> Result<(), DiscoveryError> {
-        if self.shutdown_until.take_if(|until| *until <= now).is_some() {
-            self.is_over = true;
+    /// Handles the passing of time.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.shutdown_until.is_some_and(|until| until <= now) {
+            self.last.get_or_insert(SessionEvent::Finished);
         }
-        if self.read_again_at.take_if(|at| *at <= now).is_some() {
-            self.host.reread(now);
-        }
-        let outcome = self.host.handle_timeout(now);
-        self.look_at(outcome)
+        let outcome = match &mut self.phase {
+            Phase::Connecting { until } if *until <= now => Err(SessionError::ConnectTimeout),
+            Phase::Connecting { .. } => Ok(()),
+            Phase::Connected(Connected { host, .. }) => {
+                if self.read_again_at.take_if(|at| *at <= now).is_some() {
+                    host.reread(now);
+                }
+                host.handle_timeout(now).map_err(SessionError::from)
+            }
+        };
+        self.check(outcome);
     }
 
-    /// The next event. [`SessionEvent::Finished`] is the last: the connection can be closed.
+    /// The next event. After [`SessionEvent::Finished`] or [`SessionEvent::Lost`] the caller closes the socket.
     pub fn poll(&mut self, now: Instant) -> Option<SessionEvent> {
-        let event = self.host.poll_event();
-        if event.is_some() && !self.persistent {
+        let is_persistent = self.config.keep_alive_tmo.is_some();
+        let Phase::Connected(Connected { host, peer }) = &mut self.phase else { return self.last.take() };
+        let (event, peer) = (host.poll_event(), *peer);
+        let is_blind = is_persistent && self.shutdown_until.is_none() && !host.receives_change_events();
+        self.read_again_at = is_blind.then(|| self.read_again_at.unwrap_or(now + POLL_INTERVAL));
+        if event.is_some() && !is_persistent {
             self.shutdown(now);
         }
-        let is_blind = self.persistent && self.shutdown_until.is_none() && !self.host.receives_change_events();
-        self.read_again_at = is_blind.then(|| self.read_again_at.unwrap_or(now + POLL_INTERVAL));
         match event {
-            Some(DiscoveryEvent::Log(log)) => Some(SessionEvent::Log { log, peer: self.peer }),
+            Some(DiscoveryEvent::Log(log)) => Some(SessionEvent::Log { log, peer }),
             Some(DiscoveryEvent::ShutdownComplete) => Some(SessionEvent::Finished),
-            None => self.is_over.then_some(SessionEvent::Finished),
+            None => self.last.take(),
         }
     }
 
-    /// Begins the shutdown of the controller. [`SessionEvent::Finished`] follows, after [`SHUTDOWN_MAX`] at the
-    /// latest.
+    /// Ends the session in order. [`SessionEvent::Finished`] follows, after [`SHUTDOWN_MAX`] at the latest.
     pub fn shutdown(&mut self, now: Instant) {
-        if self.shutdown_until.is_none() {
-            self.shutdown_until = Some(now + SHUTDOWN_MAX);
-            self.host.shutdown(now);
+        match &mut self.phase {
+            Phase::Connecting { .. } => _ = self.last.get_or_insert(SessionEvent::Finished),
+            Phase::Connected(connected) if self.shutdown_until.is_none() => {
+                self.shutdown_until = Some(now + SHUTDOWN_MAX);
+                connected.host.shutdown(now);
+            }
+            Phase::Connected(_) => {}
         }
     }
 
-    /// The event to report when the connection has failed with `error`. During a shutdown a failure is an orderly
-    /// end.
-    #[must_use]
-    pub fn lost(&self, error: String) -> SessionEvent {
-        if self.shutdown_until.is_some() || self.is_over {
-            return SessionEvent::Finished;
+    fn check(&mut self, outcome: Result<(), SessionError>) {
+        if let Err(error) = outcome {
+            let refuses_persistence = matches!(&error, SessionError::Discovery(error) if error.rejects_keep_alive());
+            self.end(error.to_string(), refuses_persistence);
         }
-        SessionEvent::Lost { error, refuses_persistence: self.refuses_persistence }
     }
 
-    fn look_at(&mut self, outcome: Result<(), DiscoveryError>) -> Result<(), DiscoveryError> {
-        outcome.inspect_err(|error| self.refuses_persistence = error.rejects_keep_alive())
+    fn end(&mut self, error: String, refuses_persistence: bool) {
+        let is_ordered = self.shutdown_until.is_some();
+        let lost = SessionEvent::Lost { error, refuses_persistence };
+        self.last.get_or_insert(if is_ordered { SessionEvent::Finished } else { lost });
     }
 }
 
@@ -140,15 +193,15 @@ mod tests {
     impl Connection {
         fn new(keep_alive_tmo: Option<Duration>) -> Self {
             let (now, host) = (Instant::now(), settings(1).controller.host);
-            let peer = ([192, 0, 2, 1], 8009).into();
-            let session = Session::new(now, peer, host, Nqn::discovery(), keep_alive_tmo).unwrap();
+            let mut session = Session::new(now, host, Nqn::discovery(), keep_alive_tmo);
+            session.connected(now, ([192, 0, 2, 1], 8009).into());
             let mut target = AdminTarget::new(Subsystem::discovery("1".into(), QueueLimits::default(), 1));
             target.subsystem.set_discovery_entries(vec![path(PATH)]);
             Self { now, session, target }
         }
 
         /// Moves bytes in both directions until none are left. Returns the events of the session.
-        fn exchange(&mut self) -> Result<Vec<SessionEvent>, DiscoveryError> {
+        fn exchange(&mut self) -> Vec<SessionEvent> {
             let mut events = Vec::new();
             loop {
                 events.extend(self.session.poll(self.now));
@@ -156,9 +209,9 @@ mod tests {
                 self.session.fill_tx(&mut bytes);
                 let answer = self.target.exchange(self.now, &bytes);
                 if bytes.is_empty() && answer.is_empty() {
-                    return Ok(events);
+                    return events;
                 }
-                self.session.receive(self.now, &answer)?;
+                self.session.receive(self.now, &answer);
             }
         }
     }
@@ -171,19 +224,19 @@ mod tests {
     #[test]
     fn a_persistent_session_reports_changes_and_ends_in_order() {
         let mut connection = Connection::new(Some(Duration::from_secs(5)));
-        let events = connection.exchange().unwrap();
+        let events = connection.exchange();
         assert_eq!(events.iter().map(records).collect::<Vec<_>>(), [1]);
         connection.target.subsystem.set_discovery_entries(Vec::new());
-        let events = connection.exchange().unwrap();
+        let events = connection.exchange();
         assert_eq!(events.iter().map(records).collect::<Vec<_>>(), [0]);
         connection.session.shutdown(connection.now);
-        assert!(matches!(connection.exchange().unwrap()[..], [SessionEvent::Finished]));
+        assert!(matches!(connection.exchange()[..], [SessionEvent::Finished]));
     }
 
     #[test]
     fn a_session_that_is_not_persistent_ends_after_its_log() {
         let mut connection = Connection::new(None);
-        let events = connection.exchange().unwrap();
+        let events = connection.exchange();
         assert!(matches!(events[..], [SessionEvent::Log { .. }, SessionEvent::Finished]), "{events:?}");
     }
 
@@ -191,13 +244,13 @@ mod tests {
     fn a_controller_that_reports_no_changes_is_polled() {
         let mut connection = Connection::new(Some(POLL_INTERVAL * 10));
         connection.target.accepts_event_requests = false;
-        connection.exchange().unwrap();
+        connection.exchange();
         connection.target.subsystem.set_discovery_entries(Vec::new());
-        assert!(connection.exchange().unwrap().is_empty());
+        assert!(connection.exchange().is_empty());
         connection.now += POLL_INTERVAL;
         assert_eq!(connection.session.next_timeout(), Some(connection.now));
-        connection.session.handle_timeout(connection.now).unwrap();
-        let events = connection.exchange().unwrap();
+        connection.session.handle_timeout(connection.now);
+        let events = connection.exchange();
         assert_eq!(events.iter().map(records).collect::<Vec<_>>(), [0]);
         assert_eq!(connection.session.next_timeout(), Some(connection.now + POLL_INTERVAL));
     }
@@ -205,17 +258,47 @@ mod tests {
     #[test]
     fn a_shutdown_ends_the_session_whatever_the_controller_does() {
         let mut connection = Connection::new(Some(Duration::from_secs(5)));
-        connection.exchange().unwrap();
-        assert!(matches!(
-            connection.session.lost("reset".into()),
-            SessionEvent::Lost { refuses_persistence: false, .. }
-        ));
+        connection.exchange();
         connection.session.shutdown(connection.now);
-        assert!(matches!(connection.session.lost("reset".into()), SessionEvent::Finished));
         connection.now += SHUTDOWN_MAX;
         assert_eq!(connection.session.next_timeout(), Some(connection.now));
-        connection.session.handle_timeout(connection.now).unwrap();
+        connection.session.handle_timeout(connection.now);
         assert!(matches!(connection.session.poll(connection.now), Some(SessionEvent::Finished)));
+    }
+
+    #[test]
+    fn a_connection_that_fails_is_lost_unless_the_session_shuts_down() {
+        for is_shutting_down in [false, true] {
+            let mut connection = Connection::new(Some(Duration::from_secs(5)));
+            connection.exchange();
+            if is_shutting_down {
+                connection.session.shutdown(connection.now);
+            }
+            connection.session.failed("reset".into());
+            let event = connection.session.poll(connection.now);
+            let is_lost = matches!(event, Some(SessionEvent::Lost { refuses_persistence: false, .. }));
+            let has_finished = matches!(event, Some(SessionEvent::Finished));
+            assert_eq!((is_lost, has_finished), (!is_shutting_down, is_shutting_down), "{event:?}");
+        }
+    }
+
+    #[test]
+    fn a_session_without_a_socket_in_time_is_lost_and_can_be_ended() {
+        let (now, host) = (Instant::now(), settings(1).controller.host);
+        let new = || Session::new(now, host.clone(), Nqn::discovery(), None);
+        let mut session = new();
+        assert_eq!(session.next_timeout(), Some(now + CONNECT_MAX));
+        session.handle_timeout(now);
+        assert!(session.poll(now).is_none());
+        session.handle_timeout(now + CONNECT_MAX);
+        let event = session.poll(now + CONNECT_MAX);
+        assert!(
+            matches!(&event, Some(SessionEvent::Lost { error, .. }) if error == "no answer within 5 s"),
+            "{event:?}"
+        );
+        let mut session = new();
+        session.shutdown(now);
+        assert!(matches!(session.poll(now), Some(SessionEvent::Finished)));
     }
 
     #[test]
@@ -225,7 +308,7 @@ mod tests {
         connection.session.fill_tx(&mut bytes);
         let queue = &mut connection.target.queue;
         queue.receive(&bytes).unwrap();
-        connection.session.receive(connection.now, queue.pending()).unwrap();
+        connection.session.receive(connection.now, queue.pending());
         queue.sent(queue.pending().len());
         bytes.clear();
         connection.session.fill_tx(&mut bytes);
@@ -233,10 +316,8 @@ mod tests {
         let connect = queue.poll_command().unwrap();
         let (status, result) = ConnectField::Kato.invalid();
         queue.complete(connect.token, status, result);
-        connection.session.receive(connection.now, queue.pending()).unwrap_err();
-        assert!(matches!(
-            connection.session.lost("refused".into()),
-            SessionEvent::Lost { refuses_persistence: true, .. }
-        ));
+        connection.session.receive(connection.now, queue.pending());
+        let event = connection.session.poll(connection.now);
+        assert!(matches!(event, Some(SessionEvent::Lost { refuses_persistence: true, .. })), "{event:?}");
     }
 }

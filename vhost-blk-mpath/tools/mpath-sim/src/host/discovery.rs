@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use mpath_host::CONNECT_MAX;
 use mpath_host::discovery::{self, Action, Changes, KnownPath, SessionEvent, SessionId, Source};
 
 use super::plan::HostPlan;
@@ -16,7 +15,7 @@ use crate::context::Ctx;
 use crate::discovery_controllers::{self, DiscoveryControllers, controller_at};
 use crate::rng::Rng;
 
-/// A socket, and the session on it once it is connected.
+/// A session and its socket.
 struct Session {
     id: SessionId,
     conn: ConnId,
@@ -24,18 +23,12 @@ struct Session {
     is_persistent: bool,
     /// When it began, or read its last log.
     heard_at: Instant,
-    connects_until: Instant,
-    /// The shipping session, once the socket is connected.
-    protocol: Option<discovery::Session>,
+    is_connected: bool,
+    /// The shipping session.
+    protocol: discovery::Session,
     out: VecDeque<u8>,
     /// It was ended, and its events are ignored.
     is_ended: bool,
-}
-
-impl Session {
-    fn next_timeout(&self) -> Option<Instant> {
-        self.protocol.as_ref().map_or(Some(self.connects_until), discovery::Session::next_timeout)
-    }
 }
 
 /// Discovery, with its sessions.
@@ -104,7 +97,7 @@ impl Discovery {
             changes = Some(self.inner.changes(now, have));
         }
         let decision = self.inner.next_timeout().filter(|_| !self.is_ending);
-        let sessions = self.sessions.iter().filter_map(Session::next_timeout).min();
+        let sessions = self.sessions.iter().filter_map(|session| session.protocol.next_timeout()).min();
         if let Some(at) = earliest([decision, sessions]) {
             self.timer.set(&mut ctx.clock, at.max(now));
         }
@@ -115,40 +108,30 @@ impl Discovery {
     fn turn_session(&mut self, ctx: &mut Ctx, index: usize) {
         let now = ctx.clock.now();
         loop {
-            let session = &mut self.sessions[index];
-            let (id, conn) = (session.id, session.conn);
-            if session.protocol.is_none() && ctx.net.is_established(conn) {
-                let Source { address, subnqn } = session.source.clone();
-                let (host, kato) = (self.plan.controller.host.clone(), self.plan.controller.keep_alive_tmo);
-                let protocol =
-                    discovery::Session::new(now, address, host, subnqn, session.is_persistent.then_some(kato));
-                session.protocol = Some(protocol.expect("its configuration is in order"));
+            let Session { id, conn, source, is_connected, protocol, out, .. } = &mut self.sessions[index];
+            let (id, conn) = (*id, *conn);
+            if !*is_connected && ctx.net.is_established(conn) {
+                *is_connected = true;
+                protocol.connected(now, source.address);
             }
-            let has_ended = ctx.net.is_reset(conn, Side::Host) && !ctx.net.has_received(conn, Side::Host);
-            let is_silent = session.protocol.is_none() && session.connects_until <= now;
-            let mut failed = (has_ended || is_silent).then(|| "no connection".to_owned());
-            let mut is_idle = true;
-            let news = session.protocol.as_mut().and_then(|protocol| {
-                let mut out = Vec::new();
-                protocol.fill_tx(&mut out);
-                session.out.extend(out);
-                send_all(ctx, conn, &mut session.out);
-                let most = self.rng.pick(&[7, 512, 16 * 1024]);
-                let bytes = ctx.net.receive(&mut ctx.clock, conn, Side::Host, most);
-                // A timeout that is due may leave something to send.
-                is_idle = bytes.is_empty() && protocol.next_timeout().is_none_or(|at| at > now);
-                let outcome =
-                    if bytes.is_empty() { protocol.handle_timeout(now) } else { protocol.receive(now, &bytes) };
-                failed = failed.take().or(outcome.err().map(|error| error.to_string()));
-                protocol.poll(now)
-            });
-            let lost = failed.map(|error| match &session.protocol {
-                Some(protocol) => protocol.lost(error),
-                None => SessionEvent::Lost { error, refuses_persistence: false },
-            });
+            let mut bytes = Vec::new();
+            protocol.fill_tx(&mut bytes);
+            out.extend(bytes);
+            send_all(ctx, conn, out);
+            let most = self.rng.pick(&[7, 512, 16 * 1024]);
+            let bytes = ctx.net.receive(&mut ctx.clock, conn, Side::Host, most);
+            // A timeout that is due may leave something to send.
+            let mut is_idle = bytes.is_empty() && protocol.next_timeout().is_none_or(|at| at > now);
+            if ctx.net.is_reset(conn, Side::Host) && !ctx.net.has_received(conn, Side::Host) {
+                protocol.failed("no connection".to_owned());
+            } else if bytes.is_empty() {
+                protocol.handle_timeout(now);
+            } else {
+                protocol.receive(now, &bytes);
+            }
+            let news = protocol.poll(now);
             is_idle &= news.is_none();
-            let is_over =
-                news.into_iter().chain(lost).fold(false, |is_over, news| is_over | self.take_event(ctx, id, news));
+            let is_over = news.is_some_and(|news| self.take_event(ctx, id, news));
             if is_over {
                 ctx.net.close(&mut ctx.clock, conn, Side::Host);
                 self.sessions.remove(index);
@@ -184,16 +167,18 @@ impl Discovery {
             match action {
                 Action::Start { session: id, source, persistent: is_persistent } => {
                     let conn = ctx.net.connect(&mut ctx.clock, self.plan.paths + controller_at(source.address));
-                    let (connects_until, out) = (now + CONNECT_MAX, VecDeque::new());
+                    let (host, kato) = (self.plan.controller.host.clone(), self.plan.controller.keep_alive_tmo);
+                    let kato = is_persistent.then_some(kato);
+                    let protocol = discovery::Session::new(now, host, source.subnqn.clone(), kato);
                     let session = Session {
                         id,
                         conn,
                         source,
                         is_persistent,
                         heard_at: now,
-                        connects_until,
-                        protocol: None,
-                        out,
+                        is_connected: false,
+                        protocol,
+                        out: VecDeque::new(),
                         is_ended: false,
                     };
                     self.sessions.push(session);
@@ -221,12 +206,7 @@ impl Discovery {
     fn end(&mut self, ctx: &mut Ctx, id: SessionId) {
         let Some(index) = self.sessions.iter().position(|session| session.id == id) else { return };
         self.sessions[index].is_ended = true;
-        if let Some(protocol) = &mut self.sessions[index].protocol {
-            protocol.shutdown(ctx.clock.now());
-            self.wake(ctx);
-        } else {
-            ctx.net.close(&mut ctx.clock, self.sessions[index].conn, Side::Host);
-            self.sessions.remove(index);
-        }
+        self.sessions[index].protocol.shutdown(ctx.clock.now());
+        self.wake(ctx);
     }
 }
