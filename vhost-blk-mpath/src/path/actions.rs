@@ -6,6 +6,7 @@ use mpath_api::server::{ControlError, PathRef};
 use mpath_api::types::{EventKind, PathAction, PathState};
 use mpath_core::{DiskId, PathId};
 use mpath_host::DesiredState;
+use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 
 use crate::io_threads::barrier;
@@ -49,11 +50,7 @@ pub(crate) fn apply(
             subsystem.event(Some(status.named()), kind, message);
         }
         if action != PathAction::Reset {
-            // The I/O threads must know first: the path's task relies on that.
-            for thread in subsystem.threads() {
-                thread.set_draining(path, wanted != DesiredState::Enabled);
-                waits.push(barrier(thread));
-            }
+            waits.extend(order_threads(subsystem, path, wanted));
         }
         subsystem.change_paths(&mut state, |state| {
             state.path_mut(path).expect("just seen").order(|order| {
@@ -63,6 +60,15 @@ pub(crate) fn apply(
         });
     }
     Ok(waits)
+}
+
+/// Tells the I/O threads of an order, before the path's task gets it. The returned receivers resolve once they know.
+pub(crate) fn order_threads(subsystem: &Subsystem, path: PathId, wanted: DesiredState) -> Vec<oneshot::Receiver<()>> {
+    let tell = |thread: &IoThreadHandle| {
+        thread.set_draining(path, wanted.is_draining());
+        barrier(thread)
+    };
+    subsystem.threads().iter().map(tell).collect()
 }
 
 /// Checks whether an action is allowed on the matching paths of a subsystem.

@@ -19,7 +19,6 @@ use mpath_host::DesiredState;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::io_threads::barrier;
 use crate::path::actions;
 use crate::path::task::PathTask;
 use crate::subsystem::Subsystem;
@@ -83,12 +82,7 @@ impl Subsystem {
         if let Some(disk) = left_alone.filter(|_| !force && !status.is_removing()) {
             return Err(RemovePathError::LastPath { disk: self.disk(disk).name().to_owned() });
         }
-        let mut waits = Vec::new();
-        // The I/O threads must know first: the path's task relies on that.
-        for thread in self.threads() {
-            thread.set_draining(path, true);
-            waits.push(barrier(thread));
-        }
+        let waits = actions::order_threads(self, path, DesiredState::Removed { at_once: force });
         self.change_paths(&mut state, |state| {
             let status = state.path(path).expect("just seen");
             if by == Origin::Operator && !status.is_removing() && !self.config.discovery.is_empty() {

@@ -154,11 +154,11 @@ impl PathStatus {
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.wanted() != DesiredState::Enabled
+        self.wanted().is_draining()
     }
 
     pub(crate) fn is_removing(&self) -> bool {
-        matches!(self.wanted(), DesiredState::Removed { .. })
+        self.wanted().is_removal()
     }
 
     /// The state as the API shows it.
@@ -185,7 +185,7 @@ impl PathStatus {
 
     /// Whether requests of the disk should be able to go there.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.wanted() == DesiredState::Enabled
+        !self.is_draining()
     }
 
     /// Whether the first attempt to connect it is under way.

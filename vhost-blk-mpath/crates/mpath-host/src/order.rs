@@ -18,6 +18,21 @@ pub enum DesiredState {
     },
 }
 
+impl DesiredState {
+    /// Whether the I/O threads give the path no new requests. Tell them before the [`Path`](crate::Path): the answers to
+    /// its questions must come after that.
+    #[must_use]
+    pub fn is_draining(self) -> bool {
+        self != Self::Enabled
+    }
+
+    /// Whether the path is to be removed.
+    #[must_use]
+    pub fn is_removal(self) -> bool {
+        matches!(self, Self::Removed { .. })
+    }
+}
+
 /// The operator's order for a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Order {
@@ -25,10 +40,4 @@ pub struct Order {
     pub wanted: DesiredState,
     /// How many resets the operator has asked for.
     pub resets: u64,
-}
-
-impl Order {
-    pub(crate) fn is_removal(&self) -> bool {
-        matches!(self.wanted, DesiredState::Removed { .. })
-    }
 }

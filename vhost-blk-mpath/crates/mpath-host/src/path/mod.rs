@@ -280,7 +280,7 @@ impl<E: std::error::Error> Path<E> {
                 self.advance_unconnected(now)
             }
             PathPhase::Connecting(connecting) => {
-                if self.order.is_removal() && !connecting.is_recording() {
+                if self.order.wanted.is_removal() && !connecting.is_recording() {
                     self.actions.push_back(Action::Close);
                     self.phase = PathPhase::Waiting { until: now };
                     return true;

@@ -16,7 +16,7 @@ impl Daemon {
     /// The operator orders a state of a path.
     pub(crate) fn order(&mut self, ctx: &mut Ctx, index: usize, wanted: DesiredState) {
         let is_there = self.is_there(index);
-        if matches!(wanted, DesiredState::Removed { .. }) {
+        if wanted.is_removal() {
             let is_listed = self.discovery.as_ref().is_some_and(|discovery| discovery.is_listed(index));
             self.removed_by_operator[index] |= is_there && is_listed;
             if let Some(discovery) = self.discovery.as_mut().filter(|_| is_there) {
@@ -42,15 +42,15 @@ impl Daemon {
 
     /// A path is to have this state. A path that is being removed goes first, and is added again afterwards if it is wanted.
     fn set_desired(&mut self, ctx: &mut Ctx, index: usize, wanted: DesiredState) {
-        let is_wanted = !matches!(wanted, DesiredState::Removed { .. });
+        let is_wanted = !wanted.is_removal();
         self.is_wanted[index] = is_wanted;
         let applies = if is_wanted { !self.paths[index].is_removing() } else { !self.paths[index].is_gone() };
         if applies {
-            if wanted != DesiredState::Enabled {
+            if wanted.is_draining() {
                 self.had_all_paths.fill(false);
             }
             // The I/O threads hear of it before the path's task, which relies on that order.
-            let (path, draining) = (PathId(index as u16), wanted != DesiredState::Enabled);
+            let (path, draining) = (PathId(index as u16), wanted.is_draining());
             self.post_all(ctx, || Message::SetDraining { path, draining });
             self.paths[index].order(ctx, wanted);
         }
