@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
-use mpath_host::{Action, AssociationId, ClosedAssociation, DesiredState, LiveAssociation, Order, Path, Report};
+use mpath_host::{
+    Action, AssociationId, ClosedAssociation, DesiredState, Disks as _, LiveAssociation, Order, Path, Report,
+};
 use nvme_tcp::host::HostController;
 use reactor::{CloseMode, ConnectedQueuePair, PathEvent, PathEventKind};
 
@@ -79,6 +81,8 @@ pub(crate) struct PathTask {
     is_ending: bool,
     /// Every I/O thread knows the path.
     pub(super) is_known: bool,
+    /// The controller had unflushed writes when the association ended, and the order was to flush them first.
+    closed_unflushed: bool,
     /// The question to the I/O threads that the path waits for.
     question: Option<StatsQuestion>,
     reports: VecDeque<PathEvent<ConnId>>,
@@ -107,6 +111,7 @@ impl PathTask {
             is_gone: false,
             is_ending: false,
             is_known: false,
+            closed_unflushed: false,
             question: None,
             reports: VecDeque::new(),
             timer: TurnTimer::new(Event::Path(usize::from(id.0))),
@@ -135,7 +140,7 @@ impl PathTask {
     }
 
     pub(super) fn is_removing(&self) -> bool {
-        matches!(self.order.wanted, DesiredState::Removed { .. })
+        self.order.wanted.is_removal()
     }
 
     /// There is no such path.
@@ -156,7 +161,7 @@ impl PathTask {
 
     /// Whether the operator wants it to be used.
     pub(super) fn is_enabled(&self) -> bool {
-        self.order.wanted == DesiredState::Enabled
+        !self.order.wanted.is_draining()
     }
 
     /// Whether the operator finds that it is refused.
@@ -248,6 +253,10 @@ impl PathTask {
     /// An association is over, and every I/O thread has closed its queue pair.
     fn association_ended(&mut self, ctx: &mut Ctx, fences: &mut Fences, left: ClosedAssociation) {
         let of = AssociationId { path: self.id, epoch: left.epoch };
+        if left.is_clean && self.closed_unflushed {
+            let what = format_args!("path {} is closed in order with unflushed writes", self.id);
+            ctx.checker.violate(ctx.clock.elapsed(), None, what);
+        }
         let drains = left.is_draining && !self.sockets.is_empty();
         ctx.checker.counts.closed_in_order += u64::from(left.is_clean);
         ctx.checker.counts.associations_drained += u64::from(drains);
@@ -366,6 +375,9 @@ impl PathTask {
                 Action::CloseQueues { epoch, drain } => {
                     fences.withdraw_resets(self.id);
                     self.question = None;
+                    let at_once = self.order.wanted == DesiredState::Removed { at_once: true };
+                    let is_cache_shared = self.plan.group.shared_write_cache;
+                    self.closed_unflushed = !at_once && !is_cache_shared && disks.is_unflushed(self.id);
                     disks.path_down(self.id);
                     ctx.checker.association_lost(ctx.clock.elapsed());
                     let path = self.id;
