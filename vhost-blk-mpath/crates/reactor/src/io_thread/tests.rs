@@ -137,7 +137,7 @@ fn drains(send: i32, receive: i32) -> bool {
     let queue = Box::new(guest.queue());
     thread.handle(now, IoThreadMessage::StartQueue { disk: DISK, flow: FLOW, queue }).unwrap();
     thread.finish_turn(now).unwrap();
-    let unsent = thread.ring().sends(SOCKET).expect("the write is being sent") as i32;
+    let unsent = i32::try_from(thread.ring().sends(SOCKET).expect("the write is being sent")).unwrap();
     let close_mode = CloseMode::Drain;
     thread.handle(now, IoThreadMessage::PathDown { path: PATH, epoch: Epoch(1), close_mode }).unwrap();
     thread.ring().end_send(SOCKET, if send == 0 { unsent } else { send });

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Connection, Net, SenderState};
+use super::{Connection, Net, Reset, SenderState};
 use crate::clock::{Clock, Event};
 use crate::connection::{ConnId, Side};
 
@@ -82,8 +82,10 @@ impl Net {
     pub(crate) fn on_reset(&mut self, id: ConnId, side: Side) -> bool {
         let Some(conn) = self.conns.get_mut(&id) else { return false };
         let socket = &mut conn.sockets[side as usize];
-        let news = socket.open && !socket.reset;
-        socket.reset = true;
+        let news = socket.open && socket.reset == Reset::None;
+        if socket.reset == Reset::None {
+            socket.reset = Reset::Arrived;
+        }
         news
     }
 

@@ -77,14 +77,20 @@ struct Pipe {
     pdus: PduTracker,
 }
 
+/// Whether a reset has arrived. The kernel reports it once: later reads find the end of the stream.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Reset {
+    #[default]
+    None,
+    Arrived,
+    Reported,
+}
+
 /// The socket at one end of a connection.
 #[derive(Debug, Default)]
 struct Socket {
     open: bool,
-    /// A reset has arrived.
-    reset: bool,
-    /// The kernel has reported the reset. It does so once: later reads find the end of the stream.
-    is_reset_reported: bool,
+    reset: Reset,
     /// The other end was closed in order, and its end of stream has arrived.
     finished: bool,
     received: VecDeque<u8>,
@@ -183,26 +189,27 @@ impl Net {
 
     /// Whether the socket failed, is closed, or receives nothing more.
     pub(crate) fn is_reset(&self, id: ConnId, side: Side) -> bool {
-        let ended = |socket: &Socket| socket.reset || socket.finished || !socket.open;
+        let ended = |socket: &Socket| socket.reset != Reset::None || socket.finished || !socket.open;
         self.conns.get(&id).is_none_or(|conn| ended(&conn.sockets[side as usize]))
     }
 
     /// Whether the other end was closed in order, and all its bytes have been received.
     pub(crate) fn has_ended(&self, id: ConnId, side: Side) -> bool {
-        let finished = |socket: &Socket| socket.finished && !socket.reset && socket.received.is_empty();
+        let finished = |socket: &Socket| socket.finished && socket.reset == Reset::None && socket.received.is_empty();
         self.conns.get(&id).is_some_and(|conn| finished(&conn.sockets[side as usize]))
     }
 
     /// Whether a reset has arrived.
     pub(crate) fn was_reset(&self, id: ConnId, side: Side) -> bool {
-        self.conns.get(&id).is_some_and(|conn| conn.sockets[side as usize].reset)
+        self.conns.get(&id).is_some_and(|conn| conn.sockets[side as usize].reset != Reset::None)
     }
 
-    /// The kernel reports the reset to this end.
+    /// The kernel reports the reset to this end, if one has arrived.
     pub(crate) fn reset_reported(&mut self, id: ConnId, side: Side) {
-        if let Some(conn) = self.conns.get_mut(&id) {
-            let socket = &mut conn.sockets[side as usize];
-            socket.is_reset_reported |= socket.reset;
+        if let Some(conn) = self.conns.get_mut(&id)
+            && conn.sockets[side as usize].reset == Reset::Arrived
+        {
+            conn.sockets[side as usize].reset = Reset::Reported;
         }
     }
 
@@ -211,8 +218,9 @@ impl Net {
         let Some(conn) = self.conns.get(&id) else { return Some(Err(())) };
         let socket = &conn.sockets[side as usize];
         match socket.reset {
-            true => Some(if socket.is_reset_reported { Ok(()) } else { Err(()) }),
-            false => (socket.finished && socket.received.is_empty()).then_some(Ok(())),
+            Reset::None => (socket.finished && socket.received.is_empty()).then_some(Ok(())),
+            Reset::Arrived => Some(Err(())),
+            Reset::Reported => Some(Ok(())),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Net, SenderState};
+use super::{Net, Reset, SenderState};
 use crate::clock::{Clock, Event};
 use crate::connection::{ConnId, Side};
 
@@ -66,7 +66,7 @@ impl Net {
             }
             let (_, mut bytes) = pipe.in_flight.pop_front().expect("just seen");
             pipe.in_flight_bytes -= bytes.len();
-            if !socket.open || socket.reset {
+            if !socket.open || socket.reset != Reset::None {
                 // This end is closed: its kernel answers with a reset.
                 clock.after(plan.latency, Event::Reset(id, to.other()));
                 continue;

@@ -254,6 +254,9 @@ pub(super) fn drains(rng: &mut Rng, paths: usize, quiet: Duration) -> Vec<Planne
         add(Fault::HoldCommands { node: path, percent: rng.pick(&[2, 10, 50]) }, begins, held);
         let begins = begins + held / 2;
         add(Fault::ResetByOperator { path }, begins, Duration::ZERO);
+        if rng.percent(20) {
+            add(Fault::ResetOne { path, choice: rng.next_u64() }, begins.saturating_sub(rng.up_to(MS)), Duration::ZERO);
+        }
         let latest = rng.pick(&[20 * MS, 500 * MS, 4000 * MS]);
         let begins = begins + rng.up_to(latest);
         let lasts = rng.pick(&[200 * MS, 3000 * MS]);

@@ -19,7 +19,7 @@ use crate::guest::GuestPlan;
 use crate::host::{DiskPlan, HostPlan};
 use crate::net::LinkPlan;
 use crate::rng::Rng;
-use crate::target::{CrossResetPlan, NamespacePlan, TargetPlan, WriteCache};
+use crate::target::{CrossResetPlan, IoClose, NamespacePlan, TargetPlan, WriteCache};
 
 const MS: Duration = Duration::from_millis(1);
 const US: Duration = Duration::from_micros(1);
@@ -63,7 +63,9 @@ impl Plan {
         target.piecemeal = Rng::new(seed, 0x91ec).percent(50);
         target.ends_with_any_connection = Rng::new(seed, 0x0fc5).percent(25);
         let of_drains = &mut Rng::new(seed, 0xd7a1);
-        target.drains = of_drains.percent(30);
+        if of_drains.percent(30) {
+            target.io_close = IoClose::OnceExecuted;
+        }
         let has_large_reads = Rng::new(seed, 0x1a46).percent(20);
         if has_large_reads {
             links.iter_mut().for_each(LinkPlan::make_fast);
@@ -91,7 +93,7 @@ impl Plan {
             faults.extend(protocol_faults(&mut Rng::new(seed, 0x4057), paths, quiet));
         }
         if spared.is_none() {
-            if target.drains {
+            if target.drains() {
                 faults.extend(drains(of_drains, paths, quiet));
             }
             faults.extend(growth(&mut Rng::new(seed, 0x6704), &mut target, &mut host, &mut guests, quiet));
@@ -248,7 +250,7 @@ fn target(
         timer_slack: if rng.percent(50) { slack_max } else { rng.up_to(slack_max) },
         service: rng.pick(&[20 * US, 200 * US, 3 * MS]),
         piecemeal: false,
-        drains: false,
+        io_close: IoClose::AtOnce,
         ends_with_any_connection: false,
     }
 }
@@ -303,7 +305,7 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
             command_timeout: Duration::from_secs(5),
         },
         reconnect_delay: rng.pick(&[50 * MS, 500 * MS, 2000 * MS]),
-        drain_fence: target.drains,
+        drain_fence: target.drains(),
         record_fails_percent: 0,
         disks: disks
             .iter()

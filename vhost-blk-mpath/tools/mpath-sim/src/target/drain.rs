@@ -34,7 +34,7 @@ impl Target {
     /// drain, an orderly end says that everything is executed. A controller that has ended says nothing by that.
     pub(super) fn ends_in_order(&mut self, conn: &Connection, has_commands: bool) -> bool {
         let closes_in_order = self.nodes[conn.node].closes_in_order;
-        if !self.plan.drains || !matches!(conn.role, Role::Io(_)) {
+        if !self.plan.drains() || !matches!(conn.role, Role::Io(_)) {
             closes_in_order
         } else if self.has_admin_connection(conn) {
             !has_commands && (closes_in_order || conn.drain.is_some())

@@ -24,7 +24,7 @@ use std::time::Instant;
 use nvme_tcp::target::{AnswerFaults, Namespace, QueueIdentity, Subsystem, SubsystemConfig, TargetQueue};
 use nvme_tcp::wire::{AnaState, ControllerInstance};
 
-pub(crate) use self::plan::{CrossResetPlan, NamespacePlan, TargetPlan, WriteCache};
+pub(crate) use self::plan::{CrossResetPlan, IoClose, NamespacePlan, TargetPlan, WriteCache};
 pub(crate) use self::r2t_faults::R2tFault;
 use self::state::{Connection, CrossReset, DrainCause, NodeState, PendingCommand, Role, UnseenLoss};
 pub(crate) use self::state::{NamespaceReport, StatusFault};

@@ -21,7 +21,7 @@ impl Target {
         let now = ctx.clock.now();
         self.nodes[node].closes_in_order = true;
         for id in ids {
-            if self.plan.drains && !admin {
+            if self.plan.drains() && !admin {
                 self.drain(ctx, id, DrainCause::Target);
             } else {
                 self.close(ctx, id, now);

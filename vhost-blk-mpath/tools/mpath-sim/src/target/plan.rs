@@ -16,6 +16,14 @@ pub(crate) enum WriteCache {
     Shared,
 }
 
+/// When a controller that lives closes an I/O connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IoClose {
+    AtOnce,
+    /// When it has executed everything it received there.
+    OnceExecuted,
+}
+
 /// The plan of the target for the whole run.
 #[derive(Debug, Clone)]
 pub(crate) struct TargetPlan {
@@ -42,8 +50,7 @@ pub(crate) struct TargetPlan {
     pub(crate) service: Duration,
     /// Commands of several blocks may be executed piece by piece.
     pub(crate) piecemeal: bool,
-    /// A controller that lives closes an I/O connection only when it has executed everything it received there.
-    pub(crate) drains: bool,
+    pub(crate) io_close: IoClose,
     /// A controller ends with the first of its connections, and not only with the admin connection.
     pub(crate) ends_with_any_connection: bool,
 }
@@ -112,6 +119,10 @@ impl NamespacePlan {
 }
 
 impl TargetPlan {
+    pub(crate) fn drains(&self) -> bool {
+        self.io_close == IoClose::OnceExecuted
+    }
+
     /// By disk: its NSID and namespace.
     pub(crate) fn disks(&self) -> Vec<(u32, NamespacePlan)> {
         let mut disks: Vec<_> = (1..).zip(self.namespaces.iter().copied()).collect();

@@ -199,7 +199,7 @@ impl IoThread {
         self.observe_paths(ctx);
         self.begin_sends(ctx);
         self.call_sockets(ctx);
-        passed_on.iter().for_each(|id| _ = self.sockets.remove(id));
+        self.sockets.retain(|id, _| !passed_on.contains(id));
         self.next_turn(ctx);
     }
 
