@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use mpath_api::PathAddress;
 use mpath_api::config::DiskConfig;
 use mpath_api::types::{EventKind, Origin};
-use mpath_host::discovery::{self, Action, FIRST_LOG_MAX, KnownPath, Session, SessionEvent, SessionId, Source};
+use mpath_host::discovery::{self, Action, KnownPath, Session, SessionEvent, SessionId, Source};
 use nvme_tcp::host::HostIdentity;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -45,8 +45,6 @@ pub(crate) struct Discovery {
     /// Kept so that the channel never closes.
     sender: mpsc::Sender<(SessionId, SessionEvent)>,
     session_events: mpsc::Receiver<(SessionId, SessionEvent)>,
-    /// When those who wait for first logs stop waiting.
-    first_until: Instant,
     warned: HashSet<String>,
     events: Arc<EventLog>,
     status: Arc<DiscoveryStatus>,
@@ -81,7 +79,6 @@ impl Discovery {
             sessions: HashMap::new(),
             sender,
             session_events,
-            first_until: now + FIRST_LOG_MAX,
             warned: HashSet::new(),
             events: Arc::clone(events),
             status: Arc::default(),
@@ -98,10 +95,9 @@ impl Discovery {
     pub(crate) async fn run(mut self, subsystem: Arc<Subsystem>, mut shutdown: watch::Receiver<bool>) {
         loop {
             self.apply(&subsystem).await;
-            let first_until = (!self.check_first_logs(&subsystem)).then_some(self.first_until);
+            self.check_first_logs(&subsystem);
             tokio::select! {
                 () = self.next_event() => {}
-                () = sleep_until(first_until.unwrap_or_else(far_future).into()) => {}
                 () = subsystem.operator_removals.notified() => {}
                 _ = shutdown.wait_for(|shutdown| *shutdown) => break,
             }
@@ -114,15 +110,12 @@ impl Discovery {
         }
     }
 
-    /// Reports that first logs are done, once they are. Returns whether they are.
-    fn check_first_logs(&self, subsystem: &Subsystem) -> bool {
-        let were_done = self.status.first_logs_are_done();
-        let are_done = were_done || !self.decides.is_any_untried() || Instant::now() >= self.first_until;
-        if are_done && !were_done {
+    /// Reports that first logs are done, once they are.
+    fn check_first_logs(&mut self, subsystem: &Subsystem) {
+        if self.decides.first_logs_are_done(Instant::now()) && !self.status.first_logs_are_done() {
             self.status.set_first_logs_done();
             subsystem.signal_change();
         }
-        are_done
     }
 
     /// Waits for the next event and handles it. Cancel-safe.

@@ -13,7 +13,7 @@ use std::time::Instant;
 use mpath_api::config::{LimitsConfig, Weight};
 use mpath_api::types::EventKind;
 use mpath_core::{DiskId, FlowId, SharedDisk};
-use mpath_host::{NamespaceName, Suspension};
+use mpath_host::{DiskHold, HoldReason, InheritedFence, NamespaceName};
 use nvme_tcp::host::NamespaceIdentity;
 use reactor::UnansweredQueues;
 use vhost_user_blk::{DiskGeometry, GeometryError, SECTOR_BYTES, VirtioDisk};
@@ -32,28 +32,15 @@ pub(crate) struct Disk {
     pub(crate) shared: SharedDisk,
     /// Requests that a guest may come back for. The I/O threads keep the count.
     pub(crate) unanswered: Arc<UnansweredQueues>,
-    pub(crate) suspension: Mutex<Suspension>,
     backing: OnceLock<Backing>,
-    inherited_fence: Mutex<Option<InheritedFence>>,
+    hold: Mutex<DiskHold>,
     /// The namespace that it must not use, unless another path has led to one that it may use.
     refused: Mutex<Option<RefusedNamespace>>,
     served: AtomicBool,
-    /// An event has told that the disk is held, and none that it goes on.
-    held: AtomicBool,
-    /// Its requests wait until every path was tried.
-    awaits_paths: AtomicBool,
     connected: AtomicBool,
     tuning: Mutex<DiskTuning>,
     health: Mutex<HealthHistory>,
     events: Arc<EventLog>,
-}
-
-/// The time until which earlier writes to a disk's namespace may be executed.
-#[derive(Clone, Debug)]
-pub(crate) struct InheritedFence {
-    pub(crate) until: Instant,
-    /// The disk of this daemon that sent them; `None` for an earlier daemon.
-    pub(crate) of: Option<String>,
 }
 
 /// The namespace behind the disk and the virtio disk shown for it. Known once a path has led there, or from an earlier
@@ -129,10 +116,10 @@ impl Disk {
         first_flow: FlowId,
         settings: DiskSettings,
         unanswered: Arc<UnansweredQueues>,
-        inherited_fence: Option<InheritedFence>,
+        hold: DiskHold,
         events: Arc<EventLog>,
     ) -> Self {
-        let shared = if inherited_fence.is_some() { SharedDisk::after_crash() } else { SharedDisk::default() };
+        let shared = if hold.inherited_fence().is_some() { SharedDisk::after_crash() } else { SharedDisk::default() };
         shared.limits.set(Instant::now(), settings.limits.limits());
         let tuning = Mutex::new(DiskTuning { limits: settings.limits, weight: settings.weight });
         Self {
@@ -141,13 +128,10 @@ impl Disk {
             settings,
             shared,
             unanswered,
-            suspension: Mutex::default(),
             backing: OnceLock::new(),
-            inherited_fence: Mutex::new(inherited_fence),
+            hold: Mutex::new(hold),
             refused: Mutex::default(),
             served: AtomicBool::new(false),
-            held: AtomicBool::new(false),
-            awaits_paths: AtomicBool::new(false),
             connected: AtomicBool::new(false),
             tuning,
             health: Mutex::default(),
@@ -182,20 +166,19 @@ impl Disk {
 
     /// The fence that requests of guests have to wait for.
     pub(crate) fn inherited_fence(&self) -> Option<InheritedFence> {
-        self.inherited().clone()
+        self.hold().inherited_fence().cloned()
     }
 
     /// Adds a fence to wait for, and has the next flush cover unflushed writes of earlier daemons too. To be called
     /// before front-ends are served.
     pub(crate) fn inherit(&self, fence: InheritedFence) {
         self.shared.unflushed.set_after_crash();
-        let mut inherited = self.inherited();
-        let longest = inherited.take().into_iter().chain([fence]).max_by_key(|fence| fence.until);
-        *inherited = longest;
+        self.hold().inherit(fence);
     }
 
-    fn inherited(&self) -> MutexGuard<'_, Option<InheritedFence>> {
-        self.inherited_fence.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Decides when requests are fetched.
+    pub(crate) fn hold(&self) -> MutexGuard<'_, DiskHold> {
+        self.hold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that the disk must not use the namespace that a path leads to.
@@ -224,41 +207,9 @@ impl Disk {
         self.served.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn set_held(&self) {
-        self.held.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether an event has told that the disk is held. It goes on from now on.
-    pub(crate) fn take_held(&self) -> bool {
-        self.held.swap(false, Ordering::Relaxed)
-    }
-
     /// Why it takes no requests because of an earlier daemon or a removed disk, and for how much longer if that is known.
     pub(crate) fn hold_reason(&self, now: Instant) -> Option<String> {
-        if let Some(InheritedFence { until, of }) = self.inherited_fence().filter(|fence| fence.until > now) {
-            let left = (until - now).as_secs_f64();
-            let whose = match of {
-                None => {
-                    "the previous daemon, or the disk that was on this socket, did not end in order, and its".into()
-                }
-                Some(of) => format!("the removed disk `{of}` used this namespace, and its"),
-            };
-            return Some(format!("requests wait for {left:.1} s: {whose} writes may be executed until then"));
-        }
-        self.awaits_paths().then(|| {
-            "requests wait until every path was tried: the previous daemon did not end in order, and any controller may have its unflushed \
-             writes"
-                .into()
-        })
-    }
-
-    /// Whether its requests wait until every path was tried.
-    pub(crate) fn awaits_paths(&self) -> bool {
-        self.awaits_paths.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_awaits_paths(&self, awaits: bool) {
-        self.awaits_paths.store(awaits, Ordering::Relaxed);
+        self.hold().reason(now).map(|reason| describe_hold(reason, now))
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -281,5 +232,26 @@ impl Disk {
     /// Records an event of the disk.
     pub(crate) fn event(&self, kind: EventKind, message: impl Into<String>) {
         self.events.record(self.name(), None, kind, message.into());
+    }
+}
+
+/// Why a disk is held, for events and the API.
+pub(crate) fn describe_hold(reason: HoldReason, now: Instant) -> String {
+    match reason {
+        HoldReason::InheritedFence(InheritedFence { until, of }) => {
+            let left = (until - now).as_secs_f64();
+            let whose = match of {
+                None => {
+                    "the previous daemon, or the disk that was on this socket, did not end in order, and its".into()
+                }
+                Some(of) => format!("the removed disk `{of}` used this namespace, and its"),
+            };
+            format!("requests wait for {left:.1} s: {whose} writes may be executed until then")
+        }
+        HoldReason::UntriedPaths => {
+            "requests wait until every path was tried: the previous daemon did not end in order, and any controller may have its unflushed \
+             writes"
+                .into()
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Events of paths, for the API and the log.
 
 use std::fmt::Display;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mpath_api::types::{Controller, EventKind, PathState};
 use mpath_core::PathId;
@@ -30,7 +30,6 @@ impl Subsystem {
         self.path_event(path, EventKind::PathLive, message);
         self.path(path, |status| {
             status.set_state(PathState::Live);
-            status.tried_at = status.attempt_began;
             status.cntlid = Some(info.cntlid);
             status.connections = connections;
             status.controller = Some(Controller {
@@ -125,11 +124,6 @@ impl Subsystem {
         self.path(path, PathStatus::gone);
     }
 
-    /// Records that an attempt to connect the path begins.
-    pub(crate) fn path_attempt(&self, path: PathId) {
-        self.path(path, |status| status.attempt_began = Some(Instant::now()));
-    }
-
     /// Records that the path connects after it was disabled, refused or given up.
     pub(crate) fn path_connecting(&self, path: PathId) {
         self.path(path, |status| status.set_state(PathState::Connecting));
@@ -169,7 +163,7 @@ impl Subsystem {
             update = status.state == PathState::Live || status.error_in_state() != Some(&text);
             status.set_state(next(status.state));
             status.set_error(text.clone());
-            (status.tried_at, status.host_lacks) = (status.attempt_began, matches!(error, PathError::Host(_)));
+            status.host_lacks = matches!(error, PathError::Host(_));
             status.gone();
         });
         // Report each refusal: only the operator causes another attempt.

@@ -14,7 +14,7 @@ use mpath_api::PathAddress;
 use mpath_api::address::Transport;
 use mpath_core::{Epoch, PathId, PathStats};
 use mpath_host::{
-    Action, ClosedAssociation, ControllerShutdown, LiveAssociation, Order, Path, RecordedAssociation, Report,
+    Action, ClosedAssociation, ControllerShutdown, LiveAssociation, Order, Path, PathTrial, RecordedAssociation, Report,
 };
 use nvme_tcp::host::HostController;
 use reactor::{CloseMode, ConnectedQueuePair, PathEvent, PathEventKind};
@@ -53,6 +53,8 @@ pub(crate) struct PathTask {
     id: PathId,
     address: PathAddress,
     path: Path<HostError>,
+    /// What the subsystem knows of it.
+    trial: PathTrial,
     /// Reports of the I/O threads about this path.
     events: mpsc::UnboundedReceiver<PathEvent>,
     /// The operator's orders.
@@ -93,6 +95,7 @@ impl PathTask {
             id,
             address,
             path,
+            trial: PathTrial::default(),
             events,
             orders,
             sockets: Vec::new(),
@@ -233,9 +236,6 @@ impl PathTask {
             match action {
                 Action::Connect { qid } => {
                     self.step(format_args!("connects queue {qid}"));
-                    if qid == 0 {
-                        subsystem.path_attempt(id);
-                    }
                     let address = self.address.clone();
                     self.connecting = Some(Box::pin(async move { (qid, transport::connect(&address).await) }));
                 }
@@ -318,6 +318,12 @@ impl PathTask {
                     return true;
                 }
             }
+        }
+        // After the I/O threads have heard of it.
+        let trial = self.path.trial();
+        if trial != self.trial {
+            self.trial = trial;
+            subsystem.path(id, |status| status.trial = trial);
         }
         if may_grow {
             // The new state of the path may be what a disk has waited for to grow.

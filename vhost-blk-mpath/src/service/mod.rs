@@ -19,14 +19,14 @@ use std::time::Instant;
 
 use mpath_api::config::{DiskConfig, SocketPath};
 use mpath_api::types::Origin;
-use mpath_host::{DiskShutdown, RemainingFence};
+use mpath_host::{DiskShutdown, InheritedFence, RemainingFence};
 use reactor::IoThreadHandle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::discovery::{Discovery, DiscoveryStatus};
+use crate::disk::Disk;
 use crate::disk::settings::DiskSettings;
-use crate::disk::{Disk, InheritedFence};
 use crate::fence_record::FenceRecords;
 use crate::path::fence;
 use crate::service::start_error::StartError;
@@ -213,7 +213,7 @@ impl Service {
         let leaving = |disk: &Disk| DiskShutdown {
             in_doubt,
             inherited_left: disk.inherited_fence().map(left).unwrap_or_default(),
-            unanswered: disk.unanswered.has_any() || disk.awaits_paths(),
+            unanswered: disk.unanswered.has_any() || disk.hold().awaits_paths(),
             lost_writes: !is_shared && disk.shared.unflushed.has_unreported_loss(),
         };
         let leaving: Vec<_> = self.subsystem.disks.iter().map(leaving).collect();

@@ -7,45 +7,46 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mpath_api::types::EventKind;
 use mpath_core::DiskId;
+use mpath_host::{DiskHold, InheritedFence, TriedPath};
 use tokio::task::spawn_blocking;
 use tokio::time::{sleep, sleep_until};
 
-use crate::disk::{Disk, InheritedFence};
+use crate::disk::Disk;
 use crate::service::Service;
 use crate::service::disks::Disks;
 use crate::service::start_error::StartError;
-use crate::subsystem::Subsystem;
+use crate::subsystem::path_status::PathStatus;
+use crate::transport::far_future;
 
 /// How long front-ends are not answered from the description of an earlier daemon while paths make their first attempt.
 /// If a path works, the description may have to change: a front-end should not see a size that a moment later is another.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Attempts that begin within this time count as concurrent.
-const CONCURRENT: Duration = Duration::from_secs(1);
 
 impl Service {
     /// Opens each disk when its namespace is known, saves what its front-ends see, and lets their requests go on. Ends with
     /// the subsystem, or when nothing of that is left to do.
     pub(crate) async fn open_disks(self: Arc<Self>, disks: Arc<Disks>) {
         let (mut changes, mut ending) = (self.subsystem.changes(), self.ends.subscribe());
-        let is_done = |disk: &Disk| disk.is_served() && is_found(disk) && !disk.awaits_paths();
+        let is_done = |disk: &Disk| disk.is_served() && is_found(disk) && disk.hold().is_over();
         let patient_until = Instant::now() + PATIENCE;
         loop {
             changes.borrow_and_update();
             let are_all_done = self.subsystem.disks.iter().all(is_done);
             let is_patient = self.is_untried() && Instant::now() < patient_until;
             let result = self.open_known(&disks, is_patient).await;
-            self.resume_disks();
+            self.update_holds().await;
             if are_all_done && result.is_ok() {
                 return;
             }
             if let Err(error) = &result {
                 tracing::error!(disk = self.subsystem.name(), %error, "front-ends have to wait; trying again");
             }
+            let next_timeout = self.subsystem.disks.iter().filter_map(|disk| disk.hold().next_timeout()).min();
             tokio::select! {
                 _ = changes.changed(), if result.is_ok() => {}
                 () = sleep_until(patient_until.into()), if is_patient => {}
+                () = sleep_until(next_timeout.unwrap_or_else(far_future).into()) => {}
                 () = sleep(self.subsystem.config.reconnect_delay.duration()), if result.is_err() => {}
                 _ = ending.wait_for(|ends| *ends) => return,
             }
@@ -68,12 +69,7 @@ impl Service {
             subsystem.records.write_namespace(disk.id.0.into()).await?;
             // Last, as a path may lead there meanwhile and have the disk grow. If that fails, the next daemon lets front-ends wait.
             subsystem.save_current(disk).await;
-            let after_crash = disk.inherited_fence().is_some() && !subsystem.config.shared_write_cache;
-            if after_crash && !self.all_had_a_chance(disk.id) {
-                disk.set_awaits_paths(true);
-                subsystem.threads().iter().for_each(|thread| thread.suspend_disk(disk.id));
-            }
-            announce_hold(subsystem, disk);
+            self.change_hold(disk.id, DiskHold::open);
             disk.set_served();
             some_opened = true;
             let frontends = self.frontends();
@@ -89,30 +85,25 @@ impl Service {
         Ok(())
     }
 
-    /// Lets requests go on of disks whose paths were all tried.
-    ///
-    /// A killed daemon may have left unflushed writes in the cache of any controller. The first flush has to reach all
-    /// controllers that are there. Therefore no request is taken before each path had a chance since the time when the
-    /// first path was found to work.
-    fn resume_disks(&self) {
-        for disk in self.subsystem.disks.iter().filter(|disk| disk.awaits_paths() && self.all_had_a_chance(disk.id)) {
-            disk.set_awaits_paths(false);
-            self.subsystem.threads().iter().for_each(|thread| thread.resume_disk(disk.id));
-            let (subsystem, id) = (Arc::clone(&self.subsystem), disk.id);
-            tokio::spawn(async move { release(&subsystem, id).await });
+    /// Tells the disks' holds of the present paths and time, and removes fences that have passed from the fence record.
+    async fn update_holds(&self) {
+        for disk in &self.subsystem.disks {
+            if self.change_hold(disk.id, DiskHold::update) {
+                if let Err(error) = self.subsystem.records.remove_inherited(disk.id.0.into()).await {
+                    let disk = disk.name();
+                    tracing::warn!(disk, %error, "cannot update the fence record; the next daemon may have to wait longer");
+                }
+                self.subsystem.signal_change();
+            }
         }
     }
 
-    fn all_had_a_chance(&self, disk: DiskId) -> bool {
-        if self.discovery.as_ref().is_some_and(|discovery| !discovery.first_logs_are_done()) {
-            return false;
-        }
-        let state = self.subsystem.state();
-        let first = state.paths().filter(|path| path.leads_to(disk)).filter_map(|path| path.tried_at).min();
-        first.is_some_and(|first| {
-            let since = first.checked_sub(CONCURRENT).unwrap_or(first);
-            state.paths().all(|path| path.had_a_chance(since))
-        })
+    /// Changes the hold of a disk, which depends on the time, the first logs and the paths.
+    fn change_hold(&self, id: DiskId, change: impl FnOnce(&mut DiskHold, Instant, bool, &[TriedPath])) -> bool {
+        let first_logs_are_done = self.discovery.as_ref().is_none_or(|discovery| discovery.first_logs_are_done());
+        let tried = |path: &PathStatus| TriedPath { trial: path.trial, leads_to_disk: path.leads_to(id) };
+        let paths: Vec<_> = self.subsystem.state().paths().map(tried).collect();
+        self.subsystem.change_hold(id, |hold| change(hold, Instant::now(), first_logs_are_done, &paths))
     }
 
     /// Has the disk wait for fences that removed disks left on its namespace.
@@ -137,43 +128,6 @@ fn is_found(disk: &Disk) -> bool {
     disk.backing().is_some_and(|backing| backing.found().is_some())
 }
 
-/// Reports why the disk takes no requests, and has it released when the fence has passed. If nothing holds the disk,
-/// reports nothing.
-fn announce_hold(subsystem: &Arc<Subsystem>, disk: &Disk) {
-    let Some(InheritedFence { until, .. }) = disk.inherited_fence() else { return };
-    let (subsystem, id) = (Arc::clone(subsystem), disk.id);
-    if let Some(reason) = disk.hold_reason(Instant::now()) {
-        disk.event(EventKind::DiskHeld, reason);
-        disk.set_held();
-    }
-    tokio::spawn(async move {
-        let mut shutdown = subsystem.shutdown.clone();
-        tokio::select! {
-            biased;
-            // The next daemon waits for the rest.
-            _ = shutdown.wait_for(|ends| *ends) => return,
-            () = sleep_until(until.into()) => {}
-        }
-        release(&subsystem, id).await;
-    });
-}
-
-/// Forgets the fence of an earlier daemon, unless something holds the disk still. As long as a path was not tried, the
-/// next daemon has to know that the earlier one was killed.
-async fn release(subsystem: &Subsystem, id: DiskId) {
-    let disk = subsystem.disk(id);
-    if disk.hold_reason(Instant::now()).is_some() {
-        return;
-    }
-    if disk.take_held() {
-        disk.event(EventKind::DiskResumed, "no longer held: no earlier write can be executed any more");
-    }
-    if let Err(error) = subsystem.records.remove_inherited(id.0.into()).await {
-        let disk = disk.name();
-        tracing::warn!(disk, %error, "cannot update the fence record; the next daemon may have to wait longer");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
@@ -190,6 +144,7 @@ mod tests {
     use crate::events::EventLog;
     use crate::fence_record::FenceRecords;
     use crate::fence_record::shown_disk::ShownDisk;
+    use crate::subsystem::Subsystem;
     use crate::subsystem::shared_context::SharedContext;
 
     /// One without front-ends and discovery.

@@ -13,7 +13,7 @@ use mpath_api::PolicyChange;
 use mpath_api::socket::ListeningSocket;
 use mpath_api::types::EventKind;
 use mpath_core::DiskId;
-use mpath_host::{Suspension, io_thread_of};
+use mpath_host::io_thread_of;
 use reactor::{IoThreadHandle, StoppingQueue};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::retry_on_intr;
@@ -45,31 +45,6 @@ impl ServedDisk {
     fn thread(&self, queue: u16) -> &IoThreadHandle {
         let threads = self.subsystem.threads();
         &threads[io_thread_of(self.id, queue, threads.len())]
-    }
-
-    fn suspension(&self) -> MutexGuard<'_, Suspension> {
-        self.disk().suspension.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Suspends fetching from the virtqueues while writes of an earlier front-end may still be executed.
-    fn suspend_until_settled(&self) {
-        let threads = self.subsystem.threads();
-        if !self.suspension().begin(threads.len()) {
-            return;
-        }
-        for thread in threads {
-            thread.suspend_disk(self.id);
-        }
-        for thread in threads {
-            let disk = self.clone();
-            let settled = move || {
-                let is_last = disk.suspension().settled();
-                if is_last {
-                    disk.subsystem.threads().iter().for_each(|thread| thread.resume_disk(disk.id));
-                }
-            };
-            thread.when_settled(self.id, Box::new(settled));
-        }
     }
 }
 
@@ -270,10 +245,8 @@ impl Shared {
         // Writes of an earlier daemon or front-end may still be executed and must not overwrite this one's. Requests
         // wait in the meantime, but messages are answered: QEMU and its guest stand still while QEMU waits for an
         // answer.
-        if let Some(fence) = disk.inherited_fence() {
-            served.subsystem.threads().iter().for_each(|thread| thread.hold_disk(disk.id, fence.until));
-        }
-        served.suspend_until_settled();
+        let threads = served.subsystem.threads().len();
+        served.subsystem.change_hold(disk.id, |hold| hold.front_end_connected(threads));
         let end = serve_connection(stream, served.frontend_disk(), served);
         *self.connection() = None;
         let message = match end {

@@ -2,6 +2,7 @@
 //! I/O threads and front-ends share.
 
 mod admission;
+mod disk_hold;
 pub(crate) mod error;
 pub(crate) mod fences;
 pub(crate) mod health;
@@ -19,14 +20,14 @@ use mpath_api::config::{DiskConfig, MaxTransfer, Seconds};
 use mpath_api::types::{EventKind, EventPath};
 use mpath_api::{PathAddress, PolicyChange};
 use mpath_core::{DiskId, Epoch, FlowId, Group, GroupConfig, PathId, Window};
-use mpath_host::{Admissions, CONNECT_MAX, NamespaceUpdate, PathSettings, Unusable};
+use mpath_host::{Admissions, CONNECT_MAX, DiskHold, InheritedFence, NamespaceUpdate, PathSettings, Unusable};
 use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity};
 use nvme_tcp::wire::Digests;
 use reactor::{CloseMode, IoThreadConfig, IoThreadHandle, StartError, UnansweredQueues};
 use tokio::sync::{Mutex as AsyncMutex, Notify, oneshot, watch};
 
 use crate::disk::settings::DiskSettings;
-use crate::disk::{Backing, Disk, InheritedFence};
+use crate::disk::{Backing, Disk};
 use crate::events::EventLog;
 use crate::fence_record::FenceRecords;
 use crate::io_threads::reports::Reports;
@@ -99,7 +100,8 @@ impl Subsystem {
             first_flow += queues;
             let unanswered =
                 Arc::new(UnansweredQueues::new(if records.has_predecessor(id.into()) { queues } else { 0 }, began));
-            Disk::new(DiskId(id), first, settings, unanswered, inherited_fence.cloned(), Arc::clone(&events))
+            let hold = DiskHold::new(inherited_fence.cloned(), config.shared_write_cache);
+            Disk::new(DiskId(id), first, settings, unanswered, hold, Arc::clone(&events))
         };
         Self {
             disks: DiskSettings::all(&config).into_iter().zip(0..).map(new).collect(),

@@ -7,7 +7,7 @@ use mpath_api::PathAddress;
 use mpath_api::config::{DiskConfig, HedgeSetting};
 use mpath_api::types::{Controller, EventPath, Injection, Origin, PathState};
 use mpath_core::{AnaState, ClassPolicies, DiskId, Epoch, MAX_PATHS, PathId, SchedulerSpec, UsablePaths};
-use mpath_host::{DesiredState, NamespaceUpdate, Order};
+use mpath_host::{DesiredState, NamespaceUpdate, Order, PathTrial};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -49,10 +49,8 @@ pub(crate) struct PathStatus {
     /// The path has been in its shown state since the last error.
     failed_in_state: bool,
     pub(crate) losses: PathLosses,
-    /// The beginning of the latest attempt to connect.
-    pub(crate) attempt_began: Option<Instant>,
-    /// The beginning of the latest attempt that is over, or that the path is live by.
-    pub(crate) tried_at: Option<Instant>,
+    /// Whether it was tried. The I/O threads know of a path that is live by this.
+    pub(crate) trial: PathTrial,
     /// The last attempt has failed because this host lacks something.
     pub(crate) host_lacks: bool,
     /// By disk id. Filled just before the path becomes live, and kept while it is.
@@ -131,8 +129,7 @@ impl PathStatus {
             last_error: None,
             failed_in_state: false,
             losses: PathLosses::default(),
-            attempt_began: None,
-            tried_at: None,
+            trial: PathTrial::default(),
             host_lacks: false,
             namespaces: Vec::new(),
             cntlid: None,
@@ -230,21 +227,6 @@ impl PathStatus {
     /// Whether the path is live and leads to the namespace of that disk.
     pub(crate) fn leads_to(&self, disk: DiskId) -> bool {
         self.state == PathState::Live && self.namespace(disk).is_some_and(|namespace| namespace.unusable.is_none())
-    }
-
-    /// Whether the path is live, or was tried at that time or later, or is not tried any more.
-    pub(crate) fn had_a_chance(&self, since: Instant) -> bool {
-        match self.state {
-            PathState::Connecting | PathState::Lost => {
-                self.is_removing() || self.tried_at.is_some_and(|at| at >= since)
-            }
-            PathState::Live
-            | PathState::Draining
-            | PathState::Disabled
-            | PathState::Removing
-            | PathState::Refused
-            | PathState::GaveUp => true,
-        }
     }
 
     /// Whether the path is live or may become live.

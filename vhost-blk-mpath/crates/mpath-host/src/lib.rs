@@ -11,6 +11,7 @@
 
 mod controller_shutdown;
 pub mod discovery;
+mod disk_hold;
 mod disks;
 mod fence;
 mod growth;
@@ -27,18 +28,19 @@ mod virtqueues;
 use mpath_core::{Epoch, PathId};
 
 pub use controller_shutdown::ControllerShutdown;
+pub use disk_hold::{DiskHold, HoldAction, HoldReason, InheritedFence, TriedPath};
 pub use disks::{Admissions, AdmitError, Disks, NamespaceUpdate, ServedNamespace, Unusable, check_sizes};
 pub use fence::{EndedAssociation, Fences, LiftedBy, LiftedFence};
 pub use growth::{Growth, GrowthStep};
 pub use namespace_name::NamespaceName;
 pub use order::{DesiredState, Order};
-pub use path::{Action, ClosedAssociation, LiveAssociation, Path, PathError, Report};
+pub use path::{Action, ClosedAssociation, LiveAssociation, Path, PathError, PathTrial, Report};
 pub use record::{
     DaemonRun, DiskShutdown, EXIT_MAX, FENCE_MAX, OrderlyEnd, Record, RecordContent, RecordedAssociation,
     RemainingFence, longest_fence,
 };
 pub use settings::{CONNECT_MAX, PathSettings};
-pub use virtqueues::{Suspension, io_thread_of};
+pub use virtqueues::io_thread_of;
 
 /// Identifies an association by its path and its number on that path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -38,13 +38,13 @@ struct DiskState {
     last_read_slba: u64,
     /// Requests are fetched only after this time.
     held_until: Option<Instant>,
-    /// Suspensions. Requests are fetched only while this is 0.
-    suspended: u32,
+    /// No requests are fetched until the disk is resumed.
+    is_suspended: bool,
 }
 
 impl DiskState {
     fn is_held(&self) -> bool {
-        self.held_until.is_some() || self.suspended > 0
+        self.held_until.is_some() || self.is_suspended
     }
 }
 

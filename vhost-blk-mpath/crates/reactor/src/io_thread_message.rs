@@ -25,9 +25,9 @@ pub enum IoThreadMessage<S = OwnedFd> {
     AddDisk { disk: DiskId, name: Arc<str>, block_size_bytes: u32, unanswered: Arc<UnansweredQueues> },
     /// Take nothing from the virtqueues of the disk before `until`.
     HoldDisk { disk: DiskId, until: Instant },
-    /// Take nothing from the virtqueues of the disk until each suspension is ended by [`Self::ResumeDisk`].
+    /// Take nothing from the virtqueues of the disk until [`Self::ResumeDisk`].
     SuspendDisk(DiskId),
-    /// End one [`Self::SuspendDisk`].
+    /// End [`Self::SuspendDisk`].
     ResumeDisk(DiskId),
     /// Add a path that is not up.
     AddPath(PathId),

@@ -106,6 +106,8 @@ pub struct Discovery<A> {
     with_peer: fn(&A, SocketAddr) -> A,
     controllers: Vec<Controller<A>>,
     next_session: u64,
+    /// When those who wait for first logs stop waiting; `None` once they have.
+    first_logs_until: Option<Instant>,
     /// Listed addresses whose path the operator has removed since they were listed.
     removed_by_operator: HashSet<A>,
     /// The path that stays only because there is no other.
@@ -132,6 +134,7 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
             with_peer,
             controllers: configured.into_iter().map(controller).collect(),
             next_session: 0,
+            first_logs_until: Some(now + FIRST_LOG_MAX),
             removed_by_operator: HashSet::new(),
             kept_path: None,
             recheck_at: None,
@@ -145,10 +148,12 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
         &self.controllers
     }
 
-    /// Whether the first attempt to ask a controller is not over.
-    #[must_use]
-    pub fn is_any_untried(&self) -> bool {
-        self.controllers.iter().any(Controller::is_untried)
+    /// Whether every controller has sent its log or has failed, or the time for first logs is over. To be asked after
+    /// [`changes`](Self::changes) are made: then the paths that these logs list are added.
+    pub fn first_logs_are_done(&mut self, now: Instant) -> bool {
+        let is_open = |until: &Instant| now < *until && self.controllers.iter().any(Controller::is_untried);
+        self.first_logs_until = self.first_logs_until.filter(is_open);
+        self.first_logs_until.is_none()
     }
 
     /// Handles an event of a session.
@@ -178,10 +183,12 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
         self.actions.pop_front()
     }
 
-    /// When [`poll`](Self::poll) or [`changes`](Self::changes) is due though nothing else has happened.
+    /// When [`poll`](Self::poll), [`changes`](Self::changes) or [`first_logs_are_done`](Self::first_logs_are_done) is due
+    /// though nothing else has happened.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.controllers.iter().filter_map(Controller::next_timeout).chain(self.recheck_at).min()
+        let controllers = self.controllers.iter().filter_map(Controller::next_timeout);
+        controllers.chain(self.recheck_at).chain(self.first_logs_until).min()
     }
 
     /// The listed addresses, each once, in the order of controllers and records.

@@ -70,6 +70,7 @@ impl Driver {
                 other => reported.push(other),
             }
         }
+        self.discovery.first_logs_are_done(self.now);
         reported
     }
 
@@ -118,16 +119,16 @@ fn lost(from: &str, error: &str) -> [Action<SocketAddr>; 1] {
 #[test]
 fn referrals_come_and_go_with_the_logs() {
     let mut driver = Driver::new(&[A]);
-    assert!(driver.discovery.is_any_untried());
+    assert!(!driver.discovery.first_logs_are_done(driver.now));
     assert_eq!(driver.log(A, 1, vec![path(PATH), refers(B)]), read(A, true, 2, 1));
     assert_eq!(driver.asks(), [(at(A), true), (at(B), true)]);
     // B refers back to A, to itself and to C.
     assert_eq!(driver.log(B, 1, vec![refers(A), refers(B), refers(C), path("192.0.2.9:4421")]), read(B, true, 4, 1));
     assert_eq!(driver.asks(), [(at(A), true), (at(B), true), (at(C), true)]);
-    assert!(driver.discovery.is_any_untried());
+    assert!(!driver.discovery.first_logs_are_done(driver.now));
     driver.log(C, 1, vec![refers(B), path(PATH), path("192.0.2.9:4422")]);
     assert_eq!(driver.asks().len(), 3);
-    assert!(!driver.discovery.is_any_untried());
+    assert!(driver.discovery.first_logs_are_done(driver.now));
     let expected = [PATH, "192.0.2.9:4421", "192.0.2.9:4422"].map(at);
     assert_eq!(driver.discovery.listed(), expected);
     let by: Vec<_> = driver.discovery.controllers().iter().map(|controller| controller.referred_by).collect();
@@ -149,7 +150,7 @@ fn referrals_come_and_go_with_the_logs() {
 fn the_last_log_of_a_lost_controller_counts() {
     let mut driver = Driver::new(&[A, B]);
     assert_eq!(driver.lost(B, "refused", false), lost(B, "refused"));
-    assert!(driver.discovery.is_any_untried());
+    assert!(!driver.discovery.first_logs_are_done(driver.now));
     driver.log(A, 1, vec![path(PATH), refers(C)]);
     assert_eq!(driver.lost(A, "gone", false), lost(A, "gone"));
     assert_eq!(driver.discovery.listed(), [at(PATH)]);
@@ -209,6 +210,21 @@ fn a_lost_controller_is_asked_again_and_a_silent_session_is_ended() {
     driver.pass(RECONNECT_DELAY);
     driver.log(A, 1, vec![]);
     assert_eq!(driver.discovery.next_timeout(), None, "a persistent connection reports changes");
+}
+
+#[test]
+fn the_wait_for_first_logs_has_a_limit() {
+    let mut driver = Driver::new(&[A, B]);
+    driver.log(A, 1, vec![refers(C)]);
+    driver.pass(FIRST_LOG_MAX / 2);
+    driver.lost(B, "refused", false);
+    assert!(!driver.discovery.first_logs_are_done(driver.now), "C was not asked for its full time");
+    let until = driver.now + FIRST_LOG_MAX / 2;
+    assert!(driver.discovery.next_timeout().is_some_and(|at| at <= until));
+    assert!(driver.discovery.first_logs_are_done(until));
+    // Controllers that are found later do not count.
+    driver.log(A, 2, vec![refers(B)]);
+    assert!(driver.discovery.first_logs_are_done(until));
 }
 
 #[test]

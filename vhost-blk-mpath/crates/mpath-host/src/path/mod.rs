@@ -20,6 +20,7 @@ mod live;
 mod outstanding;
 #[cfg(test)]
 mod tests;
+mod trial;
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -32,6 +33,7 @@ use self::connecting::Connecting;
 pub use self::error::PathError;
 use self::live::{Closing, Live};
 use self::outstanding::RECHECK_INTERVAL;
+pub use self::trial::PathTrial;
 use crate::AssociationId;
 use crate::disks::Disks;
 use crate::order::{DesiredState, Order};
@@ -78,6 +80,10 @@ pub struct Path<E: std::error::Error> {
     /// Resets that are done, or that found nothing to reset.
     resets: u64,
     phase: PathPhase<E>,
+    /// The beginning of the latest attempt to connect.
+    attempt_began: Option<Instant>,
+    /// The beginning of the latest attempt that is over, or that the path is live by.
+    tried_at: Option<Instant>,
     /// Since when the path has had no connection.
     down_since: Instant,
     /// The largest transfer that the controller was found to accept.
@@ -97,6 +103,8 @@ impl<E: std::error::Error> Path<E> {
             is_ordered: false,
             resets: 0,
             phase: PathPhase::Waiting { until: now },
+            attempt_began: None,
+            tried_at: None,
             down_since: now,
             max_transfer_bytes: None,
             actions: VecDeque::new(),
@@ -113,6 +121,22 @@ impl<E: std::error::Error> Path<E> {
     #[must_use]
     pub fn is_live(&self) -> bool {
         matches!(self.phase, PathPhase::Live(_))
+    }
+
+    /// Whether the path was tried.
+    #[must_use]
+    pub fn trial(&self) -> PathTrial {
+        let is_idle = match self.phase {
+            PathPhase::Waiting { .. } | PathPhase::Connecting(_) | PathPhase::Live(_) | PathPhase::Closing(_) => {
+                self.order.wanted.is_removal()
+            }
+            PathPhase::Refused
+            | PathPhase::GaveUp
+            | PathPhase::Disabled
+            | PathPhase::Removing(_)
+            | PathPhase::Removed => true,
+        };
+        PathTrial { tried_at: self.tried_at, is_live: self.is_live(), is_idle }
     }
 
     /// Sets the operator's order.
@@ -290,6 +314,7 @@ impl<E: std::error::Error> Path<E> {
                     Ok(Some(live)) => {
                         self.resets = self.order.resets;
                         self.is_ordered = true;
+                        self.tried_at = self.attempt_began;
                         self.phase = PathPhase::Live(live);
                         true
                     }
@@ -349,6 +374,7 @@ impl<E: std::error::Error> Path<E> {
                     self.actions.push_back(Action::Connecting);
                 }
                 self.epoch.0 += 1;
+                self.attempt_began = Some(now);
                 self.actions.push_back(Action::Connect { qid: 0 });
                 self.phase = PathPhase::Connecting(Box::new(Connecting::new(now)));
             }
@@ -359,6 +385,7 @@ impl<E: std::error::Error> Path<E> {
     /// Ends an attempt to connect.
     fn attempt_failed(&mut self, now: Instant, error: PathError<E>) {
         let recorded = matches!(&self.phase, PathPhase::Connecting(connecting) if connecting.is_recording());
+        self.tried_at = self.attempt_began;
         self.actions.push_back(Action::Close);
         if recorded {
             self.actions.push_back(Action::RemoveRecord { epoch: self.epoch });

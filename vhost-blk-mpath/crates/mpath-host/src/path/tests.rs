@@ -123,6 +123,27 @@ fn a_path_without_a_connection_for_ctrl_loss_tmo_is_given_up_until_an_order() {
 }
 
 #[test]
+fn a_path_was_tried_when_its_attempt_is_over() {
+    let mut rig = Rig::new(settings(1));
+    let began = rig.now;
+    rig.poll();
+    rig.now += MS;
+    assert_eq!(rig.path.trial(), PathTrial::default());
+    rig.path.failed(rig.now, 0, Failed);
+    rig.poll();
+    let tried = PathTrial { tried_at: Some(began), ..PathTrial::default() };
+    assert_eq!(rig.path.trial(), tried);
+    rig.after(RECONNECT_DELAY);
+    assert_eq!(rig.path.trial(), tried, "the second attempt is under way");
+    assert!(tried.had_a_chance(began) && !tried.had_a_chance(began + MS));
+    rig.path.failed(rig.now, 0, Failed);
+    rig.order(DesiredState::Disabled);
+    let idle = PathTrial { tried_at: Some(rig.now), is_live: false, is_idle: true };
+    assert_eq!(rig.path.trial(), idle);
+    assert!(idle.had_a_chance(rig.now + MS));
+}
+
+#[test]
 fn a_path_that_is_removed_while_it_is_connected_gets_no_association() {
     let mut rig = Rig::new(settings(1));
     rig.poll();

@@ -37,13 +37,19 @@ impl<R: Ring> IoThread<R> {
                 None => drop(reply.send(self.ended_queues.remove(&flow))),
             },
             IoThreadMessage::AddDisk { disk, name, block_size_bytes, unanswered } => {
-                let added =
-                    DiskState { name, block_size_bytes, unanswered, last_read_slba: 0, held_until: None, suspended: 0 };
+                let added = DiskState {
+                    name,
+                    block_size_bytes,
+                    unanswered,
+                    last_read_slba: 0,
+                    held_until: None,
+                    is_suspended: false,
+                };
                 self.disks.entry(disk).or_insert(added);
             }
             IoThreadMessage::HoldDisk { disk, until } => self.disk_to_hold(disk).held_until = Some(until),
-            IoThreadMessage::SuspendDisk(disk) => self.disk_to_hold(disk).suspended += 1,
-            IoThreadMessage::ResumeDisk(disk) => self.disk_to_hold(disk).suspended -= 1,
+            IoThreadMessage::SuspendDisk(disk) => self.disk_to_hold(disk).is_suspended = true,
+            IoThreadMessage::ResumeDisk(disk) => self.disk_to_hold(disk).is_suspended = false,
             IoThreadMessage::AddPath(path) => self.group.add_path(path, PathConfig::default()),
             IoThreadMessage::RemovePath(path) => {
                 assert!(

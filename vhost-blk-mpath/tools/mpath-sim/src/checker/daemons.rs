@@ -9,6 +9,7 @@ impl Checker {
     /// The daemon was killed. It alone knew which controllers hold writes that no flush has covered.
     pub(crate) fn daemon_killed(&mut self, at: Duration) {
         self.counts.kills += 1;
+        self.first_attempts.daemon_replaced(self.config.shared_write_cache);
         self.forget_daemon(at);
         self.forget_promises();
         self.history.note_all(at, || "the daemon was killed".into());
@@ -17,6 +18,7 @@ impl Checker {
     /// The daemon has ended in order; `is_written` if its fence records say what it leaves.
     pub(crate) fn daemon_ended(&mut self, at: Duration, is_written: bool) {
         self.counts.restarts += 1;
+        self.first_attempts.daemon_replaced(is_written || self.config.shared_write_cache);
         self.forget_daemon(at);
         for (index, _) in self.disks.iter().enumerate().filter(|(_, disk)| disk.durability.has_unknown_writes()) {
             // The daemon presumes unflushed writes of a killed one. If it cannot flush them, it tells the next daemon.

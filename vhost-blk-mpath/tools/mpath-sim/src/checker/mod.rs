@@ -3,6 +3,7 @@
 //! * `registers`: every block is a register with concurrent operations, seen from the guest.
 //! * `durability`: data that a flush promised survive a crash.
 //! * `flushes`: flushes go where their disk has unflushed data, and fail only if the disk may have lost data.
+//! * `first_attempts`: after a kill, no request is executed before every path was tried.
 //! * `failure_reasons`: no other request fails without a reason. `host_events` collects the reasons.
 //! * `limits`: no disk exceeds its limits.
 //! * `torn_writes`: truncated memory becomes zeroes in writes, and these writes do not succeed.
@@ -13,6 +14,7 @@ mod counts;
 mod daemons;
 mod durability;
 mod failure_reasons;
+mod first_attempts;
 mod flushes;
 mod history;
 mod host_events;
@@ -34,6 +36,7 @@ use mpath_core::{AnaState, GroupConfig, Limits};
 pub use self::counts::Counts;
 use self::durability::Durability;
 use self::failure_reasons::{FailureReasons, RequestErrors};
+use self::first_attempts::FirstAttempts;
 use self::flushes::Flushes;
 use self::history::{History, Moment};
 use self::limits::LimitUse;
@@ -98,6 +101,7 @@ pub(crate) struct Checker {
     /// The disk that no fault concerns.
     spared: Option<usize>,
     pub(crate) flushes: Flushes,
+    pub(crate) first_attempts: FirstAttempts,
     config: GroupConfig,
     pub(crate) violation: Option<Violation>,
     pub(crate) history: History,
@@ -127,6 +131,7 @@ impl Checker {
             disks: disks.map(disk).collect(),
             spared,
             flushes: Flushes::new(config.shared_write_cache),
+            first_attempts: FirstAttempts::default(),
             config: *config,
             violation: None,
             history: History::new(is_recorded),

@@ -1,8 +1,8 @@
 //! The tasks of discovery: they drive the shipping state machines over simulated sockets.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_host::discovery::{self, Action, Changes, KnownPath, SessionEvent, SessionId, Source};
 
@@ -14,6 +14,9 @@ use crate::connection::{ConnId, Side};
 use crate::context::Ctx;
 use crate::discovery_controllers::{self, DiscoveryControllers, controller_at};
 use crate::rng::Rng;
+
+/// How long requests wait at most for the first log of a controller.
+const FIRST_LOG_MAX: Duration = Duration::from_secs(10);
 
 /// A session and its socket.
 struct Session {
@@ -39,6 +42,9 @@ pub(crate) struct Discovery {
     sessions: Vec<Session>,
     /// By controller and node: the last log that the host read lists the node.
     listed: Vec<Vec<bool>>,
+    began: Instant,
+    /// Configured controllers with no log and no failed session.
+    unheard: BTreeSet<usize>,
     rng: Rng,
     timer: TurnTimer,
     /// The daemon ends, and no paths are added or removed any more.
@@ -50,18 +56,29 @@ impl Discovery {
         let now = ctx.clock.now();
         let configured = if controllers.plan.sends_referrals { 0..1 } else { 0..controllers.len() };
         let subsystem = plan.controller.subnqn.to_string();
-        let configured = configured.map(discovery_controllers::address);
+        let addresses = configured.clone().map(discovery_controllers::address);
         let mut discovery = Self {
-            inner: discovery::Discovery::new(now, subsystem, plan.reconnect_delay, configured, |_, peer| peer),
+            inner: discovery::Discovery::new(now, subsystem, plan.reconnect_delay, addresses, |_, peer| peer),
             sessions: Vec::new(),
             listed: vec![vec![false; plan.paths]; controllers.len()],
             plan: plan.clone(),
+            began: now,
+            unheard: configured.collect(),
             rng,
             timer: TurnTimer::new(Event::Discovery),
             is_ending: false,
         };
         discovery.wake(ctx);
         discovery
+    }
+
+    pub(super) fn first_logs_are_done(&mut self, now: Instant) -> bool {
+        self.inner.first_logs_are_done(now)
+    }
+
+    /// Whether each configured controller was heard, or was given the time that it may take.
+    pub(super) fn has_first_logs(&self, now: Instant) -> bool {
+        now >= self.began + FIRST_LOG_MAX || self.unheard.is_empty()
     }
 
     /// Whether the logs that the host read list a node.
@@ -145,7 +162,11 @@ impl Discovery {
     /// Passes on the event of a session: whether it is the last.
     fn take_event(&mut self, ctx: &mut Ctx, id: SessionId, news: SessionEvent) -> bool {
         ctx.say(|| format!("session {id:?}: {news:?}"));
-        let session = self.sessions.iter_mut().find(|session| session.id == id && !session.is_ended);
+        let session = self.sessions.iter_mut().find(|session| session.id == id);
+        if let Some(session) = &session {
+            self.unheard.remove(&controller_at(session.source.address));
+        }
+        let session = session.filter(|session| !session.is_ended);
         if let (SessionEvent::Log { log, .. }, Some(session)) = (&news, session) {
             // The controller ends a connection without keep-alives within twice its timeout.
             let kept_alive = ctx.clock.now() - session.heard_at > 2 * self.plan.controller.keep_alive_tmo;

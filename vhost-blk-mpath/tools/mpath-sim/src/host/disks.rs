@@ -96,6 +96,11 @@ impl Disks {
         }
     }
 
+    /// Whether a path leads to the namespace of a disk.
+    pub(super) fn leads_to(&self, path: PathId, disk: DiskId) -> bool {
+        self.disks[usize::from(disk.0)].sizes.contains_key(&path)
+    }
+
     /// A path is not live any more.
     pub(super) fn path_down(&mut self, path: PathId) {
         for disk in &mut self.disks {

@@ -96,18 +96,19 @@ impl Fences {
 
     /// Changes all records: whether all of them were written.
     fn change_records(&mut self, change: impl Fn(&mut Record)) -> bool {
+        let disks = 0..self.records.len();
+        disks.fold(true, |are_written, disk| self.change_record(disk, &change) & are_written)
+    }
+
+    /// Changes the record of a disk: whether it was written.
+    fn change_record(&mut self, disk: usize, change: impl Fn(&mut Record)) -> bool {
         self.files.0.resize(self.records.len(), RecordContent::default());
-        let disks = self.records.iter_mut().zip(&self.namespaces).zip(&mut self.files.0);
-        let mut are_written = true;
-        for ((record, namespace), file) in disks {
-            change(record);
-            if self.rng.percent(self.fails_percent) {
-                are_written = false;
-            } else {
-                *file = record.content(Some(namespace));
-            }
+        change(&mut self.records[disk]);
+        let is_written = !self.rng.percent(self.fails_percent);
+        if is_written {
+            self.files.0[disk] = self.records[disk].content(Some(&self.namespaces[disk]));
         }
-        are_written
+        is_written
     }
 
     /// Records an association: whether that was written.
@@ -120,9 +121,9 @@ impl Fences {
         self.change_records(|record| record.remove(id));
     }
 
-    /// The inherited fences are over.
-    pub(super) fn forget_inherited(&mut self) {
-        self.change_records(Record::remove_inherited);
+    /// The inherited fence of a disk is over.
+    pub(super) fn forget_inherited(&mut self, disk: usize) {
+        self.change_record(disk, Record::remove_inherited);
     }
 
     /// The sockets of an association are closed, except for those that drain.

@@ -6,9 +6,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, FlowId};
-use mpath_host::Suspension;
 use vhost_user_blk::Queue;
 
+use super::disk_hold::DiskHold;
 use super::front_end_connection::{FrontEndConnection, FrontEndEvent, StopQueues};
 use super::io_thread::Message;
 use super::io_threads::IoThreads;
@@ -75,43 +75,29 @@ pub(super) struct FrontEndServer {
     disk: DiskId,
     plan: DiskPlan,
     state: FrontEndState,
-    suspension: Suspension,
     /// The front-end wants to start its virtqueues.
     wants_queues: bool,
-    /// A message from each I/O thread on which the disk is settled.
-    settled: (mpsc::Sender<()>, mpsc::Receiver<()>),
 }
 
 impl FrontEndServer {
     pub(super) fn new(disk: DiskId, plan: DiskPlan) -> Self {
-        let (suspension, settled) = (Suspension::default(), mpsc::channel());
-        Self { disk, plan, state: FrontEndState::Waiting, suspension, wants_queues: true, settled }
+        Self { disk, plan, state: FrontEndState::Waiting, wants_queues: true }
     }
 
-    /// A front-end connects, if there is none. Its virtqueues are held until `held`.
+    /// A front-end connects, if there is none.
     pub(super) fn connect(
         &mut self,
         ctx: &mut Ctx,
         threads: &mut IoThreads,
         machine: &mut Machine,
-        held: Option<Instant>,
+        hold: &mut DiskHold,
         blocks: u64,
     ) {
         if !matches!(self.state, FrontEndState::Waiting) {
             return;
         }
-        let disk = self.disk;
-        if let Some(until) = held {
-            threads.post_all(ctx, || Message::HoldDisk { disk, until });
-        }
-        if self.suspension.begin(threads.0.len()) {
-            threads.post_all(ctx, || Message::SuspendDisk(disk));
-            threads.post_all(ctx, || {
-                let settled = self.settled.0.clone();
-                let settled = Box::new(move || settled.send(()).expect("the I/O threads end first"));
-                Message::WhenSettled { disk, settled }
-            });
-        }
+        let count = threads.0.len();
+        hold.change(ctx, threads, |hold| hold.front_end_connected(count));
         let (connection, stream) = FrontEndConnection::start(&self.plan, blocks);
         machine.connect(stream);
         self.start_fetching(ctx, threads, connection);
@@ -325,16 +311,6 @@ impl FrontEndServer {
     /// Whether there is a front-end.
     pub(super) fn serves(&self) -> bool {
         matches!(self.state, FrontEndState::Serving(_) | FrontEndState::Stopping { .. } | FrontEndState::Stopped { .. })
-    }
-
-    /// Whether the disk has just become settled. Then I/O threads fetch from its virtqueues again.
-    pub(super) fn poll_settled(&mut self, ctx: &mut Ctx, threads: &mut IoThreads) -> bool {
-        let settled = self.settled.1.try_iter().filter(|()| self.suspension.settled()).count() > 0;
-        if settled {
-            let disk = self.disk;
-            threads.post_all(ctx, || Message::ResumeDisk(disk));
-        }
-        settled
     }
 
     /// The daemon is killed. The thread ends when the front-end has hung up.

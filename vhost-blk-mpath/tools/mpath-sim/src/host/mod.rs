@@ -6,6 +6,7 @@
 mod controller_shutdown;
 mod daemon;
 mod discovery;
+mod disk_hold;
 mod disks;
 mod fences;
 mod files;

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use mpath_core::{Epoch, PathId};
+use mpath_core::{AnaState, Epoch, PathId};
 use mpath_host::{
-    Action, AssociationId, ClosedAssociation, DesiredState, Disks as _, LiveAssociation, Order, Path, Report,
+    Action, AssociationId, ClosedAssociation, DesiredState, Disks as _, LiveAssociation, Order, Path, PathTrial, Report,
 };
 use nvme_tcp::host::HostController;
 use reactor::{CloseMode, ConnectedQueuePair, PathEvent, PathEventKind};
@@ -18,6 +18,7 @@ use super::plan::HostPlan;
 use super::socket::{IoFailure, send_all};
 use super::stats_question::StatsQuestion;
 use super::turn_timer::TurnTimer;
+use crate::checker::is_accessible;
 use crate::clock::{Event, earliest};
 use crate::connection::{ConnId, Side};
 use crate::context::Ctx;
@@ -85,6 +86,8 @@ pub(crate) struct PathTask {
     closed_unflushed: bool,
     /// The question to the I/O threads that the path waits for.
     question: Option<StatsQuestion>,
+    /// By disk: the state that the I/O threads were told last.
+    ana: Vec<AnaState>,
     reports: VecDeque<PathEvent<ConnId>>,
     timer: TurnTimer,
     /// Draining sockets of the association that ends.
@@ -113,6 +116,7 @@ impl PathTask {
             is_known: false,
             closed_unflushed: false,
             question: None,
+            ana: Vec::new(),
             reports: VecDeque::new(),
             timer: TurnTimer::new(Event::Path(usize::from(id.0))),
             draining: Vec::new(),
@@ -177,6 +181,22 @@ impl PathTask {
 
     pub(crate) fn is_live(&self) -> bool {
         self.path.is_live()
+    }
+
+    pub(super) fn trial(&self) -> PathTrial {
+        self.path.trial()
+    }
+
+    /// Whether it was found to lead elsewhere.
+    pub(super) fn was_refused(&self) -> bool {
+        self.refused_until.is_some()
+    }
+
+    /// Whether the I/O threads were told that it can be used for a disk, and none has lost it.
+    pub(super) fn reaches(&self, disk: usize) -> bool {
+        let is_loss = |kind: &_| matches!(kind, PathEventKind::Lost(_) | PathEventKind::Closed { .. });
+        let is_lost = self.reports.iter().any(|report| is_loss(&report.kind));
+        self.is_live() && self.is_enabled() && !is_lost && self.ana.get(disk).is_some_and(|state| is_accessible(*state))
     }
 
     pub(crate) fn report(&mut self, ctx: &mut Ctx, report: PathEvent<ConnId>) {
@@ -346,10 +366,15 @@ impl PathTask {
             match action {
                 Action::Connect { qid } => {
                     self.protect_queues(ctx);
-                    let conn = ctx.net.connect(&mut ctx.clock, usize::from(self.id.0));
+                    let path = usize::from(self.id.0);
+                    if qid == 0 {
+                        ctx.checker.first_attempts.begun(ctx.clock.elapsed(), path);
+                    }
+                    let conn = ctx.net.connect(&mut ctx.clock, path);
                     self.sockets.push(Socket { qid, conn, is_connected: false, out: VecDeque::new() });
                 }
                 Action::Close => {
+                    ctx.checker.first_attempts.closed(usize::from(self.id.0));
                     self.pending_record = None;
                     for socket in self.sockets.drain(..) {
                         ctx.net.close(&mut ctx.clock, socket.conn, Side::Host);
@@ -361,10 +386,14 @@ impl PathTask {
                     self.pending_record = Some(PendingRecord { epoch, fence_time, until });
                 }
                 Action::RemoveRecord { epoch } => fences.forget(AssociationId { path: self.id, epoch }),
-                Action::GoLive(association) => self.go_live(fences, *association),
+                Action::GoLive(association) => {
+                    ctx.checker.first_attempts.succeeded(usize::from(self.id.0));
+                    self.go_live(fences, *association);
+                }
                 Action::UpdateNamespace { epoch, update } => {
                     let (path, disk, state) = (self.id, update.disk, update.state);
                     disks.update(path, &update);
+                    self.ana[usize::from(disk.0)] = state;
                     ctx.checker.counts.disk_paths_lost += u64::from(update.unusable.is_some());
                     if let Some(limits) = update.added {
                         ctx.checker.counts.namespaces_added += 1;
@@ -373,6 +402,7 @@ impl PathTask {
                     self.tell_threads(|| Message::Ana { path, epoch, disk, state });
                 }
                 Action::CloseQueues { epoch, drain } => {
+                    ctx.checker.first_attempts.closed(usize::from(self.id.0));
                     fences.withdraw_resets(self.id);
                     self.question = None;
                     let at_once = self.order.wanted == DesiredState::Removed { at_once: true };
@@ -428,7 +458,12 @@ impl PathTask {
     }
 
     /// Passes the queue pairs of an association to the I/O threads.
-    fn go_live(&mut self, fences: &mut Fences, LiveAssociation { association, queues, info, .. }: LiveAssociation) {
+    fn go_live(
+        &mut self,
+        fences: &mut Fences,
+        LiveAssociation { association, queues, info, namespaces }: LiveAssociation,
+    ) {
+        self.ana = namespaces.iter().map(|namespace| namespace.state).collect();
         let path = self.id;
         let sockets = self.sockets.split_off(1);
         for ((thread, queue), socket) in queues.into_iter().enumerate().zip(sockets) {

@@ -73,14 +73,14 @@ impl World {
         self.unsettled.fill(false);
     }
 
-    /// The inherited fences are over, and the daemon serves its disks.
+    /// The inherited fences are over.
     pub(super) fn serve(&mut self) {
         if self.serves_at.take_if(|at| *at == self.ctx.clock.now()).is_none() {
             return;
         }
         let Some((daemon, ctx)) = self.daemon() else { return };
-        daemon.begin_to_serve();
-        ctx.say(|| "the daemon serves".into());
+        daemon.update_holds(ctx);
+        ctx.say(|| "the inherited fences are over".into());
         self.serves = true;
         self.drop_given_up();
     }

@@ -165,6 +165,9 @@ impl World {
                 break;
             }
             self.handle(event);
+            if let Some((daemon, ctx)) = self.daemon() {
+                daemon.observe_attempts(ctx);
+            }
             self.grow();
             self.turn_shutdown();
             self.next_stage();

@@ -37,6 +37,10 @@ impl World {
         for Answer { request, result, data } in answers {
             let (at, disk) = (self.ctx.clock.elapsed(), request.disk);
             self.ctx.say(|| format!("{request} answered: {result:?}"));
+            if self.ctx.checker.first_attempts.is_waiting() {
+                let what = format_args!("#{} is answered before every path was tried", request.id);
+                self.ctx.checker.violate(at, None, what);
+            }
             let flushed = request.operation == Operation::Flush && result.is_ok();
             if flushed && had_all_paths {
                 self.ctx.checker.recovered(disk);

@@ -62,6 +62,7 @@ impl Daemon {
         let known_paths: Vec<_> = (0..self.paths.len()).filter_map(|index| self.known_path(index)).collect();
         let Some(discovery) = &mut self.discovery else { return };
         let Some(changes) = discovery.turn(ctx, &known_paths) else { return };
+        let first_logs_are_done = discovery.first_logs_are_done(ctx.clock.now());
         for (index, is_removed) in self.removed_by_operator.iter_mut().enumerate() {
             *is_removed &= discovery.is_listed(index);
         }
@@ -90,6 +91,8 @@ impl Daemon {
             ctx.checker.counts.unlisted += 1;
             self.set_desired(ctx, index, DesiredState::Removed { at_once: false });
         }
+        self.first_logs_are_done = first_logs_are_done;
+        self.update_holds(ctx);
     }
 
     /// A path as discovery sees it.

@@ -2,6 +2,7 @@
 
 mod front_ends;
 mod growth;
+mod holds;
 mod membership;
 mod shutdown;
 
@@ -11,11 +12,12 @@ use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
-use mpath_host::DesiredState;
+use mpath_host::{DesiredState, InheritedFence};
 use reactor::{LossReason, PathEventKind, UnansweredQueues};
 
 use self::growth::Growing;
 use super::discovery::Discovery;
+use super::disk_hold::DiskHold;
 use super::disks::Disks;
 use super::fences::Fences;
 use super::files::Files;
@@ -38,8 +40,8 @@ pub(crate) struct Daemon {
     front_ends: Vec<FrontEndServer>,
     /// By disk: a front-end wants to be connected.
     wants_front_end: Vec<bool>,
-    /// No requests are fetched from virtqueues before this time.
-    held_until: Option<Instant>,
+    /// By disk.
+    holds: Vec<DiskHold>,
     is_cache_shared: bool,
     disks: Disks,
     /// By disk.
@@ -48,13 +50,14 @@ pub(crate) struct Daemon {
     shared: Vec<SharedDisk>,
     /// By disk.
     unanswered: Vec<Arc<UnansweredQueues>>,
-    /// By disk: the daemon began to serve with all paths, and has had all of them since.
+    /// By disk: the daemon had all paths when requests were fetched first, and has had all of them since.
     had_all_paths: Vec<bool>,
     paths: Vec<PathTask>,
     fences: Fences,
     /// By path: the daemon is to have it.
     is_wanted: Vec<bool>,
     discovery: Option<Discovery>,
+    first_logs_are_done: bool,
     /// By path: the operator or the configuration added it, so discovery must not remove it.
     by_operator: Vec<bool>,
     /// By path: the operator removed it while it was listed, so discovery must not add it before it is listed anew.
@@ -100,6 +103,10 @@ impl Daemon {
         let by_operator =
             controllers.map_or_else(|| vec![true; plan.paths], |controllers| controllers.plan.configured.clone());
         let path = |path| PathTask::new(now, PathId(path as u16), Epoch(0), plan.clone(), rng(200, path));
+        let hold = || {
+            let fence = inherited.map(|fence| InheritedFence { until: now + fence, of: None });
+            mpath_host::DiskHold::new(fence, plan.group.shared_write_cache)
+        };
         let mut daemon = Self {
             threads: IoThreads((0..plan.threads).map(thread).collect()),
             front_ends: (0..)
@@ -108,11 +115,12 @@ impl Daemon {
                 .map(|(disk, plan)| FrontEndServer::new(disk, plan.clone()))
                 .collect(),
             wants_front_end: vec![true; plan.disks.len()],
-            held_until: inherited.map(|fence| now + fence),
+            holds: (0..).map(DiskId).zip(&plan.disks).map(|(disk, _)| DiskHold::new(disk, hold())).collect(),
             is_cache_shared: plan.group.shared_write_cache,
             paths: (0..plan.paths).map(path).collect(),
             fences,
             is_wanted: by_operator.clone(),
+            first_logs_are_done: discovery.is_none(),
             discovery,
             by_operator,
             removed_by_operator: vec![false; plan.paths],
@@ -132,6 +140,7 @@ impl Daemon {
                 daemon.post_all(ctx, || Message::RemovePath(PathId(index as u16)));
             }
         }
+        daemon.update_holds(ctx);
         daemon.turn_front_ends(ctx, machines);
         (daemon, inherited.unwrap_or_default())
     }
@@ -139,18 +148,6 @@ impl Daemon {
     /// The I/O thread that serves this virtqueue.
     pub(crate) fn thread_of(&self, disk: DiskId, queue: u16) -> usize {
         self.threads.serving(disk, queue)
-    }
-
-    /// The inherited fences are over.
-    pub(crate) fn begin_to_serve(&mut self) {
-        self.fences.forget_inherited();
-        self.had_all_paths =
-            (0..self.shared.len() as u16).map(|disk| self.has_all_paths_live() && self.can_use_all(disk)).collect();
-    }
-
-    /// Whether flushes of a disk reach every controller in which its predecessor may have left unflushed writes.
-    pub(crate) fn had_all_paths(&self, disk: DiskId) -> bool {
-        self.had_all_paths[usize::from(disk.0)]
     }
 
     /// The operator changes the limits of a disk. Threads that wait because of the old limits run again.
@@ -225,6 +222,7 @@ impl Daemon {
             self.order(ctx, index, DesiredState::Removed { at_once: true });
             self.order(ctx, index, DesiredState::Enabled);
         }
+        self.update_holds(ctx);
         self.turn_fences(ctx);
     }
 
@@ -240,16 +238,6 @@ impl Daemon {
             }
         }
         self.turn_membership(ctx);
-    }
-
-    /// Whether every I/O thread can send on every path.
-    fn has_all_paths_live(&self) -> bool {
-        self.threads.0.iter().all(|thread| thread.live_paths() == self.paths.len())
-    }
-
-    /// Whether every I/O thread can use a disk on every path that it has.
-    fn can_use_all(&self, disk: u16) -> bool {
-        self.threads.0.iter().all(|thread| thread.can_use_all(DiskId(disk)))
     }
 
     /// At the end of the run: requests that are left, which are leaks.

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mpath_core::SharedDisk;
-use mpath_host::DiskShutdown;
+use mpath_host::{DiskShutdown, InheritedFence};
 use reactor::UnansweredQueues;
 
 use super::{Daemon, ShutdownPhase};
 use crate::context::Ctx;
 use crate::host::discovery::Discovery;
+use crate::host::disk_hold::DiskHold;
 use crate::host::files::Files;
 use crate::host::front_ends::FrontEndServer;
 use crate::host::io_thread::{IoThread, Message};
@@ -87,13 +88,14 @@ impl Daemon {
     pub(crate) fn finish_shutdown(self, ctx: &mut Ctx) -> (Files, bool) {
         let Some(ShutdownPhase::Paths { in_doubt }) = self.shutdown else { unreachable!("it has ended") };
         let now = ctx.clock.now();
-        let leaving = |(disk, unanswered): (&SharedDisk, &Arc<UnansweredQueues>)| DiskShutdown {
+        let left = |fence: &InheritedFence| fence.until.saturating_duration_since(now);
+        let leaving = |((disk, unanswered), hold): ((&SharedDisk, &Arc<UnansweredQueues>), &DiskHold)| DiskShutdown {
             in_doubt,
-            inherited_left: self.held_until.map(|until| until.saturating_duration_since(now)).unwrap_or_default(),
-            unanswered: unanswered.has_any(),
+            inherited_left: hold.decides().inherited_fence().map(left).unwrap_or_default(),
+            unanswered: unanswered.has_any() || hold.decides().awaits_paths(),
             lost_writes: !self.is_cache_shared && disk.unflushed.has_unreported_loss(),
         };
-        let leaving: Vec<_> = self.shared.iter().zip(&self.unanswered).map(leaving).collect();
+        let leaving: Vec<_> = self.shared.iter().zip(&self.unanswered).zip(&self.holds).map(leaving).collect();
         self.threads.0.into_iter().for_each(|thread| thread.count_hedges(ctx));
         let (records, are_written) = self.fences.end(now, &leaving);
         let under_way = self.growing.iter().filter_map(|(disk, growing)| Some((*disk, growing.under_way()?)));

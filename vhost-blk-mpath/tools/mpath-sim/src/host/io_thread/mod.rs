@@ -122,21 +122,11 @@ impl IoThread {
         self.inner.stats(now)
     }
 
-    /// The number of paths on which it can send.
-    pub(crate) fn live_paths(&self) -> usize {
-        self.sockets.values().filter(|socket| !socket.is_ended).count()
-    }
-
     /// Whether it can send to every disk on a path.
     pub(super) fn can_use(&self, path: PathId) -> bool {
         let is_usable =
             |socket: &Socket| (0..self.disks.len() as u16).all(|disk| is_accessible(socket.ana.of(DiskId(disk))));
         self.sockets.values().any(|socket| socket.path == path && !socket.is_ended && is_usable(socket))
-    }
-
-    /// Whether the namespace of a disk is accessible on every path that is live.
-    pub(crate) fn can_use_all(&self, disk: DiskId) -> bool {
-        self.sockets.values().all(|socket| is_accessible(socket.ana.of(disk)))
     }
 
     /// Whether it has this path.

@@ -52,6 +52,14 @@ impl IoThread {
             return ctx.checker.violate(at, None, format_args!("a command is for namespace {nsid}"));
         };
         let (path, association) = (socket.path, (disk, socket.path, socket.epoch));
+        // A read may be a probe.
+        if kind != CommandKind::Read && ctx.checker.first_attempts.is_waiting() {
+            ctx.checker.violate(
+                at,
+                None,
+                format_args!("a {kind:?} of disk {disk} is sent before every path was tried"),
+            );
+        }
         match kind {
             CommandKind::Read => {}
             CommandKind::Change => ctx.checker.flushes.cache_written(association),

@@ -1,0 +1,215 @@
+//! Decides when requests of a disk are fetched from its virtqueues.
+//!
+//! ```text
+//!  inherited fence ── its time has passed ────────────────┐
+//!  untried paths ──── every path was tried after a kill ──┼──▶ requests are fetched
+//!  writes in doubt ── every I/O thread has settled ───────┘
+//! ```
+//! A killed daemon may have left unflushed writes in the cache of any controller. The first flush of the next daemon has
+//! to reach all controllers that are there. So no request is fetched before each path had a chance since the time when
+//! the first path was found to work.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::path::PathTrial;
+
+/// Attempts that begin within this time count as concurrent.
+const CONCURRENT: Duration = Duration::from_secs(1);
+
+/// The time until which earlier writes to a disk's namespace may be executed. A time that has passed means that no such
+/// writes exist, though the earlier daemon did not end in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InheritedFence {
+    /// The end of the fence.
+    pub until: Instant,
+    /// The disk of this daemon that sent the writes; `None` for an earlier daemon.
+    pub of: Option<String>,
+}
+
+/// Why a disk takes no requests because of an earlier daemon or a removed disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HoldReason {
+    /// Earlier writes may be executed.
+    InheritedFence(InheritedFence),
+    /// The previous daemon was killed, and some path was not tried since the first path worked.
+    UntriedPaths,
+}
+
+/// An action that the caller has to do for a held disk, in the order given.
+#[derive(Debug, PartialEq, Eq)]
+pub enum HoldAction {
+    /// Have every I/O thread fetch nothing from the disk's virtqueues before this time.
+    HoldUntil(Instant),
+    /// Have every I/O thread fetch nothing from the disk's virtqueues until [`HoldAction::Resume`].
+    Suspend,
+    /// Have every I/O thread tell once the disk is settled. [`DiskHold::thread_settled`] follows for each thread.
+    TellWhenSettled,
+    /// End [`HoldAction::Suspend`].
+    Resume,
+    /// Report that the disk is held.
+    Held(HoldReason),
+    /// Remove the inherited fence from the fence record. If `was_held`, report that the disk is held no more.
+    Released {
+        /// [`HoldAction::Held`] came before.
+        was_held: bool,
+    },
+}
+
+/// A path of a disk, for [`DiskHold::update`].
+#[derive(Debug, Clone, Copy)]
+pub struct TriedPath {
+    /// Whether it was tried.
+    pub trial: PathTrial,
+    /// The disk's namespace can be used on it, if it is live.
+    pub leads_to_disk: bool,
+}
+
+/// Decides when requests of one disk are fetched.
+#[derive(Debug)]
+pub struct DiskHold {
+    inherited: Option<InheritedFence>,
+    /// A killed daemon may have left unflushed writes in any controller, and some path was not tried.
+    awaits_paths: bool,
+    is_cache_shared: bool,
+    /// Front-ends are served.
+    is_open: bool,
+    /// The number of I/O threads that may still have writes of an earlier front-end.
+    unsettled_threads: usize,
+    is_suspended: bool,
+    was_held: bool,
+    actions: VecDeque<HoldAction>,
+}
+
+impl DiskHold {
+    /// The hold of a disk that is not open. `is_cache_shared`: a flush of any controller covers the writes of all.
+    #[must_use]
+    pub fn new(inherited: Option<InheritedFence>, is_cache_shared: bool) -> Self {
+        Self {
+            inherited,
+            awaits_paths: false,
+            is_cache_shared,
+            is_open: false,
+            unsettled_threads: 0,
+            is_suspended: false,
+            was_held: false,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// Adds a fence to wait for. To be called before the disk is opened. The longest fence counts.
+    pub fn inherit(&mut self, fence: InheritedFence) {
+        let longest = self.inherited.take().into_iter().chain([fence]).max_by_key(|fence| fence.until);
+        self.inherited = longest;
+    }
+
+    /// The fence that has to pass. `None` if there is none, or once [`HoldAction::Released`] has come.
+    #[must_use]
+    pub fn inherited_fence(&self) -> Option<&InheritedFence> {
+        self.inherited.as_ref()
+    }
+
+    /// Whether an open disk waits until every path was tried.
+    #[must_use]
+    pub fn awaits_paths(&self) -> bool {
+        self.awaits_paths
+    }
+
+    /// Whether the disk is open and nothing of earlier daemons and removed disks holds it.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.is_open && self.inherited.is_none()
+    }
+
+    /// Why the disk takes no requests because of an earlier daemon or a removed disk.
+    #[must_use]
+    pub fn reason(&self, now: Instant) -> Option<HoldReason> {
+        let fence = self.inherited.as_ref().filter(|fence| fence.until > now);
+        let fence = fence.map(|fence| HoldReason::InheritedFence(fence.clone()));
+        fence.or_else(|| self.awaits_paths.then_some(HoldReason::UntriedPaths))
+    }
+
+    /// Opens the disk: front-ends are served once the actions are done. The arguments are those of
+    /// [`update`](Self::update), which has to follow.
+    pub fn open(&mut self, now: Instant, first_logs_are_done: bool, paths: &[TriedPath]) {
+        self.is_open = true;
+        self.awaits_paths = self.inherited.is_some() && !self.is_cache_shared;
+        let until = self.inherited.as_ref().map(|fence| fence.until).filter(|until| *until > now);
+        self.actions.extend(until.map(HoldAction::HoldUntil));
+        self.consider(first_logs_are_done, paths);
+        if let Some(reason) = self.reason(now) {
+            self.was_held = true;
+            self.actions.push_back(HoldAction::Held(reason));
+        }
+    }
+
+    /// Takes the state of all paths, which may have changed, and the time. The I/O threads know of each live path by
+    /// now. `first_logs_are_done`: discovery adds no path of its first logs any more.
+    pub fn update(&mut self, now: Instant, first_logs_are_done: bool, paths: &[TriedPath]) {
+        if !self.is_open {
+            return;
+        }
+        self.consider(first_logs_are_done, paths);
+        // As long as a path was not tried, the next daemon has to know that the earlier one was killed.
+        if self.reason(now).is_none() && self.inherited.take().is_some() {
+            self.actions.push_back(HoldAction::Released { was_held: self.was_held });
+        }
+    }
+
+    /// Records that a front-end has connected. Writes that an earlier front-end abandoned may still be executed, and must
+    /// not overwrite what this one writes. So each of the `threads` I/O threads has to settle first.
+    ///
+    /// While threads are settling, no requests are fetched, so no more writes can be in doubt. Front-ends that connect
+    /// again and again therefore leave one suspension, not many.
+    pub fn front_end_connected(&mut self, threads: usize) {
+        if self.unsettled_threads == 0 {
+            self.unsettled_threads = threads;
+            self.follow();
+            self.actions.push_back(HoldAction::TellWhenSettled);
+        }
+    }
+
+    /// Records that an I/O thread has settled.
+    pub fn thread_settled(&mut self) {
+        self.unsettled_threads -= 1;
+        self.follow();
+    }
+
+    fn consider(&mut self, first_logs_are_done: bool, paths: &[TriedPath]) {
+        self.awaits_paths &= !(first_logs_are_done && were_all_tried(paths));
+        self.follow();
+    }
+
+    /// Suspends or resumes the disk, if that has changed.
+    fn follow(&mut self) {
+        let is_suspended = self.awaits_paths || self.unsettled_threads > 0;
+        if is_suspended != self.is_suspended {
+            self.is_suspended = is_suspended;
+            self.actions.push_back(if is_suspended { HoldAction::Suspend } else { HoldAction::Resume });
+        }
+    }
+
+    /// When [`update`](Self::update) is due though no path has changed.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.inherited.as_ref().filter(|_| self.is_open && !self.awaits_paths).map(|fence| fence.until)
+    }
+
+    /// The next action. `None` until something else has happened.
+    pub fn poll(&mut self) -> Option<HoldAction> {
+        self.actions.pop_front()
+    }
+}
+
+/// Whether each path had a chance since the first of the paths that work was tried.
+fn were_all_tried(paths: &[TriedPath]) -> bool {
+    let works = |path: &&TriedPath| path.trial.is_live && path.leads_to_disk;
+    let first = paths.iter().filter(works).filter_map(|path| path.trial.tried_at).min();
+    first.is_some_and(|first| {
+        let since = first.checked_sub(CONCURRENT).unwrap_or(first);
+        paths.iter().all(|path| path.trial.had_a_chance(since))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+use super::HoldAction::{Held, HoldUntil, Released, Resume, Suspend, TellWhenSettled};
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The hold of a disk with two paths, and the time.
+struct Disk {
+    start: Instant,
+    now: Instant,
+    hold: DiskHold,
+    paths: [TriedPath; 2],
+    logs_are_done: bool,
+}
+
+impl Disk {
+    fn new(inherited_seconds: Option<u32>, is_cache_shared: bool) -> Self {
+        let start = Instant::now();
+        let fence = inherited_seconds.map(|seconds| InheritedFence { until: start + seconds * SECOND, of: None });
+        let paths = [TriedPath { trial: PathTrial::default(), leads_to_disk: false }; 2];
+        Self { start, now: start, hold: DiskHold::new(fence, is_cache_shared), paths, logs_are_done: true }
+    }
+
+    fn actions(&mut self) -> Vec<HoldAction> {
+        std::iter::from_fn(|| self.hold.poll()).collect()
+    }
+
+    fn open(&mut self) -> Vec<HoldAction> {
+        self.hold.open(self.now, self.logs_are_done, &self.paths);
+        self.actions()
+    }
+
+    fn at(&mut self, seconds: u32) -> Vec<HoldAction> {
+        self.now = self.start + seconds * SECOND;
+        self.hold.update(self.now, self.logs_are_done, &self.paths);
+        self.actions()
+    }
+
+    /// An attempt that began at this time has ended.
+    fn tried(&mut self, path: usize, began_seconds: u32, is_live: bool) {
+        let tried_at = Some(self.start + began_seconds * SECOND);
+        self.paths[path] = TriedPath { trial: PathTrial { tried_at, is_live, is_idle: false }, leads_to_disk: is_live };
+    }
+}
+
+#[test]
+fn a_disk_without_predecessor_is_not_held() {
+    let mut disk = Disk::new(None, false);
+    assert_eq!((disk.open(), disk.at(0)), (vec![], vec![]));
+    assert!(disk.hold.is_over() && disk.hold.next_timeout().is_none());
+}
+
+#[test]
+fn the_longest_inherited_fence_is_waited_for() {
+    let mut disk = Disk::new(Some(5), true);
+    let until = |seconds| disk.start + seconds * SECOND;
+    let (of_other, longest) = (Some("other".to_owned()), until(7));
+    disk.hold.inherit(InheritedFence { until: longest, of: of_other.clone() });
+    disk.hold.inherit(InheritedFence { until: until(6), of: None });
+    let reason = HoldReason::InheritedFence(InheritedFence { until: longest, of: of_other });
+    assert_eq!(disk.open(), [HoldUntil(longest), Held(reason)]);
+    assert_eq!(disk.hold.next_timeout(), Some(longest));
+    assert_eq!(disk.at(6), []);
+    assert!(!disk.hold.is_over());
+    assert_eq!(disk.at(7), [Released { was_held: true }]);
+    assert!(disk.hold.is_over() && disk.hold.next_timeout().is_none());
+}
+
+#[test]
+fn the_record_keeps_the_fence_until_every_path_was_tried() {
+    let mut disk = Disk::new(Some(0), false);
+    assert_eq!(disk.open(), [Suspend, Held(HoldReason::UntriedPaths)]);
+    disk.tried(0, 1, true);
+    assert_eq!(disk.at(1), []);
+    assert!(disk.hold.awaits_paths() && !disk.hold.is_over());
+    disk.tried(1, 1, false);
+    assert_eq!(disk.at(2), [Resume, Released { was_held: true }]);
+}
+
+#[test]
+fn paths_that_were_tried_before_the_fence_has_passed_do_not_release_the_disk() {
+    let mut disk = Disk::new(Some(5), false);
+    assert!(disk.open().contains(&Suspend));
+    disk.tried(0, 1, true);
+    disk.tried(1, 1, true);
+    assert_eq!(disk.at(2), [Resume]);
+    assert_eq!(disk.at(5), [Released { was_held: true }]);
+}
+
+/// Until a path works, the target may be down, and no attempt says anything.
+#[test]
+fn attempts_before_the_first_path_worked_do_not_count() {
+    let mut disk = Disk::new(Some(0), false);
+    disk.tried(0, 1, false);
+    disk.tried(1, 1, false);
+    assert_eq!(disk.open(), [Suspend, Held(HoldReason::UntriedPaths)]);
+    disk.tried(0, 5, true);
+    assert_eq!(disk.at(6), []);
+    // The attempts of both paths were concurrent.
+    disk.tried(1, 4, false);
+    assert_eq!(disk.at(6), [Resume, Released { was_held: true }]);
+}
+
+#[test]
+fn a_path_to_another_namespace_does_not_begin_the_wait() {
+    let mut disk = Disk::new(Some(0), false);
+    disk.tried(0, 1, true);
+    disk.tried(1, 1, true);
+    disk.paths.iter_mut().for_each(|path| path.leads_to_disk = false);
+    assert!(disk.open().contains(&Suspend));
+    disk.paths[1].leads_to_disk = true;
+    assert_eq!(disk.at(2), [Resume, Released { was_held: true }]);
+}
+
+#[test]
+fn a_path_that_makes_no_attempts_is_not_waited_for() {
+    let mut disk = Disk::new(Some(0), false);
+    disk.tried(0, 1, true);
+    disk.paths[1].trial.is_idle = true;
+    assert_eq!(disk.open(), []);
+    assert_eq!(disk.at(2), [Released { was_held: false }]);
+}
+
+#[test]
+fn the_first_logs_of_discovery_are_waited_for() {
+    let mut disk = Disk::new(Some(0), false);
+    disk.tried(0, 1, true);
+    disk.tried(1, 1, true);
+    disk.logs_are_done = false;
+    assert!(disk.open().contains(&Suspend));
+    disk.logs_are_done = true;
+    assert_eq!(disk.at(2), [Resume, Released { was_held: true }]);
+}
+
+#[test]
+fn a_shared_cache_needs_no_path_to_be_tried() {
+    let mut disk = Disk::new(Some(0), true);
+    assert_eq!(disk.open(), []);
+    assert_eq!(disk.hold.next_timeout(), Some(disk.start));
+    assert_eq!(disk.at(0), [Released { was_held: false }]);
+}
+
+#[test]
+fn a_disk_is_suspended_once_until_all_threads_have_settled() {
+    let mut disk = Disk::new(None, false);
+    disk.open();
+    for _ in 0..2 {
+        disk.hold.front_end_connected(2);
+        assert_eq!(disk.actions(), [Suspend, TellWhenSettled]);
+        disk.hold.front_end_connected(2);
+        disk.hold.thread_settled();
+        disk.hold.front_end_connected(2);
+        assert_eq!(disk.actions(), []);
+        disk.hold.thread_settled();
+        assert_eq!(disk.actions(), [Resume]);
+    }
+}
+
+#[test]
+fn a_disk_resumes_when_neither_paths_nor_threads_are_waited_for() {
+    for is_tried_first in [true, false] {
+        let mut disk = Disk::new(Some(0), false);
+        assert!(disk.open().contains(&Suspend));
+        disk.hold.front_end_connected(1);
+        assert_eq!(disk.actions(), [TellWhenSettled]);
+        disk.tried(0, 1, true);
+        disk.tried(1, 1, false);
+        if is_tried_first {
+            assert_eq!(disk.at(1), [Released { was_held: true }]);
+            disk.hold.thread_settled();
+            assert_eq!(disk.actions(), [Resume]);
+        } else {
+            disk.hold.thread_settled();
+            assert_eq!(disk.actions(), []);
+            assert_eq!(disk.at(1), [Resume, Released { was_held: true }]);
+        }
+    }
+}

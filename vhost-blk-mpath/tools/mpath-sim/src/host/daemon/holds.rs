@@ -1,0 +1,47 @@
+//! When requests of the disks are fetched.
+
+use mpath_core::{DiskId, PathId};
+use mpath_host::TriedPath;
+
+use super::Daemon;
+use crate::context::Ctx;
+
+impl Daemon {
+    /// Paths have changed, or time has passed. Front-ends of a disk are served once it is known what they see.
+    pub(crate) fn update_holds(&mut self, ctx: &mut Ctx) {
+        for disk in 0..self.holds.len() {
+            let (now, are_done, paths) = (ctx.clock.now(), self.first_logs_are_done, self.tried_paths(disk));
+            let (hold, threads) = (&mut self.holds[disk], &mut self.threads);
+            if self.disks.shown(disk).is_some() {
+                hold.open(ctx, threads, are_done, &paths);
+            }
+            if hold.change(ctx, threads, |hold| hold.update(now, are_done, &paths)) {
+                self.fences.forget_inherited(disk);
+                self.had_all_paths[disk] = self.paths.iter().all(|path| path.reaches(disk));
+            }
+        }
+    }
+
+    fn tried_paths(&self, disk: usize) -> Vec<TriedPath> {
+        let paths = self.paths.iter().zip((0..).map(PathId)).filter(|(path, _)| !path.is_gone());
+        let leads = |path| self.disks.leads_to(path, DiskId(disk as u16));
+        paths.map(|(path, id)| TriedPath { trial: path.trial(), leads_to_disk: leads(id) }).collect()
+    }
+
+    /// Whether flushes of a disk reach every controller in which its predecessor may have left unflushed writes.
+    pub(crate) fn had_all_paths(&self, disk: DiskId) -> bool {
+        self.had_all_paths[usize::from(disk.0)]
+    }
+
+    /// The checker sees which paths are tried. It does not wait for paths that the operator takes out of use, nor for refused ones.
+    pub(crate) fn observe_attempts(&self, ctx: &mut Ctx) {
+        let is_tried = |index: &usize| {
+            let path = &self.paths[*index];
+            !path.is_gone() && path.is_enabled() && !path.was_refused()
+        };
+        let has_logs = self.discovery.as_ref().is_none_or(|discovery| discovery.has_first_logs(ctx.clock.now()));
+        if has_logs {
+            ctx.checker.first_attempts.judge((0..self.paths.len()).filter(is_tried));
+        }
+    }
+}

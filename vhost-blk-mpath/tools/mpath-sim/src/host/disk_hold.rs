@@ -1,0 +1,87 @@
+//! Carries out when requests of a disk are fetched, as the shipping hold decides.
+
+use std::sync::mpsc;
+
+use mpath_core::DiskId;
+use mpath_host::{HoldAction, TriedPath};
+
+use super::io_thread::Message;
+use super::io_threads::IoThreads;
+use crate::context::Ctx;
+
+/// The hold of a disk.
+pub(super) struct DiskHold {
+    disk: DiskId,
+    /// The shipping state machine, which decides.
+    inner: mpath_host::DiskHold,
+    is_open: bool,
+    /// A message from each I/O thread on which the disk is settled.
+    settled: (mpsc::Sender<()>, mpsc::Receiver<()>),
+    /// The messages to come.
+    unsettled: usize,
+}
+
+impl DiskHold {
+    pub(super) fn new(disk: DiskId, inner: mpath_host::DiskHold) -> Self {
+        Self { disk, inner, is_open: false, settled: mpsc::channel(), unsettled: 0 }
+    }
+
+    pub(super) fn decides(&self) -> &mpath_host::DiskHold {
+        &self.inner
+    }
+
+    /// Front-ends are served from now on.
+    pub(super) fn open(
+        &mut self,
+        ctx: &mut Ctx,
+        threads: &mut IoThreads,
+        first_logs_are_done: bool,
+        paths: &[TriedPath],
+    ) {
+        if !std::mem::replace(&mut self.is_open, true) {
+            let now = ctx.clock.now();
+            self.change(ctx, threads, |hold| hold.open(now, first_logs_are_done, paths));
+        }
+    }
+
+    /// Changes it, and carries out what follows. Returns whether the inherited fence has to be removed from the fence record.
+    pub(super) fn change(
+        &mut self,
+        ctx: &mut Ctx,
+        threads: &mut IoThreads,
+        change: impl FnOnce(&mut mpath_host::DiskHold),
+    ) -> bool {
+        let (disk, mut is_released) = (self.disk, false);
+        change(&mut self.inner);
+        while let Some(action) = self.inner.poll() {
+            ctx.say(|| format!("disk {}: {action:?}", disk.0));
+            match action {
+                HoldAction::HoldUntil(until) => threads.post_all(ctx, || Message::HoldDisk { disk, until }),
+                HoldAction::Suspend => threads.post_all(ctx, || Message::SuspendDisk(disk)),
+                HoldAction::Resume => threads.post_all(ctx, || Message::ResumeDisk(disk)),
+                HoldAction::TellWhenSettled => {
+                    self.unsettled += threads.0.len();
+                    threads.post_all(ctx, || {
+                        let settled = self.settled.0.clone();
+                        let settled = Box::new(move || settled.send(()).expect("the I/O threads end first"));
+                        Message::WhenSettled { disk, settled }
+                    });
+                }
+                HoldAction::Held(_) => {}
+                HoldAction::Released { .. } => is_released = true,
+            }
+        }
+        is_released
+    }
+
+    /// Takes the messages of I/O threads: whether the disk has just become settled on all of them.
+    pub(super) fn poll_settled(&mut self, ctx: &mut Ctx, threads: &mut IoThreads) -> bool {
+        let mut has_settled = false;
+        while self.settled.1.try_recv().is_ok() {
+            self.unsettled -= 1;
+            has_settled = self.unsettled == 0;
+            self.change(ctx, threads, mpath_host::DiskHold::thread_settled);
+        }
+        has_settled
+    }
+}
