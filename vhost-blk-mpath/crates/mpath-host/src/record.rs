@@ -153,16 +153,20 @@ impl Record {
     #[must_use]
     pub fn open(found: RecordContent, daemon_run: &DaemonRun, now: Instant) -> (Self, Option<Duration>) {
         let RecordContent { associations, namespace, orderly_end, lost_writes } = found;
-        let longest = longest_fence(associations);
-        let fence = match &longest {
+        let (longest, fence) = match longest_fence(associations) {
             Some(longest) => {
                 let in_full = Duration::from_millis(longest.fence_ms);
                 // A daemon that has recorded its end has closed its sockets before.
                 let remaining = |end| daemon_run.remaining(now, end).map_or(in_full, |left| left.min(in_full));
-                Some(orderly_end.as_ref().map_or(in_full + EXIT_MAX, remaining))
+                let fence = orderly_end.as_ref().map_or(in_full + EXIT_MAX, remaining);
+                (Some(longest), Some(fence))
             }
-            // It was killed while it had no association.
-            None => (namespace.is_some() && orderly_end.is_none()).then_some(Duration::ZERO),
+            // It was killed while it had no association. The next daemon but one may have to know that too.
+            None if namespace.is_some() && orderly_end.is_none() => {
+                let none = RecordedAssociation { path: String::new(), cntlid: 0, fence_ms: 0 };
+                (Some(none), Some(Duration::ZERO))
+            }
+            None => (None, None),
         };
         let associations = longest.into_iter().map(|left| (Key::Inherited, left)).collect();
         (Self { associations, previous_namespace: namespace, lost_writes }, fence)
@@ -341,6 +345,21 @@ mod tests {
         assert_eq!(third.content(None).associations.len(), 1, "they do not add up");
         second.remove_inherited();
         assert_eq!(open(second.content(None)).1, Some(4 * SECOND + EXIT_MAX));
+    }
+
+    /// Its unflushed writes may be in any controller until every path was tried.
+    #[test]
+    fn a_daemon_killed_without_an_association_is_remembered_until_it_is_over() {
+        let now = Instant::now();
+        let by = DaemonRun::new("this".into(), now);
+        let name = NamespaceName::new("nqn.2026-11.io.example:disk", &crate::testing::namespace());
+        let killed = open(RecordContent::default()).0.content(Some(&name));
+        let end = |unanswered| {
+            let (second, inherited) = open(killed.clone());
+            assert_eq!(inherited, Some(Duration::ZERO));
+            open(second.end(Some(&name), DiskShutdown { unanswered, ..IN_ORDER }, &by, now).0).1
+        };
+        assert_eq!((end(true), end(false)), (Some(Duration::ZERO), None));
     }
 
     #[test]

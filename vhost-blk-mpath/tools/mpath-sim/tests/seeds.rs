@@ -59,7 +59,7 @@ fn fixed_seeds() {
         "drains of held commands, and drains cut short"
     );
     assert!(counts.hedges > 500 && counts.hedges_won > 100);
-    assert!(counts.kills > 20);
+    assert!(counts.kills > 20 && counts.held_for_attempts > 5, "kills, and waits for first attempts after them");
     assert!(counts.removals > 20);
     assert!(counts.discovered > 100 && counts.unlisted > 10, "paths that discovery added, and removed");
     assert!(counts.sessions_kept_alive > 50, "discovery sessions without news that keep-alives kept open");

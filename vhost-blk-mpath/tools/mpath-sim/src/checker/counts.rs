@@ -74,6 +74,8 @@ counts! {
     closed_in_order,
     /// Daemons killed.
     kills,
+    /// Disks that waited for first attempts after their inherited fence.
+    held_for_attempts,
     /// Disks that have grown.
     disks_grown,
     /// Daemons that ended in order.

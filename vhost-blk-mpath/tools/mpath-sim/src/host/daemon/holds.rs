@@ -15,7 +15,9 @@ impl Daemon {
             if self.disks.shown(disk).is_some() {
                 hold.open(ctx, threads, are_done, &paths);
             }
+            let fence_until = hold.decides().inherited_fence().map(|fence| fence.until);
             if hold.change(ctx, threads, |hold| hold.update(now, are_done, &paths)) {
+                ctx.checker.counts.held_for_attempts += u64::from(fence_until.is_some_and(|until| until < now));
                 self.fences.forget_inherited(disk);
                 self.had_all_paths[disk] = self.paths.iter().all(|path| path.reaches(disk));
             }

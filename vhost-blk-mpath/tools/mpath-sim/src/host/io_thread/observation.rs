@@ -52,8 +52,8 @@ impl IoThread {
             return ctx.checker.violate(at, None, format_args!("a command is for namespace {nsid}"));
         };
         let (path, association) = (socket.path, (disk, socket.path, socket.epoch));
-        // A read may be a probe.
-        if kind != CommandKind::Read && ctx.checker.first_attempts.is_waiting() {
+        // A read may be a probe, and the daemon flushes at its end.
+        if kind == CommandKind::Change && ctx.checker.first_attempts.is_waiting() {
             ctx.checker.violate(
                 at,
                 None,
