@@ -27,7 +27,6 @@ use crate::subsystem::{PolicySetBy, Subsystem, vendor_window};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A disk with a known namespace, as the vhost-user side uses it.
-#[derive(Clone)]
 pub(crate) struct ServedDisk {
     pub(crate) subsystem: Arc<Subsystem>,
     pub(crate) id: DiskId,

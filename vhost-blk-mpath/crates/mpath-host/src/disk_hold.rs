@@ -65,6 +65,14 @@ pub struct TriedPath {
     pub leads_to_disk: bool,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// No front-end is served.
+    Closed,
+    /// Front-ends are served. `was_held`: the disk was reported to be held.
+    Open { was_held: bool },
+}
+
 /// Decides when requests of one disk are fetched.
 #[derive(Debug)]
 pub struct DiskHold {
@@ -72,12 +80,10 @@ pub struct DiskHold {
     /// A killed daemon may have left unflushed writes in any controller, and some path was not tried.
     awaits_paths: bool,
     is_cache_shared: bool,
-    /// Front-ends are served.
-    is_open: bool,
+    phase: Phase,
     /// The number of I/O threads that may still have writes of an earlier front-end.
     unsettled_threads: usize,
     is_suspended: bool,
-    was_held: bool,
     actions: VecDeque<HoldAction>,
 }
 
@@ -89,10 +95,9 @@ impl DiskHold {
             inherited,
             awaits_paths: false,
             is_cache_shared,
-            is_open: false,
+            phase: Phase::Closed,
             unsettled_threads: 0,
             is_suspended: false,
-            was_held: false,
             actions: VecDeque::new(),
         }
     }
@@ -118,7 +123,7 @@ impl DiskHold {
     /// Whether the disk is open and nothing of earlier daemons and removed disks holds it.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.is_open && self.inherited.is_none()
+        self.phase != Phase::Closed && self.inherited.is_none()
     }
 
     /// Why the disk takes no requests because of an earlier daemon or a removed disk.
@@ -132,27 +137,23 @@ impl DiskHold {
     /// Opens the disk: front-ends are served once the actions are done. The arguments are those of
     /// [`update`](Self::update), which has to follow.
     pub fn open(&mut self, now: Instant, first_logs_are_done: bool, paths: &[TriedPath]) {
-        self.is_open = true;
         self.awaits_paths = self.inherited.is_some() && !self.is_cache_shared;
         let until = self.inherited.as_ref().map(|fence| fence.until).filter(|until| *until > now);
         self.actions.extend(until.map(HoldAction::HoldUntil));
         self.consider(first_logs_are_done, paths);
-        if let Some(reason) = self.reason(now) {
-            self.was_held = true;
-            self.actions.push_back(HoldAction::Held(reason));
-        }
+        let reason = self.reason(now);
+        self.phase = Phase::Open { was_held: reason.is_some() };
+        self.actions.extend(reason.map(HoldAction::Held));
     }
 
     /// Takes the state of all paths, which may have changed, and the time. The I/O threads know of each live path by
     /// now. `first_logs_are_done`: discovery adds no path of its first logs any more.
     pub fn update(&mut self, now: Instant, first_logs_are_done: bool, paths: &[TriedPath]) {
-        if !self.is_open {
-            return;
-        }
+        let Phase::Open { was_held } = self.phase else { return };
         self.consider(first_logs_are_done, paths);
         // As long as a path was not tried, the next daemon has to know that the earlier one was killed.
         if self.reason(now).is_none() && self.inherited.take().is_some() {
-            self.actions.push_back(HoldAction::Released { was_held: self.was_held });
+            self.actions.push_back(HoldAction::Released { was_held });
         }
     }
 
@@ -192,7 +193,7 @@ impl DiskHold {
     /// When [`update`](Self::update) is due though no path has changed.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.inherited.as_ref().filter(|_| self.is_open && !self.awaits_paths).map(|fence| fence.until)
+        self.inherited.as_ref().filter(|_| self.phase != Phase::Closed && !self.awaits_paths).map(|fence| fence.until)
     }
 
     /// The next action. `None` until something else has happened.
