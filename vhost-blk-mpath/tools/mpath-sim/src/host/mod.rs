@@ -12,6 +12,7 @@ mod fences;
 mod files;
 mod front_end_connection;
 mod front_ends;
+mod growing;
 mod io_thread;
 mod io_threads;
 mod path;

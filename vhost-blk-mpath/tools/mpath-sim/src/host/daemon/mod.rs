@@ -1,7 +1,6 @@
 //! The daemon: its I/O threads, the tasks of its paths, its fences, its disks and their front-ends.
 
 mod front_ends;
-mod growth;
 mod holds;
 mod membership;
 mod shutdown;
@@ -15,13 +14,13 @@ use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
 use mpath_host::{DesiredState, InheritedFence};
 use reactor::{LossReason, PathEventKind, UnansweredQueues};
 
-use self::growth::Growing;
 use super::discovery::Discovery;
 use super::disk_hold::DiskHold;
 use super::disks::Disks;
 use super::fences::Fences;
 use super::files::Files;
 use super::front_ends::FrontEndServer;
+use super::growing::Growing;
 use super::io_thread::{IoThread, Message};
 use super::io_threads::IoThreads;
 use super::path::PathTask;
@@ -205,6 +204,19 @@ impl Daemon {
         self.turn_membership(ctx);
     }
 
+    /// Continues growths. Returns the disks that guests see larger, and their blocks.
+    pub(crate) fn grow(&mut self, ctx: &mut Ctx) -> Vec<(usize, u64)> {
+        let mut grown = Vec::new();
+        for (disk, growing) in &mut self.growing {
+            if let Some(blocks) = growing.advance(ctx, &mut self.threads, &mut self.disks) {
+                self.front_ends[*disk].grow(blocks);
+                grown.push((*disk, blocks));
+            }
+        }
+        self.growing.retain(|_, growing| !growing.is_over());
+        grown
+    }
+
     /// A turn of the task of a path.
     pub(crate) fn turn_path(&mut self, ctx: &mut Ctx, index: usize) {
         let path = &mut self.paths[index];
@@ -217,7 +229,13 @@ impl Daemon {
             }
             self.threads.0[thread].post(ctx, message);
         }
-        self.begin_growths();
+        for disk in 0..self.shared.len() {
+            if !self.growing.contains_key(&disk)
+                && let Some(growing) = Growing::begin(&self.disks, disk)
+            {
+                self.growing.insert(disk, growing);
+            }
+        }
         if self.paths[index].is_refused(ctx.clock.now()) && !self.paths[index].is_removing() {
             self.order(ctx, index, DesiredState::Removed { at_once: true });
             self.order(ctx, index, DesiredState::Enabled);

@@ -13,6 +13,7 @@ use crate::host::discovery::Discovery;
 use crate::host::disk_hold::DiskHold;
 use crate::host::files::Files;
 use crate::host::front_ends::FrontEndServer;
+use crate::host::growing::Growing;
 use crate::host::io_thread::{IoThread, Message};
 use crate::host::path::PathTask;
 use crate::machine::Machine;
@@ -30,7 +31,7 @@ impl Daemon {
         for front_end in front_ends {
             front_end.join().expect("it serves to the end");
         }
-        let under_way = self.growing.iter().filter_map(|(disk, growing)| Some((*disk, growing.under_way()?)));
+        let under_way = self.growing.values().filter_map(Growing::under_way);
         Files { records: self.fences.into_files(), shown: self.disks.into_files(under_way) }
     }
 
@@ -98,7 +99,7 @@ impl Daemon {
         let leaving: Vec<_> = self.shared.iter().zip(&self.unanswered).zip(&self.holds).map(leaving).collect();
         self.threads.0.into_iter().for_each(|thread| thread.count_hedges(ctx));
         let (records, are_written) = self.fences.end(now, &leaving);
-        let under_way = self.growing.iter().filter_map(|(disk, growing)| Some((*disk, growing.under_way()?)));
+        let under_way = self.growing.values().filter_map(Growing::under_way);
         (Files { records, shown: self.disks.into_files(under_way) }, are_written)
     }
 }

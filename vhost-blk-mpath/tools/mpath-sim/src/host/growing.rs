@@ -1,0 +1,98 @@
+//! A disk that grows: the steps of [`mpath_host::Growth`], carried out as in `vhost-blk-mpath/src/subsystem/size.rs`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mpath_core::DiskId;
+use mpath_host::{Disks as _, Growth, GrowthStep};
+
+use super::disks::Disks;
+use super::io_thread::Message;
+use super::io_threads::IoThreads;
+use crate::clock::Event;
+use crate::context::Ctx;
+
+/// The typical time of a write of the file of a disk.
+const SAVE: Duration = Duration::from_millis(2);
+
+/// A disk that grows.
+pub(super) struct Growing {
+    disk: usize,
+    growth: Growth,
+    /// The references that I/O threads hold until they are told.
+    told: Option<Arc<()>>,
+    /// When the file of the disk is written.
+    saved_at: Option<Instant>,
+}
+
+impl Growing {
+    /// Begins to grow a disk if all its paths agree.
+    pub(super) fn begin(disks: &Disks, disk: usize) -> Option<Self> {
+        let growth = Growth::begin(disks.served(DiskId(disk as u16))?, disks.sizes(disk))?;
+        Some(Self { disk, growth, told: None, saved_at: None })
+    }
+
+    /// The disk and the size that are being written.
+    pub(super) fn under_way(&self) -> Option<(usize, u64)> {
+        match self.growth.step() {
+            Some(GrowthStep::Save { blocks }) => self.saved_at.map(|_| (self.disk, blocks)),
+            _ => None,
+        }
+    }
+
+    /// Whether the disk has grown, or has not for a reason.
+    pub(super) fn is_over(&self) -> bool {
+        self.growth.step().is_none()
+    }
+
+    /// Goes as far as it can. Returns the blocks that guests see from now on, if these are more.
+    pub(super) fn advance(&mut self, ctx: &mut Ctx, threads: &mut IoThreads, disks: &mut Disks) -> Option<u64> {
+        let (disk, mut shown) = (self.disk, None);
+        while let Some(step) = self.growth.step() {
+            let is_done = match step {
+                GrowthStep::TellThreads => self.are_told(ctx, threads),
+                GrowthStep::Save { .. } => self.is_written(ctx, disks),
+                GrowthStep::Show => true,
+            };
+            if !is_done {
+                break;
+            }
+            match step {
+                GrowthStep::TellThreads => self.growth.threads_told(),
+                GrowthStep::Save { blocks } => self.growth.saved(disks.save(disk, blocks)),
+                GrowthStep::Show => {
+                    let served = disks.served(DiskId(disk as u16)).expect("it is served");
+                    shown = self.growth.to_show(served, disks.sizes(disk));
+                    shown.into_iter().for_each(|blocks| disks.grow(disk, blocks));
+                    self.growth.shown(disks.shown(disk).expect("it is shown"));
+                }
+            }
+        }
+        shown
+    }
+
+    /// Tells the I/O threads, once: whether they are told.
+    fn are_told(&mut self, ctx: &mut Ctx, threads: &mut IoThreads) -> bool {
+        let Some(told) = &self.told else {
+            let told = Arc::new(());
+            threads.post_all(ctx, || {
+                let told = Arc::clone(&told);
+                Message::Barrier(Box::new(move || drop(told)))
+            });
+            self.told = Some(told);
+            return false;
+        };
+        Arc::strong_count(told) == 1
+    }
+
+    /// Begins to write the file: whether the time for that is over.
+    fn is_written(&mut self, ctx: &mut Ctx, disks: &mut Disks) -> bool {
+        let now = ctx.clock.now();
+        if self.saved_at.is_none() {
+            let at = now + disks.rng.tail(SAVE);
+            self.saved_at = Some(at);
+            ctx.clock.at(at, Event::Grow);
+        }
+        self.saved_at.take_if(|at| *at <= now).is_some()
+    }
+}
