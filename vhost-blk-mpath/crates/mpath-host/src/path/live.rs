@@ -129,7 +129,12 @@ impl<E: Error> Live<E> {
             }
             let info = self.admin.info().expect("the controller is live");
             match self.namespaces.on_event(disks, info, event) {
-                Ok(update) => actions.extend(update.map(|update| Action::UpdateNamespace { epoch, update })),
+                Ok(Some(update)) => {
+                    // A namespace that is back from persistent loss is presumed to have unflushed writes.
+                    self.check = OutstandingCheck::NotStarted;
+                    actions.push_back(Action::UpdateNamespace { epoch, update });
+                }
+                Ok(None) => {}
                 Err((disk, error)) => self.lost = Some(PathError::Changed { disk: disks.name(disk), error }),
             }
         }

@@ -14,12 +14,13 @@ use super::plan::{DiskPlan, HostPlan};
 use super::socket::IoFailure;
 use crate::rng::Rng;
 
+/// Percentage of writes of a file that fail.
+const SAVE_FAILS_PERCENT: u64 = 30;
+
 /// The disks of a daemon.
 pub(super) struct Disks {
     disks: Vec<Disk>,
     files: ShownFiles,
-    /// Percentage of writes of a file that fail.
-    fails_percent: u64,
     pub(super) rng: Rng,
 }
 
@@ -42,7 +43,7 @@ impl Disks {
             sizes: BTreeMap::new(),
         };
         let disks = plan.disks.iter().zip(shared).zip(&files.0).map(disk).collect();
-        Self { disks, files, fails_percent: plan.record_fails_percent, rng }
+        Self { disks, files, rng }
     }
 
     /// The daemon is gone, while these disks were saved with these blocks.
@@ -58,10 +59,10 @@ impl Disks {
     /// Saves a disk with this size: whether no file says otherwise. If that fails, the file is removed, which may fail too.
     pub(super) fn save(&mut self, disk: usize, blocks: u64) -> bool {
         let file = &mut self.files.0[disk];
-        let fails = *file != Some(blocks) && self.rng.percent(self.fails_percent);
+        let fails = *file != Some(blocks) && self.rng.percent(SAVE_FAILS_PERCENT);
         if !fails {
             *file = Some(blocks);
-        } else if self.rng.percent(70) {
+        } else if self.rng.percent(50) {
             *file = None;
         }
         !fails || file.is_none()

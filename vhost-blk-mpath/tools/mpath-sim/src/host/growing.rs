@@ -13,7 +13,7 @@ use crate::clock::Event;
 use crate::context::Ctx;
 
 /// The typical time of a write of the file of a disk.
-const SAVE: Duration = Duration::from_millis(2);
+const SAVE: Duration = Duration::from_millis(20);
 
 /// A disk that grows.
 pub(super) struct Growing {
