@@ -32,7 +32,7 @@ enum Phase {
     Connecting {
         until: Instant,
     },
-    Connected(Connected),
+    Connected(Box<Connected>),
 }
 
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Session {
     /// Reports that the socket is connected to `peer`.
     pub fn connected(&mut self, now: Instant, peer: SocketAddr) {
         match HostDiscovery::new(self.config.clone(), now) {
-            Ok(host) => self.phase = Phase::Connected(Connected { host, peer }),
+            Ok(host) => self.phase = Phase::Connected(Box::new(Connected { host, peer })),
             Err(error) => self.check(Err(error.into())),
         }
     }
@@ -121,7 +121,8 @@ impl Session {
         let outcome = match &mut self.phase {
             Phase::Connecting { until } if *until <= now => Err(SessionError::ConnectTimeout),
             Phase::Connecting { .. } => Ok(()),
-            Phase::Connected(Connected { host, .. }) => {
+            Phase::Connected(connected) => {
+                let host = &mut connected.host;
                 if self.read_again_at.take_if(|at| *at <= now).is_some() {
                     host.reread(now);
                 }
@@ -134,7 +135,8 @@ impl Session {
     /// The next event. After [`SessionEvent::Finished`] or [`SessionEvent::Lost`] the caller closes the socket.
     pub fn poll(&mut self, now: Instant) -> Option<SessionEvent> {
         let is_persistent = self.config.keep_alive_tmo.is_some();
-        let Phase::Connected(Connected { host, peer }) = &mut self.phase else { return self.last.take() };
+        let Phase::Connected(connected) = &mut self.phase else { return self.last.take() };
+        let Connected { host, peer } = &mut **connected;
         let (event, peer) = (host.poll_event(), *peer);
         let is_blind = is_persistent && self.shutdown_until.is_none() && !host.receives_change_events();
         self.read_again_at = is_blind.then(|| self.read_again_at.unwrap_or(now + POLL_INTERVAL));

@@ -19,7 +19,7 @@ const SAVE_FAILS_PERCENT: u64 = 30;
 
 /// The disks of a daemon.
 pub(super) struct Disks {
-    disks: Vec<Disk>,
+    by_id: Vec<Disk>,
     files: ShownFiles,
     pub(super) rng: Rng,
 }
@@ -42,8 +42,8 @@ impl Disks {
             shown,
             sizes: BTreeMap::new(),
         };
-        let disks = plan.disks.iter().zip(shared).zip(&files.0).map(disk).collect();
-        Self { disks, files, rng }
+        let by_id = plan.disks.iter().zip(shared).zip(&files.0).map(disk).collect();
+        Self { by_id, files, rng }
     }
 
     /// The daemon is gone, while these disks were saved with these blocks.
@@ -69,22 +69,22 @@ impl Disks {
     }
 
     fn disk(&mut self, disk: DiskId) -> &mut Disk {
-        &mut self.disks[usize::from(disk.0)]
+        &mut self.by_id[usize::from(disk.0)]
     }
 
     /// The blocks that the guest of a disk sees, once that is known.
     pub(super) fn shown(&self, disk: usize) -> Option<u64> {
-        self.disks[disk].shown
+        self.by_id[disk].shown
     }
 
     /// The blocks that each path to a disk reports.
     pub(super) fn sizes(&self, disk: usize) -> impl Iterator<Item = u64> {
-        self.disks[disk].sizes.values().copied()
+        self.by_id[disk].sizes.values().copied()
     }
 
     /// Guests see `blocks` blocks from now on.
     pub(super) fn grow(&mut self, disk: usize, blocks: u64) {
-        self.disks[disk].shown = Some(blocks);
+        self.by_id[disk].shown = Some(blocks);
     }
 
     /// A live path reports a change of a namespace.
@@ -104,7 +104,7 @@ impl Disks {
 
     /// A path is not live any more.
     pub(super) fn path_down(&mut self, path: PathId) {
-        for disk in &mut self.disks {
+        for disk in &mut self.by_id {
             disk.sizes.remove(&path);
         }
     }
@@ -118,7 +118,7 @@ impl mpath_host::Disks for Disks {
     }
 
     fn served(&self, disk: DiskId) -> Option<ServedNamespace> {
-        let Disk { plan, shown, .. } = &self.disks[usize::from(disk.0)];
+        let Disk { plan, shown, .. } = &self.by_id[usize::from(disk.0)];
         Some(ServedNamespace { namespace: plan.namespace, shown_blocks: shown.unwrap_or_default() })
     }
 
@@ -127,9 +127,9 @@ impl mpath_host::Disks for Disks {
             let found = found.clone().map_err(Unusable::from)?.identity;
             let served = self.served(DiskId(disk as u16)).expect("it is set from the start");
             served.check(&found)?;
-            if self.disks[disk].shown.is_none() {
+            if self.by_id[disk].shown.is_none() {
                 // No file says what front-ends have seen, so they see what the first path has.
-                self.disks[disk].shown = Some(found.blocks);
+                self.by_id[disk].shown = Some(found.blocks);
                 self.save(disk, found.blocks);
             }
             Ok(())
@@ -146,6 +146,6 @@ impl mpath_host::Disks for Disks {
     }
 
     fn is_unflushed(&self, path: PathId) -> bool {
-        self.disks.iter().any(|disk| disk.shared.unflushed.is_unflushed(path))
+        self.by_id.iter().any(|disk| disk.shared.unflushed.is_unflushed(path))
     }
 }

@@ -63,7 +63,9 @@ impl Growing {
                 GrowthStep::Show => {
                     let served = disks.served(DiskId(disk as u16)).expect("it is served");
                     shown = self.growth.to_show(served, disks.sizes(disk));
-                    shown.into_iter().for_each(|blocks| disks.grow(disk, blocks));
+                    if let Some(blocks) = shown {
+                        disks.grow(disk, blocks);
+                    }
                     self.growth.shown(disks.shown(disk).expect("it is shown"));
                 }
             }

@@ -82,8 +82,8 @@ pub(crate) struct PathTask {
     is_ending: bool,
     /// Every I/O thread knows the path.
     pub(super) is_known: bool,
-    /// The controller had unflushed writes when the association ended, and the order was to flush them first.
-    closed_unflushed: bool,
+    /// The association that ended with unflushed writes, though the order was to flush them first.
+    closed_unflushed: Option<Epoch>,
     /// The question to the I/O threads that the path waits for.
     question: Option<StatsQuestion>,
     /// By disk: the state that the I/O threads were told last.
@@ -114,7 +114,7 @@ impl PathTask {
             is_gone: false,
             is_ending: false,
             is_known: false,
-            closed_unflushed: false,
+            closed_unflushed: None,
             question: None,
             ana: Vec::new(),
             reports: VecDeque::new(),
@@ -273,7 +273,7 @@ impl PathTask {
     /// An association is over, and every I/O thread has closed its queue pair.
     fn association_ended(&mut self, ctx: &mut Ctx, fences: &mut Fences, left: ClosedAssociation) {
         let of = AssociationId { path: self.id, epoch: left.epoch };
-        if left.is_clean && self.closed_unflushed {
+        if left.is_clean && self.closed_unflushed == Some(left.epoch) {
             let what = format_args!("path {} is closed in order with unflushed writes", self.id);
             ctx.checker.violate(ctx.clock.elapsed(), None, what);
         }
@@ -407,7 +407,8 @@ impl PathTask {
                     self.question = None;
                     let at_once = self.order.wanted == DesiredState::Removed { at_once: true };
                     let is_cache_shared = self.plan.group.shared_write_cache;
-                    self.closed_unflushed = !at_once && !is_cache_shared && disks.is_unflushed(self.id);
+                    let closed_unflushed = !at_once && !is_cache_shared && disks.is_unflushed(self.id);
+                    self.closed_unflushed = closed_unflushed.then_some(epoch);
                     disks.path_down(self.id);
                     ctx.checker.association_lost(ctx.clock.elapsed());
                     let path = self.id;
