@@ -206,15 +206,11 @@ impl Service {
         for task in self.subsystem.take_tasks() {
             let _ = task.await;
         }
-        let left = |fence: InheritedFence| fence.until.saturating_duration_since(Instant::now());
         let in_doubt = self.in_doubt.load(Ordering::SeqCst);
-        let is_shared = self.subsystem.config.shared_write_cache;
-        // I/O threads and paths have ended. If this daemon was refused, the earlier requests remain unanswered too.
-        let leaving = |disk: &Disk| DiskShutdown {
-            in_doubt,
-            inherited_left: disk.inherited_fence().map(left).unwrap_or_default(),
-            unanswered: disk.unanswered.has_any() || disk.hold().awaits_paths(),
-            lost_writes: !is_shared && disk.shared.unflushed.has_unreported_loss(),
+        // I/O threads and paths have ended.
+        let leaving = |disk: &Disk| {
+            let (unanswered, unflushed) = (disk.unanswered.has_any(), &disk.shared.unflushed);
+            disk.hold().at_shutdown(Instant::now(), in_doubt, unanswered, unflushed.has_unreported_loss())
         };
         let leaving: Vec<_> = self.subsystem.disks.iter().map(leaving).collect();
         self.report_shutdown(&leaving);

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::path::PathTrial;
+use crate::record::DiskShutdown;
 
 /// Attempts that begin within this time count as concurrent.
 const CONCURRENT: Duration = Duration::from_secs(1);
@@ -114,16 +115,30 @@ impl DiskHold {
         self.inherited.as_ref()
     }
 
-    /// Whether an open disk waits until every path was tried.
-    #[must_use]
-    pub fn awaits_paths(&self) -> bool {
-        self.awaits_paths
-    }
-
     /// Whether the disk is open and nothing of earlier daemons and removed disks holds it.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.phase != Phase::Closed && self.inherited.is_none()
+    }
+
+    /// The state of the disk after its shutdown, when all sockets are closed. `in_doubt` and `unanswered`: as in
+    /// [`DiskShutdown`]. `has_unreported_loss`: no flush has reported the loss of some writes, or some are unflushed.
+    #[must_use]
+    pub fn at_shutdown(
+        &self,
+        now: Instant,
+        in_doubt: bool,
+        unanswered: bool,
+        has_unreported_loss: bool,
+    ) -> DiskShutdown {
+        let left = |fence: &InheritedFence| fence.until.saturating_duration_since(now);
+        DiskShutdown {
+            in_doubt,
+            inherited_left: self.inherited.as_ref().map(left).unwrap_or_default(),
+            // Without an answer of this daemon, the earlier requests remain unanswered too.
+            unanswered: unanswered || self.awaits_paths,
+            lost_writes: !self.is_cache_shared && has_unreported_loss,
+        }
     }
 
     /// Why the disk takes no requests because of an earlier daemon or a removed disk.

@@ -71,7 +71,7 @@ fn the_record_keeps_the_fence_until_every_path_was_tried() {
     assert_eq!(disk.open(), [Suspend, Held(HoldReason::UntriedPaths)]);
     disk.tried(0, 1, true);
     assert_eq!(disk.at(1), []);
-    assert!(disk.hold.awaits_paths() && !disk.hold.is_over());
+    assert!(disk.hold.awaits_paths && !disk.hold.is_over());
     disk.tried(1, 1, false);
     assert_eq!(disk.at(2), [Resume, Released { was_held: true }]);
 }

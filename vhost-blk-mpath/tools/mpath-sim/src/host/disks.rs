@@ -99,7 +99,7 @@ impl Disks {
 
     /// Whether a path leads to the namespace of a disk.
     pub(super) fn leads_to(&self, path: PathId, disk: DiskId) -> bool {
-        self.disks[usize::from(disk.0)].sizes.contains_key(&path)
+        self.by_id[usize::from(disk.0)].sizes.contains_key(&path)
     }
 
     /// A path is not live any more.

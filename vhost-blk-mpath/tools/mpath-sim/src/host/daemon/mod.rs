@@ -41,7 +41,6 @@ pub(crate) struct Daemon {
     wants_front_end: Vec<bool>,
     /// By disk.
     holds: Vec<DiskHold>,
-    is_cache_shared: bool,
     disks: Disks,
     /// By disk.
     growing: BTreeMap<usize, Growing>,
@@ -115,7 +114,6 @@ impl Daemon {
                 .collect(),
             wants_front_end: vec![true; plan.disks.len()],
             holds: (0..).map(DiskId).zip(&plan.disks).map(|(disk, _)| DiskHold::new(disk, hold())).collect(),
-            is_cache_shared: plan.group.shared_write_cache,
             paths: (0..plan.paths).map(path).collect(),
             fences,
             is_wanted: by_operator.clone(),

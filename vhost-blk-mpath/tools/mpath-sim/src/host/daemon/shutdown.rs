@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mpath_core::SharedDisk;
-use mpath_host::{DiskShutdown, InheritedFence};
 use reactor::UnansweredQueues;
 
 use super::{Daemon, ShutdownPhase};
@@ -89,12 +88,9 @@ impl Daemon {
     pub(crate) fn finish_shutdown(self, ctx: &mut Ctx) -> (Files, bool) {
         let Some(ShutdownPhase::Paths { in_doubt }) = self.shutdown else { unreachable!("it has ended") };
         let now = ctx.clock.now();
-        let left = |fence: &InheritedFence| fence.until.saturating_duration_since(now);
-        let leaving = |((disk, unanswered), hold): ((&SharedDisk, &Arc<UnansweredQueues>), &DiskHold)| DiskShutdown {
-            in_doubt,
-            inherited_left: hold.decides().inherited_fence().map(left).unwrap_or_default(),
-            unanswered: unanswered.has_any() || hold.decides().awaits_paths(),
-            lost_writes: !self.is_cache_shared && disk.unflushed.has_unreported_loss(),
+        let leaving = |((disk, unanswered), hold): ((&SharedDisk, &Arc<UnansweredQueues>), &DiskHold)| {
+            let has_loss = disk.unflushed.has_unreported_loss();
+            hold.decides().at_shutdown(now, in_doubt, unanswered.has_any(), has_loss)
         };
         let leaving: Vec<_> = self.shared.iter().zip(&self.unanswered).zip(&self.holds).map(leaving).collect();
         self.threads.0.into_iter().for_each(|thread| thread.count_hedges(ctx));
