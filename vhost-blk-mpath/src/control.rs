@@ -11,15 +11,15 @@ use mpath_api::types::{
 };
 use mpath_api::{PathAddress, PolicyChange, SchedulerChange, similar_name};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
-use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 
 use crate::disk::{Backing, Disk, DiskTuning};
 use crate::events::utc;
-use crate::io_threads::{barrier, injection, statistics};
+use crate::io_threads::{statistics, tell_threads};
 use crate::open_files;
 use crate::path::actions;
 use crate::service::disks::Disks;
+use crate::subsystem::injections::PathInjection;
 use crate::subsystem::path_status::{NamespaceStatus, PathStatus};
 use crate::subsystem::{PolicySetBy, Subsystem};
 use crate::transport::connections::Connections;
@@ -159,7 +159,7 @@ impl Control for Daemon {
                     read: class(OpClass::Read),
                     write: class(OpClass::Write),
                     other: class(OpClass::Other),
-                    injections: status.injections.clone(),
+                    injections: status.injections.iter().map(PathInjection::shown).collect(),
                 });
             }
         }
@@ -193,7 +193,7 @@ impl Control for Daemon {
                 let HedgeSetting { hedge, budget } = state.hedge;
                 subsystem.event(None, EventKind::HedgeSet, format!("hedge set to {hedge}; budget {budget}"));
             }
-            let waits = tell_threads(&subsystem, |thread| thread.set_hedging(state.hedge.hedging()));
+            let waits = tell_threads(subsystem.threads(), |thread| thread.set_hedging(state.hedge.hedging()));
             drop(state);
             Ok((subsystem, waits))
         };
@@ -224,7 +224,7 @@ impl Control for Daemon {
             if state.scheduler != before {
                 subsystem.event(None, EventKind::SchedulerSet, format!("scheduler set to {}", state.scheduler));
             }
-            let waits = tell_threads(&subsystem, |thread| thread.set_scheduler(state.scheduler));
+            let waits = tell_threads(subsystem.threads(), |thread| thread.set_scheduler(state.scheduler));
             drop(state);
             Ok((subsystem, waits))
         };
@@ -245,7 +245,7 @@ impl Control for Daemon {
                 disk.shared.limits.set(Instant::now(), steered.limits.limits());
             }
             // The threads read the limits themselves. This wakes a thread that waits because of the earlier limits.
-            let waits = tell_threads(&subsystem, |_| ());
+            let waits = tell_threads(subsystem.threads(), |_| ());
             Ok((subsystem, waits))
         };
         self.finish(disks.iter().map(begin).collect()).await
@@ -259,45 +259,28 @@ impl Control for Daemon {
             if std::mem::replace(&mut steered.weight, weight) != weight {
                 disk.event(EventKind::WeightSet, format!("weight set to {weight}"));
             }
-            tell_threads(&subsystem, |thread| thread.set_weight(disk.id, weight.get() as u16))
+            tell_threads(subsystem.threads(), |thread| thread.set_weight(disk.id, weight.get() as u16))
         };
         wait_for_threads(waits).await
     }
 
-    async fn set_injection(&self, paths: &[PathRef], injection: Option<types::Injection>) -> Result<(), ControlError> {
+    async fn set_injection(
+        &self,
+        paths: &[PathRef],
+        injection: types::Injection,
+        time: Option<Duration>,
+    ) -> Result<(), ControlError> {
         let mut waits = Vec::new();
-        for PathRef { disk: name, index } in paths {
-            let subsystem = self.subsystem(name)?;
-            let mut state = subsystem.state();
-            let unknown = || ControlError::UnknownPath { disk: name.clone(), index: *index };
-            let status = state.path_mut(PathId(*index)).ok_or_else(unknown)?;
-            // A path that is being removed may still hold injected requests, so clearing stays possible.
-            if injection.is_some() && status.is_removing() {
-                return Err(ControlError::Removing { disk: name.clone(), index: *index });
-            }
-            // Setting the same injection again restarts its random numbers, so it is a change.
-            let is_change = injection.is_some() || !status.injections.is_empty();
-            let (kind, message) = if let Some(injection) = injection {
-                injection.put(&mut status.injections);
-                let class = injection.class.map_or("all".into(), |class| class.to_string());
-                let (direction, seed) = (injection.direction, injection.seed);
-                let message = format!("injection set: {injection}; class {class}, direction {direction}, seed {seed}");
-                (EventKind::InjectionSet, message)
-            } else {
-                status.injections.clear();
-                (EventKind::InjectionCleared, "injection cleared".into())
-            };
-            if is_change {
-                subsystem.event(Some(status.named()), kind, message);
-            }
-            if let Some(injection) = &injection {
-                injection::set(subsystem.threads(), PathId(*index), injection);
-            }
-            waits.extend(tell_threads(&subsystem, |thread| {
-                if injection.is_none() {
-                    thread.clear_injection(PathId(*index));
-                }
-            }));
+        for PathRef { disk, index } in paths {
+            waits.extend(self.subsystem(disk)?.set_injection(PathId(*index), injection, time)?);
+        }
+        wait_for_threads(waits).await
+    }
+
+    async fn clear_injections(&self, paths: &[PathRef]) -> Result<(), ControlError> {
+        let mut waits = Vec::new();
+        for PathRef { disk, index } in paths {
+            waits.extend(self.subsystem(disk)?.clear_injections(PathId(*index))?);
         }
         wait_for_threads(waits).await
     }
@@ -347,15 +330,6 @@ fn waits_for(subsystem: &Subsystem, status: &PathStatus, stats: Option<&PathStat
     let fence = status.is_removing() && status.cntlid.is_none();
     let reasons = [(in_flight, WaitsFor::InFlight), (flush, WaitsFor::Flush), (fence, WaitsFor::Fence)];
     reasons.into_iter().filter_map(|(holds, reason)| holds.then_some(reason)).collect()
-}
-
-/// Sends something to each I/O thread. The receivers resolve when the threads have carried it out.
-fn tell_threads(subsystem: &Subsystem, tell: impl Fn(&IoThreadHandle)) -> Vec<oneshot::Receiver<()>> {
-    let one = |thread: &IoThreadHandle| {
-        tell(thread);
-        barrier(thread)
-    };
-    subsystem.threads().iter().map(one).collect()
 }
 
 /// Waits for every I/O thread.

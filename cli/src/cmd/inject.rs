@@ -4,13 +4,13 @@ use clap::{Args, Subcommand};
 use mpath_api::client::Client;
 use mpath_api::parse_bytes;
 use mpath_api::types::{
-    InjectedClass, InjectedDirection, InjectedDistribution, InjectedLatency, InjectedPath, InjectedRate, InjectedShare,
-    InjectedStatus, Injection, PathSelector, SetInjection,
+    InjectedClass, InjectedDirection, InjectedDistribution, InjectedLatency, InjectedMilliseconds, InjectedPath,
+    InjectedRate, InjectedShare, InjectedStatus, Injection, InjectionInForce, PathSelector, SetInjection,
 };
 
 use super::DiskArg;
 use crate::Failure;
-use crate::output::{Column, Output, table};
+use crate::output::{Column, Output, or_dash, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -40,6 +40,9 @@ pub(crate) struct SetArgs {
     path: PathSelector,
     #[command(flatten)]
     injection: InjectionArgs,
+    /// End the injection by itself after this time, 1ms to 24h, such as 30s or 5m [default: stays until it is cleared]
+    #[arg(long = "for", value_name = "TIME", value_parser = lasting)]
+    lasting: Option<InjectedMilliseconds>,
     #[command(flatten)]
     disk: DiskArg,
 }
@@ -87,6 +90,7 @@ impl Command {
                 path: set.path.clone(),
                 disk: set.disk.disk.clone(),
                 injection: set.injection.injection()?,
+                for_ms: set.lasting,
             })?,
             Self::Clear { path, disk: DiskArg { disk } } => client.clear_injections(path, disk.as_deref())?,
             Self::List(DiskArg { disk }) => client.injections(disk.as_deref())?,
@@ -123,10 +127,11 @@ fn for_people(paths: &[InjectedPath], header: &'static str) -> String {
         Column::Text("CLASS"),
         Column::Text("DIRECTION"),
         Column::Number("SEED"),
+        Column::Number("LEFT(s)"),
         Column::Text(header),
     ];
     let row = |path: &InjectedPath| {
-        let injection = &path.injection;
+        let InjectionInForce { injection, ends_in_ms } = &path.injection;
         [
             path.disk.clone(),
             path.index.to_string(),
@@ -134,6 +139,7 @@ fn for_people(paths: &[InjectedPath], header: &'static str) -> String {
             injection.class.map_or("all".into(), |class| class.to_string()),
             injection.direction.to_string(),
             injection.seed.to_string(),
+            or_dash(ends_in_ms.map(|ms| ms.div_ceil(1000))),
             injection.to_string(),
         ]
     };
@@ -144,6 +150,12 @@ fn latency(text: &str) -> Result<InjectedLatency, String> {
     let latency = humantime::parse_duration(text)
         .map_err(|error| format!("{error}; give a time and its unit, 1us to 60s, such as 30ms"))?;
     InjectedLatency::try_from(latency).map_err(|error| error.to_string())
+}
+
+fn lasting(text: &str) -> Result<InjectedMilliseconds, String> {
+    let time = humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; give a time and its unit, 1ms to 24h, such as 30s"))?;
+    InjectedMilliseconds::try_from(time.as_millis() as u64).map_err(|error| error.to_string())
 }
 
 fn rate(text: &str) -> Result<InjectedRate, String> {
@@ -183,6 +195,18 @@ mod tests {
         ] {
             let error = latency(text).unwrap_err();
             assert!(error.contains(part) && !error.contains('\n'), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn times_after_which_an_injection_ends() {
+        for (text, ms) in [("30s", 30_000), ("5m", 300_000), ("1ms", 1), ("24h", 86_400_000)] {
+            assert_eq!(lasting(text).map(u64::from), Ok(ms), "{text}");
+        }
+        for (text, part) in [("30", "such as 30s"), ("0s", "1ms to 24h"), ("25h", "1ms to 24h"), ("1us", "1ms to 24h")]
+        {
+            let error = lasting(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
         }
     }
 

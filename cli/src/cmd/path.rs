@@ -3,7 +3,9 @@
 use clap::Subcommand;
 use mpath_api::PathAddress;
 use mpath_api::client::{Client, ClientError};
-use mpath_api::types::{AddPath, AnaState, Injection, OpStats, Path, PathAction, PathSelector, PathSharer, SteerPaths};
+use mpath_api::types::{
+    AddPath, AnaState, InjectionInForce, OpStats, Path, PathAction, PathSelector, PathSharer, SteerPaths,
+};
 
 use super::{DiskArg, path_show, the_only_disk};
 use crate::output::{Code, Column, Output, or_dash, table};
@@ -209,9 +211,10 @@ fn state(path: &Path) -> String {
 
 /// The injections in force, or `-`.
 pub(super) fn injected(path: &Path) -> String {
-    let one = |injection: &Injection| {
+    let one = |InjectionInForce { injection, ends_in_ms }: &InjectionInForce| {
         let class = injection.class.map_or(String::new(), |class| format!("{class}: "));
-        format!("{class}{injection}")
+        let left = ends_in_ms.map_or(String::new(), |ms| format!(" ({} s left)", ms.div_ceil(1000)));
+        format!("{class}{injection}{left}")
     };
     let all: Vec<_> = path.injections.iter().map(one).collect();
     if all.is_empty() { "-".into() } else { all.join("; ") }

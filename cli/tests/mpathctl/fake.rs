@@ -8,9 +8,9 @@ use std::time::Duration;
 use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, LimitsConfig, Weight};
 use mpath_api::server::{AddDiskError, AddPathError, Control, ControlError, PathRef, RemoveDiskError, RemovePathError};
 use mpath_api::types::{
-    AnaState, Condition, Disk, DiskState, Event, EventKind, EventPath, Events, HedgeStatus, Injection, MovedRequests,
-    Origin, Path, PathAction, PathCounts, PathSharer, PathState, RemovedDisk, SchedulerDetail, SetLimits, Status,
-    WaitsFor,
+    AnaState, Condition, Disk, DiskState, Event, EventKind, EventPath, Events, HedgeStatus, Injection,
+    InjectionInForce, MovedRequests, Origin, Path, PathAction, PathCounts, PathSharer, PathState, RemovedDisk,
+    SchedulerDetail, SetLimits, Status, WaitsFor,
 };
 use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind, SchedulerChange, SchedulerKind};
 
@@ -193,13 +193,27 @@ impl Control for Fake {
         Ok(())
     }
 
-    async fn set_injection(&self, wanted: &[PathRef], injection: Option<Injection>) -> Result<(), ControlError> {
+    async fn set_injection(
+        &self,
+        wanted: &[PathRef],
+        injection: Injection,
+        time: Option<Duration>,
+    ) -> Result<(), ControlError> {
         for path in self.paths.lock().unwrap().iter_mut() {
             if wanted.contains(&PathRef { disk: path.disk.clone(), index: path.index }) {
-                match injection {
-                    Some(injection) => injection.put(&mut path.injections),
-                    None => path.injections.clear(),
-                }
+                path.injections.retain(|other| !injection.replaces(&other.injection));
+                // A moment has passed.
+                let ends_in_ms = time.map(|time| time.as_millis() as u64 - 200);
+                path.injections.push(InjectionInForce { injection, ends_in_ms });
+            }
+        }
+        Ok(())
+    }
+
+    async fn clear_injections(&self, wanted: &[PathRef]) -> Result<(), ControlError> {
+        for path in self.paths.lock().unwrap().iter_mut() {
+            if wanted.contains(&PathRef { disk: path.disk.clone(), index: path.index }) {
+                path.injections.clear();
             }
         }
         Ok(())

@@ -3,17 +3,17 @@
 use crate::daemon::{Daemon, finish, mpathctl};
 
 const INJECTED: &str = "\
-DISK   #  ADDRESS               CLASS  DIRECTION  SEED  INJECTION
-disk0  1  tcp://127.0.0.1:4421  all    request       0  latency 30ms
+DISK   #  ADDRESS               CLASS  DIRECTION  SEED  LEFT(s)  INJECTION
+disk0  1  tcp://127.0.0.1:4421  all    request       0        -  latency 30ms
 ";
 
-const NO_INJECTION: &str = "DISK  #  ADDRESS  CLASS  DIRECTION  SEED  INJECTION\n";
+const NO_INJECTION: &str = "DISK  #  ADDRESS  CLASS  DIRECTION  SEED  LEFT(s)  INJECTION\n";
 /// A cleared injection must not look as if it was in force.
 const CLEARED: &str = "\
-DISK   #  ADDRESS               CLASS  DIRECTION  SEED  WAS
-disk0  1  tcp://127.0.0.1:4421  all    request       0  latency 30ms
+DISK   #  ADDRESS               CLASS  DIRECTION  SEED  LEFT(s)  WAS
+disk0  1  tcp://127.0.0.1:4421  all    request       0        -  latency 30ms
 ";
-const NONE_CLEARED: &str = "DISK  #  ADDRESS  CLASS  DIRECTION  SEED  WAS\n";
+const NONE_CLEARED: &str = "DISK  #  ADDRESS  CLASS  DIRECTION  SEED  LEFT(s)  WAS\n";
 
 #[test]
 fn policy() {
@@ -224,8 +224,9 @@ fn inject_with_every_option() {
     let all = "--latency 30ms --jitter 5ms --distribution normal --rate 100MiB --error-rate 1% --status internal-error \
                --class write --direction response --seed 7";
     let shown = "latency 30ms, jitter 5ms normal, rate 104857600 B/s, errors 1% internal-error";
-    assert!(set(all).ends_with(&format!(" write  response      7  {shown}")), "{}", set(all));
-    assert!(set("--stall --class read").ends_with(" read   request       0  stall"));
+    assert!(set(all).ends_with(&format!(" write  response      7        -  {shown}")), "{}", set(all));
+    assert!(set("--stall --class read").ends_with(" read   request       0        -  stall"));
+    assert!(set("--stall --class read --for 1m").ends_with(" read   request       0       60  stall"));
     let listed = daemon.run(&["inject", "list"]);
     assert_eq!(listed.lines().count(), 3, "{listed}");
     let json = daemon.run(&["inject", "list", "-o", "json"]);
@@ -239,7 +240,7 @@ fn inject_with_every_option() {
         assert!(json.contains(part), "{part}: {json}");
     }
     assert!(daemon.run(&["inject", "list", "-o", "yaml"]).contains("status: internal-error"));
-    assert!(daemon.run(&["path", "list"]).contains(&format!("write: {shown}; read: stall")));
+    assert!(daemon.run(&["path", "list"]).contains(&format!("write: {shown}; read: stall (60 s left)")));
     assert!(set("--error-rate 0.5").ends_with("errors 50% path-error"));
     assert_eq!(daemon.run(&["inject", "list"]).lines().count(), 2, "an injection for every class replaces the others");
     assert_eq!(daemon.run(&["inject", "clear"]).lines().count(), 2);

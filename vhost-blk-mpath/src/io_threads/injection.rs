@@ -13,17 +13,25 @@ use reactor::{IoThreadHandle, outcome_of};
 /// Sets an injection on a path in all I/O threads. Each thread draws its own random numbers and gets its share of the
 /// rate, so that all together never exceed it.
 pub(crate) fn set(threads: &[IoThreadHandle], path: PathId, injection: &Injection) {
-    let class = injection.class.map(|class| match class {
-        InjectedClass::Read => OpClass::Read,
-        InjectedClass::Write => OpClass::Write,
-        InjectedClass::Other => OpClass::Other,
-    });
-    let whole = of(injection);
+    let (class, whole) = (class_of(injection), of(injection));
     let count = threads.len().max(1) as u64;
     for (thread, index) in threads.iter().zip(0..) {
         let rate = whole.rate.map(|rate| NonZeroU64::new(rate.get() / count).unwrap_or(NonZeroU64::MIN));
         thread.set_injection(path, class, mpath_core::Injection { rate, ..whole }.of_thread(index));
     }
+}
+
+/// Ends one injection of a path in all I/O threads.
+pub(crate) fn end(threads: &[IoThreadHandle], path: PathId, injection: &Injection) {
+    threads.iter().for_each(|thread| thread.end_injection(path, class_of(injection)));
+}
+
+fn class_of(injection: &Injection) -> Option<OpClass> {
+    injection.class.map(|class| match class {
+        InjectedClass::Read => OpClass::Read,
+        InjectedClass::Write => OpClass::Write,
+        InjectedClass::Other => OpClass::Other,
+    })
 }
 
 fn of(injection: &Injection) -> mpath_core::Injection {

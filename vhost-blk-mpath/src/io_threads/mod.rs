@@ -18,6 +18,15 @@ pub(crate) fn barrier(thread: &IoThreadHandle) -> oneshot::Receiver<()> {
     wait
 }
 
+/// Sends something to each I/O thread. The receivers resolve when the threads have carried it out.
+pub(crate) fn tell_threads(threads: &[IoThreadHandle], tell: impl Fn(&IoThreadHandle)) -> Vec<oneshot::Receiver<()>> {
+    let one = |thread: &IoThreadHandle| {
+        tell(thread);
+        barrier(thread)
+    };
+    threads.iter().map(one).collect()
+}
+
 /// The statistics of a subsystem, summed over its threads; `None` while it has no threads.
 pub(crate) async fn statistics(threads: &[IoThreadHandle]) -> Result<Option<GroupStats>, ControlError> {
     let mut waits = Vec::with_capacity(threads.len());

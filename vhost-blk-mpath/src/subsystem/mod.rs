@@ -6,6 +6,7 @@ mod disk_hold;
 pub(crate) mod error;
 pub(crate) mod fences;
 pub(crate) mod health;
+pub(crate) mod injections;
 pub(crate) mod namespace_writers;
 pub(crate) mod path_status;
 pub(crate) mod shared_context;
@@ -187,7 +188,7 @@ impl Subsystem {
             }
         }
         for path in state.paths() {
-            path.injections.iter().for_each(|injection| injection::set(threads, path.id, injection));
+            path.injections.iter().for_each(|of| injection::set(threads, path.id, &of.injection));
         }
         Ok(())
     }

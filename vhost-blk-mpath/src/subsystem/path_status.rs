@@ -5,12 +5,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use mpath_api::PathAddress;
 use mpath_api::config::{DiskConfig, HedgeSetting};
-use mpath_api::types::{Controller, EventPath, Injection, Origin, PathState};
+use mpath_api::types::{Controller, EventPath, Origin, PathState};
 use mpath_core::{AnaState, ClassPolicies, DiskId, Epoch, MAX_PATHS, PathId, SchedulerSpec, UsablePaths};
 use mpath_host::{DesiredState, NamespaceUpdate, Order, PathTrial};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::subsystem::injections::PathInjection;
 use crate::transport::connections::Connections;
 
 /// What the API shows and changes.
@@ -59,7 +60,7 @@ pub(crate) struct PathStatus {
     pub(crate) controller: Option<Controller>,
     /// For a live path.
     pub(crate) connections: Option<Connections>,
-    pub(crate) injections: Vec<Injection>,
+    pub(crate) injections: Vec<PathInjection>,
     /// The operator's orders, for the path's task.
     pub(crate) orders: watch::Sender<Order>,
     pub(crate) task: Option<JoinHandle<()>>,

@@ -72,7 +72,7 @@ impl Stage {
     }
 
     fn inject(&self, path: PathSelector, injection: Injection) {
-        let wanted = SetInjection { path, disk: None, injection: injection.checked().unwrap() };
+        let wanted = SetInjection { path, disk: None, injection: injection.checked().unwrap(), for_ms: None };
         assert!(!self.daemon.api.set_injection(&wanted).unwrap().is_empty());
     }
 

@@ -16,7 +16,7 @@ const BLOCKS: u64 = 16;
 
 fn set(daemon: &Daemon, injection: Injection) {
     let injection = injection.checked().unwrap();
-    let wanted = SetInjection { path: PathSelector::Index(0), disk: None, injection };
+    let wanted = SetInjection { path: PathSelector::Index(0), disk: None, injection, for_ms: None };
     assert_eq!(daemon.api.set_injection(&wanted).unwrap().len(), 1);
 }
 
@@ -142,7 +142,8 @@ fn a_front_end_may_leave_during_hedges() {
     read_all(&mut disk, 10);
     std::thread::sleep(Duration::from_millis(200));
     let stall = Injection { stall: true, direction: InjectedDirection::Response, ..Injection::default() };
-    let wanted = SetInjection { path: PathSelector::All, disk: None, injection: stall.checked().unwrap() };
+    let wanted =
+        SetInjection { path: PathSelector::All, disk: None, injection: stall.checked().unwrap(), for_ms: None };
     daemon.api.set_injection(&wanted).unwrap();
     let before = hedged(&daemon).hedges;
     let request = vublk_bench::request::Request { kind: vublk_bench::request::Kind::Read, offset: 0, len: 4096 };

@@ -16,7 +16,7 @@ fn start() -> (Target, Daemon) {
 }
 
 fn set(daemon: &Daemon, path: PathSelector, injection: Injection) {
-    let wanted = SetInjection { path, disk: None, injection: injection.checked().unwrap() };
+    let wanted = SetInjection { path, disk: None, injection: injection.checked().unwrap(), for_ms: None };
     assert!(!daemon.api.set_injection(&wanted).unwrap().is_empty());
 }
 
@@ -50,6 +50,36 @@ fn a_stalled_path_is_suspect_and_only_its_reads_move() {
         assert!(!first.suspect && first.in_flight() == 0 && first.recalled == 1, "{first:?}");
         assert!(!daemon.log().contains("path down"), "{}", daemon.log());
     }
+}
+
+#[test]
+fn an_injection_ends_by_itself_and_only_that_one() {
+    let (_target, daemon) = start();
+    let mut disk = Disk::connect(&daemon.socket());
+    let stall = |class| Injection { stall: true, class: Some(class), ..Injection::default() }.checked().unwrap();
+    for (class, for_ms) in [(InjectedClass::Write, 500), (InjectedClass::Other, 60_000)] {
+        let for_ms = Some(for_ms.try_into().unwrap());
+        let wanted = SetInjection { path: PathSelector::All, disk: None, injection: stall(class), for_ms };
+        daemon.api.set_injection(&wanted).unwrap();
+    }
+    // A replaced injection takes its timer with it.
+    let wanted = SetInjection {
+        path: FIRST,
+        disk: None,
+        injection: stall(InjectedClass::Other),
+        for_ms: Some(500.try_into().unwrap()),
+    };
+    daemon.api.set_injection(&wanted).unwrap();
+    let wanted = SetInjection { for_ms: None, ..wanted };
+    daemon.api.set_injection(&wanted).unwrap();
+    disk.submit_write(1, 4096, 8);
+    assert_eq!(disk.answer(PATIENCE), Some((1, Status::Ok)), "the write goes on when its injection ends");
+    eventually("both are told", || {
+        daemon.log().matches("injection ended after 500ms: stall; class write").count() == 2
+    });
+    let left: Vec<_> = daemon.paths().iter().map(|path| path.injections.clone()).collect();
+    assert_eq!((left[0].len(), left[0][0].ends_in_ms, left[1].len()), (1, None, 1));
+    assert!(left[1][0].ends_in_ms.is_some_and(|ms| ms < 60_000), "{left:?}");
 }
 
 #[test]

@@ -264,7 +264,7 @@ fn an_injection_can_be_cleared_while_its_path_is_being_removed() {
     let daemon = Daemon::start(&target.addrs(), "--policy numa --shared-write-cache");
     let mut disk = Disk::connect(&daemon.socket());
     let injection = Injection { stall: true, ..Injection::default() };
-    let stall = SetInjection { path: PathSelector::Index(0), disk: None, injection };
+    let stall = SetInjection { path: PathSelector::Index(0), disk: None, injection, for_ms: None };
     daemon.api.set_injection(&stall).unwrap();
     disk.submit_write(1, 0, 1);
     let in_flight = || daemon.find(0).unwrap().write.in_flight > 0;

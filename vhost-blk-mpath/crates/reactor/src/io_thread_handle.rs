@@ -211,6 +211,11 @@ impl IoThreadHandle {
         self.send(IoThreadMessage::ClearInjection(path));
     }
 
+    /// Ends one injection of a path. See [`Group::end_injection`].
+    pub fn end_injection(&self, path: PathId, class: Option<OpClass>) {
+        self.send(IoThreadMessage::EndInjection { path, class });
+    }
+
     /// Stops or resumes new requests to a path. See [`Group::set_draining`].
     pub fn set_draining(&self, path: PathId, draining: bool) {
         self.send(IoThreadMessage::SetDraining { path, draining });

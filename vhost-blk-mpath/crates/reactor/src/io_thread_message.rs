@@ -58,6 +58,8 @@ pub enum IoThreadMessage<S = OwnedFd> {
     SetInjection { path: PathId, class: Option<OpClass>, injection: Injection },
     /// Stop impairing a path.
     ClearInjection(PathId),
+    /// End one injection of a path.
+    EndInjection { path: PathId, class: Option<OpClass> },
     /// Stop or resume new requests to a path.
     SetDraining { path: PathId, draining: bool },
     /// Call back when all earlier messages have been carried out.

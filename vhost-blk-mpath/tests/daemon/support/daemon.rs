@@ -301,5 +301,5 @@ pub(crate) fn set_policy(policy: PolicyKind) -> SetPolicy {
 }
 
 pub(crate) fn inject(path: PathSelector, latency: Duration) -> SetInjection {
-    SetInjection { path, disk: None, injection: Injection::latency(latency.try_into().unwrap()) }
+    SetInjection { path, disk: None, injection: Injection::latency(latency.try_into().unwrap()), for_ms: None }
 }

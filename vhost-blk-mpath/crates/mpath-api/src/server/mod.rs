@@ -89,13 +89,17 @@ pub trait Control: Send + Sync + 'static {
     /// Changes the weight of a disk, which is in [`Control::status`]. Completes when every I/O thread uses it.
     fn set_weight(&self, disk: &str, weight: Weight) -> impl Future<Output = Result<(), ControlError>> + Send;
 
-    /// Sets an injection on these paths, or clears their injections. Completes when every I/O thread has done so. Each path is in
-    /// [`Control::paths`].
+    /// Sets an injection on these paths, which ends by itself after `time` if there is one. Completes when every I/O thread uses it.
+    /// Each path is in [`Control::paths`].
     fn set_injection(
         &self,
         paths: &[PathRef],
-        injection: Option<Injection>,
+        injection: Injection,
+        time: Option<Duration>,
     ) -> impl Future<Output = Result<(), ControlError>> + Send;
+
+    /// Clears the injections of these paths. Completes when every I/O thread has done so. Each path is in [`Control::paths`].
+    fn clear_injections(&self, paths: &[PathRef]) -> impl Future<Output = Result<(), ControlError>> + Send;
 
     /// Applies `action` to all of these paths or to none. Completes when every I/O thread knows of it. A path may drain for longer.
     /// `force` is [`SteerPaths::force`]. Each path is in [`Control::paths`].

@@ -27,8 +27,9 @@ use super::{Control, EVENTS_WAIT_MAX_MS, Limits, PathRef, disks, scheduling};
 use crate::config::Time;
 use crate::text::name_hyphen_form;
 use crate::types::{
-    AddPath, DiskHedge, DiskPolicy, ErrorCode, Events, InjectedPath, OpStats, Parameter, Path, PathSelector, PathState,
-    PathView, Policy, PolicyDetail, PolicyInForce, SetHedge, SetInjection, SetPolicy, Status, SteerPaths,
+    AddPath, DiskHedge, DiskPolicy, ErrorCode, Events, InjectedMilliseconds, InjectedPath, InjectionInForce, OpStats,
+    Parameter, Path, PathSelector, PathState, PathView, Policy, PolicyDetail, PolicyInForce, SetHedge, SetInjection,
+    SetPolicy, Status, SteerPaths,
 };
 
 pub(super) type Answer<T> = Result<Json<T>, ApiError>;
@@ -429,9 +430,11 @@ async fn set_injection<C: Control>(
     JsonBody(wanted): JsonBody<SetInjection>,
 ) -> Answer<Vec<InjectedPath>> {
     let mut paths = changeable(&*control, &wanted.path, wanted.disk).await?;
-    control.set_injection(&refs(&paths), Some(wanted.injection)).await?;
+    let time = wanted.for_ms.map(InjectedMilliseconds::duration);
+    control.set_injection(&refs(&paths), wanted.injection, time).await?;
+    let set = InjectionInForce { injection: wanted.injection, ends_in_ms: wanted.for_ms.map(Into::into) };
     for path in &mut paths {
-        path.injections = vec![wanted.injection];
+        path.injections = vec![set];
     }
     Ok(Json(paths.into_iter().flat_map(injected).collect()))
 }
@@ -443,6 +446,6 @@ async fn clear_injections<C: Control>(
     let wanted = query(wanted)?;
     let selector = wanted.path.unwrap_or(PathSelector::All);
     let paths = changeable(&*control, &selector, wanted.disk).await?;
-    control.set_injection(&refs(&paths), None).await?;
+    control.clear_injections(&refs(&paths)).await?;
     Ok(Json(paths.into_iter().flat_map(injected).collect()))
 }

@@ -130,6 +130,8 @@ pub enum EventKind {
     InjectionSet,
     /// The operator cleared the injections of a path.
     InjectionCleared,
+    /// An injection ended by itself, after the time that the operator gave.
+    InjectionEnded,
     /// The operator added a disk.
     DiskAdded,
     /// A disk that the operator wanted to add could not be added.
@@ -222,6 +224,7 @@ impl fmt::Display for EventKind {
             Self::WeightSet => "weight-set",
             Self::InjectionSet => "injection-set",
             Self::InjectionCleared => "injection-cleared",
+            Self::InjectionEnded => "injection-ended",
             Self::DiskAdded => "disk-added",
             Self::DiskNotAdded => "disk-not-added",
             Self::DiskRemove => "disk-remove",
@@ -245,6 +248,7 @@ mod tests {
             EventKind::AnaChanged,
             EventKind::PathRemoved,
             EventKind::WeightSet,
+            EventKind::InjectionEnded,
             EventKind::DiskRefused,
             EventKind::DiskResized,
             EventKind::DiskHeld,

@@ -152,8 +152,20 @@ ranged! {
     InjectedRate, (64 << 10)..=(100 << 30), "a rate is 64KiB to 100GiB a second (65536 to 107374182400 bytes)"
 }
 ranged! {
+    /// Milliseconds after which an injection ends by itself, from 1 ms to 24 h.
+    InjectedMilliseconds, 1..=86_400_000, "an injection ends after 1ms to 24h (1 to 86400000 ms)"
+}
+ranged! {
     /// Failing requests per million, 1 to 1 000 000.
     InjectedShare, 1..=1_000_000, "an error rate is 0.0001% to 100% (1 to 1000000 of a million)"
+}
+
+impl InjectedMilliseconds {
+    /// The time.
+    #[must_use]
+    pub fn duration(self) -> Duration {
+        Duration::from_millis(self.0)
+    }
 }
 
 /// Microseconds from 1 to 60 000 000.
@@ -229,6 +241,18 @@ pub struct Injection {
     pub stall: bool,
     /// Seed of the random numbers for jitter and errors.
     pub seed: u64,
+}
+
+/// An injection in force on a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct InjectionInForce {
+    /// The injection.
+    #[serde(flatten)]
+    pub injection: Injection,
+    /// The time until the injection ends by itself. Left out if it stays until it is cleared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_in_ms: Option<u64>,
 }
 
 /// Why settings are no injection.
@@ -319,10 +343,11 @@ impl Injection {
         }
     }
 
-    /// Adds the injection to those of a path. It replaces the one of its class, or all of them if it is for every class.
-    pub fn put(self, injections: &mut Vec<Self>) {
-        injections.retain(|other| self.class.is_some() && other.class != self.class);
-        injections.push(self);
+    /// Whether a path that gets the injection loses `other`: an injection replaces the one of its class, or all of them if it is for
+    /// every class.
+    #[must_use]
+    pub fn replaces(&self, other: &Self) -> bool {
+        self.class.is_none_or(|class| other.class == Some(class))
     }
 }
 
@@ -393,16 +418,9 @@ mod tests {
     fn an_injection_replaces_those_of_the_classes_it_covers() {
         let of = |class| Injection { class, stall: true, ..Injection::default() };
         let (read, write, all) = (of(Some(InjectedClass::Read)), of(Some(InjectedClass::Write)), of(None));
-        let mut injections = Vec::new();
-        for (injection, left) in [
-            (all, vec![all]),
-            (read, vec![all, read]),
-            (write, vec![all, read, write]),
-            (read, vec![all, write, read]),
-            (all, vec![all]),
-        ] {
-            injection.put(&mut injections);
-            assert_eq!(injections, left);
+        for (new, replaced) in [(all, vec![all, read, write]), (read, vec![read]), (write, vec![write])] {
+            let found: Vec<_> = [all, read, write].into_iter().filter(|other| new.replaces(other)).collect();
+            assert_eq!(found, replaced);
         }
     }
 }

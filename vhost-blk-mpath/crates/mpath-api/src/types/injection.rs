@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Injection, Path};
+use super::{InjectedMilliseconds, Injection, InjectionInForce, Path};
 use crate::address::{AddressError, PathAddress};
 use crate::text::text_serde;
 
@@ -20,7 +20,7 @@ pub struct InjectedPath {
     /// The path's address.
     pub address: PathAddress,
     /// The injection. In the answer to `DELETE`: the one that was cleared.
-    pub injection: Injection,
+    pub injection: InjectionInForce,
 }
 
 /// The body of `PUT /v1/injections`.
@@ -34,6 +34,9 @@ pub struct SetInjection {
     pub disk: Option<String>,
     /// The injection. It replaces every earlier one, or the one of its class if it is for a class.
     pub injection: Injection,
+    /// The time after which the daemon ends the injection. If left out: when it is cleared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_ms: Option<InjectedMilliseconds>,
 }
 
 /// A selection of paths: `all`, an index (`1`), or an address with or without `tcp://`.

@@ -36,8 +36,9 @@ pub use self::event::{Event, EventKind, EventPath, Events, Severity};
 pub use self::health::{Condition, ConditionReason, DiskHealth, GuestErrorCount, GuestErrorReason, GuestOperation};
 pub use self::hedge::{DiskHedge, HedgeStatus, SetHedge};
 pub use self::impairment::{
-    InjectedClass, InjectedDirection, InjectedDistribution, InjectedLatency, InjectedLatencyError, InjectedRangeError,
-    InjectedRate, InjectedShare, InjectedStatus, Injection, InjectionError, UnknownWord,
+    InjectedClass, InjectedDirection, InjectedDistribution, InjectedLatency, InjectedLatencyError,
+    InjectedMilliseconds, InjectedRangeError, InjectedRate, InjectedShare, InjectedStatus, Injection, InjectionError,
+    InjectionInForce, UnknownWord,
 };
 pub use self::injection::{InjectedPath, PathSelector, PathSelectorError, SetInjection};
 pub use self::latency::{Latency, TimeHistogram};
@@ -217,7 +218,7 @@ pub struct Path {
     /// Flush, discard and write zeroes.
     pub other: OpStats,
     /// The injections in force: at most one for every class, and one per class.
-    pub injections: Vec<Injection>,
+    pub injections: Vec<InjectionInForce>,
 }
 
 impl Path {

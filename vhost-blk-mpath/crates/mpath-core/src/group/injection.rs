@@ -12,7 +12,7 @@
 use std::time::Instant;
 
 use super::Group;
-use crate::inject::{Impairment, Verdict};
+use crate::inject::{Ending, Impairment, Verdict};
 use crate::requests::State;
 use crate::timers::{Answer, Delayed, Due};
 use crate::{DiskId, Injection, OpClass, Outcome, PathId, Tag};
@@ -28,7 +28,7 @@ impl Group {
         if !self.paths[path.index()].added {
             return;
         }
-        self.end_injection(now, path, class);
+        self.end(now, path, class.map_or(Ending::All, |class| Ending::Only(Some(class))));
         let injections = self.paths[path.index()].injections.get_or_insert_default();
         injections.set(class, Impairment::new(injection, path, class));
     }
@@ -36,7 +36,13 @@ impl Group {
     /// Ends the injections of a path. Requests that they keep go on at once and in order: to the target, or elsewhere
     /// if the path gets no requests. Answers go on as the target gave them.
     pub fn clear_injection(&mut self, now: Instant, path: PathId) {
-        self.end_injection(now, path, None);
+        self.end(now, path, Ending::All);
+    }
+
+    /// Ends one injection of a path, as [`Group::clear_injection`] does: that of this class, or the one for all classes
+    /// without an injection of their own.
+    pub fn end_injection(&mut self, now: Instant, path: PathId, class: Option<OpClass>) {
+        self.end(now, path, Ending::Only(class));
     }
 
     /// The injections in force, each with its class.
@@ -47,12 +53,12 @@ impl Group {
             .flat_map(|(id, injections)| injections.in_force().map(move |(class, injection)| (id, class, injection)))
     }
 
-    /// Ends the injection of a class; `None`: of all classes.
-    fn end_injection(&mut self, now: Instant, id: PathId, only: Option<OpClass>) {
+    fn end(&mut self, now: Instant, id: PathId, ending: Ending) {
         let Some(mut injections) = self.paths[id.index()].injections.take() else {
             return;
         };
-        let covers = |class: OpClass| only.is_none_or(|only| only == class);
+        let covered = injections.covered(ending);
+        let covers = |class: OpClass| covered[class.index()];
         let requests = &self.requests;
         let ends = |tag: Tag| covers(requests[tag].io.op.class());
         let (mut released, mut answers) = (Vec::new(), Vec::new());
@@ -74,7 +80,7 @@ impl Group {
             injections.stalled_abandoned[class.index()] = None;
         }
         let path = &mut self.paths[id.index()];
-        if injections.end(only) {
+        if injections.end(ending) {
             path.injections = Some(injections);
         }
         let owed = (released.len() - unsent + answers.len()) as u32;

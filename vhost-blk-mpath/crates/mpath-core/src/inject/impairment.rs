@@ -58,6 +58,14 @@ impl Impairment {
     }
 }
 
+/// The injections of a path that end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ending {
+    All,
+    /// That of a class; `None`: that of the classes without one of their own.
+    Only(Option<OpClass>),
+}
+
 /// The injections of a path, and what they keep until they end. Timers have what is only delayed.
 #[derive(Debug, Default)]
 pub(crate) struct PathInjections {
@@ -82,11 +90,21 @@ impl PathInjections {
         }
     }
 
-    /// Ends the injection of a class, or all of them. Returns whether any is left.
-    pub(crate) fn end(&mut self, class: Option<OpClass>) -> bool {
-        match class {
-            None => *self = Self::default(),
-            Some(class) => self.of_class[class.index()] = None,
+    /// By class: whether requests of the class are under an injection that ends.
+    pub(crate) fn covered(&self, ending: Ending) -> [bool; 3] {
+        match ending {
+            Ending::All => [true; 3],
+            Ending::Only(None) => std::array::from_fn(|class| self.of_class[class].is_none()),
+            Ending::Only(Some(of)) => std::array::from_fn(|class| class == of.index()),
+        }
+    }
+
+    /// Ends injections. Returns whether any is left.
+    pub(crate) fn end(&mut self, ending: Ending) -> bool {
+        match ending {
+            Ending::All => *self = Self::default(),
+            Ending::Only(None) => self.general = None,
+            Ending::Only(Some(class)) => self.of_class[class.index()] = None,
         }
         self.in_force().next().is_some()
     }
@@ -202,8 +220,8 @@ mod tests {
         assert_eq!(of(Direction::Response, OpClass::Write), Duration::ZERO);
         assert_eq!(of(Direction::Request, OpClass::Read), Duration::ZERO);
         assert_eq!(of(Direction::Response, OpClass::Read), 2 * MS);
-        assert!(injections.end(Some(OpClass::Read)));
+        assert!(injections.end(Ending::Only(Some(OpClass::Read))));
         assert_eq!(injections.in_force().collect::<Vec<_>>(), [(None, Injection::latency(MS))]);
-        assert!(!injections.end(None));
+        assert!(!injections.end(Ending::Only(None)));
     }
 }

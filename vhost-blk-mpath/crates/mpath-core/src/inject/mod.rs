@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::Outcome;
-pub(crate) use impairment::{Impairment, PathInjections, Verdict};
+pub(crate) use impairment::{Ending, Impairment, PathInjections, Verdict};
 
 /// A deliberate impairment of one path, between policy and queue pair.
 ///

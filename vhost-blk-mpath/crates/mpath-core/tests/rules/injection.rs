@@ -166,6 +166,22 @@ fn a_new_injection_ends_the_earlier_one() {
 }
 
 #[test]
+fn the_injection_of_one_class_ends_without_the_others() {
+    let own = Some(OpClass::Read);
+    for (ends, released, stays) in [(own, Op::Read, Op::Write), (None, Op::Write, Op::Read)] {
+        let mut t = Test::with_injection(None, stall(Direction::Request));
+        t.group.set_injection(t.now, P0, own, stall(Direction::Request));
+        assert_eq!((t.submit(0, stays), t.submit(1, released)), (vec![], vec![]));
+        t.group.end_injection(t.now, P0, ends);
+        assert_eq!(t.actions(), [issue(P0, 1)]);
+        let left = [None, own].into_iter().find(|class| *class != ends).unwrap();
+        assert_eq!(t.group.injections().map(|(_, class, _)| class).collect::<Vec<_>>(), [left]);
+        t.group.end_injection(t.now, P0, left);
+        assert_eq!(t.actions(), [issue(P0, 0)]);
+    }
+}
+
+#[test]
 fn an_injected_error_counts_as_an_answer_of_the_target() {
     let mut t = Test::with_injection(None, error(Direction::Request, Outcome::PathError));
     assert_eq!(t.submit(0, Op::Write), [issue(P1, 0)], "repeated on the other path, never sent on this one");

@@ -111,6 +111,7 @@ impl<R: Ring> IoThread<R> {
                 self.group.set_injection(now, path, class, injection);
             }
             IoThreadMessage::ClearInjection(path) => self.group.clear_injection(now, path),
+            IoThreadMessage::EndInjection { path, class } => self.group.end_injection(now, path, class),
             IoThreadMessage::SetDraining { path, draining } => self.group.set_draining(now, path, draining),
             IoThreadMessage::Barrier(reached) => reached(),
             IoThreadMessage::WhenSettled { disk, settled } => self.settle_callbacks.push((disk, settled)),

@@ -17,7 +17,8 @@ use crate::server::Limits;
 use crate::server::tests::{Fake, Running};
 use crate::types::{
     ANA_STATES, AnaState, Condition, Connection, DiscoveryState, GuestErrorCount, GuestErrorReason, GuestOperation,
-    Injection, MovedRequests, OpStats, PathState, QueueTurns, Subflow, SubflowState, Tier, TimeHistogram,
+    Injection, InjectionInForce, MovedRequests, OpStats, PathState, QueueTurns, Subflow, SubflowState, Tier,
+    TimeHistogram,
 };
 
 const PREFIX: &str = "vhost_blk_mpath_";
@@ -87,7 +88,8 @@ fn one() -> Known {
         connection(1, vec![subflow(50_001, 20)]),
         connection(2, vec![]),
     ];
-    path.injections = vec![Injection::latency(30_000.try_into().unwrap())];
+    path.injections =
+        vec![InjectionInForce { injection: Injection::latency(30_000.try_into().unwrap()), ends_in_ms: None }];
     path.read = OpStats {
         ios: 1000,
         bytes: 4_096_000,

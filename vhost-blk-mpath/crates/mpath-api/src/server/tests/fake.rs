@@ -11,7 +11,7 @@ pub(in crate::server) struct Fake {
     policies: Mutex<[ClassPolicies; 2]>,
     hedges: Mutex<[HedgeStatus; 2]>,
     scheduling: Mutex<[(SchedulerSpec, Weight, LimitsConfig); 3]>,
-    injections: Mutex<[[Vec<Injection>; 2]; 2]>,
+    injections: Mutex<[[Vec<InjectionInForce>; 2]; 2]>,
     states: Mutex<[[PathState; 2]; 2]>,
     removed: Mutex<Vec<String>>,
     pub(super) stuck: AtomicBool,
@@ -215,14 +215,24 @@ impl Control for Fake {
         Ok(())
     }
 
-    async fn set_injection(&self, paths: &[PathRef], injection: Option<Injection>) -> Result<(), ControlError> {
+    async fn set_injection(
+        &self,
+        paths: &[PathRef],
+        injection: Injection,
+        time: Option<Duration>,
+    ) -> Result<(), ControlError> {
         for path in paths {
             let mut all = self.injections.lock().unwrap();
             let of_path = &mut all[disk_index(&path.disk)?][usize::from(path.index)];
-            match injection {
-                Some(injection) => injection.put(of_path),
-                None => of_path.clear(),
-            }
+            of_path.retain(|other| !injection.replaces(&other.injection));
+            of_path.push(InjectionInForce { injection, ends_in_ms: time.map(|time| time.as_millis() as u64) });
+        }
+        Ok(())
+    }
+
+    async fn clear_injections(&self, paths: &[PathRef]) -> Result<(), ControlError> {
+        for path in paths {
+            self.injections.lock().unwrap()[disk_index(&path.disk)?][usize::from(path.index)].clear();
         }
         Ok(())
     }

@@ -23,8 +23,9 @@ use super::*;
 use crate::client::{Client, ClientError};
 use crate::config::LimitsConfig;
 use crate::types::{
-    AddPath, Condition, Disk, DiskHealth, DiskState, ErrorCode, HedgeStatus, MovedRequests, OpStats, PathCounts,
-    PathSelector, PathState, PathWindow, SetHedge, SetInjection, SetPolicy, SetScheduler, SetWeight, SteerPaths,
+    AddPath, Condition, Disk, DiskHealth, DiskState, ErrorCode, HedgeStatus, InjectionInForce, MovedRequests, OpStats,
+    PathCounts, PathSelector, PathState, PathWindow, SetHedge, SetInjection, SetPolicy, SetScheduler, SetWeight,
+    SteerPaths,
 };
 
 /// The code and the message of an error.
@@ -204,12 +205,13 @@ fn policies_hedging_and_injections_are_read_and_set() {
             path: path.parse().unwrap(),
             disk: disk.map(Into::into),
             injection: Injection::latency(us.try_into().unwrap()),
+            for_ms: None,
         })
     };
     let places = |paths: Vec<crate::types::InjectedPath>| {
         paths
             .into_iter()
-            .map(|p| (p.disk, p.index, p.injection.latency_us.unwrap().into()))
+            .map(|p| (p.disk, p.index, p.injection.injection.latency_us.unwrap().into()))
             .collect::<Vec<(_, _, u64)>>()
     };
     assert_eq!(
@@ -222,6 +224,15 @@ fn policies_hedging_and_injections_are_read_and_set() {
     assert_eq!(places(client.clear_injections(&PathSelector::Index(0), None).unwrap()), [("b".into(), 0, 5)]);
     assert_eq!(client.clear_injections(&PathSelector::All, None).unwrap().len(), 2);
     assert_eq!(client.injections(None).unwrap(), []);
+
+    let body = r#"{"path":"0","disk":"a","injection":{"stall":true},"for-ms":30000}"#;
+    let answer = r#"[{"disk":"a","index":0,"address":"tcp://127.0.0.1:4420","injection":{"direction":"request","stall":true,"seed":0,"ends-in-ms":30000}}]"#;
+    assert_eq!(server.request("PUT", "/v1/injections", body), (200, answer.into()));
+    assert_eq!(client.injections(None).unwrap()[0].injection.ends_in_ms, Some(30_000));
+    for bad in ["0", "86400001", "-1", "\"30s\""] {
+        let (status, answer) = server.request("PUT", "/v1/injections", &body.replace("30000", bad));
+        assert!(status == 400 && answer.contains("for-ms"), "{bad}: {answer}");
+    }
 }
 
 #[test]

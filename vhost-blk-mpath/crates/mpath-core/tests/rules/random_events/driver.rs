@@ -206,6 +206,9 @@ impl Driver {
                     self.clear_injection(path);
                 }
             }
+            Event::EndInjection { path, class } => {
+                self.group.end_injection(self.now, PathId(path as u16), class);
+            }
             Event::Drain { path, draining } => self.drain(path, draining),
             Event::Close { path } => self.close_if_idle(path),
             Event::Add { path } => self.add(path),

@@ -85,6 +85,10 @@ pub(crate) enum Event {
     ClearInjection {
         path: usize,
     },
+    EndInjection {
+        path: usize,
+        class: Option<OpClass>,
+    },
     Drain {
         path: usize,
         draining: bool,
@@ -248,6 +252,7 @@ pub(crate) fn event() -> impl Strategy<Value = Event> {
         2 => (path(), class(), injection())
             .prop_map(|(path, class, injection)| Event::Inject { path, class, injection }),
         2 => path().prop_map(|path| Event::ClearInjection { path }),
+        1 => (path(), class()).prop_map(|(path, class)| Event::EndInjection { path, class }),
         2 => (path(), any::<bool>()).prop_map(|(path, draining)| Event::Drain { path, draining }),
         2 => path().prop_map(|path| Event::Close { path }),
         3 => path().prop_map(|path| Event::Add { path }),

@@ -1,0 +1,116 @@
+//! Injections of paths: set and cleared by the operator, and ended by themselves after a time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mpath_api::server::ControlError;
+use mpath_api::types::{EventKind, Injection, InjectionInForce};
+use mpath_core::PathId;
+use tokio::sync::oneshot;
+use tokio::task::{self, AbortHandle};
+use tokio::time::sleep_until;
+
+use crate::io_threads::{injection, tell_threads};
+use crate::subsystem::Subsystem;
+
+/// An injection in force.
+#[derive(Debug)]
+pub(crate) struct PathInjection {
+    pub(crate) injection: Injection,
+    timer: Option<Timer>,
+}
+
+/// Ends an injection after its time, unless dropped before. So there is one task at most for each injection in force.
+#[derive(Debug)]
+struct Timer {
+    ends: Instant,
+    task: AbortHandle,
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl PathInjection {
+    /// The injection as the API shows it.
+    pub(crate) fn shown(&self) -> InjectionInForce {
+        let left = |timer: &Timer| timer.ends.saturating_duration_since(Instant::now());
+        // Rounded up, so that 0 is never shown.
+        let ends_in_ms = self.timer.as_ref().map(|timer| left(timer).as_millis() as u64 + 1);
+        InjectionInForce { injection: self.injection, ends_in_ms }
+    }
+}
+
+impl Subsystem {
+    /// Sets an injection on a path, which ends by itself after `time`. The returned receivers resolve once the I/O
+    /// threads have it.
+    pub(crate) fn set_injection(
+        self: &Arc<Self>,
+        path: PathId,
+        injection: Injection,
+        time: Option<Duration>,
+    ) -> Result<Vec<oneshot::Receiver<()>>, ControlError> {
+        let mut state = self.state();
+        let status = state.path_mut(path).ok_or_else(|| self.unknown_path(path))?;
+        // Only clearing is possible then: such a path may still hold injected requests.
+        if status.is_removing() {
+            return Err(ControlError::Removing { disk: self.name().into(), index: path.0 });
+        }
+        status.injections.retain(|other| !injection.replaces(&other.injection));
+        let timer = time.map(|time| self.end_injection_after(path, time));
+        status.injections.push(PathInjection { injection, timer });
+        let ends = time.map_or(String::new(), |time| format!("; ends after {}", humantime::format_duration(time)));
+        let message = format!("injection set: {}{ends}", in_full(&injection));
+        self.event(Some(status.named()), EventKind::InjectionSet, message);
+        injection::set(self.threads(), path, &injection);
+        Ok(tell_threads(self.threads(), |_| ()))
+    }
+
+    /// Clears the injections of a path. The returned receivers resolve once the I/O threads have done so.
+    pub(crate) fn clear_injections(&self, path: PathId) -> Result<Vec<oneshot::Receiver<()>>, ControlError> {
+        let mut state = self.state();
+        let status = state.path_mut(path).ok_or_else(|| self.unknown_path(path))?;
+        if !status.injections.is_empty() {
+            status.injections.clear();
+            self.event(Some(status.named()), EventKind::InjectionCleared, "injection cleared");
+        }
+        Ok(tell_threads(self.threads(), |thread| thread.clear_injection(path)))
+    }
+
+    fn end_injection_after(self: &Arc<Self>, path: PathId, time: Duration) -> Timer {
+        // The timer must not keep a removed subsystem alive.
+        let (subsystem, ends) = (Arc::downgrade(self), Instant::now() + time);
+        let task = tokio::spawn(async move {
+            sleep_until(ends.into()).await;
+            if let Some(subsystem) = subsystem.upgrade() {
+                subsystem.end_injection(path, task::id(), time);
+            }
+        });
+        Timer { ends, task: task.abort_handle() }
+    }
+
+    /// Ends the injection of this timer.
+    fn end_injection(&self, path: PathId, timer: task::Id, time: Duration) {
+        let mut state = self.state();
+        let Some(status) = state.path_mut(path) else { return };
+        let is_of_timer = |of: &PathInjection| of.timer.as_ref().is_some_and(|of| of.task.id() == timer);
+        // The operator may have replaced or cleared the injection at the same moment.
+        let Some(ended) = status.injections.iter().position(is_of_timer) else { return };
+        let injection = status.injections.remove(ended).injection;
+        let message = format!("injection ended after {}: {}", humantime::format_duration(time), in_full(&injection));
+        self.event(Some(status.named()), EventKind::InjectionEnded, message);
+        injection::end(self.threads(), path, &injection);
+    }
+
+    fn unknown_path(&self, path: PathId) -> ControlError {
+        ControlError::UnknownPath { disk: self.name().into(), index: path.0 }
+    }
+}
+
+/// An injection as events tell of it.
+fn in_full(injection: &Injection) -> String {
+    let class = injection.class.map_or("all".into(), |class| class.to_string());
+    format!("{injection}; class {class}, direction {}, seed {}", injection.direction, injection.seed)
+}
