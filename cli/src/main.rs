@@ -27,6 +27,8 @@ use crate::output::{Code, Output};
 /// The longest wait for an answer. The daemon answers within five seconds.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+const VERSION: &str = env!("VHOST_BLK_MPATH_VERSION");
+
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
@@ -40,7 +42,7 @@ With -o json or yaml, an error on stderr has the form of the API's: {\"error\": 
 
 /// Show and control a running vhost-blk-mpath.
 #[derive(Debug, Parser)]
-#[command(name = "mpathctl", version = env!("VHOST_BLK_MPATH_VERSION"), after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "mpathctl", version = VERSION, after_help = EXIT_CODES, max_term_width = 100)]
 struct Args {
     // Not clap's `env`, which refuses a variable that is set and empty.
     #[arg(
@@ -211,24 +213,53 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return usage(&error),
     };
-    match run(&args) {
-        Ok(()) => ExitCode::SUCCESS,
+    let (result, daemon_version) = run(&args);
+    let note = version_note(daemon_version.as_deref(), result.as_ref().err());
+    match result {
+        Ok(()) => {
+            if let Some(note) = note {
+                eprintln!("mpathctl: {note}; use the mpathctl of the daemon's version");
+            }
+            ExitCode::SUCCESS
+        }
         // The reader of a pipe has closed it, as `head` does.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(Failure::Reported(kind)) => kind.into(),
         Err(failure) => {
-            let (kind, code, message) = failure.describe();
+            let (kind, code, mut message) = failure.describe();
+            message.extend(note.map(|note| format!("; {note}")));
             Output::new(args.output).error(code, &message);
             kind.into()
         }
     }
 }
 
-fn run(args: &Args) -> Result<(), Failure> {
+/// The outcome of the command, and the version of the daemon that it has asked.
+fn run(args: &Args) -> (Result<(), Failure>, Option<String>) {
     let from_environment = || std::env::var_os("MPATH_API").filter(|path| !path.is_empty()).map(PathBuf::from);
     let api = args.api.clone().or_else(from_environment).unwrap_or_else(|| DEFAULT_API_SOCKET.into());
-    let client = Client::new(&api, TIMEOUT)?;
-    args.command.run(&client, &mut Output::new(args.output))
+    let client = match Client::new(&api, TIMEOUT) {
+        Ok(client) => client,
+        Err(error) => return (Err(error.into()), None),
+    };
+    (args.command.run(&client, &mut Output::new(args.output)), client.daemon_version())
+}
+
+/// Names both versions if the daemon is of another release, or of another build that may be the reason of a failure.
+fn version_note(daemon: Option<&str>, failure: Option<&Failure>) -> Option<String> {
+    let daemon = daemon.filter(|daemon| *daemon != VERSION)?;
+    // The commit follows after a blank.
+    let release = |version: &str| version.split(' ').next().map(ToOwned::to_owned);
+    let is_reason = match failure {
+        Some(Failure::Api(ClientError::Unreadable { .. })) => true,
+        Some(Failure::Api(ClientError::Refused(refusal))) => matches!(
+            refusal.code,
+            ErrorCode::BadRequest | ErrorCode::UnknownRoute | ErrorCode::MethodNotAllowed | ErrorCode::Other
+        ),
+        _ => false,
+    };
+    let differs = release(daemon) != release(VERSION);
+    (differs || is_reason).then(|| format!("mpathctl has version {VERSION}, and the daemon has version {daemon}"))
 }
 
 /// Prints the error, the help or the version. Help and version are no errors.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, HedgeSetting, Weight};
 use mpath_api::server::{AddPathError, Control, ControlError, PathRef};
 use mpath_api::types::{
-    self, DiskState, EventKind, Events, HedgeStatus, MovedRequests, OpStats, Origin, PathAction, PathSharer, PathState,
-    PathWindow, RemovedDisk, SchedulerDetail, SetLimits, Status, WaitsFor,
+    self, ClearedFences, DiskFences, DiskState, EventKind, Events, HedgeStatus, MovedRequests, OpStats, Origin,
+    PathAction, PathSharer, PathState, PathWindow, RemovedDisk, SchedulerDetail, SetLimits, Status, WaitsFor,
 };
 use mpath_api::{PathAddress, PolicyChange, SchedulerChange, similar_name};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
@@ -83,7 +83,21 @@ impl Daemon {
 /// A change under way: the subsystem, and one receiver for each I/O thread.
 type PendingChange = (Arc<Subsystem>, Vec<oneshot::Receiver<()>>);
 
+impl Daemon {
+    /// Has refused paths connect again. They may lead to a namespace that their disk may use now.
+    async fn retry_refused(&self, subsystem: &Arc<Subsystem>) -> Result<(), ControlError> {
+        let refused = |path: &PathStatus| path.shown() == PathState::Refused;
+        let reference = |path: &PathStatus| PathRef { disk: subsystem.name().into(), index: path.id.0 };
+        let paths: Vec<_> = subsystem.state().paths().filter(|path| refused(path)).map(reference).collect();
+        wait_for_threads(actions::apply(&[Arc::clone(subsystem)], &paths, PathAction::Enable, false)?).await
+    }
+}
+
 impl Control for Daemon {
+    fn version(&self) -> &'static str {
+        env!("VHOST_BLK_MPATH_VERSION")
+    }
+
     async fn status(&self) -> Result<Status, ControlError> {
         let mut disks = Vec::new();
         let services = self.disks.services();
@@ -98,7 +112,7 @@ impl Control for Daemon {
             disks.extend(subsystem.disks.iter().map(|disk| describe(subsystem, disk, state(disk), stats.as_ref())));
         }
         Ok(Status {
-            version: env!("VHOST_BLK_MPATH_VERSION").into(),
+            version: self.version().into(),
             pid: std::process::id(),
             uptime_s: self.started.elapsed().as_secs(),
             disks,
@@ -312,6 +326,18 @@ impl Control for Daemon {
 
     async fn remove_disk(&self, disk: &str, force: bool) -> Result<Vec<RemovedDisk>, ControlError> {
         Ok(self.disks.remove(disk, force).await?)
+    }
+
+    async fn fences(&self) -> Result<Vec<DiskFences>, ControlError> {
+        let of = |subsystem: &Arc<Subsystem>| subsystem.disks.iter().map(|disk| subsystem.fences_of(disk)).collect();
+        Ok(self.disks.subsystems().iter().flat_map(|subsystem| -> Vec<_> { of(subsystem) }).collect())
+    }
+
+    async fn clear_fences(&self, name: &str, force: bool) -> Result<ClearedFences, ControlError> {
+        let (subsystem, disk) = self.disk(name)?;
+        let cleared = subsystem.clear_fences(disk, force).await?;
+        self.retry_refused(&subsystem).await?;
+        Ok(ClearedFences { disk: name.into(), cleared })
     }
 
     async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {

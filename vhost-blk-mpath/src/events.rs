@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
-use mpath_api::server::ControlError;
+use mpath_api::server::{ControlError, caller};
 use mpath_api::types::{Event, EventKind, EventPath, Events, Severity};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
@@ -12,6 +12,12 @@ use uuid::Uuid;
 
 /// The number of events kept. A client that asks too seldom is told how many it has missed.
 const EVENTS_MAX: usize = 1024;
+/// The number of events kept of one kind, disk and path. Anything that repeats without end, such as a front-end that
+/// connects and disconnects, must not push out everything else.
+const ALIKE_MAX: usize = 32;
+/// If the last [`ALIKE_MAX`] events of one kind, disk and path happened within this time, one of them per this time is
+/// logged.
+const LOG_PERIOD: Duration = Duration::from_secs(60);
 /// The number of clients that may wait for events at once. The API has many more connections, and waiting clients
 /// must not occupy all of them.
 const WAITERS: usize = 16;
@@ -30,8 +36,51 @@ pub(crate) struct EventLog {
 
 #[derive(Default)]
 struct EventRing {
-    events: VecDeque<Event>,
+    events: VecDeque<Kept>,
     last: u64,
+}
+
+struct Kept {
+    event: Event,
+    at: Instant,
+    /// When an event of its kind, disk and path was logged last.
+    logged_at: Instant,
+    /// The number of such events since then.
+    unlogged: u64,
+}
+
+impl Kept {
+    fn is_like(&self, other: &Event) -> bool {
+        let of = |event: &Event| (event.kind, event.path.as_ref().map(|path| path.index));
+        of(&self.event) == of(other) && self.event.disk == other.disk
+    }
+}
+
+impl EventRing {
+    /// Adds an event. If it is to be logged, returns how many like it were not logged since the last one that was.
+    fn add(&mut self, event: Event, now: Instant) -> Option<u64> {
+        let alike: Vec<_> = (0..self.events.len()).filter(|at| self.events[*at].is_like(&event)).collect();
+        let is_frequent = |first: &Kept| alike.len() >= ALIKE_MAX && now - first.at < LOG_PERIOD;
+        let mut new = Kept { event, at: now, logged_at: now, unlogged: 0 };
+        let mut logs = Some(0);
+        if let (Some(&first), Some(&last)) = (alike.first(), alike.last()) {
+            let (is_frequent, last) = (is_frequent(&self.events[first]), &self.events[last]);
+            if is_frequent && now - last.logged_at < LOG_PERIOD {
+                (new.logged_at, new.unlogged, logs) = (last.logged_at, last.unlogged + 1, None);
+            } else {
+                logs = Some(last.unlogged);
+            }
+        }
+        if alike.len() >= ALIKE_MAX {
+            let dropped = self.events[alike[0]].event.repeated + 1;
+            self.events[alike[1]].event.repeated += dropped;
+            self.events.remove(alike[0]);
+        } else if self.events.len() == EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.events.push_back(new);
+        logs
+    }
 }
 
 impl EventLog {
@@ -47,24 +96,24 @@ impl EventLog {
 
     /// Records an event and logs it.
     pub(crate) fn record(&self, disk: &str, path: Option<EventPath>, kind: EventKind, message: String) {
-        let address = path.as_ref().map(|path| tracing::field::display(&path.address));
-        let severity = kind.severity();
-        match severity {
-            Severity::Error => tracing::error!(disk, path = address, "{message}"),
-            Severity::Warning => tracing::warn!(disk, path = address, "{message}"),
-            Severity::Info => tracing::info!(disk, path = address, "{message}"),
-        }
-        let last = {
+        let (severity, by) = (kind.severity(), caller());
+        let (last, logs) = {
             let mut ring = self.ring();
             ring.last += 1;
             let (seq, time) = (ring.last, utc(SystemTime::now()));
-            let event = Event { seq, time, kind, severity, disk: disk.into(), path, message };
-            if ring.events.len() == EVENTS_MAX {
-                ring.events.pop_front();
-            }
-            ring.events.push_back(event);
-            ring.last
+            let (disk, path, message) = (disk.into(), path.clone(), message.clone());
+            let event = Event { seq, time, kind, severity, disk, path, message, by, repeated: 0 };
+            (seq, ring.add(event, Instant::now()))
         };
+        if let Some(unlogged) = logs {
+            let path = path.as_ref().map(|path| tracing::field::display(&path.address));
+            let (by, unlogged) = (by.map(tracing::field::display), (unlogged > 0).then_some(unlogged));
+            match severity {
+                Severity::Error => tracing::error!(disk, path, by, unlogged, "{message}"),
+                Severity::Warning => tracing::warn!(disk, path, by, unlogged, "{message}"),
+                Severity::Info => tracing::info!(disk, path, by, unlogged, "{message}"),
+            }
+        }
         // Two concurrent events may arrive here in either order.
         self.last.send_if_modified(|known| std::mem::replace(known, last.max(*known)) < last);
     }
@@ -88,14 +137,10 @@ impl EventLog {
         }
         let ring = self.ring();
         let after = if after > ring.last { 0 } else { after };
-        let before_kept = ring.last - ring.events.len() as u64;
-        let known = after.saturating_sub(before_kept) as usize;
-        Ok(Events {
-            boot_id: self.boot_id.to_string(),
-            events: ring.events.iter().skip(known).cloned().collect(),
-            lost: before_kept.saturating_sub(after),
-            last: ring.last,
-        })
+        let known = ring.events.partition_point(|kept| kept.event.seq <= after);
+        let events: Vec<_> = ring.events.iter().skip(known).map(|kept| kept.event.clone()).collect();
+        let lost = ring.last - after - events.len() as u64;
+        Ok(Events { boot_id: self.boot_id.to_string(), events, lost, last: ring.last })
     }
 
     /// Wakes all waiting clients.
@@ -117,10 +162,13 @@ pub(crate) fn utc(time: SystemTime) -> String {
 mod tests {
     use std::sync::Arc;
 
+    use mpath_api::server::on_behalf_of;
+    use mpath_api::types::Caller;
+
     use super::*;
 
     fn note(log: &EventLog, n: u64) {
-        log.record("disk0", None, EventKind::PolicySet, format!("{n}"));
+        log.record(&format!("disk{n}"), None, EventKind::PolicySet, format!("{n}"));
     }
 
     fn seqs(events: &Events) -> Vec<u64> {
@@ -147,6 +195,58 @@ mod tests {
         assert_eq!((rest.events.len(), rest.lost, rest.last), (EVENTS_MAX, 2000 - 1024 - 3, 2000));
         assert_eq!((rest.events[0].seq, log.ring().events.capacity() <= 2 * EVENTS_MAX), (2000 - 1023, true));
         assert_eq!(seqs(&log.after(1998, now).await.unwrap()), [1999, 2000]);
+    }
+
+    #[tokio::test]
+    async fn an_event_that_repeats_leaves_the_others_in_place() {
+        let log = EventLog::new();
+        note(&log, 0);
+        for _ in 0..5000 {
+            log.record("disk0", None, EventKind::FrontEndConnected, "connected".into());
+            log.record("disk0", None, EventKind::FrontEndDisconnected, "disconnected".into());
+        }
+        log.record("disk1", None, EventKind::FrontEndConnected, "connected".into());
+        let all = log.after(0, Duration::ZERO).await.unwrap();
+        let shown: Vec<_> = all.events.iter().map(|of| (&*of.disk, of.kind, of.repeated)).collect();
+        let (connected, disconnected) = (EventKind::FrontEndConnected, EventKind::FrontEndDisconnected);
+        let dropped = 5000 - ALIKE_MAX as u64;
+        let begin = [
+            ("disk0", EventKind::PolicySet, 0),
+            ("disk0", connected, dropped),
+            ("disk0", disconnected, dropped),
+            ("disk0", connected, 0),
+        ];
+        assert_eq!((&shown[..4], shown.last()), (&begin[..], Some(&("disk1", connected, 0))));
+        assert_eq!((shown.len(), all.lost, all.last), (2 + 2 * ALIKE_MAX, 2 * dropped, 10_002));
+        let late = log.after(9_000, Duration::ZERO).await.unwrap();
+        assert_eq!((late.events.len(), late.lost), (1 + 2 * ALIKE_MAX, 1002 - 1 - 2 * ALIKE_MAX as u64));
+    }
+
+    #[test]
+    fn frequent_events_are_logged_once_a_minute() {
+        let (mut ring, start) = (EventRing::default(), Instant::now());
+        let mut add = |seconds: f64| {
+            let kind = EventKind::FrontEndConnected;
+            let (disk, time, message) = ("disk0".into(), String::new(), String::new());
+            let severity = kind.severity();
+            let event = Event { seq: 1, time, kind, severity, disk, path: None, message, by: None, repeated: 0 };
+            ring.add(event, start + Duration::from_secs_f64(seconds))
+        };
+        // One a second: the first, and then one a minute after the last that was logged.
+        let logged: Vec<_> = (0..200).filter_map(|n| Some((n, add(n.into())?))).skip(ALIKE_MAX - 1).collect();
+        assert_eq!(logged, [(31, 0), (91, 59), (151, 59)]);
+        // When they become rare, each is logged.
+        let logged: Vec<_> = (0..40).map(|n| add(1000.0 + 10.0 * f64::from(n))).collect();
+        assert_eq!((logged[0], &logged[1..]), (Some(48), &[Some(0); 39][..]));
+    }
+
+    #[tokio::test]
+    async fn an_event_names_the_client_of_the_request() {
+        let (log, by) = (EventLog::new(), Caller { uid: 7, pid: Some(4711) });
+        on_behalf_of(Some(by), async { note(&log, 1) }).await;
+        note(&log, 2);
+        let callers: Vec<_> = log.after(0, Duration::ZERO).await.unwrap().events.iter().map(|of| of.by).collect();
+        assert_eq!(callers, [Some(by), None]);
     }
 
     #[tokio::test]

@@ -97,26 +97,32 @@ fn is_passing(error: &ClientError) -> bool {
     match error {
         ClientError::Refused(refusal) => refusal.code == ErrorCode::Unavailable,
         ClientError::NotRunning { .. } | ClientError::Timeout { .. } | ClientError::Http { .. } => true,
-        ClientError::Connect { .. } | ClientError::TooLong { .. } | ClientError::Unreadable { .. } => false,
+        ClientError::Connect { .. }
+        | ClientError::Denied { .. }
+        | ClientError::TooLong { .. }
+        | ClientError::Unreadable { .. } => false,
     }
 }
 
-const COLUMNS: [Column; 6] = [
+const COLUMNS: [Column; 7] = [
     Column::Number("SEQ"),
     Column::Text("TIME(UTC)"),
     Column::Text("DISK"),
     Column::Text("PATH"),
     Column::Text("EVENT"),
+    Column::Text("BY"),
     Column::Text("WHAT"),
 ];
 
-fn row(event: &Event) -> [String; 6] {
+fn row(event: &Event) -> [String; 7] {
+    let repeated = if event.repeated == 0 { String::new() } else { format!(" (and {} earlier ones)", event.repeated) };
     [
         event.seq.to_string(),
         event.time.clone(),
         event.disk.clone(),
         or_dash(event.path.as_ref().map(|path| &path.address)),
         event.kind.to_string(),
-        event.message.clone(),
+        or_dash(event.by),
+        format!("{}{repeated}", event.message),
     ]
 }

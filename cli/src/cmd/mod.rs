@@ -4,6 +4,7 @@ mod config;
 mod discovery;
 mod disk;
 mod events;
+mod fence;
 mod hedge;
 mod inject;
 mod limit;
@@ -61,6 +62,9 @@ pub(crate) enum Command {
     /// Impair paths on purpose, for tests
     #[command(subcommand)]
     Inject(inject::Command),
+    /// Show what disks wait for or keep because of earlier writes, and clear it
+    #[command(subcommand)]
+    Fence(fence::Command),
     /// Check the MPTCP setup of this host; delete and add endpoints as links go down and up; needs no daemon
     #[command(subcommand)]
     Mptcp(mptcp::Command),
@@ -84,6 +88,7 @@ impl Command {
             Self::Limit(command) => command.run(client, output),
             Self::Weight(command) => command.run(client, output),
             Self::Inject(command) => command.run(client, output),
+            Self::Fence(command) => command.run(client, output),
             Self::Mptcp(command) => command.run(output),
             Self::Events(command) => command.run(client, output),
         }

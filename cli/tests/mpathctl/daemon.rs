@@ -50,7 +50,7 @@ impl Daemon {
         Self::start_with(fake)
     }
 
-    fn start_with(control: Fake) -> Self {
+    pub(crate) fn start_with(control: Fake) -> Self {
         Self::start_in(tempfile::tempdir().unwrap(), control)
     }
 

@@ -9,6 +9,26 @@ use mpath_api::types::DiskState;
 use crate::daemon::{Daemon, finish, mpathctl};
 
 #[test]
+fn fences_are_listed_and_cleared() {
+    let daemon = Daemon::start();
+    let table = "\
+DISK   KIND         PATH                  SINCE(UTC)                LEFT(s)  MEANING
+disk0  path         tcp://127.0.0.1:4421  2026-11-21T07:00:00.000Z        3  its writes in doubt wait; lifted by time or cross-controller reset
+disk1  inherited    -                     -                              10  requests wait for writes of the earlier daemon or disk of this socket
+disk1  guest        -                     -                               -  may come back with unanswered requests; only namespace 1 of nqn.example is served
+disk1  lost writes  -                     -                               -  the guest's next flush fails
+";
+    assert_eq!(daemon.run(&["fence", "list"]), table);
+    assert_eq!(daemon.run(&["fence", "list", "--disk", "disk0"]).lines().count(), 2);
+    let (code, error) = daemon.fail(&["fence", "clear", "disk1"]);
+    assert!(code == 1 && error.contains("old writes overwrite newer data"), "{error}");
+    let cleared = "disk1: cleared: unanswered requests, inherited fence, lost writes\n";
+    assert_eq!(daemon.run(&["fence", "clear", "disk1", "--force"]), cleared);
+    assert_eq!(daemon.run(&["fence", "clear", "disk1"]), "disk1: nothing to clear\n");
+    assert_eq!(daemon.run(&["fence", "list"]).lines().count(), 2);
+}
+
+#[test]
 fn status() {
     let daemon = Daemon::start();
     assert_eq!(

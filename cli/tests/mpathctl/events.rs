@@ -13,9 +13,9 @@ use crate::fake::Fake;
 fn events() {
     let daemon = Daemon::start();
     let table = "\
-SEQ  TIME(UTC)                 DISK   PATH                  EVENT                WHAT
-  1  2026-11-21T07:00:01.000Z  disk0  tcp://127.0.0.1:4421  path-live            path live: controller 2, optimized
-  2  2026-11-21T07:00:02.000Z  disk0  -                     front-end-connected  front-end connected
+SEQ  TIME(UTC)                 DISK   PATH                  EVENT                BY  WHAT
+  1  2026-11-21T07:00:01.000Z  disk0  tcp://127.0.0.1:4421  path-live            -   path live: controller 2, optimized
+  2  2026-11-21T07:00:02.000Z  disk0  -                     front-end-connected  -   front-end connected (and 12 earlier ones)
 ";
     assert_eq!(daemon.run(&["events"]), table);
     assert_eq!(daemon.run(&["events", "--since", "1"]).lines().count(), 2);
@@ -94,5 +94,28 @@ fn a_daemon_that_does_not_run_is_not_followed() {
 fn followed_events_begin_after_a_number() {
     let daemon = Daemon::start();
     let follower = Follower::start(&daemon, &["--since", "2"]);
-    assert_eq!(follower.line(), "5  2026-11-21T07:00:05.000Z  disk0  -  policy-set  policy set to numa");
+    assert_eq!(
+        follower.line(),
+        "5  2026-11-21T07:00:05.000Z  disk0  -  policy-set  uid 1000, pid 4711  policy set to numa"
+    );
+}
+
+#[test]
+fn versions_that_differ_are_named() {
+    let mut fake = Fake { version: "9.0.0 (fedcba987654)", ..Fake::new() };
+    let own = env!("VHOST_BLK_MPATH_VERSION");
+    let both = format!("mpathctl has version {own}, and the daemon has version {}", fake.version);
+    let daemon = Daemon::start_with(fake);
+    let (code, stdout, stderr) = daemon.said(&["policy", "get"]);
+    assert_eq!((code, stdout.lines().count()), (0, 3));
+    assert_eq!(stderr, format!("mpathctl: {both}; use the mpathctl of the daemon's version\n"));
+    let (code, stderr) = daemon.fail(&["path", "show", "9", "-o", "json"]);
+    let error: serde_json::Value = serde_json::from_str(&stderr).unwrap();
+    assert!(code == 1 && error["error"]["message"].as_str().unwrap().ends_with(&format!("; {both}")), "{stderr}");
+    // Another build of the same release is worth a word only if the daemon does not understand.
+    fake = Fake { version: "0.1.0 (fedcba987654)", ..Fake::new() };
+    let daemon = daemon.restart(Duration::ZERO, fake);
+    daemon.run(&["policy", "get"]);
+    let note = |args: &[&str]| daemon.fail(args).1.contains("; mpathctl has version ");
+    assert!(note(&["policy", "set", "latency-rr", "--param", "treshold=2"]) && !note(&["path", "show", "9"]));
 }

@@ -6,11 +6,13 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, LimitsConfig, Weight};
-use mpath_api::server::{AddDiskError, AddPathError, Control, ControlError, PathRef, RemoveDiskError, RemovePathError};
+use mpath_api::server::{
+    AddDiskError, AddPathError, ClearFencesError, Control, ControlError, PathRef, RemoveDiskError, RemovePathError,
+};
 use mpath_api::types::{
-    AnaState, Condition, Disk, DiskState, Event, EventKind, EventPath, Events, HedgeStatus, Injection,
-    InjectionInForce, MovedRequests, Origin, Path, PathAction, PathCounts, PathSharer, PathState, RemovedDisk,
-    SchedulerDetail, SetLimits, Status, WaitsFor,
+    AnaState, Caller, ClearedFence, ClearedFences, Condition, Disk, DiskFences, DiskState, Event, EventKind, EventPath,
+    Events, HedgeStatus, Injection, InjectionInForce, MovedRequests, Origin, Path, PathAction, PathCounts, PathSharer,
+    PathState, RemovedDisk, SchedulerDetail, SetLimits, Status, WaitsFor,
 };
 use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind, SchedulerChange, SchedulerKind};
 
@@ -28,6 +30,8 @@ pub(crate) struct Fake {
     /// The state of `disk0`.
     pub(crate) state: DiskState,
     pub(crate) boot_id: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) fences: Mutex<Vec<DiskFences>>,
 }
 
 /// The name of a disk over the paths of `disk0`.
@@ -88,11 +92,17 @@ impl Fake {
             held: &[],
             state: DiskState::Served,
             boot_id: Self::FIRST_BOOT,
+            version: env!("VHOST_BLK_MPATH_VERSION"),
+            fences: Mutex::new(data::fences()),
         }
     }
 }
 
 impl Control for Fake {
+    fn version(&self) -> &'static str {
+        self.version
+    }
+
     async fn status(&self) -> Result<Status, ControlError> {
         let (paths, hedges) = (self.paths.lock().unwrap(), *self.hedges.lock().unwrap());
         let scheduling = self.scheduling.lock().unwrap().clone();
@@ -298,11 +308,33 @@ impl Control for Fake {
         Ok(vec![RemovedDisk { disk: disk.into(), in_doubt_ms: (disk == "disk0").then_some(2100) }])
     }
 
+    async fn fences(&self) -> Result<Vec<DiskFences>, ControlError> {
+        Ok(self.fences.lock().unwrap().clone())
+    }
+
+    async fn clear_fences(&self, disk: &str, force: bool) -> Result<ClearedFences, ControlError> {
+        let mut fences = self.fences.lock().unwrap();
+        let of = fences.iter_mut().find(|of| of.disk == disk).unwrap();
+        if let Some(inherited) = of.inherited.as_ref().filter(|_| !force) {
+            let left_s = inherited.ends_in_ms.div_ceil(1000);
+            return Err(ClearFencesError::NotPassed { disk: disk.into(), left_s }.into());
+        }
+        let parts = [
+            (of.guest_of.take().is_some(), ClearedFence::UnansweredRequests),
+            (of.inherited.take().is_some(), ClearedFence::InheritedFence),
+            (std::mem::take(&mut of.lost_writes), ClearedFence::LostWrites),
+        ];
+        let cleared = parts.into_iter().filter_map(|(is, part)| is.then_some(part)).collect();
+        Ok(ClearedFences { disk: disk.into(), cleared })
+    }
+
     async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
         let path = EventPath { index: 1, address: "tcp://127.0.0.1:4421".parse().unwrap() };
         let event = |seq, kind, path, message: &str| {
             let (time, disk) = (format!("2026-11-21T07:00:0{seq}.000Z"), "disk0".into());
-            Event { seq, time, kind, severity: kind.severity(), disk, path, message: message.into() }
+            let by = (kind == EventKind::PolicySet).then_some(Caller { uid: 1000, pid: Some(4711) });
+            let repeated = if kind == EventKind::FrontEndConnected { 12 } else { 0 };
+            Event { seq, time, kind, severity: kind.severity(), disk, path, message: message.into(), by, repeated }
         };
         let mut events = vec![
             event(1, EventKind::PathLive, Some(path), "path live: controller 2, optimized"),

@@ -22,8 +22,8 @@ pub(crate) enum RefusedNamespace {
     },
     #[error(
         "disk {disk}: cannot serve {namespace}: this socket last served {before}, whose guest may come back and repeat its requests in flight on the \
-         wrong namespace; give the disk another `socket-path`; or end the daemon or remove the disk, and remove {} once that guest cannot come \
-         back and the `fence_ms` in the file have passed", file.display()
+         wrong namespace; give the disk another `socket-path`; or, once that guest cannot come back, use `mpathctl fence clear {disk}`, or \
+         without a daemon remove {} when the `fence_ms` in the file have passed", file.display()
     )]
     OfOtherGuest {
         disk: String,

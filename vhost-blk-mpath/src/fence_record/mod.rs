@@ -13,6 +13,7 @@ pub(crate) mod shown_disk;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -38,12 +39,20 @@ pub(crate) struct FenceRecord {
     daemon_run: DaemonRun,
     /// The record as it was found.
     found: Arc<Record>,
+    /// The parts of it that the operator has declared void.
+    voided: Arc<Voided>,
     /// The namespace to be written, once it is known.
     namespace: Arc<OnceLock<NamespaceName>>,
     /// The disk as front-ends were shown it, in a file of its own.
     shown: Arc<ShownDiskFile>,
     /// `None` after the end, when nothing more is written.
     kept: Arc<Mutex<Option<OpenRecord>>>,
+}
+
+#[derive(Debug, Default)]
+struct Voided {
+    guest: AtomicBool,
+    lost_writes: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -167,7 +176,13 @@ impl FenceRecords {
 
     /// The earlier namespace of the disk at this position, if an earlier daemon has left anything.
     pub(crate) fn previous_namespace(&self, disk: usize) -> Option<&NamespaceName> {
-        self.0[disk].found.previous_namespace()
+        let FenceRecord { found, voided, .. } = &self.0[disk];
+        found.previous_namespace().filter(|_| !voided.guest.load(Ordering::SeqCst))
+    }
+
+    /// Removes durably the guest that the disk at this position waits for, and the losses that it has to report.
+    pub(crate) async fn forget_guest(&self, disk: usize, with_lost_writes: bool) -> Result<(), WriteError> {
+        self.0[disk].forget_guest(with_lost_writes).await
     }
 
     /// The disk at this position as front-ends were shown it.
@@ -183,7 +198,13 @@ impl FenceRecords {
     /// Whether an earlier daemon of the disk at this position lost writes to this namespace that no flush has
     /// reported.
     pub(crate) fn has_lost_writes(&self, disk: usize, namespace: &NamespaceName) -> bool {
-        self.0[disk].found.lost_writes().is_some_and(|of| of.is_same(namespace))
+        self.lost_writes(disk).is_some_and(|of| of.is_same(namespace))
+    }
+
+    /// The namespace of writes that an earlier daemon of the disk at this position lost and that no flush has reported.
+    pub(crate) fn lost_writes(&self, disk: usize) -> Option<&NamespaceName> {
+        let FenceRecord { found, voided, .. } = &self.0[disk];
+        found.lost_writes().filter(|_| !voided.lost_writes.load(Ordering::SeqCst))
     }
 
     /// See [`FenceRecord::end`]; by disk.
@@ -213,7 +234,8 @@ impl FenceRecord {
         let found = Arc::new(record.clone());
         let kept = Arc::new(Mutex::new(Some(OpenRecord { record, is_named, _lock: lock })));
         let shown = Arc::new(ShownDiskFile::open(beside(socket, ".shown")));
-        Ok((Self { file, daemon_run: daemon_run.clone(), found, namespace: Arc::default(), shown, kept }, fence))
+        let (daemon_run, namespace, voided) = (daemon_run.clone(), Arc::default(), Arc::default());
+        Ok((Self { file, daemon_run, found, voided, namespace, shown, kept }, fence))
     }
 
     /// Records an association durably.
@@ -234,6 +256,19 @@ impl FenceRecord {
     /// Removes the inherited fences, as they are lifted.
     pub(crate) async fn remove_inherited(&self) -> Result<(), WriteError> {
         self.change(Record::remove_inherited).await
+    }
+
+    async fn forget_guest(&self, with_lost_writes: bool) -> Result<(), WriteError> {
+        self.change(move |record| {
+            record.forget_guest();
+            if with_lost_writes {
+                record.forget_lost_writes();
+            }
+        })
+        .await?;
+        self.voided.guest.store(true, Ordering::SeqCst);
+        self.voided.lost_writes.fetch_or(with_lost_writes, Ordering::SeqCst);
+        Ok(())
     }
 
     /// Records the disk's namespace durably, unless the file names it already. The path that reported it may have

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use mpath_api::config::{ConflictError, DiskConfig, DiskName, DiskPlace, MAX_DISKS, SocketPath, WaitFor};
-use mpath_api::server::{AddDiskError, RemoveDiskError};
+use mpath_api::server::{AddDiskError, RemoveDiskError, caller, on_behalf_of};
 use mpath_api::types::{EventKind, RemovedDisk};
 use mpath_api::{Config, similar_name};
 use mpath_host::NamespaceName;
@@ -157,7 +157,7 @@ impl Disks {
         let reservation = self.reserve(&config)?;
         self.check_sockets(&reservation.wanted).await?;
         let disks = Arc::clone(self);
-        let adding = tokio::spawn(async move {
+        let adding = tokio::spawn(on_behalf_of(caller(), async move {
             let result = disks.start(config).await;
             let (kind, message) = match &result {
                 Ok(()) => (EventKind::DiskAdded, "disk added".to_owned()),
@@ -168,7 +168,7 @@ impl Disks {
             }
             drop(reservation);
             result
-        });
+        }));
         adding.await.unwrap_or(Err(AddDiskError::Ending))
     }
 
@@ -287,7 +287,7 @@ impl Disks {
     pub(crate) async fn remove(self: &Arc<Self>, name: &str, force: bool) -> Result<Vec<RemovedDisk>, RemoveDiskError> {
         let (service, names) = self.begin_removal(name, force)?;
         let disks = Arc::clone(self);
-        let removing = tokio::spawn(async move {
+        let removing = tokio::spawn(on_behalf_of(caller(), async move {
             let _change = disks.changes.read().await;
             // The daemon's end removes it together with all others.
             if *disks.ending.borrow() {
@@ -303,7 +303,7 @@ impl Disks {
             let removed = names.into_iter().zip(left.into_iter().chain(std::iter::repeat(None)));
             let removed = removed.map(|(name, left)| disks.removed(&name, left)).collect();
             Ok(removed)
-        });
+        }));
         removing.await.unwrap_or(Err(RemoveDiskError::Ending))
     }
 

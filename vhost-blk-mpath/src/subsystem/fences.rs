@@ -4,7 +4,7 @@ use std::future::pending;
 use std::time::Instant;
 
 use mpath_core::PathId;
-use mpath_host::{AssociationId, EndedAssociation, Fences, LiftedFence};
+use mpath_host::{AssociationId, EndedAssociation, Fences, HeldFence, LiftedFence};
 use nvme_tcp::host::CrossResetOutcome;
 use nvme_tcp::wire::ControllerInstance;
 use tokio::sync::watch;
@@ -28,6 +28,11 @@ impl SharedFences {
     /// received.
     pub(crate) fn drained(&self, of: AssociationId, executed: bool) {
         self.change(|fences, now| fences.drained(now, of, executed));
+    }
+
+    /// The fences that are not lifted.
+    pub(crate) fn held(&self) -> Vec<HeldFence> {
+        self.0.borrow().held().collect()
     }
 
     /// Adds a live association over which other controllers can be reset, until

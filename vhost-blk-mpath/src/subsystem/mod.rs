@@ -2,6 +2,7 @@
 //! I/O threads and front-ends share.
 
 mod admission;
+mod clear_fences;
 mod disk_hold;
 pub(crate) mod error;
 pub(crate) mod fences;

@@ -40,6 +40,13 @@ impl NamespaceWriters {
         self.writers().retain(|writer| writer.owner != owner);
     }
 
+    /// Removes a disk from all namespaces but one. To be called when no guest of the others can come back, and no write
+    /// to them can be executed any more.
+    pub(crate) fn keep_only(&self, disk: &str, namespace: Option<&NamespaceName>) {
+        let is_kept = |writer: &Writer| namespace.is_some_and(|kept| writer.namespace.is_same(kept));
+        self.writers().retain(|writer| writer.disk != disk || is_kept(writer));
+    }
+
     fn writers(&self) -> MutexGuard<'_, Vec<Writer>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -62,6 +69,8 @@ mod tests {
         assert_eq!(writers.add("b", "b", &name(2)), Ok(()));
         // A path that is refused for another reason is tried again and again.
         assert_eq!(writers.add("b", "b", &name(2)), Ok(()));
+        assert_eq!(writers.writers().len(), 2);
+        writers.keep_only("b", Some(&name(2)));
         assert_eq!(writers.writers().len(), 2);
         writers.remove("a");
         assert_eq!(writers.add("b", "sharer", &name(1)), Ok(()));

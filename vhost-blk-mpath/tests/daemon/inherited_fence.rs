@@ -6,13 +6,14 @@ use std::thread;
 use std::time::Duration;
 
 use mpath_api::config::DiskConfig;
-use mpath_api::types::{Event, EventKind, Severity};
+use mpath_api::types::{ClearedFence, ErrorCode, Event, EventKind, PathState, Severity};
 use mpath_target::NamespaceConfig;
 use rustix::process::Signal;
 use vublk_bench::request::Status;
 
+use crate::live_disks::refusal;
 use crate::metrics::Scrape;
-use crate::support::{Daemon, Disk, NQN, Target, eventually};
+use crate::support::{Daemon, DaemonDirectory, Disk, NQN, Target, eventually};
 
 /// 2 × the keep-alive timeout of 60 s, the test target's quiesce time (CQT), and the time in which sockets close.
 const LONG_MS: u64 = 120_600;
@@ -150,4 +151,45 @@ fn a_socket_serves_no_other_namespace_after_a_crash() {
     std::fs::remove_file(&record).unwrap();
     let command = place.command(&target.addrs(), &format!("{SHORT} --namespace 2"));
     assert_eq!(held_ms(&place.spawn(command).ready()), None);
+}
+
+/// What an operator clears is cleared for the next daemon too.
+#[test]
+fn an_operator_clears_what_a_guest_that_is_gone_has_left() {
+    let target = Target::with(2, |config| config.namespaces.push(NamespaceConfig::memory(32 << 20)));
+    target.fail_cross_resets();
+    let (_, place) = Daemon::start(&target.addrs(), &format!("{SHORT} --namespace 1")).end(Signal::KILL);
+    let on_other = |place: &DaemonDirectory| place.command(&target.addrs(), &format!("{SHORT} --namespace 2"));
+    let command = on_other(&place);
+    let daemon = place.spawn(command).answers();
+    let fences = || daemon.api.fences(None).unwrap().remove(0);
+    let first = fences();
+    assert!(first.inherited.is_some() && !first.lost_writes && first.fences.is_empty(), "{first:?}");
+    assert!(first.guest_of.is_some_and(|of| of.starts_with(&format!("namespace 1 of {NQN}"))));
+    let (code, said) = refusal(daemon.api.clear_fences("disk0", false));
+    assert!(code == ErrorCode::NeedsForce && said.contains("wait, or use --force"), "{said}");
+    eventually("both paths are refused", || daemon.paths().iter().all(|path| path.state == PathState::Refused));
+    eventually("the fence has passed", || fences().inherited.is_none());
+    assert_eq!(daemon.api.clear_fences("disk0", false).unwrap().cleared, [ClearedFence::UnansweredRequests]);
+    eventually("the paths are used", || daemon.paths().iter().all(|path| path.state == PathState::Live));
+    let mut disk = Disk::connect_patiently(&daemon.socket());
+    assert_eq!(disk.write(0, 7), Status::Ok);
+    assert_eq!(refusal(daemon.api.clear_fences("disk0", true)).0, ErrorCode::DiskConnected);
+    let cleared: Vec<_> = events(&daemon).into_iter().filter(|event| event.kind == EventKind::FenceCleared).collect();
+    assert_eq!((cleared.len(), cleared[0].by.unwrap().pid), (1, Some(std::process::id())), "{cleared:?}");
+    drop(disk);
+    let (ended, place) = daemon.end(Signal::TERM);
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+    assert!(!place.fence_record().exists(), "{}", ended.log);
+
+    // With force, a fence need not pass.
+    let (_, place) = Daemon::start(&target.addrs(), &format!("{LONG} --namespace 1")).end(Signal::KILL);
+    let command = on_other(&place);
+    let daemon = place.spawn(command).answers();
+    assert_eq!(
+        daemon.api.clear_fences("disk0", true).unwrap().cleared,
+        [ClearedFence::UnansweredRequests, ClearedFence::InheritedFence]
+    );
+    assert_eq!(Disk::connect_patiently(&daemon.socket()).write(0, 7), Status::Ok);
+    assert_eq!(held_ms(&daemon), None);
 }

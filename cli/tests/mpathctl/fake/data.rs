@@ -3,9 +3,9 @@
 use mpath_api::address::Transport;
 use mpath_api::config::{LimitsConfig, Weight};
 use mpath_api::types::{
-    AnaState, Condition, ConditionReason, Connection, Controller, DiscoveryController, DiscoveryState, DiskHealth,
-    Latency, OpStats, Origin, Path, PathEstimate, PathState, PathWindow, QueueTurns, SchedulerDetail, Subflow,
-    SubflowState, Tier, TimeHistogram,
+    AnaState, Condition, ConditionReason, Connection, Controller, DiscoveryController, DiscoveryState, DiskFences,
+    DiskHealth, EventPath, FenceLift, InheritedFence, Latency, OpStats, Origin, Path, PathEstimate, PathFence,
+    PathState, PathWindow, QueueTurns, SchedulerDetail, Subflow, SubflowState, Tier, TimeHistogram,
 };
 use mpath_api::{PathAddress, SchedulerKind, SchedulerSpec};
 
@@ -33,6 +33,34 @@ pub(super) fn stats(ios: u64, p50_us: u64) -> OpStats {
             ..PathEstimate::default()
         },
     }
+}
+
+/// `disk0` with a fence under way, `disk1` with all that an earlier daemon can leave.
+pub(super) fn fences() -> Vec<DiskFences> {
+    let path = EventPath { index: 1, address: "tcp://127.0.0.1:4421".parse().unwrap() };
+    let none = |disk: &str| DiskFences {
+        disk: disk.into(),
+        record: format!("/run/vhost-blk-mpath/{disk}.sock.fence"),
+        fences: vec![],
+        inherited: None,
+        guest_of: None,
+        lost_writes: false,
+    };
+    let under_way = PathFence {
+        path: Some(path),
+        since: "2026-11-21T07:00:00.000Z".into(),
+        ends_in_ms: Some(2001),
+        lifts_by: vec![FenceLift::Time, FenceLift::CrossReset],
+    };
+    vec![
+        DiskFences { fences: vec![under_way], ..none("disk0") },
+        DiskFences {
+            inherited: Some(InheritedFence { ends_in_ms: 9001, removed_disk: None }),
+            guest_of: Some("namespace 1 of nqn.example".into()),
+            lost_writes: true,
+            ..none("disk1")
+        },
+    ]
 }
 
 fn latency(p50_us: u64) -> Latency {

@@ -1,15 +1,17 @@
 //! A blocking client of the API.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io;
 use std::path::{Path as FsPath, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 pub use hyper::Method;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
-use hyper::{Request, StatusCode, header};
+use hyper::http::response::Parts;
+use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
@@ -19,11 +21,11 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
 use crate::config::DiskConfig;
-use crate::server::DISK_CHANGE_MAX;
+use crate::server::{DISK_CHANGE_MAX, PRODUCT};
 use crate::types::{
-    AddPath, Disk, DiskHedge, DiskLimits, DiskPolicy, DiskScheduler, DiskWeight, ErrorBody, ErrorInfo, Events,
-    InjectedPath, Path, PathSelector, Policy, PolicyDetail, RemovedDisk, Scheduler, SchedulerDetail, SetHedge,
-    SetInjection, SetLimits, SetPolicy, SetScheduler, SetWeight, Status, SteerPaths,
+    AddPath, ClearedFences, Disk, DiskFences, DiskHedge, DiskLimits, DiskPolicy, DiskScheduler, DiskWeight, ErrorBody,
+    ErrorInfo, Events, InjectedPath, Path, PathSelector, Policy, PolicyDetail, RemovedDisk, Scheduler, SchedulerDetail,
+    SetHedge, SetInjection, SetLimits, SetPolicy, SetScheduler, SetWeight, Status, SteerPaths,
 };
 
 /// The longest answer accepted, in bytes. 256 disks of 64 paths need less.
@@ -41,6 +43,8 @@ pub struct Client {
     socket: PathBuf,
     timeout: Duration,
     runtime: Runtime,
+    /// The version of the daemon that answered last.
+    daemon_version: Mutex<Option<String>>,
 }
 
 /// Why a call failed.
@@ -55,6 +59,16 @@ pub enum ClientError {
         /// The socket.
         socket: PathBuf,
     },
+    /// The user may not connect to the socket.
+    #[error(
+        "permission denied on {}; run mpathctl as root or as the daemon's user, or give your user access with `api-mode`, `api-owner` or \
+         `api-group` in the daemon's configuration",
+        socket.display()
+    )]
+    Denied {
+        /// The socket.
+        socket: PathBuf,
+    },
     /// The socket exists and cannot be connected to.
     #[error("cannot connect to {}: {source}", socket.display())]
     Connect {
@@ -64,7 +78,7 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The whole answer did not arrive in time.
-    #[error("{} did not answer within {timeout:?}", socket.display())]
+    #[error("{} did not answer within {timeout:?}; {}", socket.display(), IsApiSocket)]
     Timeout {
         /// The socket.
         socket: PathBuf,
@@ -72,7 +86,7 @@ pub enum ClientError {
         timeout: Duration,
     },
     /// The connection broke, or the server does not speak HTTP.
-    #[error("the connection to {} broke: {source}", socket.display())]
+    #[error("the connection to {} broke: {source}; {}", socket.display(), IsApiSocket)]
     Http {
         /// The socket.
         socket: PathBuf,
@@ -99,6 +113,15 @@ pub enum ClientError {
     },
 }
 
+/// The advice to check the socket. Another socket of the daemon does not answer HTTP.
+struct IsApiSocket;
+
+impl Display for IsApiSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("make sure that this is the API socket of the daemon (`api`), not the vhost-user socket of a disk")
+    }
+}
+
 impl Client {
     /// A client of the daemon at `socket`. A whole call takes at most `timeout`.
     ///
@@ -106,7 +129,12 @@ impl Client {
     /// If the process has no file descriptor left.
     pub fn new(socket: &FsPath, timeout: Duration) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-        Ok(Self { socket: socket.into(), timeout, runtime })
+        Ok(Self { socket: socket.into(), timeout, runtime, daemon_version: Mutex::default() })
+    }
+
+    /// The version of the daemon that answered last. `None` without an answer, and if the daemon has not said it.
+    pub fn daemon_version(&self) -> Option<String> {
+        self.daemon_version.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The daemon and its disks.
@@ -157,6 +185,17 @@ impl Client {
     pub fn remove_path(&self, disk: &str, path: &PathSelector, force: bool) -> Result<Vec<Path>, ClientError> {
         let route = format!("/v1/disks/{}/paths/{}", segment(disk), segment(&path.to_string()));
         self.call(Method::DELETE, target(&route, &[("force", force.then_some("true"))]), None::<&()>)
+    }
+
+    /// The fences of a disk, or of all.
+    pub fn fences(&self, disk: Option<&str>) -> Result<Vec<DiskFences>, ClientError> {
+        self.call(Method::GET, target("/v1/fences", &[("disk", disk)]), None::<&()>)
+    }
+
+    /// Forgets what the fence record of a disk keeps. Returns what was forgotten.
+    pub fn clear_fences(&self, disk: &str, force: bool) -> Result<ClearedFences, ClientError> {
+        let route = target(&format!("/v1/fences/{}", segment(disk)), &[("force", force.then_some("true"))]);
+        self.call(Method::DELETE, route, None::<&()>)
     }
 
     /// The events after number `after`. If there are none, waits at most `wait_s` seconds (0 to 4) for one.
@@ -277,11 +316,15 @@ impl Client {
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body)))
             .expect("targets are our own, with encoded queries");
-        let (status, body) = self.runtime.block_on(async {
+        let (head, body) = self.runtime.block_on(async {
             timeout(time, self.exchange(request))
                 .await
                 .unwrap_or_else(|_| Err(ClientError::Timeout { socket: self.socket.clone(), timeout: time }))
         })?;
+        let version = head.headers.get(header::SERVER).and_then(|server| server.to_str().ok());
+        let version = version.and_then(|server| server.strip_prefix(PRODUCT)?.strip_prefix('/'));
+        *self.daemon_version.lock().unwrap_or_else(PoisonError::into_inner) = version.map(ToOwned::to_owned);
+        let status = head.status;
         let unreadable =
             |source| ClientError::Unreadable { socket: self.socket.clone(), status: status.as_u16(), source };
         if status.is_success() {
@@ -306,12 +349,13 @@ impl Client {
                     continue;
                 }
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::NotRunning { socket },
+                io::ErrorKind::PermissionDenied => ClientError::Denied { socket },
                 _ => ClientError::Connect { socket, source: error },
             });
         }
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes), ClientError> {
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<(Parts, Bytes), ClientError> {
         let socket = || self.socket.clone();
         let stream = self.connect().await?;
         let http = |source| ClientError::Http { socket: socket(), source };
@@ -319,9 +363,9 @@ impl Client {
         // The task ends with the call. The sender gets its error too.
         tokio::spawn(connection);
         let response = sender.send_request(request).await.map_err(http)?;
-        let status = response.status();
-        match Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await {
-            Ok(body) => Ok((status, body.to_bytes())),
+        let (head, body) = response.into_parts();
+        match Limited::new(body, MAX_ANSWER_BYTES).collect().await {
+            Ok(body) => Ok((head, body.to_bytes())),
             Err(error) if error.is::<LengthLimitError>() => {
                 Err(ClientError::TooLong { socket: socket(), max_bytes: MAX_ANSWER_BYTES })
             }
@@ -375,10 +419,10 @@ mod tests {
         let path = dir.path().join("api.sock");
         let listener = UnixListener::bind(&path).unwrap();
         let error = || Client::new(&path, Duration::from_millis(100)).unwrap().status().unwrap_err().to_string();
-        let timeout = format!("{} did not answer within 100ms", path.display());
-        assert_eq!(error(), timeout);
+        let timeout = format!("{} did not answer within 100ms; make sure that this is the API socket", path.display());
+        assert!(error().starts_with(&timeout), "{}", error());
         // The same with a full backlog, which that connection fills.
         rustix::net::listen(&listener, 0).unwrap();
-        assert_eq!(error(), timeout);
+        assert!(error().starts_with(&timeout), "{}", error());
     }
 }

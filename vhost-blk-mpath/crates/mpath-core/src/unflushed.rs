@@ -246,11 +246,28 @@ impl UnflushedPaths {
     /// [`set_lost`](Self::set_lost).
     #[must_use]
     pub fn has_unreported_loss(&self) -> bool {
-        let has_lost = |path| {
+        self.has_known_loss() || self.all_paths().any(|path| self.is_unflushed(path))
+    }
+
+    /// Whether writes were lost, and no flush has reported the loss.
+    #[must_use]
+    pub fn has_known_loss(&self) -> bool {
+        self.all_paths().any(|path| {
             let (_, ledger) = self.lock(path);
             ledger.lost_round > ledger.reported_round
-        };
-        (0..self.paths.len() as u16).map(PathId).any(|path| has_lost(path) || self.is_unflushed(path))
+        })
+    }
+
+    /// Has no flush report the losses until now. The guest whose writes they were is gone.
+    pub fn forget_losses(&self) {
+        for path in self.all_paths() {
+            let (_, mut ledger) = self.lock(path);
+            ledger.reported_round = ledger.reported_round.max(ledger.lost_round);
+        }
+    }
+
+    fn all_paths(&self) -> impl Iterator<Item = PathId> + use<> {
+        (0..self.paths.len() as u16).map(PathId)
     }
 
     /// The earlier daemon lost writes and reported the loss to no flush. The first flush fails that the guest may

@@ -109,6 +109,15 @@ impl DiskHold {
         self.inherited = longest;
     }
 
+    /// Ends the inherited fence: the operator says that no earlier write can be executed any more.
+    /// [`update`](Self::update) has to follow.
+    pub fn end_fence(&mut self, now: Instant) {
+        if let Some(fence) = self.inherited.as_mut().filter(|fence| fence.until > now) {
+            fence.until = now;
+            self.actions.push_back(HoldAction::HoldUntil(now));
+        }
+    }
+
     /// The fence that has to pass. `None` if there is none, or once [`HoldAction::Released`] has come.
     #[must_use]
     pub fn inherited_fence(&self) -> Option<&InheritedFence> {

@@ -40,6 +40,19 @@ pub struct LiftedFence {
     pub after: Duration,
 }
 
+/// A fence that is not lifted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldFence {
+    /// The association.
+    pub of: AssociationId,
+    /// When the fence began.
+    pub begun: Instant,
+    /// When time lifts the fence. `None` while its sockets drain.
+    pub lifts_at: Option<Instant>,
+    /// Whether a Cross-Controller Reset over another path may lift the fence earlier.
+    pub may_be_reset: bool,
+}
+
 /// An association that has ended, as a fence needs it.
 #[derive(Debug, Clone, Copy)]
 pub struct EndedAssociation {
@@ -172,6 +185,19 @@ impl Fences {
     /// The next fence that was lifted.
     pub fn poll_lifted(&mut self) -> Option<LiftedFence> {
         self.lifted.pop_front()
+    }
+
+    /// The fences that are not lifted, the oldest first.
+    pub fn held(&self) -> impl Iterator<Item = HeldFence> {
+        let may_be_reset = |fence: &Fence| {
+            fence.asking.is_some() || self.resetters.values().any(|resetter| fence.may_ask(resetter.id))
+        };
+        self.held.iter().map(move |fence| HeldFence {
+            of: fence.ended.of,
+            begun: fence.begun,
+            lifts_at: fence.lifts_at,
+            may_be_reset: may_be_reset(fence),
+        })
     }
 
     /// Whether the association has a fence.

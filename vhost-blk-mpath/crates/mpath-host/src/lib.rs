@@ -30,7 +30,7 @@ use mpath_core::{Epoch, PathId};
 pub use controller_shutdown::ControllerShutdown;
 pub use disk_hold::{DiskHold, HoldAction, HoldReason, InheritedFence, TriedPath};
 pub use disks::{Admissions, AdmitError, Disks, NamespaceUpdate, ServedNamespace, Unusable, check_sizes};
-pub use fence::{EndedAssociation, Fences, LiftedBy, LiftedFence};
+pub use fence::{EndedAssociation, Fences, HeldFence, LiftedBy, LiftedFence};
 pub use growth::{Growth, GrowthStep};
 pub use namespace_name::NamespaceName;
 pub use order::{DesiredState, Order};

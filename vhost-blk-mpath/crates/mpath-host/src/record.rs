@@ -213,6 +213,16 @@ impl Record {
         self.associations.remove(&Key::Inherited);
     }
 
+    /// Forgets the namespace of the earlier daemon, as its guest cannot come back.
+    pub fn forget_guest(&mut self) {
+        self.previous_namespace = None;
+    }
+
+    /// Forgets the losses that no flush has reported, as there is no guest to be told.
+    pub fn forget_lost_writes(&mut self) {
+        self.lost_writes = None;
+    }
+
     /// The content to be written. `namespace` is the disk's, if it is known.
     #[must_use]
     pub fn content(&self, namespace: Option<&NamespaceName>) -> RecordContent {
@@ -323,6 +333,22 @@ mod tests {
         assert_eq!(open(record.content(None)).1, Some(9 * SECOND + EXIT_MAX));
         record.remove(id(1, 1));
         assert_eq!(open(record.content(None)).1, Some(5 * SECOND + EXIT_MAX));
+    }
+
+    #[test]
+    fn what_the_operator_voids_is_not_kept() {
+        let name = NamespaceName::new("nqn.example", &crate::testing::namespace());
+        let content = RecordContent {
+            associations: vec![association(5_000)],
+            namespace: Some(name.clone()),
+            orderly_end: None,
+            lost_writes: Some(name),
+        };
+        let (mut record, _) = open(content);
+        record.forget_guest();
+        record.remove_inherited();
+        record.forget_lost_writes();
+        assert!(!record.has_predecessor() && record.content(None).is_empty());
     }
 
     #[test]

@@ -51,6 +51,11 @@ impl UnansweredQueues {
         !self.queues().unanswered.is_empty()
     }
 
+    /// Forgets the unanswered requests: the operator says that no front-end can come back for them.
+    pub fn forget(&self) {
+        self.queues().unanswered.clear();
+    }
+
     /// Call this before hanging up on front-ends. Requests that still wait in a ring are unanswered from then on.
     pub fn begin_hang_up(&self) {
         self.is_hanging_up.store(true, Ordering::SeqCst);
@@ -117,5 +122,7 @@ mod tests {
         let unanswered = UnansweredQueues::new(1, Instant::now());
         unanswered.queue_started(&queue);
         assert!(unanswered.has_any());
+        unanswered.forget();
+        assert!(!unanswered.has_any());
     }
 }

@@ -14,6 +14,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::Limits;
+use super::caller::{on_behalf_of, peer};
 
 /// Buffer for the request line and the headers.
 const READ_BUFFER_BYTES: usize = 16 << 10;
@@ -32,10 +33,6 @@ impl Busy {
         self.0.load(Ordering::Relaxed)
     }
 }
-
-/// The user of the client, if the kernel says so.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct PeerUid(pub(super) Option<u32>);
 
 struct Connection {
     task: AbortHandle,
@@ -83,9 +80,8 @@ impl Connections {
             connection.task.abort();
         }
         let busy = Busy::default();
-        let uid = PeerUid(stream.peer_cred().ok().map(|peer| peer.uid()));
-        let router = self.router.clone().layer(Extension(busy.clone())).layer(Extension(uid));
-        let task = self.tasks.spawn(converse(stream, router, self.limits));
+        let router = self.router.clone().layer(Extension(busy.clone()));
+        let task = self.tasks.spawn(on_behalf_of(peer(&stream), converse(stream, router, self.limits)));
         self.open.push_back(Connection { task, busy });
     }
 

@@ -76,6 +76,9 @@ pub enum ControlError {
     /// A disk was not removed.
     #[error(transparent)]
     RemoveDisk(#[from] RemoveDiskError),
+    /// The fence record of a disk was not cleared.
+    #[error(transparent)]
+    ClearFences(#[from] ClearFencesError),
     /// The most clients that may wait for events do so already.
     #[error("{waiting} clients wait for events, which is the most allowed; ask without `wait`")]
     TooManyWaiters {
@@ -251,6 +254,43 @@ impl fmt::Display for Names<'_> {
     }
 }
 
+/// Why the fence record of a disk was not cleared.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClearFencesError {
+    /// A front-end is connected.
+    #[error("disk `{disk}` has a front-end connected, which goes on with its requests; end the front-end first")]
+    Connected {
+        /// The disk.
+        disk: String,
+    },
+    /// Earlier writes may still be executed.
+    #[error(
+        "earlier writes to the namespace of disk `{disk}` may be executed for {left_s} s more; wait, or use --force if you know that their \
+         controllers are off or were reset. An early --force lets old writes overwrite newer data"
+    )]
+    NotPassed {
+        /// The disk.
+        disk: String,
+        /// The seconds that are left, rounded up.
+        left_s: u64,
+    },
+    /// Writes were acknowledged and lost.
+    #[error(
+        "disk `{disk}` has lost acknowledged writes, and the next flush of its guest fails to report that; with --force, no guest is told, \
+         and a file system may trust data that are gone"
+    )]
+    LostWrites {
+        /// The disk.
+        disk: String,
+    },
+    /// The file cannot be written.
+    #[error("{reason}")]
+    Record {
+        /// The error, which names the file.
+        reason: String,
+    },
+}
+
 /// Why a path was not added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddPathError {
@@ -345,7 +385,11 @@ impl From<ControlError> for ApiError {
                 ErrorCode::TooManyDisks
             }
             ControlError::AddDisk(AddDiskError::NotStarted { .. }) => ErrorCode::DiskNotStarted,
-            ControlError::RemoveDisk(RemoveDiskError::Connected { .. }) => ErrorCode::DiskConnected,
+            ControlError::RemoveDisk(RemoveDiskError::Connected { .. })
+            | ControlError::ClearFences(ClearFencesError::Connected { .. }) => ErrorCode::DiskConnected,
+            ControlError::ClearFences(ClearFencesError::NotPassed { .. } | ClearFencesError::LostWrites { .. }) => {
+                ErrorCode::NeedsForce
+            }
             ControlError::AddDisk(AddDiskError::NameInRemoval { .. } | AddDiskError::SocketInRemoval { .. })
             | ControlError::RemoveDisk(RemoveDiskError::InRemoval { .. }) => ErrorCode::DiskLeaving,
             ControlError::SharesPaths { .. } | ControlError::RemoveDisk(RemoveDiskError::SharesPaths { .. }) => {
@@ -367,6 +411,7 @@ impl From<ControlError> for ApiError {
             | ControlError::AddDisk(AddDiskError::Ending)
             | ControlError::RemoveDisk(RemoveDiskError::Ending)
             | ControlError::Remove(RemovePathError::Ending)
+            | ControlError::ClearFences(ClearFencesError::Record { .. })
             | ControlError::TooManyWaiters { .. } => ErrorCode::Unavailable,
         };
         Self::new(code, error.to_string())
@@ -390,6 +435,7 @@ impl IntoResponse for ApiError {
             | ErrorCode::TooManyDisks
             | ErrorCode::DiskNotStarted
             | ErrorCode::DiskConnected
+            | ErrorCode::NeedsForce
             | ErrorCode::DiskLeaving => StatusCode::CONFLICT,
             ErrorCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ErrorCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,

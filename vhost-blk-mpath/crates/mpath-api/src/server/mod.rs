@@ -3,6 +3,7 @@
 //! The daemon implements [`Control`]. The server handles wrong requests. One connection carries one request and has limited time.
 //! So a slow or silent client holds a connection for a limited time, and the end of the daemon does not wait for it.
 
+mod caller;
 mod connections;
 mod disks;
 mod error;
@@ -19,14 +20,19 @@ use std::time::Duration;
 use axum::Router;
 use mpath_core::{PolicyChange, SchedulerChange};
 
+pub use self::caller::{caller, on_behalf_of};
 use self::connections::Connections;
-pub use self::error::{AddDiskError, AddPathError, ApiError, ControlError, RemoveDiskError, RemovePathError};
+pub use self::error::{
+    AddDiskError, AddPathError, ApiError, ClearFencesError, ControlError, RemoveDiskError, RemovePathError,
+};
 pub use self::routes::JsonBody;
 use crate::address::PathAddress;
 use crate::config::{DiskConfig, Hedge, HedgeBudget, SocketAccess, SocketPath, Weight};
 use crate::socket::{BindError, ListeningSocket, Role};
 
-use crate::types::{Events, Injection, Path, PathAction, RemovedDisk, SchedulerDetail, SetLimits, Status};
+use crate::types::{
+    ClearedFences, DiskFences, Events, Injection, Path, PathAction, RemovedDisk, SchedulerDetail, SetLimits, Status,
+};
 
 /// A reference to a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -45,6 +51,9 @@ pub struct PathRef {
 /// front-ends. After five seconds (a minute for these two) the server answers that the daemon is unresponsive, and drops the
 /// future. Futures must be safe to drop.
 pub trait Control: Send + Sync + 'static {
+    /// The version, as in [`Status::version`].
+    fn version(&self) -> &str;
+
     /// The daemon and every disk. A disk that shares paths follows the disk that has them.
     fn status(&self) -> impl Future<Output = Result<Status, ControlError>> + Send;
 
@@ -130,9 +139,20 @@ pub trait Control: Send + Sync + 'static {
         force: bool,
     ) -> impl Future<Output = Result<Vec<RemovedDisk>, ControlError>> + Send;
 
+    /// The fences of every disk, in the order of [`Control::status`].
+    fn fences(&self) -> impl Future<Output = Result<Vec<DiskFences>, ControlError>> + Send;
+
+    /// Forgets what the fence record of a disk keeps, which is in [`Control::status`]. Without `force` only what cannot lose data once
+    /// its guest is gone.
+    fn clear_fences(&self, disk: &str, force: bool)
+    -> impl Future<Output = Result<ClearedFences, ControlError>> + Send;
+
     /// The events after number `after`. If there are none, waits at most `wait` for one.
     fn events(&self, after: u64, wait: Duration) -> impl Future<Output = Result<Events, ControlError>> + Send;
 }
+
+/// The daemon's name in the header `Server`. Its version follows after a slash.
+pub(crate) const PRODUCT: &str = "vhost-blk-mpath";
 
 /// The longest wait for events in milliseconds, less than the daemon's time to answer.
 pub const EVENTS_WAIT_MAX_MS: u32 = 4000;
@@ -202,14 +222,24 @@ impl Server {
     ///
     /// Needs a tokio runtime with I/O and time. Fails only before the first request.
     pub async fn serve<C: Control>(self, control: Arc<C>, shutdown: impl Future<Output = ()>) -> io::Result<()> {
-        self.serve_routes(routes::router(control), shutdown).await
+        let version = control.version().to_owned();
+        self.serve_all(routes::router(control), Some(&version), shutdown).await
     }
 
     /// Serves other routes than the daemon's with the same limits and the same errors, for programs with an API of their own.
     /// Otherwise like [`serve`](Self::serve).
     pub async fn serve_routes(self, routes: Router, shutdown: impl Future<Output = ()>) -> io::Result<()> {
+        self.serve_all(routes, None, shutdown).await
+    }
+
+    async fn serve_all(
+        self,
+        routes: Router,
+        version: Option<&str>,
+        shutdown: impl Future<Output = ()>,
+    ) -> io::Result<()> {
         let listener = tokio::net::UnixListener::from_std(self.socket.listener()?)?;
-        let mut connections = Connections::new(routes::bounded(routes, self.limits), self.limits);
+        let mut connections = Connections::new(routes::bounded(routes, self.limits, version), self.limits);
         let mut shutdown = pin!(shutdown);
         loop {
             tokio::select! {

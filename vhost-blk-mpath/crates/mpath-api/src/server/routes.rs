@@ -1,6 +1,7 @@
 //! The routes of the API, and the checks before the daemon is asked.
 
 use std::collections::HashMap;
+use std::future::ready;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,8 +9,8 @@ use std::time::{Duration, Instant};
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, Path as RoutePath, Query, Request, State};
-use axum::http::{Method, Uri, header};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::http::{HeaderValue, Method, Uri, header};
+use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Extension, Json, Router};
@@ -18,18 +19,19 @@ use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use tokio::time::timeout;
 
-use super::connections::{Busy, PeerUid};
-use super::disks::of_disks_with_paths;
+use super::caller::caller;
+use super::connections::Busy;
+use super::disks::{of_disks, of_disks_with_paths};
 use super::error::{ApiError, ControlError};
 use super::metrics::metrics;
-use super::{Control, EVENTS_WAIT_MAX_MS, Limits, PathRef, disks, scheduling};
+use super::{Control, EVENTS_WAIT_MAX_MS, Limits, PRODUCT, PathRef, disks, scheduling};
 
 use crate::config::Time;
 use crate::text::name_hyphen_form;
 use crate::types::{
-    AddPath, DiskHedge, DiskPolicy, ErrorCode, Events, InjectedMilliseconds, InjectedPath, InjectionInForce, OpStats,
-    Parameter, Path, PathSelector, PathState, PathView, Policy, PolicyDetail, PolicyInForce, SetHedge, SetInjection,
-    SetPolicy, Status, SteerPaths,
+    AddPath, ClearedFences, DiskFences, DiskHedge, DiskPolicy, ErrorCode, Events, InjectedMilliseconds, InjectedPath,
+    InjectionInForce, OpStats, Parameter, Path, PathSelector, PathState, PathView, Policy, PolicyDetail, PolicyInForce,
+    SetHedge, SetInjection, SetPolicy, Status, SteerPaths,
 };
 
 pub(super) type Answer<T> = Result<Json<T>, ApiError>;
@@ -39,6 +41,8 @@ pub(super) fn router<C: Control>(control: Arc<C>) -> Router {
         .route("/v1/status", get(status::<C>))
         .route("/v1/paths", get(paths::<C>).put(steer::<C>))
         .merge(disks::routes())
+        .route("/v1/fences", get(fences::<C>))
+        .route("/v1/fences/{disk}", delete(clear_fences::<C>))
         .route("/v1/disks/{disk}/paths", post(add_path::<C>))
         .route("/v1/disks/{disk}/paths/{path}", delete(remove_path::<C>))
         .route("/v1/events", get(events::<C>))
@@ -52,21 +56,28 @@ pub(super) fn router<C: Control>(control: Arc<C>) -> Router {
         .with_state(control)
 }
 
-/// Adds limits, and errors for unknown routes and methods.
-pub(super) fn bounded(routes: Router, limits: Limits) -> Router {
+/// Adds limits, errors for unknown routes and methods, and the daemon's version. A client of another version can then name both
+/// versions, even if the answer makes no sense to it.
+pub(super) fn bounded(routes: Router, limits: Limits, version: Option<&str>) -> Router {
+    let version = version.and_then(|version| HeaderValue::from_str(&format!("{PRODUCT}/{version}")).ok());
     routes
         .fallback(unknown_route)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn_with_state(limits, bound_request))
         .layer(from_fn(log_request))
+        .layer(map_response(move |mut response: Response| {
+            response.headers_mut().extend(version.clone().map(|version| (header::SERVER, version)));
+            ready(response)
+        }))
 }
 
 /// Logs each request and its answer.
-async fn log_request(Extension(PeerUid(uid)): Extension<PeerUid>, request: Request, next: Next) -> Response {
+async fn log_request(request: Request, next: Next) -> Response {
     let (begun, method, route) = (Instant::now(), request.method().clone(), request.uri().path().to_owned());
     let response = next.run(request).await;
     let status = response.status().as_u16();
-    tracing::debug!(%method, route, status, elapsed_us = begun.elapsed().as_micros() as u64, uid, "API request");
+    let (uid, elapsed_us) = (caller().map(|caller| caller.uid), begun.elapsed().as_micros() as u64);
+    tracing::debug!(%method, route, status, elapsed_us, uid, "API request");
     response
 }
 
@@ -239,6 +250,28 @@ async fn remove_path<C: Control>(
     let mut left = paths_of(&*control, Some(disk)).await?;
     left.retain(|path| selected.iter().any(|of| (of.index, &of.address) == (path.index, &path.address)));
     Ok(Json(left))
+}
+
+async fn fences<C: Control>(
+    State(control): State<Arc<C>>,
+    disk: Result<Query<DiskQuery>, QueryRejection>,
+) -> Answer<Vec<DiskFences>> {
+    let mut fences = control.fences().await?;
+    if let Some(disk) = query(disk)?.disk {
+        of_disks(control.status().await?.disks, Some(disk.clone()))?;
+        fences.retain(|of| of.disk == disk);
+    }
+    Ok(Json(fences))
+}
+
+async fn clear_fences<C: Control>(
+    State(control): State<Arc<C>>,
+    disk: Result<RoutePath<String>, PathRejection>,
+    wanted: Result<Query<ForceQuery>, QueryRejection>,
+) -> Answer<ClearedFences> {
+    let (disk, ForceQuery { force }) = (route(disk)?, query(wanted)?);
+    of_disks(control.status().await?.disks, Some(disk.clone()))?;
+    Ok(Json(control.clear_fences(&disk, force).await?))
 }
 
 async fn events<C: Control>(

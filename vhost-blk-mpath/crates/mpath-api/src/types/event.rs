@@ -38,6 +38,36 @@ pub struct Event {
     pub path: Option<EventPath>,
     /// One line for people.
     pub message: String,
+    /// The client of the API whose request it comes from. Left out if it comes from no request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Caller>,
+    /// The number of earlier events of the same kind, disk and path that the daemon dropped because there were too many of them. Left
+    /// out if there are none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub repeated: u64,
+}
+
+// The signature is serde's.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// A client of the API, as the kernel knew it when it connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Caller {
+    /// The user id.
+    pub uid: u32,
+    /// The process id. `null` if the process is in another PID namespace.
+    pub pid: Option<u32>,
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "uid {}", self.uid)?;
+        self.pid.map_or(Ok(()), |pid| write!(f, ", pid {pid}"))
+    }
 }
 
 /// The path of an event.
@@ -116,6 +146,8 @@ pub enum EventKind {
     DiscoveryLost,
     /// A fence has passed: no command of a lost association can be executed any more.
     FenceLifted,
+    /// The operator declared void what a disk's fence record keeps.
+    FenceCleared,
     /// The operator or a front-end set the policy.
     PolicySet,
     /// The operator set hedging.
@@ -175,6 +207,7 @@ impl EventKind {
             | Self::SubflowDown
             | Self::DiscoveryLost
             | Self::DiskHeld
+            | Self::FenceCleared
             | Self::DiskNotAdded
             | Self::DiskDegraded
             | Self::MediumError => Severity::Warning,
@@ -217,6 +250,7 @@ impl fmt::Display for EventKind {
             Self::DiscoveryChanged => "discovery-changed",
             Self::DiscoveryLost => "discovery-lost",
             Self::FenceLifted => "fence-lifted",
+            Self::FenceCleared => "fence-cleared",
             Self::PolicySet => "policy-set",
             Self::HedgeSet => "hedge-set",
             Self::SchedulerSet => "scheduler-set",
@@ -249,6 +283,7 @@ mod tests {
             EventKind::PathRemoved,
             EventKind::WeightSet,
             EventKind::InjectionEnded,
+            EventKind::FenceCleared,
             EventKind::DiskRefused,
             EventKind::DiskResized,
             EventKind::DiskHeld,

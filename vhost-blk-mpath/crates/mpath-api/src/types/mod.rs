@@ -10,6 +10,7 @@ mod convert;
 mod discovery;
 mod error;
 mod event;
+mod fence;
 mod health;
 mod hedge;
 mod impairment;
@@ -32,7 +33,8 @@ pub(crate) use self::ana_state::ANA_STATES;
 pub use self::connection::{Connection, Subflow, SubflowState};
 pub use self::discovery::{DiscoveryController, DiscoveryState};
 pub use self::error::{ErrorBody, ErrorCode, ErrorInfo};
-pub use self::event::{Event, EventKind, EventPath, Events, Severity};
+pub use self::event::{Caller, Event, EventKind, EventPath, Events, Severity};
+pub use self::fence::{ClearedFence, ClearedFences, DiskFences, FenceLift, InheritedFence, PathFence};
 pub use self::health::{Condition, ConditionReason, DiskHealth, GuestErrorCount, GuestErrorReason, GuestOperation};
 pub use self::hedge::{DiskHedge, HedgeStatus, SetHedge};
 pub use self::impairment::{

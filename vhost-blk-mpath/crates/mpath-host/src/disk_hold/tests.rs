@@ -66,6 +66,21 @@ fn the_longest_inherited_fence_is_waited_for() {
 }
 
 #[test]
+fn the_operator_ends_a_fence_and_not_the_wait_for_paths() {
+    let mut disk = Disk::new(Some(5), false);
+    assert!(disk.open().contains(&Suspend));
+    disk.hold.end_fence(disk.now);
+    assert_eq!(disk.actions(), [HoldUntil(disk.now)]);
+    assert_eq!(disk.at(0), []);
+    assert_eq!(disk.hold.reason(disk.now), Some(HoldReason::UntriedPaths));
+    disk.hold.end_fence(disk.now);
+    assert_eq!(disk.actions(), []);
+    disk.tried(0, 1, true);
+    disk.tried(1, 1, true);
+    assert_eq!(disk.at(1), [Resume, Released { was_held: true }]);
+}
+
+#[test]
 fn the_record_keeps_the_fence_until_every_path_was_tried() {
     let mut disk = Disk::new(Some(0), false);
     assert_eq!(disk.open(), [Suspend, Held(HoldReason::UntriedPaths)]);

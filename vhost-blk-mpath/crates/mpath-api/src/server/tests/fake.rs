@@ -15,6 +15,27 @@ pub(in crate::server) struct Fake {
     states: Mutex<[[PathState; 2]; 2]>,
     removed: Mutex<Vec<String>>,
     pub(super) stuck: AtomicBool,
+    /// The last client that asked for events.
+    pub(super) caller: Mutex<Option<Caller>>,
+    fences: Mutex<Vec<DiskFences>>,
+}
+
+/// A disk with everything that a fence record can keep.
+fn fences_of(disk: &str) -> DiskFences {
+    let path = EventPath { index: 0, address: "tcp://127.0.0.1:4420".parse().unwrap() };
+    DiskFences {
+        disk: disk.into(),
+        record: format!("/run/{disk}.sock.fence"),
+        fences: vec![PathFence {
+            path: Some(path),
+            since: "2026-11-21T07:00:00.000Z".into(),
+            ends_in_ms: Some(2001),
+            lifts_by: vec![FenceLift::Time, FenceLift::CrossReset],
+        }],
+        inherited: Some(InheritedFence { ends_in_ms: 9001, removed_disk: None }),
+        guest_of: Some("namespace 1 of nqn.example".into()),
+        lost_writes: true,
+    }
 }
 
 impl Fake {
@@ -28,6 +49,8 @@ impl Fake {
             states: Mutex::new([[PathState::Live; 2]; 2]),
             removed: Mutex::default(),
             stuck: AtomicBool::new(false),
+            caller: Mutex::default(),
+            fences: Mutex::new(vec![fences_of("a"), fences_of("b")]),
         }
     }
 
@@ -83,6 +106,10 @@ pub(super) fn weight(weight: u32) -> Weight {
 }
 
 impl Control for Fake {
+    fn version(&self) -> &'static str {
+        "9.8.7 (fake)"
+    }
+
     async fn status(&self) -> Result<Status, ControlError> {
         self.answer().await?;
         let (policies, hedges) = (*self.policies.lock().unwrap(), *self.hedges.lock().unwrap());
@@ -295,7 +322,28 @@ impl Control for Fake {
         }
     }
 
+    async fn fences(&self) -> Result<Vec<DiskFences>, ControlError> {
+        Ok(self.fences.lock().unwrap().clone())
+    }
+
+    async fn clear_fences(&self, disk: &str, force: bool) -> Result<ClearedFences, ControlError> {
+        let mut fences = self.fences.lock().unwrap();
+        let of = fences.iter_mut().find(|of| of.disk == disk).unwrap();
+        if let Some(inherited) = of.inherited.as_ref().filter(|_| !force) {
+            let left_s = inherited.ends_in_ms.div_ceil(1000);
+            return Err(ClearFencesError::NotPassed { disk: disk.into(), left_s }.into());
+        }
+        let parts = [
+            (of.guest_of.take().is_some(), ClearedFence::UnansweredRequests),
+            (of.inherited.take().is_some(), ClearedFence::InheritedFence),
+            (std::mem::take(&mut of.lost_writes), ClearedFence::LostWrites),
+        ];
+        let cleared = parts.into_iter().filter_map(|(is, part)| is.then_some(part)).collect();
+        Ok(ClearedFences { disk: disk.into(), cleared })
+    }
+
     async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
+        *self.caller.lock().unwrap() = caller();
         if after == 77 {
             return Err(ControlError::TooManyWaiters { waiting: 16 });
         }

@@ -5,6 +5,7 @@ mod scheduling;
 mod sharing;
 
 use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -23,9 +24,9 @@ use super::*;
 use crate::client::{Client, ClientError};
 use crate::config::LimitsConfig;
 use crate::types::{
-    AddPath, Condition, Disk, DiskHealth, DiskState, ErrorCode, HedgeStatus, InjectionInForce, MovedRequests, OpStats,
-    PathCounts, PathSelector, PathState, PathWindow, SetHedge, SetInjection, SetPolicy, SetScheduler, SetWeight,
-    SteerPaths,
+    AddPath, Caller, ClearedFence, ClearedFences, Condition, Disk, DiskFences, DiskHealth, DiskState, ErrorCode,
+    EventPath, FenceLift, HedgeStatus, InheritedFence, InjectionInForce, MovedRequests, OpStats, PathCounts, PathFence,
+    PathSelector, PathState, PathWindow, SetHedge, SetInjection, SetPolicy, SetScheduler, SetWeight, SteerPaths,
 };
 
 /// The code and the message of an error.
@@ -233,6 +234,85 @@ fn policies_hedging_and_injections_are_read_and_set() {
         let (status, answer) = server.request("PUT", "/v1/injections", &body.replace("30000", bad));
         assert!(status == 400 && answer.contains("for-ms"), "{bad}: {answer}");
     }
+}
+
+/// Adds a key to every object.
+fn with_unknown_keys(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Object(map) => {
+            map.values_mut().for_each(with_unknown_keys);
+            map.insert("quota-of-next-year".into(), 7.into());
+        }
+        serde_json::Value::Array(values) => values.iter_mut().for_each(with_unknown_keys),
+        _ => {}
+    }
+}
+
+#[test]
+fn an_older_client_reads_answers_with_more_keys() {
+    fn reads<T: serde::de::DeserializeOwned>(server: &Running, route: &str) {
+        let (status, body) = server.request("GET", route, "");
+        let mut answer: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((status, answer.as_array().is_some_and(Vec::is_empty)), (200, false), "{route}");
+        with_unknown_keys(&mut answer);
+        let read = serde_json::from_value::<T>(answer);
+        assert!(read.is_ok(), "{route}: {:?}", read.err());
+    }
+    let server = Running::start(Limits::default());
+    assert_eq!(server.request("PUT", "/v1/injections", r#"{"path":"0","injection":{"stall":true}}"#).0, 200);
+    reads::<crate::types::Status>(&server, "/v1/status");
+    reads::<Vec<Disk>>(&server, "/v1/disks");
+    reads::<Vec<Path>>(&server, "/v1/paths");
+    reads::<crate::types::Events>(&server, "/v1/events");
+    reads::<Vec<crate::types::Policy>>(&server, "/v1/policies");
+    reads::<Vec<crate::types::DiskPolicy>>(&server, "/v1/policy");
+    reads::<Vec<crate::types::PolicyDetail>>(&server, "/v1/policy/detail");
+    reads::<Vec<crate::types::DiskHedge>>(&server, "/v1/hedge");
+    reads::<Vec<crate::types::Scheduler>>(&server, "/v1/schedulers");
+    reads::<Vec<crate::types::DiskScheduler>>(&server, "/v1/scheduler");
+    reads::<Vec<crate::types::SchedulerDetail>>(&server, "/v1/scheduler/detail");
+    reads::<Vec<crate::types::DiskLimits>>(&server, "/v1/limits");
+    reads::<Vec<crate::types::DiskWeight>>(&server, "/v1/weights");
+    reads::<Vec<DiskFences>>(&server, "/v1/fences");
+    reads::<Vec<crate::types::InjectedPath>>(&server, "/v1/injections");
+}
+
+#[test]
+fn each_answer_says_the_version_of_the_daemon() {
+    let server = Running::start(Limits::default());
+    let client = server.client();
+    assert_eq!(client.daemon_version(), None);
+    client.status().unwrap();
+    assert_eq!(client.daemon_version().as_deref(), Some("9.8.7 (fake)"));
+    for target in ["/v1/none", "/v1/paths?disk=none"] {
+        let answer = server.raw(format!("GET {target} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes());
+        assert!(answer.contains("server: vhost-blk-mpath/9.8.7 (fake)\r\n"), "{answer}");
+    }
+}
+
+#[test]
+fn fences_are_shown_and_cleared() {
+    let server = Running::start(Limits::default());
+    let client = server.client();
+    assert_eq!(client.fences(None).unwrap().len(), 2);
+    let of_b = &client.fences(Some("b")).unwrap()[0];
+    assert_eq!((&*of_b.disk, of_b.lost_writes), ("b", true));
+    assert_eq!(refused(client.fences(Some("c"))).0, ErrorCode::UnknownDisk);
+    assert_eq!(refused(client.clear_fences("c", true)).0, ErrorCode::UnknownDisk);
+    let (code, message) = refused(client.clear_fences("b", false));
+    assert!(code == ErrorCode::NeedsForce && message.contains("for 10 s more; wait, or use --force"), "{message}");
+    let cleared = client.clear_fences("b", true).unwrap().cleared;
+    assert_eq!(cleared, [ClearedFence::UnansweredRequests, ClearedFence::InheritedFence, ClearedFence::LostWrites]);
+    assert_eq!(client.clear_fences("b", false).unwrap().cleared, []);
+}
+
+#[test]
+fn a_request_knows_its_client() {
+    let server = Running::start(Limits::default());
+    server.client().events(0, 0).unwrap();
+    let caller = server.control.caller.lock().unwrap().take().unwrap();
+    let uid = std::fs::metadata(server.path()).unwrap().uid();
+    assert_eq!(caller, Caller { uid, pid: Some(std::process::id()) });
 }
 
 #[test]

@@ -1,0 +1,115 @@
+//! Fences as operators see them, and the parts of a fence record that an operator declares void.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use mpath_api::server::{ClearFencesError, ControlError};
+use mpath_api::types::{ClearedFence, DiskFences, EventKind, FenceLift, InheritedFence, PathFence};
+use mpath_core::DiskId;
+use mpath_host::HeldFence;
+
+use crate::disk::Disk;
+use crate::events::utc;
+use crate::fence_record::WriteError;
+use crate::subsystem::Subsystem;
+use crate::subsystem::path_status::PathStatus;
+
+impl Subsystem {
+    /// What a disk waits for, refuses or reports because of earlier writes.
+    pub(crate) fn fences_of(&self, disk: &Disk) -> DiskFences {
+        let (index, now) = (usize::from(disk.id.0), Instant::now());
+        // The disk that has the paths shows their fences.
+        let held = if disk.id == DiskId(0) { self.fences.held() } else { Vec::new() };
+        let inherited = disk.inherited_fence().filter(|fence| fence.until > now).map(|fence| InheritedFence {
+            // Rounded up, so that 0 is never shown.
+            ends_in_ms: (fence.until - now).as_millis() as u64 + 1,
+            removed_disk: fence.of,
+        });
+        DiskFences {
+            disk: disk.name().into(),
+            record: self.records.file(index).display().to_string(),
+            fences: held.iter().map(|fence| self.shown_fence(fence, now)).collect(),
+            inherited,
+            guest_of: self.guest_of(disk),
+            lost_writes: self.has_lost_writes(disk),
+        }
+    }
+
+    fn shown_fence(&self, fence: &HeldFence, now: Instant) -> PathFence {
+        let lifts_by = [
+            (fence.lifts_at.is_some(), FenceLift::Time),
+            (fence.lifts_at.is_none(), FenceLift::Drain),
+            (fence.may_be_reset, FenceLift::CrossReset),
+        ];
+        PathFence {
+            path: self.state().path(fence.of.path).map(PathStatus::named),
+            since: utc(SystemTime::now() - (now - fence.begun)),
+            ends_in_ms: fence.lifts_at.map(|at| at.saturating_duration_since(now).as_millis() as u64 + 1),
+            lifts_by: lifts_by.into_iter().filter_map(|(can, by)| can.then_some(by)).collect(),
+        }
+    }
+
+    /// The namespace of a guest that may come back with unanswered requests.
+    fn guest_of(&self, disk: &Disk) -> Option<String> {
+        let before = self.records.previous_namespace(disk.id.0.into());
+        let name = before.or(disk.backing().map(|backing| &backing.name));
+        // Without a namespace in the record, it is of an older version.
+        disk.unanswered.has_any().then(|| name.map_or_else(|| "an unknown namespace".into(), ToString::to_string))
+    }
+
+    fn has_lost_writes(&self, disk: &Disk) -> bool {
+        let is_recorded = disk.backing().is_none() && self.records.lost_writes(disk.id.0.into()).is_some();
+        is_recorded || !self.config.shared_write_cache && disk.shared.unflushed.has_known_loss()
+    }
+
+    /// Forgets what keeps a disk from another namespace or guest. An inherited fence that has not passed, and lost
+    /// writes, need `force`.
+    pub(crate) async fn clear_fences(
+        self: &Arc<Self>,
+        id: DiskId,
+        force: bool,
+    ) -> Result<Vec<ClearedFence>, ControlError> {
+        let (disk, index) = (self.disk(id), usize::from(id.0));
+        let name = || disk.name().to_owned();
+        let check_front_end = || match disk.is_connected() {
+            true => Err(ClearFencesError::Connected { disk: name() }),
+            false => Ok(()),
+        };
+        check_front_end()?;
+        let DiskFences { inherited, guest_of, lost_writes, .. } = self.fences_of(disk);
+        if let Some(InheritedFence { ends_in_ms, .. }) = inherited.as_ref().filter(|_| !force) {
+            return Err(ClearFencesError::NotPassed { disk: name(), left_s: ends_in_ms.div_ceil(1000) }.into());
+        }
+        if lost_writes && !force {
+            return Err(ClearFencesError::LostWrites { disk: name() }.into());
+        }
+        let unwritten = |error: WriteError| ClearFencesError::Record { reason: error.to_string() };
+        self.records.forget_guest(index, lost_writes).await.map_err(unwritten)?;
+        // The guest may have come back meanwhile.
+        check_front_end()?;
+        disk.unanswered.forget();
+        if lost_writes {
+            disk.shared.unflushed.forget_losses();
+        }
+        if inherited.is_some() {
+            self.change_hold(id, |hold| hold.end_fence(Instant::now()));
+            // The fence record loses the fence, unless some path was not tried.
+            self.signal_change();
+        }
+        // Other disks may write to the earlier namespace from now on.
+        self.writers.keep_only(disk.name(), disk.backing().map(|backing| &backing.name));
+        let parts = [
+            (guest_of.is_some(), ClearedFence::UnansweredRequests),
+            (inherited.is_some(), ClearedFence::InheritedFence),
+            (lost_writes, ClearedFence::LostWrites),
+        ];
+        let cleared: Vec<_> = parts.into_iter().filter_map(|(is, part)| is.then_some(part)).collect();
+        if !cleared.is_empty() {
+            let names: Vec<_> = cleared.iter().map(ToString::to_string).collect();
+            let of = guest_of.map_or(String::new(), |of| format!("; no guest of {of} can come back"));
+            let forced = if force { "; forced" } else { "" };
+            disk.event(EventKind::FenceCleared, format!("cleared: {}{of}{forced}", names.join(", ")));
+        }
+        Ok(cleared)
+    }
+}
