@@ -11,17 +11,17 @@ use crate::import::{Selection, import};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Print a configuration made from a file of nvme-cli: discovery.conf or config.json
+    /// Print a configuration made from a file of nvme-cli: discovery.conf, config.json or nvme-fabrics.conf
     ///
-    /// The command needs no daemon and changes none. Save the output, check it, and start the daemon with it. Options without a
+    /// The drop-ins of nvme-fabrics.conf, in FILE.d/, are read too. The command needs no daemon and changes none. Save the output, check it, and start the daemon with it. Options without a
     /// counterpart become comments. The output is YAML, whatever --output says.
     Import {
-        /// File in the format of /etc/nvme/discovery.conf or /etc/nvme/config.json
+        /// File in the format of /etc/nvme/discovery.conf, /etc/nvme/config.json or /etc/nvme/nvme-fabrics.conf
         file: PathBuf,
         /// Only this subsystem. Required for discovery.conf, which names none
         #[arg(long, value_name = "NQN")]
         subsystem: Option<Nqn>,
-        /// Host NQN: selects one of several hosts in config.json; with discovery.conf, the host to connect as
+        /// Host NQN: selects one of several hosts in config.json or nvme-fabrics.conf; with discovery.conf, the host to connect as
         #[arg(long, value_name = "NQN")]
         hostnqn: Option<Nqn>,
     },

@@ -7,7 +7,7 @@ use mpath_api::config::{HostId, Nqn};
 use serde::{Deserialize, Deserializer, de};
 
 use super::port::{ControllerAddress, NvmeOption};
-use super::{DISCOVERY_NQN, ImportError, Imported, ImportedDisk, Selection};
+use super::{DISCOVERY_NQN, ImportError, Imported, ImportedDisk, Selection, choose};
 
 #[derive(Debug, Deserialize)]
 struct Host {
@@ -79,77 +79,31 @@ pub(super) fn read(file: &Path, text: &str, selection: &Selection) -> Result<Imp
         return Err(ImportError::Hosts { file: file.into(), given: hosts.len(), hosts: names.collect() });
     };
     let mut imported = Imported { hostnqn: host.hostnqn.clone(), hostid: host.hostid, ..Imported::default() };
-    imported.notes.extend(options(&host.other).map(|option| format!("host: {option}: no counterpart")));
+    imported.notes.extend(options(&host.other).filter_map(|option| Some(format!("host: {}", option.note()?))));
 
     // Discovery controllers belong to no subsystem; every disk may ask them.
     let mut discovery = ImportedDisk::default();
     for subsystem in &host.subsystems {
         let nqn = subsystem.nqn.as_str();
-        // Two disks on one namespace would not know of each other's writes.
-        let mut disk = match imported.disks.iter().position(|disk| disk.subsystem == nqn) {
-            Some(at) => {
-                let mut disk = imported.disks.remove(at);
-                disk.notes.push(format!("nqn {nqn}: more than once in the file; one disk, with the ports of all"));
-                disk
-            }
-            None => ImportedDisk { subsystem: nqn.into(), ..ImportedDisk::default() },
-        };
-        let notes = options(&subsystem.other).map(|option| format!("{option}: no counterpart"));
-        disk.notes.extend(notes);
+        // The discovery service is no disk.
+        let mut service = ImportedDisk::default();
+        let disk = if nqn == DISCOVERY_NQN { &mut service } else { imported.disk(nqn) };
+        disk.notes.extend(options(&subsystem.other).filter_map(|option| option.note()));
         for port in &subsystem.ports {
-            let is_discovery = port.discovery || disk.subsystem == DISCOVERY_NQN;
+            let is_discovery = port.discovery || nqn == DISCOVERY_NQN;
             let address = ControllerAddress {
                 transport: port.transport.clone(),
                 traddr: port.traddr.0.clone(),
                 trsvcid: port.trsvcid.as_ref().map(|port| port.0.clone()),
             };
-            let to = if is_discovery { &mut discovery } else { &mut disk };
+            let to = if is_discovery { &mut discovery } else { &mut *disk };
             let options: Vec<_> = options(&port.other).collect();
             to.add(&address, is_discovery, &options);
-        }
-        if disk.subsystem != DISCOVERY_NQN {
-            imported.disks.push(disk);
         }
     }
     imported.notes.append(&mut discovery.notes);
     choose(file, selection, &mut imported, &discovery)?;
     Ok(imported)
-}
-
-/// Narrows to the selected subsystem, and gives each disk the discovery controllers.
-fn choose(
-    file: &Path,
-    selection: &Selection,
-    imported: &mut Imported,
-    discovery: &ImportedDisk,
-) -> Result<(), ImportError> {
-    if let Some(nqn) = &selection.subsystem {
-        let there = imported.disks.iter().map(|disk| disk.subsystem.clone()).collect();
-        imported.disks.retain(|disk| disk.subsystem == nqn.as_str());
-        if imported.disks.is_empty() {
-            if discovery.discovery.is_empty() {
-                return Err(ImportError::NoSubsystem { file: file.into(), there });
-            }
-            imported.disks.push(ImportedDisk { subsystem: nqn.to_string(), ..ImportedDisk::default() });
-        }
-    } else if imported.disks.is_empty() && !discovery.discovery.is_empty() {
-        return Err(ImportError::WhichSubsystem { file: file.into() });
-    }
-    for disk in &mut imported.disks {
-        disk.discovery.clone_from(&discovery.discovery);
-        for (key, value) in &discovery.settings {
-            disk.settings.entry(key).or_insert_with(|| value.clone());
-        }
-    }
-    // A subsystem without a usable port becomes a comment.
-    let (disks, empty): (Vec<_>, Vec<_>) =
-        imported.disks.drain(..).partition(|disk| !disk.paths.is_empty() || !disk.discovery.is_empty());
-    imported.disks = disks;
-    for disk in empty {
-        imported.notes.push(format!("subsystem {}: left out, it has no TCP port that can be used", disk.subsystem));
-        imported.notes.extend(disk.notes);
-    }
-    Ok(())
 }
 
 fn options(other: &BTreeMap<String, serde_yaml::Value>) -> impl Iterator<Item = NvmeOption> {

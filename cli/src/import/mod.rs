@@ -1,6 +1,7 @@
 //! Converts files of nvme-cli to a configuration. Options without a counterpart become comments, so nothing is dropped silently.
 
 mod conf;
+mod ini;
 mod json;
 mod port;
 mod yaml;
@@ -81,8 +82,22 @@ struct ImportedDisk {
     notes: Vec<String>,
 }
 
-/// Reads `discovery.conf` or `config.json`, whichever it is, and writes a configuration.
-pub(crate) fn import(file: &Path, selection: &Selection) -> Result<String, ImportError> {
+impl Imported {
+    /// The disk of this subsystem, a new one if there is none: two disks on one namespace would not know of each other's writes.
+    fn disk(&mut self, nqn: &str) -> &mut ImportedDisk {
+        let found = self.disks.iter().position(|disk| disk.subsystem == nqn);
+        let at = found.unwrap_or(self.disks.len());
+        if found.is_none() {
+            self.disks.push(ImportedDisk { subsystem: nqn.into(), ..ImportedDisk::default() });
+        } else {
+            let note = format!("nqn {nqn}: more than once in the file; one disk, with the ports of all");
+            self.disks[at].notes.push(note);
+        }
+        &mut self.disks[at]
+    }
+}
+
+fn read_file(file: &Path) -> Result<String, ImportError> {
     let read = || {
         let mut text = String::new();
         File::open(file)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
@@ -92,8 +107,27 @@ pub(crate) fn import(file: &Path, selection: &Selection) -> Result<String, Impor
     if text.len() as u64 > MAX_FILE_BYTES {
         return Err(ImportError::TooLarge { file: file.into() });
     }
-    let is_json = text.trim_start().starts_with(['[', '{']);
-    let imported = if is_json { json::read(file, &text, selection)? } else { conf::read(file, &text, selection)? };
+    Ok(text)
+}
+
+/// Reads `discovery.conf`, `config.json` or `nvme-fabrics.conf` with its drop-ins, whichever it is, and writes a configuration.
+pub(crate) fn import(file: &Path, selection: &Selection) -> Result<String, ImportError> {
+    let drop_ins = ini::drop_ins(file);
+    let text = match read_file(file) {
+        // The drop-ins alone are a configuration.
+        Err(ImportError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound && !drop_ins.is_empty() => {
+            String::new()
+        }
+        text => text?,
+    };
+    let is_json = text.trim_start().starts_with('{') || text.trim_start().starts_with('[') && !ini::has_section(&text);
+    let imported = if is_json {
+        json::read(file, &text, selection)?
+    } else if ini::has_section(&text) || !drop_ins.is_empty() {
+        ini::read(file, &text, &drop_ins, selection)?
+    } else {
+        conf::read(file, &text, selection)?
+    };
     if imported.disks.iter().all(|disk| disk.paths.is_empty() && disk.discovery.is_empty()) {
         let notes = imported.notes.into_iter().chain(imported.disks.into_iter().flat_map(|disk| disk.notes)).collect();
         return Err(ImportError::Nothing { file: file.into(), notes });
@@ -101,6 +135,42 @@ pub(crate) fn import(file: &Path, selection: &Selection) -> Result<String, Impor
     let text = yaml::write(file, &imported);
     Config::parse(&text).map_err(|source| ImportError::Result { file: file.into(), source })?;
     Ok(text)
+}
+
+/// Narrows to the selected subsystem, and gives each disk the discovery controllers.
+fn choose(
+    file: &Path,
+    selection: &Selection,
+    imported: &mut Imported,
+    discovery: &ImportedDisk,
+) -> Result<(), ImportError> {
+    if let Some(nqn) = &selection.subsystem {
+        let there = imported.disks.iter().map(|disk| disk.subsystem.clone()).collect();
+        imported.disks.retain(|disk| disk.subsystem == nqn.as_str());
+        if imported.disks.is_empty() {
+            if discovery.discovery.is_empty() {
+                return Err(ImportError::NoSubsystem { file: file.into(), there });
+            }
+            imported.disks.push(ImportedDisk { subsystem: nqn.to_string(), ..ImportedDisk::default() });
+        }
+    } else if imported.disks.is_empty() && !discovery.discovery.is_empty() {
+        return Err(ImportError::WhichSubsystem { file: file.into() });
+    }
+    for disk in &mut imported.disks {
+        disk.discovery.clone_from(&discovery.discovery);
+        for (key, value) in &discovery.settings {
+            disk.settings.entry(key).or_insert_with(|| value.clone());
+        }
+    }
+    // A subsystem without a usable port becomes a comment.
+    let (disks, empty): (Vec<_>, Vec<_>) =
+        imported.disks.drain(..).partition(|disk| !disk.paths.is_empty() || !disk.discovery.is_empty());
+    imported.disks = disks;
+    for disk in empty {
+        imported.notes.push(format!("subsystem {}: left out, it has no TCP port that can be used", disk.subsystem));
+        imported.notes.extend(disk.notes);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

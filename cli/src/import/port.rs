@@ -19,7 +19,39 @@ pub(super) struct NvmeOption {
     pub(super) value: String,
 }
 
+/// Why an option of security cannot be met. `None` for other options.
+pub(super) fn unmet(name: &str) -> Option<&'static str> {
+    match name {
+        "tls" | "tls-key" | "tls-key-identity" | "keyring" | "concat" => {
+            Some("NOT MET: the daemon connects without TLS, and a target that requires TLS refuses the path")
+        }
+        _ if ["chap", "secret"].iter().any(|word| name.contains(word)) => Some(
+            "NOT MET: the daemon does not authenticate, and a target that requires authentication refuses the path",
+        ),
+        _ => None,
+    }
+}
+
 impl NvmeOption {
+    /// Whether it is a flag that is off.
+    pub(super) fn is_off(&self) -> bool {
+        self.flag() == Some(false)
+    }
+
+    /// The comment on an option without a counterpart. `None` for a flag that is off.
+    pub(super) fn note(&self) -> Option<String> {
+        (!self.is_off()).then(|| format!("{self}: {}", unmet(&self.name).unwrap_or("no counterpart")))
+    }
+
+    /// The value of a flag, as nvme-cli 3 reads it.
+    fn flag(&self) -> Option<bool> {
+        match self.value.to_ascii_lowercase().as_str() {
+            "1" | "yes" | "y" | "true" | "t" | "on" => Some(true),
+            "0" | "no" | "n" | "false" | "f" | "off" => Some(false),
+            _ => None,
+        }
+    }
+
     fn is_of_address(&self) -> bool {
         matches!(self.name.as_str(), "host-traddr" | "host-iface")
     }
@@ -123,10 +155,10 @@ impl ImportedDisk {
 
     fn option(&mut self, address: &ControllerAddress, option: &NvmeOption) {
         let NvmeOption { name, value } = option;
-        let flag = |key| match value.as_str() {
-            "true" | "1" => Ok(Some((key, "true".to_owned()))),
-            "false" | "0" => Ok(None),
-            _ => Err(format!("left out, neither true nor false; without {key} it is false")),
+        let flag = |key| match option.flag() {
+            Some(true) => Ok(Some((key, "true".to_owned()))),
+            Some(false) => Ok(None),
+            None => Err(format!("left out, neither true nor false; without {key} it is false")),
         };
         let outcome = match name.as_str() {
             "keep-alive-tmo" => set::<KeepAliveTmo>("keep-alive-tmo", value, default_keep_alive_tmo()),
@@ -141,8 +173,8 @@ impl ImportedDisk {
             // Connections to discovery controllers are always persistent if the controller allows it.
             "persistent" => Ok(None),
             "nr-io-queues" => Err("no counterpart: a path has one I/O queue per I/O thread, see io-threads".into()),
-            _ if value == "false" => Ok(None),
-            _ => Err("no counterpart".into()),
+            _ if option.is_off() && name != "tos" => Ok(None),
+            _ => Err(unmet(name).unwrap_or("no counterpart").into()),
         };
         match outcome {
             Ok(None) => {}
