@@ -167,6 +167,8 @@ impl Control for Daemon {
                     hedges: stats.map_or(0, |stats| stats.hedges),
                     hedges_won: stats.map_or(0, |stats| stats.hedges_won),
                     fenced: stats.map_or(0, |stats| stats.fenced),
+                    fence_left_ms: subsystem.fence_left(status.id).map(|left| left.as_millis() as u64 + 1),
+                    unflushed: subsystem.may_be_unflushed(status.id),
                     io_share: 0.0,
                     io_share_1s: 0.0,
                     io_share_60s: 0.0,

@@ -34,6 +34,10 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "mpathctl inject set <PATH> {--latency <TIME>|--jitter <TIME>|--rate <BYTES>|--error-rate <SHARE>}... [OPTIONS]\n       \
+    mpathctl inject set <PATH> --stall [OPTIONS]"
+)]
 pub(crate) struct SetArgs {
     /// An address (`tcp://127.0.0.1:4421`, or without `tcp://`), an index from `path list`, or `all`
     #[arg(allow_negative_numbers = true)]
@@ -48,7 +52,6 @@ pub(crate) struct SetArgs {
 }
 
 #[derive(Debug, Args)]
-#[group(required = true, multiple = true, args = ["latency", "jitter", "rate", "error_rate", "stall"])]
 struct InjectionArgs {
     /// Added latency, 1us to 60s, such as 500us, 30ms or 1.5s
     #[arg(long, value_name = "TIME", value_parser = latency)]

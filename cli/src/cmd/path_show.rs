@@ -61,6 +61,8 @@ pub(super) fn for_people(path: &Path) -> String {
     row("hedges", path.hedges.to_string());
     row("hedges won", path.hedges_won.to_string());
     row("fenced", path.fenced.to_string());
+    row("fence left (s)", or_dash(path.fence_left_ms.map(|ms| ms.div_ceil(1000))));
+    row("unflushed", yes(path.unflushed));
     row("usable", path.unusable.as_ref().map_or_else(|| "yes".into(), |reason| format!("no: {reason}")));
     row("losses", path.losses.to_string());
     row("losses, 1 h", path.losses_1h.to_string());

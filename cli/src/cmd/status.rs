@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mpath_api::client::Client;
-use mpath_api::types::{Condition, Disk, DiskState, REMOVING_MAX, Status};
+use mpath_api::types::{Condition, Disk, DiskState, GuestErrorReason, REMOVING_MAX, Status};
 
 use crate::Failure;
 use crate::output::{Column, Output, table};
@@ -35,9 +35,30 @@ pub(super) fn table_of(disks: &[Disk]) -> String {
     ];
     let table = table(columns, disks.iter().map(row));
     let removing = disks.iter().filter_map(|disk| Some(format!("{}: REMOVING: {}\n", disk.name, removing(disk)?)));
-    let reasons = disks.iter().flat_map(|disk| reasons(disk).map(move |reason| format!("{}: {reason}\n", disk.name)));
+    let of_disk = |disk| reasons(disk).chain(medium_errors(disk)).map(move |reason| (&*disk.name, reason));
+    let reasons =
+        merged(disks.iter().flat_map(of_disk)).into_iter().map(|(disks, reason)| format!("{disks}: {reason}\n"));
     let notes: Vec<_> = removing.chain(reasons).collect();
     if notes.is_empty() { table } else { format!("{table}\n{}", notes.concat()) }
+}
+
+/// Each reason once, with its disks: disks over the same paths often have the same.
+fn merged<'a>(reasons: impl Iterator<Item = (&'a str, String)>) -> Vec<(String, String)> {
+    let mut merged: Vec<(String, String)> = Vec::new();
+    for (disk, reason) in reasons {
+        match merged.iter_mut().find(|(_, other)| *other == reason) {
+            Some((disks, _)) => disks.extend([", ", disk]),
+            None => merged.push((disk.into(), reason)),
+        }
+    }
+    merged
+}
+
+/// The errors of the medium that the guest got. They are no condition of the disk.
+fn medium_errors(disk: &Disk) -> Option<String> {
+    let of_medium = || disk.health.guest_errors.iter().filter(|of| of.reason == GuestErrorReason::Medium);
+    let (count, last) = (of_medium().map(|of| of.count).sum::<u64>(), of_medium().map(|of| &of.last_at).max()?);
+    Some(format!("medium errors: the guest got {count} so far, the last at {last}"))
 }
 
 /// The note on a disk that is being removed.

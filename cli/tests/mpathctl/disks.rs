@@ -7,6 +7,18 @@ use std::process::Stdio;
 use mpath_api::types::DiskState;
 
 use crate::daemon::{Daemon, finish, mpathctl};
+use crate::fake::Fake;
+
+#[test]
+fn status_names_the_disks_of_a_reason_and_counts_medium_errors() {
+    let daemon = Daemon::start_with(Fake { held: &["disk0", "disk1"], ..Fake::new() });
+    let notes = |daemon: &Daemon| daemon.run(&["status"]).split("\n\n").nth(2).unwrap_or_default().to_owned();
+    let held = "disk0, disk1: held: requests wait for 12.0 s: the previous daemon did not end in order\n";
+    assert_eq!(notes(&daemon), held);
+    let daemon = Daemon::start_with(Fake { medium_errors: 3, ..Fake::new() });
+    let errors = "disk1: medium errors: the guest got 3 so far, the last at 2026-11-21T07:00:01.000Z\n";
+    assert_eq!(notes(&daemon).split_inclusive('\n').nth(1), Some(errors));
+}
 
 #[test]
 fn fences_are_listed_and_cleared() {
@@ -176,7 +188,7 @@ outstanding   0
     let (code, said) = daemon.fail(&[&["disk", "add", "--name", "db"], &flags[..]].concat());
     assert_eq!(
         (code, &*said),
-        (1, "mpathctl: cannot add disk `db`: another disk has this name; give each disk its own\n")
+        (1, "mpathctl: cannot add disk `db`: another disk has this name; give each disk its own `name`\n")
     );
     let (code, said) = daemon.fail(&["disk", "remove", "disk0"]);
     assert!(code == 1 && said.contains("`disk0` has a front-end connected"), "{said}");

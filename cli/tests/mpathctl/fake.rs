@@ -10,9 +10,10 @@ use mpath_api::server::{
     AddDiskError, AddPathError, ClearFencesError, Control, ControlError, PathRef, RemoveDiskError, RemovePathError,
 };
 use mpath_api::types::{
-    AnaState, Caller, ClearedFence, ClearedFences, Condition, Disk, DiskFences, DiskState, Event, EventKind, EventPath,
-    Events, HedgeStatus, Injection, InjectionInForce, MovedRequests, Origin, Path, PathAction, PathCounts, PathSharer,
-    PathState, RemovedDisk, SchedulerDetail, SetLimits, Status, WaitsFor,
+    AnaState, Caller, ClearedFence, ClearedFences, Condition, Disk, DiskFences, DiskHealth, DiskState, Event,
+    EventKind, EventPath, Events, GuestErrorCount, GuestErrorReason, GuestOperation, HedgeStatus, Injection,
+    InjectionInForce, MovedRequests, Origin, Path, PathAction, PathCounts, PathSharer, PathState, RemovedDisk,
+    SchedulerDetail, SetLimits, Status, WaitsFor,
 };
 use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind, SchedulerChange, SchedulerKind};
 
@@ -32,6 +33,8 @@ pub(crate) struct Fake {
     pub(crate) boot_id: &'static str,
     pub(crate) version: &'static str,
     pub(crate) fences: Mutex<Vec<DiskFences>>,
+    /// The errors of the medium that the guest of `disk1` got.
+    pub(crate) medium_errors: u64,
 }
 
 /// The name of a disk over the paths of `disk0`.
@@ -94,6 +97,7 @@ impl Fake {
             boot_id: Self::FIRST_BOOT,
             version: env!("VHOST_BLK_MPATH_VERSION"),
             fences: Mutex::new(data::fences()),
+            medium_errors: 0,
         }
     }
 }
@@ -139,6 +143,15 @@ impl Control for Fake {
                     health(Condition::Held, "requests wait for 12.0 s: the previous daemon did not end in order")
                 }
                 "disk0" => health(Condition::Degraded, "1 of 2 expected paths are usable: path 1: lost"),
+                "disk1" if self.medium_errors > 0 => DiskHealth {
+                    guest_errors: vec![GuestErrorCount {
+                        operation: GuestOperation::Read,
+                        reason: GuestErrorReason::Medium,
+                        count: self.medium_errors,
+                        last_at: "2026-11-21T07:00:01.000Z".into(),
+                    }],
+                    ..health(Condition::Ok, "")
+                },
                 _ => health(Condition::Ok, ""),
             },
         };

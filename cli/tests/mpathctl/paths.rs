@@ -45,6 +45,8 @@ disk0 path 1 (tcp://127.0.0.1:4421): lost: Connection refused (os error 111)
     "hedges": 0,
     "hedges-won": 0,
     "fenced": 0,
+    "fence-left-ms": null,
+    "unflushed": false,
     "cntlid": 1,
     "controller": {
       "model": "Made-up Controller",
@@ -147,6 +149,8 @@ probes                0
 hedges                0
 hedges won            0
 fenced                0
+fence left (s)        -
+unflushed             no
 usable                yes
 losses                0
 losses, 1 h           0

@@ -72,6 +72,8 @@ fn a_wrong_value_prints_one_line_and_exits_with_2() {
         (&["inject", "set", "1", "--error-rate", "101%"], &["--error-rate", "0.0001% to 100%"]),
         (&["inject", "set", "1", "--error-rate", "1%", "--status", "x"], &["--status", "give one of: path-error"]),
         (&["inject", "set", "1", "--stall", "--class", "flush"], &["--class", "read, write, other"]),
+        (&["inject", "set", "1"], &["at least one of latency, jitter, rate, error rate and stall"]),
+        (&["inject", "set", "1", "--class", "read"], &["at least one of latency"]),
         (&["inject", "set", "1", "--latency", "1ms", "--status", "path-error"], &["give an error rate"]),
         (&["inject", "set", "1", "--latency", "1ms", "--distribution", "normal"], &["give a jitter"]),
         (&["inject", "set", "1", "--latency", "1ms", "--stall"], &["leave latency"]),
@@ -97,7 +99,7 @@ fn a_wrong_value_prints_one_line_and_exits_with_2() {
         let (code, stderr) = daemon.fail(args);
         assert!(code == 2 && stderr.contains("\nUsage: mpathctl"), "{args:?}: {code}: {stderr}");
     }
-    for args in [&["paths"][..], &["inject", "set", "1"], &["policy", "set"], &["status", "--json"]] {
+    for args in [&["paths"][..], &["inject", "set"], &["policy", "set"], &["status", "--json"]] {
         let (code, stderr) = daemon.fail(args);
         assert_eq!((code, stderr.lines().count()), (2, 1), "{args:?}: {stderr}");
         assert!(stderr.starts_with("mpathctl: ") && stderr.ends_with("; see --help\n"), "{args:?}: {stderr}");

@@ -1,11 +1,11 @@
 //! Fences as operators see them, and the parts of a fence record that an operator declares void.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use mpath_api::server::{ClearFencesError, ControlError};
 use mpath_api::types::{ClearedFence, DiskFences, EventKind, FenceLift, InheritedFence, PathFence};
-use mpath_core::DiskId;
+use mpath_core::{DiskId, PathId};
 use mpath_host::HeldFence;
 
 use crate::disk::Disk;
@@ -33,6 +33,12 @@ impl Subsystem {
             guest_of: self.guest_of(disk),
             lost_writes: self.has_lost_writes(disk),
         }
+    }
+
+    /// The time until the last fence of a path lifts at the latest, unless its connections drain.
+    pub(crate) fn fence_left(&self, path: PathId) -> Option<Duration> {
+        let of_path = self.fences.held().into_iter().filter(|fence| fence.of.path == path);
+        of_path.filter_map(|fence| fence.lifts_at).max().map(|at| at.saturating_duration_since(Instant::now()))
     }
 
     fn shown_fence(&self, fence: &HeldFence, now: Instant) -> PathFence {
@@ -109,6 +115,9 @@ impl Subsystem {
             let of = guest_of.map_or(String::new(), |of| format!("; no guest of {of} can come back"));
             let forced = if force { "; forced" } else { "" };
             disk.event(EventKind::FenceCleared, format!("cleared: {}{of}{forced}", names.join(", ")));
+            if disk.hold_reason(Instant::now()).is_none() && disk.take_held() {
+                disk.event(EventKind::DiskResumed, "no longer held: an operator has cleared the fence");
+            }
         }
         Ok(cleared)
     }

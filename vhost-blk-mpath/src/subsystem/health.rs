@@ -15,8 +15,8 @@ use crate::subsystem::path_status::PathStatus;
 /// The paths of a disk at one moment.
 struct PathFacts {
     counts: PathCounts,
-    /// Why each expected path that is not usable is not.
-    unusable: Vec<String>,
+    /// Why expected paths are not usable, with the paths of each reason.
+    unusable: Vec<(Vec<String>, String)>,
     /// A path makes its first attempt to connect, so it may be usable at any moment.
     some_untried: bool,
 }
@@ -89,7 +89,10 @@ impl Subsystem {
                 None => facts.counts.usable += 1,
                 Some(reason) => {
                     facts.some_untried |= path.is_untried();
-                    facts.unusable.push(name_path(path, &reason));
+                    match facts.unusable.iter_mut().find(|(_, other)| *other == reason) {
+                        Some((paths, _)) => paths.push(name_path(path)),
+                        None => facts.unusable.push((vec![name_path(path)], reason)),
+                    }
                 }
             }
         }
@@ -97,19 +100,39 @@ impl Subsystem {
     }
 }
 
-fn name_path(path: &PathStatus, reason: &str) -> String {
-    format!("path {} ({}): {reason}", path.id.0, path.address)
+fn name_path(path: &PathStatus) -> String {
+    format!("path {} ({})", path.id.0, path.address)
+}
+
+/// Each reason once, behind its paths.
+fn listed(unusable: &[(Vec<String>, String)]) -> String {
+    let one = |(paths, reason): &(Vec<String>, String)| format!("{}: {reason}", paths.join(", "));
+    unusable.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
 fn waiting_reason(since: SystemTime, paths: &PathFacts) -> String {
     let why = match (paths.counts.total, paths.counts.expected) {
         (0, _) => "there is no path".into(),
         (_, 0) => "every path is drained, disabled or being removed".into(),
-        _ => paths.unusable.join("; "),
+        _ => listed(&paths.unusable),
     };
     format!("no path is usable since {}: {why}", utc(since))
 }
 
 fn degraded_reason(PathFacts { counts, unusable, .. }: &PathFacts) -> String {
-    format!("{} of {} expected paths are usable: {}", counts.usable, counts.expected, unusable.join("; "))
+    format!("{} of {} expected paths are usable: {}", counts.usable, counts.expected, listed(unusable))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_told_once_with_its_paths() {
+        let unusable = [
+            (vec!["path 0 (a)".into(), "path 2 (c)".into()], "lost".into()),
+            (vec!["path 1 (b)".into()], "suspect".into()),
+        ];
+        assert_eq!(listed(&unusable), "path 0 (a), path 2 (c): lost; path 1 (b): suspect");
+    }
 }

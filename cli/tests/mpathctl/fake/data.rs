@@ -95,6 +95,8 @@ pub(super) fn path(disk: &str, index: u16, address: &str) -> Path {
         hedges: 0,
         hedges_won: 0,
         fenced: 0,
+        fence_left_ms: None,
+        unflushed: false,
         cntlid: Some(1),
         connections: if is_mptcp { mptcp() } else { vec![] },
         connections_error: None,

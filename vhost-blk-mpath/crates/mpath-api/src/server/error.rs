@@ -103,7 +103,7 @@ pub enum AddDiskError {
     #[error(transparent)]
     Conflict(#[from] Box<ConflictError>),
     /// Another disk has this name, or is being added with it.
-    #[error("cannot add disk `{disk}`: another disk has this name; give each disk its own")]
+    #[error("cannot add disk `{disk}`: another disk has this name; give each disk its own `name`")]
     NameTaken {
         /// The name.
         disk: String,

@@ -192,7 +192,7 @@ struct PathQuery {
 }
 
 pub(super) fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, ApiError> {
-    let Query(query) = query.map_err(|rejection| ApiError::new(ErrorCode::BadRequest, rejection.body_text()))?;
+    let Query(query) = query.map_err(|rejection| plain("query", &rejection.body_text()))?;
     Ok(query)
 }
 
@@ -215,8 +215,19 @@ async fn steer<C: Control>(State(control): State<Arc<C>>, JsonBody(wanted): Json
 }
 
 pub(super) fn route<T>(path: Result<RoutePath<T>, PathRejection>) -> Result<T, ApiError> {
-    let RoutePath(path) = path.map_err(|rejection| ApiError::new(ErrorCode::BadRequest, rejection.body_text()))?;
+    let RoutePath(path) = path.map_err(|rejection| plain("route", &rejection.body_text()))?;
     Ok(path)
+}
+
+/// The error about a part of the URL, without the words of the library.
+fn plain(part: &str, rejection: &str) -> ApiError {
+    let library_words = ["Failed to deserialize query string: ", "Invalid URL: "];
+    let reason = library_words.iter().find_map(|words| rejection.strip_prefix(words)).unwrap_or(rejection);
+    let reason = match reason.split_once("unknown field ") {
+        Some((_, unknown)) => format!("unknown parameter {}", unknown.replacen(", expected ", "; known: ", 1)),
+        None => reason.to_owned(),
+    };
+    ApiError::new(ErrorCode::BadRequest, format!("{part}: {reason}"))
 }
 
 async fn add_path<C: Control>(

@@ -195,6 +195,12 @@ pub struct Path {
     pub hedges_won: u64,
     /// Requests in doubt on a lost association, which wait for its fence.
     pub fenced: u64,
+    /// The time until the last fence of the path lifts at the latest. `null` without a fence, and while its connections drain.
+    #[serde(default)]
+    pub fence_left_ms: Option<u64>,
+    /// Whether the controller may cache completed writes that no flush has covered.
+    #[serde(default)]
+    pub unflushed: bool,
     /// Controller identifier (CNTLID). `null` while not connected.
     pub cntlid: Option<u16>,
     /// The controller. `null` while not connected.

@@ -74,13 +74,14 @@ fn errors_have_a_code_and_one_line() {
         assert_eq!(server.request(method, target, body), (status, error.into()), "{method} {target}");
     }
     for (method, target, body, part) in [
-        ("GET", "/v1/paths?dsk=a", "", "unknown field `dsk`"),
+        ("GET", "/v1/paths?dsk=a", "", "query: unknown parameter `dsk`; known: `path` or `disk`"),
         ("PUT", "/v1/policy", r#"{"policy":"fastest"}"#, "latency-rr"),
         ("PUT", "/v1/paths", r#"{"path":"0","action":"destroy"}"#, "`enable`, `drain`, `disable`, `reset`"),
         ("POST", "/v1/disks/a/paths", r#"{"address":"rdma://x"}"#, "unknown transport `rdma`"),
         ("POST", "/v1/disks/a/paths", r#"{"address":"tcp://x","force":true}"#, "unknown field `force`"),
-        ("DELETE", "/v1/disks/a/paths/0?force=maybe", "", "force: `maybe` is not true or false"),
+        ("DELETE", "/v1/disks/a/paths/0?force=maybe", "", "query: force: `maybe` is not true or false"),
         ("DELETE", "/v1/disks/a?force=", "", "force: `` is not true or false"),
+        ("DELETE", "/v1/disks/a/paths/a%20b", "", "message\":\"route: "),
         ("DELETE", "/v1/disks/a/paths/a%20b", "", "no host name"),
         (
             "GET",

@@ -175,6 +175,8 @@ impl Control for Fake {
             hedges: 0,
             hedges_won: 0,
             fenced: 0,
+            fence_left_ms: None,
+            unflushed: false,
             cntlid: None,
             controller: None,
             connections: vec![],

@@ -394,7 +394,7 @@ fn disks_are_added_and_removed() {
         (
             refused(client.add_disk(&disk("a"))),
             ErrorCode::DiskExists,
-            "cannot add disk `a`: another disk has this name; give each disk its own",
+            "cannot add disk `a`: another disk has this name; give each disk its own `name`",
         ),
         (refused(client.add_disk(&disk("c"))), ErrorCode::DiskNotStarted, "no path"),
         (

@@ -13,7 +13,7 @@ pub enum AdminError {
     #[error(transparent)]
     Queue(#[from] QueueError),
     /// No answer in time.
-    #[error("no answer within {after:?}: {step}")]
+    #[error("no answer within {after:?}: {step}{}", explanation(*.step))]
     Timeout {
         /// The step without an answer.
         step: Step,
@@ -37,4 +37,12 @@ pub enum AdminError {
         /// The controller's SUBNQN, as text.
         got: String,
     },
+}
+
+/// Where a time comes from that is not the same for every step.
+fn explanation(step: Step) -> &'static str {
+    match step {
+        Step::KeepAlive => " (half of the keep-alive timeout is for the answer)",
+        _ => "",
+    }
 }
