@@ -19,7 +19,7 @@ use crate::io_threads::{statistics, tell_threads};
 use crate::open_files;
 use crate::path::actions;
 use crate::service::disks::Disks;
-use crate::subsystem::injections::PathInjection;
+use crate::subsystem::path_injection::PathInjection;
 use crate::subsystem::path_status::{NamespaceStatus, PathStatus};
 use crate::subsystem::{PolicySetBy, Subsystem};
 use crate::transport::connections::Connections;

@@ -97,15 +97,14 @@ impl EventLog {
     /// Records an event and logs it.
     pub(crate) fn record(&self, disk: &str, path: Option<EventPath>, kind: EventKind, message: String) {
         let (severity, by) = (kind.severity(), caller());
-        let (last, logs) = {
+        let (last, logged) = {
             let mut ring = self.ring();
             ring.last += 1;
             let (seq, time) = (ring.last, utc(SystemTime::now()));
-            let (disk, path, message) = (disk.into(), path.clone(), message.clone());
-            let event = Event { seq, time, kind, severity, disk, path, message, by, repeated: 0 };
-            (seq, ring.add(event, Instant::now()))
+            let event = Event { seq, time, kind, severity, disk: disk.into(), path, message, by, repeated: 0 };
+            (seq, ring.add(event.clone(), Instant::now()).map(|unlogged| (event, unlogged)))
         };
-        if let Some(unlogged) = logs {
+        if let Some((Event { path, message, .. }, unlogged)) = logged {
             let path = path.as_ref().map(|path| tracing::field::display(&path.address));
             let (by, unlogged) = (by.map(tracing::field::display), (unlogged > 0).then_some(unlogged));
             match severity {

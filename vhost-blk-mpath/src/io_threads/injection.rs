@@ -23,7 +23,9 @@ pub(crate) fn set(threads: &[IoThreadHandle], path: PathId, injection: &Injectio
 
 /// Ends one injection of a path in all I/O threads.
 pub(crate) fn end(threads: &[IoThreadHandle], path: PathId, injection: &Injection) {
-    threads.iter().for_each(|thread| thread.end_injection(path, class_of(injection)));
+    for thread in threads {
+        thread.end_injection(path, class_of(injection));
+    }
 }
 
 fn class_of(injection: &Injection) -> Option<OpClass> {

@@ -15,7 +15,7 @@ use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::PathStatus;
 
 impl Subsystem {
-    /// What a disk waits for, refuses or reports because of earlier writes.
+    /// The fences of a disk, a guest that it waits for, and lost writes that it has to report.
     pub(crate) fn fences_of(&self, disk: &Disk) -> DiskFences {
         let (index, now) = (usize::from(disk.id.0), Instant::now());
         // The disk that has the paths shows their fences.

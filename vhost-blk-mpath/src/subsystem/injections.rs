@@ -4,44 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_api::server::ControlError;
-use mpath_api::types::{EventKind, Injection, InjectionInForce};
+use mpath_api::types::{EventKind, Injection};
 use mpath_core::PathId;
 use tokio::sync::oneshot;
-use tokio::task::{self, AbortHandle};
+use tokio::task;
 use tokio::time::sleep_until;
 
 use crate::io_threads::{injection, tell_threads};
 use crate::subsystem::Subsystem;
-
-/// An injection in force.
-#[derive(Debug)]
-pub(crate) struct PathInjection {
-    pub(crate) injection: Injection,
-    timer: Option<Timer>,
-}
-
-/// Ends an injection after its time, unless dropped before. So there is one task at most for each injection in force.
-#[derive(Debug)]
-struct Timer {
-    ends: Instant,
-    task: AbortHandle,
-}
-
-impl Drop for Timer {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-impl PathInjection {
-    /// The injection as the API shows it.
-    pub(crate) fn shown(&self) -> InjectionInForce {
-        let left = |timer: &Timer| timer.ends.saturating_duration_since(Instant::now());
-        // Rounded up, so that 0 is never shown.
-        let ends_in_ms = self.timer.as_ref().map(|timer| left(timer).as_millis() as u64 + 1);
-        InjectionInForce { injection: self.injection, ends_in_ms }
-    }
-}
+use crate::subsystem::path_injection::{PathInjection, Timer};
 
 impl Subsystem {
     /// Sets an injection on a path, which ends by itself after `time`. The returned receivers resolve once the I/O
@@ -60,7 +31,7 @@ impl Subsystem {
         }
         status.injections.retain(|other| !injection.replaces(&other.injection));
         let timer = time.map(|time| self.end_injection_after(path, time));
-        status.injections.push(PathInjection { injection, timer });
+        status.injections.push(PathInjection::new(injection, timer));
         let ends = time.map_or(String::new(), |time| format!("; ends after {}", humantime::format_duration(time)));
         let message = format!("injection set: {}{ends}", in_full(&injection));
         self.event(Some(status.named()), EventKind::InjectionSet, message);
@@ -88,16 +59,15 @@ impl Subsystem {
                 subsystem.end_injection(path, task::id(), time);
             }
         });
-        Timer { ends, task: task.abort_handle() }
+        Timer::new(ends, task.abort_handle())
     }
 
     /// Ends the injection of this timer.
     fn end_injection(&self, path: PathId, timer: task::Id, time: Duration) {
         let mut state = self.state();
         let Some(status) = state.path_mut(path) else { return };
-        let is_of_timer = |of: &PathInjection| of.timer.as_ref().is_some_and(|of| of.task.id() == timer);
         // The operator may have replaced or cleared the injection at the same moment.
-        let Some(ended) = status.injections.iter().position(is_of_timer) else { return };
+        let Some(ended) = status.injections.iter().position(|of| of.has_timer(timer)) else { return };
         let injection = status.injections.remove(ended).injection;
         let message = format!("injection ended after {}: {}", humantime::format_duration(time), in_full(&injection));
         self.event(Some(status.named()), EventKind::InjectionEnded, message);

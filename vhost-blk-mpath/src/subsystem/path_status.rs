@@ -11,7 +11,7 @@ use mpath_host::{DesiredState, NamespaceUpdate, Order, PathTrial};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::subsystem::injections::PathInjection;
+use crate::subsystem::path_injection::PathInjection;
 use crate::transport::connections::Connections;
 
 /// What the API shows and changes.

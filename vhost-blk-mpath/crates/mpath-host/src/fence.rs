@@ -281,6 +281,15 @@ mod tests {
         assert_eq!(lifted(&mut fences), [(id(A, 1), LiftedBy::Drain, 3 * SECOND)]);
         fences.drained(start + 5 * SECOND, id(A, 2), false);
         assert_eq!(fences.next_timeout(), Some(start + 15 * SECOND));
+        fences.begin(start + 6 * SECOND, EndedAssociation { is_draining: true, ..ended(id(B, 1), OTHER) });
+        fences.offer_resets(id(C, 1));
+        let held = |of, begun, lifts_at| HeldFence { of, begun, lifts_at, may_be_reset: true };
+        let expected = [held(id(A, 2), start, Some(start + 15 * SECOND)), held(id(B, 1), start + 6 * SECOND, None)];
+        assert_eq!(fences.held().collect::<Vec<_>>(), expected);
+        fences.withdraw_resets(C);
+        assert!(fences.held().all(|fence| !fence.may_be_reset));
+        fences.drained(start + 7 * SECOND, id(B, 1), true);
+        assert_eq!(lifted(&mut fences).len(), 1);
         // The drain comes too late.
         fences.handle_timeout(start + 15 * SECOND);
         fences.drained(start + 15 * SECOND, id(A, 2), true);

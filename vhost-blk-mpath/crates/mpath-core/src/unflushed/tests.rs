@@ -41,6 +41,20 @@ fn a_flush_under_way_covers_nothing_yet() {
 }
 
 #[test]
+fn forgotten_losses_are_reported_by_no_flush() {
+    let now = Instant::now();
+    let unflushed = started();
+    unflushed.set_lost(now);
+    unflushed.mark(now, P, E1);
+    assert!(unflushed.has_known_loss());
+    unflushed.forget_losses();
+    assert_eq!((unflushed.has_known_loss(), unflushed.need(P, None).lost), (false, false));
+    assert!(is_unflushed(&unflushed), "only losses are forgotten");
+    unflushed.association_lost(now, P, E1);
+    assert!(unflushed.has_known_loss() && unflushed.need(P, None).lost, "a later loss counts");
+}
+
+#[test]
 fn a_loss_is_reported_by_every_flush_under_way_and_then_forgotten() {
     let now = Instant::now();
     let unflushed = started();
