@@ -83,6 +83,9 @@ impl Subsystem {
         };
         check_front_end()?;
         let DiskFences { inherited, guest_of, lost_writes, .. } = self.fences_of(disk);
+        if guest_of.is_none() && inherited.is_none() && !lost_writes {
+            return Ok(Vec::new());
+        }
         if let Some(InheritedFence { ends_in_ms, .. }) = inherited.as_ref().filter(|_| !force) {
             return Err(ClearFencesError::NotPassed { disk: name(), left_s: ends_in_ms.div_ceil(1000) }.into());
         }
@@ -110,15 +113,10 @@ impl Subsystem {
             (lost_writes, ClearedFence::LostWrites),
         ];
         let cleared: Vec<_> = parts.into_iter().filter_map(|(is, part)| is.then_some(part)).collect();
-        if !cleared.is_empty() {
-            let names: Vec<_> = cleared.iter().map(ToString::to_string).collect();
-            let of = guest_of.map_or(String::new(), |of| format!("; no guest of {of} can come back"));
-            let forced = if force { "; forced" } else { "" };
-            disk.event(EventKind::FenceCleared, format!("cleared: {}{of}{forced}", names.join(", ")));
-            if disk.hold_reason(Instant::now()).is_none() && disk.take_held() {
-                disk.event(EventKind::DiskResumed, "no longer held: an operator has cleared the fence");
-            }
-        }
+        let names: Vec<_> = cleared.iter().map(ToString::to_string).collect();
+        let of = guest_of.map_or(String::new(), |of| format!("; no guest of {of} can come back"));
+        let forced = if force { "; forced" } else { "" };
+        disk.event(EventKind::FenceCleared, format!("cleared: {}{of}{forced}", names.join(", ")));
         Ok(cleared)
     }
 }

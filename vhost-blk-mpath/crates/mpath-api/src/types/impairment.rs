@@ -130,7 +130,7 @@ macro_rules! ranged {
             type Error = InjectedRangeError;
 
             fn try_from(value: u64) -> Result<Self, InjectedRangeError> {
-                if ($range).contains(&value) { Ok(Self(value)) } else { Err(InjectedRangeError($error)) }
+                if ($range).contains(&value) { Ok(Self(value)) } else { Err(InjectedRangeError { value, expected: $error }) }
             }
         }
 
@@ -144,8 +144,11 @@ macro_rules! ranged {
 
 /// A number out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct InjectedRangeError(&'static str);
+#[error("{value} is out of range: {expected}")]
+pub struct InjectedRangeError {
+    value: u64,
+    expected: &'static str,
+}
 
 ranged! {
     /// Bytes per second, from 64 KiB to 100 GiB.
@@ -400,7 +403,7 @@ mod tests {
             (r#"{"latency-us":1,"distribution":"normal"}"#, "give a jitter"),
             (r#"{"latency-us":1,"status":"media-error"}"#, "give an error rate"),
             (r#"{"latency-us":1,"stall":true}"#, "leave latency"),
-            (r#"{"rate":65535}"#, "64KiB to 100GiB"),
+            (r#"{"rate":65535}"#, "65535 is out of range: a rate is 64KiB to 100GiB"),
             (r#"{"error-rate-ppm":1000001}"#, "0.0001% to 100%"),
             (r#"{"error-rate-ppm":0}"#, "0.0001% to 100%"),
             (r#"{"error-rate-ppm":1,"status":"bad"}"#, "no status is `bad`; give one of: path-error"),
