@@ -106,7 +106,9 @@ impl EventLog {
         };
         if let Some((Event { path, message, .. }, unlogged)) = logged {
             let path = path.as_ref().map(|path| tracing::field::display(&path.address));
-            let (by, unlogged) = (by.map(tracing::field::display), (unlogged > 0).then_some(unlogged));
+            // As a text, which is in quotes.
+            let (by, unlogged) = (by.map(|by| by.to_string()), (unlogged > 0).then_some(unlogged));
+            let by = by.as_deref();
             match severity {
                 Severity::Error => tracing::error!(disk, path, by, unlogged, "{message}"),
                 Severity::Warning => tracing::warn!(disk, path, by, unlogged, "{message}"),
