@@ -77,11 +77,8 @@ impl Subsystem {
     ) -> Result<Vec<ClearedFence>, ControlError> {
         let (disk, index) = (self.disk(id), usize::from(id.0));
         let name = || disk.name().to_owned();
-        let check_front_end = || match disk.is_connected() {
-            true => Err(ClearFencesError::Connected { disk: name() }),
-            false => Ok(()),
-        };
-        check_front_end()?;
+        let connected = || disk.is_connected().then(|| ClearFencesError::Connected { disk: name() });
+        connected().map_or(Ok(()), Err)?;
         let DiskFences { inherited, guest_of, lost_writes, .. } = self.fences_of(disk);
         if guest_of.is_none() && inherited.is_none() && !lost_writes {
             return Ok(Vec::new());
@@ -95,7 +92,7 @@ impl Subsystem {
         let unwritten = |error: WriteError| ClearFencesError::Record { reason: error.to_string() };
         self.records.forget_guest(index, lost_writes).await.map_err(unwritten)?;
         // The guest may have come back meanwhile.
-        check_front_end()?;
+        connected().map_or(Ok(()), Err)?;
         disk.unanswered.forget();
         if lost_writes {
             disk.shared.unflushed.forget_losses();
