@@ -7,7 +7,8 @@ use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, HedgeSetting, Weight};
 use mpath_api::server::{AddPathError, Control, ControlError, PathRef};
 use mpath_api::types::{
     self, ClearedFences, DiskFences, DiskState, EventKind, Events, HedgeStatus, MovedRequests, OpStats, Origin,
-    PathAction, PathSharer, PathState, PathWindow, RemovedDisk, SchedulerDetail, SetLimits, Status, WaitsFor,
+    PathAction, PathSharer, PathState, PathWindow, RemovedDisk, SchedulerDetail, SetLimits, SlowRequest, Status,
+    WaitsFor,
 };
 use mpath_api::{PathAddress, PolicyChange, SchedulerChange, similar_name};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
@@ -15,6 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::disk::{Backing, Disk, DiskTuning};
 use crate::events::utc;
+use crate::insight;
 use crate::io_threads::{statistics, tell_threads};
 use crate::open_files;
 use crate::path::actions;
@@ -340,6 +342,22 @@ impl Control for Daemon {
         let cleared = subsystem.clear_fences(disk, force).await?;
         self.retry_refused(&subsystem).await?;
         Ok(ClearedFences { disk: name.into(), cleared })
+    }
+
+    async fn explain(&self, disk: &str) -> Result<Vec<types::ThreadExplanation>, ControlError> {
+        let (subsystem, disk) = self.disk(disk)?;
+        insight::explain(&subsystem, disk).await
+    }
+
+    async fn slow(&self) -> Result<Vec<SlowRequest>, ControlError> {
+        let mut slow = Vec::new();
+        for subsystem in self.disks.subsystems() {
+            match insight::slow(&subsystem).await {
+                Err(ControlError::Ending) if self.disks.is_leaving(&subsystem) => {}
+                of_subsystem => slow.extend(of_subsystem?),
+            }
+        }
+        Ok(slow)
     }
 
     async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {

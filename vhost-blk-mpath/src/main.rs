@@ -11,6 +11,7 @@ mod disk;
 mod events;
 mod fence_record;
 mod host;
+mod insight;
 mod io_threads;
 mod log;
 mod open_files;

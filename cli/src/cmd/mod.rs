@@ -4,6 +4,7 @@ mod config;
 mod discovery;
 mod disk;
 mod events;
+mod explain;
 mod fence;
 mod hedge;
 mod inject;
@@ -15,6 +16,7 @@ mod path_show;
 mod policy;
 mod policy_show;
 mod scheduler;
+mod slow;
 mod status;
 mod weight;
 
@@ -41,6 +43,16 @@ pub(crate) enum Command {
     /// Show discovery controllers
     #[command(subcommand)]
     Discovery(discovery::Command),
+    /// Explain which path the next read and write of a disk would take, why not the others, and what its requests wait for
+    ///
+    /// The answer comes from the code that chooses, and changes nothing. Each I/O thread has windows and estimates of its own, so each
+    /// is shown. BUSY are I/Os in flight on the path. BEHIND are virtqueues with a request that goes first.
+    Explain(explain::Command),
+    /// Show the slowest requests of the last five minutes, and where their time went
+    ///
+    /// At most 16 of each 10 s and I/O thread are kept. STAGES are those that took at least a hundredth of the time, the longest first.
+    /// PATHS are all paths that got the request. TRIES are attempts.
+    Slow(slow::Command),
     /// Make configuration files; needs no daemon
     #[command(subcommand)]
     Config(config::Command),
@@ -91,6 +103,8 @@ impl Command {
             Self::Fence(command) => command.run(client, output),
             Self::Mptcp(command) => command.run(output),
             Self::Events(command) => command.run(client, output),
+            Self::Explain(command) => command.run(client, output),
+            Self::Slow(command) => command.run(client, output),
         }
     }
 }
@@ -117,4 +131,12 @@ fn the_only_disk(
         (Some(only), None) => Ok(only),
         _ => Err(Failure::AmbiguousDisk),
     }
+}
+
+/// Microseconds as milliseconds.
+fn ms(us: u64) -> String {
+    // Beyond 2^52 us the second decimal may be wrong.
+    #[allow(clippy::cast_precision_loss)]
+    let ms = us as f64 / 1e3;
+    format!("{ms:.2}")
 }

@@ -1,6 +1,7 @@
 //! Test helpers: a daemon without I/O, which answers from memory.
 
 mod data;
+mod insight;
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use mpath_api::types::{
     AnaState, Caller, ClearedFence, ClearedFences, Condition, Disk, DiskFences, DiskHealth, DiskState, Event,
     EventKind, EventPath, Events, GuestErrorCount, GuestErrorReason, GuestOperation, HedgeStatus, Injection,
     InjectionInForce, MovedRequests, Origin, Path, PathAction, PathCounts, PathSharer, PathState, RemovedDisk,
-    SchedulerDetail, SetLimits, Status, WaitsFor,
+    SchedulerDetail, SetLimits, SlowRequest, Status, ThreadExplanation, WaitsFor,
 };
 use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind, SchedulerChange, SchedulerKind};
 
@@ -339,6 +340,14 @@ impl Control for Fake {
         ];
         let cleared = parts.into_iter().filter_map(|(is, part)| is.then_some(part)).collect();
         Ok(ClearedFences { disk: disk.into(), cleared })
+    }
+
+    async fn explain(&self, disk: &str) -> Result<Vec<ThreadExplanation>, ControlError> {
+        Ok(if disk == "disk0" { insight::explained(&self.paths.lock().unwrap()) } else { vec![] })
+    }
+
+    async fn slow(&self) -> Result<Vec<SlowRequest>, ControlError> {
+        Ok(insight::slow())
     }
 
     async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {

@@ -7,6 +7,7 @@ mod daemon;
 mod disks;
 mod events;
 mod fake;
+mod insight;
 mod paths;
 mod steering;
 mod usage;

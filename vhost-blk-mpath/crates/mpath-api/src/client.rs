@@ -24,8 +24,9 @@ use crate::config::DiskConfig;
 use crate::server::{DISK_CHANGE_MAX, PRODUCT};
 use crate::types::{
     AddPath, ClearedFences, Disk, DiskFences, DiskHedge, DiskLimits, DiskPolicy, DiskScheduler, DiskWeight, ErrorBody,
-    ErrorInfo, Events, InjectedPath, Path, PathSelector, Policy, PolicyDetail, RemovedDisk, Scheduler, SchedulerDetail,
-    SetHedge, SetInjection, SetLimits, SetPolicy, SetScheduler, SetWeight, Status, SteerPaths,
+    ErrorInfo, Events, Explanation, InjectedPath, Path, PathSelector, Policy, PolicyDetail, RemovedDisk, Scheduler,
+    SchedulerDetail, SetHedge, SetInjection, SetLimits, SetPolicy, SetScheduler, SetWeight, SlowRequest, Status,
+    SteerPaths,
 };
 
 /// The longest answer accepted, in bytes. 256 disks of 64 paths need less.
@@ -158,6 +159,16 @@ impl Client {
     pub fn remove_disk(&self, disk: &str, force: bool) -> Result<Vec<RemovedDisk>, ClientError> {
         let route = target(&format!("/v1/disks/{}", segment(disk)), &[("force", force.then_some("true"))]);
         self.call_within(DISK_CHANGE_TIMEOUT, Method::DELETE, route, None::<&()>)
+    }
+
+    /// Which path the next requests of a disk would take, why not the others, and what waits.
+    pub fn explain(&self, disk: &str) -> Result<Explanation, ClientError> {
+        self.call(Method::GET, format!("/v1/disks/{}/explain", segment(disk)), None::<&()>)
+    }
+
+    /// The slowest requests of a disk, or of all, in the last minutes.
+    pub fn slow(&self, disk: Option<&str>) -> Result<Vec<SlowRequest>, ClientError> {
+        self.call(Method::GET, target("/v1/slow", &[("disk", disk)]), None::<&()>)
     }
 
     /// The paths of a disk, or of all.

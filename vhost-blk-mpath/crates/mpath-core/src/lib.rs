@@ -38,8 +38,10 @@
 #![allow(clippy::doc_markdown)]
 
 mod ana;
+mod explanation;
 mod group;
 mod guest_errors;
+mod history;
 mod ids;
 mod inject;
 mod io;
@@ -55,6 +57,7 @@ mod requests;
 mod scheduler;
 mod shared_disk;
 mod silence;
+mod slow_requests;
 mod stats;
 mod timers;
 mod times;
@@ -63,8 +66,10 @@ mod usable_paths;
 mod window;
 
 pub use ana::{AnaState, AnaStates};
+pub use explanation::{Explanation, FlushTarget, Next, NextRequest, PathVerdict, WaitCause, Waiting, WhyNot};
 pub use group::{Group, GroupConfig, Hedging};
 pub use guest_errors::GuestErrors;
+pub use history::Stages;
 pub use ids::{DiskId, Epoch, MAX_DISKS, MAX_PATHS, PathId};
 pub use inject::{Direction, Distribution, InjectedError, Injection};
 pub use io::{Action, FlowId, Io, IoError, MAX_HEDGE_BYTES, MAX_PROBE_BYTES, Op, OpClass, Outcome, Tag};
@@ -72,7 +77,8 @@ pub use kind_with_params::{KindChange, KindSpec, KindWithParams, ParamError, Par
 pub use param::Param;
 pub use path::{Association, PathConfig};
 pub use policy::{
-    ClassPolicies, PathEstimate, PolicyChange, PolicyClass, PolicyKind, PolicySpec, UnknownClass, UnknownPolicy,
+    ClassPolicies, Opinion, PathEstimate, PolicyChange, PolicyClass, PolicyKind, PolicySpec, UnknownClass,
+    UnknownPolicy,
 };
 pub use recent_latencies::LatencyCounts;
 pub use scheduler::{
@@ -80,6 +86,7 @@ pub use scheduler::{
     SchedulerSpec, SchedulerStats, Tier, UnknownScheduler,
 };
 pub use shared_disk::SharedDisk;
+pub use slow_requests::SlowRequest;
 pub use stats::{ClassStats, FailoverTimes, GroupStats, HedgeCounts, PathStats};
 pub use times::{TIME_BUCKETS_NS, Times};
 pub use unflushed::UnflushedPaths;

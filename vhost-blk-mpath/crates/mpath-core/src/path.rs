@@ -121,6 +121,26 @@ impl PathDiskState {
     }
 }
 
+/// Whether a path may get requests of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// The path is not live.
+    Down,
+    /// The ANA state of the namespace allows no I/O.
+    NotAccessible(AnaState),
+    /// The path rests after a path error.
+    Resting {
+        /// The end of the rest.
+        until: Instant,
+    },
+    /// The path is drained.
+    Draining,
+    /// The path is suspect. It gets requests only without a usable path.
+    Suspect(AnaState),
+    /// The path is usable.
+    Usable(AnaState),
+}
+
 /// A probe: a read of existing data that measures the path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
@@ -229,10 +249,25 @@ impl Path {
         classes
     }
 
-    /// The ANA state in which the path may take I/O of the disk; `None`: it may not.
-    pub(crate) fn takes_requests(&self, now: Instant, disk: DiskId) -> Option<AnaState> {
-        let ana = self.association.as_ref()?.ana.of(disk);
-        (ana.is_selectable() && !self.per_disk[disk.index()].rest.is_on(now)).then_some(ana)
+    /// The ANA state in which the path may take I/O of the disk, or why it may not. Flushes also go to drained and suspect
+    /// paths.
+    pub(crate) fn takes_requests(&self, now: Instant, disk: DiskId) -> Result<AnaState, Standing> {
+        let ana = self.association.as_ref().ok_or(Standing::Down)?.ana.of(disk);
+        if !ana.is_selectable() {
+            return Err(Standing::NotAccessible(ana));
+        }
+        let rest_ends = self.per_disk[disk.index()].rest.ends(now);
+        rest_ends.map_or(Ok(ana), |until| Err(Standing::Resting { until }))
+    }
+
+    /// Whether the path may get requests of the disk now, or why not.
+    pub(crate) fn standing(&self, now: Instant, disk: DiskId) -> Standing {
+        match self.takes_requests(now, disk) {
+            Err(standing) => standing,
+            Ok(_) if self.draining => Standing::Draining,
+            Ok(ana) if self.watch.is_suspect() => Standing::Suspect(ana),
+            Ok(ana) => Standing::Usable(ana),
+        }
     }
 
     /// Whether the disk's namespace accepts I/O on this path, apart from a rest.

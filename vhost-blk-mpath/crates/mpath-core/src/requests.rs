@@ -3,6 +3,7 @@
 use std::ops::{Index, IndexMut};
 use std::time::{Duration, Instant};
 
+use crate::history::{History, Pauses, Phase};
 use crate::unflushed::CachePeriod;
 use crate::{DiskId, Epoch, FlowId, Io, Op, PathId, Tag};
 
@@ -74,6 +75,9 @@ pub(crate) struct Request {
     pub(crate) unflushed_in: Option<CachePeriod>,
     /// Index of the job of a flush.
     pub(crate) job: usize,
+    pub(crate) history: History,
+    /// The state in which the request ended.
+    pub(crate) ended_in: State,
     prev: u32,
     next: u32,
 }
@@ -102,16 +106,16 @@ impl Requests {
         self.slots.iter_mut()
     }
 
-    /// Adds a request in state `Queued`.
-    pub(crate) fn insert(&mut self, now: Instant, io: Io) {
+    /// Adds a request in state `Queued`. `pauses` are those of its disk so far.
+    pub(crate) fn insert(&mut self, now: Instant, io: Io, pauses: Pauses) {
         assert!(io.tag.0 < Tag::COUNT, "the virtqueues of all disks have fewer requests");
         while self.slots.len() <= io.tag.0 as usize {
             let tag = Tag(self.slots.len() as u32);
-            self.slots.push(Request::free(now, tag));
+            self.slots.push(Request::free(now, tag, Pauses::default()));
         }
         let slot = &mut self[io.tag];
         assert_eq!(slot.state, State::Free, "a tag is reused only after its Finish");
-        *slot = Request { io, state: State::Queued, ..Request::free(now, io.tag) };
+        *slot = Request { io, state: State::Queued, ..Request::free(now, io.tag, pauses) };
     }
 
     pub(crate) fn tags(&self) -> impl Iterator<Item = Tag> + use<> {
@@ -154,6 +158,31 @@ impl InFlightList {
 }
 
 impl Request {
+    /// The time since its submission.
+    #[inline]
+    pub(crate) fn age(&self, now: Instant) -> Duration {
+        now - self.history.submitted_at
+    }
+
+    /// The phase that belongs to a state.
+    pub(crate) fn phase(&self, state: State) -> Phase {
+        match state {
+            State::Queued => Phase::Queued,
+            State::Backoff => Phase::Retry,
+            State::Fenced => Phase::Fence,
+            State::Flushing => Phase::Flush { began: self.bound_at },
+            State::Free | State::Injected | State::Stalled | State::InFlight | State::Answered | State::Finished => {
+                Phase::Path { bound_at: self.bound_at, issued_at: self.issued_at }
+            }
+        }
+    }
+
+    /// The request leaves its state to wait for another attempt.
+    pub(crate) fn leaves_state(&mut self, now: Instant) {
+        let phase = self.phase(self.state);
+        self.history.leave(now, phase);
+    }
+
     /// The request in flight that was bound before this one.
     pub(crate) fn older(&self) -> Option<Tag> {
         (self.prev != NIL).then_some(Tag(self.prev))
@@ -177,6 +206,11 @@ impl Request {
         self.delays.iter().filter(|(_, until)| now < *until).fold(0, |set, (path, _)| set | path.bit())
     }
 
+    /// When the delay ends that the controller of a path has asked for, if it is not over.
+    pub(crate) fn delay_on(&self, now: Instant, path: PathId) -> Option<Instant> {
+        self.delays.iter().find(|(of, until)| *of == path && now < *until).map(|(_, until)| *until)
+    }
+
     /// Forgets a removed path: the next path with this id leads to another controller.
     pub(crate) fn forget_path(&mut self, path: PathId) {
         self.delays.retain(|(of, _)| *of != path);
@@ -188,7 +222,12 @@ impl Request {
         self.delays.iter().map(|(_, until)| *until).filter(|until| now < *until).min().unwrap_or(now)
     }
 
-    fn free(now: Instant, tag: Tag) -> Self {
+    /// A request that would be submitted now, without a place in the table.
+    pub(crate) fn hypothetical(now: Instant, io: Io) -> Self {
+        Self { io, state: State::Queued, ..Self::free(now, io.tag, Pauses::default()) }
+    }
+
+    fn free(now: Instant, tag: Tag, pauses: Pauses) -> Self {
         Self {
             io: Io { tag, op: Op::Read, bytes: 0, disk: DiskId(0), flow: FlowId(0), fua: false },
             state: State::Free,
@@ -206,6 +245,8 @@ impl Request {
             may_hedge: false,
             unflushed_in: None,
             job: 0,
+            history: History::new(now, pauses),
+            ended_in: State::Free,
             prev: NIL,
             next: NIL,
         }
@@ -236,8 +277,8 @@ mod tests {
         let mut list = InFlightList::default();
         for n in 0..4 {
             let now = start + Duration::from_secs(u64::from(n));
-            requests
-                .insert(now, Io { tag: Tag(n), op: Op::Read, bytes: 0, disk: DiskId(0), flow: FlowId(0), fua: false });
+            let io = Io { tag: Tag(n), op: Op::Read, bytes: 0, disk: DiskId(0), flow: FlowId(0), fua: false };
+            requests.insert(now, io, Pauses::default());
             requests.link(&mut list, Tag(n));
         }
         let mut oldest = Vec::new();
@@ -253,7 +294,8 @@ mod tests {
     fn full_virtqueues_of_many_disks_have_tags_for_all_of_their_requests() {
         let (mut requests, now) = (Requests::default(), Instant::now());
         let tag = Tag(1 << 20);
-        requests.insert(now, Io { tag, op: Op::Read, bytes: 0, disk: DiskId(0), flow: FlowId(0), fua: false });
+        let io = Io { tag, op: Op::Read, bytes: 0, disk: DiskId(0), flow: FlowId(0), fua: false };
+        requests.insert(now, io, Pauses::default());
         assert_eq!(requests[tag].state, State::Queued);
         assert!(Tag(Tag::COUNT - 1).of_hedge() != Tag::PROBE, "nor is the hedge of any of them the probe");
     }
@@ -263,7 +305,7 @@ mod tests {
     fn a_tag_in_use_is_refused() {
         let mut requests = Requests::default();
         let io = Io { tag: Tag(0), op: Op::Read, bytes: 0, disk: DiskId(0), flow: FlowId(0), fua: false };
-        requests.insert(Instant::now(), io);
-        requests.insert(Instant::now(), io);
+        requests.insert(Instant::now(), io, Pauses::default());
+        requests.insert(Instant::now(), io, Pauses::default());
     }
 }

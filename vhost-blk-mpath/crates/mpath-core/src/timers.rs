@@ -154,6 +154,11 @@ impl Timers {
         })
     }
 
+    /// The time of a request's retry. It walks all timers.
+    pub(crate) fn retry_at(&self, tag: Tag) -> Option<Instant> {
+        self.heap.iter().find(|Reverse(timer)| timer.due == Due::Retry(tag)).map(|Reverse(timer)| timer.at)
+    }
+
     /// Takes out the flushes with a command to repeat on a path, in the order of their due times. For rare events: it
     /// walks all timers.
     pub(crate) fn take_flush_command_retries(&mut self, path: PathId) -> Vec<Tag> {

@@ -32,8 +32,8 @@ fn is_of_guest(tag: Tag) -> bool {
     tag != Tag::PROBE && tag.hedged().is_none() && tag.written_back().is_none()
 }
 
-/// Commands that ended on this path: the request and its outcome.
-pub(crate) type Completions = Vec<(Tag, Outcome)>;
+/// Commands that ended on this path: the request, its outcome, and when its last command was sent, if that is known.
+pub(crate) type Completions = Vec<(Tag, Outcome, Option<Instant>)>;
 
 pub(crate) struct Connection<R: Ring> {
     pub(crate) epoch: Epoch,
@@ -209,15 +209,16 @@ impl<R: Ring> Connection<R> {
             let tag = Tag(completion.tag.0);
             self.ana_error |= completion.result.is_err_and(Status::is_ana_error);
             let outcome = outcome_of(completion.result, &self.retry_delays);
+            let ended = (tag, outcome, completion.sent_at);
             if self.is_being_sent(tag) {
-                self.deferred.push((tag, outcome));
+                self.deferred.push(ended);
             } else {
-                completions.push((tag, outcome));
+                completions.push(ended);
             }
         }
         parsed?;
         if let Some(tag) = recalled {
-            completions.extend(self.take_back(tag).map(|outcome| (tag, outcome)));
+            completions.extend(self.take_back(tag).map(|outcome| (tag, outcome, None)));
         }
         self.start_recv(ring, requests).map_err(LossReason::Socket)
     }
@@ -352,7 +353,7 @@ impl<R: Ring> Connection<R> {
         };
         let lost = self.queue.into_lost().map(|lost| (Tag(lost.tag.0), lost.indeterminate));
         let requests = lost.filter(|(tag, _)| is_of_guest(*tag));
-        completions.extend(requests.map(|(tag, indeterminate)| (tag, Outcome::Lost { indeterminate })));
+        completions.extend(requests.map(|(tag, indeterminate)| (tag, Outcome::Lost { indeterminate }, None)));
         (completions, draining)
     }
 }

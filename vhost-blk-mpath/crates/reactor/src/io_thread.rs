@@ -3,6 +3,7 @@
 //! most one signal per virtqueue.
 
 mod drain;
+mod explanation;
 mod hedge;
 mod message_handling;
 #[cfg(test)]
@@ -17,7 +18,7 @@ use std::time::Instant;
 
 use mpath_core::{Action, DiskId, FlowId, Group, GroupStats, IoError, Outcome, PathId, Tag};
 use nvme_tcp::host::IoCommand;
-use vhost_user_blk::Queue;
+use vhost_user_blk::{Op, Queue};
 
 use self::virtqueues::{QueueSlot, QueueTimes};
 use self::write_back::WriteBacks;
@@ -27,7 +28,7 @@ use crate::ring::{Event, Ring, SimulatedRing};
 use crate::ring_token::RingToken;
 use crate::translate::{command_of, status_of};
 use crate::unanswered_queues::UnansweredQueues;
-use crate::{CloseMode, LossReason, PathEvent, PathEventKind};
+use crate::{CloseMode, LossReason, PathEvent, PathEventKind, probes};
 
 struct DiskState {
     /// Name of the disk, for the log.
@@ -223,7 +224,7 @@ impl<R: Ring> IoThread<R> {
 
     /// Passes the completions of one path to the group.
     fn deliver_completions(&mut self, now: Instant, path: PathId) {
-        for (tag, outcome) in self.completions.drain(..) {
+        for (tag, outcome, sent_at) in self.completions.drain(..) {
             if tag == Tag::PROBE {
                 self.group.probed(now, path, outcome == Outcome::Success);
                 continue;
@@ -236,6 +237,10 @@ impl<R: Ring> IoThread<R> {
             if let Some(tag) = tag.hedged() {
                 self.group.hedged(now, path, tag, outcome);
                 continue;
+            }
+            probes::answered(tag, path);
+            if let Some(sent_at) = sent_at {
+                self.group.sent(path, tag, sent_at);
             }
             self.group.complete(now, path, tag, outcome);
             if let Some(flow) = self.requests.answered(tag, path) {
@@ -260,6 +265,7 @@ impl<R: Ring> IoThread<R> {
     }
 
     fn issue(&mut self, now: Instant, path: PathId, tag: Tag) {
+        probes::issued(tag, path);
         let Some((id, request)) = self.requests.issue(tag, path) else {
             self.group.complete(now, path, tag, Outcome::GivenUp);
             return;
@@ -273,7 +279,7 @@ impl<R: Ring> IoThread<R> {
         let submitted = open.is_some_and(|connection| connection.submit(tag, id, command).is_ok());
         if !submitted {
             // No byte of it was handed to a socket, so it may go elsewhere at once.
-            self.completions.push((tag, Outcome::Lost { indeterminate: false }));
+            self.completions.push((tag, Outcome::Lost { indeterminate: false }, None));
             self.deliver_completions(now, path);
         }
     }
@@ -297,7 +303,7 @@ impl<R: Ring> IoThread<R> {
         let connection = self.connections.get_mut(&path).expect("a live path has a connection");
         match connection.recall(&mut self.ring, tag) {
             Ok(Some(outcome)) => {
-                self.completions.push((tag, outcome));
+                self.completions.push((tag, outcome, None));
                 self.deliver_completions(now, path);
             }
             Ok(None) => {}
@@ -306,7 +312,13 @@ impl<R: Ring> IoThread<R> {
     }
 
     fn finish(&mut self, tag: Tag, result: Result<(), IoError>) {
-        let Some((flow, request)) = self.requests.finish(tag) else { return };
+        probes::finished(tag, result);
+        let finished = self.requests.finish(tag);
+        if self.group.asks_for_sector() {
+            let with_sector = finished.as_ref().filter(|(_, request)| request.op != Op::Flush);
+            self.group.set_slow_sector(with_sector.map(|(_, request)| request.sector));
+        }
+        let Some((flow, request)) = finished else { return };
         let slot = self.queues.get_mut(&flow).expect("a virtqueue outlives its requests");
         slot.in_flight -= 1;
         slot.queue.complete(request.token, status_of(result));
@@ -357,7 +369,7 @@ impl<R: Ring> IoThread<R> {
             let (lost, draining) = connection.into_lost(&mut self.ring);
             self.completions.extend(lost);
             let mut in_doubt = false;
-            for &(tag, outcome) in &self.completions {
+            for &(tag, outcome, _) in &self.completions {
                 if outcome == (Outcome::Lost { indeterminate: true }) {
                     self.requests.mark_in_doubt(tag, path, epoch);
                     in_doubt = true;

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use mpath_core::{
     AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupStats, Hedging, Injection, OpClass,
-    PathId, SchedulerSpec,
+    PathId, SchedulerSpec, SlowRequest,
 };
 use nvme_tcp::host::NamespaceLimits;
 use vhost_user_blk::Queue;
@@ -15,6 +15,7 @@ use vhost_user_blk::Queue;
 use crate::event_loop;
 use crate::io_thread::IoThread;
 use crate::ring::{RingError, Uring};
+use crate::thread_explanation::ThreadExplanation;
 use crate::unanswered_queues::UnansweredQueues;
 use crate::wake_channel::{self, WakeSender};
 use crate::{CloseMode, ConnectedQueuePair, IoThreadMessage, PathEvent};
@@ -230,6 +231,17 @@ impl IoThreadHandle {
     /// Calls `reply` from the I/O thread with a copy of its statistics. Never calls it if the thread has ended.
     pub fn stats(&self, reply: Box<dyn FnOnce(GroupStats) + Send>) {
         self.send(IoThreadMessage::Stats(reply));
+    }
+
+    /// Calls `reply` from the I/O thread with an explanation for a disk. Never calls it if the thread has ended.
+    pub fn explain(&self, disk: DiskId, reply: Box<dyn FnOnce(ThreadExplanation) + Send>) {
+        self.send(IoThreadMessage::Explain { disk, reply });
+    }
+
+    /// Calls `reply` from the I/O thread with its slowest requests of the last minutes. Never calls it if the thread
+    /// has ended.
+    pub fn slow_requests(&self, reply: Box<dyn FnOnce(Vec<SlowRequest>) + Send>) {
+        self.send(IoThreadMessage::SlowRequests(reply));
     }
 
     /// Tells the thread to drain its virtqueues for a short time, and then to flush what no flush has covered. The

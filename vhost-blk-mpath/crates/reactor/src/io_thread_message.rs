@@ -6,12 +6,13 @@ use std::time::Instant;
 
 use mpath_core::{
     AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, GroupStats, Hedging, Injection, OpClass, PathId,
-    SchedulerSpec,
+    SchedulerSpec, SlowRequest,
 };
 use nvme_tcp::host::NamespaceLimits;
 use vhost_user_blk::Queue;
 
 use crate::connected_queue_pair::{CloseMode, ConnectedQueuePair};
+use crate::thread_explanation::ThreadExplanation;
 use crate::unanswered_queues::UnansweredQueues;
 
 /// An instruction to an I/O thread. A method of [`IoThreadHandle`](crate::IoThreadHandle) sends each of them.
@@ -68,6 +69,10 @@ pub enum IoThreadMessage<S = OwnedFd> {
     WhenSettled { disk: DiskId, settled: Box<dyn FnOnce() + Send> },
     /// Call back with a copy of the statistics.
     Stats(Box<dyn FnOnce(GroupStats) + Send>),
+    /// Call back with what would happen to the next requests of a disk, and what its requests wait for.
+    Explain { disk: DiskId, reply: Box<dyn FnOnce(ThreadExplanation) + Send> },
+    /// Call back with the slowest requests of the last minutes.
+    SlowRequests(Box<dyn FnOnce(Vec<SlowRequest>) + Send>),
     /// Drain the virtqueues for a short time, and have the controllers flush.
     Shutdown,
     /// Call back when that is done. Comes after [`Self::Shutdown`].

@@ -10,6 +10,7 @@ mod io_thread;
 mod io_thread_handle;
 mod io_thread_message;
 mod path_event;
+mod probes;
 mod requests;
 mod ring;
 mod ring_token;
@@ -18,6 +19,7 @@ mod send_budget;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod thread_explanation;
 mod translate;
 mod unanswered_queues;
 mod wake_channel;
@@ -28,5 +30,6 @@ pub use io_thread_handle::{IoThreadConfig, IoThreadHandle, StartError, StoppingQ
 pub use io_thread_message::IoThreadMessage;
 pub use path_event::{LossReason, PathEvent, PathEventKind};
 pub use ring::{Ring, RingError, SimulatedRing, SocketCall, reset};
+pub use thread_explanation::ThreadExplanation;
 pub use translate::outcome_of;
 pub use unanswered_queues::UnansweredQueues;

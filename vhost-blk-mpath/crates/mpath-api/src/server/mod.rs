@@ -7,6 +7,7 @@ mod caller;
 mod connections;
 mod disks;
 mod error;
+mod insight;
 mod metrics;
 mod routes;
 mod scheduling;
@@ -31,7 +32,8 @@ use crate::config::{DiskConfig, Hedge, HedgeBudget, SocketAccess, SocketPath, We
 use crate::socket::{BindError, ListeningSocket, Role};
 
 use crate::types::{
-    ClearedFences, DiskFences, Events, Injection, Path, PathAction, RemovedDisk, SchedulerDetail, SetLimits, Status,
+    ClearedFences, DiskFences, Events, Injection, Path, PathAction, RemovedDisk, SchedulerDetail, SetLimits,
+    SlowRequest, Status, ThreadExplanation,
 };
 
 /// A reference to a path.
@@ -146,6 +148,12 @@ pub trait Control: Send + Sync + 'static {
     /// its guest is gone.
     fn clear_fences(&self, disk: &str, force: bool)
     -> impl Future<Output = Result<ClearedFences, ControlError>> + Send;
+
+    /// The next requests of a disk in each I/O thread. The disk is in [`Control::status`].
+    fn explain(&self, disk: &str) -> impl Future<Output = Result<Vec<ThreadExplanation>, ControlError>> + Send;
+
+    /// The slowest requests of every disk in the last minutes, in no order.
+    fn slow(&self) -> impl Future<Output = Result<Vec<SlowRequest>, ControlError>> + Send;
 
     /// The events after number `after`. If there are none, waits at most `wait` for one.
     fn events(&self, after: u64, wait: Duration) -> impl Future<Output = Result<Events, ControlError>> + Send;

@@ -10,6 +10,7 @@ mod convert;
 mod discovery;
 mod error;
 mod event;
+mod explanation;
 mod fence;
 mod health;
 mod hedge;
@@ -20,6 +21,7 @@ mod parameter;
 mod policy;
 mod removal;
 mod scheduler;
+mod slow;
 mod steering;
 mod weight;
 
@@ -34,6 +36,10 @@ pub use self::connection::{Connection, Subflow, SubflowState};
 pub use self::discovery::{DiscoveryController, DiscoveryState};
 pub use self::error::{ErrorBody, ErrorCode, ErrorInfo};
 pub use self::event::{Caller, Event, EventKind, EventPath, Events, Severity};
+pub use self::explanation::{
+    Decision, ExplainedPath, Explanation, FlushTarget, NextRequest, PathReason, PolicyOpinion, ThreadExplanation,
+    WaitReason, Waiting,
+};
 pub use self::fence::{ClearedFence, ClearedFences, DiskFences, FenceLift, InheritedFence, PathFence};
 pub use self::health::{Condition, ConditionReason, DiskHealth, GuestErrorCount, GuestErrorReason, GuestOperation};
 pub use self::hedge::{DiskHedge, HedgeStatus, SetHedge};
@@ -50,6 +56,7 @@ pub use self::removal::{DiskState, REMOVING_MAX, RemovedDisk};
 pub use self::scheduler::{
     DiskLimits, DiskScheduler, LimitStatus, QueueTurns, Scheduler, SchedulerDetail, SetLimits, SetScheduler, Tier,
 };
+pub use self::slow::{SlowRequest, SlowStages};
 pub use self::steering::{AddPath, Controller, Origin, PathAction, PathWindow, SteerPaths, WaitsFor};
 pub use self::weight::{DiskWeight, SetWeight};
 use crate::address::{PathAddress, Transport};

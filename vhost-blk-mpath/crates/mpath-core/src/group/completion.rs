@@ -112,6 +112,7 @@ impl Group {
             }
             Outcome::Lost { indeterminate: true } if request.io.op.is_mutating() => {
                 request.failovers += 1;
+                request.leaves_state(now);
                 request.state = State::Fenced;
                 self.paths[path.index()].fenced.push((epoch, tag));
             }
@@ -197,7 +198,7 @@ impl Group {
     pub(super) fn is_delayed(&self, now: Instant, tag: Tag) -> bool {
         let request = &self.requests[tag];
         let is_usable = self.disks[request.io.disk.index()].eligible != 0;
-        is_usable && request.delayed_paths(now) != 0 && self.choices(now, tag) == 0
+        is_usable && request.delayed_paths(now) != 0 && self.choices(now, request) == 0
     }
 
     pub(super) fn back_off_until_delay_is_over(&mut self, now: Instant, tag: Tag) {
@@ -206,7 +207,12 @@ impl Group {
     }
 
     fn back_off(&mut self, now: Instant, tag: Tag, delay: Duration) {
-        self.requests[tag].state = State::Backoff;
+        let request = &mut self.requests[tag];
+        if request.state == State::Queued {
+            request.history.left_queue(now, || self.scheduler.pauses(now, request.io.disk));
+        }
+        request.leaves_state(now);
+        request.state = State::Backoff;
         self.backoff += 1;
         self.timers.set(now, delay.min(CONTROLLER_DELAY_MAX), Due::Retry(tag));
     }
@@ -231,8 +237,10 @@ impl Group {
     /// Puts a request back at the front of its flow.
     pub(super) fn requeue(&mut self, now: Instant, tag: Tag) {
         let request = &mut self.requests[tag];
+        request.leaves_state(now);
         request.state = State::Queued;
         let io = request.io;
+        request.history.queued_again(self.scheduler.pauses(now, io.disk));
         self.scheduler.push_front(now, &io, !self.fans_out(io.op));
     }
 

@@ -3,9 +3,23 @@
 use std::time::Instant;
 
 use super::{Group, GroupDisk};
+use crate::path::Standing;
 use crate::policy::{Candidate, Choice, Oldest, Query};
 use crate::requests::{Request, State};
 use crate::{Action, AnaState, DiskId, OpClass, PathId, Tag};
+
+/// The question about a request for its policy, while this many requests wait for a path.
+pub(super) fn query(now: Instant, request: &Request, queued: usize) -> Query {
+    let Request { io, .. } = request;
+    Query { now, class: io.op.class(), bytes: io.bytes, flow: io.flow, queued: queued.max(1) }
+}
+
+/// The candidates without room, as a set.
+#[inline]
+pub(super) fn without_room(candidates: &[Candidate]) -> u64 {
+    let full = candidates.iter().filter(|candidate| !candidate.has_room);
+    full.fold(0, |set, candidate| set | candidate.path.bit())
+}
 
 impl Group {
     /// Finds the paths that policies may choose from, for each disk. These are the usable paths in the best ANA
@@ -24,17 +38,13 @@ impl Group {
         // Usable optimized, usable non-optimized, suspect optimized, suspect non-optimized.
         let mut groups = [0; 4];
         for (path, id) in self.paths.iter().zip((0..).map(PathId)) {
-            let suspect = self.suspects & id.bit() != 0;
-            match path.takes_requests(now, disk) {
-                Some(_) if path.draining => {}
-                Some(ana) => {
-                    groups[2 * usize::from(suspect) + usize::from(ana != AnaState::Optimized)] |= id.bit();
+            match path.standing(now, disk) {
+                Standing::Usable(ana) => groups[usize::from(ana != AnaState::Optimized)] |= id.bit(),
+                Standing::Suspect(ana) => groups[2 + usize::from(ana != AnaState::Optimized)] |= id.bit(),
+                Standing::Resting { until } => {
+                    self.rest_ends_at = Some(self.rest_ends_at.map_or(until, |earlier| earlier.min(until)));
                 }
-                None if path.association.is_some() => {
-                    let ends = path.per_disk[disk.index()].rest.ends(now);
-                    self.rest_ends_at = self.rest_ends_at.into_iter().chain(ends).min();
-                }
-                None => {}
+                Standing::Down | Standing::NotAccessible(_) | Standing::Draining => {}
             }
         }
         let eligible = groups.into_iter().find(|paths| *paths != 0).unwrap_or(0);
@@ -46,7 +56,7 @@ impl Group {
             // An overdue read may have another path now.
             self.recall_by(now);
         }
-        self.scheduler.set_blocked(disk, eligible == 0);
+        self.scheduler.set_blocked(now, disk, eligible == 0);
         self.update_bypassed(now, disk, usable != 0);
     }
 
@@ -99,8 +109,7 @@ impl Group {
                 }
                 Choice::Wait { again } => {
                     self.select_again_at = self.select_again_at.into_iter().chain(again).min();
-                    let full = self.candidates.iter().filter(|c| !c.has_room);
-                    reserved_paths |= full.fold(0, |set, c| set | c.path.bit());
+                    reserved_paths |= without_room(&self.candidates);
                     last = Some(place);
                     // Every path has a waiter: with many flows, most of the walk would find nothing.
                     if self.scheduler.all_need_paths()
@@ -118,8 +127,7 @@ impl Group {
     /// The paths that a request may go to, as a set: the best ones. This leaves out paths with controllers that asked
     /// for a delay, and the path to avoid if there is another. A request that was recalled or delayed may take a
     /// worse path.
-    pub(super) fn choices(&self, now: Instant, tag: Tag) -> u64 {
-        let request = &self.requests[tag];
+    pub(super) fn choices(&self, now: Instant, request: &Request) -> u64 {
         let GroupDisk { eligible, usable, .. } = self.disks[request.io.disk.index()];
         let not_delayed = !request.delayed_paths(now);
         let not_avoided = request.avoid.map_or(u64::MAX, |path| !path.bit()) & not_delayed;
@@ -128,25 +136,38 @@ impl Group {
         sets.into_iter().find(|paths| *paths != 0).unwrap_or(0)
     }
 
-    fn select_path(&mut self, now: Instant, tag: Tag, reserved_paths: u64) -> Choice {
-        let Request { io, .. } = self.requests[tag];
-        let class = io.op.class();
-        self.candidates.clear();
-        let mut left = self.choices(now, tag);
+    /// Adds the candidates for a request, in the order of their ids. Returns whether one of them has room for it.
+    pub(super) fn offer(
+        &self,
+        now: Instant,
+        request: &Request,
+        reserved_paths: u64,
+        mut add: impl FnMut(Candidate),
+    ) -> bool {
+        let (bytes, class) = (request.io.bytes, request.io.op.class());
+        let mut left = self.choices(now, request);
         let mut room = false;
         while left != 0 {
             let id = PathId(left.trailing_zeros() as u16);
             left &= left - 1;
             let path = &self.paths[id.index()];
-            let has_room = reserved_paths & id.bit() == 0 && path.has_room(self.config.window, io.bytes);
+            let has_room = reserved_paths & id.bit() == 0 && path.has_room(self.config.window, bytes);
             room |= has_room;
-            self.candidates.push(self.candidate(id, class, has_room));
+            add(self.candidate(id, class, has_room));
         }
-        if !room {
+        room
+    }
+
+    fn select_path(&mut self, now: Instant, tag: Tag, reserved_paths: u64) -> Choice {
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.clear();
+        let has_room = self.offer(now, &self.requests[tag], reserved_paths, |candidate| candidates.push(candidate));
+        self.candidates = candidates;
+        if !has_room {
             return Choice::Wait { again: None };
         }
-        let query = Query { now, class, bytes: io.bytes, flow: io.flow, queued: self.scheduler.ready().max(1) };
-        let choice = self.policies.of(class).select(&query, &self.candidates);
+        let query = query(now, &self.requests[tag], self.scheduler.ready());
+        let choice = self.policies.of(query.class).select(&query, &self.candidates);
         match choice {
             Choice::Path(path) => assert!(
                 self.candidates.iter().any(|c| c.path == path && c.has_room),
@@ -201,6 +222,7 @@ impl Group {
             self.failover_times.record(io.op.class(), now - since);
         }
         let class = io.op.class().index();
+        request.history.bound(now, id, || self.scheduler.pauses(now, io.disk));
         request.path = id;
         request.epoch = association.epoch;
         request.bound_at = now;

@@ -103,6 +103,15 @@ impl FlushJobs {
         commands.filter(|command| command.path == path && command.state != FlushCommandState::Done).count() as u64
     }
 
+    /// The paths of a job that have not answered, and whether the command is on its way.
+    pub(super) fn open_of(&self, job: usize) -> impl Iterator<Item = (PathId, bool)> + '_ {
+        let open = self.jobs[job].commands.iter().filter(|command| command.state != FlushCommandState::Done);
+        open.map(|command| {
+            let waits = matches!(command.state, FlushCommandState::Queued | FlushCommandState::Backoff);
+            (command.path, !waits)
+        })
+    }
+
     /// The association that a flush job flushes on this path.
     pub(super) fn epoch_on(&self, job: usize, path: PathId) -> Option<Epoch> {
         self.jobs[job].commands.iter().find(|command| command.path == path).map(|command| command.epoch)
@@ -156,6 +165,8 @@ impl Group {
     /// The turn of a flush has come: finds its paths and queues its commands.
     pub(super) fn start_flush(&mut self, now: Instant, tag: Tag) {
         let request = &mut self.requests[tag];
+        request.history.left_queue(now, || self.scheduler.pauses(now, request.io.disk));
+        request.bound_at = now;
         request.state = State::Flushing;
         let disk = request.io.disk.index();
         let job = &mut self.flushes.jobs[request.job];
@@ -177,6 +188,7 @@ impl Group {
                 });
                 path.per_disk[disk].flushes.push_back(tag);
                 self.flushes.waiting |= id.bit();
+                request.history.paths |= id.bit();
             }
         }
         job.open = job.commands.len();
@@ -232,7 +244,7 @@ impl Group {
                     self.flushes.look_again_by(now + LOOK_AGAIN);
                     return None;
                 }
-                let usable = path.takes_requests(now, disk).is_some();
+                let usable = path.takes_requests(now, disk).is_ok();
                 let unusable_since = &mut path.per_disk[disk.index()].unusable_since;
                 if !usable {
                     // No write of this daemon is behind it.

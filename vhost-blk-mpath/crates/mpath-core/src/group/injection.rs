@@ -124,7 +124,11 @@ impl Group {
     pub(super) fn apply_injection(&mut self, now: Instant, id: PathId, tag: Tag) -> Option<State> {
         let injections = self.paths[id.index()].injections.as_mut()?;
         let io = &self.requests[tag].io;
-        match injections.decide(now, Request, io.op.class(), io.bytes) {
+        let verdict = injections.decide(now, Request, io.op.class(), io.bytes);
+        if !matches!(verdict, Verdict::Pass) {
+            self.requests[tag].history.kept(now);
+        }
+        match verdict {
             Verdict::Pass => None,
             Verdict::Delay { delay, error } => {
                 if delay.is_zero() {
@@ -178,6 +182,7 @@ impl Group {
             }
             Verdict::Stall => injections.answers.push_back((tag, outcome)),
         }
+        self.requests[tag].history.kept(now);
         self.set_answered(id, tag, true);
         None
     }

@@ -13,9 +13,12 @@
 //! * [`io_timeout`]: commands that are not answered in time.
 //! * [`write_back`]: flushes at the end of the daemon.
 //! * [`stats`]: snapshots of the statistics.
+//! * [`explain`]: what happens next, and why.
+//! * [`slow`]: the slowest requests of the last minutes.
 
 mod completion;
 mod dispatch;
+mod explain;
 mod flush;
 mod hedge;
 mod injection;
@@ -23,6 +26,7 @@ mod io_timeout;
 mod paths;
 mod probe;
 mod recall;
+mod slow;
 mod stats;
 mod suspicion;
 mod write_back;
@@ -35,6 +39,7 @@ use crate::path::Path;
 use crate::policy::{ActivePolicies, Candidate};
 use crate::requests::{Requests, State};
 use crate::scheduler::Scheduler;
+use crate::slow_requests::SlowRequests;
 use crate::stats::FailoverTimes;
 use crate::timers::{Due, Timers};
 use crate::unflushed::Round;
@@ -122,6 +127,7 @@ pub struct Group {
     finished: VecDeque<(Tag, Result<(), IoError>)>,
     /// Requests submitted and not yet finished.
     open: usize,
+    slow: SlowRequests,
     /// Requests in [`State::Backoff`].
     backoff: u64,
     failover_times: FailoverTimes,
@@ -192,6 +198,7 @@ impl Group {
             write_backs: BTreeMap::new(),
             finished: VecDeque::new(),
             open: 0,
+            slow: SlowRequests::new(now),
             backoff: 0,
             failover_times: FailoverTimes::default(),
             suspects: 0,
@@ -214,7 +221,7 @@ impl Group {
     /// flush then also reports losses that other flushes have reported meanwhile: the guest may have submitted it
     /// before that.
     pub fn submit_queued_since(&mut self, now: Instant, since: Instant, io: Io) {
-        self.requests.insert(now, io);
+        self.requests.insert(now, io, self.scheduler.pauses(now, io.disk));
         self.hedges.submitted(io.op);
         self.open += 1;
         if self.fans_out(io.op) {
@@ -228,12 +235,12 @@ impl Group {
         self.handle_timeout(now);
         loop {
             let action = self
-                .poll_finished()
+                .poll_finished(now)
                 .or_else(|| self.poll_recall(now))
                 .or_else(|| self.poll_released(now))
                 .or_else(|| self.bind_next(now))
                 // A flush that has just started may be over already.
-                .or_else(|| self.poll_finished())
+                .or_else(|| self.poll_finished(now))
                 .or_else(|| self.poll_hedge(now))
                 .or_else(|| self.poll_probe(now));
             // An injection may have failed the request that was just bound, and recalled requests may have a better
@@ -245,14 +252,18 @@ impl Group {
     }
 
     /// The next end of a hedge, or of a request. A hedge ends before its request.
-    fn poll_finished(&mut self) -> Option<Action> {
+    fn poll_finished(&mut self, now: Instant) -> Option<Action> {
         let hedge = self.poll_hedge_end();
         if hedge.is_some() {
             return hedge;
         }
         let (tag, result) = self.finished.pop_front()?;
-        self.requests[tag].state = State::Free;
+        let request = &mut self.requests[tag];
+        request.state = State::Free;
         self.open -= 1;
+        if self.slow.is_candidate(now, request.history.submitted_at) {
+            self.check_slow(now, tag, result);
+        }
         Some(Action::Finish { tag, result })
     }
 
@@ -271,6 +282,7 @@ impl Group {
                 self.end_attempt(now, path, tag, outcome, false);
                 continue;
             }
+            self.requests[tag].history.released();
             self.issued(now, path, tag);
             return Some(Action::Issue { path, tag });
         }
@@ -417,7 +429,7 @@ impl Group {
     fn finish(&mut self, tag: Tag, result: Result<(), IoError>) {
         let request = &mut self.requests[tag];
         assert!(!matches!(request.state, State::Free | State::Finished), "a request finishes once");
-        request.state = State::Finished;
+        (request.ended_in, request.state) = (request.state, State::Finished);
         let (job, io) = (request.job, request.io);
         let has_flush_commands = self.has_flush_commands(tag);
         self.scheduler.finished(io.flow);

@@ -6,7 +6,7 @@ use super::{ClassPolicies, Policy, PolicySpec};
 use crate::{OpClass, PathEstimate, PathId};
 
 /// One policy for all requests, or one for reads and one for other requests.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ActivePolicies {
     specs: ClassPolicies,
     policies: Vec<Box<dyn Policy>>,

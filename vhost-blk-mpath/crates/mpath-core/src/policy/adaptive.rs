@@ -18,7 +18,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Candidate, Choice, CompletedAttempt, Param, Policy, PolicyInfo, PolicySpec, Query, next_after};
+use super::{Candidate, Choice, CompletedAttempt, Opinion, Param, Policy, PolicyInfo, PolicySpec, Query, next_after};
 use crate::{MAX_PATHS, OpClass, PathEstimate, PathId};
 
 /// Longer samples are ignored.
@@ -61,7 +61,7 @@ struct WeightedPath {
     credit: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Adaptive {
     interval: Duration,
     shift: u32,
@@ -73,6 +73,10 @@ struct Adaptive {
 }
 
 impl Adaptive {
+    fn is_new(&self, candidate: &Candidate, class: usize) -> bool {
+        self.paths[candidate.path.index()][class].weight == 0
+    }
+
     /// Ends an interval of one path: updates its smoothed latency and the weights of all paths.
     fn reweigh(&mut self, path: PathId, class: usize) {
         let path = &mut self.paths[path.index()][class];
@@ -93,14 +97,19 @@ impl Adaptive {
     }
 }
 
+/// While another path has a weight, a new path gets one request at a time.
+fn is_being_measured(new: &Candidate, any_weight: bool) -> bool {
+    any_weight && new.oldest.is_some()
+}
+
 impl Policy for Adaptive {
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice {
         let class = query.class.index();
         self.choice[class] = candidates.len() > 1;
-        let is_new = |candidate: &Candidate| self.paths[candidate.path.index()][class].weight == 0;
+        let is_new = |candidate: &Candidate| self.is_new(candidate, class);
         let any_weight = !candidates.iter().all(is_new);
         let current = self.current[class];
-        let new = candidates.iter().filter(|c| c.has_room && is_new(c) && !(any_weight && c.oldest.is_some()));
+        let new = candidates.iter().filter(|c| c.has_room && is_new(c) && !is_being_measured(c, any_weight));
         if let Some(path) = next_after(current, new.map(|c| c.path)) {
             self.current[class] = Some(path);
             return Choice::Path(path);
@@ -121,6 +130,17 @@ impl Policy for Adaptive {
         next.credit = if next.credit == 0 { next.weight } else { next.credit } - 1;
         self.current[class] = Some(path);
         Choice::Path(path)
+    }
+
+    fn opinions(&mut self, query: &Query, candidates: &[Candidate]) -> Vec<Opinion> {
+        let class = query.class.index();
+        let any_weight = !candidates.iter().all(|candidate| self.is_new(candidate, class));
+        let opinion = |candidate: &Candidate| match self.paths[candidate.path.index()][class].weight {
+            0 if is_being_measured(candidate, any_weight) => Opinion::BeingMeasured,
+            0 => Opinion::Measurement,
+            weight => Opinion::Weight(weight),
+        };
+        candidates.iter().map(opinion).collect()
     }
 
     fn completed(&mut self, done: &CompletedAttempt) {

@@ -73,6 +73,11 @@ pub(super) struct View {
 }
 
 impl View {
+    /// Whether the path was never measured.
+    pub(super) fn is_new(&self) -> bool {
+        self.latency_ns.is_none()
+    }
+
     pub(super) fn new(now: Instant, candidate: &Candidate, estimate: &LatencyAverage) -> Self {
         let mean = estimate.mean_ns;
         let silence = candidate.oldest.map_or(0, |oldest| {

@@ -24,7 +24,7 @@ use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 use super::latency_average::{LatencyAverage, View, thousandths};
-use super::{Candidate, Choice, CompletedAttempt, Param, Policy, PolicySpec, Query, next_after};
+use super::{Candidate, Choice, CompletedAttempt, Opinion, Param, Policy, PolicySpec, Query, next_after};
 use crate::{MAX_PATHS, OpClass, PathEstimate, PathId};
 
 /// The shortest time between two measurements.
@@ -105,7 +105,7 @@ impl PathLatency {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct LatencyPolicy {
     /// The rule of the policy, from its parameters.
     rule: fn(&PolicySpec) -> Spread,
@@ -121,6 +121,14 @@ pub(super) struct LatencyPolicy {
     random: SplitMix64,
     /// Scratch space of `select`.
     views: Vec<View>,
+}
+
+/// The lowest latencies of all paths.
+#[derive(Clone, Copy, Debug)]
+struct Best {
+    best_ns: u64,
+    /// The lowest with its doubt.
+    surely_ns: u64,
 }
 
 /// A decision, and what to record for it.
@@ -188,24 +196,42 @@ impl LatencyPolicy {
         in_burst.or_else(due)
     }
 
+    /// Sees the candidates as of now.
+    fn look(&mut self, query: &Query, candidates: &[Candidate]) {
+        self.views.clear();
+        let (paths, class) = (&self.paths, query.class.index());
+        let view = |c: &Candidate| View::new(query.now, c, &paths[c.path.index()][class].latency);
+        self.views.extend(candidates.iter().map(view));
+    }
+
+    /// The lowest latencies; `None`: no path has an estimate.
+    fn best(&self) -> Option<Best> {
+        let best_ns = self.views.iter().filter_map(|v| v.latency_ns).min()?;
+        let known = self.views.iter().filter(|v| v.latency_ns.is_some());
+        Some(Best { best_ns, surely_ns: known.map(|v| v.high_ns).min().unwrap_or(u64::MAX) })
+    }
+
+    /// Whether a path takes part in the turns.
+    fn is_good(&self, Best { best_ns, surely_ns }: Best, view: &View) -> bool {
+        match self.spread {
+            Spread::Lowest => view.latency_ns == Some(best_ns),
+            Spread::Band(width) => view.latency_ns.is_some() && view.low_ns <= thousandths(surely_ns, width),
+        }
+    }
+
     fn decide(&self, query: &Query) -> Decision {
         let class = query.class.index();
         let last = self.last[class];
         let with_room = || self.views.iter().filter(|v| v.has_room);
-        let Some(best_ns) = self.views.iter().filter_map(|v| v.latency_ns).min() else {
-            // No path has an estimate.
+        let Some(best) = self.best() else {
             return next_after(last, with_room().map(|v| v.path))
                 .map_or(Decision::Wait { again: None }, Decision::Turn);
         };
-        let known = self.views.iter().filter(|v| v.latency_ns.is_some());
-        let surely_ns = known.map(|v| v.high_ns).min().unwrap_or(u64::MAX);
-        let is_good = |view: &View| match self.spread {
-            Spread::Lowest => view.latency_ns == Some(best_ns),
-            Spread::Band(width) => view.latency_ns.is_some() && view.low_ns <= thousandths(surely_ns, width),
-        };
+        let best_ns = best.best_ns;
+        let is_good = |view: &View| self.is_good(best, view);
 
         // A path never measured is measured at once, by one request at a time.
-        if let Some(new) = with_room().find(|v| v.latency_ns.is_none() && !v.busy) {
+        if let Some(new) = with_room().find(|v| v.is_new() && !v.busy) {
             return Decision::OutOfTurn(new.path);
         }
         let due = match self.rehabilitation {
@@ -252,10 +278,7 @@ impl LatencyPolicy {
 impl Policy for LatencyPolicy {
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice {
         let class = query.class.index();
-        self.views.clear();
-        let paths = &self.paths;
-        let view = |c: &Candidate| View::new(query.now, c, &paths[c.path.index()][class].latency);
-        self.views.extend(candidates.iter().map(view));
+        self.look(query, candidates);
         let path = match self.decide(query) {
             Decision::Wait { again } => return Choice::Wait { again },
             Decision::Turn(path) => {
@@ -277,6 +300,18 @@ impl Policy for LatencyPolicy {
         self.update_ages(class, path);
         self.paths[path.index()][class].chosen_at = Some(query.now);
         Choice::Path(path)
+    }
+
+    fn opinions(&mut self, query: &Query, candidates: &[Candidate]) -> Vec<Opinion> {
+        self.look(query, candidates);
+        let (best, decision) = (self.best(), self.decide(query));
+        let opinion = |view: &View| match decision {
+            Decision::Probe(path) if path == view.path => Opinion::Measurement,
+            Decision::OutOfTurn(path) if path == view.path && view.is_new() => Opinion::Measurement,
+            _ if best.is_some() && view.is_new() && view.busy => Opinion::BeingMeasured,
+            _ => Opinion::Latency(view.latency_ns.map(Duration::from_nanos)),
+        };
+        self.views.iter().map(opinion).collect()
     }
 
     fn completed(&mut self, done: &CompletedAttempt) {

@@ -22,6 +22,7 @@ mod latency_average;
 mod latency_policy;
 mod latency_rr;
 mod numa;
+mod opinion;
 mod path_estimate;
 mod pid;
 mod queue_depth;
@@ -33,6 +34,7 @@ mod testing;
 pub(crate) use active_policies::ActivePolicies;
 pub use class_policies::{ClassPolicies, PolicyChange, PolicyClass, PolicySpec, UnknownClass};
 pub use kind::{PolicyKind, UnknownPolicy};
+pub use opinion::Opinion;
 pub use path_estimate::PathEstimate;
 
 /// Static description of a policy. Each policy's file has its own.
@@ -131,14 +133,35 @@ pub(crate) enum Choice {
     Wait { again: Option<Instant> },
 }
 
+/// Policies can be copied, so that a copy can be asked without effect.
+pub(crate) trait CopyPolicy {
+    fn copy(&self) -> Box<dyn Policy>;
+}
+
+impl<T: Policy + Clone + 'static> CopyPolicy for T {
+    fn copy(&self) -> Box<dyn Policy> {
+        Box::new(self.clone())
+    }
+}
+
+impl Clone for Box<dyn Policy> {
+    fn clone(&self) -> Self {
+        (**self).copy()
+    }
+}
+
 /// A path selection policy.
-pub(crate) trait Policy: fmt::Debug + Send {
+pub(crate) trait Policy: fmt::Debug + Send + CopyPolicy {
     /// Chooses one of the candidates, which are in the order of their ids. The request is bound to the chosen path at
     /// once.
     ///
     /// `Wait` is allowed only while some candidate has no room or has something in flight: that later wakes the
     /// request.
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice;
+
+    /// The opinion of the rule on each candidate, in their order, for the operator. [`Policy::select`] uses the same
+    /// functions. The group asks a copy, and then lets the copy select.
+    fn opinions(&mut self, query: &Query, candidates: &[Candidate]) -> Vec<Opinion>;
 
     /// An attempt has ended.
     fn completed(&mut self, _done: &CompletedAttempt) {}

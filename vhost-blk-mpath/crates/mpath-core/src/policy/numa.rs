@@ -7,7 +7,7 @@
 //!
 //! While the window of the path is full, requests wait: any other path would make this another policy.
 
-use super::{Candidate, Choice, Policy, PolicyInfo, Query};
+use super::{Candidate, Choice, Opinion, Policy, PolicyInfo, Query};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "numa",
@@ -17,7 +17,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     build: |_, _| Box::new(Numa),
 };
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Numa;
 
 impl Policy for Numa {
@@ -26,6 +26,10 @@ impl Policy for Numa {
             Some(nearest) if nearest.has_room => Choice::Path(nearest.path),
             _ => Choice::Wait { again: None },
         }
+    }
+
+    fn opinions(&mut self, _query: &Query, candidates: &[Candidate]) -> Vec<Opinion> {
+        candidates.iter().map(|candidate| Opinion::NumaDistance(candidate.numa_distance)).collect()
     }
 }
 

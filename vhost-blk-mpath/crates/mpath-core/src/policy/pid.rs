@@ -6,7 +6,7 @@
 //!
 //! While the window of a path is full, its requests wait. When a path comes or goes, virtqueues change their paths.
 
-use super::{Candidate, Choice, Policy, PolicyInfo, Query};
+use super::{Candidate, Choice, Opinion, Policy, PolicyInfo, Query};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "pid",
@@ -16,16 +16,25 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     build: |_, _| Box::new(Pid),
 };
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Pid;
+
+/// The position of the virtqueue's path among the candidates.
+fn position(query: &Query, candidates: &[Candidate]) -> usize {
+    usize::from(query.flow.0) % candidates.len().max(1)
+}
 
 impl Policy for Pid {
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice {
-        let at = usize::from(query.flow.0) % candidates.len().max(1);
-        match candidates.get(at) {
+        match candidates.get(position(query, candidates)) {
             Some(its) if its.has_room => Choice::Path(its.path),
             _ => Choice::Wait { again: None },
         }
+    }
+
+    fn opinions(&mut self, query: &Query, candidates: &[Candidate]) -> Vec<Opinion> {
+        let kept = position(query, candidates);
+        (0..candidates.len()).map(|at| Opinion::KeptBy(at == kept)).collect()
     }
 }
 

@@ -7,7 +7,7 @@
 //! Its alias `queue` is the btrfs read policy in Kai Krakow's series: the mirror with the fewest requests in flight,
 //! the first wins ties. Mirrors have no ANA states. Among paths in one state the two rules are the same.
 
-use super::{Candidate, Choice, Policy, PolicyInfo, Query};
+use super::{Candidate, Choice, Opinion, Policy, PolicyInfo, Query};
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
     name: "queue-depth",
@@ -17,7 +17,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     build: |_, _| Box::new(QueueDepth),
 };
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct QueueDepth;
 
 impl Policy for QueueDepth {
@@ -27,6 +27,10 @@ impl Policy for QueueDepth {
             .filter(|c| c.has_room)
             .min_by_key(|c| c.in_flight)
             .map_or(Choice::Wait { again: None }, |c| Choice::Path(c.path))
+    }
+
+    fn opinions(&mut self, _query: &Query, candidates: &[Candidate]) -> Vec<Opinion> {
+        candidates.iter().map(|candidate| Opinion::InFlight(candidate.in_flight)).collect()
     }
 }
 

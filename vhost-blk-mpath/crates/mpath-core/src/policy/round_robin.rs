@@ -6,7 +6,7 @@
 //! A path with a full window loses its turn to the next path with room. So a slow path delays no more requests than
 //! its window.
 
-use super::{Candidate, Choice, Policy, PolicyInfo, Query, next_after};
+use super::{Candidate, Choice, Opinion, Policy, PolicyInfo, Query, next_after};
 use crate::PathId;
 
 pub(super) const INFO: PolicyInfo = PolicyInfo {
@@ -17,7 +17,7 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     build: |_, _| Box::<RoundRobin>::default(),
 };
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct RoundRobin {
     last: Option<PathId>,
 }
@@ -32,6 +32,10 @@ impl Policy for RoundRobin {
             }
             None => Choice::Wait { again: None },
         }
+    }
+
+    fn opinions(&mut self, _query: &Query, candidates: &[Candidate]) -> Vec<Opinion> {
+        vec![Opinion::Turn; candidates.len()]
     }
 }
 

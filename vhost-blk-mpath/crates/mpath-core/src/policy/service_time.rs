@@ -10,7 +10,7 @@
 
 use std::cmp::Reverse;
 
-use super::{Candidate, Choice, Param, Policy, PolicyInfo, PolicySpec, Query};
+use super::{Candidate, Choice, Opinion, Param, Policy, PolicyInfo, PolicySpec, Query};
 use crate::{MAX_PATHS, PathId};
 
 const THROUGHPUT: Param =
@@ -28,21 +28,31 @@ pub(super) const INFO: PolicyInfo = PolicyInfo {
     },
 };
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct ServiceTime {
     /// By path.
     throughput: Vec<u64>,
 }
 
+impl ServiceTime {
+    /// The key by which paths are compared: bytes by relative throughput, in 1/1024 of a byte, so that rounding does
+    /// not make unequal paths equal.
+    fn service_time(&self, query: &Query, candidate: &Candidate) -> (u64, Reverse<u64>) {
+        let throughput = self.throughput[candidate.path.index()];
+        (((candidate.in_flight_bytes + u64::from(query.bytes)) << 10) / throughput, Reverse(throughput))
+    }
+}
+
 impl Policy for ServiceTime {
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice {
-        let service_time = |candidate: &&Candidate| {
-            let throughput = self.throughput[candidate.path.index()];
-            // In 1/1024 of a byte, so that rounding does not make unequal paths equal.
-            (((candidate.in_flight_bytes + u64::from(query.bytes)) << 10) / throughput, Reverse(throughput))
-        };
         let with_room = candidates.iter().filter(|candidate| candidate.has_room);
-        with_room.min_by_key(service_time).map_or(Choice::Wait { again: None }, |best| Choice::Path(best.path))
+        let best = with_room.min_by_key(|candidate| self.service_time(query, candidate));
+        best.map_or(Choice::Wait { again: None }, |best| Choice::Path(best.path))
+    }
+
+    fn opinions(&mut self, query: &Query, candidates: &[Candidate]) -> Vec<Opinion> {
+        let bytes = |candidate: &Candidate| self.service_time(query, candidate).0 >> 10;
+        candidates.iter().map(|candidate| Opinion::ServiceBytes(bytes(candidate))).collect()
     }
 
     fn configure(&mut self, spec: &PolicySpec) {

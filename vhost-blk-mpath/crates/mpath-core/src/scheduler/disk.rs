@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 use super::fair_queue::{FairQueue, Member, Tier};
 use super::settings::Settings;
 use super::{Balance, DEFAULT_WEIGHT, DiskLimits, Limits};
+use crate::history::{PauseClock, Pauses};
 use crate::{DiskId, FlowId};
 
 /// A disk is *paused* while its limits are used up or it has no path. It then leaves the turns of the disks as a
 /// whole, and its flows keep their places. Exceptions still go: requests that need no path, and flows that are exempt
 /// from limits.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ScheduledDisk {
     pub(super) limits: Arc<DiskLimits>,
     /// The change of the limits at which they were asked, and the time until which they let nothing go.
@@ -23,6 +24,7 @@ pub(super) struct ScheduledDisk {
     throttled: Duration,
     /// The disk has no eligible path.
     pub(super) is_blocked: bool,
+    pause_clock: PauseClock,
     /// Its turn among the disks.
     pub(super) member: Member,
     /// The turns of its flows.
@@ -45,6 +47,7 @@ impl ScheduledDisk {
             throttled_since: None,
             throttled: Duration::ZERO,
             is_blocked: false,
+            pause_clock: PauseClock::default(),
             member: Member::new(DEFAULT_WEIGHT),
             turns: FairQueue::new(settings),
             queued: 0,
@@ -56,6 +59,17 @@ impl ScheduledDisk {
 
     pub(super) fn is_idle(&self) -> bool {
         self.queued == 0 && self.outstanding == 0
+    }
+
+    pub(super) fn set_blocked(&mut self, now: Instant, is_blocked: bool) {
+        self.is_blocked = is_blocked;
+        self.pause_clock.set_blocked(now, is_blocked);
+    }
+
+    /// How long the disk was paused so far.
+    #[inline]
+    pub(super) fn pauses(&self, now: Instant) -> Pauses {
+        if self.is_paused() { self.pause_clock.until(now, self.throttled_since) } else { self.pause_clock.ended() }
     }
 
     pub(super) fn is_paused(&self) -> bool {
@@ -108,6 +122,7 @@ impl ScheduledDisk {
         self.throttled_until = None;
         if let Some(since) = self.throttled_since.take() {
             self.throttled += now - since;
+            self.pause_clock.throttled(now - since);
         }
         true
     }

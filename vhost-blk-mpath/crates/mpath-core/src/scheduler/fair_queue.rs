@@ -103,7 +103,7 @@ impl Member {
 }
 
 /// The waiting members of one tier.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct TierQueue {
     /// In order. Most turns take the first member and put it back near the end. This moves little, and no request
     /// allocates memory.
@@ -116,7 +116,7 @@ struct TierQueue {
 }
 
 /// A fair queue. Its owner stores the members.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct FairQueue {
     tiers: [TierQueue; 2],
     /// The allowance. Below 0, bulk goes first.

@@ -18,7 +18,7 @@ pub(super) struct WaitingRequest {
     pub(super) needs_path: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Flow {
     /// The disk of its latest request.
     pub(super) disk: DiskId,

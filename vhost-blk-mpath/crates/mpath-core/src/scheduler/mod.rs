@@ -23,6 +23,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::history::Pauses;
 use crate::{DiskId, FlowId, Io, Tag};
 pub(crate) use candidates::Place;
 pub use disk::DiskSchedulerStats;
@@ -40,7 +41,7 @@ pub use stats::SchedulerStats;
 pub const DEFAULT_WEIGHT: u16 = 100;
 
 /// The requests of a group that wait for a path.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Scheduler {
     spec: SchedulerSpec,
     settings: Settings,
@@ -85,6 +86,12 @@ impl Scheduler {
     /// Whether every queued request needs a path.
     pub(crate) fn all_need_paths(&self) -> bool {
         self.needs_no_path == 0
+    }
+
+    /// How long limits, or the lack of a path, have paused a disk so far.
+    #[inline]
+    pub(crate) fn pauses(&self, now: Instant, disk: DiskId) -> Pauses {
+        self.disks[disk.index()].pauses(now)
     }
 
     /// The queued requests of one disk.
@@ -248,8 +255,8 @@ impl Scheduler {
     }
 
     /// Sets whether a disk is without an eligible path.
-    pub(crate) fn set_blocked(&mut self, disk: DiskId, is_blocked: bool) {
-        self.change(disk, |disk| disk.is_blocked = is_blocked);
+    pub(crate) fn set_blocked(&mut self, now: Instant, disk: DiskId, is_blocked: bool) {
+        self.change(disk, |disk| disk.set_blocked(now, is_blocked));
         self.update_turn_of_disk(disk);
     }
 
@@ -258,6 +265,29 @@ impl Scheduler {
         if let Some(flow) = self.flows.get(usize::from(id.0)).filter(|flow| !flow.is_idle()) {
             self.exempt += usize::from(self.disks[flow.disk.index()].exempt.insert(id.0));
         }
+    }
+
+    /// The flows of a disk that were used.
+    pub(crate) fn flows_of(&self, disk: DiskId) -> impl Iterator<Item = FlowId> + '_ {
+        let flows = self.flows.iter().zip((0..).map(FlowId));
+        flows.filter(move |(flow, _)| flow.is_known() && flow.disk == disk).map(|(_, id)| id)
+    }
+
+    /// The waiting requests of a flow, the first in the queue first.
+    pub(crate) fn queued_in(&self, flow: FlowId) -> impl ExactSizeIterator<Item = Tag> + '_ {
+        self.flows[usize::from(flow.0)].queue.iter().map(|waiting| waiting.tag)
+    }
+
+    /// Until when limits let nothing of a flow go.
+    pub(crate) fn flow_throttled_until(&self, disk: DiskId, flow: FlowId) -> Option<Instant> {
+        let disk = &self.disks[disk.index()];
+        disk.throttled_until().filter(|_| !disk.exempt.contains(&flow.0))
+    }
+
+    /// Until when limits let nothing of a disk go. The disk may not have been asked yet.
+    pub(crate) fn throttled_until(&self, now: Instant, disk: DiskId) -> Option<Instant> {
+        let disk = &self.disks[disk.index()];
+        disk.throttled_until().or_else(|| disk.limits.throttled_until(now))
     }
 
     /// When limits next let a request go if nothing happens before.

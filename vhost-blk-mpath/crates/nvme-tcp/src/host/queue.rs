@@ -386,7 +386,7 @@ impl<S: PayloadSink> CommandSink for Inbound<'_, S> {
                     self.transfer.retry_succeeded(request.max_bytes);
                 }
                 let result = request.error.map_or(Ok(()), Err);
-                self.completions.push_back(Completion { tag: request.tag, result });
+                self.completions.push_back(Completion { tag: request.tag, result, sent_at });
             }
             self.requests.remove(owner);
         }

@@ -117,6 +117,8 @@ pub struct Completion {
     pub tag: Tag,
     /// Success, or the first error of its commands. A data digest mismatch is [`Status::TRANSIENT_TRANSPORT_ERROR`].
     pub result: Result<(), Status>,
+    /// When the command was sent that was answered last.
+    pub sent_at: Option<Instant>,
 }
 
 /// The result of [`HostQueue::recall`](super::HostQueue::recall).

@@ -116,6 +116,8 @@ impl<R: Ring> IoThread<R> {
             IoThreadMessage::Barrier(reached) => reached(),
             IoThreadMessage::WhenSettled { disk, settled } => self.settle_callbacks.push((disk, settled)),
             IoThreadMessage::Stats(reply) => reply(self.stats(now)),
+            IoThreadMessage::Explain { disk, reply } => reply(self.explain(now, disk)),
+            IoThreadMessage::SlowRequests(reply) => reply(self.group.slow_requests(now).copied().collect()),
             IoThreadMessage::WhenWrittenBack(written_back) => self.written_back_callbacks.push(written_back),
             IoThreadMessage::End => self.is_ending = true,
             IoThreadMessage::Shutdown => {

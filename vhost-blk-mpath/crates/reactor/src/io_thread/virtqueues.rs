@@ -9,6 +9,7 @@ use vhost_user_blk::Queue;
 
 use super::drain::FAULTED_DRAIN_MAX;
 use super::{DiskState, IoThread};
+use crate::probes;
 use crate::ring::Ring;
 use crate::ring_token::RingToken;
 use crate::translate::io_of;
@@ -119,7 +120,9 @@ impl<R: Ring> IoThread<R> {
                     slot.in_flight += 1;
                     let io = io_of(&request, slot.disk, flow);
                     let tag = self.requests.insert(slot.disk, flow, request);
-                    self.group.submit_queued_since(now, since, Io { tag, ..io });
+                    let io = Io { tag, ..io };
+                    probes::fetched(&io);
+                    self.group.submit_queued_since(now, since, io);
                 }
                 if stopping || !slot.queue.enable_notifications() {
                     break;

@@ -344,6 +344,30 @@ impl Control for Fake {
         Ok(ClearedFences { disk: disk.into(), cleared })
     }
 
+    async fn explain(&self, disk: &str) -> Result<Vec<ThreadExplanation>, ControlError> {
+        disk_index(disk)?;
+        Ok(vec![])
+    }
+
+    async fn slow(&self) -> Result<Vec<SlowRequest>, ControlError> {
+        let slow = |disk: &str, total_us| SlowRequest {
+            disk: disk.into(),
+            ended: "2026-11-21T07:00:01.000Z".into(),
+            operation: GuestOperation::Read,
+            queue: 0,
+            sector: Some(8),
+            bytes: 4096,
+            total_us,
+            stages: SlowStages { path_us: total_us, ..SlowStages::default() },
+            longest: "path".into(),
+            index: Some(0),
+            paths: vec![0],
+            attempts: 1,
+            error: None,
+        };
+        Ok(vec![slow("a", 100), slow("b", 300), slow("a", 200)])
+    }
+
     async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
         *self.caller.lock().unwrap() = caller();
         if after == 77 {

@@ -1,6 +1,7 @@
 mod clients;
 mod errors;
 mod fake;
+mod insight;
 mod scheduling;
 mod sharing;
 
@@ -25,8 +26,9 @@ use crate::client::{Client, ClientError};
 use crate::config::LimitsConfig;
 use crate::types::{
     AddPath, Caller, ClearedFence, ClearedFences, Condition, Disk, DiskFences, DiskHealth, DiskState, ErrorCode,
-    EventPath, FenceLift, HedgeStatus, InheritedFence, InjectionInForce, MovedRequests, OpStats, PathCounts, PathFence,
-    PathSelector, PathState, PathWindow, SetHedge, SetInjection, SetPolicy, SetScheduler, SetWeight, SteerPaths,
+    EventPath, FenceLift, GuestOperation, HedgeStatus, InheritedFence, InjectionInForce, MovedRequests, OpStats,
+    PathCounts, PathFence, PathSelector, PathState, PathWindow, SetHedge, SetInjection, SetPolicy, SetScheduler,
+    SetWeight, SlowRequest, SlowStages, SteerPaths, ThreadExplanation,
 };
 
 /// The code and the message of an error.

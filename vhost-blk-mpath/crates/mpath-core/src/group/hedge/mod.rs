@@ -150,6 +150,11 @@ impl Hedges {
         self.look_at.filter(|_| self.budget >= HEDGE_COST && self.under_way.len() < UNDER_WAY_MAX)
     }
 
+    /// Whether a hedge of this read is under way.
+    pub(super) fn has(&self, tag: Tag) -> bool {
+        self.find(|hedge| hedge.tag == tag && hedge.state.is_on_path()).is_some()
+    }
+
     fn find(&self, which: impl Fn(&Hedge) -> bool) -> Option<usize> {
         self.under_way.iter().position(which)
     }

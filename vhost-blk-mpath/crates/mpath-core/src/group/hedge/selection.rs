@@ -86,6 +86,7 @@ impl Group {
             Verdict::Stall => {}
         }
         path.usage.take(bytes);
+        self.requests[tag].history.paths |= id.bit();
         self.hedges.under_way.push(hedge);
     }
 

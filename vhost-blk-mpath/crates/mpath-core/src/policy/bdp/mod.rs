@@ -36,7 +36,7 @@ use self::sizes::Sizes;
 use self::slowdown::is_late;
 use self::trials::Trials;
 use super::{
-    AttemptEnd, Candidate, Choice, CompletedAttempt, Param, Policy, PolicyInfo, PolicySpec, ProbeResult, Query,
+    AttemptEnd, Candidate, Choice, CompletedAttempt, Opinion, Param, Policy, PolicyInfo, PolicySpec, ProbeResult, Query,
 };
 use crate::window::Usage;
 use crate::{MAX_PATHS, OpClass, PathEstimate, PathId};
@@ -155,7 +155,7 @@ struct View {
     answered_in_s: f64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Bdp {
     params: Params,
     paths: Vec<PathState>,
@@ -233,6 +233,12 @@ impl Bdp {
         self.sizes[class.index()].mean().max(f64::from(LEAST_BYTES))
     }
 
+    /// The window of a path, including the request that is answered next.
+    fn window_bytes(&self, path: PathId, class: OpClass) -> u64 {
+        let unit = self.unit(class);
+        (self.paths[path.index()].classes[class.index()].window(self.params.gain, unit) + unit) as u64
+    }
+
     fn view(&self, query: &Query, candidate: &Candidate) -> View {
         let state = &self.paths[candidate.path.index()];
         let own = &state.classes[query.class.index()];
@@ -278,10 +284,7 @@ impl Policy for Bdp {
         let class = query.class.index();
         let mut views = std::mem::take(&mut self.views);
         views.clear();
-        let all: u32 = candidates.iter().map(|candidate| candidate.in_flight).sum();
-        let of_class: u32 = candidates.iter().map(|candidate| candidate.of_class.ios).sum();
-        let share = if all > 0 { f64::from(of_class) / f64::from(all) } else { 1.0 };
-        let waiting = query.queued as f64 * share;
+        let waiting = waiting(query, candidates);
         let admitted = candidates.iter().filter(|candidate| self.admission[class].admits(candidate.path, waiting));
         views.extend(admitted.map(|candidate| self.view(query, candidate)).filter(|view| view.room > 0.0));
         let most = views.iter().map(|view| view.useful).fold(0.0, f64::max);
@@ -299,6 +302,25 @@ impl Policy for Bdp {
         state.probes.bound(query.now, query.class);
         self.sizes[class].add(bytes);
         Choice::Path(view.path)
+    }
+
+    fn opinions(&mut self, query: &Query, candidates: &[Candidate]) -> Vec<Opinion> {
+        self.decide(query, candidates);
+        let (class, waiting) = (query.class.index(), waiting(query, candidates));
+        let duration = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        let opinion = |candidate: &Candidate| {
+            let state = &self.paths[candidate.path.index()];
+            let view = self.view(query, candidate);
+            if !self.admission[class].admits(candidate.path, waiting) {
+                let known = state.estimate_now(query, candidate);
+                return Opinion::NotAdmitted(known.map(|(delay, rate)| duration(delay + size_of(query.bytes) / rate)));
+            }
+            if candidate.has_room && view.room <= 0.0 {
+                return Opinion::WindowFull { window_bytes: self.window_bytes(candidate.path, query.class) };
+            }
+            Opinion::AnsweredIn(duration(view.answered_in_s))
+        };
+        candidates.iter().map(opinion).collect()
     }
 
     fn completed(&mut self, done: &CompletedAttempt) {
@@ -339,11 +361,7 @@ impl Policy for Bdp {
         let seconds = state.estimate(class).map(|(delay, rate)| delay + own.size() / rate);
         PathEstimate {
             latency: seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
-            // Including the request that is answered next.
-            window_bytes: own.limit_is_known().then(|| {
-                let unit = self.unit(class);
-                (own.window(self.params.gain, unit) + unit) as u64
-            }),
+            window_bytes: own.limit_is_known().then(|| self.window_bytes(path, class)),
             ..PathEstimate::default()
         }
     }
@@ -411,6 +429,15 @@ impl Policy for Bdp {
     fn next_timeout(&self) -> Option<Instant> {
         self.probe_at
     }
+}
+
+/// How many requests of the class wait for a path. Assumes that the class has the same share of waiting requests as of
+/// requests in flight.
+fn waiting(query: &Query, candidates: &[Candidate]) -> f64 {
+    let all: u32 = candidates.iter().map(|candidate| candidate.in_flight).sum();
+    let of_class: u32 = candidates.iter().map(|candidate| candidate.of_class.ios).sum();
+    let share = if all > 0 { f64::from(of_class) / f64::from(all) } else { 1.0 };
+    query.queued as f64 * share
 }
 
 fn size_of(bytes: u32) -> f64 {

@@ -52,9 +52,9 @@ fn order(spec: SchedulerSpec, limits: Option<Limits>, events: &[Event]) -> Vec<u
             Event::Push { flow, bytes } => t.push(flow, tag, bytes),
             Event::Take => gone.extend(t.wait()),
             Event::Lose if limits.is_some() => {
-                t.scheduler.set_blocked(DiskId(0), true);
+                t.scheduler.set_blocked(t.now, DiskId(0), true);
                 assert_eq!(t.take(1), [0; 0]);
-                t.scheduler.set_blocked(DiskId(0), false);
+                t.scheduler.set_blocked(t.now, DiskId(0), false);
             }
             Event::Lose => {}
         }
@@ -142,10 +142,10 @@ fn a_request_without_need_of_a_path_goes_while_other_flows_wait_for_one() {
     assert_eq!(t.drain(), [0]);
     t.now = t.scheduler.next_timeout().expect("limits keep three");
     t.scheduler.handle_timeout(t.now);
-    t.scheduler.set_blocked(DiskId(0), true);
+    t.scheduler.set_blocked(t.now, DiskId(0), true);
     assert_eq!((t.drain(), t.scheduler.ready()), (vec![2], 0));
     t.now += 10_000 * US;
-    t.scheduler.set_blocked(DiskId(0), false);
+    t.scheduler.set_blocked(t.now, DiskId(0), false);
     assert_eq!((t.drain(), t.scheduler.len()), (vec![1], 1));
     t.scheduler.lift_limits_of(FlowId(3));
     assert_eq!(t.drain(), [3]);

@@ -191,7 +191,7 @@ impl Model {
 
     fn block(&mut self, disk: usize, blocked: bool) {
         self.blocked[disk] = blocked;
-        self.t.scheduler.set_blocked(DiskId(disk as u16), blocked);
+        self.t.scheduler.set_blocked(self.t.now, DiskId(disk as u16), blocked);
     }
 
     fn finish(&mut self, sent: Sent) {

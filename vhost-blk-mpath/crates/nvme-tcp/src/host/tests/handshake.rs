@@ -5,8 +5,8 @@ use std::time::Instant;
 use super::mini_target::PduReader;
 use super::{NAMESPACE, Payloads, queue_config, transmit};
 use crate::host::{
-    ConfigError, ConnectError, HostQueue, IoCommand, NamespaceLimits, ProtocolError, QueueConfig, QueueError,
-    STAGING_MIN, SubmitError, Tag,
+    Completion, ConfigError, ConnectError, HostQueue, IoCommand, NamespaceLimits, ProtocolError, QueueConfig,
+    QueueError, STAGING_MIN, SubmitError, Tag,
 };
 use crate::wire::{
     ConnectField, ConnectResult, Cqe, Digests, FatalError, Framing, IcReq, IcResp, Pdu, PduError, PduField, PduType,
@@ -24,6 +24,11 @@ pub(super) struct Peer {
 }
 
 impl Peer {
+    /// The next completion, without the time at which its command was sent.
+    pub(super) fn completion(&mut self) -> Option<Completion> {
+        self.queue.poll_completion().map(|done| Completion { sent_at: None, ..done })
+    }
+
     pub(super) fn new(config: QueueConfig) -> Self {
         Self {
             queue: HostQueue::new(config).unwrap(),

@@ -63,7 +63,7 @@ impl Controller {
                 panic!()
             };
             self.answer(sqe.cid.get(), NvmCommand::parse(&sqe).unwrap(), &data);
-            done.extend(std::iter::from_fn(|| self.peer.queue.poll_completion()));
+            done.extend(std::iter::from_fn(|| self.peer.completion()));
         }
     }
 
@@ -110,7 +110,7 @@ fn write(slba: u64, blocks: u32) -> IoCommand {
 }
 
 fn ok(tag: Tag) -> Completion {
-    Completion { tag, result: Ok(()) }
+    Completion { tag, result: Ok(()), sent_at: None }
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_failing_medium_does_not_change_the_limit() {
     let mut controller = Controller::new(false, MIB, Status::INTERNAL_ERROR);
     controller.bad = Some(5);
     controller.submit(Tag(0), write(0, 2048));
-    assert_eq!(controller.run(), [Completion { tag: Tag(0), result: Err(Status::INTERNAL_ERROR) }]);
+    assert_eq!(controller.run(), [Completion { tag: Tag(0), result: Err(Status::INTERNAL_ERROR), sent_at: None }]);
     assert!(controller.commands.len() > 1);
     assert_eq!(controller.peer.queue.take_smaller_transfer(), None);
     // A size that has succeeded is not taken as too large.
@@ -178,7 +178,7 @@ fn a_failing_medium_does_not_change_the_limit() {
     controller.bad = Some(5);
     controller.commands.clear();
     controller.submit(Tag(2), write(0, 2048));
-    assert_eq!(controller.run(), [Completion { tag: Tag(2), result: Err(Status::INTERNAL_ERROR) }]);
+    assert_eq!(controller.run(), [Completion { tag: Tag(2), result: Err(Status::INTERNAL_ERROR), sent_at: None }]);
     assert_eq!(controller.commands, [MIB]);
 }
 
@@ -189,7 +189,7 @@ fn with_mdts_or_another_error_there_is_no_retry() {
     {
         let mut controller = Controller::new(reports, 512 * KIB, refusal);
         controller.submit(Tag(0), write(0, 2048));
-        assert_eq!(controller.run(), [Completion { tag: Tag(0), result: Err(refusal) }]);
+        assert_eq!(controller.run(), [Completion { tag: Tag(0), result: Err(refusal), sent_at: None }]);
         assert_eq!(controller.commands, [MIB]);
     }
 }
@@ -202,7 +202,7 @@ fn a_request_that_waits_for_its_retry_counts_as_unsent() {
         controller.submit(Tag(0), command);
         let [(Pdu::CapsuleCmd(sqe), _)] = &controller.peer.sent()[..] else { panic!() };
         controller.peer.complete(sqe.cid.get(), Status::INTERNAL_ERROR, 0).unwrap();
-        assert_eq!(controller.peer.queue.poll_completion(), None);
+        assert_eq!(controller.peer.completion(), None);
         controller.peer.queue
     };
     let lost: Vec<_> = refuse_once(write(0, 2048)).into_lost().collect();

@@ -23,7 +23,7 @@ fn read(peer: &mut Peer, tag: u32) -> Result<(), SubmitError> {
 }
 
 fn ok(tag: Tag) -> Completion {
-    Completion { tag, result: Ok(()) }
+    Completion { tag, result: Ok(()), sent_at: None }
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_sent_request_gets_no_data_and_no_completion_and_its_answer_is_counted() {
         assert_eq!(peer.queue.take_answered().requests, 0, "data do not count as an answer");
         peer.complete(cid, Status::SUCCESS, 0).unwrap();
         assert_eq!((peer.queue.take_answered().requests, peer.queue.take_answered().requests), (1, 0));
-        assert_eq!((peer.queue.poll_completion(), peer.queue.in_flight()), (None, 1));
+        assert_eq!((peer.completion(), peer.queue.in_flight()), (None, 1));
     }
 }
 
@@ -79,11 +79,11 @@ fn errors_of_abandoned_requests_are_ignored() {
     *stream.last_mut().unwrap() ^= 1;
     peer.queue.receive(&stream, &mut peer.payloads).unwrap();
     peer.complete(cid, Status::SUCCESS, 0).unwrap();
-    assert_eq!((peer.queue.take_answered().requests, peer.queue.poll_completion()), (1, None));
+    assert_eq!((peer.queue.take_answered().requests, peer.completion()), (1, None));
     let (mut peer, cid, _) = busy(BOTH);
     peer.queue.recall(READ);
     peer.complete(cid, Status::INTERNAL_ERROR, 0).unwrap();
-    assert_eq!((peer.queue.take_answered().requests, peer.queue.poll_completion()), (1, None));
+    assert_eq!((peer.queue.take_answered().requests, peer.completion()), (1, None));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_recall_during_the_data_stops_the_copying() {
     peer.queue.receive(&rest[1000..], &mut peer.payloads).unwrap();
     assert_eq!(peer.payloads.of(READ)[..], [[3; 192].as_slice(), &[0; 8000]].concat());
     peer.complete(cid, Status::SUCCESS, 0).unwrap();
-    assert_eq!((peer.queue.take_answered().requests, peer.queue.poll_completion()), (1, None));
+    assert_eq!((peer.queue.take_answered().requests, peer.completion()), (1, None));
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_tag_can_be_used_again_while_its_abandoned_request_is_in_flight() {
     for (n, &cid) in cids.iter().enumerate().rev() {
         let pdu = Pdu::C2hData(C2hData { cid, offset: 0, length: 512, last: true, success: true });
         peer.send(pdu, &[n as u8; 512]).unwrap();
-        assert_eq!(peer.queue.poll_completion(), (n == 3).then(|| ok(Tag(5))));
+        assert_eq!(peer.completion(), (n == 3).then(|| ok(Tag(5))));
     }
     assert_eq!((peer.payloads.of(Tag(5))[..].to_vec(), peer.queue.take_answered().requests), (vec![3; 512], 3));
 }
@@ -162,7 +162,7 @@ fn the_rest_of_a_recalled_split_read_is_not_sent() {
     }
     assert_eq!(sent(&mut peer).len(), 1, "the other read only");
     peer.complete(cids[6], Status::INTERNAL_ERROR, 0).unwrap();
-    assert_eq!((peer.queue.take_answered().requests, peer.queue.poll_completion()), (1, None));
+    assert_eq!((peer.queue.take_answered().requests, peer.completion()), (1, None));
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_completed_request_is_not_recalled() {
     peer.send(pdu, &bytes).unwrap();
     peer.complete(cid, Status::SUCCESS, 0).unwrap();
     assert_eq!(peer.queue.recall(READ), RecallOutcome::Completed);
-    assert_eq!((peer.queue.poll_completion(), peer.queue.take_answered().requests), (Some(ok(READ)), 0));
+    assert_eq!((peer.completion(), peer.queue.take_answered().requests), (Some(ok(READ)), 0));
 }
 
 #[test]

@@ -118,7 +118,7 @@ impl Session {
         for _ in 0..self.dice.below(5) {
             self.deliver(limit)?;
         }
-        while let Some(Completion { tag, result }) = self.queue.poll_completion() {
+        while let Some(Completion { tag, result, .. }) = self.queue.poll_completion() {
             self.check(tag, result);
         }
         self.abandoned -= self.queue.take_answered().requests as usize;

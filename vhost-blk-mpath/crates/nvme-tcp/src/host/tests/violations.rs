@@ -47,8 +47,8 @@ fn completions_must_name_a_command_in_flight() {
     peer.complete(read, Status::INTERNAL_ERROR, 0).unwrap();
     let error = ProtocolError::UnknownCid { pdu: PduType::CapsuleResp, cid: read };
     assert_eq!(peer.complete(read, Status::INTERNAL_ERROR, 0), violation(error), "completed twice");
-    let done = Completion { tag: READ, result: Err(Status::INTERNAL_ERROR) };
-    assert_eq!((peer.queue.poll_completion(), peer.queue.poll_completion()), (Some(done), None));
+    let done = Completion { tag: READ, result: Err(Status::INTERNAL_ERROR), sent_at: None };
+    assert_eq!((peer.completion(), peer.completion()), (Some(done), None));
     assert_eq!(peer.queue.into_lost().collect::<Vec<_>>(), [LostRequest { tag: WRITE, indeterminate: true }]);
 }
 
@@ -117,7 +117,7 @@ fn success_needs_all_data() {
     peer.send(r2t(write, 1, 0, 4096), &[]).unwrap();
     peer.complete(write, Status::WRITE_FAULT, 0).unwrap();
     assert_eq!(peer.sent(), []);
-    assert_eq!(peer.queue.poll_completion().map(|done| done.result), Some(Err(Status::WRITE_FAULT)));
+    assert_eq!(peer.completion().map(|done| done.result), Some(Err(Status::WRITE_FAULT)));
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn no_completion_follows_the_success_flag() {
     let (mut peer, read, _) = busy(Digests::default());
     let all = C2hData { cid: read, offset: 0, length: 8192, last: true, success: true };
     peer.send(Pdu::C2hData(all), &[5; 8192]).unwrap();
-    assert_eq!(peer.queue.poll_completion(), Some(Completion { tag: READ, result: Ok(()) }));
+    assert_eq!(peer.completion(), Some(Completion { tag: READ, result: Ok(()), sent_at: None }));
     assert_eq!(*peer.payloads.of(READ), [5; 8192]);
     let error = ProtocolError::UnknownCid { pdu: PduType::CapsuleResp, cid: read };
     assert_eq!(peer.complete(read, Status::SUCCESS, 0), violation(error));
@@ -161,11 +161,11 @@ fn digests_are_verified() {
     peer.queue.receive(&bytes, &mut peer.payloads).unwrap();
     peer.complete(read, Status::SUCCESS, 0).unwrap();
     let result = Err(Status::TRANSIENT_TRANSPORT_ERROR);
-    assert_eq!(peer.queue.poll_completion(), Some(Completion { tag: READ, result }));
+    assert_eq!(peer.completion(), Some(Completion { tag: READ, result, sent_at: None }));
     assert!(peer.queue.is_ready());
     peer.complete(write, Status::LBA_OUT_OF_RANGE.with_dnr(), 0).unwrap();
     let result = Err(Status::LBA_OUT_OF_RANGE.with_dnr());
-    assert_eq!(peer.queue.poll_completion(), Some(Completion { tag: WRITE, result }));
+    assert_eq!(peer.completion(), Some(Completion { tag: WRITE, result, sent_at: None }));
 
     // A PDU without the negotiated digest.
     let (mut peer, read, _) = busy(digests);

@@ -70,7 +70,7 @@ fn data_that_fit_are_sent_in_the_capsule() {
             let sgl = if carried > 0 { Sgl::InCapsule { offset: 0, length } } else { Sgl::Transport { length } };
             assert_eq!(sqe.dptr, sgl.emit());
             peer.complete(sqe.cid.get(), Status::ABORT_REQUESTED, 0).unwrap();
-            assert!(peer.queue.poll_completion().is_some());
+            assert!(peer.completion().is_some());
         }
     }
 }
@@ -113,12 +113,12 @@ fn the_first_error_of_a_split_request_ends_it() {
     peer.complete(cids[4], Status::INTERNAL_ERROR, 0).unwrap();
     for index in [0, 1, 2, 5] {
         peer.complete(cids[index], Status::ABORT_REQUESTED, 0).unwrap();
-        assert_eq!(peer.queue.poll_completion(), None);
+        assert_eq!(peer.completion(), None);
     }
     peer.complete(cids[6], Status::ABORT_REQUESTED, 0).unwrap();
     let result = Err(Status::ANA_INACCESSIBLE);
-    assert_eq!(peer.queue.poll_completion(), Some(Completion { tag: WRITE, result }));
-    assert_eq!((peer.queue.poll_completion(), peer.queue.in_flight()), (None, 0));
+    assert_eq!(peer.completion(), Some(Completion { tag: WRITE, result, sent_at: None }));
+    assert_eq!((peer.completion(), peer.queue.in_flight()), (None, 0));
     // The queue still works.
     peer.queue.submit(WRITE, 0, IoCommand::Flush).unwrap();
     assert_eq!(peer.sent().len(), 1);
@@ -185,7 +185,7 @@ fn a_command_does_not_wait_for_all_data_of_one_r2t() {
             assert_eq!(header.last, next == MIB);
         }
         peer.complete(flush.cid.get(), Status::SUCCESS, 0).unwrap();
-        assert_eq!(peer.queue.poll_completion().map(|done| done.tag), Some(Tag(100 + calls)));
+        assert_eq!(peer.completion().map(|done| done.tag), Some(Tag(100 + calls)));
         calls += 1;
     }
     assert!((6..=9).contains(&calls), "{calls} calls");
@@ -233,7 +233,7 @@ fn requested_data_do_not_wait_forever_for_in_capsule_data() {
                     other => panic!("{other:?}"),
                 }
             }
-            free.extend(std::iter::from_fn(|| peer.queue.poll_completion()).map(|done| done.tag));
+            free.extend(std::iter::from_fn(|| peer.completion()).map(|done| done.tag));
             asked_for
         });
         assert!(is_sent, "{digests:?}");
@@ -253,7 +253,7 @@ fn a_transfer_with_data_digest_is_one_pdu_with_any_buffer() {
     assert_eq!((header.length, header.last), (131_072, true));
     assert_eq!(bytes, peer.payloads.of(WRITE));
     peer.complete(write, Status::SUCCESS, 0).unwrap();
-    assert_eq!(peer.queue.poll_completion(), Some(Completion { tag: WRITE, result: Ok(()) }));
+    assert_eq!(peer.completion(), Some(Completion { tag: WRITE, result: Ok(()), sent_at: None }));
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn a_partial_pdu_is_completed_even_if_its_command_has_failed() {
     assert_eq!(peer.reader.next(), None);
     let begun = staging.len() - 28;
     peer.complete(write, Status::WRITE_FAULT, 0).unwrap();
-    assert_eq!(peer.queue.poll_completion().map(|done| done.tag), Some(WRITE));
+    assert_eq!(peer.completion().map(|done| done.tag), Some(WRITE));
     // The payload is not read after the failure.
     peer.payloads.of(WRITE).truncate(begun);
     peer.queue.submit(WRITE, 0, IoCommand::Flush).unwrap();

@@ -1,0 +1,164 @@
+//! `mpathctl explain`
+
+use mpath_api::client::Client;
+use mpath_api::types::{
+    Decision, ExplainedPath, Explanation, FlushTarget, NextRequest, PathReason, ThreadExplanation, WaitReason, Waiting,
+};
+
+use super::ms;
+use crate::Failure;
+use crate::output::{Column, Output, or_dash, table};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Command {
+    /// The disk
+    disk: String,
+}
+
+impl Command {
+    pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
+        Ok(output.print(&client.explain(&self.disk)?, for_people)?)
+    }
+}
+
+fn for_people(of: &Explanation) -> String {
+    let mut parts = vec![format!("{}: {}, policy {}\n", of.disk, of.condition, of.policy)];
+    parts.extend(of.reasons.iter().map(|of| format!("  {}: {}\n", of.condition, of.message)));
+    parts.extend(of.threads.iter().map(|of| format!("\n{}", thread(of))));
+    parts.concat()
+}
+
+fn thread(of: &ThreadExplanation) -> String {
+    let queues: Vec<_> = of.queues.iter().map(ToString::to_string).collect();
+    let queues = if queues.is_empty() { "no virtqueue".into() } else { format!("virtqueue {}", queues.join(", ")) };
+    let held = of.held_ms.map(|ms| format!("all requests wait in the virtqueues for a fence, {ms} ms more\n"));
+    let suspended = of.suspended.then(|| "all requests wait in the virtqueues: the disk is suspended\n".into());
+    let head = [Some(format!("I/O thread {}, {queues}\n", of.thread)), held, suspended];
+    let rest = [next("read", &of.read), next("write", &of.write), flush(of.flush.as_deref()), waiting(&of.waiting)];
+    head.into_iter().flatten().chain(rest).collect()
+}
+
+fn next(class: &str, of: &NextRequest) -> String {
+    let which = if of.exists { "waits for a path" } else { "would come now" };
+    let left = or_dash(of.left_us.map(ms));
+    let decision = match (of.decision, of.index) {
+        (Decision::Path, Some(index)) => format!("takes path {index}"),
+        (Decision::NoPath | Decision::Path, _) if of.left_us.is_none() => "waits: no path is eligible".into(),
+        (Decision::NoPath | Decision::Path, _) => format!("waits: no path is eligible; it fails in {left} ms"),
+        (Decision::NoRoom, _) => "waits: no path has room".into(),
+        (Decision::PolicyWaits, _) => "waits: the policy prefers a path without room".into(),
+    };
+    let limit = of.limit_left_us.map(|left| format!("; the limits of the disk let it go in {} ms", ms(left)));
+    let columns = [
+        Column::Number("#"),
+        Column::Text("ADDRESS"),
+        Column::Text("STATE"),
+        Column::Number("BUSY"),
+        Column::Text("POLICY SAYS"),
+        Column::Text("WHY NOT"),
+        Column::Text("NOTES"),
+    ];
+    let head = format!("\n{class} of {} bytes that {which}: {decision}{}\n", of.bytes, limit.unwrap_or_default());
+    head + &table(columns, of.paths.iter().map(path))
+}
+
+fn path(of: &ExplainedPath) -> [String; 7] {
+    let mut notes: Vec<String> =
+        of.injections.iter().map(|injection| format!("injection {}", injection.injection)).collect();
+    if of.suspect && of.reason != Some(PathReason::Suspect) {
+        notes.push("suspect".into());
+    }
+    if of.reason == Some(PathReason::Down) {
+        notes.extend(of.detail.clone());
+    }
+    [
+        of.index.to_string(),
+        of.address.to_string(),
+        of.state.to_string(),
+        of.in_flight.to_string(),
+        or_dash(of.opinion),
+        of.reason.map_or("-".into(), |reason| why_not(reason, of)),
+        if notes.is_empty() { "-".into() } else { notes.join("; ") },
+    ]
+}
+
+/// The reason in words.
+fn why_not(reason: PathReason, of: &ExplainedPath) -> String {
+    let left = || or_dash(of.left_us.map(ms));
+    match reason {
+        PathReason::Down => "not live".into(),
+        PathReason::AnaState => format!("ANA state {}", or_dash(of.ana_state)),
+        PathReason::Resting => format!("rests after a path error, {} ms more", left()),
+        PathReason::Draining => "drained".into(),
+        PathReason::ControllerDelay => format!("the controller asked for a delay, {} ms more", left()),
+        PathReason::Suspect => "suspect".into(),
+        PathReason::Avoided => "the last attempt was there".into(),
+        PathReason::NonOptimized => "not optimized".into(),
+        PathReason::WindowFull => "no room".into(),
+        PathReason::RoomReserved => "room kept for an earlier request".into(),
+        PathReason::NotPreferred => "not preferred".into(),
+    }
+}
+
+fn flush(targets: Option<&[FlushTarget]>) -> String {
+    let Some(targets) = targets else { return "\nflush: any path will do\n".into() };
+    if targets.is_empty() {
+        return "\nflush: no controller has unflushed writes\n".into();
+    }
+    let target = |of: &FlushTarget| {
+        let notes = [
+            (of.presumed, "writes of an earlier daemon"),
+            (of.lost_writes, "fails: unflushed writes were lost"),
+            (!of.lost_writes && !of.reachable, "waits: the path is not usable"),
+        ];
+        let notes: Vec<_> = notes.into_iter().filter(|(holds, _)| *holds).map(|(_, note)| note).collect();
+        if notes.is_empty() {
+            format!("path {}", of.index)
+        } else {
+            format!("path {} ({})", of.index, notes.join(", "))
+        }
+    };
+    format!("\nflush: must reach {}\n", targets.iter().map(target).collect::<Vec<_>>().join(", "))
+}
+
+fn waiting(all: &[Waiting]) -> String {
+    if all.is_empty() {
+        return "\nno request is open\n".into();
+    }
+    let columns = [
+        Column::Text("WAITS FOR"),
+        Column::Number("PATH"),
+        Column::Number("REQUESTS"),
+        Column::Number("OLDEST(ms)"),
+        Column::Number("ENDS IN(ms)"),
+        Column::Number("BEHIND"),
+    ];
+    let row = |of: &Waiting| {
+        [
+            cause(of.cause).into(),
+            or_dash(of.index),
+            of.requests.to_string(),
+            ms(of.oldest_us),
+            or_dash(of.left_us.map(ms)),
+            of.behind.to_string(),
+        ]
+    };
+    format!("\n{}", table(columns, all.iter().map(row)))
+}
+
+fn cause(cause: WaitReason) -> &'static str {
+    match cause {
+        WaitReason::Limit => "the limits of the disk",
+        WaitReason::NoPath => "a path",
+        WaitReason::Room => "room on a path",
+        WaitReason::Policy => "a better path",
+        WaitReason::Turn => "its turn",
+        WaitReason::Retry => "the time of a retry",
+        WaitReason::Fence => "the fence of its path",
+        WaitReason::Injection => "the injection of its path",
+        WaitReason::Answer => "the answer of its path",
+        WaitReason::Hedge => "the first of two answers",
+        WaitReason::Recall => "its way back from its path",
+        WaitReason::FlushTurn => "its turn on a path, as a flush",
+    }
+}

@@ -1,0 +1,77 @@
+//! `mpathctl slow`
+
+use mpath_api::client::Client;
+use mpath_api::types::SlowRequest;
+
+use super::ms;
+use crate::Failure;
+use crate::output::{Column, Output, or_dash, table};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Command {
+    /// Only requests of this disk [default: every disk]
+    disk: Option<String>,
+    /// At most this many
+    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20)]
+    count: usize,
+}
+
+impl Command {
+    pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
+        let mut slow = client.slow(self.disk.as_deref())?;
+        slow.truncate(self.count);
+        Ok(output.print(&slow, |slow| by_time(slow))?)
+    }
+}
+
+fn by_time(slow: &[SlowRequest]) -> String {
+    let columns = [
+        Column::Text("ENDED"),
+        Column::Text("DISK"),
+        Column::Text("OP"),
+        Column::Number("SECTOR"),
+        Column::Number("BYTES"),
+        Column::Number("TOTAL(ms)"),
+        Column::Text("STAGES(ms)"),
+        Column::Text("PATHS"),
+        Column::Number("TRIES"),
+        Column::Text("RESULT"),
+    ];
+    table(columns, slow.iter().map(row))
+}
+
+fn row(of: &SlowRequest) -> [String; 10] {
+    let paths: Vec<_> = of.paths.iter().map(ToString::to_string).collect();
+    [
+        of.ended.clone(),
+        of.disk.clone(),
+        of.operation.to_string(),
+        or_dash(of.sector),
+        of.bytes.to_string(),
+        ms(of.total_us),
+        stages(of),
+        if paths.is_empty() { "-".into() } else { paths.join(",") },
+        of.attempts.to_string(),
+        of.error.map_or("ok".into(), |error| error.to_string()),
+    ]
+}
+
+/// The stages that took time, the longest first.
+fn stages(of: &SlowRequest) -> String {
+    let all = of.stages;
+    let mut stages = [
+        ("limit", all.limit_us),
+        ("no-path", all.no_path_us),
+        ("queue", all.queue_us),
+        ("injection", all.injection_us),
+        ("send", all.send_us),
+        ("path", all.path_us),
+        ("earlier-attempts", all.earlier_attempts_us),
+        ("retry", all.retry_us),
+        ("fence", all.fence_us),
+    ];
+    stages.sort_by_key(|(_, us)| std::cmp::Reverse(*us));
+    // A hundredth of the whole is no cause.
+    let shown = stages.iter().filter(|(_, us)| *us > 0 && us * 100 >= of.total_us);
+    shown.map(|(name, us)| format!("{name} {}", ms(*us))).collect::<Vec<_>>().join(", ")
+}

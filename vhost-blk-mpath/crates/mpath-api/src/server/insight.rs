@@ -1,0 +1,44 @@
+//! The routes that say why: the next request of a disk, and the slowest of the last minutes.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path as RoutePath, Query, State};
+use axum::routing::get;
+use axum::{Json, Router};
+
+use super::Control;
+use super::disks::of_disks;
+use super::routes::{Answer, DiskQuery, query, route};
+use crate::types::{Explanation, SlowRequest};
+
+pub(super) fn routes<C: Control>() -> Router<Arc<C>> {
+    Router::new().route("/v1/disks/{disk}/explain", get(explain::<C>)).route("/v1/slow", get(slow::<C>))
+}
+
+async fn explain<C: Control>(
+    State(control): State<Arc<C>>,
+    disk: Result<RoutePath<String>, PathRejection>,
+) -> Answer<Explanation> {
+    let found = of_disks(control.status().await?.disks, Some(route(disk)?))?;
+    let disk = found.into_iter().next().expect("a disk of that name was found");
+    let threads = control.explain(&disk.name).await?;
+    let (condition, reasons) = (disk.health.condition, disk.health.reasons);
+    Ok(Json(Explanation { disk: disk.name, condition, reasons, policy: disk.policy, threads }))
+}
+
+/// The slowest first.
+async fn slow<C: Control>(
+    State(control): State<Arc<C>>,
+    disk: Result<Query<DiskQuery>, QueryRejection>,
+) -> Answer<Vec<SlowRequest>> {
+    let wanted = query(disk)?.disk;
+    let mut slow = control.slow().await?;
+    if let Some(disk) = wanted {
+        of_disks(control.status().await?.disks, Some(disk.clone()))?;
+        slow.retain(|request| request.disk == disk);
+    }
+    slow.sort_by_key(|request| Reverse(request.total_us));
+    Ok(Json(slow))
+}

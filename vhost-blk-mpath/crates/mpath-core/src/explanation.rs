@@ -1,0 +1,172 @@
+//! The next requests of a disk, and the reasons, as values.
+
+use std::time::Duration;
+
+use crate::policy::Opinion;
+use crate::{AnaState, PathId};
+
+/// An explanation for one disk in one [`crate::Group`].
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// The next read.
+    pub read: NextRequest,
+    /// The next write.
+    pub write: NextRequest,
+    /// The paths that a flush must reach, or whose losses it reports. `None` with a shared write cache: any path will do.
+    pub flush: Option<Vec<FlushTarget>>,
+    /// The open requests of the disk by what they wait for.
+    pub waiting: Vec<Waiting>,
+}
+
+/// The next request of a class.
+#[derive(Clone, Debug)]
+pub struct NextRequest {
+    /// The request exists: it is the first that waits for a path. Otherwise a request of 4 KiB that would come now.
+    pub waits: bool,
+    /// Its bytes.
+    pub bytes: u32,
+    /// The limits of the disk let nothing go until then.
+    pub limit_ends_in: Option<Duration>,
+    /// What happens to it, apart from limits.
+    pub next: Next,
+    /// Every path, in the order of their ids.
+    pub paths: Vec<PathVerdict>,
+}
+
+impl NextRequest {
+    /// The verdict about a path, if the group has the path.
+    #[must_use]
+    pub fn path(&self, path: PathId) -> Option<&PathVerdict> {
+        self.paths.iter().find(|verdict| verdict.path == path)
+    }
+}
+
+/// What happens to the next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It takes this path.
+    Path(PathId),
+    /// It waits: no path is eligible.
+    NoPath {
+        /// When it fails if no path comes up.
+        fails_in: Option<Duration>,
+    },
+    /// It waits: no eligible path has room for it.
+    NoRoom,
+    /// It waits: the policy prefers to wait for a path without room.
+    PolicyWaits {
+        /// When the policy is asked again at the latest.
+        again_in: Option<Duration>,
+    },
+}
+
+/// The verdict about a path for one request.
+#[derive(Clone, Copy, Debug)]
+pub struct PathVerdict {
+    /// The path.
+    pub path: PathId,
+    /// Why the request does not take the path; `None`: it does.
+    pub why_not: Option<WhyNot>,
+    /// What the policy says of the path; `None`: the policy was not asked about it.
+    pub opinion: Option<Opinion>,
+    /// Requests in flight, of all classes and disks.
+    pub in_flight: u32,
+    /// Bytes of these requests.
+    pub in_flight_bytes: u64,
+    /// The path is suspect.
+    pub is_suspect: bool,
+    /// An injection is in force.
+    pub is_injected: bool,
+}
+
+/// Why a request does not take a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhyNot {
+    /// The path is not live.
+    Down,
+    /// The ANA state of the disk's namespace allows no I/O.
+    Ana(AnaState),
+    /// The path rests after a path error.
+    Resting {
+        /// The rest of the rest.
+        ends_in: Duration,
+    },
+    /// The path is drained.
+    Draining,
+    /// The controller has asked for a delay of this request.
+    ControllerDelay {
+        /// The rest of the delay.
+        ends_in: Duration,
+    },
+    /// The path is suspect, and another is usable.
+    Suspect,
+    /// The request has just been retried or recalled from the path, and another is usable.
+    Avoided,
+    /// An optimized path is usable.
+    NonOptimized,
+    /// The window of the path, or its queue pair, has no room for the request.
+    WindowFull,
+    /// The path has room, and an earlier request waits for more.
+    RoomReserved,
+    /// The policy prefers another path: see [`PathVerdict::opinion`] of both.
+    NotPreferred,
+}
+
+/// A path that a flush must reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushTarget {
+    /// The path.
+    pub path: PathId,
+    /// The unflushed writes are those that an earlier daemon may have left.
+    pub is_presumed: bool,
+    /// The flush reports lost writes to the guest.
+    pub has_lost_writes: bool,
+    /// The path takes flushes now.
+    pub is_reachable: bool,
+}
+
+/// What an open request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WaitCause {
+    /// The limits of the disk.
+    Limit,
+    /// A path: none is eligible.
+    NoPath,
+    /// Room on a path.
+    Room,
+    /// A better path than those with room, says the policy.
+    Policy,
+    /// Its turn.
+    Turn,
+    /// The time of a retry.
+    Retry,
+    /// The fence of its path.
+    Fence,
+    /// The end of an injection's delay or stall.
+    Injection,
+    /// The answer of its path.
+    Answer,
+    /// The first of two answers: it is hedged.
+    Hedge,
+    /// The driver, which takes it back from its path.
+    Recall,
+    /// Its turn on a path, as a flush.
+    FlushTurn,
+}
+
+/// Requests that wait for the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// What they wait for.
+    pub cause: WaitCause,
+    /// Their path, if they have one.
+    pub path: Option<PathId>,
+    /// Their number. A flush counts once for each path.
+    pub requests: u64,
+    /// The longest time since the submission of one of them.
+    pub oldest: Duration,
+    /// When the first wait ends, if that is known.
+    pub ends_in: Option<Duration>,
+    /// Flows of this disk and others with requests that go first.
+    pub behind: u64,
+}

@@ -1,0 +1,271 @@
+//! The stages of a request between its submission and its end, for the list of slow requests.
+//!
+//! The fast path stores two times and the set of paths. Everything else is added when a request leaves the fast path:
+//! when an injection keeps it, or when it waits for another attempt.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::PathId;
+
+/// How long a request was in each stage. The sum is the time from submission to end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stages {
+    /// The limits of the disk let nothing go.
+    pub limit: Duration,
+    /// No path of the disk was eligible.
+    pub no_path: Duration,
+    /// Waited for its turn and for a path with room.
+    pub queue: Duration,
+    /// Kept by injections of its paths, on the way there or back.
+    pub injection: Duration,
+    /// With the queue pair, until the last command of the last attempt was encoded for the socket.
+    pub send: Duration,
+    /// From there to the answer: the socket, the network and the target. A flush has everything after its turn here.
+    pub path: Duration,
+    /// With paths, in attempts before the last one.
+    pub earlier_attempts: Duration,
+    /// Waited for the time of a retry.
+    pub retry: Duration,
+    /// In doubt: waited for a fence.
+    pub fence: Duration,
+}
+
+impl Stages {
+    /// Every stage with its name, in the order of a request.
+    #[must_use]
+    pub fn named(&self) -> [(&'static str, Duration); 9] {
+        [
+            ("limit", self.limit),
+            ("no-path", self.no_path),
+            ("queue", self.queue),
+            ("injection", self.injection),
+            ("send", self.send),
+            ("path", self.path),
+            ("earlier-attempts", self.earlier_attempts),
+            ("retry", self.retry),
+            ("fence", self.fence),
+        ]
+    }
+
+    /// The sum of all stages.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        self.named().into_iter().map(|(_, time)| time).sum()
+    }
+
+    /// The name of the longest stage.
+    #[must_use]
+    pub fn longest(&self) -> &'static str {
+        let longest = self.named().into_iter().max_by_key(|(_, time)| *time);
+        longest.map_or("", |(name, _)| name)
+    }
+}
+
+/// How long requests of a disk could not go, in µs: sums since the start of the group that wrap, or their differences.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pauses {
+    pub(crate) limit_us: u32,
+    pub(crate) no_path_us: u32,
+}
+
+impl Pauses {
+    /// What has been added since `earlier`.
+    fn since(self, earlier: Self) -> Self {
+        Self {
+            limit_us: self.limit_us.wrapping_sub(earlier.limit_us),
+            no_path_us: self.no_path_us.wrapping_sub(earlier.no_path_us),
+        }
+    }
+}
+
+/// Measures the pauses of a disk.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct PauseClock {
+    /// Pauses that are over.
+    ended: Pauses,
+    blocked_since: Option<Instant>,
+}
+
+/// Empty: the debug text of a [`crate::Group`] shows only what affects decisions.
+impl fmt::Debug for PauseClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PauseClock").finish_non_exhaustive()
+    }
+}
+
+impl PauseClock {
+    /// The disk has no eligible path, or has one again.
+    pub(crate) fn set_blocked(&mut self, now: Instant, is_blocked: bool) {
+        if is_blocked {
+            self.blocked_since.get_or_insert(now);
+        } else if let Some(since) = self.blocked_since.take() {
+            self.ended.no_path_us = self.ended.no_path_us.wrapping_add(us(now - since));
+        }
+    }
+
+    /// Limits have throttled the disk for this time.
+    #[cold]
+    pub(crate) fn throttled(&mut self, time: Duration) {
+        self.ended.limit_us = self.ended.limit_us.wrapping_add(us(time));
+    }
+
+    /// The pauses that are over.
+    #[inline]
+    pub(crate) fn ended(&self) -> Pauses {
+        self.ended
+    }
+
+    /// All pauses until now.
+    #[cold]
+    pub(crate) fn until(&self, now: Instant, throttled_since: Option<Instant>) -> Pauses {
+        let until_now = |since: Option<Instant>| since.map_or(0, |since| us(now - since));
+        Pauses {
+            limit_us: self.ended.limit_us.wrapping_add(until_now(throttled_since)),
+            no_path_us: self.ended.no_path_us.wrapping_add(until_now(self.blocked_since)),
+        }
+    }
+}
+
+/// A time in µs, which wraps after 71 minutes.
+fn us(time: Duration) -> u32 {
+    time.as_micros() as u32
+}
+
+/// What a request has gone through so far.
+#[derive(Clone)]
+pub(crate) struct History {
+    pub(crate) submitted_at: Instant,
+    /// When the last command of an attempt was sent. It is of the present attempt if that was issued before.
+    pub(crate) sent_at: Instant,
+    /// The paths that got the request, hedges included, as a set.
+    pub(crate) paths: u64,
+    /// While the request is queued: the pauses of the disk until it was queued, less `paused`. Otherwise the pauses that
+    /// it has waited for.
+    paused: Pauses,
+    rare: Option<Box<Rare>>,
+}
+
+/// The phase that a request is in, with the times of its attempt.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Waits for its turn and for a path.
+    Queued,
+    /// Waits for the time of a retry.
+    Retry,
+    /// Waits for a fence.
+    Fence,
+    /// A flush with its commands on their way.
+    Flush { began: Instant },
+    /// Bound to a path.
+    Path { bound_at: Instant, issued_at: Instant },
+}
+
+/// What only some requests go through.
+#[derive(Clone, Default)]
+struct Rare {
+    /// Stages that are over. `queue` includes pauses.
+    stages: Stages,
+    /// The end of these stages.
+    since: Option<Instant>,
+    /// Since when the injection of the path keeps the request or its answer.
+    kept_since: Option<Instant>,
+}
+
+/// Empty: the debug text of a [`crate::Group`] shows only what affects decisions.
+impl fmt::Debug for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("History").finish_non_exhaustive()
+    }
+}
+
+impl History {
+    /// The history of a request that is submitted now. `pauses` are those of its disk so far.
+    #[inline]
+    pub(crate) fn new(now: Instant, pauses: Pauses) -> Self {
+        Self { submitted_at: now, sent_at: now, paths: 0, paused: pauses, rare: None }
+    }
+
+    /// The request leaves its queue for a path. `pauses` are those of its disk so far.
+    #[inline]
+    pub(crate) fn bound(&mut self, now: Instant, path: PathId, pauses: impl FnOnce() -> Pauses) {
+        self.paths |= path.bit();
+        self.left_queue(now, pauses);
+    }
+
+    /// The request leaves its queue. `pauses` are those of its disk so far.
+    #[inline]
+    pub(crate) fn left_queue(&mut self, now: Instant, pauses: impl FnOnce() -> Pauses) {
+        let has_waited = now != self.submitted_at;
+        self.paused = if has_waited { pauses().since(self.paused) } else { Pauses::default() };
+    }
+
+    /// The injection of its path keeps the request, or its answer, from now on.
+    pub(crate) fn kept(&mut self, now: Instant) {
+        self.rare.get_or_insert_default().kept_since = Some(now);
+    }
+
+    /// The injection of its path has let the request go.
+    pub(crate) fn released(&mut self) {
+        if let Some(rare) = &mut self.rare {
+            rare.kept_since = None;
+        }
+    }
+
+    /// The request leaves its present phase to wait for another attempt. Its last attempt is an earlier one now.
+    pub(crate) fn leave(&mut self, now: Instant, phase: Phase) {
+        let mut rare = self.with_phase(now, phase);
+        let Stages { send, path, .. } = rare.stages;
+        rare.stages.earlier_attempts += send + path;
+        (rare.stages.send, rare.stages.path) = (Duration::ZERO, Duration::ZERO);
+        self.rare = Some(Box::new(rare));
+    }
+
+    /// The request is queued again. `pauses` are those of its disk so far.
+    pub(crate) fn queued_again(&mut self, pauses: Pauses) {
+        self.paused = pauses.since(self.paused);
+    }
+
+    /// All stages of a request that ended in this phase. `pauses` are those of its disk so far.
+    pub(crate) fn stages(&self, now: Instant, phase: Phase, pauses: Pauses) -> Stages {
+        let mut stages = self.with_phase(now, phase).stages;
+        let paused = if phase == Phase::Queued { pauses.since(self.paused) } else { self.paused };
+        stages.limit = Duration::from_micros(paused.limit_us.into()).min(stages.queue);
+        stages.queue -= stages.limit;
+        stages.no_path = Duration::from_micros(paused.no_path_us.into()).min(stages.queue);
+        stages.queue -= stages.no_path;
+        stages
+    }
+
+    /// The stages until now, with the time in the latest phase.
+    fn with_phase(&self, now: Instant, phase: Phase) -> Rare {
+        let mut rare = self.rare.as_deref().cloned().unwrap_or_default();
+        let since = rare.since.unwrap_or(self.submitted_at);
+        let kept_since = rare.kept_since.take();
+        let stages = &mut rare.stages;
+        match phase {
+            Phase::Queued => stages.queue += now - since,
+            Phase::Retry => stages.retry += now - since,
+            Phase::Fence => stages.fence += now - since,
+            Phase::Flush { began } => {
+                stages.queue += began - since;
+                stages.path += now - began;
+            }
+            Phase::Path { bound_at, issued_at } => {
+                stages.queue += bound_at - since;
+                // Only an answer is kept after the request was issued.
+                let was_issued = kept_since.is_none_or(|kept| kept > bound_at);
+                let on_path_until = kept_since.unwrap_or(now);
+                stages.injection += now - on_path_until;
+                if was_issued {
+                    stages.injection += issued_at - bound_at;
+                    let sent_at = self.sent_at.clamp(issued_at, on_path_until);
+                    stages.send += sent_at - issued_at;
+                    stages.path += on_path_until - sent_at;
+                }
+            }
+        }
+        rare.since = Some(now);
+        rare
+    }
+}

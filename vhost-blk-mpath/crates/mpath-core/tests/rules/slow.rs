@@ -1,0 +1,266 @@
+//! Slow requests: their time is attributed to the stage in which it passed.
+
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
+
+use mpath_core::{
+    Action, AnaState, Association, Direction, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError,
+    Limits, Op, Outcome, PathConfig, PathId, PolicyKind, SharedDisk, SlowRequest, Tag, Window,
+};
+
+const MS: Duration = Duration::from_millis(1);
+const P0: PathId = PathId(0);
+const P1: PathId = PathId(1);
+
+struct Test {
+    now: Instant,
+    group: Group,
+}
+
+impl Test {
+    /// Two live optimized paths. The policy sends everything to the first.
+    fn new() -> Self {
+        Self::with(GroupConfig::default(), &[SharedDisk::default()])
+    }
+
+    #[allow(clippy::large_types_passed_by_value)] // once a test
+    fn with(config: GroupConfig, disks: &[SharedDisk]) -> Self {
+        // Slow requests are older than the clock's start.
+        let now = Instant::now() + Duration::from_secs(3600);
+        let config = GroupConfig { policy: PolicyKind::Numa.into(), ..config };
+        let mut test = Self { now, group: Group::new(now, config, disks) };
+        for path in [P0, P1] {
+            test.group.add_path(path, PathConfig::default());
+            test.up(path, 1);
+        }
+        test
+    }
+
+    fn up(&mut self, path: PathId, epoch: u64) {
+        let ana = AnaState::Optimized.into();
+        let association = Association { epoch: Epoch(epoch), ana, volatile_write_cache: true, queue_depth: 64 };
+        self.group.path_up(self.now, path, association);
+    }
+
+    fn submit(&mut self, tag: u32, op: Op) -> Vec<Action> {
+        let io = Io { tag: Tag(tag), op, bytes: 4096, disk: DiskId(0), flow: FlowId(0), fua: false };
+        self.group.submit(self.now, io);
+        self.actions()
+    }
+
+    fn complete(&mut self, path: PathId, tag: u32, outcome: Outcome) -> Vec<Action> {
+        self.group.complete(self.now, path, Tag(tag), outcome);
+        self.actions()
+    }
+
+    fn actions(&mut self) -> Vec<Action> {
+        std::iter::from_fn(|| self.group.poll_action(self.now)).collect()
+    }
+
+    fn pass(&mut self, time: Duration) -> Vec<Action> {
+        self.now += time;
+        self.actions()
+    }
+
+    /// The latest record of a request with this tag. Its stages add up.
+    fn slow(&self, tag: u32) -> SlowRequest {
+        let with_tag = self.group.slow_requests(self.now).filter(|of| of.io.tag == Tag(tag));
+        let found = with_tag.max_by_key(|of| of.ended_at);
+        let slow = *found.expect("the request is recorded");
+        assert_eq!(slow.stages.total(), slow.total);
+        slow
+    }
+
+    /// The stages of a request that took time, in ms.
+    fn stages_ms(&self, tag: u32) -> Vec<(&'static str, u128)> {
+        let named = self.slow(tag).stages.named().into_iter();
+        named.map(|(name, time)| (name, time.as_millis())).filter(|(_, ms)| *ms > 0).collect()
+    }
+}
+
+fn issue(path: PathId, tag: u32) -> Action {
+    Action::Issue { path, tag: Tag(tag) }
+}
+
+fn ok(tag: u32) -> Action {
+    Action::Finish { tag: Tag(tag), result: Ok(()) }
+}
+
+#[test]
+fn the_path_and_the_way_to_its_socket() {
+    let mut t = Test::new();
+    assert_eq!(t.submit(0, Op::Write), [issue(P0, 0)]);
+    let sent_at = t.now + 3 * MS;
+    t.now += 10 * MS;
+    t.group.sent(P0, Tag(0), sent_at);
+    assert_eq!(t.complete(P0, 0, Outcome::Success), [ok(0)]);
+    assert_eq!(t.stages_ms(0), [("send", 3), ("path", 7)]);
+    let slow = t.slow(0);
+    assert_eq!((slow.path, slow.paths, slow.attempts, slow.result), (Some(P0), 0b01, 1, Ok(())));
+    assert_eq!((slow.io.op, slow.io.bytes, slow.sector), (Op::Write, 4096, None));
+    assert!(t.group.asks_for_sector());
+    t.group.set_slow_sector(Some(77));
+    assert_eq!((t.slow(0).sector, t.group.asks_for_sector()), (Some(77), false));
+}
+
+#[test]
+fn room_and_turn() {
+    let mut t = Test::with(
+        GroupConfig { window: Window { ios: 1, bytes: 1 << 20 }, ..GroupConfig::default() },
+        &[SharedDisk::default()],
+    );
+    t.submit(0, Op::Read);
+    assert_eq!(t.submit(1, Op::Read), []);
+    t.now += 20 * MS;
+    assert_eq!(t.complete(P0, 0, Outcome::Success), [ok(0), issue(P0, 1)]);
+    t.now += 2 * MS;
+    t.complete(P0, 1, Outcome::Success);
+    assert_eq!((t.stages_ms(0), t.stages_ms(1)), (vec![("path", 20)], vec![("queue", 20), ("path", 2)]));
+}
+
+#[test]
+fn limits() {
+    let disk = SharedDisk::default();
+    let limits = disk.limits.clone();
+    let mut t = Test::with(GroupConfig::default(), &[disk]);
+    limits.set(t.now, Limits { iops: NonZeroU64::new(10), bytes_per_s: None, burst: 100 * MS });
+    assert_eq!(t.submit(0, Op::Read), [issue(P0, 0)]);
+    assert_eq!(t.submit(1, Op::Read), []);
+    assert_eq!(t.complete(P0, 0, Outcome::Success), [ok(0)]);
+    assert_eq!(t.pass(101 * MS), [issue(P0, 1)]);
+    t.now += MS;
+    t.complete(P0, 1, Outcome::Success);
+    assert_eq!(t.stages_ms(1), [("limit", 101), ("path", 1)]);
+    // The pauses before a request do not count.
+    t.now += 1000 * MS;
+    t.submit(2, Op::Read);
+    t.now += 5 * MS;
+    t.complete(P0, 2, Outcome::Success);
+    assert_eq!(t.stages_ms(2), [("path", 5)]);
+}
+
+#[test]
+fn no_path_and_the_end_of_waiting() {
+    let config = GroupConfig { no_path_timeout: Some(500 * MS), ..GroupConfig::default() };
+    let mut t = Test::with(config, &[SharedDisk::default()]);
+    t.group.path_lost(t.now, P0);
+    t.group.path_lost(t.now, P1);
+    t.submit(0, Op::Read);
+    t.now += 300 * MS;
+    t.up(P1, 2);
+    assert_eq!(t.actions(), [issue(P1, 0)]);
+    t.now += 4 * MS;
+    t.complete(P1, 0, Outcome::Success);
+    assert_eq!(t.stages_ms(0), [("no-path", 300), ("path", 4)]);
+    t.group.path_lost(t.now, P1);
+    t.submit(1, Op::Write);
+    let failed = Action::Finish { tag: Tag(1), result: Err(IoError::NoPath) };
+    assert_eq!(t.pass(500 * MS), [failed]);
+    assert_eq!((t.stages_ms(1), t.slow(1).attempts), (vec![("no-path", 500)], 0));
+    assert_eq!((t.slow(1).path, t.slow(1).result), (None, Err(IoError::NoPath)));
+}
+
+#[test]
+fn injections_on_both_ways() {
+    let mut t = Test::new();
+    t.group.set_injection(t.now, P0, None, Injection::latency(30 * MS));
+    assert_eq!(t.submit(0, Op::Read), []);
+    assert_eq!(t.pass(30 * MS), [issue(P0, 0)]);
+    t.now += 5 * MS;
+    t.complete(P0, 0, Outcome::Success);
+    assert_eq!(t.stages_ms(0), [("injection", 30), ("path", 5)]);
+    t.group.set_injection(t.now, P0, None, Injection { direction: Direction::Response, ..Injection::latency(40 * MS) });
+    assert_eq!(t.submit(1, Op::Read), [issue(P0, 1)]);
+    t.now += 5 * MS;
+    assert_eq!(t.complete(P0, 1, Outcome::Success), []);
+    assert_eq!(t.pass(40 * MS), [ok(1)]);
+    assert_eq!(t.stages_ms(1), [("injection", 40), ("path", 5)]);
+}
+
+#[test]
+fn a_stall_and_its_end() {
+    let mut t = Test::new();
+    t.group.set_injection(t.now, P0, None, Injection { stall: true, ..Injection::default() });
+    assert_eq!(t.submit(0, Op::Write), []);
+    t.now += 50 * MS;
+    t.group.clear_injection(t.now, P0);
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    t.now += 2 * MS;
+    t.complete(P0, 0, Outcome::Success);
+    assert_eq!(t.stages_ms(0), [("injection", 50), ("path", 2)]);
+    // A read that is recalled from the stall.
+    t.group.set_injection(t.now, P0, None, Injection { stall: true, ..Injection::default() });
+    assert_eq!(t.submit(1, Op::Read), []);
+    assert_eq!(t.pass(301 * MS), [issue(P1, 1)]);
+    t.now += 3 * MS;
+    t.complete(P1, 1, Outcome::Success);
+    assert_eq!(t.stages_ms(1), [("injection", 301), ("path", 3)]);
+    assert_eq!((t.slow(1).paths, t.slow(1).attempts), (0b11, 2));
+}
+
+#[test]
+fn a_retry_and_its_delay() {
+    let mut t = Test::new();
+    t.group.set_draining(t.now, P1, true);
+    t.submit(0, Op::Read);
+    t.now += 2 * MS;
+    assert_eq!(t.complete(P0, 0, Outcome::Retry { after: 100 * MS }), []);
+    assert_eq!(t.pass(100 * MS), [issue(P0, 0)]);
+    t.now += 3 * MS;
+    t.complete(P0, 0, Outcome::Success);
+    assert_eq!(t.stages_ms(0), [("path", 3), ("earlier-attempts", 2), ("retry", 100)]);
+    assert_eq!((t.slow(0).attempts, t.slow(0).paths), (2, 0b01));
+}
+
+#[test]
+fn a_fence_and_the_attempt_before() {
+    let mut t = Test::new();
+    t.submit(0, Op::Write);
+    t.now += 10 * MS;
+    t.group.path_lost(t.now, P0);
+    t.complete(P0, 0, Outcome::Lost { indeterminate: true });
+    t.now += 600 * MS;
+    t.group.fence_lifted(t.now, P0, Epoch(1));
+    assert_eq!(t.actions(), [issue(P1, 0)]);
+    t.now += MS;
+    t.complete(P1, 0, Outcome::Success);
+    assert_eq!(t.stages_ms(0), [("path", 1), ("earlier-attempts", 10), ("fence", 600)]);
+    assert_eq!((t.slow(0).attempts, t.slow(0).paths, t.slow(0).path), (2, 0b11, Some(P1)));
+}
+
+#[test]
+fn a_flush_has_all_of_its_paths() {
+    let mut t = Test::new();
+    assert_eq!(t.submit(0, Op::Flush), [issue(P0, 0), issue(P1, 0)]);
+    t.now += 5 * MS;
+    t.complete(P0, 0, Outcome::Success);
+    t.now += 20 * MS;
+    assert_eq!(t.complete(P1, 0, Outcome::Success), [ok(0)]);
+    assert_eq!((t.stages_ms(0), t.slow(0).paths, t.slow(0).path), (vec![("path", 25)], 0b11, None));
+}
+
+#[test]
+fn an_injected_delay_is_found_among_ordinary_requests() {
+    let mut t = Test::new();
+    let (mut random, mut slow) = (1_u64, 0);
+    for n in 0..3000_u32 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let is_injected = n % 30 == 0;
+        if is_injected {
+            t.group.set_injection(t.now, P0, None, Injection::latency(20 * MS));
+        }
+        let issued = t.submit(n % 8, if n % 3 == 0 { Op::Write } else { Op::Read });
+        let issued = if is_injected { t.pass(20 * MS) } else { issued };
+        assert_eq!(issued, [issue(P0, n % 8)]);
+        t.now += Duration::from_micros(200 + random % 4000);
+        t.complete(P0, n % 8, Outcome::Success);
+        if is_injected {
+            t.group.clear_injection(t.now, P0);
+            slow += usize::from(t.slow(n % 8).stages.longest() == "injection");
+        }
+        t.pass(50 * MS);
+    }
+    assert!(slow >= 99, "{slow} of 100");
+    let kept = t.group.slow_requests(t.now).filter(|of| of.stages.longest() == "injection").count();
+    assert!(kept >= 99, "{kept} of 100 are still known");
+}
