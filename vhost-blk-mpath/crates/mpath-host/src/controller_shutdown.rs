@@ -48,7 +48,7 @@ impl ControllerShutdown {
         if !in_order {
             return self.fail();
         }
-        self.draining -= 1;
+        self.draining = self.draining.checked_sub(1).expect("once for each connection");
         if self.draining == 0 {
             self.shut_down(now);
         }

@@ -196,7 +196,7 @@ impl DiskHold {
 
     /// Records that an I/O thread has settled.
     pub fn thread_settled(&mut self) {
-        self.unsettled_threads -= 1;
+        self.unsettled_threads = self.unsettled_threads.checked_sub(1).expect("once for each thread");
         self.follow();
     }
 

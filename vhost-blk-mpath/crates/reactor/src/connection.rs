@@ -57,8 +57,7 @@ pub(crate) struct Connection<R: Ring> {
     ana_error_reported_at: Option<Instant>,
     /// Set once the connection closes.
     closing: Option<CloseMode>,
-    /// Whether the controller has closed the connection, or may have reset it. The kernel reports a reset once. Later
-    /// reads find the end of the stream, as after an orderly end.
+    /// Whether the controller has closed the connection.
     closed_by_controller: bool,
     tokens: Tokens,
 }
@@ -153,7 +152,7 @@ impl<R: Ring> Connection<R> {
         completions: &mut Completions,
     ) -> io::Result<()> {
         if self.is_closing() {
-            self.closed_by_controller |= self.send.abandon(result);
+            self.send.abandon();
             return Ok(());
         }
         match self.send.finished(ring, &self.socket, self.tokens.send, result)? {
@@ -197,7 +196,7 @@ impl<R: Ring> Connection<R> {
             (received, _) => received,
         };
         let recalled = direct.filter(|_| std::mem::take(&mut self.recalling));
-        self.closed_by_controller |= received.is_err();
+        self.closed_by_controller |= received.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof);
         if self.is_closing() {
             return Ok(());
         }
@@ -345,7 +344,8 @@ impl<R: Ring> Connection<R> {
     pub(crate) fn into_lost(self, ring: &mut R) -> (Completions, Option<R::Socket>) {
         assert!(self.is_quiescent(), "the kernel may still touch guest memory");
         let mut completions = self.deferred;
-        let draining = if self.closing == Some(CloseMode::Drain) && !self.closed_by_controller {
+        let drains = self.closing == Some(CloseMode::Drain) && !self.closed_by_controller;
+        let draining = if drains && ring.is_connected(&self.socket) {
             Some(self.socket)
         } else {
             ring.reset(self.socket);

@@ -131,7 +131,7 @@ impl<E: Error> Live<E> {
             match self.namespaces.on_event(disks, info, event) {
                 Ok(Some(update)) => {
                     // A namespace that is back from persistent loss is presumed to have unflushed writes.
-                    self.check = OutstandingCheck::NotStarted;
+                    self.check.namespace_changed();
                     actions.push_back(Action::UpdateNamespace { epoch, update });
                 }
                 Ok(None) => {}

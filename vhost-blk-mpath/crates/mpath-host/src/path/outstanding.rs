@@ -54,6 +54,13 @@ impl OutstandingCheck {
         };
     }
 
+    /// Writes may be unflushed again. A check that has found something outstanding is repeated anyway.
+    pub(super) fn namespace_changed(&mut self) {
+        if !matches!(self, Self::Outstanding { .. }) {
+            *self = Self::NotStarted;
+        }
+    }
+
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         if let Self::Outstanding { again_at } = *self { Some(again_at) } else { None }
     }

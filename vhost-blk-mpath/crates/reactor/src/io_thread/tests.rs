@@ -116,8 +116,9 @@ fn requests_of_the_first_fetch_may_be_as_old_as_the_last_run() {
     assert_eq!(test.thread.stopped_queue_times[&FLOW].last_fetch, stopped_at);
 }
 
-/// How a path with a write under way closes if its operations end so: whether its socket drains.
-fn drains(send: i32, receive: i32) -> bool {
+/// How a path with a write under way closes if its operations end so, after a reset or without one: whether its socket
+/// drains.
+fn drains(send: i32, receive: i32, was_reset: bool) -> bool {
     const SOCKET: u32 = 7;
     let now = Instant::now();
     let mut group = Group::new(now, GroupConfig::default(), &[SharedDisk::default()]);
@@ -140,6 +141,9 @@ fn drains(send: i32, receive: i32) -> bool {
     let unsent = i32::try_from(thread.ring().sends(SOCKET).expect("the write is being sent")).unwrap();
     let close_mode = CloseMode::Drain;
     thread.handle(now, IoThreadMessage::PathDown { path: PATH, epoch: Epoch(1), close_mode }).unwrap();
+    if was_reset {
+        thread.ring().connection_reset(SOCKET);
+    }
     thread.ring().end_send(SOCKET, if send == 0 { unsent } else { send });
     thread.ring().end_receive(SOCKET, receive);
     thread.take_events(now).unwrap();
@@ -154,10 +158,11 @@ fn drains(send: i32, receive: i32) -> bool {
 #[test]
 fn a_connection_that_is_reset_while_it_closes_does_not_drain() {
     let (cancelled, shut_down, reset) = (-libc::ECANCELED, -libc::EPIPE, -libc::ECONNRESET);
-    assert!(drains(0, cancelled), "all is sent");
-    assert!(drains(shut_down, cancelled));
-    assert!(!drains(reset, cancelled));
-    assert!(!drains(1, cancelled), "a short send may hide a reset");
-    assert!(!drains(0, reset));
-    assert!(!drains(0, 0), "the controller closed first");
+    assert!(drains(0, cancelled, false), "all is sent");
+    assert!(drains(shut_down, cancelled, false));
+    assert!(drains(1, cancelled, false), "the host has shut down its side in the middle of the send");
+    for (send, receive) in [(0, reset), (reset, cancelled), (1, cancelled)] {
+        assert!(!drains(send, receive, true), "{send} {receive}");
+    }
+    assert!(!drains(0, 0, false), "the controller closed first");
 }

@@ -92,6 +92,10 @@ pub trait Ring {
     /// connection.
     fn shutdown(&mut self, socket: &Self::Socket, how: Shutdown);
 
+    /// Whether no reset has ended the connection, and not both sides have closed it. This also finds a reset that the
+    /// kernel has reported already: it does so once, and a later read finds the end of the stream.
+    fn is_connected(&self, socket: &Self::Socket) -> bool;
+
     /// Resets the connection: the kernel discards undelivered data.
     fn reset(&mut self, socket: Self::Socket);
 }

@@ -145,17 +145,10 @@ impl SendSlot {
         self.push(ring, socket, token)
     }
 
-    /// Handles the completion of a send whose connection closes. Returns whether the kernel may have reported a reset to
-    /// it: an error after the first byte shows only as a short send.
-    pub(crate) fn abandon(&mut self, result: i32) -> bool {
+    /// Handles the completion of a send whose connection closes. Its result does not matter.
+    pub(crate) fn abandon(&mut self) {
         assert!(self.in_flight, "a completion without a send");
         self.in_flight = false;
-        let bytes: usize = self.iovecs[self.next..][..self.message.msg_iovlen].iter().map(|iovec| iovec.iov_len).sum();
-        match bytes_or_error(result) {
-            Ok(sent) => sent < bytes,
-            // The host has shut down its side.
-            Err(error) => error.raw_os_error() != Some(libc::EPIPE),
-        }
     }
 }
 

@@ -102,6 +102,8 @@ pub struct SimulatedRing<S> {
     receives: Vec<Operation<S>>,
     events: Vec<Event>,
     calls: Vec<(S, SocketCall)>,
+    /// Sockets whose connections were reset.
+    resets: Vec<S>,
 }
 
 impl<S: Copy + Eq> Default for SimulatedRing<S> {
@@ -114,7 +116,14 @@ impl<S: Copy + Eq> SimulatedRing<S> {
     /// A ring without operations.
     #[must_use]
     pub fn new() -> Self {
-        Self { watches: Vec::new(), sends: Vec::new(), receives: Vec::new(), events: Vec::new(), calls: Vec::new() }
+        Self {
+            watches: Vec::new(),
+            sends: Vec::new(),
+            receives: Vec::new(),
+            events: Vec::new(),
+            calls: Vec::new(),
+            resets: Vec::new(),
+        }
     }
 
     /// Reports the watched descriptors that are signalled.
@@ -123,6 +132,13 @@ impl<S: Copy + Eq> SimulatedRing<S> {
         if !polled.is_empty() && poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
             let signalled = polled.iter().zip(&self.watches).filter(|(fd, _)| !fd.revents().is_empty());
             self.events.extend(signalled.map(|(_, &(token, _))| Event { token, result: 1, more: true }));
+        }
+    }
+
+    /// A reset of the connection has arrived.
+    pub fn connection_reset(&mut self, socket: S) {
+        if !self.resets.contains(&socket) {
+            self.resets.push(socket);
         }
     }
 
@@ -285,6 +301,10 @@ impl<S: Copy + Eq> Ring for SimulatedRing<S> {
 
     fn shutdown(&mut self, socket: &S, how: Shutdown) {
         self.calls.push((*socket, SocketCall::Shutdown(how)));
+    }
+
+    fn is_connected(&self, socket: &S) -> bool {
+        !self.resets.contains(socket)
     }
 
     fn reset(&mut self, socket: S) {

@@ -156,6 +156,10 @@ impl Ring for Uring {
         let _ = socket.shutdown(how);
     }
 
+    fn is_connected(&self, socket: &OwnedFd) -> bool {
+        rustix::net::getpeername(socket).is_ok()
+    }
+
     fn reset(&mut self, socket: OwnedFd) {
         reset(socket);
     }

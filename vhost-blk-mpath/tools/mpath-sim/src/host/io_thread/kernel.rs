@@ -31,6 +31,9 @@ impl IoThread {
     /// Moves bytes between the network and the ring.
     fn exchange(&mut self, ctx: &mut Ctx, id: ConnId) {
         let (now, ring) = (ctx.clock.now(), self.inner.ring());
+        if ctx.net.was_reset(id, Side::Host) {
+            ring.connection_reset(id);
+        }
         if let Socket { released_at: Some(at), is_half_closed, .. } = self.sockets[&id] {
             if at <= now {
                 ring.end_send(id, -libc::EPIPE);
