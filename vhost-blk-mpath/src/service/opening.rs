@@ -61,14 +61,16 @@ impl Service {
         let known: Vec<DiskId> = subsystem.known().map(|disk| disk.id).collect();
         for disk in known.into_iter().map(|id| subsystem.disk(id)) {
             if disk.is_served() || is_patient && !is_found(disk) {
-                subsystem.save_current(disk).await;
+                if let Err(error) = subsystem.save_current(disk).await {
+                    tracing::warn!(%error, "front-ends see the disk as it is now");
+                }
                 continue;
             }
             self.inherit_pending(disk, disks).await?;
             // Before a front-end can submit requests, which no other namespace may receive.
             subsystem.records.write_namespace(disk.id.0.into()).await?;
-            // Last, as a path may lead there meanwhile and have the disk grow. If that fails, the next daemon lets front-ends wait.
-            subsystem.save_current(disk).await;
+            // Last, as a path may lead there meanwhile and have the disk grow. Without a file, the next daemon lets front-ends wait.
+            subsystem.save_current(disk).await?;
             self.change_hold(disk.id, DiskHold::open);
             disk.set_served();
             some_opened = true;
@@ -87,14 +89,14 @@ impl Service {
 
     /// Tells the disks' holds of the present paths and time, and removes fences that have passed from the fence record.
     async fn update_holds(&self) {
-        for disk in &self.subsystem.disks {
-            if self.change_hold(disk.id, DiskHold::update) {
-                if let Err(error) = self.subsystem.records.remove_inherited(disk.id.0.into()).await {
-                    let disk = disk.name();
-                    tracing::warn!(disk, %error, "cannot update the fence record; the next daemon may have to wait longer");
-                }
-                self.subsystem.signal_change();
+        let is_released = |disk: &&Disk| self.change_hold(disk.id, DiskHold::update);
+        let released: Vec<_> = self.subsystem.disks.iter().filter(is_released).collect();
+        for disk in released {
+            if let Err(error) = self.subsystem.records.remove_inherited(disk.id.0.into()).await {
+                let disk = disk.name();
+                tracing::warn!(disk, %error, "cannot update the fence record; the next daemon may have to wait longer");
             }
+            self.subsystem.signal_change();
         }
     }
 

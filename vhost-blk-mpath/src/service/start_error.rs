@@ -8,6 +8,7 @@ use mpath_api::socket::BindError;
 
 use crate::disk::refused_namespace::RefusedNamespace;
 use crate::fence_record::{RecordError, WriteError};
+use crate::subsystem::size::OutdatedFile;
 
 /// Why the disks of a subsystem are not served.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +50,8 @@ pub(crate) enum StartError {
     Refused(#[from] RefusedNamespace),
     #[error(transparent)]
     NotRecorded(#[from] WriteError),
+    #[error(transparent)]
+    Outdated(#[from] OutdatedFile),
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
 }
@@ -57,7 +60,7 @@ impl StartError {
     /// Whether this host lacks something.
     pub(crate) fn is_of_this_host(&self) -> bool {
         match self {
-            Self::System(_) | Self::Record(_) | Self::NotRecorded(_) => true,
+            Self::System(_) | Self::Record(_) | Self::NotRecorded(_) | Self::Outdated(_) => true,
             Self::NoPath { host_lacks, .. } => *host_lacks,
             Self::Bind(_)
             | Self::NoneDiscovered { .. }

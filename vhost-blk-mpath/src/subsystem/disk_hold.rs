@@ -15,7 +15,7 @@ impl Subsystem {
     /// the fence record.
     pub(crate) fn change_hold(self: &Arc<Self>, id: DiskId, change: impl FnOnce(&mut DiskHold)) -> bool {
         let (disk, threads) = (self.disk(id), self.threads());
-        let mut is_released = false;
+        let (mut is_released, mut events) = (false, Vec::new());
         // The lock is kept, so that the threads learn of changes in order.
         let mut hold = disk.hold();
         change(&mut hold);
@@ -31,15 +31,22 @@ impl Subsystem {
                         thread.when_settled(id, Box::new(settled));
                     }
                 }
-                HoldAction::Held(reason) => disk.event(EventKind::DiskHeld, describe_hold(reason, Instant::now())),
+                HoldAction::Held(reason) => {
+                    events.push((EventKind::DiskHeld, describe_hold(reason, Instant::now())));
+                }
                 HoldAction::Released { was_held } => {
                     is_released = true;
                     if was_held {
                         let message = "no longer held: no earlier write can be executed any more";
-                        disk.event(EventKind::DiskResumed, message);
+                        events.push((EventKind::DiskResumed, message.into()));
                     }
                 }
             }
+        }
+        // An I/O thread may wait for the lock, and a log may be slow.
+        drop(hold);
+        for (kind, message) in events {
+            disk.event(kind, message);
         }
         is_released
     }

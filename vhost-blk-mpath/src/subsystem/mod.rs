@@ -12,7 +12,7 @@ pub(crate) mod namespace_writers;
 pub(crate) mod path_injection;
 pub(crate) mod path_status;
 pub(crate) mod shared_context;
-mod size;
+pub(crate) mod size;
 pub(crate) mod vendor_window;
 
 use std::fmt;

@@ -1,5 +1,8 @@
 //! The size of a disk. It grows with its namespace and never shrinks: [`mpath_host::Growth`] decides how.
 
+use std::io;
+use std::path::PathBuf;
+
 use mpath_api::types::EventKind;
 use mpath_core::{DiskId, PathId};
 use mpath_host::{Growth, GrowthStep, NamespaceUpdate, Unusable};
@@ -7,6 +10,19 @@ use mpath_host::{Growth, GrowthStep, NamespaceUpdate, Unusable};
 use crate::disk::{Backing, Disk, geometry};
 use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::{NamespaceStatus, State};
+
+/// The file of a disk still describes the disk as it was before.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "disk {disk}: cannot write {}, which would have the next daemon show the disk as it was before: {source}; make the file writable or \
+     remove it",
+    file.display()
+)]
+pub(crate) struct OutdatedFile {
+    disk: String,
+    file: PathBuf,
+    source: io::Error,
+}
 
 impl Subsystem {
     /// Records the sizes on a path that is about to become live. From then on no disk grows beyond them. Fails if a
@@ -20,22 +36,23 @@ impl Subsystem {
     }
 
     /// Saves a disk with a known namespace as the next daemon shows it.
-    pub(crate) async fn save_current(&self, disk: &Disk) {
+    pub(crate) async fn save_current(&self, disk: &Disk) -> Result<(), OutdatedFile> {
         let _one_at_a_time = self.saving.lock().await;
-        let Some(backing) = disk.backing() else { return };
-        self.save_shown(disk, backing.frontend.capacity_sectors()).await;
+        let Some(backing) = disk.backing() else { return Ok(()) };
+        self.save_shown(disk, backing.frontend.capacity_sectors()).await
     }
 
-    /// Saves the disk as the next daemon shows it, with this size. Returns whether no file says otherwise.
-    async fn save_shown(&self, disk: &Disk, capacity_sectors: u64) -> bool {
-        let Some(shown) = self.to_be_shown(disk, capacity_sectors) else { return true };
+    /// Saves the disk as the next daemon shows it, with this size. Fails only if a file says otherwise.
+    async fn save_shown(&self, disk: &Disk, capacity_sectors: u64) -> Result<(), OutdatedFile> {
+        let Some(shown) = self.to_be_shown(disk, capacity_sectors) else { return Ok(()) };
         let file = self.records.shown(disk.id.0.into());
-        let saved = file.save(shown).await;
-        if let Err(error) = &saved {
-            let (disk, file) = (disk.name(), file.path().display());
-            tracing::warn!(disk, %file, %error, "cannot save the disk as front-ends see it; after a restart they wait until a path works");
+        let Err(error) = file.save(shown).await else { return Ok(()) };
+        if file.path().exists() {
+            return Err(OutdatedFile { disk: disk.name().into(), file: file.path().into(), source: error });
         }
-        saved.is_ok() || !file.path().exists()
+        let (disk, file) = (disk.name(), file.path().display());
+        tracing::warn!(disk, %file, %error, "cannot save the disk as front-ends see it; after a restart they wait until a path works");
+        Ok(())
     }
 
     /// Grows the disks that can grow. To be called when a path has reported a size or is gone, and after the I/O
@@ -62,7 +79,11 @@ impl Subsystem {
                     growth.threads_told();
                 }
                 GrowthStep::Save { blocks } => {
-                    growth.saved(self.save_shown(disk, geometry::sectors(blocks, backing.block_bytes())).await);
+                    let saved = self.save_shown(disk, geometry::sectors(blocks, backing.block_bytes())).await;
+                    if let Err(error) = &saved {
+                        tracing::warn!(%error, "the disk keeps its size until a path reports a size again");
+                    }
+                    growth.saved(saved.is_ok());
                 }
                 GrowthStep::Show => {
                     // Under this lock no path with a smaller size can become live.

@@ -214,7 +214,10 @@ impl AdminConnection {
                     self.controller.term_req().into_iter().for_each(|pdu| self.socket.tell(&pdu));
                     return Err(error.into());
                 }
-                // A controller that sends without pause must not block other tasks.
+                // A controller that sends without pause must neither block other tasks nor delay its end.
+                if self.controller.next_timeout() <= Instant::now() {
+                    self.controller.handle_timeout(Instant::now())?;
+                }
                 yield_now().await;
                 continue;
             }
