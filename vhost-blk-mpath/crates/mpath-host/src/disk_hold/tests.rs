@@ -147,6 +147,21 @@ fn the_first_logs_of_discovery_are_waited_for() {
 }
 
 #[test]
+fn a_disk_leaves_the_rest_of_its_fence_and_its_untried_paths() {
+    let mut disk = Disk::new(Some(5), false);
+    disk.open();
+    let left = disk.hold.at_shutdown(disk.start + SECOND, false, false, true);
+    assert_eq!((left.inherited_left, left.unanswered, left.lost_writes), (4 * SECOND, true, true));
+    disk.tried(0, 1, true);
+    disk.tried(1, 1, true);
+    disk.at(6);
+    let left = disk.hold.at_shutdown(disk.now, false, false, false);
+    assert_eq!((left.inherited_left, left.unanswered, left.lost_writes), (Duration::ZERO, false, false));
+    let shared = Disk::new(None, true).hold.at_shutdown(disk.now, true, true, true);
+    assert!(shared.in_doubt && shared.unanswered && !shared.lost_writes);
+}
+
+#[test]
 fn a_shared_cache_needs_no_path_to_be_tried() {
     let mut disk = Disk::new(Some(0), true);
     assert_eq!(disk.open(), []);

@@ -69,3 +69,24 @@ impl OutstandingCheck {
         Self::Outstanding { again_at: now + RECHECK_INTERVAL }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A namespace that is back from persistent loss is presumed to have unflushed writes.
+    #[test]
+    fn news_of_a_namespace_start_the_check_again() {
+        let now = Instant::now();
+        let mut check = OutstandingCheck::NotStarted;
+        assert!(check.advance(now, false, false));
+        check.answered(now, true);
+        assert!(check.advance(now, false, false));
+        check.namespace_changed();
+        check.answered(now, true);
+        assert!(matches!(check, OutstandingCheck::NotStarted), "the answer is to an earlier question");
+        assert!(!check.advance(now, false, true));
+        check.namespace_changed();
+        assert_eq!(check.next_timeout(), Some(now + RECHECK_INTERVAL), "it is repeated anyway");
+    }
+}

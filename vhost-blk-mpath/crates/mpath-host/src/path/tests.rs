@@ -204,7 +204,7 @@ fn with_a_shared_cache_a_path_is_closed_with_unflushed_writes() {
 
 #[test]
 fn a_path_enabled_at_the_last_moment_is_not_closed() {
-    let mut rig = Rig::live(settings(1));
+    let mut rig = Rig::live(settings(2));
     assert_eq!(rig.order(DesiredState::Disabled), ["AskThreads"]);
     assert_eq!(rig.idle(true), ["AskThreads"]);
     rig.path.order(Order::default());
@@ -216,8 +216,9 @@ fn a_path_enabled_at_the_last_moment_is_not_closed() {
     assert_eq!(rig.idle(true), ["AskThreads"]);
     assert_eq!(rig.idle(true), ["AskThreads"]);
     assert_eq!(rig.idle(true), ["CloseQueues { epoch: Epoch(8), drain: false }"]);
-    // It was given a request after all.
-    assert_eq!(rig.closed(false, true), ["Ended clean false drains false", "RemovalBegun", "AwaitFences"]);
+    // One I/O thread had given it a request after all.
+    assert!(rig.closed(false, true).is_empty());
+    assert_eq!(rig.closed(false, false), ["Ended clean false drains false", "RemovalBegun", "AwaitFences"]);
 }
 
 #[test]

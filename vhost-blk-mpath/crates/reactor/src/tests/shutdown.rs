@@ -74,3 +74,22 @@ fn no_connection_closes_while_another_thread_flushes() {
     assert!(!ending.join().unwrap(), "nothing is in doubt");
     assert!(!disk.unflushed.is_unflushed(PATH) && !disk.unflushed.has_unreported_loss());
 }
+
+#[test]
+fn writes_that_the_controller_could_not_write_back_are_lost() {
+    let disk = SharedDisk::default();
+    let (thread, mut controller) = start(&disk);
+    let mut guest = Guest::new();
+    thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
+    guest.write(0, 4096);
+    guest.kick();
+    let write = controller.command();
+    controller.stream.read_exact(&mut [0; 4096]).unwrap();
+    controller.send(&Controller::end(write, Status::SUCCESS));
+    eventually("the write is answered", || guest.results() == [0]);
+    let ending = thread::spawn(move || IoThreadHandle::end_all(&[thread]));
+    let flush = controller.command();
+    controller.send(&Controller::end(flush, Status::INTERNAL_ERROR));
+    assert!(!ending.join().unwrap(), "nothing is in doubt");
+    assert!(disk.unflushed.has_unreported_loss());
+}

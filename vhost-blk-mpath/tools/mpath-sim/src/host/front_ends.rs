@@ -131,6 +131,8 @@ impl FrontEndServer {
 
     /// Drains virtqueues for the connection.
     fn drain(&self, ctx: &mut Ctx, threads: &mut IoThreads, stop: StopQueues) -> DrainingQueues {
+        // Requests that were fetched before the stop are exempt from limits.
+        ctx.checker.limits_lifted(usize::from(self.disk.0));
         let begin = |&index: &u16| {
             let (reply, drained) = mpsc::sync_channel(1);
             let flow = self.flow(index);

@@ -18,7 +18,6 @@ impl World {
     /// The front-end of a disk stops its virtqueues.
     pub(super) fn stop_queues(&mut self, disk: usize) {
         let Self { ctx, machines, .. } = self;
-        ctx.checker.limits_lifted(disk);
         if let Some(daemon) = &mut self.daemon {
             daemon.stop_queues(ctx, disk, &mut machines[disk]);
         }
