@@ -23,8 +23,8 @@ pub(crate) enum Command {
         /// The disk
         #[arg(value_name = "DISK")]
         disk: String,
-        /// Also clear what can lose data: a fence that has not passed, so that old writes may overwrite newer data, and lost writes that
-        /// no flush has reported, so that no guest learns of them
+        /// Also clear what can lose data: a fence that has not passed, and lost writes. Old writes may overwrite newer data then, and
+        /// no guest learns of the loss
         #[arg(long)]
         force: bool,
     },

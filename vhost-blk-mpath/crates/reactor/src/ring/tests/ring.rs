@@ -1,6 +1,7 @@
 //! The ring itself: waits, watches and memory.
 
 use super::*;
+use crate::reset;
 
 #[test]
 fn a_wait_ends_with_its_time() {
@@ -53,4 +54,24 @@ fn a_burst_beyond_the_ring_is_not_lost() {
     tokens.sort_unstable();
     assert_eq!(tokens, (0..BURST).collect::<Vec<_>>());
     no_event(&mut ring);
+}
+
+/// A connection drains only while it has a peer. The kernel reports a reset once, and that must not hide it.
+#[test]
+fn a_connection_that_was_reset_has_no_peer() {
+    let ring = Uring::new().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connect = || {
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (OwnedFd::from(ours), listener.accept().unwrap().0)
+    };
+    let (ours, theirs) = connect();
+    assert!(ring.is_connected(&ours));
+    TcpStream::from(ours.try_clone().unwrap()).shutdown(Shutdown::Write).unwrap();
+    assert!(ring.is_connected(&ours), "the host has ended its side, as a drain does");
+    reset(theirs);
+    let read = || TcpStream::from(ours.try_clone().unwrap()).read(&mut [0]);
+    assert_eq!(read().unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(read().unwrap(), 0, "as after an orderly end");
+    assert!(!ring.is_connected(&ours));
 }
