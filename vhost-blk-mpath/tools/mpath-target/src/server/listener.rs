@@ -1,14 +1,14 @@
 //! One port: it accepts connections and starts a thread for each.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mpath_api::address::Transport;
 use rustix::event::PollFlags;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::StartError;
 use super::connection::Connection;
@@ -99,7 +99,11 @@ impl ListeningSocket {
         let waker = Arc::new(Waker::new()?);
         let acceptor = Acceptor { shared: Arc::clone(shared), port: Arc::clone(port), waker: Arc::clone(&waker) };
         let name = format!("port-{}", port.id);
-        let thread = std::thread::Builder::new().name(name).spawn(move || acceptor.run(&socket))?;
+        let thread = std::thread::Builder::new().name(name).spawn(move || {
+            acceptor.run(&socket);
+            // A process that is being started can still have the socket open, so closing does not end the listening.
+            let _ = SockRef::from(&socket).shutdown(Shutdown::Both);
+        })?;
         Ok(Self { waker, thread })
     }
 
@@ -183,7 +187,27 @@ pub(super) fn bind(addr: SocketAddr, transport: Transport) -> Result<(TcpListene
 mod tests {
     use std::io::Write;
 
+    use nvme_tcp::wire::Nqn;
+
+    use super::super::discovery::Discovery;
     use super::*;
+
+    #[test]
+    fn a_stopped_port_is_free_although_another_process_has_its_socket_open() {
+        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+        for transport in [Transport::Tcp, Transport::Mptcp] {
+            let Ok((socket, addr)) = bind(loopback, transport) else {
+                assert_eq!(transport, Transport::Mptcp);
+                return;
+            };
+            let also_open = socket.try_clone().unwrap();
+            let service = Discovery::new(addr, Nqn::discovery(), Vec::new(), 1);
+            service.listener.listen(&service.shared, socket).unwrap();
+            service.listener.stop(&service.shared);
+            bind(addr, transport).unwrap();
+            drop(also_open);
+        }
+    }
 
     #[test]
     fn an_accepted_mptcp_connection_starts_with_a_large_window() {
