@@ -29,6 +29,8 @@ pub(crate) fn own_address() -> SocketAddr {
 /// An address that refuses connections as long as the socket is kept: it is bound and does not listen.
 pub(crate) fn refusing_address() -> (Socket, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    // A target can listen there later, although a process being started still has this socket open.
+    socket.set_reuse_address(true).unwrap();
     socket.bind(&own_address().into()).unwrap();
     let address = socket.local_addr().unwrap().as_socket().unwrap();
     (socket, address)
