@@ -1,5 +1,7 @@
 //! The picture of a measurement: panels of bars, each bar with a line from least to most.
 
+use std::collections::BTreeMap;
+
 use super::results::Row;
 use super::spread::Spread;
 
@@ -67,23 +69,23 @@ impl Panel {
         let base = top + BASE;
         let scale = self.scale();
         let y = |value: f64| base - scale(value) * (BASE - TOP);
-        svg.text((left + width / 2.0, top + 18.0), 14, "middle", &self.title);
-        svg.line((left + MARGIN, base), (left + width - MARGIN, base), false);
+        svg.write((left + width / 2.0, top + 18.0), Label::Title, &self.title);
+        svg.horizontal((left + MARGIN, left + width - MARGIN), base, false);
         if let Some(limit) = self.limit {
-            svg.line((left + MARGIN, y(limit)), (left + width - MARGIN, y(limit)), true);
+            svg.horizontal((left + MARGIN, left + width - MARGIN), y(limit), true);
         }
         // A place for each bar, and one between groups.
         let places: usize = self.groups.iter().map(|(_, bars)| bars.len() + 1).sum::<usize>() + 1;
         let step = (width - 2.0 * MARGIN) / places.max(2) as f64;
         let mut x = left + MARGIN + step;
         for (label, bars) in &self.groups {
-            svg.text((x + step * bars.len() as f64 / 2.0, base + 14.0), 10, "middle", label);
+            svg.write((x + step * bars.len() as f64 / 2.0, base + 14.0), Label::Figure, label);
             for (contender, value) in bars {
                 let contender = contenders.iter().position(|name| name == contender).unwrap_or_default();
                 let (most, median, least, middle) = (y(value.max), y(value.median), y(value.min), x + step * 0.4);
                 svg.bar((x, median), (step * 0.8, base - median), contender);
-                svg.line((middle, least), (middle, most), false);
-                svg.text((middle, most.min(median) - 3.0), 10, "middle", &short(value.median));
+                svg.vertical(middle, (least, most));
+                svg.write((middle, most.min(median) - 3.0), Label::Figure, &short(value.median));
                 x += step;
             }
             x += step;
@@ -100,7 +102,7 @@ impl Chart {
                 contenders.push(name);
             }
         }
-        let mut svg = Svg(Vec::new());
+        let mut svg = Svg::default();
         let legend_height = self.legend(&mut svg, &contenders);
         let columns = self.columns.max(1);
         let width = WIDTH / columns as f64;
@@ -110,11 +112,7 @@ impl Chart {
             panel.draw(&mut svg, place, &contenders);
         }
         let height = legend_height + PANEL_HEIGHT * self.panels.len().div_ceil(columns) as f64;
-        format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\">\n\
-             <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{}\n</svg>\n",
-            svg.0.join("\n")
-        )
+        svg.text(height)
     }
 
     /// Draws the names with their colours. Returns the height.
@@ -129,36 +127,72 @@ impl Chart {
             if index < contenders.len() {
                 svg.bar((x, y - 7.0), (14.0, 14.0), index);
             } else {
-                svg.line((x, y), (x + 16.0, y), true);
+                svg.horizontal((x, x + 16.0), y, true);
             }
-            svg.text((x + 20.0, y + 5.0), 14, "start", name);
+            svg.write((x + 20.0, y + 5.0), Label::Legend, name);
             x += step;
         }
         y + LEGEND_LINE
     }
 }
 
-/// The elements of a picture.
-struct Svg(Vec<String>);
+/// What a text is: its size and place.
+#[derive(Clone, Copy)]
+enum Label {
+    /// The title of a panel.
+    Title,
+    /// A name in the legend.
+    Legend,
+    /// A value, or the name of a group.
+    Figure,
+}
+
+/// The elements of a picture. Attributes that many of them share stand once, around them, which makes small files.
+#[derive(Default)]
+struct Svg {
+    /// By colour.
+    bars: BTreeMap<&'static str, Vec<String>>,
+    lines: Vec<String>,
+    texts: Vec<String>,
+}
 
 impl Svg {
+    fn text(&self, height: f64) -> String {
+        let bars = self.bars.iter().map(|(colour, bars)| format!("<g fill=\"#{colour}\">\n{}\n</g>", bars.join("\n")));
+        let bars = bars.collect::<Vec<_>>().join("\n");
+        let (lines, texts) = (self.lines.join("\n"), self.texts.join("\n"));
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"10\" \
+             text-anchor=\"middle\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{bars}\n<g stroke=\"#000\">\n{lines}\n\
+             </g>\n{texts}\n</svg>\n"
+        )
+    }
+
     fn bar(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), contender: usize) {
-        let colour = COLOURS[contender % COLOURS.len()];
-        self.0.push(format!(
-            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"#{colour}\"/>"
-        ));
+        let bars = self.bars.entry(COLOURS[contender % COLOURS.len()]).or_default();
+        bars.push(format!("<rect x=\"{x:.0}\" y=\"{y:.1}\" width=\"{width:.0}\" height=\"{height:.1}\"/>"));
     }
 
-    fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), is_dashed: bool) {
+    fn horizontal(&mut self, (from, to): (f64, f64), y: f64, is_dashed: bool) {
         let dashes = if is_dashed { " stroke-dasharray=\"6 4\"" } else { "" };
-        self.0.push(format!("<path stroke=\"#000\"{dashes} d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\"/>"));
+        self.lines.push(format!("<path{dashes} d=\"M{from:.0} {y:.1}H{to:.0}\"/>"));
     }
 
-    fn text(&mut self, (x, y): (f64, f64), size: u32, anchor: &str, words: &str) {
+    fn vertical(&mut self, x: f64, (from, to): (f64, f64)) {
+        self.lines.push(format!("<path d=\"M{x:.0} {from:.1}V{to:.1}\"/>"));
+    }
+
+    fn write(&mut self, (x, y): (f64, f64), label: Label, words: &str) {
+        if words.is_empty() {
+            return;
+        }
         let words = words.replace('&', "&amp;").replace('<', "&lt;");
-        self.0.push(format!(
-            "<text x=\"{x:.0}\" y=\"{y:.0}\" font-size=\"{size}\" text-anchor=\"{anchor}\">{words}</text>"
-        ));
+        let attributes = match label {
+            Label::Title => " font-size=\"14\"",
+            Label::Legend => " font-size=\"14\" text-anchor=\"start\"",
+            Label::Figure => "",
+        };
+        self.texts.push(format!("<text{attributes} x=\"{x:.0}\" y=\"{y:.0}\">{words}</text>"));
     }
 }
 
@@ -194,14 +228,15 @@ mod tests {
         for text in [">4k &amp; QD1<", ">bdp<", ">numa<", ">bound<", ">1.6k<", ">30.0<"] {
             assert!(svg.contains(text), "{text}: {svg}");
         }
-        assert_eq!(svg.matches("fill=\"#1f77b4\"").count(), 2, "{svg}");
+        let bars = svg.split("<g fill=\"#1f77b4\">").nth(1).unwrap().split("</g>").next().unwrap();
+        assert_eq!(bars.matches("<rect").count(), 2, "{svg}");
     }
 
     #[test]
     fn a_logarithmic_scale_shows_small_values() {
         let height = |svg: &str| -> f64 {
-            let bar = svg.lines().rfind(|line| line.contains("fill=\"#ff7f0e\"")).unwrap();
-            bar.split(" height=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap()
+            let bar = svg.split("fill=\"#ff7f0e\">").nth(1).unwrap().split("</g>").next().unwrap().trim();
+            bar.lines().last().unwrap().split(" height=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap()
         };
         assert!(height(&chart(false)) < 3.0 && height(&chart(true)) > 15.0, "{}", chart(true));
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Median, least and most of the rounds. Infinity stands for "never".
 ///
-/// Stored as `[median, least, most]` with seven digits, or as one number where the three are equal; `null` is infinity.
+/// Stored as `[median, least, most]` with five digits, or as one number where the three are equal; `null` is infinity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Stored", into = "Stored")]
 pub struct Spread {
@@ -71,7 +71,7 @@ enum Stored {
 
 impl From<Spread> for Stored {
     fn from(Spread { median, min, max }: Spread) -> Self {
-        let digits = |value: f64| value.is_finite().then(|| format!("{value:.6e}").parse().unwrap_or(value));
+        let digits = |value: f64| value.is_finite().then(|| format!("{value:.4e}").parse().unwrap_or(value));
         let values = [median, min, max].map(digits);
         if values[1] == values[2] { Self::One(values[0]) } else { Self::Three(values) }
     }
@@ -111,8 +111,8 @@ mod tests {
     fn a_stored_spread_is_read_back() {
         let spread = Spread { median: 12_345.678_9, min: 0.0, max: f64::INFINITY };
         let text = serde_json::to_string(&spread).unwrap();
-        assert_eq!(text, "[12345.68,0.0,null]");
-        assert_eq!(serde_json::from_str::<Spread>(&text).unwrap(), Spread { median: 12_345.68, ..spread });
+        assert_eq!(text, "[12346.0,0.0,null]");
+        assert_eq!(serde_json::from_str::<Spread>(&text).unwrap(), Spread { median: 12_346.0, ..spread });
         for spread in [Spread::exactly(2.5), Spread::exactly(f64::INFINITY)] {
             let text = serde_json::to_string(&spread).unwrap();
             assert_eq!(serde_json::from_str::<Spread>(&text).unwrap(), spread, "{text}");
