@@ -119,7 +119,7 @@ impl Disk {
         hold: DiskHold,
         events: Arc<EventLog>,
     ) -> Self {
-        let shared = if hold.inherited_fence().is_some() { SharedDisk::after_crash() } else { SharedDisk::default() };
+        let shared = hold.shared_disk();
         shared.limits.set(Instant::now(), settings.limits.limits());
         let tuning = Mutex::new(DiskTuning { limits: settings.limits, weight: settings.weight });
         Self {

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
 use mpath_host::{
-    AssociationId, DaemonRun, DiskShutdown, FENCE_MAX, NamespaceName, Record, RecordContent, RecordedAssociation,
-    RemainingFence,
+    AssociationId, DaemonRun, DiskShutdown, FENCE_MAX, InheritedFence, NamespaceName, Record, RecordContent,
+    RecordedAssociation, RemainingFence,
 };
 use uuid::Uuid;
 
@@ -112,16 +112,13 @@ enum ExpireError {
 pub(crate) struct FenceRecords(Vec<FenceRecord>);
 
 impl FenceRecords {
-    /// Opens the records of the disks with these vhost-user sockets. Also returns the longest fence that
-    /// [`FenceRecord::open`] finds.
-    pub(crate) fn open<'a>(sockets: impl Iterator<Item = &'a Path>) -> Result<(Self, Option<Duration>), RecordError> {
-        let (mut records, mut longest) = (Vec::new(), None);
-        for socket in sockets {
-            let (record, fence) = FenceRecord::open(daemon_run(), socket)?;
-            records.push(record);
-            longest = longest.max(fence);
-        }
-        Ok((Self(records), longest))
+    /// Opens the records of the disks with these vhost-user sockets. Also returns the fence that they wait for.
+    pub(crate) fn open<'a>(
+        sockets: impl Iterator<Item = &'a Path>,
+    ) -> Result<(Self, Option<InheritedFence>), RecordError> {
+        let opened = sockets.map(|socket| FenceRecord::open(daemon_run(), socket));
+        let (records, fences): (_, Vec<_>) = opened.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+        Ok((Self(records), InheritedFence::longest(Instant::now(), fences)))
     }
 
     /// See [`FenceRecord::add`].

@@ -100,6 +100,7 @@ impl Subsystem {
     /// Records that nothing sent on a lost association can be executed any more.
     pub(crate) fn path_fence_lifted(&self, path: PathId, by: LiftedBy, after: Duration) {
         let by = match by {
+            LiftedBy::OrderlyEnd => return,
             LiftedBy::CrossReset(by) => match self.address(by) {
                 Some(by) => format!("cross-controller reset on {by}"),
                 None => "cross-controller reset on a removed path".into(),

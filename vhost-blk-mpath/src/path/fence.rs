@@ -5,14 +5,11 @@ use std::io;
 use std::net::TcpStream as StdTcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use mpath_core::{Epoch, PathId};
-use mpath_host::{AssociationId, ClosedAssociation, EndedAssociation, LiftedFence};
-use nvme_tcp::wire::ControllerInstance;
+use mpath_host::{AssociationId, LiftedFence};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
 
 use crate::subsystem::Subsystem;
 use crate::transport::AdminConnection;
@@ -31,12 +28,6 @@ pub(crate) async fn run(subsystem: Arc<Subsystem>) {
         let subsystem = Arc::clone(&subsystem);
         tokio::spawn(async move { subsystem.record_ended(of.path, of.epoch).await });
     }
-}
-
-/// Lifts an association that needs no fence.
-pub(crate) async fn lift(subsystem: &Subsystem, path: PathId, epoch: Epoch) {
-    subsystem.threads().iter().for_each(|thread| thread.fence_lifted(path, epoch));
-    subsystem.record_ended(path, epoch).await;
 }
 
 /// An association that drains: the host has ended its connections, and the controller is to close them.
@@ -68,45 +59,19 @@ impl Drop for DrainingSocket {
     }
 }
 
-/// Begins the fence of an association. Its sockets are closed, except for those that drain. Returns the task that
-/// watches these.
-pub(crate) fn begin(
-    subsystem: &Arc<Subsystem>,
-    path: PathId,
-    left: &FenceParameters,
-    draining: Option<Draining>,
-) -> Option<JoinHandle<()>> {
-    let of = AssociationId { path, epoch: left.epoch };
-    let ended =
-        EndedAssociation { of, fence_time: left.fence_time, instance: left.instance, is_draining: draining.is_some() };
-    subsystem.fences.begin(ended);
-    let draining = draining?;
-    let subsystem = Arc::clone(subsystem);
-    Some(tokio::spawn(async move {
-        let executed = tokio::select! {
-            executed = drain(draining) => executed,
-            // The dropped future resets the connections.
-            () = subsystem.fences.lifted_of(of) => return,
-        };
-        subsystem.fences.drained(of, executed);
-    }))
+/// Watches the sockets of an association that drains, until its fence is lifted or the daemon ends. The connections are
+/// reset then.
+pub(crate) async fn watch(subsystem: Arc<Subsystem>, of: AssociationId, draining: Draining) {
+    let mut shutdown = subsystem.shutdown.clone();
+    let executed = tokio::select! {
+        executed = drain(draining) => executed,
+        () = subsystem.fences.lifted_of(of) => return,
+        _ = shutdown.wait_for(|shutdown| *shutdown) => return,
+    };
+    subsystem.fences.drained(of, executed);
 }
 
-/// The parameters of an association's fence.
-pub(crate) struct FenceParameters {
-    epoch: Epoch,
-    fence_time: Duration,
-    instance: Option<ControllerInstance>,
-}
-
-impl From<&ClosedAssociation> for FenceParameters {
-    fn from(left: &ClosedAssociation) -> Self {
-        let fence_time = if cfg!(without_fence) { Duration::ZERO } else { left.info.fence_time() };
-        Self { epoch: left.epoch, fence_time, instance: left.info.instance() }
-    }
-}
-
-/// Drives the end of the controller. Returns whether it has executed everything. The connections are reset then.
+/// Drives the end of the controller. Returns whether it has executed everything.
 async fn drain(Draining { mut admin, queues }: Draining) -> bool {
     let mut open = queues.iter();
     let mut queue = open.next();

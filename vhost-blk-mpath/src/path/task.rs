@@ -13,10 +13,7 @@ use std::time::{Duration, Instant};
 use mpath_api::PathAddress;
 use mpath_api::address::Transport;
 use mpath_core::{Epoch, PathId, PathStats};
-use mpath_host::{
-    Action, ClosedAssociation, ControllerShutdown, LiveAssociation, Order, Path, PathTrial, RecordedAssociation, Report,
-};
-use nvme_tcp::host::HostController;
+use mpath_host::{Action, ClosedAssociation, LiveAssociation, Order, Path, PathTrial, RecordedAssociation, Report};
 use reactor::{CloseMode, ConnectedQueuePair, PathEvent, PathEventKind};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
@@ -119,13 +116,13 @@ impl PathTask {
         }
         // The next daemon waits for the fences that are left, counted from the end of their sockets.
         for drain in self.drains {
-            drain.abort();
             let _ = drain.await;
         }
         // The I/O threads have drained by now, or the end of the daemon drains them.
         let admin = self.sockets.drain(..).next().flatten();
-        if let Some((socket, controller)) = admin.zip(self.path.end()) {
-            shut_down(socket, controller).await;
+        if let Some((socket, shutdown)) = admin.zip(self.path.end(Instant::now())) {
+            // It may not answer.
+            let _ = AdminConnection::new(socket, shutdown).confirmed().await;
         }
     }
 
@@ -378,30 +375,24 @@ impl PathTask {
 
     /// Handles an association after all I/O threads have closed their queue pairs.
     async fn ended(&mut self, left: ClosedAssociation) {
-        let socket = self.sockets.drain(..).next().flatten();
-        let queues = std::mem::take(&mut self.draining);
-        let behind = (&left).into();
-        let ClosedAssociation { epoch, admin, is_clean, is_draining, .. } = left;
-        if is_clean {
-            if let Some(socket) = socket {
-                shut_down(socket, admin).await;
-            }
-            fence::lift(&self.subsystem, self.id, epoch).await;
-        } else {
-            let draining = socket.filter(|_| is_draining).map(|socket| {
-                let ending = ControllerShutdown::new(Instant::now(), admin, queues.len());
-                Draining { admin: AdminConnection::new(socket, ending), queues }
-            });
+        let (socket, mut queues) = (self.sockets.drain(..).next().flatten(), std::mem::take(&mut self.draining));
+        let (ended, shutdown) = left.end(Instant::now(), self.id, socket.as_ref().map(|_| queues.len()));
+        let admin = socket.zip(shutdown).map(|(socket, shutdown)| AdminConnection::new(socket, shutdown));
+        if !ended.is_draining {
+            // The fence counts from their end.
+            queues.clear();
+        }
+        self.subsystem.fences.begin(ended);
+        let Some(mut admin) = admin else { return };
+        if ended.is_draining {
             self.drains.retain(|drain| !drain.is_finished());
-            self.drains.extend(fence::begin(&self.subsystem, self.id, &behind, draining));
+            let draining = Draining { admin, queues };
+            self.drains.push(tokio::spawn(fence::watch(Arc::clone(&self.subsystem), ended.of, draining)));
+        } else {
+            // It may not answer.
+            let _ = admin.confirmed().await;
         }
     }
-}
-
-/// Shuts a controller down whose I/O connections are closed. It may not answer.
-async fn shut_down(socket: ControlSocket, controller: HostController) {
-    let ending = ControllerShutdown::new(Instant::now(), controller, 0);
-    let _ = AdminConnection::new(socket, ending).confirmed().await;
 }
 
 /// How long the kernel keeps sending after a kill. Sockets closed by the daemon are reset.

@@ -65,8 +65,7 @@ impl StartingService {
         let sources = disks.iter().map(source).collect::<Result<_, _>>()?;
         let paths: Vec<_> = disks.into_iter().map(|disk| disk.socket_path).collect();
         let places = paths.iter().map(SocketLocation::of).collect();
-        let (records, inherited) = FenceRecords::open(paths.iter().map(SocketPath::as_path))?;
-        let inherited_fence = inherited.map(|fence| InheritedFence { until: Instant::now() + fence, of: None });
+        let (records, inherited_fence) = FenceRecords::open(paths.iter().map(SocketPath::as_path))?;
         Ok(Self { config, sources, places, records, inherited_fence })
     }
 

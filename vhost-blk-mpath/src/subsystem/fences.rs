@@ -134,7 +134,7 @@ mod tests {
     }
 
     fn ended(is_draining: bool) -> EndedAssociation {
-        EndedAssociation { of: id(A), fence_time: 10 * SECOND, instance: Some(LOST), is_draining }
+        EndedAssociation { of: id(A), is_clean: false, fence_time: 10 * SECOND, instance: Some(LOST), is_draining }
     }
 
     #[tokio::test(start_paused = true)]

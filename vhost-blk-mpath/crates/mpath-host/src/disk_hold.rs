@@ -12,6 +12,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use mpath_core::SharedDisk;
+
 use crate::path::PathTrial;
 use crate::record::DiskShutdown;
 
@@ -26,6 +28,16 @@ pub struct InheritedFence {
     pub until: Instant,
     /// The disk of this daemon that sent the writes; `None` for an earlier daemon.
     pub of: Option<String>,
+}
+
+impl InheritedFence {
+    /// The fence of each of the disks that share their paths, where [`Record::open`](crate::Record::open) has found
+    /// `fences` for them. All of them wait for the longest: the earlier daemon had them on the same associations.
+    #[must_use]
+    pub fn longest(now: Instant, fences: impl IntoIterator<Item = Option<Duration>>) -> Option<Self> {
+        let longest = fences.into_iter().flatten().max()?;
+        Some(Self { until: now + longest, of: None })
+    }
 }
 
 /// Why a disk takes no requests because of an earlier daemon or a removed disk.
@@ -101,6 +113,13 @@ impl DiskHold {
             is_suspended: false,
             actions: VecDeque::new(),
         }
+    }
+
+    /// The state that I/O threads share about the disk at its start. An earlier daemon that did not end in order may have
+    /// left unflushed writes on any path.
+    #[must_use]
+    pub fn shared_disk(&self) -> SharedDisk {
+        if self.inherited.is_some() { SharedDisk::after_crash() } else { SharedDisk::default() }
     }
 
     /// Adds a fence to wait for. To be called before the disk is opened. The longest fence counts.

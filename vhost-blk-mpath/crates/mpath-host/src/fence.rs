@@ -27,6 +27,8 @@ pub enum LiftedBy {
     Drain,
     /// The fence time has passed.
     Time,
+    /// The association had none: it has ended in order.
+    OrderlyEnd,
 }
 
 /// A lifted fence. Nothing sent under the association can change data any more.
@@ -53,11 +55,13 @@ pub struct HeldFence {
     pub may_be_reset: bool,
 }
 
-/// An association that has ended, as a fence needs it.
+/// An association that has ended, as its fence needs it.
 #[derive(Debug, Clone, Copy)]
 pub struct EndedAssociation {
     /// The association.
     pub of: AssociationId,
+    /// Nothing sent on it can be executed any more, so it needs no fence.
+    pub is_clean: bool,
     /// How long its controller may execute commands after the last socket was closed.
     pub fence_time: Duration,
     /// The controller, for a Cross-Controller Reset; `None` if it reports no instance.
@@ -104,8 +108,13 @@ struct Resetter {
 }
 
 impl Fences {
-    /// Begins the fence of an association. Its sockets are closed, except for those that drain.
+    /// Begins the fence of an association. Its sockets are closed, except for those that drain. The fence of an
+    /// association that has ended in order is lifted at once.
     pub fn begin(&mut self, now: Instant, ended: EndedAssociation) {
+        if ended.is_clean {
+            let lifted = LiftedFence { of: ended.of, by: LiftedBy::OrderlyEnd, after: Duration::ZERO };
+            return self.lifted.push_back(lifted);
+        }
         let lifts_at = (!ended.is_draining).then(|| now + ended.fence_time);
         self.held.push(Fence { ended, begun: now, lifts_at, asked: BTreeMap::new(), asking: None });
         self.handle_timeout(now);
@@ -243,7 +252,7 @@ mod tests {
     }
 
     fn ended(of: AssociationId, instance: ControllerInstance) -> EndedAssociation {
-        EndedAssociation { of, fence_time: 10 * SECOND, instance: Some(instance), is_draining: false }
+        EndedAssociation { of, is_clean: false, fence_time: 10 * SECOND, instance: Some(instance), is_draining: false }
     }
 
     /// What lifted each fence, and how long after its beginning.
@@ -267,6 +276,15 @@ mod tests {
         assert!(fences.holds(A), "the lifted fence was not polled yet");
         assert_eq!(lifted(&mut fences).len(), 1);
         assert!(!fences.holds(A) && fences.next_timeout().is_none());
+    }
+
+    #[test]
+    fn an_orderly_end_needs_no_fence() {
+        let (mut fences, start) = (Fences::default(), Instant::now());
+        fences.offer_resets(id(B, 1));
+        fences.begin(start, EndedAssociation { is_clean: true, ..ended(id(A, 1), LOST) });
+        assert!(!fences.is_held(id(A, 1)) && fences.next_reset(start, B).is_none());
+        assert_eq!(lifted(&mut fences), [(id(A, 1), LiftedBy::OrderlyEnd, Duration::ZERO)]);
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Actions that a path asks of its caller, and reports of I/O threads to the path.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use mpath_core::{Association, Epoch};
+use mpath_core::{Association, Epoch, PathId};
 use nvme_tcp::host::{ControllerInfo, CrossResetOutcome, HostController, HostQueue};
 
 use super::PathError;
 use crate::disks::NamespaceUpdate;
+use crate::{AssociationId, ControllerShutdown, EndedAssociation};
 
 /// An action that the caller has to do for a path, in the order given.
 #[derive(Debug)]
@@ -57,7 +58,8 @@ pub enum Action<E: std::error::Error> {
         /// Shut down only the sending sides at first, and keep the admin socket.
         drain: bool,
     },
-    /// Every I/O thread has closed its queue pair.
+    /// Every I/O thread has closed its queue pair. [`ClosedAssociation::end`] says what follows. A controller that has
+    /// ended in order is shut down before the next action: some targets have room for one controller of a host.
     Ended(Box<ClosedAssociation>),
     /// The outcome of a Cross-Controller Reset that the controller was asked for.
     ResetAnswered(CrossResetOutcome),
@@ -123,6 +125,33 @@ pub struct ClosedAssociation {
     pub is_clean: bool,
     /// Every I/O socket drains, so the admin socket may drain too.
     pub is_draining: bool,
+}
+
+impl ClosedAssociation {
+    /// Ends the association of this path. Returns what its fence needs, and the shutdown of its controller, if that is
+    /// possible. `draining`: the number of I/O sockets that drain; `None` if the admin socket has failed.
+    ///
+    /// Unless [`is_draining`](EndedAssociation::is_draining), the I/O sockets have to be closed, and without a shutdown the
+    /// admin socket too. [`Fences::begin`](crate::Fences::begin) follows. If the sockets drain, the outcome of the shutdown
+    /// is for [`Fences::drained`](crate::Fences::drained).
+    #[must_use]
+    pub fn end(
+        self,
+        now: Instant,
+        path: PathId,
+        draining: Option<usize>,
+    ) -> (EndedAssociation, Option<ControllerShutdown>) {
+        let Self { epoch, info, admin, is_clean, is_draining } = self;
+        let queues = draining.filter(|_| is_clean || is_draining).map(|queues| if is_clean { 0 } else { queues });
+        let ended = EndedAssociation {
+            of: AssociationId { path, epoch },
+            is_clean,
+            fence_time: if cfg!(without_fence) { Duration::ZERO } else { info.fence_time() },
+            instance: info.instance(),
+            is_draining: queues.is_some() && !is_clean,
+        };
+        (ended, queues.map(|queues| ControllerShutdown::new(now, admin, queues)))
+    }
 }
 
 /// What an I/O thread reports about an association.

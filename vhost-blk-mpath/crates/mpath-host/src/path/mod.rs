@@ -26,7 +26,6 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use mpath_core::{Epoch, PathId, PathStats};
-use nvme_tcp::host::HostController;
 
 pub use self::action::{Action, ClosedAssociation, LiveAssociation, Report};
 use self::connecting::Connecting;
@@ -35,6 +34,7 @@ use self::live::{Closing, Live};
 use self::outstanding::RECHECK_INTERVAL;
 pub use self::trial::PathTrial;
 use crate::AssociationId;
+use crate::ControllerShutdown;
 use crate::disks::Disks;
 use crate::order::{DesiredState, Order};
 use crate::settings::PathSettings;
@@ -282,11 +282,10 @@ impl<E: std::error::Error> Path<E> {
         self.actions.pop_front()
     }
 
-    /// Ends the path because the host ends. Returns the admin queue of a live association, so that the caller can
-    /// shut the controller down.
-    pub fn end(&mut self) -> Option<HostController> {
+    /// Ends the path because the host ends. Returns the shutdown of the controller of a live association.
+    pub fn end(&mut self, now: Instant) -> Option<ControllerShutdown> {
         match std::mem::replace(&mut self.phase, PathPhase::Removed) {
-            PathPhase::Live(live) => Some(live.admin),
+            PathPhase::Live(live) => Some(ControllerShutdown::new(now, live.admin, 0)),
             _ => None,
         }
     }

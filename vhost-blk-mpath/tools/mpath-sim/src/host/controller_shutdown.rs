@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use mpath_host::{AssociationId, ControllerShutdown};
-use nvme_tcp::host::HostController;
 
 use super::socket::send_all;
 use crate::connection::{ConnId, Side};
@@ -24,13 +23,12 @@ pub(super) struct EndingController {
 impl EndingController {
     /// A controller with its admin socket, its unsent bytes there, and its draining I/O sockets.
     pub(super) fn new(
-        now: Instant,
-        controller: HostController,
+        inner: ControllerShutdown,
         (admin, out): (ConnId, VecDeque<u8>),
         queues: Vec<ConnId>,
         fence: Option<AssociationId>,
     ) -> Self {
-        Self { inner: ControllerShutdown::new(now, controller, queues.len()), admin, out, queues, fence }
+        Self { inner, admin, out, queues, fence }
     }
 
     pub(super) fn owns(&self, id: ConnId) -> bool {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{Epoch, PathId};
 use mpath_host::{
-    AssociationId, ClosedAssociation, DaemonRun, DiskShutdown, EndedAssociation, LiftedBy, NamespaceName, Record,
+    AssociationId, DaemonRun, DiskShutdown, EndedAssociation, InheritedFence, LiftedBy, NamespaceName, Record,
     RecordContent, RecordedAssociation,
 };
 use nvme_tcp::host::CrossResetOutcome;
@@ -33,20 +33,18 @@ pub(crate) struct Fences {
     /// Percentage of writes of a record that fail.
     fails_percent: u64,
     rng: Rng,
-    /// Associations that have ended and need no fence.
-    clean: Vec<AssociationId>,
     wake_at: Option<Instant>,
 }
 
 impl Fences {
-    /// The fences of a daemon that finds these files, and the time that it waits for the fences of a killed predecessor.
+    /// The fences of a daemon that finds these files, and the fence that its disks wait for.
     pub(super) fn open(
         now: Instant,
         number: u64,
         files: RecordFiles,
         plan: &HostPlan,
         rng: Rng,
-    ) -> (Self, Option<Duration>) {
+    ) -> (Self, Option<InheritedFence>) {
         let run = DaemonRun::new(number.to_string(), now);
         let found = files.0.iter().cloned().chain(std::iter::repeat_with(RecordContent::default));
         let opened = found.take(plan.disks.len()).map(|content| Record::open(content, &run, now));
@@ -60,10 +58,9 @@ impl Fences {
             namespaces: plan.disks.iter().map(name).collect(),
             fails_percent: plan.record_fails_percent,
             rng,
-            clean: Vec::new(),
             wake_at: None,
         };
-        (fences, inherited.into_iter().flatten().max())
+        (fences, InheritedFence::longest(now, inherited))
     }
 
     /// The daemon is killed.
@@ -127,19 +124,8 @@ impl Fences {
     }
 
     /// The sockets of an association are closed, except for those that drain.
-    pub(super) fn ended(
-        &mut self,
-        now: Instant,
-        of: AssociationId,
-        ClosedAssociation { info, is_clean, .. }: &ClosedAssociation,
-        is_draining: bool,
-    ) {
-        if *is_clean {
-            self.clean.push(of);
-        } else {
-            let (fence_time, instance) = (info.fence_time(), info.instance());
-            self.inner.begin(now, EndedAssociation { of, fence_time, instance, is_draining });
-        }
+    pub(super) fn begin(&mut self, now: Instant, ended: EndedAssociation) {
+        self.inner.begin(now, ended);
     }
 
     /// The draining sockets of an association are closed.
@@ -180,7 +166,7 @@ impl Fences {
     pub(super) fn turn(&mut self, ctx: &mut Ctx) -> Vec<(PathId, Epoch)> {
         let now = ctx.clock.now();
         self.inner.handle_timeout(now);
-        let mut lifted = std::mem::take(&mut self.clean);
+        let mut lifted = Vec::new();
         while let Some(fence) = self.inner.poll_lifted() {
             ctx.checker.counts.cross_resets += u64::from(matches!(fence.by, LiftedBy::CrossReset(_)));
             ctx.checker.counts.fences_lifted_by_drain += u64::from(fence.by == LiftedBy::Drain);

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, Epoch, PathId};
 use mpath_host::{
-    Action, AssociationId, ClosedAssociation, DesiredState, Disks as _, LiveAssociation, Order, Path, PathTrial, Report,
+    Action, AssociationId, ClosedAssociation, ControllerShutdown, DesiredState, Disks as _, LiveAssociation, Order,
+    Path, PathTrial, Report,
 };
-use nvme_tcp::host::HostController;
 use reactor::{CloseMode, ConnectedQueuePair, PathEvent, PathEventKind};
 
 use super::controller_shutdown::EndingController;
@@ -215,7 +215,7 @@ impl PathTask {
             return;
         }
         self.turn_ending(ctx, fences);
-        if self.is_ending {
+        if self.is_ending || self.ending.iter().any(|ending| ending.fence.is_none()) {
             return;
         }
         while let Some(PathEvent { epoch, kind, .. }) = self.reports.pop_front() {
@@ -259,8 +259,8 @@ impl PathTask {
         for ending in self.ending.extract_if(.., |ending| ending.fence.is_some()) {
             ending.close(ctx);
         }
-        let admin = self.path.end();
-        self.end_controller(ctx, admin, None);
+        let shutdown = self.path.end(ctx.clock.now());
+        self.end_controller(ctx, shutdown, None);
         self.is_ending = true;
         self.wake(ctx);
     }
@@ -272,28 +272,29 @@ impl PathTask {
 
     /// An association is over, and every I/O thread has closed its queue pair.
     fn association_ended(&mut self, ctx: &mut Ctx, fences: &mut Fences, left: ClosedAssociation) {
-        let of = AssociationId { path: self.id, epoch: left.epoch };
         if left.is_clean && self.closed_unflushed == Some(left.epoch) {
             let what = format_args!("path {} is closed in order with unflushed writes", self.id);
             ctx.checker.violate(ctx.clock.elapsed(), None, what);
         }
-        let drains = left.is_draining && !self.sockets.is_empty();
-        ctx.checker.counts.closed_in_order += u64::from(left.is_clean);
-        ctx.checker.counts.associations_drained += u64::from(drains);
-        fences.ended(ctx.clock.now(), of, &left, drains);
-        self.end_controller(ctx, (left.is_clean || drains).then_some(left.admin), drains.then_some(of));
+        let now = ctx.clock.now();
+        let draining = (!self.sockets.is_empty()).then_some(self.draining.len());
+        let (ended, shutdown) = left.end(now, self.id, draining);
+        ctx.checker.counts.closed_in_order += u64::from(ended.is_clean);
+        ctx.checker.counts.associations_drained += u64::from(ended.is_draining);
+        self.end_controller(ctx, shutdown, ended.is_draining.then_some(ended.of));
+        fences.begin(now, ended);
         self.wake(ctx);
     }
 
     /// Closes all sockets. Those of a controller that ends in order are closed afterwards. `fence`: its I/O sockets
     /// drain, which may lift this association's fence.
-    fn end_controller(&mut self, ctx: &mut Ctx, admin: Option<HostController>, fence: Option<AssociationId>) {
+    fn end_controller(&mut self, ctx: &mut Ctx, shutdown: Option<ControllerShutdown>, fence: Option<AssociationId>) {
         let (mut queues, mut sockets) = (std::mem::take(&mut self.draining), self.sockets.drain(..));
-        if let Some(admin) = admin
+        if let Some(shutdown) = shutdown
             && let Some(Socket { conn, out, .. }) = sockets.next()
         {
             let queues = if fence.is_some() { std::mem::take(&mut queues) } else { Vec::new() };
-            self.ending.push(EndingController::new(ctx.clock.now(), admin, (conn, out), queues, fence));
+            self.ending.push(EndingController::new(shutdown, (conn, out), queues, fence));
         }
         for conn in sockets.map(|socket| socket.conn).chain(queues) {
             ctx.net.close(&mut ctx.clock, conn, Side::Host);

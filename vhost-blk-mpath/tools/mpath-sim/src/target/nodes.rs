@@ -15,7 +15,11 @@ impl Target {
     }
 
     /// A node closes connections in order: its admin connections, which end the I/O connections too, or only I/O connections.
+    /// A node that stands still closes none. Its keep-alive timers have run meanwhile, and end its controllers when it resumes.
     pub(crate) fn close_in_order(&mut self, ctx: &mut Ctx, node: usize, admin: bool) {
+        if self.nodes[node].paused {
+            return;
+        }
         let of_node = |conn: &Connection| conn.node == node && matches!(conn.role, Role::Admin(_)) == admin;
         let ids: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| of_node(conn)).map(|(&id, _)| id).collect();
         let now = ctx.clock.now();

@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
-use mpath_host::{DesiredState, InheritedFence};
+use mpath_host::DesiredState;
 use reactor::{LossReason, PathEventKind, UnansweredQueues};
 
 use super::discovery::Discovery;
@@ -88,8 +88,8 @@ impl Daemon {
     ) -> (Self, Duration) {
         let now = ctx.clock.now();
         let (fences, inherited) = Fences::open(now, number, files.records, plan, Rng::new(seed, 1000 * number + 300));
-        let disk = |_| if inherited.is_some() { SharedDisk::after_crash() } else { SharedDisk::default() };
-        let shared: Vec<_> = plan.disks.iter().map(disk).collect();
+        let hold = || mpath_host::DiskHold::new(inherited.clone(), plan.group.shared_write_cache);
+        let shared: Vec<_> = plan.disks.iter().map(|_| hold().shared_disk()).collect();
         let with_losses = shared.iter().enumerate().filter(|(disk, _)| fences.has_lost_writes(*disk));
         with_losses.for_each(|(_, disk)| disk.unflushed.set_lost(now));
         let left = |(disk, plan): (usize, &DiskPlan)| if fences.has_predecessor(disk) { plan.queues } else { 0 };
@@ -101,10 +101,6 @@ impl Daemon {
         let by_operator =
             controllers.map_or_else(|| vec![true; plan.paths], |controllers| controllers.plan.configured.clone());
         let path = |path| PathTask::new(now, PathId(path as u16), Epoch(0), plan.clone(), rng(200, path));
-        let hold = || {
-            let fence = inherited.map(|fence| InheritedFence { until: now + fence, of: None });
-            mpath_host::DiskHold::new(fence, plan.group.shared_write_cache)
-        };
         let mut daemon = Self {
             threads: IoThreads((0..plan.threads).map(thread).collect()),
             front_ends: (0..)
@@ -139,7 +135,7 @@ impl Daemon {
         }
         daemon.update_holds(ctx);
         daemon.turn_front_ends(ctx, machines);
-        (daemon, inherited.unwrap_or_default())
+        (daemon, inherited.map_or(Duration::ZERO, |fence| fence.until - now))
     }
 
     /// The I/O thread that serves this virtqueue.
