@@ -205,3 +205,15 @@ fn a_disk_resumes_when_neither_paths_nor_threads_are_waited_for() {
         }
     }
 }
+
+#[test]
+fn disks_that_share_paths_wait_for_the_longest_fence() {
+    let (now, second) = (Instant::now(), Duration::from_secs(1));
+    let longest = |fences: &[Option<Duration>]| InheritedFence::longest(now, fences.iter().copied());
+    assert_eq!(longest(&[None, None]), None);
+    // An earlier daemon that has left nothing to wait for was killed all the same.
+    let passed = InheritedFence { until: now, of: None };
+    assert_eq!(longest(&[None, Some(Duration::ZERO)]), Some(passed));
+    let found = longest(&[Some(second), None, Some(3 * second), Some(2 * second)]);
+    assert_eq!(found, Some(InheritedFence { until: now + 3 * second, of: None }));
+}
