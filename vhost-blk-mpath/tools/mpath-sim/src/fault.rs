@@ -65,6 +65,8 @@ pub(crate) enum Fault {
     HangUp { disk: usize, is_reset: bool },
     /// The front-end of a disk stops its virtqueues, and starts them later.
     StopQueues { disk: usize },
+    /// The guest of a disk is migrated to another front-end. The migration may be cancelled instead.
+    Migrate { disk: usize, is_cancelled: bool },
     /// The memory of the guest of a disk is truncated. The daemon hangs up if it touches the lost part, and the guest is reset.
     TruncateMemory { disk: usize, choice: u64 },
     /// The operator removes a path, at once or when it owes nothing, and adds it again later.

@@ -8,6 +8,17 @@ use crate::blocks::Operation;
 use crate::clock::{Clock, Event};
 use crate::rng::Rng;
 
+/// The plan of the rings of a guest's virtqueues.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RingPlan {
+    /// The driver negotiates VIRTIO_F_EVENT_IDX.
+    pub(crate) has_event_idx: bool,
+    /// The driver negotiates VIRTIO_F_RING_PACKED.
+    pub(crate) are_packed: bool,
+    /// The front-end keeps an in-flight log.
+    pub(crate) have_log: bool,
+}
+
 /// The plan of a guest for the whole run.
 #[derive(Debug, Clone)]
 pub(crate) struct GuestPlan {
@@ -27,8 +38,7 @@ pub(crate) struct GuestPlan {
     pub(crate) shares: [u64; 5],
     /// Written data may stay in volatile caches until a flush.
     pub(crate) writeback: bool,
-    /// The driver negotiates VIRTIO_F_EVENT_IDX.
-    pub(crate) has_event_idx: bool,
+    pub(crate) rings: RingPlan,
     /// How long users submit requests.
     pub(crate) until: Duration,
 }

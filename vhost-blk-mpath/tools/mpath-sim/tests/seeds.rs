@@ -44,6 +44,7 @@ fn replay(seed: u64) -> String {
 fn fixed_seeds() {
     let counts = check(0..150, Duration::MAX);
     assert!(counts.answered > 100_000);
+    assert!(counts.answered_over_packed_rings > 40_000);
     assert!(counts.associations_lost > 300);
     assert!(counts.late_store_changes > 40, "commands executed after their connection was gone");
     assert!(counts.blocks_lost > 50, "blocks that a crash took");
@@ -64,7 +65,9 @@ fn fixed_seeds() {
     assert!(counts.discovered > 100 && counts.unlisted > 10, "paths that discovery added, and removed");
     assert!(counts.sessions_kept_alive > 50, "discovery sessions without news that keep-alives kept open");
     assert!(counts.hang_ups > 50);
+    assert!(counts.continued_without_log > 10, "front-ends without an in-flight log whose guests went on");
     assert!(counts.queue_stops > 50, "virtqueues that were stopped, all of a disk");
+    assert!(counts.migrations > 30 && counts.moves > 20, "memories that a migration copied, and guests that moved there");
     assert!(
         counts.truncations > 20 && counts.hung_up_by_daemon > 10 && counts.torn_writes > 0,
         "machines that lost memory"

@@ -24,6 +24,8 @@ macro_rules! counts {
 counts! {
     /// Requests answered.
     answered,
+    /// Requests answered over packed rings.
+    answered_over_packed_rings,
     /// Requests answered with an error.
     failed,
     /// Requests of disks other than the first that were answered.
@@ -82,8 +84,14 @@ counts! {
     restarts,
     /// Front-ends that hung up.
     hang_ups,
+    /// Front-ends without an in-flight log that connected while their guest waited for answers.
+    continued_without_log,
     /// Times that a front-end had stopped all its virtqueues.
     queue_stops,
+    /// Times that all virtqueues of a guest had stopped during a migration.
+    migrations,
+    /// Guests that went on in the copy of their memory that a migration had made.
+    moves,
     /// Virtual machines whose memory was truncated.
     truncations,
     /// Virtual machines with truncated memory that the daemon hung up on.

@@ -30,8 +30,8 @@ impl StopQueues {
 pub(super) enum FrontEndEvent {
     /// Virtqueues are to stop.
     Stop(StopQueues),
-    /// The front-end has the base of a virtqueue that it has stopped, or is hung up on.
-    Base(Result<u32, vhost::Error>),
+    /// The front-end has an answer, as the base of a virtqueue that it has stopped, or is hung up on.
+    Answer(Result<u32, vhost::Error>),
     /// The connection has ended.
     Ended,
 }
@@ -114,11 +114,11 @@ impl FrontEndConnection {
         self.started.try_iter()
     }
 
-    /// The front-end stops a virtqueue and waits for its base, on a thread of its own.
-    pub(super) fn await_base(&self, base: impl FnOnce() -> Result<u32, vhost::Error> + Send + 'static) {
+    /// The front-end waits for an answer, on a thread of its own.
+    pub(super) fn await_answer(&self, answer: impl FnOnce() -> Result<u32, vhost::Error> + Send + 'static) {
         let events = self.event_sender.clone();
         // The receiver is gone if the daemon is killed or the front-end hangs up.
-        std::thread::spawn(move || drop(events.send(FrontEndEvent::Base(base()))));
+        std::thread::spawn(move || drop(events.send(FrontEndEvent::Answer(answer()))));
     }
 
     /// Waits for the next event. There must be one.

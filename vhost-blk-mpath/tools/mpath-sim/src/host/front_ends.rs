@@ -1,6 +1,8 @@
 //! The front-ends of a disk, which are served one after the other, as in `vhost-blk-mpath/src/sockets/frontend.rs`. Each waits until
 //! the virtqueues of the one before it have drained.
 
+mod migration;
+
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -47,12 +49,16 @@ impl DrainingQueues {
         self.queues.iter().all(|stopping| matches!(stopping, StoppingQueue::Back(_)))
     }
 
-    fn give_back(self) {
+    fn give_back(self, machine: &mut Machine) {
         let back = |stopping| match stopping {
             StoppingQueue::Back(queue) => queue.map(|queue| *queue),
             StoppingQueue::Draining(_) => unreachable!("all of them are back"),
         };
-        self.stop.drained(self.queues.into_iter().map(back).collect());
+        let queues: Vec<_> = self.queues.into_iter().map(back).collect();
+        if queues.iter().any(|queue| queue.as_ref().is_none_or(|queue| queue.outstanding() > 0)) {
+            machine.lose_requests();
+        }
+        self.stop.drained(queues);
     }
 }
 
@@ -63,11 +69,24 @@ enum FrontEndState {
     /// The virtqueues run.
     Serving(FrontEndConnection),
     /// The front-end stops its virtqueues one after the other, and has these bases.
-    Stopping { connection: FrontEndConnection, draining: DrainingQueues, bases: Vec<u16> },
+    Stopping { connection: FrontEndConnection, draining: DrainingQueues, bases: Vec<u32> },
+    /// The front-end passes a dirty log, or none any more, and each virtqueue stops for that.
+    SettingLog { connection: FrontEndConnection, draining: DrainingQueues },
     /// All virtqueues are stopped.
-    Stopped { connection: FrontEndConnection, bases: Vec<u16> },
+    Stopped { connection: FrontEndConnection, bases: Vec<u32> },
     /// The front-end has hung up, or was hung up on, and its virtqueues drain.
     Leaving { connection: FrontEndConnection, draining: DrainingQueues },
+}
+
+/// The front-end's wish for a migration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Migration {
+    /// No migration, or the end of one without a move.
+    None,
+    /// To copy the memory.
+    Copy,
+    /// To move the guest to the copy, if there is one.
+    Move,
 }
 
 /// Serves the front-ends of a disk.
@@ -77,11 +96,12 @@ pub(super) struct FrontEndServer {
     state: FrontEndState,
     /// The front-end wants to start its virtqueues.
     wants_queues: bool,
+    migration: Migration,
 }
 
 impl FrontEndServer {
     pub(super) fn new(disk: DiskId, plan: DiskPlan) -> Self {
-        Self { disk, plan, state: FrontEndState::Waiting, wants_queues: true }
+        Self { disk, plan, state: FrontEndState::Waiting, wants_queues: true, migration: Migration::None }
     }
 
     /// A front-end connects, if there is none.
@@ -99,19 +119,25 @@ impl FrontEndServer {
         let count = threads.0.len();
         hold.change(ctx, threads, |hold| hold.front_end_connected(count));
         let (connection, stream) = FrontEndConnection::start(&self.plan, blocks);
+        ctx.checker.counts.continued_without_log += u64::from(machine.waits_without_log());
         machine.connect(stream);
         self.start_fetching(ctx, threads, connection);
     }
 
     /// The front-end has set up its virtqueues, and I/O threads fetch from them.
     fn start_fetching(&mut self, ctx: &mut Ctx, threads: &mut IoThreads, connection: FrontEndConnection) {
+        ctx.checker.queues_started(usize::from(self.disk.0));
+        self.pass_on(ctx, threads, &connection);
+        (self.state, self.wants_queues) = (FrontEndState::Serving(connection), true);
+    }
+
+    /// Passes virtqueues that were started on to their I/O threads.
+    fn pass_on(&self, ctx: &mut Ctx, threads: &mut IoThreads, connection: &FrontEndConnection) {
         let disk = self.disk;
-        ctx.checker.queues_started(usize::from(disk.0));
         for queue in connection.started() {
             let (index, flow) = (queue.index(), self.flow(queue.index()));
             threads.post(ctx, threads.serving(disk, index), Message::StartQueue { disk, flow, queue: Box::new(queue) });
         }
-        (self.state, self.wants_queues) = (FrontEndState::Serving(connection), true);
     }
 
     /// The guest sees `blocks` blocks from now on.
@@ -120,6 +146,7 @@ impl FrontEndServer {
             FrontEndState::Waiting => {}
             FrontEndState::Serving(connection)
             | FrontEndState::Stopping { connection, .. }
+            | FrontEndState::SettingLog { connection, .. }
             | FrontEndState::Stopped { connection, .. }
             | FrontEndState::Leaving { connection, .. } => connection.grow(&self.plan, blocks),
         }
@@ -129,8 +156,15 @@ impl FrontEndServer {
         FlowId(self.plan.first_flow.0 + index)
     }
 
-    /// Drains virtqueues for the connection.
-    fn drain(&self, ctx: &mut Ctx, threads: &mut IoThreads, stop: StopQueues) -> DrainingQueues {
+    /// Drains virtqueues for the connection, which may have started some of them just before.
+    fn drain(
+        &self,
+        ctx: &mut Ctx,
+        threads: &mut IoThreads,
+        connection: &FrontEndConnection,
+        stop: StopQueues,
+    ) -> DrainingQueues {
+        self.pass_on(ctx, threads, connection);
         // Requests that were fetched before the stop are exempt from limits.
         ctx.checker.limits_lifted(usize::from(self.disk.0));
         let begin = |&index: &u16| {
@@ -151,7 +185,7 @@ impl FrontEndServer {
                 let event = connection.next();
                 self.close(ctx, threads, connection, event)
             }
-            FrontEndState::Stopping { connection, draining, .. } => {
+            FrontEndState::Stopping { connection, draining, .. } | FrontEndState::SettingLog { connection, draining } => {
                 machine.disconnect(is_reset);
                 FrontEndState::Leaving { connection, draining }
             }
@@ -185,11 +219,11 @@ impl FrontEndServer {
         loop {
             match event {
                 FrontEndEvent::Stop(stop) => {
-                    let draining = self.drain(ctx, threads, stop);
+                    let draining = self.drain(ctx, threads, &connection, stop);
                     return FrontEndState::Leaving { connection, draining };
                 }
-                // The front-end is gone, and no base reaches it.
-                FrontEndEvent::Base(_) => {}
+                // The front-end is gone, and no answer reaches it.
+                FrontEndEvent::Answer(_) => {}
                 FrontEndEvent::Ended => {
                     connection.join();
                     return FrontEndState::Waiting;
@@ -222,17 +256,17 @@ impl FrontEndServer {
         threads: &mut IoThreads,
         machine: &mut Machine,
         connection: FrontEndConnection,
-        mut bases: Vec<u16>,
+        mut bases: Vec<u32>,
     ) -> FrontEndState {
         while bases.len() < usize::from(self.plan.queues) {
-            connection.await_base(machine.stop_queue(bases.len()));
+            connection.await_answer(machine.stop_queue(bases.len()));
             match connection.next() {
                 FrontEndEvent::Stop(stop) => {
-                    let draining = self.drain(ctx, threads, stop);
+                    let draining = self.drain(ctx, threads, &connection, stop);
                     return FrontEndState::Stopping { connection, draining, bases };
                 }
                 // The virtqueue did not run.
-                FrontEndEvent::Base(Ok(base)) => bases.push(base as u16),
+                FrontEndEvent::Answer(Ok(base)) => bases.push(base),
                 event => {
                     machine.disconnect(false);
                     return self.close(ctx, threads, connection, event);
@@ -241,15 +275,16 @@ impl FrontEndServer {
         }
         ctx.checker.queues_stopped(usize::from(self.disk.0));
         self.check_bases(ctx, machine, &bases);
+        self.check_migration(ctx, machine);
         FrontEndState::Stopped { connection, bases }
     }
 
     /// A front-end that stops a virtqueue assumes that all fetched requests are answered, and that the ring does not change.
-    fn check_bases(&self, ctx: &mut Ctx, machine: &Machine, bases: &[u16]) {
+    fn check_bases(&self, ctx: &mut Ctx, machine: &Machine, bases: &[u32]) {
         let used = machine.used();
         if used != bases {
             let at = ctx.clock.elapsed();
-            let what = format_args!("virtqueues of disk {} stand at {bases:?}, with {used:?} answered", self.disk.0);
+            let what = format_args!("virtqueues of disk {} stand at {bases:x?}, with {used:x?} answered", self.disk.0);
             ctx.checker.violate(at, None, what);
         }
     }
@@ -257,20 +292,23 @@ impl FrontEndServer {
     /// Returns drained virtqueues to the connection: whether the last front-end is gone, and the next can connect.
     pub(super) fn turn(&mut self, ctx: &mut Ctx, threads: &mut IoThreads, machine: &mut Machine) -> bool {
         let is_drained = match &mut self.state {
-            FrontEndState::Leaving { draining, .. } | FrontEndState::Stopping { draining, .. } => draining.are_back(),
+            FrontEndState::Leaving { draining, .. }
+            | FrontEndState::Stopping { draining, .. }
+            | FrontEndState::SettingLog { draining, .. } => draining.are_back(),
             _ => false,
         };
+        machine.copy_marked();
         match std::mem::replace(&mut self.state, FrontEndState::Waiting) {
             FrontEndState::Leaving { connection, draining } if is_drained => {
-                draining.give_back();
+                draining.give_back(machine);
                 let event = connection.next();
                 self.state = self.close(ctx, threads, connection, event);
             }
             FrontEndState::Stopping { connection, draining, mut bases } if is_drained => {
-                draining.give_back();
+                draining.give_back(machine);
                 self.state = match connection.next() {
-                    FrontEndEvent::Base(Ok(base)) => {
-                        bases.push(base as u16);
+                    FrontEndEvent::Answer(Ok(base)) => {
+                        bases.push(base);
                         self.stop_next(ctx, threads, machine, connection, bases)
                     }
                     // The daemon hangs up: virtqueues did not drain in time, or memory has faulted.
@@ -280,6 +318,11 @@ impl FrontEndServer {
                     }
                 };
             }
+            FrontEndState::SettingLog { connection, draining } if is_drained => {
+                draining.give_back(machine);
+                self.set_logging(ctx, threads, machine, connection);
+            }
+            FrontEndState::Serving(connection) => self.turn_migration(ctx, threads, machine, connection),
             // A guest with truncated memory is reset, and does not start its virtqueues again.
             FrontEndState::Stopped { connection, bases } if self.wants_queues && machine.is_truncated() => {
                 self.state = FrontEndState::Stopped { connection, bases };
@@ -287,8 +330,13 @@ impl FrontEndServer {
             }
             FrontEndState::Stopped { connection, bases } if self.wants_queues => {
                 self.check_bases(ctx, machine, &bases);
-                machine.start_queues(&bases);
-                self.start_fetching(ctx, threads, connection);
+                if self.moves(ctx, machine) {
+                    self.state = FrontEndState::Stopped { connection, bases };
+                    self.hang_up(ctx, threads, machine, false);
+                } else {
+                    machine.start_queues(&bases);
+                    self.start_fetching(ctx, threads, connection);
+                }
             }
             state => self.state = state,
         }
@@ -303,7 +351,9 @@ impl FrontEndServer {
     /// Whether virtqueues have drained for longer than they may.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
         match &self.state {
-            FrontEndState::Stopping { draining, .. } | FrontEndState::Leaving { draining, .. } => {
+            FrontEndState::Stopping { draining, .. }
+            | FrontEndState::SettingLog { draining, .. }
+            | FrontEndState::Leaving { draining, .. } => {
                 now >= draining.since + DRAIN_MAX
             }
             _ => false,
@@ -312,7 +362,7 @@ impl FrontEndServer {
 
     /// Whether there is a front-end.
     pub(super) fn serves(&self) -> bool {
-        matches!(self.state, FrontEndState::Serving(_) | FrontEndState::Stopping { .. } | FrontEndState::Stopped { .. })
+        !matches!(self.state, FrontEndState::Waiting | FrontEndState::Leaving { .. })
     }
 
     /// The daemon is killed. The thread ends when the front-end has hung up.
@@ -321,6 +371,7 @@ impl FrontEndServer {
             FrontEndState::Waiting => None,
             FrontEndState::Serving(connection)
             | FrontEndState::Stopping { connection, .. }
+            | FrontEndState::SettingLog { connection, .. }
             | FrontEndState::Stopped { connection, .. }
             | FrontEndState::Leaving { connection, .. } => Some(connection.kill()),
         }

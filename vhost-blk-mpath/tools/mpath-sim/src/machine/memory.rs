@@ -11,8 +11,8 @@ use vm_memory::{FileOffset, MmapRegion};
 pub(super) const GUEST_START: u64 = 0x4000_0000;
 pub(super) const USER_START: u64 = 0x7f00_0000_0000;
 
-/// No page is smaller.
-const PAGE_BYTES: usize = 4096;
+/// No page is smaller. A bit in a dirty log is for this much memory.
+pub(super) const PAGE_BYTES: usize = 4096;
 
 /// The truncation of the file.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ struct Truncation {
 pub(super) struct Memory {
     region: MmapRegion,
     truncation: Option<Truncation>,
+    /// The memory at the destination of a migration.
+    copy: Option<Vec<u8>>,
 }
 
 impl Memory {
@@ -35,7 +37,7 @@ impl Memory {
         let file = File::from(memfd_create("machine", MemfdFlags::CLOEXEC).expect("memory for a small machine"));
         file.set_len(bytes as u64).expect("memory for a small machine");
         let region = MmapRegion::from_file(FileOffset::new(file, 0), bytes).expect("memory for a small machine");
-        Self { region, truncation: None }
+        Self { region, truncation: None, copy: None }
     }
 
     pub(super) fn file(&self) -> &File {
@@ -52,13 +54,48 @@ impl Memory {
         let contents = self.read(0, self.bytes());
         self.file().set_len(at as u64).expect("a file can be shorter");
         self.truncation = Some(Truncation { at, contents });
+        self.copy = None;
+    }
+
+    /// A migration begins to copy the memory, which must be whole for that.
+    pub(super) fn begin_copy(&mut self) {
+        self.copy = (!self.is_truncated()).then(|| self.read(0, self.bytes()));
+    }
+
+    /// The migration is over: its copy.
+    pub(super) fn take_copy(&mut self) -> Option<Vec<u8>> {
+        self.copy.take()
+    }
+
+    /// Copies the pages at these offsets again.
+    pub(super) fn copy_again(&mut self, pages: Vec<usize>) {
+        let Some(mut copy) = self.copy.take() else { return };
+        for at in pages {
+            let end = self.bytes().min(at + PAGE_BYTES);
+            copy[at..end].copy_from_slice(&self.read(at, end - at));
+        }
+        self.copy = Some(copy);
+    }
+
+    pub(super) fn has_copy(&self) -> bool {
+        self.copy.is_some()
+    }
+
+    /// The first byte that the copy lacks.
+    pub(super) fn first_not_copied(&self) -> Option<usize> {
+        let copy = self.copy.as_ref()?;
+        self.read(0, self.bytes()).iter().zip(copy).position(|(byte, copied)| byte != copied)
     }
 
     pub(super) fn is_truncated(&self) -> bool {
         self.truncation.is_some()
     }
 
+    /// The guest writes. A migration sees that without the device's help.
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
+        if let Some(copy) = &mut self.copy {
+            copy[at..at + bytes.len()].copy_from_slice(bytes);
+        }
         let mut there = bytes.len();
         if let Some(Truncation { at: end, contents }) = &mut self.truncation {
             contents[at..at + bytes.len()].copy_from_slice(bytes);

@@ -1,6 +1,7 @@
 //! A virtual machine with one disk: its memory with the virtqueues, the driver of each virtqueue, and the front-end. All of them
 //! outlive the daemon.
 
+mod dirty_log;
 mod driver;
 mod frontend;
 mod memory;
@@ -8,11 +9,13 @@ mod memory;
 use std::collections::BTreeMap;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use vhost::VhostBackend;
 use vhost::vhost_user::Frontend;
 
-use self::driver::{CHAIN_MAX, Driver, QUEUE_BYTES, Segment};
+use self::dirty_log::DirtyLog;
+use self::driver::{CHAIN_MAX, Driver, PACKED_START, QUEUE_BYTES, Segment};
 use self::frontend::{Device, Inflight};
 use self::memory::Memory;
 use crate::blocks::Operation;
@@ -55,6 +58,8 @@ pub(crate) struct Machine {
     memory: Memory,
     queues: Vec<Driver>,
     inflight: Option<Inflight>,
+    /// The dirty log, during a migration.
+    dirty_log: Option<Arc<DirtyLog>>,
     frontend: Option<Frontend>,
     /// The blocks of the disk that the guest sees.
     blocks: u64,
@@ -66,27 +71,30 @@ pub(crate) struct Machine {
     last_reads: BTreeMap<usize, Vec<u8>>,
     /// Requests that a reset of the guest gave up.
     given_up: Vec<GuestRequest>,
+    /// Some requests will get no answer, as no in-flight log has kept them.
+    has_lost_requests: bool,
 }
 
 impl Machine {
     pub(crate) fn new(plan: GuestPlan, block_bytes: usize, rng: Rng) -> Self {
         let users = plan.flows * plan.depth;
         let slots = users * (SLOT_BYTES + plan.blocks as usize * block_bytes);
-        let queues = (0..plan.flows).map(|index| Driver::new(index, plan.depth, plan.has_event_idx)).collect();
         let blocks = plan.first_blocks;
         Self {
             memory: Memory::new(plan.flows * QUEUE_BYTES + slots),
+            queues: drivers(&plan),
             plan,
             block_bytes,
             rng,
-            queues,
             inflight: None,
+            dirty_log: None,
             frontend: None,
             blocks,
             stream: None,
             open: BTreeMap::new(),
             last_reads: BTreeMap::new(),
             given_up: Vec::new(),
+            has_lost_requests: false,
         }
     }
 
@@ -108,18 +116,21 @@ impl Machine {
     /// Connects the front-end to a daemon, and starts all virtqueues.
     pub(crate) fn connect(&mut self, stream: UnixStream) {
         self.stream = Some(stream.try_clone().expect("a descriptor for a socket"));
-        self.frontend = Some(frontend::connect(stream, self.queues.len()).expect("the daemon answers"));
-        let bases: Vec<_> = self.queues.iter().map(Driver::base).collect();
+        self.frontend = Some(frontend::connect(stream, &self.plan).expect("the daemon answers"));
+        let mut bases = self.used();
+        if self.plan.rings.are_packed && self.inflight.is_some() {
+            // QEMU does not find the position in a packed ring either. The daemon takes it from the in-flight log.
+            bases.fill(PACKED_START);
+        }
         self.start_queues(&bases);
     }
 
     /// Starts all virtqueues at these bases.
-    pub(crate) fn start_queues(&mut self, bases: &[u16]) {
-        let Self { memory, queues, plan, .. } = self;
-        let GuestPlan { has_event_idx, writeback, .. } = *plan;
-        let device = Device { memory, queues, bases, has_event_idx, writeback };
-        let frontend = self.frontend.as_mut().expect("it is connected");
-        device.start(frontend, &mut self.inflight).expect("the daemon answers");
+    pub(crate) fn start_queues(&mut self, bases: &[u32]) {
+        let Self { memory, queues, plan, dirty_log, .. } = self;
+        let device = Device { memory, queues, bases, plan, log: dirty_log.as_deref() };
+        let (frontend, stream) = self.frontend.as_mut().zip(self.stream.as_ref()).expect("it is connected");
+        device.start(frontend, stream, &mut self.inflight).expect("the daemon answers");
     }
 
     /// Stops a virtqueue and returns its base. The call waits until the virtqueue has drained.
@@ -128,14 +139,72 @@ impl Machine {
         move || frontend.get_vring_base(queue)
     }
 
-    /// The number of answered requests in the used ring of each virtqueue.
-    pub(crate) fn used(&self) -> Vec<u16> {
-        self.queues.iter().map(|queue| queue.answered(&self.memory)).collect()
+    /// Passes a new dirty log, or none any more. The call waits until all virtqueues know, each of which drains for that.
+    pub(crate) fn set_logging(
+        &mut self,
+        is_logged: bool,
+    ) -> impl FnOnce() -> Result<u32, vhost::Error> + Send + 'static {
+        self.end_migration();
+        let log = is_logged.then(|| Arc::new(DirtyLog::new(self.memory.bytes())));
+        self.dirty_log.clone_from(&log);
+        let (frontend, plan) = (self.frontend.clone().expect("it is connected"), self.plan.clone());
+        let sizes: Vec<_> = self.queues.iter().map(|queue| queue.ring.size()).collect();
+        move || frontend::set_logging(&frontend, &plan, log.as_deref(), &sizes).map(|()| 0)
+    }
+
+    /// Whether the guest is migrated.
+    pub(crate) fn is_migrating(&self) -> bool {
+        self.dirty_log.is_some()
+    }
+
+    /// If all virtqueues use a dirty log, the migration copies all of the memory.
+    pub(crate) fn begin_copy(&mut self) {
+        if self.is_migrating() {
+            self.memory.begin_copy();
+        }
+    }
+
+    /// The migration copies again what the device has marked.
+    pub(crate) fn copy_marked(&mut self) {
+        if let Some(log) = &self.dirty_log {
+            self.memory.copy_again(log.take());
+        }
+    }
+
+    /// Whether a migration has copied all of the memory once.
+    pub(crate) fn has_copy(&self) -> bool {
+        self.memory.has_copy()
+    }
+
+    /// Once all virtqueues have stopped: the first byte that the migration has not copied.
+    pub(crate) fn first_not_copied(&self) -> Option<usize> {
+        self.memory.first_not_copied()
+    }
+
+    /// The guest goes on in the copy of its memory, if there is one. The next front-end has a new in-flight log.
+    pub(crate) fn move_to_copy(&mut self) -> bool {
+        let Some(copy) = self.memory.take_copy() else { return false };
+        self.memory = Memory::new(copy.len());
+        self.memory.write(0, &copy);
+        self.inflight = None;
+        true
+    }
+
+    /// The migration is over, or has failed.
+    pub(crate) fn end_migration(&mut self) {
+        self.dirty_log = None;
+        self.memory.take_copy();
+    }
+
+    /// The position of each virtqueue behind its last answer, for a front-end.
+    pub(crate) fn used(&self) -> Vec<u32> {
+        self.queues.iter().map(|queue| queue.ring.position(&self.memory)).collect()
     }
 
     /// The front-end or the daemon is gone. The guest waits, or is reset and gives up its requests.
     pub(crate) fn disconnect(&mut self, is_reset: bool) {
         self.frontend = None;
+        self.end_migration();
         if let Some(stream) = self.stream.take() {
             // A thread may wait there for an answer. The shutdown fails only if the daemon has hung up first.
             let _ = stream.shutdown(Shutdown::Both);
@@ -143,9 +212,10 @@ impl Machine {
         if is_reset {
             // A daemon may still write to the old memory.
             self.memory = Memory::new(self.memory.bytes());
-            self.queues.iter_mut().for_each(Driver::reset);
+            self.queues = drivers(&self.plan);
             self.inflight = None;
             self.last_reads.clear();
+            self.has_lost_requests = false;
             self.given_up.extend(std::mem::take(&mut self.open).into_values());
         }
     }
@@ -157,6 +227,21 @@ impl Machine {
 
     pub(crate) fn is_truncated(&self) -> bool {
         self.memory.is_truncated()
+    }
+
+    /// The daemon has ended, or has given up requests. Only an in-flight log keeps them.
+    pub(crate) fn lose_requests(&mut self) {
+        self.has_lost_requests = !self.plan.rings.have_log;
+    }
+
+    /// Whether the guest cannot go on.
+    pub(crate) fn must_be_reset(&self) -> bool {
+        self.is_truncated() || self.has_lost_requests
+    }
+
+    /// Whether the guest waits for answers that no in-flight log tells the next daemon of.
+    pub(crate) fn waits_without_log(&self) -> bool {
+        !self.plan.rings.have_log && !self.open.is_empty()
     }
 
     /// The requests that are not answered.
@@ -234,7 +319,7 @@ impl Machine {
         let before = self.open.insert(request.user, request);
         assert!(before.is_none(), "a user has one request under way");
         let queue = &mut self.queues[request.user % self.plan.flows];
-        let is_kicked = queue.submit(&mut self.memory, place, &segments, table);
+        let is_kicked = queue.ring.submit(&mut self.memory, place, &segments, table);
         if is_kicked {
             queue.kick.write(1).expect("a kick");
         }
@@ -243,7 +328,7 @@ impl Machine {
 
     /// The answers of a virtqueue since the last call.
     pub(crate) fn reap(&mut self, queue: usize) -> Vec<Answer> {
-        let places = self.queues[queue].reap(&self.memory);
+        let places = self.queues[queue].ring.reap(&self.memory);
         places.into_iter().map(|place| self.answer(place * self.plan.flows + queue)).collect()
     }
 
@@ -262,4 +347,9 @@ impl Machine {
         self.last_reads.insert(user, data.clone());
         Answer { request, result, data }
     }
+}
+
+/// The drivers of all virtqueues, with new rings.
+fn drivers(plan: &GuestPlan) -> Vec<Driver> {
+    (0..plan.flows).map(|index| Driver::new(index, plan)).collect()
 }

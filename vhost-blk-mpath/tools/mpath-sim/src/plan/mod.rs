@@ -15,7 +15,7 @@ use self::faults::{
 };
 use crate::discovery_controllers::{DiscoveryControllerPlan, DiscoveryPlan};
 use crate::fault::{Fault, PlannedFault};
-use crate::guest::GuestPlan;
+use crate::guest::{GuestPlan, RingPlan};
 use crate::host::{DiskPlan, HostPlan};
 use crate::net::LinkPlan;
 use crate::rng::Rng;
@@ -81,6 +81,10 @@ impl Plan {
                 guest.longest = 32;
             }
         }
+        let of_rings = &mut Rng::new(seed, 0x9ac3);
+        for guest in &mut guests {
+            (guest.rings.are_packed, guest.rings.have_log) = (of_rings.percent(40), of_rings.percent(90));
+        }
         let spared = (disks > 1 && of_disks.percent(20)).then(|| of_disks.index(disks));
         let mut faults =
             if spared.is_some() { Vec::new() } else { faults(rng, paths, quiet, digests.header || digests.data) };
@@ -96,6 +100,7 @@ impl Plan {
             if target.drains() {
                 faults.extend(drains(of_drains, paths, quiet));
             }
+            faults.extend(migrations(&mut Rng::new(seed, 0xd127), disks, quiet));
             faults.extend(growth(&mut Rng::new(seed, 0x6704), &mut target, &mut host, &mut guests, quiet));
         }
         faults.extend(truncations(&mut Rng::new(seed, 0x7214), disks, spared, quiet));
@@ -127,6 +132,18 @@ impl Plan {
         }
         Self { links, target, host, discovery, guests, spared, faults, quiet, patience }
     }
+}
+
+/// Migrations until `quiet`.
+fn migrations(rng: &mut Rng, disks: usize, quiet: Duration) -> Vec<PlannedFault> {
+    let count = rng.pick(&[0, 0, 1, 4]);
+    let one = |_| {
+        let begins = rng.up_to(quiet * 9 / 10);
+        let lasts = rng.up_to(Duration::from_secs(4)).min(quiet.saturating_sub(begins));
+        let fault = Fault::Migrate { disk: rng.index(disks), is_cancelled: rng.percent(25) };
+        PlannedFault { fault, begins, lasts }
+    };
+    (0..count).map(one).collect()
 }
 
 /// Some namespaces begin with half their blocks. Each node reports the others in its own time.
@@ -356,7 +373,7 @@ fn guest(rng: &mut Rng, host: &HostPlan, target: &TargetPlan, disk: usize, quiet
         longest: rng.pick(&[2, 8, 32]).min(namespace.blocks),
         shares: [rng.range(20, 60), rng.range(20, 60), rng.below(10), rng.below(10), rng.below(25)],
         writeback: rng.pick(&[true, true, true, false]),
-        has_event_idx: rng.percent(50),
+        rings: RingPlan { has_event_idx: rng.percent(50), are_packed: false, have_log: true },
         until: quiet + Duration::from_secs(2),
     }
 }

@@ -82,6 +82,7 @@ impl World {
             Fault::RestartDaemon => self.stop_daemon(),
             Fault::HangUp { disk, is_reset } => self.hang_up(disk, is_reset),
             Fault::StopQueues { disk } => self.stop_queues(disk),
+            Fault::Migrate { disk, .. } => self.begin_migration(disk),
             Fault::TruncateMemory { disk, choice } => self.truncate_memory(disk, choice),
             Fault::RemovePath { path, at_once } => self.order(path, DesiredState::Removed { at_once }),
             Fault::ResetByOperator { path } => {
@@ -162,6 +163,7 @@ impl World {
             Fault::KillDaemon { .. } => self.start_daemon(),
             Fault::HangUp { disk, .. } => self.connect(disk),
             Fault::StopQueues { disk } => self.start_queues(disk),
+            Fault::Migrate { disk, is_cancelled } => self.end_migration(disk, is_cancelled),
             Fault::TruncateMemory { disk, .. } => self.reset_truncated(disk),
             // The path may still wait to be removed.
             Fault::RemovePath { path, .. } => {

@@ -31,6 +31,22 @@ impl World {
         self.turn_front_ends();
     }
 
+    /// The front-end of a disk begins to migrate the guest.
+    pub(super) fn begin_migration(&mut self, disk: usize) {
+        if let Some((daemon, _)) = self.daemon() {
+            daemon.begin_migration(disk);
+        }
+        self.turn_front_ends();
+    }
+
+    /// The front-end of a disk ends the migration.
+    pub(super) fn end_migration(&mut self, disk: usize, is_cancelled: bool) {
+        if let Some((daemon, _)) = self.daemon() {
+            daemon.end_migration(disk, is_cancelled);
+        }
+        self.turn_front_ends();
+    }
+
     /// The front-end of a disk connects again, or another one connects.
     pub(super) fn connect(&mut self, disk: usize) {
         if let Some((daemon, _)) = self.daemon() {

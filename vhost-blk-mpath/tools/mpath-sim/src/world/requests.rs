@@ -46,6 +46,7 @@ impl World {
                 self.ctx.checker.recovered(disk);
             }
             self.ctx.checker.answered(at, request.id, result, &data);
+            self.ctx.checker.counts.answered_over_packed_rings += u64::from(self.plan.guests[disk].rings.are_packed);
             if flushed {
                 self.ctx.checker.flushed(at, disk, self.target.cached(disk));
                 self.flushed[disk] |= matches!(self.stage, Stage::Flush(_));

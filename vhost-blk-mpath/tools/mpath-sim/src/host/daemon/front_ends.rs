@@ -7,8 +7,8 @@ use crate::context::Ctx;
 use crate::machine::Machine;
 
 impl Daemon {
-    /// Connects front-ends that wait. Returns disks whose guests were reset before for truncated memory, and disks that have become
-    /// settled.
+    /// Connects front-ends that wait. Returns disks whose guests were reset before, as they could not go on, and disks that have
+    /// become settled.
     pub(crate) fn turn_front_ends(&mut self, ctx: &mut Ctx, machines: &mut [Machine]) -> (Vec<usize>, Vec<usize>) {
         let (mut reset, mut settled) = (Vec::new(), Vec::new());
         let front_ends = self.front_ends.iter_mut().zip(&mut self.holds).zip(&self.wants_front_end).zip(machines);
@@ -19,7 +19,7 @@ impl Daemon {
                 && self.shutdown.is_none()
                 && let Some(blocks) = self.disks.shown(index)
             {
-                if machine.is_truncated() {
+                if machine.must_be_reset() {
                     machine.disconnect(true);
                     ctx.checker.guest_gone(machine.given_up());
                     reset.push(index);
@@ -52,6 +52,16 @@ impl Daemon {
     /// The front-end of a disk starts its virtqueues again.
     pub(crate) fn start_queues(&mut self, disk: usize) {
         self.front_ends[disk].start_queues();
+    }
+
+    /// The front-end of a disk begins to migrate the guest.
+    pub(crate) fn begin_migration(&mut self, disk: usize) {
+        self.front_ends[disk].begin_migration();
+    }
+
+    /// The front-end of a disk ends the migration.
+    pub(crate) fn end_migration(&mut self, disk: usize, is_cancelled: bool) {
+        self.front_ends[disk].end_migration(is_cancelled);
     }
 
     /// Whether a disk has a front-end.

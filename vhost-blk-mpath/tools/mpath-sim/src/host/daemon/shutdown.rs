@@ -25,7 +25,8 @@ impl Daemon {
             thread.kill(ctx);
         }
         for machine in machines {
-            machine.disconnect(is_reset);
+            machine.lose_requests();
+            machine.disconnect(is_reset || machine.must_be_reset());
         }
         for front_end in front_ends {
             front_end.join().expect("it serves to the end");
