@@ -12,6 +12,7 @@ use mpath_api::types::{
 };
 use mpath_api::{PathAddress, PolicyChange, SchedulerChange, similar_name};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
+use mpath_host::NamespaceStatus;
 use tokio::sync::oneshot;
 
 use crate::disk::{Backing, Disk, DiskTuning};
@@ -22,7 +23,7 @@ use crate::open_files;
 use crate::path::actions;
 use crate::service::disks::Disks;
 use crate::subsystem::path_injection::PathInjection;
-use crate::subsystem::path_status::{NamespaceStatus, PathStatus};
+use crate::subsystem::path_status::PathStatus;
 use crate::subsystem::{PolicySetBy, Subsystem};
 use crate::transport::connections::Connections;
 

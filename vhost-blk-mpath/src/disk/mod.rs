@@ -13,7 +13,7 @@ use std::time::Instant;
 use mpath_api::config::{LimitsConfig, Weight};
 use mpath_api::types::EventKind;
 use mpath_core::{DiskId, FlowId, SharedDisk};
-use mpath_host::{DiskHold, HoldReason, InheritedFence, NamespaceName};
+use mpath_host::{DiskHold, DiskOpening, HoldReason, InheritedFence, NamespaceName};
 use nvme_tcp::host::NamespaceIdentity;
 use reactor::UnansweredQueues;
 use vhost_user_blk::{DiskGeometry, GeometryError, SECTOR_BYTES, VirtioDisk};
@@ -33,10 +33,10 @@ pub(crate) struct Disk {
     /// Requests that a guest may come back for. The I/O threads keep the count.
     pub(crate) unanswered: Arc<UnansweredQueues>,
     backing: OnceLock<Backing>,
+    opening: Mutex<DiskOpening>,
     hold: Mutex<DiskHold>,
     /// The namespace that it must not use, unless another path has led to one that it may use.
     refused: Mutex<Option<RefusedNamespace>>,
-    served: AtomicBool,
     connected: AtomicBool,
     tuning: Mutex<DiskTuning>,
     health: Mutex<HealthHistory>,
@@ -116,7 +116,7 @@ impl Disk {
         first_flow: FlowId,
         settings: DiskSettings,
         unanswered: Arc<UnansweredQueues>,
-        hold: DiskHold,
+        (opening, hold): (DiskOpening, DiskHold),
         events: Arc<EventLog>,
     ) -> Self {
         let shared = hold.shared_disk();
@@ -129,9 +129,9 @@ impl Disk {
             shared,
             unanswered,
             backing: OnceLock::new(),
+            opening: Mutex::new(opening),
             hold: Mutex::new(hold),
             refused: Mutex::default(),
-            served: AtomicBool::new(false),
             connected: AtomicBool::new(false),
             tuning,
             health: Mutex::default(),
@@ -198,13 +198,14 @@ impl Disk {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether front-ends are served.
-    pub(crate) fn is_served(&self) -> bool {
-        self.served.load(Ordering::Relaxed)
+    /// Decides when front-ends are served.
+    pub(crate) fn opening(&self) -> MutexGuard<'_, DiskOpening> {
+        self.opening.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn set_served(&self) {
-        self.served.store(true, Ordering::Relaxed);
+    /// Whether front-ends are served.
+    pub(crate) fn is_served(&self) -> bool {
+        self.opening().is_open()
     }
 
     /// Why it takes no requests because of an earlier daemon or a removed disk, and for how much longer if that is known.

@@ -47,17 +47,12 @@ impl Subsystem {
         duplicate::check(self, path);
     }
 
-    /// Records a change of a disk's namespace on the path.
+    /// Records a change of a disk's namespace on the path, or its size.
     pub(crate) fn path_namespace(&self, path: PathId, update: NamespaceUpdate) {
-        self.path_event(path, EventKind::AnaChanged, format!("ANA state changed: {}", self.of_disk(&update)));
-        let disk = usize::from(update.disk.0);
-        self.path(path, |status| status.namespaces[disk] = update.into());
-    }
-
-    /// Records the size of a disk's namespace on the path.
-    pub(crate) fn path_size(&self, path: PathId, update: &NamespaceUpdate) {
-        let disk = usize::from(update.disk.0);
-        self.path(path, |status| status.namespaces[disk].blocks = update.blocks);
+        if update.changed {
+            self.path_event(path, EventKind::AnaChanged, format!("ANA state changed: {}", self.of_disk(&update)));
+        }
+        self.path(path, |status| status.namespaces.update(update));
     }
 
     /// Describes an update. The disk is named if there are several.

@@ -266,11 +266,7 @@ impl PathTask {
                         }
                         thread.ana_changed(id, epoch, update.disk, update.state);
                     }
-                    if update.changed {
-                        subsystem.path_namespace(id, update);
-                    } else {
-                        subsystem.path_size(id, &update);
-                    }
+                    subsystem.path_namespace(id, update);
                 }
                 Action::CloseQueues { epoch, drain } => {
                     // Fences that wait for a reset over this path ask another path at once.

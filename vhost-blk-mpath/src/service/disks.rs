@@ -263,7 +263,7 @@ impl Disks {
             _ = ending.wait_for(|ending| *ending) => Err(AddDiskError::Ending),
         };
         let served = match tried {
-            Ok(()) => service.open_known(self, true).await.map_err(|error| not_started(&error)),
+            Ok(()) => service.open_known(self).await.map_err(|error| not_started(&error)),
             Err(error) => Err(error),
         };
         match served {

@@ -70,7 +70,7 @@ fn missing(subsystem: &Subsystem, discovery: Option<&DiscoveryStatus>, wait_for:
         let host_lacks = state.paths().any(|path| path.host_lacks);
         return Err(StartError::NoPath { disk, subsystem, failures: failures(&state, |_| true), host_lacks });
     }
-    let is_usable = |id| known.contains(&id) && state.paths().any(|path| path.leads_to(id));
+    let is_usable = |id| known.contains(&id) && state.paths().any(|path| path.namespaces.leads_to(id));
     if let Some(disk) = subsystem.disks.iter().find(|disk| !is_usable(disk.id)) {
         let reason = |path: &PathStatus| Some((path.address.clone(), path.namespace(disk.id)?.unusable.clone()?));
         let reasons = Reasons { of: "", reasons: state.paths().filter_map(reason).collect() };

@@ -1,16 +1,16 @@
-//! Opens disks: when a path has shown a disk's namespace, its front-ends are served.
+//! Opens disks, as their [`DiskOpening`](mpath_host::DiskOpening) decides.
 //!
 //! [`Subsystem::admit`] has checked before that the disk may use the namespace. The fences that removed disks have left
 //! on the namespace, and its name, are in the fence record before a front-end can submit a request.
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mpath_core::DiskId;
-use mpath_host::{DiskHold, InheritedFence, TriedPath};
+use mpath_host::{DiskHold, InheritedFence, OpeningStep, TriedPath};
 use tokio::task::spawn_blocking;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::sleep_until;
 
 use crate::disk::Disk;
 use crate::service::Service;
@@ -19,70 +19,82 @@ use crate::service::start_error::StartError;
 use crate::subsystem::path_status::PathStatus;
 use crate::transport::far_future;
 
-/// How long front-ends are not answered from the description of an earlier daemon while paths make their first attempt.
-/// If a path works, the description may have to change: a front-end should not see a size that a moment later is another.
-const PATIENCE: Duration = Duration::from_secs(1);
-
 impl Service {
     /// Opens each disk when its namespace is known, saves what its front-ends see, and lets their requests go on. Ends with
     /// the subsystem, or when nothing of that is left to do.
     pub(crate) async fn open_disks(self: Arc<Self>, disks: Arc<Disks>) {
         let (mut changes, mut ending) = (self.subsystem.changes(), self.ends.subscribe());
-        let is_done = |disk: &Disk| disk.is_served() && is_found(disk) && disk.hold().is_over();
-        let patient_until = Instant::now() + PATIENCE;
         loop {
             changes.borrow_and_update();
-            let are_all_done = self.subsystem.disks.iter().all(is_done);
-            let is_patient = self.is_untried() && Instant::now() < patient_until;
-            let result = self.open_known(&disks, is_patient).await;
-            self.update_holds().await;
-            if are_all_done && result.is_ok() {
-                return;
-            }
-            if let Err(error) = &result {
+            if let Err(error) = self.open_known(&disks).await {
                 tracing::error!(disk = self.subsystem.name(), %error, "front-ends have to wait; trying again");
             }
-            let next_timeout = self.subsystem.disks.iter().filter_map(|disk| disk.hold().next_timeout()).min();
+            self.update_holds().await;
+            let disks = &self.subsystem.disks;
+            if disks.iter().all(|disk| disk.opening().is_over() && disk.hold().is_over()) {
+                return;
+            }
+            let now = Instant::now();
+            let next_timeout =
+                |disk: &Disk| disk.hold().next_timeout().into_iter().chain(disk.opening().next_timeout(now));
+            let next_timeout = disks.iter().flat_map(next_timeout).min();
             tokio::select! {
-                _ = changes.changed(), if result.is_ok() => {}
-                () = sleep_until(patient_until.into()), if is_patient => {}
+                _ = changes.changed() => {}
                 () = sleep_until(next_timeout.unwrap_or_else(far_future).into()) => {}
-                () = sleep(self.subsystem.config.reconnect_delay.duration()), if result.is_err() => {}
                 _ = ending.wait_for(|ends| *ends) => return,
             }
         }
     }
 
-    /// Opens the disks with a known namespace. If `is_patient`, only those that a path has led to. The future must not be
-    /// dropped, as fence and record would differ.
-    pub(crate) async fn open_known(&self, disks: &Disks, is_patient: bool) -> Result<(), StartError> {
-        let subsystem = &self.subsystem;
-        let mut some_opened = false;
-        let known: Vec<DiskId> = subsystem.known().map(|disk| disk.id).collect();
-        for disk in known.into_iter().map(|id| subsystem.disk(id)) {
-            if disk.is_served() || is_patient && !is_found(disk) {
-                if let Err(error) = subsystem.save_current(disk).await {
-                    tracing::warn!(%error, "front-ends see the disk as it is now");
+    /// Opens the disks with a known namespace that can be opened. Returns the first failure. The future must not be dropped,
+    /// as fence and record would differ.
+    pub(crate) async fn open_known(&self, disks: &Disks) -> Result<(), StartError> {
+        let known: Vec<DiskId> = self.subsystem.known().map(|disk| disk.id).collect();
+        let mut result = Ok(());
+        for disk in known.into_iter().map(|id| self.subsystem.disk(id)) {
+            result = result.and(self.open_disk(disk, disks).await);
+        }
+        result
+    }
+
+    /// Takes the steps of a disk as far as they come.
+    async fn open_disk(&self, disk: &Disk, disks: &Disks) -> Result<(), StartError> {
+        while let Some(step) = self.next_step(disk) {
+            if let Err(error) = self.open_step(disk, step, disks).await {
+                let is_open = disk.is_served();
+                disk.opening().failed(Instant::now());
+                if !is_open {
+                    return Err(error);
                 }
+                tracing::warn!(%error, "front-ends see the disk as it is now");
                 continue;
             }
-            self.inherit_pending(disk, disks).await?;
-            // Before a front-end can submit requests, which no other namespace may receive.
-            subsystem.records.write_namespace(disk.id.0.into()).await?;
-            // Last, as a path may lead there meanwhile and have the disk grow. Without a file, the next daemon lets front-ends wait.
-            subsystem.save_current(disk).await?;
-            self.change_hold(disk.id, DiskHold::open);
-            disk.set_served();
-            some_opened = true;
-            let frontends = self.frontends();
-            // At the end of the daemon there are no more.
-            if let Some(frontend) = frontends.get(usize::from(disk.id.0)) {
-                frontend.open();
-                tracing::info!(disk = disk.name(), socket = %disk.settings.socket_path, "front-ends are served");
+            disk.opening().done();
+            if step == OpeningStep::Serve {
+                self.subsystem.signal_change();
             }
         }
-        if some_opened {
-            subsystem.signal_change();
+        Ok(())
+    }
+
+    fn next_step(&self, disk: &Disk) -> Option<OpeningStep> {
+        let (logs_are_done, paths) = self.tried_paths(disk.id);
+        disk.opening().step(Instant::now(), logs_are_done, &paths)
+    }
+
+    async fn open_step(&self, disk: &Disk, step: OpeningStep, disks: &Disks) -> Result<(), StartError> {
+        match step {
+            OpeningStep::InheritFences => self.inherit_pending(disk, disks).await?,
+            OpeningStep::RecordNamespace => self.subsystem.records.write_namespace(disk.id.0.into()).await?,
+            OpeningStep::Save => self.subsystem.save_current(disk).await?,
+            OpeningStep::Serve => {
+                self.change_hold(disk.id, DiskHold::open);
+                // At the end of the daemon there are no more.
+                if let Some(frontend) = self.frontends().get(usize::from(disk.id.0)) {
+                    frontend.open();
+                    tracing::info!(disk = disk.name(), socket = %disk.settings.socket_path, "front-ends are served");
+                }
+            }
         }
         Ok(())
     }
@@ -102,10 +114,15 @@ impl Service {
 
     /// Changes the hold of a disk, which depends on the time, the first logs and the paths.
     fn change_hold(&self, id: DiskId, change: impl FnOnce(&mut DiskHold, Instant, bool, &[TriedPath])) -> bool {
-        let first_logs_are_done = self.discovery.as_ref().is_none_or(|discovery| discovery.first_logs_are_done());
-        let tried = |path: &PathStatus| TriedPath { trial: path.trial, leads_to_disk: path.leads_to(id) };
-        let paths: Vec<_> = self.subsystem.state().paths().map(tried).collect();
+        let (first_logs_are_done, paths) = self.tried_paths(id);
         self.subsystem.change_hold(id, |hold| change(hold, Instant::now(), first_logs_are_done, &paths))
+    }
+
+    /// Whether the first logs of discovery are done, and the paths, for a disk.
+    fn tried_paths(&self, id: DiskId) -> (bool, Vec<TriedPath>) {
+        let first_logs_are_done = self.discovery.as_ref().is_none_or(|discovery| discovery.first_logs_are_done());
+        let tried = |path: &PathStatus| TriedPath { trial: path.trial, leads_to_disk: path.namespaces.leads_to(id) };
+        (first_logs_are_done, self.subsystem.state().paths().map(tried).collect())
     }
 
     /// Has the disk wait for fences that removed disks left on its namespace.
@@ -123,11 +140,6 @@ impl Service {
         }
         Ok(())
     }
-}
-
-/// Whether a path has led to the disk's namespace.
-fn is_found(disk: &Disk) -> bool {
-    disk.backing().is_some_and(|backing| backing.found().is_some())
 }
 
 #[cfg(test)]
@@ -180,7 +192,7 @@ mod tests {
         let service = service(&subsystem, ends);
         let config = "/tmp/api".parse().unwrap();
         let disks = Disks::new(common, config, Arc::default());
-        service.open_known(&disks, true).await.unwrap();
+        service.open_known(&disks).await.unwrap();
         assert!(named() && subsystem.disks[0].is_served());
     }
 
@@ -205,7 +217,7 @@ mod tests {
         subsystem.restore_shown();
         let service = service(&subsystem, ends);
         let disks = Disks::new(common, "/tmp/api".parse().unwrap(), Arc::default());
-        let mut opening = std::pin::pin!(service.open_known(&disks, false));
+        let mut opening = std::pin::pin!(service.open_known(&disks));
         tokio::select! {
             biased;
             _ = &mut opening => panic!("it writes the record first"),

@@ -60,13 +60,8 @@ impl Subsystem {
         let backing = if let Some(backing) = disk.backing() {
             self.check_shown(disk, backing, &name, &geometry)?;
             self.claim(disk, &name)?;
-            if identity.blocks < backing.blocks() {
-                return Err(Unusable::Shrunk { found: identity.blocks, shown: backing.blocks() }.into());
-            }
-            if !disk.is_served() {
-                // As with a new disk: no front-end of this daemon has seen less, and no other path has fewer blocks.
-                backing.grow(identity.blocks).map_err(|error| AdmitError::NoDisk(error.into()))?;
-            }
+            let blocks = disk.opening().size_when_found(backing.blocks(), identity.blocks)?;
+            backing.grow(blocks).map_err(|error| AdmitError::NoDisk(error.into()))?;
             backing
         } else {
             let frontend = VirtioDisk::new(geometry.clone());
@@ -82,6 +77,7 @@ impl Subsystem {
             );
         }
         backing.set_found(FoundNamespace { identity, geometry });
+        disk.opening().found();
         disk.accept();
         Ok(())
     }
@@ -130,6 +126,7 @@ impl Subsystem {
         // A path will report the same reason.
         if self.claim(disk, &shown.namespace).is_ok() {
             self.set_known(disk, shown.namespace, frontend);
+            disk.opening().restored();
         }
     }
 

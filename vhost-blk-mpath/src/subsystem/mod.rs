@@ -23,7 +23,9 @@ use mpath_api::config::{DiskConfig, MaxTransfer, Seconds};
 use mpath_api::types::{EventKind, EventPath};
 use mpath_api::{PathAddress, PolicyChange};
 use mpath_core::{DiskId, Epoch, FlowId, Group, GroupConfig, PathId, Window};
-use mpath_host::{Admissions, CONNECT_MAX, DiskHold, InheritedFence, NamespaceUpdate, PathSettings, Unusable};
+use mpath_host::{
+    Admissions, CONNECT_MAX, DiskHold, DiskOpening, InheritedFence, NamespaceUpdate, PathSettings, Unusable,
+};
 use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity};
 use nvme_tcp::wire::Digests;
 use reactor::{CloseMode, IoThreadConfig, IoThreadHandle, StartError, UnansweredQueues};
@@ -104,7 +106,8 @@ impl Subsystem {
             let unanswered =
                 Arc::new(UnansweredQueues::new(if records.has_predecessor(id.into()) { queues } else { 0 }, began));
             let hold = DiskHold::new(inherited_fence.cloned(), config.shared_write_cache);
-            Disk::new(DiskId(id), first, settings, unanswered, hold, Arc::clone(&events))
+            let opening = DiskOpening::new(began, config.reconnect_delay.duration());
+            Disk::new(DiskId(id), first, settings, unanswered, (opening, hold), Arc::clone(&events))
         };
         Self {
             disks: DiskSettings::all(&config).into_iter().zip(0..).map(new).collect(),
@@ -338,7 +341,14 @@ impl mpath_host::Disks for &Subsystem {
     }
 
     fn path_up(&mut self, path: PathId, namespaces: Vec<NamespaceUpdate>) -> Result<(), (DiskId, Unusable)> {
-        self.path_sized(path, namespaces)
+        // Under this lock no disk can grow.
+        let mut state = self.state();
+        let status = state.path_mut(path).expect("a path is there as long as its task");
+        status.namespaces.begin(namespaces, |disk| self.served(disk))
+    }
+
+    fn path_down(&mut self, path: PathId) {
+        self.path(path, |status| status.namespaces.end());
     }
 
     fn is_unflushed(&self, path: PathId) -> bool {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 use mpath_api::PathAddress;
 use mpath_api::config::{DiskConfig, HedgeSetting};
 use mpath_api::types::{Controller, EventPath, Origin, PathState};
-use mpath_core::{AnaState, ClassPolicies, DiskId, Epoch, MAX_PATHS, PathId, SchedulerSpec, UsablePaths};
-use mpath_host::{DesiredState, NamespaceUpdate, Order, PathTrial};
+use mpath_core::{ClassPolicies, DiskId, Epoch, MAX_PATHS, PathId, SchedulerSpec, UsablePaths};
+use mpath_host::{DesiredState, NamespaceStatus, Order, PathNamespaces, PathTrial};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -54,8 +54,8 @@ pub(crate) struct PathStatus {
     pub(crate) trial: PathTrial,
     /// The last attempt has failed because this host lacks something.
     pub(crate) host_lacks: bool,
-    /// By disk id. Filled just before the path becomes live, and kept while it is.
-    pub(crate) namespaces: Vec<NamespaceStatus>,
+    /// There are none without an association.
+    pub(crate) namespaces: PathNamespaces,
     pub(crate) cntlid: Option<u16>,
     pub(crate) controller: Option<Controller>,
     /// For a live path.
@@ -95,30 +95,6 @@ impl PathLosses {
     }
 }
 
-/// The namespace of one disk on a live path.
-#[derive(Debug)]
-pub(crate) struct NamespaceStatus {
-    /// `persistent-loss` if the namespace cannot be used.
-    pub(crate) ana: AnaState,
-    /// Why it cannot be used.
-    pub(crate) unusable: Option<String>,
-    /// Its size on this path in blocks; 0 if it cannot be used.
-    pub(crate) blocks: u64,
-}
-
-impl NamespaceStatus {
-    /// The ANA state that the controller has reported.
-    pub(crate) fn reported_ana(&self) -> Option<AnaState> {
-        self.unusable.is_none().then_some(self.ana)
-    }
-}
-
-impl From<NamespaceUpdate> for NamespaceStatus {
-    fn from(update: NamespaceUpdate) -> Self {
-        Self { ana: update.state, unusable: update.unusable, blocks: update.blocks }
-    }
-}
-
 impl PathStatus {
     pub(crate) fn new(id: PathId, address: PathAddress, origin: Origin) -> Self {
         Self {
@@ -132,7 +108,7 @@ impl PathStatus {
             losses: PathLosses::default(),
             trial: PathTrial::default(),
             host_lacks: false,
-            namespaces: Vec::new(),
+            namespaces: PathNamespaces::default(),
             cntlid: None,
             controller: None,
             connections: None,
@@ -170,15 +146,15 @@ impl PathStatus {
         }
     }
 
-    /// The namespace of that disk on a live path.
+    /// The namespace of that disk, if the path has an association.
     pub(crate) fn namespace(&self, disk: DiskId) -> Option<&NamespaceStatus> {
-        self.namespaces.get(usize::from(disk.0))
+        self.namespaces.of(disk)
     }
 
     /// Whether new I/O of that disk may go there.
     pub(crate) fn is_usable(&self, disk: DiskId) -> bool {
         let selectable = |namespace: &NamespaceStatus| namespace.ana.is_selectable();
-        self.shown() == PathState::Live && self.namespace(disk).is_none_or(selectable)
+        self.shown() == PathState::Live && self.namespace(disk).is_some_and(selectable)
     }
 
     /// Whether requests of the disk should be able to go there.
@@ -225,11 +201,6 @@ impl PathStatus {
             .then(|| "not used by every I/O thread, as after a path error or a new connection".into())
     }
 
-    /// Whether the path is live and leads to the namespace of that disk.
-    pub(crate) fn leads_to(&self, disk: DiskId) -> bool {
-        self.state == PathState::Live && self.namespace(disk).is_some_and(|namespace| namespace.unusable.is_none())
-    }
-
     /// Whether the path is live or may become live.
     fn is_expected(&self, was_live: bool) -> bool {
         match self.state {
@@ -270,7 +241,6 @@ impl PathStatus {
     /// Clears what was known of the controller.
     pub(crate) fn gone(&mut self) {
         (self.cntlid, self.controller, self.connections) = (None, None, None);
-        self.namespaces.clear();
     }
 }
 
@@ -321,8 +291,7 @@ impl State {
 
     /// The blocks of a disk's namespace, on each path that leads to it.
     pub(crate) fn sizes(&self, disk: DiskId) -> impl Iterator<Item = u64> {
-        let leads_here = self.paths().filter_map(move |path| path.namespace(disk)).filter(|of| of.unusable.is_none());
-        leads_here.map(|namespace| namespace.blocks)
+        self.paths().filter_map(move |path| path.namespaces.blocks(disk))
     }
 
     /// Whether any path is live or may become live. True without paths, as one may be added.

@@ -4,12 +4,11 @@ use std::io;
 use std::path::PathBuf;
 
 use mpath_api::types::EventKind;
-use mpath_core::{DiskId, PathId};
-use mpath_host::{Growth, GrowthStep, NamespaceUpdate, Unusable};
+use mpath_host::{Growth, GrowthStep};
 
 use crate::disk::{Backing, Disk, geometry};
 use crate::subsystem::Subsystem;
-use crate::subsystem::path_status::{NamespaceStatus, State};
+use crate::subsystem::path_status::State;
 
 /// The file of a disk still describes the disk as it was before.
 #[derive(Debug, thiserror::Error)]
@@ -25,16 +24,6 @@ pub(crate) struct OutdatedFile {
 }
 
 impl Subsystem {
-    /// Records the sizes on a path that is about to become live. From then on no disk grows beyond them. Fails if a
-    /// disk has already grown beyond them.
-    pub(crate) fn path_sized(&self, path: PathId, namespaces: Vec<NamespaceUpdate>) -> Result<(), (DiskId, Unusable)> {
-        let mut state = self.state();
-        mpath_host::check_sizes(&namespaces, |disk| self.disk(disk).backing().and_then(Backing::served_namespace))?;
-        let status = state.path_mut(path).expect("a path is there as long as its task");
-        status.namespaces = namespaces.into_iter().map(NamespaceStatus::from).collect();
-        Ok(())
-    }
-
     /// Saves a disk with a known namespace as the next daemon shows it.
     pub(crate) async fn save_current(&self, disk: &Disk) -> Result<(), OutdatedFile> {
         let _one_at_a_time = self.saving.lock().await;

@@ -62,11 +62,10 @@ mod tests {
     use mpath_api::{PolicyChange, PolicyClass};
     use mpath_core::{Epoch, PathId};
 
-    use mpath_host::DesiredState;
+    use mpath_host::{DesiredState, NamespaceUpdate};
 
     use super::*;
     use crate::disk::geometry;
-    use crate::subsystem::path_status::NamespaceStatus;
 
     #[test]
     fn policy_numbers_match_the_documentation() {
@@ -99,8 +98,10 @@ mod tests {
     #[test]
     fn paths_count_for_the_disks_that_can_use_them() {
         let mut state = State::new(&geometry::tests::config());
-        let namespace =
-            |ana, unusable: bool| NamespaceStatus { ana, unusable: unusable.then(|| "gone".into()), blocks: 1 };
+        let namespace = |disk, state, unusable: bool| {
+            let unusable = unusable.then(|| "gone".into());
+            NamespaceUpdate { disk: DiskId(disk), state, unusable, blocks: 1, added: None, changed: true }
+        };
         let counts = |state: &State| {
             [0, 1].map(|disk| {
                 let VendorWindow { paths_total, paths_live, paths_optimized, .. } = of_disk(state, DiskId(disk));
@@ -116,12 +117,13 @@ mod tests {
         let lost = AnaState::PersistentLoss;
         for (path, ana) in [(0, [(optimized, false), (none, false)]), (1, [(other, false), (lost, true)])] {
             let path = state.path_mut(PathId(path)).unwrap();
-            path.namespaces = ana.map(|(ana, unusable)| namespace(ana, unusable)).into();
+            let all = (0..).zip(ana).map(|(disk, (ana, unusable))| namespace(disk, ana, unusable));
+            path.namespaces.begin(all.collect(), |_| None).unwrap();
         }
         assert_eq!(counts(&state), [[2, 0, 0]; 2], "not connected yet");
         state.paths_mut().for_each(|path| path.set_state(PathState::Live));
         assert_eq!(counts(&state), [[2, 2, 1], [2, 0, 0]]);
-        state.path_mut(PathId(1)).unwrap().namespaces[1] = namespace(optimized, false);
+        state.path_mut(PathId(1)).unwrap().namespaces.update(namespace(1, optimized, false));
         assert_eq!(counts(&state), [[2, 2, 1], [2, 1, 1]]);
         state.path_mut(PathId(0)).unwrap().order(|order| order.wanted = DesiredState::Drained);
         assert_eq!(counts(&state), [[2, 1, 0], [2, 1, 1]]);

@@ -115,20 +115,6 @@ impl ServedNamespace {
     }
 }
 
-/// Checks that a path about to become live has all the blocks that guests see, for each disk it can serve.
-///
-/// # Errors
-/// The disk that has grown since, and what is missing.
-pub fn check_sizes(
-    namespaces: &[NamespaceUpdate],
-    served: impl Fn(DiskId) -> Option<ServedNamespace>,
-) -> Result<(), (DiskId, Unusable)> {
-    namespaces.iter().filter(|update| update.unusable.is_none()).try_for_each(|update| {
-        let checked = served(update.disk).map_or(Ok(()), |served| served.check_size(update.blocks));
-        checked.map_err(|error| (update.disk, error))
-    })
-}
-
 /// A change of a disk's namespace on one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespaceUpdate {
@@ -173,6 +159,9 @@ pub trait Disks {
     /// # Errors
     /// The disk that has already grown beyond it.
     fn path_up(&mut self, path: PathId, namespaces: Vec<NamespaceUpdate>) -> Result<(), (DiskId, Unusable)>;
+
+    /// Records that the association is over and that every I/O thread has closed its queue pair.
+    fn path_down(&mut self, path: PathId);
 
     /// Whether writes of a disk that the path has completed are marked as unflushed.
     fn is_unflushed(&self, path: PathId) -> bool;

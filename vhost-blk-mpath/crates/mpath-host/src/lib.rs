@@ -12,6 +12,7 @@
 mod controller_shutdown;
 pub mod discovery;
 mod disk_hold;
+mod disk_opening;
 mod disks;
 mod fence;
 mod growth;
@@ -19,6 +20,7 @@ mod namespace_name;
 mod namespaces;
 mod order;
 mod path;
+mod path_namespaces;
 mod record;
 mod settings;
 #[cfg(test)]
@@ -29,12 +31,14 @@ use mpath_core::{Epoch, PathId};
 
 pub use controller_shutdown::ControllerShutdown;
 pub use disk_hold::{DiskHold, HoldAction, HoldReason, InheritedFence, TriedPath};
-pub use disks::{Admissions, AdmitError, Disks, NamespaceUpdate, ServedNamespace, Unusable, check_sizes};
+pub use disk_opening::{DiskOpening, OpeningStep};
+pub use disks::{Admissions, AdmitError, Disks, NamespaceUpdate, ServedNamespace, Unusable};
 pub use fence::{EndedAssociation, Fences, HeldFence, LiftedBy, LiftedFence};
 pub use growth::{Growth, GrowthStep};
 pub use namespace_name::NamespaceName;
 pub use order::{DesiredState, Order};
 pub use path::{Action, ClosedAssociation, LiveAssociation, Path, PathError, PathTrial, Report};
+pub use path_namespaces::{NamespaceStatus, PathNamespaces};
 pub use record::{
     DaemonRun, DiskShutdown, EXIT_MAX, FENCE_MAX, OrderlyEnd, Record, RecordContent, RecordedAssociation,
     RemainingFence, longest_fence,

@@ -90,13 +90,15 @@ pub(crate) fn controller(namespaces: &[NamespaceIdentity]) -> ControllerInfo {
 pub(crate) struct Known {
     pub(crate) served: Vec<ServedNamespace>,
     pub(crate) is_unflushed: bool,
+    /// How often a path was down.
+    pub(crate) downs: usize,
 }
 
 impl Known {
     pub(crate) fn new(namespaces: &[NamespaceIdentity]) -> Self {
         let served =
             |namespace: &NamespaceIdentity| ServedNamespace { namespace: *namespace, shown_blocks: namespace.blocks };
-        Self { served: namespaces.iter().map(served).collect(), is_unflushed: false }
+        Self { served: namespaces.iter().map(served).collect(), is_unflushed: false, downs: 0 }
     }
 }
 
@@ -122,6 +124,10 @@ impl Disks for Known {
 
     fn path_up(&mut self, _: PathId, _: Vec<NamespaceUpdate>) -> Result<(), (DiskId, Unusable)> {
         Ok(())
+    }
+
+    fn path_down(&mut self, _: PathId) {
+        self.downs += 1;
     }
 
     fn is_unflushed(&self, _: PathId) -> bool {

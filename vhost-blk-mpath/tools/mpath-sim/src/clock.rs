@@ -22,8 +22,8 @@ pub(crate) enum Event {
     Fences,
     /// A turn of an I/O thread.
     IoThread(usize),
-    /// The file of a disk that grows is written.
-    Grow,
+    /// The file of a disk is written, or the opening of a disk is due.
+    Disks,
     /// A turn of the task of discovery.
     Discovery,
     /// A turn of the task of a path.

@@ -90,6 +90,10 @@ fn fixed_seeds() {
     );
     assert!(counts.in_capsule > 20_000 && counts.requested_by_r2t > 20_000 && counts.capsule_bytes_max > 64 << 10);
     assert!(counts.namespaces_added > 10, "namespaces that came back");
+    assert!(
+        counts.grown_while_no_daemon_ran > 5 && counts.openings_repeated > 15,
+        "namespaces that grew while no daemon ran, and steps of openings that failed"
+    );
 }
 
 #[test]

@@ -215,12 +215,13 @@ impl Connecting {
         else {
             unreachable!("it was written down after that")
         };
-        let all = namespaces.initial_updates();
-        disks.path_up(path, all.clone()).map_err(|(disk, error)| changed(disks, disk, error.into()))?;
         let mut queues = std::mem::take(&mut self.ready);
         for queue in &mut queues {
             namespaces.add_to(controller.info().expect("the controller is live"), queue)?;
         }
+        let all = namespaces.initial_updates();
+        // Last, as nothing may fail afterwards.
+        disks.path_up(path, all.clone()).map_err(|(disk, error)| changed(disks, disk, error.into()))?;
         let association = Association {
             epoch,
             ana: namespaces.states(),

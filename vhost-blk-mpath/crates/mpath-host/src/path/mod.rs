@@ -346,6 +346,7 @@ impl<E: std::error::Error> Path<E> {
                 let PathPhase::Closing(closing) = std::mem::replace(&mut self.phase, PathPhase::Removed) else {
                     unreachable!("just seen")
                 };
+                disks.path_down(self.id);
                 self.ended(now, *closing);
                 true
             }

@@ -238,7 +238,9 @@ fn a_lost_path_reconnects_when_all_threads_have_closed_it() {
     assert!(rig.closed(false, true).is_empty());
     rig.path.reported(rig.now, Epoch(7), Report::Closed { drains: true, in_doubt: false });
     assert!(rig.after(1000 * RECONNECT_DELAY).is_empty(), "an older association's says nothing");
+    assert_eq!(rig.disks.downs, 0, "an I/O thread may still use it");
     assert_eq!(rig.closed(true, false), ["Ended clean false drains false", "Failed(Lost(Failed))"]);
+    assert_eq!(rig.disks.downs, 1);
     assert_eq!(rig.path.next_timeout(), Some(rig.now + RECONNECT_DELAY));
     assert_eq!(rig.after(RECONNECT_DELAY), ["Connect { qid: 0 }"]);
 }

@@ -14,6 +14,12 @@ pub struct PathTrial {
 }
 
 impl PathTrial {
+    /// Whether the outcome of the first attempt is still to come.
+    #[must_use]
+    pub fn is_untried(self) -> bool {
+        self.tried_at.is_none() && !self.is_live && !self.is_idle
+    }
+
     /// Whether the path is live, or was tried at that time or later, or is not tried any more.
     #[must_use]
     pub fn had_a_chance(self, since: Instant) -> bool {

@@ -80,6 +80,10 @@ counts! {
     held_for_attempts,
     /// Disks that have grown.
     disks_grown,
+    /// Restored disks that were larger when the first path found their namespace.
+    grown_while_no_daemon_ran,
+    /// Times that a step of the opening of a disk failed and was repeated.
+    openings_repeated,
     /// Daemons that ended in order.
     restarts,
     /// Front-ends that hung up.

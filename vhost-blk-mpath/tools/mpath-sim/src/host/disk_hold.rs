@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 
 use mpath_core::DiskId;
-use mpath_host::{HoldAction, TriedPath};
+use mpath_host::HoldAction;
 
 use super::io_thread::Message;
 use super::io_threads::IoThreads;
@@ -14,7 +14,6 @@ pub(super) struct DiskHold {
     disk: DiskId,
     /// The shipping state machine, which decides.
     inner: mpath_host::DiskHold,
-    is_open: bool,
     /// A message from each I/O thread on which the disk is settled.
     settled: (mpsc::Sender<()>, mpsc::Receiver<()>),
     /// The messages to come.
@@ -23,25 +22,11 @@ pub(super) struct DiskHold {
 
 impl DiskHold {
     pub(super) fn new(disk: DiskId, inner: mpath_host::DiskHold) -> Self {
-        Self { disk, inner, is_open: false, settled: mpsc::channel(), unsettled: 0 }
+        Self { disk, inner, settled: mpsc::channel(), unsettled: 0 }
     }
 
     pub(super) fn decides(&self) -> &mpath_host::DiskHold {
         &self.inner
-    }
-
-    /// Front-ends are served from now on.
-    pub(super) fn open(
-        &mut self,
-        ctx: &mut Ctx,
-        threads: &mut IoThreads,
-        first_logs_are_done: bool,
-        paths: &[TriedPath],
-    ) {
-        if !std::mem::replace(&mut self.is_open, true) {
-            let now = ctx.clock.now();
-            self.change(ctx, threads, |hold| hold.open(now, first_logs_are_done, paths));
-        }
     }
 
     /// Changes it, and carries out what follows. Returns whether the inherited fence has to be removed from the fence record.

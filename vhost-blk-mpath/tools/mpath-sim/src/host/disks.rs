@@ -1,13 +1,16 @@
 //! The disks, for the paths that lead to them.
 //!
-//! The daemon learns the namespace of a disk from the first path. The simulator sets it from the start, as a fault at the start could
-//! make another namespace the disk's.
+//! The daemon learns the namespace of a disk from the first path, if none was saved. The simulator sets the namespace from the
+//! start, as a fault at the start could make another namespace the disk's.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, PathId, SharedDisk};
-use mpath_host::{Admissions, NamespaceUpdate, ServedNamespace, Unusable};
-use nvme_tcp::host::ControllerInfo;
+use mpath_host::{
+    Admissions, AdmitError, DiskOpening, NamespaceName, NamespaceUpdate, PathNamespaces, ServedNamespace, Unusable,
+};
+use nvme_tcp::host::{ControllerInfo, NamespaceIdentity};
 
 use super::files::ShownFiles;
 use super::plan::{DiskPlan, HostPlan};
@@ -16,38 +19,49 @@ use crate::rng::Rng;
 
 /// Percentage of writes of a file that fail.
 const SAVE_FAILS_PERCENT: u64 = 30;
+/// The typical time of a write of a file.
+const WRITE: Duration = Duration::from_millis(20);
 
 /// The disks of a daemon.
 pub(super) struct Disks {
     by_id: Vec<Disk>,
+    subsystem: String,
+    /// By path.
+    namespaces: BTreeMap<PathId, PathNamespaces>,
     files: ShownFiles,
-    pub(super) rng: Rng,
+    rng: Rng,
 }
 
 struct Disk {
     plan: DiskPlan,
     shared: SharedDisk,
-    /// The blocks that its guest sees. `None`: front-ends wait until a path works.
+    /// The shipping state machine, which decides when front-ends are served.
+    opening: DiskOpening,
+    /// The namespace as the first path has found it.
+    found: Option<NamespaceIdentity>,
+    /// The blocks that its guest sees. `None`: no earlier daemon has saved them, and no path has found them.
     shown: Option<u64>,
-    /// By path that leads to its namespace: the blocks that it reports.
-    sizes: BTreeMap<PathId, u64>,
+    /// Its opening or a growth saves the disk, and the other waits.
+    is_being_saved: bool,
 }
 
 impl Disks {
     /// The disks of this plan, as an earlier daemon has saved them.
-    pub(super) fn new(plan: &HostPlan, shared: &[SharedDisk], files: ShownFiles, rng: Rng) -> Self {
-        let disk = |((plan, shared), &shown): ((&DiskPlan, &SharedDisk), _)| Disk {
-            plan: plan.clone(),
-            shared: shared.clone(),
-            shown,
-            sizes: BTreeMap::new(),
+    pub(super) fn new(now: Instant, host: &HostPlan, shared: &[SharedDisk], files: ShownFiles, rng: Rng) -> Self {
+        let disk = |((plan, shared), &shown): ((&DiskPlan, &SharedDisk), &Option<u64>)| {
+            let mut opening = DiskOpening::new(now, host.reconnect_delay);
+            if shown.is_some() {
+                opening.restored();
+            }
+            Disk { plan: plan.clone(), shared: shared.clone(), opening, found: None, shown, is_being_saved: false }
         };
-        let by_id = plan.disks.iter().zip(shared).zip(&files.0).map(disk).collect();
-        Self { by_id, files, rng }
+        let by_id = host.disks.iter().zip(shared).zip(&files.0).map(disk).collect();
+        let subsystem = host.controller.subnqn.as_str().to_owned();
+        Self { by_id, subsystem, namespaces: BTreeMap::new(), files, rng }
     }
 
     /// The daemon is gone, while these disks were saved with these blocks.
-    pub(super) fn into_files(mut self, under_way: impl Iterator<Item = (usize, u64)>) -> ShownFiles {
+    pub(super) fn into_files(mut self, under_way: Vec<(usize, u64)>) -> ShownFiles {
         for (disk, blocks) in under_way {
             if self.rng.percent(50) {
                 self.files.0[disk] = Some(blocks);
@@ -56,10 +70,30 @@ impl Disks {
         self.files
     }
 
+    /// Begins to save a disk, unless it is being saved.
+    pub(super) fn begin_to_save(&mut self, disk: usize) -> bool {
+        !std::mem::replace(&mut self.by_id[disk].is_being_saved, true)
+    }
+
+    /// The disk is not being saved any more.
+    pub(super) fn end_to_save(&mut self, disk: usize) {
+        self.by_id[disk].is_being_saved = false;
+    }
+
+    /// The time that the next write of a file takes.
+    pub(super) fn time_to_write(&mut self) -> Duration {
+        self.rng.tail(WRITE)
+    }
+
+    /// The size in the file of a disk.
+    pub(super) fn saved(&self, disk: usize) -> Option<u64> {
+        self.files.0[disk]
+    }
+
     /// Saves a disk with this size: whether no file says otherwise. If that fails, the file is removed, which may fail too.
     pub(super) fn save(&mut self, disk: usize, blocks: u64) -> bool {
+        let fails = self.saved(disk) != Some(blocks) && self.rng.percent(SAVE_FAILS_PERCENT);
         let file = &mut self.files.0[disk];
-        let fails = *file != Some(blocks) && self.rng.percent(SAVE_FAILS_PERCENT);
         if !fails {
             *file = Some(blocks);
         } else if self.rng.percent(50) {
@@ -68,8 +102,14 @@ impl Disks {
         !fails || file.is_none()
     }
 
-    fn disk(&mut self, disk: DiskId) -> &mut Disk {
-        &mut self.by_id[usize::from(disk.0)]
+    /// Decides when front-ends of a disk are served.
+    pub(super) fn opening(&mut self, disk: usize) -> &mut DiskOpening {
+        &mut self.by_id[disk].opening
+    }
+
+    /// Whether front-ends of a disk are served.
+    pub(super) fn is_open(&self, disk: usize) -> bool {
+        self.by_id[disk].opening.is_open()
     }
 
     /// The blocks that the guest of a disk sees, once that is known.
@@ -79,7 +119,7 @@ impl Disks {
 
     /// The blocks that each path to a disk reports.
     pub(super) fn sizes(&self, disk: usize) -> impl Iterator<Item = u64> {
-        self.by_id[disk].sizes.values().copied()
+        self.namespaces.values().filter_map(move |path| path.blocks(DiskId(disk as u16)))
     }
 
     /// Guests see `blocks` blocks from now on.
@@ -88,25 +128,32 @@ impl Disks {
     }
 
     /// A live path reports a change of a namespace.
-    pub(super) fn update(&mut self, path: PathId, update: &NamespaceUpdate) {
-        let sizes = &mut self.disk(update.disk).sizes;
-        if update.unusable.is_none() {
-            sizes.insert(path, update.blocks);
-        } else {
-            sizes.remove(&path);
-        }
+    pub(super) fn update(&mut self, path: PathId, update: NamespaceUpdate) {
+        self.namespaces.get_mut(&path).expect("the path has an association").update(update);
     }
 
     /// Whether a path leads to the namespace of a disk.
     pub(super) fn leads_to(&self, path: PathId, disk: DiskId) -> bool {
-        self.by_id[usize::from(disk.0)].sizes.contains_key(&path)
+        self.namespaces.get(&path).is_some_and(|path| path.leads_to(disk))
     }
 
-    /// A path is not live any more.
-    pub(super) fn path_down(&mut self, path: PathId) {
-        for disk in &mut self.by_id {
-            disk.sizes.remove(&path);
+    /// The namespace of a disk is found: whether a path may be used for the disk.
+    fn admit_disk(&mut self, disk: usize, found: &NamespaceIdentity) -> Result<(), AdmitError<IoFailure>> {
+        if let Some(served) = mpath_host::Disks::served(self, DiskId(disk as u16)) {
+            return Ok(served.check(found)?);
         }
+        let Disk { plan, opening, found: known, shown, .. } = &mut self.by_id[disk];
+        let name = |namespace| NamespaceName::new(&self.subsystem, namespace);
+        if !name(&plan.namespace).is_same(&name(found)) {
+            return Err(AdmitError::NoDisk(IoFailure));
+        }
+        *shown = Some(match *shown {
+            Some(shown) => opening.size_when_found(shown, found.blocks)?,
+            None => found.blocks,
+        });
+        *known = Some(*found);
+        opening.found();
+        Ok(())
     }
 }
 
@@ -118,31 +165,29 @@ impl mpath_host::Disks for Disks {
     }
 
     fn served(&self, disk: DiskId) -> Option<ServedNamespace> {
-        let Disk { plan, shown, .. } = &self.by_id[usize::from(disk.0)];
-        Some(ServedNamespace { namespace: plan.namespace, shown_blocks: shown.unwrap_or_default() })
+        let Disk { found, shown, .. } = &self.by_id[usize::from(disk.0)];
+        Some(ServedNamespace { namespace: (*found)?, shown_blocks: (*shown)? })
     }
 
     fn admit(&mut self, info: &ControllerInfo) -> Result<Admissions<IoFailure>, IoFailure> {
         let admitted = info.namespaces.iter().enumerate().map(|(disk, found)| {
             let found = found.clone().map_err(Unusable::from)?.identity;
-            let served = self.served(DiskId(disk as u16)).expect("it is set from the start");
-            served.check(&found)?;
-            if self.by_id[disk].shown.is_none() {
-                // No file says what front-ends have seen, so they see what the first path has.
-                self.by_id[disk].shown = Some(found.blocks);
-                self.save(disk, found.blocks);
-            }
-            Ok(())
+            self.admit_disk(disk, &found)
         });
         Ok(admitted.collect())
     }
 
     fn path_up(&mut self, path: PathId, namespaces: Vec<NamespaceUpdate>) -> Result<(), (DiskId, Unusable)> {
-        mpath_host::check_sizes(&namespaces, |disk| self.served(disk))?;
-        for update in &namespaces {
-            self.update(path, update);
-        }
+        let mut admitted = PathNamespaces::default();
+        admitted.begin(namespaces, |disk| self.served(disk))?;
+        self.namespaces.insert(path, admitted);
         Ok(())
+    }
+
+    fn path_down(&mut self, path: PathId) {
+        if let Some(namespaces) = self.namespaces.get_mut(&path) {
+            namespaces.end();
+        }
     }
 
     fn is_unflushed(&self, path: PathId) -> bool {

@@ -108,6 +108,11 @@ impl Fences {
         is_written
     }
 
+    /// Names the namespace of a disk in its record: whether that was written.
+    pub(super) fn record_namespace(&mut self, disk: usize) -> bool {
+        self.change_record(disk, |_| {})
+    }
+
     /// Records an association: whether that was written.
     pub(super) fn record(&mut self, id: AssociationId, fence_time: Duration) -> bool {
         let (path, fence_ms) = (id.path.to_string(), fence_time.as_millis() as u64);

@@ -1,7 +1,7 @@
 //! A disk that grows: the steps of [`mpath_host::Growth`], carried out as in `vhost-blk-mpath/src/subsystem/size.rs`.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mpath_core::DiskId;
 use mpath_host::{Disks as _, Growth, GrowthStep};
@@ -12,13 +12,11 @@ use super::io_threads::IoThreads;
 use crate::clock::Event;
 use crate::context::Ctx;
 
-/// The typical time of a write of the file of a disk.
-const SAVE: Duration = Duration::from_millis(20);
-
 /// A disk that grows.
 pub(super) struct Growing {
     disk: usize,
-    growth: Growth,
+    /// `None` until the disk is not being saved for another reason.
+    growth: Option<Growth>,
     /// The references that I/O threads hold until they are told.
     told: Option<Arc<()>>,
     /// When the file of the disk is written.
@@ -28,27 +26,37 @@ pub(super) struct Growing {
 impl Growing {
     /// Begins to grow a disk if all its paths agree.
     pub(super) fn begin(disks: &Disks, disk: usize) -> Option<Self> {
-        let growth = Growth::begin(disks.served(DiskId(disk as u16))?, disks.sizes(disk))?;
-        Some(Self { disk, growth, told: None, saved_at: None })
+        begin(disks, disk).map(|_| Self { disk, growth: None, told: None, saved_at: None })
     }
 
     /// The disk and the size that are being written.
     pub(super) fn under_way(&self) -> Option<(usize, u64)> {
-        match self.growth.step() {
+        match self.growth.as_ref()?.step() {
             Some(GrowthStep::Save { blocks }) => self.saved_at.map(|_| (self.disk, blocks)),
             _ => None,
         }
     }
 
-    /// Whether the disk has grown, or has not for a reason.
-    pub(super) fn is_over(&self) -> bool {
-        self.growth.step().is_none()
-    }
-
-    /// Goes as far as it can. Returns the blocks that guests see from now on, if these are more.
-    pub(super) fn advance(&mut self, ctx: &mut Ctx, threads: &mut IoThreads, disks: &mut Disks) -> Option<u64> {
-        let (disk, mut shown) = (self.disk, None);
-        while let Some(step) = self.growth.step() {
+    /// Goes as far as it can: whether the disk has grown, or has not for a reason. Adds the blocks that guests see from now on, if
+    /// these are more.
+    pub(super) fn advance(
+        &mut self,
+        ctx: &mut Ctx,
+        threads: &mut IoThreads,
+        disks: &mut Disks,
+        grown: &mut Vec<(usize, u64)>,
+    ) -> bool {
+        let disk = self.disk;
+        if self.growth.is_none() && disks.begin_to_save(disk) {
+            // The disk may have grown meanwhile.
+            self.growth = begin(disks, disk);
+            if self.growth.is_none() {
+                disks.end_to_save(disk);
+                return true;
+            }
+        }
+        let Some(mut growth) = self.growth.take() else { return false };
+        while let Some(step) = growth.step() {
             let is_done = match step {
                 GrowthStep::TellThreads => self.are_told(ctx, threads),
                 GrowthStep::Save { .. } => self.is_written(ctx, disks),
@@ -58,19 +66,24 @@ impl Growing {
                 break;
             }
             match step {
-                GrowthStep::TellThreads => self.growth.threads_told(),
-                GrowthStep::Save { blocks } => self.growth.saved(disks.save(disk, blocks)),
+                GrowthStep::TellThreads => growth.threads_told(),
+                GrowthStep::Save { blocks } => growth.saved(disks.save(disk, blocks)),
                 GrowthStep::Show => {
                     let served = disks.served(DiskId(disk as u16)).expect("it is served");
-                    shown = self.growth.to_show(served, disks.sizes(disk));
-                    if let Some(blocks) = shown {
+                    if let Some(blocks) = growth.to_show(served, disks.sizes(disk)) {
                         disks.grow(disk, blocks);
+                        grown.push((disk, blocks));
                     }
-                    self.growth.shown(disks.shown(disk).expect("it is shown"));
+                    growth.shown(disks.shown(disk).expect("it is shown"));
                 }
             }
         }
-        shown
+        let is_over = growth.step().is_none();
+        if is_over {
+            disks.end_to_save(disk);
+        }
+        self.growth = Some(growth);
+        is_over
     }
 
     /// Tells the I/O threads, once: whether they are told.
@@ -91,10 +104,15 @@ impl Growing {
     fn is_written(&mut self, ctx: &mut Ctx, disks: &mut Disks) -> bool {
         let now = ctx.clock.now();
         if self.saved_at.is_none() {
-            let at = now + disks.rng.tail(SAVE);
+            let at = now + disks.time_to_write();
             self.saved_at = Some(at);
-            ctx.clock.at(at, Event::Grow);
+            ctx.clock.at(at, Event::Disks);
         }
         self.saved_at.take_if(|at| *at <= now).is_some()
     }
+}
+
+/// The growth of a disk if all its paths agree.
+fn begin(disks: &Disks, disk: usize) -> Option<Growth> {
+    Growth::begin(disks.served(DiskId(disk as u16))?, disks.sizes(disk))
 }

@@ -1,6 +1,6 @@
 //! The host: the daemon's parts with virtual time and a simulated network in place of io_uring, tokio and sockets.
 //!
-//! I/O threads, virtqueues, paths, fences and discovery are the shipping code. The modules here drive it, as the daemon's threads and
+//! I/O threads, virtqueues, disks, paths, fences and discovery are the shipping code. The modules here drive it, as the daemon's threads and
 //! tasks do.
 
 mod controller_shutdown;
@@ -15,6 +15,7 @@ mod front_ends;
 mod growing;
 mod io_thread;
 mod io_threads;
+mod opening;
 mod path;
 mod plan;
 mod socket;

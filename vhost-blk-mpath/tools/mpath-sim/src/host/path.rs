@@ -393,7 +393,6 @@ impl PathTask {
                 }
                 Action::UpdateNamespace { epoch, update } => {
                     let (path, disk, state) = (self.id, update.disk, update.state);
-                    disks.update(path, &update);
                     self.ana[usize::from(disk.0)] = state;
                     ctx.checker.counts.disk_paths_lost += u64::from(update.unusable.is_some());
                     if let Some(limits) = update.added {
@@ -401,6 +400,7 @@ impl PathTask {
                         self.tell_threads(|| Message::AddNamespace { path, epoch, disk, limits });
                     }
                     self.tell_threads(|| Message::Ana { path, epoch, disk, state });
+                    disks.update(path, update);
                 }
                 Action::CloseQueues { epoch, drain } => {
                     ctx.checker.first_attempts.closed(usize::from(self.id.0));
@@ -410,7 +410,6 @@ impl PathTask {
                     let is_cache_shared = self.plan.group.shared_write_cache;
                     let closed_unflushed = !at_once && !is_cache_shared && disks.is_unflushed(self.id);
                     self.closed_unflushed = closed_unflushed.then_some(epoch);
-                    disks.path_down(self.id);
                     ctx.checker.association_lost(ctx.clock.elapsed());
                     let path = self.id;
                     let close_mode = if drain { CloseMode::Drain } else { CloseMode::Reset };

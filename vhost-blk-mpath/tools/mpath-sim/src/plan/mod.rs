@@ -1,6 +1,7 @@
 //! The plan of a run, which a seed decides: its parts, and its faults.
 
 mod faults;
+mod offline_growth;
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use self::faults::{
     closures, drains, faults, faults_of_discovery, faults_of_disks, hang_ups, protocol_faults, queue_stops, restarts,
     truncations,
 };
+use self::offline_growth::offline_growth;
 use crate::discovery_controllers::{DiscoveryControllerPlan, DiscoveryPlan};
 use crate::fault::{Fault, PlannedFault};
 use crate::guest::{GuestPlan, RingPlan};
@@ -101,7 +103,9 @@ impl Plan {
                 faults.extend(drains(of_drains, paths, quiet));
             }
             faults.extend(migrations(&mut Rng::new(seed, 0xd127), disks, quiet));
-            faults.extend(growth(&mut Rng::new(seed, 0x6704), &mut target, &mut host, &mut guests, quiet));
+            let growth = growth(&mut Rng::new(seed, 0x6704), &mut target, &mut host, &mut guests, quiet);
+            faults.extend(offline_growth(&mut Rng::new(seed, 0x0ff6), &growth, paths, quiet));
+            faults.extend(growth);
         }
         faults.extend(truncations(&mut Rng::new(seed, 0x7214), disks, spared, quiet));
         let of_discovery = &mut Rng::new(seed, 0xd15c_04e4);

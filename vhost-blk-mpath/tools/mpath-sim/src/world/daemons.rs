@@ -18,9 +18,8 @@ impl World {
         }
         let files = std::mem::take(&mut self.files);
         let (number, seed, plan) = (self.daemons, self.seed, self.plan.host.clone());
-        let Self { ctx, machines, .. } = self;
-        let controllers = self.controllers.as_ref();
-        let (daemon, fence) = Daemon::start(ctx, number, &plan, files, machines, controllers, seed);
+        let (ctx, controllers) = (&mut self.ctx, self.controllers.as_ref());
+        let (daemon, fence) = Daemon::start(ctx, number, &plan, files, controllers, seed);
         self.daemon = Some(daemon);
         self.daemons += 1;
         self.serves_at = Some(self.ctx.clock.now() + fence);

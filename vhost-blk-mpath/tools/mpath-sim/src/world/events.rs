@@ -47,8 +47,8 @@ impl World {
             }
             Event::CloseSocket(id) => self.ctx.net.close(&mut self.ctx.clock, id, Side::Host),
             Event::Serve => self.serve(),
-            // Disks grow after every event.
-            Event::Grow => {}
+            // Disks are opened and grow after every event.
+            Event::Disks => {}
             Event::IoThread(index) => self.turn_io_thread(index),
             Event::Discovery => {
                 if let Some((daemon, ctx)) = self.daemon() {

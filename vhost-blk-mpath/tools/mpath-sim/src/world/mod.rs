@@ -168,7 +168,7 @@ impl World {
             if let Some((daemon, ctx)) = self.daemon() {
                 daemon.observe_attempts(ctx);
             }
-            self.grow();
+            self.turn_disks();
             self.turn_shutdown();
             self.next_stage();
         }

@@ -55,14 +55,18 @@ impl World {
         }
     }
 
-    /// Guests see the new sizes of their disks.
-    pub(super) fn grow(&mut self) {
+    /// Disks are opened, and guests see the new sizes of their disks.
+    pub(super) fn turn_disks(&mut self) {
         let Some((daemon, ctx)) = self.daemon() else { return };
-        for (disk, blocks) in daemon.grow(ctx) {
+        let (some_opened, grown) = daemon.turn_disks(ctx);
+        for (disk, blocks) in grown {
             self.ctx.say(|| format!("disk {disk} has grown to {blocks} blocks"));
             self.ctx.checker.counts.disks_grown += 1;
             self.machines[disk].grow(blocks);
             self.guests[disk].grow(blocks);
+        }
+        if some_opened {
+            self.turn_front_ends();
         }
     }
 }

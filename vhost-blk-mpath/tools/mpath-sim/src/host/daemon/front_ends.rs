@@ -17,6 +17,7 @@ impl Daemon {
             if is_free
                 && *wants
                 && self.shutdown.is_none()
+                && self.disks.is_open(index)
                 && let Some(blocks) = self.disks.shown(index)
             {
                 if machine.must_be_reset() {

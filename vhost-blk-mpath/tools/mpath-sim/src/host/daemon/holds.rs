@@ -7,14 +7,32 @@ use super::Daemon;
 use crate::context::Ctx;
 
 impl Daemon {
-    /// Paths have changed, or time has passed. Front-ends of a disk are served once it is known what they see.
+    /// Continues the openings of disks: whether one is open from now on.
+    pub(super) fn open_disks(&mut self, ctx: &mut Ctx) -> bool {
+        let mut some_opened = false;
+        for disk in 0..self.openings.len() {
+            if self.disks.opening(disk).is_over() {
+                continue;
+            }
+            let (are_done, paths) = (self.first_logs_are_done, self.tried_paths(disk));
+            let opening = &mut self.openings[disk];
+            if opening.advance(ctx, &mut self.disks, &mut self.fences, are_done, &paths) {
+                let now = ctx.clock.now();
+                self.holds[disk].change(ctx, &mut self.threads, |hold| hold.open(now, are_done, &paths));
+                some_opened = true;
+            }
+        }
+        if some_opened {
+            self.update_holds(ctx);
+        }
+        some_opened
+    }
+
+    /// Paths have changed, or time has passed.
     pub(crate) fn update_holds(&mut self, ctx: &mut Ctx) {
         for disk in 0..self.holds.len() {
             let (now, are_done, paths) = (ctx.clock.now(), self.first_logs_are_done, self.tried_paths(disk));
             let (hold, threads) = (&mut self.holds[disk], &mut self.threads);
-            if self.disks.shown(disk).is_some() {
-                hold.open(ctx, threads, are_done, &paths);
-            }
             let fence_until = hold.decides().inherited_fence().map(|fence| fence.until);
             if hold.change(ctx, threads, |hold| hold.update(now, are_done, &paths)) {
                 ctx.checker.counts.held_for_attempts += u64::from(fence_until.is_some_and(|until| until < now));

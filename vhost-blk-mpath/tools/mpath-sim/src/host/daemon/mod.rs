@@ -23,13 +23,13 @@ use super::front_ends::FrontEndServer;
 use super::growing::Growing;
 use super::io_thread::{IoThread, Message};
 use super::io_threads::IoThreads;
+use super::opening::Opening;
 use super::path::PathTask;
 use super::plan::{DiskPlan, HostPlan};
 use crate::checker::is_accessible;
 use crate::connection::ConnId;
 use crate::context::Ctx;
 use crate::discovery_controllers::DiscoveryControllers;
-use crate::machine::Machine;
 use crate::rng::Rng;
 
 /// A daemon.
@@ -42,6 +42,8 @@ pub(crate) struct Daemon {
     /// By disk.
     holds: Vec<DiskHold>,
     disks: Disks,
+    /// By disk.
+    openings: Vec<Opening>,
     /// By disk.
     growing: BTreeMap<usize, Growing>,
     /// By disk.
@@ -82,7 +84,6 @@ impl Daemon {
         number: u64,
         plan: &HostPlan,
         files: Files,
-        machines: &mut [Machine],
         controllers: Option<&DiscoveryControllers>,
         seed: u64,
     ) -> (Self, Duration) {
@@ -118,8 +119,9 @@ impl Daemon {
             by_operator,
             removed_by_operator: vec![false; plan.paths],
             had_all_paths: vec![false; shared.len()],
-            disks: Disks::new(plan, &shared, files.shown, rng(500, 0)),
+            disks: Disks::new(now, plan, &shared, files.shown, rng(500, 0)),
             shared,
+            openings: (0..plan.disks.len()).map(Opening::new).collect(),
             growing: BTreeMap::new(),
             unanswered,
             shutdown: None,
@@ -133,8 +135,6 @@ impl Daemon {
                 daemon.post_all(ctx, || Message::RemovePath(PathId(index as u16)));
             }
         }
-        daemon.update_holds(ctx);
-        daemon.turn_front_ends(ctx, machines);
         (daemon, inherited.map_or(Duration::ZERO, |fence| fence.until - now))
     }
 
@@ -198,17 +198,15 @@ impl Daemon {
         self.turn_membership(ctx);
     }
 
-    /// Continues growths. Returns the disks that guests see larger, and their blocks.
-    pub(crate) fn grow(&mut self, ctx: &mut Ctx) -> Vec<(usize, u64)> {
+    /// Continues openings and growths. Returns whether a disk was opened, and the disks that guests see larger, with their blocks.
+    pub(crate) fn turn_disks(&mut self, ctx: &mut Ctx) -> (bool, Vec<(usize, u64)>) {
+        let some_opened = self.open_disks(ctx);
         let mut grown = Vec::new();
-        for (disk, growing) in &mut self.growing {
-            if let Some(blocks) = growing.advance(ctx, &mut self.threads, &mut self.disks) {
-                self.front_ends[*disk].grow(blocks);
-                grown.push((*disk, blocks));
-            }
+        self.growing.retain(|_, growing| !growing.advance(ctx, &mut self.threads, &mut self.disks, &mut grown));
+        for (disk, blocks) in &grown {
+            self.front_ends[*disk].grow(*blocks);
         }
-        self.growing.retain(|_, growing| !growing.is_over());
-        grown
+        (some_opened, grown)
     }
 
     /// A turn of the task of a path.

@@ -20,6 +20,7 @@ use crate::machine::Machine;
 impl Daemon {
     /// The daemon is killed. Only its files are left.
     pub(crate) fn kill(self, ctx: &mut Ctx, machines: &mut [Machine], is_reset: bool) -> Files {
+        let under_way = self.under_way();
         let front_ends: Vec<_> = self.front_ends.into_iter().filter_map(FrontEndServer::kill).collect();
         for thread in self.threads.0 {
             thread.kill(ctx);
@@ -31,7 +32,6 @@ impl Daemon {
         for front_end in front_ends {
             front_end.join().expect("it serves to the end");
         }
-        let under_way = self.growing.values().filter_map(Growing::under_way);
         Files { records: self.fences.into_files(), shown: self.disks.into_files(under_way) }
     }
 
@@ -94,9 +94,14 @@ impl Daemon {
             hold.decides().at_shutdown(now, in_doubt, unanswered.has_any(), has_loss)
         };
         let leaving: Vec<_> = self.shared.iter().zip(&self.unanswered).zip(&self.holds).map(leaving).collect();
+        let under_way = self.under_way();
         self.threads.0.into_iter().for_each(|thread| thread.count_hedges(ctx));
         let (records, are_written) = self.fences.end(now, &leaving);
-        let under_way = self.growing.values().filter_map(Growing::under_way);
         (Files { records, shown: self.disks.into_files(under_way) }, are_written)
+    }
+    /// The disks that are being saved, and their blocks.
+    fn under_way(&self) -> Vec<(usize, u64)> {
+        let opened = self.openings.iter().filter_map(|opening| opening.under_way(&self.disks));
+        opened.chain(self.growing.values().filter_map(Growing::under_way)).collect()
     }
 }
