@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build benches demo test unit fuzz sim sim-mutants policy-sim burst-sim burst-instructions guest-test guest-unit uml-test faults crash-test migrate resize lab-test interop fault-table soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny images clean
+.PHONY: help deps build benches demo test unit fuzz sim sim-mutants policy-sim burst-sim burst-instructions guest-test guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny images clean
 
 CARGO ?= cargo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
@@ -111,6 +111,13 @@ faults: build images ## break path after path under a guest (RST, silence, stopp
 
 crash-test: build images ## kill the daemon 50 times under a guest that verifies (CRASH_ARGS='--kills 5 --seed 7'): nothing lost, no error, I/O goes on
 	guest-tests/crash/run $(CRASH_ARGS)
+
+upgrade-test: build images ## upgrade the daemon 100 times, to the next version and back, under guests that verify, one path mute (UPGRADE_ARGS='--upgrades 10')
+	guest-tests/upgrade/build-next
+	@# The files next to a socket are in memory, as those in /run are.
+	TMPDIR=/dev/shm DAEMON_BUILDS=$(BIN)/vhost-blk-mpath:target/next-version/release/vhost-blk-mpath UPGRADES=100 \
+	  $(CARGO) test --locked -p vhost-blk-mpath --test daemon upgrade::guests_go_on -- --nocapture
+	guest-tests/upgrade/run $(UPGRADE_ARGS)
 
 migrate: build images ## move a guest from QEMU to QEMU and from daemon to daemon, there and back, while fio verifies in it
 	guest-tests/migrate/run

@@ -111,6 +111,11 @@ class Rig:
         self.daemon.wait()
         self._programs.remove(("vhost-blk-mpath", self.daemon))
 
+    def adopt(self, daemon):
+        """The daemon has ended, and this process that it has started serves in its place."""
+        self._programs[self._programs.index(("vhost-blk-mpath", self.daemon))] = ("vhost-blk-mpath", daemon)
+        self.daemon = daemon
+
     def spawn_daemon(self):
         """Starts the daemon; does not wait for it."""
         self.daemon = self._spawn("vhost-blk-mpath", *self.daemon_words(), binary=self._daemon_binary)

@@ -12,6 +12,7 @@ use mpath_api::{DEFAULT_API_SOCKET, DiskFlags, usage_line};
 use crate::log::LogFormat;
 use crate::run::RunError;
 use crate::sockets::activation::ActivationSockets;
+use crate::upgrade::successor::Predecessor;
 
 /// Exit code of a wrong command line.
 const USAGE: u8 = 2;
@@ -55,6 +56,10 @@ pub(crate) struct Args {
     /// Print the capabilities of this backend, as QEMU's conventions for vhost-user backends require, and exit
     #[arg(long)]
     print_capabilities: bool,
+
+    /// Take over from the running daemon that has started this process
+    #[arg(long, hide = true)]
+    take_over: bool,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -132,9 +137,19 @@ impl Args {
         self.log_format
     }
 
-    /// The configuration from flags or file, and the sockets passed to the daemon.
-    pub(crate) fn into_config(self) -> Result<(Config, ActivationSockets), RunError> {
-        let mut handed_over = ActivationSockets::from_environment()?;
+    /// The configuration from flags or file, and the sockets passed to the daemon. Sets the running daemon that hands over,
+    /// if there is one.
+    pub(crate) fn into_config(
+        self,
+        predecessor: &mut Option<Predecessor>,
+    ) -> Result<(Config, ActivationSockets), RunError> {
+        let mut handed_over = if self.take_over {
+            let (connected, sockets) = Predecessor::connect()?;
+            *predecessor = Some(connected);
+            ActivationSockets::taken_over(sockets)
+        } else {
+            ActivationSockets::from_environment()?
+        };
         if let Some(file) = self.config {
             return Ok((Config::load(&file)?, handed_over));
         }
@@ -161,6 +176,8 @@ mod tests {
     use clap::error::ErrorKind;
     use mpath_api::DiskFlagsError;
 
+    use crate::upgrade::TAKE_OVER;
+
     use super::*;
 
     const DISK: &str = "--socket-path /tmp/s --subsystem nqn.a --path tcp://127.0.0.1:4420 --path tcp://[::1]";
@@ -168,7 +185,7 @@ mod tests {
     fn parse(line: &str) -> Result<Config, RunError> {
         let words = std::iter::once("vhost-blk-mpath").chain(line.split_whitespace());
         let args = Args::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
-        Ok(args.into_config()?.0)
+        Ok(args.into_config(&mut None)?.0)
     }
 
     fn refused(line: &str) -> ErrorKind {
@@ -261,6 +278,11 @@ mod tests {
         ] {
             assert_eq!(refused(line), kind, "{line}");
         }
+    }
+
+    #[test]
+    fn the_flag_of_an_upgrade_is_known() {
+        assert!(Args::try_parse_from(["vhost-blk-mpath", TAKE_OVER]).unwrap().take_over);
     }
 
     #[test]

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, HedgeSetting, Weight};
-use mpath_api::server::{AddPathError, Control, ControlError, PathRef};
+use mpath_api::server::{AddPathError, Control, ControlError, PathRef, UpgradeError};
 use mpath_api::types::{
     self, ClearedFences, DiskFences, DiskState, EventKind, Events, HedgeStatus, MovedRequests, OpStats, Origin,
     PathAction, PathSharer, PathState, PathWindow, RemovedDisk, SchedulerDetail, SetLimits, SlowRequest, Status,
-    WaitsFor,
+    Upgrade, WaitsFor,
 };
 use mpath_api::{PathAddress, PolicyChange, SchedulerChange, similar_name};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
@@ -26,11 +26,16 @@ use crate::subsystem::path_injection::PathInjection;
 use crate::subsystem::path_status::PathStatus;
 use crate::subsystem::{PolicySetBy, Subsystem};
 use crate::transport::connections::Connections;
+use crate::upgrade::predecessor::Upgrader;
+
+/// The version of the daemon, with the commit.
+pub(crate) const VERSION: &str = env!("VHOST_BLK_MPATH_VERSION");
 
 /// The daemon as the API sees it.
 pub(crate) struct Daemon {
     pub(crate) disks: Arc<Disks>,
     pub(crate) started: Instant,
+    pub(crate) upgrader: Arc<Upgrader>,
 }
 
 impl Daemon {
@@ -98,7 +103,7 @@ impl Daemon {
 
 impl Control for Daemon {
     fn version(&self) -> &'static str {
-        env!("VHOST_BLK_MPATH_VERSION")
+        VERSION
     }
 
     async fn status(&self) -> Result<Status, ControlError> {
@@ -331,6 +336,11 @@ impl Control for Daemon {
 
     async fn remove_disk(&self, disk: &str, force: bool) -> Result<Vec<RemovedDisk>, ControlError> {
         Ok(self.disks.remove(disk, force).await?)
+    }
+
+    async fn upgrade(&self, force: bool) -> Result<Upgrade, ControlError> {
+        let (_unchanged, sockets) = self.disks.sockets().ok_or(UpgradeError::Busy)?;
+        Ok(self.upgrader.upgrade(self.version(), sockets, force).await?)
     }
 
     async fn fences(&self) -> Result<Vec<DiskFences>, ControlError> {

@@ -22,6 +22,7 @@ mod signals;
 mod sockets;
 mod subsystem;
 mod transport;
+mod upgrade;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -42,9 +43,16 @@ fn main() -> ExitCode {
         Err(error) => return args::explain(&error),
     };
     let log = Log::start(args.log_format());
-    match args.into_config().and_then(|(config, activation_sockets)| run::run(config, activation_sockets)) {
+    let mut predecessor = None;
+    let configured = args.into_config(&mut predecessor);
+    let ran =
+        configured.and_then(|(config, activation_sockets)| run::run(config, activation_sockets, predecessor.as_mut()));
+    match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            if let Some(predecessor) = &mut predecessor {
+                predecessor.fail(error.to_string());
+            }
             log.failure(&error);
             error.exit_code()
         }

@@ -9,10 +9,12 @@ use std::time::Instant;
 use mpath_api::config::{ConflictError, LoadError, WaitFor};
 use mpath_api::server::Server;
 use mpath_api::socket::BindError;
+use mpath_api::types::Upgrade;
 use mpath_api::{Config, DiskFlagsError};
+use sd_notify::NotifyState;
 use tokio::sync::{oneshot, watch};
 
-use crate::control::Daemon;
+use crate::control::{Daemon, VERSION};
 use crate::events::EventLog;
 use crate::fence_record::RecordError;
 use crate::fence_record::lock::LockError;
@@ -26,6 +28,9 @@ use crate::signals::EndSignals;
 use crate::sockets::activation::{ActivationError, ActivationSockets};
 use crate::sockets::location::{self, SocketConflict};
 use crate::subsystem::shared_context::SharedContext;
+use crate::upgrade::predecessor::Upgrader;
+use crate::upgrade::rehearsal::{self, RehearsalError};
+use crate::upgrade::successor::{Predecessor, TakeOverError};
 
 /// Why the daemon did not start, or ended by anything other than a signal.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +50,10 @@ pub(crate) enum RunError {
     #[error(transparent)]
     OpenFiles(#[from] OpenFilesError),
     #[error(transparent)]
+    TakeOver(#[from] TakeOverError),
+    #[error(transparent)]
+    Rehearsal(#[from] RehearsalError),
+    #[error(transparent)]
     Bind(#[from] BindError),
     #[error(transparent)]
     Start(#[from] StartError),
@@ -56,7 +65,7 @@ impl RunError {
     /// The exit code, as `--help` lists it.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::System(_) | Self::OpenFiles(_) => 1,
+            Self::System(_) | Self::OpenFiles(_) | Self::TakeOver(_) => 1,
             Self::Start(StartError::Record(RecordError::Lock(LockError::Held { .. }))) => 4,
             Self::Start(error) if error.is_of_this_host() => 1,
             Self::File(_)
@@ -73,35 +82,60 @@ impl RunError {
                     4
                 }
             }
-            Self::Start(_) => 3,
+            Self::Start(_) | Self::Rehearsal(_) => 3,
         })
     }
 }
 
 /// Runs until SIGTERM or SIGINT, or until the front-end connected by `--fd` has left.
-pub(crate) fn run(config: Config, activation_sockets: ActivationSockets) -> Result<(), RunError> {
+///
+/// With a `predecessor` it first waits for the end of that daemon.
+pub(crate) fn run(
+    config: Config,
+    activation_sockets: ActivationSockets,
+    predecessor: Option<&mut Predecessor>,
+) -> Result<(), RunError> {
     let io_threads = config.io_threads.get() as u16;
     let open_files = config.disks.iter().map(|disk| open_files::of_disks(disk, disk.paths.len(), io_threads));
     // The runtime needs descriptors too.
     open_files::raise_limit(open_files::needed(open_files))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(config, activation_sockets))
+    runtime.block_on(serve(config, activation_sockets, predecessor))
 }
 
-async fn serve(config: Config, mut activation_sockets: ActivationSockets) -> Result<(), RunError> {
+async fn serve(
+    config: Config,
+    mut activation_sockets: ActivationSockets,
+    predecessor: Option<&mut Predecessor>,
+) -> Result<(), RunError> {
     let started = Instant::now();
     let mut signals = EndSignals::new()?;
     let mut left = activation_sockets.front_end_left();
-    let mut ending = async move || {
-        tokio::select! {
-            signal = signals.recv() => tracing::info!("ending: {signal}"),
-            () = front_end_left(left.as_mut()) => tracing::info!("ending: the front-end connected by --fd has left"),
-        }
-    };
-
     let host = host::identity(&config)?;
+    location::check(&config)?;
+    if let Some(predecessor) = predecessor {
+        // The running daemon ends only when this one can serve.
+        rehearsal::rehearse_all(&config, &host, predecessor.force).await?;
+        predecessor.wait_for_end(VERSION)?;
+    }
     let activation_sockets = Arc::new(activation_sockets);
     let api = activation_sockets.server(&config.api, &config.api_access())?;
+    let upgrader = Arc::new(Upgrader::new((config.api.clone(), api.socket()), Arc::clone(&activation_sockets)));
+    let mut ending = {
+        let upgrader = Arc::clone(&upgrader);
+        async move || {
+            tokio::select! {
+                signal = signals.recv() => tracing::info!("ending: {signal}"),
+                () = front_end_left(left.as_mut()) => tracing::info!("ending: the front-end connected by --fd has left"),
+                successor = upgrader.handed_over() => {
+                    let Upgrade { version, pid, .. } = &successor.upgrade;
+                    tracing::info!("ending: process {pid} with version {version} takes over");
+                    return;
+                }
+            }
+            notify(NotifyState::Stopping);
+        }
+    };
     for path in activation_sockets.unused(&config) {
         tracing::warn!(
             socket = %path.display(),
@@ -109,7 +143,6 @@ async fn serve(config: Config, mut activation_sockets: ActivationSockets) -> Res
              path will use it"
         );
     }
-    location::check(&config)?;
     let common = SharedContext {
         host,
         io_threads: config.io_threads.get() as u16,
@@ -118,13 +151,14 @@ async fn serve(config: Config, mut activation_sockets: ActivationSockets) -> Res
     };
     let starting = config.disks.into_iter().map(|disk| StartingService::bind(disk, &activation_sockets));
     let starting = starting.collect::<Result<Vec<_>, _>>()?;
+    activation_sockets.remove_untaken();
 
     let disks = Arc::new(Disks::new(common, config.api, activation_sockets));
     let begun = disks.begin(starting);
     let (shutdown, ends) = watch::channel(false);
     let watching = tokio::spawn(connection_watch::watch(Arc::clone(&disks), ends));
     let health = tokio::spawn(health_watch::watch(Arc::clone(&disks)));
-    let daemon = Arc::new(Daemon { disks: Arc::clone(&disks), started });
+    let daemon = Arc::new(Daemon { disks: Arc::clone(&disks), started, upgrader });
     let result = match begun {
         Ok(()) => serve_api(&daemon, api, config.wait_for, ending()).await,
         Err(error) => Err(error.into()),
@@ -150,6 +184,7 @@ async fn serve_api(
     let ready = async {
         disks.first_attempts(wait_for).await?;
         tracing::info!("ready");
+        notify(NotifyState::Ready);
         pending::<Result<(), StartError>>().await
     };
     let mut failed = None;
@@ -164,6 +199,13 @@ async fn serve_api(
     };
     api.serve(Arc::clone(daemon), ending).await?;
     failed.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// Tells systemd, if it runs the daemon with `Type=notify`.
+fn notify(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "cannot notify systemd");
+    }
 }
 
 /// Resolves when the front-end connected by `--fd` has left. Without one it never resolves.

@@ -18,6 +18,7 @@ mod policy_show;
 mod scheduler;
 mod slow;
 mod status;
+mod upgrade;
 mod weight;
 
 use clap::Subcommand;
@@ -80,6 +81,12 @@ pub(crate) enum Command {
     /// Check the MPTCP setup of this host; delete and add endpoints as links go down and up; needs no daemon
     #[command(subcommand)]
     Mptcp(mptcp::Command),
+    /// Start the daemon's program anew, and hand disks and sockets over to it
+    ///
+    /// The new process reads the configuration, and tries to reach each disk. Only then does the old one end. If the new process fails
+    /// before, the old one goes on. Guests reconnect, and none of their requests is lost. Settings made by mpathctl are gone, as after
+    /// a restart.
+    Upgrade(upgrade::Command),
     /// Show events of paths, ANA states, fences and front-ends, and actions of operators
     ///
     /// The daemon keeps the last 1024 events. It numbers events from 1 at its start.
@@ -104,6 +111,7 @@ impl Command {
             Self::Mptcp(command) => command.run(output),
             Self::Events(command) => command.run(client, output),
             Self::Explain(command) => command.run(client, output),
+            Self::Upgrade(command) => command.run(client, output),
             Self::Slow(command) => command.run(client, output),
         }
     }

@@ -78,7 +78,8 @@ fn events_are_followed_over_a_restart_of_the_daemon() {
     // A daemon that was out of reach for a moment repeats nothing.
     let second = Fake { boot_id: "second", ..Fake::new() };
     let _daemon = daemon.restart(Duration::from_millis(300), second);
-    assert!(follower.error().ends_with("; waiting for the daemon"));
+    let error = follower.error();
+    assert!(error.ends_with("; waiting for the daemon"), "{error}");
     assert_eq!(follower.error(), "mpathctl: the daemon answers again");
     assert!(follower.lines.recv_timeout(Duration::from_millis(300)).is_err(), "nothing is repeated");
 }

@@ -9,12 +9,13 @@ use std::time::Duration;
 use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, LimitsConfig, Weight};
 use mpath_api::server::{
     AddDiskError, AddPathError, ClearFencesError, Control, ControlError, PathRef, RemoveDiskError, RemovePathError,
+    UpgradeError,
 };
 use mpath_api::types::{
     AnaState, Caller, ClearedFence, ClearedFences, Condition, Disk, DiskFences, DiskHealth, DiskState, Event,
     EventKind, EventPath, Events, GuestErrorCount, GuestErrorReason, GuestOperation, HedgeStatus, Injection,
     InjectionInForce, MovedRequests, Origin, Path, PathAction, PathCounts, PathSharer, PathState, RemovedDisk,
-    SchedulerDetail, SetLimits, SlowRequest, Status, ThreadExplanation, WaitsFor,
+    SchedulerDetail, SetLimits, SlowRequest, Status, ThreadExplanation, Upgrade, WaitsFor,
 };
 use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind, SchedulerChange, SchedulerKind};
 
@@ -320,6 +321,13 @@ impl Control for Fake {
         }
         self.policies.lock().unwrap().retain(|(name, _)| name != disk);
         Ok(vec![RemovedDisk { disk: disk.into(), in_doubt_ms: (disk == "disk0").then_some(2100) }])
+    }
+
+    async fn upgrade(&self, force: bool) -> Result<Upgrade, ControlError> {
+        if !force {
+            return Err(UpgradeError::Failed { reason: "disk vda: no path".into() }.into());
+        }
+        Ok(Upgrade { from_version: "1.2.3".into(), version: "1.2.4".into(), pid: 4 })
     }
 
     async fn fences(&self) -> Result<Vec<DiskFences>, ControlError> {

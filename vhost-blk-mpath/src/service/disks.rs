@@ -11,7 +11,7 @@ use mpath_api::server::{AddDiskError, RemoveDiskError, caller, on_behalf_of};
 use mpath_api::types::{EventKind, RemovedDisk};
 use mpath_api::{Config, similar_name};
 use mpath_host::NamespaceName;
-use tokio::sync::{RwLock, watch};
+use tokio::sync::{RwLock, RwLockWriteGuard, watch};
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
@@ -22,7 +22,7 @@ use crate::open_files::{self, OpenFilesError};
 use crate::service::pending_fences::{PendingFence, PendingFences};
 use crate::service::start_error::StartError;
 use crate::service::{Service, StartingService};
-use crate::sockets::activation::ActivationSockets;
+use crate::sockets::activation::{ActivationSockets, DaemonSocket};
 use crate::sockets::location::SocketLocation;
 use crate::subsystem::Subsystem;
 use crate::subsystem::shared_context::SharedContext;
@@ -392,6 +392,13 @@ impl Disks {
         let left = left.collect();
         subsystem.release_namespaces();
         left
+    }
+
+    /// The listening sockets of all disks, while no disk is added or removed. `None` if one is, or if the daemon ends.
+    pub(crate) fn sockets(&self) -> Option<(RwLockWriteGuard<'_, ()>, Vec<DaemonSocket>)> {
+        let unchanged = self.changes.try_write().ok().filter(|_| !*self.ending.borrow())?;
+        let sockets = self.services().iter().flat_map(|service| service.sockets()).collect();
+        Some((unchanged, sockets))
     }
 
     /// Shortens changes under way, as the daemon is about to end.

@@ -30,7 +30,7 @@ use crate::disk::settings::DiskSettings;
 use crate::fence_record::FenceRecords;
 use crate::path::fence;
 use crate::service::start_error::StartError;
-use crate::sockets::activation::ActivationSockets;
+use crate::sockets::activation::{ActivationSockets, DaemonSocket};
 use crate::sockets::frontend::{FrontendThread, ServedDisk};
 use crate::sockets::frontend_source::FrontendSource;
 use crate::sockets::location::SocketLocation;
@@ -148,6 +148,15 @@ pub(crate) struct Service {
 impl Service {
     fn frontends(&self) -> MutexGuard<'_, Vec<FrontendThread>> {
         self.frontends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The listening sockets of the disks.
+    pub(crate) fn sockets(&self) -> Vec<DaemonSocket> {
+        let frontends = self.frontends();
+        let sockets = self.subsystem.disks.iter().zip(&*frontends).filter_map(|(disk, frontend)| {
+            Some(DaemonSocket { path: disk.settings.socket_path.clone(), socket: frontend.listening()? })
+        });
+        sockets.collect()
     }
 
     fn tasks(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {

@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mpath_api::Config;
 use mpath_api::config::{SocketAccess, SocketPath, SocketPathError};
@@ -80,6 +80,20 @@ fn unusable(source: &io::Error) -> &'static str {
     }
 }
 
+/// A listening socket of the running daemon.
+pub(crate) struct DaemonSocket {
+    pub(crate) path: SocketPath,
+    pub(crate) socket: Arc<ListeningSocket>,
+}
+
+/// A listening socket of an earlier daemon, with its path as the configuration spells it.
+pub(crate) struct TakenSocket {
+    pub(crate) path: PathBuf,
+    /// Its file goes with it.
+    pub(crate) has_file: bool,
+    pub(crate) listener: UnixListener,
+}
+
 /// The activation sockets, by the path of the disk or API that uses them.
 #[derive(Default)]
 pub(crate) struct ActivationSockets {
@@ -89,6 +103,10 @@ pub(crate) struct ActivationSockets {
     connected: Mutex<Option<(PathBuf, FrontendSource)>>,
     /// Resolves when the front-end connected by `--fd` has left.
     left: Option<oneshot::Receiver<()>>,
+    /// Sockets of an earlier daemon, which no disk uses yet. Their files go with them.
+    taken: Mutex<Vec<(PathBuf, UnixListener)>>,
+    /// `--fd` was given.
+    by_flag: bool,
 }
 
 impl ActivationSockets {
@@ -128,9 +146,44 @@ impl ActivationSockets {
         Ok(activation_sockets)
     }
 
+    /// The sockets of an earlier daemon.
+    pub(crate) fn taken_over(sockets: Vec<TakenSocket>) -> Self {
+        let (taken, passed): (Vec<_>, Vec<_>) = sockets.into_iter().partition(|socket| socket.has_file);
+        let named = |sockets: Vec<TakenSocket>| sockets.into_iter().map(|it| (it.path, it.listener)).collect();
+        Self { listening: named(passed), taken: Mutex::new(named(taken)), ..Self::default() }
+    }
+
+    /// Whether the socket or the front-end was passed by `--fd`.
+    pub(crate) fn are_by_flag(&self) -> bool {
+        self.by_flag
+    }
+
+    /// All listening sockets that belong to another process.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&Path, &UnixListener)> {
+        self.listening.iter().map(|(path, listener)| (path.as_path(), listener))
+    }
+
+    /// Closes and removes sockets of an earlier daemon that this configuration does not use.
+    pub(crate) fn remove_untaken(&self) {
+        for (path, listener) in self.taken().drain(..) {
+            tracing::warn!(
+                socket = %path.display(),
+                "the socket of the earlier daemon is removed: the configuration has no disk for it; disks added by mpathctl have to be added again"
+            );
+            let path = path.to_str().and_then(|path| path.parse().ok());
+            // Dropping it removes the file.
+            drop(path.map(|path: SocketPath| ListeningSocket::take_over(&listener, &path, Role::VhostUser)));
+        }
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Vec<(PathBuf, UnixListener)>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Takes the socket of `--fd` and returns the path of its disk. A socket without a path gets one derived from the
     /// API's, which is unique to each daemon.
     pub(crate) fn take_flag(&mut self, fd: RawFd, api: &SocketPath) -> Result<SocketPath, ActivationError> {
+        self.by_flag = true;
         let descriptor = Descriptor::Flag(fd);
         let socket = socket(descriptor, fd)?;
         let (Socket::Listening(_, path) | Socket::Connected(_, path)) = &socket;
@@ -170,6 +223,12 @@ impl ActivationSockets {
     }
 
     fn listening(&self, path: &SocketPath, role: Role, access: &SocketAccess) -> Result<ListeningSocket, BindError> {
+        let mut taken = self.taken();
+        if let Some(position) = taken.iter().position(|(of, _)| of.as_path() == path.as_path()) {
+            // Mode, owner and group are those of its creation.
+            return ListeningSocket::take_over(&taken.remove(position).1, path, role);
+        }
+        drop(taken);
         let Some((_, listener)) = self.listening.iter().find(|(of, _)| of.as_path() == path.as_path()) else {
             return ListeningSocket::bind(path, role, access);
         };

@@ -129,6 +129,11 @@ impl FrontendThread {
         let _ = rustix::io::write(&self.shared.opened, &1_u64.to_ne_bytes());
     }
 
+    /// The listening socket. `None` at the end, and with the connection of `--fd`.
+    pub(crate) fn listening(&self) -> Option<Arc<ListeningSocket>> {
+        self.shared.listening().clone()
+    }
+
     /// Stops all these threads from serving new front-ends. If one is connected, fails with the thread's index and
     /// changes nothing, unless `even_if_connected`.
     pub(crate) fn stop_accepting(threads: &[Self], even_if_connected: bool) -> Result<(), usize> {

@@ -87,6 +87,21 @@ impl fmt::Display for PolicySetBy {
     }
 }
 
+/// How every path of these disks connects its controller.
+pub(crate) fn controller_config(config: &DiskConfig, host: &HostIdentity, io_threads: u16) -> ControllerConfig {
+    ControllerConfig {
+        host: host.clone(),
+        subnqn: config.subsystem.as_str().parse().expect("a configured NQN is one"),
+        nsids: DiskSettings::all(config).into_iter().filter_map(|disk| disk.nsid).collect(),
+        keep_alive_tmo: config.keep_alive_tmo.duration(),
+        digests: Digests { header: config.hdr_digest, data: config.data_digest },
+        io_queues: io_threads,
+        queue_entries: config.queue_size.get() as u16,
+        max_transfer_bytes: config.max_transfer.map(MaxTransfer::bytes),
+        command_timeout: CONNECT_MAX,
+    }
+}
+
 impl Subsystem {
     /// A subsystem without paths.
     pub(crate) fn new(
@@ -201,27 +216,11 @@ impl Subsystem {
     /// The settings of every path.
     pub(crate) fn path_settings(&self) -> PathSettings {
         PathSettings {
-            controller: self.controller_config(),
+            controller: controller_config(&self.config, &self.host, self.io_threads),
             reconnect_delay: self.config.reconnect_delay.duration(),
             ctrl_loss_tmo: self.config.ctrl_loss_tmo.map(Seconds::duration),
             drain_fence: self.config.drain_fence,
             shared_write_cache: self.config.shared_write_cache,
-        }
-    }
-
-    /// How every path connects its controller.
-    fn controller_config(&self) -> ControllerConfig {
-        let config = &self.config;
-        ControllerConfig {
-            host: self.host.clone(),
-            subnqn: config.subsystem.as_str().parse().expect("a configured NQN is one"),
-            nsids: self.disks.iter().filter_map(|disk| disk.settings.nsid).collect(),
-            keep_alive_tmo: config.keep_alive_tmo.duration(),
-            digests: Digests { header: config.hdr_digest, data: config.data_digest },
-            io_queues: self.io_threads,
-            queue_entries: config.queue_size.get() as u16,
-            max_transfer_bytes: config.max_transfer.map(MaxTransfer::bytes),
-            command_timeout: CONNECT_MAX,
         }
     }
 

@@ -31,7 +31,7 @@ use crate::support::{
 
 /// Guests of a daemon that is replaced. Their front-ends keep the in-flight log and reconnect when they are hung up
 /// on.
-struct ReplacedGuests {
+pub(crate) struct ReplacedGuests {
     stop: Arc<AtomicBool>,
     /// How often one of them was served again.
     back: Arc<AtomicUsize>,
@@ -45,7 +45,7 @@ const IN_FLIGHT: u16 = 2;
 const WITHOUT_SERVICE: Duration = Duration::from_secs(5);
 
 impl ReplacedGuests {
-    fn start(sockets: impl Iterator<Item = PathBuf>) -> Self {
+    pub(crate) fn start(sockets: impl Iterator<Item = PathBuf>) -> Self {
         let (stop, back) = <(Arc<AtomicBool>, Arc<AtomicUsize>)>::default();
         let guests = sockets.zip(SEED..).map(|(socket, seed)| {
             println!("{}: seed {seed}", socket.display());
@@ -56,13 +56,13 @@ impl ReplacedGuests {
     }
 
     /// Waits until all are served again for the n-th time.
-    fn are_back(&self, times: usize) {
+    pub(crate) fn are_back(&self, times: usize) {
         eventually("all are served again", || self.back.load(Ordering::Relaxed) == times * self.guests.len());
     }
 
     /// Has all guests read everything again. Returns their earlier requests, and the time that each was without
     /// service, for each replacement.
-    fn finish(mut self) -> (Vec<RequestTime>, Vec<Duration>) {
+    pub(crate) fn finish(mut self) -> (Vec<RequestTime>, Vec<Duration>) {
         self.stop.store(true, Ordering::Relaxed);
         let (requests, pauses): (Vec<_>, Vec<_>) = self.guests.drain(..).map(|guest| guest.join().unwrap()).unzip();
         (requests.concat(), pauses.concat())

@@ -48,5 +48,6 @@ mod socket_activation;
 mod start;
 mod support;
 mod transport;
+mod upgrade;
 mod vendor_window;
 mod wrong_namespace_or_digest;

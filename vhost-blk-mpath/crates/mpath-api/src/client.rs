@@ -26,7 +26,7 @@ use crate::types::{
     AddPath, ClearedFences, Disk, DiskFences, DiskHedge, DiskLimits, DiskPolicy, DiskScheduler, DiskWeight, ErrorBody,
     ErrorInfo, Events, Explanation, InjectedPath, Path, PathSelector, Policy, PolicyDetail, RemovedDisk, Scheduler,
     SchedulerDetail, SetHedge, SetInjection, SetLimits, SetPolicy, SetScheduler, SetWeight, SlowRequest, Status,
-    SteerPaths,
+    SteerPaths, Upgrade,
 };
 
 /// The longest answer accepted, in bytes. 256 disks of 64 paths need less.
@@ -159,6 +159,13 @@ impl Client {
     pub fn remove_disk(&self, disk: &str, force: bool) -> Result<Vec<RemovedDisk>, ClientError> {
         let route = target(&format!("/v1/disks/{}", segment(disk)), &[("force", force.then_some("true"))]);
         self.call_within(DISK_CHANGE_TIMEOUT, Method::DELETE, route, None::<&()>)
+    }
+
+    /// Has the daemon start its program anew and hand over to it. Returns when the new process is ready to take over, which may take a
+    /// minute, whatever the client's timeout.
+    pub fn upgrade(&self, force: bool) -> Result<Upgrade, ClientError> {
+        let route = target("/v1/upgrade", &[("force", force.then_some("true"))]);
+        self.call_within(DISK_CHANGE_TIMEOUT, Method::POST, route, None::<&()>)
     }
 
     /// Which path the next requests of a disk would take, why not the others, and what waits.

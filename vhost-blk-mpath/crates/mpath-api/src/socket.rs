@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -222,7 +223,7 @@ impl std::fmt::Display for Step {
 pub struct ListeningSocket {
     /// `None` for a passed socket, whose file belongs to another process. Dropped before `listener`: while this listens, no other
     /// process takes the file for stale and replaces it by its own, which the drop would then remove.
-    _file: Option<SocketFile>,
+    file: Option<SocketFile>,
     listener: UnixListener,
 }
 
@@ -232,6 +233,8 @@ struct SocketFile {
     role: Role,
     /// Device and inode, so that the file of another process is not removed.
     identity: (u64, u64),
+    /// Another process has the socket now, and the file.
+    is_given_away: AtomicBool,
 }
 
 impl ListeningSocket {
@@ -263,9 +266,8 @@ impl ListeningSocket {
         };
         clear_stale(path, role)?;
         let listener = create(path.as_path(), role).map_err(failed(Step::Create))?;
-        let created = fs::symlink_metadata(path.as_path()).map_err(failed(Step::Create))?;
-        let file = SocketFile { path: path.as_path().into(), role, identity: (created.dev(), created.ino()) };
-        let socket = Self { listener, _file: Some(file) };
+        let file = SocketFile::at(path, role).map_err(failed(Step::Create))?;
+        let socket = Self { listener, file: Some(file) };
         give_to(path.as_path(), access, owner, group).map_err(|(setting, source)| BindError::Access {
             path: path.clone(),
             role,
@@ -282,7 +284,25 @@ impl ListeningSocket {
     pub fn from_listener(listener: &UnixListener, path: &SocketPath, role: Role) -> Result<Self, BindError> {
         let duplicate = listener.try_clone().and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
         let failed = |source| BindError::Step { path: path.clone(), role, step: Step::Duplicate, source };
-        Ok(Self { listener: duplicate.map_err(failed)?, _file: None })
+        Ok(Self { listener: duplicate.map_err(failed)?, file: None })
+    }
+
+    /// Takes a listening socket with its file, which another process has created and [given away](Self::give_away).
+    pub fn take_over(listener: &UnixListener, path: &SocketPath, role: Role) -> Result<Self, BindError> {
+        let failed = |source| BindError::Step { path: path.clone(), role, step: Step::Create, source };
+        let file = SocketFile::at(path, role).map_err(failed)?;
+        Ok(Self { file: Some(file), ..Self::from_listener(listener, path, role)? })
+    }
+
+    /// Whether the socket file goes with the socket. The file of a passed socket belongs to another process.
+    #[must_use]
+    pub fn has_file(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Leaves the socket file to another process, which has this socket open.
+    pub fn give_away(&self) {
+        self.file.iter().for_each(|file| file.is_given_away.store(true, Ordering::SeqCst));
     }
 
     /// A handle to accept with.
@@ -308,8 +328,20 @@ impl AsFd for ListeningSocket {
     }
 }
 
+impl SocketFile {
+    /// The file that is there now.
+    fn at(path: &SocketPath, role: Role) -> io::Result<Self> {
+        let found = fs::symlink_metadata(path.as_path())?;
+        let identity = (found.dev(), found.ino());
+        Ok(Self { path: path.as_path().into(), role, identity, is_given_away: AtomicBool::new(false) })
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        if self.is_given_away.load(Ordering::SeqCst) {
+            return;
+        }
         let is_ours = fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity);
         if is_ours && let Err(error) = fs::remove_file(&self.path) {
             tracing::warn!(socket = %self.path.display(), %error, "cannot remove the {}", self.role);

@@ -79,6 +79,9 @@ pub enum ControlError {
     /// The fence record of a disk was not cleared.
     #[error(transparent)]
     ClearFences(#[from] ClearFencesError),
+    /// The new program does not take over, and this daemon goes on.
+    #[error(transparent)]
+    Upgrade(#[from] UpgradeError),
     /// The most clients that may wait for events do so already.
     #[error("{waiting} clients wait for events, which is the most allowed; ask without `wait`")]
     TooManyWaiters {
@@ -291,6 +294,39 @@ pub enum ClearFencesError {
     },
 }
 
+/// Why the new program does not take over. The daemon goes on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UpgradeError {
+    /// The front-end or its socket was passed by `--fd`.
+    #[error(
+        "the daemon was started with --fd, and its program cannot be replaced; end the daemon, and start the new one with such a descriptor"
+    )]
+    PassedSocket,
+    /// The end of this process ends its container.
+    #[error("the daemon is process 1 of its container, which ends with it; restart the container")]
+    FirstProcess,
+    /// Another upgrade is under way.
+    #[error("another upgrade is under way; `mpathctl status` shows the daemon that serves")]
+    UnderWay,
+    /// The new process cannot be started.
+    #[error("cannot start {program}: {reason}; the daemon goes on")]
+    NotStarted {
+        /// The program.
+        program: String,
+        /// The operating system's error.
+        reason: String,
+    },
+    /// The new process has ended, or reports an error.
+    #[error("the new process does not take over: {reason}; the daemon goes on")]
+    Failed {
+        /// What the new process reports.
+        reason: String,
+    },
+    /// A disk is being added or removed, or the daemon is ending.
+    #[error("a disk is being added or removed, or the daemon is ending; try again in a moment")]
+    Busy,
+}
+
 /// Why a path was not added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddPathError {
@@ -405,6 +441,12 @@ impl From<ControlError> for ApiError {
             ControlError::Add(AddPathError::Exists { .. }) => ErrorCode::PathExists,
             ControlError::Add(AddPathError::TooMany { .. } | AddPathError::OpenFiles { .. }) => ErrorCode::TooManyPaths,
             ControlError::Add(AddPathError::NotMultipath { .. }) => ErrorCode::NotMultipath,
+            ControlError::Upgrade(
+                UpgradeError::PassedSocket
+                | UpgradeError::FirstProcess
+                | UpgradeError::NotStarted { .. }
+                | UpgradeError::Failed { .. },
+            ) => ErrorCode::UpgradeFailed,
             ControlError::Unresponsive
             | ControlError::StillRunning
             | ControlError::Ending
@@ -412,6 +454,7 @@ impl From<ControlError> for ApiError {
             | ControlError::RemoveDisk(RemoveDiskError::Ending)
             | ControlError::Remove(RemovePathError::Ending)
             | ControlError::ClearFences(ClearFencesError::Record { .. })
+            | ControlError::Upgrade(UpgradeError::UnderWay | UpgradeError::Busy)
             | ControlError::TooManyWaiters { .. } => ErrorCode::Unavailable,
         };
         Self::new(code, error.to_string())
@@ -434,6 +477,7 @@ impl IntoResponse for ApiError {
             | ErrorCode::DiskExists
             | ErrorCode::TooManyDisks
             | ErrorCode::DiskNotStarted
+            | ErrorCode::UpgradeFailed
             | ErrorCode::DiskConnected
             | ErrorCode::NeedsForce
             | ErrorCode::DiskLeaving => StatusCode::CONFLICT,

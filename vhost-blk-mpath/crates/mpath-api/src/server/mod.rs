@@ -15,7 +15,7 @@ mod scheduling;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use axum::Router;
@@ -25,6 +25,7 @@ pub use self::caller::{caller, on_behalf_of};
 use self::connections::Connections;
 pub use self::error::{
     AddDiskError, AddPathError, ApiError, ClearFencesError, ControlError, RemoveDiskError, RemovePathError,
+    UpgradeError,
 };
 pub use self::routes::JsonBody;
 use crate::address::PathAddress;
@@ -33,7 +34,7 @@ use crate::socket::{BindError, ListeningSocket, Role};
 
 use crate::types::{
     ClearedFences, DiskFences, Events, Injection, Path, PathAction, RemovedDisk, SchedulerDetail, SetLimits,
-    SlowRequest, Status, ThreadExplanation,
+    SlowRequest, Status, ThreadExplanation, Upgrade,
 };
 
 /// A reference to a path.
@@ -49,8 +50,8 @@ pub struct PathRef {
 ///
 /// An operation on several disks skips those that were removed meanwhile. It fails if none is left.
 ///
-/// Futures may wait for the I/O threads. Only those of [`Control::add_disk`] and [`Control::remove_disk`] may wait for networks and
-/// front-ends. After five seconds (a minute for these two) the server answers that the daemon is unresponsive, and drops the
+/// Futures may wait for the I/O threads. Only those of [`Control::add_disk`], [`Control::remove_disk`] and [`Control::upgrade`] may wait
+/// for networks and front-ends. After five seconds (a minute for these three) the server answers that the daemon is unresponsive, and drops the
 /// future. Futures must be safe to drop.
 pub trait Control: Send + Sync + 'static {
     /// The version, as in [`Status::version`].
@@ -141,6 +142,10 @@ pub trait Control: Send + Sync + 'static {
         force: bool,
     ) -> impl Future<Output = Result<Vec<RemovedDisk>, ControlError>> + Send;
 
+    /// Starts the daemon's program anew, and hands sockets and disks over to it. Completes when the new process is ready to take them;
+    /// this one ends then. With `force` even if the new process reaches a disk over no path.
+    fn upgrade(&self, force: bool) -> impl Future<Output = Result<Upgrade, ControlError>> + Send;
+
     /// The fences of every disk, in the order of [`Control::status`].
     fn fences(&self) -> impl Future<Output = Result<Vec<DiskFences>, ControlError>> + Send;
 
@@ -178,7 +183,7 @@ struct Limits {
     body: Duration,
     /// Time for the daemon to answer.
     control: Duration,
-    /// Time for the daemon to add or remove a disk, which waits for targets and front-ends.
+    /// Time for the daemon to add or remove a disk, or to start its successor, which waits for targets and front-ends.
     disks: Duration,
     /// Time for all of these, and for the client to read the answer.
     connection: Duration,
@@ -198,7 +203,7 @@ impl Default for Limits {
     }
 }
 
-/// The longest that a client waits for a disk to be added or removed.
+/// The longest that a client waits for a disk to be added or removed, or for an upgrade.
 pub(crate) const DISK_CHANGE_MAX: Duration = Duration::from_secs(60);
 /// Pause after a failed `accept`, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -208,7 +213,7 @@ const END_GRACE: Duration = Duration::from_secs(1);
 /// A bound API socket. Dropping it removes the socket file.
 #[derive(Debug)]
 pub struct Server {
-    socket: ListeningSocket,
+    socket: Arc<ListeningSocket>,
     limits: Limits,
 }
 
@@ -223,7 +228,13 @@ impl Server {
     /// A server on an existing socket.
     #[must_use]
     pub fn on(socket: ListeningSocket) -> Self {
-        Self { socket, limits: Limits::default() }
+        Self { socket: Arc::new(socket), limits: Limits::default() }
+    }
+
+    /// The socket as long as the server has it.
+    #[must_use]
+    pub fn socket(&self) -> Weak<ListeningSocket> {
+        Arc::downgrade(&self.socket)
     }
 
     /// Serves until `shutdown` completes, then ends within about a second.

@@ -31,7 +31,7 @@ use crate::text::name_hyphen_form;
 use crate::types::{
     AddPath, ClearedFences, DiskFences, DiskHedge, DiskPolicy, ErrorCode, Events, InjectedMilliseconds, InjectedPath,
     InjectionInForce, OpStats, Parameter, Path, PathSelector, PathState, PathView, Policy, PolicyDetail, PolicyInForce,
-    SetHedge, SetInjection, SetPolicy, Status, SteerPaths,
+    SetHedge, SetInjection, SetPolicy, Status, SteerPaths, Upgrade,
 };
 
 pub(super) type Answer<T> = Result<Json<T>, ApiError>;
@@ -45,6 +45,7 @@ pub(super) fn router<C: Control>(control: Arc<C>) -> Router {
         .route("/v1/fences/{disk}", delete(clear_fences::<C>))
         .route("/v1/disks/{disk}/paths", post(add_path::<C>))
         .route("/v1/disks/{disk}/paths/{path}", delete(remove_path::<C>))
+        .route("/v1/upgrade", post(upgrade::<C>))
         .route("/v1/events", get(events::<C>))
         .route("/v1/policies", get(policies::<C>))
         .route("/v1/policy/detail", get(policy_detail::<C>))
@@ -108,7 +109,7 @@ async fn bound_request(
         }
     };
     busy.set();
-    let (time, error) = if disks::adds_or_removes_disks(&parts.method, &parts.uri) {
+    let (time, error) = if disks::takes_long(&parts.method, &parts.uri) {
         (limits.disks, ControlError::StillRunning)
     } else {
         (limits.control, ControlError::Unresponsive)
@@ -274,6 +275,15 @@ async fn fences<C: Control>(
         fences.retain(|of| of.disk == disk);
     }
     Ok(Json(fences))
+}
+
+/// Answers when the new process is ready to take over.
+async fn upgrade<C: Control>(
+    State(control): State<Arc<C>>,
+    wanted: Result<Query<ForceQuery>, QueryRejection>,
+) -> Answer<Upgrade> {
+    let ForceQuery { force } = query(wanted)?;
+    Ok(Json(control.upgrade(force).await?))
 }
 
 async fn clear_fences<C: Control>(

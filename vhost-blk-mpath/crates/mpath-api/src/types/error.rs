@@ -54,6 +54,8 @@ pub enum ErrorCode {
     TooManyDisks,
     /// 409: the disk cannot be served. For example, no path leads to its namespace, or its socket cannot be created.
     DiskNotStarted,
+    /// 409: the new program does not take over. The daemon goes on.
+    UpgradeFailed,
     /// 409: the request could lose data, and is carried out only with `force`.
     NeedsForce,
     /// 409: a front-end is connected to the disk or to a disk that shares its paths.

@@ -23,6 +23,7 @@ mod removal;
 mod scheduler;
 mod slow;
 mod steering;
+mod upgrade;
 mod weight;
 
 use std::fmt;
@@ -58,6 +59,7 @@ pub use self::scheduler::{
 };
 pub use self::slow::{SlowRequest, SlowStages};
 pub use self::steering::{AddPath, Controller, Origin, PathAction, PathWindow, SteerPaths, WaitsFor};
+pub use self::upgrade::Upgrade;
 pub use self::weight::{DiskWeight, SetWeight};
 use crate::address::{PathAddress, Transport};
 use crate::policy_serde;

@@ -324,6 +324,13 @@ impl Control for Fake {
         }
     }
 
+    async fn upgrade(&self, force: bool) -> Result<Upgrade, ControlError> {
+        if !force {
+            return Err(UpgradeError::Failed { reason: "disk vda: no path".into() }.into());
+        }
+        Ok(Upgrade { from_version: "1.2.3".into(), version: "1.2.4".into(), pid: 4 })
+    }
+
     async fn fences(&self) -> Result<Vec<DiskFences>, ControlError> {
         Ok(self.fences.lock().unwrap().clone())
     }

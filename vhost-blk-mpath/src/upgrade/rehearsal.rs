@@ -1,0 +1,92 @@
+//! The rehearsal of a start: each disk is reached over one of its paths, before the running daemon ends.
+
+use std::future::poll_fn;
+use std::time::{Duration, Instant};
+
+use mpath_api::config::DiskConfig;
+use mpath_api::{Config, PathAddress};
+use mpath_host::ControllerShutdown;
+use nvme_tcp::host::{ControllerConfig, ControllerEvent, ControllerInfo, HostController, HostIdentity};
+use tokio::task::JoinSet;
+use tokio::time::{sleep_until, timeout};
+
+use crate::subsystem::controller_config;
+use crate::transport::{self, AdminConnection, ControlSocket, far_future};
+
+/// How long the paths of a disk may take.
+const TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Why the next daemon would not serve a disk.
+#[derive(Debug, thiserror::Error)]
+#[error("disk {disk}: no path leads to its namespace ({reason}); correct that, or use --force")]
+pub(crate) struct RehearsalError {
+    disk: String,
+    reason: String,
+}
+
+/// Rehearses the start of all disks, unless `force`.
+pub(crate) async fn rehearse_all(config: &Config, host: &HostIdentity, force: bool) -> Result<(), RehearsalError> {
+    let disks = config.disks.iter().filter(|_| !force);
+    for disk in disks {
+        rehearse(disk, host, config.io_threads.get() as u16).await?;
+    }
+    Ok(())
+}
+
+/// Connects a controller of the disk and identifies its namespaces. A disk without configured paths has nothing to be
+/// tried.
+async fn rehearse(config: &DiskConfig, host: &HostIdentity, io_threads: u16) -> Result<(), RehearsalError> {
+    let controller = controller_config(config, host, io_threads);
+    let mut attempts = JoinSet::new();
+    for address in config.paths.clone() {
+        let controller = controller.clone();
+        attempts.spawn(async move {
+            let attempt = timeout(TIME_MAX, reach(&address, controller)).await;
+            attempt.unwrap_or_else(|_| Err("no answer".into())).map_err(|error| format!("{address}: {error}"))
+        });
+    }
+    let mut last = Ok(());
+    while let Some(attempt) = attempts.join_next().await {
+        match attempt.unwrap_or_else(|error| Err(error.to_string())) {
+            Ok(()) => return Ok(()),
+            Err(reason) => last = Err(RehearsalError { disk: config.name.to_string(), reason }),
+        }
+    }
+    last
+}
+
+async fn reach(address: &PathAddress, config: ControllerConfig) -> Result<(), String> {
+    let stream = transport::connect(address).await.map_err(|error| error.to_string())?;
+    let mut socket = ControlSocket::new(stream);
+    let mut controller = HostController::new(config, Instant::now()).map_err(|error| error.to_string())?;
+    let info = connect(&mut socket, &mut controller).await?;
+    let shutdown = ControllerShutdown::new(Instant::now(), controller, 0);
+    // It may not answer.
+    let _ = AdminConnection::new(socket, shutdown).confirmed().await;
+    info.namespaces.iter().try_for_each(|namespace| match namespace {
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    })
+}
+
+async fn connect(socket: &mut ControlSocket, controller: &mut HostController) -> Result<ControllerInfo, String> {
+    loop {
+        controller.fill_tx(socket.out());
+        if let Some(bytes) = socket.exchange().map_err(|error| error.to_string())? {
+            controller.receive(Instant::now(), bytes).map_err(|error| error.to_string())?;
+        } else {
+            let next_timeout = controller.next_timeout().unwrap_or_else(far_future);
+            tokio::select! {
+                () = poll_fn(|context| socket.poll_ready(context)) => {}
+                () = sleep_until(next_timeout.into()) => {
+                    controller.handle_timeout(Instant::now()).map_err(|error| error.to_string())?;
+                }
+            }
+        }
+        while let Some(event) = controller.poll_event() {
+            if let ControllerEvent::Live(info) = event {
+                return Ok(*info);
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The new process: it takes the sockets of a running daemon, and serves once that daemon has ended.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
+
+use super::channel::{Answer, Channel, FORMAT, HandOver};
+use crate::sockets::activation::TakenSocket;
+
+/// How long the daemon may take to end: its requests get a second, the flush of every path 5 s, and the front-ends of
+/// removed disks 11 s. After that the lock of the fence record says that it holds its disks.
+const END_MAX: Duration = Duration::from_secs(20);
+
+/// Why nothing can be taken over.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TakeOverError {
+    #[error("--take-over is for the daemon's own use; use `mpathctl upgrade`")]
+    NoChannel,
+    #[error(
+        "the running daemon speaks format {found} of the hand-over, and this version knows format {FORMAT}; end that daemon and start this one"
+    )]
+    Format { found: u32 },
+    #[error("cannot take over from the running daemon: {0}")]
+    Channel(#[from] io::Error),
+}
+
+/// A running daemon that hands over.
+pub(crate) struct Predecessor {
+    channel: Channel,
+    version: String,
+    pub(crate) force: bool,
+    has_answered: bool,
+}
+
+impl Predecessor {
+    /// Takes the sockets from the daemon that has started this process, with the channel as standard input.
+    pub(crate) fn connect() -> Result<(Self, Vec<TakenSocket>), TakeOverError> {
+        close_inherited()?;
+        let channel = Channel::from(io::stdin().as_fd().try_clone_to_owned()?);
+        let (mut taken, mut next) = (Vec::new(), receive(&channel)?);
+        loop {
+            let (HandOver { format, version, force, sockets, is_last }, descriptors) = next;
+            if format != FORMAT {
+                let error = TakeOverError::Format { found: format };
+                let _ = channel.send(&Answer::Failed { reason: error.to_string() }, &[]);
+                return Err(error);
+            }
+            let sockets = sockets.into_iter().zip(descriptors);
+            taken.extend(sockets.map(|(name, descriptor)| TakenSocket {
+                path: name.path,
+                has_file: name.has_file,
+                listener: descriptor.into(),
+            }));
+            if is_last {
+                return Ok((Self { channel, version, force, has_answered: false }, taken));
+            }
+            next = receive(&channel)?;
+        }
+    }
+
+    /// Tells the daemon why this process does not take over, unless it has answered before.
+    pub(crate) fn fail(&mut self, reason: String) {
+        if !std::mem::replace(&mut self.has_answered, true) {
+            // If the daemon has ended, nobody wants to know.
+            let _ = self.channel.send(&Answer::Failed { reason }, &[]);
+        }
+    }
+
+    /// Tells the daemon that this process takes over, and waits for its end. Blocks.
+    pub(crate) fn wait_for_end(&mut self, version: &str) -> Result<(), TakeOverError> {
+        self.channel.send(&Answer::Ready { version: version.into() }, &[])?;
+        self.has_answered = true;
+        tracing::info!(from = %self.version, "ready to take over from the running daemon");
+        let begun = Instant::now();
+        let mut events = [PollFd::new(&self.channel, PollFlags::IN)];
+        let time = END_MAX.try_into().expect("it is short");
+        if retry_on_intr(|| poll(&mut events, Some(&time))).map_err(io::Error::from)? == 0 {
+            tracing::warn!("the running daemon has not ended within {END_MAX:?}");
+        }
+        tracing::info!("the earlier daemon has ended after {:?}", begun.elapsed());
+        Ok(())
+    }
+}
+
+fn receive(channel: &Channel) -> Result<(HandOver, Vec<OwnedFd>), TakeOverError> {
+    match channel.receive() {
+        Ok(Some(message)) => Ok(message),
+        Ok(None) => Err(TakeOverError::NoChannel),
+        Err(error) if error.raw_os_error() == Some(libc::ENOTSOCK) => Err(TakeOverError::NoChannel),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Closes descriptors of the daemon that this process got with its start: those that front-ends have passed to the
+/// daemon do not close by themselves.
+fn close_inherited() -> io::Result<()> {
+    let open: Vec<RawFd> = fs::read_dir("/proc/self/fd")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|fd| *fd > 2)
+        .collect();
+    for fd in open {
+        // That of the directory is closed already.
+        let _ = nix::unistd::close(fd);
+    }
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! A daemon starts its program anew and hands over to it, while guests work.
+
+use std::net::TcpListener;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use std::{env, fs};
+
+use mpath_api::client::ClientError;
+use mpath_api::config::{DiskConfig, SharerConfig};
+use mpath_api::types::Upgrade;
+use rustix::process::{Pid, Signal, kill_process};
+use vublk_bench::request::Status;
+
+use crate::daemon_replacement::ReplacedGuests;
+use crate::support::{
+    Daemon, DaemonDirectory, Disk, NQN, activated, disk, eventually, inherit_descriptor, own_address, program, sharer,
+    socket_of, target_of,
+};
+
+/// A daemon that has taken over, and is no child of this process.
+struct NextDaemon(u32);
+
+impl NextDaemon {
+    /// Has the daemon upgraded, and waits until the new process answers.
+    fn of(daemon: &Daemon) -> Self {
+        let Upgrade { pid, .. } = daemon.api.upgrade(false).unwrap();
+        let next = Self(pid);
+        eventually("the new process answers", || daemon.api.status().is_ok_and(|status| status.pid == pid));
+        next
+    }
+
+    fn exists(&self) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0)).unwrap_or_default();
+        // The first process of a container may not wait for orphans.
+        !status.is_empty() && !status.contains("State:\tZ")
+    }
+
+    fn signal(&self, signal: Signal) {
+        let _ = kill_process(Pid::from_raw(self.0.cast_signed()).unwrap(), signal);
+    }
+
+    /// Ends it in order.
+    fn end(self) {
+        self.signal(Signal::TERM);
+        eventually("the daemon ends", || !self.exists());
+    }
+
+    fn open_files(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.0)).unwrap().count()
+    }
+}
+
+impl Drop for NextDaemon {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
+}
+
+/// The programs that daemons are upgraded to in turn: those of `DAEMON_BUILDS`, separated by colons.
+fn builds() -> Vec<PathBuf> {
+    let own = env!("CARGO_BIN_EXE_vhost-blk-mpath").to_owned();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    env::var("DAEMON_BUILDS").unwrap_or(own).split(':').map(|path| root.join(path)).collect()
+}
+
+/// Replaces the program as a package manager does: the file is another one then.
+fn install(build: &Path, program: &Path) {
+    let new = program.with_extension("new");
+    fs::copy(build, &new).unwrap();
+    fs::rename(new, program).unwrap();
+}
+
+/// By the times without service of `UPGRADES` upgrades. A busy machine may take longer, so only a long run is judged.
+fn judge(mut pauses: Vec<Duration>, upgrades: usize) {
+    pauses.sort();
+    let (median, longest) = (pauses[pauses.len() / 2], pauses[pauses.len() - 1]);
+    println!("{} times without service in {upgrades} upgrades: median {median:?}, longest {longest:?}", pauses.len());
+    let limit = Duration::from_millis(if upgrades > 5 { 200 } else { 5000 });
+    assert!(longest < limit, "{longest:?}");
+}
+
+/// Two disks share their paths, one has its own, and one of these is mute. One socket is passed by socket activation.
+#[test]
+fn guests_go_on_over_many_upgrades() {
+    let upgrades = env::var("UPGRADES").map_or(5, |count| count.parse().unwrap());
+    let (builds, target, place) = (builds(), target_of(3, 2, 8 << 20), DaemonDirectory::new());
+    let mute = TcpListener::bind(own_address()).unwrap();
+    let queues = "4".parse().unwrap();
+    let with_queues = |number| DiskConfig { queues, ..disk(&place, &target, number) };
+    let sharer = SharerConfig { queues, ..sharer(&place, 1) };
+    let shared = DiskConfig { share_paths_with: vec![sharer], ..with_queues(0) };
+    let mut separate = with_queues(2);
+    separate.paths.push(format!("tcp://{}", mute.local_addr().unwrap()).parse().unwrap());
+    let sockets: Vec<_> = (0..3).map(|disk| socket_of(&place, disk)).collect();
+    let passed = UnixListener::bind(&sockets[2]).unwrap();
+    let program = place.file("program");
+    install(&builds[0], &program);
+    let configured = place.configured(vec![shared, separate]);
+    let mut command = Command::new(&program);
+    command.args(configured.get_args());
+    let daemon = place.spawn(activated(&command, &[&passed])).answers();
+    let guests = ReplacedGuests::start(sockets.iter().cloned());
+    eventually("all guests are served", || daemon.status().disks.iter().all(|disk| disk.connected));
+    let (mut earlier, mut open_files): (Option<NextDaemon>, Vec<usize>) = (None, Vec::new());
+    for round in 1..=upgrades {
+        install(&builds[round % builds.len()], &program);
+        let next = NextDaemon::of(&daemon);
+        guests.are_back(round);
+        if let Some(earlier) = earlier.replace(next) {
+            eventually("the earlier process is gone", || !earlier.exists());
+        }
+        open_files.push(earlier.as_ref().unwrap().open_files());
+    }
+    let (_, pauses) = guests.finish();
+    judge(pauses, upgrades);
+    // Connections that are being made come and go.
+    assert!(open_files[upgrades - 1] < open_files[0] + 8, "{open_files:?}");
+    earlier.take().unwrap().end();
+    let own = [&sockets[0], &sockets[1], &daemon.place.api()];
+    assert!(own.iter().all(|socket| !socket.exists()), "the last daemon removes them");
+    assert!(sockets[2].exists(), "it belongs to another process");
+    let record = |socket: &PathBuf| PathBuf::from(format!("{}.fence", socket.display()));
+    assert!(sockets.iter().all(|socket| !record(socket).exists()));
+}
+
+/// The upgrade is refused with these words, and the daemon goes on.
+fn is_refused(daemon: &Daemon, words: &[&str]) {
+    let before = daemon.status();
+    let mut disk = Disk::connect(&socket_of(&daemon.place, 0));
+    let error = match daemon.api.upgrade(false) {
+        Err(ClientError::Refused(error)) => error.message,
+        other => panic!("{other:?}"),
+    };
+    for word in words {
+        assert!(error.contains(word), "{word:?} is not in {error:?}");
+    }
+    assert_eq!((disk.write(0, 7), disk.read(0)), (Status::Ok, 7));
+    let after = daemon.status();
+    assert_eq!((after.pid, after.disks.len()), (before.pid, before.disks.len()));
+}
+
+#[test]
+fn a_daemon_goes_on_if_the_next_one_cannot_serve() {
+    let target = target_of(1, 2, 8 << 20);
+    let place = DaemonDirectory::new();
+    let command = place.configured(vec![disk(&place, &target, 0)]);
+    let file = place.file("config.yaml");
+    let daemon = place.spawn(command).ready();
+    let config = fs::read_to_string(&file).unwrap();
+    fs::write(&file, config.replace("\"namespace\":1", "\"namespace\":0")).unwrap();
+    is_refused(&daemon, &["the new process does not take over", "namespace", "the daemon goes on"]);
+    fs::write(&file, config.replace("\"namespace\":1", "\"namespace\":9")).unwrap();
+    is_refused(&daemon, &["disk disk-0: no path leads to its namespace", "tcp://127.", "--force"]);
+    fs::write(&file, config).unwrap();
+    NextDaemon::of(&daemon).end();
+}
+
+#[test]
+fn sockets_of_disks_that_are_not_configured_any_more_are_removed() {
+    let target = target_of(2, 1, 8 << 20);
+    let place = DaemonDirectory::new();
+    let disks = [0, 1].map(|number| disk(&place, &target, number));
+    let command = place.configured(disks.to_vec());
+    let daemon = place.spawn(command).ready();
+    daemon.place.configured(disks[..1].to_vec());
+    let next = NextDaemon::of(&daemon);
+    eventually("the socket is removed", || !socket_of(&daemon.place, 1).exists());
+    assert_eq!(Disk::connect(&socket_of(&daemon.place, 0)).write(0, 7), Status::Ok);
+    next.end();
+}
+
+#[test]
+fn a_daemon_with_a_passed_front_end_cannot_be_upgraded() {
+    let target = target_of(1, 1, 8 << 20);
+    let place = DaemonDirectory::new();
+    let passed = UnixListener::bind(place.socket()).unwrap();
+    let mut command = program();
+    command.arg("--fd").arg(passed.as_raw_fd().to_string()).arg("--api").arg(place.api());
+    command.args(["--subsystem", NQN, "--path", &format!("tcp://{}", target.addrs()[0])]);
+    inherit_descriptor(&mut command, &passed);
+    let daemon = place.spawn(command).ready();
+    let error = daemon.api.upgrade(true).unwrap_err().to_string();
+    assert!(error.contains("started with --fd"), "{error}");
+}
