@@ -3,6 +3,7 @@
 use crate::checker::Checker;
 use crate::clock::Clock;
 use crate::net::Net;
+use crate::print_line;
 
 /// The clock, the network and the checker of a run.
 pub(crate) struct Ctx {
@@ -16,7 +17,7 @@ impl Ctx {
     /// Prints an event of a verbose run.
     pub(crate) fn say(&self, what: impl FnOnce() -> String) {
         if self.verbose {
-            println!("{:>13.6} {}", self.clock.elapsed().as_secs_f64(), what());
+            print_line(format_args!("{:>13.6} {}", self.clock.elapsed().as_secs_f64(), what()));
         }
     }
 }

@@ -32,6 +32,7 @@ mod machine;
 mod net;
 mod plan;
 pub mod policies;
+mod print_line;
 mod quantile;
 pub mod rng;
 pub mod small;
@@ -41,6 +42,7 @@ mod world;
 
 pub use blocks::Block;
 pub use checker::{Counts, Violation};
+pub use print_line::print_line;
 pub use world::Report;
 
 /// Runs one seed. After a violation it is run again with every event of the block concerned recorded.

@@ -39,61 +39,93 @@ fn replay(seed: u64) -> String {
     format!("cargo run --release -p mpath-sim -- --seed {seed:#x}")
 }
 
-/// And what they are made of: a simulator that checks nothing passes everything.
+/// The counts, each with its name and with the number that it has to exceed.
+macro_rules! counts_above {
+    ($counts:ident, $($name:ident: $least:expr,)*) => {
+        [$((stringify!($name), $counts.$name, $least)),*]
+    };
+}
+
+/// What the runs are made of: a simulator without faults, or whose faults have no effect, passes everything. The numbers are far below
+/// those of these seeds. [`Counts`] says what is counted.
 #[test]
 fn fixed_seeds() {
     let counts = check(0..150, Duration::MAX);
-    assert!(counts.answered > 100_000);
-    assert!(counts.answered_over_packed_rings > 40_000);
-    assert!(counts.associations_lost > 300);
-    assert!(counts.late_store_changes > 40, "commands executed after their connection was gone");
-    assert!(counts.blocks_lost > 50, "blocks that a crash took");
-    assert!(counts.caches_lost > 5, "persistent losses that took something");
-    assert!(counts.failed > 500);
-    assert!(counts.cross_resets > 100, "fences lifted by a cross-controller reset");
-    assert!(
-        counts.associations_drained > 100 && counts.fences_lifted_by_drain > 50,
-        "drains, and fences lifted by them"
-    );
-    assert!(
-        counts.drained_with_commands > 50 && counts.drains_cut > 20,
-        "drains of held commands, and drains cut short"
-    );
-    assert!(counts.hedges > 500 && counts.hedges_won > 100);
-    assert!(counts.kills > 20 && counts.held_for_attempts > 5, "kills, and waits for first attempts after them");
-    assert!(counts.removals > 20);
-    assert!(counts.discovered > 100 && counts.unlisted > 10, "paths that discovery added, and removed");
-    assert!(counts.sessions_kept_alive > 50, "discovery sessions without news that keep-alives kept open");
-    assert!(counts.hang_ups > 50);
-    assert!(counts.continued_without_log > 10, "front-ends without an in-flight log whose guests went on");
-    assert!(counts.queue_stops > 50, "virtqueues that were stopped, all of a disk");
-    assert!(counts.migrations > 30 && counts.moves > 20, "memories that a migration copied, and guests that moved there");
-    assert!(
-        counts.truncations > 20 && counts.hung_up_by_daemon > 10 && counts.torn_writes > 0,
-        "machines that lost memory"
-    );
-    assert!(counts.given_up > 20, "requests that went down with their daemon");
-    assert!(
-        counts.runs_with_several_disks > 60 && counts.runs_with_several_disks < 120,
-        "runs with several disks, and with one"
-    );
-    assert!(counts.answered_by_other_disks > 30_000, "by other disks than the first");
-    assert!(counts.runs_with_spared_disk > 8);
-    assert!(counts.disk_paths_lost > 30, "namespaces that vanished");
-    assert!(counts.ended_by_replaced_namespace > 10, "namespaces that became another one");
-    assert!(counts.spoilt_r2ts > 50 && counts.protocol_errors > 80, "protocols that controllers broke");
-    assert!(counts.pieces > 10_000 && counts.commands_cut > 0, "commands executed in part");
-    assert!(counts.runs_with_shared_cache > 10, "runs with one cache");
-    assert!(
-        counts.closed_with_commands > 2 && counts.handshakes_unanswered > 30,
-        "orderly ends, and handshakes that nobody answered"
-    );
-    assert!(counts.in_capsule > 20_000 && counts.requested_by_r2t > 20_000 && counts.capsule_bytes_max > 64 << 10);
-    assert!(counts.namespaces_added > 10, "namespaces that came back");
-    assert!(
-        counts.grown_while_no_daemon_ran > 5 && counts.openings_repeated > 15,
-        "namespaces that grew while no daemon ran, and steps of openings that failed"
-    );
+    let expected = counts_above! { counts,
+        answered: 100_000,
+        answered_over_packed_rings: 40_000,
+        failed: 500,
+        answered_by_other_disks: 30_000,
+        runs_with_several_disks: 60,
+        disk_paths_lost: 30,
+        ended_by_replaced_namespace: 10,
+        namespaces_added: 10,
+        runs_with_spared_disk: 8,
+        late_store_changes: 40,
+        blocks_lost: 50,
+        caches_lost: 5,
+        shared_caches_lost: 0,
+        runs_with_shared_cache: 10,
+        hedges: 300,
+        hedges_won: 100,
+        associations_lost: 300,
+        cross_resets: 100,
+        cross_resets_refused: 40,
+        cross_resets_begun: 30,
+        cross_resets_deadly: 10,
+        associations_drained: 100,
+        drained_with_commands: 40,
+        drains_cut: 10,
+        fences_lifted_by_drain: 30,
+        removals: 20,
+        closed_in_order: 40,
+        discovered: 100,
+        unlisted: 10,
+        sessions_kept_alive: 20,
+        logs_polled: 8,
+        persistence_refused: 8,
+        sessions_silent: 2,
+        kills: 20,
+        restarts: 50,
+        held_for_attempts: 5,
+        records_not_written: 50,
+        disks_grown: 10,
+        sizes_not_saved: 1,
+        grown_while_no_daemon_ran: 5,
+        openings_repeated: 15,
+        hang_ups: 50,
+        continued_without_log: 10,
+        queue_stops: 50,
+        migrations: 30,
+        moves: 20,
+        truncations: 20,
+        hung_up_by_daemon: 10,
+        torn_writes: 5,
+        given_up: 100,
+        spoilt_r2ts: 50,
+        protocol_errors: 60,
+        closed_with_commands: 20,
+        handshakes_unanswered: 20,
+        in_capsule: 20_000,
+        requested_by_r2t: 15_000,
+        capsule_bytes_max: 64 << 10,
+        pieces: 8_000,
+        commands_cut: 0,
+        pieces_delayed: 500,
+        deliveries_frozen: 3,
+        digest_errors: 20,
+        waits_for_paused_node: 100,
+        commands_slowed: 150,
+        commands_lost: 5,
+        responses_repeated: 2,
+        policies_changed: 30,
+        weights_changed: 30,
+        held_by_injection: 2,
+        disks_throttled: 30,
+    };
+    let low: Vec<_> = expected.into_iter().filter(|(_, count, least)| count <= least).collect();
+    assert!(low.is_empty(), "too rare, each with its number, which has to be above the next one: {low:?}");
+    assert!(counts.runs_with_several_disks < 120, "runs with one disk");
 }
 
 #[test]

@@ -9,10 +9,16 @@ use mpath_core::{AnaState, Association, Epoch, Group, GroupConfig, PathConfig, P
 
 use nvme_tcp::wire::Status;
 
-use crate::testing::{Controller, DISK, FLOW, Guest, eventually};
+use crate::testing::{Controller, DISK, FLOW, Guest, TIMEOUT, eventually};
 use crate::{IoThreadConfig, IoThreadHandle, UnansweredQueues};
 
 const PATH: PathId = PathId(0);
+const QUEUE_DEPTH: u16 = 15;
+
+/// An association with room for this many commands.
+fn association(queue_depth: u16) -> Association {
+    Association { epoch: Epoch(1), ana: AnaState::Optimized.into(), volatile_write_cache: true, queue_depth }
+}
 
 /// A thread with its queue pair of the path.
 fn start(disk: &SharedDisk) -> (IoThreadHandle, Controller) {
@@ -22,9 +28,7 @@ fn start(disk: &SharedDisk) -> (IoThreadHandle, Controller) {
     let thread = IoThreadHandle::start(config).unwrap();
     thread.add_disk(DISK, "disk".into(), 4096, Arc::new(UnansweredQueues::new(0, Instant::now())));
     let (controller, link) = Controller::connect();
-    let association =
-        Association { epoch: Epoch(1), ana: AnaState::Optimized.into(), volatile_write_cache: true, queue_depth: 15 };
-    thread.path_up(PATH, association, link);
+    thread.path_up(PATH, association(QUEUE_DEPTH), link);
     (thread, controller)
 }
 
@@ -92,4 +96,44 @@ fn writes_that_the_controller_could_not_write_back_are_lost() {
     controller.send(&Controller::end(flush, Status::INTERNAL_ERROR));
     assert!(!ending.join().unwrap(), "nothing is in doubt");
     assert!(disk.unflushed.has_unreported_loss());
+}
+
+/// Commands that were recalled stay in the queue pair until they are answered.
+#[test]
+fn a_flush_at_the_end_waits_for_room_in_its_queue_pair() {
+    let disk = SharedDisk::default();
+    let (thread, mut controller) = start(&disk);
+    let mut guest = Guest::new();
+    thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
+    guest.write(0, 4096);
+    guest.kick();
+    let write = controller.command();
+    controller.stream.read_exact(&mut [0; 4096]).unwrap();
+    controller.send(&Controller::end(write, Status::SUCCESS));
+    eventually("the write is answered", || guest.results() == [0]);
+    (0..QUEUE_DEPTH).for_each(|_| guest.read(0, 4096));
+    guest.kick();
+    let recalled: Vec<u16> = (0..QUEUE_DEPTH).map(|_| controller.command()).collect();
+    let (mut other, link) = Controller::connect();
+    thread.add_path(PathId(1));
+    thread.path_up(PathId(1), association(QUEUE_DEPTH), link);
+    let mut results = 0;
+    for _ in 0..QUEUE_DEPTH {
+        let read = other.command();
+        other.send(&Controller::answer(read, 0, 4096));
+    }
+    eventually("the reads are answered on the other path", || {
+        results += guest.results().len();
+        results == usize::from(QUEUE_DEPTH)
+    });
+    let ending = thread::spawn(move || IoThreadHandle::end_all(&[thread]));
+    controller.stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let open = controller.stream.read(&mut [0]);
+    assert!(open.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "{open:?}");
+    controller.stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    controller.send(&Controller::answer(recalled[0], 0, 4096));
+    let flush = controller.command();
+    controller.send(&Controller::end(flush, Status::SUCCESS));
+    assert!(!ending.join().unwrap(), "nothing is in doubt");
+    assert!(!disk.unflushed.has_unreported_loss());
 }

@@ -122,6 +122,46 @@ counts! {
     pieces,
     /// Commands that were executed in part, and never to their end.
     commands_cut,
+    /// Pieces of streams that a link delayed.
+    pieces_delayed,
+    /// Deliveries that waited for the end of a freeze of one connection.
+    deliveries_frozen,
+    /// Digest errors that either end noticed.
+    digest_errors,
+    /// Times that bytes waited for a node which stood still.
+    waits_for_paused_node,
+    /// Commands of slow nodes.
+    commands_slowed,
+    /// Commands that a node lost, or the answers to them.
+    commands_lost,
+    /// Responses sent twice.
+    responses_repeated,
+    /// Cross-Controller Resets that a node refused.
+    cross_resets_refused,
+    /// Cross-Controller Resets of which a node said that they had only begun.
+    cross_resets_begun,
+    /// Connections that ended with the Cross-Controller Reset on them.
+    cross_resets_deadly,
+    /// Policies that an I/O thread changed.
+    policies_changed,
+    /// Weights that an I/O thread changed.
+    weights_changed,
+    /// Requests that an injection held when it was cleared.
+    held_by_injection,
+    /// Disks that an I/O thread throttled because of their limits.
+    disks_throttled,
+    /// Discovery logs read on sessions that are not persistent, each of which reads one.
+    logs_polled,
+    /// Discovery sessions that ended as their controller accepts no persistent ones.
+    persistence_refused,
+    /// Discovery sessions that ended without an answer.
+    sessions_silent,
+    /// Associations that were not recorded, as the write failed.
+    records_not_written,
+    /// Growths of disks that were not saved.
+    sizes_not_saved,
+    /// Losses of a shared cache that took data from it.
+    shared_caches_lost,
     /// Events.
     events,
     ;

@@ -38,6 +38,10 @@ impl Durability {
         self.acknowledged.insert(id, (moment, fua));
     }
 
+    pub(super) fn is_acknowledged(&self, id: u64) -> bool {
+        self.acknowledged.contains_key(&id)
+    }
+
     pub(super) fn flush_answered(&mut self, submitted: Moment, answered: Moment, succeeded: bool) {
         let flushes = if succeeded { &mut self.succeeded } else { &mut self.failed };
         flushes.push(Flush { submitted, answered });

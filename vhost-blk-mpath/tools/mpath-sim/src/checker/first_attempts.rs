@@ -1,8 +1,8 @@
 //! The first attempts to connect paths after a kill, seen from their sockets.
 //!
-//! A killed daemon may have left unflushed writes in any controller. So the next daemon executes no request before each path had a
-//! chance. A path had one if it is live, or if an attempt is over that began no earlier than a second before the first attempt that
-//! made any path live.
+//! A killed daemon may have left unflushed writes in any controller. So the next daemon executes no request of a disk before each path
+//! had a chance. A path had one if it is live, or if an attempt is over that began no earlier than a second before the first attempt
+//! that made any path lead to the disk. A path that is live does not lead to a disk whose namespace it does not have.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,23 +19,35 @@ struct PathAttempts {
     failed: Option<Duration>,
 }
 
-/// The attempts of a daemon.
-#[derive(Debug, Default)]
-pub(crate) struct FirstAttempts {
-    /// The daemon has to wait.
+#[derive(Debug, Default, Clone, Copy)]
+struct DiskAttempts {
+    /// The daemon has to wait with requests of the disk.
     is_waiting: bool,
-    /// The beginning of the first attempt that made a path live.
+    /// The beginning of the first attempt that made a path lead to the disk.
     first: Option<Duration>,
+}
+
+/// The attempts of a daemon.
+#[derive(Debug)]
+pub(crate) struct FirstAttempts {
+    disks: Vec<DiskAttempts>,
     /// By path.
     paths: BTreeMap<usize, PathAttempts>,
 }
 
 impl FirstAttempts {
+    pub(super) fn new(disks: usize) -> Self {
+        Self { disks: vec![DiskAttempts::default(); disks], paths: BTreeMap::new() }
+    }
+
     /// Another daemon follows. `is_known`: its predecessor has told where unflushed writes are, or has flushed them.
     pub(super) fn daemon_replaced(&mut self, is_known: bool) {
-        // A daemon without a path has written nothing.
-        let is_waiting = self.is_waiting || self.first.is_some() && !is_known;
-        *self = Self { is_waiting, ..Self::default() };
+        for disk in &mut self.disks {
+            // A daemon without a path to the disk has written nothing.
+            let is_waiting = disk.is_waiting || disk.first.is_some() && !is_known;
+            *disk = DiskAttempts { is_waiting, first: None };
+        }
+        self.paths.clear();
     }
 
     /// The socket of an admin queue is connected.
@@ -44,11 +56,17 @@ impl FirstAttempts {
         (attempts.began, attempts.is_live) = (at, false);
     }
 
-    /// The I/O threads are given the sockets of the path.
-    pub(crate) fn succeeded(&mut self, path: usize) {
-        let attempts = self.paths.entry(path).or_default();
-        attempts.is_live = true;
-        self.first = Some(self.first.map_or(attempts.began, |first| first.min(attempts.began)));
+    /// The I/O threads are given the sockets of the path, which leads to these disks.
+    pub(crate) fn succeeded(&mut self, path: usize, disks: impl Iterator<Item = usize>) {
+        self.paths.entry(path).or_default().is_live = true;
+        disks.for_each(|disk| self.leads_to(path, disk));
+    }
+
+    /// The live path leads to a disk.
+    pub(crate) fn leads_to(&mut self, path: usize, disk: usize) {
+        let began = self.paths.entry(path).or_default().began;
+        let first = &mut self.disks[disk].first;
+        *first = Some(first.map_or(began, |first| first.min(began)));
     }
 
     /// The sockets of the path are closed.
@@ -57,18 +75,25 @@ impl FirstAttempts {
         (attempts.failed, attempts.is_live) = (Some(attempts.began), false);
     }
 
-    /// Ends the wait if all these paths had a chance.
-    pub(crate) fn judge(&mut self, mut paths: impl Iterator<Item = usize>) {
-        let Some(first) = self.first.filter(|_| self.is_waiting) else { return };
-        let had_a_chance = |attempts: &PathAttempts| {
-            attempts.is_live || attempts.failed.is_some_and(|began| began + CONCURRENT >= first)
-        };
-        self.is_waiting = !paths.all(|path| self.paths.get(&path).is_some_and(had_a_chance));
+    /// Ends the waits that are over if these paths have to have a chance.
+    pub(crate) fn judge(&mut self, paths: &[usize]) {
+        for DiskAttempts { is_waiting, first } in &mut self.disks {
+            let Some(first) = first.filter(|_| *is_waiting) else { continue };
+            let had_a_chance = |attempts: &PathAttempts| {
+                attempts.is_live || attempts.failed.is_some_and(|began| began + CONCURRENT >= first)
+            };
+            *is_waiting = !paths.iter().all(|path| self.paths.get(path).is_some_and(had_a_chance));
+        }
     }
 
-    /// Whether requests have to wait.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.is_waiting
+    /// Whether requests of any disk have to wait.
+    pub(crate) fn are_waiting(&self) -> bool {
+        self.disks.iter().any(|disk| disk.is_waiting)
+    }
+
+    /// Whether requests of a disk have to wait.
+    pub(crate) fn is_waiting(&self, disk: usize) -> bool {
+        self.disks[disk].is_waiting
     }
 }
 
@@ -78,13 +103,13 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// The successor of a killed daemon that had a path.
+    /// The successor of a killed daemon that had a path to both disks.
     fn after_a_kill() -> FirstAttempts {
-        let mut attempts = FirstAttempts::default();
+        let mut attempts = FirstAttempts::new(2);
         attempts.begun(Duration::ZERO, 0);
-        attempts.succeeded(0);
+        attempts.succeeded(0, 0..2);
         attempts.daemon_replaced(false);
-        assert!(attempts.is_waiting());
+        assert!(attempts.is_waiting(0) && attempts.is_waiting(1));
         attempts
     }
 
@@ -93,33 +118,51 @@ mod tests {
         let mut attempts = after_a_kill();
         attempts.begun(SECOND, 0);
         attempts.closed(0);
-        attempts.judge([0].into_iter());
-        assert!(attempts.is_waiting(), "no path works");
+        attempts.judge(&[0]);
+        assert!(attempts.is_waiting(0), "no path works");
         attempts.begun(5 * SECOND, 1);
-        attempts.succeeded(1);
-        attempts.judge([0, 1].into_iter());
-        assert!(attempts.is_waiting(), "path 0 was tried long before");
+        attempts.succeeded(1, 0..2);
+        attempts.judge(&[0, 1]);
+        assert!(attempts.is_waiting(0), "path 0 was tried long before");
         attempts.begun(4 * SECOND, 0);
-        attempts.judge([0, 1].into_iter());
-        assert!(attempts.is_waiting(), "the attempt is under way");
+        attempts.judge(&[0, 1]);
+        assert!(attempts.is_waiting(0), "the attempt is under way");
         attempts.closed(0);
-        attempts.judge([0, 1, 2].into_iter());
-        assert!(attempts.is_waiting(), "path 2 was never tried");
-        attempts.judge([0, 1].into_iter());
-        assert!(!attempts.is_waiting());
+        attempts.judge(&[0, 1, 2]);
+        assert!(attempts.is_waiting(0), "path 2 was never tried");
+        attempts.judge(&[0, 1]);
+        assert!(!attempts.is_waiting(0) && !attempts.is_waiting(1));
+    }
+
+    #[test]
+    fn each_disk_waits_for_the_attempts_since_its_own_first_path() {
+        let mut attempts = after_a_kill();
+        attempts.begun(SECOND, 1);
+        attempts.closed(1);
+        attempts.begun(SECOND, 0);
+        attempts.succeeded(0, 0..1);
+        attempts.judge(&[0, 1]);
+        assert!(!attempts.is_waiting(0) && attempts.is_waiting(1), "no path leads to disk 1");
+        attempts.begun(5 * SECOND, 2);
+        attempts.succeeded(2, 0..2);
+        attempts.judge(&[0, 1, 2]);
+        assert!(attempts.is_waiting(1), "path 1 was tried long before");
+        attempts.leads_to(0, 1);
+        attempts.judge(&[0, 1, 2]);
+        assert!(!attempts.is_waiting(1), "path 0 leads there too, and was tried when path 1 was");
     }
 
     #[test]
     fn the_wait_goes_on_in_the_next_daemon() {
         let mut attempts = after_a_kill();
         attempts.daemon_replaced(true);
-        assert!(attempts.is_waiting());
+        assert!(attempts.is_waiting(0));
         attempts.begun(SECOND, 0);
-        attempts.succeeded(0);
-        attempts.judge([0].into_iter());
+        attempts.succeeded(0, 0..2);
+        attempts.judge(&[0]);
         attempts.daemon_replaced(true);
-        assert!(!attempts.is_waiting());
+        assert!(!attempts.is_waiting(0));
         attempts.daemon_replaced(false);
-        assert!(!attempts.is_waiting(), "it had no path");
+        assert!(!attempts.is_waiting(0), "it had no path");
     }
 }

@@ -3,6 +3,7 @@
 //! * `registers`: every block is a register with concurrent operations, seen from the guest.
 //! * `durability`: data that a flush promised survive a crash.
 //! * `flushes`: flushes go where their disk has unflushed data, and fail only if the disk may have lost data.
+//! * `closed_paths`: a path is closed in order only if its node caches no answered write.
 //! * `first_attempts`: after a kill, no request is executed before every path was tried.
 //! * `failure_reasons`: no other request fails without a reason. `host_events` collects the reasons.
 //! * `limits`: no disk exceeds its limits.
@@ -10,6 +11,7 @@
 //! * `store`: each change of the store belongs to a request of that disk that is not answered yet.
 //! * `requests`: every request is answered once. Faults of other disks do not delay a spared disk.
 
+mod closed_paths;
 mod counts;
 mod daemons;
 mod durability;
@@ -33,6 +35,7 @@ use std::time::Duration;
 
 use mpath_core::{AnaState, GroupConfig, Limits};
 
+use self::closed_paths::ClosedPaths;
 pub use self::counts::Counts;
 use self::durability::Durability;
 use self::failure_reasons::{FailureReasons, RequestErrors};
@@ -102,6 +105,7 @@ pub(crate) struct Checker {
     spared: Option<usize>,
     pub(crate) flushes: Flushes,
     pub(crate) first_attempts: FirstAttempts,
+    pub(crate) closed_paths: ClosedPaths,
     config: GroupConfig,
     pub(crate) violation: Option<Violation>,
     pub(crate) history: History,
@@ -125,13 +129,15 @@ impl Checker {
             reasons: FailureReasons::default(),
             stopped: None,
         };
+        let disks: Vec<_> = disks.map(disk).collect();
         Self {
             moment: 0,
             open: BTreeMap::new(),
-            disks: disks.map(disk).collect(),
             spared,
             flushes: Flushes::new(config.shared_write_cache),
-            first_attempts: FirstAttempts::default(),
+            first_attempts: FirstAttempts::new(disks.len()),
+            closed_paths: ClosedPaths::default(),
+            disks,
             config: *config,
             violation: None,
             history: History::new(is_recorded),

@@ -10,6 +10,8 @@ const CAPSULE_RESP: u8 = 0x05;
 const H2C_DATA: u8 = 0x06;
 const C2H_DATA: u8 = 0x07;
 const R2T: u8 = 0x09;
+/// The status Transient Transport Error, without its phase tag.
+const TRANSPORT_ERROR: u16 = 0x22;
 const C2H_SUCCESS: u8 = 1 << 3;
 /// The common header: type, flags, HLEN, PDO, PLEN.
 const COMMON_BYTES: usize = 8;
@@ -168,6 +170,8 @@ pub(crate) struct Wire {
     open: BTreeMap<u16, OpenCommand>,
     /// The command of the PDU that was last begun, and whether the PDU is a capsule.
     begun: Option<(u16, bool)>,
+    /// Errors of data digests that the controller noticed.
+    pub(crate) digest_errors: u64,
     /// The controller has broken the protocol. The host ignores further PDUs, and sends only the rest of PDUs that it has begun.
     is_broken: bool,
 }
@@ -208,7 +212,7 @@ impl Wire {
     /// The host receives these bytes: the commands that end in them, and how.
     pub(crate) fn host_receives(&mut self, bytes: &[u8]) -> Vec<(Command, CommandEnd)> {
         let mut ends = Vec::new();
-        let Self { received, open, is_broken, .. } = self;
+        let Self { received, open, is_broken, digest_errors, .. } = self;
         let half_sent = self.begun.filter(|_| self.sent.is_within());
         received.read(bytes, |head| {
             if *is_broken {
@@ -233,6 +237,7 @@ impl Wire {
                 _ => true,
             };
             *is_broken = !is_legal;
+            *digest_errors += u64::from(end.is_some_and(|(_, status)| status & 0x7ff == TRANSPORT_ERROR));
             let Some((cid, status)) = end.filter(|_| is_legal) else { return };
             let is_whole = half_sent.is_none_or(|(half, is_capsule)| half != cid || !is_capsule && status != 0);
             let may_succeed = |open: &OpenCommand| {

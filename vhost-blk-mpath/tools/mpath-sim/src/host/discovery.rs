@@ -164,6 +164,15 @@ impl Discovery {
         ctx.say(|| format!("session {id:?}: {news:?}"));
         let session = self.sessions.iter_mut().find(|session| session.id == id);
         if let Some(session) = &session {
+            let counts = &mut ctx.checker.counts;
+            match news {
+                SessionEvent::Log { .. } => counts.logs_polled += u64::from(!session.is_persistent),
+                SessionEvent::Finished => {}
+                SessionEvent::Lost { refuses_persistence, .. } => {
+                    counts.persistence_refused += u64::from(refuses_persistence);
+                    counts.sessions_silent += u64::from(ctx.net.is_silent(session.conn));
+                }
+            }
             self.unheard.remove(&controller_at(session.source.address));
         }
         let session = session.filter(|session| !session.is_ended);

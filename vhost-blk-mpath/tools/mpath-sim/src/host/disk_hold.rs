@@ -1,13 +1,24 @@
 //! Carries out when requests of a disk are fetched, as the shipping hold decides.
 
 use std::sync::mpsc;
+use std::time::Instant;
 
 use mpath_core::DiskId;
-use mpath_host::HoldAction;
+use mpath_host::{HoldAction, HoldReason, InheritedFence};
 
 use super::io_thread::Message;
 use super::io_threads::IoThreads;
 use crate::context::Ctx;
+
+/// An action in one line, without a time of the clock.
+fn described(now: Instant, action: &HoldAction) -> String {
+    match action {
+        HoldAction::HoldUntil(until) | HoldAction::Held(HoldReason::InheritedFence(InheritedFence { until, .. })) => {
+            format!("held by the inherited fence for {:?}", until.saturating_duration_since(now))
+        }
+        action => format!("{action:?}"),
+    }
+}
 
 /// The hold of a disk.
 pub(super) struct DiskHold {
@@ -39,7 +50,8 @@ impl DiskHold {
         let (disk, mut is_released) = (self.disk, false);
         change(&mut self.inner);
         while let Some(action) = self.inner.poll() {
-            ctx.say(|| format!("disk {}: {action:?}", disk.0));
+            let now = ctx.clock.now();
+            ctx.say(|| format!("disk {}: {}", disk.0, described(now, &action)));
             match action {
                 HoldAction::HoldUntil(until) => threads.post_all(ctx, || Message::HoldDisk { disk, until }),
                 HoldAction::Suspend => threads.post_all(ctx, || Message::SuspendDisk(disk)),

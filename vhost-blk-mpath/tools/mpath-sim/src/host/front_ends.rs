@@ -185,7 +185,8 @@ impl FrontEndServer {
                 let event = connection.next();
                 self.close(ctx, threads, connection, event)
             }
-            FrontEndState::Stopping { connection, draining, .. } | FrontEndState::SettingLog { connection, draining } => {
+            FrontEndState::Stopping { connection, draining, .. }
+            | FrontEndState::SettingLog { connection, draining } => {
                 machine.disconnect(is_reset);
                 FrontEndState::Leaving { connection, draining }
             }
@@ -305,6 +306,7 @@ impl FrontEndServer {
                 self.state = self.close(ctx, threads, connection, event);
             }
             FrontEndState::Stopping { connection, draining, mut bases } if is_drained => {
+                let has_reason = ctx.clock.now() >= draining.since + DRAIN_MAX || machine.is_truncated();
                 draining.give_back(machine);
                 self.state = match connection.next() {
                     FrontEndEvent::Answer(Ok(base)) => {
@@ -313,6 +315,10 @@ impl FrontEndServer {
                     }
                     // The daemon hangs up: virtqueues did not drain in time, or memory has faulted.
                     event => {
+                        if !has_reason {
+                            let what = format_args!("disk {}: the daemon does not stop a virtqueue", self.disk.0);
+                            ctx.checker.violate(ctx.clock.elapsed(), None, what);
+                        }
                         machine.disconnect(false);
                         self.close(ctx, threads, connection, event)
                     }
@@ -353,9 +359,7 @@ impl FrontEndServer {
         match &self.state {
             FrontEndState::Stopping { draining, .. }
             | FrontEndState::SettingLog { draining, .. }
-            | FrontEndState::Leaving { draining, .. } => {
-                now >= draining.since + DRAIN_MAX
-            }
+            | FrontEndState::Leaving { draining, .. } => now >= draining.since + DRAIN_MAX,
             _ => false,
         }
     }

@@ -67,7 +67,11 @@ impl Growing {
             }
             match step {
                 GrowthStep::TellThreads => growth.threads_told(),
-                GrowthStep::Save { blocks } => growth.saved(disks.save(disk, blocks)),
+                GrowthStep::Save { blocks } => {
+                    let is_saved = disks.save(disk, blocks);
+                    ctx.checker.counts.sizes_not_saved += u64::from(!is_saved);
+                    growth.saved(is_saved);
+                }
                 GrowthStep::Show => {
                     let served = disks.served(DiskId(disk as u16)).expect("it is served");
                     if let Some(blocks) = growth.to_show(served, disks.sizes(disk)) {

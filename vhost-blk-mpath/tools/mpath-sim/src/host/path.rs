@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, Epoch, PathId};
 use mpath_host::{
-    Action, AssociationId, ClosedAssociation, ControllerShutdown, DesiredState, Disks as _, LiveAssociation, Order,
-    Path, PathTrial, Report,
+    Action, AssociationId, ClosedAssociation, ControllerShutdown, DesiredState, LiveAssociation, Order, Path,
+    PathTrial, Report,
 };
 use reactor::{CloseMode, ConnectedQueuePair, PathEvent, PathEventKind};
 
@@ -37,6 +37,17 @@ fn report_of(kind: &PathEventKind<ConnId>) -> Report<IoFailure> {
         PathEventKind::Recovered => Report::Recovered,
         PathEventKind::AnaError => Report::AnaError,
         PathEventKind::SmallerTransfer { bytes } => Report::SmallerTransfer { bytes },
+    }
+}
+
+/// An action in one line, without the state of its controller.
+fn described(action: &Action<IoFailure>) -> String {
+    match action {
+        Action::GoLive(live) => format!("GoLive({:?}, controller {})", live.association.epoch, live.info.cntlid),
+        Action::Ended(left) => {
+            format!("Ended({:?}, is_clean: {}, is_draining: {})", left.epoch, left.is_clean, left.is_draining)
+        }
+        action => format!("{action:?}"),
     }
 }
 
@@ -82,8 +93,8 @@ pub(crate) struct PathTask {
     is_ending: bool,
     /// Every I/O thread knows the path.
     pub(super) is_known: bool,
-    /// The association that ended with unflushed writes, though the order was to flush them first.
-    closed_unflushed: Option<Epoch>,
+    /// The association that the operator had closed at once, with its unflushed writes.
+    closed_at_once: Option<Epoch>,
     /// The question to the I/O threads that the path waits for.
     question: Option<StatsQuestion>,
     /// By disk: the state that the I/O threads were told last.
@@ -114,7 +125,7 @@ impl PathTask {
             is_gone: false,
             is_ending: false,
             is_known: false,
-            closed_unflushed: None,
+            closed_at_once: None,
             question: None,
             ana: Vec::new(),
             reports: VecDeque::new(),
@@ -228,6 +239,7 @@ impl PathTask {
             self.pending_record.take_if(|it| self.is_known && it.until <= now)
         {
             let is_written = fences.record(AssociationId { path: self.id, epoch }, fence_time);
+            ctx.checker.counts.records_not_written += u64::from(!is_written);
             self.path.recorded(now, is_written.then_some(()).ok_or(IoFailure));
         }
         if let Some(question) = self.question.take_if(|question| question.is_answered()) {
@@ -272,9 +284,9 @@ impl PathTask {
 
     /// An association is over, and every I/O thread has closed its queue pair.
     fn association_ended(&mut self, ctx: &mut Ctx, fences: &mut Fences, left: ClosedAssociation) {
-        if left.is_clean && self.closed_unflushed == Some(left.epoch) {
-            let what = format_args!("path {} is closed in order with unflushed writes", self.id);
-            ctx.checker.violate(ctx.clock.elapsed(), None, what);
+        let may_lose_writes = self.closed_at_once == Some(left.epoch) || self.plan.group.shared_write_cache;
+        if let Some(controller) = left.info.instance().filter(|_| left.is_clean && !may_lose_writes) {
+            ctx.checker.closed_paths.closed(usize::from(self.id.0), controller);
         }
         let now = ctx.clock.now();
         let draining = (!self.sockets.is_empty()).then_some(self.draining.len());
@@ -363,7 +375,7 @@ impl PathTask {
     fn carry_out_actions(&mut self, ctx: &mut Ctx, fences: &mut Fences, disks: &mut Disks) {
         let now = ctx.clock.now();
         while let Some(action) = self.path.poll(now, disks) {
-            ctx.say(|| format!("path {}: {action:?}", self.id));
+            ctx.say(|| format!("path {}: {}", self.id, described(&action)));
             match action {
                 Action::Connect { qid } => {
                     self.protect_queues(ctx);
@@ -388,11 +400,16 @@ impl PathTask {
                 }
                 Action::RemoveRecord { epoch } => fences.forget(AssociationId { path: self.id, epoch }),
                 Action::GoLive(association) => {
-                    ctx.checker.first_attempts.succeeded(usize::from(self.id.0));
+                    let usable = association.namespaces.iter().filter(|namespace| namespace.unusable.is_none());
+                    let disks = usable.map(|namespace| usize::from(namespace.disk.0));
+                    ctx.checker.first_attempts.succeeded(usize::from(self.id.0), disks);
                     self.go_live(fences, *association);
                 }
                 Action::UpdateNamespace { epoch, update } => {
                     let (path, disk, state) = (self.id, update.disk, update.state);
+                    if update.unusable.is_none() {
+                        ctx.checker.first_attempts.leads_to(usize::from(path.0), usize::from(disk.0));
+                    }
                     self.ana[usize::from(disk.0)] = state;
                     ctx.checker.counts.disk_paths_lost += u64::from(update.unusable.is_some());
                     if let Some(limits) = update.added {
@@ -407,9 +424,7 @@ impl PathTask {
                     fences.withdraw_resets(self.id);
                     self.question = None;
                     let at_once = self.order.wanted == DesiredState::Removed { at_once: true };
-                    let is_cache_shared = self.plan.group.shared_write_cache;
-                    let closed_unflushed = !at_once && !is_cache_shared && disks.is_unflushed(self.id);
-                    self.closed_unflushed = closed_unflushed.then_some(epoch);
+                    self.closed_at_once = at_once.then_some(epoch);
                     ctx.checker.association_lost(ctx.clock.elapsed());
                     let path = self.id;
                     let close_mode = if drain { CloseMode::Drain } else { CloseMode::Reset };

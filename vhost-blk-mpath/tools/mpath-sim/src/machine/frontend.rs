@@ -103,7 +103,11 @@ pub(super) fn set_logging(
     }
     set_features(frontend, plan, log.is_some())?;
     let addresses = |(index, &size)| (index, addresses(index, size, log.is_some()));
-    sizes.iter().enumerate().map(addresses).try_for_each(|(index, addresses)| frontend.set_vring_addr(index, &addresses))
+    sizes
+        .iter()
+        .enumerate()
+        .map(addresses)
+        .try_for_each(|(index, addresses)| frontend.set_vring_addr(index, &addresses))
 }
 
 fn set_features(frontend: &Frontend, plan: &GuestPlan, is_logged: bool) -> Result<(), vhost::Error> {

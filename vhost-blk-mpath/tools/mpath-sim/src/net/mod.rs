@@ -121,6 +121,10 @@ pub(crate) struct Net {
     silence_rng: Rng,
     conns: BTreeMap<ConnId, Connection>,
     next: u32,
+    /// Pieces that took the extra latency of their link.
+    pub(crate) pieces_delayed: u64,
+    /// Deliveries that waited for the end of a freeze.
+    pub(crate) deliveries_frozen: u64,
     /// Connections that the target has reset while nothing could reach the host.
     undelivered_resets: Vec<ConnId>,
 }
@@ -130,7 +134,17 @@ impl Net {
         let links = vec![LinkState::default(); plans.len()];
         // Drawn from a copy, so that the stream of the network stays the same.
         let silence_rng = Rng::new(rng.clone().next_u64(), 0x511e);
-        Self { rng, plans, links, silence_rng, conns: BTreeMap::new(), next: 0, undelivered_resets: Vec::new() }
+        Self {
+            rng,
+            plans,
+            links,
+            silence_rng,
+            conns: BTreeMap::new(),
+            next: 0,
+            pieces_delayed: 0,
+            deliveries_frozen: 0,
+            undelivered_resets: Vec::new(),
+        }
     }
 
     /// Begins a connection of the host over a path; [`Event::Established`] or [`Event::Reset`] follows, or nothing.
@@ -178,6 +192,11 @@ impl Net {
 
     pub(crate) fn is_established(&self, id: ConnId) -> bool {
         self.conns.get(&id).is_some_and(|conn| conn.established)
+    }
+
+    /// Whether nobody reads the connection at the target.
+    pub(crate) fn is_silent(&self, id: ConnId) -> bool {
+        self.conns.get(&id).is_some_and(|conn| conn.silent)
     }
 
     /// From now on these digests protect both directions.
@@ -239,10 +258,5 @@ impl Net {
     pub(crate) fn connections_of_host(&self) -> Vec<ConnId> {
         let open = |conn: &Connection| conn.sockets[Side::Host as usize].open;
         self.conns.iter().filter(|(_, conn)| open(conn)).map(|(&id, _)| id).collect()
-    }
-
-    /// The number of connections of which an end is open.
-    pub(crate) fn open_connections(&self) -> usize {
-        self.conns.values().filter(|conn| conn.sockets.iter().any(|socket| socket.open)).count()
     }
 }

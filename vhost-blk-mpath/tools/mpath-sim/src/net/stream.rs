@@ -43,6 +43,7 @@ impl Net {
             let due = sent + plan.latency + self.rng.up_to(plan.jitter) + link.extra_latency;
             let due = pipe.last_due.map_or(due, |last| last.max(due));
             pipe.last_due = Some(due);
+            self.pieces_delayed += u64::from(!link.extra_latency.is_zero());
             pipe.in_flight_bytes += length;
             pipe.in_flight.push_back((due, bytes));
             clock.at(due, Event::Deliver(id, to));
@@ -61,6 +62,7 @@ impl Net {
             let (pipe, socket) = (&mut conn.pipes[to as usize], &mut conn.sockets[to as usize]);
             let full = socket.open && socket.received.len() >= plan.socket_bytes;
             if link.black_hole[to as usize] || conn.frozen[to as usize] || full {
+                self.deliveries_frozen += u64::from(conn.frozen[to as usize] && !pipe.stuck);
                 pipe.stuck = true;
                 break;
             }

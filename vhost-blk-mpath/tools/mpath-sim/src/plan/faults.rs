@@ -164,8 +164,8 @@ pub(super) fn faults_of_discovery(rng: &mut Rng, plan: &DiscoveryPlan, quiet: Du
                 let path = paths + rng.index(controllers);
                 add(match rng.below(7) {
                     0 | 1 => Fault::PortDown { path },
-                    2 | 3 => Fault::BlackHole { path, at: [true; 2] },
-                    4 => Fault::SilentPort { path, percent: 50 },
+                    2 => Fault::BlackHole { path, at: [true; 2] },
+                    3 | 4 => Fault::SilentPort { path, percent: 100 },
                     5 => Fault::HostTimeout { path },
                     _ => Fault::Delay { path, by: rng.up_to(3000 * MS) },
                 });
@@ -352,6 +352,53 @@ pub(super) fn faults(rng: &mut Rng, paths: usize, quiet: Duration, digests: bool
     }
     for one in &mut planned {
         one.lasts = one.lasts.min(quiet.saturating_sub(one.begins));
+    }
+    planned
+}
+
+/// A power loss of all nodes, which takes a shared cache too.
+pub(super) fn power_loss(rng: &mut Rng, paths: usize, quiet: Duration) -> Vec<PlannedFault> {
+    let begins = rng.up_to(quiet * 9 / 10);
+    let lasts = (1000 * MS).min(quiet.saturating_sub(begins));
+    let nodes = if rng.percent(40) { 0..paths } else { 0..0 };
+    nodes.map(|node| PlannedFault { fault: Fault::CrashNode { node }, begins, lasts }).collect()
+}
+
+/// Faults of which the second begins soon after the first, until `quiet`. Two faults that are drawn alone rarely meet.
+pub(super) fn pairs(rng: &mut Rng, paths: usize, disks: usize, quiet: Duration) -> Vec<PlannedFault> {
+    let mut planned = Vec::new();
+    for _ in 0..rng.pick(&[0, 1, 2]) {
+        let (path, disk) = (rng.index(paths), rng.index(disks));
+        let stop = Fault::StopQueues { disk };
+        let killed = Fault::KillDaemon { resubmits: true, exit: rng.up_to(MS) };
+        let hold = Fault::HoldCommands { node: path, percent: 100 };
+        let fails = StatusFault { percent: 20, status: Status::INTERNAL_PATH_ERROR };
+        let lost = AnaState::PersistentLoss;
+        let truncated = Fault::TruncateMemory { disk, choice: rng.next_u64() };
+        // Each with its duration, and the longest time between their beginnings.
+        let (first, lasts, delay, second, second_lasts) = rng.pick(&[
+            // Both within the inherited fence.
+            (killed, 10 * MS, 1000 * MS, Fault::RestartDaemon, MS),
+            (killed, 10 * MS, 1000 * MS, stop, 500 * MS),
+            (Fault::FailCommands { node: path, status_fault: fails }, 2000 * MS, 1000 * MS, Fault::RestartDaemon, MS),
+            // Commands fill the queue pairs to the end.
+            (hold, 3000 * MS, 500 * MS, Fault::RestartDaemon, MS),
+            (
+                Fault::DisablePath { path, drains_only: false },
+                2000 * MS,
+                500 * MS,
+                Fault::SetAna { node: path, disk: None, state: lost },
+                1000 * MS,
+            ),
+            // Flushes wait in virtqueues while their writes are lost.
+            (stop, 500 * MS, 100 * MS, Fault::CrashNode { node: path }, 1000 * MS),
+            // Requests are given up while they are in doubt.
+            (hold, 3000 * MS, 500 * MS, truncated, 300 * MS),
+        ]);
+        let begins = rng.up_to(quiet * 8 / 10);
+        for (fault, begins, lasts) in [(first, begins, lasts), (second, begins + rng.up_to(delay), second_lasts)] {
+            planned.push(PlannedFault { fault, begins, lasts: lasts.min(quiet.saturating_sub(begins)) });
+        }
     }
     planned
 }

@@ -11,8 +11,8 @@ use nvme_tcp::target::QueueLimits;
 use nvme_tcp::wire::{Digests, Nqn};
 
 use self::faults::{
-    closures, drains, faults, faults_of_discovery, faults_of_disks, hang_ups, protocol_faults, queue_stops, restarts,
-    truncations,
+    closures, drains, faults, faults_of_discovery, faults_of_disks, hang_ups, pairs, power_loss, protocol_faults,
+    queue_stops, restarts, truncations,
 };
 use self::offline_growth::offline_growth;
 use crate::discovery_controllers::{DiscoveryControllerPlan, DiscoveryPlan};
@@ -97,6 +97,8 @@ impl Plan {
             faults.extend(restarts(&mut Rng::new(seed, 0x7e57), quiet));
             faults.extend(closures(&mut Rng::new(seed, 0xe4d5), paths, quiet));
             faults.extend(protocol_faults(&mut Rng::new(seed, 0x4057), paths, quiet));
+            faults.extend(power_loss(&mut Rng::new(seed, 0x9012), paths, quiet));
+            faults.extend(pairs(&mut Rng::new(seed, 0x9a12), paths, disks, quiet));
         }
         if spared.is_none() {
             if target.drains() {

@@ -41,6 +41,7 @@ impl Target {
         let parsed = AdminCommand::parse(&command.sqe);
         let refused = matches!(parsed, Ok(AdminCommand::CrossControllerReset(_)))
             && self.rng.percent(self.plan.cross_reset.refused_percent);
+        ctx.checker.counts.cross_resets_refused += u64::from(refused);
         let reply = if refused {
             AdminReply::Done { token: command.token, status: Status::INTERNAL_ERROR, result: 0 }
         } else if parsed.as_ref().is_ok_and(|parsed| self.is_about_absent(node, parsed)) {
@@ -84,9 +85,11 @@ impl Target {
         self.close_all(ctx, reset.node, Some(reset.instance), now);
         let plan = &self.plan.cross_reset;
         if self.rng.percent(plan.deadly_percent / 2) {
+            ctx.checker.counts.cross_resets_deadly += 1;
             return self.close(ctx, reset.conn, now);
         }
         if self.rng.percent(plan.begun_percent) {
+            ctx.checker.counts.cross_resets_begun += 1;
             if let Some(conn) = self.conns.get_mut(&reset.conn) {
                 conn.queue.complete(reset.token, Status::SUCCESS, 0);
             }
@@ -108,6 +111,7 @@ impl Target {
         self.pending.retain(|_, pending| pending.node % processes != process || pending.instance != Some(instance));
         if self.rng.percent(self.plan.cross_reset.deadly_percent / 2) {
             let now = ctx.clock.now();
+            ctx.checker.counts.cross_resets_deadly += 1;
             return self.close(ctx, id, now);
         }
         if let Some(conn) = self.conns.get_mut(&id) {

@@ -9,6 +9,7 @@ use nvme_tcp::wire::{Sgl, Status};
 use super::state::{ExecutedPart, PendingCommand};
 use super::store::BlockVersion;
 use super::{Target, WriteCache};
+use crate::blocks::Origin;
 use crate::checker::Counts;
 use crate::clock::Event;
 use crate::connection::{ConnId, Side};
@@ -64,6 +65,7 @@ impl Target {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if conn.out.is_empty() && conn.queue.pending().is_empty() && ctx.net.room(id, Side::Target) >= conn.repeat.len()
         {
+            ctx.checker.counts.responses_repeated += u64::from(!conn.repeat.is_empty());
             ctx.net.send(&mut ctx.clock, id, Side::Target, &std::mem::take(&mut conn.repeat));
         }
         count_capsule(&mut ctx.checker.counts, &command);
@@ -72,10 +74,12 @@ impl Target {
         let service = if self.rng.percent(state.held_percent) {
             self.rng.up_to(HELD_MAX)
         } else {
+            ctx.checker.counts.commands_slowed += u64::from(!state.extra_service.is_zero());
             self.rng.tail(self.plan.service) + state.extra_service
         };
         let due = ctx.clock.now() + service;
         let is_lost = self.rng.percent(state.lost_percent);
+        ctx.checker.counts.commands_lost += u64::from(is_lost);
         if is_lost && self.rng.percent(50) {
             return;
         }
@@ -103,7 +107,7 @@ impl Target {
         if self.execute_piece(ctx, number) {
             return;
         }
-        let Some(PendingCommand { conn: id, node, command, view, until, is_lost, executed, .. }) =
+        let Some(PendingCommand { conn: id, node, instance, command, view, until, is_lost, executed, .. }) =
             self.pending.remove(&number)
         else {
             return;
@@ -167,7 +171,16 @@ impl Target {
                     }
                     return self.send(ctx, id);
                 }
-                self.change(ctx, Execution { node, namespace, executed, is_orphan: false }, &task, &command.payload);
+                let changed = self.change(
+                    ctx,
+                    Execution { node, namespace, executed, is_orphan: false },
+                    &task,
+                    &command.payload,
+                );
+                if let Some(((blocks, Origin::Request(id)), controller)) = changed.zip(instance) {
+                    let disk = self.plan.namespaces[namespace].disk;
+                    ctx.checker.closed_paths.answered(node, disk, controller, id, blocks);
+                }
                 match task {
                     IoTask::Read(range) => return self.read(ctx, id, namespace, command, range),
                     _ => command.token,
@@ -278,15 +291,22 @@ impl Target {
         }
     }
 
-    /// Executes the rest of a command that changes a store.
-    fn change(&mut self, ctx: &mut Ctx, execution: Execution, task: &IoTask, payload: &[u8]) {
+    /// Executes the rest of a command. Returns the blocks that the command has changed, and the origin of the change.
+    fn change(
+        &mut self,
+        ctx: &mut Ctx,
+        execution: Execution,
+        task: &IoTask,
+        payload: &[u8],
+    ) -> Option<(Range<u64>, Origin)> {
         if *task == IoTask::Flush {
             self.stores[execution.namespace].flush(execution.node);
         }
-        let Some(change) = self.change_of(execution.namespace, task) else { return };
+        let change = self.change_of(execution.namespace, task)?;
         let payload = matches!(task, IoTask::Write { .. }).then_some(payload);
         let rest = change.blocks.start + execution.executed.map_or(0, |executed| executed.blocks)..change.blocks.end;
-        self.apply(ctx, execution, change, rest, payload);
+        let blocks = change.blocks.clone();
+        Some((blocks, self.apply(ctx, execution, change, rest, payload).origin))
     }
 
     /// Changes a piece of the blocks of a command, to its payload or to zeroes.

@@ -21,8 +21,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use nvme_tcp::target::{AnswerFaults, Namespace, QueueIdentity, Subsystem, SubsystemConfig, TargetQueue};
-use nvme_tcp::wire::{AnaState, ControllerInstance};
+use nvme_tcp::target::{AnswerFaults, Namespace, QueueIdentity, Subsystem, SubsystemConfig, TargetError, TargetQueue};
+use nvme_tcp::wire::{AnaState, ControllerInstance, PduError};
 
 pub(crate) use self::plan::{CrossResetPlan, IoClose, NamespacePlan, TargetPlan, WriteCache};
 pub(crate) use self::r2t_faults::R2tFault;
@@ -135,6 +135,7 @@ impl Target {
     pub(crate) fn on_ready(&mut self, ctx: &mut Ctx, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if self.nodes[conn.node].paused {
+            ctx.checker.counts.waits_for_paused_node += u64::from(ctx.net.has_received(id, Side::Target));
             return;
         }
         while self.conns.get(&id).is_some_and(|conn| conn.drain != Some(DrainCause::Target)) {
@@ -144,7 +145,9 @@ impl Target {
             }
             let Some(conn) = self.conns.get_mut(&id) else { return };
             let parsed = conn.queue.receive(&bytes);
-            if parsed.is_err() {
+            if let Err(error) = parsed {
+                ctx.checker.counts.digest_errors +=
+                    u64::from(matches!(error, TargetError::Pdu(PduError::HeaderDigest { .. })));
                 self.send(ctx, id);
                 let now = ctx.clock.now();
                 return self.close(ctx, id, now);

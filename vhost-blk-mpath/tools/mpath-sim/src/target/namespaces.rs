@@ -29,6 +29,9 @@ impl Target {
             NamespaceReport::Nothing => self.absent.insert((node, nsid)),
             NamespaceReport::Itself | NamespaceReport::Another => self.absent.remove(&(node, nsid)),
         };
+        if report != NamespaceReport::Itself {
+            ctx.checker.closed_paths.namespace_gone(node, disk);
+        }
         if report == NamespaceReport::Another {
             self.replaced_since.entry((node, nsid)).or_insert_with(|| ctx.clock.now());
         } else {

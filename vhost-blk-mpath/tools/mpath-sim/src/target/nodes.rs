@@ -14,8 +14,8 @@ impl Target {
         self.answer_faults[node].set(fault, FaultyCommands { count, opcode: None, nsid: None });
     }
 
-    /// A node closes connections in order: its admin connections, which end the I/O connections too, or only I/O connections.
-    /// A node that stands still closes none. Its keep-alive timers have run meanwhile, and end its controllers when it resumes.
+    /// A node closes connections in order: its admin connections, which end the I/O connections too, or only I/O connections. A
+    /// paused node does nothing: otherwise it would notice the end of an association later than its keep-alive timer does.
     pub(crate) fn close_in_order(&mut self, ctx: &mut Ctx, node: usize, admin: bool) {
         if self.nodes[node].paused {
             return;
@@ -69,6 +69,8 @@ impl Target {
                 store.flush(node);
             }
             let losses = if loses_cache { store.crash(node) } else { Vec::new() };
+            let is_shared = self.plan.write_cache == WriteCache::Shared;
+            ctx.checker.counts.shared_caches_lost += u64::from(is_shared && !losses.is_empty());
             ctx.checker.cache_lost(ctx.clock.elapsed(), node, plan.disk, &losses);
         }
         let conns: Vec<ConnId> = self.conns.iter().filter(|(_, conn)| conn.node == node).map(|(&id, _)| id).collect();

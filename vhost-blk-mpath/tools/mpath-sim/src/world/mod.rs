@@ -150,7 +150,7 @@ impl World {
     /// Runs to the end or to the first violation.
     pub(crate) fn run(mut self, seed: u64) -> Report {
         if self.ctx.verbose {
-            println!("{:#?}", self.plan);
+            crate::print_line(format_args!("{:#?}", self.plan));
         }
         self.ctx.checker.counts.runs_with_several_disks = u64::from(self.guests.len() > 1);
         self.ctx.checker.counts.runs_with_shared_cache = u64::from(self.plan.host.group.shared_write_cache);
@@ -169,10 +169,20 @@ impl World {
                 daemon.observe_attempts(ctx);
             }
             self.turn_disks();
+            self.judge_closed_paths();
             self.turn_shutdown();
             self.next_stage();
         }
         self.finish(seed)
+    }
+
+    /// Judges paths that were closed in order.
+    fn judge_closed_paths(&mut self) {
+        while let Some(closed) = self.ctx.checker.closed_paths.next() {
+            for disk in 0..self.machines.len() {
+                self.ctx.checker.path_closed(self.ctx.clock.elapsed(), closed, disk, self.target.cached(disk));
+            }
+        }
     }
 
     fn finish(mut self, seed: u64) -> Report {
@@ -184,12 +194,10 @@ impl World {
             }
             let controllers = self.controllers.as_ref().map_or(0, DiscoveryControllers::len);
             let most = self.plan.host.paths * (1 + self.plan.host.threads) + controllers;
-            if self.ctx.net.open_connections() > most * 2 {
-                self.ctx.checker.violate(
-                    at,
-                    None,
-                    format_args!("leak: {} connections are open", self.ctx.net.open_connections()),
-                );
+            // A target that has not heard of the end of a connection keeps its end.
+            let open = self.ctx.net.connections_of_host().len();
+            if open > most * 2 {
+                self.ctx.checker.violate(at, None, format_args!("leak: {open} connections are open"));
             }
         } else if self.ctx.checker.violation.is_none() {
             let open: Vec<u64> = self.ctx.checker.open_requests().collect();
@@ -202,6 +210,9 @@ impl World {
             self.ctx.checker.violate(at, None, what);
         }
         self.end_daemon(false);
+        let counts = &mut self.ctx.checker.counts;
+        (counts.pieces_delayed, counts.deliveries_frozen) =
+            (self.ctx.net.pieces_delayed, self.ctx.net.deliveries_frozen);
         let block = self.ctx.checker.violation.as_ref().and_then(|violation| violation.block);
         Report {
             seed,

@@ -37,7 +37,7 @@ impl World {
         for Answer { request, result, data } in answers {
             let (at, disk) = (self.ctx.clock.elapsed(), request.disk);
             self.ctx.say(|| format!("{request} answered: {result:?}"));
-            if self.ctx.checker.first_attempts.is_waiting() {
+            if self.ctx.checker.first_attempts.is_waiting(disk) {
                 let what = format_args!("#{} is answered before every path was tried", request.id);
                 self.ctx.checker.violate(at, None, what);
             }

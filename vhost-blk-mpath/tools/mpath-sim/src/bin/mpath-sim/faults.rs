@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use mpath_sim::{Counts, Report};
+use mpath_sim::{Counts, Report, print_line};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -44,12 +44,13 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     if let Some(seed) = args.seed {
         on_panic(seed);
         let report = if args.verbose { mpath_sim::run_verbose(seed) } else { mpath_sim::run(seed) };
-        println!("{:?} in {:.1} s of virtual time", report.counts, report.virtual_time.as_secs_f64());
+        let virtual_seconds = report.virtual_time.as_secs_f64();
+        print_line(format_args!("{:?} in {virtual_seconds:.1} s of virtual time", report.counts));
         return finish(&report);
     }
     let first = args.first_seed.unwrap_or_else(fresh_seed);
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
-    println!("mpath-sim: {} seeds from {first:#x}", args.seeds);
+    print_line(format_args!("mpath-sim: {} seeds from {first:#x}", args.seeds));
     run_all(first, args.seeds, jobs.max(1))
 }
 
@@ -61,11 +62,12 @@ fn explore_all() -> ExitCode {
         all.map(|one| one.join().expect("a world that panics says so itself"))
     });
     for (plan, began, explored, ended) in &explored {
-        println!("mpath-sim: {plan:?}: {} states in {:.1} s", explored.states, (*ended - *began).as_secs_f64());
+        let seconds = (*ended - *began).as_secs_f64();
+        print_line(format_args!("mpath-sim: {plan:?}: {} states in {seconds:.1} s", explored.states));
     }
     let violation = explored.into_iter().find_map(|(_, _, explored, _)| explored.violation);
     let Some(violation) = violation else { return ExitCode::SUCCESS };
-    println!("{violation}");
+    print_line(violation);
     ExitCode::FAILURE
 }
 
@@ -97,18 +99,16 @@ fn run_all(first: u64, seeds: u64, jobs: usize) -> ExitCode {
         }
     });
     let (runs, virtual_seconds, counts, failed) = totals.into_inner().expect("no thread panics here");
-    println!(
-        "{runs} runs in {:.1} s, {virtual_seconds:.0} s of virtual time; {counts:?}",
-        started.elapsed().as_secs_f64()
-    );
+    let seconds = started.elapsed().as_secs_f64();
+    print_line(format_args!("{runs} runs in {seconds:.1} s, {virtual_seconds:.0} s of virtual time; {counts:?}"));
     failed.map_or(ExitCode::SUCCESS, |report| finish(&report))
 }
 
 fn finish(report: &Report) -> ExitCode {
     let Some(violation) = &report.violation else { return ExitCode::SUCCESS };
-    report.history.iter().for_each(|line| println!("{line}"));
-    println!("{:>13.6} {}", violation.at.as_secs_f64(), violation.what);
-    println!("replay: cargo run --release -p mpath-sim -- --seed {:#x}", report.seed);
+    report.history.iter().for_each(print_line);
+    print_line(format_args!("{:>13.6} {}", violation.at.as_secs_f64(), violation.what));
+    print_line(format_args!("replay: cargo run --release -p mpath-sim -- --seed {:#x}", report.seed));
     ExitCode::FAILURE
 }
 
@@ -123,7 +123,7 @@ fn on_panic(seed: u64) {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             before(info);
-            println!("replay: cargo run --release -p mpath-sim -- --seed {:#x} --verbose", SEED.get());
+            print_line(format_args!("replay: cargo run --release -p mpath-sim -- --seed {:#x} --verbose", SEED.get()));
         }));
     });
 }

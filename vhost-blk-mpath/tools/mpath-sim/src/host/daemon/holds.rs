@@ -55,13 +55,17 @@ impl Daemon {
 
     /// The checker sees which paths are tried. It does not wait for paths that the operator takes out of use, nor for refused ones.
     pub(crate) fn observe_attempts(&self, ctx: &mut Ctx) {
+        if !ctx.checker.first_attempts.are_waiting() {
+            return;
+        }
         let is_tried = |index: &usize| {
             let path = &self.paths[*index];
             !path.is_gone() && path.is_enabled() && !path.was_refused()
         };
         let has_logs = self.discovery.as_ref().is_none_or(|discovery| discovery.has_first_logs(ctx.clock.now()));
         if has_logs {
-            ctx.checker.first_attempts.judge((0..self.paths.len()).filter(is_tried));
+            let paths: Vec<_> = (0..self.paths.len()).filter(is_tried).collect();
+            ctx.checker.first_attempts.judge(&paths);
         }
     }
 }

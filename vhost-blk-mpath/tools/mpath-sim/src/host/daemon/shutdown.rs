@@ -95,7 +95,7 @@ impl Daemon {
         };
         let leaving: Vec<_> = self.shared.iter().zip(&self.unanswered).zip(&self.holds).map(leaving).collect();
         let under_way = self.under_way();
-        self.threads.0.into_iter().for_each(|thread| thread.count_hedges(ctx));
+        self.threads.0.into_iter().for_each(|thread| thread.count_stats(ctx));
         let (records, are_written) = self.fences.end(now, &leaving);
         (Files { records, shown: self.disks.into_files(under_way) }, are_written)
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use mpath_core::{DiskId, Group, GroupConfig, GroupStats, PathConfig, PathId, SharedDisk};
 use reactor::{PathEvent, PathEventKind, SimulatedRing, UnansweredQueues};
 
+use self::observation::count_changes;
 use self::socket::Socket;
 use super::plan::{DiskPlan, HostPlan};
 use super::turn_timer::TurnTimer;
@@ -84,16 +85,19 @@ impl IoThread {
 
     /// The daemon is killed. No operation of the ring outlives its memory.
     pub(super) fn kill(mut self, ctx: &mut Ctx) {
-        self.count_hedges(ctx);
+        self.count_stats(ctx);
         let ring = self.inner.ring();
         self.sockets.keys().for_each(|id| ring.end_receive(*id, -libc::ECANCELED));
         self.sockets.keys().for_each(|id| ring.end_send(*id, -libc::ECANCELED));
         self.inner.take_events(ctx.clock.now()).expect("the ring does what it is asked");
     }
 
-    /// Adds its hedges to the counts of the run.
-    pub(super) fn count_hedges(&self, ctx: &mut Ctx) {
-        for path in self.stats(ctx.clock.now()).paths {
+    /// Adds its hedges and the disks that it throttled to the counts of the run.
+    pub(super) fn count_stats(&self, ctx: &mut Ctx) {
+        let stats = self.stats(ctx.clock.now());
+        let throttled = stats.scheduler.disks.iter().filter(|disk| !disk.throttled.is_zero());
+        ctx.checker.counts.disks_throttled += throttled.count() as u64;
+        for path in stats.paths {
             ctx.checker.counts.hedges += path.hedges;
             ctx.checker.counts.hedges_won += path.hedges_won;
         }
@@ -218,7 +222,15 @@ impl IoThread {
             && let Some((_, message)) = self.inbox.pop_front()
         {
             self.observe_message(ctx, &message);
+            if matches!(message, Message::ClearInjection(_)) {
+                ctx.checker.counts.held_by_injection += self.held_by_injection(now);
+            }
+            let is_setting = matches!(message, Message::SetPolicy(_) | Message::SetWeight { .. });
+            let before = is_setting.then(|| self.stats(now));
             self.inner.handle(now, message).expect("the ring does what it is asked");
+            if let Some(before) = before {
+                count_changes(ctx, &before, &self.stats(now));
+            }
         }
     }
 

@@ -1,8 +1,11 @@
 //! The checker's view of an I/O thread: messages to it, and the bytes on its sockets.
 
 use std::collections::BTreeSet;
+use std::sync::mpsc;
+use std::time::Instant;
 
-use mpath_core::{AnaState, DiskId, Epoch, PathId};
+use mpath_core::{AnaState, DiskId, Epoch, GroupStats, PathId, WaitCause};
+use reactor::ThreadExplanation;
 
 use super::socket::Socket;
 use super::{IoThread, Message};
@@ -11,7 +14,27 @@ use crate::checker::wire::{Command, CommandEnd, CommandKind, Wire};
 use crate::connection::ConnId;
 use crate::context::Ctx;
 
+/// Counts settings that a message has changed.
+pub(super) fn count_changes(ctx: &mut Ctx, before: &GroupStats, after: &GroupStats) {
+    let disks = before.scheduler.disks.iter().zip(&after.scheduler.disks);
+    let weights = disks.filter(|(before, after)| before.weight != after.weight).count();
+    ctx.checker.counts.weights_changed += weights as u64;
+    ctx.checker.counts.policies_changed += u64::from(before.policy != after.policy);
+}
+
 impl IoThread {
+    /// The requests that wait for the end of an injection.
+    pub(super) fn held_by_injection(&mut self, now: Instant) -> u64 {
+        let (reply, explained) = mpsc::channel();
+        for disk in (0..self.disks.len() as u16).map(DiskId) {
+            let reply = reply.clone();
+            let reply = Box::new(move |explanation| reply.send(explanation).expect("it is waited for"));
+            self.inner.handle(now, Message::Explain { disk, reply }).expect("the ring does what it is asked");
+        }
+        let waiting = explained.try_iter().flat_map(|explanation: ThreadExplanation| explanation.group.waiting);
+        waiting.filter(|waiting| waiting.cause == WaitCause::Injection).map(|waiting| waiting.requests).sum()
+    }
+
     /// The thread does not use the queue pair of an association any more.
     pub(super) fn association_ended(&mut self, ctx: &mut Ctx, path: PathId, epoch: Epoch) {
         let of = |socket: &&mut Socket| (socket.path, socket.epoch) == (path, epoch) && !socket.is_ended;
@@ -27,6 +50,7 @@ impl IoThread {
         let Some(socket) = self.sockets.get_mut(&id) else { return };
         let was_broken = socket.wire.is_broken();
         let ends = socket.wire.host_receives(bytes);
+        ctx.checker.counts.digest_errors += std::mem::take(&mut socket.wire.digest_errors);
         ctx.checker.counts.protocol_errors += u64::from(socket.wire.is_broken() && !was_broken);
         for (Command { kind, nsid, blocks }, end) in ends {
             let Some(disk) = self.disks.iter().position(|disk| disk.namespace.nsid == nsid) else { continue };
@@ -53,7 +77,7 @@ impl IoThread {
         };
         let (path, association) = (socket.path, (disk, socket.path, socket.epoch));
         // A read may be a probe, and the daemon flushes at its end.
-        if kind == CommandKind::Change && ctx.checker.first_attempts.is_waiting() {
+        if kind == CommandKind::Change && ctx.checker.first_attempts.is_waiting(disk) {
             ctx.checker.violate(
                 at,
                 None,
