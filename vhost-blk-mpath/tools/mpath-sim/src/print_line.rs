@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 
-/// Prints a line. If nobody reads the output any more, as behind `| head`, the process ends.
+/// Prints a line. The process ends if its reader is gone, as with `| head`.
 ///
 /// # Panics
 ///

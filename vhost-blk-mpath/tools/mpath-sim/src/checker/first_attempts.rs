@@ -1,8 +1,8 @@
 //! The first attempts to connect paths after a kill, seen from their sockets.
 //!
 //! A killed daemon may have left unflushed writes in any controller. So the next daemon executes no request of a disk before each path
-//! had a chance. A path had one if it is live, or if an attempt is over that began no earlier than a second before the first attempt
-//! that made any path lead to the disk. A path that is live does not lead to a disk whose namespace it does not have.
+//! had a chance. A path had one if it is live, or if an attempt is over that began late enough. That is no earlier than a second
+//! before the first attempt that made any path lead to the disk. A path that is live does not lead to a disk whose namespace it does not have.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use nvme_tcp::wire::ControllerInstance;
+
 use super::{Checker, OpenRequest};
 use crate::blocks::{Block, Loss, Origin, pattern};
 
@@ -109,6 +111,25 @@ impl Checker {
                 let what = format_args!("{origin:?} is not durable at node {node} though a flush of it succeeded");
                 return self.violate(at, Some(Block { disk, lba }), what);
             }
+        }
+    }
+
+    /// Judges a path that was closed in order, with its controller, for one disk. `cached`: the changes that are not durable.
+    pub(crate) fn path_closed(
+        &mut self,
+        at: Duration,
+        closed: (usize, ControllerInstance),
+        disk: usize,
+        cached: impl Iterator<Item = (u64, usize, Origin)>,
+    ) {
+        let Self { closed_paths, disks, .. } = self;
+        let durability = &disks[disk].durability;
+        let left = closed_paths.left_behind(closed, disk, cached, |id| durability.is_acknowledged(id));
+        if let Some((lba, origin)) = left {
+            let path = closed.0;
+            let what =
+                format_args!("path {path} is closed in order, and its node caches {origin:?}, which no flush covered");
+            self.violate(at, Some(Block { disk, lba }), what);
         }
     }
 

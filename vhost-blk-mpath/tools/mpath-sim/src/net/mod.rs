@@ -194,7 +194,7 @@ impl Net {
         self.conns.get(&id).is_some_and(|conn| conn.established)
     }
 
-    /// Whether nobody reads the connection at the target.
+    /// Whether the target does not read the connection.
     pub(crate) fn is_silent(&self, id: ConnId) -> bool {
         self.conns.get(&id).is_some_and(|conn| conn.silent)
     }

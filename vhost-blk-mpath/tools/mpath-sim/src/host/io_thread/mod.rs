@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use mpath_core::{DiskId, Group, GroupConfig, GroupStats, PathConfig, PathId, SharedDisk};
 use reactor::{PathEvent, PathEventKind, SimulatedRing, UnansweredQueues};
 
-use self::observation::count_changes;
 use self::socket::Socket;
 use super::plan::{DiskPlan, HostPlan};
 use super::turn_timer::TurnTimer;
@@ -229,7 +228,7 @@ impl IoThread {
             let before = is_setting.then(|| self.stats(now));
             self.inner.handle(now, message).expect("the ring does what it is asked");
             if let Some(before) = before {
-                count_changes(ctx, &before, &self.stats(now));
+                self.count_changes(ctx, &before);
             }
         }
     }

@@ -14,15 +14,16 @@ use crate::checker::wire::{Command, CommandEnd, CommandKind, Wire};
 use crate::connection::ConnId;
 use crate::context::Ctx;
 
-/// Counts settings that a message has changed.
-pub(super) fn count_changes(ctx: &mut Ctx, before: &GroupStats, after: &GroupStats) {
-    let disks = before.scheduler.disks.iter().zip(&after.scheduler.disks);
-    let weights = disks.filter(|(before, after)| before.weight != after.weight).count();
-    ctx.checker.counts.weights_changed += weights as u64;
-    ctx.checker.counts.policies_changed += u64::from(before.policy != after.policy);
-}
-
 impl IoThread {
+    /// Counts settings that a message has changed.
+    pub(super) fn count_changes(&self, ctx: &mut Ctx, before: &GroupStats) {
+        let after = self.stats(ctx.clock.now());
+        let disks = before.scheduler.disks.iter().zip(&after.scheduler.disks);
+        let weights = disks.filter(|(before, after)| before.weight != after.weight).count();
+        ctx.checker.counts.weights_changed += weights as u64;
+        ctx.checker.counts.policies_changed += u64::from(before.policy != after.policy);
+    }
+
     /// The requests that wait for the end of an injection.
     pub(super) fn held_by_injection(&mut self, now: Instant) -> u64 {
         let (reply, explained) = mpsc::channel();
