@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use vublk_bench::request::Status;
 
 use crate::daemon_replacement::ReplacedGuests;
 use crate::support::{
-    Daemon, DaemonDirectory, Disk, NQN, activated, disk, eventually, inherit_descriptor, own_address, program, sharer,
-    socket_of, target_of,
+    Daemon, DaemonDirectory, Disk, NQN, PATIENCE, activated, disk, eventually, inherit_descriptor, own_address,
+    program, sharer, socket_of, target_of,
 };
 
 /// A daemon that has taken over, and is no child of this process.
@@ -184,4 +184,27 @@ fn a_daemon_with_a_passed_front_end_cannot_be_upgraded() {
     let daemon = place.spawn(command).ready();
     let error = daemon.api.upgrade(true).unwrap_err().to_string();
     assert!(error.contains("started with --fd"), "{error}");
+}
+
+/// A service manager would otherwise take the end of the first process for the end of the service.
+#[test]
+fn a_service_manager_learns_which_process_serves() {
+    let target = target_of(1, 1, 8 << 20);
+    let place = DaemonDirectory::new();
+    let manager = UnixDatagram::bind(place.file("notify")).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut command = place.configured(vec![disk(&place, &target, 0)]);
+    command.env("NOTIFY_SOCKET", place.file("notify"));
+    let daemon = place.spawn(command).ready();
+    let told = || {
+        let mut text = [0; 256];
+        let bytes = manager.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..bytes]).trim().to_owned()
+    };
+    assert_eq!(told(), "READY=1");
+    let next = NextDaemon::of(&daemon);
+    assert_eq!([told(), told()], [format!("MAINPID={}", next.0), "READY=1".into()]);
+    next.signal(Signal::TERM);
+    assert_eq!(told(), "STOPPING=1");
+    next.end();
 }
