@@ -44,9 +44,11 @@ struct Stage {
 
 impl Stage {
     fn start() -> Self {
-        let target = Target::with(2, |config| config.namespaces.push(NamespaceConfig::memory(32 << 20)));
-        let flags =
-            "--policy numa --namespace 1 --keep-alive-tmo 1 --reconnect-delay 1 --fast-io-fail-tmo 1 --io-timeout 60s";
+        let target = Target::with(2, |config| {
+            config.namespaces.push(NamespaceConfig::memory(32 << 20));
+            config.anatt_seconds = 1;
+        });
+        let flags = "--policy numa --namespace 1 --hdr-digest --keep-alive-tmo 1 --reconnect-delay 1 --fast-io-fail-tmo 1 --io-timeout 60s";
         let daemon = Daemon::start(&target.addrs(), flags);
         let mut guest = Disk::connect(&daemon.socket());
         assert_eq!((guest.write(0, 7), guest.flush()), (Status::Ok, Status::Ok));
@@ -82,6 +84,14 @@ impl Stage {
         self.inject(PathSelector::All, injection);
     }
 
+    /// The first path has this fault, which ends its association. It does not come back.
+    fn lose_path_by(&mut self, fault: &str) {
+        self.target.set(0, "listen=off");
+        self.target.set(0, fault);
+        self.guest().submit(1, READ, &[0; 4096]);
+        eventually("it is lost", || !self.daemon.is_live(0));
+    }
+
     fn lose_all_paths(&self) {
         (0..2).for_each(|listener| self.target.stop_listener(listener));
         eventually("both paths are lost", || !self.daemon.is_live(0) && !self.daemon.is_live(1));
@@ -97,7 +107,7 @@ fn steer(action: PathAction, force: bool) -> SteerPaths {
     SteerPaths { path: PathSelector::All, disk: None, action, force }
 }
 
-const CASES: [Case; 13] = [
+const CASES: [Case; 16] = [
     Case {
         fault: "a path is lost, another one is left",
         condition: Condition::Degraded,
@@ -118,6 +128,27 @@ const CASES: [Case; 13] = [
             stage.guest().submit_write(1, 0, 1);
             eventually("it is suspect", || stage.daemon.paths()[0].suspect);
         },
+    },
+    Case {
+        fault: "a controller breaks the protocol",
+        condition: Condition::Degraded,
+        event: EventKind::PathLost,
+        metric: "disk_condition{disk=\"disk0\",condition=\"degraded\"}",
+        stage: |stage| stage.lose_path_by("answer-twice=1:read"),
+    },
+    Case {
+        fault: "a header digest is wrong",
+        condition: Condition::Degraded,
+        event: EventKind::PathLost,
+        metric: "disk_condition{disk=\"disk0\",condition=\"degraded\"}",
+        stage: |stage| stage.lose_path_by("header-digests=1"),
+    },
+    Case {
+        fault: "an ANA state stays `change` for too long",
+        condition: Condition::Degraded,
+        event: EventKind::PathLost,
+        metric: "disk_condition{disk=\"disk0\",condition=\"degraded\"}",
+        stage: |stage| stage.lose_path_by("ana=change"),
     },
     Case {
         fault: "a path leads to another namespace",
