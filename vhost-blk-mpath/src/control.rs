@@ -339,6 +339,9 @@ impl Control for Daemon {
     }
 
     async fn upgrade(&self, force: bool) -> Result<Upgrade, ControlError> {
+        if self.upgrader.is_under_way() {
+            return Err(UpgradeError::UnderWay.into());
+        }
         let (_unchanged, sockets) = self.disks.sockets().ok_or(UpgradeError::Busy)?;
         Ok(self.upgrader.upgrade(self.version(), sockets, force).await?)
     }

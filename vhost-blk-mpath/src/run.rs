@@ -11,6 +11,7 @@ use mpath_api::server::Server;
 use mpath_api::socket::BindError;
 use mpath_api::types::Upgrade;
 use mpath_api::{Config, DiskFlagsError};
+use nvme_tcp::host::HostIdentity;
 use sd_notify::NotifyState;
 use tokio::sync::{oneshot, watch};
 
@@ -20,14 +21,15 @@ use crate::fence_record::RecordError;
 use crate::fence_record::lock::LockError;
 use crate::host::{self, HostError};
 use crate::open_files::{self, OpenFilesError};
-use crate::service::StartingService;
 use crate::service::disks::Disks;
 use crate::service::start_error::StartError;
+use crate::service::{DiskSockets, StartingService};
 use crate::service::{connection_watch, health_watch};
 use crate::signals::EndSignals;
 use crate::sockets::activation::{ActivationError, ActivationSockets};
 use crate::sockets::location::{self, SocketConflict};
 use crate::subsystem::shared_context::SharedContext;
+use crate::upgrade;
 use crate::upgrade::predecessor::Upgrader;
 use crate::upgrade::rehearsal::{self, RehearsalError};
 use crate::upgrade::successor::{Predecessor, TakeOverError};
@@ -111,16 +113,26 @@ async fn serve(
     let started = Instant::now();
     let mut signals = EndSignals::new()?;
     let mut left = activation_sockets.front_end_left();
+    let program = upgrade::predecessor::program();
     let host = host::identity(&config)?;
     location::check(&config)?;
-    if let Some(predecessor) = predecessor {
-        // The running daemon ends only when this one can serve.
-        rehearsal::rehearse_all(&config, &host, predecessor.force).await?;
-        predecessor.wait_for_end(VERSION)?;
-    }
     let activation_sockets = Arc::new(activation_sockets);
     let api = activation_sockets.server(&config.api, &config.api_access())?;
-    let upgrader = Arc::new(Upgrader::new((config.api.clone(), api.socket()), Arc::clone(&activation_sockets)));
+    let disks = config.disks.iter().map(|disk| DiskSockets::bind(disk, &activation_sockets));
+    let sockets = disks.collect::<Result<Vec<_>, _>>()?;
+    let mut wait_for = config.wait_for;
+    if let Some(predecessor) = predecessor {
+        tokio::select! {
+            result = take_over(predecessor, &config, &host) => result?,
+            signal = signals.recv() => return Err(TakeOverError::Signal(signal).into()),
+        }
+        api.socket().upgrade().iter().for_each(|socket| socket.own_file());
+        sockets.iter().for_each(DiskSockets::own_files);
+        // Nobody serves the guests if this process ends now.
+        wait_for = WaitFor::None;
+    }
+    let upgrader =
+        Arc::new(Upgrader::new(program, (config.api.clone(), api.socket()), Arc::clone(&activation_sockets)));
     let mut ending = {
         let upgrader = Arc::clone(&upgrader);
         async move || {
@@ -133,6 +145,7 @@ async fn serve(
                     return;
                 }
             }
+            upgrader.end();
             notify(NotifyState::Stopping);
         }
     };
@@ -149,7 +162,7 @@ async fn serve(
         events: Arc::new(EventLog::new()),
         writers: Arc::default(),
     };
-    let starting = config.disks.into_iter().map(|disk| StartingService::bind(disk, &activation_sockets));
+    let starting = config.disks.into_iter().zip(sockets).map(|(disk, sockets)| StartingService::open(disk, sockets));
     let starting = starting.collect::<Result<Vec<_>, _>>()?;
     activation_sockets.remove_untaken();
 
@@ -160,7 +173,7 @@ async fn serve(
     let health = tokio::spawn(health_watch::watch(Arc::clone(&disks)));
     let daemon = Arc::new(Daemon { disks: Arc::clone(&disks), started, upgrader });
     let result = match begun {
-        Ok(()) => serve_api(&daemon, api, config.wait_for, ending()).await,
+        Ok(()) => serve_api(&daemon, api, wait_for, ending()).await,
         Err(error) => Err(error.into()),
     };
 
@@ -171,6 +184,12 @@ async fn serve(
     // A task that panicked has ended as well.
     let _ = watching.await;
     result
+}
+
+/// Makes sure that this process can serve, and waits for the end of the running daemon.
+async fn take_over(predecessor: &mut Predecessor, config: &Config, host: &HostIdentity) -> Result<(), RunError> {
+    rehearsal::rehearse_all(config, host, predecessor.force).await?;
+    Ok(predecessor.wait_for_end(VERSION).await?)
 }
 
 /// Serves the API until `ending` resolves, or until the first attempts to connect fail that `wait_for` names.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use mpath_api::client::{Client, ClientError};
-use mpath_api::types::Upgrade;
+use mpath_api::types::{ErrorCode, ErrorInfo, Status, Upgrade};
 
 use crate::Failure;
 use crate::output::Output;
@@ -31,6 +31,13 @@ impl Command {
     }
 }
 
+/// The new process has ended, and another daemon was started since.
+fn another(status: &Status, upgrade: &Upgrade) -> ClientError {
+    let message =
+        format!("process {} was to take over, and process {} serves; see the daemon's log", upgrade.pid, status.pid);
+    ClientError::Refused(ErrorInfo { code: ErrorCode::UpgradeFailed, message })
+}
+
 /// Waits until the new process answers.
 fn wait_for(client: &Client, upgrade: &Upgrade) -> Result<(), ClientError> {
     let deadline = Instant::now() + TIME_MAX;
@@ -38,8 +45,8 @@ fn wait_for(client: &Client, upgrade: &Upgrade) -> Result<(), ClientError> {
         match client.status() {
             Ok(status) if status.pid == upgrade.pid => return Ok(()),
             Err(error) if Instant::now() > deadline => return Err(error),
+            Ok(status) if Instant::now() > deadline => return Err(another(&status, upgrade)),
             // The daemon that ends has answered, or has closed the connection.
-            _ if Instant::now() > deadline => return Ok(()),
             _ => thread::sleep(RETRY_INTERVAL),
         }
     }

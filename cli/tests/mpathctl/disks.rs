@@ -41,6 +41,15 @@ disk1  lost writes  -                     -                               -  the
 }
 
 #[test]
+fn an_upgrade_says_both_versions_or_why_not() {
+    let daemon = Daemon::start();
+    let upgraded = "upgraded from 1.2.3 to 1.2.4, process 4711\n";
+    assert_eq!(daemon.run(&["upgrade", "--force"]), upgraded);
+    let error = "mpathctl: the new process does not take over: disk vda: no path; the daemon goes on\n";
+    assert_eq!(daemon.fail(&["upgrade"]), (1, error.to_owned()));
+}
+
+#[test]
 fn status() {
     let daemon = Daemon::start();
     assert_eq!(

@@ -327,7 +327,7 @@ impl Control for Fake {
         if !force {
             return Err(UpgradeError::Failed { reason: "disk vda: no path".into() }.into());
         }
-        Ok(Upgrade { from_version: "1.2.3".into(), version: "1.2.4".into(), pid: 4 })
+        Ok(Upgrade { from_version: "1.2.3".into(), version: "1.2.4".into(), pid: 4711 })
     }
 
     async fn fences(&self) -> Result<Vec<DiskFences>, ControlError> {

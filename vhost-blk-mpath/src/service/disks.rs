@@ -21,7 +21,7 @@ use crate::fence_record::FenceRecords;
 use crate::open_files::{self, OpenFilesError};
 use crate::service::pending_fences::{PendingFence, PendingFences};
 use crate::service::start_error::StartError;
-use crate::service::{Service, StartingService};
+use crate::service::{DiskSockets, Service, StartingService};
 use crate::sockets::activation::{ActivationSockets, DaemonSocket};
 use crate::sockets::location::SocketLocation;
 use crate::subsystem::Subsystem;
@@ -246,7 +246,10 @@ impl Disks {
         let not_started =
             |error: &StartError| AddDiskError::NotStarted { disk: disk.clone(), reason: error.to_string() };
         let activation_sockets = Arc::clone(&self.activation_sockets);
-        let starting = spawn_blocking(move || StartingService::bind(config, &activation_sockets));
+        let starting = spawn_blocking(move || {
+            let sockets = DiskSockets::bind(&config, &activation_sockets)?;
+            StartingService::open(config, sockets)
+        });
         let starting = starting.await.map_err(panicked)?;
         let started = starting.and_then(|starting| {
             starting.reserve_namespaces(&self.common);

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use mpath_api::config::{DiskConfig, SocketPath};
+use mpath_api::socket::BindError;
 use mpath_api::types::Origin;
 use mpath_host::{DiskShutdown, InheritedFence, RemainingFence};
 use reactor::IoThreadHandle;
@@ -48,10 +49,31 @@ pub(crate) struct StartingService {
     inherited_fence: Option<InheritedFence>,
 }
 
+/// The sockets of disks that share their paths.
+pub(crate) struct DiskSockets(Vec<FrontendSource>);
+
+impl DiskSockets {
+    /// Creates the sockets that are not passed. Blocks for little more than a second.
+    pub(crate) fn bind(config: &DiskConfig, activation_sockets: &ActivationSockets) -> Result<Self, BindError> {
+        let disks = DiskSettings::all(config);
+        let source = |disk: &DiskSettings| activation_sockets.source(&disk.socket_path, &disk.socket_access);
+        Ok(Self(disks.iter().map(source).collect::<Result<_, _>>()?))
+    }
+
+    /// Takes the socket files of a daemon that has handed over.
+    pub(crate) fn own_files(&self) {
+        for source in &self.0 {
+            if let FrontendSource::Listening(socket) = source {
+                socket.own_file();
+            }
+        }
+    }
+}
+
 impl StartingService {
-    /// Creates the sockets of all disks and opens their fence records. Blocks for little more than a second. If a
-    /// daemon that is ending still holds a disk, it waits at most ten seconds for each disk.
-    pub(crate) fn bind(config: DiskConfig, activation_sockets: &ActivationSockets) -> Result<Self, StartError> {
+    /// Opens the fence records of all disks. If a daemon that is ending still holds a disk, it waits at most ten seconds
+    /// for each disk.
+    pub(crate) fn open(config: DiskConfig, sockets: DiskSockets) -> Result<Self, StartError> {
         if !config.subsystem.has_form() {
             // Some targets use such names, so this is no error.
             tracing::warn!(
@@ -60,13 +82,10 @@ impl StartingService {
                 "the name of the subsystem does not start with `nqn.`; if the target has another name for it, correct `subsystem`"
             );
         }
-        let disks = DiskSettings::all(&config);
-        let source = |disk: &DiskSettings| activation_sockets.source(&disk.socket_path, &disk.socket_access);
-        let sources = disks.iter().map(source).collect::<Result<_, _>>()?;
-        let paths: Vec<_> = disks.into_iter().map(|disk| disk.socket_path).collect();
+        let paths: Vec<_> = DiskSettings::all(&config).into_iter().map(|disk| disk.socket_path).collect();
         let places = paths.iter().map(SocketLocation::of).collect();
         let (records, inherited_fence) = FenceRecords::open(paths.iter().map(SocketPath::as_path))?;
-        Ok(Self { config, sources, places, records, inherited_fence })
+        Ok(Self { config, sources: sockets.0, places, records, inherited_fence })
     }
 
     /// Reserves the namespaces of guests that may come back, so that no other disk writes there first. If one already

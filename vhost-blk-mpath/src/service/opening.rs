@@ -34,9 +34,8 @@ impl Service {
             if disks.iter().all(|disk| disk.opening().is_over() && disk.hold().is_over()) {
                 return;
             }
-            let now = Instant::now();
             let next_timeout =
-                |disk: &Disk| disk.hold().next_timeout().into_iter().chain(disk.opening().next_timeout(now));
+                |disk: &Disk| disk.hold().next_timeout().into_iter().chain(disk.opening().next_timeout());
             let next_timeout = disks.iter().flat_map(next_timeout).min();
             tokio::select! {
                 _ = changes.changed() => {}

@@ -86,11 +86,12 @@ pub(crate) struct DaemonSocket {
     pub(crate) socket: Arc<ListeningSocket>,
 }
 
-/// A listening socket of an earlier daemon, with its path as the configuration spells it.
+/// A listening socket of a running daemon that hands over.
 pub(crate) struct TakenSocket {
+    /// Its path as the configuration spells it.
     pub(crate) path: PathBuf,
-    /// Its file goes with it.
-    pub(crate) has_file: bool,
+    /// Device and inode of its file, which goes with it.
+    pub(crate) file: Option<(u64, u64)>,
     pub(crate) listener: UnixListener,
 }
 
@@ -103,8 +104,8 @@ pub(crate) struct ActivationSockets {
     connected: Mutex<Option<(PathBuf, FrontendSource)>>,
     /// Resolves when the front-end connected by `--fd` has left.
     left: Option<oneshot::Receiver<()>>,
-    /// Sockets of an earlier daemon, which no disk uses yet. Their files go with them.
-    taken: Mutex<Vec<(PathBuf, UnixListener)>>,
+    /// Sockets of a running daemon that hands over, which no disk uses yet.
+    taken: Mutex<Vec<TakenSocket>>,
     /// `--fd` was given.
     by_flag: bool,
 }
@@ -146,11 +147,11 @@ impl ActivationSockets {
         Ok(activation_sockets)
     }
 
-    /// The sockets of an earlier daemon.
+    /// The sockets of a running daemon that hands over.
     pub(crate) fn taken_over(sockets: Vec<TakenSocket>) -> Self {
-        let (taken, passed): (Vec<_>, Vec<_>) = sockets.into_iter().partition(|socket| socket.has_file);
-        let named = |sockets: Vec<TakenSocket>| sockets.into_iter().map(|it| (it.path, it.listener)).collect();
-        Self { listening: named(passed), taken: Mutex::new(named(taken)), ..Self::default() }
+        let (taken, passed): (Vec<_>, Vec<_>) = sockets.into_iter().partition(|socket| socket.file.is_some());
+        let listening = passed.into_iter().map(|socket| (socket.path, socket.listener)).collect();
+        Self { listening, taken: Mutex::new(taken), ..Self::default() }
     }
 
     /// Whether the socket or the front-end was passed by `--fd`.
@@ -163,20 +164,24 @@ impl ActivationSockets {
         self.listening.iter().map(|(path, listener)| (path.as_path(), listener))
     }
 
-    /// Closes and removes sockets of an earlier daemon that this configuration does not use.
+    /// Closes and removes the sockets that this configuration does not use, after the end of their daemon.
     pub(crate) fn remove_untaken(&self) {
-        for (path, listener) in self.taken().drain(..) {
+        for TakenSocket { path, file, listener } in self.taken().drain(..) {
             tracing::warn!(
                 socket = %path.display(),
-                "the socket of the earlier daemon is removed: the configuration has no disk for it; disks added by mpathctl have to be added again"
+                "the socket of the earlier daemon is removed, as the configuration does not use it; disks added by mpathctl have to be added again"
             );
-            let path = path.to_str().and_then(|path| path.parse().ok());
-            // Dropping it removes the file.
-            drop(path.map(|path: SocketPath| ListeningSocket::take_over(&listener, &path, Role::VhostUser)));
+            let path: Option<SocketPath> = path.to_str().and_then(|path| path.parse().ok());
+            if let Some((path, identity)) = path.zip(file)
+                && let Ok(Some(socket)) = ListeningSocket::take_over(&listener, &path, Role::VhostUser, identity)
+            {
+                // Dropping it removes the file then.
+                socket.own_file();
+            }
         }
     }
 
-    fn taken(&self) -> MutexGuard<'_, Vec<(PathBuf, UnixListener)>> {
+    fn taken(&self) -> MutexGuard<'_, Vec<TakenSocket>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -223,12 +228,16 @@ impl ActivationSockets {
     }
 
     fn listening(&self, path: &SocketPath, role: Role, access: &SocketAccess) -> Result<ListeningSocket, BindError> {
-        let mut taken = self.taken();
-        if let Some(position) = taken.iter().position(|(of, _)| of.as_path() == path.as_path()) {
+        let taken = {
+            let mut taken = self.taken();
+            taken.iter().position(|socket| socket.path == path.as_path()).map(|position| taken.swap_remove(position))
+        };
+        if let Some((listener, identity)) = taken.and_then(|socket| Some((socket.listener, socket.file?)))
+            && let Some(socket) = ListeningSocket::take_over(&listener, path, role, identity)?
+        {
             // Mode, owner and group are those of its creation.
-            return ListeningSocket::take_over(&taken.remove(position).1, path, role);
+            return Ok(socket);
         }
-        drop(taken);
         let Some((_, listener)) = self.listening.iter().find(|(of, _)| of.as_path() == path.as_path()) else {
             return ListeningSocket::bind(path, role, access);
         };

@@ -155,7 +155,7 @@ impl FrontendThread {
     ///
     /// Listening sockets that the daemon created are closed first. A front-end reconnects at once when it is hung up on. In the backlog of a
     /// socket about to close it would wait for as long as the virtqueues drain, and QEMU would stand still with its
-    /// guest and monitor.
+    /// guest and monitor. In an upgrade it does wait: the new process has the socket too, and serves it afterwards.
     pub(crate) fn shutdown(threads: Vec<Self>) {
         for Self { shared, .. } in &threads {
             shared.ending.store(true, Ordering::SeqCst);

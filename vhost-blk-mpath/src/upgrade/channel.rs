@@ -3,7 +3,6 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
 
 use rustix::io::retry_on_intr;
 use rustix::net::{
@@ -24,9 +23,9 @@ const MESSAGE_MAX: usize = 128 << 10;
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SocketName {
     /// Its path as the configuration spells it.
-    pub(super) path: PathBuf,
-    /// Its file goes with it.
-    pub(super) has_file: bool,
+    pub(super) path: String,
+    /// Device and inode of its file, which goes with it.
+    pub(super) file: Option<(u64, u64)>,
 }
 
 /// A message of the daemon. Each socket of the list has a descriptor, in this order.
@@ -84,10 +83,8 @@ impl Channel {
         let count = sockets.len().div_ceil(SOCKETS_MAX).max(1);
         for index in 0..count {
             let part = &sockets[sockets.len().min(index * SOCKETS_MAX)..sockets.len().min((index + 1) * SOCKETS_MAX)];
-            let named = |(SocketName { path, has_file }, _): &(SocketName, _)| SocketName {
-                path: path.clone(),
-                has_file: *has_file,
-            };
+            let named =
+                |(SocketName { path, file }, _): &(SocketName, _)| SocketName { path: path.clone(), file: *file };
             let message = HandOver {
                 format: FORMAT,
                 version: version.into(),
@@ -147,7 +144,8 @@ mod tests {
             let theirs = Channel::from(theirs);
             let path = |index| place.path().join(format!("{count}-{index}"));
             let listeners: Vec<_> = (0..count).map(|index| UnixListener::bind(path(index)).unwrap()).collect();
-            let name = |index: usize| SocketName { path: path(index), has_file: index.is_multiple_of(2) };
+            let identity = |index: usize| index.is_multiple_of(2).then_some((index as u64, 7));
+            let name = |index: usize| SocketName { path: path(index).to_str().unwrap().into(), file: identity(index) };
             let sockets: Vec<_> = listeners.iter().enumerate().map(|(index, it)| (name(index), it.as_fd())).collect();
             ours.send_sockets("0.1.0", true, &sockets).unwrap();
             let mut received = Vec::new();
@@ -162,7 +160,7 @@ mod tests {
             }
             assert_eq!(received.len(), count);
             for (index, (name, descriptor)) in received.into_iter().enumerate() {
-                assert_eq!((name.path, name.has_file), (path(index), index.is_multiple_of(2)));
+                assert_eq!((name.path, name.file), (path(index).to_str().unwrap().to_owned(), identity(index)));
                 let address = UnixListener::from(descriptor).local_addr().unwrap();
                 assert_eq!(address.as_pathname().unwrap(), path(index));
             }

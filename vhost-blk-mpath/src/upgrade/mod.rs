@@ -3,7 +3,7 @@
 //! ```text
 //!  daemon                                         new process (`--take-over`)
 //!    ├── starts ─────────────────────────────────────▶ │
-//!    ├── listening sockets ──────────────────────────▶ │ reads the configuration, tries a path of each disk
+//!    ├── listening sockets ──────────────────────────▶ │ reads the configuration, creates other sockets, tries paths
 //!    │ ◀──────────────────────────────── ready, failed ┤
 //!    │ ends in order: drains, flushes, hangs up        │ front-ends that connect meanwhile wait in the backlog
 //!    └── its process is gone ────────────────────────▶ │ opens the fence records, connects paths, serves

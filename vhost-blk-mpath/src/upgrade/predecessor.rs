@@ -6,13 +6,16 @@ use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mpath_api::config::SocketPath;
 use mpath_api::server::UpgradeError;
 use mpath_api::socket::ListeningSocket;
 use mpath_api::types::Upgrade;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
 use sd_notify::NotifyState;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -23,11 +26,39 @@ use crate::sockets::activation::{ActivationSockets, DaemonSocket};
 
 /// How long the new process may take to be ready. The client waits a minute.
 const READY_MAX: Duration = Duration::from_secs(45);
+/// How often is looked whether anybody still waits for that.
+const CANCEL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Whether systemd has started this process, and not another one that this process was started by.
+fn is_main_process_of_systemd() -> bool {
+    std::env::var("SYSTEMD_EXEC_PID").is_ok_and(|pid| pid == std::process::id().to_string())
+}
+
+/// Sets the flag when it is dropped.
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The program of this process, as it was started: a link may lead to another program later. The first argument counts
+/// unless the program was searched for. To be called early: when the file is replaced, the kernel names the old one.
+pub(crate) fn program() -> io::Result<PathBuf> {
+    let first = std::env::args_os().next().map(PathBuf::from);
+    match first.filter(|path| path.components().nth(1).is_some()) {
+        Some(path) => std::path::absolute(path),
+        None => std::env::current_exe(),
+    }
+}
 
 /// Starts the program anew.
 pub(crate) struct Upgrader {
     program: io::Result<PathBuf>,
     arguments: Vec<OsString>,
+    /// The daemon ends for another reason.
+    is_ending: AtomicBool,
     api: (SocketPath, Weak<ListeningSocket>),
     activation_sockets: Arc<ActivationSockets>,
     is_under_way: Mutex<()>,
@@ -38,8 +69,7 @@ pub(crate) struct Upgrader {
 #[derive(Debug)]
 pub(crate) struct Successor {
     pub(crate) upgrade: Upgrade,
-    /// The new process waits until this end is closed, which only the end of this process does: no request, file or lock
-    /// of it is left then.
+    /// The new process waits until this end is closed, which only the end of this process does.
     _channel: ManuallyDrop<Channel>,
 }
 
@@ -60,12 +90,25 @@ impl Drop for Candidate {
 }
 
 impl Upgrader {
-    pub(crate) fn new(api: (SocketPath, Weak<ListeningSocket>), activation_sockets: Arc<ActivationSockets>) -> Self {
-        // Looked at now: when the file is replaced, the kernel names the old one.
-        let program = std::env::current_exe();
+    pub(crate) fn new(
+        program: io::Result<PathBuf>,
+        api: (SocketPath, Weak<ListeningSocket>),
+        activation_sockets: Arc<ActivationSockets>,
+    ) -> Self {
         let arguments = std::env::args_os().skip(1).filter(|argument| argument != TAKE_OVER).collect();
         let (is_under_way, successor) = (Mutex::new(()), watch::Sender::default());
-        Self { program, arguments, api, activation_sockets, is_under_way, successor }
+        let is_ending = AtomicBool::new(false);
+        Self { program, arguments, is_ending, api, activation_sockets, is_under_way, successor }
+    }
+
+    /// Ends an upgrade under way: the daemon ends for another reason.
+    pub(crate) fn end(&self) {
+        self.is_ending.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether an upgrade is under way.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.is_under_way.try_lock().is_err() || self.successor.borrow().is_some()
     }
 
     /// Waits for a process that is ready to take over.
@@ -88,14 +131,25 @@ impl Upgrader {
         if std::process::id() == 1 {
             return Err(UpgradeError::FirstProcess);
         }
+        if is_main_process_of_systemd() && std::env::var_os("NOTIFY_SOCKET").is_none() {
+            return Err(UpgradeError::NoNotify);
+        }
         let (upgrader, version) = (Arc::clone(self), version.to_owned());
-        // The upgrade goes on if the client leaves.
-        let started = spawn_blocking(move || upgrader.start(&version, sockets, force));
+        let cancelled = Arc::<AtomicBool>::default();
+        // The client leaves, or the daemon ends.
+        let _cancels = CancelOnDrop(Arc::clone(&cancelled));
+        let started = spawn_blocking(move || upgrader.start(&version, sockets, force, &cancelled));
         started.await.unwrap_or(Err(UpgradeError::Busy))
     }
 
     /// Blocks until the new process is ready or has failed.
-    fn start(&self, version: &str, mut sockets: Vec<DaemonSocket>, force: bool) -> Result<Upgrade, UpgradeError> {
+    fn start(
+        &self,
+        version: &str,
+        mut sockets: Vec<DaemonSocket>,
+        force: bool,
+        cancelled: &AtomicBool,
+    ) -> Result<Upgrade, UpgradeError> {
         let Ok(_under_way) = self.is_under_way.try_lock() else { return Err(UpgradeError::UnderWay) };
         if self.successor.borrow().is_some() {
             return Err(UpgradeError::UnderWay);
@@ -104,7 +158,10 @@ impl Upgrader {
         let socket = api.upgrade().ok_or(UpgradeError::Busy)?;
         sockets.push(DaemonSocket { path: path.clone(), socket });
         let mut candidate = self.spawn()?;
-        let answer = candidate.ask(version, &sockets, &self.activation_sockets, force);
+        let is_cancelled = || cancelled.load(Ordering::SeqCst) || self.is_ending.load(Ordering::SeqCst);
+        let answer = candidate
+            .pass(version, &sockets, &self.activation_sockets, force)
+            .and_then(|()| candidate.answer(is_cancelled));
         let version_after = match answer.map_err(|error| candidate.failed(&error.to_string()))? {
             Some(Answer::Ready { version }) => version,
             Some(Answer::Failed { reason }) => return Err(UpgradeError::Failed { reason }),
@@ -112,11 +169,10 @@ impl Upgrader {
         };
         let pid = candidate.child.id();
         // systemd would take the end of this process for the end of the service.
-        if let Err(error) = sd_notify::notify(&[NotifyState::MainPid(pid)]) {
-            tracing::warn!(%error, "cannot tell systemd the process that takes over");
-        }
+        sd_notify::notify(&[NotifyState::MainPid(pid)])
+            .map_err(|error| candidate.failed(&format!("systemd cannot be told of it: {error}")))?;
         for DaemonSocket { socket, .. } in &sockets {
-            socket.give_away();
+            socket.give_file_away();
         }
         let channel = candidate.channel.take().expect("it was not taken before");
         let upgrade = Upgrade { from_version: version.to_owned(), version: version_after, pid };
@@ -139,22 +195,41 @@ impl Upgrader {
 }
 
 impl Candidate {
-    /// Passes the sockets to the process and waits for its answer. `None` if it has ended.
-    fn ask(
+    /// Passes the sockets to the process.
+    fn pass(
         &self,
         version: &str,
         sockets: &[DaemonSocket],
         activation_sockets: &ActivationSockets,
         force: bool,
-    ) -> io::Result<Option<Answer>> {
-        let own = sockets.iter().filter(|of| of.socket.has_file());
-        let own = own.map(|of| (SocketName { path: of.path.as_path().into(), has_file: true }, of.socket.as_fd()));
-        let passed = activation_sockets.all();
-        let passed = passed.map(|(path, socket)| (SocketName { path: path.into(), has_file: false }, socket.as_fd()));
-        let channel = self.channel.as_ref().expect("it is taken later");
-        channel.send_sockets(version, force, &own.chain(passed).collect::<Vec<_>>())?;
-        rustix::net::sockopt::set_socket_timeout(channel, rustix::net::sockopt::Timeout::Recv, Some(READY_MAX))?;
-        Ok(channel.receive()?.map(|(answer, _)| answer))
+    ) -> io::Result<()> {
+        let own = sockets.iter().filter(|of| of.socket.file_identity().is_some());
+        let own = own.map(|DaemonSocket { path, socket }| {
+            (SocketName { path: path.to_string(), file: socket.file_identity() }, socket.as_fd())
+        });
+        // No disk can use a path that is not UTF-8.
+        let passed = activation_sockets.all().filter_map(|(path, socket)| Some((path.to_str()?, socket)));
+        let passed = passed.map(|(path, socket)| (SocketName { path: path.into(), file: None }, socket.as_fd()));
+        self.channel().send_sockets(version, force, &own.chain(passed).collect::<Vec<_>>())
+    }
+
+    /// Waits for the answer of the process. `None` if it has ended.
+    fn answer(&self, is_cancelled: impl Fn() -> bool) -> io::Result<Option<Answer>> {
+        let (begun, interval) = (Instant::now(), CANCEL_INTERVAL.try_into().expect("it is short"));
+        let mut events = [PollFd::new(self.channel(), PollFlags::IN)];
+        while retry_on_intr(|| poll(&mut events, Some(&interval)))? == 0 && !is_cancelled() {
+            if begun.elapsed() > READY_MAX {
+                return Err(io::Error::other(format!("it is not ready after {READY_MAX:?}")));
+            }
+        }
+        if is_cancelled() {
+            return Err(io::Error::other("the client has left, or the daemon ends"));
+        }
+        Ok(self.channel().receive()?.map(|(answer, _)| answer))
+    }
+
+    fn channel(&self) -> &Channel {
+        self.channel.as_ref().expect("it is taken later")
     }
 
     /// The process does not answer as it should.

@@ -26,9 +26,18 @@ pub(crate) struct RehearsalError {
 
 /// Rehearses the start of all disks, unless `force`.
 pub(crate) async fn rehearse_all(config: &Config, host: &HostIdentity, force: bool) -> Result<(), RehearsalError> {
-    let disks = config.disks.iter().filter(|_| !force);
-    for disk in disks {
-        rehearse(disk, host, config.io_threads.get() as u16).await?;
+    if force {
+        return Ok(());
+    }
+    let io_threads = config.io_threads.get() as u16;
+    let mut disks = JoinSet::new();
+    for disk in &config.disks {
+        let (disk, host) = (disk.clone(), host.clone());
+        disks.spawn(async move { rehearse(&disk, &host, io_threads).await });
+    }
+    while let Some(rehearsed) = disks.join_next().await {
+        // A panic was reported already.
+        rehearsed.unwrap_or(Ok(()))?;
     }
     Ok(())
 }

@@ -3,17 +3,18 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream as StdUnixStream;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::retry_on_intr;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
 
 use super::channel::{Answer, Channel, FORMAT, HandOver};
+use crate::signals::EndSignal;
 use crate::sockets::activation::TakenSocket;
 
-/// How long the daemon may take to end: its requests get a second, the flush of every path 5 s, and the front-ends of
-/// removed disks 11 s. After that the lock of the fence record says that it holds its disks.
-const END_MAX: Duration = Duration::from_secs(20);
+/// The daemon ends in about a second, and at most in some seconds if paths do not answer.
+const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Why nothing can be taken over.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +25,10 @@ pub(crate) enum TakeOverError {
         "the running daemon speaks format {found} of the hand-over, and this version knows format {FORMAT}; end that daemon and start this one"
     )]
     Format { found: u32 },
+    #[error("the running daemon has passed {received} of {named} sockets; raise the limit of open files")]
+    Incomplete { named: usize, received: usize },
+    #[error("ended by {0} before the running daemon had ended")]
+    Signal(EndSignal),
     #[error("cannot take over from the running daemon: {0}")]
     Channel(#[from] io::Error),
 }
@@ -49,10 +54,13 @@ impl Predecessor {
                 let _ = channel.send(&Answer::Failed { reason: error.to_string() }, &[]);
                 return Err(error);
             }
+            if sockets.len() != descriptors.len() {
+                return Err(TakeOverError::Incomplete { named: sockets.len(), received: descriptors.len() });
+            }
             let sockets = sockets.into_iter().zip(descriptors);
             taken.extend(sockets.map(|(name, descriptor)| TakenSocket {
-                path: name.path,
-                has_file: name.has_file,
+                path: name.path.into(),
+                file: name.file,
                 listener: descriptor.into(),
             }));
             if is_last {
@@ -70,18 +78,20 @@ impl Predecessor {
         }
     }
 
-    /// Tells the daemon that this process takes over, and waits for its end. Blocks.
-    pub(crate) fn wait_for_end(&mut self, version: &str) -> Result<(), TakeOverError> {
+    /// Tells the daemon that this process takes over, and waits until that process is gone.
+    pub(crate) async fn wait_for_end(&mut self, version: &str) -> Result<(), TakeOverError> {
         self.channel.send(&Answer::Ready { version: version.into() }, &[])?;
         self.has_answered = true;
         tracing::info!(from = %self.version, "ready to take over from the running daemon");
         let begun = Instant::now();
-        let mut events = [PollFd::new(&self.channel, PollFlags::IN)];
-        let time = END_MAX.try_into().expect("it is short");
-        if retry_on_intr(|| poll(&mut events, Some(&time))).map_err(io::Error::from)? == 0 {
-            tracing::warn!("the running daemon has not ended within {END_MAX:?}");
+        let channel = StdUnixStream::from(self.channel.as_fd().try_clone_to_owned()?);
+        channel.set_nonblocking(true)?;
+        let channel = UnixStream::from_std(channel)?;
+        // Without a limit: two daemons at once could destroy data.
+        while timeout(WARN_INTERVAL, channel.readable()).await.is_err() {
+            tracing::warn!("the running daemon has not ended after {:.0?}; end it if it hangs", begun.elapsed());
         }
-        tracing::info!("the earlier daemon has ended after {:?}", begun.elapsed());
+        tracing::info!("the earlier daemon has ended after {:.1?}", begun.elapsed());
         Ok(())
     }
 }

@@ -6,9 +6,9 @@ use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use std::{env, fs};
+use std::{env, fs, thread};
 
-use mpath_api::client::ClientError;
+use mpath_api::client::{Client, ClientError};
 use mpath_api::config::{DiskConfig, SharerConfig};
 use mpath_api::types::Upgrade;
 use rustix::process::{Pid, Signal, kill_process};
@@ -144,7 +144,7 @@ fn is_refused(daemon: &Daemon, words: &[&str]) {
 
 #[test]
 fn a_daemon_goes_on_if_the_next_one_cannot_serve() {
-    let target = target_of(1, 2, 8 << 20);
+    let target = target_of(2, 2, 8 << 20);
     let place = DaemonDirectory::new();
     let command = place.configured(vec![disk(&place, &target, 0)]);
     let file = place.file("config.yaml");
@@ -154,8 +154,88 @@ fn a_daemon_goes_on_if_the_next_one_cannot_serve() {
     is_refused(&daemon, &["the new process does not take over", "namespace", "the daemon goes on"]);
     fs::write(&file, config.replace("\"namespace\":1", "\"namespace\":9")).unwrap();
     is_refused(&daemon, &["disk disk-0: no path leads to its namespace", "tcp://127.", "--force"]);
-    fs::write(&file, config).unwrap();
+    // Sockets that are not passed are created before the daemon ends.
+    let group = Some("no-such-group".parse().unwrap());
+    daemon.place.configured(vec![
+        disk(&daemon.place, &target, 0),
+        DiskConfig { socket_group: group, ..disk(&daemon.place, &target, 1) },
+    ]);
+    is_refused(&daemon, &["no-such-group", "unknown"]);
+    // Another process has the place of the socket.
+    let socket = socket_of(&daemon.place, 0);
+    daemon.place.configured(vec![disk(&daemon.place, &target, 0)]);
+    let moved = daemon.place.file("moved");
+    fs::rename(&socket, &moved).unwrap();
+    let other = UnixListener::bind(&socket).unwrap();
+    let error = daemon.api.upgrade(false).unwrap_err().to_string();
+    assert!(error.contains("another process listens on this vhost-user socket"), "{error}");
+    assert!(socket.exists(), "it is not the daemon's");
+    drop(other);
+    fs::rename(&moved, &socket).unwrap();
     NextDaemon::of(&daemon).end();
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_socket_file_that_was_removed_is_created_again() {
+    let target = target_of(1, 1, 8 << 20);
+    let place = DaemonDirectory::new();
+    let command = place.configured(vec![disk(&place, &target, 0)]);
+    let daemon = place.spawn(command).ready();
+    let socket = socket_of(&daemon.place, 0);
+    fs::remove_file(&socket).unwrap();
+    let next = NextDaemon::of(&daemon);
+    assert_eq!(Disk::connect(&socket).write(0, 7), Status::Ok);
+    next.end();
+    assert!(!socket.exists());
+}
+
+/// The configuration has another socket for the same namespace, so no lock of the disk keeps the two apart.
+#[test]
+fn the_next_daemon_serves_only_when_the_earlier_process_is_gone() {
+    let target = target_of(1, 1, 8 << 20);
+    let place = DaemonDirectory::new();
+    let command = place.configured(vec![disk(&place, &target, 0)]);
+    let daemon = place.spawn(command).ready();
+    let other = daemon.place.file("other.sock").to_str().unwrap().parse().unwrap();
+    daemon.place.configured(vec![DiskConfig { socket_path: other, ..disk(&daemon.place, &target, 0) }]);
+    // The end of the daemon waits for this request.
+    let mut guest = Disk::connect(&socket_of(&daemon.place, 0));
+    target.set(0, "hold=on");
+    guest.submit_write(0, 0, 7);
+    eventually("the write is there", || target.status()[0].held > 0);
+    let next = NextDaemon(daemon.api.upgrade(false).unwrap().pid);
+    daemon.signal(Signal::STOP);
+    let client = Client::new(&daemon.place.api(), Duration::from_secs(1)).unwrap();
+    for _ in 0..3 {
+        assert!(client.status().is_err(), "it must not serve");
+    }
+    assert!(daemon.log().contains("ready to take over"));
+    assert!(!daemon.log().contains("the earlier daemon has ended"));
+    daemon.signal(Signal::CONT);
+    target.set(0, "hold=off");
+    eventually("the new process answers", || client.status().is_ok_and(|status| status.pid == next.0));
+    next.end();
+}
+
+#[test]
+fn the_end_of_the_daemon_ends_an_upgrade_under_way() {
+    let target = target_of(1, 1, 8 << 20);
+    let place = DaemonDirectory::new();
+    let command = place.configured(vec![disk(&place, &target, 0)]);
+    let daemon = place.spawn(command).ready();
+    // The rehearsal gets no answer.
+    target.set(0, "black-hole=mute");
+    let (api, before) = (daemon.place.api(), target.connections(0));
+    let upgrade = thread::spawn(move || Client::new(&api, PATIENCE).unwrap().upgrade(false));
+    eventually("the new process connects", || target.connections(0) > before);
+    let second = daemon.api.upgrade(false).unwrap_err().to_string();
+    assert!(second.contains("another upgrade is under way"), "{second}");
+    let (ended, place) = daemon.end(Signal::TERM);
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+    assert!(upgrade.join().unwrap().is_err());
+    assert!(!ended.log.contains("ready to take over"), "{}", ended.log);
+    assert!(!place.api().exists() && !socket_of(&place, 0).exists());
 }
 
 #[test]

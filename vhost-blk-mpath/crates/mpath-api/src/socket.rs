@@ -233,8 +233,8 @@ struct SocketFile {
     role: Role,
     /// Device and inode, so that the file of another process is not removed.
     identity: (u64, u64),
-    /// Another process has the socket now, and the file.
-    is_given_away: AtomicBool,
+    /// Another process has the socket and removes the file.
+    is_of_another: AtomicBool,
 }
 
 impl ListeningSocket {
@@ -287,22 +287,36 @@ impl ListeningSocket {
         Ok(Self { listener: duplicate.map_err(failed)?, file: None })
     }
 
-    /// Takes a listening socket with its file, which another process has created and [given away](Self::give_away).
-    pub fn take_over(listener: &UnixListener, path: &SocketPath, role: Role) -> Result<Self, BindError> {
-        let failed = |source| BindError::Step { path: path.clone(), role, step: Step::Create, source };
-        let file = SocketFile::at(path, role).map_err(failed)?;
-        Ok(Self { file: Some(file), ..Self::from_listener(listener, path, role)? })
+    /// Takes a listening socket of another process, with its file of this [identity](Self::file_identity). The file stays
+    /// that process's until [`own_file`](Self::own_file). `None` if the file is not there any more, or is another one.
+    pub fn take_over(
+        listener: &UnixListener,
+        path: &SocketPath,
+        role: Role,
+        identity: (u64, u64),
+    ) -> Result<Option<Self>, BindError> {
+        let Ok(file) = SocketFile::at(path, role) else { return Ok(None) };
+        file.is_of_another.store(true, Ordering::SeqCst);
+        if file.identity != identity {
+            return Ok(None);
+        }
+        Ok(Some(Self { file: Some(file), ..Self::from_listener(listener, path, role)? }))
     }
 
-    /// Whether the socket file goes with the socket. The file of a passed socket belongs to another process.
+    /// Device and inode of the socket file. `None` for a passed socket, whose file belongs to another process.
     #[must_use]
-    pub fn has_file(&self) -> bool {
-        self.file.is_some()
+    pub fn file_identity(&self) -> Option<(u64, u64)> {
+        self.file.as_ref().map(|file| file.identity)
     }
 
     /// Leaves the socket file to another process, which has this socket open.
-    pub fn give_away(&self) {
-        self.file.iter().for_each(|file| file.is_given_away.store(true, Ordering::SeqCst));
+    pub fn give_file_away(&self) {
+        self.file.iter().for_each(|file| file.is_of_another.store(true, Ordering::SeqCst));
+    }
+
+    /// Takes the socket file, which its process has [given away](Self::give_file_away).
+    pub fn own_file(&self) {
+        self.file.iter().for_each(|file| file.is_of_another.store(false, Ordering::SeqCst));
     }
 
     /// A handle to accept with.
@@ -333,13 +347,13 @@ impl SocketFile {
     fn at(path: &SocketPath, role: Role) -> io::Result<Self> {
         let found = fs::symlink_metadata(path.as_path())?;
         let identity = (found.dev(), found.ino());
-        Ok(Self { path: path.as_path().into(), role, identity, is_given_away: AtomicBool::new(false) })
+        Ok(Self { path: path.as_path().into(), role, identity, is_of_another: AtomicBool::new(false) })
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if self.is_given_away.load(Ordering::SeqCst) {
+        if self.is_of_another.load(Ordering::SeqCst) {
             return;
         }
         let is_ours = fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity);

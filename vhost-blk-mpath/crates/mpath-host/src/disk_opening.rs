@@ -154,10 +154,10 @@ impl DiskOpening {
 
     /// When [`step`](Self::step) is due though nothing else has happened.
     #[must_use]
-    pub fn next_timeout(&self, now: Instant) -> Option<Instant> {
+    pub fn next_timeout(&self) -> Option<Instant> {
         let Phase::Closed { again_at } = self.phase else { return None };
         let patience = (self.is_restored && !self.is_found).then_some(self.patient_until);
-        again_at.max(patience).filter(|at| now < *at)
+        again_at.max(patience)
     }
 }
 

@@ -305,6 +305,11 @@ pub enum UpgradeError {
     /// The end of this process ends its container.
     #[error("the daemon is process 1 of its container, which ends with it; restart the container")]
     FirstProcess,
+    /// The end of this process would end the service.
+    #[error(
+        "systemd would take the end of this process for the end of the service; set `Type=notify` in its unit, and restart it once"
+    )]
+    NoNotify,
     /// Another upgrade is under way.
     #[error("another upgrade is under way; `mpathctl status` shows the daemon that serves")]
     UnderWay,
@@ -444,6 +449,7 @@ impl From<ControlError> for ApiError {
             ControlError::Upgrade(
                 UpgradeError::PassedSocket
                 | UpgradeError::FirstProcess
+                | UpgradeError::NoNotify
                 | UpgradeError::NotStarted { .. }
                 | UpgradeError::Failed { .. },
             ) => ErrorCode::UpgradeFailed,

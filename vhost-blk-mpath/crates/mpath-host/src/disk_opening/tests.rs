@@ -50,7 +50,7 @@ fn an_unknown_disk_is_opened_when_a_path_leads_to_its_namespace() {
     let mut disk = Disk::new();
     (0..2).for_each(|path| disk.tried(path));
     disk.now += 1000 * PATIENCE;
-    assert_eq!((disk.step(), disk.opening.next_timeout(disk.now)), (None, None));
+    assert_eq!((disk.step(), disk.opening.next_timeout()), (None, None));
     disk.opening.found();
     assert_eq!(disk.steps(), [InheritFences, RecordNamespace, Save, Serve]);
     assert!(disk.opening.is_open() && disk.opening.is_over());
@@ -60,7 +60,7 @@ fn an_unknown_disk_is_opened_when_a_path_leads_to_its_namespace() {
 fn a_saved_disk_waits_for_a_path_as_long_as_one_makes_its_first_attempt() {
     let mut disk = Disk::restored();
     disk.tried(0);
-    assert_eq!((disk.step(), disk.opening.next_timeout(disk.now)), (None, Some(disk.now + PATIENCE)));
+    assert_eq!((disk.step(), disk.opening.next_timeout()), (None, Some(disk.now + PATIENCE)));
     disk.tried(1);
     disk.logs_are_done = false;
     assert_eq!(disk.step(), None, "discovery may add a path");
@@ -75,7 +75,7 @@ fn a_saved_disk_waits_for_no_path_for_longer_than_a_second() {
     disk.now += 99 * PATIENCE / 100;
     assert_eq!(disk.step(), None);
     disk.now += PATIENCE / 100;
-    assert_eq!(disk.opening.next_timeout(disk.now), None);
+    assert_eq!(disk.opening.next_timeout(), Some(disk.now), "it is due until the step is taken");
     assert_eq!(disk.steps(), [InheritFences, RecordNamespace, Serve]);
     // Then the next daemon may show more than this one.
     disk.opening.found();
@@ -121,7 +121,7 @@ fn a_step_that_fails_is_repeated_after_a_while_with_those_before_it() {
         }
         disk.opening.failed(disk.now);
         assert!(!disk.opening.is_open());
-        assert_eq!((disk.step(), disk.opening.next_timeout(disk.now)), (None, Some(disk.now + DELAY)));
+        assert_eq!((disk.step(), disk.opening.next_timeout()), (None, Some(disk.now + DELAY)));
         disk.now += DELAY;
         assert_eq!(disk.steps(), [InheritFences, RecordNamespace, Save, Serve]);
     }
@@ -137,5 +137,5 @@ fn an_open_disk_is_saved_once_though_that_fails() {
     assert_eq!(disk.step(), Some(Save));
     disk.opening.failed(disk.now);
     assert!(disk.opening.is_open() && disk.opening.is_over());
-    assert_eq!((disk.step(), disk.opening.next_timeout(disk.now)), (None, None));
+    assert_eq!((disk.step(), disk.opening.next_timeout()), (None, None));
 }

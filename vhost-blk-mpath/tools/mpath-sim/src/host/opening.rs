@@ -92,7 +92,7 @@ impl Opening {
 
     fn set_timer(&mut self, ctx: &mut Ctx, disks: &mut Disks) {
         let written = self.write.map(|(_, at)| at);
-        let at = earliest([written, disks.opening(self.disk).next_timeout(ctx.clock.now())]);
+        let at = earliest([written, disks.opening(self.disk).next_timeout()]);
         if at != self.wake_at {
             self.wake_at = at;
             if let Some(at) = at {

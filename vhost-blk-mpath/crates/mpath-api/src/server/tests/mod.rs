@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use axum::http::{Method, Uri};
 use mpath_core::{ClassPolicies, PolicyKind, SchedulerKind, SchedulerSpec};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -277,6 +278,18 @@ fn an_older_client_reads_answers_with_more_keys() {
     reads::<Vec<crate::types::DiskWeight>>(&server, "/v1/weights");
     reads::<Vec<DiskFences>>(&server, "/v1/fences");
     reads::<Vec<crate::types::InjectedPath>>(&server, "/v1/injections");
+}
+
+#[test]
+fn an_upgrade_takes_as_long_as_it_needs_and_its_refusal_has_a_code() {
+    let server = Running::start(Limits::default());
+    let client = server.client();
+    assert_eq!(client.upgrade(true).unwrap().version, "1.2.4");
+    let Err(ClientError::Refused(error)) = client.upgrade(false) else { panic!("it is refused") };
+    assert_eq!(error.code, ErrorCode::UpgradeFailed);
+    let takes_long = |method: &Method, path: &'static str| disks::takes_long(method, &Uri::from_static(path));
+    assert!(takes_long(&Method::POST, "/v1/upgrade?force=true") && takes_long(&Method::POST, "/v1/disks"));
+    assert!(!takes_long(&Method::GET, "/v1/disks"));
 }
 
 #[test]
