@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, HedgeSetting, Weight};
-use mpath_api::server::{AddPathError, Control, ControlError, PathRef, UpgradeError};
+use mpath_api::server::{AddPathError, Control, ControlError, PathRef, UpgradeError, caller};
 use mpath_api::types::{
     self, ClearedFences, DiskFences, DiskState, EventKind, Events, HedgeStatus, MovedRequests, OpStats, Origin,
     PathAction, PathSharer, PathState, PathWindow, RemovedDisk, SchedulerDetail, SetLimits, SlowRequest, Status,
@@ -339,11 +339,12 @@ impl Control for Daemon {
     }
 
     async fn upgrade(&self, force: bool) -> Result<Upgrade, ControlError> {
-        if self.upgrader.is_under_way() {
-            return Err(UpgradeError::UnderWay.into());
-        }
+        let by = caller().map(|by| by.to_string());
+        let under_way = self.upgrader.begin()?;
+        tracing::info!(by, "upgrade begun");
         let (_unchanged, sockets) = self.disks.sockets().ok_or(UpgradeError::Busy)?;
-        Ok(self.upgrader.upgrade(self.version(), sockets, force).await?)
+        let upgraded = self.upgrader.upgrade(under_way, self.version(), sockets, force).await;
+        Ok(upgraded.inspect_err(|error| tracing::warn!("no upgrade: {error}"))?)
     }
 
     async fn fences(&self) -> Result<Vec<DiskFences>, ControlError> {

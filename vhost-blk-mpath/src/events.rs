@@ -163,7 +163,7 @@ pub(crate) fn utc(time: SystemTime) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use mpath_api::server::on_behalf_of;
+    use mpath_api::server::{on_behalf_of, on_own_behalf};
     use mpath_api::types::Caller;
 
     use super::*;
@@ -244,10 +244,14 @@ mod tests {
     #[tokio::test]
     async fn an_event_names_the_client_of_the_request() {
         let (log, by) = (EventLog::new(), Caller { uid: 7, pid: Some(4711) });
-        on_behalf_of(Some(by), async { note(&log, 1) }).await;
+        on_behalf_of(Some(by), async {
+            note(&log, 1);
+            on_own_behalf(|| note(&log, 2));
+        })
+        .await;
         note(&log, 2);
         let callers: Vec<_> = log.after(0, Duration::ZERO).await.unwrap().events.iter().map(|of| of.by).collect();
-        assert_eq!(callers, [Some(by), None]);
+        assert_eq!(callers, [Some(by), None, None]);
     }
 
     #[tokio::test]

@@ -26,7 +26,7 @@ use crate::service::start_error::StartError;
 use crate::service::{DiskSockets, StartingService};
 use crate::service::{connection_watch, health_watch};
 use crate::signals::EndSignals;
-use crate::sockets::activation::{ActivationError, ActivationSockets};
+use crate::sockets::activation::{ActivationError, ActivationSockets, InUseError};
 use crate::sockets::location::{self, SocketConflict};
 use crate::subsystem::shared_context::SharedContext;
 use crate::upgrade;
@@ -54,6 +54,8 @@ pub(crate) enum RunError {
     #[error(transparent)]
     TakeOver(#[from] TakeOverError),
     #[error(transparent)]
+    InUse(#[from] InUseError),
+    #[error(transparent)]
     Rehearsal(#[from] RehearsalError),
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -76,6 +78,7 @@ impl RunError {
             | Self::ActivationSockets(_)
             | Self::SocketConflict(_)
             | Self::Host(_)
+            | Self::InUse(_)
             | Self::Start(StartError::Refused(_)) => 2,
             Self::Bind(error) | Self::Start(StartError::Bind(error)) => {
                 if error.is_of_configuration() {
@@ -116,6 +119,9 @@ async fn serve(
     let program = upgrade::predecessor::program();
     let host = host::identity(&config)?;
     location::check(&config)?;
+    if predecessor.as_ref().is_some_and(|predecessor| !predecessor.force) {
+        activation_sockets.check_in_use(&config)?;
+    }
     let activation_sockets = Arc::new(activation_sockets);
     let api = activation_sockets.server(&config.api, &config.api_access())?;
     let disks = config.disks.iter().map(|disk| DiskSockets::bind(disk, &activation_sockets));

@@ -31,7 +31,7 @@ use crate::disk::settings::DiskSettings;
 use crate::fence_record::FenceRecords;
 use crate::path::fence;
 use crate::service::start_error::StartError;
-use crate::sockets::activation::{ActivationSockets, DaemonSocket};
+use crate::sockets::activation::{ActivationSockets, DaemonSocket, disk_identity};
 use crate::sockets::frontend::{FrontendThread, ServedDisk};
 use crate::sockets::frontend_source::FrontendSource;
 use crate::sockets::location::SocketLocation;
@@ -173,7 +173,8 @@ impl Service {
     pub(crate) fn sockets(&self) -> Vec<DaemonSocket> {
         let frontends = self.frontends();
         let sockets = self.subsystem.disks.iter().zip(&*frontends).filter_map(|(disk, frontend)| {
-            Some(DaemonSocket { path: disk.settings.socket_path.clone(), socket: frontend.listening()? })
+            let in_use_by = disk.is_connected().then(|| disk_identity(&self.subsystem.config, &disk.settings));
+            Some(DaemonSocket { path: disk.settings.socket_path.clone(), socket: frontend.listening()?, in_use_by })
         });
         sockets.collect()
     }

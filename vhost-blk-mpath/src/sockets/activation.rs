@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mpath_api::Config;
-use mpath_api::config::{SocketAccess, SocketPath, SocketPathError};
+use mpath_api::config::{DiskConfig, SocketAccess, SocketPath, SocketPathError};
 use mpath_api::server::Server;
 use mpath_api::socket::{BindError, ListeningSocket, Role};
 use rustix::io::Errno;
@@ -84,6 +84,15 @@ fn unusable(source: &io::Error) -> &'static str {
 pub(crate) struct DaemonSocket {
     pub(crate) path: SocketPath,
     pub(crate) socket: Arc<ListeningSocket>,
+    /// The disk of a connected front-end. The next daemon has to serve the same.
+    pub(crate) in_use_by: Option<String>,
+}
+
+/// What a front-end must not see changed.
+pub(crate) fn disk_identity(config: &DiskConfig, disk: &DiskSettings) -> String {
+    let namespace = disk.nsid.map_or_else(|| "only".into(), |nsid| nsid.to_string());
+    let mode = if disk.read_only { "read-only" } else { "writable" };
+    format!("namespace {namespace} of {}, {mode}, {} virtqueues", config.subsystem, disk.queues.get())
 }
 
 /// A listening socket of a running daemon that hands over.
@@ -92,7 +101,24 @@ pub(crate) struct TakenSocket {
     pub(crate) path: PathBuf,
     /// Device and inode of its file, which goes with it.
     pub(crate) file: Option<(u64, u64)>,
+    /// The disk of a connected front-end.
+    pub(crate) in_use_by: Option<String>,
     pub(crate) listener: UnixListener,
+}
+
+/// A change of the configuration would take a connected front-end's disk away.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InUseError {
+    #[error(
+        "a front-end is connected to {path} ({disk}), and the configuration has no disk with this socket; add it, or use --force"
+    )]
+    NoDisk { path: String, disk: String },
+    #[error(
+        "a front-end is connected to {path} ({before}), and the configuration has {after} there; end the front-end first, or use --force"
+    )]
+    Changed { path: String, before: String, after: String },
+    #[error("the API's socket is now {path}, and clients use another; restart the daemon for that, or use --force")]
+    Api { path: String },
 }
 
 /// The activation sockets, by the path of the disk or API that uses them.
@@ -106,6 +132,8 @@ pub(crate) struct ActivationSockets {
     left: Option<oneshot::Receiver<()>>,
     /// Sockets of a running daemon that hands over, which no disk uses yet.
     taken: Mutex<Vec<TakenSocket>>,
+    /// The disks of connected front-ends at their sockets.
+    in_use: Vec<(PathBuf, String)>,
     /// `--fd` was given.
     by_flag: bool,
 }
@@ -149,9 +177,30 @@ impl ActivationSockets {
 
     /// The sockets of a running daemon that hands over.
     pub(crate) fn taken_over(sockets: Vec<TakenSocket>) -> Self {
+        let in_use =
+            sockets.iter().filter_map(|socket| Some((socket.path.clone(), socket.in_use_by.clone()?))).collect();
         let (taken, passed): (Vec<_>, Vec<_>) = sockets.into_iter().partition(|socket| socket.file.is_some());
         let listening = passed.into_iter().map(|socket| (socket.path, socket.listener)).collect();
-        Self { listening, taken: Mutex::new(taken), ..Self::default() }
+        Self { listening, taken: Mutex::new(taken), in_use, ..Self::default() }
+    }
+
+    /// Checks that connected front-ends of the running daemon keep their disks. To be called before sockets are used.
+    pub(crate) fn check_in_use(&self, config: &Config) -> Result<(), InUseError> {
+        let disks: Vec<_> =
+            config.disks.iter().flat_map(|of| DiskSettings::all(of).into_iter().map(move |it| (of, it))).collect();
+        for (path, before) in &self.in_use {
+            let text = path.display().to_string();
+            let Some((of, disk)) = disks.iter().find(|(_, disk)| disk.socket_path.as_path() == path) else {
+                return Err(InUseError::NoDisk { path: text, disk: before.clone() });
+            };
+            let after = disk_identity(of, disk);
+            if after != *before {
+                return Err(InUseError::Changed { path: text, before: before.clone(), after });
+            }
+        }
+        let has_api = self.taken().iter().map(|socket| &socket.path).any(|path| path == config.api.as_path())
+            || self.listening.iter().any(|(path, _)| path == config.api.as_path());
+        if has_api { Ok(()) } else { Err(InUseError::Api { path: config.api.to_string() }) }
     }
 
     /// Whether the socket or the front-end was passed by `--fd`.
@@ -166,7 +215,7 @@ impl ActivationSockets {
 
     /// Closes and removes the sockets that this configuration does not use, after the end of their daemon.
     pub(crate) fn remove_untaken(&self) {
-        for TakenSocket { path, file, listener } in self.taken().drain(..) {
+        for TakenSocket { path, file, listener, .. } in self.taken().drain(..) {
             tracing::warn!(
                 socket = %path.display(),
                 "the socket of the earlier daemon is removed, as the configuration does not use it; disks added by mpathctl have to be added again"

@@ -5,6 +5,7 @@
 
 use std::time::{Instant, SystemTime};
 
+use mpath_api::server::on_own_behalf;
 use mpath_api::types::{Condition, ConditionReason, DiskHealth, EventKind, PathCounts};
 
 use crate::disk::Disk;
@@ -67,7 +68,8 @@ impl Subsystem {
             });
         }
         for (kind, message) in events.into_iter().filter(|_| !is_leaving) {
-            disk.event(kind, message);
+            // A client may have asked for the status just when it has changed.
+            on_own_behalf(|| disk.event(kind, message));
         }
         let health = DiskHealth {
             condition,

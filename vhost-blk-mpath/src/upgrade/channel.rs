@@ -16,16 +16,19 @@ use serde::{Deserialize, Serialize};
 pub(super) const FORMAT: u32 = 1;
 /// The most descriptors of a message that the kernel takes are 253.
 const SOCKETS_MAX: usize = 128;
-/// More than the longest message: a path has at most 107 bytes, which JSON writes with at most six characters each.
-const MESSAGE_MAX: usize = 128 << 10;
+/// More than the longest message: a path has at most 107 bytes and an NQN 223, which JSON writes with at most six characters
+/// each.
+const MESSAGE_MAX: usize = 512 << 10;
 
 /// A listening socket in a message.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct SocketName {
     /// Its path as the configuration spells it.
     pub(super) path: String,
     /// Device and inode of its file, which goes with it.
     pub(super) file: Option<(u64, u64)>,
+    /// The disk of a connected front-end.
+    pub(super) in_use_by: Option<String>,
 }
 
 /// A message of the daemon. Each socket of the list has a descriptor, in this order.
@@ -83,8 +86,7 @@ impl Channel {
         let count = sockets.len().div_ceil(SOCKETS_MAX).max(1);
         for index in 0..count {
             let part = &sockets[sockets.len().min(index * SOCKETS_MAX)..sockets.len().min((index + 1) * SOCKETS_MAX)];
-            let named =
-                |(SocketName { path, file }, _): &(SocketName, _)| SocketName { path: path.clone(), file: *file };
+            let named = |(name, _): &(SocketName, _)| name.clone();
             let message = HandOver {
                 format: FORMAT,
                 version: version.into(),
@@ -145,7 +147,11 @@ mod tests {
             let path = |index| place.path().join(format!("{count}-{index}"));
             let listeners: Vec<_> = (0..count).map(|index| UnixListener::bind(path(index)).unwrap()).collect();
             let identity = |index: usize| index.is_multiple_of(2).then_some((index as u64, 7));
-            let name = |index: usize| SocketName { path: path(index).to_str().unwrap().into(), file: identity(index) };
+            let name = |index: usize| SocketName {
+                path: path(index).to_str().unwrap().into(),
+                file: identity(index),
+                in_use_by: None,
+            };
             let sockets: Vec<_> = listeners.iter().enumerate().map(|(index, it)| (name(index), it.as_fd())).collect();
             ours.send_sockets("0.1.0", true, &sockets).unwrap();
             let mut received = Vec::new();

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use mpath_api::config::SocketPath;
@@ -26,7 +26,7 @@ use crate::sockets::activation::{ActivationSockets, DaemonSocket};
 
 /// How long the new process may take to be ready. The client waits a minute.
 const READY_MAX: Duration = Duration::from_secs(45);
-/// How often is looked whether anybody still waits for that.
+/// How often is looked whether the daemon ends meanwhile.
 const CANCEL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Whether systemd has started this process, and not another one that this process was started by.
@@ -34,12 +34,12 @@ fn is_main_process_of_systemd() -> bool {
     std::env::var("SYSTEMD_EXEC_PID").is_ok_and(|pid| pid == std::process::id().to_string())
 }
 
-/// Sets the flag when it is dropped.
-struct CancelOnDrop(Arc<AtomicBool>);
+/// An upgrade that is under way until this is dropped.
+pub(crate) struct UnderWay(Arc<AtomicBool>);
 
-impl Drop for CancelOnDrop {
+impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
+        self.0.store(false, Ordering::SeqCst);
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Upgrader {
     is_ending: AtomicBool,
     api: (SocketPath, Weak<ListeningSocket>),
     activation_sockets: Arc<ActivationSockets>,
-    is_under_way: Mutex<()>,
+    is_under_way: Arc<AtomicBool>,
     successor: watch::Sender<Option<Arc<Successor>>>,
 }
 
@@ -96,7 +96,7 @@ impl Upgrader {
         activation_sockets: Arc<ActivationSockets>,
     ) -> Self {
         let arguments = std::env::args_os().skip(1).filter(|argument| argument != TAKE_OVER).collect();
-        let (is_under_way, successor) = (Mutex::new(()), watch::Sender::default());
+        let (is_under_way, successor) = (Arc::default(), watch::Sender::default());
         let is_ending = AtomicBool::new(false);
         Self { program, arguments, is_ending, api, activation_sockets, is_under_way, successor }
     }
@@ -106,9 +106,12 @@ impl Upgrader {
         self.is_ending.store(true, Ordering::SeqCst);
     }
 
-    /// Whether an upgrade is under way.
-    pub(crate) fn is_under_way(&self) -> bool {
-        self.is_under_way.try_lock().is_err() || self.successor.borrow().is_some()
+    /// Begins an upgrade, unless one is under way.
+    pub(crate) fn begin(&self) -> Result<UnderWay, UpgradeError> {
+        if self.is_under_way.swap(true, Ordering::SeqCst) {
+            return Err(UpgradeError::UnderWay);
+        }
+        Ok(UnderWay(Arc::clone(&self.is_under_way)))
     }
 
     /// Waits for a process that is ready to take over.
@@ -121,6 +124,7 @@ impl Upgrader {
     /// Starts the new process and hands these sockets, the API's and unused ones over to it. `version` is this daemon's.
     pub(crate) async fn upgrade(
         self: &Arc<Self>,
+        under_way: UnderWay,
         version: &str,
         sockets: Vec<DaemonSocket>,
         force: bool,
@@ -135,33 +139,30 @@ impl Upgrader {
             return Err(UpgradeError::NoNotify);
         }
         let (upgrader, version) = (Arc::clone(self), version.to_owned());
-        let cancelled = Arc::<AtomicBool>::default();
-        // The client leaves, or the daemon ends.
-        let _cancels = CancelOnDrop(Arc::clone(&cancelled));
-        let started = spawn_blocking(move || upgrader.start(&version, sockets, force, &cancelled));
+        let started = spawn_blocking(move || upgrader.start(under_way, &version, sockets, force));
         started.await.unwrap_or(Err(UpgradeError::Busy))
     }
 
     /// Blocks until the new process is ready or has failed.
     fn start(
         &self,
+        under_way: UnderWay,
         version: &str,
         mut sockets: Vec<DaemonSocket>,
         force: bool,
-        cancelled: &AtomicBool,
     ) -> Result<Upgrade, UpgradeError> {
-        let Ok(_under_way) = self.is_under_way.try_lock() else { return Err(UpgradeError::UnderWay) };
-        if self.successor.borrow().is_some() {
-            return Err(UpgradeError::UnderWay);
-        }
         let (path, api) = &self.api;
         let socket = api.upgrade().ok_or(UpgradeError::Busy)?;
-        sockets.push(DaemonSocket { path: path.clone(), socket });
+        sockets.push(DaemonSocket { path: path.clone(), socket, in_use_by: None });
         let mut candidate = self.spawn()?;
-        let is_cancelled = || cancelled.load(Ordering::SeqCst) || self.is_ending.load(Ordering::SeqCst);
+        let is_ending = || self.is_ending.load(Ordering::SeqCst);
         let answer = candidate
             .pass(version, &sockets, &self.activation_sockets, force)
-            .and_then(|()| candidate.answer(is_cancelled));
+            .and_then(|()| candidate.answer(is_ending));
+        if is_ending() {
+            // Dropping the candidate ends it.
+            return Err(UpgradeError::Busy);
+        }
         let version_after = match answer.map_err(|error| candidate.failed(&error.to_string()))? {
             Some(Answer::Ready { version }) => version,
             Some(Answer::Failed { reason }) => return Err(UpgradeError::Failed { reason }),
@@ -178,6 +179,8 @@ impl Upgrader {
         let upgrade = Upgrade { from_version: version.to_owned(), version: version_after, pid };
         self.successor
             .send_replace(Some(Arc::new(Successor { upgrade: upgrade.clone(), _channel: ManuallyDrop::new(channel) })));
+        // There is no other upgrade of this process.
+        std::mem::forget(under_way);
         Ok(upgrade)
     }
 
@@ -204,26 +207,30 @@ impl Candidate {
         force: bool,
     ) -> io::Result<()> {
         let own = sockets.iter().filter(|of| of.socket.file_identity().is_some());
-        let own = own.map(|DaemonSocket { path, socket }| {
-            (SocketName { path: path.to_string(), file: socket.file_identity() }, socket.as_fd())
+        let own = own.map(|DaemonSocket { path, socket, in_use_by }| {
+            let (path, in_use_by) = (path.to_string(), in_use_by.clone());
+            (SocketName { path, file: socket.file_identity(), in_use_by }, socket.as_fd())
         });
         // No disk can use a path that is not UTF-8.
         let passed = activation_sockets.all().filter_map(|(path, socket)| Some((path.to_str()?, socket)));
-        let passed = passed.map(|(path, socket)| (SocketName { path: path.into(), file: None }, socket.as_fd()));
+        let user = |path: &str| sockets.iter().find(|of| of.path.as_path() == Path::new(path))?.in_use_by.clone();
+        let passed = passed.map(|(path, socket)| {
+            (SocketName { path: path.into(), file: None, in_use_by: user(path) }, socket.as_fd())
+        });
         self.channel().send_sockets(version, force, &own.chain(passed).collect::<Vec<_>>())
     }
 
     /// Waits for the answer of the process. `None` if it has ended.
-    fn answer(&self, is_cancelled: impl Fn() -> bool) -> io::Result<Option<Answer>> {
+    fn answer(&self, is_ending: impl Fn() -> bool) -> io::Result<Option<Answer>> {
         let (begun, interval) = (Instant::now(), CANCEL_INTERVAL.try_into().expect("it is short"));
         let mut events = [PollFd::new(self.channel(), PollFlags::IN)];
-        while retry_on_intr(|| poll(&mut events, Some(&interval)))? == 0 && !is_cancelled() {
+        while retry_on_intr(|| poll(&mut events, Some(&interval)))? == 0 {
+            if is_ending() {
+                return Ok(None);
+            }
             if begun.elapsed() > READY_MAX {
                 return Err(io::Error::other(format!("it is not ready after {READY_MAX:?}")));
             }
-        }
-        if is_cancelled() {
-            return Err(io::Error::other("the client has left, or the daemon ends"));
         }
         Ok(self.channel().receive()?.map(|(answer, _)| answer))
     }

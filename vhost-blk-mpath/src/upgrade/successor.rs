@@ -61,6 +61,7 @@ impl Predecessor {
             taken.extend(sockets.map(|(name, descriptor)| TakenSocket {
                 path: name.path.into(),
                 file: name.file,
+                in_use_by: name.in_use_by,
                 listener: descriptor.into(),
             }));
             if is_last {

@@ -129,7 +129,6 @@ fn guests_go_on_over_many_upgrades() {
 /// The upgrade is refused with these words, and the daemon goes on.
 fn is_refused(daemon: &Daemon, words: &[&str]) {
     let before = daemon.status();
-    let mut disk = Disk::connect(&socket_of(&daemon.place, 0));
     let error = match daemon.api.upgrade(false) {
         Err(ClientError::Refused(error)) => error.message,
         other => panic!("{other:?}"),
@@ -137,7 +136,13 @@ fn is_refused(daemon: &Daemon, words: &[&str]) {
     for word in words {
         assert!(error.contains(word), "{word:?} is not in {error:?}");
     }
-    assert_eq!((disk.write(0, 7), disk.read(0)), (Status::Ok, 7));
+    assert!(daemon.log().contains("no upgrade: "), "{}", daemon.log());
+    if !before.disks[0].connected {
+        let mut disk = Disk::connect(&socket_of(&daemon.place, 0));
+        assert_eq!((disk.write(0, 7), disk.read(0)), (Status::Ok, 7));
+        drop(disk);
+        eventually("the front-end has left", || !daemon.status().disks[0].connected);
+    }
     let after = daemon.status();
     assert_eq!((after.pid, after.disks.len()), (before.pid, before.disks.len()));
 }
@@ -177,6 +182,34 @@ fn a_daemon_goes_on_if_the_next_one_cannot_serve() {
 }
 
 #[test]
+fn a_connected_front_end_keeps_its_disk() {
+    let target = target_of(2, 1, 8 << 20);
+    let place = DaemonDirectory::new();
+    let command = place.configured(vec![disk(&place, &target, 0)]);
+    let daemon = place.spawn(command).ready();
+    let mut guest = Disk::connect(&socket_of(&daemon.place, 0));
+    eventually("it is connected", || daemon.status().disks[0].connected);
+    let place = &daemon.place;
+    let own = disk(place, &target, 0);
+    place.configured(vec![disk(place, &target, 1)]);
+    is_refused(&daemon, &["a front-end is connected to", "disk-0", "has no disk with this socket"]);
+    place.configured(vec![DiskConfig { namespace: "2".parse().ok(), ..own.clone() }]);
+    is_refused(&daemon, &["namespace 1 of", "and the configuration has namespace 2 of", "--force"]);
+    place.configured(vec![DiskConfig { read_only: true, ..own.clone() }]);
+    is_refused(&daemon, &["writable", "read-only"]);
+    let command = place.configured(vec![own]);
+    let file = place.file("config.yaml");
+    let config = fs::read_to_string(&file).unwrap();
+    fs::write(&file, config.replace("/api.sock", "/api2.sock")).unwrap();
+    is_refused(&daemon, &["the API's socket is now", "restart the daemon"]);
+    drop(command);
+    fs::write(&file, config).unwrap();
+    assert_eq!((guest.write(0, 7), guest.read(0)), (Status::Ok, 7));
+    drop(guest);
+    NextDaemon::of(&daemon).end();
+}
+
+#[test]
 fn a_socket_file_that_was_removed_is_created_again() {
     let target = target_of(1, 1, 8 << 20);
     let place = DaemonDirectory::new();
@@ -204,7 +237,7 @@ fn the_next_daemon_serves_only_when_the_earlier_process_is_gone() {
     target.set(0, "hold=on");
     guest.submit_write(0, 0, 7);
     eventually("the write is there", || target.status()[0].held > 0);
-    let next = NextDaemon(daemon.api.upgrade(false).unwrap().pid);
+    let next = NextDaemon(daemon.api.upgrade(true).unwrap().pid);
     daemon.signal(Signal::STOP);
     let client = Client::new(&daemon.place.api(), Duration::from_secs(1)).unwrap();
     for _ in 0..3 {

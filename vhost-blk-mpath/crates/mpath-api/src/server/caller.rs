@@ -23,6 +23,11 @@ pub async fn on_behalf_of<F: Future>(caller: Option<Caller>, work: F) -> F::Outp
     CALLER.scope(caller, work).await
 }
 
+/// Does work that no client has asked for, within a request of a client. [`caller`] is `None` there.
+pub fn on_own_behalf<T>(work: impl FnOnce() -> T) -> T {
+    CALLER.sync_scope(None, work)
+}
+
 /// The client at the other end of a connection.
 pub(super) fn peer(stream: &UnixStream) -> Option<Caller> {
     let peer = stream.peer_cred().ok()?;

@@ -21,7 +21,7 @@ use std::time::Duration;
 use axum::Router;
 use mpath_core::{PolicyChange, SchedulerChange};
 
-pub use self::caller::{caller, on_behalf_of};
+pub use self::caller::{caller, on_behalf_of, on_own_behalf};
 use self::connections::Connections;
 pub use self::error::{
     AddDiskError, AddPathError, ApiError, ClearFencesError, ControlError, RemoveDiskError, RemovePathError,
