@@ -18,7 +18,7 @@ struct PathFacts {
     counts: PathCounts,
     /// Why expected paths are not usable, with the paths of each reason.
     unusable: Vec<(Vec<String>, String)>,
-    /// A path makes its first attempt to connect, so it may be usable at any moment.
+    /// A path makes its first attempt to connect, or has just become live, so it may be usable at any moment.
     some_untried: bool,
 }
 
@@ -31,7 +31,7 @@ impl Subsystem {
         let (now, time) = (Instant::now(), SystemTime::now());
         let mut history = disk.health();
         let mut events = history.new_errors(&disk.shared.errors, now, time);
-        let paths = self.path_facts(disk);
+        let paths = self.path_facts(disk, time);
         let is_waiting = paths.counts.usable == 0;
         history.waiting_since = is_waiting.then(|| history.waiting_since.unwrap_or(time));
 
@@ -53,7 +53,7 @@ impl Subsystem {
         if condition != history.condition {
             (history.condition, history.since) = (condition, time);
         }
-        // A path that is about to connect for the first time is no trouble yet.
+        // A path that is about to connect for the first time, or just has, is no trouble yet.
         let of_paths = |reason: &&ConditionReason| {
             matches!(reason.condition, Condition::Waiting | Condition::Degraded) && !paths.some_untried
         };
@@ -81,7 +81,7 @@ impl Subsystem {
         (health, paths.counts)
     }
 
-    fn path_facts(&self, disk: &Disk) -> PathFacts {
+    fn path_facts(&self, disk: &Disk, time: SystemTime) -> PathFacts {
         let state = self.state();
         let counts = PathCounts { total: state.paths().count() as u32, expected: 0, usable: 0 };
         let mut facts = PathFacts { counts, unusable: Vec::new(), some_untried: false };
@@ -90,7 +90,7 @@ impl Subsystem {
             match path.unusable(disk.id, &disk.shared.usable) {
                 None => facts.counts.usable += 1,
                 Some(reason) => {
-                    facts.some_untried |= path.is_untried();
+                    facts.some_untried |= path.is_untried() || path.is_just_live(time);
                     match facts.unusable.iter_mut().find(|(_, other)| *other == reason) {
                         Some((paths, _)) => paths.push(name_path(path)),
                         None => facts.unusable.push((vec![name_path(path)], reason)),

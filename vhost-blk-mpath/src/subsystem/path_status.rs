@@ -167,6 +167,12 @@ impl PathStatus {
         self.state == PathState::Connecting && self.error_in_state().is_none()
     }
 
+    /// Whether it has just become live. The I/O threads use it in a moment.
+    pub(crate) fn is_just_live(&self, now: SystemTime) -> bool {
+        const MOMENT: Duration = Duration::from_millis(250);
+        self.state == PathState::Live && now.duration_since(self.since).is_ok_and(|time| time < MOMENT)
+    }
+
     /// The last error, if the path has been in its state since then.
     pub(crate) fn error_in_state(&self) -> Option<&str> {
         self.last_error.as_ref().filter(|_| self.failed_in_state).map(|(error, _)| &**error)

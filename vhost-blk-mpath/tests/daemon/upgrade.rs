@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::symlink;
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -66,10 +67,11 @@ fn builds() -> Vec<PathBuf> {
     env::var("DAEMON_BUILDS").unwrap_or(own).split(':').map(|path| root.join(path)).collect()
 }
 
-/// Replaces the program as a package manager does: the file is another one then.
+/// Has the program be another one from now on. A copy of the file could still be open for writing in a process that another
+/// test starts, and could not be executed then.
 fn install(build: &Path, program: &Path) {
     let new = program.with_extension("new");
-    fs::copy(build, &new).unwrap();
+    symlink(build, &new).unwrap();
     fs::rename(new, program).unwrap();
 }
 
