@@ -90,9 +90,9 @@ pub(crate) struct DaemonSocket {
 
 /// What a front-end must not see changed.
 pub(crate) fn disk_identity(config: &DiskConfig, disk: &DiskSettings) -> String {
-    let namespace = disk.nsid.map_or_else(|| "only".into(), |nsid| nsid.to_string());
+    let namespace = disk.nsid.map_or_else(|| "the only namespace".into(), |nsid| format!("namespace {nsid}"));
     let mode = if disk.read_only { "read-only" } else { "writable" };
-    format!("namespace {namespace} of {}, {mode}, {} virtqueues", config.subsystem, disk.queues.get())
+    format!("{namespace} of {}, {mode}, {} virtqueues", config.subsystem, disk.queues.get())
 }
 
 /// A listening socket of a running daemon that hands over.

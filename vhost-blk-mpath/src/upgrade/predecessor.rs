@@ -26,7 +26,7 @@ use crate::sockets::activation::{ActivationSockets, DaemonSocket};
 
 /// How long the new process may take to be ready. The client waits a minute.
 const READY_MAX: Duration = Duration::from_secs(45);
-/// How often is looked whether the daemon ends meanwhile.
+/// The interval of checks whether the daemon ends meanwhile.
 const CANCEL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Whether systemd has started this process, and not another one that this process was started by.

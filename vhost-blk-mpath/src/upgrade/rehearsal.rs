@@ -36,8 +36,7 @@ pub(crate) async fn rehearse_all(config: &Config, host: &HostIdentity, force: bo
         disks.spawn(async move { rehearse(&disk, &host, io_threads).await });
     }
     while let Some(rehearsed) = disks.join_next().await {
-        // A panic was reported already.
-        rehearsed.unwrap_or(Ok(()))?;
+        rehearsed.expect("it does not panic")?;
     }
     Ok(())
 }

@@ -32,6 +32,19 @@ fn start(disk: &SharedDisk) -> (IoThreadHandle, Controller) {
     (thread, controller)
 }
 
+/// A guest whose write is answered, and not flushed.
+fn written(thread: &IoThreadHandle, controller: &mut Controller) -> Guest {
+    let mut guest = Guest::new();
+    thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
+    guest.write(0, 4096);
+    guest.kick();
+    let write = controller.command();
+    controller.stream.read_exact(&mut [0; 4096]).unwrap();
+    controller.send(&Controller::end(write, Status::SUCCESS));
+    eventually("the write is answered", || guest.results() == [0]);
+    guest
+}
+
 /// A controller may end an association with the first of its connections.
 #[test]
 fn no_connection_closes_while_another_thread_waits_for_answers() {
@@ -59,14 +72,7 @@ fn no_connection_closes_while_another_thread_flushes() {
     let disk = SharedDisk::default();
     let (idle, mut of_idle) = start(&disk);
     let (busy, mut of_busy) = start(&disk);
-    let mut guest = Guest::new();
-    busy.start_queue(DISK, FLOW, guest.queue()).unwrap();
-    guest.write(0, 4096);
-    guest.kick();
-    let write = of_busy.command();
-    of_busy.stream.read_exact(&mut [0; 4096]).unwrap();
-    of_busy.send(&Controller::end(write, Status::SUCCESS));
-    eventually("the write is answered", || guest.results() == [0]);
+    let _guest = written(&busy, &mut of_busy);
     let ending = thread::spawn(move || IoThreadHandle::end_all(&[idle, busy]));
     // Both threads flush, as both may have written. One has its answer.
     let (flush, of_other) = (of_busy.command(), of_idle.command());
@@ -83,14 +89,7 @@ fn no_connection_closes_while_another_thread_flushes() {
 fn writes_that_the_controller_could_not_write_back_are_lost() {
     let disk = SharedDisk::default();
     let (thread, mut controller) = start(&disk);
-    let mut guest = Guest::new();
-    thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
-    guest.write(0, 4096);
-    guest.kick();
-    let write = controller.command();
-    controller.stream.read_exact(&mut [0; 4096]).unwrap();
-    controller.send(&Controller::end(write, Status::SUCCESS));
-    eventually("the write is answered", || guest.results() == [0]);
+    let _guest = written(&thread, &mut controller);
     let ending = thread::spawn(move || IoThreadHandle::end_all(&[thread]));
     let flush = controller.command();
     controller.send(&Controller::end(flush, Status::INTERNAL_ERROR));
@@ -103,14 +102,7 @@ fn writes_that_the_controller_could_not_write_back_are_lost() {
 fn a_flush_at_the_end_waits_for_room_in_its_queue_pair() {
     let disk = SharedDisk::default();
     let (thread, mut controller) = start(&disk);
-    let mut guest = Guest::new();
-    thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
-    guest.write(0, 4096);
-    guest.kick();
-    let write = controller.command();
-    controller.stream.read_exact(&mut [0; 4096]).unwrap();
-    controller.send(&Controller::end(write, Status::SUCCESS));
-    eventually("the write is answered", || guest.results() == [0]);
+    let mut guest = written(&thread, &mut controller);
     (0..QUEUE_DEPTH).for_each(|_| guest.read(0, 4096));
     guest.kick();
     let recalled: Vec<u16> = (0..QUEUE_DEPTH).map(|_| controller.command()).collect();
