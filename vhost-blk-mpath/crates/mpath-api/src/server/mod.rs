@@ -51,8 +51,8 @@ pub struct PathRef {
 /// An operation on several disks skips those that were removed meanwhile. It fails if none is left.
 ///
 /// Futures may wait for the I/O threads. Only those of [`Control::add_disk`], [`Control::remove_disk`] and [`Control::upgrade`] may wait
-/// for networks and front-ends. After five seconds (a minute for these three) the server answers that the daemon is unresponsive, and drops the
-/// future. Futures must be safe to drop.
+/// for networks and front-ends. After five seconds the server answers that the daemon is unresponsive, and drops the future. These three
+/// have a minute. Futures must be safe to drop.
 pub trait Control: Send + Sync + 'static {
     /// The version, as in [`Status::version`].
     fn version(&self) -> &str;
@@ -142,8 +142,9 @@ pub trait Control: Send + Sync + 'static {
         force: bool,
     ) -> impl Future<Output = Result<Vec<RemovedDisk>, ControlError>> + Send;
 
-    /// Starts the daemon's program anew, and hands sockets and disks over to it. Completes when the new process is ready to take them;
-    /// this one ends then. With `force` even if the new process reaches a disk over no path.
+    /// Starts the daemon's program anew. The new process takes sockets and disks over. Completes when the new process is ready, and this
+    /// one ends then. With `force`, disks without a path and changed disks of connected front-ends do not matter. If the future is
+    /// dropped, the upgrade goes on.
     fn upgrade(&self, force: bool) -> impl Future<Output = Result<Upgrade, ControlError>> + Send;
 
     /// The fences of every disk, in the order of [`Control::status`].
