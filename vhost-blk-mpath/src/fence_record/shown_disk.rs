@@ -143,8 +143,7 @@ impl ShownDiskFile {
         self.content().saved.clone().filter(|saved| saved.configured == wanted && fits(&saved.geometry))
     }
 
-    /// Writes the file durably, unless it has that content. If that fails, removes the file: front-ends may see
-    /// something else by then.
+    /// Writes the file durably, unless it has that content. If that fails, the file stays as it was, or is as wanted.
     pub(crate) async fn save(self: &Arc<Self>, shown: ShownDisk) -> io::Result<()> {
         let file = Arc::clone(self);
         // Writing to disk can take a while, and the control thread has to send keep-alives.
@@ -158,7 +157,7 @@ impl ShownDiskFile {
             return Ok(());
         }
         content.saved = None;
-        file::replace(&self.path, &shown).inspect_err(|_| drop(file::remove(&self.path)))?;
+        file::replace(&self.path, &shown)?;
         content.saved = Some(shown);
         Ok(())
     }
@@ -214,6 +213,26 @@ mod tests {
         removed.forget();
         removed.save(shown).await.unwrap();
         assert!(!removed.path().exists() && open().load("nqn.example", &settings).is_none());
+    }
+
+    /// Guests see what the file says until another size is saved.
+    #[tokio::test]
+    async fn a_file_that_cannot_be_replaced_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("disk.shown");
+        let open = || Arc::new(ShownDiskFile::open(path.clone()));
+        let (settings, shown) = shown();
+        open().save(shown.clone()).await.unwrap();
+        fs::create_dir(place.path().join("disk.shown.new")).unwrap();
+        let capacity_sectors = shown.geometry.capacity_sectors * 2;
+        let grown =
+            ShownDisk { geometry: DiskGeometry { capacity_sectors, ..shown.geometry.clone() }, ..shown.clone() };
+        let file = open();
+        assert!(file.save(grown.clone()).await.is_err());
+        assert_eq!(open().load("nqn.example", &settings), Some(shown));
+        fs::remove_dir(place.path().join("disk.shown.new")).unwrap();
+        file.save(grown.clone()).await.unwrap();
+        assert_eq!(open().load("nqn.example", &settings), Some(grown));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use mpath_api::socket::BindError;
 
 use crate::disk::refused_namespace::RefusedNamespace;
 use crate::fence_record::{RecordError, WriteError};
-use crate::subsystem::size::OutdatedFile;
+use crate::subsystem::size::SaveError;
 
 /// Why the disks of a subsystem are not served.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +51,7 @@ pub(crate) enum StartError {
     #[error(transparent)]
     NotRecorded(#[from] WriteError),
     #[error(transparent)]
-    Outdated(#[from] OutdatedFile),
+    NotSaved(#[from] SaveError),
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
 }
@@ -60,7 +60,7 @@ impl StartError {
     /// Whether this host lacks something.
     pub(crate) fn is_of_this_host(&self) -> bool {
         match self {
-            Self::System(_) | Self::Record(_) | Self::NotRecorded(_) | Self::Outdated(_) => true,
+            Self::System(_) | Self::Record(_) | Self::NotRecorded(_) | Self::NotSaved(_) => true,
             Self::NoPath { host_lacks, .. } => *host_lacks,
             Self::Bind(_)
             | Self::NoneDiscovered { .. }

@@ -10,14 +10,13 @@ use crate::disk::{Backing, Disk, geometry};
 use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::State;
 
-/// The file of a disk still describes the disk as it was before.
+/// The file that describes a disk cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "disk {disk}: cannot write {}, which would have the next daemon show the disk as it was before: {source}; make the file writable or \
-     remove it",
+    "disk {disk}: cannot write {}, without which the next daemon could show a smaller disk: {source}; make its directory writable",
     file.display()
 )]
-pub(crate) struct OutdatedFile {
+pub(crate) struct SaveError {
     disk: String,
     file: PathBuf,
     source: io::Error,
@@ -25,23 +24,18 @@ pub(crate) struct OutdatedFile {
 
 impl Subsystem {
     /// Saves a disk with a known namespace as the next daemon shows it.
-    pub(crate) async fn save_current(&self, disk: &Disk) -> Result<(), OutdatedFile> {
+    pub(crate) async fn save_current(&self, disk: &Disk) -> Result<(), SaveError> {
         let _one_at_a_time = self.saving.lock().await;
         let Some(backing) = disk.backing() else { return Ok(()) };
         self.save_shown(disk, backing.frontend.capacity_sectors()).await
     }
 
-    /// Saves the disk as the next daemon shows it, with this size. Fails only if a file says otherwise.
-    async fn save_shown(&self, disk: &Disk, capacity_sectors: u64) -> Result<(), OutdatedFile> {
+    /// Saves the disk as the next daemon shows it, with this size.
+    async fn save_shown(&self, disk: &Disk, capacity_sectors: u64) -> Result<(), SaveError> {
         let Some(shown) = self.to_be_shown(disk, capacity_sectors) else { return Ok(()) };
         let file = self.records.shown(disk.id.0.into());
-        let Err(error) = file.save(shown).await else { return Ok(()) };
-        if file.path().exists() {
-            return Err(OutdatedFile { disk: disk.name().into(), file: file.path().into(), source: error });
-        }
-        let (disk, file) = (disk.name(), file.path().display());
-        tracing::warn!(disk, %file, %error, "cannot save the disk as front-ends see it; after a restart they wait until a path works");
-        Ok(())
+        let failed = |source| SaveError { disk: disk.name().into(), file: file.path().into(), source };
+        file.save(shown).await.map_err(failed)
     }
 
     /// Grows the disks that can grow. To be called when a path has reported a size or is gone, and after the I/O

@@ -131,7 +131,7 @@ impl DiskOpening {
         };
     }
 
-    /// Reports that the step has failed. [`OpeningStep::Save`] fails only if another description stays saved.
+    /// Reports that the step has failed.
     pub fn failed(&mut self, now: Instant) {
         self.phase = match self.phase {
             // Guests see the size that stays saved.

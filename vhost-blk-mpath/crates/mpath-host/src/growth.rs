@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  all paths agree ──▶ TellThreads ──▶ Save ── saved ──▶ Show ──▶ Save (as shown) ──▶ over
-//!                                       └── an older size stays saved ──▶ over
+//!                                       └── it cannot be saved ──▶ over
 //! ```
 //! * Queue pairs know the size before guests do, as a request for the new blocks may come at once.
 //! * The size is saved before guests see it. Otherwise the next daemon could show them a smaller disk.
@@ -70,8 +70,7 @@ impl Growth {
         self.phase = Phase::Saving;
     }
 
-    /// Reports the outcome of [`GrowthStep::Save`]. `is_saved`: the size is saved, or no size is. Without a saved size
-    /// the next daemon waits for a path.
+    /// Reports the outcome of [`GrowthStep::Save`].
     pub fn saved(&mut self, is_saved: bool) {
         self.phase = if matches!(self.phase, Phase::Saving) && is_saved { Phase::Showing } else { Phase::Over };
     }
