@@ -169,13 +169,6 @@ impl Disk {
         self.hold().inherited_fence().cloned()
     }
 
-    /// Adds a fence to wait for, and has the next flush cover unflushed writes of earlier daemons too. To be called
-    /// before front-ends are served.
-    pub(crate) fn inherit(&self, fence: InheritedFence) {
-        self.shared.unflushed.set_after_crash();
-        self.hold().inherit(fence);
-    }
-
     /// Decides when requests are fetched.
     pub(crate) fn hold(&self) -> MutexGuard<'_, DiskHold> {
         self.hold.lock().unwrap_or_else(PoisonError::into_inner)

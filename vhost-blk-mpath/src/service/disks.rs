@@ -10,7 +10,7 @@ use mpath_api::config::{ConflictError, DiskConfig, DiskName, DiskPlace, MAX_DISK
 use mpath_api::server::{AddDiskError, RemoveDiskError, caller, on_behalf_of};
 use mpath_api::types::{EventKind, RemovedDisk};
 use mpath_api::{Config, similar_name};
-use mpath_host::NamespaceName;
+use mpath_host::{NamespaceName, PendingFence, PendingFences};
 use tokio::sync::{RwLock, RwLockWriteGuard, watch};
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{sleep, timeout};
@@ -19,7 +19,6 @@ use crate::disk::Disk;
 use crate::disk::settings::DiskSettings;
 use crate::fence_record::FenceRecords;
 use crate::open_files::{self, OpenFilesError};
-use crate::service::pending_fences::{PendingFence, PendingFences};
 use crate::service::start_error::StartError;
 use crate::service::{DiskSockets, Service, StartingService};
 use crate::sockets::activation::{ActivationSockets, DaemonSocket};
@@ -280,9 +279,9 @@ impl Disks {
         served
     }
 
-    /// The fence of a removed disk that a disk on this namespace has to wait for.
-    pub(crate) fn pending_fence(&self, namespace: &NamespaceName, now: Instant) -> Option<PendingFence> {
-        self.held().pending_fences.on(namespace, now).cloned()
+    /// The fence of a removed disk that a disk on this namespace has to inherit.
+    pub(crate) fn to_inherit(&self, disk: &Disk, namespace: &NamespaceName) -> Option<PendingFence> {
+        self.held().pending_fences.to_inherit(Instant::now(), namespace, &disk.hold()).cloned()
     }
 
     /// Removes a disk and the disks that share its paths. Returns them once they are gone. Fails if a front-end is
@@ -387,10 +386,9 @@ impl Disks {
         }
         let subsystem = &service.subsystem;
         let left = subsystem.disks.iter().zip(left).map(|(disk, left)| {
-            let left = if disk.settings.read_only { left?.inherited_only()? } else { left? };
             // Before a client learns that the disk is gone and may add another.
-            self.held().pending_fences.add(disk, &left, Instant::now());
-            Some(Duration::from_millis(left.association.fence_ms))
+            let pending_fences = &mut self.held().pending_fences;
+            pending_fences.disk_removed(Instant::now(), disk.name(), disk.settings.read_only, &disk.hold(), left?)
         });
         let left = left.collect();
         subsystem.release_namespaces();

@@ -10,7 +10,6 @@ pub(crate) mod disks;
 mod first_attempts;
 pub(crate) mod health_watch;
 mod opening;
-mod pending_fences;
 pub(crate) mod start_error;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mpath_core::DiskId;
-use mpath_host::{DiskHold, InheritedFence, OpeningStep, TriedPath};
+use mpath_host::{DiskHold, OpeningStep, TriedPath};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep_until;
 
@@ -127,15 +127,13 @@ impl Service {
     /// Has the disk wait for fences that removed disks left on its namespace.
     async fn inherit_pending(&self, disk: &Disk, disks: &Disks) -> Result<(), StartError> {
         let namespace = &disk.backing().expect("its namespace is known").name;
-        while let Some(left) = disks.pending_fence(namespace, Instant::now()) {
-            if disk.inherited_fence().is_some_and(|fence| fence.until >= left.until) {
-                break;
-            }
-            let (records, index, recorded) = (self.subsystem.records.clone(), disk.id.0, left.recorded(Instant::now()));
+        while let Some(pending) = disks.to_inherit(disk, namespace) {
+            let (records, index, recorded) =
+                (self.subsystem.records.clone(), disk.id.0, pending.recorded(Instant::now()));
             // Writing to disk can take a while, and this thread must not block.
             let written = spawn_blocking(move || records.inherit(index.into(), recorded));
             written.await.map_err(io::Error::other)??;
-            disk.inherit(InheritedFence { until: left.until, of: left.disk });
+            disk.hold().inherit(pending.fence, &disk.shared);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use mpath_host::{Admissions, AdmitError, NamespaceName, Unusable};
+use mpath_host::{Admissions, AdmitError, AnotherRemembered, NamespaceName, Remembered, Unusable};
 use nvme_tcp::host::{ControllerInfo, Namespace, NamespaceError};
 use vhost_user_blk::{DiskGeometry, VirtioDisk};
 
@@ -59,7 +59,6 @@ impl Subsystem {
         }
         let backing = if let Some(backing) = disk.backing() {
             self.check_shown(disk, backing, &name, &geometry)?;
-            self.claim(disk, &name)?;
             let blocks = disk.opening().size_when_found(backing.blocks(), identity.blocks)?;
             backing.grow(blocks).map_err(|error| AdmitError::NoDisk(error.into()))?;
             backing
@@ -130,7 +129,7 @@ impl Subsystem {
         }
     }
 
-    /// Checks that a path leads to the namespace that front-ends were shown, with everything that they were shown.
+    /// Makes the namespace the disk's again if it still has everything that front-ends were shown.
     fn check_shown(
         &self,
         disk: &Disk,
@@ -138,17 +137,10 @@ impl Subsystem {
         found: &NamespaceName,
         geometry: &DiskGeometry,
     ) -> Result<(), AdmitError<HostError>> {
+        self.claim(disk, found)?;
+        let Some(lost) = geometry::lost(backing.frontend.geometry(), geometry) else { return Ok(()) };
         let (name, file) = (disk.name().to_owned(), self.records.shown(disk.id.0.into()).path().to_owned());
-        let namespace = Box::new(found.clone());
-        let refused = if !backing.name.is_same(found) {
-            RefusedNamespace::NotShown { disk: name, namespace, before: Box::new(backing.name.clone()), file }
-        } else if let Some(lost) = geometry::lost(backing.frontend.geometry(), geometry) {
-            RefusedNamespace::Changed { disk: name, namespace, lost, file }
-        } else {
-            return Ok(());
-        };
-        disk.refuse(&refused);
-        Err(AdmitError::NoDisk(refused.into()))
+        Err(refuse(disk, RefusedNamespace::Changed { disk: name, namespace: Box::new(found.clone()), lost, file }))
     }
 
     /// The disk as the next daemon shows it to front-ends, with this size. `None` if no path has led to the namespace,
@@ -173,20 +165,33 @@ impl Subsystem {
 
     /// Makes the namespace the disk's, unless that could harm the data of another guest.
     fn claim(&self, disk: &Disk, namespace: &NamespaceName) -> Result<(), AdmitError<HostError>> {
-        let name = disk.name();
-        let before = self.records.previous_namespace(disk.id.0.into());
-        let refused = if let Some(before) = before.filter(|before| !before.is_same(namespace)) {
-            let file = self.records.file(disk.id.0.into()).to_owned();
-            let (namespace, before) = (Box::new(namespace.clone()), Box::new(before.clone()));
-            RefusedNamespace::OfOtherGuest { disk: name.into(), namespace, before, file }
-        } else if disk.settings.read_only {
-            return Ok(());
-        } else {
-            let Err(of) = self.writers.add(self.name(), name, namespace) else { return Ok(()) };
-            let NamespaceName { subsystem, nsid, .. } = namespace.clone();
-            RefusedNamespace::HasWriter { disk: name.into(), of, nsid, subsystem }
+        let (name, index) = (disk.name().to_owned(), disk.id.0.into());
+        let shown = disk.backing().map(|backing| &backing.name);
+        let remembered = Remembered { shown, of_guest: self.records.previous_namespace(index) };
+        let refused = match remembered.check(namespace) {
+            Err(AnotherRemembered::Shown(before)) => {
+                let file = self.records.shown(index).path().to_owned();
+                let (namespace, before) = (Box::new(namespace.clone()), Box::new(before.clone()));
+                RefusedNamespace::NotShown { disk: name, namespace, before, file }
+            }
+            Err(AnotherRemembered::OfGuest(before)) => {
+                let file = self.records.file(index).to_owned();
+                let (namespace, before) = (Box::new(namespace.clone()), Box::new(before.clone()));
+                RefusedNamespace::OfOtherGuest { disk: name, namespace, before, file }
+            }
+            Ok(()) if disk.settings.read_only => return Ok(()),
+            Ok(()) => {
+                let Err(of) = self.writers.add(self.name(), &name, namespace) else { return Ok(()) };
+                let NamespaceName { subsystem, nsid, .. } = namespace.clone();
+                RefusedNamespace::HasWriter { disk: name, of, nsid, subsystem }
+            }
         };
-        disk.refuse(&refused);
-        Err(AdmitError::NoDisk(refused.into()))
+        Err(refuse(disk, refused))
     }
+}
+
+/// Records and reports that a disk must not use a namespace.
+fn refuse(disk: &Disk, refused: RefusedNamespace) -> AdmitError<HostError> {
+    disk.refuse(&refused);
+    AdmitError::NoDisk(refused.into())
 }

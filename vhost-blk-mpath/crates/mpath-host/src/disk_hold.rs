@@ -122,8 +122,10 @@ impl DiskHold {
         if self.inherited.is_some() { SharedDisk::after_crash() } else { SharedDisk::default() }
     }
 
-    /// Adds a fence to wait for. To be called before the disk is opened. The longest fence counts.
-    pub fn inherit(&mut self, fence: InheritedFence) {
+    /// Adds a fence to wait for, and has the next flush cover unflushed writes of earlier disks too. To be called before
+    /// the disk is opened. The longest fence counts. `shared` is the state that I/O threads share about the disk.
+    pub fn inherit(&mut self, fence: InheritedFence, shared: &SharedDisk) {
+        shared.unflushed.set_after_crash();
         let longest = self.inherited.take().into_iter().chain([fence]).max_by_key(|fence| fence.until);
         self.inherited = longest;
     }

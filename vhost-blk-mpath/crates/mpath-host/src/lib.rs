@@ -21,7 +21,9 @@ mod namespaces;
 mod order;
 mod path;
 mod path_namespaces;
+mod pending_fences;
 mod record;
+mod remembered;
 mod settings;
 #[cfg(test)]
 mod testing;
@@ -39,10 +41,12 @@ pub use namespace_name::NamespaceName;
 pub use order::{DesiredState, Order};
 pub use path::{Action, ClosedAssociation, LiveAssociation, Path, PathError, PathTrial, Report};
 pub use path_namespaces::{NamespaceStatus, PathNamespaces};
+pub use pending_fences::{PendingFence, PendingFences};
 pub use record::{
     DaemonRun, DiskShutdown, EXIT_MAX, FENCE_MAX, OrderlyEnd, Record, RecordContent, RecordedAssociation,
     RemainingFence, longest_fence,
 };
+pub use remembered::{AnotherRemembered, Remembered};
 pub use settings::{CONNECT_MAX, PathSettings};
 pub use virtqueues::io_thread_of;
 

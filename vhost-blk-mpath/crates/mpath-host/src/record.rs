@@ -404,6 +404,18 @@ mod tests {
     }
 
     #[test]
+    fn a_fence_expires_once_it_is_over() {
+        let start = Instant::now();
+        let (this, other) = (DaemonRun::new("this".into(), start), DaemonRun::new("other".into(), start));
+        let (mut record, _) = Record::open(RecordContent::default(), &this, start);
+        record.add(id(0, 1), association(5_000));
+        let (content, _) = record.end(None, DiskShutdown { in_doubt: true, ..IN_ORDER }, &this, start);
+        let expires = |run, after| content.clone().expire(run, start + after);
+        assert!(!expires(&this, 5 * SECOND) && !expires(&other, 6 * SECOND));
+        assert!(expires(&this, 5 * SECOND + Duration::from_millis(1)));
+    }
+
+    #[test]
     fn lost_writes_are_recorded_until_the_next_orderly_end() {
         let now = Instant::now();
         let by = DaemonRun::new("this".into(), now);

@@ -15,6 +15,7 @@ use vhost_user_blk::Queue;
 use crate::event_loop;
 use crate::io_thread::IoThread;
 use crate::ring::{RingError, Uring};
+use crate::shutdown::ThreadsShutdown;
 use crate::thread_explanation::ThreadExplanation;
 use crate::unanswered_queues::UnansweredQueues;
 use crate::wake_channel::{self, WakeSender};
@@ -252,27 +253,20 @@ impl IoThreadHandle {
 
     /// Ends threads that share associations, and waits for that. Returns whether writes that were given up may still be
     /// executed.
-    ///
-    /// A controller may end a whole association when one of its connections ends. So no thread closes its connections
-    /// before all have flushed. A path that does not answer within a second is the exception: all threads close it.
     pub fn end_all(threads: &[Self]) -> bool {
-        threads.iter().for_each(Self::begin_shutdown);
-        threads.iter().for_each(Self::wait_until_written_back);
-        threads.iter().fold(false, |in_doubt, thread| thread.join() | in_doubt)
-    }
-
-    /// Waits until the virtqueues are drained and writes are flushed, or the thread has ended.
-    fn wait_until_written_back(&self) {
-        let (done, is_done) = mpsc::channel();
-        self.send(IoThreadMessage::WhenWrittenBack(Box::new(move || done.send(()).unwrap_or_default())));
-        // The callback is dropped if the thread has ended.
-        let _ = is_done.recv();
+        let post = |thread: usize, message| threads[thread].send(message);
+        ThreadsShutdown::begin(threads.len(), post).end(post);
+        threads.iter().fold(false, |in_doubt, thread| thread.wait() | in_doubt)
     }
 
     /// Closes the connections of the thread after its shutdown, and waits for its end. Returns whether writes that were
     /// given up may still be executed.
     pub fn join(&self) -> bool {
         self.send(IoThreadMessage::End);
+        self.wait()
+    }
+
+    fn wait(&self) -> bool {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         thread.is_some_and(|thread| thread.join().expect("a panic aborts the process"))
     }
@@ -309,7 +303,7 @@ mod tests {
     use mpath_core::{GroupConfig, PathConfig, PolicyKind, SharedDisk};
 
     use super::*;
-    use crate::testing::{DISK, FLOW, Guest};
+    use crate::testing::{DISK, FLOW, Guest, eventually};
 
     /// A thread with one path, which is down.
     fn start() -> IoThreadHandle {
@@ -387,8 +381,8 @@ mod tests {
     fn a_virtqueue_that_the_shutdown_has_ended_comes_back() {
         let (thread, guest) = (start(), Guest::new());
         thread.start_queue(DISK, FLOW, guest.queue()).unwrap();
-        thread.begin_shutdown();
-        thread.wait_until_written_back();
+        let shutdown = ThreadsShutdown::begin(1, |_, message| thread.send(message));
+        eventually("the virtqueue is drained", || shutdown.is_written_back());
         assert_eq!(thread.stop_queue(FLOW).unwrap().outstanding(), 0);
         assert!(thread.stop_queue(FLOW).is_none(), "it comes back once");
         thread.join();

@@ -15,6 +15,7 @@ mod requests;
 mod ring;
 mod ring_token;
 mod send_budget;
+mod shutdown;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -30,6 +31,7 @@ pub use io_thread_handle::{IoThreadConfig, IoThreadHandle, StartError, StoppingQ
 pub use io_thread_message::IoThreadMessage;
 pub use path_event::{LossReason, PathEvent, PathEventKind};
 pub use ring::{Ring, RingError, SimulatedRing, SocketCall, reset};
+pub use shutdown::ThreadsShutdown;
 pub use thread_explanation::ThreadExplanation;
 pub use translate::outcome_of;
 pub use unanswered_queues::UnansweredQueues;

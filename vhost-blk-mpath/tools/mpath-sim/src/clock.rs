@@ -16,13 +16,13 @@ pub(crate) enum Event {
     Reset(ConnId, Side),
     /// The kernel closes a socket of a killed daemon.
     CloseSocket(ConnId),
-    /// The daemon begins to serve.
-    Serve,
+    /// The fences of disks that were removed from this socket are over.
+    ExpireFences { socket: usize },
     /// Fences are due.
     Fences,
     /// A turn of an I/O thread.
     IoThread(usize),
-    /// The file of a disk is written, or the opening of a disk is due.
+    /// The file of a disk is written, or the opening, the hold or the removal of a disk is due.
     Disks,
     /// A turn of the task of discovery.
     Discovery,

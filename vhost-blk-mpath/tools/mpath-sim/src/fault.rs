@@ -61,6 +61,9 @@ pub(crate) enum Fault {
     KillDaemon { resubmits: bool, exit: Duration },
     /// The daemon ends in order, and the next one starts.
     RestartDaemon,
+    /// The operator removes all disks. Their guests are gone. At the end of the fault, the operator adds the disks, on other sockets or
+    /// on the same ones.
+    ReplaceDisks { to_other_socket: bool },
     /// The front-end of a disk hangs up, with its guest or not.
     HangUp { disk: usize, is_reset: bool },
     /// The front-end of a disk stops its virtqueues, and starts them later.

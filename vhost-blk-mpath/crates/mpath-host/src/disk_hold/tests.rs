@@ -54,8 +54,9 @@ fn the_longest_inherited_fence_is_waited_for() {
     let mut disk = Disk::new(Some(5), true);
     let until = |seconds| disk.start + seconds * SECOND;
     let (of_other, longest) = (Some("other".to_owned()), until(7));
-    disk.hold.inherit(InheritedFence { until: longest, of: of_other.clone() });
-    disk.hold.inherit(InheritedFence { until: until(6), of: None });
+    let shared = SharedDisk::default();
+    disk.hold.inherit(InheritedFence { until: longest, of: of_other.clone() }, &shared);
+    disk.hold.inherit(InheritedFence { until: until(6), of: None }, &shared);
     let reason = HoldReason::InheritedFence(InheritedFence { until: longest, of: of_other });
     assert_eq!(disk.open(), [HoldUntil(longest), Held(reason)]);
     assert_eq!(disk.hold.next_timeout(), Some(longest));
@@ -63,6 +64,14 @@ fn the_longest_inherited_fence_is_waited_for() {
     assert!(!disk.hold.is_over());
     assert_eq!(disk.at(7), [Released { was_held: true }]);
     assert!(disk.hold.is_over() && disk.hold.next_timeout().is_none());
+}
+
+/// The removed disk may have left unflushed writes in any controller.
+#[test]
+fn a_disk_that_inherits_a_fence_presumes_unflushed_writes_on_every_path() {
+    let (mut disk, shared) = (Disk::new(None, false), SharedDisk::default());
+    disk.hold.inherit(InheritedFence { until: disk.start + SECOND, of: None }, &shared);
+    assert_eq!(format!("{:?}", shared.unflushed), format!("{:?}", SharedDisk::after_crash().unflushed));
 }
 
 #[test]

@@ -86,6 +86,12 @@ counts! {
     openings_repeated,
     /// Daemons that ended in order.
     restarts,
+    /// Times that all disks were removed from a running daemon.
+    disks_replaced,
+    /// Removals of all disks that left a fence.
+    removed_in_doubt,
+    /// Fences of removed disks that a new disk has inherited.
+    pending_fences,
     /// Front-ends that hung up.
     hang_ups,
     /// Front-ends without an in-flight log that connected while their guest waited for answers.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Checker;
+use super::first_attempts::FirstAttempts;
 use super::limits::LimitUse;
 
 impl Checker {
@@ -19,15 +20,31 @@ impl Checker {
     pub(crate) fn daemon_ended(&mut self, at: Duration, is_written: bool) {
         self.counts.restarts += 1;
         self.first_attempts.daemon_replaced(is_written || self.config.shared_write_cache);
+        self.ended_in_order(at, is_written);
+        self.history.note_all(at, || "the daemon has ended in order".into());
+    }
+
+    /// All disks were removed, and their guests are gone. `is_known`: the next disks find the fence records, which say what is left.
+    pub(crate) fn disks_removed(&mut self, at: Duration, is_known: bool) {
+        self.counts.disks_replaced += 1;
+        if is_known {
+            self.first_attempts.daemon_replaced(true);
+        } else {
+            self.first_attempts = FirstAttempts::new(self.disks.len());
+        }
+        self.ended_in_order(at, is_known);
+        self.history.note_all(at, || "all disks were removed".into());
+    }
+
+    fn ended_in_order(&mut self, at: Duration, is_known: bool) {
         self.forget_daemon(at);
         for (index, _) in self.disks.iter().enumerate().filter(|(_, disk)| disk.durability.has_unknown_writes()) {
             // The daemon presumes unflushed writes of a killed one. If it cannot flush them, it tells the next daemon.
             self.flushes.may_have_lost(index);
         }
-        if !is_written {
+        if !is_known {
             self.forget_promises();
         }
-        self.history.note_all(at, || "the daemon has ended in order".into());
     }
 
     /// The daemon that follows does not know which controllers hold writes that no flush has covered.

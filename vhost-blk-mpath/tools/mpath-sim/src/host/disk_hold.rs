@@ -3,11 +3,12 @@
 use std::sync::mpsc;
 use std::time::Instant;
 
-use mpath_core::DiskId;
+use mpath_core::{DiskId, SharedDisk};
 use mpath_host::{HoldAction, HoldReason, InheritedFence};
 
 use super::io_thread::Message;
 use super::io_threads::IoThreads;
+use crate::clock::Event;
 use crate::context::Ctx;
 
 /// An action in one line, without a time of the clock.
@@ -29,11 +30,34 @@ pub(super) struct DiskHold {
     settled: (mpsc::Sender<()>, mpsc::Receiver<()>),
     /// The messages to come.
     unsettled: usize,
+    /// The time of the last [`Event::Disks`].
+    wake_at: Option<Instant>,
 }
 
 impl DiskHold {
     pub(super) fn new(disk: DiskId, inner: mpath_host::DiskHold) -> Self {
-        Self { disk, inner, settled: mpsc::channel(), unsettled: 0 }
+        Self { disk, inner, settled: mpsc::channel(), unsettled: 0, wake_at: None }
+    }
+
+    /// Adds the fence that a removed disk has left.
+    pub(super) fn inherit(&mut self, fence: InheritedFence, shared: &SharedDisk) {
+        self.inner.inherit(fence, shared);
+    }
+
+    /// Whether the fences that it has inherited are over.
+    pub(super) fn is_past_fences(&self, now: Instant) -> bool {
+        self.inner.inherited_fence().is_none_or(|fence| fence.until <= now)
+    }
+
+    /// Sets the time at which it is due though no path has changed.
+    pub(super) fn set_timer(&mut self, ctx: &mut Ctx) {
+        let at = self.inner.next_timeout();
+        if at != self.wake_at {
+            self.wake_at = at;
+            if let Some(at) = at {
+                ctx.clock.at(at, Event::Disks);
+            }
+        }
     }
 
     pub(super) fn decides(&self) -> &mpath_host::DiskHold {

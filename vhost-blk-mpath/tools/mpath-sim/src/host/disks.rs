@@ -1,19 +1,21 @@
 //! The disks, for the paths that lead to them.
 //!
-//! The daemon learns the namespace of a disk from the first path, if none was saved. The simulator sets the namespace from the
-//! start, as a fault at the start could make another namespace the disk's.
+//! Earlier daemons have left the namespace of most disks. Without one, the first path decides, and the operator sees to it that this
+//! path leads to the disk's namespace.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, PathId, SharedDisk};
 use mpath_host::{
-    Admissions, AdmitError, DiskOpening, NamespaceName, NamespaceUpdate, PathNamespaces, ServedNamespace, Unusable,
+    Admissions, AdmitError, DiskOpening, NamespaceName, NamespaceUpdate, PathNamespaces, Remembered, ServedNamespace,
+    Unusable,
 };
 use nvme_tcp::host::{ControllerInfo, NamespaceIdentity};
 
-use super::files::ShownFiles;
-use super::plan::{DiskPlan, HostPlan};
+use super::fences::Fences;
+use super::files::{ShownDisk, ShownFiles};
+use super::plan::HostPlan;
 use super::socket::IoFailure;
 use crate::rng::Rng;
 
@@ -29,11 +31,18 @@ pub(super) struct Disks {
     /// By path.
     namespaces: BTreeMap<PathId, PathNamespaces>,
     files: ShownFiles,
+    /// Nothing is saved any more.
+    are_removed: bool,
     rng: Rng,
 }
 
 struct Disk {
-    plan: DiskPlan,
+    /// The namespace that the operator means.
+    meant: NamespaceName,
+    /// The namespace of a guest that may come back.
+    of_guest: Option<NamespaceName>,
+    /// Its namespace, once it is known.
+    namespace: Option<NamespaceName>,
     shared: SharedDisk,
     /// The shipping state machine, which decides when front-ends are served.
     opening: DiskOpening,
@@ -47,27 +56,53 @@ struct Disk {
 
 impl Disks {
     /// The disks of this plan, as an earlier daemon has saved them.
-    pub(super) fn new(now: Instant, host: &HostPlan, shared: &[SharedDisk], files: ShownFiles, rng: Rng) -> Self {
-        let disk = |((plan, shared), &shown): ((&DiskPlan, &SharedDisk), &Option<u64>)| {
+    pub(super) fn new(
+        now: Instant,
+        host: &HostPlan,
+        shared: &[SharedDisk],
+        fences: &Fences,
+        files: ShownFiles,
+        rng: Rng,
+    ) -> Self {
+        let disk = |(index, ((meant, shared), saved)): (usize, ((NamespaceName, &SharedDisk), &Option<ShownDisk>))| {
             let mut opening = DiskOpening::new(now, host.reconnect_delay);
-            if shown.is_some() {
+            let of_guest = fences.namespace_of_guest(index).cloned();
+            let remembered = Remembered { shown: None, of_guest: of_guest.as_ref() };
+            let saved = saved.as_ref().filter(|saved| remembered.check(&saved.namespace).is_ok());
+            if saved.is_some() {
                 opening.restored();
             }
-            Disk { plan: plan.clone(), shared: shared.clone(), opening, found: None, shown, is_being_saved: false }
+            let (namespace, shown) = saved.map(|saved| (saved.namespace.clone(), saved.blocks)).unzip();
+            Disk {
+                meant,
+                of_guest,
+                namespace,
+                shared: shared.clone(),
+                opening,
+                found: None,
+                shown,
+                is_being_saved: false,
+            }
         };
-        let by_id = host.disks.iter().zip(shared).zip(&files.0).map(disk).collect();
+        let by_id = host.namespaces().zip(shared).zip(&files.0).enumerate().map(disk).collect();
         let subsystem = host.controller.subnqn.as_str().to_owned();
-        Self { by_id, subsystem, namespaces: BTreeMap::new(), files, rng }
+        Self { by_id, subsystem, namespaces: BTreeMap::new(), files, are_removed: false, rng }
     }
 
     /// The daemon is gone, while these disks were saved with these blocks.
     pub(super) fn into_files(mut self, under_way: Vec<(usize, u64)>) -> ShownFiles {
         for (disk, blocks) in under_way {
             if self.rng.percent(50) {
-                self.files.0[disk] = Some(blocks);
+                self.files.0[disk] = self.to_be_saved(disk, blocks);
             }
         }
         self.files
+    }
+
+    /// The disks are removed: no file describes them any more.
+    pub(super) fn forget(&mut self) {
+        self.are_removed = true;
+        self.files.0.fill(None);
     }
 
     /// Begins to save a disk, unless it is being saved.
@@ -87,19 +122,25 @@ impl Disks {
 
     /// The size in the file of a disk.
     pub(super) fn saved(&self, disk: usize) -> Option<u64> {
-        self.files.0[disk]
+        self.files.0[disk].as_ref().map(|saved| saved.blocks)
     }
 
-    /// Saves a disk with this size: whether no file says otherwise. If that fails, the file is removed, which may fail too.
+    /// The file of a disk with this size.
+    fn to_be_saved(&self, disk: usize, blocks: u64) -> Option<ShownDisk> {
+        let namespace = self.by_id[disk].namespace.clone().filter(|_| !self.are_removed)?;
+        Some(ShownDisk { namespace, blocks })
+    }
+
+    /// Saves a disk with this size: whether that has succeeded.
     pub(super) fn save(&mut self, disk: usize, blocks: u64) -> bool {
-        let fails = self.saved(disk) != Some(blocks) && self.rng.percent(SAVE_FAILS_PERCENT);
-        let file = &mut self.files.0[disk];
-        if !fails {
-            *file = Some(blocks);
-        } else if self.rng.percent(50) {
-            *file = None;
+        if self.saved(disk) == Some(blocks) {
+            return true;
         }
-        !fails || file.is_none()
+        let fails = self.rng.percent(SAVE_FAILS_PERCENT);
+        if !fails {
+            self.files.0[disk] = self.to_be_saved(disk, blocks);
+        }
+        !fails
     }
 
     /// Decides when front-ends of a disk are served.
@@ -110,6 +151,11 @@ impl Disks {
     /// Whether front-ends of a disk are served.
     pub(super) fn is_open(&self, disk: usize) -> bool {
         self.by_id[disk].opening.is_open()
+    }
+
+    /// The namespace of a disk, once it is known.
+    pub(super) fn namespace(&self, disk: usize) -> Option<&NamespaceName> {
+        self.by_id[disk].namespace.as_ref()
     }
 
     /// The blocks that the guest of a disk sees, once that is known.
@@ -142,11 +188,14 @@ impl Disks {
         if let Some(served) = mpath_host::Disks::served(self, DiskId(disk as u16)) {
             return Ok(served.check(found)?);
         }
-        let Disk { plan, opening, found: known, shown, .. } = &mut self.by_id[disk];
-        let name = |namespace| NamespaceName::new(&self.subsystem, namespace);
-        if !name(&plan.namespace).is_same(&name(found)) {
+        let Disk { meant, of_guest, namespace, opening, found: known, shown, .. } = &mut self.by_id[disk];
+        let name = NamespaceName::new(&self.subsystem, found);
+        let remembered = Remembered { shown: namespace.as_ref(), of_guest: of_guest.as_ref() };
+        let is_first = namespace.is_none() && of_guest.is_none();
+        if remembered.check(&name).is_err() || is_first && !name.is_same(meant) {
             return Err(AdmitError::NoDisk(IoFailure));
         }
+        namespace.get_or_insert(name);
         *shown = Some(match *shown {
             Some(shown) => opening.size_when_found(shown, found.blocks)?,
             None => found.blocks,

@@ -5,19 +5,20 @@ use std::time::{Duration, Instant};
 use mpath_core::{Epoch, PathId};
 use mpath_host::{
     AssociationId, DaemonRun, DiskShutdown, EndedAssociation, InheritedFence, LiftedBy, NamespaceName, Record,
-    RecordContent, RecordedAssociation,
+    RecordContent, RecordedAssociation, RemainingFence,
 };
 use nvme_tcp::host::CrossResetOutcome;
 use nvme_tcp::wire::ControllerInstance;
 
-use super::plan::{DiskPlan, HostPlan};
+use super::plan::HostPlan;
+use super::process::Process;
 use crate::clock::Event;
 use crate::context::Ctx;
 use crate::rng::Rng;
 
 /// The fence records as files, by disk. They survive the daemon.
 #[derive(Debug, Default)]
-pub(super) struct RecordFiles(Vec<RecordContent>);
+pub(super) struct RecordFiles(pub(super) Vec<RecordContent>);
 
 /// The fences and fence records of a daemon.
 #[derive(Debug)]
@@ -28,8 +29,8 @@ pub(crate) struct Fences {
     records: Vec<Record>,
     run: DaemonRun,
     files: RecordFiles,
-    /// By disk.
-    namespaces: Vec<NamespaceName>,
+    /// By disk: its namespace, once it is known.
+    namespaces: Vec<Option<NamespaceName>>,
     /// Percentage of writes of a record that fail.
     fails_percent: u64,
     rng: Rng,
@@ -40,22 +41,21 @@ impl Fences {
     /// The fences of a daemon that finds these files, and the fence that its disks wait for.
     pub(super) fn open(
         now: Instant,
-        number: u64,
+        process: &Process,
         files: RecordFiles,
         plan: &HostPlan,
         rng: Rng,
     ) -> (Self, Option<InheritedFence>) {
-        let run = DaemonRun::new(number.to_string(), now);
+        let run = process.run.clone();
         let found = files.0.iter().cloned().chain(std::iter::repeat_with(RecordContent::default));
         let opened = found.take(plan.disks.len()).map(|content| Record::open(content, &run, now));
         let (records, inherited): (Vec<_>, Vec<_>) = opened.unzip();
-        let name = |disk: &DiskPlan| NamespaceName::new(plan.controller.subnqn.as_str(), &disk.namespace);
         let fences = Self {
             inner: mpath_host::Fences::default(),
             records,
             run,
             files,
-            namespaces: plan.disks.iter().map(name).collect(),
+            namespaces: vec![None; plan.disks.len()],
             fails_percent: plan.record_fails_percent,
             rng,
             wake_at: None,
@@ -68,17 +68,19 @@ impl Fences {
         self.files
     }
 
-    /// The daemon has ended in order and leaves the disks so: the files, and whether they were written.
-    pub(super) fn end(self, now: Instant, leaving: &[DiskShutdown]) -> (RecordFiles, bool) {
+    /// The daemon has ended in order and leaves the disks so: the files, whether they were written, and the fences that are left.
+    pub(super) fn end(
+        self,
+        now: Instant,
+        leaving: &[DiskShutdown],
+    ) -> (RecordFiles, bool, Vec<Option<RemainingFence>>) {
         let Self { records, namespaces, run, files, fails_percent, mut rng, .. } = self;
-        if rng.percent(fails_percent) {
-            return (files, false);
-        }
         let disks = records.into_iter().zip(&namespaces).zip(leaving);
-        let end = |((record, namespace), leaving): ((Record, _), &DiskShutdown)| {
-            record.end(Some(namespace), *leaving, &run, now).0
+        let end = |((record, namespace), leaving): ((Record, &Option<NamespaceName>), &DiskShutdown)| {
+            record.end(namespace.as_ref(), *leaving, &run, now)
         };
-        (RecordFiles(disks.map(end).collect()), true)
+        let (contents, left) = disks.map(end).unzip();
+        if rng.percent(fails_percent) { (files, false, left) } else { (RecordFiles(contents), true, left) }
     }
 
     /// Whether the predecessor has lost writes of a disk, which flushes have to report.
@@ -89,6 +91,11 @@ impl Fences {
     /// Whether a guest may come back with requests that the predecessor fetched.
     pub(super) fn has_predecessor(&self, disk: usize) -> bool {
         self.records[disk].has_predecessor()
+    }
+
+    /// The namespace of a guest of a disk that may come back.
+    pub(super) fn namespace_of_guest(&self, disk: usize) -> Option<&NamespaceName> {
+        self.records[disk].previous_namespace()
     }
 
     /// Changes all records: whether all of them were written.
@@ -103,9 +110,14 @@ impl Fences {
         change(&mut self.records[disk]);
         let is_written = !self.rng.percent(self.fails_percent);
         if is_written {
-            self.files.0[disk] = self.records[disk].content(Some(&self.namespaces[disk]));
+            self.files.0[disk] = self.records[disk].content(self.namespaces[disk].as_ref());
         }
         is_written
+    }
+
+    /// The namespace of a disk is known. Its record names the namespace from the next change on.
+    pub(super) fn set_namespace(&mut self, disk: usize, namespace: &NamespaceName) {
+        self.namespaces[disk].get_or_insert_with(|| namespace.clone());
     }
 
     /// Names the namespace of a disk in its record: whether that was written.
@@ -117,6 +129,11 @@ impl Fences {
     pub(super) fn record(&mut self, id: AssociationId, fence_time: Duration) -> bool {
         let (path, fence_ms) = (id.path.to_string(), fence_time.as_millis() as u64);
         self.change_records(|record| record.add(id, RecordedAssociation { path: path.clone(), cntlid: 0, fence_ms }))
+    }
+
+    /// Records a fence that a removed disk has left: whether that was written.
+    pub(super) fn inherit(&mut self, disk: usize, association: &RecordedAssociation) -> bool {
+        self.change_record(disk, |record| record.inherit(association.clone()))
     }
 
     pub(super) fn forget(&mut self, id: AssociationId) {

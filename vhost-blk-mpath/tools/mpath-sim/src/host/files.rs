@@ -1,6 +1,12 @@
 //! The files next to the sockets of disks. They survive the daemon.
 
+use std::time::Instant;
+
+use mpath_host::NamespaceName;
+
 use super::fences::RecordFiles;
+use super::plan::HostPlan;
+use super::process::Process;
 
 /// All files of a daemon.
 #[derive(Debug, Default)]
@@ -9,13 +15,31 @@ pub(crate) struct Files {
     pub(super) shown: ShownFiles,
 }
 
-/// By disk: the blocks that the next daemon shows to front-ends. `None`: front-ends wait until a path works.
+/// By disk: the description of the disk that the next daemon shows to front-ends. `None`: front-ends wait until a path works.
 #[derive(Debug, Default)]
-pub(super) struct ShownFiles(pub(super) Vec<Option<u64>>);
+pub(super) struct ShownFiles(pub(super) Vec<Option<ShownDisk>>);
+
+/// A disk as front-ends were shown it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ShownDisk {
+    pub(super) namespace: NamespaceName,
+    pub(super) blocks: u64,
+}
 
 impl Files {
-    /// Front-ends have seen disks with these blocks.
-    pub(crate) fn new(shown: impl Iterator<Item = u64>) -> Self {
-        Self { records: RecordFiles::default(), shown: ShownFiles(shown.map(Some).collect()) }
+    /// Front-ends have seen the disks of this plan with these blocks.
+    pub(crate) fn after_front_ends(plan: &HostPlan, shown: impl Iterator<Item = u64>) -> Self {
+        let shown = plan.namespaces().zip(shown).map(|(namespace, blocks)| Some(ShownDisk { namespace, blocks }));
+        Self { records: RecordFiles::default(), shown: ShownFiles(shown.collect()) }
+    }
+
+    /// The sockets of the disks of this plan were never served.
+    pub(crate) fn new(plan: &HostPlan) -> Self {
+        Self { records: RecordFiles::default(), shown: ShownFiles(vec![None; plan.disks.len()]) }
+    }
+
+    /// The fences that disks have left at their removal are over, as far as the process knows.
+    pub(crate) fn expire(&mut self, process: &Process, now: Instant) {
+        self.records.0.iter_mut().for_each(|record| _ = record.expire(&process.run, now));
     }
 }

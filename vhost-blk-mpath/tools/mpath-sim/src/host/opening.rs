@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use mpath_host::{OpeningStep, TriedPath};
+use mpath_core::SharedDisk;
+use mpath_host::{OpeningStep, PendingFences, TriedPath};
 
+use super::disk_hold::DiskHold;
 use super::disks::Disks;
 use super::fences::Fences;
 use crate::clock::{Event, earliest};
@@ -34,16 +36,30 @@ impl Opening {
     pub(super) fn advance(
         &mut self,
         ctx: &mut Ctx,
-        disks: &mut Disks,
-        fences: &mut Fences,
+        (disks, fences): (&mut Disks, &mut Fences),
+        (hold, shared, pending_fences): (&mut DiskHold, &SharedDisk, &PendingFences),
         first_logs_are_done: bool,
         paths: &[TriedPath],
     ) -> bool {
         let (disk, now, mut is_opened) = (self.disk, ctx.clock.now(), false);
         while let Some(step) = disks.opening(disk).step(now, first_logs_are_done, paths) {
             let is_done = match step {
-                // No disk was removed from this daemon.
-                OpeningStep::InheritFences => true,
+                OpeningStep::InheritFences => {
+                    let namespace = disks.namespace(disk).expect("a path or an earlier daemon has named it");
+                    match pending_fences.to_inherit(now, namespace, hold.decides()) {
+                        None => true,
+                        Some(_) if !self.is_written(ctx, step, || disks.time_to_write()) => break,
+                        Some(pending) => {
+                            let is_written = fences.inherit(disk, &pending.recorded(now));
+                            if is_written {
+                                ctx.checker.counts.pending_fences += 1;
+                                hold.inherit(pending.fence.clone(), shared);
+                                continue;
+                            }
+                            false
+                        }
+                    }
+                }
                 OpeningStep::RecordNamespace => {
                     if !self.is_written(ctx, step, || disks.time_to_write()) {
                         break;

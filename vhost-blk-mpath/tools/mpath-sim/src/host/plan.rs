@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mpath_core::FlowId;
-use mpath_host::PathSettings;
+use mpath_host::{NamespaceName, PathSettings};
 use nvme_tcp::host::{ControllerConfig, NamespaceIdentity};
 
 /// The plan of the host for the whole run.
@@ -22,6 +22,11 @@ pub(crate) struct HostPlan {
 }
 
 impl HostPlan {
+    /// The namespaces that the operator means, by disk.
+    pub(super) fn namespaces(&self) -> impl Iterator<Item = NamespaceName> {
+        self.disks.iter().map(|disk| NamespaceName::new(self.controller.subnqn.as_str(), &disk.namespace))
+    }
+
     /// The settings of every path.
     pub(super) fn path_settings(&self) -> PathSettings {
         PathSettings {

@@ -108,6 +108,11 @@ impl Machine {
         self.blocks = blocks;
     }
 
+    /// The disk is removed with its guest. The next guest may see as few blocks as the first one did.
+    pub(crate) fn forget_size(&mut self) {
+        self.blocks = self.plan.first_blocks;
+    }
+
     /// The virtqueue of a user.
     pub(crate) fn queue_of(&self, user: usize) -> usize {
         user % self.plan.flows

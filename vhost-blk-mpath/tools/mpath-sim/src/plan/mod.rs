@@ -2,6 +2,7 @@
 
 mod faults;
 mod offline_growth;
+mod replacements;
 
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use self::faults::{
     queue_stops, restarts, truncations,
 };
 use self::offline_growth::offline_growth;
+use self::replacements::replacements;
 use crate::discovery_controllers::{DiscoveryControllerPlan, DiscoveryPlan};
 use crate::fault::{Fault, PlannedFault};
 use crate::guest::{GuestPlan, RingPlan};
@@ -95,6 +97,7 @@ impl Plan {
             faults.extend(hang_ups(&mut Rng::new(seed, 0x4a46), disks, quiet));
             faults.extend(queue_stops(&mut Rng::new(seed, 0x5709), disks, quiet));
             faults.extend(restarts(&mut Rng::new(seed, 0x7e57), quiet));
+            faults.extend(replacements(&mut Rng::new(seed, 0x9e91), paths, quiet));
             faults.extend(closures(&mut Rng::new(seed, 0xe4d5), paths, quiet));
             faults.extend(protocol_faults(&mut Rng::new(seed, 0x4057), paths, quiet));
             faults.extend(power_loss(&mut Rng::new(seed, 0x9012), paths, quiet));

@@ -8,27 +8,33 @@ use mpath_host::DesiredState;
 use super::World;
 use crate::clock::Event;
 use crate::connection::Side;
-use crate::host::{Daemon, Message};
+use crate::host::{Daemon, EndedDaemon, Files, Message, Process};
 
 impl World {
     /// Starts a daemon, unless there is one.
     pub(super) fn start_daemon(&mut self) {
-        if self.daemon.is_some() {
-            return;
+        if self.daemon.is_none() && self.idle.is_none() {
+            let process = Process::new(self.daemons, self.ctx.clock.now());
+            self.serve_disks(process);
         }
-        let files = std::mem::take(&mut self.files);
+    }
+
+    /// A process begins to serve the disks.
+    fn serve_disks(&mut self, process: Process) {
+        let files = std::mem::replace(&mut self.files[self.socket], Files::new(&self.plan.host));
         let (number, seed, plan) = (self.daemons, self.seed, self.plan.host.clone());
         let (ctx, controllers) = (&mut self.ctx, self.controllers.as_ref());
-        let (daemon, fence) = Daemon::start(ctx, number, &plan, files, controllers, seed);
-        self.daemon = Some(daemon);
+        self.daemon = Some(Daemon::start(ctx, number, process, &plan, files, controllers, seed));
         self.daemons += 1;
-        self.serves_at = Some(self.ctx.clock.now() + fence);
-        self.ctx.clock.after(fence, Event::Serve);
     }
 
     /// The daemon is killed. The kernel closes its sockets after `exit`.
     pub(super) fn kill_daemon(&mut self, resubmits: bool, exit: Duration) {
         if self.daemon.is_none() {
+            if self.idle.take().is_some() {
+                // The next process knows of the fences on this socket alone.
+                self.socket = self.last_socket;
+            }
             return;
         }
         self.end_daemon(!resubmits);
@@ -49,38 +55,83 @@ impl World {
         }
     }
 
-    /// Starts the next daemon if the present one has ended in order.
+    /// The operator removes all disks, whose guests are gone, and adds them later, on other sockets or on the same ones.
+    pub(super) fn remove_disks(&mut self, to_other_socket: bool) {
+        let Self { ctx, machines, guests, unsettled, .. } = self;
+        let Some(daemon) = self.daemon.as_mut().filter(|daemon| !daemon.is_ending()) else { return };
+        (self.adds_on, self.is_added) = (if to_other_socket { 1 - self.socket } else { self.socket }, false);
+        (0..machines.len()).for_each(|disk| ctx.checker.limits_lifted(disk));
+        daemon.begin_removal(ctx, machines);
+        for ((machine, guest), unsettled) in machines.iter_mut().zip(guests).zip(unsettled) {
+            ctx.checker.guest_gone(machine.given_up());
+            machine.forget_size();
+            guest.grow(machine.blocks());
+            *unsettled = true;
+        }
+    }
+
+    /// The operator adds the disks that were removed, once they are gone.
+    pub(super) fn add_disks(&mut self) {
+        self.is_added = true;
+        if let Some(process) = self.idle.take() {
+            self.serve_disks(process);
+        }
+    }
+
+    /// Continues the end of a daemon. If the daemon has ended in order, the next one starts.
     pub(super) fn turn_shutdown(&mut self) {
         let Some(daemon) = self.daemon.take_if(|daemon| daemon.has_ended(&mut self.ctx)) else { return };
-        let (files, is_written) = daemon.finish_shutdown(&mut self.ctx);
-        self.ctx.checker.daemon_ended(self.ctx.clock.elapsed(), is_written);
-        self.files = files;
-        (self.serves, self.serves_at) = (false, None);
-        self.unsettled.fill(false);
-        for id in self.ctx.net.connections_of_host() {
-            self.ctx.net.close(&mut self.ctx.clock, id, Side::Host);
+        let EndedDaemon { process, is_removal, files, is_written, fence_left } = daemon.finish_shutdown(&mut self.ctx);
+        let at = self.ctx.clock.elapsed();
+        self.files[self.socket] = files;
+        self.forget_daemon();
+        if !is_removal {
+            self.ctx.checker.daemon_ended(at, is_written);
+            for id in self.ctx.net.connections_of_host() {
+                self.ctx.net.close(&mut self.ctx.clock, id, Side::Host);
+            }
+            return self.start_daemon();
         }
-        self.start_daemon();
+        self.ctx.checker.disks_removed(at, is_written && self.adds_on == self.socket);
+        self.ctx.checker.counts.removed_in_doubt += u64::from(!fence_left.is_zero());
+        // Fences are recorded in whole milliseconds, rounded up.
+        self.ctx.clock.after(fence_left + Duration::from_millis(1), Event::ExpireFences { socket: self.socket });
+        (self.last_socket, self.socket) = (self.socket, self.adds_on);
+        self.idle = Some(process);
+        if self.is_added {
+            self.add_disks();
+        }
+    }
+
+    /// [`Event::ExpireFences`] has come: the process updates records that no disk holds.
+    pub(super) fn expire_fences(&mut self, socket: usize) {
+        let now = self.ctx.clock.now();
+        let process = self.idle.as_ref().or_else(|| Some(self.daemon.as_ref()?.process()));
+        if let Some(process) = process.filter(|_| self.daemon.is_none() || self.socket != socket) {
+            self.files[socket].expire(process, now);
+        }
     }
 
     /// The daemon is gone, and its files are left. The guests may be reset with it.
     pub(super) fn end_daemon(&mut self, is_reset: bool) {
         let Some(daemon) = self.daemon.take() else { return };
         let Self { ctx, machines, .. } = self;
-        self.files = daemon.kill(ctx, machines, is_reset);
-        (self.serves, self.serves_at) = (false, None);
+        self.files[self.socket] = daemon.kill(ctx, machines, is_reset);
+        self.forget_daemon();
+    }
+
+    fn forget_daemon(&mut self) {
+        self.serves.fill(false);
         self.unsettled.fill(false);
     }
 
-    /// The inherited fences are over.
-    pub(super) fn serve(&mut self) {
-        if self.serves_at.take_if(|at| *at == self.ctx.clock.now()).is_none() {
-            return;
+    /// Requests of disks are fetched that are open and whose inherited fences are over.
+    pub(super) fn turn_fences(&mut self) {
+        let now = self.ctx.clock.now();
+        let Some(daemon) = &self.daemon else { return };
+        for (disk, serves) in self.serves.iter_mut().enumerate().filter(|(_, serves)| !**serves) {
+            *serves = daemon.is_past_fences(disk, now);
         }
-        let Some((daemon, ctx)) = self.daemon() else { return };
-        daemon.update_holds(ctx);
-        ctx.say(|| "the inherited fences are over".into());
-        self.serves = true;
         self.drop_given_up();
     }
 

@@ -46,8 +46,8 @@ impl World {
                 }
             }
             Event::CloseSocket(id) => self.ctx.net.close(&mut self.ctx.clock, id, Side::Host),
-            Event::Serve => self.serve(),
-            // Disks are opened and grow after every event.
+            Event::ExpireFences { socket } => self.expire_fences(socket),
+            // Disks are opened, released, removed and grow after every event.
             Event::Disks => {}
             Event::IoThread(index) => self.turn_io_thread(index),
             Event::Discovery => {

@@ -80,6 +80,7 @@ impl World {
             }
             Fault::KillDaemon { resubmits, exit } => self.kill_daemon(resubmits, exit),
             Fault::RestartDaemon => self.stop_daemon(),
+            Fault::ReplaceDisks { to_other_socket } => self.remove_disks(to_other_socket),
             Fault::HangUp { disk, is_reset } => self.hang_up(disk, is_reset),
             Fault::StopQueues { disk } => self.stop_queues(disk),
             Fault::Migrate { disk, .. } => self.begin_migration(disk),
@@ -161,6 +162,7 @@ impl World {
                 self.ctx.net.links[path].flips_per_10k = 0;
             }
             Fault::KillDaemon { .. } => self.start_daemon(),
+            Fault::ReplaceDisks { .. } => self.add_disks(),
             Fault::HangUp { disk, .. } => self.connect(disk),
             Fault::StopQueues { disk } => self.start_queues(disk),
             Fault::Migrate { disk, is_cancelled } => self.end_migration(disk, is_cancelled),

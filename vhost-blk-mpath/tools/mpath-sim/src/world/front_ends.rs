@@ -75,9 +75,9 @@ impl World {
     /// Drops given-up requests that no daemon can execute any more.
     pub(super) fn drop_given_up(&mut self) {
         // Requests of an earlier daemon may be executed until its fences are over.
-        let machines =
-            self.machines.iter_mut().zip(&self.unsettled).filter(|(_, unsettled)| self.serves && !**unsettled);
-        for request in machines.flat_map(|(machine, _)| machine.take_given_up()).collect::<Vec<_>>() {
+        let machines = self.machines.iter_mut().zip(&self.unsettled).zip(&self.serves);
+        let machines = machines.filter(|((_, unsettled), serves)| **serves && !**unsettled);
+        for request in machines.flat_map(|((machine, _), _)| machine.take_given_up()).collect::<Vec<_>>() {
             let at = self.ctx.clock.elapsed();
             self.ctx.checker.given_up(at, request.id);
             self.guests[request.disk].answered(&mut self.ctx.clock, request.user);

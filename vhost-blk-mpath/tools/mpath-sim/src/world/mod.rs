@@ -8,14 +8,14 @@ mod requests;
 mod stages;
 mod truncation;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::checker::{Checker, Counts, Violation};
 use crate::clock::{Clock, Event};
 use crate::context::Ctx;
 use crate::discovery_controllers::DiscoveryControllers;
 use crate::guest::{Guest, GuestPlan};
-use crate::host::{Daemon, Files};
+use crate::host::{Daemon, Files, Process};
 use crate::machine::Machine;
 use crate::net::Net;
 use crate::plan::Plan;
@@ -67,16 +67,24 @@ pub(crate) struct World {
     daemon: Option<Daemon>,
     /// The number of daemons that there have been.
     daemons: u64,
-    /// The files that the last daemon left.
-    files: Files,
+    /// The process of the daemon, while its disks are removed.
+    idle: Option<Process>,
+    /// By socket: the files that the last daemon there has left. All disks are served on one socket each, or on another.
+    files: [Files; 2],
+    /// The socket on which the disks are served.
+    socket: usize,
+    /// The socket on which the disks were served before they were removed.
+    last_socket: usize,
+    /// The socket on which removed disks are added.
+    adds_on: usize,
+    /// The operator has added the disks again.
+    is_added: bool,
     /// By disk.
     machines: Vec<Machine>,
-    /// The inherited fences of the daemon are over.
-    serves: bool,
+    /// By disk: it is open, and its inherited fences are over.
+    serves: Vec<bool>,
     /// By disk: the daemon may still execute requests of an earlier front-end.
     unsettled: Vec<bool>,
-    /// When the inherited fences of the daemon are over.
-    serves_at: Option<Instant>,
     /// By disk.
     guests: Vec<Guest>,
     /// By disk: the flush after the last fault has succeeded.
@@ -124,10 +132,17 @@ impl World {
             flushed: vec![false; disks],
             daemon: None,
             daemons: 0,
-            files: Files::new(plan.guests.iter().map(|guest| guest.first_blocks)),
-            serves: false,
+            idle: None,
+            files: [
+                Files::after_front_ends(&plan.host, plan.guests.iter().map(|guest| guest.first_blocks)),
+                Files::new(&plan.host),
+            ],
+            socket: 0,
+            last_socket: 0,
+            adds_on: 0,
+            is_added: false,
+            serves: vec![false; disks],
             unsettled: vec![false; disks],
-            serves_at: None,
             plan,
             stage: Stage::Work,
             fingerprint: seed,
@@ -169,6 +184,7 @@ impl World {
                 daemon.observe_attempts(ctx);
             }
             self.turn_disks();
+            self.turn_fences();
             self.judge_closed_paths();
             self.turn_shutdown();
             self.next_stage();

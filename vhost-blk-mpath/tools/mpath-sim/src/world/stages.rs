@@ -14,7 +14,8 @@ const FLUSH_RETRY_DELAY: Duration = Duration::from_millis(200);
 impl World {
     /// Begins the next stage once all guests are answered.
     pub(super) fn next_stage(&mut self) {
-        let is_ready = self.serves && self.daemon.as_ref().is_some_and(Daemon::can_use_all_paths);
+        let is_ready =
+            self.serves.iter().all(|serves| *serves) && self.daemon.as_ref().is_some_and(Daemon::can_use_all_paths);
         if !self.guests.iter().all(|guest| guest.is_over(&self.ctx.clock)) || !is_ready {
             return;
         }

@@ -1,31 +1,42 @@
 //! When requests of the disks are fetched.
 
+use std::time::Instant;
+
 use mpath_core::{DiskId, PathId};
 use mpath_host::TriedPath;
 
 use super::Daemon;
 use crate::context::Ctx;
+use crate::host::disk_hold::DiskHold;
 
 impl Daemon {
     /// Continues the openings of disks: whether one is open from now on.
     pub(super) fn open_disks(&mut self, ctx: &mut Ctx) -> bool {
-        let mut some_opened = false;
+        let (now, mut some_opened) = (ctx.clock.now(), false);
         for disk in 0..self.openings.len() {
             if self.disks.opening(disk).is_over() {
                 continue;
             }
             let (are_done, paths) = (self.first_logs_are_done, self.tried_paths(disk));
-            let opening = &mut self.openings[disk];
-            if opening.advance(ctx, &mut self.disks, &mut self.fences, are_done, &paths) {
-                let now = ctx.clock.now();
-                self.holds[disk].change(ctx, &mut self.threads, |hold| hold.open(now, are_done, &paths));
+            let (opening, hold) = (&mut self.openings[disk], &mut self.holds[disk]);
+            let files = (&mut self.disks, &mut self.fences);
+            let inherited = (&mut *hold, &self.shared[disk], &self.process.pending_fences);
+            if opening.advance(ctx, files, inherited, are_done, &paths) {
+                hold.change(ctx, &mut self.threads, |hold| hold.open(now, are_done, &paths));
                 some_opened = true;
             }
         }
-        if some_opened {
+        let is_due = |hold: &DiskHold| hold.decides().next_timeout().is_some_and(|at| at <= now);
+        if some_opened || self.holds.iter().any(is_due) {
             self.update_holds(ctx);
         }
+        self.holds.iter_mut().for_each(|hold| hold.set_timer(ctx));
         some_opened
+    }
+
+    /// Whether requests of a disk are fetched, as far as its fences go.
+    pub(crate) fn is_past_fences(&self, disk: usize, now: Instant) -> bool {
+        self.disks.is_open(disk) && self.holds[disk].is_past_fences(now)
     }
 
     /// Paths have changed, or time has passed.

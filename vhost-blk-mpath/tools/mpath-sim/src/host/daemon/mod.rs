@@ -7,8 +7,7 @@ mod shutdown;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
 use mpath_host::DesiredState;
@@ -26,14 +25,17 @@ use super::io_threads::IoThreads;
 use super::opening::Opening;
 use super::path::PathTask;
 use super::plan::{DiskPlan, HostPlan};
+use super::process::Process;
+use super::shutdown_phase::ShutdownPhase;
 use crate::checker::is_accessible;
 use crate::connection::ConnId;
 use crate::context::Ctx;
 use crate::discovery_controllers::DiscoveryControllers;
 use crate::rng::Rng;
 
-/// A daemon.
+/// A daemon that serves disks: all disks of its process, which share their paths.
 pub(crate) struct Daemon {
+    process: Process,
     threads: IoThreads,
     /// By disk.
     front_ends: Vec<FrontEndServer>,
@@ -63,32 +65,23 @@ pub(crate) struct Daemon {
     /// By path: the operator removed it while it was listed, so discovery must not add it before it is listed anew.
     removed_by_operator: Vec<bool>,
     shutdown: Option<ShutdownPhase>,
-}
-
-/// The phase of its orderly end.
-#[derive(Debug)]
-enum ShutdownPhase {
-    /// The I/O threads return the virtqueues, and then have the controllers flush. The number of those that are done.
-    WriteBack(Arc<AtomicUsize>),
-    /// The I/O threads close their connections and end.
-    Threads,
-    /// Controllers are shut down. `in_doubt`: I/O threads have given up writes in doubt.
-    Paths { in_doubt: bool },
+    /// Its disks are removed, and its process goes on.
+    is_removal: bool,
 }
 
 impl Daemon {
-    /// Starts the daemon of this number, with the files of its predecessor. Returns the time that it holds its disks until the
-    /// inherited fences are over.
+    /// Starts to serve disks, for the time of this number, with the files that were left on their sockets.
     pub(crate) fn start(
         ctx: &mut Ctx,
         number: u64,
+        process: Process,
         plan: &HostPlan,
         files: Files,
         controllers: Option<&DiscoveryControllers>,
         seed: u64,
-    ) -> (Self, Duration) {
+    ) -> Self {
         let now = ctx.clock.now();
-        let (fences, inherited) = Fences::open(now, number, files.records, plan, Rng::new(seed, 1000 * number + 300));
+        let (fences, inherited) = Fences::open(now, &process, files.records, plan, Rng::new(seed, 1000 * number + 300));
         let hold = || mpath_host::DiskHold::new(inherited.clone(), plan.group.shared_write_cache);
         let shared: Vec<_> = plan.disks.iter().map(|_| hold().shared_disk()).collect();
         let with_losses = shared.iter().enumerate().filter(|(disk, _)| fences.has_lost_writes(*disk));
@@ -103,6 +96,8 @@ impl Daemon {
             controllers.map_or_else(|| vec![true; plan.paths], |controllers| controllers.plan.configured.clone());
         let path = |path| PathTask::new(now, PathId(path as u16), Epoch(0), plan.clone(), rng(200, path));
         let mut daemon = Self {
+            process,
+            disks: Disks::new(now, plan, &shared, &fences, files.shown, rng(500, 0)),
             threads: IoThreads((0..plan.threads).map(thread).collect()),
             front_ends: (0..)
                 .map(DiskId)
@@ -119,12 +114,12 @@ impl Daemon {
             by_operator,
             removed_by_operator: vec![false; plan.paths],
             had_all_paths: vec![false; shared.len()],
-            disks: Disks::new(now, plan, &shared, files.shown, rng(500, 0)),
             shared,
             openings: (0..plan.disks.len()).map(Opening::new).collect(),
             growing: BTreeMap::new(),
             unanswered,
             shutdown: None,
+            is_removal: false,
         };
         for index in 0..daemon.paths.len() {
             daemon.paths[index].is_known = true;
@@ -135,7 +130,12 @@ impl Daemon {
                 daemon.post_all(ctx, || Message::RemovePath(PathId(index as u16)));
             }
         }
-        (daemon, inherited.map_or(Duration::ZERO, |fence| fence.until - now))
+        daemon.name_namespaces();
+        daemon
+    }
+
+    pub(crate) fn process(&self) -> &Process {
+        &self.process
     }
 
     /// The I/O thread that serves this virtqueue.
@@ -221,6 +221,7 @@ impl Daemon {
             }
             self.threads.0[thread].post(ctx, message);
         }
+        self.name_namespaces();
         for disk in 0..self.shared.len() {
             if !self.growing.contains_key(&disk)
                 && let Some(growing) = Growing::begin(&self.disks, disk)
@@ -234,6 +235,15 @@ impl Daemon {
         }
         self.update_holds(ctx);
         self.turn_fences(ctx);
+    }
+
+    /// The fence records name the namespaces that are known from now on.
+    fn name_namespaces(&mut self) {
+        for disk in 0..self.shared.len() {
+            if let Some(namespace) = self.disks.namespace(disk) {
+                self.fences.set_namespace(disk, namespace);
+            }
+        }
     }
 
     /// Lifts fences that are due.

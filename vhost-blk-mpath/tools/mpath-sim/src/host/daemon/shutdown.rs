@@ -1,21 +1,26 @@
 //! The end of a daemon, in order or by a kill.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use mpath_core::SharedDisk;
-use reactor::UnansweredQueues;
+use reactor::{ThreadsShutdown, UnansweredQueues};
 
-use super::{Daemon, ShutdownPhase};
+use super::Daemon;
+use crate::clock::Event;
 use crate::context::Ctx;
 use crate::host::discovery::Discovery;
 use crate::host::disk_hold::DiskHold;
 use crate::host::files::Files;
 use crate::host::front_ends::FrontEndServer;
 use crate::host::growing::Growing;
-use crate::host::io_thread::{IoThread, Message};
+use crate::host::io_thread::IoThread;
 use crate::host::path::PathTask;
+use crate::host::shutdown_phase::{EndedDaemon, ShutdownPhase};
 use crate::machine::Machine;
+
+/// How long the requests of removed disks may take before they are abandoned (the daemon's `service/disks.rs`).
+const DRAIN_MAX: Duration = Duration::from_secs(11);
 
 impl Daemon {
     /// The daemon is killed. Only its files are left.
@@ -37,17 +42,32 @@ impl Daemon {
 
     /// Begins to end in order. It hangs up on front-ends, and requests in flight have some time to finish.
     pub(crate) fn begin_shutdown(&mut self, ctx: &mut Ctx, machines: &mut [Machine]) {
-        let written_back = Arc::new(AtomicUsize::new(0));
-        self.shutdown = Some(ShutdownPhase::WriteBack(Arc::clone(&written_back)));
-        self.unanswered.iter().for_each(|disk| disk.begin_hang_up());
-        self.post_all(ctx, || Message::Shutdown);
-        self.post_all(ctx, || {
-            let written_back = Arc::clone(&written_back);
-            Message::WhenWrittenBack(Box::new(move || _ = written_back.fetch_add(1, Ordering::SeqCst)))
-        });
+        self.shutdown = Some(self.write_back(ctx));
         for (disk, machine) in machines.iter_mut().enumerate() {
             self.hang_up(ctx, disk, machine, false);
         }
+    }
+
+    /// Begins to remove the disks, whose guests are gone.
+    pub(crate) fn begin_removal(&mut self, ctx: &mut Ctx, machines: &mut [Machine]) {
+        self.is_removal = true;
+        self.disks.forget();
+        self.unanswered.iter().for_each(|disk| disk.begin_hang_up());
+        let until = ctx.clock.now() + DRAIN_MAX;
+        ctx.clock.at(until, Event::Disks);
+        self.shutdown = Some(ShutdownPhase::HangUp { until });
+        for (disk, machine) in machines.iter_mut().enumerate() {
+            self.hang_up(ctx, disk, machine, true);
+            // Those without a front-end too.
+            machine.disconnect(true);
+        }
+    }
+
+    fn write_back(&mut self, ctx: &mut Ctx) -> ShutdownPhase {
+        self.unanswered.iter().for_each(|disk| disk.begin_hang_up());
+        let (count, threads) = (self.threads.0.len(), &mut self.threads);
+        let post = |thread, message| threads.post(ctx, thread, message);
+        ShutdownPhase::WriteBack(ThreadsShutdown::begin(count, post))
     }
 
     /// Whether it ends in order.
@@ -57,36 +77,38 @@ impl Daemon {
 
     /// Continues its orderly end: whether it has ended.
     pub(crate) fn has_ended(&mut self, ctx: &mut Ctx) -> bool {
-        match &self.shutdown {
-            None => false,
-            Some(ShutdownPhase::WriteBack(written_back)) => {
-                if written_back.load(Ordering::SeqCst) == self.threads.0.len() {
-                    self.shutdown = Some(ShutdownPhase::Threads);
-                    self.post_all(ctx, || Message::End);
-                }
-                false
+        let have_front_ends = !self.front_ends.iter().all(FrontEndServer::is_free);
+        self.shutdown = match self.shutdown.take() {
+            None => return false,
+            Some(ShutdownPhase::HangUp { until }) if have_front_ends && ctx.clock.now() < until => {
+                Some(ShutdownPhase::HangUp { until })
+            }
+            Some(ShutdownPhase::HangUp { .. }) => Some(self.write_back(ctx)),
+            Some(ShutdownPhase::WriteBack(shutdown)) if !shutdown.is_written_back() => {
+                Some(ShutdownPhase::WriteBack(shutdown))
+            }
+            Some(ShutdownPhase::WriteBack(shutdown)) => {
+                shutdown.end(|thread, message| self.threads.post(ctx, thread, message));
+                Some(ShutdownPhase::Threads)
+            }
+            Some(ShutdownPhase::Threads) if !self.threads.0.iter().all(IoThread::is_over) => {
+                Some(ShutdownPhase::Threads)
             }
             Some(ShutdownPhase::Threads) => {
-                let are_over = self.threads.0.iter().all(IoThread::is_over);
-                if are_over {
-                    let in_doubt = self.threads.0.iter().any(IoThread::has_writes_in_doubt);
-                    self.shutdown = Some(ShutdownPhase::Paths { in_doubt });
-                    self.discovery.iter_mut().for_each(|discovery| discovery.end_all(ctx));
-                    self.paths.iter_mut().for_each(|path| path.end(ctx));
-                }
-                false
+                self.discovery.iter_mut().for_each(|discovery| discovery.end_all(ctx));
+                self.paths.iter_mut().for_each(|path| path.end(ctx));
+                Some(ShutdownPhase::Paths { in_doubt: self.threads.0.iter().any(IoThread::has_writes_in_doubt) })
             }
-            Some(ShutdownPhase::Paths { .. }) => {
-                let discovery = self.discovery.as_ref();
-                self.paths.iter().all(PathTask::has_ended)
-                    && self.front_ends.iter().all(FrontEndServer::is_free)
-                    && discovery.is_none_or(Discovery::is_over)
-            }
-        }
+            Some(paths @ ShutdownPhase::Paths { .. }) => Some(paths),
+        };
+        matches!(self.shutdown, Some(ShutdownPhase::Paths { .. }))
+            && !have_front_ends
+            && self.paths.iter().all(PathTask::has_ended)
+            && self.discovery.as_ref().is_none_or(Discovery::is_over)
     }
 
-    /// It has ended in order: the files that it leaves, and whether the fence records were written.
-    pub(crate) fn finish_shutdown(self, ctx: &mut Ctx) -> (Files, bool) {
+    /// It has ended in order.
+    pub(crate) fn finish_shutdown(mut self, ctx: &mut Ctx) -> EndedDaemon {
         let Some(ShutdownPhase::Paths { in_doubt }) = self.shutdown else { unreachable!("it has ended") };
         let now = ctx.clock.now();
         let leaving = |((disk, unanswered), hold): ((&SharedDisk, &Arc<UnansweredQueues>), &DiskHold)| {
@@ -96,9 +118,18 @@ impl Daemon {
         let leaving: Vec<_> = self.shared.iter().zip(&self.unanswered).zip(&self.holds).map(leaving).collect();
         let under_way = self.under_way();
         self.threads.0.into_iter().for_each(|thread| thread.count_stats(ctx));
-        let (records, are_written) = self.fences.end(now, &leaving);
-        (Files { records, shown: self.disks.into_files(under_way) }, are_written)
+        let (records, is_written, left) = self.fences.end(now, &leaving);
+        let mut fence_left = Duration::ZERO;
+        for ((left, hold), disk) in left.into_iter().zip(&self.holds).zip(0..).filter(|_| self.is_removal) {
+            let Some(left) = left else { continue };
+            let (name, pending_fences) = (format!("disk {disk}"), &mut self.process.pending_fences);
+            let lasts = pending_fences.disk_removed(now, &name, false, hold.decides(), left);
+            fence_left = fence_left.max(lasts.unwrap_or_default());
+        }
+        let files = Files { records, shown: self.disks.into_files(under_way) };
+        EndedDaemon { process: self.process, is_removal: self.is_removal, files, is_written, fence_left }
     }
+
     /// The disks that are being saved, and their blocks.
     fn under_way(&self) -> Vec<(usize, u64)> {
         let opened = self.openings.iter().filter_map(|opening| opening.under_way(&self.disks));

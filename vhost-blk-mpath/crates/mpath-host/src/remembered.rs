@@ -1,0 +1,56 @@
+//! The namespaces that earlier daemons have left for a disk. The disk must not become another one.
+
+use crate::namespace_name::NamespaceName;
+
+/// The namespaces that earlier daemons have left for a disk, if they have.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Remembered<'a> {
+    /// The namespace that front-ends were shown.
+    pub shown: Option<&'a NamespaceName>,
+    /// The namespace of a guest that may come back and repeat its requests in flight.
+    pub of_guest: Option<&'a NamespaceName>,
+}
+
+/// Why a namespace cannot be the disk's: an earlier one was another, which each variant names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnotherRemembered<'a> {
+    /// Front-ends were shown that one.
+    Shown(&'a NamespaceName),
+    /// A guest may repeat requests that are for that one.
+    OfGuest(&'a NamespaceName),
+}
+
+impl<'a> Remembered<'a> {
+    /// Checks that a namespace is the one that earlier daemons have left. Without one, any namespace is.
+    ///
+    /// # Errors
+    /// The earlier namespace.
+    pub fn check(&self, found: &NamespaceName) -> Result<(), AnotherRemembered<'a>> {
+        let other = |before: Option<&'a NamespaceName>| before.filter(|before| !before.is_same(found));
+        match (other(self.shown), other(self.of_guest)) {
+            (Some(before), _) => Err(AnotherRemembered::Shown(before)),
+            (None, Some(before)) => Err(AnotherRemembered::OfGuest(before)),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvme_tcp::host::NamespaceIdentity;
+
+    use super::*;
+
+    #[test]
+    fn a_disk_stays_on_the_namespace_that_was_shown_or_that_its_guest_may_come_back_for() {
+        let name = |uuid| {
+            NamespaceName::new("nqn.example", &NamespaceIdentity { uuid: [uuid; 16], ..crate::testing::namespace() })
+        };
+        let (one, other) = (name(1), name(2));
+        let check = |shown, of_guest| Remembered { shown, of_guest }.check(&one);
+        assert_eq!((check(None, None), check(Some(&one), Some(&one))), (Ok(()), Ok(())));
+        assert_eq!(check(Some(&other), None), Err(AnotherRemembered::Shown(&other)));
+        assert_eq!(check(Some(&one), Some(&other)), Err(AnotherRemembered::OfGuest(&other)));
+        assert_eq!(check(Some(&other), Some(&other)), Err(AnotherRemembered::Shown(&other)));
+    }
+}
