@@ -36,6 +36,7 @@ mod open_files;
 mod path_actions;
 mod policies;
 mod policy_changes;
+mod probes;
 mod removal_in_doubt;
 mod resize;
 mod scheduler;
