@@ -116,8 +116,15 @@ impl Command {
             }
         };
         let wanted = SteerPaths { path: path.clone(), disk: disk.disk.clone(), action, force };
-        Ok(output.print(&client.steer(&wanted)?, |paths| for_people(paths))?)
+        let shown = if action == PathAction::Reset { resets } else { for_people };
+        Ok(output.print(&client.steer(&wanted)?, |paths| shown(paths))?)
     }
+}
+
+/// Paths that are about to be reset. Their states are still those before.
+fn resets(paths: &[Path]) -> String {
+    let one = |of: &Path| format!("{} path {} ({}) is being reset\n", of.disk, of.index, of.address);
+    paths.iter().map(one).collect::<String>() + "`mpathctl path list` shows its state, and why it is not live again\n"
 }
 
 /// Removes paths one after the other. A refusal does not keep the others.

@@ -246,8 +246,13 @@ impl Control for Fake {
 
     async fn steer(&self, wanted: &[PathRef], action: PathAction, force: bool) -> Result<(), ControlError> {
         if action == PathAction::Reset {
-            let PathRef { disk, index } = wanted[0].clone();
-            return Err(ControlError::NotResettable { disk, index, state: PathState::Disabled });
+            // Path 1 counts as disabled.
+            return match wanted.iter().find(|path| path.index == 1).cloned() {
+                Some(PathRef { disk, index }) => {
+                    Err(ControlError::NotResettable { disk, index, state: PathState::Disabled })
+                }
+                None => Ok(()),
+            };
         }
         // `disk1` has but one path.
         if let Some(last) = wanted.iter().find(|path| path.disk == "disk1" && action != PathAction::Enable && !force) {

@@ -236,6 +236,11 @@ fn paths_are_drained_disabled_and_enabled() {
     assert_eq!(states(&["path", "drain", "all", "--disk=disk0"]), ["draining", "draining"]);
     assert_eq!(states(&["path", "enable", "0"]), ["live", "live/non-optimized"]);
     assert_eq!(states(&["path", "disable", "0", "--disk", "disk1", "--force"]), ["draining/non-optimized"]);
+    assert_eq!(
+        daemon.run(&["path", "reset", "0", "--disk", "disk0"]),
+        "disk0 path 0 (tcp://127.0.0.1:4420) is being reset\n\
+         `mpathctl path list` shows its state, and why it is not live again\n"
+    );
     for (args, message) in [
         (
             &["path", "drain", "[::1]"][..],

@@ -58,15 +58,20 @@ pub fn similar_name<'a>(misspelt: &str, names: impl IntoIterator<Item = &'a str>
     best.filter(|(similarity, _)| *similarity >= SIMILAR).map(|(_, name)| name.to_owned())
 }
 
-/// Rewords serde's error about an unknown key: if the key with hyphens in place of underscores is known, the error names that key.
-pub(crate) fn name_hyphen_form(message: &str) -> String {
+/// Rewords serde's error about an unknown key, so that the error names the key that is meant: the key with hyphens in place of
+/// underscores, or the most similar known key.
+pub(crate) fn name_meant_key(message: &str) -> String {
     let reworded = || {
         let (place, rest) = message.split_once("unknown field `")?;
-        let (key, expected) = rest.split_once('`')?;
+        let (key, expected) = rest.split_once("`, expected ")?;
+        let known = || expected.split('`').skip(1).step_by(2);
         let hyphen_form = key.replace('_', "-");
-        let is_known = hyphen_form != key && expected.contains(&format!("`{hyphen_form}`"));
-        let position = expected.rfind(" at line ").map_or("", |at| &expected[at..]);
-        is_known.then(|| format!("{place}unknown field `{key}`: write `{hyphen_form}`{position}"))
+        if hyphen_form != key && known().any(|name| name == hyphen_form) {
+            let position = expected.rfind(" at line ").map_or("", |at| &expected[at..]);
+            return Some(format!("{place}unknown field `{key}`: write `{hyphen_form}`{position}"));
+        }
+        let similar = similar_name(key, known())?;
+        Some(format!("{place}unknown field `{key}`: did you mean `{similar}`? Expected {expected}"))
     };
     reworded().unwrap_or_else(|| message.into())
 }
@@ -92,18 +97,21 @@ mod tests {
     }
 
     #[test]
-    fn an_underscore_form_of_a_known_key_is_told_its_hyphen_form() {
+    fn an_unknown_key_is_told_the_key_that_is_meant() {
         for (message, reworded) in [
             (
                 "disks[0]: unknown field `read_only`, expected one of `name`, `read-only` at line 3 column 5",
                 "disks[0]: unknown field `read_only`: write `read-only` at line 3 column 5",
             ),
             ("unknown field `a_b`, expected `a-b` or `c`", "unknown field `a_b`: write `a-b`"),
-            ("unknown field `a_b`, expected `ab`", "unknown field `a_b`, expected `ab`"),
-            ("unknown field `ab`, expected `a-b`", "unknown field `ab`, expected `a-b`"),
+            (
+                "unknown field `polcy`, expected one of `name`, `policy` at line 3 column 5",
+                "unknown field `polcy`: did you mean `policy`? Expected one of `name`, `policy` at line 3 column 5",
+            ),
+            ("unknown field `colour`, expected `ios` or `bytes`", "unknown field `colour`, expected `ios` or `bytes`"),
             ("missing field `a-b`", "missing field `a-b`"),
         ] {
-            assert_eq!(name_hyphen_form(message), reworded);
+            assert_eq!(name_meant_key(message), reworded);
         }
     }
 }

@@ -4,9 +4,10 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use super::repeated_key::repeated_key;
 use super::{DiskName, DiskPlace, MAX_DISCOVERY, MAX_DISKS, MAX_PATHS, MAX_SHARING, NamespaceId, Nqn, SocketPath};
 use crate::address::{DiscoveryAddress, PathAddress};
-use crate::text::name_hyphen_form;
+use crate::text::name_meant_key;
 
 /// Why a configuration file cannot be used. The text begins with the name of the file.
 #[derive(Debug, thiserror::Error)]
@@ -56,13 +57,21 @@ impl From<ConflictError> for ConfigError {
     }
 }
 
+impl ConfigError {
+    /// The error of the reader about this text. A repeated key is named with its own place.
+    pub(super) fn yaml(text: &str, error: serde_yaml::Error) -> Self {
+        let is_repeated = error.to_string().contains("duplicate field `");
+        Self::Yaml(is_repeated.then(|| repeated_key(text)).flatten().unwrap_or(error))
+    }
+}
+
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Yaml(error) => {
                 let message = error.to_string();
                 // Quoted values may hold control characters, and an error is one line.
-                let message = name_hyphen_form(&one_line(&message));
+                let message = name_meant_key(&one_line(&message));
                 let Some(at) = error.location() else {
                     return write!(f, " {message}");
                 };

@@ -10,6 +10,7 @@ mod hedge;
 mod limits;
 mod max_transfer;
 mod on_off;
+mod repeated_key;
 mod sharer;
 mod time;
 mod validate;
@@ -109,7 +110,7 @@ impl DiskList {
     /// Reads and checks `source`. Messages call it `name`.
     pub fn read(name: &Path, source: impl Read) -> Result<Self, LoadError> {
         load(name, source, |text| {
-            let list: Self = serde_yaml::from_str(text).map_err(ConfigError::Yaml)?;
+            let list: Self = serde_yaml::from_str(text).map_err(|error| ConfigError::yaml(text, error))?;
             Config::new(list.disks.clone()).validate()?;
             Ok(list)
         })
@@ -158,7 +159,7 @@ impl Config {
 
     /// Reads and checks a text.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let config: Self = serde_yaml::from_str(text).map_err(ConfigError::Yaml)?;
+        let config: Self = serde_yaml::from_str(text).map_err(|error| ConfigError::yaml(text, error))?;
         config.validate()?;
         Ok(config)
     }

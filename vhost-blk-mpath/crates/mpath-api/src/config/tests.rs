@@ -238,7 +238,10 @@ fn errors_name_place_value_and_remedy() {
             "5:21: disks[0].keep-alive-tmo: `99999999999999999999` is not a whole number of seconds from 1 to 600, such as 5 or 5s",
         ),
         ("read_only: true", "5:5: disks[0]: unknown field `read_only`: write `read-only`"),
-        ("window: {i_os: 5}", "5:14: disks[0].window: unknown field `i_os`, expected `ios` or `bytes`"),
+        (
+            "window: {i_os: 5}",
+            "5:14: disks[0].window: unknown field `i_os`: did you mean `ios`? Expected `ios` or `bytes`",
+        ),
         (
             "colour: red",
             "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `socket-mode`, `socket-owner`, `socket-group`, `subsystem`, `namespace`, `paths`, `discovery`, `share-paths-with`, `policy`, `scheduler`, `limits`, `weight`, `read-only`, `queues`, `queue-size`, `max-transfer`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `io-timeout`, `hedge`, `hedge-budget`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`, `mpath-window`",
@@ -259,6 +262,18 @@ fn errors_name_place_value_and_remedy() {
 }
 
 #[test]
+fn a_repeated_key_is_named_with_its_place() {
+    for (line, message) in [
+        ("policy: numa\n    weight: 5\n    policy: bdp", "7:5: disks[0]: duplicate field `policy`"),
+        ("window: {ios: 5, bytes: 65536, ios: 6}", "5:36: disks[0].window: duplicate field `ios`"),
+        ("paths: ['tcp://h']", "5:5: disks[0]: duplicate field `paths`"),
+    ] {
+        assert_eq!(refuse(&with_disk_lines(&format!("    {line}\n"))), message);
+    }
+    assert_eq!(refuse(&format!("{MINIMAL}api: /a\nio-threads: 1\napi: /b\n")), "7:1: duplicate field `api`");
+}
+
+#[test]
 fn errors_in_disks_that_share_paths_name_the_known_settings() {
     const KNOWN: &str = "`name`, `socket-path`, `socket-mode`, `socket-owner`, `socket-group`, `namespace`, `limits`, `weight`, `read-only`, `queues`, `mpath-window`";
     let refused = |setting: &str| refuse(&with_sharers(&sharer(2, 0).replace('}', &format!(", {setting}}}"))));
@@ -272,7 +287,7 @@ fn errors_in_disks_that_share_paths_name_the_known_settings() {
     }
     assert_eq!(
         refused("limits: {iop: 5}"),
-        "7:70: disks[0].share-paths-with[0].limits: unknown field `iop`, expected one of `iops`, `bandwidth`, `burst`",
+        "7:70: disks[0].share-paths-with[0].limits: unknown field `iop`: did you mean `iops`? Expected one of `iops`, `bandwidth`, `burst`",
         "no setting of the other disk's"
     );
     assert_eq!(

@@ -27,7 +27,7 @@ use super::metrics::metrics;
 use super::{Control, EVENTS_WAIT_MAX_MS, Limits, PRODUCT, PathRef, disks, insight, scheduling};
 
 use crate::config::Time;
-use crate::text::name_hyphen_form;
+use crate::text::name_meant_key;
 use crate::types::{
     AddPath, ClearedFences, DiskFences, DiskHedge, DiskPolicy, ErrorCode, Events, InjectedMilliseconds, InjectedPath,
     InjectionInForce, OpStats, Parameter, Path, PathSelector, PathState, PathView, Policy, PolicyDetail, PolicyInForce,
@@ -142,7 +142,7 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
         // serde_json's own errors do not name the key.
         let parsed = serde_path_to_error::deserialize(&mut json).map_err(|error| error.to_string());
         let parsed = parsed.and_then(|parsed| json.end().map(|()| parsed).map_err(|error| error.to_string()));
-        let refused = |error: String| format!("body: {}", name_hyphen_form(&error));
+        let refused = |error: String| format!("body: {}", name_meant_key(&error));
         Ok(Self(parsed.map_err(|error| ApiError::new(ErrorCode::BadRequest, refused(error)))?))
     }
 }

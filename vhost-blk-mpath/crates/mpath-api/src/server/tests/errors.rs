@@ -47,7 +47,7 @@ fn errors_have_a_code_and_one_line() {
             "/v1/policy",
             r#"{"policy":"numa","dsk":"x"}"#,
             400,
-            r#"{"error":{"code":"bad-request","message":"body: dsk: unknown field `dsk`, expected one of `policy`, `params`, `class`, `disk` at line 1 column 22"}}"#,
+            r#"{"error":{"code":"bad-request","message":"body: dsk: unknown field `dsk`: did you mean `disk`? Expected one of `policy`, `params`, `class`, `disk` at line 1 column 22"}}"#,
         ),
         (
             "DELETE",

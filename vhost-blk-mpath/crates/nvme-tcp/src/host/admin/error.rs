@@ -39,9 +39,10 @@ pub enum AdminError {
     },
 }
 
-/// Where a time comes from that is not the same for every step.
+/// The meaning of a step without an answer, or the origin of its time.
 fn explanation(step: Step) -> &'static str {
     match step {
+        Step::Connect => " (the target accepts the connection and does not answer)",
         Step::KeepAlive => " (half of the keep-alive timeout is for the answer)",
         _ => "",
     }
