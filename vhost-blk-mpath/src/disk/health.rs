@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
 
 use mpath_api::types::{Condition, ConditionReason, EventKind, GuestErrorCount, GuestErrorReason, GuestOperation};
-use mpath_core::{GuestErrors, IoError};
+use mpath_core::{FailedRequest, GuestErrors, IoError};
+use nvme_tcp::wire::Status;
 
 use crate::events::utc;
 
@@ -54,6 +55,7 @@ impl HealthHistory {
         time: SystemTime,
     ) -> Vec<(EventKind, String)> {
         let mut events = Vec::new();
+        let first = errors.take_first();
         for (op, error, count) in errors.counts() {
             let Some(reason) = GuestErrorReason::of(error) else { continue };
             let operation = GuestOperation::from(op);
@@ -65,7 +67,9 @@ impl HealthHistory {
             let text = format!("{}: {error}", failed(operation));
             if was_quiet && error != IoError::Unsupported {
                 let kind = if reason.is_failure() { EventKind::DiskFailing } else { EventKind::MediumError };
-                events.push((kind, format!("the guest got an error: {text}")));
+                let failed = first.iter().find(|of| (Some(of.op), of.error) == (op, error));
+                let details = failed.map(details).unwrap_or_default();
+                events.push((kind, format!("the guest got an error: {text}{details}")));
             }
             self.errors.insert((operation, reason), SeenErrors { count, text, last_at: now, last_time: time });
         }
@@ -101,9 +105,17 @@ fn failed(operation: GuestOperation) -> String {
     }
 }
 
+/// The place of a failed request, and what a path has answered.
+fn details(failed: &FailedRequest) -> String {
+    let range = failed.range.map(|(sector, bytes)| format!("sector {sector}, {bytes} bytes"));
+    let answer = failed.status.map(|(path, status)| format!("path {} answered `{}`", path.0, Status(status)));
+    let details: Vec<_> = range.into_iter().chain(answer).collect();
+    if details.is_empty() { String::new() } else { format!(" ({})", details.join(", ")) }
+}
+
 #[cfg(test)]
 mod tests {
-    use mpath_core::Op;
+    use mpath_core::{Op, PathId};
 
     use super::*;
 
@@ -139,5 +151,39 @@ mod tests {
                 (discard, GuestErrorReason::Unsupported, 1)
             ]
         );
+    }
+
+    #[test]
+    fn an_event_has_the_first_failed_request_and_the_answer_of_its_path() {
+        let (errors, mut history) = (GuestErrors::default(), HealthHistory::default());
+        let mut told = |seconds: u64| -> Vec<String> {
+            let now = Instant::now() + Duration::from_secs(seconds);
+            history.new_errors(&errors, now, SystemTime::UNIX_EPOCH).into_iter().map(|(_, text)| text).collect()
+        };
+        let fail = |op, error, range, status| {
+            errors.add(Some(op), error, 1);
+            errors.record(FailedRequest { op, error, range, status });
+        };
+        fail(
+            Op::Write,
+            IoError::Controller,
+            Some((2048, 4096)),
+            Some((PathId(1), Status::INTERNAL_ERROR.with_dnr().0)),
+        );
+        fail(Op::Write, IoError::Controller, Some((4096, 512)), None);
+        fail(Op::Flush, IoError::LostWrites, None, None);
+        assert_eq!(
+            told(0),
+            [
+                "the guest got an error: a write failed: the controller failed the command (sector 2048, 4096 bytes, \
+                 path 1 answered `Internal Error, Do Not Retry`)",
+                "the guest got an error: a flush failed: unflushed writes were lost",
+            ]
+        );
+        fail(Op::Write, IoError::Controller, Some((8, 512)), None);
+        assert_eq!(told(1), Vec::<String>::new(), "told before");
+        fail(Op::Write, IoError::Controller, Some((16, 512)), None);
+        let again = "the guest got an error: a write failed: the controller failed the command (sector 16, 512 bytes)";
+        assert_eq!(told(100), [again]);
     }
 }

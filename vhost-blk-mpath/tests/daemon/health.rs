@@ -329,6 +329,30 @@ fn a_path_that_came_back_keeps_its_losses_and_its_last_error() {
 }
 
 #[test]
+fn the_event_of_an_error_has_its_first_request_and_the_answer_of_the_path() {
+    let mut stage = Stage::start();
+    stage.target.set(0, "fail=2:0/0x06/dnr");
+    assert_eq!((stage.guest().write(8192, 1), stage.guest().write(4096, 1)), (Status::IoError, Status::IoError));
+    stage.target.set(0, "fail=1:2/0x81");
+    assert_eq!(stage.guest().run(READ, &[0; 4096]), Status::IoError);
+    for (kind, message) in [
+        (
+            EventKind::DiskFailing,
+            "the guest got an error: a write failed: the controller failed the command (sector 16, 4096 bytes, path 0 \
+             answered `Internal Error, Do Not Retry`)",
+        ),
+        (
+            EventKind::MediumError,
+            "the guest got an error: a read failed: the medium reported an error (sector 0, 4096 bytes, path 0 answered \
+             `Unrecovered Read Error`)",
+        ),
+    ] {
+        let events = || stage.daemon.api.events(0, 0).unwrap().events;
+        eventually("an event tells", || events().iter().any(|event| event.kind == kind && event.message == message));
+    }
+}
+
+#[test]
 fn errors_of_a_flood_are_counted_and_told_once() {
     let mut stage = Stage::start();
     stage.lose_all_paths();

@@ -2,15 +2,33 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{IoError, Op};
+use crate::{IoError, Op, PathId};
 
 /// Operations, and one place for requests whose operation is not known.
 const OPERATIONS: usize = Op::ALL.len() + 1;
 
 /// Counts since the disk was added. The [`crate::Group`]s of the disk share them, and any thread may read them.
 #[derive(Default)]
-pub struct GuestErrors([[AtomicU64; IoError::ALL.len()]; OPERATIONS]);
+pub struct GuestErrors {
+    counts: [[AtomicU64; IoError::ALL.len()]; OPERATIONS],
+    /// The first failed request of each operation and reason since they were taken.
+    first: Mutex<Vec<FailedRequest>>,
+}
+
+/// A request that has failed, as its driver knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FailedRequest {
+    /// The operation.
+    pub op: Op,
+    /// Why it failed.
+    pub error: IoError,
+    /// The first sector and the bytes of its range on the disk; `None` for a flush.
+    pub range: Option<(u64, u32)>,
+    /// The last error that a path has answered, as the status field of NVMe.
+    pub status: Option<(PathId, u16)>,
+}
 
 /// Omits the counts: the debug text of a [`crate::Group`] shows only what affects decisions.
 impl fmt::Debug for GuestErrors {
@@ -38,8 +56,26 @@ impl GuestErrors {
         all.map(|(op, error)| (op, error, self.get(op, error))).filter(|(.., count)| *count > 0)
     }
 
+    /// Keeps a failed request, unless an earlier one of its operation and reason is kept.
+    #[cold]
+    pub fn record(&self, failed: FailedRequest) {
+        let mut first = self.first();
+        if !first.iter().any(|of| (of.op, of.error) == (failed.op, failed.error)) {
+            first.push(failed);
+        }
+    }
+
+    /// Takes the first failed request of each operation and reason since the last call.
+    pub fn take_first(&self) -> Vec<FailedRequest> {
+        std::mem::take(&mut self.first())
+    }
+
+    fn first(&self) -> MutexGuard<'_, Vec<FailedRequest>> {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn place(&self, op: Option<Op>, error: IoError) -> &AtomicU64 {
-        &self.0[op.map_or(OPERATIONS - 1, Op::index)][error.index()]
+        &self.counts[op.map_or(OPERATIONS - 1, Op::index)][error.index()]
     }
 }
 
@@ -65,5 +101,17 @@ mod tests {
         for (index, op) in Op::ALL.into_iter().enumerate() {
             assert_eq!(op.index(), index);
         }
+    }
+
+    #[test]
+    fn the_first_failed_request_of_each_kind_is_kept_until_it_is_taken() {
+        let errors = GuestErrors::default();
+        let failed = |op, error, sector| FailedRequest { op, error, range: Some((sector, 4096)), status: None };
+        let kept = [failed(Op::Read, IoError::Medium, 8), failed(Op::Read, IoError::NoPath, 16)];
+        for of in [kept[0], failed(Op::Read, IoError::Medium, 24), kept[1]] {
+            errors.record(of);
+        }
+        assert_eq!(errors.take_first(), kept);
+        assert_eq!(errors.take_first(), []);
     }
 }

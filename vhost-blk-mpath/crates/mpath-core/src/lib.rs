@@ -68,7 +68,7 @@ mod window;
 pub use ana::{AnaState, AnaStates};
 pub use explanation::{Explanation, FlushTarget, Next, NextRequest, PathVerdict, WaitCause, Waiting, WhyNot};
 pub use group::{Group, GroupConfig, Hedging};
-pub use guest_errors::GuestErrors;
+pub use guest_errors::{FailedRequest, GuestErrors};
 pub use history::Stages;
 pub use ids::{DiskId, Epoch, MAX_DISKS, MAX_PATHS, PathId};
 pub use inject::{Direction, Distribution, InjectedError, Injection};

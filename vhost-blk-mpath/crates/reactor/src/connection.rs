@@ -9,9 +9,8 @@ use std::io;
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-use mpath_core::{DiskId, Epoch, Outcome, Tag};
+use mpath_core::{DiskId, Epoch, Outcome, PathId, Tag};
 use nvme_tcp::host::{AbandonedAnswers, HostQueue, IoCommand, NamespaceLimits, RecallOutcome, SubmitError, TxPart};
-use nvme_tcp::wire::Status;
 use vhost_user_blk::Segments;
 
 use crate::requests::Requests;
@@ -178,6 +177,7 @@ impl<R: Ring> Connection<R> {
     /// Handles the completion of a receive, parses all of it, and starts the next one.
     pub(crate) fn on_recv(
         &mut self,
+        path: PathId,
         ring: &mut R,
         requests: &mut Requests,
         result: i32,
@@ -206,7 +206,10 @@ impl<R: Ring> Connection<R> {
         // Commands that completed before the protocol violation are valid.
         while let Some(completion) = self.queue.poll_completion() {
             let tag = Tag(completion.tag.0);
-            self.ana_error |= completion.result.is_err_and(Status::is_ana_error);
+            if let Err(status) = completion.result {
+                self.ana_error |= status.is_ana_error();
+                requests.note_error(tag, path, status);
+            }
             let outcome = outcome_of(completion.result, &self.retry_delays);
             let ended = (tag, outcome, completion.sent_at);
             if self.is_being_sent(tag) {

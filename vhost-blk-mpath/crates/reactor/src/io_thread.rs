@@ -200,7 +200,7 @@ impl<R: Ring> IoThread<R> {
             RingToken::Recv { path } => {
                 let connection = self.connections.get_mut(&path).expect("a connection outlives its operations");
                 let received =
-                    connection.on_recv(&mut self.ring, &mut self.requests, event.result, &mut self.completions);
+                    connection.on_recv(path, &mut self.ring, &mut self.requests, event.result, &mut self.completions);
                 let answered = connection.take_answered();
                 if connection.take_ana_error(now) {
                     (self.report)(PathEvent { path, epoch: connection.epoch, kind: PathEventKind::AnaError });
@@ -313,6 +313,11 @@ impl<R: Ring> IoThread<R> {
 
     fn finish(&mut self, tag: Tag, result: Result<(), IoError>) {
         probes::finished(tag, result);
+        if let Err(error) = result
+            && let Some((disk, failed)) = self.requests.failed(tag, error)
+        {
+            self.group.record_failed(disk, failed);
+        }
         let finished = self.requests.finish(tag);
         if self.group.asks_for_sector() {
             let with_sector = finished.as_ref().filter(|(_, request)| request.op != Op::Flush);

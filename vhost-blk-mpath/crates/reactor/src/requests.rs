@@ -3,9 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use mpath_core::{DiskId, Epoch, FlowId, PathId, Tag};
+use mpath_core::{DiskId, Epoch, FailedRequest, FlowId, IoError, PathId, Tag};
 use nvme_tcp::host::{PayloadSink, PayloadSource};
+use nvme_tcp::wire::Status;
 use vhost_user_blk::{Op, Request};
+
+use crate::translate::io_of;
 
 /// Most slots are active under load, so a box would only add an allocation to each request.
 #[allow(clippy::large_enum_variant)]
@@ -45,6 +48,8 @@ struct Active {
     /// Given up, and its virtqueue does not wait for the sockets that hold it.
     detached: bool,
     in_doubt: Option<AssociationId>,
+    /// The last error that a path has answered.
+    status: Option<(PathId, Status)>,
 }
 
 impl Active {
@@ -73,6 +78,7 @@ impl Requests {
             abandoned: false,
             detached: false,
             in_doubt: None,
+            status: None,
         });
         if let Some(place) = self.free.pop() {
             self.slots[place as usize] = slot;
@@ -102,6 +108,14 @@ impl Requests {
         let before = self.hedges.insert(tag, vec![0; request.bytes as usize]);
         assert!(before.is_none(), "one hedge a read");
         Some((*disk, request))
+    }
+
+    /// Notes the error that a path has answered. Tags of hedges, probes and write-backs are beyond the table.
+    #[cold]
+    pub(crate) fn note_error(&mut self, tag: Tag, path: PathId, status: Status) {
+        if let Some(Slot::Active(active)) = self.slots.get_mut(tag.0 as usize) {
+            active.status = Some((path, status));
+        }
     }
 
     /// Drops the buffer of a hedge. Its data are not needed any more.
@@ -161,6 +175,18 @@ impl Requests {
     /// Whether a request of the disk that was given up may still change data.
     pub(crate) fn has_writes_in_doubt_of(&self, disk: DiskId) -> bool {
         self.slots.iter().any(|slot| slot.in_doubt() == Some(disk))
+    }
+
+    /// A request that is about to finish with this error, and its disk. `None` if the request was given up.
+    #[cold]
+    pub(crate) fn failed(&self, tag: Tag, error: IoError) -> Option<(DiskId, FailedRequest)> {
+        let Slot::Active(Active { request, disk, flow, abandoned: false, status, .. }) = &self.slots[tag.0 as usize]
+        else {
+            return None;
+        };
+        let range = (request.op != Op::Flush).then_some((request.sector, request.bytes));
+        let status = status.map(|(path, status)| (path, status.0));
+        Some((*disk, FailedRequest { op: io_of(request, *disk, *flow).op, error, range, status }))
     }
 
     /// Removes a finished request and returns it with its virtqueue. `None` if it was given up.

@@ -45,8 +45,8 @@ use crate::timers::{Due, Timers};
 use crate::unflushed::Round;
 use crate::usable_paths::PublishedPaths;
 use crate::{
-    Action, ClassPolicies, DiskId, Epoch, FlowId, GuestErrors, Io, IoError, MAX_DISKS, Op, Outcome, PathId, PolicyKind,
-    SchedulerKind, SchedulerSpec, SharedDisk, Tag, UnflushedPaths, Window,
+    Action, ClassPolicies, DiskId, Epoch, FailedRequest, FlowId, GuestErrors, Io, IoError, MAX_DISKS, Op, Outcome,
+    PathId, PolicyKind, SchedulerKind, SchedulerSpec, SharedDisk, Tag, UnflushedPaths, Window,
 };
 use flush::FlushJobs;
 use hedge::Hedges;
@@ -449,6 +449,11 @@ impl Group {
         if count > 0 {
             self.disks[disk.index()].errors.add(op, error, count);
         }
+    }
+
+    /// Records a request that has failed, for the operator. [`Action::Finish`] has counted it.
+    pub fn record_failed(&self, disk: DiskId, failed: FailedRequest) {
+        self.disks[disk.index()].errors.record(failed);
     }
 
     /// Whether an operation goes to every unflushed path, rather than to one path that the policy chooses.
