@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, HedgeSetting, Weight};
-use mpath_api::server::{AddPathError, Control, ControlError, PathRef, UpgradeError, caller};
+use mpath_api::server::{AddPathError, Control, ControlError, PathRef, UpgradeError};
 use mpath_api::types::{
     self, ClearedFences, DiskFences, DiskState, EventKind, Events, HedgeStatus, MovedRequests, OpStats, Origin,
     PathAction, PathSharer, PathState, PathWindow, RemovedDisk, SchedulerDetail, SetLimits, SlowRequest, Status,
@@ -339,12 +339,21 @@ impl Control for Daemon {
     }
 
     async fn upgrade(&self, force: bool) -> Result<Upgrade, ControlError> {
-        let by = caller().map(|by| by.to_string());
         let under_way = self.upgrader.begin()?;
-        tracing::info!(by, "upgrade begun");
-        let (_unchanged, sockets) = self.disks.sockets().ok_or(UpgradeError::Busy)?;
-        let upgraded = self.upgrader.upgrade(under_way, self.version(), sockets, force).await;
-        Ok(upgraded.inspect_err(|error| tracing::warn!("no upgrade: {error}"))?)
+        let (events, version) = (&self.disks.common.events, self.version());
+        events.record_of_daemon(EventKind::UpgradeBegun, format!("upgrade begun, from version {version}"));
+        let upgraded = match self.disks.sockets() {
+            Some((_unchanged, sockets)) => self.upgrader.upgrade(under_way, version, sockets, force).await,
+            None => Err(UpgradeError::Busy),
+        };
+        let (kind, message) = match &upgraded {
+            Ok(Upgrade { version, pid, .. }) => {
+                (EventKind::Upgraded, format!("process {pid} with version {version} takes over"))
+            }
+            Err(error) => (EventKind::UpgradeFailed, format!("no upgrade: {error}")),
+        };
+        events.record_of_daemon(kind, message);
+        Ok(upgraded?)
     }
 
     async fn fences(&self) -> Result<Vec<DiskFences>, ControlError> {

@@ -94,14 +94,23 @@ impl EventLog {
         }
     }
 
-    /// Records an event and logs it.
+    /// Records an event of a disk and logs it.
     pub(crate) fn record(&self, disk: &str, path: Option<EventPath>, kind: EventKind, message: String) {
+        self.add(Some(disk), path, kind, message);
+    }
+
+    /// Records an event of the daemon and logs it.
+    pub(crate) fn record_of_daemon(&self, kind: EventKind, message: String) {
+        self.add(None, None, kind, message);
+    }
+
+    fn add(&self, disk: Option<&str>, path: Option<EventPath>, kind: EventKind, message: String) {
         let (severity, by) = (kind.severity(), caller());
         let (last, logged) = {
             let mut ring = self.ring();
             ring.last += 1;
             let (seq, time) = (ring.last, utc(SystemTime::now()));
-            let event = Event { seq, time, kind, severity, disk: disk.into(), path, message, by, repeated: 0 };
+            let event = Event { seq, time, kind, severity, disk: disk.map(Into::into), path, message, by, repeated: 0 };
             (seq, ring.add(event.clone(), Instant::now()).map(|unlogged| (event, unlogged)))
         };
         if let Some((Event { path, message, .. }, unlogged)) = logged {
@@ -208,7 +217,7 @@ mod tests {
         }
         log.record("disk1", None, EventKind::FrontEndConnected, "connected".into());
         let all = log.after(0, Duration::ZERO).await.unwrap();
-        let shown: Vec<_> = all.events.iter().map(|of| (&*of.disk, of.kind, of.repeated)).collect();
+        let shown: Vec<_> = all.events.iter().map(|of| (of.disk.as_deref().unwrap(), of.kind, of.repeated)).collect();
         let (connected, disconnected) = (EventKind::FrontEndConnected, EventKind::FrontEndDisconnected);
         let dropped = 5000 - ALIKE_MAX as u64;
         let begin = [
@@ -228,7 +237,7 @@ mod tests {
         let (mut ring, start) = (EventRing::default(), Instant::now());
         let mut add = |seconds: f64| {
             let kind = EventKind::FrontEndConnected;
-            let (disk, time, message) = ("disk0".into(), String::new(), String::new());
+            let (disk, time, message) = (Some("disk0".into()), String::new(), String::new());
             let severity = kind.severity();
             let event = Event { seq: 1, time, kind, severity, disk, path: None, message, by: None, repeated: 0 };
             ring.add(event, start + Duration::from_secs_f64(seconds))

@@ -9,7 +9,7 @@ use std::time::Instant;
 use mpath_api::config::{ConflictError, LoadError, WaitFor};
 use mpath_api::server::Server;
 use mpath_api::socket::BindError;
-use mpath_api::types::Upgrade;
+use mpath_api::types::EventKind;
 use mpath_api::{Config, DiskFlagsError};
 use nvme_tcp::host::HostIdentity;
 use sd_notify::NotifyState;
@@ -127,6 +127,7 @@ async fn serve(
     let disks = config.disks.iter().map(|disk| DiskSockets::bind(disk, &activation_sockets));
     let sockets = disks.collect::<Result<Vec<_>, _>>()?;
     let mut wait_for = config.wait_for;
+    let events = EventLog::new();
     if let Some(predecessor) = predecessor {
         tokio::select! {
             result = take_over(predecessor, &config, &host) => result?,
@@ -136,6 +137,7 @@ async fn serve(
         sockets.iter().for_each(DiskSockets::own_files);
         // Nobody serves the guests if this process ends now.
         wait_for = WaitFor::None;
+        events.record_of_daemon(EventKind::Upgraded, format!("took over from version {}", predecessor.version));
     }
     let upgrader =
         Arc::new(Upgrader::new(program, (config.api.clone(), api.socket()), Arc::clone(&activation_sockets)));
@@ -145,11 +147,8 @@ async fn serve(
             tokio::select! {
                 signal = signals.recv() => tracing::info!("ending: {signal}"),
                 () = front_end_left(left.as_mut()) => tracing::info!("ending: the front-end connected by --fd has left"),
-                successor = upgrader.handed_over() => {
-                    let Upgrade { version, pid, .. } = &successor.upgrade;
-                    tracing::info!("ending: process {pid} with version {version} takes over");
-                    return;
-                }
+                // An event tells of it.
+                () = upgrader.handed_over() => return,
             }
             upgrader.end();
             notify(NotifyState::Stopping);
@@ -165,7 +164,7 @@ async fn serve(
     let common = SharedContext {
         host,
         io_threads: config.io_threads.get() as u16,
-        events: Arc::new(EventLog::new()),
+        events: Arc::new(events),
         writers: Arc::default(),
     };
     let starting = config.disks.into_iter().zip(sockets).map(|(disk, sockets)| StartingService::open(disk, sockets));

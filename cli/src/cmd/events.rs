@@ -24,7 +24,7 @@ pub(crate) struct Command {
     /// Only events after this number
     #[arg(long, value_name = "SEQ", default_value_t = 0, allow_negative_numbers = true, value_parser = number)]
     since: u64,
-    /// Only events of this disk
+    /// Only events of this disk, and of the daemon
     #[arg(long, value_name = "DISK")]
     disk: Option<String>,
 }
@@ -56,7 +56,9 @@ impl Command {
     }
 
     fn of_disk(&self, mut batch: Events) -> Events {
-        batch.events.retain(|event| self.disk.as_ref().is_none_or(|disk| *disk == event.disk));
+        batch
+            .events
+            .retain(|event| self.disk.as_ref().is_none_or(|disk| event.disk.as_ref().is_none_or(|of| of == disk)));
         batch
     }
 }
@@ -119,7 +121,7 @@ fn row(event: &Event) -> [String; 7] {
     [
         event.seq.to_string(),
         event.time.clone(),
-        event.disk.clone(),
+        or_dash(event.disk.as_ref()),
         or_dash(event.path.as_ref().map(|path| &path.address)),
         event.kind.to_string(),
         or_dash(event.by),

@@ -84,8 +84,12 @@ pub(crate) enum Command {
     /// Start the daemon's program anew, and hand disks and sockets over to it
     ///
     /// The new process reads the configuration, and tries to reach each disk. Only then does the old one end. If the new process fails
-    /// before, the old one goes on. Guests reconnect, and none of their requests is lost. Settings made by mpathctl are gone, as after
-    /// a restart.
+    /// before, the old one goes on. Guests reconnect, and none of their requests is lost.
+    ///
+    /// Settings made by mpathctl are gone, as after a restart. mpathctl prints policies, weights and hedging that have changed, but not
+    /// limits, injections and paths.
+    ///
+    /// Ctrl-C ends mpathctl. The upgrade goes on: `mpathctl events` and the daemon's log say how it ends.
     Upgrade(upgrade::Command),
     /// Show events of paths, ANA states, fences and front-ends, and actions of operators
     ///

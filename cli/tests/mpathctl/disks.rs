@@ -41,9 +41,11 @@ disk1  lost writes  -                     -                               -  the
 }
 
 #[test]
-fn an_upgrade_says_both_versions_or_why_not() {
+fn an_upgrade_says_both_versions_and_what_has_changed_or_why_not() {
     let daemon = Daemon::start();
-    let upgraded = "upgraded from 1.2.3 to 1.2.4, process 4711\n";
+    let upgraded = "upgraded from 1.2.3 to 1.2.4, process 4711\n\
+                    disk0: policy was round-robin, and is bdp as configured\n\
+                    disk1: the configuration does not have this disk\n";
     assert_eq!(daemon.run(&["upgrade", "--force"]), upgraded);
     let error = "mpathctl: the new process does not take over: disk vda: no path; the daemon goes on\n";
     assert_eq!(daemon.fail(&["upgrade"]), (1, error.to_owned()));

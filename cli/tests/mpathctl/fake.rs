@@ -332,6 +332,13 @@ impl Control for Fake {
         if !force {
             return Err(UpgradeError::Failed { reason: "disk vda: no path".into() }.into());
         }
+        // As the new process reads the configuration.
+        let mut policies = self.policies.lock().unwrap();
+        policies.retain(|(name, _)| name != "disk1");
+        policies
+            .iter_mut()
+            .filter(|(name, _)| name == "disk0")
+            .for_each(|(_, policy)| *policy = PolicyKind::Bdp.into());
         Ok(Upgrade { from_version: "1.2.3".into(), version: "1.2.4".into(), pid: 4711 })
     }
 
@@ -366,7 +373,7 @@ impl Control for Fake {
     async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
         let path = EventPath { index: 1, address: "tcp://127.0.0.1:4421".parse().unwrap() };
         let event = |seq, kind, path, message: &str| {
-            let (time, disk) = (format!("2026-11-21T07:00:0{seq}.000Z"), "disk0".into());
+            let (time, disk) = (format!("2026-11-21T07:00:0{seq}.000Z"), Some("disk0".into()));
             let by = (kind == EventKind::PolicySet).then_some(Caller { uid: 1000, pid: Some(4711) });
             let repeated = if kind == EventKind::FrontEndConnected { 12 } else { 0 };
             Event { seq, time, kind, severity: kind.severity(), disk, path, message: message.into(), by, repeated }

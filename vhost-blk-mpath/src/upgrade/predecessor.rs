@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::mem::ManuallyDrop;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -62,15 +61,8 @@ pub(crate) struct Upgrader {
     api: (SocketPath, Weak<ListeningSocket>),
     activation_sockets: Arc<ActivationSockets>,
     is_under_way: Arc<AtomicBool>,
-    successor: watch::Sender<Option<Arc<Successor>>>,
-}
-
-/// A process that is ready to take over once this one has ended.
-#[derive(Debug)]
-pub(crate) struct Successor {
-    pub(crate) upgrade: Upgrade,
-    /// The new process waits until this end is closed, which only the end of this process does.
-    _channel: ManuallyDrop<Channel>,
+    /// A process is ready to take over once this one has ended.
+    has_handed_over: watch::Sender<bool>,
 }
 
 /// A new process that is not ready. Dropping it ends the process.
@@ -96,9 +88,9 @@ impl Upgrader {
         activation_sockets: Arc<ActivationSockets>,
     ) -> Self {
         let arguments = std::env::args_os().skip(1).filter(|argument| argument != TAKE_OVER).collect();
-        let (is_under_way, successor) = (Arc::default(), watch::Sender::default());
+        let (is_under_way, has_handed_over) = (Arc::default(), watch::Sender::default());
         let is_ending = AtomicBool::new(false);
-        Self { program, arguments, is_ending, api, activation_sockets, is_under_way, successor }
+        Self { program, arguments, is_ending, api, activation_sockets, is_under_way, has_handed_over }
     }
 
     /// Ends an upgrade under way: the daemon ends for another reason.
@@ -115,10 +107,9 @@ impl Upgrader {
     }
 
     /// Waits for a process that is ready to take over.
-    pub(crate) async fn handed_over(&self) -> Arc<Successor> {
-        let mut successors = self.successor.subscribe();
-        let found = successors.wait_for(Option::is_some).await.expect("the sender is this one's own");
-        found.clone().expect("it was waited for")
+    pub(crate) async fn handed_over(&self) {
+        let mut handed_over = self.has_handed_over.subscribe();
+        handed_over.wait_for(|handed_over| *handed_over).await.expect("the sender is this one's own");
     }
 
     /// Starts the new process and hands these sockets, the API's and unused ones over to it. `version` is this daemon's.
@@ -176,12 +167,12 @@ impl Upgrader {
             socket.give_file_away();
         }
         let channel = candidate.channel.take().expect("it was not taken before");
-        let upgrade = Upgrade { from_version: version.to_owned(), version: version_after, pid };
-        self.successor
-            .send_replace(Some(Arc::new(Successor { upgrade: upgrade.clone(), _channel: ManuallyDrop::new(channel) })));
+        // The new process waits until this end is closed, which only the end of this process does.
+        std::mem::forget(channel);
         // There is no other upgrade of this process.
         std::mem::forget(under_way);
-        Ok(upgrade)
+        self.has_handed_over.send_replace(true);
+        Ok(Upgrade { from_version: version.to_owned(), version: version_after, pid })
     }
 
     fn spawn(&self) -> Result<Candidate, UpgradeError> {

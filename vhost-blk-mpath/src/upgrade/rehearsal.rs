@@ -16,12 +16,23 @@ use crate::transport::{self, AdminConnection, ControlSocket, far_future};
 /// How long the paths of a disk may take.
 const TIME_MAX: Duration = Duration::from_secs(10);
 
+/// The most paths that an error names.
+const NAMED_MAX: usize = 4;
+
 /// Why the next daemon would not serve a disk.
 #[derive(Debug, thiserror::Error)]
-#[error("disk {disk}: no path leads to its namespace ({reason}); correct that, or use --force")]
+#[error("disk {disk}: no path leads to its namespace: {}; correct that, or use --force", listed(.failures))]
 pub(crate) struct RehearsalError {
     disk: String,
-    reason: String,
+    /// In the order of the configuration.
+    failures: Vec<(PathAddress, String)>,
+}
+
+/// The first paths with their reasons, and the number of the others.
+fn listed(failures: &[(PathAddress, String)]) -> String {
+    let named = failures.iter().take(NAMED_MAX).map(|(address, reason)| format!("{address} ({reason})"));
+    let others = failures.len().saturating_sub(NAMED_MAX);
+    named.chain((others > 0).then(|| format!("and {others} more"))).collect::<Vec<_>>().join(", ")
 }
 
 /// Rehearses the start of all disks, unless `force`.
@@ -46,21 +57,27 @@ pub(crate) async fn rehearse_all(config: &Config, host: &HostIdentity, force: bo
 async fn rehearse(config: &DiskConfig, host: &HostIdentity, io_threads: u16) -> Result<(), RehearsalError> {
     let controller = controller_config(config, host, io_threads);
     let mut attempts = JoinSet::new();
-    for address in config.paths.clone() {
+    for (place, address) in config.paths.iter().cloned().enumerate() {
         let controller = controller.clone();
         attempts.spawn(async move {
             let attempt = timeout(TIME_MAX, reach(&address, controller)).await;
-            attempt.unwrap_or_else(|_| Err("no answer".into())).map_err(|error| format!("{address}: {error}"))
+            let reached = attempt.unwrap_or_else(|_| Err(format!("no answer within {TIME_MAX:?}")));
+            reached.map_err(|reason| (place, address, reason))
         });
     }
-    let mut last = Ok(());
+    let mut failures = Vec::new();
     while let Some(attempt) = attempts.join_next().await {
-        match attempt.unwrap_or_else(|error| Err(error.to_string())) {
+        match attempt.expect("it does not panic") {
             Ok(()) => return Ok(()),
-            Err(reason) => last = Err(RehearsalError { disk: config.name.to_string(), reason }),
+            Err(failure) => failures.push(failure),
         }
     }
-    last
+    if failures.is_empty() {
+        return Ok(());
+    }
+    failures.sort_by_key(|(place, ..)| *place);
+    let failures = failures.into_iter().map(|(_, address, reason)| (address, reason)).collect();
+    Err(RehearsalError { disk: config.name.to_string(), failures })
 }
 
 async fn reach(address: &PathAddress, config: ControllerConfig) -> Result<(), String> {
@@ -96,5 +113,19 @@ async fn connect(socket: &mut ControlSocket, controller: &mut HostController) ->
                 return Ok(*info);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_first_paths_and_the_number_of_the_others() {
+        let failures = |count: u8| -> Vec<_> {
+            (0..count).map(|n| (format!("tcp://192.0.2.{n}").parse().unwrap(), "refused".to_owned())).collect()
+        };
+        assert_eq!(listed(&failures(2)), "tcp://192.0.2.0:4420 (refused), tcp://192.0.2.1:4420 (refused)");
+        assert!(listed(&failures(6)).ends_with(", tcp://192.0.2.3:4420 (refused), and 2 more"));
     }
 }

@@ -36,7 +36,7 @@ pub(crate) enum TakeOverError {
 /// A running daemon that hands over.
 pub(crate) struct Predecessor {
     channel: Channel,
-    version: String,
+    pub(crate) version: String,
     pub(crate) force: bool,
     has_answered: bool,
 }

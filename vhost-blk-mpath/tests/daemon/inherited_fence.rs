@@ -55,7 +55,10 @@ fn a_held_disk_reports_for_how_long() {
     let seconds = held_seconds(&daemon);
     assert!(0.0 < seconds && seconds * 1000.0 <= first as f64, "{seconds} s, and before that {first} ms");
     let told = &events(&daemon)[0];
-    assert_eq!((told.kind, &*told.disk, told.severity), (EventKind::DiskHeld, "disk0", Severity::Warning));
+    assert_eq!(
+        (told.kind, told.disk.as_deref(), told.severity),
+        (EventKind::DiskHeld, Some("disk0"), Severity::Warning)
+    );
     let wait = told.message.strip_prefix("requests wait for ").and_then(|rest| rest.split(" s: ").next()).unwrap();
     assert!(wait.parse::<f64>().unwrap() * 1000.0 <= LONG_MS as f64, "{}", told.message);
     let said = daemon.log().lines().any(|line| line.contains("WARN") && line.contains(&told.message));

@@ -107,7 +107,10 @@ fn a_fence_applies_to_the_namespace_in_its_record() {
     let told = daemon.api.events(0, 0).unwrap().events;
     let told: Vec<_> = told.into_iter().filter(|event| event.kind == EventKind::DiskHeld).collect();
     let whose = "the previous daemon, or the disk that was on this socket, did not end in order";
-    assert!(told.len() == 1 && told[0].disk == "reader" && told[0].message.contains(whose), "{told:?}");
+    assert!(
+        told.len() == 1 && told[0].disk.as_deref() == Some("reader") && told[0].message.contains(whose),
+        "{told:?}"
+    );
 }
 
 /// A refused disk has written nothing. A disk that waits for the fence found on its socket is not told that it has.
@@ -123,7 +126,10 @@ fn a_refused_disk_is_not_blamed_for_earlier_writes() {
     let mut told = daemon.api.events(0, 0).unwrap().events;
     told.retain(|event| event.kind == EventKind::DiskHeld);
     let whose = "the previous daemon, or the disk that was on this socket, did not end in order";
-    assert!(told.len() == 1 && told[0].disk == "reader" && told[0].message.contains(whose), "{told:?}");
+    assert!(
+        told.len() == 1 && told[0].disk.as_deref() == Some("reader") && told[0].message.contains(whose),
+        "{told:?}"
+    );
 }
 
 /// Calls `meanwhile` while a disk with a write in flight is being removed. Removal takes ten seconds unless the

@@ -140,7 +140,7 @@ fn a_second_writer_is_refused_and_the_first_is_served() {
     assert!(daemon.paths()[refused].last_error.as_ref().unwrap().contains(&said), "{:?}", daemon.paths());
     let events = daemon.api.events(0, 0).unwrap().events;
     let event = events.iter().find(|event| event.kind == EventKind::DiskRefused).unwrap();
-    assert!(event.message.contains(&said) && event.disk == format!("disk-{refused}"), "{event:?}");
+    assert!(event.message.contains(&said) && event.disk == Some(format!("disk-{refused}")), "{event:?}");
     let waits = front_end(socket_of(&daemon.place, refused));
     assert_eq!(Disk::connect_patiently(&socket_of(&daemon.place, 1 - refused)).write(0, 7), Status::Ok);
     assert_eq!((state(&daemon, refused), waits.is_finished()), (DiskState::Starting, false));

@@ -1,9 +1,10 @@
 //! A daemon starts its program anew and hands over to it, while guests work.
 
+use std::io::Write;
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
-use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::{env, fs, thread};
 
 use mpath_api::client::{Client, ClientError};
 use mpath_api::config::{DiskConfig, SharerConfig};
-use mpath_api::types::Upgrade;
+use mpath_api::types::{EventKind, Upgrade};
 use rustix::process::{Pid, Signal, kill_process};
 use vublk_bench::request::Status;
 
@@ -128,6 +129,12 @@ fn guests_go_on_over_many_upgrades() {
     assert!(sockets.iter().all(|socket| !record(socket).exists()));
 }
 
+/// The events that concern no disk.
+fn of_the_daemon(daemon: &Daemon) -> Vec<(EventKind, String)> {
+    let events = daemon.api.events(0, 0).unwrap().events.into_iter();
+    events.filter(|event| event.disk.is_none()).map(|event| (event.kind, event.message)).collect()
+}
+
 /// The upgrade is refused with these words, and the daemon goes on.
 fn is_refused(daemon: &Daemon, words: &[&str]) {
     let before = daemon.status();
@@ -139,6 +146,10 @@ fn is_refused(daemon: &Daemon, words: &[&str]) {
         assert!(error.contains(word), "{word:?} is not in {error:?}");
     }
     assert!(daemon.log().contains("no upgrade: "), "{}", daemon.log());
+    let events = of_the_daemon(daemon);
+    let [.., begun, failed] = &events[..] else { panic!("{events:?}") };
+    assert_eq!((begun.0, failed.0), (EventKind::UpgradeBegun, EventKind::UpgradeFailed));
+    assert_eq!(failed.1, format!("no upgrade: {error}"));
     if !before.disks[0].connected {
         let mut disk = Disk::connect(&socket_of(&daemon.place, 0));
         assert_eq!((disk.write(0, 7), disk.read(0)), (Status::Ok, 7));
@@ -160,7 +171,10 @@ fn a_daemon_goes_on_if_the_next_one_cannot_serve() {
     fs::write(&file, config.replace("\"namespace\":1", "\"namespace\":0")).unwrap();
     is_refused(&daemon, &["the new process does not take over", "namespace", "the daemon goes on"]);
     fs::write(&file, config.replace("\"namespace\":1", "\"namespace\":9")).unwrap();
-    is_refused(&daemon, &["disk disk-0: no path leads to its namespace", "tcp://127.", "--force"]);
+    let [first, second] = target.addrs()[..] else { panic!("{:?}", target.addrs()) };
+    let why = "`namespace` 9 is not active; active: 1, 2";
+    let paths = format!("tcp://{first} ({why}), tcp://{second} ({why});");
+    is_refused(&daemon, &["disk disk-0: no path leads to its namespace", &paths, "--force"]);
     // Sockets that are not passed are created before the daemon ends.
     let group = Some("no-such-group".parse().unwrap());
     daemon.place.configured(vec![
@@ -179,7 +193,12 @@ fn a_daemon_goes_on_if_the_next_one_cannot_serve() {
     assert!(socket.exists(), "it is not the daemon's");
     drop(other);
     fs::rename(&moved, &socket).unwrap();
-    NextDaemon::of(&daemon).end();
+    let version = daemon.status().version;
+    let next = NextDaemon::of(&daemon);
+    assert_eq!(of_the_daemon(&daemon), [(EventKind::Upgraded, format!("took over from version {version}"))]);
+    let takes_over = format!("process {} with version {version} takes over", next.0);
+    assert!(daemon.log().contains(&takes_over), "{}", daemon.log());
+    next.end();
     assert!(!socket.exists());
 }
 
@@ -271,6 +290,34 @@ fn the_end_of_the_daemon_ends_an_upgrade_under_way() {
     assert!(upgrade.join().unwrap().is_err());
     assert!(!ended.log.contains("ready to take over"), "{}", ended.log);
     assert!(!place.api().exists() && !socket_of(&place, 0).exists());
+}
+
+#[test]
+fn an_upgrade_goes_on_without_its_client() {
+    let target = target_of(1, 1, 8 << 20);
+    let place = DaemonDirectory::new();
+    let command = place.configured(vec![disk(&place, &target, 0)]);
+    let daemon = place.spawn(command).ready();
+    let before = daemon.status().pid;
+    let ask_and_leave = || {
+        let begun = daemon.log().matches("upgrade begun").count();
+        let mut client = UnixStream::connect(daemon.place.api()).unwrap();
+        client.write_all(b"POST /v1/upgrade HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n").unwrap();
+        eventually("the upgrade begins", || daemon.log().matches("upgrade begun").count() > begun);
+    };
+    // The rehearsal gets no answer.
+    target.set(0, "black-hole=mute");
+    ask_and_leave();
+    let failed = |events: Vec<(EventKind, String)>| events.last().unwrap().0 == EventKind::UpgradeFailed;
+    eventually("the failure is told", || failed(of_the_daemon(&daemon)));
+    target.set(0, "black-hole=off");
+    ask_and_leave();
+    let mut next = None;
+    eventually("the new process answers", || {
+        next = daemon.api.status().ok().filter(|status| status.pid != before).map(|status| NextDaemon(status.pid));
+        next.is_some()
+    });
+    next.unwrap().end();
 }
 
 #[test]

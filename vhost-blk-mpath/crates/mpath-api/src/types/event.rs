@@ -32,8 +32,8 @@ pub struct Event {
     pub kind: EventKind,
     /// How serious it is.
     pub severity: Severity,
-    /// The disk's name.
-    pub disk: String,
+    /// The disk's name. `null` if the event concerns the daemon.
+    pub disk: Option<String>,
     /// The path, if the event concerns one.
     pub path: Option<EventPath>,
     /// One line for people.
@@ -176,6 +176,12 @@ pub enum EventKind {
     FrontEndConnected,
     /// A front-end disconnected.
     FrontEndDisconnected,
+    /// An operator has begun an upgrade of the daemon.
+    UpgradeBegun,
+    /// The new process of an upgrade does not take over. The daemon goes on.
+    UpgradeFailed,
+    /// A new process takes over, or has taken over.
+    Upgraded,
     /// A kind that this version does not know.
     #[serde(other)]
     Other,
@@ -210,7 +216,8 @@ impl EventKind {
             | Self::FenceCleared
             | Self::DiskNotAdded
             | Self::DiskDegraded
-            | Self::MediumError => Severity::Warning,
+            | Self::MediumError
+            | Self::UpgradeFailed => Severity::Warning,
             _ => Severity::Info,
         }
     }
@@ -265,6 +272,9 @@ impl fmt::Display for EventKind {
             Self::DiskRemoved => "disk-removed",
             Self::FrontEndConnected => "front-end-connected",
             Self::FrontEndDisconnected => "front-end-disconnected",
+            Self::UpgradeBegun => "upgrade-begun",
+            Self::UpgradeFailed => "upgrade-failed",
+            Self::Upgraded => "upgraded",
             Self::Other => "other",
         })
     }
@@ -301,6 +311,9 @@ mod tests {
             EventKind::DiskNotAdded,
             EventKind::DiskRemove,
             EventKind::DiskRemoved,
+            EventKind::UpgradeBegun,
+            EventKind::UpgradeFailed,
+            EventKind::Upgraded,
         ] {
             assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
         }
