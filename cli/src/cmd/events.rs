@@ -128,3 +128,24 @@ fn row(event: &Event) -> [String; 7] {
         format!("{}{repeated}", event.message),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use mpath_api::types::EventKind;
+
+    use super::*;
+
+    #[test]
+    fn events_of_the_daemon_are_shown_with_those_of_any_disk() {
+        let event = |disk: Option<&str>| {
+            let (kind, disk, time, message) = (EventKind::Upgraded, disk.map(Into::into), String::new(), String::new());
+            let severity = kind.severity();
+            Event { seq: 1, time, kind, severity, disk, path: None, message, by: None, repeated: 0 }
+        };
+        let events = vec![event(Some("disk0")), event(None), event(Some("disk1"))];
+        let all = Events { boot_id: String::new(), events, lost: 0, last: 3 };
+        let command = Command { follow: false, since: 0, disk: Some("disk0".into()) };
+        let shown: Vec<_> = command.of_disk(all).events.iter().map(|event| row(event)[2].clone()).collect();
+        assert_eq!(shown, ["disk0", "-"]);
+    }
+}
