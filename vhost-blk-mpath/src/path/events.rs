@@ -76,6 +76,13 @@ impl Subsystem {
         self.path_event(path, EventKind::PathRecovered, "path recovered: the controller answers again");
     }
 
+    /// Records that data of a command were corrupted on their way, and that the command is repeated.
+    pub(crate) fn path_digest_error(&self, path: PathId) {
+        let message = "a data digest was wrong on either side (transient transport error); the command is repeated; check \
+                       the cables, cards and switches of this path";
+        self.path_event(path, EventKind::DigestError, message);
+    }
+
     /// Records that a controller without MDTS has refused larger reads or writes.
     pub(crate) fn path_max_transfer(&self, path: PathId, bytes: u32) {
         tracing::warn!(

@@ -200,6 +200,7 @@ impl PathTask {
             PathEventKind::Recovered => Report::Recovered,
             PathEventKind::AnaError => Report::AnaError,
             PathEventKind::SmallerTransfer { bytes } => Report::SmallerTransfer { bytes },
+            PathEventKind::DigestError => return self.subsystem.path_digest_error(self.id),
         };
         self.path.reported(Instant::now(), epoch, report);
     }

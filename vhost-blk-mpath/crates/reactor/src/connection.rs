@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Epoch, Outcome, PathId, Tag};
 use nvme_tcp::host::{AbandonedAnswers, HostQueue, IoCommand, NamespaceLimits, RecallOutcome, SubmitError, TxPart};
+use nvme_tcp::wire::Status;
 use vhost_user_blk::Segments;
 
 use crate::requests::Requests;
@@ -23,8 +24,10 @@ use crate::{CloseMode, ConnectedQueuePair, LossReason};
 /// buffer is cheaper than a receive.
 const DIRECT_BYTES_MIN: u32 = 32 * 1024;
 
-/// Shortest time between two reports of ANA errors of a path. One error says as much as those that follow it.
+/// Shortest time between two reports of ANA errors of a path.
 const ANA_ERROR_REST: Duration = Duration::from_millis(100);
+/// The same for wrong data digests, of which an operator is told.
+const DIGEST_ERROR_REST: Duration = Duration::from_secs(1);
 
 /// Whether the command uses guest memory. Probes, hedges and write-backs do not.
 fn is_of_guest(tag: Tag) -> bool {
@@ -51,14 +54,33 @@ pub(crate) struct Connection<R: Ring> {
     /// Completions of requests whose guest memory the send in flight uses.
     deferred: Completions,
     pub(crate) close_mode: CloseMode,
-    /// A command has ended with an ANA error that was not reported.
-    ana_error: bool,
-    ana_error_reported_at: Option<Instant>,
+    ana_error: RareReport,
+    digest_error: RareReport,
     /// Set once the connection closes.
     closing: Option<CloseMode>,
     /// Whether the controller has closed the connection.
     closed_by_controller: bool,
     tokens: Tokens,
+}
+
+/// A kind of error of commands. One of them says as much as those that follow it.
+#[derive(Default)]
+struct RareReport {
+    /// A command has ended with such an error since the last call of [`RareReport::take`].
+    is_due: bool,
+    reported_at: Option<Instant>,
+}
+
+impl RareReport {
+    /// Whether to report an error, at most once in this time.
+    fn take(&mut self, now: Instant, rest: Duration) -> bool {
+        let has_rested = self.reported_at.is_none_or(|at| now - at >= rest);
+        let reports = std::mem::take(&mut self.is_due) && has_rested;
+        if reports {
+            self.reported_at = Some(now);
+        }
+        reports
+    }
 }
 
 /// The tokens of this connection's operations in the ring.
@@ -92,8 +114,8 @@ impl<R: Ring> Connection<R> {
             send_budget: SendBudget::default(),
             deferred: Vec::new(),
             close_mode: link.close_mode,
-            ana_error: false,
-            ana_error_reported_at: None,
+            ana_error: RareReport::default(),
+            digest_error: RareReport::default(),
             closing: None,
             closed_by_controller: false,
             tokens,
@@ -207,7 +229,8 @@ impl<R: Ring> Connection<R> {
         while let Some(completion) = self.queue.poll_completion() {
             let tag = Tag(completion.tag.0);
             if let Err(status) = completion.result {
-                self.ana_error |= status.is_ana_error();
+                self.ana_error.is_due |= status.is_ana_error();
+                self.digest_error.is_due |= status.is(Status::TRANSIENT_TRANSPORT_ERROR);
                 requests.note_error(tag, path, status);
             }
             let outcome = outcome_of(completion.result, &self.retry_delays);
@@ -259,14 +282,14 @@ impl<R: Ring> Connection<R> {
         self.queue.oldest_sent().into_iter().chain(self.send_budget.started_at()).min()
     }
 
-    /// Whether to report an ANA error, at most once in [`ANA_ERROR_REST`].
+    /// Whether to report an ANA error.
     pub(crate) fn take_ana_error(&mut self, now: Instant) -> bool {
-        let rested = self.ana_error_reported_at.is_none_or(|at| now - at >= ANA_ERROR_REST);
-        let told = std::mem::take(&mut self.ana_error) && rested;
-        if told {
-            self.ana_error_reported_at = Some(now);
-        }
-        told
+        self.ana_error.take(now, ANA_ERROR_REST)
+    }
+
+    /// Whether to report a wrong data digest.
+    pub(crate) fn take_digest_error(&mut self, now: Instant) -> bool {
+        self.digest_error.take(now, DIGEST_ERROR_REST)
     }
 
     /// Replaces the part of a read's guest memory that the receive used and the kernel could not write. Returns whether

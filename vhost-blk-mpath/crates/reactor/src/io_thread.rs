@@ -205,6 +205,9 @@ impl<R: Ring> IoThread<R> {
                 if connection.take_ana_error(now) {
                     (self.report)(PathEvent { path, epoch: connection.epoch, kind: PathEventKind::AnaError });
                 }
+                if connection.take_digest_error(now) {
+                    (self.report)(PathEvent { path, epoch: connection.epoch, kind: PathEventKind::DigestError });
+                }
                 if let Some(bytes) = connection.take_smaller_transfer() {
                     let kind = PathEventKind::SmallerTransfer { bytes };
                     (self.report)(PathEvent { path, epoch: connection.epoch, kind });

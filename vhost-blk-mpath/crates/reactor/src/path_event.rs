@@ -29,6 +29,8 @@ pub enum PathEventKind<S = OwnedFd> {
     Recovered,
     /// A command ended with an ANA error: the ANA state may have changed without a notice.
     AnaError,
+    /// The data digest of a command was wrong, on either side. The command is repeated.
+    DigestError,
     /// The controller reports no MDTS and has refused larger reads or writes. They were repeated in smaller commands.
     SmallerTransfer {
         /// The most data of one command.

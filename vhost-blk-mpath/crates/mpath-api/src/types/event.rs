@@ -96,6 +96,8 @@ pub enum EventKind {
     PathSuspect,
     /// A suspect path has sent something.
     PathRecovered,
+    /// A data digest was wrong on a path. The command is repeated.
+    DigestError,
     /// The operator enabled a path.
     PathEnable,
     /// The operator drained a path.
@@ -209,6 +211,7 @@ impl EventKind {
             | Self::PathRefused
             | Self::PathGaveUp
             | Self::PathSuspect
+            | Self::DigestError
             | Self::MptcpFallback
             | Self::SubflowDown
             | Self::DiscoveryLost
@@ -232,6 +235,7 @@ impl fmt::Display for EventKind {
             Self::PathGaveUp => "path-gave-up",
             Self::PathSuspect => "path-suspect",
             Self::PathRecovered => "path-recovered",
+            Self::DigestError => "digest-error",
             Self::PathEnable => "path-enable",
             Self::PathDrain => "path-drain",
             Self::PathDisable => "path-disable",
@@ -300,6 +304,7 @@ mod tests {
             EventKind::DiskResumed,
             EventKind::DiskFailing,
             EventKind::MediumError,
+            EventKind::DigestError,
             EventKind::DiskWaiting,
             EventKind::DiskDegraded,
             EventKind::DiskOk,

@@ -46,6 +46,7 @@ impl Rig {
                 PathEventKind::Suspect
                 | PathEventKind::Recovered
                 | PathEventKind::AnaError
+                | PathEventKind::DigestError
                 | PathEventKind::SmallerTransfer { .. } => {}
                 kind @ PathEventKind::Lost(_) => panic!("{kind:?}"),
             }

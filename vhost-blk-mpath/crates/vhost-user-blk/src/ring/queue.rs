@@ -94,7 +94,8 @@ pub struct Queue {
 /// Requests that a queue has answered with an error by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RefusedRequests {
-    /// Malformed requests, answered with `VIRTIO_BLK_S_IOERR` or without a status.
+    /// Malformed requests, answered with `VIRTIO_BLK_S_IOERR` or without a status. A ring that makes no sense counts as
+    /// one.
     pub malformed: u32,
     /// Requests for an operation that the disk does not offer, answered with `VIRTIO_BLK_S_UNSUPP`.
     pub unsupported: u32,
@@ -268,6 +269,7 @@ impl Queue {
                     self.check_memory()?;
                     tracing::warn!(queue = self.index, %error, "virtqueue is broken");
                     self.broken = Some(error);
+                    self.refused.malformed += 1;
                     self.notifier.report_error();
                     return Err(error);
                 }

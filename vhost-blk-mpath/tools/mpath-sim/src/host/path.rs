@@ -29,15 +29,17 @@ const RECORD_WRITE: Duration = Duration::from_millis(2);
 /// When the operator removes a refused path and adds it again.
 const OPERATOR_DELAY: Duration = Duration::from_secs(2);
 
-fn report_of(kind: &PathEventKind<ConnId>) -> Report<IoFailure> {
-    match *kind {
+fn report_of(kind: &PathEventKind<ConnId>) -> Option<Report<IoFailure>> {
+    Some(match *kind {
         PathEventKind::Lost(_) => Report::Lost(IoFailure),
         PathEventKind::Closed { ref draining, in_doubt } => Report::Closed { drains: draining.is_some(), in_doubt },
         PathEventKind::Suspect => Report::Suspect,
         PathEventKind::Recovered => Report::Recovered,
         PathEventKind::AnaError => Report::AnaError,
         PathEventKind::SmallerTransfer { bytes } => Report::SmallerTransfer { bytes },
-    }
+        // For operators alone.
+        PathEventKind::DigestError => return None,
+    })
 }
 
 /// An action in one line, without the state of its controller.
@@ -233,7 +235,9 @@ impl PathTask {
             if let PathEventKind::Closed { draining: Some(socket), .. } = kind {
                 self.draining.push(socket);
             }
-            self.path.reported(now, epoch, report_of(&kind));
+            if let Some(report) = report_of(&kind) {
+                self.path.reported(now, epoch, report);
+            }
         }
         if let Some(PendingRecord { epoch, fence_time, .. }) =
             self.pending_record.take_if(|it| self.is_known && it.until <= now)

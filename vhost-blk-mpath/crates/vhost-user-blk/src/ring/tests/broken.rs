@@ -8,6 +8,7 @@ fn assert_broken(driver: &TestDriver, queue: &mut Queue, error: QueueError) {
     assert_eq!(queue.pop().err(), Some(error), "it stays broken");
     assert_eq!(driver.errors(), 0, "reported once");
     assert!(!queue.enable_notifications());
+    assert_eq!(queue.take_refused(), RefusedRequests { malformed: 1, unsupported: 0 });
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use self::driver::{
     BUFFERS, EVENT_IDX, FORMATS, INDIRECT, INDIRECT_DESC, MEMORY_BYTES, NEXT, PACKED, TestDriver, WRITE,
 };
-use super::{Queue, QueueError, Request};
+use super::{Queue, QueueError, RefusedRequests, Request};
 use crate::disk::{DiskGeometry, VirtioDisk};
 use crate::request::{BlkStatus, Op};
 
