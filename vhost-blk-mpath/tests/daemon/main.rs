@@ -14,6 +14,7 @@ mod disks;
 mod drain;
 mod explanations;
 mod failover;
+mod fault_table;
 mod fence;
 mod front_ends;
 mod grey_paths;

@@ -52,15 +52,12 @@ impl Scrape {
     }
 
     pub(crate) fn get(&self, series: &str) -> f64 {
-        self.find(series).unwrap_or_else(|| panic!("no {series}"))
-    }
-
-    pub(crate) fn find(&self, series: &str) -> Option<f64> {
-        self.samples.get(&format!("vhost_blk_mpath_{series}")).copied()
+        let found = self.samples.get(&format!("vhost_blk_mpath_{series}"));
+        *found.unwrap_or_else(|| panic!("no {series}"))
     }
 
     /// All series of a metric with this in their labels.
-    fn sum(&self, metric: &str, labels: &str) -> f64 {
+    pub(crate) fn sum(&self, metric: &str, labels: &str) -> f64 {
         let of = |series: &str| series.starts_with(&format!("vhost_blk_mpath_{metric}{{")) && series.contains(labels);
         self.samples.iter().filter(|(series, _)| of(series)).map(|(_, value)| value).sum()
     }

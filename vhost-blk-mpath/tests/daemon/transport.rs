@@ -11,7 +11,7 @@ use crate::metrics::Scrape;
 use crate::support::{Daemon, DaemonDirectory, Disk, Target, Verification, VerificationSetup, eventually, own_address};
 
 /// Whether this host has MPTCP. If not, a test is skipped, and says so past the test runner's capture.
-fn has_mptcp() -> bool {
+pub(crate) fn has_mptcp() -> bool {
     let supported = mptcp::supported();
     if let Err(why) = &supported {
         let mut stderr = std::io::stderr();
