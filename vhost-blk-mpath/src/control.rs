@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, HedgeSetting, Weight};
 use mpath_api::server::{AddPathError, Control, ControlError, PathRef, UpgradeError};
 use mpath_api::types::{
-    self, ClearedFences, DiskFences, DiskState, EventKind, Events, HedgeStatus, MovedRequests, OpStats, Origin,
-    PathAction, PathSharer, PathState, PathWindow, RemovedDisk, SchedulerDetail, SetLimits, SlowRequest, Status,
-    Upgrade, WaitsFor,
+    self, ClearedFences, DiskFences, DiskState, EventKind, Events, FenceWaits, HedgeStatus, MovedRequests, OpStats,
+    Origin, PathAction, PathSharer, PathState, PathWindow, RemovedDisk, SchedulerDetail, SetLimits, SlowRequest,
+    Status, Upgrade, WaitsFor,
 };
 use mpath_api::{PathAddress, PolicyChange, SchedulerChange, similar_name};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
@@ -465,6 +465,10 @@ fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Op
         queued: flows().map(|flow| flow.queued).sum(),
         moved_reads: moved(OpClass::Read),
         moved_writes: moved(OpClass::Write),
+        first_moved: counted.map_or_else(MovedRequests::default, |stats| MovedRequests::first(&stats.failover_times)),
+        fence_waits: stats
+            .and_then(|stats| stats.fence_waits.get(usize::from(disk.id.0)).copied())
+            .map_or_else(FenceWaits::default, FenceWaits::from),
         hedge: HedgeStatus {
             hedge: state.hedge.hedge,
             hedge_budget: state.hedge.budget,

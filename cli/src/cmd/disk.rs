@@ -3,14 +3,15 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Subcommand;
 use mpath_api::DiskFlags;
 use mpath_api::client::Client;
 use mpath_api::config::{DiskConfig, DiskList, LoadError, SocketPath, SocketPathError};
-use mpath_api::types::{Disk, PathCounts, RemovedDisk};
+use mpath_api::types::{Disk, FenceWaits, MovedRequests, PathCounts, RemovedDisk};
 
-use super::{DiskArg, status};
+use super::{DiskArg, ms, status};
 use crate::Failure;
 use crate::output::{Column, Output, or_dash, table};
 
@@ -171,6 +172,15 @@ fn detail(disk: &Disk) -> String {
         ("queued", disk.queued.to_string()),
         ("outstanding", disk.health.outstanding.to_string()),
     ];
+    if let MovedRequests { ios, time: Some(time), .. } = disk.first_moved {
+        let times = format!("after {} ms at the median, {} ms at most", ms(time.p50_us), ms(time.max_us));
+        lines.push(("failovers", format!("failures of paths: {ios}; the first request moved {times}")));
+    }
+    if disk.fence_waits.ios > 0 {
+        let FenceWaits { ios, total_ms } = disk.fence_waits;
+        let seconds = Duration::from_millis(total_ms).as_secs_f64();
+        lines.push(("fences", format!("requests that waited: {ios}, {seconds:.1} s in total")));
+    }
     lines.extend(disk.health.guest_errors.iter().map(|of| {
         ("guest errors", format!("{} of {}, reason {}, the last at {}", of.count, of.operation, of.reason, of.last_at))
     }));

@@ -101,6 +101,16 @@ disks:
   moved-writes:
     ios: 0
     time: null
+  first-moved:
+    ios: 3
+    time:
+      p50-us: 12000
+      p99-us: 304000
+      p999-us: 304000
+      max-us: 304000
+  fence-waits:
+    ios: 40
+    total-ms: 84060
   hedge: off
   hedge-budget: 5%
   hedgeable-reads: 9000
@@ -191,6 +201,8 @@ hedge         off, budget 5%
 weight        100
 queued        0
 outstanding   0
+failovers     failures of paths: 3; the first request moved after 12.00 ms at the median, 304.00 ms at most
+fences        requests that waited: 40, 84.1 s in total
 "
     );
     let flags = ["--socket-path", "/tmp/s", "--subsystem", "nqn.a", "--path", "tcp://127.0.0.1"];

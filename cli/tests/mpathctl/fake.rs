@@ -13,9 +13,9 @@ use mpath_api::server::{
 };
 use mpath_api::types::{
     AnaState, Caller, ClearedFence, ClearedFences, Condition, Disk, DiskFences, DiskHealth, DiskState, Event,
-    EventKind, EventPath, Events, GuestErrorCount, GuestErrorReason, GuestOperation, HedgeStatus, Injection,
-    InjectionInForce, MovedRequests, Origin, Path, PathAction, PathCounts, PathSharer, PathState, RemovedDisk,
-    SchedulerDetail, SetLimits, SlowRequest, Status, ThreadExplanation, Upgrade, WaitsFor,
+    EventKind, EventPath, Events, FenceWaits, GuestErrorCount, GuestErrorReason, GuestOperation, HedgeStatus,
+    Injection, InjectionInForce, MovedRequests, Origin, Path, PathAction, PathCounts, PathSharer, PathState,
+    RemovedDisk, SchedulerDetail, SetLimits, SlowRequest, Status, ThreadExplanation, Upgrade, WaitsFor,
 };
 use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind, SchedulerChange, SchedulerKind};
 
@@ -134,6 +134,8 @@ impl Control for Fake {
             queued: 0,
             moved_reads: MovedRequests::default(),
             moved_writes: MovedRequests::default(),
+            first_moved: if name == "disk0" { data::first_moved() } else { MovedRequests::default() },
+            fence_waits: if name == "disk0" { FenceWaits { ios: 40, total_ms: 84_060 } } else { FenceWaits::default() },
             hedge: hedges[usize::from(name == "disk1")],
             path_counts: PathCounts {
                 total: paths.iter().filter(|path| path.disk == owner(name)).count() as u32,

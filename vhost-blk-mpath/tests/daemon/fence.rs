@@ -7,6 +7,7 @@ use mpath_api::types::PathState;
 use rustix::process::Signal;
 use vublk_bench::request::Status;
 
+use crate::metrics::Scrape;
 use crate::support::{Daemon, Disk, Link, PATIENCE, Target, eventually};
 
 const OLD: u8 = 1;
@@ -71,6 +72,13 @@ fn losing_the_admin_queue_ends_the_association() {
     assert_eq!(disk.answer(PATIENCE), Some((1, Status::Ok)));
     assert!(reset.elapsed() >= FENCE, "answered after {:?}", reset.elapsed());
     assert_eq!(disk.read(0), OLD);
+    // The write was the only request that moved.
+    let status = daemon.status().disks.remove(0);
+    assert_eq!((status.first_moved, status.fence_waits.ios), (status.moved_writes, 1));
+    let waited = Duration::from_millis(status.fence_waits.total_ms);
+    // Shown in whole milliseconds.
+    assert!(waited + Duration::from_millis(1) >= FENCE && waited <= reset.elapsed(), "{waited:?}");
+    assert_eq!(Scrape::of(&daemon).get("disk_fence_waits_total{disk=\"disk0\"}").to_string(), "1");
 }
 
 #[test]

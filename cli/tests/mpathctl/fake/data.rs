@@ -4,8 +4,8 @@ use mpath_api::address::Transport;
 use mpath_api::config::{LimitsConfig, Weight};
 use mpath_api::types::{
     AnaState, Condition, ConditionReason, Connection, Controller, DiscoveryController, DiscoveryState, DiskFences,
-    DiskHealth, EventPath, FenceLift, InheritedFence, Latency, OpStats, Origin, Path, PathEstimate, PathFence,
-    PathState, PathWindow, QueueTurns, SchedulerDetail, Subflow, SubflowState, Tier, TimeHistogram,
+    DiskHealth, EventPath, FenceLift, InheritedFence, Latency, MovedRequests, OpStats, Origin, Path, PathEstimate,
+    PathFence, PathState, PathWindow, QueueTurns, SchedulerDetail, Subflow, SubflowState, Tier, TimeHistogram,
 };
 use mpath_api::{PathAddress, SchedulerKind, SchedulerSpec};
 
@@ -33,6 +33,11 @@ pub(super) fn stats(ios: u64, p50_us: u64) -> OpStats {
             ..PathEstimate::default()
         },
     }
+}
+
+pub(super) fn first_moved() -> MovedRequests {
+    let time = Latency { p50_us: 12_000, p99_us: 304_000, p999_us: 304_000, max_us: 304_000 };
+    MovedRequests { ios: 3, time: Some(time), histogram: TimeHistogram::default() }
 }
 
 /// `disk0` with a fence under way, `disk1` with all that an earlier daemon can leave.

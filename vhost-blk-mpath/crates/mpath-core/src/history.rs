@@ -212,6 +212,11 @@ impl History {
         }
     }
 
+    /// When the present phase began.
+    pub(crate) fn phase_began(&self) -> Instant {
+        self.rare.as_ref().and_then(|rare| rare.since).unwrap_or(self.submitted_at)
+    }
+
     /// The request leaves its present phase to wait for another attempt. Its last attempt is an earlier one now.
     pub(crate) fn leave(&mut self, now: Instant, phase: Phase) {
         let mut rare = self.with_phase(now, phase);

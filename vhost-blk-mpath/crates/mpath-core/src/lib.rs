@@ -39,6 +39,7 @@
 
 mod ana;
 mod explanation;
+mod failovers;
 mod group;
 mod guest_errors;
 mod history;
@@ -67,6 +68,7 @@ mod window;
 
 pub use ana::{AnaState, AnaStates};
 pub use explanation::{Explanation, FlushTarget, Next, NextRequest, PathVerdict, WaitCause, Waiting, WhyNot};
+pub use failovers::{FailoverTimes, FenceWaits};
 pub use group::{Group, GroupConfig, Hedging};
 pub use guest_errors::{FailedRequest, GuestErrors};
 pub use history::Stages;
@@ -87,7 +89,7 @@ pub use scheduler::{
 };
 pub use shared_disk::SharedDisk;
 pub use slow_requests::SlowRequest;
-pub use stats::{ClassStats, FailoverTimes, GroupStats, HedgeCounts, PathStats};
+pub use stats::{ClassStats, GroupStats, HedgeCounts, PathStats};
 pub use times::{TIME_BUCKETS_NS, Times};
 pub use unflushed::UnflushedPaths;
 pub use usable_paths::UsablePaths;

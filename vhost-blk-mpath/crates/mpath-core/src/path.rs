@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::failovers::FirstMove;
 use crate::inject::PathInjections;
 use crate::overdue_reads::ReadDeadlines;
 use crate::path_error_rest::PathErrorRest;
@@ -95,6 +96,7 @@ pub(crate) struct Path {
     pub(crate) hedges_won: u64,
     /// Requests that have failed for good since the last success.
     pub(crate) failed_in_row: u32,
+    pub(crate) first_move: FirstMove,
 }
 
 /// State of a path for one disk.
@@ -194,6 +196,7 @@ impl Path {
             hedges: 0,
             hedges_won: 0,
             failed_in_row: 0,
+            first_move: FirstMove::default(),
         }
     }
 

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{AnaStates, ClassPolicies, LatencyCounts, OpClass, PathEstimate, PathId, SchedulerStats, Times};
+use crate::{
+    AnaStates, ClassPolicies, FailoverTimes, FenceWaits, LatencyCounts, OpClass, PathEstimate, PathId, SchedulerStats,
+    Times,
+};
 
 /// Counters of one path and one operation class, of one group or merged over several.
 #[derive(Clone)]
@@ -173,36 +176,6 @@ impl PathStats {
     }
 }
 
-/// How long failovers took, by operation class: from the failed bind of a request to its next bind, on another path
-/// or the same. An operator's "failover took 80 ms" is this time.
-#[derive(Clone, Debug)]
-pub struct FailoverTimes([Times; 3]);
-
-impl Default for FailoverTimes {
-    fn default() -> Self {
-        Self(std::array::from_fn(|_| Times::latencies()))
-    }
-}
-
-impl FailoverTimes {
-    /// The times of one class.
-    #[must_use]
-    pub fn class(&self, class: OpClass) -> &Times {
-        &self.0[class.index()]
-    }
-
-    pub(crate) fn record(&mut self, class: OpClass, time: Duration) {
-        self.0[class.index()].record(time);
-    }
-
-    /// Adds the times of another group.
-    fn merge(&mut self, other: &Self) {
-        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
-            mine.add(theirs);
-        }
-    }
-}
-
 /// Counts of hedges since the start of the group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HedgeCounts {
@@ -234,6 +207,8 @@ pub struct GroupStats {
     pub backoff: u64,
     /// How long failovers took.
     pub failover_times: FailoverTimes,
+    /// The waits for fences, by disk.
+    pub fence_waits: Vec<FenceWaits>,
     /// The scheduler and its flows.
     pub scheduler: SchedulerStats,
     /// Counts of hedges.
@@ -254,6 +229,9 @@ impl GroupStats {
         self.queued += other.queued;
         self.backoff += other.backoff;
         self.failover_times.merge(&other.failover_times);
+        for (mine, theirs) in self.fence_waits.iter_mut().zip(&other.fence_waits) {
+            mine.merge(*theirs);
+        }
         self.scheduler.merge(&other.scheduler);
         self.hedging.merge(other.hedging);
         for theirs in &other.paths {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use mpath_core::{ClassStats, FailoverTimes, OpClass, PathStats};
+use mpath_core::{ClassStats, FailoverTimes, OpClass, PathStats, Times};
 
-use super::{Latency, MovedRequests, OpStats, PathEstimate};
+use super::{FenceWaits, Latency, MovedRequests, OpStats, PathEstimate};
 
 impl OpStats {
     /// The counters and the estimate of one class of operations on a path.
@@ -54,8 +54,25 @@ impl MovedRequests {
     /// The failovers of one class of operations.
     #[must_use]
     pub fn of(moves: &FailoverTimes, class: OpClass) -> Self {
-        let times = moves.class(class);
+        moves.class(class).into()
+    }
+
+    /// The first failover at each failure of a path.
+    #[must_use]
+    pub fn first(moves: &FailoverTimes) -> Self {
+        moves.first().into()
+    }
+}
+
+impl From<&Times> for MovedRequests {
+    fn from(times: &Times) -> Self {
         Self { ios: times.ns().len(), time: Latency::of(times), histogram: times.into() }
+    }
+}
+
+impl From<mpath_core::FenceWaits> for FenceWaits {
+    fn from(waits: mpath_core::FenceWaits) -> Self {
+        Self { ios: waits.requests, total_ms: waits.time.as_millis() as u64 }
     }
 }
 

@@ -129,6 +129,11 @@ pub struct Disk {
     pub moved_reads: MovedRequests,
     /// The same for writes. A write in doubt has waited for the fence first.
     pub moved_writes: MovedRequests,
+    /// The first request that moved at each failure of a path, in each I/O thread: how long until I/O went on over another path. A
+    /// failure is a lost, a suspect or a resting path.
+    pub first_moved: MovedRequests,
+    /// The waits of the disk's requests for fences of lost paths, once they are over. Time in which the disk was held does not count.
+    pub fence_waits: FenceWaits,
     /// How slow reads are hedged. The disk that has the paths counts the reads of every disk over them.
     #[serde(flatten)]
     pub hedge: HedgeStatus,
@@ -403,6 +408,16 @@ pub struct OpStats {
     /// The estimate of the path by the policy of these operations.
     #[serde(default)]
     pub estimate: PathEstimate,
+}
+
+/// Waits for fences since the daemon started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct FenceWaits {
+    /// Requests that have waited.
+    pub ios: u64,
+    /// The sum of their waits.
+    pub total_ms: u64,
 }
 
 /// Requests that failed over from one path to another.

@@ -214,13 +214,13 @@ impl Group {
 
     /// Binds a request to a path. Returns the action, unless the path's injection keeps the request.
     fn bind(&mut self, now: Instant, tag: Tag, id: PathId) -> Option<Action> {
+        if let Some(since) = self.requests[tag].failover_since.take() {
+            self.count_failover(now, tag, since);
+        }
         let path = &mut self.paths[id.index()];
         let association = path.association.expect("an eligible path is live");
         let request = &mut self.requests[tag];
         let io = request.io;
-        if let Some(since) = request.failover_since.take() {
-            self.failover_times.record(io.op.class(), now - since);
-        }
         let class = io.op.class().index();
         request.history.bound(now, id, || self.scheduler.pauses(now, io.disk));
         request.path = id;
@@ -243,6 +243,20 @@ impl Group {
         self.requests[tag].state = State::InFlight;
         self.issued(now, id, tag);
         Some(Action::Issue { path: id, tag })
+    }
+
+    /// Counts the failover of a request that its last path had got at `since`. It is the first one if the path has failed,
+    /// and not only lost single commands.
+    #[cold]
+    fn count_failover(&mut self, now: Instant, tag: Tag, since: Instant) {
+        let Request { io, path, epoch, .. } = self.requests[tag];
+        self.failover_times.record(io.op.class(), now - since);
+        let path = &mut self.paths[path.index()];
+        let is_live = path.association.is_some_and(|live| live.epoch == epoch);
+        let has_failed = !is_live || path.watch.is_suspect() || path.per_disk[io.disk.index()].rest.is_on(now);
+        if has_failed && path.first_move.moves(now, since) {
+            self.failover_times.record_first(now - since);
+        }
     }
 
     /// Releases a request from its path: it was answered, or was never sent.

@@ -40,13 +40,12 @@ use crate::policy::{ActivePolicies, Candidate};
 use crate::requests::{Requests, State};
 use crate::scheduler::Scheduler;
 use crate::slow_requests::SlowRequests;
-use crate::stats::FailoverTimes;
 use crate::timers::{Due, Timers};
 use crate::unflushed::Round;
 use crate::usable_paths::PublishedPaths;
 use crate::{
-    Action, ClassPolicies, DiskId, Epoch, FailedRequest, FlowId, GuestErrors, Io, IoError, MAX_DISKS, Op, Outcome,
-    PathId, PolicyKind, SchedulerKind, SchedulerSpec, SharedDisk, Tag, UnflushedPaths, Window,
+    Action, ClassPolicies, DiskId, Epoch, FailedRequest, FailoverTimes, FenceWaits, FlowId, GuestErrors, Io, IoError,
+    MAX_DISKS, Op, Outcome, PathId, PolicyKind, SchedulerKind, SchedulerSpec, SharedDisk, Tag, UnflushedPaths, Window,
 };
 use flush::FlushJobs;
 use hedge::Hedges;
@@ -165,6 +164,7 @@ struct GroupDisk {
     bypassed: u64,
     /// The time since which no live path leads to the namespace.
     no_path_since: Option<Instant>,
+    fence_waits: FenceWaits,
 }
 
 impl Group {
@@ -182,6 +182,7 @@ impl Group {
             usable: 0,
             bypassed: 0,
             no_path_since: Some(now),
+            fence_waits: FenceWaits::default(),
         };
         Self {
             started: now,

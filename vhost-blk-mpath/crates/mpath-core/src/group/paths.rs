@@ -157,6 +157,8 @@ impl Group {
         path.fenced = left;
         // Each is pushed to the front, so the first comes last.
         for (_, tag) in lifted.into_iter().rev() {
+            let request = &self.requests[tag];
+            self.disks[request.io.disk.index()].fence_waits.add(now - request.history.phase_began());
             self.try_again(now, tag);
         }
     }

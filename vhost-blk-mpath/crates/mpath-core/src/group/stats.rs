@@ -15,6 +15,7 @@ impl Group {
             queued: self.scheduler.len() as u64,
             backoff: self.backoff,
             failover_times: self.failover_times.clone(),
+            fence_waits: self.disks.iter().map(|disk| disk.fence_waits).collect(),
             scheduler: self.scheduler.stats(now),
             hedging: self.hedges.counts(),
             paths: all

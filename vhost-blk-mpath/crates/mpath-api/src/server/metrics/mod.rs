@@ -86,7 +86,7 @@ fn exposition(
     metrics_of(tables::DAEMON, vec![(Labels::new(), status)])
         .chain(metrics_of(tables::DISKS, labelled(disks, |disk| of_disk(&disk.name))))
         .chain(metrics_of(tables::GUEST_ERRORS, errors))
-        .chain(metrics_of(tables::HEDGING, labelled(with_paths, |disk| of_disk(&disk.name))))
+        .chain(metrics_of(tables::WITH_PATHS, labelled(with_paths, |disk| of_disk(&disk.name))))
         .chain(metrics_of(tables::FAILOVERS, failovers))
         .chain(metrics_of(tables::SCHEDULING, labelled(scheduling, |of| of_disk(&of.disk))))
         .chain(metrics_of(tables::VIRTQUEUES, queues))

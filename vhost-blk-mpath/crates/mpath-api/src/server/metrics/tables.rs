@@ -53,6 +53,12 @@ pub(super) const DISKS: &[Metric<Disk>] = &[
     gauge("disk_outstanding_requests", "Requests of the guest without an answer", |disk| {
         Some(disk.health.outstanding.into())
     }),
+    counter("disk_fence_waits_total", "Requests that have waited for a fence", |disk| disk.fence_waits.ios.into()),
+    counter(
+        "disk_fence_wait_seconds_total",
+        "Time that requests have waited for fences: the sum over the requests",
+        |disk| Duration::from_millis(disk.fence_waits.total_ms).into(),
+    ),
 ];
 
 /// By `disk`, `operation` and `reason`.
@@ -60,10 +66,16 @@ pub(super) const GUEST_ERRORS: &[Metric<GuestErrorCount>] =
     &[counter("disk_guest_errors_total", "Errors that the guest got", |errors| errors.count.into())];
 
 /// By `disk`, for disks with paths of their own. They count for every disk over the paths.
-pub(super) const HEDGING: &[Metric<Disk>] =
-    &[counter("disk_hedgeable_reads_total", "Reads submitted while hedging was on", |disk| {
+pub(super) const WITH_PATHS: &[Metric<Disk>] = &[
+    counter("disk_hedgeable_reads_total", "Reads submitted while hedging was on", |disk| {
         disk.hedge.hedgeable_reads.into()
-    })];
+    }),
+    times(
+        "disk_first_failover_seconds",
+        "The same as disk_failover_seconds for the first request that moved at each failure of a path",
+        |disk| disk.first_moved.histogram,
+    ),
+];
 
 /// By `disk` and `class`, for disks with paths of their own. They count for every disk over the paths.
 pub(super) const FAILOVERS: &[Metric<MovedRequests>] = &[times(

@@ -16,9 +16,9 @@ use crate::config::LimitsConfig;
 use crate::server::Limits;
 use crate::server::tests::{Fake, Running};
 use crate::types::{
-    ANA_STATES, AnaState, Condition, Connection, DiscoveryState, GuestErrorCount, GuestErrorReason, GuestOperation,
-    Injection, InjectionInForce, MovedRequests, OpStats, PathState, QueueTurns, Subflow, SubflowState, Tier,
-    TimeHistogram,
+    ANA_STATES, AnaState, Condition, Connection, DiscoveryState, FenceWaits, GuestErrorCount, GuestErrorReason,
+    GuestOperation, Injection, InjectionInForce, MovedRequests, OpStats, PathState, QueueTurns, Subflow, SubflowState,
+    Tier, TimeHistogram,
 };
 
 const PREFIX: &str = "vhost_blk_mpath_";
@@ -58,6 +58,8 @@ fn one() -> Known {
     let disk = &mut status.disks[0];
     (disk.queued, disk.hedge.hedgeable_reads, disk.held_ms) = (3, 70, Some(2_600));
     disk.moved_reads = MovedRequests { ios: 6, time: None, histogram: histogram() };
+    disk.first_moved = disk.moved_reads;
+    disk.fence_waits = FenceWaits { ios: 4, total_ms: 8_400 };
     (disk.health.condition, disk.health.outstanding) = (Condition::Failing, 8);
     let (operation, reason) = (GuestOperation::Write, GuestErrorReason::NoPath);
     disk.health.guest_errors = vec![GuestErrorCount { operation, reason, count: 9, last_at: String::new() }];
@@ -215,7 +217,13 @@ fn values_of_shared_paths_are_counted_once() {
     ] {
         assert_eq!(disks(name), ["a", "b", "shares-a"], "{name}");
     }
-    for name in ["disk_hedgeable_reads_total", "disk_failover_seconds", "path_info", "path_requests_total"] {
+    for name in [
+        "disk_hedgeable_reads_total",
+        "disk_first_failover_seconds",
+        "disk_failover_seconds",
+        "path_info",
+        "path_requests_total",
+    ] {
         assert_eq!(disks(name), ["a", "b"], "{name}");
     }
     let info = families.iter().find(|family| family.name.ends_with("disk_info")).unwrap();

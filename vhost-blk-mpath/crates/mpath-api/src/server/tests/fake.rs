@@ -135,6 +135,8 @@ impl Control for Fake {
             queued: 0,
             moved_reads: MovedRequests::default(),
             moved_writes: MovedRequests::default(),
+            first_moved: MovedRequests::default(),
+            fence_waits: FenceWaits::default(),
             hedge: hedges[owner_index(index)],
             path_counts: PathCounts { total: 2, expected: 2, usable: 2 },
             health: healthy(),

@@ -27,9 +27,9 @@ use crate::client::{Client, ClientError};
 use crate::config::LimitsConfig;
 use crate::types::{
     AddPath, Caller, ClearedFence, ClearedFences, Condition, Disk, DiskFences, DiskHealth, DiskState, ErrorCode,
-    EventPath, FenceLift, GuestOperation, HedgeStatus, InheritedFence, InjectionInForce, MovedRequests, OpStats,
-    PathCounts, PathFence, PathSelector, PathState, PathWindow, SetHedge, SetInjection, SetPolicy, SetScheduler,
-    SetWeight, SlowRequest, SlowStages, SteerPaths, ThreadExplanation,
+    EventPath, FenceLift, FenceWaits, GuestOperation, HedgeStatus, InheritedFence, InjectionInForce, MovedRequests,
+    OpStats, PathCounts, PathFence, PathSelector, PathState, PathWindow, SetHedge, SetInjection, SetPolicy,
+    SetScheduler, SetWeight, SlowRequest, SlowStages, SteerPaths, ThreadExplanation,
 };
 
 /// The code and the message of an error.

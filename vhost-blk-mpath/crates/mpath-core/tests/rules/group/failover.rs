@@ -235,6 +235,44 @@ fn a_failover_time_starts_at_the_failed_bind() {
 }
 
 #[test]
+fn the_first_request_that_moves_is_counted_once_at_each_failure_of_a_path() {
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Numa.into(), ..config() });
+    let firsts = |t: &Test| {
+        let stats = t.group.stats(t.now);
+        (stats.failover_times.first().ns().len(), stats.failover_times.first().sum())
+    };
+    // The association ends: the read moves at once, both writes after the fence.
+    t.submit(0, Op::Write);
+    t.submit(1, Op::Write);
+    assert_eq!(t.actions(), [issue(P0, 0), issue(P0, 1)]);
+    t.now += 10 * MS;
+    t.submit(2, Op::Read);
+    assert_eq!(t.actions(), [issue(P0, 2)]);
+    t.now += 30 * MS;
+    t.group.path_lost(t.now, P0);
+    (0..3).for_each(|tag| t.complete(P0, tag, LOST));
+    assert_eq!(t.actions(), [issue(P1, 2)]);
+    assert_eq!(firsts(&t), (1, 30 * MS));
+    t.now += 60 * MS;
+    t.group.fence_lifted(t.now, P0, Epoch(1));
+    assert_eq!(t.actions(), [issue(P1, 0), issue(P1, 1)]);
+    assert_eq!(firsts(&t), (1, 30 * MS), "the same failure");
+    assert_eq!(t.group.stats(t.now).fence_waits, [FenceWaits { requests: 2, time: 120 * MS }]);
+    (0..3).for_each(|tag| t.complete(P1, tag, Outcome::Success));
+    t.actions();
+    // The path is back, and answers with path errors.
+    t.up(P0, 2, AnaState::Optimized);
+    t.now += MS;
+    t.submit(0, Op::Read);
+    t.submit(1, Op::Read);
+    assert_eq!(t.actions(), [issue(P0, 0), issue(P0, 1)]);
+    t.now += 5 * MS;
+    (0..2).for_each(|tag| t.complete(P0, tag, Outcome::PathError));
+    assert_eq!(t.actions(), [issue(P1, 1), issue(P1, 0)]);
+    assert_eq!(firsts(&t), (2, 35 * MS));
+}
+
+#[test]
 fn failovers_are_capped() {
     let mut t = Test::new(GroupConfig { max_failovers: 1, ..config() });
     t.submit(0, Op::Read);

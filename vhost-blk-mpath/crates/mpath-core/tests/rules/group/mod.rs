@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_core::{
-    Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Injection, Io, IoError, Op, OpClass,
-    Outcome, PathConfig, PathId, PolicyKind, SharedDisk, Tag, UnflushedPaths, Window,
+    Action, AnaState, Association, DiskId, Epoch, FenceWaits, FlowId, Group, GroupConfig, Injection, Io, IoError, Op,
+    OpClass, Outcome, PathConfig, PathId, PolicyKind, SharedDisk, Tag, UnflushedPaths, Window,
 };
 
 mod failover;
