@@ -12,6 +12,7 @@ use crate::disk::Disk;
 use crate::events::utc;
 use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::PathStatus;
+use crate::subsystem::vendor_window::condition_id;
 
 /// The paths of a disk at one moment.
 struct PathFacts {
@@ -49,7 +50,13 @@ impl Subsystem {
         if !is_waiting && paths.counts.usable < paths.counts.expected {
             add(Condition::Degraded, degraded_reason(&paths));
         }
-        let condition = reasons.iter().map(|reason| reason.condition).max().unwrap_or(Condition::Ok);
+        let conditions = || reasons.iter().map(|reason| reason.condition);
+        let condition = worst(conditions());
+        if let Some(backing) = disk.backing() {
+            // A front-end that reads it is connected.
+            let seen = worst(conditions().filter(|condition| *condition != Condition::NoFrontEnd));
+            backing.frontend.set_condition(condition_id(seen));
+        }
         if condition != history.condition {
             (history.condition, history.since) = (condition, time);
         }
@@ -100,6 +107,10 @@ impl Subsystem {
         }
         facts
     }
+}
+
+fn worst(conditions: impl Iterator<Item = Condition>) -> Condition {
+    conditions.max().unwrap_or(Condition::Ok)
 }
 
 fn name_path(path: &PathStatus) -> String {

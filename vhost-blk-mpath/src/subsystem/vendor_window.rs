@@ -1,5 +1,6 @@
 //! The content of the vendor windows: policy and paths, for front-ends that know the window (docs/qemu.md).
 
+use mpath_api::types::Condition;
 use mpath_api::{ClassPolicies, PolicyKind};
 use mpath_core::{AnaState, DiskId};
 use vhost_user_blk::VendorWindow;
@@ -25,6 +26,18 @@ const fn id(kind: PolicyKind) -> u16 {
 /// The policy with that number.
 pub(crate) fn policy(wanted: u16) -> Option<PolicyKind> {
     PolicyKind::ALL.into_iter().find(|kind| id(*kind) == wanted)
+}
+
+/// The number of a condition in the vendor window. A number is never used for another condition, and 0 for none.
+pub(crate) const fn condition_id(condition: Condition) -> u16 {
+    match condition {
+        Condition::Ok => 1,
+        Condition::Degraded => 2,
+        Condition::NoFrontEnd => 3,
+        Condition::Waiting => 4,
+        Condition::Held => 5,
+        Condition::Failing => 6,
+    }
 }
 
 /// The number of the policy for all requests, whatever its parameters; 0 if reads and writes have different policies.
@@ -80,6 +93,15 @@ mod tests {
             assert_eq!(policy(number).map(PolicyKind::name), Some(name), "front-ends rely on it");
         }
         assert_eq!([0, names.len() as u16 + 1, u16::MAX].map(policy), [None; 3]);
+    }
+
+    #[test]
+    fn condition_numbers_match_the_documentation() {
+        let documented = include_str!("../../../docs/qemu.md");
+        for (condition, number) in Condition::ALL.into_iter().zip(1..) {
+            assert_eq!(condition_id(condition), number, "front-ends rely on it");
+            assert!(documented.contains(&format!("| {number} | `{condition}` |\n")), "{condition}");
+        }
     }
 
     #[test]

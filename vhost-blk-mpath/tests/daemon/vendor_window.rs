@@ -14,7 +14,7 @@ use vhost::VhostBackend;
 use vhost::vhost_user::message::{VhostUserConfigFlags, VhostUserHeaderFlag, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost_user_blk::VendorWindow;
-use vublk_bench::request::Status;
+use vublk_bench::request::{Kind, Request, Status};
 
 use crate::support::{
     Daemon, DaemonDirectory, Disk, NQN, PATIENCE, Target, eventually, own_address, program, set_policy,
@@ -23,6 +23,8 @@ use crate::support::{
 /// The keep-alive timeout outlasts any time that a busy machine keeps the daemon waiting.
 const FLAGS: &str = "--mpath-window --policy round-robin --keep-alive-tmo 60 --reconnect-delay 1";
 const POLICY: u32 = 198;
+/// The id of the condition `ok`.
+const OK: u16 = 1;
 const NONE: VhostUserConfigFlags = VhostUserConfigFlags::empty();
 
 /// A front-end without a guest that knows the vendor window.
@@ -52,6 +54,10 @@ impl FrontEnd {
 
     fn space(&mut self) -> Vec<u8> {
         self.messages.get_config(0, 256, NONE, &[0; 256]).unwrap().1
+    }
+
+    fn condition(&mut self) -> u16 {
+        VendorWindow::condition(&self.space()).expect("there is a window")
     }
 
     fn window(&mut self) -> VendorWindow {
@@ -117,6 +123,7 @@ fn with_window() -> (Target, Daemon, FrontEnd) {
     let daemon = Daemon::start(&target.addrs(), FLAGS);
     let mut front_end = FrontEnd::connect(&daemon.socket());
     front_end.shows_eventually((PolicyKind::RoundRobin, [2, 2, 2]));
+    eventually("the disk is ok", || front_end.condition() == OK);
     (target, daemon, front_end)
 }
 
@@ -202,6 +209,27 @@ fn front_ends_learn_of_all_path_changes() {
     daemon.api.add_path("disk0", &AddPath { address }).unwrap();
     assert_eq!(front_end.notice_count(), 1);
     assert_eq!(front_end.says().1, [3, 2, 2]);
+}
+
+/// By the ids of docs/qemu.md. A front-end asks for the condition, and gets no notice of it.
+#[test]
+fn the_condition_is_shown_to_who_asks() {
+    let (target, daemon, mut front_end) = with_window();
+    let mut shows = |wanted| eventually(&format!("condition {wanted}"), || front_end.condition() == wanted);
+    let (degraded, waiting, failing) = (2, 4, 6);
+    target.set(0, "ana=inaccessible");
+    shows(degraded);
+    target.set(1, "ana=inaccessible");
+    shows(waiting);
+    (0..2).for_each(|listener| target.set(listener, "ana=optimized"));
+    shows(OK);
+    drop(front_end);
+    let mut disk = Disk::connect_patiently(&daemon.socket());
+    let beyond = Request { kind: Kind::Read, offset: 1 << 40, len: 4096 };
+    assert_eq!(disk.run(beyond, &[0; 4096]), Status::IoError);
+    drop(disk);
+    front_end = FrontEnd::connect(&daemon.socket());
+    eventually("the guest's error shows", || front_end.condition() == failing);
 }
 
 /// The front-end, the operator and path changes act on different threads.

@@ -258,6 +258,13 @@ impl VirtioDisk {
         }
     }
 
+    /// Sets the id of the disk's condition in the vendor window. Front-ends are not notified.
+    pub fn set_condition(&self, id: u16) {
+        if let Some(mut window) = self.window() {
+            window.condition = id;
+        }
+    }
+
     /// The bytes of the vendor window, for a front-end that reads it.
     pub(crate) fn read_vendor_window(&self) -> Option<[u8; vendor_window::BYTES]> {
         self.window().map(|mut window| window.read())

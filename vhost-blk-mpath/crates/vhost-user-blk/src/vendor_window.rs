@@ -11,7 +11,11 @@ pub(crate) const POLICY_OFFSET: usize = RANGE.start + 6;
 /// Length of the window.
 pub(crate) const BYTES: usize = RANGE.end - RANGE.start;
 const MAGIC: [u8; 4] = *b"MPTH";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
+/// Later versions keep the fields of the first and add others behind them.
+const FIRST_VERSION: u16 = 1;
+/// The condition of the disk, from version 2 on.
+const CONDITION: Range<usize> = 18..20;
 
 /// The content of the vendor window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +32,7 @@ pub struct VendorWindow {
 
 impl VendorWindow {
     /// The bytes of the window in the configuration space.
-    pub(crate) fn bytes(self, generation: u32) -> [u8; BYTES] {
+    pub(crate) fn bytes(self, generation: u32, condition: u16) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         let mut put = |range: Range<usize>, value: &[u8]| bytes[range].copy_from_slice(value);
         put(0..4, &MAGIC);
@@ -38,22 +42,30 @@ impl VendorWindow {
         put(12..14, &self.paths_total.to_le_bytes());
         put(14..16, &self.paths_live.to_le_bytes());
         put(16..18, &self.paths_optimized.to_le_bytes());
+        put(CONDITION, &condition.to_le_bytes());
         bytes
     }
 
-    /// Finds the window and its generation in a configuration space, as a front-end does. Later versions keep these
-    /// fields and add others behind them.
+    /// Finds the window and its generation in a configuration space, as a front-end does.
     #[must_use]
     pub fn find(space: &[u8]) -> Option<(Self, u32)> {
         let bytes = space.get(RANGE)?;
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        if bytes[..4] != MAGIC || u16_at(4) < VERSION {
+        if bytes[..4] != MAGIC || u16_at(4) < FIRST_VERSION {
             return None;
         }
         let generation = u32::from(u16_at(8)) | u32::from(u16_at(10)) << 16;
         let window =
             Self { policy: u16_at(6), paths_total: u16_at(12), paths_live: u16_at(14), paths_optimized: u16_at(16) };
         Some((window, generation))
+    }
+
+    /// The id of the disk's condition in a configuration space with a window. 0 if the back-end does not say.
+    #[must_use]
+    pub fn condition(space: &[u8]) -> Option<u16> {
+        Self::find(space)?;
+        let bytes = space.get(RANGE)?.get(CONDITION)?;
+        Some(u16::from_le_bytes([bytes[0], bytes[1]]))
     }
 }
 
@@ -84,7 +96,9 @@ enum Reader {
 #[derive(Debug, Default)]
 pub(crate) struct VendorWindowState {
     window: VendorWindow,
-    /// Changes with the content, and wraps.
+    /// Id of the disk's condition. Front-ends read it when they are asked for it, so they are not notified of changes.
+    pub(crate) condition: u16,
+    /// Changes with the content but the condition, and wraps.
     generation: u32,
     reader: Reader,
 }
@@ -107,7 +121,7 @@ impl VendorWindowState {
     /// Returns the bytes for the front-end, which is up to date then.
     pub(crate) fn read(&mut self) -> [u8; BYTES] {
         self.reader = Reader::UpToDate;
-        self.window.bytes(self.generation)
+        self.window.bytes(self.generation, self.condition)
     }
 
     /// Whether a front-end that passes its channel late has a change to be notified of.
@@ -140,25 +154,25 @@ mod tests {
     #[test]
     fn fields_are_where_they_are_documented() {
         let mut expected = [0; BYTES];
-        expected[..18].copy_from_slice(b"MPTH\x01\x00\x02\x01\x0d\x0c\x0b\x0a\x04\x03\x06\x05\x08\x07");
-        assert_eq!(WINDOW.bytes(0x0a0b_0c0d), expected);
+        expected[..20].copy_from_slice(b"MPTH\x02\x00\x02\x01\x0d\x0c\x0b\x0a\x04\x03\x06\x05\x08\x07\x0f\x0e");
+        assert_eq!(WINDOW.bytes(0x0a0b_0c0d, 0x0e0f), expected);
         assert_eq!((RANGE, POLICY_OFFSET), (192..256, 198));
     }
 
     #[test]
     fn other_bytes_are_not_taken_for_a_window() {
         assert_eq!(VendorWindow::find(&[0; 256]), None);
-        let whole = space(WINDOW.bytes(7));
+        let whole = space(WINDOW.bytes(7, 0));
         assert_eq!(VendorWindow::find(&whole), Some((WINDOW, 7)));
         assert_eq!(VendorWindow::find(&whole[..255]), None);
         assert_eq!(VendorWindow::find(&[]), None);
-        // A later version, and version 0.
+        // A later version, the first one, and version 0.
         let of_version = |version: u8| {
             let mut space = whole;
             space[196] = version;
             VendorWindow::find(&space)
         };
-        assert_eq!((of_version(2), of_version(0)), (Some((WINDOW, 7)), None));
+        assert_eq!([3, 1, 0].map(of_version), [Some((WINDOW, 7)), Some((WINDOW, 7)), None]);
     }
 
     #[test]
@@ -171,6 +185,21 @@ mod tests {
         let other = VendorWindow { policy: 9, ..WINDOW };
         let read = [VendorWindow::default(), WINDOW, WINDOW, other, WINDOW].map(&mut generation);
         assert_eq!(read, [u32::MAX, 0, 0, 1, 2]);
+    }
+
+    #[test]
+    fn a_condition_is_shown_without_a_notice() {
+        let mut state = VendorWindowState::default();
+        state.change(WINDOW);
+        let before = space(state.read());
+        state.condition = 4;
+        assert!(!state.has_unreported_change() && !state.change(WINDOW));
+        let after = space(state.read());
+        assert_eq!((VendorWindow::condition(&before), VendorWindow::condition(&after)), (Some(0), Some(4)));
+        assert_eq!(
+            (VendorWindow::find(&before), VendorWindow::condition(&[0; 256])),
+            (VendorWindow::find(&after), None)
+        );
     }
 
     #[test]
@@ -196,12 +225,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_written_window_is_found(fields: [u16; 4], generation: u32) {
+        fn a_written_window_is_found(fields: [u16; 4], generation: u32, condition: u16) {
             let [policy, paths_total, paths_live, paths_optimized] = fields;
             let window = VendorWindow { policy, paths_total, paths_live, paths_optimized };
-            let bytes = window.bytes(generation);
+            let bytes = window.bytes(generation, condition);
             prop_assert_eq!(VendorWindow::find(&space(bytes)), Some((window, generation)));
-            prop_assert_eq!(&bytes[18..], &[0; BYTES - 18]);
+            prop_assert_eq!(VendorWindow::condition(&space(bytes)), Some(condition));
+            prop_assert_eq!(&bytes[20..], &[0; BYTES - 20]);
         }
 
         #[test]
