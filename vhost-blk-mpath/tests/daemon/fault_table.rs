@@ -35,8 +35,8 @@ struct Case {
     stage: fn(&mut Stage),
 }
 
-/// The flags of the daemon on a [`Stage`].
-const FLAGS: &str = "--policy numa --namespace 1 --hdr-digest --data-digest --keep-alive-tmo 1 --reconnect-delay 1 \
+/// The flags of the daemon on a [`Stage`]. The keep-alive timeout outlasts most times that a busy machine keeps the daemon waiting.
+const FLAGS: &str = "--policy numa --namespace 1 --hdr-digest --data-digest --keep-alive-tmo 5 --reconnect-delay 1 \
                      --fast-io-fail-tmo 1 --io-timeout 60s";
 
 /// A target with three listeners, paths to the first two, and a guest.
