@@ -194,8 +194,15 @@ mod tests {
     }
 
     /// A path may lead to the namespace of a restored disk while the fence record is written.
-    #[tokio::test]
-    async fn a_size_is_saved_before_front_ends_see_it() {
+    #[test]
+    fn a_size_is_saved_before_front_ends_see_it() {
+        // Its only thread for files is occupied until the size has changed.
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(grows_during_the_first_write());
+    }
+
+    async fn grows_during_the_first_write() {
         let place = tempfile::tempdir().unwrap();
         let socket = place.path().join("disk.sock");
         let open = || FenceRecords::open([socket.as_path()].into_iter()).unwrap().0;
@@ -214,6 +221,8 @@ mod tests {
         subsystem.restore_shown();
         let service = service(&subsystem, ends);
         let disks = Disks::new(common, "/tmp/api".parse().unwrap(), Arc::default());
+        let (free, freed) = std::sync::mpsc::channel::<()>();
+        spawn_blocking(move || freed.recv());
         let mut opening = std::pin::pin!(service.open_known(&disks));
         tokio::select! {
             biased;
@@ -222,6 +231,7 @@ mod tests {
         }
         info.namespaces[0].as_mut().unwrap().identity.blocks = 2000;
         assert!(subsystem.admit(&info).unwrap()[0].is_ok());
+        drop(free);
         opening.await.unwrap();
         let disk = &subsystem.disks[0];
         let seen = disk.backing().unwrap().frontend.capacity_sectors();
