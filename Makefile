@@ -77,12 +77,12 @@ sim-mutants: ## how many runs the simulator needs to find each deliberate bug of
 	@scripts/deps.sh build
 	scripts/sim-mutants
 
-policy-sim: ## what each policy makes of modelled paths in virtual time, beside the bound of what any could, as tables
+policy-sim: ## what each policy makes of modelled paths in virtual time, compared with the bound of any policy, as tables
 	@scripts/deps.sh build
 	$(CARGO) build --release --locked -p mpath-sim
 	$(BIN)/mpath-sim policies
 
-burst-sim: ## bursts against busy flows under each scheduler in virtual time, beside floor and limit, as tables; its targets, judged
+burst-sim: ## bursts against busy flows under each scheduler in virtual time, compared with floor and limit, as tables; its targets, judged
 	@scripts/deps.sh build
 	$(CARGO) build --release --locked -p mpath-sim
 	$(BIN)/mpath-sim bursts

@@ -11,10 +11,10 @@ use serde::Serialize;
 /// Far larger than any of these files.
 pub(super) const LARGEST_BYTES: u64 = 1 << 20;
 
-/// The file next to `file` with this ending.
-pub(super) fn beside(file: &Path, ending: impl AsRef<OsStr>) -> PathBuf {
+/// The path of `file` with this suffix.
+pub(super) fn with_suffix(file: &Path, suffix: impl AsRef<OsStr>) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
-    name.push(ending);
+    name.push(suffix);
     PathBuf::from(name)
 }
 
@@ -30,7 +30,7 @@ pub(super) fn read(file: &Path) -> io::Result<Option<Vec<u8>>> {
 
 /// Replaces the file. File and directory are synced when this returns.
 pub(super) fn replace(file: &Path, content: &impl Serialize) -> io::Result<()> {
-    let new = beside(file, ".new");
+    let new = with_suffix(file, ".new");
     // Do not write through a link that another user has put there.
     let mut writing =
         File::options().write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW).open(&new)?;

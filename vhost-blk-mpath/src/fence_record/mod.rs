@@ -24,7 +24,7 @@ use mpath_host::{
 };
 use uuid::Uuid;
 
-use crate::fence_record::file::beside;
+use crate::fence_record::file::with_suffix;
 use crate::fence_record::lock::{Lock, LockError};
 use crate::fence_record::shown_disk::ShownDiskFile;
 
@@ -223,14 +223,14 @@ impl FenceRecord {
     /// Opens the record of the disk with this vhost-user socket. Also returns how long earlier fences still take, as
     /// [`Record::open`] does. Blocks until no other daemon holds the record, for at most ten seconds.
     fn open(daemon_run: &DaemonRun, socket: &Path) -> Result<(Self, Option<Duration>), RecordError> {
-        let file = beside(socket, ".fence");
-        let lock = Lock::wait_for(beside(&file, ".lock"), LOCK_WAIT)?;
+        let file = with_suffix(socket, ".fence");
+        let lock = Lock::wait_for(with_suffix(&file, ".lock"), LOCK_WAIT)?;
         let content = read(&file)?;
         let is_named = content.namespace.is_some();
         let (record, fence) = Record::open(content, daemon_run, Instant::now());
         let found = Arc::new(record.clone());
         let kept = Arc::new(Mutex::new(Some(OpenRecord { record, is_named, _lock: lock })));
-        let shown = Arc::new(ShownDiskFile::open(beside(socket, ".shown")));
+        let shown = Arc::new(ShownDiskFile::open(with_suffix(socket, ".shown")));
         let (daemon_run, namespace, voided) = (daemon_run.clone(), Arc::default(), Arc::default());
         Ok((Self { file, daemon_run, found, voided, namespace, shown, kept }, fence))
     }
@@ -305,7 +305,7 @@ impl FenceRecord {
         if !self.file.exists() {
             return Ok(());
         }
-        let _lock = match Lock::wait_for(beside(&self.file, ".lock"), Duration::ZERO) {
+        let _lock = match Lock::wait_for(with_suffix(&self.file, ".lock"), Duration::ZERO) {
             Ok(lock) => lock,
             Err(LockError::Held { .. }) => return Ok(()),
             Err(error) => return Err(RecordError::from(error).into()),

@@ -29,7 +29,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 
 /// The longest fence, in ms, that a daemon would leave if it were killed now.
 fn left(socket: &Path) -> Option<u64> {
-    longest_fence(read(&beside(socket, ".fence")).unwrap().associations).map(|left| left.fence_ms)
+    longest_fence(read(&with_suffix(socket, ".fence")).unwrap().associations).map(|left| left.fence_ms)
 }
 
 fn leaving(in_doubt: bool, inherited_left: Duration, unanswered: bool) -> DiskShutdown {

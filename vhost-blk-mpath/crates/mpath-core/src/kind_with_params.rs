@@ -16,7 +16,7 @@ pub trait KindWithParams: Copy + Eq {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParamsOf {
     /// "policy" or "scheduler".
-    pub what: &'static str,
+    pub noun: &'static str,
     /// The name.
     pub name: &'static str,
     /// All parameters.
@@ -51,7 +51,7 @@ impl ParamsOf {
 
 impl fmt::Display for ParamsOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} '{}'", self.what, self.name)
+        write!(f, "{} '{}'", self.noun, self.name)
     }
 }
 

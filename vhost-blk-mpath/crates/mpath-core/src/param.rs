@@ -29,7 +29,7 @@ enum Scale {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Param {
     name: &'static str,
-    what: &'static str,
+    description: &'static str,
     scale: Scale,
     min: u64,
     max: u64,
@@ -43,14 +43,19 @@ impl Param {
         unit: &'static str,
         (min, max): (u64, u64),
         default: u64,
-        what: &'static str,
+        description: &'static str,
     ) -> Self {
-        Self { name, what, scale: Scale::Whole(unit), min, max, default }
+        Self { name, description, scale: Scale::Whole(unit), min, max, default }
     }
 
     /// A ratio. All numbers are in thousandths.
-    pub(crate) const fn ratio(name: &'static str, (min, max): (u64, u64), default: u64, what: &'static str) -> Self {
-        Self { name, what, scale: Scale::Ratio, min, max, default }
+    pub(crate) const fn ratio(
+        name: &'static str,
+        (min, max): (u64, u64),
+        default: u64,
+        description: &'static str,
+    ) -> Self {
+        Self { name, description, scale: Scale::Ratio, min, max, default }
     }
 
     /// A time, in whole microseconds.
@@ -58,21 +63,21 @@ impl Param {
         name: &'static str,
         (min, max): (Duration, Duration),
         default: Duration,
-        what: &'static str,
+        description: &'static str,
     ) -> Self {
         let [min, max, default] = [min.as_micros() as u64, max.as_micros() as u64, default.as_micros() as u64];
-        Self { name, what, scale: Scale::Time, min, max, default }
+        Self { name, description, scale: Scale::Time, min, max, default }
     }
 
     /// One of these words. The first is the default.
-    pub(crate) const fn word(name: &'static str, words: &'static [&'static str], what: &'static str) -> Self {
-        Self { name, what, scale: Scale::Word(words), min: 0, max: words.len() as u64 - 1, default: 0 }
+    pub(crate) const fn word(name: &'static str, words: &'static [&'static str], description: &'static str) -> Self {
+        Self { name, description, scale: Scale::Word(words), min: 0, max: words.len() as u64 - 1, default: 0 }
     }
 
     /// A number from 1 to 100 for each path. The default is 1.
-    pub(crate) const fn per_path(name: &'static str, what: &'static str) -> Self {
+    pub(crate) const fn per_path(name: &'static str, description: &'static str) -> Self {
         let default = u64::from_le_bytes([PER_PATH_DEFAULT; PER_PATH]);
-        Self { name, what, scale: Scale::PerPath, min: 1, max: PER_PATH_MAX, default }
+        Self { name, description, scale: Scale::PerPath, min: 1, max: PER_PATH_MAX, default }
     }
 
     /// The name, in kebab-case.
@@ -84,7 +89,7 @@ impl Param {
     /// What the parameter does, in one line.
     #[must_use]
     pub const fn description(&self) -> &'static str {
-        self.what
+        self.description
     }
 
     /// The unit of a value, or "ratio", "time" (the value names its unit: us, ms or s), "word", or "per path".

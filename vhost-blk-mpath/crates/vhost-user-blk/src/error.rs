@@ -35,8 +35,8 @@ pub enum RequestError {
     /// The front-end set protocol features that were not offered.
     #[error("protocol features {0:#x} were not offered")]
     ProtocolFeatures(u64),
-    /// The field cannot be written. Writable are `writeback`, if `CONFIG_WCE` was negotiated, and the policy in the
-    /// vendor window.
+    /// The field cannot be written. A front-end may write `writeback`, if `CONFIG_WCE` was negotiated, and the policy
+    /// in the vendor window.
     #[error("{bytes} bytes at offset {offset} of the configuration space cannot be written")]
     ConfigWrite {
         /// Offset of the first byte.

@@ -57,7 +57,7 @@ pub struct NextRequest {
     pub exists: bool,
     /// Its bytes.
     pub bytes: u32,
-    /// How much longer the limits of the disk let nothing go. `null` if they do.
+    /// How long the limits of the disk still hold the request back. `null` if they do not.
     pub limit_left_us: Option<u64>,
     /// What happens to it, apart from limits.
     pub decision: Decision,

@@ -91,7 +91,7 @@ impl PolicyKind {
 
 impl KindWithParams for PolicyKind {
     fn params_of(self) -> ParamsOf {
-        ParamsOf { what: "policy", name: self.name(), params: self.params() }
+        ParamsOf { noun: "policy", name: self.name(), params: self.params() }
     }
 }
 

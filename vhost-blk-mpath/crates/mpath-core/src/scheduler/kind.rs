@@ -56,7 +56,7 @@ impl SchedulerKind {
 
 impl KindWithParams for SchedulerKind {
     fn params_of(self) -> ParamsOf {
-        ParamsOf { what: "scheduler", name: self.name(), params: self.params() }
+        ParamsOf { noun: "scheduler", name: self.name(), params: self.params() }
     }
 }
 

@@ -42,7 +42,7 @@ const PUBLICATION: Publication = Publication {
         let panel = |row: &Row| Panel::new(format!("{}, {} (IOPS)", row.name, row.table), row, "iops");
         Chart { columns: 3, panels: results.rows.iter().map(panel).collect(), limit: "" }
     },
-    picture: "Linux's native multipath beside the daemon",
+    picture: "Linux's native multipath and the daemon",
 };
 
 /// Name and heading of a table.

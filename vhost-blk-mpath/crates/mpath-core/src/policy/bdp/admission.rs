@@ -11,13 +11,14 @@ use crate::PathId;
 
 /// A path at most this many times slower than the best is always used.
 const NEAR: f64 = 1.25;
-/// How often the decision is repeated.
-const EVERY: Duration = Duration::from_millis(5);
+/// The time between two decisions.
+const DECISION_PERIOD: Duration = Duration::from_millis(5);
 /// The time over which outstanding bytes are averaged, s.
 const AVERAGE: f64 = 0.050;
-/// A used path stays used until its gain falls below this part of `min-gain`.
-const STAYS: f64 = 0.6;
-/// The reserve, in standard deviations of the number of requests that fill the windows of the near paths.
+/// A used path stays used until its gain falls below this fraction of `min-gain`.
+const KEPT_GAIN: f64 = 0.6;
+/// The number of requests that fill the windows of the near paths varies with their sizes. The reserve is this many
+/// standard deviations of that number.
 const RESERVE: f64 = 1.5;
 
 /// A path that could be admitted.
@@ -59,7 +60,7 @@ impl Admission {
 
     /// Whether to call [`Admission::decide`] for these paths.
     pub(super) fn is_due(&self, now: Instant, paths: u64) -> bool {
-        self.is_outdated || self.decided_for != paths || self.at.is_none_or(|at| now - at >= EVERY)
+        self.is_outdated || self.decided_for != paths || self.at.is_none_or(|at| now - at >= DECISION_PERIOD)
     }
 
     /// Whether the path may get one of `waiting` requests.
@@ -96,7 +97,7 @@ impl Admission {
                 Some(latency) => {
                     let left = (self.outstanding - windows - self.reserve * sizes.mean()).max(0.0);
                     let gain = offer.rate.min(left / latency) / rates;
-                    let least = params.min_gain * if used { STAYS } else { 1.0 };
+                    let least = params.min_gain * if used { KEPT_GAIN } else { 1.0 };
                     let soon = !params.latency_first || latency <= self.outstanding / rates;
                     gain >= least && soon
                 }

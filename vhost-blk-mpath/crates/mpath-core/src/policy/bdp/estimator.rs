@@ -11,7 +11,7 @@
 //!   the window, the rate is a lower bound, and the path counts as one that takes all it gets.
 //! * **Cruise**: the window is the bandwidth-delay product. Every eighth bucket it is a quarter larger, to see
 //!   whether the path can deliver more.
-//! * **Cut**: for some answers the window is a quarter smaller, so that no request queues behind another. Only then
+//! * **Cut**: until some requests are answered, the window is a quarter smaller, so that no request queues behind another. Only then
 //!   the path's own latency shows. While requests still queue, the window is halved again. A path that is not loaded
 //!   may still carry all that the guest sends, with queued requests. A lower latency with fewer requests tells the
 //!   two cases apart.
@@ -24,10 +24,10 @@ use super::sizes::Sizes;
 use super::slowdown::SlowdownAlarm;
 use super::window_cut::{Step, WindowCut};
 
-/// The shortest time between two cuts, and the same in latencies of the path.
+/// The shortest time between two cuts: the longer of `PERIOD` and `PERIOD_LATENCIES` latencies of the path.
 const PERIOD: Duration = Duration::from_secs(4);
 const PERIOD_LATENCIES: f64 = 200.0;
-/// How long mean latencies count, in such times.
+/// How long mean latencies count, as a multiple of that time.
 const MEMORY: f64 = 2.5;
 /// A path below `BELOW_RATE` of its rate has no queue. If it still takes more than `ABOVE_EXPECTATION` times the
 /// expectation, its window is cut, unless the last cut is younger than `CUT_REST` and `CUT_REST_LATENCIES`.

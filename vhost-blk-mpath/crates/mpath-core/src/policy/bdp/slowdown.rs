@@ -1,14 +1,14 @@
 //! Detection of slowdowns: a path is slower than its estimate allows.
 
-/// A slowdown is this many latencies in a row above this many times the expectation plus `SLACK`. A few are enough if
-/// they are far above.
+/// A count and a factor. A slowdown is this many latencies in a row above this many times the expectation plus `SLACK`.
+/// A few are enough if they are far above.
 const LATE: (u32, f64) = (8, 2.5);
 const VERY_LATE: (u32, f64) = (3, 8.0);
-/// s.
+/// In seconds.
 const SLACK: f64 = 100e-6;
 /// A slowdown is also this many bucket means in a row above this many times the expectation plus `BUCKET_SLACK`.
 const BUCKETS: (u32, f64) = (2, 1.5);
-/// s.
+/// In seconds.
 const BUCKET_SLACK: f64 = 20e-6;
 
 /// The slowdown alarm of one path and class.
