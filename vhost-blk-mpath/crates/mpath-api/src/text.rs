@@ -3,6 +3,7 @@
 /// Implements `Serialize` by `Display` and `Deserialize` by `FromStr`.
 ///
 /// The visitor parses, so that the YAML reader gives an error the line and column of the value and not those of its parent.
+#[macro_export]
 macro_rules! text_serde {
     ($type:ty, $expected:literal) => {
         impl serde::Serialize for $type {

@@ -15,6 +15,7 @@ use axum::extract::State;
 use axum::routing::{get, put};
 use axum::{Json, Router};
 use mpath_api::server::{ApiError, JsonBody, Server};
+use mpath_api::text_serde;
 use mpath_api::types::ErrorCode;
 use serde::{Deserialize, Serialize};
 
@@ -24,15 +25,10 @@ use crate::setting::Setting;
 /// The status of a target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// The version of the target.
     pub version: String,
-    /// The process ID of the target.
     pub pid: u32,
-    /// The NQN of the subsystem.
     pub nqn: String,
-    /// All listeners, by port ID.
     pub listeners: Vec<ListenerStatus>,
-    /// The discovery service, or `null` without one.
     pub discovery: Option<DiscoveryStatus>,
 }
 
@@ -40,21 +36,16 @@ pub struct Status {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SettingsRequest {
-    /// The listeners.
     pub port: PortSelector,
     /// The settings, in order. If one is not possible with this target, none is applied.
     pub settings: Vec<Setting>,
 }
 
 /// A selection of listeners: a port ID (`1`), `all` for all ports of the subsystem, or `discovery`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortSelector {
-    /// All ports of the subsystem.
     All,
-    /// One port of the subsystem.
     Port(u16),
-    /// The discovery service.
     Discovery,
 }
 
@@ -88,38 +79,17 @@ impl fmt::Display for PortSelector {
     }
 }
 
-impl TryFrom<String> for PortSelector {
-    type Error = PortError;
-
-    fn try_from(text: String) -> Result<Self, PortError> {
-        text.parse()
-    }
-}
-
-impl From<PortSelector> for String {
-    fn from(selector: PortSelector) -> Self {
-        selector.to_string()
-    }
-}
+text_serde!(PortSelector, "a port ID from 1, `all` or `discovery`");
 
 /// Why settings were not applied.
 #[derive(Debug, thiserror::Error)]
 enum ApplyError {
-    /// The port does not exist.
     #[error("port {port} does not exist: this target has ports 1 to {ports}")]
-    Port {
-        /// The port.
-        port: u16,
-        /// The number of ports.
-        ports: usize,
-    },
-    /// The target has no discovery service.
+    Port { port: u16, ports: usize },
     #[error("port discovery does not exist: this target was started without --discovery")]
     NoDiscovery,
-    /// A setting is not possible, or could not be applied.
     #[error(transparent)]
     Apply(#[from] StartError),
-    /// The thread that applied the settings has panicked.
     #[error("the settings may be applied in part: an internal error has occurred")]
     Failed,
 }

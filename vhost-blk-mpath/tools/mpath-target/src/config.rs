@@ -27,7 +27,6 @@ pub const DEFAULT_ANATT_SECONDS: u8 = 10;
 /// The configuration of a [`crate::TargetServer`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetConfig {
-    /// The NQN of the subsystem.
     pub nqn: String,
     /// The ports of the subsystem, at least one, by port ID from 1.
     pub listeners: Vec<ListenerConfig>,
@@ -61,7 +60,6 @@ pub struct ListenerConfig {
 /// The configuration of one namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespaceConfig {
-    /// The storage of the data.
     pub backing: Backing,
     /// The size in bytes, a multiple of the block size.
     pub bytes: u64,
@@ -82,70 +80,40 @@ pub enum Backing {
 /// Why a configuration is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// The NQN is not a valid subsystem name.
     #[error(
         "nqn '{0}' is not a valid subsystem name: give 'nqn.' and up to 219 bytes without spaces and control characters, \
          as in nqn.2024-01.com.example:disk1"
     )]
     Nqn(String),
-    /// The NQN is that of the discovery service.
     #[error("nqn '{0}' is reserved for the discovery service: give the NQN of the subsystem")]
     DiscoveryNqn(String),
-    /// There are no listeners, or too many.
     #[error("{0} listeners given: give 1 to {MAX_LISTENERS}")]
     Listeners(usize),
-    /// There are no namespaces, or too many.
     #[error("{0} namespaces given: give 1 to {MAX_NAMESPACES}")]
     Namespaces(usize),
-    /// Two listeners have the same address.
     #[error("listener {0} is given twice: give each listener a different address or port")]
     ListenerTwice(SocketAddr),
     /// Two namespaces have the same UUID, so hosts would take them for one.
     #[error("uuid {0} is given to two namespaces: give each namespace a different UUID")]
     UuidTwice(Uuid),
-    /// The block size is not one that every host supports.
     #[error("block size {0}: give 512 or 4096")]
     BlockSize(u32),
-    /// ANATT is zero.
     #[error("ANATT of 0: give 1 to 255 seconds")]
     Anatt,
-    /// The size of a namespace is not a multiple of the block size, or zero.
     #[error("namespace {nsid} has {bytes} bytes: give a multiple of the block size {block_size}, at least one block")]
-    NamespaceSize {
-        /// The NSID.
-        nsid: usize,
-        /// Its size.
-        bytes: u64,
-        /// The block size.
-        block_size: u32,
-    },
-    /// A memory namespace is too large.
+    NamespaceSize { nsid: usize, bytes: u64, block_size: u32 },
     #[error("namespace {nsid} has {bytes} bytes of memory: give at most 1TiB, or use a file")]
-    MemoryTooLarge {
-        /// The NSID.
-        nsid: usize,
-        /// Its size.
-        bytes: u64,
-    },
-    /// The listener has no address that the discovery service could list.
+    MemoryTooLarge { nsid: usize, bytes: u64 },
     #[error("listener {0} listens on all addresses: give advertise=IP:PORT for the discovery service")]
     NotAdvertised(SocketAddr),
-    /// There are too many referrals, or referrals without a discovery service.
     #[error("{0} referrals given: give at most {MAX_REFERRALS}, and only with --discovery")]
     Referrals(usize),
-    /// A setting of a listener is not possible with this target.
     #[error("listener {addr}: {source}")]
-    Setting {
-        /// The address of the listener.
-        addr: SocketAddr,
-        /// The reason.
-        source: SettingError,
-    },
+    Setting { addr: SocketAddr, source: SettingError },
 }
 
 impl TargetConfig {
     /// A target with 512-byte blocks, without listeners and namespaces.
-    #[must_use]
     pub fn new(nqn: impl Into<String>) -> Self {
         Self {
             nqn: nqn.into(),
@@ -217,7 +185,6 @@ impl TargetConfig {
 
 impl ListenerConfig {
     /// A listener for plain TCP without settings.
-    #[must_use]
     pub fn new(addr: SocketAddr) -> Self {
         Self { addr, transport: Transport::Tcp, advertise: None, settings: Vec::new() }
     }
@@ -225,13 +192,11 @@ impl ListenerConfig {
 
 impl NamespaceConfig {
     /// A namespace of `bytes` bytes in memory.
-    #[must_use]
     pub fn memory(bytes: u64) -> Self {
         Self { backing: Backing::Memory, bytes, uuid: None }
     }
 
     /// A namespace of `bytes` bytes in the file at `path`.
-    #[must_use]
     pub fn file(path: impl Into<PathBuf>, bytes: u64) -> Self {
         Self { backing: Backing::File(path.into()), bytes, uuid: None }
     }
@@ -363,8 +328,8 @@ mod tests {
         let parse = |text: &str| text.parse::<ListenerConfig>().unwrap_err();
         assert_eq!(parse("localhost"), ParseError::Address("localhost".into()));
         assert_eq!(parse("1.2.3.4:1,advertise=x"), ParseError::Address("x".into()));
-        assert_eq!(parse("1.2.3.4:1,transport=sctp"), ParseError::Transport("sctp".into()));
-        assert_eq!(parse("1.2.3.4:1,ana=up"), ParseError::Ana("up".into()));
+        assert!(matches!(parse("1.2.3.4:1,transport=sctp"), ParseError::Word { field: "transport", .. }));
+        assert!(matches!(parse("1.2.3.4:1,ana=up"), ParseError::Word { field: "ana", .. }));
         assert_eq!(parse("1.2.3.4:1,speed=1"), ParseError::Setting("speed=1".into()));
         assert_eq!(parse("1.2.3.4:1,"), ParseError::Setting(String::new()));
         for text in ["30", "ms", "-1ms", "601s", "99999999999999999999s"] {

@@ -14,13 +14,10 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CtlError {
-    /// No target listens on the socket.
     #[error("no mpath-target is running with --api {0}")]
     NotRunning(SocketPath),
-    /// The call failed.
     #[error(transparent)]
     Client(ClientError),
-    /// The HTTP client could not be created.
     #[error("cannot start: {0}")]
     System(#[from] std::io::Error),
 }

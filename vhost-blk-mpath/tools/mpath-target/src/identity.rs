@@ -4,7 +4,6 @@ use uuid::{Builder, Uuid};
 
 use crate::storage::FileIdentity;
 
-/// A new random UUID.
 pub(crate) fn new_uuid() -> Uuid {
     Uuid::new_v4()
 }

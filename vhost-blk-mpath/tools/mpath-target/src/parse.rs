@@ -12,73 +12,34 @@ use uuid::Uuid;
 /// Why a text is not a valid listener, namespace or setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// The text is not an address with port.
     #[error("address '{0}': give IP:PORT, as in 127.0.0.1:4420 or [::1]:4420")]
     Address(String),
-    /// The text is not a transport.
-    #[error("transport '{0}': give tcp or mptcp")]
-    Transport(String),
-    /// The text is not a time with unit, or the time is too long.
+    #[error("{field} '{text}': give one of {words}")]
+    Word { field: &'static str, text: String, words: String },
     #[error("{field} '{text}': give a number with a unit, at most {max:?}, as in 250us, 30ms or 2s")]
-    Time {
-        /// The field.
-        field: &'static str,
-        /// The text.
-        text: String,
-        /// The longest time.
-        max: Duration,
-    },
-    /// The text is not a number of 32 bits.
+    Time { field: &'static str, text: String, max: Duration },
     #[error("{field} '{text}': give a number from 0 to 4294967295")]
-    Count {
-        /// The field.
-        field: &'static str,
-        /// The text.
-        text: String,
-    },
-    /// The text is not an ANA state.
-    #[error("ana '{0}': give optimized, non-optimized, inaccessible, persistent-loss or change")]
-    Ana(String),
-    /// The text is not a black-hole mode.
-    #[error("black-hole '{0}': give stall, mute or off")]
-    BlackHole(String),
-    /// The text is not a cross-reset mode.
-    #[error("cross-reset '{0}': give on, fail or mute")]
-    CrossReset(String),
-    /// The text is neither `on` nor `off`.
-    #[error("listen '{0}': give on or off")]
-    Listen(String),
-    /// The text is not a selection of queues.
-    #[error("reset '{0}': give all, admin or io")]
-    Reset(String),
-    /// The text is not a count with an error status.
+    Count { field: &'static str, text: String },
     #[error("fail '{0}': give COUNT:SCT/SC[/crd1|/crd2|/crd3][/dnr] with an error status, as in 3:0/0x21/crd1")]
     Fail(String),
-    /// The text is not a selection of commands for a fault.
     #[error(
         "commands '{0}': give COUNT[:OPERATION[:NSID]], as in 1:read:2, or COUNT:TIME[:OPERATION[:NSID]] for answer-late; \
          OPERATION is read, write, write-zeroes, dsm or flush"
     )]
     Answer(String),
-    /// The rate is zero.
     #[error("rate '{0}': give bytes per second, at least 1, or off")]
     Rate(String),
-    /// The value has no NSID.
     #[error("'{0}': give NSID:VALUE, or NSID:own to restore the namespace's own value")]
     MissingNsid(String),
-    /// The text is not a setting.
     #[error(
         "setting '{0}': give one of ana, delay, rate, hold, black-hole, cross-reset, listen, reset, header-digests, data-digests, fail, \
              swallow, lose-answer, answer-early, answer-twice, answer-late, short-read, uuid, nguid and size with a value, as in ana=inaccessible"
     )]
     Setting(String),
-    /// The text is not a namespace.
     #[error("namespace '{0}': give mem:SIZE or file:PATH:SIZE")]
     Namespace(String),
-    /// The text is not a size.
     #[error("size '{0}': give bytes, or a number with KiB, MiB, GiB or TiB, as in 1GiB")]
     Size(String),
-    /// The text is not a UUID, or it is the nil UUID.
     #[error("uuid '{0}': give a UUID other than nil, as in 12345678-1234-4234-8234-123456789abc")]
     Uuid(String),
 }
@@ -88,11 +49,14 @@ pub(crate) fn parse_addr(text: &str) -> Result<SocketAddr, ParseError> {
 }
 
 pub(crate) fn parse_transport(text: &str) -> Result<Transport, ParseError> {
-    match text {
-        "tcp" => Ok(Transport::Tcp),
-        "mptcp" => Ok(Transport::Mptcp),
-        _ => Err(ParseError::Transport(text.to_owned())),
-    }
+    parse_word("transport", &[("tcp", Transport::Tcp), ("mptcp", Transport::Mptcp)], text)
+}
+
+/// The value of one of these words.
+pub(crate) fn parse_word<T: Copy>(field: &'static str, words: &[(&str, T)], text: &str) -> Result<T, ParseError> {
+    let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+    let words = || words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
+    found.ok_or_else(|| ParseError::Word { field, text: text.to_owned(), words: words() })
 }
 
 /// Parses a UUID. The nil UUID is refused, because it means "none".
@@ -109,14 +73,14 @@ pub(crate) fn parse_count(field: &'static str, text: &str) -> Result<u32, ParseE
 }
 
 pub(crate) fn parse_ana(text: &str) -> Result<AnaState, ParseError> {
-    match text {
-        "optimized" => Ok(AnaState::Optimized),
-        "non-optimized" => Ok(AnaState::NonOptimized),
-        "inaccessible" => Ok(AnaState::Inaccessible),
-        "persistent-loss" => Ok(AnaState::PersistentLoss),
-        "change" => Ok(AnaState::Change),
-        _ => Err(ParseError::Ana(text.to_owned())),
-    }
+    let states = [
+        ("optimized", AnaState::Optimized),
+        ("non-optimized", AnaState::NonOptimized),
+        ("inaccessible", AnaState::Inaccessible),
+        ("persistent-loss", AnaState::PersistentLoss),
+        ("change", AnaState::Change),
+    ];
+    parse_word("ana", &states, text)
 }
 
 pub(crate) fn parse_time(field: &'static str, text: &str, max: Duration) -> Result<Duration, ParseError> {

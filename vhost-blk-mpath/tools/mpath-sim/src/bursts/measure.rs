@@ -31,19 +31,16 @@ impl Measured {
     }
 
     /// Requests finished per second.
-    #[must_use]
     pub fn iops(&self) -> f64 {
         self.done.len() as f64 / self.time.as_secs_f64()
     }
 
     /// The time, in ms, that this share of the bursts of these flows did not exceed.
-    #[must_use]
     pub fn burst_ms(&self, flows: impl IntoIterator<Item = usize>, quantile: f64) -> f64 {
         quantile_ms(flows.into_iter().flat_map(|flow| self.bursts[flow].iter().copied()), quantile)
     }
 
     /// The mean time of the bursts of these flows, in ms.
-    #[must_use]
     pub fn mean_burst_ms(&self, flows: impl IntoIterator<Item = usize>) -> f64 {
         let times: Vec<f64> =
             flows.into_iter().flat_map(|flow| &self.bursts[flow]).map(|time| time.as_secs_f64() * 1e3).collect();
@@ -51,7 +48,6 @@ impl Measured {
     }
 
     /// Service in seconds that each flow got.
-    #[must_use]
     pub fn work(&self) -> Vec<f64> {
         let mut work = vec![0.0; self.bursts.len()];
         for done in &self.done {
@@ -61,7 +57,6 @@ impl Measured {
     }
 
     /// The part of all service that these flows got.
-    #[must_use]
     pub fn share(&self, which: impl Fn(usize) -> bool) -> f64 {
         let work = self.work();
         let of_them: f64 = work.iter().enumerate().filter(|(flow, _)| which(*flow)).map(|(_, work)| work).sum();
@@ -69,7 +64,6 @@ impl Measured {
     }
 
     /// The least part they got in any second.
-    #[must_use]
     pub fn least_share(&self, which: impl Fn(usize) -> bool) -> f64 {
         const SECOND: Duration = Duration::from_secs(1);
         let (mut all, mut of_them, mut end, mut least) = (0.0, 0.0, 0, f64::INFINITY);
@@ -90,7 +84,6 @@ impl Measured {
     }
 
     /// The longest time in ms in which none of them had a request finished.
-    #[must_use]
     pub fn longest_gap_ms(&self, which: impl Fn(usize) -> bool) -> f64 {
         let ends = self.done.iter().filter(|done| which(done.flow)).map(|done| done.at).chain([self.from + self.time]);
         let (mut last, mut longest) = (self.from, Duration::ZERO);
@@ -103,14 +96,12 @@ impl Measured {
 }
 
 /// The time, in ms, that this share of `times` did not exceed; of none, not a number.
-#[must_use]
 pub fn quantile_ms(times: impl IntoIterator<Item = Duration>, share: f64) -> f64 {
     let mut times: Vec<_> = times.into_iter().collect();
     quantile(&mut times, share).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
 }
 
 /// Jain's index of fairness: 1 if all are equal, `1/n` if one has everything.
-#[must_use]
 pub fn jain(parts: &[f64]) -> f64 {
     let sum: f64 = parts.iter().sum();
     sum * sum / (parts.len() as f64 * parts.iter().map(|part| part * part).sum::<f64>())

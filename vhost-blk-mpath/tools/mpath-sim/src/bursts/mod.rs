@@ -6,6 +6,8 @@
 
 // Counts of things are below 2^52.
 #![allow(clippy::cast_precision_loss)]
+// Where names say it all, there is no comment.
+#![allow(missing_docs, clippy::must_use_candidate, clippy::return_self_not_must_use)]
 
 mod measure;
 mod run;

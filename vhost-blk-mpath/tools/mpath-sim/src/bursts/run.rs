@@ -18,17 +18,10 @@ const PATH: PathId = PathId(0);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
     /// Keeps `depth` requests outstanding.
-    Bulk {
-        /// Requests.
-        depth: u32,
-        /// Bytes of each.
-        bytes: u32,
-    },
+    Bulk { depth: u32, bytes: u32 },
     /// Sends `count` requests at once, waits for all of them, pauses, and begins again.
     Burst {
-        /// Requests.
         count: u32,
-        /// Bytes of each.
         bytes: u32,
         /// The mean pause. It varies by a tenth either way, so that bursts meet the slots in every phase.
         pause: Duration,
@@ -50,7 +43,6 @@ pub struct Service {
 
 impl Service {
     /// How long a request of `bytes` takes when `elapsed` has passed.
-    #[must_use]
     pub fn takes(&self, bytes: u32, elapsed: Duration) -> Duration {
         let time = if self.sizes_count {
             self.time.mul_f64((16384.0 + f64::from(bytes)) / (80.0 * 1024.0))
@@ -64,13 +56,11 @@ impl Service {
     }
 
     /// The longest that a request of 4 KiB takes.
-    #[must_use]
     pub fn slowest(&self) -> Duration {
         self.takes(4096, Duration::MAX)
     }
 
     /// Requests of 4 KiB that it can do in a second, at first.
-    #[must_use]
     pub fn iops(&self) -> f64 {
         self.slots as f64 / self.takes(4096, Duration::ZERO).as_secs_f64()
     }
@@ -81,7 +71,6 @@ impl Service {
 pub struct Disk {
     /// Its weight among the disks that share the service.
     pub weight: u16,
-    /// Its limits.
     pub limits: Limits,
     /// Its flows; they are numbered through over all disks.
     pub flows: Vec<Load>,
@@ -89,7 +78,6 @@ pub struct Disk {
 
 impl Disk {
     /// One without limits, of the usual weight.
-    #[must_use]
     pub fn of(flows: Vec<Load>) -> Self {
         Self { weight: DEFAULT_WEIGHT, limits: Limits::default(), flows }
     }
@@ -98,13 +86,10 @@ impl Disk {
 /// A service and its disks.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The scheduler of the group.
     pub scheduler: SchedulerSpec,
-    /// The service.
     pub service: Service,
     /// Requests the path may have in flight. More than the service has slots: they queue there, first in, first out.
     pub window: u32,
-    /// The disks.
     pub disks: Vec<Disk>,
     /// Seed of pauses, and of the phases of the slots.
     pub seed: u64,
@@ -151,7 +136,6 @@ struct Sim<'a> {
 }
 
 /// Lets the flows work for `warm_up` and then for `time`: what came of the latter.
-#[must_use]
 pub fn run(setup: &Setup, warm_up: Duration, time: Duration) -> Measured {
     let mut sim = Sim::new(setup);
     sim.run(warm_up);

@@ -24,19 +24,16 @@ const MEASURED_IOS: f64 = 40_000.0;
 const MEASURED: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(600)];
 
 /// The schedulers that are compared.
-#[must_use]
 pub fn schedulers() -> [SchedulerSpec; 3] {
     [SchedulerKind::Fifo, SchedulerKind::Published, SchedulerKind::BurstCredit].map(SchedulerSpec::from)
 }
 
 /// Ours, with its defaults.
-#[must_use]
 pub fn ours() -> SchedulerSpec {
     SchedulerKind::BurstCredit.into()
 }
 
 /// Published p50 of a burst of 32 against `busy` busy flows, in ms, without and with credits.
-#[must_use]
 pub fn published_by_k(busy: usize) -> Option<[f64; 2]> {
     match busy {
         4 => Some([81.6, 60.9]),
@@ -48,7 +45,6 @@ pub fn published_by_k(busy: usize) -> Option<[f64; 2]> {
 }
 
 /// The same for a burst of `count` requests against 16 busy flows.
-#[must_use]
 pub fn published_by_n(count: u32) -> Option<[f64; 2]> {
     match count {
         1 => Some([28.6, 16.7]),
@@ -62,49 +58,41 @@ pub fn published_by_n(count: u32) -> Option<[f64; 2]> {
 }
 
 /// Flows that keep a deep queue.
-#[must_use]
 pub fn bulk(count: usize) -> Vec<Load> {
     vec![Load::Bulk { depth: DEPTH, bytes: BYTES }; count]
 }
 
 /// A flow that sends `count` requests at once and then pauses.
-#[must_use]
 pub fn interactive(count: u32) -> Load {
     Load::Burst { count, bytes: BYTES, pause: PAUSE }
 }
 
 /// Flows that send `count` requests, wait for them and begin again at once.
-#[must_use]
 pub fn attackers(flows: usize, count: u32) -> Vec<Load> {
     vec![Load::Burst { count, bytes: BYTES, pause: Duration::ZERO }; flows]
 }
 
 /// Disks on the service of the experiment.
-#[must_use]
 pub fn of_disks(scheduler: SchedulerSpec, disks: Vec<Disk>, seed: u64) -> Setup {
     Setup { scheduler, service: USUAL, window: SLOTS as u32, disks, seed }
 }
 
 /// Flows of one disk.
-#[must_use]
 pub fn uniform(scheduler: SchedulerSpec, flows: Vec<Load>, seed: u64) -> Setup {
     of_disks(scheduler, vec![Disk::of(flows)], seed)
 }
 
 /// The same on another service.
-#[must_use]
 pub fn on(service: Service, setup: Setup) -> Setup {
     Setup { service, window: service.slots as u32, ..setup }
 }
 
 /// The service of the experiment where sizes count: 64 KiB take [`SERVICE`].
-#[must_use]
 pub fn by_size(scheduler: SchedulerSpec, flows: Vec<Load>, seed: u64) -> Setup {
     on(Service { sizes_count: true, ..USUAL }, uniform(scheduler, flows, seed))
 }
 
 /// Runs it for as long as tables and targets need.
-#[must_use]
 pub fn measure(setup: &Setup) -> Measured {
     let [least, most] = MEASURED;
     let time = Duration::from_secs_f64(MEASURED_IOS / setup.service.iops()).clamp(least, most);
@@ -113,13 +101,11 @@ pub fn measure(setup: &Setup) -> Measured {
 }
 
 /// One interactive flow, flow 0, against `busy` busy flows.
-#[must_use]
 pub fn against(scheduler: SchedulerSpec, count: u32, busy: usize, seed: u64) -> Measured {
     in_front(scheduler, &[interactive(count)], busy, seed)
 }
 
 /// Load in front of `busy` busy flows, which are the last ones.
-#[must_use]
 pub fn in_front(scheduler: SchedulerSpec, front: &[Load], busy: usize, seed: u64) -> Measured {
     measure(&uniform(scheduler, [front, &bulk(busy)].concat(), seed))
 }

@@ -8,7 +8,6 @@ use super::{Model, Workload};
 ///
 /// There is one constraint that the paths share, and a limit for each path. So the paths on which requests take least are filled
 /// first. No request queues anywhere in this bound. Jitter, mixed sizes and whole requests therefore leave a policy some way below.
-#[must_use]
 pub fn most_requests(paths: impl IntoIterator<Item = (f64, f64)>, depth: f64) -> f64 {
     let mut paths: Vec<(f64, f64)> = paths.into_iter().collect();
     paths.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -23,7 +22,6 @@ pub fn most_requests(paths: impl IntoIterator<Item = (f64, f64)>, depth: f64) ->
 
 /// Most bytes per second over these paths, by [`most_requests`]: latencies L and capacities C of requests of the mean size s, so that
 /// `λ·s ≤ C` and `Σ λ·L ≤ depth`.
-#[must_use]
 pub fn bound(paths: &[Model], workload: &Workload) -> f64 {
     let size = workload.mean_bytes();
     let paths = paths.iter().map(|path| (path.latency(size), path.capacity(size, workload.one_way()) / size));

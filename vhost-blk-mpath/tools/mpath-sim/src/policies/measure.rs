@@ -18,32 +18,26 @@ pub struct Measured {
 #[allow(clippy::cast_precision_loss)] // counts below 2^52
 impl Measured {
     /// Requests finished per second.
-    #[must_use]
     pub fn iops(&self) -> f64 {
         self.latencies.len() as f64 / self.seconds
     }
 
-    /// Bytes moved per second.
-    #[must_use]
     pub fn bytes_per_s(&self) -> f64 {
         self.bytes as f64 / self.seconds
     }
 
     /// The latency, from submission to end, that this share of the requests did not exceed.
-    #[must_use]
     pub fn quantile(&mut self, share: f64) -> Duration {
         quantile(&mut self.latencies, share).unwrap_or_default()
     }
 
     /// Share of the requests issued on each path.
-    #[must_use]
     pub fn shares(&self) -> Vec<f64> {
         let all = self.issued.iter().sum::<u64>().max(1) as f64;
         self.issued.iter().map(|issued| *issued as f64 / all).collect()
     }
 
     /// Probes per request.
-    #[must_use]
     pub fn probe_share(&self) -> f64 {
         self.probes.iter().sum::<u64>() as f64 / self.issued.iter().sum::<u64>().max(1) as f64
     }

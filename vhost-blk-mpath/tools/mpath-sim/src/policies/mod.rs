@@ -7,6 +7,9 @@
 //!
 //! The same scenario and seed give the same result on every machine.
 
+// Where names say it all, there is no comment.
+#![allow(missing_docs, clippy::missing_panics_doc, clippy::must_use_candidate, clippy::return_self_not_must_use)]
+
 mod bound;
 mod measure;
 mod model;
@@ -16,6 +19,6 @@ mod workload;
 
 pub use bound::{bound, most_requests};
 pub use measure::Measured;
-pub use model::{Jitter, Model, Server};
+pub use model::{Model, Server};
 pub use run::Sim;
 pub use workload::Workload;

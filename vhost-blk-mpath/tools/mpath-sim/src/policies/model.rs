@@ -4,45 +4,13 @@ use std::time::Duration;
 
 use crate::rng::Rng;
 
-/// Random addition to the delay of each request.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Jitter {
-    /// Nothing.
-    None,
-    /// Evenly distributed from zero to twice this mean.
-    Uniform(Duration),
-    /// Exponentially distributed with this mean.
-    Exponential(Duration),
-}
-
-impl Jitter {
-    fn draw(self, rng: &mut Rng) -> Duration {
-        match self {
-            Self::None => Duration::ZERO,
-            Self::Uniform(mean) => mean.mul_f64(2.0 * rng.unit()),
-            Self::Exponential(mean) => mean.mul_f64(-rng.unit().ln()),
-        }
-    }
-
-    fn mean(self) -> Duration {
-        match self {
-            Self::None => Duration::ZERO,
-            Self::Uniform(mean) | Self::Exponential(mean) => mean,
-        }
-    }
-}
-
 /// What limits a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Server {
     /// A full-duplex link: reads one way, everything else the other, each first in, first out, at this rate.
-    Pipe {
-        /// Bytes per second each way.
-        bytes_per_s: f64,
-    },
+    Pipe { bytes_per_s: f64 },
     /// A disk that serves `slots` requests at a time. Each has a time of its own, whatever its size.
     Disk {
-        /// Requests at a time.
         slots: usize,
         /// Mean time of one; evenly distributed from half to one and a half times that.
         service: Duration,
@@ -56,31 +24,26 @@ pub struct Model {
     pub server: Server,
     /// Delay of every request in addition to the server's time, there and back.
     pub delay: Duration,
-    /// Random further delay.
-    pub jitter: Jitter,
+    /// Mean of an exponentially distributed addition to the delay.
+    pub jitter: Duration,
 }
 
 impl Model {
     /// A link of `gbit_per_s` Gb/s with this delay.
-    #[must_use]
     pub fn pipe(gbit_per_s: f64, delay: Duration) -> Self {
-        Self { server: Server::Pipe { bytes_per_s: gbit_per_s * 125e6 }, delay, jitter: Jitter::None }
+        Self { server: Server::Pipe { bytes_per_s: gbit_per_s * 125e6 }, delay, jitter: Duration::ZERO }
     }
 
     /// A disk next door.
-    #[must_use]
     pub fn disk(slots: usize, service: Duration) -> Self {
-        Self { server: Server::Disk { slots, service }, delay: Duration::from_micros(100), jitter: Jitter::None }
+        Self { server: Server::Disk { slots, service }, delay: Duration::from_micros(100), jitter: Duration::ZERO }
     }
 
-    /// The same with jitter.
-    #[must_use]
-    pub fn with_jitter(self, jitter: Jitter) -> Self {
+    pub fn with_jitter(self, jitter: Duration) -> Self {
         Self { jitter, ..self }
     }
 
     /// Most bytes per second, of requests of this mean size of which `one_way` use the busier direction.
-    #[must_use]
     #[allow(clippy::cast_precision_loss)]
     pub fn capacity(&self, mean_bytes: f64, one_way: f64) -> f64 {
         match self.server {
@@ -90,13 +53,12 @@ impl Model {
     }
 
     /// Mean latency in seconds of a request of this mean size that meets no other.
-    #[must_use]
     pub fn latency(&self, mean_bytes: f64) -> f64 {
         let service = match self.server {
             Server::Pipe { bytes_per_s } => mean_bytes / bytes_per_s,
             Server::Disk { service, .. } => service.as_secs_f64(),
         };
-        (self.delay + self.jitter.mean()).as_secs_f64() + service
+        (self.delay + self.jitter).as_secs_f64() + service
     }
 }
 
@@ -113,7 +75,8 @@ impl Busy {
     /// How long the path takes to answer a request that it is given now.
     pub(crate) fn serve(&mut self, now: Duration, model: &Model, bytes: u32, read: bool, rng: &mut Rng) -> Duration {
         let there = model.delay / 2;
-        let back = model.delay.saturating_sub(there) + model.jitter.draw(rng);
+        let jitter = if model.jitter.is_zero() { Duration::ZERO } else { model.jitter.mul_f64(-rng.unit().ln()) };
+        let back = model.delay.saturating_sub(there) + jitter;
         let arrives = now + there;
         let (free, service) = match model.server {
             Server::Pipe { bytes_per_s } => {
@@ -138,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_pipe_delays_each_and_carries_one_after_the_other() {
-        let model = Model { server: Server::Pipe { bytes_per_s: 1e6 }, delay: 2 * MS, jitter: Jitter::None };
+        let model = Model { server: Server::Pipe { bytes_per_s: 1e6 }, delay: 2 * MS, jitter: Duration::ZERO };
         let (mut busy, mut rng) = (Busy::default(), Rng::single(1));
         let mut serve = |now, read| busy.serve(now, &model, 1000, read, &mut rng);
         assert_eq!([serve(Duration::ZERO, true), serve(Duration::ZERO, true)], [3 * MS, 4 * MS]);

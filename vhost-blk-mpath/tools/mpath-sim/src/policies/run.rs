@@ -64,7 +64,6 @@ pub struct Sim {
 
 impl Sim {
     /// A guest that begins now, on paths that have just come up.
-    #[must_use]
     pub fn new(policy: impl Into<ClassPolicies>, models: &[Model], workload: Workload, seed: u64) -> Self {
         let timeline = Timeline::new();
         let config =
@@ -119,11 +118,7 @@ impl Sim {
         self.models[path] = model;
     }
 
-    /// A path answers nothing from now on, nor what it has been given already.
-    ///
-    /// # Panics
-    ///
-    /// If it is silent.
+    /// A path that is not silent answers nothing from now on, nor what it has been given already.
     pub fn silence(&mut self, path: usize) {
         let owed = self.timeline.take(|sent| usize::from(sent.path.0) == path);
         let before = self.silent[path].replace(owed);
@@ -131,10 +126,6 @@ impl Sim {
     }
 
     /// A silent path works off from now on what it was given, as a connection does whose link is back.
-    ///
-    /// # Panics
-    ///
-    /// If it is not silent.
     pub fn restore(&mut self, path: usize) {
         for sent in self.silent[path].take().expect("a silent path") {
             self.carry(sent);

@@ -5,13 +5,11 @@ use std::time::Duration;
 use super::Model;
 
 /// A link with this delay there and back.
-#[must_use]
 pub fn link(gbit_per_s: f64, delay_ms: f64) -> Model {
     Model::pipe(gbit_per_s, Duration::from_secs_f64(delay_ms / 1000.0))
 }
 
 /// Two links, the first of `gbit_per_s` Gb/s; by name.
-#[must_use]
 pub fn two_paths(gbit_per_s: f64) -> Vec<(&'static str, Vec<Model>)> {
     let near = link(gbit_per_s, 0.2);
     vec![
@@ -24,13 +22,11 @@ pub fn two_paths(gbit_per_s: f64) -> Vec<(&'static str, Vec<Model>)> {
 }
 
 /// The path with the shortest delay.
-#[must_use]
 pub fn fastest(paths: &[Model]) -> Model {
     *paths.iter().min_by_key(|path| path.delay).expect("a scenario has paths")
 }
 
 /// Eight disks: three fast ones, two medium, two slow, one awful.
-#[must_use]
 pub fn eight_disks() -> Vec<Model> {
     [5.5, 5.5, 5.5, 9.0, 9.0, 14.0, 14.0, 60.0].map(|ms| Model::disk(1, Duration::from_secs_f64(ms / 1000.0))).into()
 }

@@ -11,7 +11,6 @@ const BSSPLIT: &[(u32, u32)] = &[(4, 10), (32, 10), (64, 10), (128, 30), (256, 1
 /// A closed loop: each request that ends is followed by the next one.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
-    /// Requests outstanding.
     pub depth: u32,
     /// Sizes in KiB, and how many percent of the requests have them.
     pub sizes: &'static [(u32, u32)],
@@ -21,37 +20,30 @@ pub struct Workload {
 
 impl Workload {
     /// Reads of 4 KiB.
-    #[must_use]
     pub fn small(depth: u32) -> Self {
         Self { depth, sizes: &[(4, 100)], reads_percent: 100 }
     }
 
     /// Reads of 64 KiB.
-    #[must_use]
     pub fn medium(depth: u32) -> Self {
         Self { depth, sizes: &[(64, 100)], reads_percent: 100 }
     }
 
     /// Reads of mixed sizes, 228 KiB in the mean.
-    #[must_use]
     pub fn mixed(depth: u32) -> Self {
         Self { depth, sizes: BSSPLIT, reads_percent: 100 }
     }
 
     /// The same with `reads_percent` percent of reads; the rest are writes.
-    #[must_use]
     pub fn with_reads(self, reads_percent: u32) -> Self {
         Self { reads_percent, ..self }
     }
 
-    /// Mean size in bytes.
-    #[must_use]
     pub fn mean_bytes(&self) -> f64 {
         self.sizes.iter().map(|(kib, percent)| f64::from(*kib) * 10.24 * f64::from(*percent)).sum()
     }
 
     /// The share of the requests that go in the busier direction of a full-duplex link.
-    #[must_use]
     pub fn one_way(&self) -> f64 {
         let reads = f64::from(self.reads_percent) / 100.0;
         reads.max(1.0 - reads)

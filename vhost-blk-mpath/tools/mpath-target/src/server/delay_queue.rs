@@ -1,71 +1,37 @@
 //! A queue of delayed commands.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Items ordered by due time. Items with the same due time keep their order of arrival.
+/// Items by due time. Items with the same due time keep their order of arrival.
 pub(super) struct DelayQueue<T> {
-    heap: BinaryHeap<Reverse<DelayedItem<T>>>,
-    next_seq: u64,
-}
-
-struct DelayedItem<T> {
-    due: Instant,
-    seq: u64,
-    item: T,
-}
-
-impl<T> DelayedItem<T> {
-    fn key(&self) -> (Instant, u64) {
-        (self.due, self.seq)
-    }
-}
-
-impl<T> PartialEq for DelayedItem<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl<T> Eq for DelayedItem<T> {}
-
-impl<T> PartialOrd for DelayedItem<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for DelayedItem<T> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key().cmp(&other.key())
-    }
+    /// By due time and number.
+    items: BTreeMap<(Instant, u64), T>,
+    next_number: u64,
 }
 
 impl<T> DelayQueue<T> {
     pub(super) fn new() -> Self {
-        Self { heap: BinaryHeap::new(), next_seq: 0 }
+        Self { items: BTreeMap::new(), next_number: 0 }
     }
 
     pub(super) fn push(&mut self, due: Instant, item: T) {
-        self.heap.push(Reverse(DelayedItem { due, seq: self.next_seq, item }));
-        self.next_seq += 1;
+        self.items.insert((due, self.next_number), item);
+        self.next_number += 1;
     }
 
     /// The next item that is due at `now`.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<T> {
-        if self.next_due()? > now {
-            return None;
-        }
-        self.heap.pop().map(|Reverse(delayed)| delayed.item)
+        let first = self.items.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
     }
 
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.heap.peek().map(|Reverse(delayed)| delayed.due)
+        self.items.first_key_value().map(|((due, _), _)| *due)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.heap.is_empty()
+        self.items.is_empty()
     }
 }
 

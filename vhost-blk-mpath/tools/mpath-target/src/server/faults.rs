@@ -8,18 +8,12 @@ use nvme_tcp::target::{AnswerFaults, DigestFaults};
 use nvme_tcp::wire::Status;
 
 use super::rate_limiter::RateLimiter;
-use crate::setting::{BlackHole, CrossReset, Hold, MAX_DELAY};
+use crate::setting::{BLACK_HOLES, BlackHole, CROSS_RESETS, CrossReset, Hold, MAX_DELAY, place};
 
 /// `hold_nanos` for [`Hold::On`], beyond any [`MAX_DELAY`].
 const HOLD_ON: u64 = u64::MAX;
 /// `hold_nanos` for [`Hold::Off`].
 const HOLD_OFF: u64 = u64::MAX - 1;
-
-const STALL: u8 = 1;
-const MUTE: u8 = 2;
-
-const CROSS_RESET_FAILS: u8 = 1;
-const CROSS_RESET_MUTE: u8 = 2;
 
 /// The faults of one port, and counters of its held commands.
 pub(super) struct Faults {
@@ -27,7 +21,9 @@ pub(super) struct Faults {
     hold_nanos: AtomicU64,
     /// The number of releases of all held commands.
     releases: AtomicU64,
+    /// The place in [`BLACK_HOLES`].
     black_hole: AtomicU8,
+    /// The place in [`CROSS_RESETS`].
     cross_reset: AtomicU8,
     pub(super) rate_limiter: RateLimiter,
     fail_count: AtomicU32,
@@ -112,37 +108,19 @@ impl Faults {
     }
 
     pub(super) fn black_hole(&self) -> Option<BlackHole> {
-        match self.black_hole.load(Ordering::Acquire) {
-            STALL => Some(BlackHole::Stall),
-            MUTE => Some(BlackHole::Mute),
-            _ => None,
-        }
+        BLACK_HOLES[usize::from(self.black_hole.load(Ordering::Acquire))].1
     }
 
     pub(super) fn set_black_hole(&self, black_hole: Option<BlackHole>) {
-        let code = match black_hole {
-            None => 0,
-            Some(BlackHole::Stall) => STALL,
-            Some(BlackHole::Mute) => MUTE,
-        };
-        self.black_hole.store(code, Ordering::Release);
+        self.black_hole.store(place(&BLACK_HOLES, &black_hole) as u8, Ordering::Release);
     }
 
     pub(super) fn cross_reset(&self) -> CrossReset {
-        match self.cross_reset.load(Ordering::Acquire) {
-            CROSS_RESET_FAILS => CrossReset::Fail,
-            CROSS_RESET_MUTE => CrossReset::Mute,
-            _ => CrossReset::On,
-        }
+        CROSS_RESETS[usize::from(self.cross_reset.load(Ordering::Acquire))].1
     }
 
     pub(super) fn set_cross_reset(&self, cross_reset: CrossReset) {
-        let code = match cross_reset {
-            CrossReset::On => 0,
-            CrossReset::Fail => CROSS_RESET_FAILS,
-            CrossReset::Mute => CROSS_RESET_MUTE,
-        };
-        self.cross_reset.store(code, Ordering::Release);
+        self.cross_reset.store(place(&CROSS_RESETS, &cross_reset) as u8, Ordering::Release);
     }
 
     pub(super) fn set_failures(&self, count: u32, status: Status) {

@@ -63,7 +63,6 @@ impl Listener {
         Ok(())
     }
 
-    /// Listens on the same address again.
     pub(super) fn resume(&self, shared: &Arc<Shared>) -> Result<(), StartError> {
         let mut listening = self.listening();
         if listening.is_none() {

@@ -42,26 +42,14 @@ const MAX_IO_QUEUES: u16 = 128;
 /// Why a target or a listener does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The file of a namespace cannot be used.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The target cannot listen on an address.
     #[error("cannot listen on {addr}{}: {source}", for_transport(*transport))]
-    Listen {
-        /// The address.
-        addr: SocketAddr,
-        /// The transport.
-        transport: Transport,
-        /// The error of the operating system.
-        source: io::Error,
-    },
-    /// A setting is not possible with this target.
+    Listen { addr: SocketAddr, transport: Transport, source: io::Error },
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// A thread or file descriptor could not be created.
     #[error("cannot start serving: {0}")]
     System(#[from] io::Error),
 }
@@ -140,20 +128,16 @@ impl TargetServer {
         Ok(server)
     }
 
-    /// The name of the subsystem.
-    #[must_use]
     pub fn nqn(&self) -> &str {
         self.nqn.as_str()
     }
 
     /// The addresses of the listeners, in the order of the configuration. Port 0 is replaced by the real port.
-    #[must_use]
     pub fn addrs(&self) -> Vec<SocketAddr> {
         self.listeners.iter().map(|listener| listener.addr).collect()
     }
 
     /// The address of the discovery service, if there is one.
-    #[must_use]
     pub fn discovery_addr(&self) -> Option<SocketAddr> {
         self.discovery.as_ref().map(|discovery| discovery.listener.addr)
     }
@@ -181,7 +165,6 @@ impl TargetServer {
     }
 
     /// The current number of connections of a listener.
-    #[must_use]
     pub fn connections(&self, listener: usize) -> usize {
         self.shared.registry.connections(listener)
     }

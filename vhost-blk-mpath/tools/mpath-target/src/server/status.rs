@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::TargetServer;
 use super::listener::Listener;
 use super::shared::Shared;
-use crate::setting::{Hold, Setting};
+use crate::setting::{BLACK_HOLES, Hold, Setting, word};
 
 /// The status of one listener.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,13 +17,9 @@ pub struct ListenerStatus {
     pub port: u16,
     /// The address of the listener, whether it listens or not.
     pub address: String,
-    /// The transport of its connections.
     pub transport: Transport,
-    /// Whether it accepts new connections.
     pub listening: bool,
-    /// The current number of connections.
     pub connections: usize,
-    /// ANA state of each group.
     pub ana: Vec<AnaGroupStatus>,
     /// The delay of each I/O command, in microseconds.
     pub delay_us: u64,
@@ -52,9 +48,7 @@ pub struct ListenerStatus {
 /// One ANA group of a listener.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnaGroupStatus {
-    /// The ID of the group.
     pub group: u32,
-    /// The ANA state.
     pub state: String,
 }
 
@@ -63,9 +57,7 @@ pub struct AnaGroupStatus {
 pub struct DiscoveryStatus {
     /// The address of the listener, whether it listens or not.
     pub address: String,
-    /// Whether it accepts new connections.
     pub listening: bool,
-    /// The current number of connections.
     pub connections: usize,
     /// GENCTR of its log.
     pub generation: u64,
@@ -73,13 +65,11 @@ pub struct DiscoveryStatus {
 
 impl TargetServer {
     /// The status of all listeners, in the order of the configuration.
-    #[must_use]
     pub fn status(&self) -> Vec<ListenerStatus> {
         self.listeners.iter().map(|listener| status(&self.shared, listener)).collect()
     }
 
     /// The status of the discovery service, if there is one.
-    #[must_use]
     pub fn discovery_status(&self) -> Option<DiscoveryStatus> {
         let discovery = self.discovery.as_ref()?;
         Some(DiscoveryStatus {
@@ -97,6 +87,7 @@ fn status(shared: &Shared, listener: &Listener) -> ListenerStatus {
     let ana = shared.control().ana(port.id);
     let group = |(state, group): (&nvme_tcp::wire::AnaState, u32)| AnaGroupStatus { group, state: state.to_string() };
     let answers = faults.answers.remaining().into_iter();
+    let black_hole = faults.black_hole();
     ListenerStatus {
         port: port.id,
         address: listener.addr.to_string(),
@@ -109,15 +100,15 @@ fn status(shared: &Shared, listener: &Listener) -> ListenerStatus {
         holding: faults.hold() != Hold::Off,
         held: faults.held.load(Ordering::Acquire),
         executed_late: faults.executed_late.load(Ordering::Acquire),
-        black_hole: faults.black_hole().map(|black_hole| black_hole.to_string()),
+        black_hole: black_hole.is_some().then(|| word(&BLACK_HOLES, &black_hole).to_owned()),
         failing: faults.failures(),
-        answers: answers.map(|(fault, commands)| Setting::Answer { fault, commands }.into()).collect(),
+        answers: answers.map(|(fault, commands)| Setting::Answer { fault, commands }.to_string()).collect(),
         header_digests: faults.digests.header.load(Ordering::Relaxed),
         data_digests: faults.digests.data.load(Ordering::Relaxed),
         namespace_overrides: overrides
             .iter()
             .flat_map(|(&nsid, reported)| reported.settings(nsid, shift))
-            .map(String::from)
+            .map(|setting| setting.to_string())
             .collect(),
     }
 }

@@ -25,7 +25,6 @@ impl Waker {
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
 
-    /// Makes the thread end.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.notify();

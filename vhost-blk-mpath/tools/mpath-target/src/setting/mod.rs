@@ -4,26 +4,25 @@
 
 mod text;
 
+pub(crate) use text::{BLACK_HOLES, CROSS_RESETS, place, word};
+
 use std::time::Duration;
 
 use nvme_tcp::target::{AnswerFault, FaultyCommands};
 use nvme_tcp::wire::{AnaState, Status};
-use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// The longest time that a command is delayed or held. Every host gives a command up sooner.
 pub const MAX_DELAY: Duration = Duration::from_secs(600);
 
 /// One setting and its new value.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Setting {
     /// `ana=STATE`, `ana=GROUP:STATE`: the ANA state of all groups on the port, or of one. Each namespace has its own group, whose
     /// ID is the NSID.
     Ana {
         /// The group; `None` for all.
         group: Option<u32>,
-        /// The new state.
         state: AnaState,
     },
     /// `delay=TIME`: the delay of each I/O command, at most [`MAX_DELAY`].
@@ -47,7 +46,6 @@ pub enum Setting {
     DataDigests(u32),
     /// `fail=COUNT:SCT/SC[/crdN][/dnr]`: the next COUNT I/O commands fail with this status and are not executed.
     Fail {
-        /// The number of commands.
         count: u32,
         /// The status, never success.
         status: Status,
@@ -56,28 +54,24 @@ pub enum Setting {
     /// `answer-late=COUNT:TIME[:OPERATION[:NSID]]`: the next COUNT matching I/O commands get this fault. OPERATION is read, write,
     /// write-zeroes, dsm or flush. Without OPERATION or NSID, any matches. TIME is at most [`MAX_DELAY`].
     Answer {
-        /// The fault.
         fault: AnswerFault,
         /// The commands. A count of zero ends the fault.
         commands: FaultyCommands,
     },
     /// `uuid=NSID:UUID|own`: the UUID that the port reports for a namespace.
     Uuid {
-        /// The namespace.
         nsid: u32,
         /// The reported value; `None` for its own.
         uuid: Option<Uuid>,
     },
     /// `nguid=NSID:UUID|own`: the NGUID that the port reports for a namespace.
     Nguid {
-        /// The namespace.
         nsid: u32,
         /// The reported value; `None` for its own.
         nguid: Option<Uuid>,
     },
     /// `size=NSID:SIZE|own`: the size that the port reports for a namespace. It does not affect I/O.
     Size {
-        /// The namespace.
         nsid: u32,
         /// The reported size in bytes; `None` for its own.
         bytes: Option<u64>,
@@ -110,7 +104,6 @@ pub enum BlackHole {
 /// How a port answers Cross-Controller Resets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrossReset {
-    /// Resets are carried out.
     On,
     /// Resets fail with Internal Error, and nothing is reset.
     Fail,
@@ -121,44 +114,21 @@ pub enum CrossReset {
 /// A selection of connections of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queues {
-    /// All connections.
     All,
     /// Admin queues. Their controllers end with them.
     Admin,
-    /// I/O queues.
     Io,
 }
 
 /// Why a setting is not possible with a target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
-    /// The ANA group does not exist.
     #[error("ana group {group} does not exist: this target has groups 1 to {groups}, one for each namespace")]
-    Group {
-        /// The group.
-        group: u32,
-        /// The number of groups.
-        groups: usize,
-    },
-    /// The namespace does not exist.
+    Group { group: u32, groups: usize },
     #[error("namespace {nsid} does not exist: this target has namespaces 1 to {namespaces}")]
-    Nsid {
-        /// The namespace.
-        nsid: u32,
-        /// The number of namespaces.
-        namespaces: usize,
-    },
-    /// The size is not a multiple of the block size, or zero.
+    Nsid { nsid: u32, namespaces: usize },
     #[error("size {bytes} of namespace {nsid}: give a multiple of the block size {block_size}, at least one block")]
-    Size {
-        /// The namespace.
-        nsid: u32,
-        /// The size.
-        bytes: u64,
-        /// The block size.
-        block_size: u32,
-    },
-    /// The discovery service does not support the setting.
+    Size { nsid: u32, bytes: u64, block_size: u32 },
     #[error(
         "{0} is not possible for the discovery service: it takes only listen, reset, black-hole, header-digests and data-digests"
     )]

@@ -4,11 +4,48 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use mpath_api::text_serde;
 use nvme_tcp::target::{AnswerFault, FaultyCommands};
 use nvme_tcp::wire::{Opcode, Status};
 
 use super::{BlackHole, CrossReset, Hold, MAX_DELAY, Queues, Setting};
-use crate::parse::{ParseError, parse_ana, parse_count, parse_size, parse_time, parse_uuid};
+use crate::parse::{ParseError, parse_ana, parse_count, parse_size, parse_time, parse_uuid, parse_word};
+
+/// Values that are written as a word.
+pub(crate) type Words<T, const N: usize> = [(&'static str, T); N];
+
+pub(crate) const BLACK_HOLES: Words<Option<BlackHole>, 3> =
+    [("off", None), ("stall", Some(BlackHole::Stall)), ("mute", Some(BlackHole::Mute))];
+pub(crate) const CROSS_RESETS: Words<CrossReset, 3> =
+    [("on", CrossReset::On), ("fail", CrossReset::Fail), ("mute", CrossReset::Mute)];
+const LISTEN: Words<bool, 2> = [("on", true), ("off", false)];
+const QUEUES: Words<Queues, 3> = [("all", Queues::All), ("admin", Queues::Admin), ("io", Queues::Io)];
+const OPERATIONS: Words<Opcode, 5> = [
+    ("read", Opcode::READ),
+    ("write", Opcode::WRITE),
+    ("write-zeroes", Opcode::WRITE_ZEROES),
+    ("dsm", Opcode::DATASET_MANAGEMENT),
+    ("flush", Opcode::FLUSH),
+];
+/// The settings of answer faults. The time of late answers is in the value.
+const ANSWER_FAULTS: Words<AnswerFault, 6> = [
+    ("swallow", AnswerFault::Swallow),
+    ("lose-answer", AnswerFault::Lose),
+    ("answer-early", AnswerFault::Early),
+    ("answer-twice", AnswerFault::Twice),
+    ("answer-late", AnswerFault::Late(Duration::ZERO)),
+    ("short-read", AnswerFault::Short),
+];
+
+/// The place of a value among these words.
+pub(crate) fn place<T: PartialEq>(words: &[(&str, T)], value: &T) -> usize {
+    words.iter().position(|(_, other)| other == value).expect("every value has a word")
+}
+
+/// The word for a value.
+pub(crate) fn word<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> &'static str {
+    words[place(words, value)].0
+}
 
 impl FromStr for Setting {
     type Err = ParseError;
@@ -16,6 +53,9 @@ impl FromStr for Setting {
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let unknown = || ParseError::Setting(text.to_owned());
         let (name, value) = text.split_once('=').ok_or_else(unknown)?;
+        if let Some(&(_, fault)) = ANSWER_FAULTS.iter().find(|(fault, _)| *fault == name) {
+            return parse_answer(fault, value);
+        }
         Ok(match name {
             "ana" => {
                 let (group, state) = match value.split_once(':') {
@@ -25,51 +65,23 @@ impl FromStr for Setting {
                 Self::Ana { group, state: parse_ana(state)? }
             }
             "delay" => Self::Delay(parse_time("delay", value, MAX_DELAY)?),
-            "rate" => Self::Rate(match value {
-                "off" => None,
-                size => Some(
-                    Some(parse_size(size)?)
-                        .filter(|&rate| rate > 0)
-                        .ok_or_else(|| ParseError::Rate(size.to_owned()))?,
-                ),
-            }),
+            "rate" if value == "off" => Self::Rate(None),
+            "rate" => {
+                let rate = Some(parse_size(value)?).filter(|&rate| rate > 0);
+                Self::Rate(Some(rate.ok_or_else(|| ParseError::Rate(value.to_owned()))?))
+            }
             "hold" => Self::Hold(match value {
                 "off" => Hold::Off,
                 "on" => Hold::On,
                 time => Hold::For(parse_time("hold", time, MAX_DELAY)?),
             }),
-            "black-hole" => Self::BlackHole(match value {
-                "off" => None,
-                "stall" => Some(BlackHole::Stall),
-                "mute" => Some(BlackHole::Mute),
-                _ => return Err(ParseError::BlackHole(value.to_owned())),
-            }),
-            "cross-reset" => Self::CrossReset(match value {
-                "on" => CrossReset::On,
-                "fail" => CrossReset::Fail,
-                "mute" => CrossReset::Mute,
-                _ => return Err(ParseError::CrossReset(value.to_owned())),
-            }),
-            "listen" => Self::Listen(match value {
-                "on" => true,
-                "off" => false,
-                _ => return Err(ParseError::Listen(value.to_owned())),
-            }),
-            "reset" => Self::Reset(match value {
-                "all" => Queues::All,
-                "admin" => Queues::Admin,
-                "io" => Queues::Io,
-                _ => return Err(ParseError::Reset(value.to_owned())),
-            }),
+            "black-hole" => Self::BlackHole(parse_word("black-hole", &BLACK_HOLES, value)?),
+            "cross-reset" => Self::CrossReset(parse_word("cross-reset", &CROSS_RESETS, value)?),
+            "listen" => Self::Listen(parse_word("listen", &LISTEN, value)?),
+            "reset" => Self::Reset(parse_word("reset", &QUEUES, value)?),
             "header-digests" => Self::HeaderDigests(parse_count("header-digests", value)?),
             "data-digests" => Self::DataDigests(parse_count("data-digests", value)?),
             "fail" => parse_fail(value)?,
-            "swallow" => parse_answer(AnswerFault::Swallow, value)?,
-            "lose-answer" => parse_answer(AnswerFault::Lose, value)?,
-            "answer-early" => parse_answer(AnswerFault::Early, value)?,
-            "answer-twice" => parse_answer(AnswerFault::Twice, value)?,
-            "answer-late" => parse_answer(AnswerFault::Late(Duration::ZERO), value)?,
-            "short-read" => parse_answer(AnswerFault::Short, value)?,
             "uuid" => {
                 let (nsid, uuid) = parse_override(value, parse_uuid)?;
                 Self::Uuid { nsid, uuid }
@@ -124,14 +136,6 @@ fn parse_fail(text: &str) -> Result<Setting, ParseError> {
     Ok(Setting::Fail { count: parse_count("fail", count)?, status })
 }
 
-const OPERATIONS: [(&str, Opcode); 5] = [
-    ("read", Opcode::READ),
-    ("write", Opcode::WRITE),
-    ("write-zeroes", Opcode::WRITE_ZEROES),
-    ("dsm", Opcode::DATASET_MANAGEMENT),
-    ("flush", Opcode::FLUSH),
-];
-
 /// Parses `COUNT[:OPERATION[:NSID]]`, or `COUNT:TIME[:OPERATION[:NSID]]` for late answers.
 fn parse_answer(mut fault: AnswerFault, text: &str) -> Result<Setting, ParseError> {
     let bad = || ParseError::Answer(text.to_owned());
@@ -140,8 +144,7 @@ fn parse_answer(mut fault: AnswerFault, text: &str) -> Result<Setting, ParseErro
     if let AnswerFault::Late(time) = &mut fault {
         *time = parse_time("answer-late", parts.next().ok_or_else(bad)?, MAX_DELAY)?;
     }
-    let operation = |name| OPERATIONS.iter().find(|(other, _)| *other == name).map(|&(_, opcode)| opcode);
-    let opcode = parts.next().map(|name| operation(name).ok_or_else(bad)).transpose()?;
+    let opcode = parts.next().map(|name| parse_word("operation", &OPERATIONS, name).map_err(|_| bad())).transpose()?;
     let nsid = parts.next().map(|nsid| parse_count("nsid", nsid)).transpose()?;
     if parts.next().is_some() {
         return Err(bad());
@@ -161,15 +164,10 @@ impl fmt::Display for Setting {
             Self::Hold(Hold::Off) => f.write_str("hold=off"),
             Self::Hold(Hold::On) => f.write_str("hold=on"),
             Self::Hold(Hold::For(time)) => write!(f, "hold={}ns", time.as_nanos()),
-            Self::BlackHole(None) => f.write_str("black-hole=off"),
-            Self::BlackHole(Some(black_hole)) => write!(f, "black-hole={black_hole}"),
-            Self::CrossReset(CrossReset::On) => f.write_str("cross-reset=on"),
-            Self::CrossReset(CrossReset::Fail) => f.write_str("cross-reset=fail"),
-            Self::CrossReset(CrossReset::Mute) => f.write_str("cross-reset=mute"),
-            Self::Listen(listen) => write!(f, "listen={}", if *listen { "on" } else { "off" }),
-            Self::Reset(Queues::All) => f.write_str("reset=all"),
-            Self::Reset(Queues::Admin) => f.write_str("reset=admin"),
-            Self::Reset(Queues::Io) => f.write_str("reset=io"),
+            Self::BlackHole(black_hole) => write!(f, "black-hole={}", word(&BLACK_HOLES, black_hole)),
+            Self::CrossReset(cross_reset) => write!(f, "cross-reset={}", word(&CROSS_RESETS, cross_reset)),
+            Self::Listen(listen) => write!(f, "listen={}", word(&LISTEN, listen)),
+            Self::Reset(queues) => write!(f, "reset={}", word(&QUEUES, queues)),
             Self::HeaderDigests(count) => write!(f, "header-digests={count}"),
             Self::DataDigests(count) => write!(f, "data-digests={count}"),
             Self::Fail { count, status } => {
@@ -190,15 +188,11 @@ impl fmt::Display for Setting {
 fn write_answer(f: &mut fmt::Formatter<'_>, fault: AnswerFault, commands: FaultyCommands) -> fmt::Result {
     let FaultyCommands { count, opcode, nsid } = commands;
     match fault {
-        AnswerFault::Swallow => write!(f, "swallow={count}"),
-        AnswerFault::Lose => write!(f, "lose-answer={count}"),
-        AnswerFault::Early => write!(f, "answer-early={count}"),
-        AnswerFault::Twice => write!(f, "answer-twice={count}"),
         AnswerFault::Late(time) => write!(f, "answer-late={count}:{}ns", time.as_nanos()),
-        AnswerFault::Short => write!(f, "short-read={count}"),
+        fault => write!(f, "{}={count}", word(&ANSWER_FAULTS, &fault)),
     }?;
-    if let Some((name, _)) = OPERATIONS.iter().find(|(_, other)| Some(*other) == opcode) {
-        write!(f, ":{name}")?;
+    if let Some(opcode) = opcode {
+        write!(f, ":{}", word(&OPERATIONS, &opcode))?;
     }
     nsid.map_or(Ok(()), |nsid| write!(f, ":{nsid}"))
 }
@@ -210,28 +204,7 @@ fn write_override(f: &mut fmt::Formatter<'_>, name: &str, nsid: u32, value: Opti
     }
 }
 
-impl TryFrom<String> for Setting {
-    type Error = ParseError;
-
-    fn try_from(text: String) -> Result<Self, ParseError> {
-        text.parse()
-    }
-}
-
-impl From<Setting> for String {
-    fn from(setting: Setting) -> Self {
-        setting.to_string()
-    }
-}
-
-impl fmt::Display for BlackHole {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Stall => "stall",
-            Self::Mute => "mute",
-        })
-    }
-}
+text_serde!(Setting, "a setting NAME=VALUE");
 
 #[cfg(test)]
 mod tests {

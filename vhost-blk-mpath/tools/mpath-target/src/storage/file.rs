@@ -16,33 +16,16 @@ static ZEROES: [u8; 128 * 1024] = [0; 128 * 1024];
 /// Why a file cannot hold a namespace.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The file could not be opened, created or extended.
     #[error("cannot open {}: {source}", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// The error of the operating system.
-        source: io::Error,
-    },
-    /// The path is a directory, device, pipe or socket.
+    Open { path: PathBuf, source: io::Error },
     #[error("{} is not a regular file: give a regular file, or a path where one can be created", path.display())]
-    NotRegular {
-        /// The file.
-        path: PathBuf,
-    },
+    NotRegular { path: PathBuf },
     /// The file is longer than the namespace, so a part of it would be inaccessible.
     #[error(
         "{} has {actual} bytes, more than the namespace with {wanted}: give the size of the file, or another file",
         path.display()
     )]
-    Longer {
-        /// The file.
-        path: PathBuf,
-        /// Its length in bytes.
-        actual: u64,
-        /// The size of the namespace in bytes.
-        wanted: u64,
-    },
+    Longer { path: PathBuf, actual: u64, wanted: u64 },
 }
 
 /// A namespace in a regular file.
@@ -54,9 +37,7 @@ pub(crate) struct FileStore {
 /// The identity of a file on this machine. It survives renames and restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileIdentity {
-    /// Device of the file system.
     pub(crate) dev: u64,
-    /// Inode number.
     pub(crate) ino: u64,
 }
 
@@ -83,7 +64,6 @@ impl FileStore {
         Ok(Self { file, identity })
     }
 
-    /// The identity of the file.
     pub(crate) fn identity(&self) -> FileIdentity {
         self.identity
     }

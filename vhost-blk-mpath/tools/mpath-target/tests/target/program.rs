@@ -231,7 +231,7 @@ fn malformed_requests_get_one_error_line() {
     for (body, word) in [
         ("", "EOF"),
         ("{}", "port"),
-        (r#"{"port":1,"settings":[]}"#, "expected a string"),
+        (r#"{"port":1,"settings":[]}"#, "expected a port ID"),
         (r#"{"port":"1","settings":["delay=fast"]}"#, "fast"),
         (r#"{"port":"1","settings":["delay=1ms"],"then":1}"#, "then"),
     ] {

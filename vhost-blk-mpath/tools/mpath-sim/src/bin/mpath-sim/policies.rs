@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use mpath_core::{ClassPolicies, PolicyKind, PolicySpec};
 use mpath_sim::policies::scenario::{eight_disks, fastest, link, two_paths};
-use mpath_sim::policies::{Jitter, Measured, Model, Sim, Workload, bound};
+use mpath_sim::policies::{Measured, Model, Sim, Workload, bound};
 
 use crate::table::{head, row};
 
@@ -173,7 +173,7 @@ fn disks(policies: &[PolicyKind], seed: u64) {
 fn mixes(policies: &[PolicyKind], seed: u64) {
     let first = ["what", "paths", "size", "depth", "bound, MB/s"];
     head("Links of 1 Gb/s: throughput in percent of the bound", &first, policies);
-    let jitter = Jitter::Exponential(Duration::from_micros(100));
+    let jitter = Duration::from_micros(100);
     for (name, paths) in two_paths(1.0) {
         let jittery: Vec<Model> = paths.iter().map(|path| path.with_jitter(jitter)).collect();
         for depth in [4, 32] {

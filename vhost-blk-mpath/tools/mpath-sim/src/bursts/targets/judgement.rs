@@ -8,11 +8,9 @@ use crate::bursts::{Load, Service};
 /// One promise, and what came of it.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The promise.
     pub what: &'static str,
     /// The worst that was measured, and where.
     pub measured: String,
-    /// Whether it was kept.
     pub met: bool,
 }
 

@@ -49,7 +49,6 @@ fn at_once(seed: u64) -> [Target; 2] {
 }
 
 /// A flow together with attackers and 16 busy flows.
-#[must_use]
 pub fn attacked(scheduler: SchedulerSpec, flow: Load, others: usize, count: u32, seed: u64) -> Measured {
     in_front(scheduler, &[vec![flow], attackers(others, count)].concat(), 16, seed)
 }

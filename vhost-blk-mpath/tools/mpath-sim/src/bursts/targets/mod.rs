@@ -16,7 +16,6 @@ pub use many::{ATTACKS, MANY, attacked};
 pub use shares::{SIZES, jains, sustained};
 
 /// All of them, for one seed.
-#[must_use]
 pub fn all(seed: u64) -> Vec<Target> {
     let parts = [alone::targets(seed), many::targets(seed), shares::targets(seed), disks::targets(seed)];
     parts.into_iter().flatten().chain(services::targets(seed)).collect()

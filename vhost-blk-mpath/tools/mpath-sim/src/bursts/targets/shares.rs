@@ -26,7 +26,6 @@ pub(super) fn targets(seed: u64) -> Vec<Target> {
 }
 
 /// Loads that keep the sparse tier busy.
-#[must_use]
 pub fn sustained() -> Vec<(String, Vec<Load>)> {
     let many = MANY.iter().chain(&HORDES);
     let mut loads: Vec<_> =
@@ -92,7 +91,6 @@ fn attackers_together(seed: u64) -> Target {
 }
 
 /// Jain's index of busy flows of one size, and of mixed sizes.
-#[must_use]
 pub fn jains(scheduler: SchedulerSpec, seed: u64) -> (f64, f64) {
     let equal = measure(&uniform(scheduler, bulk(16), seed));
     let mixed = SIZES.iter().flat_map(|bytes| vec![Load::Bulk { depth: 32, bytes: *bytes }; 4]).collect();
