@@ -12,7 +12,6 @@ pub type Head = u16;
 pub struct Used {
     /// As returned by [`Backend::submit`]; a faulty back-end may name anything.
     pub head: Head,
-    /// Its status byte.
     pub status: Status,
 }
 

@@ -115,7 +115,6 @@ impl Ledger {
 /// A queue with its buffers and the account of its requests.
 #[derive(Debug)]
 pub struct AccountedQueue<B> {
-    /// The queue below.
     pub backend: B,
     index: u16,
     ledger: Ledger,

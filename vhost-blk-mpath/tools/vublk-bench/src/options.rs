@@ -151,9 +151,7 @@ pub enum OptionsError {
 /// The part of the disk that is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
-    /// First byte.
     pub offset: u64,
-    /// Length.
     pub bytes: u64,
 }
 
@@ -175,7 +173,6 @@ impl Options {
         Self { socket_path: socket_path.to_owned(), rw, ..options }
     }
 
-    /// Bytes of the largest request.
     pub fn largest_request(&self) -> u64 {
         self.sizes.as_ref().map_or(self.bs, |sizes| sizes.largest().into())
     }

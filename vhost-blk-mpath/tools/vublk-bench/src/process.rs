@@ -77,12 +77,10 @@ impl Managed {
         Ok(Self { name: name.to_owned(), command_line, child, log, lines })
     }
 
-    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The command line.
     pub fn command_line(&self) -> &str {
         &self.command_line
     }
@@ -115,7 +113,6 @@ impl Managed {
         self.child.try_wait().ok().flatten()
     }
 
-    /// The end of its stderr.
     pub fn log_tail(&self) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();

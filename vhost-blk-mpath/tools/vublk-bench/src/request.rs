@@ -20,7 +20,6 @@ pub enum Kind {
 /// One request. `offset` and `len` are bytes, multiples of [`SECTOR_BYTES`]; both are 0 for a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Request {
-    /// What to do.
     pub kind: Kind,
     /// First byte on the disk.
     pub offset: u64,
@@ -29,7 +28,6 @@ pub struct Request {
 }
 
 impl Request {
-    /// A flush.
     pub const FLUSH: Self = Self { kind: Kind::Flush, offset: 0, len: 0 };
 }
 

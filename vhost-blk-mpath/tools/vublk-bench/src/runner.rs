@@ -46,7 +46,6 @@ pub struct Control {
     pub errors: AtomicU64,
 }
 
-/// When to measure.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
     /// Completions before this are warm-up.
@@ -72,9 +71,7 @@ pub struct Runner<B> {
     queue: AccountedQueue<B>,
     index: u16,
     timeout: Duration,
-    /// What was measured so far.
     pub stats: Stats,
-    /// The first failed requests.
     pub failed: Vec<FailedRequest>,
 }
 
@@ -85,7 +82,6 @@ impl<B: Backend> Runner<B> {
         Self { queue, index, timeout, stats: Stats::default(), failed: Vec::new() }
     }
 
-    /// The queue below.
     pub fn backend(&self) -> &B {
         &self.queue.backend
     }

@@ -2,7 +2,7 @@
 
 use crate::backend::Backend;
 use crate::front_end::{BlkQueue, ConnectError, Device};
-use crate::load::{Load, Order};
+use crate::load::Load;
 use crate::options::{Mode, Options, OptionsError, Region};
 use crate::report::{Failures, Report, VerifyReport};
 use crate::runner::{Control, Fatal, Runner, Schedule};
@@ -45,9 +45,7 @@ pub struct Progress {
     /// Bytes moved in the last interval.
     pub bytes: u64,
     pub interval: Duration,
-    /// Failed requests so far.
     pub errors: u64,
-    /// Wrong blocks so far.
     pub miscompares: u64,
 }
 
@@ -228,16 +226,8 @@ impl Job<'_> {
 
     fn load(&self, index: u16) -> Load {
         let options = self.options;
-        let (order, read_percent) = match options.rw {
-            Mode::Read => (Order::Sequential, 100),
-            Mode::Write => (Order::Sequential, 0),
-            Mode::Randread => (Order::Random, 100),
-            Mode::Randwrite => (Order::Random, 0),
-            Mode::Randrw | Mode::Verify => (Order::Random, 50),
-        };
-        let region = (self.region.offset, self.region.bytes);
         let sizes = options.sizes.clone().unwrap_or_else(|| Sizes::one(options.bs as u32));
-        Load::new(order, read_percent, sizes, region, (index, options.queues), self.seed)
+        Load::new(options.rw, sizes, self.region, (index, options.queues), self.seed)
     }
 
     /// Written data shall not be what a back-end could shorten; and the memory is touched before it is measured.

@@ -23,7 +23,6 @@ impl Sizes {
         sizes
     }
 
-    /// The largest size.
     pub fn largest(&self) -> u32 {
         self.0.iter().map(|(bytes, _)| *bytes).max().unwrap_or_default()
     }
@@ -33,12 +32,10 @@ impl Sizes {
         self.0.iter().map(|(bytes, _)| *bytes).min().unwrap_or_default()
     }
 
-    /// The mean over many requests.
     pub fn mean_bytes(&self) -> f64 {
         self.0.iter().map(|(bytes, percent)| f64::from(*bytes) * f64::from(*percent) / 100.0).sum()
     }
 
-    /// The size of the next request.
     pub(crate) fn draw(&self, rng: &mut Rng) -> u32 {
         if let [(only, _)] = *self.0 {
             return only;

@@ -36,7 +36,6 @@ pub struct Stack {
     /// `vhost-blk-mpath`, or qemu-storage-daemon.
     pub daemon: Managed,
     target: Option<Managed>,
-    /// The vhost-user socket.
     pub socket: PathBuf,
     directory: TempDir,
 }
@@ -44,9 +43,7 @@ pub struct Stack {
 /// The daemon over `mpath-target`.
 #[derive(Debug)]
 pub struct MpathStack {
-    /// Its processes.
     pub stack: Stack,
-    /// Controls both.
     pub control: Control,
     /// The paths' addresses as the daemon was given them, `tcp://ADDR:PORT`.
     pub paths: Vec<String>,
@@ -124,7 +121,6 @@ impl Stack {
         self.processes().map(|(_, process)| process.command_line().replace(&*directory, "$DIR")).collect()
     }
 
-    /// The last lines of the logs.
     pub fn logs(&self) -> String {
         let logs = self.processes().map(|(role, process)| format!("the {role}'s log:\n{}", process.log_tail()));
         logs.collect::<Vec<_>>().join("\n")

@@ -18,7 +18,6 @@ const MARGIN: f64 = 14.0;
 const LEGEND_LINE: f64 = 22.0;
 const LETTER: f64 = 8.0;
 
-/// A picture.
 #[derive(Debug, Clone)]
 pub struct Chart {
     /// Panels side by side.
@@ -32,7 +31,6 @@ pub struct Chart {
 /// Bars that share a scale.
 #[derive(Debug, Clone, Default)]
 pub struct Panel {
-    /// Above the bars.
     pub title: String,
     /// Groups of bars: the label of each, and the contender of each bar with its value.
     pub groups: Vec<(String, Vec<(String, Spread)>)>,
@@ -94,7 +92,6 @@ impl Panel {
 }
 
 impl Chart {
-    /// The picture as SVG.
     pub fn svg(&self) -> String {
         let mut contenders: Vec<&str> = Vec::new();
         for (name, _) in self.panels.iter().flat_map(Panel::all_bars) {
@@ -139,9 +136,7 @@ impl Chart {
 /// What a text is: its size and place.
 #[derive(Clone, Copy)]
 enum Label {
-    /// The title of a panel.
     Title,
-    /// A name in the legend.
     Legend,
     /// A value, or the name of a group.
     Figure,

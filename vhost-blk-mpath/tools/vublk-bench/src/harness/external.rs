@@ -5,7 +5,6 @@ use super::program::Failure;
 use super::results::{Cell, Results, Row};
 use crate::process::Managed;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -16,7 +15,7 @@ use std::time::Duration;
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Runs such a program and prints its lines. Returns the samples.
-pub fn measure_by<T: DeserializeOwned>(command: Command, interrupted: &AtomicBool) -> Result<T, Failure> {
+fn measure_by(command: Command, interrupted: &AtomicBool) -> Result<Measured, Failure> {
     let directory = crate::process::directory("measure-")?;
     let mut program = Managed::spawn("measure", command, directory.path())?;
     loop {
@@ -42,7 +41,7 @@ pub fn measure_by<T: DeserializeOwned>(command: Command, interrupted: &AtomicBoo
 
 /// Measures by a program whose samples are settings, command lines, and rows with the samples of their cells.
 pub fn measure_rows(command: Command, mut results: Results, interrupted: &AtomicBool) -> Result<Results, Failure> {
-    let measured: Measured = measure_by(command, interrupted)?;
+    let measured = measure_by(command, interrupted)?;
     results.settings.extend(measured.settings);
     results.commands = measured.commands;
     results.rows = measured.rows;
@@ -61,33 +60,30 @@ struct Measured {
 mod tests {
     use super::*;
 
-    fn measured_by(script: &str, interrupted: bool) -> Result<Vec<u32>, Failure> {
+    const SAMPLES: &str = r#"{"settings": {}, "commands": ["fio"], "rows": []}"#;
+
+    fn measured_by(script: &str, interrupted: bool) -> Result<Vec<String>, Failure> {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        measure_by::<Samples>(command, &AtomicBool::new(interrupted)).map(|samples| samples.numbers)
-    }
-
-    #[derive(Debug, serde::Deserialize)]
-    struct Samples {
-        numbers: Vec<u32>,
+        measure_by(command, &AtomicBool::new(interrupted)).map(|measured| measured.commands)
     }
 
     #[test]
     fn samples_come_after_progress() {
-        assert_eq!(measured_by("echo progress; echo '{\"numbers\": [1, 2]}'", false).unwrap(), [1, 2]);
+        assert_eq!(measured_by(&format!("echo progress; echo '{SAMPLES}'"), false).unwrap(), ["fio"]);
     }
 
     #[test]
     fn samples_at_the_end_of_a_wait_are_not_missed() {
         // The wait takes another 50 ms to end.
-        assert_eq!(measured_by("sleep 0.52; echo '{\"numbers\": [1]}'", false).unwrap(), [1]);
+        assert_eq!(measured_by(&format!("sleep 0.52; echo '{SAMPLES}'"), false).unwrap(), ["fio"]);
     }
 
     #[test]
     fn a_measurement_that_fails_is_quoted() {
         let ended = measured_by("echo progress; echo 'no guest' >&2; exit 3", false).unwrap_err();
         assert!(matches!(&ended, Failure::NotStarted(words) if words.ends_with("early:\nno guest")), "{ended}");
-        let nonsense = measured_by("echo '{\"numbers\": 3}'", false).unwrap_err();
+        let nonsense = measured_by("echo '{\"rows\": 3}'", false).unwrap_err();
         assert!(matches!(&nonsense, Failure::Failed(words) if words.contains("make no sense")), "{nonsense}");
     }
 

@@ -16,13 +16,13 @@ mod table;
 mod targets;
 
 pub use chart::{Chart, Panel};
-pub use external::{measure_by, measure_rows};
+pub use external::measure_rows;
 pub use machine::Machine;
 pub use process_time::ProcessTime;
 pub use program::{EXIT_STATUS, Failure, Writing, parse_seconds, run_program};
 pub use publication::{Part, Publication, publish};
 pub use results::{Cell, Results, Row, Sample};
-pub use rounds::{Bench, PlannedRow, in_turn, measure, measure_options};
+pub use rounds::{Bench, PlannedRow, measure, measure_options};
 pub use spread::{Spread, grouped, number};
 pub use table::{Column, Layout, Show, Table};
 pub use targets::{Case, Limit, Target};

@@ -3,13 +3,19 @@
 use crate::control::ControlError;
 use crate::process::ProcessError;
 use crate::session::RunError;
-use crate::signals::{self, EXIT_INTERRUPTED};
 use crate::stack::StackError;
 use clap::{Args, Parser};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag::{register, register_conditional_shutdown};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+/// The exit status of a program that was interrupted.
+const EXIT_INTERRUPTED: u8 = 130;
 
 /// The exit codes, for `--help`.
 pub const EXIT_STATUS: &str = "Exit status: 0 measured and written; 1 a run failed or the results could not be \
@@ -54,6 +60,14 @@ pub enum Failure {
     /// A program or a thread could not be started.
     #[error("{0}")]
     NotStarted(String),
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    #[error(transparent)]
+    Run(#[from] RunError),
     /// A signal came.
     #[error("interrupted")]
     Interrupted,
@@ -62,45 +76,29 @@ pub enum Failure {
 impl Failure {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Failed(_) => 1,
-            Self::Usage(_) => 2,
-            Self::NotStarted(_) => 3,
+            Self::Failed(_) | Self::Control(_) => 1,
+            Self::Usage(_) | Self::Run(RunError::Options(_)) => 2,
+            Self::NotStarted(_) | Self::Process(_) | Self::Stack(_) | Self::Run(RunError::Connect(_)) => 3,
             Self::Interrupted => EXIT_INTERRUPTED,
         }
     }
 }
 
-impl From<ProcessError> for Failure {
-    fn from(error: ProcessError) -> Self {
-        Self::NotStarted(error.to_string())
+/// A flag that the first SIGINT or SIGTERM sets. The second one ends the program at once, for what there is to end may take its time;
+/// the kernel then ends what the program has started.
+fn interrupted() -> io::Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        register_conditional_shutdown(signal, EXIT_INTERRUPTED.into(), Arc::clone(&interrupted))?;
+        register(signal, Arc::clone(&interrupted))?;
     }
-}
-
-impl From<StackError> for Failure {
-    fn from(error: StackError) -> Self {
-        Self::NotStarted(error.to_string())
-    }
-}
-
-impl From<ControlError> for Failure {
-    fn from(error: ControlError) -> Self {
-        Self::Failed(error.to_string())
-    }
-}
-
-impl From<RunError> for Failure {
-    fn from(error: RunError) -> Self {
-        match error {
-            RunError::Options(error) => Self::Usage(error.to_string()),
-            RunError::Connect(error) => Self::NotStarted(error.to_string()),
-        }
-    }
+    Ok(interrupted)
 }
 
 /// Reads the options, runs `body` and tells the exit code.
 pub fn run_program<O: Parser>(name: &str, body: impl FnOnce(&O, &AtomicBool) -> Result<(), Failure>) -> ExitCode {
     let options = O::parse();
-    let result = signals::interrupted()
+    let result = interrupted()
         .map_err(|error| Failure::NotStarted(format!("cannot handle signals: {error}")))
         .and_then(|interrupted| body(&options, &interrupted));
     match result {

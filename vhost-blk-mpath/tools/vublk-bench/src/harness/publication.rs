@@ -18,11 +18,8 @@ pub struct Publication {
     pub command: &'static str,
     /// The document in the documentation's folder.
     pub document: &'static str,
-    /// The tables of the section.
     pub tables: fn(&Results) -> Vec<Table>,
-    /// Judges the results.
     pub targets: fn(&Results) -> Vec<Target>,
-    /// Draws the picture.
     pub chart: fn(&Results) -> Chart,
     /// What the picture shows.
     pub picture: &'static str,
@@ -76,7 +73,6 @@ impl Publication {
         write(&writing.docs.join(self.document), &document)
     }
 
-    /// The section.
     pub fn text(&self, results: &Results) -> String {
         let mut section = Section::default();
         for table in (self.tables)(results) {

@@ -9,13 +9,11 @@ use std::collections::BTreeMap;
 /// The published file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Results {
-    /// The machine.
     pub machine: Machine,
     /// How it was measured: rounds, lengths, and facts about guests.
     pub settings: BTreeMap<String, Value>,
     /// The command line of each process.
     pub commands: Vec<String>,
-    /// What was measured.
     pub rows: Vec<Row>,
 }
 
@@ -25,12 +23,10 @@ pub struct Row {
     /// The table of which the row is one.
     #[serde(default)]
     pub table: String,
-    /// The workload.
     pub name: String,
     /// Figures that do not depend on the contender, such as the bound.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub facts: BTreeMap<String, f64>,
-    /// One for each contender.
     pub cells: Vec<Cell>,
 }
 
@@ -59,7 +55,6 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// With these figures.
     pub fn new(figures: &[(&str, f64)]) -> Self {
         let figures = figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         Self { figures, lists: BTreeMap::new() }
@@ -72,12 +67,10 @@ impl Sample {
 }
 
 impl Cell {
-    /// Without samples.
     pub fn new(contender: &str) -> Self {
         Self { contender: contender.to_owned(), ..Self::default() }
     }
 
-    /// Adds a round.
     pub fn add(&mut self, sample: Sample) {
         self.samples.push(sample);
         self.summarise();
@@ -136,18 +129,15 @@ impl Row {
 }
 
 impl Results {
-    /// Without rows.
     pub fn new(machine: Machine, settings: &[(&str, Value)]) -> Self {
         let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         Self { machine, settings, commands: Vec::new(), rows: Vec::new() }
     }
 
-    /// The rows of a table.
     pub fn table(&self, table: &str) -> Vec<Row> {
         self.rows.iter().filter(|row| row.table == table).cloned().collect()
     }
 
-    /// A row of a table.
     pub fn row(&self, table: &str, name: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.table == table && row.name == name)
     }

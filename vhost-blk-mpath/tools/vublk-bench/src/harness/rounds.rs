@@ -14,18 +14,15 @@ use std::time::Duration;
 /// A row that is going to be measured.
 #[derive(Debug, Clone)]
 pub struct PlannedRow<R, C> {
-    /// The program's own description.
     pub spec: R,
     /// A cell for each contender, in their order.
     pub row: Row,
-    /// The contenders.
     pub contenders: Vec<C>,
     /// How often each cell is measured.
     pub rounds: u16,
 }
 
 impl<R, C: Display> PlannedRow<R, C> {
-    /// Without samples.
     pub fn new(table: &str, name: &str, spec: R, contenders: Vec<C>, rounds: u16) -> Self {
         let names: Vec<String> = contenders.iter().map(ToString::to_string).collect();
         let row = Row::new(table, name, names.iter().map(String::as_str));
@@ -49,12 +46,6 @@ pub trait Bench<R, C> {
     }
 }
 
-/// `contenders` in another order each round: each has every place in turn.
-pub fn in_turn<C>(contenders: &[C], round: u16) -> impl Iterator<Item = (usize, &C)> {
-    let first = usize::from(round) % contenders.len().max(1);
-    contenders.iter().enumerate().cycle().skip(first).take(contenders.len())
-}
-
 /// Measures all rounds of all rows; a round of every row goes before the next round. Prints a line for each cell with these figures.
 pub fn measure<R, C: Display>(
     rows: &mut [PlannedRow<R, C>],
@@ -64,8 +55,9 @@ pub fn measure<R, C: Display>(
     for round in 0..rows.iter().map(|row| row.rounds).max().unwrap_or(0) {
         for (place, planned) in rows.iter_mut().enumerate().filter(|(_, planned)| round < planned.rounds) {
             bench.begin(&planned.spec, round, place)?;
-            let order: Vec<usize> = in_turn(&planned.contenders, round).map(|(index, _)| index).collect();
-            for index in order {
+            // Each contender has every place in turn.
+            let count = planned.contenders.len();
+            for index in (0..count).map(|place| (place + usize::from(round)) % count) {
                 let contender = &planned.contenders[index];
                 let sample = bench.cell(planned, contender)?;
                 let figures = shown.iter().filter_map(|name| {

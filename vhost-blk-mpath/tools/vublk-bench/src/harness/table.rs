@@ -27,7 +27,6 @@ pub enum Show {
     Percent(usize, fn(&Results, &Row, &Cell) -> Option<f64>),
     /// CPU time for each request in µs, of the daemon + of the target, with this many decimals.
     Cpu(usize),
-    /// Words.
     Text(fn(&Results, &Row, &Cell) -> Option<String>),
 }
 

@@ -6,7 +6,6 @@ const NAMED: usize = 2;
 /// A property that some cells must have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
-    /// The property.
     pub description: String,
     /// One for each cell that must have it. Without cases the target was not measured.
     pub cases: Vec<Case>,
@@ -15,7 +14,6 @@ pub struct Target {
 /// A target in one cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Case {
-    /// The row's name.
     pub row: String,
     contender: String,
     measured: f64,
@@ -31,7 +29,6 @@ pub enum Limit {
 }
 
 impl Target {
-    /// A property with its cases.
     pub fn new(description: impl Into<String>, cases: impl IntoIterator<Item = Case>) -> Self {
         Self { description: description.into(), cases: cases.into_iter().collect() }
     }

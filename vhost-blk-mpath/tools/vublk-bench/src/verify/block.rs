@@ -68,7 +68,6 @@ fn checksum(bytes: &[u8]) -> u64 {
 }
 
 impl BlockPattern {
-    /// For the run with this seed.
     pub(super) fn new(seed: u64) -> Self {
         Self { seed }
     }

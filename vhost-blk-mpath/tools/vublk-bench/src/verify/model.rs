@@ -22,7 +22,6 @@ impl Content {
         Self(version)
     }
 
-    /// The version, if it is data.
     pub(super) fn version(self) -> Option<u64> {
         (Self::FIRST_VERSION..u64::MAX).contains(&self.0).then_some(self.0)
     }
@@ -41,7 +40,6 @@ impl std::fmt::Display for Content {
 /// A run of blocks, counted from the start of the region under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Range {
-    /// First block.
     pub(super) first: u64,
     /// Number of blocks, at least 1.
     pub(super) count: u64,
@@ -87,12 +85,10 @@ impl Model {
         }
     }
 
-    /// Number of blocks.
     pub(super) fn len(&self) -> u64 {
         self.blocks.len() as u64
     }
 
-    /// Blocks whose content is known.
     pub(super) fn known_blocks(&self) -> u64 {
         self.blocks.iter().filter(|block| block.settled != Content::UNKNOWN).count() as u64
     }

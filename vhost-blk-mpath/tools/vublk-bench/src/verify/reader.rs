@@ -88,9 +88,7 @@ pub struct Miscompare {
     pub block: u64,
     pub queue: u16,
     pub request: Request,
-    /// Legal contents.
     pub expected: String,
-    /// What was there.
     pub got: String,
     pub in_read_back: bool,
 }
@@ -132,12 +130,10 @@ impl Shared {
         *lock(&self.counts)
     }
 
-    /// The first wrong blocks.
     pub fn miscompares(&self) -> Vec<Miscompare> {
         lock(&self.miscompares).clone()
     }
 
-    /// Blocks whose content is known.
     pub fn known_blocks(&self) -> u64 {
         lock(&self.model).known_blocks()
     }

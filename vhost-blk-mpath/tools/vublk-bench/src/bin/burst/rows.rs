@@ -141,7 +141,6 @@ impl RowSpec {
         Self { interactive: self.interactive, ..Self::default() }
     }
 
-    /// The number of virtqueues.
     pub(crate) fn queues(self) -> usize {
         self.interactive.flows + self.attackers.flows + self.busy
     }

@@ -42,7 +42,6 @@ fn target<'a>(
     Target::new(description, rows.into_iter().flat_map(cases).flatten())
 }
 
-/// All targets.
 pub(crate) fn targets(results: &Results) -> Vec<Target> {
     let rows_on = |table: Table, stack| {
         let rows = table.rows(results, stack).into_iter();

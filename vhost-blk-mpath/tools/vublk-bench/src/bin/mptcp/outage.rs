@@ -10,7 +10,6 @@ const STEPS: usize = 5;
 /// make up for a pause.
 const MOST: f64 = 1.2;
 
-/// The table.
 pub(crate) fn table(results: &Results) -> Table {
     let layout = Layout::AllRows(["the link", "method"]);
     Table::new("#### A link is lost, and returns", results.table("d"), layout, &COLUMNS)

@@ -14,7 +14,6 @@ const FOLLOWED: &str = " followed";
 /// MPTCP's aims by the number of links, in percent of one TCP connection on one link.
 const AIMS: [(f64, f64); 2] = [(2.0, 190.0), (4.0, 370.0)];
 
-/// All targets.
 pub(crate) fn targets(results: &Results) -> Vec<Target> {
     let sequential = |row: &&Row| row.table != "d" && !row.name.ends_with(": randread");
     let rows: Vec<&Row> = results.rows.iter().filter(sequential).collect();

@@ -32,7 +32,6 @@ pub(crate) const BDP_FOR_LATENCY: &str = "bdp objective=latency";
 pub(crate) const FAST_ALONE: &str = "fast path alone";
 
 impl Contender {
-    /// A policy with its defaults.
     pub(crate) fn plain(policy: &str) -> Self {
         Self { name: policy.into(), policy: policy.into(), params: Vec::new(), is_fast_first: false }
     }

@@ -5,7 +5,6 @@ use clap::ValueEnum;
 use vublk_bench::options::Mode;
 use vublk_bench::sizes::Sizes;
 
-/// A table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Table {
     /// Asymmetric: one of two paths 30 ms slower

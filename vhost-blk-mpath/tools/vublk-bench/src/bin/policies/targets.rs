@@ -163,7 +163,6 @@ const RULES: [Rule; 17] = [
     },
 ];
 
-/// The targets of a table.
 pub(crate) fn targets(results: &Results) -> Vec<Target> {
     let letter = results.rows.first().map_or("", |row| &*row.table);
     let Some(table) = Table::ALL.into_iter().find(|table| table.letter() == letter) else { return Vec::new() };
