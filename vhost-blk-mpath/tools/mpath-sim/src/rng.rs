@@ -79,7 +79,7 @@ impl Rng {
     }
 
     /// Evenly distributed between two durations.
-    pub(crate) fn between(&mut self, low: Duration, high: Duration) -> Duration {
+    pub fn between(&mut self, low: Duration, high: Duration) -> Duration {
         low + self.up_to(high.saturating_sub(low))
     }
 

@@ -25,21 +25,19 @@ pub(crate) enum CtlError {
 /// Runs a command. Returns the text to print.
 pub(crate) fn run(api: &SocketPath, command: CtlCommand) -> Result<String, CtlError> {
     let client = Client::new(api.as_path(), TIMEOUT)?;
-    let called = match command {
-        CtlCommand::Status => client.call::<Status>(Method::GET, "/v1/status".into(), None::<&()>).map(Some),
+    let failed = |error| match error {
+        ClientError::NotRunning { .. } => CtlError::NotRunning(api.clone()),
+        error => CtlError::Client(error),
+    };
+    match command {
+        CtlCommand::Status => {
+            let status: Status = client.call(Method::GET, "/v1/status".into(), None::<&()>).map_err(failed)?;
+            Ok(serde_json::to_string_pretty(&status).expect("API types can be serialised") + "\n")
+        }
         CtlCommand::Set { port, settings } => {
             let request = SettingsRequest { port, settings };
-            client.call::<Status>(Method::PUT, "/v1/settings".into(), Some(&request)).map(|_| None)
+            client.call::<Status>(Method::PUT, "/v1/settings".into(), Some(&request)).map_err(failed)?;
+            Ok(String::new())
         }
-    };
-    match called {
-        Ok(Some(status)) => {
-            let mut text = serde_json::to_string_pretty(&status).expect("API types can be serialised");
-            text.push('\n');
-            Ok(text)
-        }
-        Ok(None) => Ok(String::new()),
-        Err(ClientError::NotRunning { .. }) => Err(CtlError::NotRunning(api.clone())),
-        Err(error) => Err(CtlError::Client(error)),
     }
 }

@@ -11,9 +11,8 @@ const LONGEST_LATENCY_NANOS: u64 = 3_600_000_000_000;
 /// What one class of operations did.
 #[derive(Debug, Clone)]
 struct ClassStats {
-    ios: u64,
     bytes: u64,
-    /// Those of them that count for rates: the others completed after the time that was measured.
+    /// Those that count for rates: the others completed after the time that was measured.
     ios_in_time: u64,
     bytes_in_time: u64,
     latency_nanos: Histogram<u64>,
@@ -22,7 +21,7 @@ struct ClassStats {
 impl Default for ClassStats {
     fn default() -> Self {
         let latency_nanos = Histogram::new_with_bounds(1, LONGEST_LATENCY_NANOS, 3).expect("constant bounds are valid");
-        Self { ios: 0, bytes: 0, ios_in_time: 0, bytes_in_time: 0, latency_nanos }
+        Self { bytes: 0, ios_in_time: 0, bytes_in_time: 0, latency_nanos }
     }
 }
 
@@ -44,7 +43,6 @@ impl Stats {
             Kind::Write => 1,
             Kind::Flush | Kind::Discard | Kind::WriteZeroes { .. } => 2,
         }];
-        class.ios += 1;
         class.bytes += u64::from(bytes);
         if in_time {
             class.ios_in_time += 1;
@@ -56,7 +54,6 @@ impl Stats {
     /// Adds what another queue did.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.classes.iter_mut().zip(&other.classes) {
-            mine.ios += theirs.ios;
             mine.bytes += theirs.bytes;
             mine.ios_in_time += theirs.ios_in_time;
             mine.bytes_in_time += theirs.bytes_in_time;
@@ -78,11 +75,11 @@ impl ClassStats {
         let latency = &self.latency_nanos;
         let at = |quantile| latency.value_at_quantile(quantile) as f64 / 1000.0;
         ClassSummary {
-            ios: self.ios,
+            ios: latency.len(),
             bytes: self.bytes,
             iops: self.ios_in_time as f64 / seconds,
             mib_per_second: self.bytes_in_time as f64 / 1_048_576.0 / seconds,
-            latency_us: (self.ios > 0).then(|| Latency {
+            latency_us: (!latency.is_empty()).then(|| Latency {
                 min: latency.min() as f64 / 1000.0,
                 mean: latency.mean() / 1000.0,
                 p50: at(0.5),

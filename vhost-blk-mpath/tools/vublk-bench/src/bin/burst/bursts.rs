@@ -1,11 +1,8 @@
 //! A flow that sends bursts: some requests at once, a pause or none when all of them are answered, and again.
 
+use mpath_sim::bursts::scenario::PAUSE;
 use mpath_sim::rng::Rng;
 use std::time::{Duration, Instant};
-
-/// A pause varies, so that bursts meet the slots of the service in every phase.
-const PAUSE_LEAST: Duration = Duration::from_millis(45);
-const PAUSE_VARIES: Duration = Duration::from_millis(10);
 
 /// The begin and end of bursts.
 #[derive(Debug)]
@@ -13,13 +10,16 @@ pub(crate) struct Bursts {
     count: u32,
     /// `None`: without a pause.
     pauses: Option<Rng>,
-    state: State,
+    /// When the next burst begins, if none is under way.
+    next: Instant,
+    under_way: Option<UnderWay>,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
-    Pausing { until: Instant },
-    Waiting { since: Instant, left: u32 },
+struct UnderWay {
+    since: Instant,
+    /// Requests that are not answered.
+    left: u32,
 }
 
 /// A burst that has ended.
@@ -34,31 +34,25 @@ pub(crate) struct Burst {
 impl Bursts {
     /// Bursts of `count` requests, the first one after a pause.
     pub(crate) fn new(count: u32, pauses: Option<Rng>, now: Instant) -> Self {
-        let mut bursts = Self { count, pauses, state: State::Pausing { until: now } };
+        let mut bursts = Self { count, pauses, next: now, under_way: None };
         bursts.pause(now);
         bursts
     }
 
+    /// A pause varies by a tenth either way, so that bursts meet the slots of the service in every phase.
     fn pause(&mut self, now: Instant) {
-        let vary = |pauses: &mut Rng| Duration::from_nanos(pauses.below(PAUSE_VARIES.as_nanos() as u64 + 1));
-        let pause = self.pauses.as_mut().map_or(Duration::ZERO, |pauses| PAUSE_LEAST + vary(pauses));
-        self.state = State::Pausing { until: now + pause };
+        let pause = |pauses: &mut Rng| pauses.between(9 * PAUSE / 10, 11 * PAUSE / 10);
+        self.next = now + self.pauses.as_mut().map_or(Duration::ZERO, pause);
     }
 
     /// When the next burst begins; `None` while one is under way.
     pub(crate) fn due(&self) -> Option<Instant> {
-        match self.state {
-            State::Pausing { until } => Some(until),
-            State::Waiting { .. } => None,
-        }
+        self.under_way.is_none().then_some(self.next)
     }
 
     /// When the burst under way began.
     pub(crate) fn since(&self) -> Option<Instant> {
-        match self.state {
-            State::Pausing { .. } => None,
-            State::Waiting { since, .. } => Some(since),
-        }
+        self.under_way.map(|burst| burst.since)
     }
 
     /// Begins a burst if it is due. Returns how many requests to send.
@@ -66,18 +60,18 @@ impl Bursts {
         if self.due().is_none_or(|due| due > now) {
             return None;
         }
-        self.state = State::Waiting { since: now, left: self.count };
+        self.under_way = Some(UnderWay { since: now, left: self.count });
         Some(self.count)
     }
 
     /// Notes answers. Returns the burst if they were its last ones.
     pub(crate) fn answered(&mut self, now: Instant, answers: u32) -> Option<Burst> {
-        let State::Waiting { since, left } = &mut self.state else { return None };
+        let burst = self.under_way.as_mut()?;
         // The ledger knows every request, so there are never more answers.
-        *left = left.saturating_sub(answers);
-        let burst = (*left == 0).then_some(Burst { since: *since, until: now })?;
+        burst.left = burst.left.saturating_sub(answers);
+        let ended = self.under_way.take_if(|burst| burst.left == 0)?;
         self.pause(now);
-        Some(burst)
+        Some(Burst { since: ended.since, until: now })
     }
 }
 
@@ -133,7 +127,7 @@ mod tests {
             pauses.collect::<Vec<_>>()
         };
         let one = pauses(1);
-        assert!(one.iter().all(|pause| (PAUSE_LEAST..=PAUSE_LEAST + PAUSE_VARIES).contains(pause)), "{one:?}");
+        assert!(one.iter().all(|pause| (45 * MS..=55 * MS).contains(pause)), "{one:?}");
         let (least, most) = (one.iter().min().unwrap(), one.iter().max().unwrap());
         assert!(*least < 46 * MS && *most > 54 * MS, "{least:?} {most:?}");
         assert!(one == pauses(1) && one != pauses(2));
