@@ -53,7 +53,7 @@ pub struct ThreadExplanation {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct NextRequest {
-    /// Whether the request exists: the first that waits for a path. Otherwise a request of 4 KiB that would come now.
+    /// Whether a request waits for a path: then this is the first one. Otherwise this is a request of 4 KiB that would come now.
     pub exists: bool,
     /// Its bytes.
     pub bytes: u32,

@@ -184,8 +184,8 @@ impl Group {
         choice
     }
 
-    /// A path as policies see it. Requests that the path seems to have lost do not count: it has answered a request
-    /// that was bound later by the suspect timeout. Otherwise lost requests would fill the window for good.
+    /// A path as policies see it. A request counts as lost if the path has answered a request of the class that was bound
+    /// at least the suspect timeout later. Lost requests are left out, or they would fill the window for good.
     fn candidate(&self, id: PathId, class: OpClass, has_room: bool) -> Candidate {
         let path = &self.paths[id.index()];
         let mut candidate = Candidate {
