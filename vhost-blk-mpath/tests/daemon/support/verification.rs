@@ -135,5 +135,5 @@ impl Job {
 
 fn limits(shape: VerificationSetup, disk: &DeviceInfo) -> Limits {
     assert!(disk.write_zeroes && disk.discard && disk.flush, "the target has it all: {disk:?}");
-    Limits { flush: shape.flush, ..Limits::of(disk, 0, shape.bs) }
+    Limits { flush: shape.flush, ..Limits::of(disk, shape.bs) }
 }

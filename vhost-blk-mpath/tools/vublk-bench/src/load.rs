@@ -1,7 +1,7 @@
 //! The performance workloads: sequential or random reads and writes, of one size or several.
 
 use crate::backend::Backend;
-use crate::options::{Mode, Region};
+use crate::options::Mode;
 use crate::request::{Kind, Request, Status};
 use crate::runner::{Next, Workload};
 use crate::sizes::Sizes;
@@ -21,10 +21,10 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// `region` holds at least one of the largest requests for each queue; requests are aligned to the smallest of `sizes` within it.
-    /// Sequential requests ascend and wrap in the equal share of the region that is number `queue` of `queues`. Random ones are
-    /// uniform over the whole region.
-    pub(crate) fn new(mode: Mode, sizes: Sizes, region: Region, (queue, queues): (u16, u16), seed: u64) -> Self {
+    /// The first `bytes` of the disk hold at least one of the largest requests for each queue. Requests are aligned to the smallest of
+    /// `sizes`. Sequential requests ascend and wrap in the equal share of these bytes that is number `queue` of `queues`. Random ones
+    /// are uniform over all of them.
+    pub(crate) fn new(mode: Mode, sizes: Sizes, bytes: u64, (queue, queues): (u16, u16), seed: u64) -> Self {
         let is_sequential = matches!(mode, Mode::Read | Mode::Write);
         let read_percent = match mode {
             Mode::Read | Mode::Randread => 100,
@@ -32,12 +32,12 @@ impl Load {
             Mode::Randrw | Mode::Verify => 50,
         };
         let unit = u64::from(sizes.smallest());
-        let all_units = region.bytes / unit;
+        let all_units = bytes / unit;
         let share = all_units / u64::from(queues);
         let (first, units) = if is_sequential { (u64::from(queue) * share, share) } else { (0, all_units) };
         assert!(units * unit >= u64::from(sizes.largest()), "each queue has room for its largest request");
         let rng = Rng::new(seed, u64::from(queue));
-        Self { is_sequential, read_percent, sizes, offset: region.offset + first * unit, units, next_unit: 0, rng }
+        Self { is_sequential, read_percent, sizes, offset: first * unit, units, next_unit: 0, rng }
     }
 
     fn draw(&mut self) -> Request {
@@ -72,24 +72,24 @@ impl<B: Backend> Workload<B> for Load {
 mod tests {
     use super::*;
 
-    const REGION: Region = Region { offset: 1 << 20, bytes: 64 << 10 };
+    const BYTES: u64 = 64 << 10;
 
     #[test]
     fn sequential_shares_tile_the_region() {
         let mut offsets: Vec<u64> = (0..4)
             .flat_map(|queue| {
-                let mut load = Load::new(Mode::Read, Sizes::one(4096), REGION, (queue, 4), 1);
+                let mut load = Load::new(Mode::Read, Sizes::one(4096), BYTES, (queue, 4), 1);
                 (0..4).map(move |_| load.draw().offset).collect::<Vec<_>>()
             })
             .collect();
         offsets.sort_unstable();
-        let expected: Vec<u64> = (0..16).map(|block| REGION.offset + block * 4096).collect();
+        let expected: Vec<u64> = (0..16).map(|block| block * 4096).collect();
         assert_eq!(offsets, expected);
     }
 
     #[test]
     fn sequential_wraps() {
-        let mut load = Load::new(Mode::Write, Sizes::one(4096), Region { offset: 0, bytes: 8192 }, (0, 1), 1);
+        let mut load = Load::new(Mode::Write, Sizes::one(4096), 8192, (0, 1), 1);
         let offsets: Vec<_> = (0..4).map(|_| load.draw().offset).collect();
         assert_eq!(offsets, [0, 4096, 0, 4096]);
         assert_eq!(load.draw().kind, Kind::Write);
@@ -97,11 +97,11 @@ mod tests {
 
     #[test]
     fn random_stays_inside_aligned_and_mixes() {
-        let mut load = Load::new(Mode::Randrw, Sizes::one(4096), REGION, (1, 2), 9);
+        let mut load = Load::new(Mode::Randrw, Sizes::one(4096), BYTES, (1, 2), 9);
         let drawn: Vec<_> = (0..2000).map(|_| load.draw()).collect();
         for request in &drawn {
-            assert!(request.offset >= REGION.offset && request.offset + 4096 <= REGION.offset + REGION.bytes);
-            assert_eq!((request.offset - REGION.offset) % 4096, 0);
+            assert!(request.offset + 4096 <= BYTES);
+            assert_eq!(request.offset % 4096, 0);
         }
         let reads = drawn.iter().filter(|request| request.kind == Kind::Read).count();
         assert!((900..1100).contains(&reads), "{reads} of 2000 are reads");
@@ -111,18 +111,17 @@ mod tests {
     fn mixed_sizes_stay_inside_and_aligned() {
         for mode in [Mode::Randread, Mode::Read] {
             let sizes = Sizes::mixed(&[(4, 50), (8, 20), (32, 30)]);
-            let mut load = Load::new(mode, sizes, REGION, (0, 1), 5);
+            let mut load = Load::new(mode, sizes, BYTES, (0, 1), 5);
             let drawn: Vec<_> = (0..2000).map(|_| load.draw()).collect();
             for request in &drawn {
-                assert!(request.offset >= REGION.offset, "{request}");
-                assert!(request.offset + u64::from(request.len) <= REGION.offset + REGION.bytes, "{request}");
-                assert_eq!((request.offset - REGION.offset) % 4096, 0, "{request}");
+                assert!(request.offset + u64::from(request.len) <= BYTES, "{request}");
+                assert_eq!(request.offset % 4096, 0, "{request}");
             }
             let end = drawn.iter().map(|request| request.offset + u64::from(request.len)).max();
-            assert_eq!(end, Some(REGION.offset + REGION.bytes), "{mode:?} reaches the end");
+            assert_eq!(end, Some(BYTES), "{mode:?} reaches the end");
             if mode == Mode::Read {
                 let follows = |pair: &[Request]| pair[0].offset + u64::from(pair[0].len) == pair[1].offset;
-                assert!(drawn.windows(2).all(|pair| follows(pair) || pair[1].offset == REGION.offset));
+                assert!(drawn.windows(2).all(|pair| follows(pair) || pair[1].offset == 0));
             }
         }
     }

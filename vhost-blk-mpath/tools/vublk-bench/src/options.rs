@@ -23,7 +23,7 @@ const DEFAULT_VERIFY_BYTES: u64 = 1 << 30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Sequential reads, every queue in its own share of the region
+    /// Sequential reads, every queue in its own share of the bytes
     Read,
     /// Sequential writes
     Write,
@@ -96,15 +96,10 @@ pub struct Options {
     #[serde(rename = "warmup_ms", serialize_with = "duration_ms")]
     pub warmup: Duration,
 
-    /// Bytes of the disk to use [default: all of it; with --rw verify at most 1 GiB]
+    /// Bytes of the disk to use, from its start [default: all of it; with --rw verify at most 1 GiB]
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     #[serde(rename = "size_bytes")]
     pub size: Option<u64>,
-
-    /// First byte of the disk to use
-    #[arg(long, default_value = "0", value_name = "BYTES", value_parser = parse_size)]
-    #[serde(rename = "offset_bytes")]
-    pub offset: u64,
 
     /// Makes the requests repeatable [default: a new one each time; it is in the results]
     #[arg(long, value_name = "N")]
@@ -136,23 +131,14 @@ pub enum OptionsError {
     SegmentTooLarge { bs: u64, size_max: u32 },
     #[error("the disk reports a block size of {0}, which is no power of two from 512 to 65536")]
     StrangeDisk(u32),
-    #[error("--{option} {value} is not a multiple of the disk's block size {block_bytes}")]
-    Unaligned { option: &'static str, value: u64, block_bytes: u32 },
-    #[error(
-        "the region (--offset {offset}, --size {size}) must hold one request (--bs) for every queue and lie inside the disk ({capacity} bytes)"
-    )]
-    BadRegion { offset: u64, size: u64, capacity: u64 },
+    #[error("--size {size} is not a multiple of the disk's block size {block_bytes}")]
+    Unaligned { size: u64, block_bytes: u32 },
+    #[error("--size {size} must hold one request (--bs) for every queue and lie inside the disk ({capacity} bytes)")]
+    BadSize { size: u64, capacity: u64 },
     #[error("--queues {wanted}, but the back-end offers {offered}")]
     TooFewQueues { wanted: u16, offered: u16 },
     #[error("the disk is read-only")]
     ReadOnly,
-}
-
-/// The part of the disk that is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Region {
-    pub offset: u64,
-    pub bytes: u64,
 }
 
 impl Options {
@@ -188,8 +174,8 @@ impl Options {
         Ok(())
     }
 
-    /// Checks the options against this disk, and returns the region on it.
-    pub fn region(&self, disk: &DeviceInfo) -> Result<Region, OptionsError> {
+    /// Checks the options against this disk, and returns how many bytes of it are used, from the first one on.
+    pub fn region_bytes(&self, disk: &DeviceInfo) -> Result<u64, OptionsError> {
         let block_bytes = disk.block_bytes;
         if !block_bytes.is_power_of_two() || !(512..=65536).contains(&block_bytes) {
             return Err(OptionsError::StrangeDisk(block_bytes));
@@ -209,18 +195,16 @@ impl Options {
         if disk.size_max != 0 && largest > u64::from(disk.size_max) {
             return Err(OptionsError::SegmentTooLarge { bs: largest, size_max: disk.size_max });
         }
-        let rest = disk.capacity_bytes.saturating_sub(self.offset);
-        let default = if self.rw == Mode::Verify { rest.min(DEFAULT_VERIFY_BYTES) } else { rest };
+        let capacity = disk.capacity_bytes;
+        let default = if self.rw == Mode::Verify { capacity.min(DEFAULT_VERIFY_BYTES) } else { capacity };
         let size = self.size.unwrap_or(default / u64::from(block_bytes) * u64::from(block_bytes));
-        for (option, value) in [("offset", self.offset), ("size", size)] {
-            if !value.is_multiple_of(u64::from(block_bytes)) {
-                return Err(OptionsError::Unaligned { option, value, block_bytes });
-            }
+        if !size.is_multiple_of(u64::from(block_bytes)) {
+            return Err(OptionsError::Unaligned { size, block_bytes });
         }
-        if size > rest || size < largest * u64::from(self.queues) {
-            return Err(OptionsError::BadRegion { offset: self.offset, size, capacity: disk.capacity_bytes });
+        if size > capacity || size < largest * u64::from(self.queues) {
+            return Err(OptionsError::BadSize { size, capacity });
         }
-        Ok(Region { offset: self.offset, bytes: size })
+        Ok(size)
     }
 
     /// The rings and buffers this needs.
@@ -276,21 +260,19 @@ mod tests {
 
     #[test]
     fn regions() {
-        let region = |line: &str| options(line).region(&disk());
-        let whole = Region { offset: 0, bytes: 8 << 30 };
-        assert_eq!(region("--rw randread"), Ok(whole));
-        assert_eq!(region("--rw verify").map(|region| region.bytes), Ok(1 << 30));
-        assert_eq!(region("--rw verify --size 2G").map(|region| region.bytes), Ok(2 << 30));
-        assert!(matches!(region("--rw read --offset 8G"), Err(OptionsError::BadRegion { .. })));
-        assert!(matches!(region("--rw read --offset 7G --size 2G"), Err(OptionsError::BadRegion { .. })));
-        assert!(matches!(region("--rw read --queues 4 --size 12k"), Err(OptionsError::BadRegion { .. })));
-        assert!(matches!(region("--rw read --offset 512"), Err(OptionsError::Unaligned { option: "offset", .. })));
+        let region = |line: &str| options(line).region_bytes(&disk());
+        assert_eq!(region("--rw randread"), Ok(8 << 30));
+        assert_eq!(region("--rw verify"), Ok(1 << 30));
+        assert_eq!(region("--rw verify --size 2G"), Ok(2 << 30));
+        assert!(matches!(region("--rw read --size 9G"), Err(OptionsError::BadSize { .. })));
+        assert!(matches!(region("--rw read --queues 4 --size 12k"), Err(OptionsError::BadSize { .. })));
+        assert!(matches!(region("--rw read --size 4608"), Err(OptionsError::Unaligned { .. })));
         assert!(matches!(region("--rw read --bs 512"), Err(OptionsError::BadBlockSize { .. })));
         assert!(matches!(region("--rw read --queues 5"), Err(OptionsError::TooFewQueues { wanted: 5, offered: 4 })));
         let mut read_only = disk();
         read_only.read_only = true;
-        assert_eq!(options("--rw verify").region(&read_only), Err(OptionsError::ReadOnly));
-        assert!(options("--rw read").region(&read_only).is_ok());
+        assert_eq!(options("--rw verify").region_bytes(&read_only), Err(OptionsError::ReadOnly));
+        assert!(options("--rw read").region_bytes(&read_only).is_ok());
     }
 
     #[test]
@@ -306,10 +288,10 @@ mod tests {
         let mixed = of(&[(4, 50), (512, 50)]);
         assert!(mixed.check().is_ok());
         assert_eq!(mixed.queue_shape().slot_bytes, 512 << 10);
-        assert!(mixed.region(&disk()).is_ok());
+        assert!(mixed.region_bytes(&disk()).is_ok());
         let small = Options { size: Some(1 << 20), ..mixed.clone() };
-        assert!(matches!(small.region(&disk()), Err(OptionsError::BadRegion { .. })));
-        let unaligned = of(&[(2, 50), (4, 50)]).region(&disk());
+        assert!(matches!(small.region_bytes(&disk()), Err(OptionsError::BadSize { .. })));
+        let unaligned = of(&[(2, 50), (4, 50)]).region_bytes(&disk());
         assert_eq!(unaligned, Err(OptionsError::BadBlockSize { bs: 2048, block_bytes: 4096 }));
     }
 

@@ -3,7 +3,7 @@
 use crate::backend::Backend;
 use crate::front_end::{BlkQueue, ConnectError, Device};
 use crate::load::Load;
-use crate::options::{Mode, Options, OptionsError, Region};
+use crate::options::{Mode, Options, OptionsError};
 use crate::report::{Failures, Report, VerifyReport};
 use crate::runner::{Control, Fatal, Runner, Schedule};
 use crate::sizes::Sizes;
@@ -64,7 +64,7 @@ impl fmt::Display for Progress {
 /// What every queue's thread is given.
 struct Job<'a> {
     options: &'a Options,
-    region: Region,
+    region_bytes: u64,
     seed: u64,
     verify: Option<&'a Shared>,
     schedule: Schedule,
@@ -90,16 +90,15 @@ pub fn run_watched(
 ) -> Result<Report, RunError> {
     options.check()?;
     let seed = options.seed.unwrap_or_else(fresh_seed);
-    let mut region = None;
+    let mut region_bytes = 0;
     let (device, queues) =
         Device::connect(&options.socket_path, options.refused_features(), options.connect_timeout, |info| {
-            region = Some(options.region(info)?);
+            region_bytes = options.region_bytes(info)?;
             Ok::<_, RunError>(options.queue_shape())
         })?;
-    let region = region.expect("a connected device had its region checked");
     let verify = (options.rw == Mode::Verify).then(|| {
-        let limits = Limits::of(device.info(), region.offset, options.bs);
-        Shared::new(limits, (region.bytes / u64::from(limits.block_bytes)) as usize, seed)
+        let limits = Limits::of(device.info(), options.bs);
+        Shared::new(limits, (region_bytes / u64::from(limits.block_bytes)) as usize, seed)
     });
 
     let control = Arc::new(Control::default());
@@ -109,7 +108,7 @@ pub fn run_watched(
     let all_written = Barrier::new(queues.len());
     let job = Job {
         options,
-        region,
+        region_bytes,
         seed,
         verify: verify.as_ref(),
         schedule: Schedule { measure_from, until: Some(measure_from + options.time) },
@@ -227,7 +226,7 @@ impl Job<'_> {
     fn load(&self, index: u16) -> Load {
         let options = self.options;
         let sizes = options.sizes.clone().unwrap_or_else(|| Sizes::one(options.bs as u32));
-        Load::new(options.rw, sizes, self.region, (index, options.queues), self.seed)
+        Load::new(options.rw, sizes, self.region_bytes, (index, options.queues), self.seed)
     }
 
     /// Written data shall not be what a back-end could shorten; and the memory is touched before it is measured.

@@ -102,7 +102,7 @@ fn bad_options_and_missing_back_ends_are_told_apart() {
         ("--rw bogus", "invalid value 'bogus'"),
         ("--rw read --time 0", "must be longer than 0"),
         ("--rw read --queues 3", "--queues 3, but the back-end offers 2"),
-        ("--rw read --offset 32MiB", "must hold one request"),
+        ("--rw read --size 64MiB", "lie inside the disk"),
     ] {
         let output = bench(disk.directory.path(), arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments}: {output:?}");

@@ -15,8 +15,6 @@ const DETAILS: usize = 16;
 /// Which requests the disk takes, and where.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// First byte of the region under test.
-    pub region_offset: u64,
     /// Bytes of a block: the unit of the model and the smallest request.
     pub block_bytes: u32,
     /// The largest request, in blocks.
@@ -34,11 +32,10 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of this disk, from `region_offset` on, with requests of at most `max_bytes`.
-    pub fn of(disk: &DeviceInfo, region_offset: u64, max_bytes: u64) -> Self {
+    /// Those of this disk, with requests of at most `max_bytes`.
+    pub fn of(disk: &DeviceInfo, max_bytes: u64) -> Self {
         let block_sectors = u64::from(disk.block_bytes) / SECTOR_BYTES;
         Self {
-            region_offset,
             block_bytes: disk.block_bytes,
             max_blocks: max_bytes / u64::from(disk.block_bytes),
             flush: disk.flush,
@@ -169,24 +166,12 @@ impl<'s> Reader<'s> {
 
     pub(super) fn request(&self, kind: Kind, range: Range) -> Request {
         let block_bytes = u64::from(self.shared.limits.block_bytes);
-        Request {
-            kind,
-            offset: self.shared.limits.region_offset + range.first * block_bytes,
-            len: (range.count * block_bytes) as u32,
-        }
+        Request { kind, offset: range.first * block_bytes, len: (range.count * block_bytes) as u32 }
     }
 
     pub(super) fn range(&self, request: &Request) -> Range {
         let block_bytes = u64::from(self.shared.limits.block_bytes);
-        Range {
-            first: (request.offset - self.shared.limits.region_offset) / block_bytes,
-            count: u64::from(request.len) / block_bytes,
-        }
-    }
-
-    /// The number that the header of the region's block `index` carries.
-    pub(super) fn block_number(&self, index: u64) -> u64 {
-        self.shared.limits.region_offset / u64::from(self.shared.limits.block_bytes) + index
+        Range { first: request.offset / block_bytes, count: u64::from(request.len) / block_bytes }
     }
 
     pub(super) fn begin_read<B: Backend>(
@@ -227,7 +212,7 @@ impl<'s> Reader<'s> {
         self.ceiling = ceiling;
     }
 
-    fn check(&mut self, index: u64, candidates: [Content; 2], bytes: &[u8], request: &Request, in_read_back: bool) {
+    fn check(&mut self, block: u64, candidates: [Content; 2], bytes: &[u8], request: &Request, in_read_back: bool) {
         let [before, after] = candidates;
         if candidates.contains(&Content::UNKNOWN) {
             self.counts.blocks_unknown += 1;
@@ -239,7 +224,6 @@ impl<'s> Reader<'s> {
             self.counts.blocks_verified += 1;
             self.counts.blocks_verified_racing += u64::from(before != after);
         }
-        let block = self.block_number(index);
         let Err(finding) = self.shared.pattern.check(block, candidates, bytes) else {
             return;
         };

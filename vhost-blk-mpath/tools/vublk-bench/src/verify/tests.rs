@@ -36,7 +36,6 @@ impl Outcome {
 
 fn verify(fault: Fault, seed: u64, requests: u64) -> Outcome {
     let limits = Limits {
-        region_offset: 0,
         block_bytes: BLOCK as u32,
         max_blocks: MAX_BLOCKS,
         flush: true,

@@ -88,9 +88,7 @@ impl<'s> Verifier<'s> {
     /// Shrinks the range to what a discard may name; `None` if nothing is left.
     fn align_discard(&self, range: Range) -> Option<Range> {
         let align = self.reader.shared.limits.discard_align_blocks.max(1);
-        let region_first = self.reader.block_number(0);
-        let first = (region_first + range.first).next_multiple_of(align) - region_first;
-        let end = ((region_first + range.first + range.count) / align * align).saturating_sub(region_first);
+        let (first, end) = (range.first.next_multiple_of(align), (range.first + range.count) / align * align);
         (end > first).then(|| Range { first, count: end - first })
     }
 
@@ -120,9 +118,8 @@ impl<'s> Verifier<'s> {
     fn write_data<B: Backend>(&mut self, slot: u16, range: Range, version: u64, backend: &mut B) {
         let block_bytes = self.reader.shared.limits.block_bytes as usize;
         let len = range.count as usize * block_bytes;
-        let first = self.reader.block_number(range.first);
         let data = &mut self.reader.data[..len];
-        for (block, bytes) in (first..).zip(data.chunks_exact_mut(block_bytes)) {
+        for (block, bytes) in (range.first..).zip(data.chunks_exact_mut(block_bytes)) {
             self.reader.shared.pattern.write(block, version, bytes);
         }
         backend.fill(slot, data);
