@@ -113,7 +113,7 @@ fn under_attack(seed: u64) {
 }
 
 fn victims(seed: u64) {
-    let title = "A flow of N requests with a pause of that length, with attackers and 16 busy flows. The first two ask for more than their part";
+    let title = "A flow of N requests with this pause, together with attackers and 16 busy flows. The first two ask for more than their share";
     head(title, &["N", "pause, ms", "attackers", "floor"]);
     for (count, pause_ms) in [(8, 50), (32, 50), (1, 50), (8, 250), (48, 1500)] {
         let victim = Load::Burst { count, bytes: BYTES, pause: Duration::from_millis(pause_ms) };

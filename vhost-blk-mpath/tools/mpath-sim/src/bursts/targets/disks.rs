@@ -32,11 +32,12 @@ fn weights_bind(seed: u64) -> Target {
     let loads = [("bulk", bulk(16)), ("4 × 32", attackers(4, 32)), ("64 × 32", attackers(64, 32))];
     for (light, heavy) in WEIGHTS {
         for (name, load) in &loads {
-            for (beside, other) in &loads {
+            for (other_name, other) in &loads {
                 let (had, all) = part(vec![of(light, load.clone()), of(heavy, other.clone())], seed);
                 let due = all * f64::from(light) / f64::from(light + heavy);
                 let allowed = (0.03 * due).max(SERVICE.as_secs_f64());
-                let text = format!("{name} at {light} beside {beside} at {heavy}: {had:.2} s of service, due {due:.2}");
+                let text =
+                    format!("{name} at {light} with {other_name} at {heavy}: {had:.2} s of service, due {due:.2}");
                 worst.add(((had - due).abs() - allowed) / allowed, text);
             }
         }
@@ -69,13 +70,13 @@ fn of_a_limit(seed: u64) -> Target {
     for iops in [100, 300, 1000] {
         let limits = Limits { iops: NonZeroU64::new(iops), ..Limits::default() };
         for (name, front) in [("4 × 32", vec![interactive(32); 4]), ("4 × 32, no pause", attackers(4, 32))] {
-            for beside in [0, 16] {
+            for others in [0, 16] {
                 let limited = Disk { limits, ..Disk::of([front.clone(), bulk(16)].concat()) };
-                let disks = if beside > 0 { vec![limited, Disk::of(bulk(beside))] } else { vec![limited] };
+                let disks = if others > 0 { vec![limited, Disk::of(bulk(others))] } else { vec![limited] };
                 let work = measure(&of_disks(ours(), disks, seed)).work();
                 let (bursts, all) = (work[..4].iter().sum::<f64>(), work[..20].iter().sum::<f64>());
                 let kept = 1.0 - bursts / all;
-                worst.add(0.247 - kept, format!("{:.1} % beside {name}, {iops} IOPS", 100.0 * kept));
+                worst.add(0.247 - kept, format!("{:.1} % with {name}, {iops} IOPS", 100.0 * kept));
             }
         }
     }

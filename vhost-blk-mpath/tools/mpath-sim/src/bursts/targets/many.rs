@@ -19,7 +19,7 @@ const WITHIN: [(u32, u64); 4] = [(1, 50), (2, 60), (3, 80), (8, 250)];
 
 pub(super) fn targets(seed: u64) -> Vec<Target> {
     let mut targets = Vec::from(at_once(seed));
-    targets.extend(beside_attackers(seed));
+    targets.extend(with_attackers(seed));
     targets
 }
 
@@ -53,7 +53,7 @@ pub fn attacked(scheduler: SchedulerSpec, flow: Load, others: usize, count: u32,
     in_front(scheduler, &[vec![flow], attackers(others, count)].concat(), 16, seed)
 }
 
-fn beside_attackers(seed: u64) -> [Target; 2] {
+fn with_attackers(seed: u64) -> [Target; 2] {
     let (mut within, mut any) = (Worst::default(), Worst::default());
     for others in ATTACKERS {
         for attack in ATTACKS {
@@ -61,7 +61,7 @@ fn beside_attackers(seed: u64) -> [Target; 2] {
                 let flow = burst(count, Duration::from_millis(pause_ms));
                 let (p99, floor) =
                     (attacked(ours(), flow, others, attack, seed).burst_ms([0], 0.99), floor(count, seed));
-                let text = format!("{count} beside {others} × {attack}: {p99:.1} ms over {floor:.1}");
+                let text = format!("{count} with {others} × {attack}: {p99:.1} ms over {floor:.1}");
                 within.add(p99 - (floor + grace_ms(&USUAL)), text);
             }
             for count in [8, 32, 128] {
@@ -69,12 +69,12 @@ fn beside_attackers(seed: u64) -> [Target; 2] {
                 let n = others as f64;
                 let requests = (n + 1.0) * f64::from(count) + n * turn();
                 let bound = requests / (share() * USUAL.iops()) * 1e3 + grace_ms(&USUAL);
-                any.add(p99 / bound - 1.0, format!("{count} beside {others} × {attack}: {p99:.1} ms of {bound:.1}"));
+                any.add(p99 / bound - 1.0, format!("{count} with {others} × {attack}: {p99:.1} ms of {bound:.1}"));
             }
         }
     }
     [
-        within.target("5. a flow within a turn and its part: p99 ≤ floor + 1.1 services beside 4 and 16 attackers"),
-        any.target("5. any burst beside n others: p99 ≤ ((n + 1)·N + n·turn) / (share·C) + 1.1 services"),
+        within.target("5. a flow within a turn and its part: p99 ≤ floor + 1.1 services with 4 and 16 attackers"),
+        any.target("5. any burst with n others: p99 ≤ ((n + 1)·N + n·turn) / (share·C) + 1.1 services"),
     ]
 }
