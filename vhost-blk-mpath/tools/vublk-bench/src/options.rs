@@ -16,7 +16,7 @@ const DESCRIPTORS_A_REQUEST: u16 = 3;
 /// The largest request.
 const LARGEST_BYTES: u64 = 16 << 20;
 
-/// The model of a verification keeps 32 bytes for every block, so it covers this much unless `--size` says otherwise.
+/// The model of a verification keeps 40 bytes for every block, so it covers this much unless `--size` says otherwise.
 const DEFAULT_VERIFY_BYTES: u64 = 1 << 30;
 
 /// The workloads.

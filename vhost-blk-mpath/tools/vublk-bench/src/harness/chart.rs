@@ -67,7 +67,7 @@ impl Panel {
         let base = top + BASE;
         let scale = self.scale();
         let y = |value: f64| base - scale(value) * (BASE - TOP);
-        svg.write((left + width / 2.0, top + 18.0), Label::Title, &self.title);
+        svg.write((left + width / 2.0, top + 18.0), TITLE, &self.title);
         svg.horizontal((left + MARGIN, left + width - MARGIN), base, false);
         if let Some(limit) = self.limit {
             svg.horizontal((left + MARGIN, left + width - MARGIN), y(limit), true);
@@ -77,13 +77,13 @@ impl Panel {
         let step = (width - 2.0 * MARGIN) / places.max(2) as f64;
         let mut x = left + MARGIN + step;
         for (label, bars) in &self.groups {
-            svg.write((x + step * bars.len() as f64 / 2.0, base + 14.0), Label::Figure, label);
+            svg.write((x + step * bars.len() as f64 / 2.0, base + 14.0), FIGURE, label);
             for (contender, value) in bars {
                 let contender = contenders.iter().position(|name| name == contender).unwrap_or_default();
                 let (most, median, least, middle) = (y(value.max), y(value.median), y(value.min), x + step * 0.4);
                 svg.bar((x, median), (step * 0.8, base - median), contender);
                 svg.vertical(middle, (least, most));
-                svg.write((middle, most.min(median) - 3.0), Label::Figure, &short(value.median));
+                svg.write((middle, most.min(median) - 3.0), FIGURE, &short(value.median));
                 x += step;
             }
             x += step;
@@ -126,21 +126,17 @@ impl Chart {
             } else {
                 svg.horizontal((x, x + 16.0), y, true);
             }
-            svg.write((x + 20.0, y + 5.0), Label::Legend, name);
+            svg.write((x + 20.0, y + 5.0), LEGEND, name);
             x += step;
         }
         y + LEGEND_LINE
     }
 }
 
-/// What a text is: its size and place.
-#[derive(Clone, Copy)]
-enum Label {
-    Title,
-    Legend,
-    /// A value, or the name of a group.
-    Figure,
-}
+/// Attributes of texts: titles of panels, names in the legend, and values or names of groups.
+const TITLE: &str = " font-size=\"14\"";
+const LEGEND: &str = " font-size=\"14\" text-anchor=\"start\"";
+const FIGURE: &str = "";
 
 /// The elements of a picture. Attributes that many of them share stand once, around them, which makes small files.
 #[derive(Default)]
@@ -177,17 +173,11 @@ impl Svg {
         self.lines.push(format!("<path d=\"M{x:.0} {from:.1}V{to:.1}\"/>"));
     }
 
-    fn write(&mut self, (x, y): (f64, f64), label: Label, words: &str) {
-        if words.is_empty() {
-            return;
+    fn write(&mut self, (x, y): (f64, f64), attributes: &str, words: &str) {
+        if !words.is_empty() {
+            let words = words.replace('&', "&amp;").replace('<', "&lt;");
+            self.texts.push(format!("<text{attributes} x=\"{x:.0}\" y=\"{y:.0}\">{words}</text>"));
         }
-        let words = words.replace('&', "&amp;").replace('<', "&lt;");
-        let attributes = match label {
-            Label::Title => " font-size=\"14\"",
-            Label::Legend => " font-size=\"14\" text-anchor=\"start\"",
-            Label::Figure => "",
-        };
-        self.texts.push(format!("<text{attributes} x=\"{x:.0}\" y=\"{y:.0}\">{words}</text>"));
     }
 }
 

@@ -86,7 +86,7 @@ impl BlockPattern {
     /// the block was read: then every word may come from either of them, as no atomicity is promised to a read that
     /// races with a write.
     pub(super) fn check(self, block: u64, candidates: [Content; 2], bytes: &[u8]) -> Result<(), Finding> {
-        if candidates.contains(&Content::UNKNOWN) {
+        if candidates.contains(&Content::Unknown) {
             return Ok(());
         }
         let [before, after] = candidates;
@@ -96,7 +96,7 @@ impl BlockPattern {
     }
 
     fn holds(self, block: u64, content: Content, bytes: &[u8]) -> bool {
-        let Some(version) = content.version() else {
+        let Content::Data(version) = content else {
             return bytes.iter().all(|&byte| byte == 0);
         };
         let words = self.words(block, version, checksum(bytes));
@@ -113,7 +113,7 @@ impl BlockPattern {
     fn is_mixture(self, block: u64, candidates: [Content; 2], bytes: &[u8]) -> bool {
         let [before, after] = candidates.map(|content| {
             let mut image = vec![0; bytes.len()];
-            if let Some(version) = content.version() {
+            if let Content::Data(version) = content {
                 self.write(block, version, &mut image);
             }
             image
@@ -179,7 +179,7 @@ mod tests {
     }
 
     fn check(block: u64, version: u64, bytes: &[u8]) -> Result<(), Finding> {
-        let content = Content::data(version);
+        let content = Content::Data(version);
         PATTERN.check(block, [content, content], bytes)
     }
 
@@ -200,15 +200,15 @@ mod tests {
 
     #[test]
     fn zeroes_are_checked_too() {
-        let zeroes = [Content::ZEROES; 2];
+        let zeroes = [Content::Zeroes; 2];
         assert_eq!(PATTERN.check(7, zeroes, &[0; 512]), Ok(()));
         assert_eq!(PATTERN.check(7, zeroes, &image(7, 9)), Err(Finding::WrongVersion { version: 9 }));
-        assert_eq!(PATTERN.check(7, [Content::UNKNOWN; 2], &[3; 512]), Ok(()));
+        assert_eq!(PATTERN.check(7, [Content::Unknown; 2], &[3; 512]), Ok(()));
     }
 
     #[test]
     fn a_racing_read_may_see_old_new_or_both_but_nothing_else() {
-        let race = [Content::data(8), Content::data(9)];
+        let race = [Content::Data(8), Content::Data(9)];
         let torn = [&image(7, 9)[..128], &image(7, 8)[128..]].concat();
         assert_eq!(PATTERN.check(7, race, &image(7, 8)), Ok(()));
         assert_eq!(PATTERN.check(7, race, &image(7, 9)), Ok(()));

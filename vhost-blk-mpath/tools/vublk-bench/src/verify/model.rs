@@ -6,33 +6,20 @@
 
 /// The content of a block, as far as the front-end can know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Content(u64);
-
-impl Content {
+pub(super) enum Content {
     /// Anything: not written in this run, discarded, or a write to it has failed.
-    pub(super) const UNKNOWN: Self = Self(0);
-    /// All zeroes.
-    pub(super) const ZEROES: Self = Self(1);
-    const FIRST_VERSION: u64 = 2;
-    const NONE: Self = Self(u64::MAX);
-
+    Unknown,
+    Zeroes,
     /// The data of the write with this version.
-    pub(super) fn data(version: u64) -> Self {
-        debug_assert!((Self::FIRST_VERSION..u64::MAX).contains(&version));
-        Self(version)
-    }
-
-    pub(super) fn version(self) -> Option<u64> {
-        (Self::FIRST_VERSION..u64::MAX).contains(&self.0).then_some(self.0)
-    }
+    Data(u64),
 }
 
 impl std::fmt::Display for Content {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match *self {
-            Self::UNKNOWN => f.write_str("anything"),
-            Self::ZEROES => f.write_str("zeroes"),
-            Self(version) => write!(f, "version {version}"),
+        match self {
+            Self::Unknown => f.write_str("anything"),
+            Self::Zeroes => f.write_str("zeroes"),
+            Self::Data(version) => write!(f, "version {version}"),
         }
     }
 }
@@ -48,8 +35,8 @@ pub(super) struct Range {
 #[derive(Debug, Clone, Copy)]
 struct BlockState {
     settled: Content,
-    /// The write in flight, [`Content::NONE`] if there is none.
-    coming: Content,
+    /// The content after the write in flight, if there is one.
+    coming: Option<Content>,
     readers: u16,
     /// A write has been in flight during the flight of a present reader.
     raced: bool,
@@ -57,7 +44,7 @@ struct BlockState {
 
 impl BlockState {
     fn newest(self) -> Content {
-        if self.coming == Content::NONE { self.settled } else { self.coming }
+        self.coming.unwrap_or(self.settled)
     }
 }
 
@@ -76,13 +63,8 @@ pub(super) struct Model {
 impl Model {
     /// `blocks` blocks of unknown content.
     pub(super) fn new(blocks: usize) -> Self {
-        let fresh = BlockState { settled: Content::UNKNOWN, coming: Content::NONE, readers: 0, raced: false };
-        Self {
-            blocks: vec![fresh; blocks],
-            next_version: Content::FIRST_VERSION,
-            recent: Vec::with_capacity(RECENT),
-            recent_at: 0,
-        }
+        let fresh = BlockState { settled: Content::Unknown, coming: None, readers: 0, raced: false };
+        Self { blocks: vec![fresh; blocks], next_version: 1, recent: Vec::with_capacity(RECENT), recent_at: 0 }
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -90,12 +72,12 @@ impl Model {
     }
 
     pub(super) fn known_blocks(&self) -> u64 {
-        self.blocks.iter().filter(|block| block.settled != Content::UNKNOWN).count() as u64
+        self.blocks.iter().filter(|block| block.settled != Content::Unknown).count() as u64
     }
 
     /// Whether any block of the range has a known content.
     pub(super) fn any_known(&self, range: Range) -> bool {
-        self.slice(range).iter().any(|block| block.settled != Content::UNKNOWN)
+        self.slice(range).iter().any(|block| block.settled != Content::Unknown)
     }
 
     /// A recently written range.
@@ -116,7 +98,7 @@ impl Model {
     pub(super) fn begin_read(&mut self, range: Range, floor: &mut Vec<Content>) {
         floor.clear();
         for block in self.slice_mut(range) {
-            block.raced |= block.coming != Content::NONE;
+            block.raced |= block.coming.is_some();
             block.readers += 1;
             floor.push(block.settled);
         }
@@ -135,12 +117,12 @@ impl Model {
     }
 
     fn begin_change(&mut self, range: Range, to: Content) -> bool {
-        let free = |block: &BlockState| block.coming == Content::NONE && !block.raced;
+        let free = |block: &BlockState| block.coming.is_none() && !block.raced;
         if !self.slice(range).iter().all(free) {
             return false;
         }
         for block in self.slice_mut(range) {
-            block.coming = to;
+            block.coming = Some(to);
             block.raced = block.readers > 0;
         }
         true
@@ -149,7 +131,7 @@ impl Model {
     /// Begins a write of new data and returns its version, or `None` if the range is not free for one.
     pub(super) fn begin_write(&mut self, range: Range) -> Option<u64> {
         let version = self.next_version;
-        self.begin_change(range, Content::data(version)).then(|| {
+        self.begin_change(range, Content::Data(version)).then(|| {
             self.next_version += 1;
             version
         })
@@ -157,19 +139,19 @@ impl Model {
 
     /// Begins a write of zeroes; false if the range is not free for one.
     pub(super) fn begin_zeroes(&mut self, range: Range) -> bool {
-        self.begin_change(range, Content::ZEROES)
+        self.begin_change(range, Content::Zeroes)
     }
 
     /// Begins a discard, after which the content is undefined; false if the range is not free for one.
     pub(super) fn begin_discard(&mut self, range: Range) -> bool {
-        self.begin_change(range, Content::UNKNOWN)
+        self.begin_change(range, Content::Unknown)
     }
 
     /// Ends a write, zeroing or discard. After a failed one nothing is known about the range.
     pub(super) fn end_change(&mut self, range: Range, succeeded: bool) {
         for block in self.slice_mut(range) {
-            block.settled = if succeeded { block.coming } else { Content::UNKNOWN };
-            block.coming = Content::NONE;
+            let coming = block.coming.take().filter(|_| succeeded);
+            block.settled = coming.unwrap_or(Content::Unknown);
         }
         if self.recent.len() < RECENT {
             self.recent.push(range);
@@ -196,17 +178,17 @@ mod tests {
     #[test]
     fn settled_content_is_the_only_candidate() {
         let mut model = Model::new(8);
-        assert_eq!(read(&mut model), [Content::UNKNOWN; 2]);
+        assert_eq!(read(&mut model), [Content::Unknown; 2]);
         let version = model.begin_write(ONE).unwrap();
         model.end_change(ONE, true);
-        assert_eq!(read(&mut model), [Content::data(version); 2]);
+        assert_eq!(read(&mut model), [Content::Data(version); 2]);
         assert!(model.begin_zeroes(ONE));
         model.end_change(ONE, true);
-        assert_eq!(read(&mut model), [Content::ZEROES; 2]);
+        assert_eq!(read(&mut model), [Content::Zeroes; 2]);
         assert_eq!(model.known_blocks(), 1);
         assert!(model.begin_discard(ONE));
         model.end_change(ONE, true);
-        assert_eq!(read(&mut model), [Content::UNKNOWN; 2]);
+        assert_eq!(read(&mut model), [Content::Unknown; 2]);
         assert_eq!(model.known_blocks(), 0);
     }
 
@@ -232,7 +214,7 @@ mod tests {
         model.end_change(ONE, true);
         assert_eq!(model.begin_write(ONE), None, "a third content would be possible for the reader");
         model.end_read(ONE, &mut ceiling);
-        assert_eq!((floor[0], ceiling[0]), (Content::data(old), Content::data(new)));
+        assert_eq!((floor[0], ceiling[0]), (Content::Data(old), Content::Data(new)));
         assert!(model.begin_write(ONE).is_some());
     }
 
@@ -241,6 +223,6 @@ mod tests {
         let mut model = Model::new(8);
         model.begin_write(ONE).unwrap();
         model.end_change(ONE, false);
-        assert_eq!(read(&mut model), [Content::UNKNOWN; 2]);
+        assert_eq!(read(&mut model), [Content::Unknown; 2]);
     }
 }

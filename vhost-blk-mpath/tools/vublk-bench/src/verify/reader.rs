@@ -214,7 +214,7 @@ impl<'s> Reader<'s> {
 
     fn check(&mut self, block: u64, candidates: [Content; 2], bytes: &[u8], request: &Request, in_read_back: bool) {
         let [before, after] = candidates;
-        if candidates.contains(&Content::UNKNOWN) {
+        if candidates.contains(&Content::Unknown) {
             self.counts.blocks_unknown += 1;
             return;
         }
