@@ -174,7 +174,7 @@ fn detail(disk: &Disk) -> String {
     ];
     if let MovedRequests { ios, time: Some(time), .. } = disk.first_moved {
         let times = format!("after {} ms at the median, {} ms at most", ms(time.p50_us), ms(time.max_us));
-        lines.push(("failovers", format!("failures of paths: {ios}; the first request moved {times}")));
+        lines.push(("failovers", format!("first requests that moved, by failure and I/O thread: {ios}, {times}")));
     }
     if disk.fence_waits.ios > 0 {
         let FenceWaits { ios, total_ms } = disk.fence_waits;

@@ -124,7 +124,7 @@ impl Command {
 /// Paths that are about to be reset. Their states are still those before.
 fn resets(paths: &[Path]) -> String {
     let one = |of: &Path| format!("{} path {} ({}) is being reset\n", of.disk, of.index, of.address);
-    paths.iter().map(one).collect::<String>() + "`mpathctl path list` shows its state, and why it is not live again\n"
+    paths.iter().map(one).collect::<String>() + "`mpathctl path list` shows when the paths are live again\n"
 }
 
 /// Removes paths one after the other. A refusal does not keep the others.

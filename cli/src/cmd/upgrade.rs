@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use mpath_api::client::{Client, ClientError};
-use mpath_api::types::{Disk, ErrorCode, ErrorInfo, Status, Upgrade};
+use mpath_api::types::{ErrorCode, ErrorInfo, Status, Upgrade};
 
 use crate::Failure;
 use crate::output::Output;
@@ -24,31 +24,12 @@ pub(crate) struct Command {
 
 impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
-        let before = client.status()?.disks;
         let upgrade = client.upgrade(self.force)?;
-        let after = wait_for(client, &upgrade)?.disks;
+        wait_for(client, &upgrade)?;
         Ok(output.print(&upgrade, |Upgrade { from_version, version, pid }| {
-            let changes: String = before.iter().flat_map(|disk| changes(disk, &after)).collect();
-            format!("upgraded from {from_version} to {version}, process {pid}\n{changes}")
+            format!("upgraded from {from_version} to {version}, process {pid}\n")
         })?)
     }
-}
-
-/// The settings of a disk that the new process has otherwise, a line each.
-fn changes(before: &Disk, after: &[Disk]) -> Vec<String> {
-    let name = &before.name;
-    let Some(after) = after.iter().find(|disk| disk.name == *name) else {
-        return vec![format!("{name}: the configuration does not have this disk\n")];
-    };
-    let settings = [
-        ("policy", before.policy.to_string(), after.policy.to_string()),
-        ("weight", before.weight.to_string(), after.weight.to_string()),
-        ("hedging", before.hedge.hedge.to_string(), after.hedge.hedge.to_string()),
-    ];
-    let changed = settings.into_iter().filter(|(_, before, after)| before != after);
-    changed
-        .map(|(setting, before, after)| format!("{name}: {setting} was {before}, and is {after} as configured\n"))
-        .collect()
 }
 
 /// The new process has ended, and another daemon was started since.
@@ -58,12 +39,12 @@ fn another(status: &Status, upgrade: &Upgrade) -> ClientError {
     ClientError::Refused(ErrorInfo { code: ErrorCode::UpgradeFailed, message })
 }
 
-/// Waits until the new process answers, and returns its status.
-fn wait_for(client: &Client, upgrade: &Upgrade) -> Result<Status, ClientError> {
+/// Waits until the new process answers.
+fn wait_for(client: &Client, upgrade: &Upgrade) -> Result<(), ClientError> {
     let deadline = Instant::now() + TIME_MAX;
     loop {
         match client.status() {
-            Ok(status) if status.pid == upgrade.pid => return Ok(status),
+            Ok(status) if status.pid == upgrade.pid => return Ok(()),
             Err(error) if Instant::now() > deadline => return Err(error),
             Ok(status) if Instant::now() > deadline => return Err(another(&status, upgrade)),
             // The daemon that ends has answered, or has closed the connection.

@@ -334,13 +334,6 @@ impl Control for Fake {
         if !force {
             return Err(UpgradeError::Failed { reason: "disk vda: no path".into() }.into());
         }
-        // As the new process reads the configuration.
-        let mut policies = self.policies.lock().unwrap();
-        policies.retain(|(name, _)| name != "disk1");
-        policies
-            .iter_mut()
-            .filter(|(name, _)| name == "disk0")
-            .for_each(|(_, policy)| *policy = PolicyKind::Bdp.into());
         Ok(Upgrade { from_version: "1.2.3".into(), version: "1.2.4".into(), pid: 4711 })
     }
 

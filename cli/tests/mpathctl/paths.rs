@@ -239,7 +239,7 @@ fn paths_are_drained_disabled_and_enabled() {
     assert_eq!(
         daemon.run(&["path", "reset", "0", "--disk", "disk0"]),
         "disk0 path 0 (tcp://127.0.0.1:4420) is being reset\n\
-         `mpathctl path list` shows its state, and why it is not live again\n"
+         `mpathctl path list` shows when the paths are live again\n"
     );
     for (args, message) in [
         (

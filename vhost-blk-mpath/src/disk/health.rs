@@ -55,8 +55,10 @@ impl HealthHistory {
         time: SystemTime,
     ) -> Vec<(EventKind, String)> {
         let mut events = Vec::new();
+        // A request is counted before it is kept, so this order misses none that is kept.
+        let counts: Vec<_> = errors.counts().collect();
         let first = errors.take_first();
-        for (op, error, count) in errors.counts() {
+        for (op, error, count) in counts {
             let Some(reason) = GuestErrorReason::of(error) else { continue };
             let operation = GuestOperation::from(op);
             let seen = self.errors.get(&(operation, reason));

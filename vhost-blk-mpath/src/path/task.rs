@@ -70,6 +70,8 @@ pub(crate) struct PathTask {
     /// A step of the removal.
     leaving: Pending<()>,
     connections: Option<Connections>,
+    /// When disks that could not be saved are to grow.
+    grow_at: Option<Instant>,
     /// Draining sockets of the association that ends.
     draining: Vec<DrainingSocket>,
     /// The tasks of associations that drain.
@@ -102,6 +104,7 @@ impl PathTask {
             asking: None,
             leaving: None,
             connections: None,
+            grow_at: None,
             draining: Vec::new(),
             drains: Vec::new(),
         }
@@ -145,13 +148,14 @@ impl PathTask {
 
     /// Waits for the next event and handles it.
     async fn wait(&mut self) {
-        let Self { sockets, connecting, recording, asking, leaving, events, orders, path, subsystem, .. } = self;
+        let Self { sockets, connecting, recording, asking, leaving, events, orders, path, subsystem, grow_at, .. } =
+            self;
         let ready = poll_fn(|context| {
             // Poll all sockets, so that each can wake the task.
             let ready = sockets.iter().flatten().filter(|socket| socket.poll_ready(context).is_ready()).count();
             if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
         });
-        let next_timeout = path.next_timeout().unwrap_or_else(far_future);
+        let next_timeout = path.next_timeout().into_iter().chain(*grow_at).min().unwrap_or_else(far_future);
         let now = Instant::now;
         tokio::select! {
             () = ready => {}
@@ -228,7 +232,7 @@ impl PathTask {
     async fn act(&mut self) -> bool {
         let subsystem = Arc::clone(&self.subsystem);
         let id = self.id;
-        let mut may_grow = false;
+        let mut may_grow = self.grow_at.take_if(|at| *at <= Instant::now()).is_some();
         while let Some(action) = self.path.poll(Instant::now(), &mut &*subsystem) {
             may_grow |= !matches!(action, Action::Connect { .. } | Action::Record { .. } | Action::AskThreads);
             match action {
@@ -321,7 +325,8 @@ impl PathTask {
         }
         if may_grow {
             // The new state of the path may be what a disk has waited for to grow.
-            subsystem.grow().await;
+            let is_saved = subsystem.grow().await;
+            self.grow_at = (!is_saved).then(|| Instant::now() + subsystem.config.reconnect_delay.duration());
         }
         false
     }

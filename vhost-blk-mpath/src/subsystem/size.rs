@@ -13,7 +13,7 @@ use crate::subsystem::path_status::State;
 /// The file that describes a disk cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "disk {disk}: cannot write {}, without which the next daemon could show a smaller disk: {source}; make its directory writable",
+    "disk {disk}: cannot write {}: {source}; until that succeeds, front-ends wait, and the disk does not grow",
     file.display()
 )]
 pub(crate) struct SaveError {
@@ -40,21 +40,26 @@ impl Subsystem {
 
     /// Grows the disks that can grow. To be called when a path has reported a size or is gone, and after the I/O
     /// threads were told.
-    pub(crate) async fn grow(&self) {
+    ///
+    /// Returns false if a disk could not be saved, and so did not grow.
+    pub(crate) async fn grow(&self) -> bool {
+        let mut are_saved = true;
         for disk in &self.disks {
-            self.grow_disk(disk).await;
+            are_saved &= self.grow_disk(disk).await;
         }
+        are_saved
     }
 
-    async fn grow_disk(&self, disk: &Disk) {
-        let Some(backing) = disk.backing() else { return };
+    async fn grow_disk(&self, disk: &Disk) -> bool {
+        let Some(backing) = disk.backing() else { return true };
         let begin = |state: &State| Growth::begin(backing.served_namespace()?, state.sizes(disk.id));
         if begin(&self.state()).is_none() {
-            return;
+            return true;
         }
         let _one_at_a_time = self.saving.lock().await;
         // The disk may have grown meanwhile.
-        let Some(mut growth) = begin(&self.state()) else { return };
+        let Some(mut growth) = begin(&self.state()) else { return true };
+        let mut are_saved = true;
         while let Some(step) = growth.step() {
             match step {
                 GrowthStep::TellThreads => {
@@ -64,8 +69,9 @@ impl Subsystem {
                 GrowthStep::Save { blocks } => {
                     let saved = self.save_shown(disk, geometry::sectors(blocks, backing.block_bytes())).await;
                     if let Err(error) = &saved {
-                        tracing::warn!(%error, "the disk keeps its size until a path reports a size again");
+                        tracing::warn!(%error, "the disk keeps its size; trying again");
                     }
+                    are_saved &= saved.is_ok();
                     growth.saved(saved.is_ok());
                 }
                 GrowthStep::Show => {
@@ -79,6 +85,7 @@ impl Subsystem {
                 }
             }
         }
+        are_saved
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use mpath_api::types::{
     GuestOperation, InjectedClass, InjectedDirection, Injection, PathAction, PathSelector, SetInjection, SetLimits,
-    SteerPaths,
+    SlowRequest, SteerPaths,
 };
 use vublk_bench::request::{Kind, Request, Status};
 
@@ -140,19 +140,26 @@ fn each_delay_is_attributed_to_its_stage() {
     for delay in DELAYS {
         let mut rig = Rig::start();
         for n in 0..ROUNDS {
-            (delay.read)(&mut rig, n, DELAY + Duration::from_millis(2 * n));
-            let slow = rig.daemon.api.slow(None).unwrap();
-            let found = slow.into_iter().find(|of| of.operation == GuestOperation::Read && of.sector == Some(8 * n));
-            let in_stage = |of: &mpath_api::types::SlowRequest| {
-                let stages = serde_json::to_value(of.stages).unwrap();
-                stages[format!("{}-us", delay.stage)].as_u64() >= Some(DELAY.as_micros() as u64 * 9 / 10)
+            // The request as it was found, unless its delay is attributed to the stage.
+            let mut wrong_at = |n| {
+                (delay.read)(&mut rig, n, DELAY + Duration::from_millis(2 * n));
+                let slow = rig.daemon.api.slow(None).unwrap();
+                let is_meant = |of: &SlowRequest| of.operation == GuestOperation::Read && of.sector == Some(8 * n);
+                let found = slow.into_iter().find(is_meant);
+                let in_stage = |of: &SlowRequest| {
+                    let stages = serde_json::to_value(of.stages).unwrap();
+                    stages[format!("{}-us", delay.stage)].as_u64() >= Some(DELAY.as_micros() as u64 * 9 / 10)
+                };
+                let is_right = found.as_ref().is_some_and(|of| of.longest == delay.stage && in_stage(of));
+                (!is_right).then_some(found)
             };
-            if !found.as_ref().is_some_and(|of| of.longest == delay.stage && in_stage(of)) {
+            // A busy machine may delay a request longer, but hardly twice.
+            if let Some(found) = wrong_at(n).and_then(|_| wrong_at(n + ROUNDS)) {
                 wrong.push((delay.stage, n, found));
             }
         }
     }
-    // 99 of 100: a busy machine may delay a request too.
+    // 99 of 100.
     assert!(wrong.len() * 100 <= DELAYS.len() * ROUNDS as usize, "{wrong:#?}");
 }
 

@@ -51,6 +51,16 @@ impl FailoverTimes {
     }
 }
 
+/// The failover of a request that waits for another path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failover {
+    /// When the failing path was given the request.
+    pub(crate) since: Instant,
+    /// The path has failed or is suspect, rather than a single command. Writes that wait for a fence do not count: new requests move
+    /// long before.
+    pub(crate) is_of_path: bool,
+}
+
 /// When the first request moved away from a path at its latest failure.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct FirstMove(Option<Instant>);

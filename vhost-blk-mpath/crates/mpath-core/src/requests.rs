@@ -3,6 +3,7 @@
 use std::ops::{Index, IndexMut};
 use std::time::{Duration, Instant};
 
+use crate::failovers::Failover;
 use crate::history::{History, Pauses, Phase};
 use crate::unflushed::CachePeriod;
 use crate::{DiskId, Epoch, FlowId, Io, Op, PathId, Tag};
@@ -64,7 +65,7 @@ pub(crate) struct Request {
     /// Paths with controllers that asked for a delay of this request, and when the delay ends.
     delays: Vec<(PathId, Instant)>,
     /// When the attempt that its path failed was bound; `None` once the request is bound again.
-    pub(crate) failover_since: Option<Instant>,
+    pub(crate) failover: Option<Failover>,
     /// Attempts that ended in a recall.
     pub(crate) recalls: u32,
     /// The present attempt is recalled.
@@ -239,7 +240,7 @@ impl Request {
             issued_at: now,
             avoid: None,
             delays: Vec::new(),
-            failover_since: None,
+            failover: None,
             recalls: 0,
             recalled: false,
             may_hedge: false,

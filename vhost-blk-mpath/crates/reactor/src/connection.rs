@@ -230,7 +230,8 @@ impl<R: Ring> Connection<R> {
             let tag = Tag(completion.tag.0);
             if let Err(status) = completion.result {
                 self.ana_error.is_due |= status.is_ana_error();
-                self.digest_error.is_due |= status.is(Status::TRANSIENT_TRANSPORT_ERROR);
+                let is_of_digest = status.is(Status::TRANSIENT_TRANSPORT_ERROR) && self.queue.has_data_digests();
+                self.digest_error.is_due |= is_of_digest;
                 requests.note_error(tag, path, status);
             }
             let outcome = outcome_of(completion.result, &self.retry_delays);

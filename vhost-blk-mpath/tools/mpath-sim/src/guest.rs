@@ -192,6 +192,12 @@ impl Guest {
         self.blocks = blocks;
     }
 
+    /// Another guest follows, on a disk of this size.
+    pub(crate) fn replaced(&mut self, blocks: u64) {
+        self.blocks = blocks;
+        self.changed.fill(None);
+    }
+
     /// Whether no user submits requests or waits for answers any more.
     pub(crate) fn is_over(&self, clock: &Clock) -> bool {
         clock.elapsed() >= self.plan.until && !self.waiting.contains(&true)

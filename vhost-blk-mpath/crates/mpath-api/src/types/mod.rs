@@ -129,8 +129,8 @@ pub struct Disk {
     pub moved_reads: MovedRequests,
     /// The same for writes. A write in doubt has waited for the fence first.
     pub moved_writes: MovedRequests,
-    /// The first request that moved at each failure of a path, in each I/O thread: how long until I/O went on over another path. A
-    /// failure is a lost, a suspect or a resting path.
+    /// The first request that moved at each failure of a path, in each I/O thread: how long I/O stood still. A failure is a lost or a
+    /// suspect path, or a path error. Writes that wait for a fence are left out.
     pub first_moved: MovedRequests,
     /// The waits of the disk's requests for fences of lost paths, once they are over. Time in which the disk was held does not count.
     pub fence_waits: FenceWaits,

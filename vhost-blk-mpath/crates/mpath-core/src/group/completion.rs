@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Group;
+use crate::failovers::Failover;
 use crate::policy::{AttemptEnd, CompletedAttempt};
 use crate::requests::State;
 use crate::timers::Due;
@@ -100,7 +101,8 @@ impl Group {
         }
         let request = &mut self.requests[tag];
         if !matches!(outcome, Outcome::Retry { .. }) {
-            request.failover_since.get_or_insert(bound_at);
+            let is_fenced = outcome == Outcome::Lost { indeterminate: true } && request.io.op.is_mutating();
+            request.failover.get_or_insert(Failover { since: bound_at, is_of_path: !is_fenced });
         }
         match outcome {
             Outcome::Retry { after } => {
@@ -133,8 +135,9 @@ impl Group {
         let request = &mut self.requests[tag];
         assert!(request.recalled, "only a recalled request ends so");
         request.recalls += 1;
-        request.failover_since.get_or_insert(request.bound_at);
         let path = request.path;
+        let is_of_path = self.paths[path.index()].watch.is_suspect();
+        request.failover.get_or_insert(Failover { since: request.bound_at, is_of_path });
         request.avoid = Some(path);
         self.paths[path.index()].recalled += 1;
         // The latency would have been longer still. Without this report the policy would keep the path's old, better

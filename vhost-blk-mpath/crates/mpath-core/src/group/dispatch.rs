@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::{Group, GroupDisk};
+use crate::failovers::Failover;
 use crate::path::Standing;
 use crate::policy::{Candidate, Choice, Oldest, Query};
 use crate::requests::{Request, State};
@@ -214,8 +215,8 @@ impl Group {
 
     /// Binds a request to a path. Returns the action, unless the path's injection keeps the request.
     fn bind(&mut self, now: Instant, tag: Tag, id: PathId) -> Option<Action> {
-        if let Some(since) = self.requests[tag].failover_since.take() {
-            self.count_failover(now, tag, since);
+        if let Some(failover) = self.requests[tag].failover.take() {
+            self.count_failover(now, tag, failover);
         }
         let path = &mut self.paths[id.index()];
         let association = path.association.expect("an eligible path is live");
@@ -245,16 +246,12 @@ impl Group {
         Some(Action::Issue { path: id, tag })
     }
 
-    /// Counts the failover of a request that its last path had got at `since`. It is the first one if the path has failed,
-    /// and not only lost single commands.
+    /// Counts the failover of a request. Only the first one of each failure of a path says how long I/O stood still.
     #[cold]
-    fn count_failover(&mut self, now: Instant, tag: Tag, since: Instant) {
-        let Request { io, path, epoch, .. } = self.requests[tag];
+    fn count_failover(&mut self, now: Instant, tag: Tag, Failover { since, is_of_path }: Failover) {
+        let Request { io, path, .. } = self.requests[tag];
         self.failover_times.record(io.op.class(), now - since);
-        let path = &mut self.paths[path.index()];
-        let is_live = path.association.is_some_and(|live| live.epoch == epoch);
-        let has_failed = !is_live || path.watch.is_suspect() || path.per_disk[io.disk.index()].rest.is_on(now);
-        if has_failed && path.first_move.moves(now, since) {
+        if is_of_path && self.paths[path.index()].first_move.moves(now, since) {
             self.failover_times.record_first(now - since);
         }
     }

@@ -12,6 +12,7 @@
 use std::time::Instant;
 
 use super::Group;
+use crate::failovers::Failover;
 use crate::inject::{Ending, Impairment, Verdict};
 use crate::requests::State;
 use crate::timers::{Answer, Delayed, Due};
@@ -264,7 +265,7 @@ impl Group {
             } else {
                 // Never sent, so this is no failover. Its wait counts as one, because the guest has waited.
                 let request = &mut self.requests[tag];
-                request.failover_since.get_or_insert(request.bound_at);
+                request.failover.get_or_insert(Failover { since: request.bound_at, is_of_path: true });
                 self.unbind(tag);
                 self.requeue(now, tag);
             }

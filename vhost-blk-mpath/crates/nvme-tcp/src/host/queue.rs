@@ -83,6 +83,12 @@ impl HostQueue {
         self.pair.is_ready()
     }
 
+    /// Whether data have digests on this connection.
+    #[must_use]
+    pub fn has_data_digests(&self) -> bool {
+        self.pair.has_data_digests()
+    }
+
     /// The most requests in flight.
     #[must_use]
     pub fn capacity(&self) -> usize {

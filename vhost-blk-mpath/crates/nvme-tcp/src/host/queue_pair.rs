@@ -132,6 +132,10 @@ impl QueuePair {
         }
     }
 
+    pub(super) fn has_data_digests(&self) -> bool {
+        self.config.digests.data
+    }
+
     pub(super) fn is_ready(&self) -> bool {
         self.phase == Phase::Ready
     }

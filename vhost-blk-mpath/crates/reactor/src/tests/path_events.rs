@@ -45,22 +45,18 @@ fn an_ana_error_is_reported_and_another_error_is_not() {
     rig.end();
 }
 
-/// The controller reports that the data of a write arrived with a wrong digest. The host's own check is the queue pair's.
+/// The fault table of the daemon covers a path with data digests.
 #[test]
-fn wrong_data_digests_are_reported_once_in_a_while_and_their_commands_repeated() {
+fn without_data_digests_a_transport_error_is_no_digest_error() {
     let mut rig = Rig::start();
     rig.guest.read(0, 4096);
     rig.guest.kick();
-    for _ in 0..3 {
-        let cid = rig.controller.command();
-        rig.controller.send(&Controller::end(cid, Status::TRANSIENT_TRANSPORT_ERROR));
-    }
+    let cid = rig.controller.command();
+    rig.controller.send(&Controller::end(cid, Status::TRANSIENT_TRANSPORT_ERROR));
     let cid = rig.controller.command();
     rig.controller.send(&Controller::answer(cid, 7, 4096));
     eventually("the read has succeeded", || rig.guest.results() == [0]);
-    let event = rig.events.recv_timeout(TIMEOUT).unwrap();
-    assert!(matches!(event.kind, PathEventKind::DigestError), "{event:?}");
-    assert!(rig.events.try_recv().is_err(), "told once");
+    assert!(rig.events.try_recv().is_err());
     rig.end();
 }
 

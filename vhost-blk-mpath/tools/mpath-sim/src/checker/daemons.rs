@@ -24,7 +24,8 @@ impl Checker {
         self.history.note_all(at, || "the daemon has ended in order".into());
     }
 
-    /// All disks were removed, and their guests are gone. `is_known`: the next disks find the fence records, which say what is left.
+    /// All disks were removed, and their guests are gone. `is_known`: nothing is left, or the next disks find the fence records, which say
+    /// what is left.
     pub(crate) fn disks_removed(&mut self, at: Duration, is_known: bool) {
         self.counts.disks_replaced += 1;
         if is_known {

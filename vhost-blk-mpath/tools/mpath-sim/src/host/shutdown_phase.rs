@@ -30,4 +30,6 @@ pub(crate) struct EndedDaemon {
     pub(crate) is_written: bool,
     /// The longest fence that removed disks leave.
     pub(crate) fence_left: Duration,
+    /// The disks leave nothing: no fence, no lost writes, and no guest that may come back.
+    pub(crate) is_clean: bool,
 }

@@ -65,7 +65,7 @@ impl World {
         for ((machine, guest), unsettled) in machines.iter_mut().zip(guests).zip(unsettled) {
             ctx.checker.guest_gone(machine.given_up());
             machine.forget_size();
-            guest.grow(machine.blocks());
+            guest.replaced(machine.blocks());
             *unsettled = true;
         }
     }
@@ -81,7 +81,8 @@ impl World {
     /// Continues the end of a daemon. If the daemon has ended in order, the next one starts.
     pub(super) fn turn_shutdown(&mut self) {
         let Some(daemon) = self.daemon.take_if(|daemon| daemon.has_ended(&mut self.ctx)) else { return };
-        let EndedDaemon { process, is_removal, files, is_written, fence_left } = daemon.finish_shutdown(&mut self.ctx);
+        let EndedDaemon { process, is_removal, files, is_written, fence_left, is_clean } =
+            daemon.finish_shutdown(&mut self.ctx);
         let at = self.ctx.clock.elapsed();
         self.files[self.socket] = files;
         self.forget_daemon();
@@ -92,7 +93,7 @@ impl World {
             }
             return self.start_daemon();
         }
-        self.ctx.checker.disks_removed(at, is_written && self.adds_on == self.socket);
+        self.ctx.checker.disks_removed(at, is_clean || is_written && self.adds_on == self.socket);
         self.ctx.checker.counts.removed_in_doubt += u64::from(!fence_left.is_zero());
         // Fences are recorded in whole milliseconds, rounded up.
         self.ctx.clock.after(fence_left + Duration::from_millis(1), Event::ExpireFences { socket: self.socket });

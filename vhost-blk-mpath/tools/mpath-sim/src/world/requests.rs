@@ -59,7 +59,9 @@ impl World {
     pub(super) fn turn_disks(&mut self) {
         let Some((daemon, ctx)) = self.daemon() else { return };
         let (some_opened, grown) = daemon.turn_disks(ctx);
-        for (disk, blocks) in grown {
+        // The guests of disks that are removed are gone.
+        let is_seen = !daemon.is_removal();
+        for (disk, blocks) in grown.into_iter().filter(|_| is_seen) {
             self.ctx.say(|| format!("disk {disk} has grown to {blocks} blocks"));
             self.ctx.checker.counts.disks_grown += 1;
             self.machines[disk].grow(blocks);

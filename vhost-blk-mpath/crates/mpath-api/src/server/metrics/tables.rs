@@ -72,7 +72,7 @@ pub(super) const WITH_PATHS: &[Metric<Disk>] = &[
     }),
     times(
         "disk_first_failover_seconds",
-        "The same as disk_failover_seconds for the first request that moved at each failure of a path",
+        "Time until the first request moved to another path, for each failure of a path in each I/O thread",
         |disk| disk.first_moved.histogram,
     ),
 ];

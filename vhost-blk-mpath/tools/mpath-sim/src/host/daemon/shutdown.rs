@@ -70,6 +70,11 @@ impl Daemon {
         ShutdownPhase::WriteBack(ThreadsShutdown::begin(count, post))
     }
 
+    /// Whether its disks are being removed.
+    pub(crate) fn is_removal(&self) -> bool {
+        self.is_removal
+    }
+
     /// Whether it ends in order.
     pub(crate) fn is_ending(&self) -> bool {
         self.shutdown.is_some()
@@ -118,6 +123,8 @@ impl Daemon {
         let leaving: Vec<_> = self.shared.iter().zip(&self.unanswered).zip(&self.holds).map(leaving).collect();
         let under_way = self.under_way();
         self.threads.0.into_iter().for_each(|thread| thread.count_stats(ctx));
+        let is_clean = leaving.iter().all(|left| !left.in_doubt && left.inherited_left.is_zero() && !left.lost_writes)
+            && self.holds.iter().all(|hold| hold.decides().is_over());
         let (records, is_written, left) = self.fences.end(now, &leaving);
         let mut fence_left = Duration::ZERO;
         for ((left, hold), disk) in left.into_iter().zip(&self.holds).zip(0..).filter(|_| self.is_removal) {
@@ -127,7 +134,7 @@ impl Daemon {
             fence_left = fence_left.max(lasts.unwrap_or_default());
         }
         let files = Files { records, shown: self.disks.into_files(under_way) };
-        EndedDaemon { process: self.process, is_removal: self.is_removal, files, is_written, fence_left }
+        EndedDaemon { process: self.process, is_removal: self.is_removal, files, is_written, fence_left, is_clean }
     }
 
     /// The disks that are being saved, and their blocks.
