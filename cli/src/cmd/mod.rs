@@ -86,8 +86,7 @@ pub(crate) enum Command {
     /// The new process reads the configuration, and tries to reach each disk. Only then does the old one end. If the new process fails
     /// before, the old one goes on. Guests reconnect, and none of their requests is lost.
     ///
-    /// Settings made by mpathctl are gone, as after a restart. mpathctl prints policies, weights and hedging that have changed, but not
-    /// limits, injections and paths.
+    /// Settings made by mpathctl are gone, as after a restart: paths, disks, limits, weights, policies, hedging, schedulers, injections.
     ///
     /// Ctrl-C ends mpathctl. The upgrade goes on: `mpathctl events` and the daemon's log say how it ends.
     Upgrade(upgrade::Command),

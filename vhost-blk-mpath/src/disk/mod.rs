@@ -236,7 +236,7 @@ pub(crate) fn describe_hold(reason: HoldReason, now: Instant) -> String {
             let left = (until - now).as_secs_f64();
             let whose = match of {
                 None => {
-                    "the previous daemon, or the disk that was on this socket, did not end in order, and its".into()
+                    "the previous daemon, or the disk that was on this socket, was killed or left writes in doubt, and its".into()
                 }
                 Some(of) => format!("the removed disk `{of}` used this namespace, and its"),
             };

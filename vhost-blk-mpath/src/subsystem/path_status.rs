@@ -203,8 +203,10 @@ impl PathStatus {
         if paths.is_suspect(self.id) {
             return Some("suspect: commands are unanswered and the controller is silent".into());
         }
-        (!paths.contains(self.id))
-            .then(|| "not used by every I/O thread, as after a path error or a new connection".into())
+        (!paths.contains(self.id)).then(|| {
+            "some I/O threads do not use it: it rests after an error, or has just connected; see `mpathctl explain`"
+                .into()
+        })
     }
 
     /// Whether the path is live or may become live.

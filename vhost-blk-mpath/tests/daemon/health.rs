@@ -13,7 +13,7 @@ fn a_disk_that_is_held_says_until_when() {
     stage.replace_killed_daemon();
     let health = stage.disk().health;
     assert_eq!(health.condition, Condition::Held, "{health:?}");
-    assert!(health.reasons[0].message.contains("did not end in order"), "{health:?}");
+    assert!(health.reasons[0].message.contains("was killed or left writes in doubt"), "{health:?}");
     eventually("it goes on", || stage.disk().health.condition != Condition::Held);
 }
 

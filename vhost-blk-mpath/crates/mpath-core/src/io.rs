@@ -262,7 +262,7 @@ pub enum IoError {
     #[error("every attempt failed")]
     Attempts,
     /// No path was usable for the time that requests wait, or none can come back.
-    #[error("no path was usable within the time that requests wait (fast-io-fail-tmo; of flushes 30 s)")]
+    #[error("no path was live for fast-io-fail-tmo, none can come back, or a flush has waited 30 s for a path")]
     NoPath,
     /// A flush reports that unflushed writes were lost.
     #[error("unflushed writes were lost")]
