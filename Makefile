@@ -73,7 +73,7 @@ sim: ## the whole stack in virtual time: small worlds exhaustively, then random 
 	$(BIN)/mpath-sim --small
 	$(BIN)/mpath-sim --seeds $(SEEDS)
 
-sim-mutants: ## how many runs the simulator needs to find each deliberate bug of mpath-sim/mutants (takes about an hour)
+sim-mutants: ## how many runs the simulator needs to find each deliberate bug of mpath-sim/mutants (takes about half an hour)
 	@scripts/deps.sh build
 	scripts/sim-mutants
 
