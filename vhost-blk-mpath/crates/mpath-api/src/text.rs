@@ -59,8 +59,8 @@ pub fn similar_name<'a>(misspelt: &str, names: impl IntoIterator<Item = &'a str>
     best.filter(|(similarity, _)| *similarity >= SIMILAR).map(|(_, name)| name.to_owned())
 }
 
-/// Rewords serde's error about an unknown key, so that the error names the key that is meant: the key with hyphens in place of
-/// underscores, or the most similar known key.
+/// Rewords serde's error about an unknown key, so that the error names the key that is meant. That is the key with hyphens in
+/// place of underscores, or else the most similar known key.
 pub(crate) fn name_meant_key(message: &str) -> String {
     let reworded = || {
         let (place, rest) = message.split_once("unknown field `")?;
