@@ -76,6 +76,19 @@ fn the_front_end_is_told_when_all_paths_agree() {
     assert!(!daemon.log().contains("path down"), "{}", daemon.log());
 }
 
+/// Otherwise the next daemon could show guests the old size. No path reports anything again.
+#[test]
+fn a_disk_that_cannot_be_saved_grows_once_it_can() {
+    let (target, daemon) = small();
+    let obstacle = format!("{}.shown.new", daemon.socket().display());
+    std::fs::create_dir(&obstacle).unwrap();
+    (0..2).for_each(|path| target.set(path, LARGE));
+    eventually("it is not saved", || daemon.log().contains("the disk keeps its size; trying again"));
+    assert_eq!(capacity(&daemon), 32 * MIB);
+    std::fs::remove_dir(&obstacle).unwrap();
+    eventually("it has grown", || capacity(&daemon) == 64 * MIB);
+}
+
 #[test]
 fn new_blocks_are_usable_and_requests_in_flight_continue() {
     let (target, daemon) = small();
