@@ -15,7 +15,7 @@ use mpath_api::types::EventKind;
 use mpath_core::{DiskId, FlowId, SharedDisk};
 use mpath_host::{DiskHold, DiskOpening, HoldReason, InheritedFence, NamespaceName};
 use nvme_tcp::host::NamespaceIdentity;
-use reactor::UnansweredQueues;
+use reactor::DiskQueues;
 use vhost_user_blk::{DiskGeometry, GeometryError, SECTOR_BYTES, VirtioDisk};
 
 use crate::disk::health::HealthHistory;
@@ -31,7 +31,7 @@ pub(crate) struct Disk {
     /// The part shared with the I/O threads. [`DiskTuning::limits`] has its limits as configured.
     pub(crate) shared: SharedDisk,
     /// Requests that a guest may come back for. The I/O threads keep the count.
-    pub(crate) unanswered: Arc<UnansweredQueues>,
+    pub(crate) queues: Arc<DiskQueues>,
     backing: OnceLock<Backing>,
     opening: Mutex<DiskOpening>,
     hold: Mutex<DiskHold>,
@@ -115,7 +115,7 @@ impl Disk {
         id: DiskId,
         first_flow: FlowId,
         settings: DiskSettings,
-        unanswered: Arc<UnansweredQueues>,
+        queues: Arc<DiskQueues>,
         (opening, hold): (DiskOpening, DiskHold),
         events: Arc<EventLog>,
     ) -> Self {
@@ -127,7 +127,7 @@ impl Disk {
             first_flow,
             settings,
             shared,
-            unanswered,
+            queues,
             backing: OnceLock::new(),
             opening: Mutex::new(opening),
             hold: Mutex::new(hold),

@@ -7,6 +7,7 @@ use mpath_api::types::{Controller, EventKind, PathState};
 use mpath_core::PathId;
 use mpath_host::{LiftedBy, NamespaceUpdate};
 use nvme_tcp::host::ControllerInfo;
+use nvme_tcp::wire::Status;
 
 use crate::path::duplicate;
 use crate::subsystem::Subsystem;
@@ -81,6 +82,12 @@ impl Subsystem {
         let message = "a data digest was wrong on either side (transient transport error); the command is repeated; check \
                        the cables, cards and switches of this path";
         self.path_event(path, EventKind::DigestError, message);
+    }
+
+    /// Records that the controller answered a command with an error, and that the command is repeated.
+    pub(crate) fn path_command_error(&self, path: PathId, status: Status) {
+        let message = format!("the controller answered a command with `{status}`; the command is repeated");
+        self.path_event(path, EventKind::CommandError, message);
     }
 
     /// Records that a controller without MDTS has refused larger reads or writes.

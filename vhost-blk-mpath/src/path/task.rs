@@ -205,6 +205,7 @@ impl PathTask {
             PathEventKind::AnaError => Report::AnaError,
             PathEventKind::SmallerTransfer { bytes } => Report::SmallerTransfer { bytes },
             PathEventKind::DigestError => return self.subsystem.path_digest_error(self.id),
+            PathEventKind::CommandError(status) => return self.subsystem.path_command_error(self.id, status),
         };
         self.path.reported(Instant::now(), epoch, report);
     }

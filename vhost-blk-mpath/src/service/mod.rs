@@ -204,7 +204,7 @@ impl Service {
 
     /// Marks virtqueues that end from now on as not stopped by their front-ends.
     fn mark_cut(&self) {
-        self.subsystem.disks.iter().for_each(|disk| disk.unanswered.begin_hang_up());
+        self.subsystem.disks.iter().for_each(|disk| disk.queues.begin_hang_up());
     }
 
     /// Ends the I/O threads and begins to close the paths. Blocks for a moment.
@@ -236,7 +236,7 @@ impl Service {
         let in_doubt = self.in_doubt.load(Ordering::SeqCst);
         // I/O threads and paths have ended.
         let leaving = |disk: &Disk| {
-            let (unanswered, unflushed) = (disk.unanswered.has_any(), &disk.shared.unflushed);
+            let (unanswered, unflushed) = (disk.queues.has_unanswered(), &disk.shared.unflushed);
             disk.hold().at_shutdown(Instant::now(), in_doubt, unanswered, unflushed.has_unreported_loss())
         };
         let leaving: Vec<_> = self.subsystem.disks.iter().map(leaving).collect();

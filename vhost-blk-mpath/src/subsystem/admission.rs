@@ -35,8 +35,8 @@ impl Subsystem {
         // A thread ignores a disk that it already knows.
         for (disk, backing) in self.disks.iter().filter_map(|disk| Some((disk, disk.backing()?))) {
             for thread in self.threads() {
-                let unanswered = Arc::clone(&disk.unanswered);
-                thread.add_disk(disk.id, disk.name().into(), backing.block_bytes(), unanswered);
+                let queues = Arc::clone(&disk.queues);
+                thread.add_disk(disk.id, disk.name().into(), backing.block_bytes(), queues);
             }
         }
     }
@@ -86,7 +86,7 @@ impl Subsystem {
         let index = usize::from(disk.id.0);
         let frontend = if disk.settings.mpath_window { frontend.with_vendor_window() } else { frontend };
         if self.records.has_lost_writes(index, &name) {
-            disk.shared.unflushed.set_lost(disk.unanswered.served_since());
+            disk.shared.unflushed.set_lost(disk.queues.served_since());
         }
         self.records.set_namespace(index, name.clone());
         let backing = disk.set_backing(Backing::new(name, frontend));

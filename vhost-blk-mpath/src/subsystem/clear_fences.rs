@@ -60,7 +60,7 @@ impl Subsystem {
         let before = self.records.previous_namespace(disk.id.0.into());
         let name = before.or(disk.backing().map(|backing| &backing.name));
         // Without a namespace in the record, it is of an older version.
-        disk.unanswered.has_any().then(|| name.map_or_else(|| "an unknown namespace".into(), ToString::to_string))
+        disk.queues.has_unanswered().then(|| name.map_or_else(|| "an unknown namespace".into(), ToString::to_string))
     }
 
     fn has_lost_writes(&self, disk: &Disk) -> bool {
@@ -93,7 +93,7 @@ impl Subsystem {
         self.records.forget_guest(index, lost_writes).await.map_err(unwritten)?;
         // The guest may have come back meanwhile.
         connected().map_or(Ok(()), Err)?;
-        disk.unanswered.forget();
+        disk.queues.forget_unanswered();
         if lost_writes {
             disk.shared.unflushed.forget_losses();
         }

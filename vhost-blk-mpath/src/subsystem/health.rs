@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime};
 
 use mpath_api::server::on_own_behalf;
 use mpath_api::types::{Condition, ConditionReason, DiskHealth, EventKind, PathCounts};
+use vhost_user_blk::QueueError;
 
 use crate::disk::Disk;
 use crate::events::utc;
@@ -38,6 +39,9 @@ impl Subsystem {
 
         let mut reasons = history.failures(now);
         let mut add = |condition, message| reasons.push(ConditionReason { condition, message });
+        for (index, (broke_at, error)) in disk.queues.broken() {
+            add(Condition::Failing, broken_reason(index, time - (now - broke_at), error));
+        }
         if let Some(reason) = disk.hold_reason(now) {
             add(Condition::Held, reason);
         }
@@ -130,6 +134,10 @@ fn waiting_reason(since: SystemTime, paths: &PathFacts) -> String {
         _ => listed(&paths.unusable),
     };
     format!("no path is usable since {}: {why}", utc(since))
+}
+
+fn broken_reason(index: u16, since: SystemTime, error: QueueError) -> String {
+    format!("virtqueue {index} stands still since {} until the guest resets the device: {error}", utc(since))
 }
 
 fn degraded_reason(PathFacts { counts, unusable, .. }: &PathFacts) -> String {

@@ -28,7 +28,7 @@ use mpath_host::{
 };
 use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity};
 use nvme_tcp::wire::Digests;
-use reactor::{CloseMode, IoThreadConfig, IoThreadHandle, StartError, UnansweredQueues};
+use reactor::{CloseMode, DiskQueues, IoThreadConfig, IoThreadHandle, StartError};
 use tokio::sync::{Mutex as AsyncMutex, Notify, oneshot, watch};
 
 use crate::disk::settings::DiskSettings;
@@ -116,13 +116,13 @@ impl Subsystem {
         let new = |(settings, id): (DiskSettings, u16)| {
             let first = FlowId(first_flow);
             // At most 64 disks with at most 256 virtqueues each.
-            let queues = settings.queues.get() as u16;
-            first_flow += queues;
-            let unanswered =
-                Arc::new(UnansweredQueues::new(if records.has_predecessor(id.into()) { queues } else { 0 }, began));
+            let queue_count = settings.queues.get() as u16;
+            first_flow += queue_count;
+            let unanswered = if records.has_predecessor(id.into()) { queue_count } else { 0 };
+            let queues = Arc::new(DiskQueues::new(unanswered, began));
             let hold = DiskHold::new(inherited_fence.cloned(), config.shared_write_cache);
             let opening = DiskOpening::new(began, config.reconnect_delay.duration());
-            Disk::new(DiskId(id), first, settings, unanswered, (opening, hold), Arc::clone(&events))
+            Disk::new(DiskId(id), first, settings, queues, (opening, hold), Arc::clone(&events))
         };
         Self {
             disks: DiskSettings::all(&config).into_iter().zip(0..).map(new).collect(),

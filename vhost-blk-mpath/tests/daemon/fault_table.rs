@@ -134,7 +134,7 @@ fn steer(action: PathAction, force: bool) -> SteerPaths {
 
 const FALLBACK: &str = "MPTCP falls back to plain TCP";
 
-const CASES: [Case; 22] = [
+const CASES: [Case; 23] = [
     Case {
         fault: "a path is lost, another one is left",
         condition: Condition::Degraded,
@@ -186,6 +186,17 @@ const CASES: [Case; 22] = [
             stage.target.set(0, "data-digests=1");
             stage.guest().submit(1, READ, &[0; 4096]);
             assert_eq!(stage.guest().answer(PATIENCE), Some((1, Status::Ok)));
+        },
+    },
+    Case {
+        fault: "a path answers errors, and the commands are repeated",
+        condition: Condition::Ok,
+        event: EventKind::CommandError,
+        metric: ("path_errors_total", "class=\"read\""),
+        stage: |stage| {
+            // Internal Error, without DNR.
+            stage.target.set(0, "fail=1:0/0x06");
+            assert_eq!(stage.guest().run(READ, &[0; 4096]), Status::Ok);
         },
     },
     Case {

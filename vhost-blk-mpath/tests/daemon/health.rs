@@ -4,7 +4,7 @@ use mpath_api::types::{Condition, EventKind, GuestErrorReason, GuestOperation, S
 use vublk_bench::request::Status;
 
 use crate::fault_table::{READ, Stage};
-use crate::support::{Daemon, Disk, Target, eventually};
+use crate::support::{BadDriver, Daemon, Disk, Target, eventually};
 
 #[test]
 fn a_disk_that_is_held_says_until_when() {
@@ -91,4 +91,23 @@ fn requests_of_a_front_end_that_has_gone_are_no_errors_of_its_guest() {
     eventually("it has gone", || !daemon.status().disks[0].connected);
     let health = daemon.status().disks.remove(0).health;
     assert!(health.guest_errors.is_empty() && health.condition == Condition::Waiting, "{health:?}");
+}
+
+#[test]
+fn a_broken_virtqueue_keeps_its_disk_failing_until_the_front_end_ends_it() {
+    let target = Target::start(1);
+    let daemon = Daemon::start(&target.addrs(), "");
+    let reasons = || {
+        let health = daemon.status().disks.remove(0).health;
+        health.reasons.into_iter().filter(|reason| reason.message.starts_with("virtqueue 0 stands still since "))
+    };
+    let mut driver = BadDriver::connect(&daemon.socket());
+    assert_eq!(reasons().count(), 0);
+    driver.break_ring();
+    eventually("the disk is failing", || reasons().count() == 1);
+    let reason = reasons().next().unwrap();
+    assert_eq!(reason.condition, Condition::Failing);
+    assert!(reason.message.contains("until the guest resets the device: available index 1000"), "{reason:?}");
+    drop(driver);
+    eventually("the virtqueue has ended", || reasons().count() == 0);
 }

@@ -18,7 +18,7 @@ use crate::requests::Requests;
 use crate::ring::{Received, RecvSlot, Ring, SendPart, SendSlot, Sent};
 use crate::send_budget::SendBudget;
 use crate::translate::outcome_of;
-use crate::{CloseMode, ConnectedQueuePair, LossReason};
+use crate::{CloseMode, ConnectedQueuePair, LossReason, PathEventKind};
 
 /// Payload that is received straight into guest memory has at least this length. For less, a copy from the read-ahead
 /// buffer is cheaper than a receive.
@@ -28,6 +28,8 @@ const DIRECT_BYTES_MIN: u32 = 32 * 1024;
 const ANA_ERROR_REST: Duration = Duration::from_millis(100);
 /// The same for wrong data digests, of which an operator is told.
 const DIGEST_ERROR_REST: Duration = Duration::from_secs(1);
+/// The same for all other errors that have their command repeated.
+const COMMAND_ERROR_REST: Duration = Duration::from_secs(60);
 
 /// Whether the command uses guest memory. Probes, hedges and write-backs do not.
 fn is_of_guest(tag: Tag) -> bool {
@@ -54,8 +56,9 @@ pub(crate) struct Connection<R: Ring> {
     /// Completions of requests whose guest memory the send in flight uses.
     deferred: Completions,
     pub(crate) close_mode: CloseMode,
-    ana_error: RareReport,
-    digest_error: RareReport,
+    ana_error: RareReport<()>,
+    digest_error: RareReport<()>,
+    command_error: RareReport<Status>,
     /// Set once the connection closes.
     closing: Option<CloseMode>,
     /// Whether the controller has closed the connection.
@@ -64,22 +67,28 @@ pub(crate) struct Connection<R: Ring> {
 }
 
 /// A kind of error of commands. One of them says as much as those that follow it.
-#[derive(Default)]
-struct RareReport {
+struct RareReport<T> {
     /// A command has ended with such an error since the last call of [`RareReport::take`].
-    is_due: bool,
+    due: Option<T>,
     reported_at: Option<Instant>,
 }
 
-impl RareReport {
-    /// Whether to report an error, at most once in this time.
-    fn take(&mut self, now: Instant, rest: Duration) -> bool {
+impl<T> Default for RareReport<T> {
+    fn default() -> Self {
+        Self { due: None, reported_at: None }
+    }
+}
+
+impl<T> RareReport<T> {
+    /// The error to report, at most once in this time.
+    fn take(&mut self, now: Instant, rest: Duration) -> Option<T> {
         // Each receive asks, and hardly any has had an error.
-        if !std::mem::take(&mut self.is_due) || self.reported_at.is_some_and(|at| now - at < rest) {
-            return false;
+        let due = self.due.take()?;
+        if self.reported_at.is_some_and(|at| now - at < rest) {
+            return None;
         }
         self.reported_at = Some(now);
-        true
+        Some(due)
     }
 }
 
@@ -116,6 +125,7 @@ impl<R: Ring> Connection<R> {
             close_mode: link.close_mode,
             ana_error: RareReport::default(),
             digest_error: RareReport::default(),
+            command_error: RareReport::default(),
             closing: None,
             closed_by_controller: false,
             tokens,
@@ -228,13 +238,11 @@ impl<R: Ring> Connection<R> {
         // Commands that completed before the protocol violation are valid.
         while let Some(completion) = self.queue.poll_completion() {
             let tag = Tag(completion.tag.0);
+            let outcome = outcome_of(completion.result, &self.retry_delays);
             if let Err(status) = completion.result {
-                self.ana_error.is_due |= status.is_ana_error();
-                let is_of_digest = status.is(Status::TRANSIENT_TRANSPORT_ERROR) && self.queue.has_data_digests();
-                self.digest_error.is_due |= is_of_digest;
+                self.note_error(status, outcome);
                 requests.note_error(tag, path, status);
             }
-            let outcome = outcome_of(completion.result, &self.retry_delays);
             let ended = (tag, outcome, completion.sent_at);
             if self.is_being_sent(tag) {
                 self.deferred.push(ended);
@@ -283,14 +291,22 @@ impl<R: Ring> Connection<R> {
         self.queue.oldest_sent().into_iter().chain(self.send_budget.started_at()).min()
     }
 
-    /// Whether to report an ANA error.
-    pub(crate) fn take_ana_error(&mut self, now: Instant) -> bool {
-        self.ana_error.take(now, ANA_ERROR_REST)
+    fn note_error(&mut self, status: Status, outcome: Outcome) {
+        if status.is_ana_error() {
+            self.ana_error.due = Some(());
+        } else if status.is(Status::TRANSIENT_TRANSPORT_ERROR) && self.queue.has_data_digests() {
+            self.digest_error.due = Some(());
+        } else if matches!(outcome, Outcome::PathError | Outcome::Retry { .. }) {
+            self.command_error.due = Some(status);
+        }
     }
 
-    /// Whether to report a wrong data digest.
-    pub(crate) fn take_digest_error(&mut self, now: Instant) -> bool {
-        self.digest_error.take(now, DIGEST_ERROR_REST)
+    /// The error of commands to report now, if there is one.
+    pub(crate) fn take_error(&mut self, now: Instant) -> Option<PathEventKind<R::Socket>> {
+        let ana = self.ana_error.take(now, ANA_ERROR_REST).map(|()| PathEventKind::AnaError);
+        let digest = || self.digest_error.take(now, DIGEST_ERROR_REST).map(|()| PathEventKind::DigestError);
+        let command = || self.command_error.take(now, COMMAND_ERROR_REST).map(PathEventKind::CommandError);
+        ana.or_else(digest).or_else(command)
     }
 
     /// Replaces the part of a read's guest memory that the receive used and the kernel could not write. Returns whether

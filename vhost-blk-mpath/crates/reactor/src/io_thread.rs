@@ -23,18 +23,18 @@ use vhost_user_blk::{Op, Queue};
 use self::virtqueues::{QueueSlot, QueueTimes};
 use self::write_back::WriteBacks;
 use crate::connection::{Completions, Connection};
+use crate::disk_queues::DiskQueues;
 use crate::requests::Requests;
 use crate::ring::{Event, Ring, SimulatedRing};
 use crate::ring_token::RingToken;
 use crate::translate::{command_of, status_of};
-use crate::unanswered_queues::UnansweredQueues;
 use crate::{CloseMode, LossReason, PathEvent, PathEventKind, probes};
 
 struct DiskState {
     /// Name of the disk, for the log.
     name: Arc<str>,
     block_size_bytes: u32,
-    unanswered: Arc<UnansweredQueues>,
+    queues: Arc<DiskQueues>,
     /// Where the guest's last read began.
     last_read_slba: u64,
     /// Requests are fetched only after this time.
@@ -202,11 +202,8 @@ impl<R: Ring> IoThread<R> {
                 let received =
                     connection.on_recv(path, &mut self.ring, &mut self.requests, event.result, &mut self.completions);
                 let answered = connection.take_answered();
-                if connection.take_ana_error(now) {
-                    (self.report)(PathEvent { path, epoch: connection.epoch, kind: PathEventKind::AnaError });
-                }
-                if connection.take_digest_error(now) {
-                    (self.report)(PathEvent { path, epoch: connection.epoch, kind: PathEventKind::DigestError });
+                while let Some(kind) = connection.take_error(now) {
+                    (self.report)(PathEvent { path, epoch: connection.epoch, kind });
                 }
                 if let Some(bytes) = connection.take_smaller_transfer() {
                     let kind = PathEventKind::SmallerTransfer { bytes };

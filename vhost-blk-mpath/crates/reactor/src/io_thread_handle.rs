@@ -12,12 +12,12 @@ use mpath_core::{
 use nvme_tcp::host::NamespaceLimits;
 use vhost_user_blk::Queue;
 
+use crate::disk_queues::DiskQueues;
 use crate::event_loop;
 use crate::io_thread::IoThread;
 use crate::ring::{RingError, Uring};
 use crate::shutdown::ThreadsShutdown;
 use crate::thread_explanation::ThreadExplanation;
-use crate::unanswered_queues::UnansweredQueues;
 use crate::wake_channel::{self, WakeSender};
 use crate::{CloseMode, ConnectedQueuePair, IoThreadMessage, PathEvent};
 
@@ -120,9 +120,9 @@ impl IoThreadHandle {
     }
 
     /// Sets a disk's name in the log and its block size, 512 to 65536 bytes. Call this before its first virtqueue
-    /// starts, and before a path to it is up. All I/O threads of the disk share `unanswered`.
-    pub fn add_disk(&self, disk: DiskId, name: Arc<str>, block_size_bytes: u32, unanswered: Arc<UnansweredQueues>) {
-        self.send(IoThreadMessage::AddDisk { disk, name, block_size_bytes, unanswered });
+    /// starts, and before a path to it is up. All I/O threads of the disk share `queues`.
+    pub fn add_disk(&self, disk: DiskId, name: Arc<str>, block_size_bytes: u32, queues: Arc<DiskQueues>) {
+        self.send(IoThreadMessage::AddDisk { disk, name, block_size_bytes, queues });
     }
 
     /// Takes nothing from the virtqueues of a disk before `until`: writes of an earlier daemon may still change its
@@ -311,7 +311,7 @@ mod tests {
         group.add_path(PathId(0), PathConfig::default());
         let report = Box::new(|_: PathEvent| {});
         let thread = IoThreadHandle::start(IoThreadConfig { name: "io-test".into(), group, report }).unwrap();
-        thread.add_disk(DISK, "disk".into(), 4096, Arc::new(UnansweredQueues::new(0, Instant::now())));
+        thread.add_disk(DISK, "disk".into(), 4096, Arc::new(DiskQueues::new(0, Instant::now())));
         thread
     }
 

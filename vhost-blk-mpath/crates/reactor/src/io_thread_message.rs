@@ -12,8 +12,8 @@ use nvme_tcp::host::NamespaceLimits;
 use vhost_user_blk::Queue;
 
 use crate::connected_queue_pair::{CloseMode, ConnectedQueuePair};
+use crate::disk_queues::DiskQueues;
 use crate::thread_explanation::ThreadExplanation;
-use crate::unanswered_queues::UnansweredQueues;
 
 /// An instruction to an I/O thread. A method of [`IoThreadHandle`](crate::IoThreadHandle) sends each of them.
 #[expect(missing_docs, reason = "the types of the fields say what they are")]
@@ -22,8 +22,8 @@ pub enum IoThreadMessage<S = OwnedFd> {
     StartQueue { disk: DiskId, flow: FlowId, queue: Box<Queue> },
     /// Drain a virtqueue and give it back. `None` if the thread does not have it.
     StopQueue { flow: FlowId, reply: mpsc::SyncSender<Option<Queue>> },
-    /// The disk's name in the log, its block size, and the record of its unanswered virtqueues.
-    AddDisk { disk: DiskId, name: Arc<str>, block_size_bytes: u32, unanswered: Arc<UnansweredQueues> },
+    /// The disk's name in the log, its block size, and the record of its virtqueues.
+    AddDisk { disk: DiskId, name: Arc<str>, block_size_bytes: u32, queues: Arc<DiskQueues> },
     /// Take nothing from the virtqueues of the disk before `until`.
     HoldDisk { disk: DiskId, until: Instant },
     /// Take nothing from the virtqueues of the disk until [`Self::ResumeDisk`].

@@ -5,6 +5,7 @@
 
 mod connected_queue_pair;
 mod connection;
+mod disk_queues;
 mod event_loop;
 mod io_thread;
 mod io_thread_handle;
@@ -22,10 +23,10 @@ mod testing;
 mod tests;
 mod thread_explanation;
 mod translate;
-mod unanswered_queues;
 mod wake_channel;
 
 pub use connected_queue_pair::{CloseMode, ConnectedQueuePair};
+pub use disk_queues::DiskQueues;
 pub use io_thread::IoThread;
 pub use io_thread_handle::{IoThreadConfig, IoThreadHandle, StartError, StoppingQueue};
 pub use io_thread_message::IoThreadMessage;
@@ -34,4 +35,3 @@ pub use ring::{Ring, RingError, SimulatedRing, SocketCall, reset};
 pub use shutdown::ThreadsShutdown;
 pub use thread_explanation::ThreadExplanation;
 pub use translate::outcome_of;
-pub use unanswered_queues::UnansweredQueues;

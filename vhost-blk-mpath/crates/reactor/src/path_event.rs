@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use mpath_core::{Epoch, PathId};
 use nvme_tcp::host::QueueError;
+use nvme_tcp::wire::Status;
 
 /// An event of the queue pair of one path.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub enum PathEventKind<S = OwnedFd> {
     AnaError,
     /// The data digest of a command was wrong, on either side. The command is repeated.
     DigestError,
+    /// A command ended with another error that has it repeated. Reported once a minute at most, with one of the errors.
+    CommandError(Status),
     /// The controller reports no MDTS and has refused larger reads or writes. They were repeated in smaller commands.
     SmallerTransfer {
         /// The most data of one command.

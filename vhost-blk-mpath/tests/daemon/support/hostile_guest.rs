@@ -62,66 +62,93 @@ impl Drop for HostileGuest {
     }
 }
 
-/// One connection from handshake to hang-up.
-fn live(socket: &Path, rng: &mut Rng) {
-    let features = VirtioFeatureFlags::VERSION_1;
-    let transport = VhostUser::<VirtioBlkConfig, ReadRequest>::new(socket.to_str().unwrap(), features.bits());
-    let mut transport = transport.unwrap();
-    let layout = VirtqueueLayout::new::<ReadRequest>(1, QUEUE_SIZE.into(), features).unwrap();
-    let memory = transport.alloc_queue_mem(&layout).unwrap();
-    let (start, bytes) = (memory.as_mut_ptr(), memory.len());
-    // SAFETY: all of the transport's mapping, which stays until the transport is dropped, after the ring. What is scribbled below is
-    // shared with the daemon by its nature.
-    let memory = unsafe { std::slice::from_raw_parts_mut(start, bytes) };
-    let mut ring = Virtqueue::<ReadRequest>::new(transport.iova_translator(), memory, QUEUE_SIZE, features).unwrap();
-    transport.setup_queues(std::slice::from_ref(&ring)).unwrap();
-    for _ in 0..REQUESTS {
-        let request = ReadRequest { kind: READ, reserved: 0, sector: rng.below(64), data: [0; 4096], status: 0xff };
-        let added = ring.add_request(|area, add| {
-            *area = request;
-            let part = |field: *mut u8, len| iovec { iov_base: field.cast(), iov_len: len };
-            add(part(std::ptr::from_mut(&mut area.kind).cast(), 16), false)?;
-            add(part(area.data.as_mut_ptr(), 4096), true)?;
-            add(part(&raw mut area.status, 1), true)
-        });
-        added.unwrap();
+/// A front-end with reads in its virtqueue, none of which it has announced. It may write anything into its rings.
+pub(crate) struct BadDriver {
+    layout: VirtqueueLayout,
+    memory: *mut u8,
+    memory_bytes: usize,
+    transport: VhostUser<VirtioBlkConfig, ReadRequest>,
+}
+
+impl BadDriver {
+    pub(crate) fn connect(socket: &Path) -> Self {
+        let features = VirtioFeatureFlags::VERSION_1;
+        let mut transport = VhostUser::new(socket.to_str().unwrap(), features.bits()).unwrap();
+        let layout = VirtqueueLayout::new::<ReadRequest>(1, QUEUE_SIZE.into(), features).unwrap();
+        let area = transport.alloc_queue_mem(&layout).unwrap();
+        let (memory, memory_bytes) = (area.as_mut_ptr(), area.len());
+        // SAFETY: all of the transport's mapping, which stays until the transport is dropped, after the ring. What is scribbled
+        // below is shared with the daemon by its nature.
+        let area = unsafe { std::slice::from_raw_parts_mut(memory, memory_bytes) };
+        let mut ring = Virtqueue::<ReadRequest>::new(transport.iova_translator(), area, QUEUE_SIZE, features).unwrap();
+        transport.setup_queues(std::slice::from_ref(&ring)).unwrap();
+        for sector in 0..REQUESTS as u64 {
+            let request = ReadRequest { kind: READ, reserved: 0, sector, data: [0; 4096], status: 0xff };
+            let added = ring.add_request(|area, add| {
+                *area = request;
+                let part = |field: *mut u8, len| iovec { iov_base: field.cast(), iov_len: len };
+                add(part(std::ptr::from_mut(&mut area.kind).cast(), 16), false)?;
+                add(part(area.data.as_mut_ptr(), 4096), true)?;
+                add(part(&raw mut area.status, 1), true)
+            });
+            added.unwrap();
+        }
+        Self { layout, memory, memory_bytes, transport }
     }
-    let write = |offset: usize, bytes: &[u8]| {
-        assert!(offset + bytes.len() <= layout.req_offset, "in the rings");
+
+    /// Claims that more requests wait than the ring can hold.
+    pub(crate) fn break_ring(&mut self) {
+        self.set_available_index(1000);
+        self.kick();
+    }
+
+    fn set_available_index(&mut self, index: u16) {
+        self.write(self.layout.driver_area_offset + 2, &index.to_le_bytes());
+    }
+
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.layout.req_offset, "in the rings");
         for (&byte, at) in bytes.iter().zip(offset..) {
             // SAFETY: within the mapping, and nobody holds a reference to the rings while this runs.
-            unsafe { start.add(at).write_volatile(byte) };
+            unsafe { self.memory.add(at).write_volatile(byte) };
         }
-    };
-    let kick = || {
+    }
+
+    fn kick(&self) {
         // The daemon may have hung up.
-        let _ = transport.get_submission_notifier(0).notify();
+        let _ = self.transport.get_submission_notifier(0).notify();
+    }
+}
+
+/// One connection from handshake to hang-up.
+fn live(socket: &Path, rng: &mut Rng) {
+    let mut driver = BadDriver::connect(socket);
+    let (heads, bytes) = (driver.layout.driver_area_offset + 4, driver.memory_bytes as u64);
+    let kick = |driver: &BadDriver| {
+        driver.kick();
         thread::sleep(PAUSE);
     };
     // One connection in four begins correctly.
     if rng.below(4) == 0 {
-        kick();
+        kick(&driver);
     }
     for _ in 0..=rng.below(3) {
         let descriptor = rng.below(3 * REQUESTS as u64) as usize * DESCRIPTOR_BYTES;
         match rng.below(6) {
             // An address outside of all memory, or across its end.
-            0 => write(descriptor, &pick(rng, [u64::MAX, u64::MAX - 4095, 0, bytes as u64 - 1]).to_le_bytes()),
+            0 => driver.write(descriptor, &pick(rng, [u64::MAX, u64::MAX - 4095, 0, bytes - 1]).to_le_bytes()),
             // Nothing, or more than there is.
-            1 => write(descriptor + 8, &pick(rng, [0, 1, u32::MAX, 1 << 31]).to_le_bytes()),
+            1 => driver.write(descriptor + 8, &pick(rng, [0, 1, u32::MAX, 1 << 31]).to_le_bytes()),
             // NEXT, WRITE and INDIRECT where they do not belong, and undefined flags.
-            2 => write(descriptor + 12, &pick(rng, [1, 3, 4, 5, 6, 7, 0x8000_u16]).to_le_bytes()),
+            2 => driver.write(descriptor + 12, &pick(rng, [1, 3, 4, 5, 6, 7, 0x8000_u16]).to_le_bytes()),
             // A chain that leads to itself, or out of the table.
-            3 => write(descriptor + 12, &[1, 0, rng.below(256) as u8, rng.below(2) as u8]),
+            3 => driver.write(descriptor + 12, &[1, 0, rng.below(256) as u8, rng.below(2) as u8]),
             // Invalid heads.
-            4 => write(
-                layout.driver_area_offset + 4 + 2 * rng.below(16) as usize,
-                &pick(rng, [64, 0xffff_u16]).to_le_bytes(),
-            ),
+            4 => driver.write(heads + 2 * rng.below(16) as usize, &pick(rng, [64, 0xffff_u16]).to_le_bytes()),
             // More requests than the ring holds.
-            _ => write(layout.driver_area_offset + 2, &pick(rng, [1000, 0xffff, 9_u16]).to_le_bytes()),
+            _ => driver.set_available_index(pick(rng, [1000, 0xffff, 9])),
         }
-        kick();
+        kick(&driver);
     }
 }
 

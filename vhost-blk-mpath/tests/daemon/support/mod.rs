@@ -23,7 +23,7 @@ pub(crate) use disk::Disk;
 pub(crate) use disks::{disk, sharer, socket_of, target_of};
 pub(crate) use faulty_guest::{FaultyGuest, REQUESTS as FAULTY_REQUESTS};
 pub(crate) use harm::{Harm, ROUNDS, SERVICE};
-pub(crate) use hostile_guest::HostileGuest;
+pub(crate) use hostile_guest::{BadDriver, HostileGuest};
 pub(crate) use link::Link;
 pub(crate) use priority::Priority;
 pub(crate) use serial::get_id;

@@ -98,6 +98,9 @@ pub enum EventKind {
     PathRecovered,
     /// A data digest was wrong on a path. The command is repeated.
     DigestError,
+    /// A controller answered a command with an error that has it repeated. Told once a minute at most for each path and
+    /// I/O thread.
+    CommandError,
     /// The operator enabled a path.
     PathEnable,
     /// The operator drained a path.
@@ -212,6 +215,7 @@ impl EventKind {
             | Self::PathGaveUp
             | Self::PathSuspect
             | Self::DigestError
+            | Self::CommandError
             | Self::MptcpFallback
             | Self::SubflowDown
             | Self::DiscoveryLost
@@ -236,6 +240,7 @@ impl fmt::Display for EventKind {
             Self::PathSuspect => "path-suspect",
             Self::PathRecovered => "path-recovered",
             Self::DigestError => "digest-error",
+            Self::CommandError => "command-error",
             Self::PathEnable => "path-enable",
             Self::PathDrain => "path-drain",
             Self::PathDisable => "path-disable",
@@ -305,6 +310,7 @@ mod tests {
             EventKind::DiskFailing,
             EventKind::MediumError,
             EventKind::DigestError,
+            EventKind::CommandError,
             EventKind::DiskWaiting,
             EventKind::DiskDegraded,
             EventKind::DiskOk,

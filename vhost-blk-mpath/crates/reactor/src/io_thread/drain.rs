@@ -40,7 +40,7 @@ impl<R: Ring> IoThread<R> {
                 continue;
             }
             let slot = self.queues.remove(&flow).expect("it was listed above");
-            self.disks[&slot.disk].unanswered.queue_stopped(&slot.queue);
+            self.disks[&slot.disk].queues.queue_stopped(&slot.queue);
             self.stopped_queue_times.insert(flow, slot.times);
             let token = RingToken::Kick { flow, generation: slot.generation };
             self.ring.unwatch(token.encode(), RingToken::Ended.encode())?;

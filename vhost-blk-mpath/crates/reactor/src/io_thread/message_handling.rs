@@ -36,11 +36,11 @@ impl<R: Ring> IoThread<R> {
                 // The requester may have ended, and does not need the answer then.
                 None => drop(reply.send(self.ended_queues.remove(&flow))),
             },
-            IoThreadMessage::AddDisk { disk, name, block_size_bytes, unanswered } => {
+            IoThreadMessage::AddDisk { disk, name, block_size_bytes, queues } => {
                 let added = DiskState {
                     name,
                     block_size_bytes,
-                    unanswered,
+                    queues,
                     last_read_slba: 0,
                     held_until: None,
                     is_suspended: false,

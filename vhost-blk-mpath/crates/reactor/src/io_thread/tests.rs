@@ -27,8 +27,8 @@ impl Test {
         let mut group = Group::new(now, GroupConfig::default(), &[SharedDisk::default()]);
         group.add_path(PATH, PathConfig::default());
         let mut thread = IoThread::new(Uring::new().unwrap(), group, Box::new(drop));
-        let unanswered = Arc::new(UnansweredQueues::new(0, Instant::now()));
-        let added = IoThreadMessage::AddDisk { disk: DISK, name: "disk".into(), block_size_bytes: 4096, unanswered };
+        let queues = Arc::new(DiskQueues::new(0, Instant::now()));
+        let added = IoThreadMessage::AddDisk { disk: DISK, name: "disk".into(), block_size_bytes: 4096, queues };
         thread.handle(now, added).unwrap();
         Self { now, thread }
     }
@@ -125,8 +125,8 @@ fn drains(send: i32, receive: i32, was_reset: bool) -> bool {
     group.add_path(PATH, PathConfig::default());
     let (report, events) = mpsc::channel();
     let mut thread = IoThread::new(SimulatedRing::new(), group, Box::new(move |event| report.send(event).unwrap()));
-    let unanswered = Arc::new(UnansweredQueues::new(0, now));
-    let added = IoThreadMessage::AddDisk { disk: DISK, name: "disk".into(), block_size_bytes: 4096, unanswered };
+    let queues = Arc::new(DiskQueues::new(0, now));
+    let added = IoThreadMessage::AddDisk { disk: DISK, name: "disk".into(), block_size_bytes: 4096, queues };
     thread.handle(now, added).unwrap();
     let (_controller, ConnectedQueuePair { queue, retry_delays, close_mode, .. }) = Controller::connect();
     let link = Box::new(ConnectedQueuePair { socket: SOCKET, queue, retry_delays, close_mode });

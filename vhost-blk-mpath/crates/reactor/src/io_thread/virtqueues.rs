@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use mpath_core::{DiskId, FlowId, Io, IoError};
-use vhost_user_blk::Queue;
+use vhost_user_blk::{Queue, QueueError};
 
 use super::drain::FAULTED_DRAIN_MAX;
 use super::{DiskState, IoThread};
@@ -67,10 +67,10 @@ impl<R: Ring> IoThread<R> {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
         self.ring.watch(queue.kick_fd(), RingToken::Kick { flow, generation }.encode())?;
-        self.disks[&disk].unanswered.queue_started(&queue);
+        self.disks[&disk].queues.queue_started(&queue);
         // `kicked`: the guest may have queued requests before the start.
         let stopping = self.is_shutting_down.then_some(Stopping::new(now, now));
-        let since = self.disks[&disk].unanswered.served_since();
+        let since = self.disks[&disk].queues.served_since();
         let times =
             self.stopped_queue_times.remove(&flow).unwrap_or(QueueTimes { first_start: since, last_fetch: since });
         let slot = QueueSlot { disk, queue, generation, in_flight: 0, stopping, kicked: true, times, is_new: true };
@@ -105,13 +105,21 @@ impl<R: Ring> IoThread<R> {
                 slot.queue.drain_kick();
             }
             loop {
-                // A broken virtqueue has logged its error. Requests fetched before are completed as usual.
                 loop {
                     let is_resubmitted = slot.queue.to_resubmit() > 0;
                     if stopping && !is_resubmitted {
                         break;
                     }
-                    let Ok(Some(request)) = slot.queue.pop() else { break };
+                    let request = match slot.queue.pop() {
+                        Ok(Some(request)) => request,
+                        // The thread of the front-end ends the virtqueue soon.
+                        Ok(None) | Err(QueueError::Memory) => break,
+                        // The virtqueue has logged its error. Requests fetched before are completed as usual.
+                        Err(error) => {
+                            self.disks[&slot.disk].queues.queue_broke(&slot.queue, now, error);
+                            break;
+                        }
+                    };
                     let since = match (is_resubmitted, slot.is_new) {
                         (true, _) => slot.times.first_start,
                         (false, true) => slot.times.last_fetch,

@@ -6,7 +6,7 @@ use std::time::Instant;
 use mpath_core::{AnaState, Association, Epoch, Group, GroupConfig, PathConfig, PathId, SharedDisk};
 
 use super::{Controller, DISK, FLOW, Guest, TIMEOUT};
-use crate::{CloseMode, IoThreadConfig, IoThreadHandle, PathEvent, PathEventKind, UnansweredQueues};
+use crate::{CloseMode, DiskQueues, IoThreadConfig, IoThreadHandle, PathEvent, PathEventKind};
 
 const PATH: PathId = PathId(0);
 const EPOCH: Epoch = Epoch(1);
@@ -27,7 +27,7 @@ impl Rig {
         let report = Box::new(move |event: PathEvent| drop(report.send(event)));
         let config = IoThreadConfig { name: "io-test".into(), group, report };
         let thread = IoThreadHandle::start(config).unwrap();
-        thread.add_disk(DISK, "disk".into(), 4096, Arc::new(UnansweredQueues::new(0, Instant::now())));
+        thread.add_disk(DISK, "disk".into(), 4096, Arc::new(DiskQueues::new(0, Instant::now())));
         let (controller, link) = Controller::connect();
         let association =
             Association { epoch: EPOCH, ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 15 };
@@ -47,6 +47,7 @@ impl Rig {
                 | PathEventKind::Recovered
                 | PathEventKind::AnaError
                 | PathEventKind::DigestError
+                | PathEventKind::CommandError(_)
                 | PathEventKind::SmallerTransfer { .. } => {}
                 kind @ PathEventKind::Lost(_) => panic!("{kind:?}"),
             }

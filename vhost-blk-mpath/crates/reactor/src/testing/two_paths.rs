@@ -8,7 +8,7 @@ use mpath_core::{
 };
 
 use super::{Controller, DISK, Guest, eventually};
-use crate::{IoThreadConfig, IoThreadHandle, PathEvent, UnansweredQueues};
+use crate::{DiskQueues, IoThreadConfig, IoThreadHandle, PathEvent};
 
 /// A thread with two paths. The first one is preferred.
 pub(crate) fn two_paths(config: &GroupConfig) -> (IoThreadHandle, [Controller; 2]) {
@@ -21,7 +21,7 @@ pub(crate) fn two_paths(config: &GroupConfig) -> (IoThreadHandle, [Controller; 2
     let report = Box::new(|_: PathEvent| {});
     let config = IoThreadConfig { name: "io-test".into(), group, report };
     let thread = IoThreadHandle::start(config).unwrap();
-    thread.add_disk(DISK, "disk".into(), 4096, Arc::new(UnansweredQueues::new(0, Instant::now())));
+    thread.add_disk(DISK, "disk".into(), 4096, Arc::new(DiskQueues::new(0, Instant::now())));
     let association =
         Association { epoch: Epoch(1), ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 15 };
     let controllers = paths.map(|path| {

@@ -31,17 +31,31 @@ fn an_unanswered_write_is_in_doubt_and_a_read_is_not() {
 }
 
 #[test]
-fn an_ana_error_is_reported_and_another_error_is_not() {
+fn errors_that_have_commands_repeated_are_reported_now_and_then() {
+    let mut rig = Rig::start();
+    rig.guest.read(0, 4096);
+    rig.guest.kick();
+    // The read is repeated at once.
+    for status in [Status::INTERNAL_ERROR, Status::INTERNAL_ERROR, Status::ANA_INACCESSIBLE] {
+        let cid = rig.controller.command();
+        rig.controller.send(&Controller::end(cid, status));
+    }
+    let event = rig.events.recv_timeout(TIMEOUT).unwrap();
+    assert!(matches!(event.kind, PathEventKind::CommandError(Status::INTERNAL_ERROR)), "{event:?}");
+    let event = rig.events.recv_timeout(TIMEOUT).unwrap();
+    assert!(matches!(event.kind, PathEventKind::AnaError), "{event:?}");
+    rig.end();
+}
+
+#[test]
+fn an_error_that_ends_the_request_is_no_event_of_the_path() {
     let mut rig = Rig::start();
     rig.guest.read(0, 4096);
     rig.guest.kick();
     let cid = rig.controller.command();
-    rig.controller.send(&Controller::end(cid, Status::INTERNAL_ERROR));
-    // The read is repeated at once.
-    let cid = rig.controller.command();
-    rig.controller.send(&Controller::end(cid, Status::ANA_INACCESSIBLE));
-    let event = rig.events.recv_timeout(TIMEOUT).unwrap();
-    assert!(matches!(event.kind, PathEventKind::AnaError), "{event:?}");
+    rig.controller.send(&Controller::end(cid, Status::INTERNAL_ERROR.with_dnr()));
+    eventually("the read has failed", || !rig.guest.results().is_empty());
+    assert!(rig.events.try_recv().is_err());
     rig.end();
 }
 
@@ -56,7 +70,8 @@ fn without_data_digests_a_transport_error_is_no_digest_error() {
     let cid = rig.controller.command();
     rig.controller.send(&Controller::answer(cid, 7, 4096));
     eventually("the read has succeeded", || rig.guest.results() == [0]);
-    assert!(rig.events.try_recv().is_err());
+    let event = rig.events.try_recv().unwrap();
+    assert!(matches!(event.kind, PathEventKind::CommandError(_)), "{event:?}");
     rig.end();
 }
 

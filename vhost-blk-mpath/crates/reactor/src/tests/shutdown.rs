@@ -10,7 +10,7 @@ use mpath_core::{AnaState, Association, Epoch, Group, GroupConfig, PathConfig, P
 use nvme_tcp::wire::Status;
 
 use crate::testing::{Controller, DISK, FLOW, Guest, TIMEOUT, eventually};
-use crate::{IoThreadConfig, IoThreadHandle, UnansweredQueues};
+use crate::{DiskQueues, IoThreadConfig, IoThreadHandle};
 
 const PATH: PathId = PathId(0);
 const QUEUE_DEPTH: u16 = 15;
@@ -26,7 +26,7 @@ fn start(disk: &SharedDisk) -> (IoThreadHandle, Controller) {
     group.add_path(PATH, PathConfig::default());
     let config = IoThreadConfig { name: "io-test".into(), group, report: Box::new(drop) };
     let thread = IoThreadHandle::start(config).unwrap();
-    thread.add_disk(DISK, "disk".into(), 4096, Arc::new(UnansweredQueues::new(0, Instant::now())));
+    thread.add_disk(DISK, "disk".into(), 4096, Arc::new(DiskQueues::new(0, Instant::now())));
     let (controller, link) = Controller::connect();
     thread.path_up(PATH, association(QUEUE_DEPTH), link);
     (thread, controller)

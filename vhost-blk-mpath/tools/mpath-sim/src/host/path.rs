@@ -38,7 +38,7 @@ fn report_of(kind: &PathEventKind<ConnId>) -> Option<Report<IoFailure>> {
         PathEventKind::AnaError => Report::AnaError,
         PathEventKind::SmallerTransfer { bytes } => Report::SmallerTransfer { bytes },
         // For operators alone.
-        PathEventKind::DigestError => return None,
+        PathEventKind::DigestError | PathEventKind::CommandError(_) => return None,
     })
 }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use mpath_core::{DiskId, Epoch, Limits, PathId, SharedDisk};
 use mpath_host::DesiredState;
-use reactor::{LossReason, PathEventKind, UnansweredQueues};
+use reactor::{DiskQueues, LossReason, PathEventKind};
 
 use super::discovery::Discovery;
 use super::disk_hold::DiskHold;
@@ -51,7 +51,7 @@ pub(crate) struct Daemon {
     /// By disk.
     shared: Vec<SharedDisk>,
     /// By disk.
-    unanswered: Vec<Arc<UnansweredQueues>>,
+    queues: Vec<Arc<DiskQueues>>,
     /// By disk: the daemon had all paths when requests were fetched first, and has had all of them since.
     had_all_paths: Vec<bool>,
     paths: Vec<PathTask>,
@@ -87,10 +87,10 @@ impl Daemon {
         let with_losses = shared.iter().enumerate().filter(|(disk, _)| fences.has_lost_writes(*disk));
         with_losses.for_each(|(_, disk)| disk.unflushed.set_lost(now));
         let left = |(disk, plan): (usize, &DiskPlan)| if fences.has_predecessor(disk) { plan.queues } else { 0 };
-        let unanswered = plan.disks.iter().enumerate().map(|disk| Arc::new(UnansweredQueues::new(left(disk), now)));
-        let unanswered: Vec<_> = unanswered.collect();
+        let queues = plan.disks.iter().enumerate().map(|disk| Arc::new(DiskQueues::new(left(disk), now)));
+        let queues: Vec<_> = queues.collect();
         let rng = |part, index| Rng::new(seed, 1000 * number + part + index as u64);
-        let thread = |index| IoThread::new(now, index, plan, &shared, &unanswered, rng(100, index));
+        let thread = |index| IoThread::new(now, index, plan, &shared, &queues, rng(100, index));
         let discovery = controllers.map(|controllers| Discovery::new(ctx, plan, controllers, rng(400, 0)));
         let by_operator =
             controllers.map_or_else(|| vec![true; plan.paths], |controllers| controllers.plan.configured.clone());
@@ -117,7 +117,7 @@ impl Daemon {
             shared,
             openings: (0..plan.disks.len()).map(Opening::new).collect(),
             growing: BTreeMap::new(),
-            unanswered,
+            queues,
             shutdown: None,
             is_removal: false,
         };

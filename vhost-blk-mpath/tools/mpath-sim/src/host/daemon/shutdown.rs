@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mpath_core::SharedDisk;
-use reactor::{ThreadsShutdown, UnansweredQueues};
+use reactor::{DiskQueues, ThreadsShutdown};
 
 use super::Daemon;
 use crate::clock::Event;
@@ -52,7 +52,7 @@ impl Daemon {
     pub(crate) fn begin_removal(&mut self, ctx: &mut Ctx, machines: &mut [Machine]) {
         self.is_removal = true;
         self.disks.forget();
-        self.unanswered.iter().for_each(|disk| disk.begin_hang_up());
+        self.queues.iter().for_each(|disk| disk.begin_hang_up());
         let until = ctx.clock.now() + DRAIN_MAX;
         ctx.clock.at(until, Event::Disks);
         self.shutdown = Some(ShutdownPhase::HangUp { until });
@@ -64,7 +64,7 @@ impl Daemon {
     }
 
     fn write_back(&mut self, ctx: &mut Ctx) -> ShutdownPhase {
-        self.unanswered.iter().for_each(|disk| disk.begin_hang_up());
+        self.queues.iter().for_each(|disk| disk.begin_hang_up());
         let (count, threads) = (self.threads.0.len(), &mut self.threads);
         let post = |thread, message| threads.post(ctx, thread, message);
         ShutdownPhase::WriteBack(ThreadsShutdown::begin(count, post))
@@ -116,11 +116,11 @@ impl Daemon {
     pub(crate) fn finish_shutdown(mut self, ctx: &mut Ctx) -> EndedDaemon {
         let Some(ShutdownPhase::Paths { in_doubt }) = self.shutdown else { unreachable!("it has ended") };
         let now = ctx.clock.now();
-        let leaving = |((disk, unanswered), hold): ((&SharedDisk, &Arc<UnansweredQueues>), &DiskHold)| {
+        let leaving = |((disk, queues), hold): ((&SharedDisk, &Arc<DiskQueues>), &DiskHold)| {
             let has_loss = disk.unflushed.has_unreported_loss();
-            hold.decides().at_shutdown(now, in_doubt, unanswered.has_any(), has_loss)
+            hold.decides().at_shutdown(now, in_doubt, queues.has_unanswered(), has_loss)
         };
-        let leaving: Vec<_> = self.shared.iter().zip(&self.unanswered).zip(&self.holds).map(leaving).collect();
+        let leaving: Vec<_> = self.shared.iter().zip(&self.queues).zip(&self.holds).map(leaving).collect();
         let under_way = self.under_way();
         self.threads.0.into_iter().for_each(|thread| thread.count_stats(ctx));
         let is_clean = leaving.iter().all(|left| !left.in_doubt && left.inherited_left.is_zero() && !left.lost_writes)

@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Group, GroupConfig, GroupStats, PathConfig, PathId, SharedDisk};
-use reactor::{PathEvent, PathEventKind, SimulatedRing, UnansweredQueues};
+use reactor::{DiskQueues, PathEvent, PathEventKind, SimulatedRing};
 
 use self::socket::Socket;
 use super::plan::{DiskPlan, HostPlan};
@@ -52,7 +52,7 @@ impl IoThread {
         index: usize,
         plan: &HostPlan,
         disks: &[SharedDisk],
-        unanswered: &[Arc<UnansweredQueues>],
+        queues: &[Arc<DiskQueues>],
         rng: Rng,
     ) -> Self {
         let config = GroupConfig { seed: index as u64, ..plan.group };
@@ -61,10 +61,10 @@ impl IoThread {
         let (report, events) = mpsc::channel();
         let report = Box::new(move |event| report.send(event).expect("the simulator listens"));
         let mut inner = reactor::IoThread::new(SimulatedRing::new(), group, report);
-        for ((disk, plan), unanswered) in (0..).map(DiskId).zip(&plan.disks).zip(unanswered) {
-            let unanswered = Arc::clone(unanswered);
+        for ((disk, plan), queues) in (0..).map(DiskId).zip(&plan.disks).zip(queues) {
+            let queues = Arc::clone(queues);
             let (name, block_size_bytes) = ("disk".into(), plan.block_bytes);
-            let added = Message::AddDisk { disk, name, block_size_bytes, unanswered };
+            let added = Message::AddDisk { disk, name, block_size_bytes, queues };
             inner.handle(now, added).expect("the ring does what it is asked");
         }
         Self {

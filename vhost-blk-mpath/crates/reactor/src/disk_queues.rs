@@ -1,17 +1,20 @@
-//! The virtqueues of a disk with requests that the next back-end of the front-end will execute.
+//! The record of a disk's virtqueues: those that left requests for the next back-end of the front-end to execute, and
+//! those that are broken.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use vhost_user_blk::Queue;
+use vhost_user_blk::{Queue, QueueError};
 
-/// The virtqueues of one disk that do not run and may have unanswered requests: in their in-flight log, or still in the
-/// ring when this process hung up on the front-end. The next back-end executes these. The I/O threads of the disk share
-/// this record.
+/// The virtqueues of one disk, of two kinds. The I/O threads of the disk share this record.
+///
+/// *Unanswered* ones do not run and may have unanswered requests: in their in-flight log, or still in the ring when this
+/// process hung up on the front-end. The next back-end executes these. *Broken* ones run, and stand still until the guest
+/// resets the device.
 #[derive(Debug)]
-pub struct UnansweredQueues {
+pub struct DiskQueues {
     queues: Mutex<Queues>,
     /// This process hangs up on front-ends.
     is_hanging_up: AtomicBool,
@@ -22,18 +25,20 @@ pub struct UnansweredQueues {
 struct Queues {
     /// The unanswered virtqueues by index, each with the number of its stop.
     unanswered: BTreeMap<u16, u64>,
+    /// The broken virtqueues by index: when and why each broke.
+    broken: BTreeMap<u16, (Instant, QueueError)>,
     /// Stops that left requests.
     stops: u64,
 }
 
-impl UnansweredQueues {
+impl DiskQueues {
     /// The record of a disk that this process serves since `served_since`. An earlier process may have left requests in
     /// any of the first `before` virtqueues. 0 if no process has served the disk before.
     #[must_use]
     pub fn new(before: u16, served_since: Instant) -> Self {
         let unanswered = (0..before).map(|index| (index, 0)).collect();
         Self {
-            queues: Mutex::new(Queues { unanswered, stops: 0 }),
+            queues: Mutex::new(Queues { unanswered, broken: BTreeMap::new(), stops: 0 }),
             is_hanging_up: AtomicBool::new(false),
             served_since,
         }
@@ -47,12 +52,12 @@ impl UnansweredQueues {
 
     /// Whether any virtqueue may have unanswered requests.
     #[must_use]
-    pub fn has_any(&self) -> bool {
+    pub fn has_unanswered(&self) -> bool {
         !self.queues().unanswered.is_empty()
     }
 
     /// Forgets the unanswered requests: the operator says that no front-end can come back for them.
-    pub fn forget(&self) {
+    pub fn forget_unanswered(&self) {
         self.queues().unanswered.clear();
     }
 
@@ -85,8 +90,20 @@ impl UnansweredQueues {
         }
     }
 
+    /// The broken virtqueues by index, with the time and the cause. Each yields no requests until its front-end stops it.
+    #[must_use]
+    pub fn broken(&self) -> BTreeMap<u16, (Instant, QueueError)> {
+        self.queues().broken.clone()
+    }
+
+    /// A virtqueue yields no more requests: its ring makes no sense.
+    pub(crate) fn queue_broke(&self, queue: &Queue, at: Instant, error: QueueError) {
+        self.queues().broken.entry(queue.index()).or_insert((at, error));
+    }
+
     /// A virtqueue has stopped.
     pub(crate) fn queue_stopped(&self, queue: &Queue) {
+        self.queues().broken.remove(&queue.index());
         let leaves_waiting = || self.is_hanging_up.load(Ordering::SeqCst) && queue.has_waiting_requests();
         if queue.has_unanswered_requests() || leaves_waiting() {
             let mut queues = self.queues();
@@ -111,18 +128,18 @@ mod tests {
     fn a_front_end_without_a_log_changes_nothing() {
         let mut guest = Guest::new();
         let mut queue = guest.queue();
-        let unanswered = UnansweredQueues::new(0, Instant::now());
-        assert!(!unanswered.has_any());
+        let queues = DiskQueues::new(0, Instant::now());
+        assert!(!queues.has_unanswered());
         guest.read(0, 4096);
         guest.read(0, 4096);
         let _given_up = pop(&mut queue);
-        unanswered.begin_hang_up();
-        unanswered.queue_stopped(&queue);
-        assert!(queue.outstanding() == 1 && !unanswered.has_any());
-        let unanswered = UnansweredQueues::new(1, Instant::now());
-        unanswered.queue_started(&queue);
-        assert!(unanswered.has_any());
-        unanswered.forget();
-        assert!(!unanswered.has_any());
+        queues.begin_hang_up();
+        queues.queue_stopped(&queue);
+        assert!(queue.outstanding() == 1 && !queues.has_unanswered());
+        let queues = DiskQueues::new(1, Instant::now());
+        queues.queue_started(&queue);
+        assert!(queues.has_unanswered());
+        queues.forget_unanswered();
+        assert!(!queues.has_unanswered());
     }
 }
