@@ -81,13 +81,15 @@ impl Subsystem {
     pub(crate) fn path_digest_error(&self, path: PathId) {
         let message = "a data digest was wrong on either side (transient transport error); the command is repeated; check \
                        the cables, cards and switches of this path";
+        self.path(path, |status| status.set_error("a data digest was wrong".into()));
         self.path_event(path, EventKind::DigestError, message);
     }
 
     /// Records that the controller answered a command with an error, and that the command is repeated.
     pub(crate) fn path_command_error(&self, path: PathId, status: Status) {
-        let message = format!("the controller answered a command with `{status}`; the command is repeated");
-        self.path_event(path, EventKind::CommandError, message);
+        let error = format!("the controller answered a command with `{status}`");
+        self.path_event(path, EventKind::CommandError, format!("{error}; the command is repeated"));
+        self.path(path, |status| status.set_error(error));
     }
 
     /// Records that a controller without MDTS has refused larger reads or writes.

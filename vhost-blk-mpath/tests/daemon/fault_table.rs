@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use mpath_api::types::{
-    AddPath, Condition, Disk as DiskStatus, EventKind, GuestErrorReason, InjectedStatus, Injection, PathAction,
+    AddPath, Condition, Disk as DiskStatus, EventKind, GuestErrorReason, InjectedStatus, Injection, Path, PathAction,
     PathSelector, SetInjection, SteerPaths,
 };
 use mpath_target::{AnaState, NamespaceConfig};
@@ -197,6 +197,8 @@ const CASES: [Case; 23] = [
             // Internal Error, without DNR.
             stage.target.set(0, "fail=1:0/0x06");
             assert_eq!(stage.guest().run(READ, &[0; 4096]), Status::Ok);
+            let is_told = |path: &Path| path.last_error.as_ref().is_some_and(|error| error.contains("Internal Error"));
+            eventually("the path has the error", || is_told(&stage.daemon().paths()[0]));
         },
     },
     Case {
