@@ -129,12 +129,14 @@ lab-test: ## the network lab (namespaces, links with rates and loss, MPTCP) test
 	@scripts/deps.sh lab
 	guest-tests/lab/self-test
 
-interop: benches ## Linux as the judge: its NVMe/TCP target against this daemon, its initiator against mpath-target, both in guests
+interop: benches ## Linux as the judge: its NVMe/TCP target against this daemon, its initiator against mpath-target, both in guests, with the kernels of Debian 12 and 13
 	@scripts/deps.sh guest
 	images/build nvmet
+	SUITE=trixie images/build nvmet
 	@# For the test that shows what the fence is for.
 	RUSTFLAGS='--cfg without_fence' $(CARGO) build --release --locked -p vhost-blk-mpath --target-dir target/without-fence
 	guest-tests/interop/run
+	guest-tests/interop/run --suite trixie
 
 fault-table: ## stage every fault, and print the condition, event and metric that tell of it
 	cargo test --locked -p vhost-blk-mpath --test daemon -- --nocapture every_fault_has
@@ -151,8 +153,9 @@ bench-policies: benches ## every policy against the bound, in four tables, in le
 
 bench-native: benches ## Linux's own NVMe multipath beside the daemon in one guest, one path 30 ms slower, in 15 minutes; writes docs/results/
 	@scripts/deps.sh guest
-	images/build nvmet
-	$(BIN)/native $(NATIVE_ARGS)
+	@# The kernel of Debian 12 has no queue-depth policy.
+	SUITE=trixie images/build nvmet
+	SUITE=trixie $(BIN)/native $(NATIVE_ARGS)
 
 bench-burst: benches ## bursts against busy virtqueues under each scheduler, by sockets and by two guests, in less than half an hour; writes docs/results/ (BURST_ARGS='--only k')
 	@scripts/deps.sh guest

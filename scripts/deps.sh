@@ -17,7 +17,7 @@ packages() {
         build) echo gcc:cc libc6-dev make:make ca-certificates curl:curl ;;
         count) echo valgrind:valgrind ;;
         guest) echo qemu-system-x86:qemu-system-x86_64 qemu-system-common:qemu-storage-daemon fio:fio \
-            busybox-static cpio:cpio kmod lz4:lz4 util-linux python3:python3 iproute2:tc ;;
+            busybox-static cpio:cpio kmod lz4:lz4 xz-utils:unxz util-linux python3:python3 iproute2:tc ;;
         unit) echo gcc:gcc binutils:objcopy make:make qemu-system-x86:qemu-system-x86_64 \
             qemu-system-common:qemu-storage-daemon util-linux python3:python3 ;;
         uml) echo user-mode-linux:linux.uml busybox-static fio:fio gcc:cc libc6-dev util-linux python3:python3 ;;

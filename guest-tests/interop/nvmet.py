@@ -41,7 +41,7 @@ SLOW = f"""
 set -e
 cd /sys/kernel/config
 mkdir nullb/slow
-for setting in size=32 blocksize={BLOCK} memory_backed=1 irqmode=2 completion_nsec={{nanoseconds}}; do
+for setting in size=32 blocksize={BLOCK} memory_backed=1 discard=1 irqmode=2 completion_nsec={{nanoseconds}}; do
     echo "${{{{setting#*=}}}}" >"nullb/slow/${{{{setting%%=*}}}}"
 done
 echo 1 >nullb/slow/power
