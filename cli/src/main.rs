@@ -6,6 +6,9 @@ mod cmd;
 mod import;
 mod mptcp;
 mod output;
+mod table;
+mod tone;
+mod watch;
 
 use std::fmt::Display;
 use std::io;
@@ -13,7 +16,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 use mpath_api::client::{Client, ClientError};
 use mpath_api::config::LoadError;
 use mpath_api::types::{ErrorCode, InjectionError};
@@ -209,11 +212,11 @@ impl Failure {
 }
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
-        Ok(args) => args,
+    let (args, watch) = match parse() {
+        Ok(parsed) => parsed,
         Err(error) => return usage(&error),
     };
-    let (result, daemon_version) = run(&args);
+    let (result, daemon_version) = run(&args, watch);
     let note = version_note(daemon_version.as_deref(), result.as_ref().err());
     match result {
         Ok(()) => {
@@ -234,15 +237,31 @@ fn main() -> ExitCode {
     }
 }
 
+/// The command line with all of its options.
+fn command_line() -> clap::Command {
+    watch::with_option(Args::command())
+}
+
+/// The command, and the time after which it is repeated.
+fn parse() -> Result<(Args, Option<Duration>), clap::Error> {
+    let matches = command_line().try_get_matches()?;
+    let args = Args::from_arg_matches(&matches).map_err(|error| error.format(&mut command_line()))?;
+    Ok((args, watch::asked(&matches)))
+}
+
 /// The outcome of the command, and the version of the daemon that it has asked.
-fn run(args: &Args) -> (Result<(), Failure>, Option<String>) {
+fn run(args: &Args, watch: Option<Duration>) -> (Result<(), Failure>, Option<String>) {
     let from_environment = || std::env::var_os("MPATH_API").filter(|path| !path.is_empty()).map(PathBuf::from);
     let api = args.api.clone().or_else(from_environment).unwrap_or_else(|| DEFAULT_API_SOCKET.into());
     let client = match Client::new(&api, TIMEOUT) {
         Ok(client) => client,
         Err(error) => return (Err(error.into()), None),
     };
-    (args.command.run(&client, &mut Output::new(args.output)), client.daemon_version())
+    let result = match watch {
+        Some(every) => watch::repeat(every, args.output, |output| args.command.run(&client, output)),
+        None => args.command.run(&client, &mut Output::new(args.output)),
+    };
+    (result, client.daemon_version())
 }
 
 /// Names both versions if the daemon is of another release, or of another build that may be the reason of a failure.
@@ -293,6 +312,11 @@ fn asked_format(args: impl Iterator<Item = String>) -> Format {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command_line().debug_assert();
+    }
 
     #[test]
     fn a_wrong_command_line_has_a_format_too() {

@@ -1,14 +1,13 @@
-//! Output: a table for people, or the answer of the API as JSON or YAML.
+//! Output: text for people, or the answer of the API as JSON or YAML.
 
 use std::io::{self, Write};
 
 use mpath_api::types::ErrorCode;
 use serde::Serialize;
-use tabled::builder::Builder;
-use tabled::settings::object::Columns;
-use tabled::settings::{Alignment, Padding, Style};
 
 use crate::Format;
+use crate::table::Style;
+pub(crate) use crate::table::{Column, Table, Text, table};
 
 /// The code of an error, for programs.
 #[derive(Debug, Serialize)]
@@ -36,27 +35,57 @@ struct ErrorParts<'a> {
 #[derive(Debug)]
 pub(crate) struct Output {
     format: Format,
+    style: Style,
+    /// The text printed so far, if `--watch` collects it.
+    collected: Option<String>,
 }
 
 impl Output {
     pub(crate) fn new(format: Format) -> Self {
-        Self { format }
+        Self { format, style: Style::of_stdout(), collected: None }
     }
 
-    /// Prints `answer`. `as_table` makes the text for people.
-    pub(crate) fn print<T: Serialize>(&mut self, answer: &T, as_table: impl FnOnce(&T) -> String) -> io::Result<()> {
+    /// Keeps what is printed, for `--watch`. JSON has one line then.
+    pub(crate) fn collecting(format: Format) -> Self {
+        Self { collected: Some(String::new()), ..Self::new(format) }
+    }
+
+    pub(crate) fn collected(&self) -> &str {
+        self.collected.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Columns and rows of the terminal, if the output is for people and goes there.
+    pub(crate) fn screen(&self) -> Option<(usize, usize)> {
+        self.style.size.filter(|_| matches!(self.format, Format::Table))
+    }
+
+    /// Prints `answer`. `as_text` makes the text for people.
+    pub(crate) fn print<T: Serialize, X: Into<Text>>(
+        &mut self,
+        answer: &T,
+        as_text: impl FnOnce(&T) -> X,
+    ) -> io::Result<()> {
         let text = match self.format {
-            Format::Table => as_table(answer),
+            Format::Table => as_text(answer).into().shown(self.style),
+            Format::Json if self.collected.is_some() => serde_json::to_string(answer).map_err(io::Error::other)? + "\n",
             Format::Json => serde_json::to_string_pretty(answer).map_err(io::Error::other)? + "\n",
             Format::Yaml => serde_yaml::to_string(answer).map_err(io::Error::other)?,
         };
-        write(&text)
+        match &mut self.collected {
+            Some(collected) => collected.push_str(&text),
+            None => write(&text)?,
+        }
+        Ok(())
     }
 
     /// Prints one item of a stream: a line of a table or of JSON, or an item of a YAML list.
-    pub(crate) fn print_one<T: Serialize>(&mut self, item: &T, as_table: impl FnOnce(&T) -> String) -> io::Result<()> {
+    pub(crate) fn print_one<T: Serialize>(&mut self, item: &T, as_line: impl FnOnce(&T) -> String) -> io::Result<()> {
         let text = match self.format {
-            Format::Table => as_table(item),
+            Format::Table => as_line(item),
             Format::Json => serde_json::to_string(item).map_err(io::Error::other)? + "\n",
             Format::Yaml => serde_yaml::to_string(&[item]).map_err(io::Error::other)?,
         };
@@ -79,50 +108,13 @@ impl Output {
     }
 }
 
-fn write(text: &str) -> io::Result<()> {
+pub(crate) fn write(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     stdout.flush()
 }
 
-/// A column with its header. Numbers are aligned to the right.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Column {
-    Text(&'static str),
-    Number(&'static str),
-}
-
-/// Aligned columns below a line of headers.
-pub(crate) fn table<const N: usize>(columns: [Column; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
-    let mut builder = Builder::default();
-    builder.push_record(columns.map(|(Column::Text(header) | Column::Number(header))| header));
-    for row in rows {
-        builder.push_record(row);
-    }
-    let mut table = builder.build();
-    table.with(Style::empty()).with(Padding::new(0, 2, 0, 0));
-    for (index, column) in columns.iter().enumerate() {
-        if let Column::Number(_) = column {
-            table.modify(Columns::one(index), Alignment::right());
-        }
-    }
-    table.to_string().lines().flat_map(|line| [line.trim_end(), "\n"]).collect()
-}
-
 /// The value, or `-` without one.
 pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".into(), |value| value.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tables_align_and_end_without_blanks() {
-        let columns = [Column::Text("NAME"), Column::Number("SIZE(B)"), Column::Text("NOTE")];
-        let rows = [["a", "1", ""], ["longer", "1234567890", "x"]].map(|row| row.map(String::from));
-        assert_eq!(table(columns, rows), "NAME       SIZE(B)  NOTE\na                1\nlonger  1234567890  x\n");
-        assert_eq!(table(columns, []), "NAME  SIZE(B)  NOTE\n");
-    }
 }

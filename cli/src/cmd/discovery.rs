@@ -32,11 +32,11 @@ impl Command {
 const COLUMNS: [Column; 7] = [
     Column::Text("DISK"),
     Column::Text("ADDRESS"),
-    Column::Text("STATE"),
+    Column::State("STATE"),
     Column::Number("GENCTR"),
     Column::Number("RECORDS"),
     Column::Text("BY"),
-    Column::Text("LAST ERROR"),
+    Column::Long("LAST ERROR"),
 ];
 
 fn row(controller: &DiscoveryController) -> [String; 7] {

@@ -13,7 +13,7 @@ use mpath_api::types::{Disk, FenceWaits, MovedRequests, PathCounts, RemovedDisk}
 
 use super::{DiskArg, ms, status};
 use crate::Failure;
-use crate::output::{Column, Output, or_dash, table};
+use crate::output::{Column, Output, Table, or_dash, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -131,7 +131,7 @@ impl Command {
     }
 }
 
-fn table_of_removed(removed: &[RemovedDisk]) -> String {
+fn table_of_removed(removed: &[RemovedDisk]) -> Table {
     let columns = [Column::Text("REMOVED"), Column::Number("IN DOUBT(ms)")];
     table(columns, removed.iter().map(|removed| [removed.disk.clone(), or_dash(removed.in_doubt_ms)]))
 }

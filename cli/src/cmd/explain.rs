@@ -7,7 +7,7 @@ use mpath_api::types::{
 
 use super::ms;
 use crate::Failure;
-use crate::output::{Column, Output, or_dash, table};
+use crate::output::{Column, Output, Text, or_dash, table};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Command {
@@ -21,24 +21,26 @@ impl Command {
     }
 }
 
-fn for_people(of: &Explanation) -> String {
-    let mut parts = vec![format!("{}: {}, policy {}\n", of.disk, of.condition, of.policy)];
-    parts.extend(of.reasons.iter().map(|of| format!("  {}: {}\n", of.condition, of.message)));
-    parts.extend(of.threads.iter().map(|of| format!("\n{}", thread(of))));
-    parts.concat()
+fn for_people(of: &Explanation) -> Text {
+    let mut head = format!("{}: {}, policy {}\n", of.disk, of.condition, of.policy);
+    head.extend(of.reasons.iter().map(|of| format!("  {}: {}\n", of.condition, of.message)));
+    of.threads.iter().fold(head.into(), |text: Text, of| text.then("\n").then(thread(of)))
 }
 
-fn thread(of: &ThreadExplanation) -> String {
+fn thread(of: &ThreadExplanation) -> Text {
     let queues: Vec<_> = of.queues.iter().map(ToString::to_string).collect();
     let queues = if queues.is_empty() { "no virtqueue".into() } else { format!("virtqueue {}", queues.join(", ")) };
     let held = of.held_ms.map(|ms| format!("all requests wait in the virtqueues for a fence, {ms} ms more\n"));
     let suspended = of.suspended.then(|| "all requests wait in the virtqueues: the disk is suspended\n".into());
     let head = [Some(format!("I/O thread {}, {queues}\n", of.thread)), held, suspended];
-    let rest = [next("read", &of.read), next("write", &of.write), flush(of.flush.as_deref()), waiting(&of.waiting)];
-    head.into_iter().flatten().chain(rest).collect()
+    Text::from(head.into_iter().flatten().collect::<String>())
+        .then(next("read", &of.read))
+        .then(next("write", &of.write))
+        .then(flush(of.flush.as_deref()))
+        .then(waiting(&of.waiting))
 }
 
-fn next(class: &str, of: &NextRequest) -> String {
+fn next(class: &str, of: &NextRequest) -> Text {
     let which = if of.exists { "waits for a path" } else { "would come now" };
     let left = or_dash(of.left_us.map(ms));
     let decision = match (of.decision, of.index) {
@@ -52,14 +54,14 @@ fn next(class: &str, of: &NextRequest) -> String {
     let columns = [
         Column::Number("#"),
         Column::Text("ADDRESS"),
-        Column::Text("STATE"),
+        Column::State("STATE"),
         Column::Number("BUSY"),
-        Column::Text("POLICY SAYS"),
-        Column::Text("WHY NOT"),
-        Column::Text("NOTES"),
+        Column::Long("POLICY SAYS"),
+        Column::Long("WHY NOT"),
+        Column::Long("NOTES"),
     ];
     let head = format!("\n{class} of {} bytes that {which}: {decision}{}\n", of.bytes, limit.unwrap_or_default());
-    head + &table(columns, of.paths.iter().map(path))
+    Text::from(head).then(table(columns, of.paths.iter().map(path)))
 }
 
 fn path(of: &ExplainedPath) -> [String; 7] {
@@ -121,7 +123,7 @@ fn flush(targets: Option<&[FlushTarget]>) -> String {
     format!("\nflush: must reach {}\n", targets.iter().map(target).collect::<Vec<_>>().join(", "))
 }
 
-fn waiting(all: &[Waiting]) -> String {
+fn waiting(all: &[Waiting]) -> Text {
     if all.is_empty() {
         return "\nno request is open\n".into();
     }
@@ -143,7 +145,7 @@ fn waiting(all: &[Waiting]) -> String {
             of.behind.to_string(),
         ]
     };
-    format!("\n{}", table(columns, all.iter().map(row)))
+    Text::from("\n").then(table(columns, all.iter().map(row)))
 }
 
 fn cause(cause: WaitReason) -> &'static str {

@@ -6,7 +6,7 @@ use mpath_api::types::{ClearedFences, DiskFences, PathFence};
 
 use super::DiskArg;
 use crate::Failure;
-use crate::output::{Column, Output, or_dash, table};
+use crate::output::{Column, Output, Table, or_dash, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -39,14 +39,14 @@ impl Command {
     }
 }
 
-fn for_people(all: &[DiskFences]) -> String {
+fn for_people(all: &[DiskFences]) -> Table {
     let columns = [
         Column::Text("DISK"),
         Column::Text("KIND"),
         Column::Text("PATH"),
         Column::Text("SINCE(UTC)"),
         Column::Number("LEFT(s)"),
-        Column::Text("MEANING"),
+        Column::Long("MEANING"),
     ];
     table(columns, all.iter().flat_map(rows))
 }

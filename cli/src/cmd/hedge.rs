@@ -7,7 +7,7 @@ use mpath_api::types::{DiskHedge, SetHedge};
 
 use super::DiskArg;
 use crate::Failure;
-use crate::output::{Column, Output, table};
+use crate::output::{Column, Output, Table, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -43,7 +43,7 @@ impl Command {
     }
 }
 
-fn by_disk(disks: &[DiskHedge]) -> String {
+fn by_disk(disks: &[DiskHedge]) -> Table {
     let columns = [
         Column::Text("DISK"),
         Column::Text("HEDGE"),

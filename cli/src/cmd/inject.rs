@@ -10,7 +10,7 @@ use mpath_api::types::{
 
 use super::DiskArg;
 use crate::Failure;
-use crate::output::{Column, Output, or_dash, table};
+use crate::output::{Column, Output, Table, or_dash, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -122,7 +122,7 @@ impl InjectionArgs {
     }
 }
 
-fn for_people(paths: &[InjectedPath], header: &'static str) -> String {
+fn for_people(paths: &[InjectedPath], header: &'static str) -> Table {
     let columns = [
         Column::Text("DISK"),
         Column::Number("#"),
@@ -131,7 +131,7 @@ fn for_people(paths: &[InjectedPath], header: &'static str) -> String {
         Column::Text("DIRECTION"),
         Column::Number("SEED"),
         Column::Number("LEFT(s)"),
-        Column::Text(header),
+        Column::Long(header),
     ];
     let row = |path: &InjectedPath| {
         let InjectionInForce { injection, ends_in_ms } = &path.injection;

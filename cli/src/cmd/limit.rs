@@ -7,7 +7,7 @@ use mpath_api::types::{DiskLimits, SetLimits};
 
 use super::DiskArg;
 use crate::Failure;
-use crate::output::{Column, Output, or_dash, table};
+use crate::output::{Column, Output, Table, or_dash, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -57,7 +57,7 @@ impl Command {
     }
 }
 
-fn by_disk(disks: &[DiskLimits]) -> String {
+fn by_disk(disks: &[DiskLimits]) -> Table {
     let columns = [
         Column::Text("DISK"),
         Column::Number("IOPS"),

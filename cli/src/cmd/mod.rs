@@ -18,6 +18,7 @@ mod policy_show;
 mod scheduler;
 mod slow;
 mod status;
+mod tree;
 mod upgrade;
 mod weight;
 
@@ -32,7 +33,7 @@ use crate::output::Output;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Show the daemon and its disks
-    Status,
+    Status(status::Command),
     /// Show, add and remove disks
     #[command(subcommand)]
     Disk(disk::Command),
@@ -99,7 +100,7 @@ pub(crate) enum Command {
 impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
         match self {
-            Self::Status => status::show(client, output),
+            Self::Status(command) => command.run(client, output),
             Self::Disk(command) => command.run(client, output),
             Self::Path(command) => command.run(client, output),
             Self::Config(command) => command.run(),

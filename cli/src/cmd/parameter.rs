@@ -2,7 +2,7 @@
 
 use mpath_api::types::Parameter;
 
-use crate::output::{Column, table};
+use crate::output::{Column, Table, table};
 
 /// Parses the value of `--param`.
 pub(super) fn parse(text: &str) -> Result<(String, String), &'static str> {
@@ -17,14 +17,14 @@ pub(super) fn names(params: &[Parameter]) -> String {
 }
 
 /// A table of parameters.
-pub(super) fn all(params: &[Parameter]) -> String {
+pub(super) fn all(params: &[Parameter]) -> Table {
     let columns = [
         Column::Text("PARAMETER"),
         Column::Text("VALUE"),
         Column::Text("DEFAULT"),
         Column::Text("UNIT"),
         Column::Text("RANGE"),
-        Column::Text("WHAT IT DOES"),
+        Column::Long("WHAT IT DOES"),
     ];
     let row = |param: &Parameter| {
         let Parameter { name, value, default, range, unit, description } = param.clone();

@@ -8,7 +8,7 @@ use mpath_api::types::{
 };
 
 use super::{DiskArg, path_show, the_only_disk};
-use crate::output::{Code, Column, Output, or_dash, table};
+use crate::output::{Code, Column, Output, Text, or_dash, table};
 use crate::{Failure, Kind};
 
 #[derive(Debug, Subcommand)]
@@ -98,7 +98,7 @@ impl Command {
             }
             Self::Show(PathArgs { path, disk: DiskArg { disk } }) => {
                 let paths = client.path(path, disk.as_deref())?;
-                let shown = |paths: &Vec<Path>| paths.iter().map(path_show::for_people).collect::<Vec<_>>().join("\n");
+                let shown = |paths: &Vec<Path>| Text::paragraphs(paths.iter().map(path_show::for_people));
                 return Ok(output.print(&paths, shown)?);
             }
             Self::Drain(DrainArgs { path, force }) => (path, PathAction::Drain, *force),
@@ -122,9 +122,9 @@ impl Command {
 }
 
 /// Paths that are about to be reset. Their states are still those before.
-fn resets(paths: &[Path]) -> String {
+fn resets(paths: &[Path]) -> Text {
     let one = |of: &Path| format!("{} path {} ({}) is being reset\n", of.disk, of.index, of.address);
-    paths.iter().map(one).collect::<String>() + "`mpathctl path list` shows when the paths are live again\n"
+    (paths.iter().map(one).collect::<String>() + "`mpathctl path list` shows when the paths are live again\n").into()
 }
 
 /// Removes paths one after the other. A refusal does not keep the others.
@@ -145,27 +145,27 @@ fn remove(client: &Client, output: &mut Output, selected: &[Path], force: bool) 
     if refused { Err(Failure::Reported(Kind::Refused)) } else { Ok(()) }
 }
 
-fn for_people(paths: &[Path]) -> String {
+fn for_people(paths: &[Path]) -> Text {
     let columns = [
         Column::Text("DISK"),
         Column::Number("#"),
-        Column::Text("ADDRESS"),
-        Column::Text("STATE"),
+        Column::Long("ADDRESS"),
+        Column::State("STATE"),
         Column::Number("1S(%)"),
-        Column::Number("1M(%)"),
-        Column::Number("SHARE(%)"),
-        Column::Number("IOS"),
+        Column::SpareNumber("1M(%)"),
+        Column::SpareNumber("SHARE(%)"),
+        Column::SpareNumber("IOS"),
         Column::Number("BUSY"),
         Column::Number("ERRS"),
-        Column::Number("RD50(us)"),
+        Column::SpareNumber("RD50(us)"),
         Column::Number("RD99(us)"),
-        Column::Number("WR50(us)"),
+        Column::SpareNumber("WR50(us)"),
         Column::Number("WR99(us)"),
-        Column::Text("INJECTION"),
+        Column::Long("INJECTION"),
     ];
-    let text = table(columns, paths.iter().map(row));
+    let text = Text::from(table(columns, paths.iter().map(row)));
     let notes: String = paths.iter().flat_map(notes).chain(sharing(paths)).map(|note| note + "\n").collect();
-    if notes.is_empty() { text } else { text + "\n" + &notes }
+    if notes.is_empty() { text } else { text.then("\n".to_owned() + &notes) }
 }
 
 /// Notes on a path: why it is unusable, a fallback, and sharers that cannot use it or see it as not optimized.
@@ -207,11 +207,19 @@ pub(super) fn for_sharer(of: &PathSharer) -> String {
     }
 }
 
+/// The state with what is wrong: the ANA state, silence, a fallback.
 fn state(path: &Path) -> String {
-    let state = match path.ana_state {
-        None | Some(AnaState::Optimized) => path.state.to_string(),
-        Some(ana) => format!("{}/{ana}", path.state),
-    };
+    let ana = path.ana_state.filter(|ana| *ana != AnaState::Optimized);
+    let state = ana.map_or(path.state.to_string(), |ana| format!("{}/{ana}", path.state));
+    with_notes(state, path)
+}
+
+/// The same without the ANA state.
+pub(super) fn state_without_ana(path: &Path) -> String {
+    with_notes(path.state.to_string(), path)
+}
+
+fn with_notes(state: String, path: &Path) -> String {
     let state = if path.suspect { state + " (suspect)" } else { state };
     if path.fallbacks() > 0 { state + " (plain TCP)" } else { state }
 }

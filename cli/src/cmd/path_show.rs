@@ -5,10 +5,10 @@ use mpath_api::types::{Connection, Controller, Latency, OpStats, Path, Subflow};
 
 use super::path::{for_sharer, injected};
 use super::policy_show;
-use crate::output::{Column, or_dash, table};
+use crate::output::{Column, Text, or_dash, table};
 
 /// Two columns of facts, then tables of counters, latencies, estimates and subflows.
-pub(super) fn for_people(path: &Path) -> String {
+pub(super) fn for_people(path: &Path) -> Text {
     let mut rows: Vec<[String; 2]> = Vec::new();
     let mut row = |name: &str, value: String| rows.push([name.into(), value]);
     row("disk", path.disk.clone());
@@ -69,8 +69,7 @@ pub(super) fn for_people(path: &Path) -> String {
     row("reconnects", path.reconnects.to_string());
     row("last error", or_dash(path.last_error.as_ref()));
     row("last error at", or_dash(path.last_error_at.as_ref()));
-    let facts: String =
-        table([Column::Text(""), Column::Text("")], rows).lines().skip(1).flat_map(|line| [line, "\n"]).collect();
+    let facts = table([Column::Text(""), Column::Text("")], rows).without_headers();
     let classes = path.classes();
     let counters = table(COLUMNS, classes.map(|(name, stats)| class(name, stats)));
     let latencies = table(LATENCIES, classes.iter().flat_map(|(name, stats)| latencies(name, stats)));
@@ -79,7 +78,7 @@ pub(super) fn for_people(path: &Path) -> String {
     if path.subflows().next().is_some() {
         tables.push(table(SUBFLOWS, path.subflows().map(|(connection, of)| subflow(connection, of))));
     }
-    tables.join("\n")
+    Text::paragraphs(tables.into_iter().map(Text::from))
 }
 
 const SUBFLOWS: [Column; 12] = [
@@ -89,11 +88,11 @@ const SUBFLOWS: [Column; 12] = [
     Column::Text("STATE"),
     Column::Number("RTT(us)"),
     Column::Number("CWND"),
-    Column::Number("MSS(B)"),
-    Column::Number("SENT(B)"),
-    Column::Number("RECEIVED(B)"),
-    Column::Number("AGAIN(B)"),
-    Column::Number("AGAIN(SEGS)"),
+    Column::SpareNumber("MSS(B)"),
+    Column::SpareNumber("SENT(B)"),
+    Column::SpareNumber("RECEIVED(B)"),
+    Column::SpareNumber("AGAIN(B)"),
+    Column::SpareNumber("AGAIN(SEGS)"),
     Column::Number("LOST"),
 ];
 

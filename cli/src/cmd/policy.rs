@@ -7,7 +7,7 @@ use mpath_api::{PolicyClass, PolicyKind};
 
 use super::{DiskArg, parameter, policy_show};
 use crate::Failure;
-use crate::output::{Column, Output, table};
+use crate::output::{Column, Output, Table, Text, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -46,9 +46,7 @@ impl Command {
                 output.print(&client.policy(disk.as_deref())?, |policies| by_disk(policies))?;
             }
             Self::Show(DiskArg { disk }) => {
-                let shown = |disks: &Vec<PolicyDetail>| {
-                    disks.iter().map(policy_show::for_people).collect::<Vec<_>>().join("\n")
-                };
+                let shown = |disks: &Vec<PolicyDetail>| Text::paragraphs(disks.iter().map(policy_show::for_people));
                 output.print(&client.policy_detail(disk.as_deref())?, shown)?;
             }
             Self::Set { name, params, class, disk: DiskArg { disk } } => {
@@ -60,9 +58,9 @@ impl Command {
     }
 }
 
-fn every_policy(policies: &[Policy]) -> String {
+fn every_policy(policies: &[Policy]) -> Table {
     let columns =
-        [Column::Text("POLICY"), Column::Text("ACTIVE ON"), Column::Text("PARAMETERS"), Column::Text("DESCRIPTION")];
+        [Column::Text("POLICY"), Column::Text("ACTIVE ON"), Column::Long("PARAMETERS"), Column::Long("DESCRIPTION")];
     let row = |policy: &Policy| {
         let active_on = if policy.active_on.is_empty() { "-".into() } else { policy.active_on.join(",") };
         let params = parameter::names(&policy.params);
@@ -75,7 +73,7 @@ fn every_policy(policies: &[Policy]) -> String {
     table(columns, policies.iter().map(row))
 }
 
-fn by_disk(policies: &[DiskPolicy]) -> String {
+fn by_disk(policies: &[DiskPolicy]) -> Table {
     let row = |policy: &DiskPolicy| [policy.disk.clone(), policy.policy.to_string()];
     table([Column::Text("DISK"), Column::Text("POLICY")], policies.iter().map(row))
 }

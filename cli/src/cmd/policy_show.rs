@@ -1,42 +1,38 @@
 //! The output of `mpathctl policy show` for one disk.
 
-use std::fmt::Write;
-
 use mpath_api::types::{PathEstimate, PathView, PolicyDetail, PolicyInForce};
 
 use super::parameter;
-use crate::output::{Column, or_dash, table};
+use crate::output::{Column, Text, or_dash, table};
 
-pub(super) fn for_people(detail: &PolicyDetail) -> String {
-    let mut text = String::new();
+pub(super) fn for_people(detail: &PolicyDetail) -> Text {
+    let mut text = Text::default();
     for policy in &detail.policies {
         let PolicyInForce { class, name, description, params } = policy;
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{}, {class} requests: {name}: {description}", detail.disk);
+        text = text.then(format!("{}, {class} requests: {name}: {description}\n", detail.disk));
         if !params.is_empty() {
-            text += "\n";
-            text += &parameter::all(params);
+            text = text.then("\n").then(parameter::all(params));
         }
-        text += "\n";
+        text = text.then("\n");
     }
-    text + &table(PATHS, detail.paths.iter().map(path))
+    text.then(table(PATHS, detail.paths.iter().map(path)))
 }
 
 const PATHS: [Column; 14] = [
     Column::Text("CLASS"),
     Column::Number("#"),
     Column::Text("ADDRESS"),
-    Column::Text("STATE"),
+    Column::State("STATE"),
     Column::Number("1S(%)"),
-    Column::Number("1M(%)"),
+    Column::SpareNumber("1M(%)"),
     Column::Number("WEIGHT"),
     Column::Number("EST(ms)"),
     Column::Number("WINDOW(KiB)"),
     Column::Number("AGE"),
     Column::Number("IGNORED"),
-    Column::Number("CKPTS"),
-    Column::Number("CKPT-IOS"),
-    Column::Number("CKPT-AVG(ms)"),
+    Column::SpareNumber("CKPTS"),
+    Column::SpareNumber("CKPT-IOS"),
+    Column::SpareNumber("CKPT-AVG(ms)"),
 ];
 
 fn path(path: &PathView) -> [String; 14] {

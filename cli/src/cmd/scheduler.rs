@@ -7,7 +7,7 @@ use mpath_api::types::{DiskScheduler, QueueTurns, Scheduler, SchedulerDetail, Se
 
 use super::{DiskArg, parameter};
 use crate::Failure;
-use crate::output::{Column, Output, or_dash, table};
+use crate::output::{Column, Output, Table, Text, or_dash, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -43,7 +43,7 @@ impl Command {
                 output.print(&client.scheduler(disk.as_deref())?, |schedulers| by_disk(schedulers))?;
             }
             Self::Show(DiskArg { disk }) => {
-                let shown = |disks: &Vec<SchedulerDetail>| disks.iter().map(detail).collect::<Vec<_>>().join("\n");
+                let shown = |disks: &Vec<SchedulerDetail>| Text::paragraphs(disks.iter().map(detail));
                 output.print(&client.scheduler_detail(disk.as_deref())?, shown)?;
             }
             Self::Set { name, params, disk: DiskArg { disk } } => {
@@ -55,9 +55,9 @@ impl Command {
     }
 }
 
-fn every_scheduler(schedulers: &[Scheduler]) -> String {
+fn every_scheduler(schedulers: &[Scheduler]) -> Table {
     let columns =
-        [Column::Text("SCHEDULER"), Column::Text("ACTIVE ON"), Column::Text("PARAMETERS"), Column::Text("DESCRIPTION")];
+        [Column::Text("SCHEDULER"), Column::Text("ACTIVE ON"), Column::Long("PARAMETERS"), Column::Long("DESCRIPTION")];
     let row = |scheduler: &Scheduler| {
         let active_on = if scheduler.active_on.is_empty() { "-".into() } else { scheduler.active_on.join(",") };
         let params = parameter::names(&scheduler.params);
@@ -66,19 +66,19 @@ fn every_scheduler(schedulers: &[Scheduler]) -> String {
     table(columns, schedulers.iter().map(row))
 }
 
-fn by_disk(schedulers: &[DiskScheduler]) -> String {
+fn by_disk(schedulers: &[DiskScheduler]) -> Table {
     let row = |of: &DiskScheduler| [of.disk.clone(), of.scheduler.to_string()];
     table([Column::Text("DISK"), Column::Text("SCHEDULER")], schedulers.iter().map(row))
 }
 
-fn detail(of: &SchedulerDetail) -> String {
+fn detail(of: &SchedulerDetail) -> Text {
     let shared = of.shares_paths_of.as_ref().map_or(String::new(), |owner| format!(", over the paths of {owner}"));
     let tier = of.tier.map_or(String::new(), |tier| format!(", {tier}"));
-    let mut text =
+    let head =
         format!("{}, weight {}{tier}{shared}: {}: {}\n\n", of.disk, of.weight, of.scheduler.kind(), of.description);
+    let mut text = Text::from(head);
     if !of.params.is_empty() {
-        text += &parameter::all(&of.params);
-        text += "\n";
+        text = text.then(parameter::all(&of.params)).then("\n");
     }
     let columns = [
         Column::Number("QUEUE"),
@@ -91,7 +91,7 @@ fn detail(of: &SchedulerDetail) -> String {
         Column::Number("WAIT-P50(ms)"),
         Column::Number("WAIT-P99(ms)"),
     ];
-    text + &table(columns, of.queues.iter().map(queue))
+    text.then(table(columns, of.queues.iter().map(queue)))
 }
 
 fn queue(queue: &QueueTurns) -> [String; 9] {

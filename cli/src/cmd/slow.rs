@@ -5,7 +5,7 @@ use mpath_api::types::SlowRequest;
 
 use super::ms;
 use crate::Failure;
-use crate::output::{Column, Output, or_dash, table};
+use crate::output::{Column, Output, Table, or_dash, table};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Command {
@@ -24,15 +24,15 @@ impl Command {
     }
 }
 
-fn by_time(slow: &[SlowRequest]) -> String {
+fn by_time(slow: &[SlowRequest]) -> Table {
     let columns = [
         Column::Text("ENDED"),
         Column::Text("DISK"),
         Column::Text("OP"),
-        Column::Number("SECTOR"),
-        Column::Number("BYTES"),
+        Column::SpareNumber("SECTOR"),
+        Column::SpareNumber("BYTES"),
         Column::Number("TOTAL(ms)"),
-        Column::Text("STAGES(ms)"),
+        Column::Long("STAGES(ms)"),
         Column::Text("PATHS"),
         Column::Number("TRIES"),
         Column::Text("RESULT"),

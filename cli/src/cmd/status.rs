@@ -5,41 +5,59 @@ use std::time::Duration;
 use mpath_api::client::Client;
 use mpath_api::types::{Condition, Disk, DiskState, GuestErrorReason, REMOVING_MAX, Status};
 
+use super::tree;
 use crate::Failure;
-use crate::output::{Column, Output, table};
+use crate::output::{Column, Output, Text, table};
 
-pub(crate) fn show(client: &Client, output: &mut Output) -> Result<(), Failure> {
-    Ok(output.print(&client.status()?, for_people)?)
+#[derive(Debug, clap::Args)]
+pub(crate) struct Command {
+    /// Show subsystems, their disks and the paths of each as a tree
+    ///
+    /// A path has its state, the ANA state of the disk's namespace, and its share of the I/Os in the last minute. Counters of paths that
+    /// several disks use are those of all of them. -o json has the same tree.
+    #[arg(long)]
+    tree: bool,
 }
 
-fn for_people(status: &Status) -> String {
+impl Command {
+    pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
+        let status = client.status()?;
+        if self.tree {
+            let paths = client.paths(None)?;
+            return Ok(output.print(&tree::tree(&status, &paths), |subsystems| tree::for_people(subsystems))?);
+        }
+        Ok(output.print(&status, for_people)?)
+    }
+}
+
+fn for_people(status: &Status) -> Text {
     let uptime = humantime::format_duration(Duration::from_secs(status.uptime_s));
     let head = format!("vhost-blk-mpath {}, pid {}, up {uptime}\n\n", status.version, status.pid);
-    head + &table_of(&status.disks)
+    Text::from(head).then(table_of(&status.disks))
 }
 
 /// Disks, one per line, then notes on disks that are being removed, and the reasons of their conditions.
-pub(super) fn table_of(disks: &[Disk]) -> String {
+pub(super) fn table_of(disks: &[Disk]) -> Text {
     let columns = [
         Column::Text("DISK"),
-        Column::Text("CONDITION"),
+        Column::State("CONDITION"),
         Column::Text("GUEST"),
         Column::Text("POLICY"),
         Column::Number("USABLE"),
         Column::Number("PATHS"),
         Column::Number("QUEUED"),
-        Column::Number("SIZE(MiB)"),
-        Column::Number("BLOCK(B)"),
-        Column::Text("MODE"),
-        Column::Text("SOCKET"),
+        Column::SpareNumber("SIZE(MiB)"),
+        Column::SpareNumber("BLOCK(B)"),
+        Column::SpareText("MODE"),
+        Column::SpareText("SOCKET"),
     ];
-    let table = table(columns, disks.iter().map(row));
+    let table = Text::from(table(columns, disks.iter().map(row)));
     let removing = disks.iter().filter_map(|disk| Some(format!("{}: REMOVING: {}\n", disk.name, removing(disk)?)));
     let of_disk = |disk| reasons(disk).chain(medium_errors(disk)).map(move |reason| (&*disk.name, reason));
     let reasons =
         merged(disks.iter().flat_map(of_disk)).into_iter().map(|(disks, reason)| format!("{disks}: {reason}\n"));
     let notes: Vec<_> = removing.chain(reasons).collect();
-    if notes.is_empty() { table } else { format!("{table}\n{}", notes.concat()) }
+    if notes.is_empty() { table } else { table.then(format!("\n{}", notes.concat())) }
 }
 
 /// Each reason once, with its disks: disks over the same paths often have the same.

@@ -7,7 +7,7 @@ use mpath_api::types::{DiskWeight, SetWeight};
 
 use super::{DiskArg, the_only_disk};
 use crate::Failure;
-use crate::output::{Column, Output, table};
+use crate::output::{Column, Output, Table, table};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -36,7 +36,7 @@ impl Command {
     }
 }
 
-fn by_disk(disks: &[DiskWeight]) -> String {
+fn by_disk(disks: &[DiskWeight]) -> Table {
     let row = |DiskWeight { disk, weight, shares_paths_of }: &DiskWeight| {
         let paths_of = shares_paths_of.as_ref().unwrap_or(disk);
         [disk.clone(), weight.to_string(), paths_of.clone()]

@@ -55,14 +55,18 @@ impl Daemon {
     }
 
     /// Ends the daemon. Another one then serves its socket.
-    pub(crate) fn restart(mut self, pause: Duration, control: Fake) -> Self {
-        let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
-        drop(self);
+    pub(crate) fn restart(self, pause: Duration, control: Fake) -> Self {
+        let dir = self.stop();
         thread::sleep(pause);
         Self::start_in(dir, control)
     }
 
-    fn start_in(dir: TempDir, control: Fake) -> Self {
+    /// Ends the daemon. Another one can be started in its directory.
+    pub(crate) fn stop(mut self) -> TempDir {
+        std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn start_in(dir: TempDir, control: Fake) -> Self {
         let socket: SocketPath = dir.path().join("api.sock").to_str().unwrap().parse().unwrap();
         let server = Server::bind(&socket).unwrap();
         let (end, ended) = oneshot::channel::<()>();

@@ -124,6 +124,29 @@ disks:
 }
 
 #[test]
+fn the_tree_of_subsystems() {
+    let daemon = Daemon::start_sharing();
+    assert_eq!(
+        daemon.run(&["status", "--tree"]),
+        "\
+nqn.2014-08.org.example:disks
+├─ disk0                      degraded        namespace 1    1024 MiB  rw, policy round-robin, guest connected
+│  ├─ 0 tcp://127.0.0.1:4420  live            optimized        75.0 %
+│  └─ 1 tcp://127.0.0.1:4421  lost            optimized        25.0 %  lost: Connection refused (os error 111)
+├─ disk1                      ok              namespace 1    1024 MiB  ro, policy latency-rr
+│  └─ 0 tcp://[::1]:4420      live (suspect)  non-optimized     0.0 %
+└─ backup                     ok              namespace 1    1024 MiB  rw, policy round-robin
+   ├─ 0 tcp://127.0.0.1:4420  live            non-optimized    75.0 %
+   └─ 1 tcp://127.0.0.1:4421  lost            -                25.0 %  there is no namespace 2
+"
+    );
+    let json: serde_json::Value = serde_json::from_str(&daemon.run(&["status", "--tree", "-o", "json"])).unwrap();
+    let disks = &json[0]["disks"];
+    assert_eq!((&disks[1]["name"], &disks[1]["paths"][0]["index"]), (&"disk1".into(), &0.into()));
+    assert_eq!(disks.as_array().unwrap().len(), 3);
+}
+
+#[test]
 fn a_held_disk_is_shown_as_held() {
     let daemon = Daemon::start_held();
     let line = "held: requests wait for 12.0 s: the previous daemon did not end in order\n";

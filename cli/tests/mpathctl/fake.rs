@@ -116,24 +116,14 @@ impl Control for Fake {
         let weight = |name: &str| scheduling.iter().find(|of| of.disk == name).unwrap().weight;
         let owner = |name: &String| shares(name).unwrap_or_else(|| name.clone());
         let disk = |(name, policy): &(String, ClassPolicies)| Disk {
-            name: name.clone(),
-            socket_path: format!("/run/vhost-blk-mpath/{name}.sock"),
-            subsystem: "nqn.2014-08.org.example:disks".into(),
             shares_paths_of: shares(name),
-            namespace: Some(1),
             state: if name == "disk0" { self.state } else { DiskState::Served },
             connected: name == "disk0",
             held_ms: self.held.contains(&name.as_str()).then_some(12_001),
             policy: *policy,
-            capacity_bytes: 1 << 30,
-            block_size_bytes: 512,
             read_only: name == "disk1",
-            queues: 64,
             mpath_window: name == "disk0",
             weight: weight(name),
-            queued: 0,
-            moved_reads: MovedRequests::default(),
-            moved_writes: MovedRequests::default(),
             first_moved: if name == "disk0" { data::first_moved() } else { MovedRequests::default() },
             fence_waits: if name == "disk0" { FenceWaits { ios: 40, total_ms: 84_060 } } else { FenceWaits::default() },
             hedge: hedges[usize::from(name == "disk1")],
@@ -158,6 +148,7 @@ impl Control for Fake {
                 },
                 _ => health(Condition::Ok, ""),
             },
+            ..data::disk(name)
         };
         Ok(Status {
             version: "0.1.0".into(),

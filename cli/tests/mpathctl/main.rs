@@ -9,5 +9,7 @@ mod events;
 mod fake;
 mod insight;
 mod paths;
+mod screen;
 mod steering;
+mod terminal;
 mod usage;

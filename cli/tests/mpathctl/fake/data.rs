@@ -3,11 +3,12 @@
 use mpath_api::address::Transport;
 use mpath_api::config::{LimitsConfig, Weight};
 use mpath_api::types::{
-    AnaState, Condition, ConditionReason, Connection, Controller, DiscoveryController, DiscoveryState, DiskFences,
-    DiskHealth, EventPath, FenceLift, InheritedFence, Latency, MovedRequests, OpStats, Origin, Path, PathEstimate,
-    PathFence, PathState, PathWindow, QueueTurns, SchedulerDetail, Subflow, SubflowState, Tier, TimeHistogram,
+    AnaState, Condition, ConditionReason, Connection, Controller, DiscoveryController, DiscoveryState, Disk,
+    DiskFences, DiskHealth, DiskState, EventPath, FenceLift, FenceWaits, HedgeStatus, InheritedFence, Latency,
+    MovedRequests, OpStats, Origin, Path, PathCounts, PathEstimate, PathFence, PathState, PathWindow, QueueTurns,
+    SchedulerDetail, Subflow, SubflowState, Tier, TimeHistogram,
 };
-use mpath_api::{PathAddress, SchedulerKind, SchedulerSpec};
+use mpath_api::{PathAddress, PolicyKind, SchedulerKind, SchedulerSpec};
 
 pub(super) fn stats(ios: u64, p50_us: u64) -> OpStats {
     OpStats {
@@ -32,6 +33,35 @@ pub(super) fn stats(ios: u64, p50_us: u64) -> OpStats {
             checkpoint_avg_us: Some(f64::from(p50_us as u32) + 0.5),
             ..PathEstimate::default()
         },
+    }
+}
+
+/// A disk that is served, without a guest, with one path that is usable.
+pub(super) fn disk(name: &str) -> Disk {
+    Disk {
+        name: name.into(),
+        socket_path: format!("/run/vhost-blk-mpath/{name}.sock"),
+        subsystem: "nqn.2014-08.org.example:disks".into(),
+        shares_paths_of: None,
+        namespace: Some(1),
+        state: DiskState::Served,
+        health: health(Condition::Ok, ""),
+        connected: false,
+        held_ms: None,
+        policy: PolicyKind::Bdp.into(),
+        capacity_bytes: 1 << 30,
+        block_size_bytes: 512,
+        read_only: false,
+        queues: 64,
+        mpath_window: false,
+        weight: 100,
+        queued: 0,
+        moved_reads: MovedRequests::default(),
+        moved_writes: MovedRequests::default(),
+        first_moved: MovedRequests::default(),
+        fence_waits: FenceWaits::default(),
+        hedge: HedgeStatus::default(),
+        path_counts: PathCounts { total: 1, expected: 1, usable: 1 },
     }
 }
 

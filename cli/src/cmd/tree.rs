@@ -1,0 +1,88 @@
+//! The output of `mpathctl status --tree`: subsystems, their disks, and the paths of each.
+
+use mpath_api::types::{AnaState, Disk, Path, Status};
+use serde::Serialize;
+
+use super::path::state_without_ana;
+use crate::output::{Column, Text, or_dash, table};
+
+/// One subsystem.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Subsystem<'a> {
+    subsystem: &'a str,
+    disks: Vec<Branch<'a>>,
+}
+
+/// A disk, and its paths, which may be another disk's.
+#[derive(Debug, Serialize)]
+struct Branch<'a> {
+    #[serde(flatten)]
+    disk: &'a Disk,
+    paths: Vec<&'a Path>,
+}
+
+/// The subsystems in the order of their first disks.
+pub(super) fn tree<'a>(status: &'a Status, paths: &'a [Path]) -> Vec<Subsystem<'a>> {
+    let mut subsystems: Vec<Subsystem> = Vec::new();
+    for disk in &status.disks {
+        let owner = disk.shares_paths_of.as_ref().unwrap_or(&disk.name);
+        let branch = Branch { disk, paths: paths.iter().filter(|path| path.disk == *owner).collect() };
+        match subsystems.iter_mut().find(|of| of.subsystem == disk.subsystem) {
+            Some(of) => of.disks.push(branch),
+            None => subsystems.push(Subsystem { subsystem: &disk.subsystem, disks: vec![branch] }),
+        }
+    }
+    subsystems
+}
+
+pub(super) fn for_people(subsystems: &[Subsystem]) -> Text {
+    Text::paragraphs(subsystems.iter().map(subsystem))
+}
+
+const COLUMNS: [Column; 5] =
+    [Column::Text(""), Column::State(""), Column::Text(""), Column::Number(""), Column::Long("")];
+
+fn subsystem(of: &Subsystem) -> Text {
+    let mut rows = Vec::new();
+    for (at, branch) in of.disks.iter().enumerate() {
+        let (fork, stem) = forks(at + 1 == of.disks.len());
+        rows.push(disk(fork, branch.disk));
+        for (at, of) in branch.paths.iter().enumerate() {
+            let (fork, _) = forks(at + 1 == branch.paths.len());
+            rows.push(path(&format!("{stem}{fork}"), of, branch.disk));
+        }
+    }
+    Text::from(format!("{}\n", of.subsystem)).then(table(COLUMNS, rows).without_headers())
+}
+
+/// The branch of an entry, and what is left of the entries below.
+fn forks(is_last: bool) -> (&'static str, &'static str) {
+    if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") }
+}
+
+fn disk(fork: &str, disk: &Disk) -> [String; 5] {
+    let mode = if disk.read_only { "ro" } else { "rw" };
+    let guest = if disk.connected { ", guest connected" } else { "" };
+    [
+        format!("{fork}{}", disk.name),
+        disk.health.condition.to_string(),
+        format!("namespace {}", or_dash(disk.namespace)),
+        format!("{} MiB", disk.capacity_bytes >> 20),
+        format!("{mode}, policy {}{guest}", disk.policy),
+    ]
+}
+
+/// A path as the disk sees it, with its share of the last minute.
+fn path(forks: &str, path: &Path, disk: &Disk) -> [String; 5] {
+    let sharer = path.sharers.iter().find(|of| of.disk == disk.name);
+    let (ana, unusable): (Option<AnaState>, _) =
+        sharer.map_or((path.ana_state, &path.unusable), |of| (of.ana_state, &of.unusable));
+    [
+        format!("{forks}{} {}", path.index, path.address),
+        state_without_ana(path),
+        or_dash(ana),
+        format!("{:.1} %", path.io_share_60s * 100.0),
+        unusable.clone().unwrap_or_default(),
+    ]
+}

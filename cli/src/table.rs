@@ -1,0 +1,324 @@
+//! Text for people: words and aligned columns, which fit the terminal.
+
+use std::io::{self, IsTerminal};
+
+use rustix::termios::tcgetwinsize;
+use tabled::builder::Builder;
+use tabled::settings::object::{Cell, Columns};
+use tabled::settings::{Alignment, Color, Padding, Style as Borders};
+
+use crate::tone::Tone;
+
+/// Blanks between two columns.
+const GAP: usize = 2;
+/// The least width of [`Column::Long`] texts while another column can be left out.
+const LONG_MIN: usize = 28;
+/// Their least width.
+const LONG_LEAST: usize = 14;
+/// The least width of states: the length of `live/non-optimized`.
+const STATE_LEAST: usize = 18;
+
+/// How text is shown.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Style {
+    /// Columns and rows of the terminal. Without one, tables have every column at its full width.
+    pub(crate) size: Option<(usize, usize)>,
+    pub(crate) has_colour: bool,
+}
+
+impl Style {
+    /// The style for standard output.
+    pub(crate) fn of_stdout() -> Self {
+        let stdout = io::stdout();
+        if !stdout.is_terminal() {
+            return Self::default();
+        }
+        let size = tcgetwinsize(&stdout).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
+        let size = size.map(|size| (size.ws_col.into(), size.ws_row.into()));
+        Self { size, has_colour: wants_colour() }
+    }
+}
+
+/// Whether the environment allows colours: see <https://no-color.org>.
+fn wants_colour() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Words and tables, one below the other.
+#[derive(Debug, Default)]
+pub(crate) struct Text(Vec<Part>);
+
+#[derive(Debug)]
+enum Part {
+    Words(String),
+    Table(Table),
+}
+
+impl Text {
+    pub(crate) fn then(mut self, next: impl Into<Self>) -> Self {
+        self.0.extend(next.into().0);
+        self
+    }
+
+    /// Texts with an empty line between them.
+    pub(crate) fn paragraphs(texts: impl IntoIterator<Item = Self>) -> Self {
+        let mut all = Self::default();
+        for text in texts {
+            if !all.0.is_empty() {
+                all = all.then("\n");
+            }
+            all = all.then(text);
+        }
+        all
+    }
+
+    pub(crate) fn shown(&self, style: Style) -> String {
+        let part = |part: &Part| match part {
+            Part::Words(words) => words.clone(),
+            Part::Table(table) => table.shown(style),
+        };
+        self.0.iter().map(part).collect()
+    }
+}
+
+impl From<String> for Text {
+    fn from(words: String) -> Self {
+        Self(vec![Part::Words(words)])
+    }
+}
+
+impl From<&str> for Text {
+    fn from(words: &str) -> Self {
+        words.to_owned().into()
+    }
+}
+
+impl From<Table> for Text {
+    fn from(table: Table) -> Self {
+        Self(vec![Part::Table(table)])
+    }
+}
+
+/// A column with its header. Numbers are aligned to the right.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Column {
+    Text(&'static str),
+    Number(&'static str),
+    /// A condition or a state, in its colour. It is broken into lines last of all.
+    State(&'static str),
+    /// Text that is broken into lines on a narrow terminal.
+    Long(&'static str),
+    /// Text that is left out on a narrow terminal. The last of these columns goes first.
+    SpareText(&'static str),
+    /// A number that is left out in the same way.
+    SpareNumber(&'static str),
+}
+
+impl Column {
+    fn header(self) -> &'static str {
+        match self {
+            Self::Text(header)
+            | Self::Number(header)
+            | Self::State(header)
+            | Self::Long(header)
+            | Self::SpareText(header)
+            | Self::SpareNumber(header) => header,
+        }
+    }
+}
+
+/// Aligned columns below a line of headers.
+#[derive(Debug)]
+pub(crate) struct Table {
+    columns: Vec<Column>,
+    rows: Vec<Vec<String>>,
+    has_headers: bool,
+}
+
+/// Aligned columns below a line of headers.
+pub(crate) fn table<const N: usize>(columns: [Column; N], rows: impl IntoIterator<Item = [String; N]>) -> Table {
+    Table { columns: columns.into(), rows: rows.into_iter().map(Into::into).collect(), has_headers: true }
+}
+
+/// The columns that a table has room for.
+struct Layout {
+    /// Index and width of each column shown.
+    shown: Vec<(usize, usize)>,
+    left_out: Vec<&'static str>,
+}
+
+impl Table {
+    pub(crate) fn without_headers(self) -> Self {
+        Self { has_headers: false, ..self }
+    }
+
+    fn shown(&self, style: Style) -> String {
+        let Layout { shown, left_out } = self.layout(style.size.map(|(width, _)| width));
+        let mut builder = Builder::default();
+        if self.has_headers {
+            builder.push_record(shown.iter().map(|(index, _)| self.columns[*index].header()));
+        }
+        for row in &self.rows {
+            builder.push_record(shown.iter().map(|(index, width)| broken(&row[*index], *width)));
+        }
+        let mut table = builder.build();
+        table.with(Borders::empty()).with(Padding::new(0, GAP, 0, 0));
+        for (at, (index, _)) in shown.into_iter().enumerate() {
+            match self.columns[index] {
+                Column::Number(_) | Column::SpareNumber(_) => {
+                    table.modify(Columns::one(at), Alignment::right());
+                }
+                Column::State(_) if style.has_colour => {
+                    let toned = self.rows.iter().map(|row| Tone::of(&row[index])).enumerate();
+                    for (row, tone) in toned.filter_map(|(row, tone)| Some((row, tone?))) {
+                        table.modify(Cell::new(row + usize::from(self.has_headers), at), colour(tone));
+                    }
+                }
+                Column::State(_) | Column::Long(_) | Column::Text(_) | Column::SpareText(_) => (),
+            }
+        }
+        let lines = table.to_string();
+        let mut text: String = lines.lines().flat_map(|line| [line.trim_end(), "\n"]).collect();
+        if !left_out.is_empty() {
+            text.extend(["(no room for ", &left_out.join(", "), "; a wider terminal or -o json shows all)\n"]);
+        }
+        text
+    }
+
+    /// Makes long texts narrower, then leaves out columns, then makes texts and states narrower still, until the table has at most this
+    /// width.
+    fn layout(&self, width: Option<usize>) -> Layout {
+        let length = |text: &str| text.chars().count();
+        let widest = |index: usize| {
+            let header = if self.has_headers { length(self.columns[index].header()) } else { 0 };
+            self.rows.iter().map(|row| length(&row[index])).max().unwrap_or(0).max(header)
+        };
+        let mut layout = Layout {
+            shown: (0..self.columns.len()).map(|index| (index, widest(index))).collect(),
+            left_out: Vec::new(),
+        };
+        let Some(width) = width else { return layout };
+        let excess = |shown: &[(usize, usize)]| {
+            (shown.iter().map(|(_, width)| width + GAP).sum::<usize>()).saturating_sub(width + GAP)
+        };
+        let is_spare = |index: usize| matches!(self.columns[index], Column::SpareText(_) | Column::SpareNumber(_));
+        while excess(&layout.shown) > 0 {
+            let excess = excess(&layout.shown);
+            let spare = layout.shown.iter().rposition(|(index, _)| is_spare(*index));
+            let least = |index: usize| match self.columns[index] {
+                Column::Long(_) if spare.is_some() => LONG_MIN,
+                Column::Long(_) => LONG_LEAST,
+                Column::State(_) if spare.is_none() => STATE_LEAST,
+                _ => usize::MAX,
+            };
+            let broken = layout.shown.iter_mut().filter(|(index, width)| *width > least(*index));
+            if let Some((index, width)) = broken.max_by_key(|(_, width)| *width) {
+                *width = width.saturating_sub(excess).max(least(*index));
+            } else if let Some(spare) = spare {
+                let (index, _) = layout.shown.remove(spare);
+                layout.left_out.insert(0, self.columns[index].header());
+            } else {
+                break;
+            }
+        }
+        layout
+    }
+}
+
+/// The text in lines of at most this width, broken between words where that is possible.
+fn broken(text: &str, width: usize) -> String {
+    let mut lines = vec![String::new()];
+    let mut used = 0;
+    for word in text.split_inclusive(' ') {
+        let length = word.trim_end().chars().count();
+        if used > 0 && used + length > width {
+            lines.push(String::new());
+            used = 0;
+        }
+        for char in word.chars() {
+            // A word that is longer than a line. The blank after a word may be beyond its end.
+            if used >= width && char != ' ' {
+                lines.push(String::new());
+                used = 0;
+            }
+            lines.last_mut().expect("there is a line").push(char);
+            used += 1;
+        }
+    }
+    lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
+}
+
+fn colour(tone: Tone) -> Color {
+    match tone {
+        Tone::Good => Color::FG_GREEN,
+        Tone::Warning => Color::FG_YELLOW,
+        Tone::Bad => Color::FG_RED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: [Column; 4] =
+        [Column::State("STATE"), Column::SpareNumber("SIZE(B)"), Column::Long("NOTE"), Column::SpareText("SOCKET")];
+
+    fn example(has_colour: bool, width: Option<usize>) -> String {
+        let note = "a note of more than forty characters, in all";
+        let rows = [["ok", "1", "", "/a.sock"], ["failing", "1234567890", note, "/b.sock"]];
+        let text: Text = table(COLUMNS, rows.map(|row| row.map(String::from))).into();
+        text.shown(Style { size: width.map(|width| (width, 24)), has_colour })
+    }
+
+    #[test]
+    fn tables_align_and_end_without_blanks() {
+        let all = "\
+STATE       SIZE(B)  NOTE                                          SOCKET
+ok                1                                                /a.sock
+failing  1234567890  a note of more than forty characters, in all  /b.sock
+";
+        for width in [None, Some(74), Some(200)] {
+            assert_eq!(example(false, width), all, "{width:?}");
+        }
+        let columns = [Column::Text("NAME"), Column::Number("SIZE(B)"), Column::Text("NOTE")];
+        assert_eq!(Text::from(table(columns, [])).shown(Style::default()), "NAME  SIZE(B)  NOTE\n");
+    }
+
+    #[test]
+    fn a_narrow_terminal_breaks_long_texts_and_then_leaves_out_columns() {
+        for width in 45..80 {
+            let text = example(false, Some(width));
+            assert!(
+                text.lines().filter(|line| !line.starts_with('(')).all(|line| line.chars().count() <= width),
+                "{text}"
+            );
+            assert!(
+                "a note of more than forty characters, in all".split(' ').all(|word| text.contains(word)),
+                "{text}"
+            );
+        }
+        let text = example(false, Some(45));
+        assert!(!text.contains("sock") && text.contains("no room for SIZE(B), SOCKET;"), "{text}");
+        // Nothing more can be left out.
+        assert!(example(false, Some(10)).contains("failing"));
+    }
+
+    #[test]
+    fn lines_are_broken_between_words() {
+        for (width, expected) in [
+            (20, "a short /long/word"),
+            (8, "a short\n/long/wo\nrd"),
+            (7, "a short\n/long/w\nord"),
+            (18, "a short /long/word"),
+        ] {
+            assert_eq!(broken("a short /long/word", width), expected);
+        }
+    }
+
+    #[test]
+    fn states_have_colours_where_they_are_wanted() {
+        let text = example(true, None);
+        assert!(text.contains("\u{1b}[32mok") && text.contains("\u{1b}[31mfailing"), "{text:?}");
+        assert!(!example(false, None).contains('\u{1b}'));
+    }
+}
