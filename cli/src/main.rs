@@ -8,12 +8,14 @@ mod mptcp;
 mod output;
 mod table;
 mod tone;
+mod top;
 mod watch;
 
 use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
@@ -94,6 +96,8 @@ enum Failure {
     Follow(FollowError),
     /// The errors or problems are already printed.
     Reported(Kind),
+    /// `top` without a terminal.
+    NoTerminal,
     /// A command for one disk, without its name although there are several.
     AmbiguousDisk,
 }
@@ -191,6 +195,10 @@ impl Failure {
             Self::AmbiguousDisk => {
                 (Kind::Usage, &"there are several disks; name one with --disk (`mpathctl status` shows the disks)")
             }
+            Self::NoTerminal => (
+                Kind::Usage,
+                &"top needs a terminal; for a file or a pipe use a command with --watch, such as `path list --watch`",
+            ),
             Self::Reported(kind) => (*kind, &"failed"),
             Self::Gather(error @ GatherError::Ip(_)) => (Kind::Host, error),
             Self::Gather(error) => (Kind::Usage, error),
@@ -254,7 +262,7 @@ fn run(args: &Args, watch: Option<Duration>) -> (Result<(), Failure>, Option<Str
     let from_environment = || std::env::var_os("MPATH_API").filter(|path| !path.is_empty()).map(PathBuf::from);
     let api = args.api.clone().or_else(from_environment).unwrap_or_else(|| DEFAULT_API_SOCKET.into());
     let client = match Client::new(&api, TIMEOUT) {
-        Ok(client) => client,
+        Ok(client) => Arc::new(client),
         Err(error) => return (Err(error.into()), None),
     };
     let result = match watch {

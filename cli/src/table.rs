@@ -40,7 +40,7 @@ impl Style {
 }
 
 /// Whether the environment allows colours: see <https://no-color.org>.
-fn wants_colour() -> bool {
+pub(crate) fn wants_colour() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 

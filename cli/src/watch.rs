@@ -34,8 +34,8 @@ const COMMANDS: [&[&str]; 19] = [
 
 const OPTION: &str = "watch";
 
-/// The time between two rounds.
-fn interval(text: &str) -> Result<Duration, String> {
+/// The time between two rounds, of `--watch` and of `top`.
+pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     let advice = "give a time and its unit, 100ms to 1h, such as 2s";
     let time = humantime::parse_duration(text).map_err(|error| format!("{error}; {advice}"))?;
     let is_in_range = (Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&time);

@@ -1,12 +1,13 @@
 //! `mpathctl inject`
 
-use clap::{Args, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use mpath_api::client::Client;
-use mpath_api::parse_bytes;
 use mpath_api::types::{
     InjectedClass, InjectedDirection, InjectedDistribution, InjectedLatency, InjectedMilliseconds, InjectedPath,
-    InjectedRate, InjectedShare, InjectedStatus, Injection, InjectionInForce, PathSelector, SetInjection,
+    InjectedRate, InjectedShare, InjectedStatus, Injection, InjectionError, InjectionInForce, PathSelector,
+    SetInjection,
 };
+use mpath_api::{parse_bytes, usage_line};
 
 use super::DiskArg;
 use crate::Failure;
@@ -44,9 +45,6 @@ pub(crate) struct SetArgs {
     path: PathSelector,
     #[command(flatten)]
     injection: InjectionArgs,
-    /// End the injection by itself after this time, 1ms to 24h, such as 30s or 5m [default: stays until it is cleared]
-    #[arg(long = "for", value_name = "TIME", value_parser = lasting)]
-    lasting: Option<InjectedMilliseconds>,
     #[command(flatten)]
     disk: DiskArg,
 }
@@ -84,6 +82,25 @@ struct InjectionArgs {
     /// Seed of the random numbers for jitter and errors
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     seed: u64,
+    /// End the injection by itself after this time, 1ms to 24h, such as 30s or 5m [default: stays until it is cleared]
+    #[arg(long = "for", value_name = "TIME", value_parser = lasting)]
+    lasting: Option<InjectedMilliseconds>,
+}
+
+/// The options of an injection alone, as typed in `top`.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+struct Line {
+    #[command(flatten)]
+    injection: InjectionArgs,
+}
+
+/// The injection that a line of options describes, and how long it lasts.
+pub(crate) fn injection_line(line: &str) -> Result<(Injection, Option<InjectedMilliseconds>), String> {
+    let parsed = Line::try_parse_from(line.split_whitespace());
+    let Line { injection } = parsed.map_err(|error| usage_line(&error).unwrap_or_else(|| error.to_string()))?;
+    let checked = injection.injection().map_err(|error| error.to_string())?;
+    Ok((checked, injection.lasting))
 }
 
 impl Command {
@@ -92,8 +109,8 @@ impl Command {
             Self::Set(set) => client.set_injection(&SetInjection {
                 path: set.path.clone(),
                 disk: set.disk.disk.clone(),
-                injection: set.injection.injection()?,
-                for_ms: set.lasting,
+                injection: set.injection.injection().map_err(Failure::Injection)?,
+                for_ms: set.injection.lasting,
             })?,
             Self::Clear { path, disk: DiskArg { disk } } => client.clear_injections(path, disk.as_deref())?,
             Self::List(DiskArg { disk }) => client.injections(disk.as_deref())?,
@@ -105,7 +122,7 @@ impl Command {
 }
 
 impl InjectionArgs {
-    fn injection(&self) -> Result<Injection, Failure> {
+    fn injection(&self) -> Result<Injection, InjectionError> {
         let injection = Injection {
             class: self.class,
             direction: self.direction,
@@ -118,7 +135,7 @@ impl InjectionArgs {
             stall: self.stall,
             seed: self.seed,
         };
-        injection.checked().map_err(Failure::Injection)
+        injection.checked()
     }
 }
 

@@ -18,15 +18,20 @@ mod policy_show;
 mod scheduler;
 mod slow;
 mod status;
+mod top;
 mod tree;
 mod upgrade;
 mod weight;
+
+use std::sync::Arc;
 
 use clap::Subcommand;
 use mpath_api::client::Client;
 use mpath_api::types::Disk;
 
 pub(crate) use self::disk::SocketError;
+pub(crate) use self::inject::injection_line;
+pub(crate) use self::path::{injected, state};
 use crate::Failure;
 use crate::output::Output;
 
@@ -34,6 +39,11 @@ use crate::output::Output;
 pub(crate) enum Command {
     /// Show the daemon and its disks
     Status(status::Command),
+    /// Show disks, paths and virtqueues live, and change them by keys
+    ///
+    /// `?` shows the keys. The disks are sorted by condition, the worst first. Latencies, IOPS and shares are those of the last second.
+    /// The terminal needs at least 80 columns and 24 rows. A larger one shows more.
+    Top(top::Command),
     /// Show, add and remove disks
     #[command(subcommand)]
     Disk(disk::Command),
@@ -98,9 +108,10 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
+    pub(crate) fn run(&self, client: &Arc<Client>, output: &mut Output) -> Result<(), Failure> {
         match self {
             Self::Status(command) => command.run(client, output),
+            Self::Top(command) => command.run(client),
             Self::Disk(command) => command.run(client, output),
             Self::Path(command) => command.run(client, output),
             Self::Config(command) => command.run(),

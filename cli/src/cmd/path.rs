@@ -208,7 +208,7 @@ pub(super) fn for_sharer(of: &PathSharer) -> String {
 }
 
 /// The state with what is wrong: the ANA state, silence, a fallback.
-fn state(path: &Path) -> String {
+pub(crate) fn state(path: &Path) -> String {
     let ana = path.ana_state.filter(|ana| *ana != AnaState::Optimized);
     let state = ana.map_or(path.state.to_string(), |ana| format!("{}/{ana}", path.state));
     with_notes(state, path)
@@ -225,7 +225,7 @@ fn with_notes(state: String, path: &Path) -> String {
 }
 
 /// The injections in force, or `-`.
-pub(super) fn injected(path: &Path) -> String {
+pub(crate) fn injected(path: &Path) -> String {
     let one = |InjectionInForce { injection, ends_in_ms }: &InjectionInForce| {
         let class = injection.class.map_or(String::new(), |class| format!("{class}: "));
         let left = ends_in_ms.map_or(String::new(), |ms| format!(" ({} s left)", ms.div_ceil(1000)));

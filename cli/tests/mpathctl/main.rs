@@ -12,4 +12,5 @@ mod paths;
 mod screen;
 mod steering;
 mod terminal;
+mod top;
 mod usage;

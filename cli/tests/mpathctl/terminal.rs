@@ -1,7 +1,7 @@
 //! `mpathctl` in a terminal of its own, whose screen can be read.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::num::NonZeroU16;
 use std::os::fd::OwnedFd;
 use std::process::{Child, ExitStatus};
@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use pty_process::{Size, blocking};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use vt100::{Parser, Screen};
 
 use crate::daemon::Daemon;
@@ -20,6 +21,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// The terminal, and the program in it. Dropped, the program ends.
 pub(crate) struct Terminal {
     child: Child,
+    keyboard: File,
     shown: Arc<(Mutex<Parser>, Condvar)>,
     reader: Option<JoinHandle<()>>,
 }
@@ -32,10 +34,10 @@ impl Terminal {
         let command = blocking::Command::new(env!("CARGO_BIN_EXE_mpathctl")).args(args);
         let command = command.env("MPATH_API", daemon.socket()).env("TERM", "xterm-256color").env_remove("NO_COLOR");
         let child = command.envs(env.iter().copied()).spawn(inner).unwrap();
-        let mut output = File::from(OwnedFd::from(pty));
+        let keyboard = File::from(OwnedFd::from(pty));
         let [rows, columns] = [rows, columns].map(|size| NonZeroU16::new(size).unwrap());
         let shown = Arc::new((Mutex::new(Parser::new(rows, columns, 0)), Condvar::new()));
-        let parser = Arc::clone(&shown);
+        let (mut output, parser) = (keyboard.try_clone().unwrap(), Arc::clone(&shown));
         let reader = thread::spawn(move || {
             let mut bytes = [0; 4096];
             // Reading fails once the program has ended.
@@ -44,7 +46,18 @@ impl Terminal {
                 parser.1.notify_all();
             }
         });
-        Self { child, shown, reader: Some(reader) }
+        Self { child, keyboard, shown, reader: Some(reader) }
+    }
+
+    pub(crate) fn type_keys(&self, keys: &str) {
+        (&self.keyboard).write_all(keys.as_bytes()).unwrap();
+    }
+
+    pub(crate) fn resize(&self, rows: u16, columns: u16) {
+        let [height, width] = [rows, columns].map(|size| NonZeroU16::new(size).unwrap());
+        self.shown.0.lock().unwrap().set_size(height, width);
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&self.keyboard, size).unwrap();
     }
 
     /// Waits until the screen is as wanted.
@@ -79,6 +92,12 @@ impl Terminal {
             .any(|cell| cell.fgcolor() != vt100::Color::Default || cell.bgcolor() != vt100::Color::Default)
     }
 
+    /// Sends a signal by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let kill = std::process::Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
+        assert!(kill.unwrap().success());
+    }
+
     /// Waits until the program has ended.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
@@ -87,6 +106,13 @@ impl Terminal {
     /// Waits until all that the ended program has written is on the screen.
     pub(crate) fn wait_closed(&mut self) {
         self.reader.take().unwrap().join().unwrap();
+    }
+
+    /// Waits until the screen is that of before the program, with a cursor, and the keys are echoed.
+    pub(crate) fn is_restored(&self) {
+        self.wait("the terminal as before", |screen| !screen.alternate_screen() && !screen.hide_cursor());
+        let modes = tcgetattr(&self.keyboard).unwrap().local_modes;
+        assert!(modes.contains(LocalModes::ECHO | LocalModes::ICANON), "{modes:?}");
     }
 }
 
