@@ -27,12 +27,20 @@ mod upgrade;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use crate::args::Args;
 use crate::log::Log;
 
-fn main() -> ExitCode {
+/// The command line, for its manual page and completions.
+#[must_use]
+pub fn command_line() -> clap::Command {
+    Args::command()
+}
+
+/// Runs the daemon until it ends.
+#[must_use]
+pub fn main() -> ExitCode {
     if args::wants_capabilities() {
         // A reader that has closed its end wants no answer.
         let _ = writeln!(std::io::stdout(), "{}", args::CAPABILITIES);

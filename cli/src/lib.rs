@@ -219,7 +219,9 @@ impl Failure {
     }
 }
 
-fn main() -> ExitCode {
+/// Runs the program.
+#[must_use]
+pub fn main() -> ExitCode {
     let (args, watch) = match parse() {
         Ok(parsed) => parsed,
         Err(error) => return usage(&error),
@@ -245,8 +247,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line with all of its options.
-fn command_line() -> clap::Command {
+/// The command line with all of its options, for manual pages and completions too.
+#[must_use]
+pub fn command_line() -> clap::Command {
     watch::with_option(Args::command())
 }
 

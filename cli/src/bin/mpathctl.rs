@@ -1,0 +1,7 @@
+//! The program `mpathctl`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    mpathctl::main()
+}
