@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build benches demo test unit fuzz sim sim-mutants policy-sim burst-sim burst-instructions guest-test guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny images clean
+.PHONY: help deps build deb programs dist-test package-test benches demo test unit fuzz sim sim-mutants policy-sim burst-sim burst-instructions guest-test guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny images clean
 
 CARGO ?= cargo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
@@ -41,6 +41,22 @@ deps: ## install what building and testing need (Debian packages; says what; ask
 build: ## build the daemon, the target, mpathctl and vublk-bench (release)
 	@scripts/deps.sh build
 	$(CARGO) build --release --locked --bin vhost-blk-mpath --bin mpath-target --bin mpathctl --bin vublk-bench
+
+# Nothing is built if MPATH_BIN has the programs.
+programs: $(PROGRAMS)
+	$(if $(MPATH_BIN),,$(CARGO) build --release --locked -p mpath-manual)
+
+deb: programs ## make the Debian package, and print its path (MPATH_BIN=dir packs the programs there)
+	@scripts/deps.sh deb
+	scripts/package $(or $(MPATH_BIN),$(BIN))
+
+dist-test: programs ## what the package has besides programs: manual pages, completions, alert rules, dashboard, libvirt example
+	@scripts/deps.sh dist
+	scripts/dist-test
+
+package-test: programs images ## install the package in a Debian of its own, use, upgrade and remove it there, a guest verifying (as root)
+	@scripts/deps.sh deb package
+	guest-tests/package/run
 
 benches: build
 	$(CARGO) build --release --locked -p vublk-bench

@@ -1,12 +1,14 @@
 #!/bin/bash
 # Installs the Debian packages a part of the project needs, and says what it installs.
 #
-#   scripts/deps.sh SET...      SET: build, count, guest, unit, uml, faults, lab, qemu, venv, lint, fuzz
+#   scripts/deps.sh SET...      SET: build, count, guest, unit, uml, faults, lab, qemu, venv, lint, fuzz, deb, dist, package
 #
 # A set that is complete costs nothing and needs neither root nor network. Packages are installed as root, or
 # through sudo. A Rust toolchain is never installed: the script asks for rustup.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
+
+CARGO_DEB=3.8.0
 
 usage() { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 die() { echo "deps: $*" >&2; exit 1; }
@@ -27,6 +29,10 @@ packages() {
             pkg-config:pkg-config python3:python3 libglib2.0-dev libpixman-1-dev libfdt-dev ;;
         venv) echo python3:python3 python3-venv ;;
         fuzz) echo g++:c++ ;;
+        deb) echo binutils:objcopy dpkg-dev:dpkg-shlibdeps xz-utils:xz ;;
+        dist) echo mandoc:mandoc man-db:man groff:groff zsh:zsh fish:fish libvirt-clients:virt-xml-validate \
+            libxml2-utils:xmllint util-linux python3:python3 ;;
+        package) echo systemd-container:systemd-nspawn debootstrap:debootstrap dpkg-dev:dpkg-deb util-linux:nsenter python3:python3 ;;
         lint) echo shellcheck:shellcheck pyflakes3:pyflakes3 python3-markdown-it ;;
         *) usage ;;
     esac
@@ -82,11 +88,22 @@ require_rust() {
 then open a new shell (or: . \"\$HOME/.cargo/env\") and try again."
 }
 
+# cargo-deb makes the package. It is built once, for this clone.
+require_cargo_deb() {
+    local tools=$root/target/tools
+    [[ $("$tools/bin/cargo-deb" --version 2>/dev/null) == "$CARGO_DEB" ]] && return 0
+    require_rust
+    echo "deps: installing cargo-deb $CARGO_DEB in $tools (cargo install)" >&2
+    (cd "$root" && cargo install --quiet --locked --debug --root "$tools" cargo-deb --version "$CARGO_DEB") >&2 ||
+        die "could not install cargo-deb $CARGO_DEB"
+}
+
 (($#)) || usage
 for set in "$@"; do
     list=$(packages "$set")
     # shellcheck disable=SC2086  # one word a package
     install_missing $list
     [[ $set == build ]] && require_rust
+    [[ $set == deb ]] && require_cargo_deb
 done
 exit 0
