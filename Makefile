@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build deb programs dist-test package-test benches demo test unit fuzz sim sim-mutants policy-sim burst-sim burst-instructions guest-test guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny images clean
+.PHONY: help deps build deb programs dist-test package-test restricted-test benches demo test unit fuzz sim sim-mutants policy-sim burst-sim burst-instructions guest-test guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny images clean
 
 CARGO ?= cargo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
@@ -57,6 +57,10 @@ dist-test: programs ## what the package has besides programs: manual pages, comp
 package-test: programs images ## install the package in a Debian of its own, use, upgrade and remove it there, a guest verifying (as root)
 	@scripts/deps.sh deb package
 	guest-tests/package/run
+
+restricted-test: ## the daemon's tests of memory, upgrades, sockets and connections under what its unit restricts (as root)
+	@scripts/deps.sh build guest package
+	guest-tests/package/restricted
 
 benches: build
 	$(CARGO) build --release --locked -p vublk-bench
