@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Parser};
 use mpath_api::config::{Account, Config, HostId, IoThreads, Nqn, SocketMode, SocketPath, WaitFor};
-use mpath_api::{DEFAULT_API_SOCKET, DiskFlags, usage_line};
+use mpath_api::{DEFAULT_API_SOCKET, DiskFlags, DiskFlagsError, usage_line};
 
 use crate::log::LogFormat;
 use crate::run::RunError;
@@ -32,7 +32,8 @@ The log goes to stderr; RUST_LOG=debug adds details.";
 /// vhost-user-blk backend: one virtio disk over several NVMe/TCP paths.
 #[derive(Debug, Parser)]
 #[command(version = env!("VHOST_BLK_MPATH_VERSION"), override_usage = "vhost-blk-mpath {--socket-path <PATH>|--fd <N>} --subsystem <NQN> {--path <URL>|--discovery <URL>}... [OPTIONS]\n       \
-    vhost-blk-mpath --config <FILE>", after_help = AFTER_HELP, arg_required_else_help = true, allow_negative_numbers = true)]
+    vhost-blk-mpath --config <FILE>\n       \
+    vhost-blk-mpath --check {--config <FILE>|...}", after_help = AFTER_HELP, arg_required_else_help = true, allow_negative_numbers = true)]
 pub(crate) struct Args {
     /// YAML configuration file, instead of flags
     #[arg(long, value_name = "FILE", conflicts_with_all = ["DiskFlags", "HostArgs"])]
@@ -52,6 +53,10 @@ pub(crate) struct Args {
     /// Form of the log on stderr
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
     log_format: LogFormat,
+
+    /// Check the configuration file or the flags, report all errors, and exit with 0 or 2; nothing is created or connected
+    #[arg(long, conflicts_with = "fd")]
+    pub(crate) check: bool,
 
     /// Print the capabilities of this backend, as QEMU's conventions for vhost-user backends require, and exit
     #[arg(long)]
@@ -157,24 +162,45 @@ impl Args {
         if let Some(fd) = self.fd {
             disk.socket_path = Some(handed_over.take_flag(fd, &self.host.api)?);
         }
-        let mut config = Config::new(vec![disk.into_config()?]);
-        config.api = self.host.api;
-        config.api_mode = self.host.api_mode;
-        config.api_owner = self.host.api_owner;
-        config.api_group = self.host.api_group;
-        config.io_threads = self.host.io_threads.unwrap_or(config.io_threads);
-        config.wait_for = self.host.wait_for.unwrap_or_default();
-        config.hostnqn = self.host.hostnqn;
-        config.hostid = self.host.hostid;
+        let config = self.host.into_config(disk)?;
         config.validate()?;
         Ok((config, handed_over))
+    }
+
+    /// The configuration for `--check`: from the file, with all its errors, or from flags.
+    pub(crate) fn into_checked(self) -> Result<(String, Config), Vec<RunError>> {
+        let flags = |error: RunError| vec![error];
+        let Some(file) = self.config else {
+            let config = self.host.into_config(self.disk.unwrap_or_default()).map_err(|error| flags(error.into()))?;
+            let conflicts: Vec<_> = config.conflicts().into_iter().map(RunError::from).collect();
+            return if conflicts.is_empty() { Ok(("the flags".into(), config)) } else { Err(conflicts) };
+        };
+        let text = mpath_api::config::read_file(&file).map_err(|error| flags(error.into()))?;
+        let checked = Config::check_file(&file, &text);
+        checked
+            .map(|config| (file.display().to_string(), config))
+            .map_err(|errors| errors.into_iter().map(RunError::from).collect())
+    }
+}
+
+impl HostArgs {
+    fn into_config(self, disk: DiskFlags) -> Result<Config, DiskFlagsError> {
+        let mut config = Config::new(vec![disk.into_config()?]);
+        config.api = self.api;
+        config.api_mode = self.api_mode;
+        config.api_owner = self.api_owner;
+        config.api_group = self.api_group;
+        config.io_threads = self.io_threads.unwrap_or(config.io_threads);
+        config.wait_for = self.wait_for.unwrap_or_default();
+        config.hostnqn = self.hostnqn;
+        config.hostid = self.hostid;
+        Ok(config)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use clap::error::ErrorKind;
-    use mpath_api::DiskFlagsError;
 
     use crate::upgrade::TAKE_OVER;
 

@@ -5,6 +5,7 @@
 //! speaks vhost-user. The I/O threads (crate `reactor`) move data.
 
 mod args;
+mod check;
 mod control;
 mod discovery;
 mod disk;
@@ -50,6 +51,9 @@ pub fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return args::explain(&error),
     };
+    if args.check {
+        return check::check(args);
+    }
     let log = Log::start(args.log_format());
     let mut predecessor = None;
     let configured = args.into_config(&mut predecessor);

@@ -65,7 +65,7 @@ pub(crate) enum Command {
     /// At most 16 of each 10 s and I/O thread are kept. STAGES are those that took at least a hundredth of the time, the longest first.
     /// PATHS are all paths that got the request. TRIES are attempts.
     Slow(slow::Command),
-    /// Make configuration files; needs no daemon
+    /// Check and make configuration files; needs no daemon
     #[command(subcommand)]
     Config(config::Command),
     /// Show or set policies, which pick the path of a request
@@ -114,7 +114,7 @@ impl Command {
             Self::Top(command) => command.run(client),
             Self::Disk(command) => command.run(client, output),
             Self::Path(command) => command.run(client, output),
-            Self::Config(command) => command.run(),
+            Self::Config(command) => command.run(output),
             Self::Discovery(command) => command.run(client, output),
             Self::Policy(command) => command.run(client, output),
             Self::Hedge(command) => command.run(client, output),

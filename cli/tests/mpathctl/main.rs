@@ -3,6 +3,7 @@
 // Clippy lets only `#[test]` functions unwrap, not what they share.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod config;
 mod daemon;
 mod disks;
 mod events;

@@ -288,6 +288,62 @@ fn too_few_descriptors_are_reported() {
     }
 }
 
+/// `--check` with this file: exit code, stdout and the lines of stderr.
+fn checked(text: &str, more: &[&str]) -> (Option<i32>, String, Vec<String>) {
+    let place = DaemonDirectory::new();
+    let file = place.file("config.yaml");
+    fs::write(&file, text).unwrap();
+    let mut command = program();
+    command.arg("--check").arg("--config").arg(&file).args(more).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    nothing_left(&place);
+    let name = file.to_str().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().replace(name, "FILE");
+    (output.status.code(), text(output.stdout), text(output.stderr).lines().map(String::from).collect())
+}
+
+#[test]
+fn a_check_reports_all_errors_and_starts_nothing() {
+    let (code, out, errors) =
+        checked("io-threads: 0\ndisks:\n  - socket-path: /tmp/s\n    polcy: numa\n    paths: ['tcp://h']\n", &[]);
+    assert_eq!((code, &*out, errors.len()), (Some(USAGE), "", 3), "{errors:?}");
+    assert!(errors[0].starts_with("FILE:1:13: io-threads: invalid value: integer `0`"), "{errors:?}");
+    assert!(errors[1].starts_with("FILE:3:5: disks[0]: missing field `subsystem`"), "{errors:?}");
+    assert!(errors[2].starts_with("FILE:4:5: disks[0]: unknown field `polcy`: did you mean `policy`?"), "{errors:?}");
+    let disk = "disks:\n  - {socket-path: /tmp/no.sock, subsystem: nqn.a, paths: ['tcp://127.0.0.1'], namespace: 1";
+    let (code, out, errors) =
+        checked(&format!("{disk}, share-paths-with: [{{name: s, socket-path: /tmp/t, namespace: 2}}]}}\n"), &[]);
+    assert_eq!((code, &*out, errors), (Some(0), "FILE: no errors; disks: 2\n", vec![]));
+}
+
+#[test]
+fn a_check_includes_what_the_host_lacks() {
+    let disk = "disks:\n  - {socket-path: /nonexistent/s, subsystem: nqn.a, paths: ['tcp://127.0.0.1'], socket-owner: no-such-user";
+    let (code, out, errors) = checked(&format!("{disk}, socket-group: no-such-group}}\n"), &[]);
+    assert_eq!((code, &*out, errors.len()), (Some(USAGE), "", 3), "{errors:?}");
+    for (error, part) in errors.iter().zip(["user `no-such-user` is unknown", "group `no-such-group`", "directory"]) {
+        assert!(error.starts_with("/nonexistent/s: ") && error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn flags_are_checked_too() {
+    let place = DaemonDirectory::new();
+    let address = refusing_address();
+    let check = |more: &str| {
+        let mut command = place.command(&[address.1], more);
+        let output = command.arg("--check").output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    assert_eq!(check(""), (Some(0), "the flags: no errors; disks: 1\n".into(), String::new()));
+    let (code, _, errors) = check(&format!("--hostnqn foo --path=tcp://{}", address.1));
+    let lines: Vec<_> = errors.lines().collect();
+    assert_eq!((code, lines.len()), (Some(USAGE), 2), "{errors}");
+    assert!(lines[0].starts_with("hostnqn: `foo`") && lines[1].starts_with("disks[0].paths[1]: "), "{errors}");
+    nothing_left(&place);
+}
+
 #[test]
 fn print_capabilities_overrides_other_flags() {
     for flags in ["", "--policy fastest", "--config /nonexistent --queues x", "--no-such-flag --version"] {

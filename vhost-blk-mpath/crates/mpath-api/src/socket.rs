@@ -241,13 +241,9 @@ impl ListeningSocket {
     /// Creates the socket and listens. A stale socket file is replaced. The directory of the default API socket is created if it is
     /// missing and its parent exists. Mode, owner and group are as `access` says before the first client can connect.
     pub fn bind(path: &SocketPath, role: Role, access: &SocketAccess) -> Result<Self, BindError> {
-        let account = |kind, account: &Option<Account>| resolve(path, role, kind, account.as_ref());
-        let owner = account(AccountKind::User, &access.owner)?;
-        let group = account(AccountKind::Group, &access.group)?;
-        let directory = match path.as_path().parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
+        let owner = resolve(path, role, AccountKind::User, access.owner.as_ref())?;
+        let group = resolve(path, role, AccountKind::Group, access.group.as_ref())?;
+        let directory = directory_of(path);
         // Only the directory of the default: another missing directory is probably a typing error.
         if Some(directory) == Path::new(DEFAULT_API_SOCKET).parent()
             && let Err(source) = fs::create_dir(directory)
@@ -421,6 +417,25 @@ fn create(path: &Path, role: Role) -> io::Result<UnixListener> {
 }
 
 /// The number of a user or group.
+/// Checks what [`ListeningSocket::bind`] needs of this host, and changes nothing: owner, group and directory. Returns all errors.
+#[must_use]
+pub fn check(path: &SocketPath, role: Role, access: &SocketAccess) -> Vec<BindError> {
+    let accounts = [(AccountKind::User, &access.owner), (AccountKind::Group, &access.group)];
+    let unknown = accounts.into_iter().filter_map(|(kind, account)| resolve(path, role, kind, account.as_ref()).err());
+    let directory = directory_of(path);
+    // The daemon creates this one.
+    let is_default = Some(directory) == Path::new(DEFAULT_API_SOCKET).parent();
+    let directory = fs::metadata(directory).err().filter(|_| !is_default);
+    unknown.chain(directory.map(|source| BindError::Directory { path: path.clone(), role, source })).collect()
+}
+
+fn directory_of(path: &SocketPath) -> &Path {
+    match path.as_path().parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
 fn resolve(
     path: &SocketPath,
     role: Role,

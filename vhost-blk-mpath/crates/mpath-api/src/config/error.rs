@@ -4,7 +4,6 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use super::repeated_key::repeated_key;
 use super::{DiskName, DiskPlace, MAX_DISCOVERY, MAX_DISKS, MAX_PATHS, MAX_SHARING, NamespaceId, Nqn, SocketPath};
 use crate::address::{DiscoveryAddress, PathAddress};
 use crate::text::name_meant_key;
@@ -46,41 +45,55 @@ pub enum ConfigError {
     /// Not YAML, an unknown or missing key, or a value that its type refuses.
     Yaml(serde_yaml::Error),
     /// Values that contradict each other.
-    Conflict(Box<ConflictError>),
+    Conflict {
+        /// The values.
+        error: Box<ConflictError>,
+        /// Line and column of the value, if they are known.
+        place: Option<(usize, usize)>,
+    },
 }
 
 impl std::error::Error for ConfigError {}
 
 impl From<ConflictError> for ConfigError {
     fn from(error: ConflictError) -> Self {
-        Self::Conflict(error.into())
+        Self::Conflict { error: error.into(), place: None }
     }
 }
 
 impl ConfigError {
-    /// The error of the reader about this text. A repeated key is named with its own place.
-    pub(super) fn yaml(text: &str, error: serde_yaml::Error) -> Self {
-        let is_repeated = error.to_string().contains("duplicate field `");
-        Self::Yaml(is_repeated.then(|| repeated_key(text)).flatten().unwrap_or(error))
+    /// Line and column, from 1, if they are known.
+    #[must_use]
+    pub fn place(&self) -> Option<(usize, usize)> {
+        match self {
+            Self::Yaml(error) => error.location().map(|at| (at.line(), at.column())),
+            Self::Conflict { place, .. } => *place,
+        }
+    }
+
+    /// The error without its place, on one line.
+    #[must_use]
+    pub fn message(&self) -> String {
+        let error = match self {
+            Self::Yaml(error) => error,
+            Self::Conflict { error, .. } => return error.to_string(),
+        };
+        // Quoted values may hold control characters, and an error is one line.
+        let mut message = name_meant_key(&one_line(&error.to_string()));
+        if let Some(at) = error.location() {
+            // The message has the place at its end, and a scanner's message also within.
+            message = message.replace(&format!(" at line {} column {}", at.line(), at.column()), "");
+            message.push_str(hint_for_sharer(&message));
+        }
+        message
     }
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Yaml(error) => {
-                let message = error.to_string();
-                // Quoted values may hold control characters, and an error is one line.
-                let message = name_meant_key(&one_line(&message));
-                let Some(at) = error.location() else {
-                    return write!(f, " {message}");
-                };
-                let suffix = format!(" at line {} column {}", at.line(), at.column());
-                // The message has the place at its end, and a scanner's message also within.
-                let message = message.replace(&suffix, "");
-                write!(f, "{}:{}: {message}{}", at.line(), at.column(), hint_for_sharer(&message))
-            }
-            Self::Conflict(error) => write!(f, " {error}"),
+        match self.place() {
+            Some((line, column)) => write!(f, "{line}:{column}: {}", self.message()),
+            None => write!(f, " {}", self.message()),
         }
     }
 }
@@ -228,6 +241,35 @@ pub enum ConflictError {
         /// The address.
         address: PathAddress,
     },
+}
+
+impl ConflictError {
+    /// The settings that contradict each other, the one that is named first.
+    #[must_use]
+    pub fn settings(&self) -> Vec<String> {
+        let both = |second: &DiskPlace, first: &DiskPlace, key: &str| {
+            vec![format!("{second}.{key}"), format!("{first}.{key}")]
+        };
+        match self {
+            Self::DiskCount { .. } => vec!["disks".into()],
+            Self::HostNqn { .. } => vec!["hostnqn".into()],
+            Self::NoPath { disk } => vec![format!("disks[{disk}].paths"), format!("disks[{disk}].discovery")],
+            Self::DiscoveryCount { disk, .. } => vec![format!("disks[{disk}].discovery")],
+            Self::PathCount { disk, .. } => vec![format!("disks[{disk}].paths")],
+            Self::SameName { first, second, .. } => both(second, first, "name"),
+            Self::SameSocket { first, second, .. } => both(second, first, "socket-path"),
+            Self::ApiSocket { disk, .. } => vec![format!("{disk}.socket-path"), "api".into()],
+            Self::SharerCount { disk, .. } => vec![format!("disks[{disk}].share-paths-with")],
+            Self::NoNamespace { disk, .. } => vec![format!("disks[{disk}].namespace")],
+            Self::SameNamespace { first, second, .. } => both(second, first, "namespace"),
+            Self::SameDiscovery { disk, first, second, .. } => {
+                vec![format!("disks[{disk}].discovery[{second}]"), format!("disks[{disk}].discovery[{first}]")]
+            }
+            Self::SamePath { disk, first, second, .. } => {
+                vec![format!("disks[{disk}].paths[{second}]"), format!("disks[{disk}].paths[{first}]")]
+            }
+        }
+    }
 }
 
 /// The number of disks that share paths, shown if there are any.

@@ -4,13 +4,14 @@
 //! build the same types. [`Config::validate`] checks values against each other.
 
 mod access;
+mod check;
 mod disk;
 mod error;
 mod hedge;
 mod limits;
 mod max_transfer;
 mod on_off;
-mod repeated_key;
+mod reader;
 mod sharer;
 mod time;
 mod validate;
@@ -109,23 +110,33 @@ pub struct DiskList {
 impl DiskList {
     /// Reads and checks `source`. Messages call it `name`.
     pub fn read(name: &Path, source: impl Read) -> Result<Self, LoadError> {
-        load(name, source, |text| {
-            let list: Self = serde_yaml::from_str(text).map_err(|error| ConfigError::yaml(text, error))?;
+        load(name, &read_text(name, source)?, |text| {
+            let list: Self = reader::read(text)?;
             Config::new(list.disks.clone()).validate()?;
             Ok(list)
         })
     }
 }
 
-/// Reads a text of bounded length.
-fn load<T>(name: &Path, source: impl Read, parse: impl FnOnce(&str) -> Result<T, ConfigError>) -> Result<T, LoadError> {
+/// Reads a text of bounded length. Messages call its source `name`.
+pub fn read_text(name: &Path, source: impl Read) -> Result<String, LoadError> {
     let mut text = String::new();
     let read = source.take(MAX_FILE_BYTES + 1).read_to_string(&mut text);
     read.map_err(|source| LoadError::Read { path: name.into(), source })?;
     if text.len() as u64 > MAX_FILE_BYTES {
         return Err(LoadError::TooLarge { path: name.into(), max_bytes: MAX_FILE_BYTES });
     }
-    parse(&text).map_err(|source| LoadError::Invalid { path: name.into(), source })
+    Ok(text)
+}
+
+/// Reads the text of a file.
+pub fn read_file(path: &Path) -> Result<String, LoadError> {
+    let file = File::open(path).map_err(|source| LoadError::Read { path: path.into(), source })?;
+    read_text(path, file)
+}
+
+fn load<T>(name: &Path, text: &str, parse: impl FnOnce(&str) -> Result<T, ConfigError>) -> Result<T, LoadError> {
+    parse(text).map_err(|source| LoadError::Invalid { path: name.into(), source })
 }
 
 impl Config {
@@ -153,13 +164,12 @@ impl Config {
 
     /// Reads and checks a file.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
-        let file = File::open(path).map_err(|source| LoadError::Read { path: path.into(), source })?;
-        load(path, file, Self::parse)
+        load(path, &read_file(path)?, Self::parse)
     }
 
     /// Reads and checks a text.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let config: Self = serde_yaml::from_str(text).map_err(|error| ConfigError::yaml(text, error))?;
+        let config: Self = reader::read(text)?;
         config.validate()?;
         Ok(config)
     }

@@ -33,33 +33,39 @@ struct PlacedDisk<'a> {
 
 impl Config {
     /// Checks counts, and that names, sockets, namespaces and paths are unique. Also checks that `hostnqn` conforms: unlike the NQN
-    /// of a subsystem, no target dictates it.
+    /// of a subsystem, no target dictates it. Returns the first conflict.
     pub fn validate(&self) -> Result<(), ConflictError> {
+        self.conflicts().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// All conflicts of [`Config::validate`].
+    #[must_use]
+    pub fn conflicts(&self) -> Vec<ConflictError> {
+        let mut conflicts = Vec::new();
         if let Some(name) = self.hostnqn.as_ref().filter(|name| !name.has_form()) {
-            return Err(ConflictError::HostNqn { name: name.clone() });
+            conflicts.push(ConflictError::HostNqn { name: name.clone() });
         }
         let disks: Vec<_> = self.disks.iter().enumerate().flat_map(|(index, disk)| placed(index, disk)).collect();
         if disks.is_empty() || disks.len() > MAX_DISKS {
             let sharing = disks.len() - self.disks.len();
-            return Err(ConflictError::DiskCount { count: disks.len(), sharing });
+            conflicts.push(ConflictError::DiskCount { count: disks.len(), sharing });
         }
-        unique(disks.iter().map(|disk| disk.name)).map_err(|(first, second)| ConflictError::SameName {
+        conflicts.extend(repeated(disks.iter().map(|disk| disk.name)).map(|(first, second)| ConflictError::SameName {
             first: disks[first].place,
             second: disks[second].place,
             name: disks[second].name.clone(),
-        })?;
-        if let Some(disk) = disks.iter().find(|disk| *disk.socket == self.api) {
-            return Err(ConflictError::ApiSocket { disk: disk.place, path: self.api.clone() });
-        }
+        }));
+        let of_api = disks.iter().filter(|disk| *disk.socket == self.api);
+        conflicts.extend(of_api.map(|disk| ConflictError::ApiSocket { disk: disk.place, path: self.api.clone() }));
         for (index, disk) in self.disks.iter().enumerate() {
-            check_paths(index, disk)?;
-            check_sharers(index, disk)?;
+            check_paths(index, disk, &mut conflicts);
+            check_sharers(index, disk, &mut conflicts);
         }
-        unique(disks.iter().map(|disk| disk.socket)).map_err(|(first, second)| ConflictError::SameSocket {
-            first: disks[first].place,
-            second: disks[second].place,
-            path: disks[second].socket.clone(),
-        })
+        conflicts.extend(repeated(disks.iter().map(|disk| disk.socket)).map(|(first, second)| {
+            let (path, first, second) = (disks[second].socket.clone(), disks[first].place, disks[second].place);
+            ConflictError::SameSocket { first, second, path }
+        }));
+        conflicts
     }
 }
 
@@ -75,55 +81,55 @@ fn placed(index: usize, disk: &DiskConfig) -> impl Iterator<Item = PlacedDisk<'_
     }))
 }
 
-fn check_paths(index: usize, disk: &DiskConfig) -> Result<(), ConflictError> {
+fn check_paths(index: usize, disk: &DiskConfig, conflicts: &mut Vec<ConflictError>) {
     if disk.paths.is_empty() && disk.discovery.is_empty() {
-        return Err(ConflictError::NoPath { disk: index });
+        conflicts.push(ConflictError::NoPath { disk: index });
     }
     if disk.paths.len() > MAX_PATHS {
-        return Err(ConflictError::PathCount { disk: index, count: disk.paths.len() });
+        conflicts.push(ConflictError::PathCount { disk: index, count: disk.paths.len() });
     }
     if disk.discovery.len() > MAX_DISCOVERY {
-        return Err(ConflictError::DiscoveryCount { disk: index, count: disk.discovery.len() });
+        conflicts.push(ConflictError::DiscoveryCount { disk: index, count: disk.discovery.len() });
     }
-    unique(&disk.discovery).map_err(|(first, second)| ConflictError::SameDiscovery {
+    conflicts.extend(repeated(&disk.discovery).map(|(first, second)| ConflictError::SameDiscovery {
         disk: index,
         first,
         second,
         address: disk.discovery[second].clone(),
-    })?;
-    unique(&disk.paths).map_err(|(first, second)| ConflictError::SamePath {
+    }));
+    conflicts.extend(repeated(&disk.paths).map(|(first, second)| ConflictError::SamePath {
         disk: index,
         first,
         second,
         address: disk.paths[second].clone(),
-    })
+    }));
 }
 
-fn check_sharers(index: usize, disk: &DiskConfig) -> Result<(), ConflictError> {
+fn check_sharers(index: usize, disk: &DiskConfig, conflicts: &mut Vec<ConflictError>) {
     let sharers = &disk.share_paths_with;
     if sharers.is_empty() {
-        return Ok(());
+        return;
     }
     if sharers.len() >= MAX_SHARING {
-        return Err(ConflictError::SharerCount { disk: index, count: sharers.len() });
+        conflicts.push(ConflictError::SharerCount { disk: index, count: sharers.len() });
     }
-    let own = disk.namespace.ok_or_else(|| ConflictError::NoNamespace { disk: index, name: disk.name.clone() })?;
-    let namespaces: Vec<_> = std::iter::once(own).chain(sharers.iter().map(|sharer| sharer.namespace)).collect();
-    let place = |position: usize| DiskPlace { disk: index, sharer: position.checked_sub(1) };
-    unique(&namespaces).map_err(|(first, second)| ConflictError::SameNamespace {
-        first: place(first),
-        second: place(second),
-        namespace: namespaces[second],
-    })
+    if disk.namespace.is_none() {
+        conflicts.push(ConflictError::NoNamespace { disk: index, name: disk.name.clone() });
+    }
+    let own = disk.namespace.map(|namespace| (None, namespace));
+    let others = sharers.iter().enumerate().map(|(sharer, config)| (Some(sharer), config.namespace));
+    let namespaces: Vec<_> = own.into_iter().chain(others).collect();
+    let place = |position: usize| DiskPlace { disk: index, sharer: namespaces[position].0 };
+    conflicts.extend(repeated(namespaces.iter().map(|(_, namespace)| namespace)).map(|(first, second)| {
+        ConflictError::SameNamespace { first: place(first), second: place(second), namespace: namespaces[second].1 }
+    }));
 }
 
-/// The positions of the first two equal items, if any.
-fn unique<T: Eq + Hash>(items: impl IntoIterator<Item = T>) -> Result<(), (usize, usize)> {
+/// The positions of each item that is equal to an earlier one, after the position of the first such item.
+fn repeated<T: Eq + Hash>(items: impl IntoIterator<Item = T>) -> impl Iterator<Item = (usize, usize)> {
     let mut seen = HashMap::new();
-    for (index, item) in items.into_iter().enumerate() {
-        if let Some(first) = seen.insert(item, index) {
-            return Err((first, index));
-        }
-    }
-    Ok(())
+    items.into_iter().enumerate().filter_map(move |(index, item)| {
+        let first = *seen.entry(item).or_insert(index);
+        (first != index).then_some((first, index))
+    })
 }

@@ -1,0 +1,39 @@
+//! All errors of a configuration at once.
+
+use std::path::Path;
+
+use super::reader::{self, Fault, MAX_ERRORS};
+use super::{Config, ConfigError, LoadError};
+
+/// The value of a text, and all errors in the order of the text. Errors that only follow from others are left out.
+pub(super) fn faults(text: &str) -> (Option<Config>, Vec<Fault>) {
+    let mut reading = reader::read_all::<Config>(text);
+    let mut faults = Vec::new();
+    for conflict in reading.value.iter().flat_map(Config::conflicts) {
+        let settings = conflict.settings();
+        if !settings.iter().any(|setting| reading.is_faulty(setting)) {
+            let setting = settings.into_iter().next().unwrap_or_default();
+            let error = ConfigError::Conflict { error: conflict.into(), place: reading.find(&setting) };
+            faults.push(Fault { setting, error });
+        }
+    }
+    faults.append(&mut reading.faults);
+    // A conflict without a place is last.
+    faults.sort_by_key(|fault| fault.error.place().unwrap_or((usize::MAX, 0)));
+    faults.truncate(MAX_ERRORS);
+    (reading.value, faults)
+}
+
+impl Config {
+    /// Reads and checks a text. Returns all its errors, in the order of the text.
+    pub fn check(text: &str) -> Result<Self, Vec<ConfigError>> {
+        let (config, faults) = faults(text);
+        config.filter(|_| faults.is_empty()).ok_or_else(|| faults.into_iter().map(|fault| fault.error).collect())
+    }
+
+    /// The same for the text of a file. Each error begins with its name.
+    pub fn check_file(name: &Path, text: &str) -> Result<Self, Vec<LoadError>> {
+        let of_file = |source| LoadError::Invalid { path: name.into(), source };
+        Self::check(text).map_err(|errors| errors.into_iter().map(of_file).collect())
+    }
+}
