@@ -5,6 +5,12 @@ use std::path::Path;
 use super::reader::{self, Fault, MAX_ERRORS};
 use super::{Config, ConfigError, LoadError};
 
+/// The settings in a text, as they are there.
+#[must_use]
+pub fn settings_in(text: &str) -> serde_json::Value {
+    serde_yaml::from_str(text).unwrap_or_default()
+}
+
 /// The value of a text, and all errors in the order of the text. Errors that only follow from others are left out.
 pub(super) fn faults(text: &str) -> (Option<Config>, Vec<Fault>) {
     let mut reading = reader::read_all::<Config>(text);

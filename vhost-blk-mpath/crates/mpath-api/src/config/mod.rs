@@ -5,7 +5,9 @@
 
 mod access;
 mod check;
+mod difference;
 mod disk;
+mod edit;
 mod error;
 mod hedge;
 mod limits;
@@ -17,6 +19,7 @@ mod time;
 mod validate;
 mod value;
 mod wait_for;
+mod written;
 
 use std::fs::File;
 use std::io::Read;
@@ -25,11 +28,14 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 pub use self::access::{Account, AccountError, SocketAccess, SocketMode, SocketModeError};
+pub use self::check::settings_in;
+pub use self::difference::{Applies, Change, LIVE_SETTINGS, difference};
 pub use self::disk::{
     CtrlLossTmo, DiskConfig, FastIoFailTmo, IoTimeout, KeepAliveTmo, NamespaceId, QueueCount, QueueEntries,
     ReconnectDelay, SuspectTimeout, Weight, WindowBytes, WindowConfig, WindowIos, default_keep_alive_tmo,
     default_queue_size, default_reconnect_delay,
 };
+pub use self::edit::{EditError, edit};
 pub use self::error::{ConfigError, ConflictError, LoadError};
 pub use self::hedge::{Hedge, HedgeBudget, HedgeBudgetError, HedgeError, HedgeSetting};
 pub use self::limits::{LimitBandwidth, LimitBurst, LimitError, LimitIops, LimitsConfig, PerSecond};
@@ -41,6 +47,7 @@ pub use self::value::{
     Bounded, DiskName, DiskNameError, HostId, HostIdError, Nqn, NqnError, RangeError, SocketPath, SocketPathError,
 };
 pub use self::wait_for::{WaitFor, WaitForError};
+pub use self::written::{written, written_disk};
 use crate::DEFAULT_API_SOCKET;
 
 /// The largest configuration file read, in bytes.
@@ -164,7 +171,12 @@ impl Config {
 
     /// Reads and checks a file.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
-        load(path, &read_file(path)?, Self::parse)
+        Self::parse_file(path, &read_file(path)?)
+    }
+
+    /// Reads and checks the text of a file. Messages call it `name`.
+    pub fn parse_file(name: &Path, text: &str) -> Result<Self, LoadError> {
+        load(name, text, Self::parse)
     }
 
     /// Reads and checks a text.
