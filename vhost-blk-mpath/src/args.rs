@@ -6,9 +6,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Parser};
-use mpath_api::config::{Account, Config, HostId, IoThreads, Nqn, SocketMode, SocketPath, WaitFor};
+use mpath_api::config::{
+    Account, Config, HostId, IoThreads, Nqn, SocketMode, SocketPath, WaitFor, read_file, settings_in, written,
+};
 use mpath_api::{DEFAULT_API_SOCKET, DiskFlags, DiskFlagsError, usage_line};
 
+use crate::configuration::Given;
 use crate::log::LogFormat;
 use crate::run::RunError;
 use crate::sockets::activation::ActivationSockets;
@@ -142,12 +145,12 @@ impl Args {
         self.log_format
     }
 
-    /// The configuration from flags or file, and the sockets passed to the daemon. Sets the running daemon that hands over,
+    /// The configuration from flags or file, its source, and the sockets passed to the daemon. Sets the running daemon that hands over,
     /// if there is one.
     pub(crate) fn into_config(
         self,
         predecessor: &mut Option<Predecessor>,
-    ) -> Result<(Config, ActivationSockets), RunError> {
+    ) -> Result<(Config, Given, ActivationSockets), RunError> {
         let mut handed_over = if self.take_over {
             let (connected, sockets) = Predecessor::connect()?;
             *predecessor = Some(connected);
@@ -156,7 +159,10 @@ impl Args {
             ActivationSockets::from_environment()?
         };
         if let Some(file) = self.config {
-            return Ok((Config::load(&file)?, handed_over));
+            let text = read_file(&file)?;
+            let config = Config::parse_file(&file, &text)?;
+            let given = Given { file: Some(std::path::absolute(&file)?), settings: settings_in(&text) };
+            return Ok((config, given, handed_over));
         }
         let mut disk = self.disk.unwrap_or_default();
         if let Some(fd) = self.fd {
@@ -164,7 +170,8 @@ impl Args {
         }
         let config = self.host.into_config(disk)?;
         config.validate()?;
-        Ok((config, handed_over))
+        let settings = serde_json::to_value(written(&config)).unwrap_or_default();
+        Ok((config, Given { file: None, settings }, handed_over))
     }
 
     /// The configuration for `--check`: from the file, with all its errors, or from flags.
@@ -175,7 +182,7 @@ impl Args {
             let conflicts: Vec<_> = config.conflicts().into_iter().map(RunError::from).collect();
             return if conflicts.is_empty() { Ok(("the flags".into(), config)) } else { Err(conflicts) };
         };
-        let text = mpath_api::config::read_file(&file).map_err(|error| flags(error.into()))?;
+        let text = read_file(&file).map_err(|error| flags(error.into()))?;
         let checked = Config::check_file(&file, &text);
         checked
             .map(|config| (file.display().to_string(), config))

@@ -4,21 +4,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, HedgeSetting, Weight};
-use mpath_api::server::{AddPathError, Control, ControlError, PathRef, UpgradeError};
+use mpath_api::server::{AddPathError, Control, ControlError, PathRef, ReloadError, UpgradeError};
 use mpath_api::types::{
     self, ClearedFences, DiskFences, DiskState, EventKind, Events, FenceWaits, HedgeStatus, MovedRequests, OpStats,
-    Origin, PathAction, PathSharer, PathState, PathWindow, RemovedDisk, SchedulerDetail, SetLimits, SlowRequest,
-    Status, Upgrade, WaitsFor,
+    Origin, PathAction, PathSharer, PathState, PathWindow, Reload, RemovedDisk, SchedulerDetail, SetLimits,
+    SlowRequest, Status, Upgrade, WaitsFor,
 };
 use mpath_api::{PathAddress, PolicyChange, SchedulerChange, similar_name};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
 use mpath_host::NamespaceStatus;
 use tokio::sync::oneshot;
 
+use crate::configuration::Configuration;
+use crate::configuration::reload::{ReloadBy, ReloadOptions, reload};
 use crate::disk::{Backing, Disk, DiskTuning};
 use crate::events::utc;
 use crate::insight;
-use crate::io_threads::{statistics, tell_threads};
+use crate::io_threads::statistics;
 use crate::open_files;
 use crate::path::actions;
 use crate::service::disks::Disks;
@@ -36,6 +38,7 @@ pub(crate) struct Daemon {
     pub(crate) disks: Arc<Disks>,
     pub(crate) started: Instant,
     pub(crate) upgrader: Arc<Upgrader>,
+    pub(crate) configuration: Arc<Configuration>,
 }
 
 impl Daemon {
@@ -98,6 +101,13 @@ impl Daemon {
         let reference = |path: &PathStatus| PathRef { disk: subsystem.name().into(), index: path.id.0 };
         let paths: Vec<_> = subsystem.state().paths().filter(|path| refused(path)).map(reference).collect();
         wait_for_threads(actions::apply(&[Arc::clone(subsystem)], &paths, PathAction::Enable, false)?).await
+    }
+}
+
+impl Daemon {
+    /// Reads the configuration file again and applies the differences.
+    pub(crate) async fn reload_configuration(&self, options: ReloadOptions) -> Result<Reload, ReloadError> {
+        reload(&self.configuration, &self.disks, &self.upgrader, options).await
     }
 }
 
@@ -193,7 +203,7 @@ impl Control for Daemon {
     async fn set_policy(&self, disks: &[String], change: &PolicyChange) -> Result<(), ControlError> {
         let begin = |name: &String| {
             let subsystem = self.subsystem(name)?;
-            let waits = subsystem.set_policy(change, PolicySetBy::Operator);
+            let waits = subsystem.change_policy(|policy| policy.change(change), PolicySetBy::Operator);
             Ok((subsystem, waits))
         };
         self.finish(disks.iter().map(begin).collect()).await
@@ -207,18 +217,10 @@ impl Control for Daemon {
     ) -> Result<(), ControlError> {
         let begin = |name: &String| {
             let subsystem = self.subsystem(name)?;
-            let mut state = subsystem.state();
-            let before = state.hedge;
-            state.hedge = HedgeSetting {
-                hedge: hedge.unwrap_or(state.hedge.hedge),
-                budget: budget.unwrap_or(state.hedge.budget),
-            };
-            if state.hedge != before {
-                let HedgeSetting { hedge, budget } = state.hedge;
-                subsystem.event(None, EventKind::HedgeSet, format!("hedge set to {hedge}; budget {budget}"));
-            }
-            let waits = tell_threads(subsystem.threads(), |thread| thread.set_hedging(state.hedge.hedging()));
-            drop(state);
+            let waits = subsystem.change_hedge(|before| {
+                *before =
+                    HedgeSetting { hedge: hedge.unwrap_or(before.hedge), budget: budget.unwrap_or(before.budget) };
+            });
             Ok((subsystem, waits))
         };
         self.finish(disks.iter().map(begin).collect()).await
@@ -242,14 +244,7 @@ impl Control for Daemon {
     async fn set_scheduler(&self, disks: &[String], change: &SchedulerChange) -> Result<(), ControlError> {
         let begin = |name: &String| {
             let subsystem = self.subsystem(name)?;
-            let mut state = subsystem.state();
-            let before = state.scheduler;
-            state.scheduler.change(change);
-            if state.scheduler != before {
-                subsystem.event(None, EventKind::SchedulerSet, format!("scheduler set to {}", state.scheduler));
-            }
-            let waits = tell_threads(subsystem.threads(), |thread| thread.set_scheduler(state.scheduler));
-            drop(state);
+            let waits = subsystem.change_scheduler(|scheduler| scheduler.change(change));
             Ok((subsystem, waits))
         };
         self.finish(disks.iter().map(begin).collect()).await
@@ -258,18 +253,7 @@ impl Control for Daemon {
     async fn set_limits(&self, disks: &[String], change: &SetLimits) -> Result<(), ControlError> {
         let begin = |name: &String| {
             let (subsystem, disk) = self.disk(name)?;
-            {
-                let disk = subsystem.disk(disk);
-                let mut steered = disk.tuning();
-                let before = steered.limits;
-                steered.limits = change.applied_to(before);
-                if steered.limits != before {
-                    disk.event(EventKind::LimitsSet, format!("limits set to {}", steered.limits));
-                }
-                disk.shared.limits.set(Instant::now(), steered.limits.limits());
-            }
-            // The threads read the limits themselves. This wakes a thread that waits because of the earlier limits.
-            let waits = tell_threads(subsystem.threads(), |_| ());
+            let waits = subsystem.change_limits(disk, |limits| *limits = change.applied_to(*limits));
             Ok((subsystem, waits))
         };
         self.finish(disks.iter().map(begin).collect()).await
@@ -277,14 +261,7 @@ impl Control for Daemon {
 
     async fn set_weight(&self, disk: &str, weight: Weight) -> Result<(), ControlError> {
         let (subsystem, disk) = self.disk(disk)?;
-        let disk = subsystem.disk(disk);
-        let waits = {
-            let mut steered = disk.tuning();
-            if std::mem::replace(&mut steered.weight, weight) != weight {
-                disk.event(EventKind::WeightSet, format!("weight set to {weight}"));
-            }
-            tell_threads(subsystem.threads(), |thread| thread.set_weight(disk.id, weight.get() as u16))
-        };
+        let waits = subsystem.set_weight(disk, weight);
         wait_for_threads(waits).await
     }
 
@@ -354,6 +331,14 @@ impl Control for Daemon {
         };
         events.record_of_daemon(kind, message);
         Ok(upgraded?)
+    }
+
+    async fn configuration(&self) -> Result<types::Configuration, ControlError> {
+        Ok(self.configuration.shown(&self.disks))
+    }
+
+    async fn reload(&self, dry_run: bool, force: bool) -> Result<Reload, ControlError> {
+        Ok(self.reload_configuration(ReloadOptions { dry_run, force, by: ReloadBy::Client }).await?)
     }
 
     async fn fences(&self) -> Result<Vec<DiskFences>, ControlError> {

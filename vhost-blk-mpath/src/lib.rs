@@ -6,6 +6,7 @@
 
 mod args;
 mod check;
+mod configuration;
 mod control;
 mod discovery;
 mod disk;
@@ -57,8 +58,7 @@ pub fn main() -> ExitCode {
     let log = Log::start(args.log_format());
     let mut predecessor = None;
     let configured = args.into_config(&mut predecessor);
-    let ran =
-        configured.and_then(|(config, activation_sockets)| run::run(config, activation_sockets, predecessor.as_mut()));
+    let ran = configured.and_then(|(config, given, sockets)| run::run(config, given, sockets, predecessor.as_mut()));
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -1,5 +1,6 @@
 //! Starts the daemon from its configuration, and ends it.
 
+use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::process::ExitCode;
@@ -15,6 +16,8 @@ use nvme_tcp::host::HostIdentity;
 use sd_notify::NotifyState;
 use tokio::sync::{oneshot, watch};
 
+use crate::configuration::reload::{ReloadBy, ReloadOptions};
+use crate::configuration::{Configuration, Given};
 use crate::control::{Daemon, VERSION};
 use crate::events::EventLog;
 use crate::fence_record::RecordError;
@@ -25,7 +28,7 @@ use crate::service::disks::Disks;
 use crate::service::start_error::StartError;
 use crate::service::{DiskSockets, StartingService};
 use crate::service::{connection_watch, health_watch};
-use crate::signals::EndSignals;
+use crate::signals::{EndSignals, ReloadSignal};
 use crate::sockets::activation::{ActivationError, ActivationSockets, InUseError};
 use crate::sockets::location::{self, SocketConflict};
 use crate::subsystem::shared_context::SharedContext;
@@ -97,6 +100,7 @@ impl RunError {
 /// With a `predecessor` it first waits for the end of that daemon.
 pub(crate) fn run(
     config: Config,
+    given: Given,
     activation_sockets: ActivationSockets,
     predecessor: Option<&mut Predecessor>,
 ) -> Result<(), RunError> {
@@ -105,16 +109,19 @@ pub(crate) fn run(
     // The runtime needs descriptors too.
     open_files::raise_limit(open_files::needed(open_files))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(config, activation_sockets, predecessor))
+    runtime.block_on(serve(config, given, activation_sockets, predecessor))
 }
 
 async fn serve(
     config: Config,
+    given: Given,
     mut activation_sockets: ActivationSockets,
     predecessor: Option<&mut Predecessor>,
 ) -> Result<(), RunError> {
     let started = Instant::now();
     let mut signals = EndSignals::new()?;
+    let reload = ReloadSignal::new()?;
+    let configuration = Arc::new(Configuration::new(given, &config));
     let mut left = activation_sockets.front_end_left();
     let program = upgrade::predecessor::program();
     let host = host::identity(&config)?;
@@ -151,7 +158,7 @@ async fn serve(
                 () = upgrader.handed_over() => return,
             }
             upgrader.end();
-            notify(NotifyState::Stopping);
+            notify(&[NotifyState::Stopping]);
         }
     };
     for path in activation_sockets.unused(&config) {
@@ -176,9 +183,9 @@ async fn serve(
     let (shutdown, ends) = watch::channel(false);
     let watching = tokio::spawn(connection_watch::watch(Arc::clone(&disks), ends));
     let health = tokio::spawn(health_watch::watch(Arc::clone(&disks)));
-    let daemon = Arc::new(Daemon { disks: Arc::clone(&disks), started, upgrader });
+    let daemon = Arc::new(Daemon { disks: Arc::clone(&disks), started, upgrader, configuration });
     let result = match begun {
-        Ok(()) => serve_api(&daemon, api, wait_for, ending()).await,
+        Ok(()) => serve_api(&daemon, api, wait_for, reload, ending()).await,
         Err(error) => Err(error.into()),
     };
 
@@ -202,14 +209,15 @@ async fn serve_api(
     daemon: &Arc<Daemon>,
     api: Server,
     wait_for: WaitFor,
+    reload: ReloadSignal,
     ending: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let disks = &daemon.disks;
     let ready = async {
         disks.first_attempts(wait_for).await?;
         tracing::info!("ready");
-        notify(NotifyState::Ready);
-        pending::<Result<(), StartError>>().await
+        notify(&[NotifyState::Ready]);
+        Ok::<_, StartError>(reload_by_signals(daemon, reload).await)
     };
     let mut failed = None;
     let ending = async {
@@ -225,9 +233,25 @@ async fn serve_api(
     failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
+/// Reloads the configuration at each SIGHUP, and tells systemd of it as `Type=notify-reload` expects. Events and log have
+/// the result.
+async fn reload_by_signals(daemon: &Daemon, mut signal: ReloadSignal) -> Infallible {
+    loop {
+        signal.recv().await;
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => notify(&[NotifyState::Reloading, now]),
+            Err(error) => tracing::warn!(%error, "cannot read the clock for systemd"),
+        }
+        let options = ReloadOptions { dry_run: false, force: false, by: ReloadBy::Signal };
+        // An event tells of an error.
+        let _ = daemon.reload_configuration(options).await;
+        notify(&[NotifyState::Ready]);
+    }
+}
+
 /// Tells systemd, if it runs the daemon with `Type=notify`.
-fn notify(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
+fn notify(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
         tracing::warn!(%error, "cannot notify systemd");
     }
 }

@@ -1,4 +1,4 @@
-//! Signals: two end the daemon in order, and stray ones do not end it.
+//! Signals: two end the daemon in order, one reloads its configuration, and stray ones do not end it.
 //!
 //! A daemon that a signal kills leaves its disks held. So signals that no operator sends to end a program are caught.
 //! Those that report a fault of the program or ask for a core dump (SIGQUIT) keep their default action.
@@ -51,15 +51,6 @@ impl EndSignals {
         for number in STRAY.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()) {
             drop(signal(SignalKind::from_raw(number))?);
         }
-        let mut hangup = signal(SignalKind::hangup())?;
-        tokio::spawn(async move {
-            while hangup.recv().await.is_some() {
-                tracing::warn!(
-                    "SIGHUP ignored: the daemon reads its configuration only at its start; change the disks by mpathctl, or restart \
-                     the daemon"
-                );
-            }
-        });
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
@@ -69,5 +60,21 @@ impl EndSignals {
             _ = self.terminate.recv() => EndSignal::Terminate,
             _ = self.interrupt.recv() => EndSignal::Interrupt,
         }
+    }
+}
+
+/// SIGHUP, which reloads the configuration.
+pub(crate) struct ReloadSignal(Signal);
+
+impl ReloadSignal {
+    /// Catches the signal. One that comes before [`recv`](Self::recv) is kept. Must be called in the runtime.
+    pub(crate) fn new() -> io::Result<Self> {
+        signal(SignalKind::hangup()).map(Self)
+    }
+
+    /// Waits for it. Several at a time count as one.
+    pub(crate) async fn recv(&mut self) {
+        // tokio never ends this stream.
+        let _ = self.0.recv().await;
     }
 }

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, LimitsConfig, Weight};
 use mpath_api::server::{
-    AddDiskError, AddPathError, ClearFencesError, Control, ControlError, PathRef, RemoveDiskError, RemovePathError,
-    UpgradeError,
+    AddDiskError, AddPathError, ClearFencesError, Control, ControlError, PathRef, ReloadError, RemoveDiskError,
+    RemovePathError, UpgradeError,
 };
 use mpath_api::types::{
-    AnaState, Caller, ClearedFence, ClearedFences, Condition, Disk, DiskFences, DiskHealth, DiskState, Event,
-    EventKind, EventPath, Events, FenceWaits, GuestErrorCount, GuestErrorReason, GuestOperation, HedgeStatus,
-    Injection, InjectionInForce, MovedRequests, Origin, Path, PathAction, PathCounts, PathSharer, PathState,
+    AnaState, Caller, ClearedFence, ClearedFences, Condition, Configuration, Disk, DiskFences, DiskHealth, DiskState,
+    Event, EventKind, EventPath, Events, FenceWaits, GuestErrorCount, GuestErrorReason, GuestOperation, HedgeStatus,
+    Injection, InjectionInForce, MovedRequests, Origin, Path, PathAction, PathCounts, PathSharer, PathState, Reload,
     RemovedDisk, SchedulerDetail, SetLimits, SlowRequest, Status, ThreadExplanation, Upgrade, WaitsFor,
 };
 use mpath_api::{ClassPolicies, PathAddress, PolicyChange, PolicyKind, SchedulerChange, SchedulerKind};
@@ -35,6 +35,8 @@ pub(crate) struct Fake {
     pub(crate) boot_id: &'static str,
     pub(crate) version: &'static str,
     pub(crate) fences: Mutex<Vec<DiskFences>>,
+    pub(crate) configuration: Configuration,
+    pub(crate) reload: Result<Reload, ReloadError>,
     /// The errors of the medium that the guest of `disk1` got.
     pub(crate) medium_errors: u64,
 }
@@ -99,6 +101,8 @@ impl Fake {
             boot_id: Self::FIRST_BOOT,
             version: env!("VHOST_BLK_MPATH_VERSION"),
             fences: Mutex::new(data::fences()),
+            configuration: Configuration { file: None, given: serde_json::json!({}), effective: serde_json::json!({}) },
+            reload: Err(ReloadError::NoFile),
             medium_errors: 0,
         }
     }
@@ -326,6 +330,15 @@ impl Control for Fake {
             return Err(UpgradeError::Failed { reason: "disk vda: no path".into() }.into());
         }
         Ok(Upgrade { from_version: "1.2.3".into(), version: "1.2.4".into(), pid: 4711 })
+    }
+
+    async fn configuration(&self) -> Result<Configuration, ControlError> {
+        Ok(self.configuration.clone())
+    }
+
+    async fn reload(&self, dry_run: bool, _force: bool) -> Result<Reload, ControlError> {
+        let reload = self.reload.clone()?;
+        Ok(Reload { dry_run, ..reload })
     }
 
     async fn fences(&self) -> Result<Vec<DiskFences>, ControlError> {

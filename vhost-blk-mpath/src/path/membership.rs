@@ -35,7 +35,17 @@ impl Subsystem {
                 .check_multipath()
                 .map_err(|error| AddPathError::NotMultipath { disk: disk.name().into(), reason: error.to_string() })?;
         }
-        self.start_path(address, origin)
+        let path = self.start_path(address, origin)?;
+        let named = self.state().path(path).map(PathStatus::named);
+        self.event(named, EventKind::PathAdded, "path added");
+        Ok(path)
+    }
+
+    /// Makes a discovered path a configured one. Returns whether there is such a path.
+    pub(crate) fn configure_discovered(&self, address: &PathAddress) -> bool {
+        let mut state = self.state();
+        let path = state.paths_mut().find(|path| path.address == *address && !path.is_removing());
+        path.map(|path| path.origin = Origin::Configured).is_some()
     }
 
     /// Adds any path, including the disk's only one.
@@ -50,9 +60,6 @@ impl Subsystem {
         self.threads().iter().for_each(|thread| thread.add_path(path));
         let events = self.reports.listen(path);
         let status = state.path(path).expect("just added");
-        if origin != Origin::Configured {
-            self.event(Some(status.named()), EventKind::PathAdded, "path added");
-        }
         let (orders, epoch) = (status.orders.subscribe(), state.epoch(path));
         let task = PathTask::new(Arc::clone(self), path, address, epoch, events, orders);
         state.path_mut(path).expect("just added").task = Some(tokio::spawn(task.run()));

@@ -402,6 +402,11 @@ impl Disks {
         Some((unchanged, sockets))
     }
 
+    /// Whether the daemon ends.
+    pub(crate) fn is_ending(&self) -> bool {
+        *self.ending.borrow()
+    }
+
     /// Shortens changes under way, as the daemon is about to end.
     pub(crate) fn begin_end(&self) {
         self.ending.send_replace(true);

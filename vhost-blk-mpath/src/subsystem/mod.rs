@@ -11,6 +11,7 @@ mod injections;
 pub(crate) mod namespace_writers;
 pub(crate) mod path_injection;
 pub(crate) mod path_status;
+mod settings;
 pub(crate) mod shared_context;
 pub(crate) mod size;
 pub(crate) mod vendor_window;
@@ -19,9 +20,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+use mpath_api::PathAddress;
 use mpath_api::config::{DiskConfig, MaxTransfer, Seconds};
 use mpath_api::types::{EventKind, EventPath};
-use mpath_api::{PathAddress, PolicyChange};
 use mpath_core::{DiskId, Epoch, FlowId, Group, GroupConfig, PathId, Window};
 use mpath_host::{
     Admissions, CONNECT_MAX, DiskHold, DiskOpening, InheritedFence, NamespaceUpdate, PathSettings, Unusable,
@@ -29,7 +30,7 @@ use mpath_host::{
 use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity};
 use nvme_tcp::wire::Digests;
 use reactor::{CloseMode, DiskQueues, IoThreadConfig, IoThreadHandle, StartError};
-use tokio::sync::{Mutex as AsyncMutex, Notify, oneshot, watch};
+use tokio::sync::{Mutex as AsyncMutex, Notify, watch};
 
 use crate::disk::settings::DiskSettings;
 use crate::disk::{Backing, Disk};
@@ -279,22 +280,6 @@ impl Subsystem {
             // A thread that has ended sends no flush.
             let _ = wait.await;
         }
-    }
-
-    /// Sets the policy. The returned receivers resolve once the I/O threads have it.
-    pub(crate) fn set_policy(&self, change: &PolicyChange, by: PolicySetBy) -> Vec<oneshot::Receiver<()>> {
-        let mut state = self.state();
-        let before = state.policy;
-        state.policy.change(change);
-        if state.policy != before {
-            self.event(None, EventKind::PolicySet, format!("policy set to {}{by}", state.policy));
-        }
-        self.update_vendor_windows(&state);
-        let notify = |thread: &IoThreadHandle| {
-            thread.set_policy(state.policy);
-            barrier(thread)
-        };
-        self.threads().iter().map(notify).collect()
     }
 
     /// The address of a path, if the path exists.

@@ -38,6 +38,7 @@ mod path_actions;
 mod policies;
 mod policy_changes;
 mod probes;
+mod reload;
 mod removal_in_doubt;
 mod resize;
 mod scheduler;

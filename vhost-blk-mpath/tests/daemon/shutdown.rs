@@ -90,7 +90,7 @@ fn stray_signals_do_not_end_it() {
         daemon.signal(signal);
         assert_eq!((disk.write(0, 1), disk.read(0)), (Status::Ok, 1), "after {signal:?}");
     }
-    let line = "SIGHUP ignored: ";
+    let line = "configuration not reloaded by SIGHUP: the daemon was started with flags";
     eventually("the log tells of SIGHUP", || daemon.log().contains(line));
     let (ended, place) = daemon.end(Signal::TERM);
     ended.cleanly(&place);

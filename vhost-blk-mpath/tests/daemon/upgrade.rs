@@ -284,7 +284,9 @@ fn the_end_of_the_daemon_ends_an_upgrade_under_way() {
     let upgrade = thread::spawn(move || Client::new(&api, PATIENCE).unwrap().upgrade(false));
     eventually("the new process connects", || target.connections(0) > before);
     let second = daemon.api.upgrade(false).unwrap_err().to_string();
-    assert!(second.contains("another upgrade is under way"), "{second}");
+    assert!(second.contains("another upgrade or a reload is under way"), "{second}");
+    let reload = daemon.api.reload(false, false).unwrap_err().to_string();
+    assert!(reload.contains("another reload or an upgrade is under way"), "{reload}");
     let (ended, place) = daemon.end(Signal::TERM);
     assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
     assert!(upgrade.join().unwrap().is_err());

@@ -23,10 +23,10 @@ use tokio::time::{sleep, timeout};
 use crate::config::DiskConfig;
 use crate::server::{DISK_CHANGE_MAX, PRODUCT};
 use crate::types::{
-    AddPath, ClearedFences, Disk, DiskFences, DiskHedge, DiskLimits, DiskPolicy, DiskScheduler, DiskWeight, ErrorBody,
-    ErrorInfo, Events, Explanation, InjectedPath, Path, PathSelector, Policy, PolicyDetail, RemovedDisk, Scheduler,
-    SchedulerDetail, SetHedge, SetInjection, SetLimits, SetPolicy, SetScheduler, SetWeight, SlowRequest, Status,
-    SteerPaths, Upgrade,
+    AddPath, ClearedFences, Configuration, Disk, DiskFences, DiskHedge, DiskLimits, DiskPolicy, DiskScheduler,
+    DiskWeight, ErrorBody, ErrorInfo, Events, Explanation, InjectedPath, Path, PathSelector, Policy, PolicyDetail,
+    Reload, RemovedDisk, Scheduler, SchedulerDetail, SetHedge, SetInjection, SetLimits, SetPolicy, SetScheduler,
+    SetWeight, SlowRequest, Status, SteerPaths, Upgrade,
 };
 
 /// The longest answer accepted, in bytes. 256 disks of 64 paths need less.
@@ -166,6 +166,18 @@ impl Client {
     pub fn upgrade(&self, force: bool) -> Result<Upgrade, ClientError> {
         let route = target("/v1/upgrade", &[("force", force.then_some("true"))]);
         self.call_within(DISK_CHANGE_TIMEOUT, Method::POST, route, None::<&()>)
+    }
+
+    /// The configuration, as it was given and as it is in effect.
+    pub fn configuration(&self) -> Result<Configuration, ClientError> {
+        self.call(Method::GET, "/v1/config".into(), None::<&()>)
+    }
+
+    /// Has the daemon read its configuration file again and apply the differences, or with `dry_run` name them. May take a minute,
+    /// whatever the client's timeout.
+    pub fn reload(&self, dry_run: bool, force: bool) -> Result<Reload, ClientError> {
+        let parameters = [("dry-run", dry_run.then_some("true")), ("force", force.then_some("true"))];
+        self.call_within(DISK_CHANGE_TIMEOUT, Method::POST, target("/v1/config/reload", &parameters), None::<&()>)
     }
 
     /// Which path the next requests of a disk would take, why not the others, and what waits.

@@ -21,12 +21,13 @@ pub(super) fn routes<C: Control>() -> Router<Arc<C>> {
         .route("/v1/disks/{disk}", delete(remove_disk::<C>))
 }
 
-/// Whether a request adds or removes disks or begins an upgrade, which takes longer than others.
+/// Whether a request adds or removes disks, reloads the configuration or begins an upgrade, which takes longer than others.
 pub(super) fn takes_long(method: &Method, uri: &Uri) -> bool {
     let parts: Vec<_> = uri.path().split('/').collect();
     matches!(
         (method, &parts[..]),
-        (&Method::POST, ["", "v1", "disks" | "upgrade"]) | (&Method::DELETE, ["", "v1", "disks", _])
+        (&Method::POST, ["", "v1", "disks" | "upgrade"] | ["", "v1", "config", "reload"])
+            | (&Method::DELETE, ["", "v1", "disks", _])
     )
 }
 

@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use super::DISK_CHANGE_MAX;
+use super::configuration::ReloadError;
 use crate::address::PathAddress;
 use crate::config::ConflictError;
 use crate::types::{ErrorBody, ErrorCode, ErrorInfo, PathState, REMOVING_MAX};
@@ -82,6 +83,9 @@ pub enum ControlError {
     /// The new program does not take over, and this daemon goes on.
     #[error(transparent)]
     Upgrade(#[from] UpgradeError),
+    /// The configuration file was not reloaded.
+    #[error(transparent)]
+    Reload(#[from] ReloadError),
     /// The most clients that may wait for events do so already.
     #[error("{waiting} clients wait for events, which is the most allowed; ask without `wait`")]
     TooManyWaiters {
@@ -310,8 +314,8 @@ pub enum UpgradeError {
         "systemd would take the end of this process for the end of the service; set `Type=notify` in its unit, and restart it once"
     )]
     NoNotify,
-    /// Another upgrade is under way.
-    #[error("another upgrade is under way; `mpathctl status` shows the daemon that serves")]
+    /// Another upgrade, or a reload, is under way.
+    #[error("another upgrade or a reload is under way; `mpathctl status` shows the daemon that serves")]
     UnderWay,
     /// The new process cannot be started.
     #[error("cannot start {program}: {reason}; the daemon goes on")]
@@ -453,6 +457,8 @@ impl From<ControlError> for ApiError {
                 | UpgradeError::NotStarted { .. }
                 | UpgradeError::Failed { .. },
             ) => ErrorCode::UpgradeFailed,
+            ControlError::Reload(ReloadError::Invalid { .. }) => ErrorCode::ConfigInvalid,
+            ControlError::Reload(ReloadError::NoFile) => ErrorCode::NoConfigFile,
             ControlError::Unresponsive
             | ControlError::StillRunning
             | ControlError::Ending
@@ -460,6 +466,7 @@ impl From<ControlError> for ApiError {
             | ControlError::RemoveDisk(RemoveDiskError::Ending)
             | ControlError::Remove(RemovePathError::Ending)
             | ControlError::ClearFences(ClearFencesError::Record { .. })
+            | ControlError::Reload(ReloadError::UnderWay | ReloadError::Ending)
             | ControlError::Upgrade(UpgradeError::UnderWay | UpgradeError::Busy)
             | ControlError::TooManyWaiters { .. } => ErrorCode::Unavailable,
         };
@@ -486,6 +493,8 @@ impl IntoResponse for ApiError {
             | ErrorCode::UpgradeFailed
             | ErrorCode::DiskConnected
             | ErrorCode::NeedsForce
+            | ErrorCode::ConfigInvalid
+            | ErrorCode::NoConfigFile
             | ErrorCode::DiskLeaving => StatusCode::CONFLICT,
             ErrorCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ErrorCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,

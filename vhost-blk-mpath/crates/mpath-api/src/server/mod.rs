@@ -4,6 +4,7 @@
 //! So a slow or silent client holds a connection for a limited time, and the end of the daemon does not wait for it.
 
 mod caller;
+mod configuration;
 mod connections;
 mod disks;
 mod error;
@@ -22,6 +23,7 @@ use axum::Router;
 use mpath_core::{PolicyChange, SchedulerChange};
 
 pub use self::caller::{caller, on_behalf_of, on_own_behalf};
+pub use self::configuration::ReloadError;
 use self::connections::Connections;
 pub use self::error::{
     AddDiskError, AddPathError, ApiError, ClearFencesError, ControlError, RemoveDiskError, RemovePathError,
@@ -33,8 +35,8 @@ use crate::config::{DiskConfig, Hedge, HedgeBudget, SocketAccess, SocketPath, We
 use crate::socket::{BindError, ListeningSocket, Role};
 
 use crate::types::{
-    ClearedFences, DiskFences, Events, Injection, Path, PathAction, RemovedDisk, SchedulerDetail, SetLimits,
-    SlowRequest, Status, ThreadExplanation, Upgrade,
+    ClearedFences, Configuration, DiskFences, Events, Injection, Path, PathAction, Reload, RemovedDisk,
+    SchedulerDetail, SetLimits, SlowRequest, Status, ThreadExplanation, Upgrade,
 };
 
 /// A reference to a path.
@@ -50,8 +52,8 @@ pub struct PathRef {
 ///
 /// An operation on several disks skips those that were removed meanwhile. It fails if none is left.
 ///
-/// Futures may wait for the I/O threads. Only those of [`Control::add_disk`], [`Control::remove_disk`] and [`Control::upgrade`] may wait
-/// for networks and front-ends. After five seconds the server answers that the daemon is unresponsive, and drops the future. These three
+/// Futures may wait for the I/O threads. Only those of [`Control::add_disk`], [`Control::remove_disk`], [`Control::reload`] and [`Control::upgrade`] may wait
+/// for networks and front-ends. After five seconds the server answers that the daemon is unresponsive, and drops the future. These four
 /// have a minute. Futures must be safe to drop.
 pub trait Control: Send + Sync + 'static {
     /// The version, as in [`Status::version`].
@@ -147,6 +149,14 @@ pub trait Control: Send + Sync + 'static {
     /// dropped, the upgrade goes on.
     fn upgrade(&self, force: bool) -> impl Future<Output = Result<Upgrade, ControlError>> + Send;
 
+    /// The configuration, as it was given and as it is in effect.
+    fn configuration(&self) -> impl Future<Output = Result<Configuration, ControlError>> + Send;
+
+    /// Reads the configuration file again and applies the differences, or with `dry_run` only names them. With `force`, disks with
+    /// connected front-ends and last paths are removed too. If the future is dropped, the reload goes on. May take as long as
+    /// [`Control::add_disk`].
+    fn reload(&self, dry_run: bool, force: bool) -> impl Future<Output = Result<Reload, ControlError>> + Send;
+
     /// The fences of every disk, in the order of [`Control::status`].
     fn fences(&self) -> impl Future<Output = Result<Vec<DiskFences>, ControlError>> + Send;
 
@@ -184,7 +194,7 @@ struct Limits {
     body: Duration,
     /// Time for the daemon to answer.
     control: Duration,
-    /// Time for the daemon to add or remove a disk, or to start its successor, which waits for targets and front-ends.
+    /// Time for the daemon to add or remove disks, also by a reload, or to start its successor, which waits for targets and front-ends.
     disks: Duration,
     /// Time for all of these, and for the client to read the answer.
     connection: Duration,

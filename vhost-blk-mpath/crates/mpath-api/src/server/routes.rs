@@ -24,7 +24,7 @@ use super::connections::Busy;
 use super::disks::{of_disks, of_disks_with_paths};
 use super::error::{ApiError, ControlError};
 use super::metrics::metrics;
-use super::{Control, EVENTS_WAIT_MAX_MS, Limits, PRODUCT, PathRef, disks, insight, scheduling};
+use super::{Control, EVENTS_WAIT_MAX_MS, Limits, PRODUCT, PathRef, configuration, disks, insight, scheduling};
 
 use crate::config::Time;
 use crate::text::name_meant_key;
@@ -51,6 +51,7 @@ pub(super) fn router<C: Control>(control: Arc<C>) -> Router {
         .route("/v1/policy/detail", get(policy_detail::<C>))
         .route("/v1/policy", get(policy::<C>).put(set_policy::<C>))
         .route("/v1/hedge", get(hedge::<C>).put(set_hedge::<C>))
+        .merge(configuration::routes())
         .merge(insight::routes())
         .merge(scheduling::routes())
         .route("/v1/injections", get(injections::<C>).put(set_injection::<C>).delete(clear_injections::<C>))
@@ -175,7 +176,7 @@ fn number<'de, D: Deserializer<'de>>(value: D) -> Result<u64, D::Error> {
     parsed(value, "the number of an event, or 0 for all")
 }
 
-fn true_or_false<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
+pub(super) fn true_or_false<'de, D: Deserializer<'de>>(value: D) -> Result<bool, D::Error> {
     parsed(value, "true or false")
 }
 

@@ -56,6 +56,10 @@ pub enum ErrorCode {
     DiskNotStarted,
     /// 409: the new program does not take over. The daemon goes on.
     UpgradeFailed,
+    /// 409: the configuration file cannot be read or has errors. The message has a line for each.
+    ConfigInvalid,
+    /// 409: the daemon was started with flags and has no configuration file.
+    NoConfigFile,
     /// 409: the request could lose data, and is carried out only with `force`.
     NeedsForce,
     /// 409: a front-end is connected to the disk or to a disk that shares its paths.

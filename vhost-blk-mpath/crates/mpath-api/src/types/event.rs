@@ -187,6 +187,10 @@ pub enum EventKind {
     UpgradeFailed,
     /// A new process takes over, or has taken over.
     Upgraded,
+    /// The configuration file was reloaded. Some changes may have failed.
+    ConfigReloaded,
+    /// The configuration file was not reloaded, and nothing was changed.
+    ConfigNotReloaded,
     /// A kind that this version does not know.
     #[serde(other)]
     Other,
@@ -224,7 +228,8 @@ impl EventKind {
             | Self::DiskNotAdded
             | Self::DiskDegraded
             | Self::MediumError
-            | Self::UpgradeFailed => Severity::Warning,
+            | Self::UpgradeFailed
+            | Self::ConfigNotReloaded => Severity::Warning,
             _ => Severity::Info,
         }
     }
@@ -284,6 +289,8 @@ impl fmt::Display for EventKind {
             Self::UpgradeBegun => "upgrade-begun",
             Self::UpgradeFailed => "upgrade-failed",
             Self::Upgraded => "upgraded",
+            Self::ConfigReloaded => "config-reloaded",
+            Self::ConfigNotReloaded => "config-not-reloaded",
             Self::Other => "other",
         })
     }
@@ -325,6 +332,8 @@ mod tests {
             EventKind::UpgradeBegun,
             EventKind::UpgradeFailed,
             EventKind::Upgraded,
+            EventKind::ConfigReloaded,
+            EventKind::ConfigNotReloaded,
         ] {
             assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{kind}\""));
         }

@@ -5,6 +5,7 @@
 //! refuse unknown keys. Answers may gain keys in later versions.
 
 mod ana_state;
+mod configuration;
 mod connection;
 mod convert;
 mod discovery;
@@ -33,6 +34,7 @@ use mpath_core::ClassPolicies;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::ana_state::ANA_STATES;
+pub use self::configuration::{Configuration, FailedChange, Reload};
 pub use self::connection::{Connection, Subflow, SubflowState};
 pub use self::discovery::{DiscoveryController, DiscoveryState};
 pub use self::error::{ErrorBody, ErrorCode, ErrorInfo};

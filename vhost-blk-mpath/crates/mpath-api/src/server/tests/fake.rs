@@ -333,6 +333,20 @@ impl Control for Fake {
         Ok(Upgrade { from_version: "1.2.3".into(), version: "1.2.4".into(), pid: 4 })
     }
 
+    async fn configuration(&self) -> Result<Configuration, ControlError> {
+        let (given, effective) = (serde_json::json!({}), serde_json::json!({"io-threads": 1}));
+        Ok(Configuration { file: Some("/etc/c.yaml".into()), given, effective })
+    }
+
+    async fn reload(&self, dry_run: bool, force: bool) -> Result<Reload, ControlError> {
+        if force {
+            return Err(ReloadError::Invalid { errors: vec!["c.yaml:1:1: a".into(), "c.yaml:2:1: b".into()] }.into());
+        }
+        let added = Change::DiskAdded { disk: "a".into() };
+        let failed = vec![FailedChange { change: added.clone(), reason: "no path".into() }];
+        Ok(Reload { file: "/etc/c.yaml".into(), dry_run, applied: vec![added], failed, not_live: vec![] })
+    }
+
     async fn fences(&self) -> Result<Vec<DiskFences>, ControlError> {
         Ok(self.fences.lock().unwrap().clone())
     }

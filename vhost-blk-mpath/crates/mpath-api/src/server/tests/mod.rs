@@ -1,4 +1,5 @@
 mod clients;
+mod configuration;
 mod errors;
 mod fake;
 mod insight;
@@ -24,12 +25,12 @@ use fake::{SHARER, weight};
 
 use super::*;
 use crate::client::{Client, ClientError};
-use crate::config::LimitsConfig;
+use crate::config::{Change, LimitsConfig};
 use crate::types::{
     AddPath, Caller, ClearedFence, ClearedFences, Condition, Disk, DiskFences, DiskHealth, DiskState, ErrorCode,
-    EventPath, FenceLift, FenceWaits, GuestOperation, HedgeStatus, InheritedFence, InjectionInForce, MovedRequests,
-    OpStats, PathCounts, PathFence, PathSelector, PathState, PathWindow, SetHedge, SetInjection, SetPolicy,
-    SetScheduler, SetWeight, SlowRequest, SlowStages, SteerPaths, ThreadExplanation,
+    EventPath, FailedChange, FenceLift, FenceWaits, GuestOperation, HedgeStatus, InheritedFence, InjectionInForce,
+    MovedRequests, OpStats, PathCounts, PathFence, PathSelector, PathState, PathWindow, SetHedge, SetInjection,
+    SetPolicy, SetScheduler, SetWeight, SlowRequest, SlowStages, SteerPaths, ThreadExplanation,
 };
 
 /// The code and the message of an error.

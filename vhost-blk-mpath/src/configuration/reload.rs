@@ -1,0 +1,213 @@
+//! The reload of the configuration file: the differences are applied to the running daemon.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mpath_api::config::{Change, DiskConfig, HedgeSetting, difference, read_file, settings_in};
+use mpath_api::server::{ReloadError, caller, on_behalf_of};
+use mpath_api::types::{EventKind, FailedChange, Origin, Reload};
+use mpath_api::{Config, PathAddress};
+use mpath_core::PathId;
+use serde_json::Value;
+use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use crate::configuration::Configuration;
+use crate::open_files;
+use crate::service::Service;
+use crate::service::disks::Disks;
+use crate::subsystem::PolicySetBy;
+use crate::upgrade::predecessor::Upgrader;
+
+/// How long added paths may take to be tried before others are removed.
+const TRIED_MAX: Duration = Duration::from_secs(15);
+
+/// Who wants a reload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReloadBy {
+    Client,
+    Signal,
+}
+
+/// How a reload is made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReloadOptions {
+    /// Changes nothing.
+    pub(crate) dry_run: bool,
+    /// Removes disks with connected front-ends, and last paths.
+    pub(crate) force: bool,
+    pub(crate) by: ReloadBy,
+}
+
+/// Reads the file again and applies the differences. The reload completes even if this future is dropped.
+pub(crate) async fn reload(
+    configuration: &Arc<Configuration>,
+    disks: &Arc<Disks>,
+    upgrader: &Upgrader,
+    options: ReloadOptions,
+) -> Result<Reload, ReloadError> {
+    let under_way = upgrader.begin();
+    let reloading = Reloading { configuration: Arc::clone(configuration), disks: Arc::clone(disks), options };
+    let reloading = tokio::spawn(on_behalf_of(caller(), async move {
+        let result = match under_way {
+            Ok(_under_way) => reloading.run().await,
+            Err(_) => Err(ReloadError::UnderWay),
+        };
+        reloading.report(&result);
+        result
+    }));
+    reloading.await.unwrap_or(Err(ReloadError::Ending))
+}
+
+struct Reloading {
+    configuration: Arc<Configuration>,
+    disks: Arc<Disks>,
+    options: ReloadOptions,
+}
+
+impl Reloading {
+    async fn run(&self) -> Result<Reload, ReloadError> {
+        let file = self.configuration.file.clone().ok_or(ReloadError::NoFile)?;
+        let name = file.display().to_string();
+        let read = spawn_blocking(move || read(&file)).await.map_err(|_| ReloadError::Ending)?;
+        let (wanted, given) = read.map_err(|errors| ReloadError::Invalid { errors })?;
+        let changes = difference(&self.configuration.in_effect(&self.disks), &wanted);
+        let (live, not_live) = changes.into_iter().partition(Change::is_live);
+        let dry_run = self.options.dry_run;
+        let mut reload = Reload { file: name, dry_run, applied: live, failed: Vec::new(), not_live };
+        if !dry_run {
+            *self.configuration.given() = given;
+            for change in std::mem::take(&mut reload.applied) {
+                match self.apply(&change, &wanted).await {
+                    Ok(()) => reload.applied.push(change),
+                    Err(reason) => reload.failed.push(FailedChange { change, reason }),
+                }
+            }
+        }
+        Ok(reload)
+    }
+
+    /// Events and log. A client gets the answer too.
+    fn report(&self, result: &Result<Reload, ReloadError>) {
+        if self.options.dry_run {
+            return;
+        }
+        let by = if self.options.by == ReloadBy::Signal { " by SIGHUP" } else { "" };
+        let (kind, message) = match result {
+            Ok(Reload { file, applied, failed, not_live, .. }) => {
+                for FailedChange { change, reason } in failed {
+                    tracing::warn!("not applied: {change}: {reason}");
+                }
+                for change in not_live {
+                    tracing::warn!("not applied: {change}");
+                }
+                let (applied, failed, not_live) = (applied.len(), failed.len(), not_live.len());
+                let counts = format!("changes applied: {applied}, failed: {failed}, not live: {not_live}");
+                (EventKind::ConfigReloaded, format!("configuration reloaded from {file}{by}; {counts}"))
+            }
+            Err(error) => {
+                (EventKind::ConfigNotReloaded, format!("configuration not reloaded{by}: {}", error.first_line()))
+            }
+        };
+        self.disks.common.events.record_of_daemon(kind, message);
+    }
+
+    async fn apply(&self, change: &Change, wanted: &Config) -> Result<(), String> {
+        if self.disks.is_ending() {
+            return Err(ReloadError::Ending.to_string());
+        }
+        match change {
+            Change::Setting { disk, setting, .. } => {
+                self.set(disk.as_deref().unwrap_or_default(), setting, wanted).await
+            }
+            Change::PathAdded { disk, path } => self.add_path(disk, path),
+            Change::PathRemoved { disk, path } => self.remove_path(disk, path).await,
+            Change::DiskRemoved { disk } => {
+                self.disks.remove(disk, self.options.force).await.map(drop).map_err(|error| error.to_string())
+            }
+            Change::DiskAdded { disk } => {
+                let config =
+                    wanted.disks.iter().find(|config| config.name.as_str() == disk).ok_or_else(|| gone(disk))?;
+                self.disks.add(config.clone()).await.map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    /// The service of the disk that has the paths.
+    fn service(&self, disk: &str) -> Result<Arc<Service>, String> {
+        self.disks.services().into_iter().find(|service| service.subsystem.name() == disk).ok_or_else(|| gone(disk))
+    }
+
+    fn add_path(&self, disk: &str, address: &PathAddress) -> Result<(), String> {
+        let subsystem = &self.service(disk)?.subsystem;
+        if subsystem.configure_discovered(address) {
+            return Ok(());
+        }
+        let more = open_files::of_path(self.disks.common.io_threads);
+        self.disks.check_open_files(more).map_err(|error| error.to_string())?;
+        subsystem.add_path(address.clone(), Origin::Configured).map(drop).map_err(|error| error.to_string())
+    }
+
+    async fn remove_path(&self, disk: &str, address: &PathAddress) -> Result<(), String> {
+        let service = self.service(disk)?;
+        // The paths that were added take over. If they cannot, the last path stays.
+        let _ = timeout(TRIED_MAX, service.all_tried()).await;
+        let subsystem = &service.subsystem;
+        let path: Option<PathId> = subsystem.state().paths().find(|path| path.address == *address).map(|path| path.id);
+        let Some(path) = path else { return Ok(()) };
+        let removed = subsystem.remove_path(path, self.options.force, Origin::Configured).await;
+        removed.map_err(|error| error.to_string())
+    }
+
+    /// Sets a live setting of a disk, or of a disk that shares its paths.
+    async fn set(&self, name: &str, setting: &str, wanted: &Config) -> Result<(), String> {
+        let (config, position) = find(wanted, name).ok_or_else(|| gone(name))?;
+        let subsystem = &self.service(config.name.as_str())?.subsystem;
+        let disk =
+            subsystem.disks.iter().find(|disk| disk.name() == name).map(|disk| disk.id).ok_or_else(|| gone(name))?;
+        let sharer = position.map(|position| &config.share_paths_with[position]);
+        let waits: Vec<oneshot::Receiver<()>> = match setting {
+            "policy" => subsystem.change_policy(|policy| *policy = config.policy, PolicySetBy::Operator),
+            "scheduler" => subsystem.change_scheduler(|scheduler| *scheduler = config.scheduler),
+            "limits" => {
+                let limits = sharer.map_or(config.limits, |sharer| sharer.limits);
+                subsystem.change_limits(disk, |before| *before = limits)
+            }
+            "weight" => subsystem.set_weight(disk, sharer.map_or(config.weight, |sharer| sharer.weight)),
+            _ => {
+                let hedge = HedgeSetting { hedge: config.hedge, budget: config.hedge_budget };
+                subsystem.change_hedge(|before| *before = hedge)
+            }
+        };
+        for wait in waits {
+            wait.await.map_err(|_| gone(name))?;
+        }
+        Ok(())
+    }
+}
+
+/// The disk that has the paths of the disk of this name, and that disk's position among those that share them.
+fn find<'a>(config: &'a Config, name: &str) -> Option<(&'a DiskConfig, Option<usize>)> {
+    config.disks.iter().find_map(|disk| {
+        if disk.name.as_str() == name {
+            return Some((disk, None));
+        }
+        let position = disk.share_paths_with.iter().position(|sharer| sharer.name.as_str() == name);
+        position.map(|position| (disk, Some(position)))
+    })
+}
+
+/// The disk is gone since the differences were determined.
+fn gone(disk: &str) -> String {
+    format!("disk `{disk}` was removed meanwhile; reload again")
+}
+
+/// The configuration in the file, and the settings that are there.
+fn read(file: &Path) -> Result<(Config, Value), Vec<String>> {
+    let text = read_file(file).map_err(|error| vec![error.to_string()])?;
+    let config = Config::check_file(file, &text);
+    let config = config.map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+    Ok((config, settings_in(&text)))
+}

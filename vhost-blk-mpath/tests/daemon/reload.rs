@@ -1,0 +1,224 @@
+//! The reload of the configuration file, while front-ends use the disks.
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use mpath_api::config::{Config, DiskConfig};
+use mpath_api::types::{ErrorCode, EventKind, Reload};
+use mpath_api::{PathAddress, PolicyKind};
+use rustix::process::Signal;
+
+use crate::live_disks::{config, refusal, target};
+use crate::support::{
+    Daemon, DaemonDirectory, Target, Verification, VerificationSetup, eventually, own_address, set_policy,
+};
+
+/// Writes the file of a daemon with these disks.
+fn write(place: &DaemonDirectory, disks: Vec<DiskConfig>, change: impl FnOnce(&mut Config)) {
+    let mut config = Config { api: place.api().to_str().unwrap().parse().unwrap(), ..Config::new(disks) };
+    change(&mut config);
+    fs::write(place.file("config.yaml"), serde_json::to_string(&config).unwrap()).unwrap();
+}
+
+/// A daemon with a file of one disk over these two paths, in use.
+fn start(target: &Target) -> (Daemon, DiskConfig, Verification) {
+    let place = DaemonDirectory::new();
+    let disk = first(&place, target);
+    let command = place.configured(vec![disk.clone()]);
+    let daemon = place.spawn(command).ready();
+    let verification = Verification::start(&daemon.place.file("db"), VerificationSetup::default());
+    verification.goes_on(50);
+    (daemon, disk, verification)
+}
+
+fn first(place: &DaemonDirectory, target: &Target) -> DiskConfig {
+    DiskConfig { namespace: "1".parse().ok(), ..config(place, "db", &target.addrs()) }
+}
+
+fn reload(daemon: &Daemon) -> Reload {
+    daemon.api.reload(false, false).unwrap()
+}
+
+fn applied(reload: &Reload) -> Vec<String> {
+    assert_eq!(reload.failed, []);
+    reload.applied.iter().map(ToString::to_string).collect()
+}
+
+fn addresses(daemon: &Daemon) -> Vec<PathAddress> {
+    daemon.paths().into_iter().map(|path| path.address).collect()
+}
+
+/// The messages of this kind of event.
+fn told(daemon: &Daemon, kind: EventKind) -> Vec<String> {
+    let events = daemon.api.events(0, 0).unwrap().events;
+    events.into_iter().filter(|event| event.kind == kind).map(|event| event.message).collect()
+}
+
+#[test]
+fn settings_apply_under_load_and_live_changes_are_undone() {
+    let target = target();
+    let (daemon, disk, verification) = start(&target);
+    assert_eq!(applied(&reload(&daemon)), [""; 0]);
+    let wanted = DiskConfig {
+        policy: PolicyKind::RoundRobin.into(),
+        weight: "7".parse().unwrap(),
+        hedge: "p95".parse().unwrap(),
+        limits: serde_json::from_str(r#"{"iops": 100000}"#).unwrap(),
+        ..disk.clone()
+    };
+    write(&daemon.place, vec![wanted], |_| {});
+    let dry = daemon.api.reload(true, false).unwrap();
+    assert_eq!((dry.dry_run, dry.applied.len(), daemon.status().disks[0].policy), (true, 4, PolicyKind::Bdp.into()));
+    assert_eq!(reload(&daemon).applied, dry.applied);
+    let shown = daemon.status().disks.remove(0);
+    assert_eq!(
+        (shown.policy, shown.weight, shown.hedge.hedge.to_string()),
+        (PolicyKind::RoundRobin.into(), 7, "p95".into())
+    );
+    assert_eq!(daemon.api.limits(None).unwrap()[0].status.limits.iops.to_string(), "100000");
+    verification.goes_on(100);
+    daemon.api.set_policy(&set_policy(PolicyKind::Numa)).unwrap();
+    assert_eq!(daemon.api.configuration().unwrap().effective["disks"][0]["policy"], "numa");
+    assert_eq!(applied(&reload(&daemon)), ["disk `db`: policy: numa becomes round-robin"]);
+    let events = told(&daemon, EventKind::ConfigReloaded);
+    assert!(events.len() == 3 && events[2].ends_with("changes applied: 1, failed: 0, not live: 0"), "{events:?}");
+    verification.goes_on(100);
+    verification.finish();
+    let (ended, _place) = daemon.end(Signal::TERM);
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+}
+
+/// Both paths are replaced. The new one takes over before the old ones go.
+#[test]
+fn paths_are_replaced_under_load() {
+    let target = target();
+    let (daemon, disk, verification) = start(&target);
+    let both = disk.paths.clone();
+    write(&daemon.place, vec![DiskConfig { paths: both[..1].to_vec(), ..disk.clone() }], |_| {});
+    assert_eq!(applied(&reload(&daemon)), [format!("disk `db`: path {} is removed", both[1])]);
+    eventually("the path is gone", || addresses(&daemon) == both[..1]);
+    verification.goes_on(100);
+    write(&daemon.place, vec![DiskConfig { paths: both[1..].to_vec(), ..disk.clone() }], |_| {});
+    assert_eq!(applied(&reload(&daemon)).len(), 2);
+    eventually("the path is replaced", || addresses(&daemon) == both[1..]);
+    verification.goes_on(100);
+    // A path that cannot take over leaves the last one in place.
+    let dead: PathAddress = format!("tcp://{}", own_address()).replace(":0", ":9").parse().unwrap();
+    write(&daemon.place, vec![DiskConfig { paths: vec![dead.clone()], ..disk }], |_| {});
+    let answer = reload(&daemon);
+    assert_eq!((answer.applied.len(), answer.failed.len()), (1, 1), "{answer:?}");
+    assert!(answer.failed[0].reason.contains("no usable path left"), "{answer:?}");
+    verification.goes_on(100);
+    verification.finish();
+    assert!(addresses(&daemon).contains(&both[1]) && addresses(&daemon).contains(&dead));
+}
+
+#[test]
+fn disks_come_and_go_and_a_connected_one_stays() {
+    let target = target();
+    let (daemon, disk, verification) = start(&target);
+    let second = DiskConfig { namespace: "2".parse().ok(), ..config(&daemon.place, "data", &target.addrs()) };
+    write(&daemon.place, vec![disk.clone(), second.clone()], |_| {});
+    assert_eq!(applied(&reload(&daemon)), ["disk `data` is added"]);
+    let data = Verification::start(&daemon.place.file("data"), VerificationSetup::default());
+    data.goes_on(50);
+    write(&daemon.place, vec![disk], |_| {});
+    let answer = reload(&daemon);
+    assert!(answer.applied.is_empty() && answer.failed[0].reason.contains("has a front-end connected"), "{answer:?}");
+    data.goes_on(50);
+    data.finish();
+    eventually("the front-end has left", || !daemon.status().disks[1].connected);
+    assert_eq!(applied(&reload(&daemon)), ["disk `data` is removed"]);
+    verification.goes_on(100);
+    verification.finish();
+    assert_eq!(daemon.status().disks.len(), 1);
+}
+
+#[test]
+fn an_error_in_the_file_changes_nothing() {
+    let target = target();
+    let (daemon, disk, verification) = start(&target);
+    let before = daemon.api.configuration().unwrap();
+    write(&daemon.place, vec![DiskConfig { policy: PolicyKind::Numa.into(), ..disk }], |_| {});
+    let file = daemon.place.file("config.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("\"weight\":100", "\"weight\":0,\"colour\":1")).unwrap();
+    let (code, message) = refusal(daemon.api.reload(false, false));
+    let lines: Vec<_> = message.lines().collect();
+    assert_eq!((code, lines.len()), (ErrorCode::ConfigInvalid, 2), "{message}");
+    assert!(lines.iter().all(|line| line.starts_with(&format!("{}:1:", file.display()))), "{message}");
+    assert_eq!(daemon.api.configuration().unwrap(), before);
+    let events = told(&daemon, EventKind::ConfigNotReloaded);
+    assert!(
+        events[0].contains("disks[0].weight: invalid value: integer `0`") && events[0].ends_with("further errors: 1")
+    );
+    fs::remove_file(&file).unwrap();
+    assert!(refusal(daemon.api.reload(false, false)).1.contains("No such file"));
+    verification.goes_on(50);
+    verification.finish();
+}
+
+#[test]
+fn settings_that_need_a_restart_are_named_and_not_applied() {
+    let target = target();
+    let (daemon, disk, verification) = start(&target);
+    write(&daemon.place, vec![DiskConfig { queues: "3".parse().unwrap(), ..disk }], |config| {
+        config.io_threads = "2".parse().unwrap();
+    });
+    let answer = reload(&daemon);
+    assert_eq!(applied(&answer), [""; 0]);
+    let named: Vec<_> = answer.not_live.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        named,
+        [
+            "io-threads: 1 becomes 2; restart the daemon",
+            "disk `db`: queues: 64 becomes 3; remove and add the disk, or restart the daemon"
+        ]
+    );
+    assert_eq!(daemon.api.configuration().unwrap().effective["io-threads"], 1);
+    verification.finish();
+}
+
+#[test]
+fn a_daemon_with_flags_has_nothing_to_reload() {
+    let target = Target::start(1);
+    let daemon = Daemon::start(&target.addrs(), "--policy numa");
+    assert_eq!(refusal(daemon.api.reload(false, false)).0, ErrorCode::NoConfigFile);
+    let shown = daemon.api.configuration().unwrap();
+    assert_eq!((shown.file, &shown.given["disks"][0]["policy"]), (None, &"numa".into()));
+    assert_eq!(shown.given["disks"][0].get("weight"), None, "defaults are left out");
+    assert_eq!(shown.effective["disks"][0]["weight"], 100);
+}
+
+/// As `Type=notify-reload` of systemd expects it.
+#[test]
+fn a_sighup_reloads_and_tells_systemd() {
+    let (target, place) = (target(), DaemonDirectory::new());
+    let notified = UnixDatagram::bind(place.file("notify")).unwrap();
+    notified.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let said = || {
+        let mut buffer = [0; 4096];
+        let length = notified.recv(&mut buffer).unwrap();
+        String::from_utf8(buffer[..length].to_vec()).unwrap()
+    };
+    let disk = first(&place, &target);
+    let mut command = place.configured(vec![disk.clone()]);
+    command.env("NOTIFY_SOCKET", place.file("notify"));
+    let daemon = place.spawn(command).ready();
+    assert_eq!(said().trim_end(), "READY=1");
+    write(&daemon.place, vec![DiskConfig { policy: PolicyKind::Numa.into(), ..disk }], |_| {});
+    daemon.signal(Signal::HUP);
+    let reloading = said();
+    assert!(reloading.contains("RELOADING=1") && reloading.contains("MONOTONIC_USEC="), "{reloading}");
+    assert_eq!(said().trim_end(), "READY=1");
+    assert_eq!(daemon.status().disks[0].policy, PolicyKind::Numa.into());
+    let events = told(&daemon, EventKind::ConfigReloaded);
+    assert!(events[0].contains(" by SIGHUP; changes applied: 1,"), "{events:?}");
+    fs::write(daemon.place.file("config.yaml"), "disks: 3\n").unwrap();
+    daemon.signal(Signal::HUP);
+    assert!(said().contains("RELOADING=1") && said().contains("READY=1"));
+    let events = told(&daemon, EventKind::ConfigNotReloaded);
+    assert!(events[0].contains("by SIGHUP: ") && events[0].contains(":1:8: disks: invalid type"), "{events:?}");
+    assert_eq!(daemon.status().disks[0].policy, PolicyKind::Numa.into());
+}
