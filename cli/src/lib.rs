@@ -24,7 +24,7 @@ use mpath_api::config::LoadError;
 use mpath_api::types::{ErrorCode, InjectionError};
 use mpath_api::{DEFAULT_API_SOCKET, DiskFlagsError, usage_line};
 
-use crate::cmd::{Command, SocketError};
+use crate::cmd::{Command, SaveError, SocketError};
 use crate::import::ImportError;
 use crate::mptcp::{FollowError, GatherError};
 use crate::output::{Code, Output};
@@ -40,7 +40,7 @@ Exit codes:
   1  the daemon refused the request: an unknown disk or path, or one whose state does not allow it
   2  the command line, a value or a file is wrong
   3  the daemon cannot be reached, is too busy or ending, or sent a wrong answer
-  4  `mptcp check` found a problem
+  4  `mptcp check` found a problem, or `config diff` a difference
   5  this host: its state cannot be read or changed, or the output cannot be written
 
 With -o json or yaml, an error on stderr has the form of the API's: {\"error\": {\"code\": ..., \"message\": ...}}";
@@ -85,6 +85,11 @@ enum Failure {
     Import(ImportError),
     /// A configuration file.
     Load(LoadError),
+    /// All errors of a configuration file.
+    Errors(Vec<LoadError>),
+    /// The configuration in effect, of a daemon of another version.
+    Effective(serde_json::Error),
+    Save(SaveError),
     /// Flags that describe no disk.
     Disk(DiskFlagsError),
     /// A relative socket path that cannot be made absolute.
@@ -117,6 +122,12 @@ impl From<ImportError> for Failure {
 impl From<LoadError> for Failure {
     fn from(error: LoadError) -> Self {
         Self::Load(error)
+    }
+}
+
+impl From<SaveError> for Failure {
+    fn from(error: SaveError) -> Self {
+        Self::Save(error)
     }
 }
 
@@ -163,7 +174,7 @@ enum Kind {
     Usage = 2,
     /// The daemon cannot be reached, is too busy or ending, or sent a wrong answer.
     Unreachable = 3,
-    /// A check found problems.
+    /// A check found problems, or a comparison found differences.
     Problems = 4,
     /// The state of this host cannot be read or changed, or the output cannot be written.
     Host = 5,
@@ -182,7 +193,7 @@ impl Failure {
             Self::Api(ClientError::Refused(refusal)) => {
                 // The daemon checks values that only it knows.
                 let kind = match refusal.code {
-                    ErrorCode::BadRequest => Kind::Usage,
+                    ErrorCode::BadRequest | ErrorCode::ConfigInvalid => Kind::Usage,
                     ErrorCode::Unavailable => Kind::Unreachable,
                     _ => Kind::Refused,
                 };
@@ -204,6 +215,17 @@ impl Failure {
             Self::Gather(error) => (Kind::Usage, error),
             Self::Follow(error) => (Kind::Host, error),
             Self::Load(error) => (Kind::Usage, error),
+            Self::Errors(errors) => {
+                let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
+                return (Kind::Usage, Code::Own("usage"), lines.join("\n"));
+            }
+            Self::Effective(error) => {
+                let message =
+                    format!("the daemon's configuration cannot be read: {error}; use the mpathctl of its version");
+                return (Kind::Unreachable, Code::Own("unreachable"), message);
+            }
+            Self::Save(error @ SaveError::Write { .. }) => (Kind::Host, error),
+            Self::Save(error) => (Kind::Usage, error),
             Self::Disk(error) => (Kind::Usage, error),
             Self::Socket(error) => (Kind::Usage, error),
             Self::Import(error) => (Kind::Usage, error),

@@ -29,6 +29,7 @@ use clap::Subcommand;
 use mpath_api::client::Client;
 use mpath_api::types::Disk;
 
+pub(crate) use self::config::SaveError;
 pub(crate) use self::disk::SocketError;
 pub(crate) use self::inject::injection_line;
 pub(crate) use self::path::{injected, state};
@@ -65,7 +66,7 @@ pub(crate) enum Command {
     /// At most 16 of each 10 s and I/O thread are kept. STAGES are those that took at least a hundredth of the time, the longest first.
     /// PATHS are all paths that got the request. TRIES are attempts.
     Slow(slow::Command),
-    /// Check and make configuration files; needs no daemon
+    /// Show, compare, reload and save the daemon's configuration; check and make files
     #[command(subcommand)]
     Config(config::Command),
     /// Show or set policies, which pick the path of a request
@@ -114,7 +115,7 @@ impl Command {
             Self::Top(command) => command.run(client),
             Self::Disk(command) => command.run(client, output),
             Self::Path(command) => command.run(client, output),
-            Self::Config(command) => command.run(output),
+            Self::Config(command) => command.run(client, output),
             Self::Discovery(command) => command.run(client, output),
             Self::Policy(command) => command.run(client, output),
             Self::Hedge(command) => command.run(client, output),

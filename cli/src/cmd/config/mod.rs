@@ -1,12 +1,20 @@
 //! `mpathctl config`
 
+mod change;
+mod save;
+mod show;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use mpath_api::Config;
+use mpath_api::client::Client;
 use mpath_api::config::{ConfigError, Nqn, read_file, read_text};
+use mpath_api::types::Configuration;
 use serde::Serialize;
+
+pub(crate) use self::save::SaveError;
 
 use crate::import::{Selection, import};
 use crate::output::Output;
@@ -21,6 +29,44 @@ pub(crate) enum Command {
     Check {
         /// File, or - for standard input
         file: PathBuf,
+    },
+    /// Show the settings in effect, and where each value comes from
+    ///
+    /// `# default`, the name of the file, or `# changed live`. Discovered paths are no settings. -o json has the settings as they were
+    /// given and as they are in effect.
+    Show {
+        /// Only this disk, with the disks over the same paths
+        #[arg(long, value_name = "DISK")]
+        disk: Option<String>,
+    },
+    /// Show what a reload would change, and which settings need a restart
+    ///
+    /// Exits with 0 without differences, and with 4 otherwise.
+    Diff {
+        /// Another file [default: the file that the daemon was started with]
+        file: Option<PathBuf>,
+    },
+    /// Have the daemon read its file again and apply the differences
+    ///
+    /// Afterwards the daemon is as a restart makes it, but for settings that need a restart. Changes that are not in the file are undone:
+    /// `config diff` shows them before, and `config save` keeps them. If the file has an error, nothing is changed. SIGHUP does the same.
+    ///
+    /// Exits with 1 if a change failed.
+    Reload {
+        /// Change nothing, and print what would be changed
+        #[arg(long)]
+        dry_run: bool,
+        /// Remove disks even if a front-end is connected, and paths even if they are the last
+        #[arg(long)]
+        force: bool,
+    },
+    /// Write the live changes into the file that the daemon was started with
+    ///
+    /// Only policy, scheduler, limits, weight, hedging, paths and disks are changed. Comments and all other lines stay. The file is
+    /// replaced at once, after the new text was checked.
+    Save {
+        /// Another file. If it does not exist, it begins as a copy of the daemon's
+        file: Option<PathBuf>,
     },
     /// Print a configuration made from a file of nvme-cli: discovery.conf, config.json or nvme-fabrics.conf
     ///
@@ -39,8 +85,12 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    pub(crate) fn run(&self, output: &mut Output) -> Result<(), Failure> {
+    pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
         match self {
+            Self::Show { disk } => show::show(client, disk.as_deref(), output),
+            Self::Diff { file } => change::diff(client, file.as_deref(), output),
+            Self::Reload { dry_run, force } => change::reload(client, *dry_run, *force, output),
+            Self::Save { file } => save::save(client, file.as_deref(), output),
             Self::Check { file } => check(file, output),
             Self::Import { file, subsystem, hostnqn } => {
                 let selection = Selection { subsystem: subsystem.clone(), hostnqn: hostnqn.clone() };
@@ -51,6 +101,11 @@ impl Command {
             }
         }
     }
+}
+
+/// The configuration in effect.
+fn effective(configuration: &Configuration) -> Result<Config, Failure> {
+    serde_json::from_value(configuration.effective.clone()).map_err(Failure::Effective)
 }
 
 /// What `config check` reports.

@@ -1,0 +1,126 @@
+//! `mpathctl config save`
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use mpath_api::Config;
+use mpath_api::client::Client;
+use mpath_api::config::{Change, EditError, edit, read_file, settings_in, written};
+use serde::Serialize;
+use tempfile::NamedTempFile;
+
+use super::effective;
+use crate::Failure;
+use crate::output::Output;
+
+/// The mode of a new file.
+const MODE: u32 = 0o644;
+
+/// Why the configuration was not saved.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SaveError {
+    #[error("the daemon was started with flags; name the file to save to")]
+    NoFile,
+    #[error(
+        "{}: changed since the daemon read it; `mpathctl config diff` shows the differences; reload it first, or save to another file",
+        .0.display()
+    )]
+    Stale(PathBuf),
+    #[error("{}: {source}", path.display())]
+    Edit { path: PathBuf, source: EditError },
+    #[error("{}: cannot be written: {source}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+}
+
+/// What was saved.
+#[derive(Debug, Serialize)]
+struct Saved {
+    file: String,
+    /// The changes of the file. All of it if the file is new.
+    changes: Vec<Change>,
+    is_new: bool,
+}
+
+pub(super) fn save(client: &Client, file: Option<&Path>, output: &mut Output) -> Result<(), Failure> {
+    let configuration = client.configuration()?;
+    let wanted = effective(&configuration)?;
+    let daemons = configuration.file.as_ref().map(PathBuf::from);
+    let named = file.or(daemons.as_deref()).ok_or(SaveError::NoFile)?;
+    // A link stays, and the file that it leads to is written.
+    let path = fs::canonicalize(named).unwrap_or_else(|_| named.into());
+    let is_daemons = daemons.as_ref().and_then(|file| fs::canonicalize(file).ok()).as_ref() == Some(&path);
+    let is_new = !path.exists();
+    // A new file begins as a copy.
+    let base = if is_new { daemons.clone().filter(|file| file.exists()) } else { Some(path.clone()) };
+    let (text, changes) = match base {
+        Some(base) => {
+            let text = read_file(&base)?;
+            if is_daemons && settings_in(&text) != configuration.given {
+                return Err(SaveError::Stale(named.into()).into());
+            }
+            edit(&text, &wanted).map_err(|source| SaveError::Edit { path: named.into(), source })?
+        }
+        None => (new_text(&wanted), Vec::new()),
+    };
+    if is_new || !changes.is_empty() {
+        replace(&path, &text).map_err(|source| SaveError::Write { path: named.into(), source })?;
+    }
+    let saved = Saved { file: named.display().to_string(), changes, is_new };
+    Ok(output.print(&saved, |Saved { file, changes, is_new }| {
+        let changes: String = changes.iter().map(|change| change.to_string() + "\n").collect();
+        match (is_new, changes.is_empty()) {
+            (true, _) => format!("{changes}{file}: written\n"),
+            (false, true) => format!("{file}: no changes to save\n"),
+            (false, false) => format!("{changes}{file}: saved\n"),
+        }
+    })?)
+}
+
+fn new_text(config: &Config) -> String {
+    serde_yaml::to_string(&written(config)).unwrap_or_default()
+}
+
+/// Replaces a file, with its mode and owner, so that a reader sees either the old or the new text.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = NamedTempFile::new_in(directory)?;
+    file.write_all(text.as_bytes())?;
+    match fs::metadata(path) {
+        Ok(before) => {
+            let own = file.as_file().metadata()?;
+            if (own.uid(), own.gid()) != (before.uid(), before.gid()) {
+                fchown(file.as_file(), Some(before.uid()), Some(before.gid()))?;
+            }
+            file.as_file().set_permissions(before.permissions())?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            file.as_file().set_permissions(Permissions::from_mode(MODE))?;
+        }
+        Err(error) => return Err(error),
+    }
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replaced_file_keeps_its_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.yaml");
+        replace(&path, "a").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, MODE);
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        replace(&path, "b").unwrap();
+        assert_eq!(
+            (fs::metadata(&path).unwrap().mode() & 0o777, fs::read_to_string(&path).unwrap()),
+            (0o640, "b".into())
+        );
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
+    }
+}
