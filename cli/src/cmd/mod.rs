@@ -98,7 +98,8 @@ pub(crate) enum Command {
     /// The new process reads the configuration, and tries to reach each disk. Only then does the old one end. If the new process fails
     /// before, the old one goes on. Guests reconnect, and none of their requests is lost.
     ///
-    /// Settings made by mpathctl are gone, as after a restart: paths, disks, limits, weights, policies, hedging, schedulers, injections.
+    /// Settings made by mpathctl are gone, as after a restart, unless `config save` wrote them into the file: paths, disks, limits,
+    /// weights, policies, hedging, schedulers. Injections are gone too.
     ///
     /// Ctrl-C ends mpathctl. The upgrade goes on: `mpathctl events` and the daemon's log say how it ends.
     Upgrade(upgrade::Command),

@@ -74,11 +74,14 @@ impl Reloading {
         let read = spawn_blocking(move || read(&file)).await.map_err(|_| ReloadError::Ending)?;
         let (wanted, given) = read.map_err(|errors| ReloadError::Invalid { errors })?;
         let changes = difference(&self.configuration.in_effect(&self.disks), &wanted);
-        let (live, not_live) = changes.into_iter().partition(Change::is_live);
+        let (live, not_live): (Vec<_>, _) = changes.into_iter().partition(Change::is_live);
         let dry_run = self.options.dry_run;
+        // With nothing to apply, the file says what is in effect: it was saved from there.
+        if !dry_run || live.is_empty() {
+            *self.configuration.given() = given;
+        }
         let mut reload = Reload { file: name, dry_run, applied: live, failed: Vec::new(), not_live };
         if !dry_run {
-            *self.configuration.given() = given;
             for change in std::mem::take(&mut reload.applied) {
                 match self.apply(&change, &wanted).await {
                     Ok(()) => reload.applied.push(change),

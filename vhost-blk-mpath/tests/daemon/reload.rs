@@ -80,6 +80,13 @@ fn settings_apply_under_load_and_live_changes_are_undone() {
     verification.goes_on(100);
     daemon.api.set_policy(&set_policy(PolicyKind::Numa)).unwrap();
     assert_eq!(daemon.api.configuration().unwrap().effective["disks"][0]["policy"], "numa");
+    // A file that has the live change is what was given, also without a reload.
+    let file = daemon.place.file("config.yaml");
+    let before = fs::read_to_string(&file).unwrap();
+    fs::write(&file, before.replace("round-robin", "numa")).unwrap();
+    assert_eq!(daemon.api.reload(true, false).unwrap().applied, []);
+    assert_eq!(daemon.api.configuration().unwrap().given["disks"][0]["policy"], "numa");
+    fs::write(&file, before).unwrap();
     assert_eq!(applied(&reload(&daemon)), ["disk `db`: policy: numa becomes round-robin"]);
     let events = told(&daemon, EventKind::ConfigReloaded);
     assert!(events.len() == 3 && events[2].ends_with("changes applied: 1, failed: 0, not live: 0"), "{events:?}");

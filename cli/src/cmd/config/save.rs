@@ -67,6 +67,10 @@ pub(super) fn save(client: &Client, file: Option<&Path>, output: &mut Output) ->
     if is_new || !changes.is_empty() {
         replace(&path, &text).map_err(|source| SaveError::Write { path: named.into(), source })?;
     }
+    if is_daemons {
+        // The daemon takes note of the file. If it cannot, the next command names a difference.
+        let _ = client.reload(true, false);
+    }
     let saved = Saved { file: named.display().to_string(), changes, is_new };
     Ok(output.print(&saved, |Saved { file, changes, is_new }| {
         let changes: String = changes.iter().map(|change| change.to_string() + "\n").collect();

@@ -15,13 +15,13 @@ pub fn settings_in(text: &str) -> serde_json::Value {
 pub(super) fn faults(text: &str) -> (Option<Config>, Vec<Fault>) {
     let mut reading = reader::read_all::<Config>(text);
     let mut faults = Vec::new();
-    for conflict in reading.value.iter().flat_map(Config::conflicts) {
-        let settings = conflict.settings();
-        if !settings.iter().any(|setting| reading.is_faulty(setting)) {
-            let setting = settings.into_iter().next().unwrap_or_default();
-            let error = ConfigError::Conflict { error: conflict.into(), place: reading.find(&setting) };
-            faults.push(Fault { setting, error });
-        }
+    let conflicts = reading.value.iter().flat_map(Config::conflicts).map(|conflict| (conflict.settings(), conflict));
+    let own = conflicts.filter(|(settings, _)| !settings.iter().any(|setting| reading.is_faulty(setting)));
+    // Each place is another attempt to read the text.
+    for (settings, conflict) in own.take(MAX_ERRORS) {
+        let setting = settings.into_iter().next().unwrap_or_default();
+        let error = ConfigError::Conflict { error: conflict.into(), place: reading.find(&setting) };
+        faults.push(Fault { setting, error });
     }
     faults.append(&mut reading.faults);
     // A conflict without a place is last.

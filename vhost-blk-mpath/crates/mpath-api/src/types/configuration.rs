@@ -11,7 +11,8 @@ use crate::config::Change;
 pub struct Configuration {
     /// The configuration file, an absolute path. `null` if the daemon was started with flags.
     pub file: Option<String>,
-    /// The settings as they were given, at the start or at the last reload. Defaults are left out.
+    /// The settings as they were given, at the start or at the last reload. Defaults are left out. A reload with `dry-run` counts if
+    /// it finds nothing to apply.
     pub given: Value,
     /// The settings in effect, with defaults. Includes what clients changed, and no discovered paths.
     pub effective: Value,

@@ -81,8 +81,14 @@ fn set(text: &str, disk: &str, setting: &str, from: &Value, to: &Value) -> Optio
     };
     let document = Document::parse(text)?;
     let mapping = document.disk(disk)?;
-    if parts.is_empty() || !mapping.get(setting).is_some_and(Node::is_mapping) {
-        return set_key(&document, mapping, setting, to);
+    match mapping.get(setting) {
+        // The rest has its defaults.
+        None if !parts.is_empty() => {
+            let parts = parts.into_iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+            return set_key(&document, mapping, setting, &Value::Object(parts));
+        }
+        Some(node) if !parts.is_empty() && node.is_mapping() => {}
+        _ => return set_key(&document, mapping, setting, to),
     }
     parts.into_iter().try_fold(text.to_owned(), |text, (key, value)| {
         let document = Document::parse(&text)?;

@@ -70,6 +70,8 @@ fn a_changed_value_leaves_its_line_and_comment() {
 fn a_new_setting_follows_the_others_of_its_disk() {
     let hedge = edited(&[("policy: bdp", "hedge: p95")]);
     assert_eq!(differing(&hedge).1, ["    hedge: p95"]);
+    let limits = edited(&[("    paths: ['tcp", "    limits: {iops: 8}\n    paths: ['tcp")]);
+    assert_eq!(differing(&limits).1, ["    limits: {iops: 8}"]);
     let weight = edited(&[("namespace: 2}", "namespace: 2, weight: 9}")]);
     assert!(weight.contains("[{name: s, socket-path: /run/s.sock, namespace: 2, weight: 9}]"), "{weight}");
 }
@@ -97,6 +99,24 @@ fn disks_come_and_go() {
     let second = TEXT.find("  # The scratch disk.").unwrap();
     let removed = edit(TEXT, &Config::parse(&TEXT[..second]).unwrap()).unwrap().0;
     assert_eq!(removed, format!("{}  # The scratch disk.\n", &TEXT[..second]));
+}
+
+/// The sample has every setting, and a comment at each.
+#[test]
+fn the_sample_keeps_its_comments() {
+    let sample = include_str!("../../../../../dist/sample.yaml");
+    let mut wanted = Config::parse(sample).unwrap();
+    let disk = &mut wanted.disks[0];
+    disk.policy = crate::PolicyKind::Numa.into();
+    disk.limits.iops = "500".parse().unwrap();
+    disk.paths[1] = "mptcp://192.0.2.7".parse().unwrap();
+    (disk.hedge, disk.weight) = ("p99".parse().unwrap(), "3".parse().unwrap());
+    let edited = edit(sample, &wanted).unwrap().0;
+    assert_eq!(Config::parse(&edited).unwrap(), wanted);
+    let changed: Vec<_> = edited.lines().filter(|line| !sample.lines().any(|there| there == *line)).collect();
+    let new = ["- mptcp://192.0.2.7:4420", "policy: numa", "iops: 500", "weight: 3", "hedge: p99"];
+    assert_eq!(changed.iter().map(|line| line.trim()).collect::<Vec<_>>(), new);
+    assert_eq!(edited.lines().count(), sample.lines().count());
 }
 
 #[test]

@@ -114,6 +114,8 @@ fn the_number_of_errors_is_bounded() {
     assert_eq!(messages(&format!("disks: [{items}]\n")).len(), 64);
     let keys: String = (0..300).map(|n: u32| ["k", &n.to_string(), ": 1\n"].concat()).collect();
     assert_eq!(messages(&format!("{keys}{MINIMAL}")).len(), 64);
+    let paths = "'tcp://h', ".repeat(300);
+    assert_eq!(messages(&MINIMAL.replace("paths: [", &format!("paths: [{paths}"))).len(), 64);
 }
 
 /// Two disks of which one shares its paths.
