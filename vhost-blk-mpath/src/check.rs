@@ -40,7 +40,7 @@ pub(crate) fn check(args: Args) -> ExitCode {
 fn of_this_host(config: &Config) -> Vec<RunError> {
     let mut errors = Vec::new();
     errors.extend(host::identity(config).err().map(RunError::from));
-    errors.extend(location::check(config).err().map(RunError::from));
+    errors.extend(location::conflicts(config).into_iter().map(RunError::from));
     let api = socket::check(&config.api, Role::Api, &config.api_access());
     let disks = config.disks.iter().flat_map(DiskSettings::all);
     let of_disks = disks.flat_map(|disk| socket::check(&disk.socket_path, Role::VhostUser, &disk.socket_access));

@@ -160,6 +160,9 @@ impl Reloading {
         let subsystem = &service.subsystem;
         let path: Option<PathId> = subsystem.state().paths().find(|path| path.address == *address).map(|path| path.id);
         let Some(path) = path else { return Ok(()) };
+        if subsystem.leave_to_discovery(path) {
+            return Ok(());
+        }
         let removed = subsystem.remove_path(path, self.options.force, Origin::Configured).await;
         removed.map_err(|error| error.to_string())
     }

@@ -48,6 +48,17 @@ impl Subsystem {
         path.map(|path| path.origin = Origin::Configured).is_some()
     }
 
+    /// Makes a path a discovered one, if the disk has discovery controllers. It stays as long as a log has it. Returns whether
+    /// the disk has such controllers.
+    pub(crate) fn leave_to_discovery(&self, path: PathId) -> bool {
+        if self.config.discovery.is_empty() {
+            return false;
+        }
+        self.path(path, |status| status.origin = Origin::Discovery);
+        self.operator_removals.notify_one();
+        true
+    }
+
     /// Adds any path, including the disk's only one.
     pub(crate) fn start_path(self: &Arc<Self>, address: PathAddress, origin: Origin) -> Result<PathId, AddPathError> {
         let mut state = self.state();

@@ -38,23 +38,29 @@ pub(crate) enum SocketConflict {
     Api { disk: DiskName, socket: SocketPath, api: SocketPath },
 }
 
-/// Checks that each disk has its own socket and does not use the API's. Identical spellings were refused before.
+/// Checks that each disk has its own socket and does not use the API's. Returns the first conflict.
 pub(crate) fn check(config: &Config) -> Result<(), SocketConflict> {
+    conflicts(config).into_iter().next().map_or(Ok(()), Err)
+}
+
+/// All conflicts of [`check`]. Identical spellings were refused before.
+pub(crate) fn conflicts(config: &Config) -> Vec<SocketConflict> {
     let api = SocketLocation::of(&config.api);
     let mut places: Vec<(SocketLocation, DiskSettings)> = Vec::new();
+    let mut conflicts = Vec::new();
     for disk in config.disks.iter().flat_map(DiskSettings::all) {
         let Some(place) = SocketLocation::of(&disk.socket_path) else { continue };
+        let socket = disk.socket_path.clone();
         if api.as_ref() == Some(&place) {
-            let api = config.api.clone();
-            return Err(SocketConflict::Api { disk: disk.name, socket: disk.socket_path, api });
-        }
-        if let Some((_, other)) = places.iter().find(|(there, _)| *there == place) {
+            conflicts.push(SocketConflict::Api { disk: disk.name, socket, api: config.api.clone() });
+        } else if let Some((_, other)) = places.iter().find(|(there, _)| *there == place) {
             let (of, other) = (other.name.clone(), other.socket_path.clone());
-            return Err(SocketConflict::Disk { disk: disk.name, socket: disk.socket_path, of, other });
+            conflicts.push(SocketConflict::Disk { disk: disk.name, socket, of, other });
+        } else {
+            places.push((place, disk));
         }
-        places.push((place, disk));
     }
-    Ok(())
+    conflicts
 }
 
 #[cfg(test)]

@@ -327,6 +327,20 @@ fn a_check_includes_what_the_host_lacks() {
 }
 
 #[test]
+fn a_check_finds_one_socket_under_several_spellings() {
+    let disk = |name: &str, socket: &str| {
+        format!("  - {{name: {name}, socket-path: {socket}, subsystem: nqn.{name}, paths: ['tcp://127.0.0.1']}}\n")
+    };
+    let disks = [("a", "/tmp/s"), ("b", "/tmp//s"), ("c", "/tmp/./s")].map(|(name, socket)| disk(name, socket));
+    let (code, _, errors) = checked(&format!("disks:\n{}", disks.concat()), &[]);
+    assert_eq!((code, errors.len()), (Some(USAGE), 2), "{errors:?}");
+    assert!(
+        errors[1].starts_with("disk c: `socket-path` /tmp/./s is the same socket as /tmp/s of disk a"),
+        "{errors:?}"
+    );
+}
+
+#[test]
 fn flags_are_checked_too() {
     let place = DaemonDirectory::new();
     let address = refusing_address();

@@ -1,17 +1,18 @@
 //! The reload of the configuration file, while front-ends use the disks.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use mpath_api::config::{Config, DiskConfig};
-use mpath_api::types::{ErrorCode, EventKind, Reload};
+use mpath_api::types::{ErrorCode, EventKind, Origin, Reload};
 use mpath_api::{PathAddress, PolicyKind};
 use rustix::process::Signal;
 
 use crate::live_disks::{config, refusal, target};
 use crate::support::{
-    Daemon, DaemonDirectory, Target, Verification, VerificationSetup, eventually, own_address, set_policy,
+    Daemon, DaemonDirectory, Disk, Target, Verification, VerificationSetup, eventually, own_address, set_policy,
 };
 
 /// Writes the file of a daemon with these disks.
@@ -134,12 +135,58 @@ fn disks_come_and_go_and_a_connected_one_stays() {
     let answer = reload(&daemon);
     assert!(answer.applied.is_empty() && answer.failed[0].reason.contains("has a front-end connected"), "{answer:?}");
     data.goes_on(50);
+    assert_eq!(told(&daemon, EventKind::ConfigReloaded).len(), 2);
+    let by: Vec<_> = daemon.api.events(0, 0).unwrap().events.into_iter().map(|event| (event.kind, event.by)).collect();
+    assert!(by.iter().all(|(kind, by)| *kind != EventKind::ConfigReloaded || by.is_some()), "{by:?}");
     data.finish();
     eventually("the front-end has left", || !daemon.status().disks[1].connected);
     assert_eq!(applied(&reload(&daemon)), ["disk `data` is removed"]);
     verification.goes_on(100);
     verification.finish();
     assert_eq!(daemon.status().disks.len(), 1);
+}
+
+#[test]
+fn force_takes_a_disk_from_its_front_end() {
+    let target = target();
+    let (daemon, disk, verification) = start(&target);
+    let second = DiskConfig { namespace: "2".parse().ok(), ..config(&daemon.place, "data", &target.addrs()) };
+    write(&daemon.place, vec![disk.clone(), second], |_| {});
+    assert_eq!(applied(&reload(&daemon)), ["disk `data` is added"]);
+    let _connected = Disk::connect(&daemon.place.file("data"));
+    write(&daemon.place, vec![disk], |_| {});
+    assert_eq!(reload(&daemon).failed.len(), 1);
+    assert_eq!(applied(&daemon.api.reload(false, true).unwrap()), ["disk `data` is removed"]);
+    verification.goes_on(50);
+    verification.finish();
+}
+
+/// Configured paths become discovered ones, and the other way round, without a new connection.
+#[test]
+fn discovery_keeps_paths_that_leave_the_file() {
+    let at = SocketAddr::new(own_address().ip(), 8009);
+    let target = Target::with(2, |config| config.discovery = Some(at));
+    let place = DaemonDirectory::new();
+    let both = config(&place, "db", &target.addrs());
+    let discovery = vec![format!("tcp://{at}").parse().unwrap()];
+    let paths =
+        |paths: &[PathAddress]| DiskConfig { paths: paths.to_vec(), discovery: discovery.clone(), ..both.clone() };
+    let command = place.configured(vec![paths(&both.paths[..1])]);
+    let daemon = place.spawn(command).ready();
+    eventually("the other path is discovered", || {
+        daemon.paths().iter().filter(|path| path.cntlid.is_some()).count() == 2
+    });
+    let connections = target.connections(0) + target.connections(1);
+    let origins = || daemon.paths().into_iter().map(|path| path.origin).collect::<Vec<_>>();
+    assert_eq!(origins(), [Origin::Configured, Origin::Discovery]);
+    assert_eq!(applied(&reload(&daemon)), [""; 0], "a discovered path is no difference");
+    write(&daemon.place, vec![paths(&both.paths)], |_| {});
+    assert_eq!(applied(&reload(&daemon)), [format!("disk `db`: path {} is added", both.paths[1])]);
+    assert_eq!(origins(), [Origin::Configured; 2]);
+    write(&daemon.place, vec![paths(&[])], |_| {});
+    assert_eq!(applied(&reload(&daemon)).len(), 2);
+    assert_eq!((origins(), applied(&reload(&daemon)).len()), (vec![Origin::Discovery; 2], 0));
+    assert_eq!(target.connections(0) + target.connections(1), connections);
 }
 
 #[test]
