@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
-use mpath_api::config::{Config, DiskConfig};
+use mpath_api::config::{Config, DiskConfig, SharerConfig};
 use mpath_api::types::{ErrorCode, EventKind, Origin, Reload};
 use mpath_api::{PathAddress, PolicyKind};
 use rustix::process::Signal;
@@ -95,6 +95,27 @@ fn settings_apply_under_load_and_live_changes_are_undone() {
     verification.finish();
     let (ended, _place) = daemon.end(Signal::TERM);
     assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+}
+
+#[test]
+fn a_disk_over_shared_paths_has_its_own_limits_and_weight() {
+    let (target, place) = (target(), DaemonDirectory::new());
+    let shared = |weight: &str, limits: &str| {
+        let (socket, namespace) = (place.file("s").to_str().unwrap().parse().unwrap(), "2".parse().unwrap());
+        let sharer = SharerConfig::new("s".parse().unwrap(), socket, namespace);
+        let (weight, limits) = (weight.parse().unwrap(), serde_json::from_str(limits).unwrap());
+        DiskConfig { share_paths_with: vec![SharerConfig { weight, limits, ..sharer }], ..first(&place, &target) }
+    };
+    let (before, after) = (shared("100", "{}"), shared("7", r#"{"iops": 9000}"#));
+    let command = place.configured(vec![before]);
+    let daemon = place.spawn(command).ready();
+    write(&daemon.place, vec![after], |_| {});
+    let changes = applied(&reload(&daemon));
+    assert!(changes.len() == 2 && changes.iter().all(|change| change.starts_with("disk `s`: ")), "{changes:?}");
+    let disks = daemon.status().disks;
+    assert_eq!((disks[0].weight, disks[1].weight), (100, 7));
+    let iops: Vec<_> = daemon.api.limits(None).unwrap().iter().map(|of| of.status.limits.iops.to_string()).collect();
+    assert_eq!(iops, ["off", "9000"]);
 }
 
 /// Both paths are replaced. The new one takes over before the old ones go.
