@@ -54,7 +54,7 @@ dist-test: programs ## what the package has besides programs: manual pages, comp
 	@scripts/deps.sh dist
 	scripts/dist-test
 
-package-test: programs images ## install the package in a Debian of its own, use, upgrade and remove it there, a guest verifying (as root)
+package-test: programs images ## install the package in a Debian of its own, use, upgrade and remove it there, a guest verifying (as root; SUITE=trixie: Debian 13)
 	@scripts/deps.sh deb package
 	guest-tests/package/run
 

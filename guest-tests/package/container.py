@@ -6,12 +6,13 @@
 The root is debootstrap's, made once below target/. A container changes nothing of it: its changes are in memory and end with it.
 """
 
+import os
 import subprocess
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SUITE = "bookworm"
+SUITE = os.environ.get("SUITE") or "bookworm"
 MIRROR = "http://deb.debian.org/debian"
 # What a small server has, and what the test looks with.
 PACKAGES = ["systemd", "systemd-sysv", "dbus", "iproute2", "procps"]
@@ -29,7 +30,7 @@ class ContainerError(Exception):
 
 def debian_root(say):
     """The directory of the root, which is made if it does not exist."""
-    root = ROOT / "target/package-root" / SUITE
+    root = ROOT / "target/package-root" / "-".join([SUITE, *PACKAGES])
     if not root.exists():
         say(f"debootstrap of Debian {SUITE} to {root.relative_to(ROOT)}: {' '.join(PACKAGES)}")
         new = root.with_suffix(".new")
