@@ -32,8 +32,13 @@ pub(super) fn read(file: &Path) -> io::Result<Option<Vec<u8>>> {
 pub(super) fn replace(file: &Path, content: &impl Serialize) -> io::Result<()> {
     let new = with_suffix(file, ".new");
     // Do not write through a link that another user has put there.
-    let mut writing =
-        File::options().write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW).open(&new)?;
+    let mut writing = File::options()
+        .mode(0o600)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(&new)?;
     serde_json::to_writer_pretty(&mut writing, content)?;
     writing.write_all(b"\n")?;
     writing.sync_all()?;
@@ -53,4 +58,19 @@ fn sync_directory(file: &Path) -> io::Result<()> {
         _ => Path::new("."),
     };
     File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_for_its_owner_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("file");
+        replace(&file, &1).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
 }

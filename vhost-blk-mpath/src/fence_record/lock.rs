@@ -67,8 +67,9 @@ impl Lock {
 
     /// Tries to take the lock. Returns the file, or else the holder.
     fn try_lock(path: &Path) -> io::Result<Result<File, Holder>> {
-        // A symbolic link is not followed: the file behind it would be emptied.
+        // A symbolic link is not followed: the file behind it would be emptied. Whoever may open the file may lock it.
         let mut file = File::options()
+            .mode(0o600)
             .create(true)
             .truncate(false)
             .read(true)
@@ -115,6 +116,14 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+
+    #[test]
+    fn no_other_user_can_open_the_lock() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("lock");
+        let _lock = Lock::wait_for(file.clone(), Duration::ZERO).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+    }
 
     #[test]
     fn one_daemon_holds_the_lock_at_a_time() {
