@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build deb programs dist-test package-test restricted-test benches demo test unit fuzz sim sim-mutants policy-sim burst-sim burst-instructions guest-test guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny images clean
+.PHONY: help deps build deb programs dist-test package-test restricted-test benches demo test unit fuzz sim sim-mutants policy-sim burst-sim burst-instructions guest-test guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references images clean
 
 CARGO ?= cargo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
@@ -207,6 +207,9 @@ lint: ## formatting, clippy with warnings as errors, shell, Python and import ch
 fmt: ## format the code
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path vhost-blk-mpath/fuzz/Cargo.toml
+
+references: ## write docs/openapi.json from the types and routes of the API
+	WRITE_REFERENCES=1 $(CARGO) test --locked -p mpath-api --lib checked_in
 
 deny: ## licences and advisories of the dependencies (needs cargo-deny)
 	$(CARGO) deny check

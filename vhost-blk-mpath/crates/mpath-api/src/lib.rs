@@ -11,6 +11,7 @@ pub mod config;
 mod disk_flags;
 mod policy_serde;
 mod scheduler_serde;
+mod schema;
 pub mod server;
 pub mod socket;
 mod text;

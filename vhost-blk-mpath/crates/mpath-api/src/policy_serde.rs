@@ -11,14 +11,90 @@
 
 use std::fmt;
 
-use mpath_core::{ClassPolicies, Param, PolicyKind, PolicySpec};
+use mpath_core::{ClassPolicies, Param, PolicyClass, PolicyKind, PolicySpec};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Value, json};
+
+use crate::schema::json_schema;
 
 /// The forms of policies, for errors.
 const EXPECTED: &str =
     "the name of a policy, a mapping of `name` and its parameters, or a mapping of `read` and `write`";
+
+/// Stands for [`ClassPolicies`] in the OpenAPI document.
+pub(crate) struct PoliciesSchema;
+/// Stands for [`PolicyKind`] there.
+pub(crate) struct PolicyNameSchema;
+/// Stands for [`PolicyClass`] there.
+pub(crate) struct ClassSchema;
+/// Stands for parameters by name there.
+pub(crate) struct ParamsSchema;
+
+json_schema!(
+    PoliciesSchema,
+    "Policies",
+    json!({
+        "description": format!("The policies of a disk: {EXPECTED} to one each."),
+        "oneOf": [
+            policy_name(),
+            named(&policy_name()),
+            {
+                "type": "object",
+                "properties": {
+                    "read": {"oneOf": [policy_name(), named(&policy_name())]},
+                    "write": {"oneOf": [policy_name(), named(&policy_name())]},
+                },
+                "required": ["read", "write"],
+                "additionalProperties": false,
+            },
+        ],
+        "examples": [
+            "latency-rr",
+            {"name": "latency-rr", "threshold": 1.5},
+            {"read": {"name": "latency-rr", "threshold": "1.5"}, "write": "queue-depth"},
+        ],
+    })
+);
+json_schema!(PolicyNameSchema, "PolicyName", policy_name());
+json_schema!(
+    ClassSchema,
+    "PolicyClass",
+    json!({
+        "type": "string",
+        "description": "Reads, or every other request.",
+        "enum": [PolicyClass::Read.name(), PolicyClass::Write.name()],
+    })
+);
+json_schema!(
+    ParamsSchema,
+    "Params",
+    json!({
+        "type": "object",
+        "description": "Parameters by name. Policies and schedulers list theirs with ranges.",
+        "additionalProperties": param(),
+        "examples": [{"threshold": 1.5}, {"threshold": "default"}, {}],
+    })
+);
+
+fn policy_name() -> Value {
+    let names: Vec<_> = PolicyKind::ALL
+        .iter()
+        .flat_map(|kind| [kind.name()].into_iter().chain(kind.aliases().iter().copied()))
+        .collect();
+    json!({"type": "string", "description": "The name of a policy.", "enum": names})
+}
+
+/// The value of a parameter.
+fn param() -> Value {
+    json!({"type": ["string", "number"]})
+}
+
+/// A mapping of `name` and parameters.
+pub(crate) fn named(name: &Value) -> Value {
+    json!({"type": "object", "properties": {"name": name}, "required": ["name"], "additionalProperties": param()})
+}
 
 // The signature is serde's.
 #[allow(clippy::trivially_copy_pass_by_ref)]

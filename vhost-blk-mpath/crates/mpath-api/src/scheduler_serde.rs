@@ -10,8 +10,31 @@ use std::fmt;
 use mpath_core::{SchedulerKind, SchedulerSpec};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserializer, Serializer};
+use serde_json::{Value, json};
 
-use crate::policy_serde::{name_and_params, serialize_named};
+use crate::policy_serde::{name_and_params, named, serialize_named};
+use crate::schema::json_schema;
+
+/// Stands for [`SchedulerSpec`] in the OpenAPI document.
+pub(crate) struct SchedulerSchema;
+/// Stands for [`SchedulerKind`] there.
+pub(crate) struct SchedulerNameSchema;
+
+json_schema!(
+    SchedulerSchema,
+    "SchedulerSpec",
+    json!({
+        "description": "A scheduler: its name, or a mapping of `name` and its parameters.",
+        "oneOf": [scheduler_name(), named(&scheduler_name())],
+        "examples": ["fifo", {"name": "burst-credit", "share": 0.5}],
+    })
+);
+json_schema!(SchedulerNameSchema, "SchedulerName", scheduler_name());
+
+fn scheduler_name() -> Value {
+    let names = SchedulerKind::ALL.map(SchedulerKind::name);
+    json!({"type": "string", "description": "The name of a scheduler.", "enum": names})
+}
 
 // The signature is serde's.
 #[allow(clippy::trivially_copy_pass_by_ref)]

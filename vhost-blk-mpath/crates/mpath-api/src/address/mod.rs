@@ -5,9 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 pub use self::error::AddressError;
 pub use self::local::{InterfaceName, LocalEnd};
+use crate::schema::json_schema;
 use crate::text::text_serde;
 
 mod error;
@@ -24,7 +27,7 @@ const MAX_NAME_BYTES: usize = 253;
 const MAX_LABEL_BYTES: usize = 63;
 
 /// The transport of a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Transport {
@@ -262,6 +265,27 @@ impl fmt::Display for PathAddress {
 }
 
 text_serde!(PathAddress, "a path address, tcp://HOST:PORT or mptcp://HOST:PORT");
+json_schema!(PathAddress, "PathAddress", address_schema("The address of a path", DEFAULT_PORT));
+json_schema!(
+    DiscoveryAddress,
+    "DiscoveryAddress",
+    address_schema("The address of a discovery controller", DEFAULT_DISCOVERY_PORT)
+);
+
+/// The part after the transport, as far as a pattern can describe it.
+pub(crate) const PEER_PATTERN: &str = r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(:[0-9]{1,5})?(\?\S*)?";
+
+fn address_schema(what: &str, default_port: u16) -> Value {
+    json!({
+        "type": "string",
+        "description": format!(
+            "{what}: `tcp://HOST:PORT` or `mptcp://HOST:PORT`, with `:{default_port}` as the default. HOST is an IPv4 address, an IPv6 address \
+             in brackets or a name. `?host-traddr=ADDRESS` and `?host-iface=NAME` may follow, joined by `&`."
+        ),
+        "pattern": format!("^([Mm][Pp])?[Tt][Cc][Pp]://{PEER_PATTERN}$"),
+        "examples": ["tcp://192.0.2.1:4420?host-traddr=192.0.2.7", "mptcp://[2001:db8::1]", "tcp://storage"],
+    })
+}
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::json;
 
+use crate::schema::json_schema;
 use crate::text::text_serde;
 
 /// The mode of a socket file: permission bits, 0000 to 0777. A client that may write to the socket may connect.
@@ -44,6 +46,16 @@ impl FromStr for SocketMode {
 }
 
 text_serde!(SocketMode, "an octal mode with a leading 0, such as 0660");
+json_schema!(
+    SocketMode,
+    "SocketMode",
+    json!({
+        "type": "string",
+        "description": "The mode of a socket file, in octal.",
+        "pattern": "^0[0-7]{3}$",
+        "examples": ["0660"],
+    })
+);
 
 /// A user or a group: its number, or its name in the user database of the daemon's host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,6 +136,19 @@ impl<'de> Deserialize<'de> for Account {
         deserializer.deserialize_any(Visitor)
     }
 }
+
+json_schema!(
+    Account,
+    "Account",
+    json!({
+        "description": "A user or a group: its name, or its number.",
+        "anyOf": [
+            {"type": "integer", "format": "int64", "minimum": 0, "maximum": u32::MAX - 1},
+            {"type": "string", "minLength": 1, "maxLength": 256, "pattern": r"^[^-\s:\x00-\x1f\x7f-\x9f][^\s:\x00-\x1f\x7f-\x9f]*$"},
+        ],
+        "examples": ["libvirt-qemu", 107, "107"],
+    })
+);
 
 /// Access to a socket. `None` keeps the default of the socket's [`Role`](crate::socket::Role).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use super::{Config, DiskConfig, SharerConfig};
 use crate::PathAddress;
@@ -16,7 +17,7 @@ pub const LIVE_SETTINGS: [&str; 7] = ["paths", "policy", "scheduler", "limits", 
 const LISTS: [&str; 2] = ["paths", "share-paths-with"];
 
 /// A change from one configuration to another.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "change", rename_all = "kebab-case", rename_all_fields = "kebab-case")]
 pub enum Change {
     /// A setting has another value.
@@ -59,7 +60,7 @@ pub enum Change {
 }
 
 /// When a changed setting takes effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Applies {
     /// At once, while I/O runs.

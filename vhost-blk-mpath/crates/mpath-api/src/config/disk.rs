@@ -2,6 +2,7 @@
 
 use mpath_core::{ClassPolicies, PolicyKind, SchedulerKind, SchedulerSpec};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::access::{Account, SocketAccess, SocketMode};
 use super::hedge::{Hedge, HedgeBudget, HedgeSetting};
@@ -40,7 +41,7 @@ pub type FastIoFailTmo = Seconds<1, 86_400, true>;
 pub type CtrlLossTmo = Seconds<1, 86_400, true>;
 
 /// One disk: a vhost-user-blk socket for one guest, and one namespace over several paths.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, expecting = "a mapping of settings")]
 // Each is an independent setting.
 #[allow(clippy::struct_excessive_bools)]
@@ -88,11 +89,13 @@ pub struct DiskConfig {
     /// The policy, which picks the path of a request: a name, or a mapping of `name` and parameters, or a mapping of `read` and
     /// `write` to one each. Default: `bdp`. Can be changed while I/O runs.
     #[serde(default = "default_policy", with = "policy_serde")]
+    #[schema(value_type = policy_serde::PoliciesSchema)]
     pub policy: ClassPolicies,
 
     /// The scheduler, which picks the virtqueue that is served next: a name, or a mapping of `name` and parameters. Default:
     /// `burst-credit`. Can be changed while I/O runs.
     #[serde(default = "default_scheduler", with = "scheduler_serde")]
+    #[schema(value_type = scheduler_serde::SchedulerSchema)]
     pub scheduler: SchedulerSpec,
 
     /// Limits of the disk, over all virtqueues and I/O threads. Default: no limits. Can be changed while I/O runs.
@@ -248,7 +251,7 @@ impl DiskConfig {
 /// The window of one path in one I/O thread.
 ///
 /// A request larger than `bytes` is sent if the path is otherwise idle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default, expecting = "a mapping of settings")]
 pub struct WindowConfig {
     /// Requests, 1 to 1024. Default: 128.

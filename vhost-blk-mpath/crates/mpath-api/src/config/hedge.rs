@@ -4,7 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use mpath_core::Hedging;
+use serde_json::json;
 
+use crate::schema::json_schema;
 use crate::text::text_serde;
 
 /// The reads that are hedged: `off`, or those slower than a quantile of recent reads, `p50` to `p99.9`.
@@ -121,6 +123,26 @@ impl fmt::Display for HedgeBudget {
 
 text_serde!(Hedge, "off, or a quantile such as p95");
 text_serde!(HedgeBudget, "a share of all reads, such as 5%");
+json_schema!(
+    Hedge,
+    "Hedge",
+    json!({
+        "type": "string",
+        "description": "The reads that are hedged: `off`, or those slower than a quantile of recent reads, `p50` to `p99.9`.",
+        "pattern": r"^(off|p0*[5-9][0-9](\.[0-9])?)$",
+        "examples": ["off", "p50", "p99.9"],
+    })
+);
+json_schema!(
+    HedgeBudget,
+    "HedgeBudget",
+    json!({
+        "type": "string",
+        "description": "The most hedges, as a share of all reads: 0.1% to 5%.",
+        "pattern": r"^0*(0\.[1-9]|[1-4](\.[0-9])?|5(\.0)?)%$",
+        "examples": ["0.1%", "4.5%", "5%"],
+    })
+);
 
 #[cfg(test)]
 mod tests {

@@ -1,13 +1,20 @@
 //! Limits of a disk.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use mpath_core::Limits;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::json;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::Schema;
+use utoipa::{PartialSchema, ToSchema};
 
 use super::time::Time;
+use crate::schema::json_schema;
 use crate::text::parse_bytes;
 
 /// Requests per second: `off`, or 1 to 1,000,000,000.
@@ -18,7 +25,7 @@ pub type LimitBandwidth = PerSecond<true>;
 pub type LimitBurst = Time<0, 3_600_000>;
 
 /// The limits of a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default, expecting = "a mapping of settings")]
 pub struct LimitsConfig {
     /// Requests per second, 1 to 1000000000. Every attempt counts. Default: `off`.
@@ -27,6 +34,29 @@ pub struct LimitsConfig {
     pub bandwidth: LimitBandwidth,
     /// The burst that an idle disk may save up: what the limits allow in this time, 0ms to 3600s. Default: `1s`.
     pub burst: LimitBurst,
+}
+
+/// Stands in the OpenAPI document for limits within an object that has more keys.
+pub(crate) struct LimitsSchema;
+
+impl PartialSchema for LimitsSchema {
+    fn schema() -> RefOr<Schema> {
+        let mut limits = LimitsConfig::schema();
+        if let RefOr::T(Schema::Object(limits)) = &mut limits {
+            limits.additional_properties = None;
+        }
+        limits
+    }
+}
+
+impl ToSchema for LimitsSchema {
+    fn name() -> Cow<'static, str> {
+        "Limits".into()
+    }
+
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        LimitsConfig::schemas(schemas);
+    }
 }
 
 impl Default for LimitsConfig {
@@ -73,8 +103,11 @@ fn expected(bytes: bool) -> &'static str {
 
 impl<const BYTES: bool> PerSecond<BYTES> {
     fn new(number: u64) -> Option<Self> {
-        let range = if BYTES { 4096..=1 << 40 } else { 1..=1_000_000_000 };
-        range.contains(&number).then_some(Self(NonZeroU64::new(number)))
+        Self::range().contains(&number).then_some(Self(NonZeroU64::new(number)))
+    }
+
+    fn range() -> RangeInclusive<u64> {
+        if BYTES { 4096..=1 << 40 } else { 1..=1_000_000_000 }
     }
 }
 
@@ -127,6 +160,23 @@ impl<'de, const BYTES: bool> Deserialize<'de> for PerSecond<BYTES> {
             }
         }
         deserializer.deserialize_any(Visitor)
+    }
+}
+
+json_schema!(PerSecond<false>, "LimitIops", PerSecond::<false>::json_schema(""));
+json_schema!(PerSecond<true>, "LimitBandwidth", PerSecond::<true>::json_schema("(KiB|MiB|GiB|TiB)?"));
+
+impl<const BYTES: bool> PerSecond<BYTES> {
+    fn json_schema(unit: &str) -> serde_json::Value {
+        let range = Self::range();
+        json!({
+            "description": format!("A limit: {}.", expected(BYTES)),
+            "anyOf": [
+                {"type": "integer", "format": "int64", "minimum": range.start(), "maximum": range.end()},
+                {"type": "string", "pattern": format!("^(off|[0-9]+{unit})$")},
+            ],
+            "examples": ["off", range.start(), range.end(), range.end().to_string()],
+        })
     }
 }
 

@@ -4,7 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::json;
 
+use crate::schema::json_schema;
 use crate::text::parse_bytes;
 
 /// The most data of one NVMe command: 4 KiB to 32 MiB, as a number of bytes or of KiB or MiB.
@@ -72,6 +74,19 @@ impl<'de> Deserialize<'de> for MaxTransfer {
         deserializer.deserialize_any(Visitor)
     }
 }
+
+json_schema!(
+    MaxTransfer,
+    "MaxTransfer",
+    json!({
+        "description": format!("The most data of one NVMe command: {EXPECTED}."),
+        "anyOf": [
+            {"type": "integer", "format": "int64", "minimum": 4 << 10, "maximum": 32 << 20},
+            {"type": "string", "pattern": "^[0-9]+(KiB|MiB)?$"},
+        ],
+        "examples": ["512KiB", "32MiB", 4096],
+    })
+);
 
 #[cfg(test)]
 mod tests {

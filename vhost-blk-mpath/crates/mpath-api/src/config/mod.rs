@@ -38,6 +38,7 @@ pub use self::disk::{
 pub use self::edit::{EditError, edit};
 pub use self::error::{ConfigError, ConflictError, LoadError};
 pub use self::hedge::{Hedge, HedgeBudget, HedgeBudgetError, HedgeError, HedgeSetting};
+pub(crate) use self::limits::LimitsSchema;
 pub use self::limits::{LimitBandwidth, LimitBurst, LimitError, LimitIops, LimitsConfig, PerSecond};
 pub use self::max_transfer::{MaxTransfer, MaxTransferError};
 pub use self::sharer::SharerConfig;

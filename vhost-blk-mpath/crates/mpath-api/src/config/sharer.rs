@@ -1,6 +1,7 @@
 //! One entry of `share-paths-with:`.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::access::{Account, SocketAccess, SocketMode};
 use super::disk::{NamespaceId, QueueCount, Weight, default_queues, default_weight};
@@ -12,7 +13,7 @@ use super::value::{DiskName, SocketPath};
 ///
 /// Paths, policy, scheduler, hedging, I/O threads, and every other setting that is not here are those of the disk whose
 /// `share-paths-with` lists this one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, expecting = "a mapping of settings")]
 pub struct SharerConfig {
     /// The name in the API and in `mpathctl`, unique in the daemon. Required.

@@ -5,8 +5,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::json;
 
 use super::value::Bounded;
+use crate::schema::json_schema;
 
 /// Whole seconds from `MIN` to `MAX`, `5` or `5s`. An `OPTIONAL` setting that is left out means no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -101,6 +103,19 @@ impl<'de, const MIN: u32, const MAX: u32, const OPTIONAL: bool> Deserialize<'de>
         deserializer.deserialize_any(Visitor)
     }
 }
+
+json_schema!(
+    [const MIN: u32, const MAX: u32, const OPTIONAL: bool] Seconds<MIN, MAX, OPTIONAL>,
+    format!("Seconds{MIN}To{MAX}"),
+    json!({
+        "description": format!("A number of seconds from {MIN} to {MAX}."),
+        "anyOf": [
+            {"type": "integer", "format": "int64", "minimum": MIN, "maximum": MAX},
+            {"type": "string", "pattern": r"^[0-9]+\s*s$|^[0-9]+$"},
+        ],
+        "examples": [MIN, MAX, format!("{MAX}s")],
+    })
+);
 
 /// A time from `MIN` to `MAX` milliseconds, with its unit: a whole number of `ms` or `s`, such as `300ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -201,6 +216,17 @@ impl<'de, const MIN: u32, const MAX: u32> Deserialize<'de> for Time<MIN, MAX> {
         deserializer.deserialize_any(Visitor)
     }
 }
+
+json_schema!(
+    [const MIN: u32, const MAX: u32] Time<MIN, MAX>,
+    format!("Time{}To{}", Milliseconds(MIN), Milliseconds(MAX)),
+    json!({
+        "type": "string",
+        "description": format!("A time from {} to {}, with its unit.", Milliseconds(MIN), Milliseconds(MAX)),
+        "pattern": r"^[0-9]+\s*(ms|s)$",
+        "examples": [Milliseconds(MIN).to_string(), Milliseconds(MAX).to_string(), format!("{MAX} ms")],
+    })
+);
 
 #[cfg(test)]
 mod tests {

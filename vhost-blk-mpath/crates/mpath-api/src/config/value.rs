@@ -5,8 +5,10 @@ use std::path::Path;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::json;
 use uuid::Uuid;
 
+use crate::schema::json_schema;
 use crate::text::text_serde;
 
 /// An integer from `MIN` to `MAX`, both included.
@@ -102,6 +104,12 @@ impl<'de, const MIN: u32, const MAX: u32> Deserialize<'de> for Bounded<MIN, MAX>
     }
 }
 
+json_schema!(
+    [const MIN: u32, const MAX: u32] Bounded<MIN, MAX>,
+    format!("Integer{MIN}To{MAX}"),
+    json!({"type": "integer", "format": "int64", "minimum": MIN, "maximum": MAX, "examples": [MIN, MAX]})
+);
+
 /// The path of a Unix socket: 1 to 107 bytes, which is what `sockaddr_un` holds before its final NUL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SocketPath(String);
@@ -141,6 +149,18 @@ impl FromStr for SocketPath {
 }
 
 text_serde!(SocketPath, "the path of a Unix socket");
+json_schema!(
+    SocketPath,
+    "SocketPath",
+    json!({
+        "type": "string",
+        "description": "The path of a Unix socket, at most 107 bytes.",
+        "minLength": 1,
+        "maxLength": 107,
+        "pattern": r"^[^\x00]*[^/\x00]$",
+        "examples": ["/run/vhost-blk-mpath/disk0.sock"],
+    })
+);
 
 /// The name of a disk: 1 to 64 bytes of letters, digits, `.`, `_` and `-`, not starting with `-`, and neither `.` nor `..`.
 ///
@@ -194,6 +214,16 @@ impl FromStr for DiskName {
 }
 
 text_serde!(DiskName, "a disk name");
+json_schema!(
+    DiskName,
+    "DiskName",
+    json!({
+        "type": "string",
+        "description": "The name of a disk.",
+        "pattern": r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,63}|\.[A-Za-z0-9_-][A-Za-z0-9._-]{0,62}|\.\.[A-Za-z0-9._-]{1,62})$",
+        "examples": ["disk0", ".x_y-z", "..."],
+    })
+);
 
 /// An NVMe qualified name, 1 to 223 bytes (NVMe Base specification, "NVMe Qualified Names").
 ///
@@ -244,6 +274,18 @@ impl FromStr for Nqn {
 }
 
 text_serde!(Nqn, "an NVMe qualified name");
+json_schema!(
+    Nqn,
+    "Nqn",
+    json!({
+        "type": "string",
+        "description": "An NVMe qualified name, at most 223 bytes.",
+        "minLength": 1,
+        "maxLength": 223,
+        "pattern": r"^[^\s\x00-\x1f\x7f-\x9f]+$",
+        "examples": ["nqn.2014-08.org.example:disk", "testnqn"],
+    })
+);
 
 /// A host identifier: a UUID that is not all zero (NVMe Base specification, "Host Identifier").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

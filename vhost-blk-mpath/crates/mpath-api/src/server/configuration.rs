@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::Control;
-use super::routes::{Answer, query, true_or_false};
+use super::document::{Routes, routes};
+use super::request::{Answer, query, true_or_false};
 use crate::types::{Configuration, Reload};
 
-pub(super) fn routes<C: Control>() -> Router<Arc<C>> {
-    Router::new().route("/v1/config", get(configuration::<C>)).route("/v1/config/reload", post(reload::<C>))
+pub(super) fn routes<C: Control>() -> Routes<Arc<C>> {
+    routes!(C: configuration [], reload [BadRequest, ConfigInvalid, NoConfigFile],)
 }
 
 /// Why the configuration file was not reloaded. Nothing was changed.
@@ -53,20 +54,26 @@ impl ReloadError {
 }
 
 /// `?dry-run=true&force=true`
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[into_params(parameter_in = Query)]
 struct ReloadQuery {
+    /// Whether to name the changes only.
     #[serde(default, deserialize_with = "true_or_false")]
     dry_run: bool,
+    /// Whether to remove disks with connected front-ends and last paths too.
     #[serde(default, deserialize_with = "true_or_false")]
     force: bool,
 }
 
+/// The configuration, as it was given and as it is in effect.
+#[utoipa::path(get, path = "/v1/config", responses((status = 200, body = Configuration)))]
 async fn configuration<C: Control>(State(control): State<Arc<C>>) -> Answer<Configuration> {
     Ok(Json(control.configuration().await?))
 }
 
-/// Answers when every change is applied or has failed.
+/// Has the daemon read its configuration file again and apply the differences. Answers when every change is applied or has failed.
+#[utoipa::path(post, path = "/v1/config/reload", params(ReloadQuery), responses((status = 200, body = Reload)))]
 async fn reload<C: Control>(
     State(control): State<Arc<C>>,
     wanted: Result<Query<ReloadQuery>, QueryRejection>,

@@ -2,23 +2,25 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path as RoutePath, Query, State};
 use axum::http::{Method, Uri};
-use axum::routing::{delete, get};
-use axum::{Json, Router};
 
 use super::Control;
+use super::document::{Routes, routes};
 use super::error::ControlError;
-use super::routes::{Answer, DiskQuery, ForceQuery, JsonBody, query, route};
-use crate::config::DiskConfig;
+use super::request::{Answer, DiskQuery, ForceQuery, JsonBody, query, route};
+use crate::config::{DiskConfig, DiskName};
 use crate::text::similar_name;
 use crate::types::{Disk, RemovedDisk, SchedulerDetail};
 
-pub(super) fn routes<C: Control>() -> Router<Arc<C>> {
-    Router::new()
-        .route("/v1/disks", get(disks::<C>).post(add_disk::<C>))
-        .route("/v1/disks/{disk}", delete(remove_disk::<C>))
+pub(super) fn routes<C: Control>() -> Routes<Arc<C>> {
+    routes!(C:
+        disks [BadRequest, UnknownDisk],
+        add_disk [BadRequest, DiskExists, TooManyDisks, DiskNotStarted, DiskLeaving],
+        remove_disk [BadRequest, UnknownDisk, DiskConnected, DiskLeaving, SharesPaths],
+    )
 }
 
 /// Whether a request adds or removes disks, reloads the configuration or begins an upgrade, which takes longer than others.
@@ -31,6 +33,8 @@ pub(super) fn takes_long(method: &Method, uri: &Uri) -> bool {
     )
 }
 
+/// The disks.
+#[utoipa::path(get, path = "/v1/disks", params(DiskQuery), responses((status = 200, body = Vec<Disk>)))]
 async fn disks<C: Control>(
     State(control): State<Arc<C>>,
     disk: Result<Query<DiskQuery>, QueryRejection>,
@@ -39,7 +43,10 @@ async fn disks<C: Control>(
     Ok(Json(of_disks(control.status().await?.disks, disk)?))
 }
 
-/// Answers with the disk and the disks that share its paths.
+/// Adds a disk, and those in its `share-paths-with`. Answers with these disks once they are served, which may take a minute.
+///
+/// The body is one entry of `disks:` of the configuration file. Socket paths are absolute.
+#[utoipa::path(post, path = "/v1/disks", request_body = DiskConfig, responses((status = 200, body = Vec<Disk>)))]
 async fn add_disk<C: Control>(
     State(control): State<Arc<C>>,
     JsonBody(wanted): JsonBody<DiskConfig>,
@@ -51,7 +58,10 @@ async fn add_disk<C: Control>(
     Ok(Json(disks))
 }
 
-/// Answers with the removed disks once they are gone.
+/// Removes a disk and those that share its paths. Answers once they are gone, which may take a minute.
+///
+/// With `force` even if front-ends are connected.
+#[utoipa::path(delete, path = "/v1/disks/{disk}", params(("disk" = DiskName, Path, description = "The disk's name."), ForceQuery), responses((status = 200, body = Vec<RemovedDisk>)))]
 async fn remove_disk<C: Control>(
     State(control): State<Arc<C>>,
     disk: Result<RoutePath<String>, PathRejection>,

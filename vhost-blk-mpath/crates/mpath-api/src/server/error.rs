@@ -476,30 +476,7 @@ impl From<ControlError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let status = match self.0.code {
-            ErrorCode::BadRequest => StatusCode::BAD_REQUEST,
-            ErrorCode::UnknownRoute | ErrorCode::UnknownDisk | ErrorCode::UnknownPath => StatusCode::NOT_FOUND,
-            ErrorCode::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            ErrorCode::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
-            ErrorCode::LastPath
-            | ErrorCode::PathState
-            | ErrorCode::PathExists
-            | ErrorCode::TooManyPaths
-            | ErrorCode::NotMultipath
-            | ErrorCode::SharesPaths
-            | ErrorCode::DiskExists
-            | ErrorCode::TooManyDisks
-            | ErrorCode::DiskNotStarted
-            | ErrorCode::UpgradeFailed
-            | ErrorCode::DiskConnected
-            | ErrorCode::NeedsForce
-            | ErrorCode::ConfigInvalid
-            | ErrorCode::NoConfigFile
-            | ErrorCode::DiskLeaving => StatusCode::CONFLICT,
-            ErrorCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            ErrorCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-            ErrorCode::Other => StatusCode::INTERNAL_SERVER_ERROR,
-        };
+        let status = StatusCode::from_u16(self.0.code.status()).expect("the table has valid statuses");
         (status, Json(ErrorBody { error: self.0 })).into_response()
     }
 }

@@ -3,20 +3,23 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path as RoutePath, Query, State};
-use axum::routing::get;
-use axum::{Json, Router};
 
 use super::Control;
 use super::disks::of_disks;
-use super::routes::{Answer, DiskQuery, query, route};
+use super::document::{Routes, routes};
+use super::request::{Answer, DiskQuery, query, route};
+use crate::config::DiskName;
 use crate::types::{Explanation, SlowRequest};
 
-pub(super) fn routes<C: Control>() -> Router<Arc<C>> {
-    Router::new().route("/v1/disks/{disk}/explain", get(explain::<C>)).route("/v1/slow", get(slow::<C>))
+pub(super) fn routes<C: Control>() -> Routes<Arc<C>> {
+    routes!(C: explain [BadRequest, UnknownDisk], slow [BadRequest, UnknownDisk],)
 }
 
+/// Which path the next requests of a disk would take, why not the others, and what waits.
+#[utoipa::path(get, path = "/v1/disks/{disk}/explain", params(("disk" = DiskName, Path, description = "The disk's name.")), responses((status = 200, body = Explanation)))]
 async fn explain<C: Control>(
     State(control): State<Arc<C>>,
     disk: Result<RoutePath<String>, PathRejection>,
@@ -28,7 +31,8 @@ async fn explain<C: Control>(
     Ok(Json(Explanation { disk: disk.name, condition, reasons, policy: disk.policy, threads }))
 }
 
-/// The slowest first.
+/// The slowest requests of the last minutes, the slowest first.
+#[utoipa::path(get, path = "/v1/slow", params(DiskQuery), responses((status = 200, body = Vec<SlowRequest>)))]
 async fn slow<C: Control>(
     State(control): State<Arc<C>>,
     disk: Result<Query<DiskQuery>, QueryRejection>,

@@ -3,13 +3,18 @@
 //! The daemon implements [`Control`]. The server handles wrong requests. One connection carries one request and has limited time.
 //! So a slow or silent client holds a connection for a limited time, and the end of the daemon does not wait for it.
 
+mod bounds;
 mod caller;
 mod configuration;
 mod connections;
 mod disks;
+mod document;
 mod error;
 mod insight;
 mod metrics;
+mod paths;
+mod policies;
+mod request;
 mod routes;
 mod scheduling;
 
@@ -29,7 +34,7 @@ pub use self::error::{
     AddDiskError, AddPathError, ApiError, ClearFencesError, ControlError, RemoveDiskError, RemovePathError,
     UpgradeError,
 };
-pub use self::routes::JsonBody;
+pub use self::request::JsonBody;
 use crate::address::PathAddress;
 use crate::config::{DiskConfig, Hedge, HedgeBudget, SocketAccess, SocketPath, Weight};
 use crate::socket::{BindError, ListeningSocket, Role};
@@ -269,7 +274,7 @@ impl Server {
         shutdown: impl Future<Output = ()>,
     ) -> io::Result<()> {
         let listener = tokio::net::UnixListener::from_std(self.socket.listener()?)?;
-        let mut connections = Connections::new(routes::bounded(routes, self.limits, version), self.limits);
+        let mut connections = Connections::new(bounds::bounded(routes, self.limits, version), self.limits);
         let mut shutdown = pin!(shutdown);
         loop {
             tokio::select! {

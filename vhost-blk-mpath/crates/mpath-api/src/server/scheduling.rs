@@ -2,34 +2,40 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::routing::get;
-use axum::{Json, Router};
 use mpath_core::{SchedulerChange, SchedulerKind, SchedulerSpec};
 
 use super::Control;
 use super::disks::{of_disks, of_disks_with_paths};
+use super::document::{Routes, routes};
 use super::error::ApiError;
-use super::routes::{Answer, DiskQuery, JsonBody, query};
+use super::request::{Answer, DiskQuery, JsonBody, query};
 use crate::types::{
     DiskLimits, DiskScheduler, DiskWeight, ErrorCode, Parameter, Scheduler, SchedulerDetail, SetLimits, SetScheduler,
     SetWeight,
 };
 
-pub(super) fn routes<C: Control>() -> Router<Arc<C>> {
-    Router::new()
-        .route("/v1/schedulers", get(schedulers::<C>))
-        .route("/v1/scheduler/detail", get(scheduler_detail::<C>))
-        .route("/v1/scheduler", get(scheduler::<C>).put(set_scheduler::<C>))
-        .route("/v1/limits", get(limits::<C>).put(set_limits::<C>))
-        .route("/v1/weights", get(weights::<C>).put(set_weight::<C>))
+pub(super) fn routes<C: Control>() -> Routes<Arc<C>> {
+    routes!(C:
+        schedulers [],
+        scheduler_detail [BadRequest, UnknownDisk],
+        scheduler [BadRequest, UnknownDisk, SharesPaths],
+        set_scheduler [BadRequest, UnknownDisk, SharesPaths],
+        limits [BadRequest, UnknownDisk],
+        set_limits [BadRequest, UnknownDisk],
+        weights [BadRequest, UnknownDisk],
+        set_weight [BadRequest, UnknownDisk],
+    )
 }
 
 fn names(details: Vec<SchedulerDetail>) -> Vec<String> {
     details.into_iter().map(|detail| detail.disk).collect()
 }
 
+/// Every scheduler that this daemon has, with its parameters.
+#[utoipa::path(get, path = "/v1/schedulers", responses((status = 200, body = Vec<Scheduler>)))]
 async fn schedulers<C: Control>(State(control): State<Arc<C>>) -> Answer<Vec<Scheduler>> {
     let details = of_disks_with_paths(control.scheduling().await?, None)?;
     let describe = |kind: SchedulerKind| Scheduler {
@@ -41,6 +47,8 @@ async fn schedulers<C: Control>(State(control): State<Arc<C>>) -> Answer<Vec<Sch
     Ok(Json(SchedulerKind::ALL.into_iter().map(describe).collect()))
 }
 
+/// The schedulers in force with parameters, virtqueues and limits.
+#[utoipa::path(get, path = "/v1/scheduler/detail", params(DiskQuery), responses((status = 200, body = Vec<SchedulerDetail>)))]
 async fn scheduler_detail<C: Control>(
     State(control): State<Arc<C>>,
     disk: Result<Query<DiskQuery>, QueryRejection>,
@@ -54,6 +62,8 @@ async fn schedulers_of<C: Control>(control: &C, disk: Option<String>) -> Answer<
     Ok(Json(of_disks_with_paths(control.scheduling().await?, disk)?.into_iter().map(of).collect()))
 }
 
+/// The schedulers in force.
+#[utoipa::path(get, path = "/v1/scheduler", params(DiskQuery), responses((status = 200, body = Vec<DiskScheduler>)))]
 async fn scheduler<C: Control>(
     State(control): State<Arc<C>>,
     disk: Result<Query<DiskQuery>, QueryRejection>,
@@ -61,6 +71,8 @@ async fn scheduler<C: Control>(
     schedulers_of(&*control, query(disk)?.disk).await
 }
 
+/// Sets the scheduler. Answers with the disks changed.
+#[utoipa::path(put, path = "/v1/scheduler", request_body = SetScheduler, responses((status = 200, body = Vec<DiskScheduler>)))]
 async fn set_scheduler<C: Control>(
     State(control): State<Arc<C>>,
     JsonBody(wanted): JsonBody<SetScheduler>,
@@ -78,6 +90,8 @@ async fn limits_of<C: Control>(control: &C, disk: Option<String>) -> Answer<Vec<
     Ok(Json(of_disks(control.scheduling().await?, disk)?.into_iter().map(of).collect()))
 }
 
+/// The limits, and how much of them is left.
+#[utoipa::path(get, path = "/v1/limits", params(DiskQuery), responses((status = 200, body = Vec<DiskLimits>)))]
 async fn limits<C: Control>(
     State(control): State<Arc<C>>,
     disk: Result<Query<DiskQuery>, QueryRejection>,
@@ -85,6 +99,8 @@ async fn limits<C: Control>(
     limits_of(&*control, query(disk)?.disk).await
 }
 
+/// Sets limits. Answers with the disks changed.
+#[utoipa::path(put, path = "/v1/limits", request_body = SetLimits, responses((status = 200, body = Vec<DiskLimits>)))]
 async fn set_limits<C: Control>(
     State(control): State<Arc<C>>,
     JsonBody(wanted): JsonBody<SetLimits>,
@@ -102,6 +118,8 @@ async fn weights_of<C: Control>(control: &C, disk: Option<String>) -> Answer<Vec
     Ok(Json(of_disks(control.status().await?.disks, disk)?.into_iter().map(DiskWeight::from).collect()))
 }
 
+/// The weights.
+#[utoipa::path(get, path = "/v1/weights", params(DiskQuery), responses((status = 200, body = Vec<DiskWeight>)))]
 async fn weights<C: Control>(
     State(control): State<Arc<C>>,
     disk: Result<Query<DiskQuery>, QueryRejection>,
@@ -109,6 +127,8 @@ async fn weights<C: Control>(
     weights_of(&*control, query(disk)?.disk).await
 }
 
+/// Sets the weight of a disk. Answers with the disk.
+#[utoipa::path(put, path = "/v1/weights", request_body = SetWeight, responses((status = 200, body = Vec<DiskWeight>)))]
 async fn set_weight<C: Control>(
     State(control): State<Arc<C>>,
     JsonBody(wanted): JsonBody<SetWeight>,

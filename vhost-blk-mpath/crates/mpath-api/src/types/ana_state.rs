@@ -3,10 +3,22 @@
 use mpath_core::AnaState;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::json;
+
+use crate::schema::json_schema;
 
 /// Every ANA state.
 pub(crate) const ANA_STATES: [AnaState; 5] =
     [AnaState::Optimized, AnaState::NonOptimized, AnaState::Inaccessible, AnaState::PersistentLoss, AnaState::Change];
+
+/// Stands for the state in the OpenAPI document.
+pub(super) struct AnaStateSchema;
+
+json_schema!(
+    AnaStateSchema,
+    "AnaState",
+    json!({"type": "string", "description": "An ANA state.", "enum": ANA_STATES.map(|state| state.to_string())})
+);
 
 // The signature is serde's.
 #[allow(clippy::ref_option, clippy::trivially_copy_pass_by_ref)]

@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::config::Change;
 
 /// `GET /v1/config`: the configuration of the daemon.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Configuration {
     /// The configuration file, an absolute path. `null` if the daemon was started with flags.
@@ -19,7 +20,7 @@ pub struct Configuration {
 }
 
 /// `POST /v1/config/reload`: what was done.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Reload {
     /// The configuration file.
@@ -35,7 +36,7 @@ pub struct Reload {
 }
 
 /// A change that could not be applied.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct FailedChange {
     /// The change.

@@ -4,9 +4,10 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// One TCP or MPTCP connection of a live path, as the kernel reported it in the last two seconds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Connection {
     /// The queue that it carries: 0 is the admin queue, n is the I/O queue of I/O thread n - 1.
@@ -21,12 +22,14 @@ pub struct Connection {
 }
 
 /// One subflow of an MPTCP connection, or a TCP connection. `null` is what the kernel does not report: older kernels know less.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Subflow {
     /// Local address.
+    #[schema(value_type = String, example = "192.0.2.7:40312")]
     pub local: SocketAddr,
     /// Address of the target.
+    #[schema(value_type = String, example = "192.0.2.1:4420")]
     pub remote: SocketAddr,
     /// State.
     pub state: SubflowState,
@@ -54,7 +57,7 @@ pub struct Subflow {
 }
 
 /// State of a subflow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SubflowState {
     /// The peer has not answered yet.

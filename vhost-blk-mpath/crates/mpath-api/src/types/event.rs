@@ -3,11 +3,12 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::address::PathAddress;
 
 /// `GET /v1/events?after=SEQ&wait=TIME`: events in the order in which they happened.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Events {
     /// A random UUID of this run of the daemon. Numbers of events count from 1 in each run.
@@ -21,7 +22,7 @@ pub struct Events {
 }
 
 /// One event.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Event {
     /// The event's number: 1, 2, 3, … since the daemon started.
@@ -54,7 +55,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// A client of the API, as the kernel knew it when it connected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Caller {
     /// The user id.
@@ -71,7 +72,7 @@ impl fmt::Display for Caller {
 }
 
 /// The path of an event.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct EventPath {
     /// The path's number on the disk, from 0.
@@ -81,7 +82,7 @@ pub struct EventPath {
 }
 
 /// The kinds of events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventKind {
     /// A path is live.
@@ -197,7 +198,7 @@ pub enum EventKind {
 }
 
 /// How serious an event is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
     /// A change.

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use mpath_core::{AnaState, ClassPolicies, Next, NextRequest as CoreNext, WaitCause, WhyNot};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{Condition, ConditionReason, InjectionInForce, PathState, ana_state};
 use crate::address::PathAddress;
 use crate::policy_serde;
 
 /// `GET /v1/disks/{disk}/explain`: what would happen to the next requests of a disk.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Explanation {
     /// The disk's name.
@@ -22,13 +23,14 @@ pub struct Explanation {
     pub reasons: Vec<ConditionReason>,
     /// The policies in force, in the form of the configuration file.
     #[serde(with = "policy_serde")]
+    #[schema(value_type = policy_serde::PoliciesSchema)]
     pub policy: ClassPolicies,
     /// The I/O threads that serve a virtqueue of the disk. Without a front-end: the first thread alone.
     pub threads: Vec<ThreadExplanation>,
 }
 
 /// One I/O thread. Each has windows and estimates of its own.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct ThreadExplanation {
     /// The number of the thread, from 0.
@@ -50,7 +52,7 @@ pub struct ThreadExplanation {
 }
 
 /// The next request of a class.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct NextRequest {
     /// Whether a request waits for a path: then this is the first one. Otherwise this is a request of 4 KiB that would come now.
@@ -91,7 +93,7 @@ impl NextRequest {
 }
 
 /// What happens to a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Decision {
     /// It takes a path.
@@ -105,7 +107,7 @@ pub enum Decision {
 }
 
 /// The verdict about a path for one request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct ExplainedPath {
     /// The path's number on the disk, from 0.
@@ -120,6 +122,7 @@ pub struct ExplainedPath {
     pub left_us: Option<u64>,
     /// With `ana-state`: the state.
     #[serde(with = "ana_state")]
+    #[schema(value_type = Option<ana_state::AnaStateSchema>)]
     pub ana_state: Option<AnaState>,
     /// What the policy says of the path. `null`: the policy was not asked about it.
     pub opinion: Option<PolicyOpinion>,
@@ -136,7 +139,7 @@ pub struct ExplainedPath {
 }
 
 /// Why a request does not take a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathReason {
     /// The path is not live. `state` and `detail` say why.
@@ -184,8 +187,8 @@ impl PathReason {
 }
 
 /// What a policy says of a path. Numbers are those that the policy compares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "says", rename_all = "kebab-case", rename_all_fields = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "says", rename_all = "kebab-case")]
 pub enum PolicyOpinion {
     /// The path takes turns with others.
     Turn,
@@ -205,6 +208,7 @@ pub enum PolicyOpinion {
         distance: u32,
     },
     /// `queue-depth`: the fewest are chosen.
+    #[serde(rename_all = "kebab-case")]
     InFlight {
         /// Requests in flight.
         in_flight: u32,
@@ -215,6 +219,7 @@ pub enum PolicyOpinion {
         bytes: u64,
     },
     /// `latency` and `latency-rr`: the least is chosen.
+    #[serde(rename_all = "kebab-case")]
     Latency {
         /// The estimate. `null`: the path was not measured.
         latency_us: Option<u64>,
@@ -224,16 +229,19 @@ pub enum PolicyOpinion {
     /// The request that measures the path is under way.
     BeingMeasured,
     /// `bdp`: the least is chosen among paths of about the same use.
+    #[serde(rename_all = "kebab-case")]
     AnsweredIn {
         /// The estimated time until the answer, behind what is in flight.
         answered_in_us: u64,
     },
     /// `bdp`: the path would add too little for its latency.
+    #[serde(rename_all = "kebab-case")]
     NotAdmitted {
         /// The estimate. `null`: the path was not measured.
         latency_us: Option<u64>,
     },
     /// `bdp`: the policy's own window of the path is full.
+    #[serde(rename_all = "kebab-case")]
     PolicyWindowFull {
         /// Bytes that the policy allows in flight.
         window_bytes: u64,
@@ -282,7 +290,7 @@ impl fmt::Display for PolicyOpinion {
 }
 
 /// A path that a flush must reach.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct FlushTarget {
     /// The path's number on the disk, from 0.
@@ -307,7 +315,7 @@ impl From<&mpath_core::FlushTarget> for FlushTarget {
 }
 
 /// Requests that wait for the same.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Waiting {
     /// What they wait for.
@@ -338,7 +346,7 @@ impl From<&mpath_core::Waiting> for Waiting {
 }
 
 /// What a request waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WaitReason {
     /// The limits of the disk.

@@ -3,11 +3,12 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::EventPath;
 
 /// `GET /v1/fences`: what a disk waits for, refuses or reports because of writes that an earlier association or daemon left.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct DiskFences {
     /// The disk's name.
@@ -25,7 +26,7 @@ pub struct DiskFences {
 }
 
 /// A fence of a lost association.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct PathFence {
     /// The path. `null` if it is gone.
@@ -39,7 +40,7 @@ pub struct PathFence {
 }
 
 /// Something that lifts a fence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FenceLift {
     /// The controller executes nothing of the association any more after that time.
@@ -54,7 +55,7 @@ pub enum FenceLift {
 }
 
 /// A fence of writes that this disk did not send.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct InheritedFence {
     /// The time until it passes.
@@ -64,7 +65,7 @@ pub struct InheritedFence {
 }
 
 /// The answer to `DELETE /v1/fences/{disk}`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct ClearedFences {
     /// The disk's name.
@@ -74,7 +75,7 @@ pub struct ClearedFences {
 }
 
 /// Something that an operator has declared void.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClearedFence {
     /// The unanswered requests of a guest, and with them the namespace of the socket.

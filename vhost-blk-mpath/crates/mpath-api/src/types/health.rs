@@ -4,9 +4,10 @@ use std::fmt;
 
 use mpath_core::{IoError, Op};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The health of one disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct DiskHealth {
     /// The worst condition that applies.
@@ -22,7 +23,7 @@ pub struct DiskHealth {
 }
 
 /// The condition of a disk. A greater one is worse.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Condition {
     /// None of the others.
@@ -59,7 +60,7 @@ impl fmt::Display for Condition {
 }
 
 /// A condition that applies to a disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct ConditionReason {
     /// The condition.
@@ -69,7 +70,7 @@ pub struct ConditionReason {
 }
 
 /// The errors of one operation and reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct GuestErrorCount {
     /// The operation.
@@ -83,7 +84,7 @@ pub struct GuestErrorCount {
 }
 
 /// An operation of the guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum GuestOperation {
     /// Read.
@@ -127,7 +128,7 @@ impl fmt::Display for GuestOperation {
 }
 
 /// Why a guest got an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum GuestErrorReason {
     /// The controller reported an error of the medium.

@@ -1,11 +1,12 @@
 //! Hedged reads.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::config::{Hedge, HedgeBudget};
 
 /// The hedging of a disk, and its results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct HedgeStatus {
     /// The reads that are hedged.
@@ -21,7 +22,7 @@ pub struct HedgeStatus {
 }
 
 /// `GET /v1/hedge`, and the answer to `PUT`: the hedging of a disk and of those that share its paths.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct DiskHedge {
     /// The disk's name.
@@ -32,7 +33,7 @@ pub struct DiskHedge {
 }
 
 /// The body of `PUT /v1/hedge`. A setting that is left out keeps its value.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetHedge {
     /// The reads to hedge.

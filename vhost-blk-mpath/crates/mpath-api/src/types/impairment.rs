@@ -1,11 +1,15 @@
 //! Injections: deliberate impairments of a path.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
 
+use crate::schema::json_schema;
 use crate::text::text_serde;
 
 /// An enum of named variants, read and written as the name.
@@ -40,6 +44,7 @@ macro_rules! words {
         }
 
         text_serde!($type, $expected);
+        json_schema!($type, stringify!($type), json!({"type": "string", "enum": [$($name),*]}));
     };
 }
 
@@ -139,7 +144,21 @@ macro_rules! ranged {
                 value.0
             }
         }
+
+        json_schema!($type, stringify!($type), range_schema($error, $range));
     };
+}
+
+fn range_schema(description: &str, range: RangeInclusive<u64>) -> serde_json::Value {
+    let (min, max) = (range.start(), range.end());
+    json!({
+        "type": "integer",
+        "description": description,
+        "format": "int64",
+        "minimum": min,
+        "maximum": max,
+        "examples": [min, max],
+    })
 }
 
 /// A number out of range.
@@ -175,6 +194,8 @@ impl InjectedMilliseconds {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct InjectedLatency(u64);
+
+json_schema!(InjectedLatency, "InjectedLatency", range_schema("An injected time is 1us to 60s.", 1..=60_000_000));
 
 /// A latency or jitter out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -214,7 +235,7 @@ impl From<InjectedLatency> for u64 {
 }
 
 /// An injection.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", try_from = "UncheckedInjection")]
 pub struct Injection {
     /// The class of requests. If left out: every class without an injection of its own.
@@ -247,7 +268,7 @@ pub struct Injection {
 }
 
 /// An injection in force on a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct InjectionInForce {
     /// The injection.
@@ -275,21 +296,32 @@ pub enum InjectionError {
     StallAndMore,
 }
 
-/// An injection as read, before it is checked.
-#[derive(Deserialize)]
+/// A wanted injection, before it is checked. It needs a latency, jitter, rate, error rate or stall.
+#[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct UncheckedInjection {
+#[schema(as = WantedInjection)]
+pub(super) struct UncheckedInjection {
+    /// The class of requests. If left out: every class without an injection of its own.
     class: Option<InjectedClass>,
+    /// Whether requests are impaired before they are sent or after they were executed. Default: `request`.
     #[serde(default)]
     direction: InjectedDirection,
+    /// Added latency.
     latency_us: Option<InjectedLatency>,
+    /// Jitter of the added latency.
     jitter_us: Option<InjectedLatency>,
+    /// Distribution of the jitter. Only with jitter. Default: `uniform`.
     distribution: Option<InjectedDistribution>,
+    /// Bandwidth in bytes per second.
     rate: Option<InjectedRate>,
+    /// Failing requests per million.
     error_rate_ppm: Option<InjectedShare>,
+    /// Status of failing requests. Only with an error rate. Default: `path-error`.
     status: Option<InjectedStatus>,
+    /// Whether no request passes until the injection ends. Only without latency, jitter, rate and error rate.
     #[serde(default)]
     stall: bool,
+    /// Seed of the random numbers for jitter and errors.
     #[serde(default)]
     seed: u64,
 }

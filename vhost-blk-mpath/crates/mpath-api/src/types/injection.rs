@@ -4,13 +4,17 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
 
+use super::impairment::UncheckedInjection;
 use super::{InjectedMilliseconds, Injection, InjectionInForce, Path};
-use crate::address::{AddressError, PathAddress};
+use crate::address::{AddressError, PEER_PATTERN, PathAddress};
+use crate::schema::json_schema;
 use crate::text::text_serde;
 
 /// `GET /v1/injections`, and the answer to `PUT` and `DELETE`: a path and its injection.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct InjectedPath {
     /// The disk's name.
@@ -24,7 +28,7 @@ pub struct InjectedPath {
 }
 
 /// The body of `PUT /v1/injections`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetInjection {
     /// The paths.
@@ -33,6 +37,7 @@ pub struct SetInjection {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
     /// The injection. It replaces every earlier one, or the one of its class if it is for a class.
+    #[schema(value_type = UncheckedInjection)]
     pub injection: Injection,
     /// The time after which the daemon ends the injection. If left out: when it is cleared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,6 +116,16 @@ impl FromStr for PathSelector {
 }
 
 text_serde!(PathSelector, "`all`, the index of a path or its address");
+json_schema!(
+    PathSelector,
+    "PathSelector",
+    json!({
+        "type": "string",
+        "description": "A selection of paths: `all`, the index of a path, or its address with or without `tcp://`.",
+        "pattern": format!("^(all|0|[1-9][0-9]{{0,4}}|(([Mm][Pp])?[Tt][Cc][Pp]://)?{PEER_PATTERN})$"),
+        "examples": ["all", "0", "tcp://127.0.0.1:4421", "[::1]", "storage"],
+    })
+);
 
 #[cfg(test)]
 mod tests {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use mpath_core::{LatencyCounts, TIME_BUCKETS_NS, Times};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A latency distribution in whole microseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Latency {
     /// Median.

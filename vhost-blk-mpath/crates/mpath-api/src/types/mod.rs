@@ -32,6 +32,7 @@ use std::fmt;
 pub use mpath_core::AnaState;
 use mpath_core::ClassPolicies;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 pub(crate) use self::ana_state::ANA_STATES;
 pub use self::configuration::{Configuration, FailedChange, Reload};
@@ -67,7 +68,7 @@ use crate::address::{PathAddress, Transport};
 use crate::policy_serde;
 
 /// `GET /v1/status`: the daemon and its disks.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Status {
     /// The daemon's version, with the commit if it is known.
@@ -84,7 +85,7 @@ pub struct Status {
 }
 
 /// One disk. A setting has the key of the configuration file.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Disk {
     /// The disk's name.
@@ -111,6 +112,7 @@ pub struct Disk {
     pub held_ms: Option<u64>,
     /// The policies in force, in the form of the configuration file.
     #[serde(with = "policy_serde")]
+    #[schema(value_type = policy_serde::PoliciesSchema)]
     pub policy: ClassPolicies,
     /// Size. 0 until a path has been connected.
     pub capacity_bytes: u64,
@@ -144,7 +146,7 @@ pub struct Disk {
 }
 
 /// The paths of a disk, counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct PathCounts {
     /// All paths: configured, added and discovered.
@@ -158,7 +160,7 @@ pub struct PathCounts {
 /// `GET /v1/paths`: one path of one disk.
 ///
 /// A path of several disks is listed once, under the disk that has it. Its counters count for all of them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Path {
     /// The disk's name.
@@ -191,6 +193,7 @@ pub struct Path {
     pub last_error_at: Option<String>,
     /// ANA state of the namespace on this path. `null` until the controller has reported it.
     #[serde(default, with = "ana_state")]
+    #[schema(value_type = Option<ana_state::AnaStateSchema>)]
     pub ana_state: Option<AnaState>,
     /// The other disks that use the path, and how they see it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -314,20 +317,21 @@ impl Path {
 }
 
 /// A path as seen by a disk that shares it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct PathSharer {
     /// The disk's name.
     pub disk: String,
     /// ANA state of this disk's namespace on the path. `null` until the controller has reported it.
     #[serde(default, with = "ana_state")]
+    #[schema(value_type = Option<ana_state::AnaStateSchema>)]
     pub ana_state: Option<AnaState>,
     /// Why requests of this disk cannot go to the path now, one line. `null` if they can.
     pub unusable: Option<String>,
 }
 
 /// State of a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathState {
     /// Being connected, and not yet live since it was added or enabled. Attempts go on.
@@ -378,7 +382,7 @@ impl fmt::Display for PathState {
 }
 
 /// Counters of one class of operations on one path, since the daemon started.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct OpStats {
     /// I/Os that the path completed successfully.
@@ -413,7 +417,7 @@ pub struct OpStats {
 }
 
 /// Waits for fences since the daemon started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct FenceWaits {
     /// Requests that have waited.
@@ -423,7 +427,7 @@ pub struct FenceWaits {
 }
 
 /// Requests that failed over from one path to another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct MovedRequests {
     /// Failovers.

@@ -2,9 +2,10 @@
 
 use mpath_core::Param;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// A parameter of a policy or a scheduler.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Parameter {
     /// The name.

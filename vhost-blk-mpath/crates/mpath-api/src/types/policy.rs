@@ -2,17 +2,19 @@
 
 use mpath_core::{ClassPolicies, PolicyClass, PolicyKind, PolicySpec};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{Parameter, PathState};
 use crate::address::PathAddress;
 use crate::policy_serde;
 
 /// `GET /v1/policies`: one policy that this daemon has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Policy {
     /// The name.
     #[serde(with = "policy_serde::kind")]
+    #[schema(value_type = policy_serde::PolicyNameSchema)]
     pub name: PolicyKind,
     /// Other names of the policy, which are accepted too.
     pub aliases: Vec<String>,
@@ -25,29 +27,33 @@ pub struct Policy {
 }
 
 /// `GET /v1/policy`, and the answer to `PUT`: the policy of a disk and of those that share its paths.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct DiskPolicy {
     /// The disk's name.
     pub disk: String,
     /// The policies, in the form of the configuration file.
     #[serde(with = "policy_serde")]
+    #[schema(value_type = policy_serde::PoliciesSchema)]
     pub policy: ClassPolicies,
 }
 
 /// The body of `PUT /v1/policy`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetPolicy {
     /// The policy to switch to. A policy that is already in force keeps its estimates, and the parameters that are not given keep
     /// their values.
     #[serde(with = "policy_serde::kind")]
+    #[schema(value_type = policy_serde::PolicyNameSchema)]
     pub policy: PolicyKind,
     /// Parameters by name. The value `default` sets the default.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "policy_serde::params")]
+    #[schema(value_type = policy_serde::ParamsSchema)]
     pub params: Vec<(String, String)>,
     /// The class of requests. If left out: all.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "policy_serde::class")]
+    #[schema(value_type = Option<policy_serde::ClassSchema>)]
     pub class: Option<PolicyClass>,
     /// The disk, which must have paths of its own. If left out: every such disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,7 +68,7 @@ impl From<PolicyKind> for SetPolicy {
 }
 
 /// `GET /v1/policy/detail`: the policies of one disk with parameters and estimates.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct PolicyDetail {
     /// The disk's name.
@@ -74,13 +80,14 @@ pub struct PolicyDetail {
 }
 
 /// A policy in force.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct PolicyInForce {
     /// The class of requests: `all`, `read`, or `write` (everything but reads).
     pub class: String,
     /// The name.
     #[serde(with = "policy_serde::kind")]
+    #[schema(value_type = policy_serde::PolicyNameSchema)]
     pub name: PolicyKind,
     /// What the policy does, one line.
     pub description: String,
@@ -106,7 +113,7 @@ impl PolicyInForce {
 }
 
 /// One path as the policy of a class of operations sees it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct PathView {
     /// `read`, `write`, or `other` (flush, discard and write zeroes).
@@ -130,7 +137,7 @@ pub struct PathView {
 ///
 /// Each I/O thread has a policy of its own. Weight and latency are means over the threads that have measured the path. The age is
 /// the least of all threads. The other values are sums.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct PathEstimate {
     /// I/Os sent to the path in one round.

@@ -4,13 +4,14 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The longest that a disk is in [`DiskState::Removing`]: ten seconds for requests in flight, and the rest for I/O threads and
 /// paths to end. A file system that blocks the daemon may add to that.
 pub const REMOVING_MAX: Duration = Duration::from_secs(15);
 
 /// State of a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskState {
     /// No path has led to a namespace that the disk may use: see the errors of its paths. Front-ends can connect and are not answered.
@@ -32,7 +33,7 @@ impl fmt::Display for DiskState {
 }
 
 /// `DELETE /v1/disks/{disk}`: a disk that was removed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct RemovedDisk {
     /// The disk's name.

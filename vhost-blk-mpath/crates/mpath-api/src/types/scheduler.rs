@@ -4,17 +4,19 @@ use std::fmt;
 
 use mpath_core::{DiskId, DiskSchedulerStats, FlowId, FlowStats, SchedulerKind, SchedulerSpec, SchedulerStats};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{Latency, Parameter, TimeHistogram};
-use crate::config::{LimitBandwidth, LimitBurst, LimitIops, LimitsConfig, Weight};
+use crate::config::{LimitBandwidth, LimitBurst, LimitIops, LimitsConfig, LimitsSchema, Weight};
 use crate::{policy_serde, scheduler_serde};
 
 /// `GET /v1/schedulers`: one scheduler that this daemon has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Scheduler {
     /// The name.
     #[serde(with = "scheduler_serde::kind")]
+    #[schema(value_type = scheduler_serde::SchedulerNameSchema)]
     pub name: SchedulerKind,
     /// What the scheduler does, one line.
     pub description: String,
@@ -25,26 +27,29 @@ pub struct Scheduler {
 }
 
 /// `GET /v1/scheduler`, and the answer to `PUT`: the scheduler of a disk and of those that share its paths.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct DiskScheduler {
     /// The disk's name.
     pub disk: String,
     /// The scheduler, in the form of the configuration file.
     #[serde(with = "scheduler_serde")]
+    #[schema(value_type = scheduler_serde::SchedulerSchema)]
     pub scheduler: SchedulerSpec,
 }
 
 /// The body of `PUT /v1/scheduler`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetScheduler {
     /// The scheduler to switch to. A scheduler that is already in force keeps the state of the virtqueues, and the parameters that
     /// are not given keep their values.
     #[serde(with = "scheduler_serde::kind")]
+    #[schema(value_type = scheduler_serde::SchedulerNameSchema)]
     pub scheduler: SchedulerKind,
     /// Parameters by name. The value `default` sets the default.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "policy_serde::params")]
+    #[schema(value_type = policy_serde::ParamsSchema)]
     pub params: Vec<(String, String)>,
     /// The disk, which must have paths of its own. If left out: every such disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,13 +57,14 @@ pub struct SetScheduler {
 }
 
 /// `GET /v1/scheduler/detail`: the scheduler, virtqueues and limits of one disk, which may share paths.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct SchedulerDetail {
     /// The disk's name.
     pub disk: String,
     /// The scheduler, in the form of the configuration file.
     #[serde(with = "scheduler_serde")]
+    #[schema(value_type = scheduler_serde::SchedulerSchema)]
     pub scheduler: SchedulerSpec,
     /// What the scheduler does, one line.
     pub description: String,
@@ -107,7 +113,7 @@ impl SchedulerDetail {
 }
 
 /// One virtqueue, as the scheduler sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct QueueTurns {
     /// The virtqueue's index.
@@ -148,7 +154,7 @@ impl QueueTurns {
 }
 
 /// Scheduling tier. Sparse goes before bulk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tier {
     /// Was idle, and has not yet sent a burst.
@@ -181,11 +187,12 @@ impl From<mpath_core::Tier> for Tier {
 }
 
 /// A disk's limits and their balances.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct LimitStatus {
     /// The limits.
     #[serde(flatten)]
+    #[schema(value_type = LimitsSchema)]
     pub limits: LimitsConfig,
     /// Requests that may be sent at once. Below 0: requests sent in excess. `null` without a limit on requests.
     pub balance_ios: Option<i64>,
@@ -207,7 +214,7 @@ impl LimitStatus {
 }
 
 /// `GET /v1/limits`, and the answer to `PUT`: the limits of one disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct DiskLimits {
     /// The disk's name.
@@ -218,7 +225,7 @@ pub struct DiskLimits {
 }
 
 /// The body of `PUT /v1/limits`. A limit that is left out keeps its value.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetLimits {
     /// Requests per second.

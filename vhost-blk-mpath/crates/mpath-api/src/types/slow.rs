@@ -2,12 +2,13 @@
 
 use mpath_core::Stages;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::explanation::us;
 use super::{GuestErrorReason, GuestOperation};
 
 /// `GET /v1/slow`: a slow request that has ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct SlowRequest {
     /// The disk's name.
@@ -61,7 +62,7 @@ impl SlowRequest {
 }
 
 /// How long a request was in each stage.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct SlowStages {
     /// The limits of the disk let nothing go.

@@ -3,12 +3,13 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::PathSelector;
 use crate::address::PathAddress;
 
 /// An action on a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathAction {
     /// Use the path again: ends `drain` and `disable`.
@@ -34,7 +35,7 @@ impl fmt::Display for PathAction {
 }
 
 /// The body of `PUT /v1/paths`. The answer is the selected paths after the action.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SteerPaths {
     /// The paths.
@@ -50,7 +51,7 @@ pub struct SteerPaths {
 }
 
 /// Where a path comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
     /// The configuration: a file or flags.
@@ -72,7 +73,7 @@ impl fmt::Display for Origin {
 }
 
 /// The body of `POST /v1/disks/{disk}/paths`. The answer is the new path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct AddPath {
     /// The path's address.
@@ -80,7 +81,7 @@ pub struct AddPath {
 }
 
 /// What a draining or removed path waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum WaitsFor {
     /// I/Os in flight.
@@ -102,7 +103,7 @@ impl fmt::Display for WaitsFor {
 }
 
 /// The window of a path in each I/O thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct PathWindow {
     /// I/Os in flight.
@@ -112,7 +113,7 @@ pub struct PathWindow {
 }
 
 /// The controller of a live path.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Controller {
     /// Model number (MN).

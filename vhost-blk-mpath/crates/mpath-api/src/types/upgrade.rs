@@ -1,9 +1,10 @@
 //! The upgrade of the daemon.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// `POST /v1/upgrade`: a new process is ready to take over, and this one ends.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Upgrade {
     /// The version of the daemon that ends.

@@ -1,12 +1,13 @@
 //! Weights: shares of the service among the disks over the same paths.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::Disk;
 use crate::config::Weight;
 
 /// `GET /v1/weights`, and the answer to `PUT`: the weight of one disk.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct DiskWeight {
     /// The disk's name.
@@ -24,7 +25,7 @@ impl From<Disk> for DiskWeight {
 }
 
 /// The body of `PUT /v1/weights`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct SetWeight {
     /// The weight.

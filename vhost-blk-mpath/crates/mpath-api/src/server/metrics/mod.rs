@@ -4,7 +4,7 @@ mod metric;
 mod subflow_groups;
 mod tables;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -25,6 +25,8 @@ use super::Control;
 use super::error::ApiError;
 use crate::types::{DiscoveryController, Path, SchedulerDetail, Status};
 
+/// The metrics in the text format of Prometheus (0.0.4).
+#[utoipa::path(get, path = "/metrics", responses((status = 200, content_type = "text/plain", body = String)))]
 pub(super) async fn metrics<C: Control>(State(control): State<Arc<C>>) -> Result<Response, ApiError> {
     let (status, paths, scheduling) = (control.status().await?, control.paths().await?, control.scheduling().await?);
     let body = Body::new(Exposition(exposition(status, paths, scheduling)));

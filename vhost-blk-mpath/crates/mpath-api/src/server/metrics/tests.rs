@@ -49,7 +49,7 @@ fn histogram() -> TimeHistogram {
 }
 
 /// One disk, one path, one virtqueue and one discovery controller, with every value set.
-fn one() -> Known {
+pub(in crate::server) fn one() -> Known {
     let (mut status, mut paths, mut scheduling) = fake();
     status.disks.truncate(1);
     paths.truncate(1);

@@ -1,5 +1,6 @@
 mod clients;
 mod configuration;
+mod document;
 mod errors;
 mod fake;
 mod insight;
@@ -100,7 +101,9 @@ impl Running {
         let answer = self
             .raw(format!("{method} {target} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n{body}").as_bytes());
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer:?}"));
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.into())
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        document::assert_documented(method, target, status, body);
+        (status, body.into())
     }
 
     fn end(&mut self) {
