@@ -1,9 +1,10 @@
 //! The daemon's side of the API: state from the control thread, statistics from the I/O threads.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, HedgeSetting, Weight};
+use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, HedgeSetting, WaitFor, Weight};
 use mpath_api::server::{AddPathError, Control, ControlError, PathRef, ReloadError, UpgradeError};
 use mpath_api::types::{
     self, ClearedFences, DiskFences, DiskState, EventKind, Events, FenceWaits, HedgeStatus, MovedRequests, OpStats,
@@ -39,6 +40,9 @@ pub(crate) struct Daemon {
     pub(crate) started: Instant,
     pub(crate) upgrader: Arc<Upgrader>,
     pub(crate) configuration: Arc<Configuration>,
+    pub(crate) wait_for: WaitFor,
+    /// The daemon has reported that it is ready.
+    pub(crate) is_ready: AtomicBool,
 }
 
 impl Daemon {
@@ -369,8 +373,20 @@ impl Control for Daemon {
         Ok(slow)
     }
 
-    async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
-        self.disks.common.events.after(after, wait).await
+    fn events(&self, after: u64) -> Events {
+        self.disks.common.events.after(after)
+    }
+
+    async fn more_events(&self, after: u64) -> bool {
+        self.disks.common.events.more(after).await
+    }
+
+    fn readiness(&self) -> Result<(), ControlError> {
+        match self.is_ready.load(Ordering::Relaxed) {
+            _ if self.disks.is_ending() => Err(ControlError::Ending),
+            true => Ok(()),
+            false => Err(ControlError::Starting { wait_for: self.wait_for }),
+        }
     }
 }
 

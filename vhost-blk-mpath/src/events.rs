@@ -4,10 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use mpath_api::server::{ControlError, caller};
+use mpath_api::server::caller;
 use mpath_api::types::{Event, EventKind, EventPath, Events, Severity};
-use tokio::sync::{Semaphore, watch};
-use tokio::time::timeout;
+use tokio::sync::watch;
 use uuid::Uuid;
 
 /// The number of events kept. A client that asks too seldom is told how many it has missed.
@@ -18,10 +17,6 @@ const ALIKE_MAX: usize = 32;
 /// If the last [`ALIKE_MAX`] events of one kind, disk and path happened within this time, one of them per this time is
 /// logged.
 const LOG_PERIOD: Duration = Duration::from_secs(60);
-/// The number of clients that may wait for events at once. The API has many more connections, and waiting clients
-/// must not occupy all of them.
-const WAITERS: usize = 16;
-
 /// The events of the daemon.
 pub(crate) struct EventLog {
     /// Tells this run's numbers from those of another run.
@@ -31,7 +26,6 @@ pub(crate) struct EventLog {
     last: watch::Sender<u64>,
     /// True once the daemon ends. No client waits after that.
     ended: watch::Sender<bool>,
-    waiters: Semaphore,
 }
 
 #[derive(Default)]
@@ -90,7 +84,6 @@ impl EventLog {
             ring: Mutex::default(),
             last: watch::Sender::new(0),
             ended: watch::Sender::new(false),
-            waiters: Semaphore::new(WAITERS),
         }
     }
 
@@ -128,32 +121,28 @@ impl EventLog {
         self.last.send_if_modified(|known| std::mem::replace(known, last.max(*known)) < last);
     }
 
-    /// Returns the events after number `after`. If there are none yet, waits at most `wait` for one. A number that is
-    /// not in use yet came from an earlier daemon, so all events are returned.
-    pub(crate) async fn after(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
-        let mut last = self.last.subscribe();
-        if *last.borrow_and_update() == after && !wait.is_zero() {
-            let waits = self.waiters.try_acquire().map_err(|_| ControlError::TooManyWaiters { waiting: WAITERS })?;
-            let mut ended = self.ended.subscribe();
-            // A timeout or the daemon's end is no error: the answer is then empty.
-            let _ = timeout(wait, async {
-                tokio::select! {
-                    _ = last.changed() => {}
-                    _ = ended.wait_for(|ended| *ended) => {}
-                }
-            })
-            .await;
-            drop(waits);
-        }
+    /// The events after number `after`. A number that is not in use yet came from an earlier daemon, so all events are
+    /// returned.
+    pub(crate) fn after(&self, after: u64) -> Events {
         let ring = self.ring();
         let after = if after > ring.last { 0 } else { after };
         let known = ring.events.partition_point(|kept| kept.event.seq <= after);
         let events: Vec<_> = ring.events.iter().skip(known).map(|kept| kept.event.clone()).collect();
         let lost = ring.last - after - events.len() as u64;
-        Ok(Events { boot_id: self.boot_id.to_string(), events, lost, last: ring.last })
+        Events { boot_id: self.boot_id.to_string(), events, lost, last: ring.last }
     }
 
-    /// Wakes all waiting clients.
+    /// Waits for an event after number `after`. `false` once the daemon ends.
+    pub(crate) async fn more(&self, after: u64) -> bool {
+        let (mut last, mut ended) = (self.last.subscribe(), self.ended.subscribe());
+        tokio::select! {
+            biased;
+            _ = ended.wait_for(|ended| *ended) => false,
+            _ = last.wait_for(|last| *last > after) => true,
+        }
+    }
+
+    /// Ends the waits of all clients.
     pub(crate) fn end(&self) {
         self.ended.send_replace(true);
     }
@@ -185,30 +174,29 @@ mod tests {
         events.events.iter().map(|event| event.seq).collect()
     }
 
-    #[tokio::test]
-    async fn a_slow_client_learns_how_many_events_it_missed() {
+    #[test]
+    fn a_slow_client_learns_how_many_events_it_missed() {
         let log = EventLog::new();
-        let now = Duration::ZERO;
-        let none = log.after(0, now).await.unwrap();
+        let none = log.after(0);
         assert_eq!((seqs(&none), none.lost, none.last), (vec![], 0, 0));
-        let other = EventLog::new().after(0, now).await.unwrap();
+        let other = EventLog::new().after(0);
         assert_ne!(none.boot_id, other.boot_id, "each run has its own");
         (1..=3).for_each(|n| note(&log, n));
-        let all = log.after(0, now).await.unwrap();
+        let all = log.after(0);
         assert_eq!((seqs(&all), all.lost, all.last), (vec![1, 2, 3], 0, 3));
         assert_eq!(all.events[2].message, "3");
-        assert_eq!(seqs(&log.after(2, now).await.unwrap()), [3]);
-        assert_eq!(seqs(&log.after(3, now).await.unwrap()), [0; 0]);
-        assert_eq!(seqs(&log.after(4, now).await.unwrap()), [1, 2, 3], "another daemon's number");
+        assert_eq!(seqs(&log.after(2)), [3]);
+        assert_eq!(seqs(&log.after(3)), [0; 0]);
+        assert_eq!(seqs(&log.after(4)), [1, 2, 3], "another daemon's number");
         (4..=2000).for_each(|n| note(&log, n));
-        let rest = log.after(3, now).await.unwrap();
+        let rest = log.after(3);
         assert_eq!((rest.events.len(), rest.lost, rest.last), (EVENTS_MAX, 2000 - 1024 - 3, 2000));
         assert_eq!((rest.events[0].seq, log.ring().events.capacity() <= 2 * EVENTS_MAX), (2000 - 1023, true));
-        assert_eq!(seqs(&log.after(1998, now).await.unwrap()), [1999, 2000]);
+        assert_eq!(seqs(&log.after(1998)), [1999, 2000]);
     }
 
-    #[tokio::test]
-    async fn an_event_that_repeats_leaves_the_others_in_place() {
+    #[test]
+    fn an_event_that_repeats_leaves_the_others_in_place() {
         let log = EventLog::new();
         note(&log, 0);
         for _ in 0..5000 {
@@ -216,7 +204,7 @@ mod tests {
             log.record("disk0", None, EventKind::FrontEndDisconnected, "disconnected".into());
         }
         log.record("disk1", None, EventKind::FrontEndConnected, "connected".into());
-        let all = log.after(0, Duration::ZERO).await.unwrap();
+        let all = log.after(0);
         let shown: Vec<_> = all.events.iter().map(|of| (of.disk.as_deref().unwrap(), of.kind, of.repeated)).collect();
         let (connected, disconnected) = (EventKind::FrontEndConnected, EventKind::FrontEndDisconnected);
         let dropped = 5000 - ALIKE_MAX as u64;
@@ -228,7 +216,7 @@ mod tests {
         ];
         assert_eq!((&shown[..4], shown.last()), (&begin[..], Some(&("disk1", connected, 0))));
         assert_eq!((shown.len(), all.lost, all.last), (2 + 2 * ALIKE_MAX, 2 * dropped, 10_002));
-        let late = log.after(9_000, Duration::ZERO).await.unwrap();
+        let late = log.after(9_000);
         assert_eq!((late.events.len(), late.lost), (1 + 2 * ALIKE_MAX, 1002 - 1 - 2 * ALIKE_MAX as u64));
     }
 
@@ -259,34 +247,28 @@ mod tests {
         })
         .await;
         note(&log, 2);
-        let callers: Vec<_> = log.after(0, Duration::ZERO).await.unwrap().events.iter().map(|of| of.by).collect();
+        let callers: Vec<_> = log.after(0).events.iter().map(|of| of.by).collect();
         assert_eq!(callers, [Some(by), None, None]);
     }
 
     #[tokio::test]
-    async fn waiting_ends_on_an_event_a_timeout_or_the_end() {
+    async fn waiting_ends_on_an_event_or_the_end() {
         let log = Arc::new(EventLog::new());
-        let wait = Duration::from_secs(4);
         let waiting = |after| {
             tokio::spawn({
                 let log = Arc::clone(&log);
-                async move { log.after(after, wait).await }
+                async move { log.more(after).await }
             })
         };
         let first = waiting(0);
         tokio::task::yield_now().await;
         note(&log, 1);
-        assert_eq!(seqs(&first.await.unwrap().unwrap()), [1]);
-        let brief = Duration::from_millis(1);
-        assert_eq!(seqs(&log.after(1, brief).await.unwrap()), [0; 0], "in vain");
-        let waiters: Vec<_> = (0..WAITERS).map(|_| waiting(1)).collect();
+        assert!(first.await.unwrap() && log.more(0).await);
+        let second = waiting(1);
         tokio::task::yield_now().await;
-        assert_eq!(log.after(1, wait).await, Err(ControlError::TooManyWaiters { waiting: WAITERS }));
-        assert_eq!(seqs(&log.after(0, wait).await.unwrap()), [1], "a client that need not wait is answered");
+        assert!(!second.is_finished());
         log.end();
-        for waiter in waiters {
-            assert_eq!(seqs(&waiter.await.unwrap().unwrap()), [0; 0]);
-        }
+        assert!(!second.await.unwrap() && !log.more(0).await);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::future::pending;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use mpath_api::config::{ConflictError, LoadError, WaitFor};
@@ -183,9 +184,10 @@ async fn serve(
     let (shutdown, ends) = watch::channel(false);
     let watching = tokio::spawn(connection_watch::watch(Arc::clone(&disks), ends));
     let health = tokio::spawn(health_watch::watch(Arc::clone(&disks)));
-    let daemon = Arc::new(Daemon { disks: Arc::clone(&disks), started, upgrader, configuration });
+    let is_ready = AtomicBool::new(false);
+    let daemon = Arc::new(Daemon { disks: Arc::clone(&disks), started, upgrader, configuration, wait_for, is_ready });
     let result = match begun {
-        Ok(()) => serve_api(&daemon, api, wait_for, reload, ending()).await,
+        Ok(()) => serve_api(&daemon, api, reload, ending()).await,
         Err(error) => Err(error.into()),
     };
 
@@ -204,17 +206,17 @@ async fn take_over(predecessor: &mut Predecessor, config: &Config, host: &HostId
     Ok(predecessor.wait_for_end(VERSION).await?)
 }
 
-/// Serves the API until `ending` resolves, or until the first attempts to connect fail that `wait_for` names.
+/// Serves the API until `ending` resolves, or until the first attempts to connect fail that `wait-for` names.
 async fn serve_api(
     daemon: &Arc<Daemon>,
     api: Server,
-    wait_for: WaitFor,
     reload: ReloadSignal,
     ending: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let disks = &daemon.disks;
     let ready = async {
-        disks.first_attempts(wait_for).await?;
+        disks.first_attempts(daemon.wait_for).await?;
+        daemon.is_ready.store(true, Ordering::Relaxed);
         tracing::info!("ready");
         notify(&[NotifyState::Ready]);
         Ok::<_, StartError>(reload_by_signals(daemon, reload).await)
@@ -225,7 +227,7 @@ async fn serve_api(
             () = ending => {}
             result = ready => failed = result.err(),
         }
-        // Clients that wait for events, or for a disk, must not delay the end.
+        // Clients that follow events, or wait for a disk, must not delay the end.
         disks.common.events.end();
         disks.begin_end();
     };

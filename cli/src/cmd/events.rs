@@ -3,14 +3,12 @@
 use std::thread;
 use std::time::Duration;
 
-use mpath_api::client::{Client, ClientError};
+use mpath_api::client::{Client, ClientError, EventStream, Position};
 use mpath_api::types::{ErrorCode, Event, Events};
 
 use crate::Failure;
 use crate::output::{Column, Output, or_dash, table};
 
-/// The longest wait that the daemon allows. Then the command asks again.
-const WAIT_S: u64 = 4;
 /// The first pause before a daemon that does not answer is asked again. Each further pause is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// The longest pause.
@@ -36,22 +34,24 @@ fn number(text: &str) -> Result<u64, String> {
 
 impl Command {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> Result<(), Failure> {
-        if self.disk.is_some() {
+        if let Some(disk) = &self.disk {
             // Reports an unknown disk.
-            client.weights(self.disk.as_deref())?;
+            client.disk(disk)?;
         }
-        let mut batch = self.of_disk(client.events(self.since, 0)?);
         if !self.follow {
+            let batch = self.of_disk(client.events(self.since)?);
             return Ok(output.print(&batch.events, |events| table(COLUMNS, events.iter().map(row)))?);
         }
+        let (mut follower, mut position) = (Follower::new(client), Position::After(self.since));
         loop {
-            if batch.lost > 0 && batch.last != 0 {
+            let batch = self.of_disk(follower.next(&position)?);
+            if batch.lost > 0 {
                 eprintln!("mpathctl: the daemon has dropped {} older events", batch.lost);
             }
             for event in &batch.events {
                 output.print_one(event, |event| row(event).join("  ") + "\n")?;
             }
-            batch = self.of_disk(next(client, &batch)?);
+            position = Position::Seen { boot_id: batch.boot_id, last: batch.last };
         }
     }
 
@@ -63,34 +63,62 @@ impl Command {
     }
 }
 
-/// The events after those of `seen`. Waits while no daemon answers. All events of a daemon that has started since then
-/// are new: their numbers count from 1.
-fn next(client: &Client, seen: &Events) -> Result<Events, ClientError> {
-    let (mut after, mut pause, mut is_away, mut has_restarted) = (seen.last, PAUSE_MIN, false, false);
-    loop {
-        match client.events(after, WAIT_S) {
-            Ok(next) => {
-                let is_same = next.boot_id == seen.boot_id;
-                if !is_same && !std::mem::replace(&mut has_restarted, true) {
-                    eprintln!("mpathctl: the daemon has started again; its events count from 1");
-                } else if is_same && is_away {
-                    eprintln!("mpathctl: the daemon answers again");
+/// Follows events from one daemon to the next.
+struct Follower<'a> {
+    client: &'a Client,
+    /// `None` while no daemon answers.
+    stream: Option<EventStream<'a>>,
+    has_begun: bool,
+}
+
+impl<'a> Follower<'a> {
+    fn new(client: &'a Client) -> Self {
+        Self { client, stream: None, has_begun: false }
+    }
+
+    /// The events after this position. Waits while no daemon answers, except for the first one. All events of a daemon that has
+    /// started since then are new: their numbers count from 1.
+    fn next(&mut self, position: &Position) -> Result<Events, ClientError> {
+        let (mut pause, mut is_away) = (PAUSE_MIN, false);
+        loop {
+            let is_new = self.stream.is_none();
+            match self.try_next(position) {
+                Ok(Some(events)) => {
+                    if let Position::Seen { boot_id, .. } = position
+                        && is_new
+                    {
+                        if events.boot_id != *boot_id {
+                            eprintln!("mpathctl: the daemon has started again; its events count from 1");
+                        } else if is_away {
+                            eprintln!("mpathctl: the daemon answers again");
+                        }
+                    }
+                    self.has_begun = true;
+                    return Ok(events);
                 }
-                if is_same || after == 0 {
-                    return Ok(next);
+                // The daemon ends, and its socket is gone soon.
+                Ok(None) => {
+                    self.stream = None;
+                    thread::sleep(PAUSE_MIN);
                 }
-                // The number belongs to another run, so this answer may leave out events.
-                after = 0;
+                Err(error) if self.has_begun && is_passing(&error) => {
+                    self.stream = None;
+                    if !std::mem::replace(&mut is_away, true) {
+                        eprintln!("mpathctl: {error}; waiting for the daemon");
+                    }
+                    thread::sleep(pause);
+                    pause = PAUSE_MAX.min(pause * 2);
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) if is_passing(&error) => {
-                if !std::mem::replace(&mut is_away, true) {
-                    eprintln!("mpathctl: {error}; waiting for the daemon");
-                }
-                thread::sleep(pause);
-                pause = PAUSE_MAX.min(pause * 2);
-            }
-            Err(error) => return Err(error),
         }
+    }
+
+    fn try_next(&mut self, position: &Position) -> Result<Option<Events>, ClientError> {
+        if self.stream.is_none() {
+            self.stream = Some(self.client.follow(position)?);
+        }
+        self.stream.as_mut().map_or(Ok(None), EventStream::read)
     }
 }
 

@@ -131,7 +131,7 @@ fn look(client: &Client, after: u64) -> Result<Look, ClientError> {
         status: client.status()?,
         paths: client.paths(None)?,
         scheduling: client.scheduler_detail(None)?,
-        events: client.events(after, 0)?,
+        events: client.events(after)?,
     })
 }
 

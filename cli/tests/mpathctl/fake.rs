@@ -4,6 +4,7 @@ mod data;
 mod insight;
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mpath_api::config::{DiskConfig, Hedge, HedgeBudget, LimitsConfig, Weight};
@@ -33,6 +34,8 @@ pub(crate) struct Fake {
     /// The state of `disk0`.
     pub(crate) state: DiskState,
     pub(crate) boot_id: &'static str,
+    /// A client has waited for the event after number 2.
+    pub(crate) has_more: AtomicBool,
     pub(crate) version: &'static str,
     pub(crate) fences: Mutex<Vec<DiskFences>>,
     pub(crate) configuration: Configuration,
@@ -99,6 +102,7 @@ impl Fake {
             held: &[],
             state: DiskState::Served,
             boot_id: Self::FIRST_BOOT,
+            has_more: AtomicBool::new(false),
             version: env!("VHOST_BLK_MPATH_VERSION"),
             fences: Mutex::new(data::fences()),
             configuration: Configuration { file: None, given: serde_json::json!({}), effective: serde_json::json!({}) },
@@ -369,7 +373,7 @@ impl Control for Fake {
         Ok(insight::slow())
     }
 
-    async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
+    fn events(&self, after: u64) -> Events {
         let path = EventPath { index: 1, address: "tcp://127.0.0.1:4421".parse().unwrap() };
         let event = |seq, kind, path, message: &str| {
             let (time, disk) = (format!("2026-11-21T07:00:0{seq}.000Z"), Some("disk0".into()));
@@ -377,23 +381,34 @@ impl Control for Fake {
             let repeated = if kind == EventKind::FrontEndConnected { 12 } else { 0 };
             Event { seq, time, kind, severity: kind.severity(), disk, path, message: message.into(), by, repeated }
         };
+        let boot_id = self.boot_id.into();
+        // Numbers 3 and 4 are lost. A client that follows events gets there.
+        if after == 2 && self.has_more.load(Ordering::Relaxed) {
+            let events = vec![event(5, EventKind::PolicySet, None, "policy set to numa")];
+            return Events { boot_id, events, lost: 2, last: 5 };
+        }
         let mut events = vec![
             event(1, EventKind::PathLive, Some(path), "path live: controller 2, optimized"),
             event(2, EventKind::FrontEndConnected, None, "front-end connected"),
         ];
-        let boot_id = self.boot_id.into();
-        if !wait.is_zero() && after == 2 && self.boot_id == Self::FIRST_BOOT {
-            events.push(event(5, EventKind::PolicySet, None, "policy set to numa"));
-            return Ok(Events { boot_id, events: events.split_off(2), lost: 2, last: 5 });
-        }
-        // A client that follows events is told that this daemon ends.
-        if after == 5 && self.boot_id == Self::FIRST_BOOT {
-            return Err(ControlError::Ending);
-        }
         events.retain(|event| event.seq > after);
-        if events.is_empty() {
-            tokio::time::sleep(wait).await;
+        let last = if after == 5 { 5 } else { 2 };
+        Events { boot_id, events, lost: 0, last }
+    }
+
+    async fn more_events(&self, after: u64) -> bool {
+        if after == 2 && self.boot_id == Self::FIRST_BOOT {
+            self.has_more.store(true, Ordering::Relaxed);
+            return true;
         }
-        Ok(Events { boot_id, events, lost: 0, last: 2 })
+        // The first daemon ends the stream.
+        if after != 5 {
+            std::future::pending::<()>().await;
+        }
+        false
+    }
+
+    fn readiness(&self) -> Result<(), ControlError> {
+        Ok(())
     }
 }

@@ -65,7 +65,7 @@ fn controllers(daemon: &Daemon) -> Vec<DiscoveryController> {
 }
 
 fn happened(daemon: &Daemon, kind: EventKind) -> usize {
-    daemon.api.events(0, 0).unwrap().events.iter().filter(|event| event.kind == kind).count()
+    daemon.api.events(0).unwrap().events.iter().filter(|event| event.kind == kind).count()
 }
 
 #[test]

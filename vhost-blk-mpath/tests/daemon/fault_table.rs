@@ -123,7 +123,7 @@ impl Stage {
     }
 
     pub(crate) fn events(&self, kind: EventKind) -> usize {
-        let events = self.daemon().api.events(0, 0).unwrap().events;
+        let events = self.daemon().api.events(0).unwrap().events;
         events.iter().filter(|event| event.kind == kind && event.severity == kind.severity()).count()
     }
 }

@@ -256,7 +256,7 @@ fn a_grey_path_can_be_disabled_and_events_report_it() {
     verification.goes_on(200);
     rig.targets[0].stop();
     let kinds = || {
-        let events = rig.daemon.api.events(0, 0).unwrap().events.into_iter();
+        let events = rig.daemon.api.events(0).unwrap().events.into_iter();
         let of_grey = events.filter(|event| event.path.as_ref().is_some_and(|path| path.index == 0));
         of_grey.map(|event| event.kind).collect::<Vec<_>>()
     };

@@ -55,7 +55,7 @@ fn the_event_of_an_error_has_its_first_request_and_the_answer_of_the_path() {
              `Unrecovered Read Error`)",
         ),
     ] {
-        let events = || stage.daemon().api.events(0, 0).unwrap().events;
+        let events = || stage.daemon().api.events(0).unwrap().events;
         eventually("an event tells", || events().iter().any(|event| event.kind == kind && event.message == message));
     }
 }

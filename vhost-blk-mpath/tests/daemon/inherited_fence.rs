@@ -28,7 +28,7 @@ fn after_a_killed_one(target: &Target, flags: &str) -> Daemon {
 }
 
 fn events(daemon: &Daemon) -> Vec<Event> {
-    let mut events = daemon.api.events(0, 0).unwrap().events;
+    let mut events = daemon.api.events(0).unwrap().events;
     events.retain(|event| event.path.is_none());
     events
 }

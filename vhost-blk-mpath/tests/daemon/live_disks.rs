@@ -57,8 +57,7 @@ fn removed(disks: &[&str]) -> Vec<RemovedDisk> {
 
 /// The events of a disk, by kind. Events of its paths depend on the machine's load and are left out.
 pub(crate) fn events(daemon: &Daemon, disk: &str) -> Vec<EventKind> {
-    let events =
-        daemon.api.events(0, 0).unwrap().events.into_iter().filter(|event| event.disk.as_deref() == Some(disk));
+    let events = daemon.api.events(0).unwrap().events.into_iter().filter(|event| event.disk.as_deref() == Some(disk));
     events.filter(|event| event.path.is_none()).map(|event| event.kind).collect()
 }
 

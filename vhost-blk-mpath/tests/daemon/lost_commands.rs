@@ -78,7 +78,7 @@ impl Rig {
 
     /// How often the path was lost.
     fn losses(&self) -> usize {
-        let events = self.daemon.api.events(0, 0).unwrap().events.into_iter();
+        let events = self.daemon.api.events(0).unwrap().events.into_iter();
         let is_loss = |kind| kind == EventKind::PathLost;
         events.filter(|event| is_loss(event.kind) && event.path.as_ref().unwrap().index as usize == self.path).count()
     }

@@ -75,7 +75,7 @@ impl Daemon {
 
     fn kinds_of(&self, path: SocketAddr) -> Vec<EventKind> {
         let path = format!("tcp://{path}");
-        let events = self.api.events(0, 0).unwrap().events.into_iter();
+        let events = self.api.events(0).unwrap().events.into_iter();
         let of_path = |event: &Event| event.path.as_ref().is_some_and(|of| of.address.to_string() == path);
         events.filter(of_path).map(|event| event.kind).collect()
     }
@@ -411,7 +411,7 @@ fn fifty_paths_come_and_go_and_leave_nothing() {
     let grown = daemon.resident_kib().saturating_sub(memory);
     assert!(grown < 2048, "{grown} KiB more");
     verification.finish();
-    let events = daemon.api.events(0, 0).unwrap().events;
+    let events = daemon.api.events(0).unwrap().events;
     let removed = events.iter().filter(|event| event.kind == EventKind::PathRemoved);
     assert_eq!(removed.map(|event| 1 + event.repeated).sum::<u64>(), 50);
     let log = daemon.log();

@@ -50,7 +50,7 @@ fn affects_no_other_disk((target, daemon): &(Target, Daemon), mut happens: impl 
     for path in daemon.paths() {
         assert_eq!(path.last_error, None);
     }
-    let events = daemon.api.events(0, 0).unwrap().events;
+    let events = daemon.api.events(0).unwrap().events;
     assert!(events.iter().all(|event| event.kind != EventKind::PathLost), "{events:?}");
     let log = daemon.log();
     assert!(!log.contains("panicked") && log.contains("truncated to"), "{log}");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use mpath_api::client::ClientError;
+use mpath_api::client::{Client, ClientError, Position};
 use mpath_api::types::{
     ErrorCode, Event, EventKind, PathAction, PathSelector, PathState, SetHedge, SetLimits, SetScheduler, SetWeight,
     SteerPaths, WaitsFor,
@@ -32,7 +32,7 @@ impl Daemon {
     }
 
     fn kinds(&self, path: u16) -> Vec<EventKind> {
-        let events = self.api.events(0, 0).unwrap().events.into_iter();
+        let events = self.api.events(0).unwrap().events.into_iter();
         let of_path = |event: &Event| event.path.as_ref().is_some_and(|of| of.index == path);
         events.filter(of_path).map(|event| event.kind).collect()
     }
@@ -188,7 +188,7 @@ fn a_disabled_path_does_not_reconnect() {
 fn an_order_that_changes_nothing_is_no_event() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy numa --keep-alive-tmo 60");
-    let last = || daemon.api.events(0, 0).unwrap().last;
+    let last = || daemon.api.events(0).unwrap().last;
     let hedge = SetHedge { hedge: Some("p95".parse().unwrap()), hedge_budget: None, disk: None };
     let limits = SetLimits { iops: Some("900000".parse().unwrap()), bandwidth: None, burst: None, disk: None };
     let scheduler = SetScheduler { scheduler: SchedulerKind::Fifo, params: vec![], disk: None };
@@ -223,37 +223,27 @@ fn an_order_that_changes_nothing_is_no_event() {
 fn events_come_as_they_happen() {
     let target = Target::start(1);
     let daemon = Daemon::start(&target.addrs(), "--policy numa");
-    let last = daemon.api.events(0, 0).unwrap().last;
+    let last = daemon.api.events(0).unwrap().last;
     assert!(last >= 1, "the path is live");
-    let start = Instant::now();
-    assert_eq!(daemon.api.events(last, 1).unwrap().events, []);
-    assert!(start.elapsed() >= Duration::from_secs(1));
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| {
-            mpath_api::client::Client::new(&daemon.place.api(), Duration::from_secs(9))
-                .unwrap()
-                .events(last, 4)
-                .unwrap()
-        });
-        daemon.api.set_policy(&set_policy(mpath_api::PolicyKind::RoundRobin)).unwrap();
-        let events = waiting.join().unwrap();
-        assert_eq!((events.events.len(), events.events[0].kind, events.lost), (1, EventKind::PolicySet, 0));
-        assert_eq!(events.events[0].message, "policy set to round-robin");
-    });
+    let mut stream = daemon.api.follow(&Position::After(last)).unwrap();
+    assert_eq!(stream.read().unwrap().unwrap().events, []);
+    daemon.api.set_policy(&set_policy(mpath_api::PolicyKind::RoundRobin)).unwrap();
+    let events = stream.read().unwrap().unwrap();
+    assert_eq!((events.events.len(), events.events[0].kind, events.lost), (1, EventKind::PolicySet, 0));
+    assert_eq!(events.events[0].message, "policy set to round-robin");
+    drop(stream);
     drop(Disk::connect(&daemon.socket()));
     eventually("the front-end has left", || {
-        daemon.api.events(last, 0).unwrap().events.iter().any(|event| event.kind == EventKind::FrontEndDisconnected)
+        daemon.api.events(last).unwrap().events.iter().any(|event| event.kind == EventKind::FrontEndDisconnected)
     });
-    for event in daemon.api.events(0, 0).unwrap().events {
+    for event in daemon.api.events(0).unwrap().events {
         assert!(daemon.log().contains(&event.message), "one source: {event:?}");
     }
-    // Waiting clients do not delay the end.
-    let api = daemon.place.api();
-    std::thread::scope(|scope| {
-        let last = daemon.api.events(0, 0).unwrap().last;
-        scope.spawn(move || mpath_api::client::Client::new(&api, Duration::from_secs(9)).unwrap().events(last, 4));
-        std::thread::sleep(Duration::from_millis(200));
-        let (ended, place) = daemon.end(Signal::TERM);
-        ended.cleanly(&place);
-    });
+    // Clients that follow events do not delay the end. Their streams end.
+    let client = Client::new(&daemon.place.api(), Duration::from_secs(60)).unwrap();
+    let mut stream = client.follow(&Position::After(0)).unwrap();
+    assert!(stream.read().unwrap().is_some());
+    let (ended, place) = daemon.end(Signal::TERM);
+    ended.cleanly(&place);
+    while stream.read().unwrap().is_some() {}
 }

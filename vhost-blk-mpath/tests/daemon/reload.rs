@@ -52,7 +52,7 @@ fn addresses(daemon: &Daemon) -> Vec<PathAddress> {
 
 /// The messages of this kind of event.
 fn told(daemon: &Daemon, kind: EventKind) -> Vec<String> {
-    let events = daemon.api.events(0, 0).unwrap().events;
+    let events = daemon.api.events(0).unwrap().events;
     events.into_iter().filter(|event| event.kind == kind).map(|event| event.message).collect()
 }
 
@@ -157,7 +157,7 @@ fn disks_come_and_go_and_a_connected_one_stays() {
     assert!(answer.applied.is_empty() && answer.failed[0].reason.contains("has a front-end connected"), "{answer:?}");
     data.goes_on(50);
     assert_eq!(told(&daemon, EventKind::ConfigReloaded).len(), 2);
-    let by: Vec<_> = daemon.api.events(0, 0).unwrap().events.into_iter().map(|event| (event.kind, event.by)).collect();
+    let by: Vec<_> = daemon.api.events(0).unwrap().events.into_iter().map(|event| (event.kind, event.by)).collect();
     assert!(by.iter().all(|(kind, by)| *kind != EventKind::ConfigReloaded || by.is_some()), "{by:?}");
     data.finish();
     eventually("the front-end has left", || !daemon.status().disks[1].connected);

@@ -104,7 +104,7 @@ fn a_fence_applies_to_the_namespace_in_its_record() {
     let reader = DiskConfig { read_only: true, ..on(&daemon, &target, "reader", 1) };
     let added = daemon.api.add_disk(&reader).unwrap();
     assert!(added[0].held_ms.is_some_and(|held_ms| held_ms > 1000), "{added:?}");
-    let told = daemon.api.events(0, 0).unwrap().events;
+    let told = daemon.api.events(0).unwrap().events;
     let told: Vec<_> = told.into_iter().filter(|event| event.kind == EventKind::DiskHeld).collect();
     let whose = "the previous daemon, or the disk that was on this socket, was killed or left writes in doubt";
     assert!(
@@ -123,7 +123,7 @@ fn a_refused_disk_is_not_blamed_for_earlier_writes() {
     assert!(said.contains("disk disk0 already uses namespace"), "{said}");
     let reader = DiskConfig { read_only: true, ..on(&daemon, &target, "reader", 1) };
     assert!(daemon.api.add_disk(&reader).unwrap()[0].held_ms.is_some_and(|held_ms| held_ms > 1000));
-    let mut told = daemon.api.events(0, 0).unwrap().events;
+    let mut told = daemon.api.events(0).unwrap().events;
     told.retain(|event| event.kind == EventKind::DiskHeld);
     let whose = "the previous daemon, or the disk that was on this socket, was killed or left writes in doubt";
     assert!(

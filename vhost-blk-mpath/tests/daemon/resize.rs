@@ -37,7 +37,7 @@ fn capacity(daemon: &Daemon) -> u64 {
 
 /// The messages of the events about the disk's size.
 fn resized(daemon: &Daemon) -> Vec<String> {
-    let events = daemon.api.events(0, 0).unwrap().events;
+    let events = daemon.api.events(0).unwrap().events;
     let resized = events.into_iter().filter(|event| event.kind == EventKind::DiskResized);
     resized.map(|event| event.message).collect()
 }

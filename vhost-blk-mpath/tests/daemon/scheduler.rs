@@ -50,7 +50,7 @@ fn schedulers_switch_under_verification_and_show_every_virtqueue() {
     verification.finish();
     let idle = &daemon.api.scheduler_detail(None).unwrap()[0];
     assert!(idle.queues.iter().all(|queue| queue.queued + queue.in_flight == 0), "{idle:?}");
-    let events = daemon.api.events(0, 0).unwrap().events;
+    let events = daemon.api.events(0).unwrap().events;
     // The first of them was in force.
     assert_eq!(events.iter().filter(|event| event.kind == EventKind::SchedulerSet).count(), 15);
 }

@@ -182,7 +182,7 @@ fn a_path_that_leads_one_disk_elsewhere_serves_the_others() {
     let data = verify(&daemon, "data", unflushed());
     eventually("the disk uses it", || daemon.paths()[0].write.ios > written + 100);
     data.finish();
-    let events = daemon.api.events(0, 0).unwrap().events;
+    let events = daemon.api.events(0).unwrap().events;
     let of_path = events.iter().filter(|event| event.path.as_ref().is_some_and(|path| path.index == 0));
     assert_eq!(of_path.filter(|event| event.kind == EventKind::PathLive).count(), 1, "{events:?}");
 }
@@ -199,7 +199,7 @@ fn a_namespace_that_becomes_another_one_ends_the_association_and_then_leaves_its
     // On a busy machine the path may be suspect before.
     let is_elsewhere = || to_data(&daemon).1.is_some_and(|why| why.contains("UUID"));
     eventually("the path is back without the disk", || daemon.is_live(0) && is_elsewhere());
-    let events = daemon.api.events(0, 0).unwrap().events;
+    let events = daemon.api.events(0).unwrap().events;
     let lost = events.iter().find(|event| event.kind == EventKind::PathLost).unwrap();
     assert!(lost.message.contains("UUID"), "{lost:?}");
     data.goes_on(300);

@@ -77,7 +77,7 @@ fn refused(daemon: &Daemon, words: &[&str]) {
     for word in words.iter().chain([&&*remedy]) {
         assert!(error.contains(word), "{word:?} is not in {error:?}");
     }
-    let events = daemon.api.events(0, 0).unwrap().events;
+    let events = daemon.api.events(0).unwrap().events;
     assert!(events.iter().any(|event| event.kind == EventKind::DiskRefused && event.message.contains(&error)));
 }
 
@@ -302,9 +302,8 @@ fn an_end_without_a_path_does_not_forget_a_kill() {
     let health = second.status().disks.remove(0).health;
     assert_eq!(health.condition, Condition::Held, "{health:?}");
     assert!(health.reasons[0].message.contains("until every path was tried"), "{health:?}");
-    let resumed = |daemon: &Daemon| {
-        daemon.api.events(0, 0).unwrap().events.iter().any(|event| event.kind == EventKind::DiskResumed)
-    };
+    let resumed =
+        |daemon: &Daemon| daemon.api.events(0).unwrap().events.iter().any(|event| event.kind == EventKind::DiskResumed);
     assert!(!resumed(&second));
     let (ended, place) = second.end(Signal::TERM);
     assert_eq!(ended.status.code(), Some(0), "{}", ended.log);

@@ -138,7 +138,7 @@ fn a_second_writer_is_refused_and_the_first_is_served() {
     let refused = daemon.paths().iter().position(|path| path.state == PathState::Refused).unwrap();
     let said = format!("disk disk-{refused}: disk disk-{} already uses namespace 1", 1 - refused);
     assert!(daemon.paths()[refused].last_error.as_ref().unwrap().contains(&said), "{:?}", daemon.paths());
-    let events = daemon.api.events(0, 0).unwrap().events;
+    let events = daemon.api.events(0).unwrap().events;
     let event = events.iter().find(|event| event.kind == EventKind::DiskRefused).unwrap();
     assert!(event.message.contains(&said) && event.disk == Some(format!("disk-{refused}")), "{event:?}");
     let waits = front_end(socket_of(&daemon.place, refused));
@@ -309,7 +309,7 @@ fn two_daemons_do_not_share_sockets() {
     let socket = daemon.socket();
     again.refused(command).says(4, &[socket.to_str().unwrap(), "another process listens on this vhost-user socket"]);
     std::thread::sleep(Duration::from_millis(300));
-    let events = daemon.api.events(0, 0).unwrap().events;
+    let events = daemon.api.events(0).unwrap().events;
     assert!(events.iter().all(|event| event.path.is_some()), "{events:?}");
 }
 
@@ -351,7 +351,7 @@ fn a_disk_that_is_removed_raises_no_alarm() {
         });
         daemon.api.add_disk(&disk(&daemon.place, &target, 1)).unwrap();
     }
-    let events = daemon.api.events(0, 0).unwrap().events;
+    let events = daemon.api.events(0).unwrap().events;
     let alarms: Vec<_> = events.iter().filter(|event| event.severity == Severity::Error).collect();
     assert!(alarms.is_empty(), "{alarms:?}");
 }

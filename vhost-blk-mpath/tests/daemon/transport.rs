@@ -42,7 +42,7 @@ fn a_disk_over_mptcp_and_over_what_falls_back_to_tcp() {
     verification.goes_on(1000);
     // The path is lost and comes back under load.
     target.set(0, "reset=all");
-    let lost = || daemon.api.events(0, 0).unwrap().events.iter().any(|event| event.kind == EventKind::PathLost);
+    let lost = || daemon.api.events(0).unwrap().events.iter().any(|event| event.kind == EventKind::PathLost);
     eventually("it is back", || lost() && daemon.is_live(0));
     verification.goes_on(300);
     verification.finish();
@@ -59,7 +59,7 @@ fn a_disk_over_mptcp_and_over_what_falls_back_to_tcp() {
     let [with, without] = [0, 1].map(|path: usize| &paths[path]);
     assert_eq!((with.connections.len(), with.fallbacks(), with.established()), (2, 0, Some(2)), "{with:?}");
     assert_eq!((without.connections.len(), without.fallbacks()), (2, 2), "{without:?}");
-    let events = daemon.api.events(0, 0).unwrap().events;
+    let events = daemon.api.events(0).unwrap().events;
     let fallbacks = events.iter().filter(|event| event.kind == EventKind::MptcpFallback);
     let of = fallbacks.map(|event| event.path.as_ref().unwrap().index).collect::<Vec<_>>();
     assert_eq!(of, [1], "{events:?}");

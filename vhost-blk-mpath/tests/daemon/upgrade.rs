@@ -131,7 +131,7 @@ fn guests_go_on_over_many_upgrades() {
 
 /// The events that concern no disk.
 fn of_the_daemon(daemon: &Daemon) -> Vec<(EventKind, String)> {
-    let events = daemon.api.events(0, 0).unwrap().events.into_iter();
+    let events = daemon.api.events(0).unwrap().events.into_iter();
     events.filter(|event| event.disk.is_none()).map(|event| (event.kind, event.message)).collect()
 }
 

@@ -140,7 +140,7 @@ fn the_policy_is_shared_by_all_front_ends() {
         assert_eq!((front_end.notice_count(), front_end.says()), (1, (Some(kind), paths)));
         assert_eq!(policy(&daemon), kind.to_string());
     }
-    let events = daemon.api.events(0, 0).unwrap().events.into_iter();
+    let events = daemon.api.events(0).unwrap().events.into_iter();
     let set: Vec<_> = events.filter(|event| event.kind == EventKind::PolicySet).map(|event| event.message).collect();
     let by_front_end =
         ["numa", "round-robin", "queue-depth"].map(|name| format!("policy set to {name} by the front-end"));

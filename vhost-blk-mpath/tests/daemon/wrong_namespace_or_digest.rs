@@ -15,7 +15,7 @@ fn unflushed() -> VerificationSetup {
 }
 
 fn kinds(daemon: &Daemon, kind: EventKind) -> usize {
-    daemon.api.events(0, 0).unwrap().events.iter().filter(|event| event.kind == kind).count()
+    daemon.api.events(0).unwrap().events.iter().filter(|event| event.kind == kind).count()
 }
 
 /// The first path is refused, and says why. The other one serves.

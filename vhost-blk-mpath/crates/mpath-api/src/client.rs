@@ -1,5 +1,7 @@
 //! A blocking client of the API.
 
+mod stream;
+
 use std::fmt::{self, Display};
 use std::io;
 use std::path::{Path as FsPath, PathBuf};
@@ -8,10 +10,10 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 pub use hyper::Method;
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::http::response::Parts;
-use hyper::{Request, header};
+use hyper::http::request::Builder as RequestBuilder;
+use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
@@ -20,6 +22,7 @@ use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
+pub use self::stream::{EventStream, Position};
 use crate::config::DiskConfig;
 use crate::server::{DISK_CHANGE_MAX, PRODUCT};
 use crate::types::{
@@ -148,6 +151,11 @@ impl Client {
         self.call(Method::GET, target("/v1/disks", &[("disk", disk)]), None::<&()>)
     }
 
+    /// A disk.
+    pub fn disk(&self, disk: &str) -> Result<Disk, ClientError> {
+        self.call(Method::GET, format!("/v1/disks/{}", segment(disk)), None::<&()>)
+    }
+
     /// Adds a disk. Returns the disk and those that share its paths. May take a minute, whatever the client's timeout: the daemon
     /// connects the paths.
     pub fn add_disk(&self, wanted: &DiskConfig) -> Result<Vec<Disk>, ClientError> {
@@ -228,10 +236,9 @@ impl Client {
         self.call(Method::DELETE, route, None::<&()>)
     }
 
-    /// The events after number `after`. If there are none, waits at most `wait_s` seconds (0 to 4) for one.
-    pub fn events(&self, after: u64, wait_s: u64) -> Result<Events, ClientError> {
-        let (after, wait) = (after.to_string(), format!("{wait_s}s"));
-        self.call(Method::GET, target("/v1/events", &[("after", Some(&after)), ("wait", Some(&wait))]), None::<&()>)
+    /// The events after number `after`.
+    pub fn events(&self, after: u64) -> Result<Events, ClientError> {
+        self.call(Method::GET, target("/v1/events", &[("after", Some(&after.to_string()))]), None::<&()>)
     }
 
     /// Every policy.
@@ -339,29 +346,37 @@ impl Client {
         body: Option<&impl Serialize>,
     ) -> Result<T, ClientError> {
         let body = body.map_or_else(Vec::new, |body| serde_json::to_vec(body).expect("the API's own types are JSON"));
-        let request = Request::builder()
-            .method(method)
-            .uri(target)
-            .header(header::HOST, "localhost")
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Full::new(Bytes::from(body)))
-            .expect("targets are our own, with encoded queries");
-        let (head, body) = self.runtime.block_on(async {
-            timeout(time, self.exchange(request))
-                .await
-                .unwrap_or_else(|_| Err(ClientError::Timeout { socket: self.socket.clone(), timeout: time }))
+        let request = Request::builder().method(method).uri(target);
+        let (status, body) = self.block_on(time, async {
+            let (head, body) = self.send(request, body.into()).await?.into_parts();
+            Ok((head.status, self.whole(body).await?))
         })?;
-        let version = head.headers.get(header::SERVER).and_then(|server| server.to_str().ok());
-        let version = version.and_then(|server| server.strip_prefix(PRODUCT)?.strip_prefix('/'));
-        *self.daemon_version.lock().unwrap_or_else(PoisonError::into_inner) = version.map(ToOwned::to_owned);
-        let status = head.status;
-        let unreadable =
-            |source| ClientError::Unreadable { socket: self.socket.clone(), status: status.as_u16(), source };
-        if status.is_success() {
-            serde_json::from_slice(&body).map_err(unreadable)
-        } else {
-            let body: ErrorBody = serde_json::from_slice(&body).map_err(unreadable)?;
-            Err(ClientError::Refused(body.error))
+        if !status.is_success() {
+            return Err(self.refusal(status, &body));
+        }
+        serde_json::from_slice(&body).map_err(|source| self.unreadable(status.as_u16(), source))
+    }
+
+    fn block_on<T>(
+        &self,
+        time: Duration,
+        work: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, ClientError> {
+        self.runtime.block_on(async {
+            let timed_out = |_| Err(ClientError::Timeout { socket: self.socket.clone(), timeout: time });
+            timeout(time, work).await.unwrap_or_else(timed_out)
+        })
+    }
+
+    fn unreadable(&self, status: u16, source: serde_json::Error) -> ClientError {
+        ClientError::Unreadable { socket: self.socket.clone(), status, source }
+    }
+
+    /// The error in the body of an answer.
+    fn refusal(&self, status: StatusCode, body: &[u8]) -> ClientError {
+        match serde_json::from_slice::<ErrorBody>(body) {
+            Ok(body) => ClientError::Refused(body.error),
+            Err(source) => self.unreadable(status.as_u16(), source),
         }
     }
 
@@ -385,22 +400,35 @@ impl Client {
         }
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<(Parts, Bytes), ClientError> {
-        let socket = || self.socket.clone();
+    /// Sends a request, and waits for the head of the answer.
+    async fn send(&self, request: RequestBuilder, body: Bytes) -> Result<Response<Incoming>, ClientError> {
+        let request = request
+            .header(header::HOST, "localhost")
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(body))
+            .expect("targets are our own, with encoded queries");
         let stream = self.connect().await?;
-        let http = |source| ClientError::Http { socket: socket(), source };
+        let http = |source| ClientError::Http { socket: self.socket.clone(), source };
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
-        // The task ends with the call. The sender gets its error too.
+        // The task ends with the connection. The sender gets its error too.
         tokio::spawn(connection);
         let response = sender.send_request(request).await.map_err(http)?;
-        let (head, body) = response.into_parts();
+        let version = response.headers().get(header::SERVER).and_then(|server| server.to_str().ok());
+        let version = version.and_then(|server| server.strip_prefix(PRODUCT)?.strip_prefix('/'));
+        *self.daemon_version.lock().unwrap_or_else(PoisonError::into_inner) = version.map(ToOwned::to_owned);
+        Ok(response)
+    }
+
+    /// The whole body of an answer.
+    async fn whole(&self, body: Incoming) -> Result<Bytes, ClientError> {
+        let socket = || self.socket.clone();
         match Limited::new(body, MAX_ANSWER_BYTES).collect().await {
-            Ok(body) => Ok((head, body.to_bytes())),
+            Ok(body) => Ok(body.to_bytes()),
             Err(error) if error.is::<LengthLimitError>() => {
                 Err(ClientError::TooLong { socket: socket(), max_bytes: MAX_ANSWER_BYTES })
             }
             Err(error) => match error.downcast::<hyper::Error>() {
-                Ok(source) => Err(http(*source)),
+                Ok(source) => Err(ClientError::Http { socket: socket(), source: *source }),
                 Err(_) => unreachable!("a limited body fails by its limit or by its connection"),
             },
         }

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use super::caller::caller;
 use super::connections::Busy;
 use super::error::{ApiError, ControlError};
+use super::events::Places;
 use super::{Limits, PRODUCT, disks};
 use crate::types::ErrorCode;
 
@@ -25,6 +26,7 @@ pub(super) fn bounded(routes: Router, limits: Limits, version: Option<&str>) -> 
         .fallback(unknown_route)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(from_fn_with_state(limits, bound_request))
+        .layer(Extension(Places::new(limits.followers, limits.stall)))
         .layer(from_fn(log_request))
         .layer(map_response(move |mut response: Response| {
             response.headers_mut().extend(version.clone().map(|version| (header::SERVER, version)));

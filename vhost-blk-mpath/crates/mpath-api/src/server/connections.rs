@@ -1,8 +1,9 @@
 //! The connections of the server, limited in number and time.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::{Extension, Router};
@@ -11,7 +12,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::UnixStream;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Limits;
 use super::caller::{on_behalf_of, peer};
@@ -19,18 +20,27 @@ use super::caller::{on_behalf_of, peer};
 /// Buffer for the request line and the headers.
 const READ_BUFFER_BYTES: usize = 16 << 10;
 
-/// Whether the whole request of a connection has arrived.
+/// Whether the whole request of a connection has arrived, and until when a stream keeps the connection.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Busy(Arc<AtomicBool>);
+pub(super) struct Busy(Arc<(AtomicBool, Mutex<Option<Instant>>)>);
 
 impl Busy {
     // Only read to choose the connection to replace, so no ordering with other memory is needed.
     pub(super) fn set(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.0.store(true, Ordering::Relaxed);
     }
 
     fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.0.load(Ordering::Relaxed)
+    }
+
+    /// Lets the connection live for this time from now on, beyond the limit of all connections.
+    pub(super) fn keep(&self, time: Duration) {
+        *self.kept() = Some(Instant::now() + time);
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.1.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -81,7 +91,7 @@ impl Connections {
         }
         let busy = Busy::default();
         let router = self.router.clone().layer(Extension(busy.clone()));
-        let task = self.tasks.spawn(on_behalf_of(peer(&stream), converse(stream, router, self.limits)));
+        let task = self.tasks.spawn(on_behalf_of(peer(&stream), converse(stream, router, self.limits, busy.clone())));
         self.open.push_back(Connection { task, busy });
     }
 
@@ -96,7 +106,7 @@ impl Connections {
 }
 
 /// Answers the request of a connection.
-async fn converse(stream: UnixStream, router: Router, limits: Limits) {
+async fn converse(stream: UnixStream, router: Router, limits: Limits, busy: Busy) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header)
@@ -105,9 +115,19 @@ async fn converse(stream: UnixStream, router: Router, limits: Limits) {
         // `printf ... | nc -U` shuts down its sending side at once and still reads the answer.
         .half_close(true)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    match timeout(limits.connection, connection).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "an API connection broke"),
-        Err(_) => tracing::debug!("an API connection took too long"),
+    let (mut connection, mut end) = (pin!(connection), Instant::now() + limits.connection);
+    loop {
+        match timeout_at(end, &mut connection).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "an API connection broke"),
+            Err(_) => {
+                if let Some(later) = busy.kept().filter(|kept| *kept > end) {
+                    end = later;
+                    continue;
+                }
+                tracing::debug!("an API connection took too long");
+            }
+        }
+        return;
     }
 }

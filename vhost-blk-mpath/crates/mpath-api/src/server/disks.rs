@@ -18,6 +18,7 @@ use crate::types::{Disk, RemovedDisk, SchedulerDetail};
 pub(super) fn routes<C: Control>() -> Routes<Arc<C>> {
     routes!(C:
         disks [BadRequest, UnknownDisk],
+        disk [BadRequest, UnknownDisk],
         add_disk [BadRequest, DiskExists, TooManyDisks, DiskNotStarted, DiskLeaving],
         remove_disk [BadRequest, UnknownDisk, DiskConnected, DiskLeaving, SharesPaths],
     )
@@ -41,6 +42,21 @@ async fn disks<C: Control>(
 ) -> Answer<Vec<Disk>> {
     let disk = query(disk)?.disk;
     Ok(Json(of_disks(control.status().await?.disks, disk)?))
+}
+
+/// One disk.
+#[utoipa::path(get, path = "/v1/disks/{disk}", params(("disk" = DiskName, Path, description = "The disk's name.")), responses((status = 200, body = Disk)))]
+async fn disk<C: Control>(
+    State(control): State<Arc<C>>,
+    disk: Result<RoutePath<String>, PathRejection>,
+) -> Answer<Disk> {
+    Ok(Json(disk_of(&*control, route(disk)?).await?))
+}
+
+/// The disk with this name.
+pub(super) async fn disk_of<C: Control>(control: &C, name: String) -> Result<Disk, ControlError> {
+    let mut found = of_disks(control.status().await?.disks, Some(name))?;
+    Ok(found.pop().expect("a disk of that name was found"))
 }
 
 /// Adds a disk, and those in its `share-paths-with`. Answers with these disks once they are served, which may take a minute.

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use super::DISK_CHANGE_MAX;
 use super::configuration::ReloadError;
 use crate::address::PathAddress;
-use crate::config::ConflictError;
+use crate::config::{ConflictError, WaitFor};
 use crate::types::{ErrorBody, ErrorCode, ErrorInfo, PathState, REMOVING_MAX};
 
 /// Why the daemon refused a request.
@@ -86,11 +86,11 @@ pub enum ControlError {
     /// The configuration file was not reloaded.
     #[error(transparent)]
     Reload(#[from] ReloadError),
-    /// The most clients that may wait for events do so already.
-    #[error("{waiting} clients wait for events, which is the most allowed; ask without `wait`")]
-    TooManyWaiters {
-        /// How many wait.
-        waiting: usize,
+    /// The daemon has not reported that it is ready.
+    #[error("the daemon starts, and waits for {}", WaitsFor(*.wait_for))]
+    Starting {
+        /// The paths that have to be live first.
+        wait_for: WaitFor,
     },
     /// The I/O threads did not answer in time.
     #[error("the daemon's I/O threads do not answer; see its log")]
@@ -224,6 +224,19 @@ pub enum RemoveDiskError {
     /// The daemon is ending.
     #[error("the daemon is ending")]
     Ending,
+}
+
+/// The paths that a daemon waits for at its start.
+struct WaitsFor(WaitFor);
+
+impl fmt::Display for WaitsFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            WaitFor::None => "the sockets of its disks",
+            WaitFor::Any => "a live path of each disk (`wait-for: any`)",
+            WaitFor::All => "every configured path (`wait-for: all`)",
+        })
+    }
 }
 
 /// A name that may be meant, if there is one.
@@ -468,7 +481,7 @@ impl From<ControlError> for ApiError {
             | ControlError::ClearFences(ClearFencesError::Record { .. })
             | ControlError::Reload(ReloadError::UnderWay | ReloadError::Ending)
             | ControlError::Upgrade(UpgradeError::UnderWay | UpgradeError::Busy)
-            | ControlError::TooManyWaiters { .. } => ErrorCode::Unavailable,
+            | ControlError::Starting { .. } => ErrorCode::Unavailable,
         };
         Self::new(code, error.to_string())
     }

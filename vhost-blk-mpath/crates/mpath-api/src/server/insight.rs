@@ -8,7 +8,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path as RoutePath, Query, State};
 
 use super::Control;
-use super::disks::of_disks;
+use super::disks::{disk_of, of_disks};
 use super::document::{Routes, routes};
 use super::request::{Answer, DiskQuery, query, route};
 use crate::config::DiskName;
@@ -24,8 +24,7 @@ async fn explain<C: Control>(
     State(control): State<Arc<C>>,
     disk: Result<RoutePath<String>, PathRejection>,
 ) -> Answer<Explanation> {
-    let found = of_disks(control.status().await?.disks, Some(route(disk)?))?;
-    let disk = found.into_iter().next().expect("a disk of that name was found");
+    let disk = disk_of(&*control, route(disk)?).await?;
     let threads = control.explain(&disk.name).await?;
     let (condition, reasons) = (disk.health.condition, disk.health.reasons);
     Ok(Json(Explanation { disk: disk.name, condition, reasons, policy: disk.policy, threads }))

@@ -10,6 +10,7 @@ mod connections;
 mod disks;
 mod document;
 mod error;
+mod events;
 mod insight;
 mod metrics;
 mod paths;
@@ -34,6 +35,7 @@ pub use self::error::{
     AddDiskError, AddPathError, ApiError, ClearFencesError, ControlError, RemoveDiskError, RemovePathError,
     UpgradeError,
 };
+pub(crate) use self::events::HEARTBEAT;
 pub use self::request::JsonBody;
 use crate::address::PathAddress;
 use crate::config::{DiskConfig, Hedge, HedgeBudget, SocketAccess, SocketPath, Weight};
@@ -176,15 +178,18 @@ pub trait Control: Send + Sync + 'static {
     /// The slowest requests of every disk in the last minutes, in no order.
     fn slow(&self) -> impl Future<Output = Result<Vec<SlowRequest>, ControlError>> + Send;
 
-    /// The events after number `after`. If there are none, waits at most `wait` for one.
-    fn events(&self, after: u64, wait: Duration) -> impl Future<Output = Result<Events, ControlError>> + Send;
+    /// The events after number `after`. A number that was not given yet means all events.
+    fn events(&self, after: u64) -> Events;
+
+    /// Waits until there is an event after number `after`, which is the last one that is known. `false`: the daemon ends.
+    fn more_events(&self, after: u64) -> impl Future<Output = bool> + Send;
+
+    /// Whether the daemon has reported that it is ready, and is not ending.
+    fn readiness(&self) -> Result<(), ControlError>;
 }
 
 /// The daemon's name in the header `Server`. Its version follows after a slash.
 pub(crate) const PRODUCT: &str = "vhost-blk-mpath";
-
-/// The longest wait for events in milliseconds, less than the daemon's time to answer.
-pub const EVENTS_WAIT_MAX_MS: u32 = 4000;
 
 /// Limits for clients.
 #[derive(Debug, Clone, Copy)]
@@ -203,6 +208,10 @@ struct Limits {
     disks: Duration,
     /// Time for all of these, and for the client to read the answer.
     connection: Duration,
+    /// Clients that follow events.
+    followers: usize,
+    /// How long such a client may read nothing. Longer than the interval of comments.
+    stall: Duration,
 }
 
 impl Default for Limits {
@@ -215,6 +224,8 @@ impl Default for Limits {
             control: Duration::from_secs(5),
             disks: DISK_CHANGE_MAX,
             connection: DISK_CHANGE_MAX + Duration::from_secs(15),
+            followers: 16,
+            stall: Duration::from_secs(15),
         }
     }
 }

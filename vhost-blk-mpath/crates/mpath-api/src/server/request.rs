@@ -10,9 +10,8 @@ use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use utoipa::IntoParams;
 
-use super::EVENTS_WAIT_MAX_MS;
 use super::error::ApiError;
-use crate::config::{DiskName, Time};
+use crate::config::DiskName;
 use crate::text::name_meant_key;
 use crate::types::{ErrorCode, PathSelector};
 
@@ -48,7 +47,7 @@ pub(super) struct DiskQuery {
     pub(super) disk: Option<String>,
 }
 
-/// `?after=SEQ&wait=TIME`
+/// `?after=SEQ`
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -56,9 +55,6 @@ pub(super) struct EventsQuery {
     #[serde(default, deserialize_with = "number")]
     /// The number of the last event that is known. 0: all events.
     pub(super) after: u64,
-    /// The longest wait for an event.
-    #[param(value_type = Option<String>)]
-    pub(super) wait: Option<Time<0, EVENTS_WAIT_MAX_MS>>,
 }
 
 /// `?force=true`

@@ -1,7 +1,6 @@
 //! All routes, and those of the daemon itself.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path as RoutePath, Query, State};
@@ -11,11 +10,13 @@ use axum::{Json, Router};
 
 use super::disks::of_disks;
 use super::document::{Routes, routes};
+use super::error::ApiError;
+use super::events::{__path_events, events};
 use super::metrics::{__path_metrics, metrics};
-use super::request::{Answer, DiskQuery, EventsQuery, ForceQuery, query, route};
+use super::request::{Answer, DiskQuery, ForceQuery, query, route};
 use super::{Control, configuration, disks, insight, paths, policies, scheduling};
-use crate::config::{DiskName, Time};
-use crate::types::{ClearedFences, DiskFences, Events, Status, Upgrade};
+use crate::config::DiskName;
+use crate::types::{ClearedFences, DiskFences, Status, Upgrade};
 
 pub(super) fn router<C: Control>(control: Arc<C>) -> Router {
     routes::<C>().router().with_state(control)
@@ -33,6 +34,8 @@ fn routes<C: Control>() -> Routes<Arc<C>> {
         clear_fences [BadRequest, UnknownDisk, DiskConnected, NeedsForce],
         upgrade [BadRequest, UpgradeFailed],
         events [BadRequest],
+        healthz [],
+        readyz [],
         metrics [],
         openapi [],
     )
@@ -90,15 +93,19 @@ async fn clear_fences<C: Control>(
     Ok(Json(control.clear_fences(&disk, force).await?))
 }
 
-/// The events that the daemon keeps.
-#[utoipa::path(get, path = "/v1/events", params(EventsQuery), responses((status = 200, body = Events)))]
-async fn events<C: Control>(
-    State(control): State<Arc<C>>,
-    wanted: Result<Query<EventsQuery>, QueryRejection>,
-) -> Answer<Events> {
-    let EventsQuery { after, wait } = query(wanted)?;
-    let wait = wait.map_or(Duration::ZERO, Time::duration);
-    Ok(Json(control.events(after, wait).await?))
+/// Whether the process answers: `ok`.
+#[utoipa::path(get, path = "/healthz", responses((status = 200, content_type = "text/plain", body = String)))]
+async fn healthz<C: Control>(_: State<Arc<C>>) -> &'static str {
+    "ok\n"
+}
+
+/// Whether the daemon has reported that it is ready, and is not ending: `ready`.
+///
+/// Until then the error says what the daemon waits for.
+#[utoipa::path(get, path = "/readyz", responses((status = 200, content_type = "text/plain", body = String)))]
+async fn readyz<C: Control>(State(control): State<Arc<C>>) -> Result<&'static str, ApiError> {
+    control.readiness()?;
+    Ok("ready\n")
 }
 
 /// The OpenAPI document of this API.

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::address::PathAddress;
 
-/// `GET /v1/events?after=SEQ&wait=TIME`: events in the order in which they happened.
+/// `GET /v1/events?after=SEQ`, and the data of each message of its stream: events in the order in which they happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Events {
@@ -17,7 +17,7 @@ pub struct Events {
     pub events: Vec<Event>,
     /// Number of events after SEQ that the daemon has dropped.
     pub lost: u64,
-    /// The SEQ of the next request.
+    /// The number of the last event: the SEQ of the next request.
     pub last: u64,
 }
 

@@ -84,6 +84,9 @@ fn every_operation_answers_as_the_document_says() {
         ("GET", "/metrics", ""),
         ("GET", "/v1/status", ""),
         ("GET", "/v1/disks", ""),
+        ("GET", "/healthz", ""),
+        ("GET", "/readyz", ""),
+        ("GET", "/v1/disks/a", ""),
         ("GET", "/v1/disks/a/explain", ""),
         ("GET", "/v1/slow", ""),
         ("GET", "/v1/events", ""),
@@ -110,6 +113,8 @@ fn every_operation_answers_as_the_document_says() {
         ("PUT", "/v1/paths", r#"{"path":"1","action":"drain","disk":"a"}"#),
         ("POST", "/v1/disks/a/paths", r#"{"address":"tcp://127.0.0.1:4420"}"#),
         ("DELETE", "/v1/disks/a/paths/1", ""),
+        ("GET", "/v1/config", ""),
+        ("POST", "/v1/config/reload?dry-run=true", ""),
         ("POST", "/v1/upgrade?force=true", ""),
         ("DELETE", "/v1/disks/b?force=true", ""),
     ] {

@@ -3,6 +3,8 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::sync::watch;
+
 use super::*;
 
 /// Two disks of two paths, which remember what is set, and perhaps one over the paths of the first.
@@ -15,9 +17,20 @@ pub(in crate::server) struct Fake {
     states: Mutex<[[PathState; 2]; 2]>,
     removed: Mutex<Vec<String>>,
     pub(super) stuck: AtomicBool,
+    pub(super) is_starting: AtomicBool,
     /// The last client that asked for events.
     pub(super) caller: Mutex<Option<Caller>>,
     fences: Mutex<Vec<DiskFences>>,
+    pub(super) happened: watch::Sender<Happened>,
+}
+
+/// The events so far.
+#[derive(Default)]
+pub(super) struct Happened {
+    /// The number of the last one.
+    pub(super) last: u64,
+    /// The daemon ends.
+    pub(super) ends: bool,
 }
 
 /// A disk with everything that a fence record can keep.
@@ -49,8 +62,10 @@ impl Fake {
             states: Mutex::new([[PathState::Live; 2]; 2]),
             removed: Mutex::default(),
             stuck: AtomicBool::new(false),
+            is_starting: AtomicBool::new(false),
             caller: Mutex::default(),
             fences: Mutex::new(vec![fences_of("a"), fences_of("b")]),
+            happened: watch::Sender::default(),
         }
     }
 
@@ -391,11 +406,33 @@ impl Control for Fake {
         Ok(vec![slow("a", 100), slow("b", 300), slow("a", 200)])
     }
 
-    async fn events(&self, after: u64, wait: Duration) -> Result<Events, ControlError> {
+    fn events(&self, after: u64) -> Events {
         *self.caller.lock().unwrap() = caller();
-        if after == 77 {
-            return Err(ControlError::TooManyWaiters { waiting: 16 });
+        let last = self.happened.borrow().last;
+        let event = |seq| Event {
+            seq,
+            time: "2026-11-21T07:00:00.000Z".into(),
+            kind: EventKind::PathLost,
+            severity: Severity::Warning,
+            disk: Some("a".into()),
+            path: Some(EventPath { index: 0, address: "tcp://127.0.0.1:4420".parse().unwrap() }),
+            message: "path down".into(),
+            by: Some(Caller { uid: 1, pid: None }),
+            repeated: 0,
+        };
+        Events { boot_id: "boot".into(), events: (after.min(last) + 1..=last).map(event).collect(), lost: 0, last }
+    }
+
+    async fn more_events(&self, after: u64) -> bool {
+        let mut happened = self.happened.subscribe();
+        let happened = happened.wait_for(|happened| happened.last != after || happened.ends).await.unwrap();
+        !happened.ends
+    }
+
+    fn readiness(&self) -> Result<(), ControlError> {
+        if self.is_starting.load(Ordering::Relaxed) {
+            return Err(ControlError::Starting { wait_for: WaitFor::Any });
         }
-        Ok(Events { boot_id: "b".into(), events: vec![], lost: wait.as_secs(), last: after })
+        Ok(())
     }
 }

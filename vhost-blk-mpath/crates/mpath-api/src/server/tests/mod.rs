@@ -2,6 +2,7 @@ mod clients;
 mod configuration;
 mod document;
 mod errors;
+mod events;
 mod fake;
 mod insight;
 mod scheduling;
@@ -26,12 +27,12 @@ use fake::{SHARER, weight};
 
 use super::*;
 use crate::client::{Client, ClientError};
-use crate::config::{Change, LimitsConfig};
+use crate::config::{Change, LimitsConfig, WaitFor};
 use crate::types::{
-    AddPath, Caller, ClearedFence, ClearedFences, Condition, Disk, DiskFences, DiskHealth, DiskState, ErrorCode,
-    EventPath, FailedChange, FenceLift, FenceWaits, GuestOperation, HedgeStatus, InheritedFence, InjectionInForce,
-    MovedRequests, OpStats, PathCounts, PathFence, PathSelector, PathState, PathWindow, SetHedge, SetInjection,
-    SetPolicy, SetScheduler, SetWeight, SlowRequest, SlowStages, SteerPaths, ThreadExplanation,
+    AddPath, Caller, ClearedFence, ClearedFences, Condition, Disk, DiskFences, DiskHealth, DiskState, ErrorCode, Event,
+    EventKind, EventPath, FailedChange, FenceLift, FenceWaits, GuestOperation, HedgeStatus, InheritedFence,
+    InjectionInForce, MovedRequests, OpStats, PathCounts, PathFence, PathSelector, PathState, PathWindow, SetHedge,
+    SetInjection, SetPolicy, SetScheduler, SetWeight, Severity, SlowRequest, SlowStages, SteerPaths, ThreadExplanation,
 };
 
 /// The code and the message of an error.
@@ -328,14 +329,14 @@ fn fences_are_shown_and_cleared() {
 #[test]
 fn a_request_knows_its_client() {
     let server = Running::start(Limits::default());
-    server.client().events(0, 0).unwrap();
+    server.client().events(0).unwrap();
     let caller = server.control.caller.lock().unwrap().take().unwrap();
     let uid = std::fs::metadata(server.path()).unwrap().uid();
     assert_eq!(caller, Caller { uid, pid: Some(std::process::id()) });
 }
 
 #[test]
-fn paths_are_drained_enabled_and_disabled_and_events_are_read() {
+fn paths_are_drained_enabled_and_disabled() {
     let server = Running::start(Limits::default());
     let client = server.client();
     let steer = |path: &str, disk: Option<&str>, action, force| {
@@ -352,10 +353,6 @@ fn paths_are_drained_enabled_and_disabled_and_events_are_read() {
     let shown = client.path(&PathSelector::Index(0), Some("a")).unwrap();
     assert_eq!((shown.len(), shown[0].index, shown[0].state), (1, 0, drained));
     assert!(client.path(&PathSelector::Index(7), None).unwrap_err().to_string().contains("no path is `7`"));
-
-    assert_eq!(client.events(5, 3).unwrap(), Events { boot_id: "b".into(), events: vec![], lost: 3, last: 5 });
-    let busy = client.events(77, 0).unwrap_err();
-    assert!(matches!(&busy, ClientError::Refused(info) if info.code == ErrorCode::Unavailable), "{busy}");
 }
 
 #[test]
