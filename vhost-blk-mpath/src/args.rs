@@ -88,6 +88,22 @@ struct HostArgs {
     #[arg(long, value_name = "GROUP")]
     api_group: Option<Account>,
 
+    /// Unix socket of the API on which nothing can be changed [default: none]
+    #[arg(long, value_name = "PATH")]
+    api_read_only: Option<SocketPath>,
+
+    /// Mode of that socket, in octal, such as 0666 [default: 0600]
+    #[arg(long, value_name = "MODE", requires = "api_read_only")]
+    api_read_only_mode: Option<SocketMode>,
+
+    /// Owner of that socket, a user's name or number [default: the daemon's user]
+    #[arg(long, value_name = "USER", requires = "api_read_only")]
+    api_read_only_owner: Option<Account>,
+
+    /// Group of that socket, a name or number [default: the daemon's group]
+    #[arg(long, value_name = "GROUP", requires = "api_read_only")]
+    api_read_only_group: Option<Account>,
+
     /// I/O threads of the disk, 1 to 64 [default: 1]
     #[arg(long, value_name = "N")]
     io_threads: Option<IoThreads>,
@@ -197,6 +213,10 @@ impl HostArgs {
         config.api_mode = self.api_mode;
         config.api_owner = self.api_owner;
         config.api_group = self.api_group;
+        config.api_read_only = self.api_read_only;
+        config.api_read_only_mode = self.api_read_only_mode;
+        config.api_read_only_owner = self.api_read_only_owner;
+        config.api_read_only_group = self.api_read_only_group;
         config.io_threads = self.io_threads.unwrap_or(config.io_threads);
         config.wait_for = self.wait_for.unwrap_or_default();
         config.hostnqn = self.hostnqn;
@@ -238,13 +258,18 @@ mod tests {
              --hdr-digest --data-digest --keep-alive-tmo 7 --reconnect-delay 9 --suspect-timeout 2s --io-timeout 8s --hedge p99.5 --hedge-budget 0.5% --fast-io-fail-tmo 60 --ctrl-loss-tmo 90 \
              --shared-write-cache --drain-fence --mpath-window --discovery tcp://127.0.0.1 --discovery tcp://[::1]:8010 \
              --socket-mode 0660 --socket-owner qemu --socket-group 107 \
-             --api /tmp/a --api-mode 0666 --api-owner 7 --api-group ops --io-threads 5 --wait-for any \
+             --api /tmp/a --api-mode 0666 --api-owner 7 --api-group ops --api-read-only /tmp/r --api-read-only-mode 0444 \
+             --api-read-only-owner me --api-read-only-group 8 --io-threads 5 --wait-for any \
              --hostnqn nqn.host --hostid 6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
         let file = "
             api: /tmp/a
             api-mode: 0666
             api-owner: 7
             api-group: ops
+            api-read-only: /tmp/r
+            api-read-only-mode: 0444
+            api-read-only-owner: me
+            api-read-only-group: 8
             io-threads: 5
             wait-for: any
             hostnqn: nqn.host

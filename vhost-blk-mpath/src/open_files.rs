@@ -12,6 +12,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// The daemon itself: stdio, the runtime, the API with 64 clients, MPTCP's netlink sockets, files that are open for a
 /// moment, and the originals of activation sockets. About 40 are a reserve.
 const DAEMON: u64 = 128;
+/// The API socket that only reads: twice, and 64 clients.
+pub(crate) const READ_ONLY_API: u64 = 66;
 /// A disk without its virtqueues: its socket twice, its lock, and two wake-ups. Its front-end adds a connection four
 /// times, alarm, channel, and both logs. 16 are for guest memory: eight regions, which may be replaced by eight others.
 const DISK: u64 = 28;
@@ -37,9 +39,9 @@ pub(crate) enum OpenFilesError {
     NotRaised { limit: u64, source: io::Error },
 }
 
-/// The number of open files that the daemon may need with these disks. Each is an [`of_disks`].
-pub(crate) fn needed(disks: impl Iterator<Item = u64>) -> u64 {
-    DAEMON + disks.sum::<u64>()
+/// The number of open files that the daemon may need with these parts: [`of_disks`] for each, and perhaps [`READ_ONLY_API`].
+pub(crate) fn needed(parts: impl Iterator<Item = u64>) -> u64 {
+    DAEMON + parts.sum::<u64>()
 }
 
 /// The number of open files that the disks over one set of paths may need.

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use mpath_api::config::{ConflictError, LoadError, WaitFor};
-use mpath_api::server::Server;
 use mpath_api::socket::BindError;
 use mpath_api::types::EventKind;
 use mpath_api::{Config, DiskFlagsError};
@@ -30,7 +29,7 @@ use crate::service::start_error::StartError;
 use crate::service::{DiskSockets, StartingService};
 use crate::service::{connection_watch, health_watch};
 use crate::signals::{EndSignals, ReloadSignal};
-use crate::sockets::activation::{ActivationError, ActivationSockets, InUseError};
+use crate::sockets::activation::{ActivationError, ActivationSockets, ApiServers, InUseError};
 use crate::sockets::location::{self, SocketConflict};
 use crate::subsystem::shared_context::SharedContext;
 use crate::upgrade;
@@ -107,6 +106,7 @@ pub(crate) fn run(
 ) -> Result<(), RunError> {
     let io_threads = config.io_threads.get() as u16;
     let open_files = config.disks.iter().map(|disk| open_files::of_disks(disk, disk.paths.len(), io_threads));
+    let open_files = open_files.chain(config.api_read_only.is_some().then_some(open_files::READ_ONLY_API));
     // The runtime needs descriptors too.
     open_files::raise_limit(open_files::needed(open_files))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -131,7 +131,8 @@ async fn serve(
         activation_sockets.check_in_use(&config)?;
     }
     let activation_sockets = Arc::new(activation_sockets);
-    let api = activation_sockets.server(&config.api, &config.api_access())?;
+    let servers = activation_sockets.servers(&config)?;
+    let apis = servers.sockets(&config);
     let disks = config.disks.iter().map(|disk| DiskSockets::bind(disk, &activation_sockets));
     let sockets = disks.collect::<Result<Vec<_>, _>>()?;
     let mut wait_for = config.wait_for;
@@ -141,14 +142,13 @@ async fn serve(
             result = take_over(predecessor, &config, &host) => result?,
             signal = signals.recv() => return Err(TakeOverError::Signal(signal).into()),
         }
-        api.socket().upgrade().iter().for_each(|socket| socket.own_file());
+        apis.iter().filter_map(|(_, socket)| socket.upgrade()).for_each(|socket| socket.own_file());
         sockets.iter().for_each(DiskSockets::own_files);
         // Nobody serves the guests if this process ends now.
         wait_for = WaitFor::None;
         events.record_of_daemon(EventKind::Upgraded, format!("took over from version {}", predecessor.version));
     }
-    let upgrader =
-        Arc::new(Upgrader::new(program, (config.api.clone(), api.socket()), Arc::clone(&activation_sockets)));
+    let upgrader = Arc::new(Upgrader::new(program, apis, Arc::clone(&activation_sockets)));
     let mut ending = {
         let upgrader = Arc::clone(&upgrader);
         async move || {
@@ -179,7 +179,7 @@ async fn serve(
     let starting = starting.collect::<Result<Vec<_>, _>>()?;
     activation_sockets.remove_untaken();
 
-    let disks = Arc::new(Disks::new(common, config.api, activation_sockets));
+    let disks = Arc::new(Disks::new(common, (config.api, config.api_read_only), activation_sockets));
     let begun = disks.begin(starting);
     let (shutdown, ends) = watch::channel(false);
     let watching = tokio::spawn(connection_watch::watch(Arc::clone(&disks), ends));
@@ -187,7 +187,7 @@ async fn serve(
     let is_ready = AtomicBool::new(false);
     let daemon = Arc::new(Daemon { disks: Arc::clone(&disks), started, upgrader, configuration, wait_for, is_ready });
     let result = match begun {
-        Ok(()) => serve_api(&daemon, api, reload, ending()).await,
+        Ok(()) => Box::pin(serve_api(&daemon, servers, reload, ending())).await,
         Err(error) => Err(error.into()),
     };
 
@@ -209,7 +209,7 @@ async fn take_over(predecessor: &mut Predecessor, config: &Config, host: &HostId
 /// Serves the API until `ending` resolves, or until the first attempts to connect fail that `wait-for` names.
 async fn serve_api(
     daemon: &Arc<Daemon>,
-    api: Server,
+    servers: ApiServers,
     reload: ReloadSignal,
     ending: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
@@ -231,7 +231,17 @@ async fn serve_api(
         disks.common.events.end();
         disks.begin_end();
     };
-    api.serve(Arc::clone(daemon), ending).await?;
+    let (has_ended, mut ends) = watch::channel(());
+    let api = servers.api.serve(Arc::clone(daemon), async {
+        ending.await;
+        drop(has_ended);
+    });
+    let read_only = async {
+        let Some(server) = servers.read_only else { return Ok(()) };
+        // An error: the sender is gone.
+        server.serve(Arc::clone(daemon), async { drop(ends.changed().await) }).await
+    };
+    tokio::try_join!(api, read_only)?;
     failed.map_or(Ok(()), |error| Err(error.into()))
 }
 

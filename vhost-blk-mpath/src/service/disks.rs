@@ -33,9 +33,9 @@ const DRAIN_MAX: Duration = Duration::from_secs(11);
 /// The disks of the daemon.
 pub(crate) struct Disks {
     pub(crate) common: SharedContext,
-    /// The API's socket, which no disk may use.
-    api: SocketPath,
-    api_place: Option<SocketLocation>,
+    /// The API's socket, and the one that only reads. No disk may use them.
+    apis: (SocketPath, Option<SocketPath>),
+    api_places: Vec<SocketLocation>,
     activation_sockets: Arc<ActivationSockets>,
     held: Mutex<DiskTable>,
     /// Read-locked while a disk is added or removed, write-locked at the end.
@@ -85,10 +85,14 @@ struct Reserved {
 }
 
 impl Disks {
-    pub(crate) fn new(common: SharedContext, api: SocketPath, activation_sockets: Arc<ActivationSockets>) -> Self {
+    pub(crate) fn new(
+        common: SharedContext,
+        apis: (SocketPath, Option<SocketPath>),
+        activation_sockets: Arc<ActivationSockets>,
+    ) -> Self {
         let (held, changes, ending) = (Mutex::default(), RwLock::default(), watch::Sender::new(false));
-        let api_place = SocketLocation::of(&api);
-        Self { common, api, api_place, activation_sockets, held, changes, ending }
+        let api_places = [&apis.0].into_iter().chain(&apis.1).filter_map(SocketLocation::of).collect();
+        Self { common, apis, api_places, activation_sockets, held, changes, ending }
     }
 
     fn held(&self) -> MutexGuard<'_, DiskTable> {
@@ -149,7 +153,7 @@ impl Disks {
     /// else that a configuration is checked for must be unique.
     pub(crate) async fn add(self: &Arc<Self>, config: DiskConfig) -> Result<(), AddDiskError> {
         let mut alone = Config::new(vec![config.clone()]);
-        alone.api = self.api.clone();
+        (alone.api, alone.api_read_only) = self.apis.clone();
         alone.validate().map_err(Box::new)?;
         self.check_open_files(open_files::of_disks(&config, config.paths.len(), self.common.io_threads))
             .map_err(|error| AddDiskError::OpenFiles { disk: config.name.to_string(), reason: error.to_string() })?;
@@ -177,7 +181,9 @@ impl Disks {
             let paths = subsystem.state().paths().count();
             open_files::of_disks(&subsystem.config, paths, self.common.io_threads)
         };
-        open_files::check(open_files::needed(self.subsystems().into_iter().map(of_disks)) + more)
+        let read_only_api = self.apis.1.is_some().then_some(open_files::READ_ONLY_API);
+        let parts = self.subsystems().into_iter().map(of_disks).chain(read_only_api);
+        open_files::check(open_files::needed(parts) + more)
     }
 
     /// Reserves the names and sockets of the disk and of the disks that share its paths.
@@ -216,7 +222,9 @@ impl Disks {
         let sockets: Vec<_> = wanted.iter().map(|wanted| wanted.socket.clone()).collect();
         let places = spawn_blocking(move || sockets.iter().map(SocketLocation::of).collect::<Vec<_>>());
         let places = places.await.map_err(panicked)?;
-        if let Some(position) = places.iter().position(|place| place.is_some() && *place == self.api_place) {
+        if let Some(position) =
+            places.iter().position(|place| self.api_places.iter().any(|api| place.as_ref() == Some(api)))
+        {
             // The first disk owns the paths.
             let disk = DiskPlace { disk: 0, sharer: position.checked_sub(1) };
             return Err(Box::new(ConflictError::ApiSocket { disk, path: wanted[position].socket.clone() }).into());

@@ -187,7 +187,7 @@ mod tests {
         let named = || std::fs::read_to_string(subsystem.records.file(0)).unwrap().contains("nqn.example");
         assert!(!named());
         let service = service(&subsystem, ends);
-        let config = "/tmp/api".parse().unwrap();
+        let config = ("/tmp/api".parse().unwrap(), None);
         let disks = Disks::new(common, config, Arc::default());
         service.open_known(&disks).await.unwrap();
         assert!(named() && subsystem.disks[0].is_served());
@@ -220,7 +220,7 @@ mod tests {
         let subsystem = Arc::new(Subsystem::new(geometry::tests::config(), &common, open(), None, ending));
         subsystem.restore_shown();
         let service = service(&subsystem, ends);
-        let disks = Disks::new(common, "/tmp/api".parse().unwrap(), Arc::default());
+        let disks = Disks::new(common, ("/tmp/api".parse().unwrap(), None), Arc::default());
         let (free, freed) = std::sync::mpsc::channel::<()>();
         spawn_blocking(move || freed.recv());
         let mut opening = std::pin::pin!(service.open_known(&disks));

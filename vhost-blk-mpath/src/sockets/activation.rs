@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use mpath_api::Config;
 use mpath_api::config::{DiskConfig, SocketAccess, SocketPath, SocketPathError};
@@ -271,9 +271,15 @@ impl ActivationSockets {
         Ok(FrontendSource::Listening(self.listening(path, Role::VhostUser, access)?))
     }
 
-    /// The API's server, on its activation socket or a new socket.
-    pub(crate) fn server(&self, path: &SocketPath, access: &SocketAccess) -> Result<Server, BindError> {
-        Ok(Server::on(self.listening(path, Role::Api, access)?))
+    /// The API's servers, each on its activation socket or a new socket.
+    pub(crate) fn servers(&self, config: &Config) -> Result<ApiServers, BindError> {
+        let server = |path, role, access| Ok(Server::on(self.listening(path, role, access)?));
+        let access = config.api_read_only_access();
+        let read_only = config.api_read_only.as_ref().map(|path| server(path, Role::ReadOnlyApi, &access));
+        Ok(ApiServers {
+            api: server(&config.api, Role::Api, &config.api_access())?,
+            read_only: read_only.transpose()?.map(Server::read_only),
+        })
     }
 
     fn listening(&self, path: &SocketPath, role: Role, access: &SocketAccess) -> Result<ListeningSocket, BindError> {
@@ -303,9 +309,24 @@ impl ActivationSockets {
     /// Activation sockets that no disk of `config` and not the API uses.
     pub(crate) fn unused(&self, config: &Config) -> Vec<&Path> {
         let disks = config.disks.iter().flat_map(DiskSettings::all).map(|disk| disk.socket_path);
-        let wanted: Vec<_> = disks.chain([config.api.clone()]).collect();
+        let wanted: Vec<_> = disks.chain(config.api_sockets().cloned()).collect();
         let paths = self.listening.iter().map(|(path, _)| path.as_path());
         paths.filter(|path| wanted.iter().all(|wanted| wanted.as_path() != *path)).collect()
+    }
+}
+
+/// The servers of the API.
+pub(crate) struct ApiServers {
+    pub(crate) api: Server,
+    /// The one that refuses changes, if it is configured.
+    pub(crate) read_only: Option<Server>,
+}
+
+impl ApiServers {
+    /// The sockets with their paths, as long as the servers have them.
+    pub(crate) fn sockets(&self, config: &Config) -> Vec<(SocketPath, Weak<ListeningSocket>)> {
+        let servers = [&self.api].into_iter().chain(&self.read_only);
+        config.api_sockets().cloned().zip(servers.map(Server::socket)).collect()
     }
 }
 

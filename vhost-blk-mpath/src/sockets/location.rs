@@ -36,6 +36,8 @@ pub(crate) enum SocketConflict {
     Disk { disk: DiskName, socket: SocketPath, of: DiskName, other: SocketPath },
     #[error("disk {disk}: `socket-path` {socket} is the same socket as the API's, {api}; give each its own")]
     Api { disk: DiskName, socket: SocketPath, api: SocketPath },
+    #[error("`api-read-only` {read_only} is the same socket as `api` {api}; give each its own")]
+    Apis { api: SocketPath, read_only: SocketPath },
 }
 
 /// Checks that each disk has its own socket and does not use the API's. Returns the first conflict.
@@ -45,14 +47,19 @@ pub(crate) fn check(config: &Config) -> Result<(), SocketConflict> {
 
 /// All conflicts of [`check`]. Identical spellings were refused before.
 pub(crate) fn conflicts(config: &Config) -> Vec<SocketConflict> {
-    let api = SocketLocation::of(&config.api);
+    let apis: Vec<_> = config.api_sockets().filter_map(|api| Some((SocketLocation::of(api)?, api))).collect();
     let mut places: Vec<(SocketLocation, DiskSettings)> = Vec::new();
     let mut conflicts = Vec::new();
+    if let [(first, api), (second, read_only)] = &apis[..]
+        && first == second
+    {
+        conflicts.push(SocketConflict::Apis { api: (*api).clone(), read_only: (*read_only).clone() });
+    }
     for disk in config.disks.iter().flat_map(DiskSettings::all) {
         let Some(place) = SocketLocation::of(&disk.socket_path) else { continue };
         let socket = disk.socket_path.clone();
-        if api.as_ref() == Some(&place) {
-            conflicts.push(SocketConflict::Api { disk: disk.name, socket, api: config.api.clone() });
+        if let Some((_, api)) = apis.iter().find(|(there, _)| *there == place) {
+            conflicts.push(SocketConflict::Api { disk: disk.name, socket, api: (*api).clone() });
         } else if let Some((_, other)) = places.iter().find(|(there, _)| *there == place) {
             let (of, other) = (other.name.clone(), other.socket_path.clone());
             conflicts.push(SocketConflict::Disk { disk: disk.name, socket, of, other });

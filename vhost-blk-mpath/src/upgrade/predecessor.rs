@@ -58,7 +58,7 @@ pub(crate) struct Upgrader {
     arguments: Vec<OsString>,
     /// The daemon ends for another reason.
     is_ending: AtomicBool,
-    api: (SocketPath, Weak<ListeningSocket>),
+    apis: Vec<(SocketPath, Weak<ListeningSocket>)>,
     activation_sockets: Arc<ActivationSockets>,
     is_under_way: Arc<AtomicBool>,
     /// A process is ready to take over once this one has ended.
@@ -84,13 +84,13 @@ impl Drop for Candidate {
 impl Upgrader {
     pub(crate) fn new(
         program: io::Result<PathBuf>,
-        api: (SocketPath, Weak<ListeningSocket>),
+        apis: Vec<(SocketPath, Weak<ListeningSocket>)>,
         activation_sockets: Arc<ActivationSockets>,
     ) -> Self {
         let arguments = std::env::args_os().skip(1).filter(|argument| argument != TAKE_OVER).collect();
         let (is_under_way, has_handed_over) = (Arc::default(), watch::Sender::default());
         let is_ending = AtomicBool::new(false);
-        Self { program, arguments, is_ending, api, activation_sockets, is_under_way, has_handed_over }
+        Self { program, arguments, is_ending, apis, activation_sockets, is_under_way, has_handed_over }
     }
 
     /// Ends an upgrade under way: the daemon ends for another reason.
@@ -142,9 +142,10 @@ impl Upgrader {
         mut sockets: Vec<DaemonSocket>,
         force: bool,
     ) -> Result<Upgrade, UpgradeError> {
-        let (path, api) = &self.api;
-        let socket = api.upgrade().ok_or(UpgradeError::Busy)?;
-        sockets.push(DaemonSocket { path: path.clone(), socket, in_use_by: None });
+        for (path, api) in &self.apis {
+            let socket = api.upgrade().ok_or(UpgradeError::Busy)?;
+            sockets.push(DaemonSocket { path: path.clone(), socket, in_use_by: None });
+        }
         let mut candidate = self.spawn()?;
         let is_ending = || self.is_ending.load(Ordering::SeqCst);
         let answer = candidate

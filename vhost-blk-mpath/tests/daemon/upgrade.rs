@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::TcpListener;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,7 +18,7 @@ use vublk_bench::request::Status;
 
 use crate::daemon_replacement::ReplacedGuests;
 use crate::support::{
-    Daemon, DaemonDirectory, Disk, NQN, PATIENCE, activated, disk, eventually, inherit_descriptor, own_address,
+    Daemon, DaemonDirectory, Disk, NQN, PATIENCE, Target, activated, disk, eventually, inherit_descriptor, own_address,
     program, sharer, socket_of, target_of,
 };
 
@@ -371,4 +371,20 @@ fn a_service_manager_learns_which_process_serves() {
     next.signal(Signal::TERM);
     assert_eq!(told(), "STOPPING=1");
     next.end();
+}
+
+#[test]
+fn the_api_socket_that_only_reads_stays() {
+    let target = Target::start(1);
+    let place = DaemonDirectory::new();
+    let socket = place.file("read.sock");
+    let command = place.command(&target.addrs(), &format!("--api-read-only {}", socket.display()));
+    let daemon = place.spawn(command).ready();
+    let inode = || fs::metadata(&socket).unwrap().ino();
+    let before = inode();
+    let next = NextDaemon::of(&daemon);
+    let reader = Client::new(&socket, PATIENCE).unwrap();
+    assert_eq!((reader.status().unwrap().pid, inode()), (next.0, before));
+    next.end();
+    assert!(!socket.exists());
 }

@@ -28,6 +28,8 @@ const BACKLOG: i32 = 128;
 pub enum Role {
     /// The control API: for its owner only (mode 0600) from its creation, whatever the umask.
     Api,
+    /// The control API without changes: likewise.
+    ReadOnlyApi,
     /// A disk's vhost-user socket: QEMU often runs as another user, so the umask decides.
     VhostUser,
 }
@@ -36,6 +38,7 @@ impl std::fmt::Display for Role {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Api => "API socket",
+            Self::ReadOnlyApi => "read-only API socket",
             Self::VhostUser => "vhost-user socket",
         })
     }
@@ -46,6 +49,7 @@ impl Role {
     fn settings(self) -> &'static str {
         match self {
             Self::Api => "api",
+            Self::ReadOnlyApi => "api-read-only",
             Self::VhostUser => "socket",
         }
     }
@@ -409,7 +413,7 @@ fn probe(path: &Path) -> Result<(), Errno> {
 fn create(path: &Path, role: Role) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    if role == Role::Api {
+    if role != Role::VhostUser {
         fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     }
     bind(&socket, &SocketAddrUnix::new(path)?)?;

@@ -175,6 +175,17 @@ pub enum ConflictError {
         /// The socket.
         path: SocketPath,
     },
+    /// Access to a socket that does not exist.
+    #[error(
+        "api-read-only: none given; give the path of the socket, or remove `api-read-only-mode`, `api-read-only-owner` and `api-read-only-group`"
+    )]
+    NoReadOnlyApi,
+    /// The socket that only reads is also the one that does not.
+    #[error("api-read-only: `{path}` is also `api`; give each its own")]
+    SameApiSocket {
+        /// The socket.
+        path: SocketPath,
+    },
     /// A disk has the socket of the API.
     #[error("{disk}.socket-path: `{path}` is also the API's socket; give each its own")]
     ApiSocket {
@@ -253,12 +264,14 @@ impl ConflictError {
         match self {
             Self::DiskCount { .. } => vec!["disks".into()],
             Self::HostNqn { .. } => vec!["hostnqn".into()],
+            Self::NoReadOnlyApi => vec!["api-read-only".into()],
+            Self::SameApiSocket { .. } => vec!["api-read-only".into(), "api".into()],
             Self::NoPath { disk } => vec![format!("disks[{disk}].paths"), format!("disks[{disk}].discovery")],
             Self::DiscoveryCount { disk, .. } => vec![format!("disks[{disk}].discovery")],
             Self::PathCount { disk, .. } => vec![format!("disks[{disk}].paths")],
             Self::SameName { first, second, .. } => both(second, first, "name"),
             Self::SameSocket { first, second, .. } => both(second, first, "socket-path"),
-            Self::ApiSocket { disk, .. } => vec![format!("{disk}.socket-path"), "api".into()],
+            Self::ApiSocket { disk, .. } => vec![format!("{disk}.socket-path")],
             Self::SharerCount { disk, .. } => vec![format!("disks[{disk}].share-paths-with")],
             Self::NoNamespace { disk, .. } => vec![format!("disks[{disk}].namespace")],
             Self::SameNamespace { first, second, .. } => both(second, first, "namespace"),

@@ -86,6 +86,22 @@ pub struct Config {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_group: Option<Account>,
 
+    /// A Unix socket of the control API on which nothing can be changed. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_read_only: Option<SocketPath>,
+
+    /// The mode of that socket, such as `0666`. Default: `0600`, for its owner only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_read_only_mode: Option<SocketMode>,
+
+    /// The owner of that socket, a name or a number. Default: the daemon's user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_read_only_owner: Option<Account>,
+
+    /// The group of that socket, a name or a number. Default: the daemon's group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_read_only_group: Option<Account>,
+
     /// I/O threads of each disk, 1 to 64. The virtqueues are distributed over them. Disks that share paths share the threads too.
     /// Default: 1.
     #[serde(default = "default_io_threads")]
@@ -156,6 +172,10 @@ impl Config {
             api_mode: None,
             api_owner: None,
             api_group: None,
+            api_read_only: None,
+            api_read_only_mode: None,
+            api_read_only_owner: None,
+            api_read_only_group: None,
             io_threads: default_io_threads(),
             wait_for: WaitFor::default(),
             hostnqn: None,
@@ -168,6 +188,18 @@ impl Config {
     #[must_use]
     pub fn api_access(&self) -> SocketAccess {
         SocketAccess { mode: self.api_mode, owner: self.api_owner.clone(), group: self.api_group.clone() }
+    }
+
+    /// Mode, owner and group of the API socket that only reads.
+    #[must_use]
+    pub fn api_read_only_access(&self) -> SocketAccess {
+        let (mode, owner) = (self.api_read_only_mode, self.api_read_only_owner.clone());
+        SocketAccess { mode, owner, group: self.api_read_only_group.clone() }
+    }
+
+    /// The sockets of the API.
+    pub fn api_sockets(&self) -> impl Iterator<Item = &SocketPath> {
+        [&self.api].into_iter().chain(&self.api_read_only)
     }
 
     /// Reads and checks a file.

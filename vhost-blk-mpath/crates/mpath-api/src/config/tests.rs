@@ -452,3 +452,14 @@ fn errors_of_a_file_begin_with_its_name() {
     std::fs::write(&path, SAMPLE).unwrap();
     assert_eq!(Config::load(&path).unwrap(), parse(SAMPLE));
 }
+
+#[test]
+fn the_socket_that_only_reads_is_another_one() {
+    let refused = |settings: &str| {
+        let disk = "{socket-path: /tmp/s, subsystem: nqn.a, paths: ['tcp://127.0.0.1']}";
+        Config::parse(&format!("{settings}\ndisks: [{disk}]")).unwrap_err().to_string()
+    };
+    assert!(refused("api: /tmp/a\napi-read-only: /tmp/a").contains("`/tmp/a` is also `api`"));
+    assert!(refused("api-read-only: /tmp/s").contains("disks[0].socket-path: `/tmp/s` is also the API's socket"));
+    assert!(refused("api-read-only-mode: 0666").contains("api-read-only: none given"));
+}

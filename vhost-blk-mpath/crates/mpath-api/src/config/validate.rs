@@ -55,8 +55,14 @@ impl Config {
             second: disks[second].place,
             name: disks[second].name.clone(),
         }));
-        let of_api = disks.iter().filter(|disk| *disk.socket == self.api);
-        conflicts.extend(of_api.map(|disk| ConflictError::ApiSocket { disk: disk.place, path: self.api.clone() }));
+        if self.api_read_only.is_none() && !self.api_read_only_access().is_default() {
+            conflicts.push(ConflictError::NoReadOnlyApi);
+        }
+        if self.api_read_only.as_ref() == Some(&self.api) {
+            conflicts.push(ConflictError::SameApiSocket { path: self.api.clone() });
+        }
+        let of_api = disks.iter().filter(|disk| self.api_sockets().any(|api| api == disk.socket));
+        conflicts.extend(of_api.map(|disk| ConflictError::ApiSocket { disk: disk.place, path: disk.socket.clone() }));
         for (index, disk) in self.disks.iter().enumerate() {
             check_paths(index, disk, &mut conflicts);
             check_sharers(index, disk, &mut conflicts);

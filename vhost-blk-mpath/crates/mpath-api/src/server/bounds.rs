@@ -20,11 +20,12 @@ use crate::types::ErrorCode;
 
 /// Adds limits, errors for unknown routes and methods, and the daemon's version. A client of another version can then name both
 /// versions, even if the answer makes no sense to it.
-pub(super) fn bounded(routes: Router, limits: Limits, version: Option<&str>) -> Router {
+pub(super) fn bounded(routes: Router, limits: Limits, version: Option<&str>, is_read_only: bool) -> Router {
     let version = version.and_then(|version| HeaderValue::from_str(&format!("{PRODUCT}/{version}")).ok());
     routes
         .fallback(unknown_route)
         .method_not_allowed_fallback(method_not_allowed)
+        .layer(from_fn_with_state(is_read_only, refuse_changes))
         .layer(from_fn_with_state(limits, bound_request))
         .layer(Extension(Places::new(limits.followers, limits.stall)))
         .layer(from_fn(log_request))
@@ -32,6 +33,15 @@ pub(super) fn bounded(routes: Router, limits: Limits, version: Option<&str>) -> 
             response.headers_mut().extend(version.clone().map(|version| (header::SERVER, version)));
             ready(response)
         }))
+}
+
+/// Refuses every request that may change something on a socket that only reads.
+async fn refuse_changes(State(is_read_only): State<bool>, request: Request, next: Next) -> Response {
+    if is_read_only && !request.method().is_safe() {
+        let message = "this socket only reads; send changes to the socket `api` of the daemon's configuration";
+        return ApiError::new(ErrorCode::ReadOnly, message).into_response();
+    }
+    next.run(request).await
 }
 
 /// Logs each request and its answer.

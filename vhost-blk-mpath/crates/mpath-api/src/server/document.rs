@@ -65,7 +65,8 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
                 answer.description = "Success.".into();
             }
         }
-        self.add_errors(&mut operation, errors);
+        let read_only = D::methods().iter().any(|method| *method != HttpMethod::Get).then_some(ErrorCode::ReadOnly);
+        self.add_errors(&mut operation, errors.iter().copied().chain(read_only));
         for method in D::methods() {
             self.router = self.router.route(&path, on(filter(&method), handler.clone()));
             self.paths.add_path_operation(&path, vec![method], operation.clone());
@@ -75,11 +76,11 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
     }
 
     /// Describes the answers with these errors and [`COMMON_ERRORS`], by status.
-    fn add_errors(&mut self, operation: &mut Operation, errors: &[ErrorCode]) {
+    fn add_errors(&mut self, operation: &mut Operation, errors: impl Iterator<Item = ErrorCode>) {
         let mut by_status: BTreeMap<u16, BTreeMap<String, ErrorCode>> = BTreeMap::new();
-        for error in errors.iter().chain(&COMMON_ERRORS) {
+        for error in errors.chain(COMMON_ERRORS) {
             let code = json!(error).as_str().unwrap_or_default().to_owned();
-            by_status.entry(error.status()).or_default().insert(code, *error);
+            by_status.entry(error.status()).or_default().insert(code, error);
         }
         for (status, errors) in by_status {
             let codes: Vec<_> = errors.keys().collect();

@@ -242,6 +242,7 @@ const END_GRACE: Duration = Duration::from_secs(1);
 pub struct Server {
     socket: Arc<ListeningSocket>,
     limits: Limits,
+    is_read_only: bool,
 }
 
 impl Server {
@@ -255,7 +256,13 @@ impl Server {
     /// A server on an existing socket.
     #[must_use]
     pub fn on(socket: ListeningSocket) -> Self {
-        Self { socket: Arc::new(socket), limits: Limits::default() }
+        Self { socket: Arc::new(socket), limits: Limits::default(), is_read_only: false }
+    }
+
+    /// The same server, which refuses changes.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        Self { is_read_only: true, ..self }
     }
 
     /// The socket as long as the server has it.
@@ -285,7 +292,8 @@ impl Server {
         shutdown: impl Future<Output = ()>,
     ) -> io::Result<()> {
         let listener = tokio::net::UnixListener::from_std(self.socket.listener()?)?;
-        let mut connections = Connections::new(bounds::bounded(routes, self.limits, version), self.limits);
+        let mut connections =
+            Connections::new(bounds::bounded(routes, self.limits, version, self.is_read_only), self.limits);
         let mut shutdown = pin!(shutdown);
         loop {
             tokio::select! {

@@ -57,6 +57,7 @@ macro_rules! error_codes {
 
 error_codes! {
     BadRequest, 400, "the route, the query or the body is wrong";
+    ReadOnly, 403, "the socket only reads";
     UnknownRoute, 404, "the route does not exist";
     UnknownDisk, 404, "no disk has this name";
     UnknownPath, 404, "no path matches";

@@ -28,7 +28,7 @@ pub(super) fn assert_generated(file: &str, text: &str) {
     assert!(is_same, "{file} is not as the code generates it; `make references` writes it");
 }
 
-static API: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(&document::<Fake>()).unwrap());
+pub(super) static API: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(&document::<Fake>()).unwrap());
 
 /// A validator of a schema that may refer to those of the document.
 fn validator(schema: &Value) -> jsonschema::Validator {
