@@ -5,6 +5,7 @@ mod errors;
 mod events;
 mod fake;
 mod insight;
+mod reference;
 mod scheduling;
 mod sharing;
 

@@ -1,0 +1,183 @@
+//! The API reference: the document as pages for people.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use super::document::{API, assert_generated};
+
+/// Methods in the order in which a route lists them.
+const METHODS: [&str; 4] = ["get", "post", "put", "delete"];
+
+#[test]
+fn the_reference_is_checked_in() {
+    assert_generated("docs/api-reference.md", &reference(&API));
+}
+
+fn reference(api: &Value) -> String {
+    let mut text = "\
+# API reference
+
+Written by `make references` from [openapi.json](openapi.json), which the code generates. [The API](operating/api.md) has
+examples, names and limits.
+
+Contents: [routes](#routes), [errors](#errors), [types](#types).
+
+<!-- reference: begin -->
+
+## Routes
+
+"
+    .to_owned();
+    for (route, item) in object(&api["paths"]) {
+        for method in METHODS {
+            if let Some(operation) = item.get(method) {
+                describe(&mut text, &method.to_uppercase(), route, operation);
+            }
+        }
+    }
+    text.push_str("## Errors\n\nThe body of every error is [ErrorBody](#errorbody).\n\n| status | code | meaning |\n|--:|---|---|\n");
+    text.push_str("| 404 | `unknown-route` | the route does not exist |\n");
+    text.push_str("| 405 | `method-not-allowed` | the route does not take this method |\n");
+    let mut rows: Vec<_> = errors(api).collect();
+    rows.sort();
+    rows.dedup();
+    for (status, code, meaning) in rows {
+        let _ = writeln!(text, "| {status} | `{code}` | {meaning} |");
+    }
+    text.push_str("\n## Types\n\n");
+    for (name, schema) in object(&api["components"]["schemas"]) {
+        let _ = writeln!(text, "### {name}\n");
+        type_of(&mut text, schema);
+    }
+    text.push_str("<!-- reference: end -->\n");
+    text
+}
+
+fn describe(text: &mut String, method: &str, route: &str, operation: &Value) {
+    let _ = writeln!(text, "### {method} {route}\n\n{}\n", operation["summary"].as_str().unwrap());
+    if let Some(more) = operation["description"].as_str() {
+        let _ = writeln!(text, "{more}\n");
+    }
+    let parameters = operation["parameters"].as_array().into_iter().flatten();
+    let rows: Vec<_> = parameters
+        .map(|of| {
+            let (name, place) = (of["name"].as_str().unwrap(), of["in"].as_str().unwrap());
+            format!("| `{name}` | {place} | {} | {} |\n", cell(&form(&of["schema"])), cell(&meaning(of)))
+        })
+        .collect();
+    if !rows.is_empty() {
+        let _ = writeln!(text, "| parameter | in | type | meaning |\n|---|---|---|---|\n{}", rows.concat());
+    }
+    if let Some(body) = operation["requestBody"]["content"].get("application/json") {
+        let _ = writeln!(text, "Body: {}\n", form(&body["schema"]));
+    }
+    let answers = operation["responses"]["200"]["content"].as_object().unwrap();
+    let answers: Vec<_> = answers.iter().map(|(kind, of)| format!("{} (`{kind}`)", form(&of["schema"]))).collect();
+    let codes: Vec<_> = object(&operation["responses"])
+        .filter_map(|(status, answer)| {
+            let shared = answer["$ref"].as_str()?;
+            let codes = shared.rsplit('/').next()?.split('.').map(|code| format!("`{code}`")).collect::<Vec<_>>();
+            Some(format!("{status} {}", codes.join(", ")))
+        })
+        .collect();
+    let _ = writeln!(text, "Answer: {}\n\nErrors: {}\n", answers.join(", or "), codes.join("; "));
+}
+
+/// Status, code and meaning of each error that an operation can have.
+fn errors(api: &Value) -> impl Iterator<Item = (&str, String, String)> {
+    let operations = object(&api["paths"]).flat_map(|(_, item)| object(item));
+    let answers = operations.flat_map(|(_, operation)| object(&operation["responses"]));
+    answers.filter_map(|(status, answer)| Some((status, api.pointer(&answer["$ref"].as_str()?[1..])?))).flat_map(
+        |(status, answer)| {
+            let description = answer["description"].as_str().unwrap();
+            let parts = description.split_terminator(". ").map(|part| part.trim_end_matches('.'));
+            let of = |part: &str| {
+                let (code, meaning) = part.strip_prefix('`').unwrap().split_once("`: ").unwrap();
+                (status, code.to_owned(), meaning.to_owned())
+            };
+            parts.map(of).collect::<Vec<_>>()
+        },
+    )
+}
+
+/// A named type: what it is, and its fields.
+fn type_of(text: &mut String, schema: &Value) {
+    if let Some(description) = schema["description"].as_str() {
+        let _ = writeln!(text, "{}\n", description.replace("[`", "`").replace("`]", "`"));
+    }
+    let parts = schema["allOf"].as_array().map_or(vec![schema], |all| all.iter().collect());
+    for part in &parts {
+        if let Some(name) = reference_to(part) {
+            let _ = writeln!(text, "It has the fields of {name}.\n");
+        }
+    }
+    let mut rows = String::new();
+    for part in &parts {
+        let required: Vec<_> = part["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        for (name, field) in part["properties"].as_object().into_iter().flatten() {
+            let optional = if required.contains(&&**name) { "" } else { ", optional" };
+            let _ = writeln!(rows, "| `{name}` | {}{optional} | {} |", cell(&form(field)), cell(&meaning(field)));
+        }
+    }
+    if rows.is_empty() {
+        if parts.len() == 1 {
+            let _ = writeln!(text, "{}\n", form(schema));
+        }
+    } else {
+        let _ = writeln!(text, "| field | type | meaning |\n|---|---|---|\n{rows}");
+    }
+}
+
+/// The form of a value, in a few words.
+fn form(schema: &Value) -> String {
+    if let Some(name) = reference_to(schema) {
+        return name;
+    }
+    for choice in ["oneOf", "anyOf"] {
+        if let Some(choices) = schema[choice].as_array() {
+            return choices.iter().map(form).collect::<Vec<_>>().join(" or ");
+        }
+    }
+    if let Some(words) = schema["enum"].as_array() {
+        return words.iter().map(|word| format!("`{}`", word.as_str().unwrap())).collect::<Vec<_>>().join(", ");
+    }
+    if schema["type"] == "array" {
+        return format!("list of {}", form(&schema["items"]));
+    }
+    if let Some(fields) = schema["properties"].as_object() {
+        let fields: Vec<_> = fields.iter().map(|(name, field)| format!("`{name}`: {}", form(field))).collect();
+        return format!("{{{}}}", fields.join("; "));
+    }
+    let kinds = match &schema["type"] {
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" or "),
+        kind => kind.as_str().unwrap_or("any value").to_owned(),
+    };
+    match (schema["minimum"].as_u64(), schema["maximum"].as_u64(), schema["pattern"].as_str()) {
+        (Some(min), Some(max), _) => format!("{kinds} from {min} to {max}"),
+        (_, _, Some(pattern)) => format!("{kinds} like `{pattern}`"),
+        _ => kinds,
+    }
+}
+
+/// A link to the named type that a schema refers to.
+fn reference_to(schema: &Value) -> Option<String> {
+    let name = schema["$ref"].as_str()?.rsplit('/').next()?;
+    Some(format!("[{name}](#{})", name.to_lowercase()))
+}
+
+/// The description of a field or parameter, or of the value that it may have.
+fn meaning(of: &Value) -> String {
+    let choices = of["oneOf"].as_array().into_iter().flatten();
+    let description = [of].into_iter().chain(choices).find_map(|of| of["description"].as_str());
+    description.unwrap_or_default().replace("[`", "`").replace("`]", "`")
+}
+
+/// A text for one cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('\n', " ").replace('|', "\\|")
+}
+
+fn object(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    value.as_object().into_iter().flatten().map(|(key, value)| (&**key, value))
+}
