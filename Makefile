@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build deb programs dist-test package-test restricted-test benches demo test unit fuzz sim sim-mutants policy-sim burst-sim burst-instructions guest-test guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references images clean
+.PHONY: help deps build deb programs dist-test package-test restricted-test benches demo test unit fuzz sim sim-mutants policy-sim burst-sim burst-instructions guest-test guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table api-test soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references images clean
 
 CARGO ?= cargo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
@@ -20,6 +20,9 @@ MPTCP_ARGS ?=
 UNIT_ARGS ?=
 # A checkout of kvm-unit-tests to build the tests of `make guest-unit` in, in place of their own runtime.
 KVM_UNIT_TESTS ?=
+# Options of `make api-test`, as in '--seed 7 --examples 300'.
+API_TEST_ARGS ?=
+SCHEMATHESIS := 4.32.5
 # Options of `make crash-test`, as in '--kills 5 --seed 7'.
 CRASH_ARGS ?=
 # A directory with programs for guests to run on, in place of a release build.
@@ -194,6 +197,13 @@ qemu: ## QEMU with the patches of qemu-patches/ on Debian's source packages, for
 qemu-test: build images qemu ## the patches' qtest, then docs/qemu.md's example and the fio suite on a disk that is managed by QEMU's monitor alone
 	qemu-patches/test
 
+api-test: $(PROGRAMS) ## schemathesis against a live daemon, by its own OpenAPI document, in a minute (installs schemathesis in target/api-test; API_TEST_ARGS='--seed 7')
+	@scripts/deps.sh venv lab
+	@target/api-test/bin/schemathesis --version 2>/dev/null | grep -q 'version $(SCHEMATHESIS)$$' || { \
+	  echo "api-test: installing schemathesis $(SCHEMATHESIS) from PyPI in target/api-test" && \
+	  python3 -m venv target/api-test && target/api-test/bin/pip install --quiet schemathesis==$(SCHEMATHESIS); }
+	scripts/api-test $(API_TEST_ARGS)
+
 lint: ## formatting, clippy with warnings as errors, shell, Python and import checks, the language of documents and messages
 	@scripts/deps.sh build lint
 	$(CARGO) fmt --all --check
@@ -208,7 +218,7 @@ fmt: ## format the code
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path vhost-blk-mpath/fuzz/Cargo.toml
 
-references: ## write docs/openapi.json from the types and routes of the API
+references: ## write docs/openapi.json and docs/api-reference.md from the types and routes of the API
 	WRITE_REFERENCES=1 $(CARGO) test --locked -p mpath-api --lib checked_in
 
 deny: ## licences and advisories of the dependencies (needs cargo-deny)
