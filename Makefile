@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build deb programs dist-test package-test restricted-test benches demo test unit fuzz sim sim-mutants policy-sim burst-sim burst-instructions guest-test guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table api-test soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references images clean
+.PHONY: help deps build deb programs dist-test package-test restricted-test benches demo test unit fuzz sim sim-mutants policy-sim burst-sim burst-instructions guest-test guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table api-test api-load soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references images clean
 
 CARGO ?= cargo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
@@ -203,6 +203,9 @@ api-test: $(PROGRAMS) ## schemathesis against a live daemon, by its own OpenAPI 
 	  echo "api-test: installing schemathesis $(SCHEMATHESIS) from PyPI in target/api-test" && \
 	  python3 -m venv target/api-test && target/api-test/bin/pip install --quiet schemathesis==$(SCHEMATHESIS); }
 	scripts/api-test $(API_TEST_ARGS)
+
+api-load: $(PROGRAMS) ## whether 1000 clients of the API, good and bad, leave the latency of a disk alone, in two minutes on a machine that does nothing else
+	scripts/api-load
 
 lint: ## formatting, clippy with warnings as errors, shell, Python and import checks, the language of documents and messages
 	@scripts/deps.sh build lint
