@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::{env, fs, io};
 
 use clap::Command;
-use clap_complete::Shell;
+use clap_complete::{Generator, Shell};
 
 /// A program with a manual.
 struct Program {
@@ -52,6 +52,18 @@ fn programs() -> [Program; 2] {
     ]
 }
 
+/// A completion script without the hidden options of the command, which the library offers too.
+fn without_hidden(script: &str, command: &Command) -> String {
+    let hidden = command.get_arguments().filter(|argument| argument.is_hide_set());
+    let hidden: Vec<&str> = hidden.filter_map(clap::Arg::get_long).collect();
+    // bash has the options in one line, zsh and fish one a line.
+    let offers =
+        |line: &str, option: &&str| line.contains(&format!("'--{option}[")) || line.contains(&format!(" -l {option} "));
+    let lines = script.lines().filter(|line| !hidden.iter().any(|option| offers(line, option)));
+    let text: String = lines.flat_map(|line| [line, "\n"]).collect();
+    hidden.iter().fold(text, |text, option| text.replace(&format!(" --{option}"), ""))
+}
+
 /// Writes everything for one program.
 fn write_all(out: &Path, date: &str, program: Program) -> io::Result<()> {
     let Program { name, command, section, see_also, files } = program;
@@ -59,7 +71,10 @@ fn write_all(out: &Path, date: &str, program: Program) -> io::Result<()> {
     for (shell, folder) in [(Shell::Bash, "bash"), (Shell::Zsh, "zsh"), (Shell::Fish, "fish")] {
         let folder = out.join("completions").join(folder);
         fs::create_dir_all(&folder)?;
-        clap_complete::generate_to(shell, &mut command, name, &folder)?;
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut command, name, &mut script);
+        let script = without_hidden(&String::from_utf8_lossy(&script), &command);
+        fs::write(folder.join(shell.file_name(name)), script)?;
     }
     command.build();
     let folder = out.join(format!("man{section}"));
@@ -81,4 +96,40 @@ fn main() -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All files below a directory with their contents.
+    fn files(directory: &Path) -> Vec<(String, String)> {
+        let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        let below = |path: std::path::PathBuf| {
+            if path.is_dir() {
+                return files(&path);
+            }
+            vec![(path.file_name().unwrap().to_str().unwrap().into(), fs::read_to_string(&path).unwrap())]
+        };
+        entries.flat_map(below).collect()
+    }
+
+    #[test]
+    fn each_command_has_a_page_and_hidden_options_are_nowhere() {
+        let place = tempfile::tempdir().unwrap();
+        for program in programs() {
+            write_all(place.path(), "2026-11-27", program).unwrap();
+        }
+        let files = files(place.path());
+        for page in ["vhost-blk-mpath.8", "mpathctl.1", "mpathctl-path.1", "mpathctl-path-list.1", "mpathctl-upgrade.1"]
+        {
+            assert!(files.iter().any(|(name, text)| name == page && text.contains(".SH SYNOPSIS")), "{page}");
+        }
+        for (name, text) in &files {
+            assert!(!text.contains("take-over") && !text.contains("take\\-over"), "{name}");
+        }
+        let completions =
+            files.iter().filter(|(name, text)| !name.contains(".1") && text.contains("shared-write-cache"));
+        assert_eq!(completions.count(), 6, "both programs in three shells");
+    }
 }
