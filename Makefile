@@ -221,7 +221,7 @@ fmt: ## format the code
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path vhost-blk-mpath/fuzz/Cargo.toml
 
-references: ## write docs/openapi.json and docs/api-reference.md from the types and routes of the API
+references: ## write docs/openapi.json, docs/api-reference.md and dist/config.schema.json from the types and routes
 	WRITE_REFERENCES=1 $(CARGO) test --locked -p mpath-api --lib checked_in
 
 deny: ## licences and advisories of the dependencies (needs cargo-deny)

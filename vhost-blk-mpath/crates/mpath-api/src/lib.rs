@@ -14,6 +14,8 @@ mod scheduler_serde;
 mod schema;
 pub mod server;
 pub mod socket;
+#[cfg(test)]
+mod testing;
 mod text;
 pub mod types;
 mod usage;

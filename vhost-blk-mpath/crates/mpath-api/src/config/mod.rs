@@ -26,6 +26,7 @@ use std::io::Read;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 pub use self::access::{Account, AccountError, SocketAccess, SocketMode, SocketModeError};
 pub use self::check::settings_in;
@@ -67,7 +68,7 @@ pub const MAX_DISCOVERY: usize = 8;
 pub type IoThreads = Bounded<1, 64>;
 
 /// The configuration. Keys are kebab-case. Unknown keys are refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, expecting = "a mapping of settings")]
 pub struct Config {
     /// The Unix socket of the control API. Default: [`DEFAULT_API_SOCKET`].

@@ -1,5 +1,6 @@
 mod check;
 mod generated;
+mod schema;
 
 use super::*;
 use crate::{PolicyKind, SchedulerKind};

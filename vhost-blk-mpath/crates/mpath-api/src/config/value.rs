@@ -325,6 +325,16 @@ impl FromStr for HostId {
 }
 
 text_serde!(HostId, "a UUID");
+json_schema!(
+    HostId,
+    "HostId",
+    json!({
+        "type": "string",
+        "description": "The identifier of a host, a UUID.",
+        "pattern": "^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$",
+        "examples": ["6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21"],
+    })
+);
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde_json::json;
+
+use crate::schema::json_schema;
 use crate::text::text_serde;
 
 /// The paths that have to be live before the daemon reports that it is ready. The API and the sockets do not wait.
@@ -49,3 +52,12 @@ impl fmt::Display for WaitFor {
 }
 
 text_serde!(WaitFor, "none, any or all");
+json_schema!(
+    WaitFor,
+    "WaitFor",
+    json!({
+        "type": "string",
+        "description": "The paths that have to be live before the daemon reports that it is ready.",
+        "enum": ["none", "any", "all"],
+    })
+);

@@ -1,7 +1,6 @@
 //! The OpenAPI document: as checked in, true of every answer, and strict about what types accept.
 
 use std::collections::BTreeSet;
-use std::path::Path as FsPath;
 use std::sync::LazyLock;
 
 use serde::de::DeserializeOwned;
@@ -16,17 +15,8 @@ use crate::config::{
     QueueCount, SocketMode, SuspectTimeout,
 };
 use crate::server::metrics::tests::one;
+use crate::testing::assert_generated;
 use crate::types::{InjectedLatency, InjectedMilliseconds, InjectedRate, InjectedShare};
-
-/// Fails if a file of the repository is not as the code generates it. `make references` writes such files.
-pub(super) fn assert_generated(file: &str, text: &str) {
-    let path = FsPath::new(env!("CARGO_MANIFEST_DIR")).join("../../..").join(file);
-    if std::env::var_os("WRITE_REFERENCES").is_some() {
-        return std::fs::write(path, text).unwrap();
-    }
-    let is_same = std::fs::read_to_string(path).is_ok_and(|written| written == text);
-    assert!(is_same, "{file} is not as the code generates it; `make references` writes it");
-}
 
 pub(super) static API: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(&document::<Fake>()).unwrap());
 

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::document::{API, assert_generated};
+use super::document::API;
+use crate::testing::assert_generated;
 
 /// Methods in the order in which a route lists them.
 const METHODS: [&str; 4] = ["get", "post", "put", "delete"];

@@ -1,0 +1,55 @@
+//! The JSON schema of a configuration file, for editors.
+
+use serde_json::{Map, Value, json};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::SAMPLE;
+use crate::Config;
+use crate::testing::assert_generated;
+
+/// The schema, made from the types.
+fn schema() -> Value {
+    let mut all = Vec::new();
+    Config::schemas(&mut all);
+    let mut parts: Map<_, _> = all.into_iter().map(|(name, schema)| (name, json!(schema))).collect();
+    // An editor reads an octal mode as a decimal number.
+    let mode = parts.get_mut("SocketMode").expect("the API socket has a mode");
+    *mode = json!({"anyOf": [mode.take(), {"type": "integer", "minimum": 0, "maximum": 777}]});
+    let mut schema = json!(Config::schema());
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["title"] = json!("The configuration of vhost-blk-mpath");
+    schema["$defs"] = parts.into();
+    serde_json::from_str(&schema.to_string().replace("#/components/schemas/", "#/$defs/")).unwrap()
+}
+
+#[test]
+fn the_schema_is_checked_in() {
+    assert_generated("vhost-blk-mpath/dist/config.schema.json", &format!("{:#}\n", schema()));
+}
+
+#[test]
+fn the_schema_accepts_the_sample_and_refuses_what_the_daemon_refuses() {
+    let validator = jsonschema::draft202012::new(&schema()).unwrap();
+    let uncomment = |line: &str| line.replacen('#', "", usize::from(is_setting(line))) + "\n";
+    let uncommented: String = SAMPLE.lines().map(uncomment).collect();
+    for text in [SAMPLE, &uncommented] {
+        let errors: Vec<_> =
+            validator.iter_errors(&serde_yaml::from_str(text).unwrap()).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{errors:?}");
+        assert!(Config::parse(text).is_ok());
+    }
+    for (good, bad) in [
+        ("queues: 64", "queues: 0"),
+        ("weight: 100", "wieght: 100"),
+        ("policy: bdp", "policy: best"),
+        ("disks:", "disk:"),
+    ] {
+        let text = SAMPLE.replacen(good, bad, 1);
+        assert!(Config::parse(&text).is_err() && !validator.is_valid(&serde_yaml::from_str(&text).unwrap()), "{bad}");
+    }
+}
+
+/// Whether the line is a setting without a fixed default.
+fn is_setting(line: &str) -> bool {
+    line.trim_start().strip_prefix('#').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_lowercase()))
+}
