@@ -42,8 +42,10 @@ fn of_this_host(config: &Config) -> Vec<RunError> {
     errors.extend(host::identity(config).err().map(RunError::from));
     errors.extend(location::conflicts(config).into_iter().map(RunError::from));
     let api = socket::check(&config.api, Role::Api, &config.api_access());
+    let read_only = config.api_read_only.iter();
+    let read_only = read_only.flat_map(|path| socket::check(path, Role::ReadOnlyApi, &config.api_read_only_access()));
     let disks = config.disks.iter().flat_map(DiskSettings::all);
     let of_disks = disks.flat_map(|disk| socket::check(&disk.socket_path, Role::VhostUser, &disk.socket_access));
-    errors.extend(api.into_iter().chain(of_disks).map(RunError::from));
+    errors.extend(api.into_iter().chain(read_only).chain(of_disks).map(RunError::from));
     errors
 }

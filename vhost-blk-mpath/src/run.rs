@@ -127,6 +127,7 @@ async fn serve(
     let program = upgrade::predecessor::program();
     let host = host::identity(&config)?;
     location::check(&config)?;
+    activation_sockets.check_roles(&config)?;
     if predecessor.as_ref().is_some_and(|predecessor| !predecessor.force) {
         activation_sockets.check_in_use(&config)?;
     }

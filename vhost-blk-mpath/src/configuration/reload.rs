@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mpath_api::config::{Change, DiskConfig, HedgeSetting, difference, read_file, settings_in};
-use mpath_api::server::{ReloadError, caller, on_behalf_of};
+use mpath_api::server::{ReloadError, RemovePathError, caller, on_behalf_of};
 use mpath_api::types::{EventKind, FailedChange, Origin, Reload};
 use mpath_api::{Config, PathAddress};
 use mpath_core::PathId;
@@ -76,18 +76,26 @@ impl Reloading {
         let changes = difference(&self.configuration.in_effect(&self.disks), &wanted);
         let (live, not_live): (Vec<_>, _) = changes.into_iter().partition(Change::is_live);
         let dry_run = self.options.dry_run;
-        // With nothing to apply, the file says what is in effect: it was saved from there.
-        if !dry_run || live.is_empty() {
-            *self.configuration.given() = given;
-        }
+        let nothing_to_apply = live.is_empty();
         let mut reload = Reload { file: name, dry_run, applied: live, failed: Vec::new(), not_live };
         if !dry_run {
             for change in std::mem::take(&mut reload.applied) {
-                match self.apply(&change, &wanted).await {
+                let applied = match &change {
+                    Change::PathRemoved { disk, .. } if lacks_path(&reload.failed, disk) => {
+                        Err("a new path of the disk could not be added, so the others stay".into())
+                    }
+                    change => self.apply(change, &wanted).await,
+                };
+                match applied {
                     Ok(()) => reload.applied.push(change),
                     Err(reason) => reload.failed.push(FailedChange { change, reason }),
                 }
             }
+        }
+        // A dry run with nothing to apply: the file was saved from what is in effect. After a failure the file says more than what is in
+        // effect, and a save would remove that.
+        if reload.failed.is_empty() && (!dry_run || nothing_to_apply) {
+            *self.configuration.given() = given;
         }
         Ok(reload)
     }
@@ -163,7 +171,13 @@ impl Reloading {
         if subsystem.leave_to_discovery(path) {
             return Ok(());
         }
-        let removed = subsystem.remove_path(path, self.options.force, Origin::Configured).await;
+        let removed = match subsystem.remove_path(path, false, Origin::Configured).await {
+            // Only the last path goes at once: writes in doubt then wait for its fence.
+            Err(RemovePathError::LastPath { .. }) if self.options.force => {
+                subsystem.remove_path(path, true, Origin::Configured).await
+            }
+            removed => removed,
+        };
         removed.map_err(|error| error.to_string())
     }
 
@@ -182,10 +196,11 @@ impl Reloading {
                 subsystem.change_limits(disk, |before| *before = limits)
             }
             "weight" => subsystem.set_weight(disk, sharer.map_or(config.weight, |sharer| sharer.weight)),
-            _ => {
+            "hedge" | "hedge-budget" => {
                 let hedge = HedgeSetting { hedge: config.hedge, budget: config.hedge_budget };
                 subsystem.change_hedge(|before| *before = hedge)
             }
+            _ => unreachable!("{setting} is no live setting"),
         };
         for wait in waits {
             wait.await.map_err(|_| gone(name))?;
@@ -203,6 +218,11 @@ fn find<'a>(config: &'a Config, name: &str) -> Option<(&'a DiskConfig, Option<us
         let position = disk.share_paths_with.iter().position(|sharer| sharer.name.as_str() == name);
         position.map(|position| (disk, Some(position)))
     })
+}
+
+/// Whether a path of this disk could not be added.
+fn lacks_path(failed: &[FailedChange], name: &str) -> bool {
+    failed.iter().any(|of| matches!(&of.change, Change::PathAdded { disk, .. } if disk == name))
 }
 
 /// The disk is gone since the differences were determined.

@@ -103,6 +103,8 @@ pub(crate) struct TakenSocket {
     pub(crate) file: Option<(u64, u64)>,
     /// The disk of a connected front-end.
     pub(crate) in_use_by: Option<String>,
+    /// Its use in that daemon.
+    pub(crate) role: Option<Role>,
     pub(crate) listener: UnixListener,
 }
 
@@ -117,6 +119,11 @@ pub(crate) enum InUseError {
         "a front-end is connected to {path} ({before}), and the configuration has {after} there; end the front-end first, or use --force"
     )]
     Changed { path: String, before: String, after: String },
+    #[error(
+        "{path} is the {before} of the running daemon, with its mode and owner, and the configuration has it as {after}; name another \
+         socket, or restart the daemon"
+    )]
+    Role { path: String, before: Role, after: Role },
     #[error("the API's socket is now {path}, and clients use another; restart the daemon for that, or use --force")]
     Api { path: String },
 }
@@ -203,6 +210,22 @@ impl ActivationSockets {
         if has_api { Ok(()) } else { Err(InUseError::Api { path: config.api.to_string() }) }
     }
 
+    /// Checks that no socket of the running daemon gets another use: mode and owner are those of its creation, and a socket for
+    /// everyone must not become the API's. To be called before sockets are used.
+    pub(crate) fn check_roles(&self, config: &Config) -> Result<(), InUseError> {
+        let disks: Vec<_> = config.disks.iter().flat_map(DiskSettings::all).map(|disk| disk.socket_path).collect();
+        let wanted = [(Some(&config.api), Role::Api), (config.api_read_only.as_ref(), Role::ReadOnlyApi)];
+        let wanted = wanted.into_iter().filter_map(|(path, role)| Some((path?, role)));
+        for (path, after) in wanted.chain(disks.iter().map(|path| (path, Role::VhostUser))) {
+            let taken = self.taken();
+            let before = taken.iter().find(|socket| socket.path == path.as_path()).and_then(|socket| socket.role);
+            if let Some(before) = before.filter(|before| *before != after) {
+                return Err(InUseError::Role { path: path.to_string(), before, after });
+            }
+        }
+        Ok(())
+    }
+
     /// Whether the socket or the front-end was passed by `--fd`.
     pub(crate) fn are_by_flag(&self) -> bool {
         self.by_flag
@@ -218,7 +241,7 @@ impl ActivationSockets {
         for TakenSocket { path, file, listener, .. } in self.taken().drain(..) {
             tracing::warn!(
                 socket = %path.display(),
-                "the socket of the earlier daemon is removed, as the configuration does not use it; disks added by mpathctl have to be added again"
+                "the socket of the earlier daemon is removed, as the configuration does not use it; a disk added by mpathctl has to be added again"
             );
             let path: Option<SocketPath> = path.to_str().and_then(|path| path.parse().ok());
             if let Some((path, identity)) = path.zip(file)

@@ -4,6 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use mpath_api::socket::Role;
 use rustix::io::retry_on_intr;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -29,6 +30,8 @@ pub(super) struct SocketName {
     pub(super) file: Option<(u64, u64)>,
     /// The disk of a connected front-end.
     pub(super) in_use_by: Option<String>,
+    /// The use of the socket. `None` for a socket that was passed to the daemon.
+    pub(super) role: Option<Role>,
 }
 
 /// A message of the daemon. Each socket of the list has a descriptor, in this order.
@@ -151,6 +154,7 @@ mod tests {
                 path: path(index).to_str().unwrap().into(),
                 file: identity(index),
                 in_use_by: None,
+                role: Some(Role::VhostUser),
             };
             let sockets: Vec<_> = listeners.iter().enumerate().map(|(index, it)| (name(index), it.as_fd())).collect();
             ours.send_sockets("0.1.0", true, &sockets).unwrap();

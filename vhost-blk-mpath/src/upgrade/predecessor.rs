@@ -201,13 +201,13 @@ impl Candidate {
         let own = sockets.iter().filter(|of| of.socket.file_identity().is_some());
         let own = own.map(|DaemonSocket { path, socket, in_use_by }| {
             let (path, in_use_by) = (path.to_string(), in_use_by.clone());
-            (SocketName { path, file: socket.file_identity(), in_use_by }, socket.as_fd())
+            (SocketName { path, file: socket.file_identity(), in_use_by, role: socket.role() }, socket.as_fd())
         });
         // No disk can use a path that is not UTF-8.
         let passed = activation_sockets.all().filter_map(|(path, socket)| Some((path.to_str()?, socket)));
         let user = |path: &str| sockets.iter().find(|of| of.path.as_path() == Path::new(path))?.in_use_by.clone();
         let passed = passed.map(|(path, socket)| {
-            (SocketName { path: path.into(), file: None, in_use_by: user(path) }, socket.as_fd())
+            (SocketName { path: path.into(), file: None, in_use_by: user(path), role: None }, socket.as_fd())
         });
         self.channel().send_sockets(version, force, &own.chain(passed).collect::<Vec<_>>())
     }

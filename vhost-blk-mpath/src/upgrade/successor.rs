@@ -62,6 +62,7 @@ impl Predecessor {
                 path: name.path.into(),
                 file: name.file,
                 in_use_by: name.in_use_by,
+                role: name.role,
                 listener: descriptor.into(),
             }));
             if is_last {

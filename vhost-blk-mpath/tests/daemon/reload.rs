@@ -155,6 +155,9 @@ fn disks_come_and_go_and_a_connected_one_stays() {
     write(&daemon.place, vec![disk], |_| {});
     let answer = reload(&daemon);
     assert!(answer.applied.is_empty() && answer.failed[0].reason.contains("has a front-end connected"), "{answer:?}");
+    // The file says more than what is in effect, so a save would remove the disk's entry.
+    let given = || daemon.api.configuration().unwrap().given["disks"].as_array().map(Vec::len);
+    assert_eq!(given(), Some(2));
     data.goes_on(50);
     assert_eq!(told(&daemon, EventKind::ConfigReloaded).len(), 2);
     let by: Vec<_> = daemon.api.events(0).unwrap().events.into_iter().map(|event| (event.kind, event.by)).collect();
@@ -162,6 +165,7 @@ fn disks_come_and_go_and_a_connected_one_stays() {
     data.finish();
     eventually("the front-end has left", || !daemon.status().disks[1].connected);
     assert_eq!(applied(&reload(&daemon)), ["disk `data` is removed"]);
+    assert_eq!(given(), Some(1));
     verification.goes_on(100);
     verification.finish();
     assert_eq!(daemon.status().disks.len(), 1);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use std::{env, fs, thread};
 
 use mpath_api::client::{Client, ClientError};
-use mpath_api::config::{DiskConfig, SharerConfig};
+use mpath_api::config::{Config, DiskConfig, SharerConfig};
 use mpath_api::types::{EventKind, Upgrade};
 use rustix::process::{Pid, Signal, kill_process};
 use vublk_bench::request::Status;
@@ -387,4 +387,21 @@ fn the_api_socket_that_only_reads_stays() {
     assert_eq!((reader.status().unwrap().pid, inode()), (next.0, before));
     next.end();
     assert!(!socket.exists());
+}
+
+/// Everyone may connect to such a socket.
+#[test]
+fn a_socket_that_only_reads_does_not_become_the_api() {
+    let target = target_of(1, 1, 8 << 20);
+    let place = DaemonDirectory::new();
+    let command = place.configured(vec![disk(&place, &target, 0)]);
+    let file = place.file("config.yaml");
+    let api = Config::load(&file).unwrap();
+    let read_only = Config { api_read_only: place.file("read.sock").to_str().unwrap().parse().ok(), ..api.clone() };
+    let write = |config: &Config| fs::write(&file, serde_json::to_string(config).unwrap()).unwrap();
+    write(&read_only);
+    let daemon = place.spawn(command).ready();
+    write(&Config { api: read_only.api_read_only.unwrap(), ..api });
+    is_refused(&daemon, &["read.sock is the read-only API socket of the running daemon", "as API socket"]);
+    assert!(daemon.api.upgrade(true).is_err(), "not by force either");
 }

@@ -28,6 +28,8 @@ pub(crate) enum SaveError {
         .0.display()
     )]
     Stale(PathBuf),
+    #[error("{}: {source}; the daemon was started with this file; name the file to save to", path.display())]
+    Missing { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
     Edit { path: PathBuf, source: EditError },
     #[error("{}: cannot be written: {source}", path.display())]
@@ -52,11 +54,17 @@ pub(super) fn save(client: &Client, file: Option<&Path>, output: &mut Output) ->
     let path = fs::canonicalize(named).unwrap_or_else(|_| named.into());
     let is_daemons = daemons.as_ref().and_then(|file| fs::canonicalize(file).ok()).as_ref() == Some(&path);
     let is_new = !path.exists();
+    if is_new && file.is_none() {
+        let source = io::ErrorKind::NotFound.into();
+        return Err(SaveError::Missing { path, source }.into());
+    }
     // A new file begins as a copy.
     let base = if is_new { daemons.clone().filter(|file| file.exists()) } else { Some(path.clone()) };
+    let mut before = None;
     let (text, changes) = match base {
         Some(base) => {
             let text = read_file(&base)?;
+            before = Some(text.clone()).filter(|_| !is_new);
             if is_daemons && settings_in(&text) != configuration.given {
                 return Err(SaveError::Stale(named.into()).into());
             }
@@ -65,6 +73,10 @@ pub(super) fn save(client: &Client, file: Option<&Path>, output: &mut Output) ->
         None => (new_text(&wanted), Vec::new()),
     };
     if is_new || !changes.is_empty() {
+        // An editor may have written the file meanwhile.
+        if before.is_some_and(|before| fs::read_to_string(&path).map_or(true, |now| now != before)) {
+            return Err(SaveError::Stale(named.into()).into());
+        }
         replace(&path, &text).map_err(|source| SaveError::Write { path: named.into(), source })?;
     }
     if is_daemons {

@@ -16,6 +16,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
+use serde::{Deserialize, Serialize};
 
 use crate::DEFAULT_API_SOCKET;
 use crate::config::{Account, SocketAccess, SocketPath};
@@ -24,7 +25,8 @@ use crate::config::{Account, SocketAccess, SocketPath};
 const BACKLOG: i32 = 128;
 
 /// What a socket is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// The control API: for its owner only (mode 0600) from its creation, whatever the umask.
     Api,
@@ -303,6 +305,12 @@ impl ListeningSocket {
         Ok(Some(Self { file: Some(file), ..Self::from_listener(listener, path, role)? }))
     }
 
+    /// The use of the socket. `None` if another process has created it.
+    #[must_use]
+    pub fn role(&self) -> Option<Role> {
+        self.file.as_ref().map(|file| file.role)
+    }
+
     /// Device and inode of the socket file. `None` for a passed socket, whose file belongs to another process.
     #[must_use]
     pub fn file_identity(&self) -> Option<(u64, u64)> {
@@ -420,7 +428,6 @@ fn create(path: &Path, role: Role) -> io::Result<UnixListener> {
     Ok(UnixListener::from(socket))
 }
 
-/// The number of a user or group.
 /// Checks what [`ListeningSocket::bind`] needs of this host, and changes nothing: owner, group and directory. Returns all errors.
 #[must_use]
 pub fn check(path: &SocketPath, role: Role, access: &SocketAccess) -> Vec<BindError> {

@@ -145,6 +145,26 @@ pub fn difference(from: &Config, to: &Config) -> Vec<Change> {
     }
     let added = to.disks.iter().filter(|after| disk(from, after).is_none());
     changes.extend(added.map(|disk| Change::DiskAdded { disk: disk.name.to_string() }));
+    // A disk of another name on the same socket is the same disk for its guest, which must not see the socket vanish.
+    for before in &from.disks {
+        let is_renamed = |after: &&DiskConfig| after.socket_path == before.socket_path && after.name != before.name;
+        let Some(after) = to.disks.iter().find(is_renamed) else { continue };
+        let (old, new) = (before.name.to_string(), after.name.to_string());
+        if disk(to, before).is_none() && disk(from, after).is_none() {
+            changes.retain(|change| match change {
+                Change::DiskRemoved { disk } => *disk != old,
+                Change::DiskAdded { disk } => *disk != new,
+                _ => true,
+            });
+            changes.push(Change::Setting {
+                disk: Some(old.clone()),
+                setting: "name".into(),
+                from: old.into(),
+                to: new.into(),
+                applies: Applies::Restart,
+            });
+        }
+    }
     changes.sort_by_key(Change::rank);
     changes
 }
@@ -254,7 +274,7 @@ mod tests {
                 ("namespace: 1", settings),
                 ("tcp://192.0.2.2]", "tcp://192.0.2.3]"),
                 ("namespace: 2", "namespace: 3, weight: 7"),
-                ("name: b", "name: c"),
+                ("name: b, socket-path: /run/b.sock", "name: c, socket-path: /run/c.sock"),
             ]),
             [
                 "disk `a`: hedge: off becomes p95",
@@ -282,5 +302,10 @@ mod tests {
             changes(&[("socket-path: /run/b.sock", "socket-path: /run/b.sock, ctrl-loss-tmo: 7")]),
             ["disk `b`: ctrl-loss-tmo: nothing becomes 7; remove and add the disk, or restart the daemon"]
         );
+    }
+
+    #[test]
+    fn a_renamed_disk_keeps_its_socket_and_waits_for_a_restart() {
+        assert_eq!(changes(&[("name: b", "name: c")]), ["disk `b`: name: b becomes c; restart the daemon"]);
     }
 }

@@ -140,7 +140,7 @@ impl FromStr for SocketPath {
     type Err = SocketPathError;
 
     fn from_str(text: &str) -> Result<Self, SocketPathError> {
-        if (1..=107).contains(&text.len()) && !text.contains('\0') && !text.ends_with('/') {
+        if (1..=107).contains(&text.len()) && !text.contains(char::is_control) && !text.ends_with('/') {
             Ok(Self(text.into()))
         } else {
             Err(SocketPathError { text: text.into() })
@@ -157,7 +157,7 @@ json_schema!(
         "description": "The path of a Unix socket, at most 107 bytes.",
         "minLength": 1,
         "maxLength": 107,
-        "pattern": r"^[^\x00]*[^/\x00]$",
+        "pattern": r"^[^\x00-\x1f\x7f-\x9f]*[^/\x00-\x1f\x7f-\x9f]$",
         "examples": ["/run/vhost-blk-mpath/disk0.sock"],
     })
 );

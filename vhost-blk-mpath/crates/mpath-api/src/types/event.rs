@@ -100,7 +100,7 @@ pub enum EventKind {
     /// A data digest was wrong on a path. The command is repeated.
     DigestError,
     /// A controller answered a command with an error that has it repeated. Told once a minute at most for each path and
-    /// I/O thread.
+    /// I/O thread, and again after a reconnect.
     CommandError,
     /// The operator enabled a path.
     PathEnable,

@@ -28,15 +28,16 @@ pub enum EditError {
 /// Other differences stay. The new text was read again, and has no live difference to `wanted`.
 pub fn edit(text: &str, wanted: &Config) -> Result<(String, Vec<Change>), EditError> {
     let parse = |text: &str| Config::parse(text).map_err(|_| EditError::Invalid);
-    let changes: Vec<_> = difference(&parse(text)?, wanted).into_iter().filter(Change::is_live).collect();
+    let (changes, others): (Vec<_>, Vec<_>) = difference(&parse(text)?, wanted).into_iter().partition(Change::is_live);
     let mut edited = text.to_owned();
     for change in &changes {
         let form = || EditError::Form { change: change.to_string() };
         edited = apply(&edited, change, wanted).ok_or_else(form)?;
     }
     let left = Config::parse(&edited).ok().map(|config| difference(&config, wanted));
+    // All live differences are gone, and nothing else has changed.
     let wrong = match &left {
-        Some(left) => left.iter().find(|change| change.is_live()),
+        Some(left) => left.iter().find(|change| !others.contains(change)),
         None => changes.last(),
     };
     wrong.map_or(Ok((edited, changes.clone())), |change| Err(EditError::Form { change: change.to_string() }))

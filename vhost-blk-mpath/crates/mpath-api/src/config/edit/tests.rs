@@ -157,7 +157,7 @@ proptest! {
         ("'tcp://192.0.2.1', tcp", "tcp"),
         ("threshold: 2", "threshold: 5"),
         ("    subsystem: nqn.b", "    hedge: p99\n    hedge-budget: 1%\n    subsystem: nqn.b"),
-        ("  - socket-path: /run/b.sock", "  - name: c\n    socket-path: /run/b.sock"),
+        ("  - socket-path: /run/b.sock", "  - name: c\n    socket-path: /run/c.sock"),
     ], 0..12)) {
         let mut wanted = TEXT.to_owned();
         for (from, to) in &changes {

@@ -8,9 +8,9 @@ use serde::de::{
     Visitor,
 };
 
-use super::Known;
 use super::place::{Place, Step};
 use super::repair::Repair;
+use super::{Known, MAX_VALUES};
 
 /// Where a value is, and what is known of the text.
 #[derive(Clone)]
@@ -32,6 +32,14 @@ impl<'a> Position<'a> {
 
     fn repair(&self) -> Option<&'a Repair> {
         self.known.repairs.get(&self.place)
+    }
+
+    /// Counts a value. An error if a text has too many.
+    fn count<E: Error>(&self) -> Result<(), E> {
+        let count = self.known.values.get() + 1;
+        self.known.values.set(count);
+        let message = format_args!("more than {MAX_VALUES} values, aliases counted in full; write fewer");
+        if count > MAX_VALUES { Err(E::custom(message)) } else { Ok(()) }
     }
 
     /// Notes where the attempt has failed: at the first place that is told.
@@ -154,6 +162,7 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Filtered<'_, S> {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
         let position = self.position.clone();
+        position.count()?;
         let value = match position.repair() {
             Some(Repair::Replace(placeholder)) => {
                 IgnoredAny::deserialize(deserializer)?;

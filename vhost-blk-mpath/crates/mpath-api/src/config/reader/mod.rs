@@ -8,7 +8,7 @@ mod access;
 mod place;
 mod repair;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -20,8 +20,10 @@ use super::error::ConfigError;
 
 /// The most errors that are told of one text.
 pub(super) const MAX_ERRORS: usize = 64;
-/// The most attempts to read a text.
-const MAX_ATTEMPTS: usize = 512;
+/// The most attempts to read a text: an error may take six, until a placeholder fits.
+const MAX_ATTEMPTS: usize = 6 * MAX_ERRORS;
+/// The most values of a text. The largest configuration has fewer. Aliases of YAML repeat values without a limit.
+const MAX_VALUES: usize = 100_000;
 
 /// The repairs of a text, and the last error.
 #[derive(Default)]
@@ -29,6 +31,8 @@ struct Known {
     repairs: BTreeMap<Place, Repair>,
     /// Where the present attempt has failed.
     failed_at: RefCell<Option<Place>>,
+    /// The values that the present attempt has read.
+    values: Cell<usize>,
 }
 
 /// An error and the setting that it is about, such as `disks[0].queues`.
@@ -69,6 +73,10 @@ pub(super) fn read_all<T: DeserializeOwned>(text: &str) -> Reading<'_, T> {
             }
             Err(error) => {
                 let failed_at = reading.known.failed_at.take().unwrap_or_default();
+                if reading.known.values.get() > MAX_VALUES {
+                    reading.faults.push(Fault { setting: String::new(), error: ConfigError::Yaml(error) });
+                    break;
+                }
                 if !reading.note(failed_at, error) || reading.faults.len() >= MAX_ERRORS {
                     break;
                 }
@@ -79,6 +87,7 @@ pub(super) fn read_all<T: DeserializeOwned>(text: &str) -> Reading<'_, T> {
 }
 
 fn attempt<T: DeserializeOwned>(text: &str, known: &Known) -> Result<T, serde_yaml::Error> {
+    known.values.set(0);
     T::deserialize(Filtered { inner: serde_yaml::Deserializer::from_str(text), position: Position::root(known) })
 }
 

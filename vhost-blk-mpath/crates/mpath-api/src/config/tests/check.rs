@@ -218,3 +218,15 @@ proptest! {
         prop_assert_eq!(Config::check(&text).ok(), Config::parse(&text).ok());
     }
 }
+
+#[test]
+fn a_text_whose_aliases_multiply_is_refused_early() {
+    let items = "tcp://a,".repeat(2000);
+    let disk = format!("- &d {{socket-path: /s, subsystem: nqn.a, paths: [{items}]}}\n");
+    let text = format!("disks:\n{disk}{}", "- *d\n".repeat(100_000));
+    for error in
+        [Config::parse(&text).unwrap_err().to_string(), Config::check(&text).unwrap_err().remove(0).to_string()]
+    {
+        assert!(error.contains("more than 100000 values"), "{error}");
+    }
+}

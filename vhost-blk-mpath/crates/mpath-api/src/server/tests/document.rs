@@ -126,6 +126,18 @@ fn every_operation_answers_as_the_document_says() {
 }
 
 #[test]
+fn a_read_only_socket_refuses_every_change() {
+    let server = Running::start_read_only();
+    for (route, item) in API["paths"].as_object().unwrap() {
+        for method in item.as_object().unwrap().keys() {
+            let target = route.replace("{disk}", "a").replace("{path}", "1");
+            let (status, answer) = server.request(&method.to_ascii_uppercase(), &target, "{}");
+            assert_eq!(status, if method == "get" { 200 } else { 403 }, "{method} {route}: {answer}");
+        }
+    }
+}
+
+#[test]
 fn values_with_everything_in_them_are_as_the_document_says() {
     let check = |name: &str, value: Value| {
         let schema = json!({"$ref": format!("#/components/schemas/{name}")});

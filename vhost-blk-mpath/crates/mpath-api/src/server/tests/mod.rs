@@ -58,10 +58,17 @@ impl Running {
         Self::start_with(Fake::new(), limits)
     }
 
+    pub(super) fn start_read_only() -> Self {
+        Self::serve(Fake::new(), Server::read_only)
+    }
+
     fn start_with(control: Fake, limits: Limits) -> Self {
+        Self::serve(control, |server| Server { limits, ..server })
+    }
+
+    fn serve(control: Fake, with: impl FnOnce(Server) -> Server) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let mut server = Server::bind(&socket(&dir)).unwrap();
-        server.limits = limits;
+        let server = with(Server::bind(&socket(&dir)).unwrap());
         let control = Arc::new(control);
         let (end, ended) = oneshot::channel();
         let thread = thread::spawn({
