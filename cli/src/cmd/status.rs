@@ -53,7 +53,9 @@ pub(super) fn table_of(disks: &[Disk]) -> Text {
     ];
     let table = Text::from(table(columns, disks.iter().map(row)));
     let removing = disks.iter().filter_map(|disk| Some(format!("{}: REMOVING: {}\n", disk.name, removing(disk)?)));
-    let of_disk = |disk| reasons(disk).chain(medium_errors(disk)).map(move |reason| (&*disk.name, reason));
+    let of_disk = |disk| {
+        reasons(disk).chain(out_of_use(disk)).chain(medium_errors(disk)).map(move |reason| (&*disk.name, reason))
+    };
     let reasons =
         merged(disks.iter().flat_map(of_disk)).into_iter().map(|(disks, reason)| format!("{disks}: {reason}\n"));
     let notes: Vec<_> = removing.chain(reasons).collect();
@@ -70,6 +72,12 @@ fn merged<'a>(reasons: impl Iterator<Item = (&'a str, String)>) -> Vec<(String, 
         }
     }
     merged
+}
+
+/// The paths that operators keep from use. They are no condition of the disk.
+fn out_of_use(disk: &Disk) -> Option<String> {
+    let count = disk.path_counts.total.saturating_sub(disk.path_counts.expected);
+    (count > 0).then(|| format!("paths that are drained, disabled or being removed: {count}"))
 }
 
 /// The errors of the medium that the guest got. They are no condition of the disk.
