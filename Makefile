@@ -207,7 +207,7 @@ api-test: $(PROGRAMS) ## schemathesis against a live daemon, by its own OpenAPI 
 api-load: $(PROGRAMS) ## whether 1000 clients of the API, good and bad, leave the latency of a disk alone, in two minutes on a machine that does nothing else
 	scripts/api-load
 
-lint: ## formatting, clippy with warnings as errors, shell, Python and import checks, the language of documents and messages
+lint: ## formatting, clippy with warnings as errors, shell, Python and import checks, the language of documents and messages, links
 	@scripts/deps.sh build lint
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path vhost-blk-mpath/fuzz/Cargo.toml --check
@@ -216,6 +216,7 @@ lint: ## formatting, clippy with warnings as errors, shell, Python and import ch
 	scripts/check-imports
 	scripts/check-descriptions
 	scripts/check-prose
+	scripts/check-links
 
 fmt: ## format the code
 	$(CARGO) fmt --all
