@@ -27,20 +27,18 @@ pub(crate) fn identity(config: &Config) -> Result<HostIdentity, HostError> {
         Some(hostid) => hostid,
         None => read(HOSTID_FILE.as_ref(), "hostid")?.unwrap_or_else(random),
     };
-    let is_random = config.hostid.is_none() && config.hostnqn.is_none() && !Path::new(HOSTID_FILE).exists();
     let hostnqn = match &config.hostnqn {
         Some(hostnqn) => hostnqn.to_string(),
         None => read::<Nqn>(HOSTNQN_FILE.as_ref(), "hostnqn")?
             .map_or_else(|| format!("nqn.2014-08.org.nvmexpress:uuid:{hostid}"), |hostnqn| hostnqn.to_string()),
     };
-    if is_random && !Path::new(HOSTNQN_FILE).exists() {
-        tracing::warn!(
-            hostnqn,
-            "neither `hostnqn` nor {HOSTNQN_FILE} names this host, so the name changes with each start; targets that permit hosts by name \
-             need one: set `hostnqn` and `hostid`"
-        );
-    }
     Ok(HostIdentity { hostnqn: hostnqn.parse().expect("a checked NQN is one"), hostid: hostid.bytes() })
+}
+
+/// Whether the identity is another one at each start.
+pub(crate) fn is_random(config: &Config) -> bool {
+    let is_named = config.hostnqn.is_some() || config.hostid.is_some();
+    !is_named && ![HOSTNQN_FILE, HOSTID_FILE].iter().any(|file| Path::new(file).exists())
 }
 
 fn random() -> HostId {

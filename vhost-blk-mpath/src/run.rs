@@ -126,6 +126,7 @@ async fn serve(
     let mut left = activation_sockets.front_end_left();
     let program = upgrade::predecessor::program();
     let host = host::identity(&config)?;
+    let is_random_host = host::is_random(&config);
     location::check(&config)?;
     activation_sockets.check_roles(&config)?;
     if predecessor.as_ref().is_some_and(|predecessor| !predecessor.force) {
@@ -188,7 +189,7 @@ async fn serve(
     let is_ready = AtomicBool::new(false);
     let daemon = Arc::new(Daemon { disks: Arc::clone(&disks), started, upgrader, configuration, wait_for, is_ready });
     let result = match begun {
-        Ok(()) => Box::pin(serve_api(&daemon, servers, reload, ending())).await,
+        Ok(()) => Box::pin(serve_api(&daemon, servers, reload, is_random_host, ending())).await,
         Err(error) => Err(error.into()),
     };
 
@@ -212,6 +213,7 @@ async fn serve_api(
     daemon: &Arc<Daemon>,
     servers: ApiServers,
     reload: ReloadSignal,
+    is_random_host: bool,
     ending: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let disks = &daemon.disks;
@@ -219,6 +221,12 @@ async fn serve_api(
         disks.first_attempts(daemon.wait_for).await?;
         daemon.is_ready.store(true, Ordering::Relaxed);
         tracing::info!("ready");
+        if is_random_host {
+            tracing::warn!(
+                hostnqn = %disks.common.host.hostnqn,
+                "the name of this host changes with each start, and targets that permit hosts by name need one: set `hostnqn` and `hostid`"
+            );
+        }
         notify(&[NotifyState::Ready]);
         Ok::<_, StartError>(reload_by_signals(daemon, reload).await)
     };
