@@ -146,14 +146,15 @@ fn the_last_path_is_taken_out_only_by_force_and_its_io_waits() {
             ClientError::Refused(info) => assert_eq!(info.code, ErrorCode::LastPath, "{}", info.message),
             error => panic!("{error}"),
         }
-        assert!(daemon.is_live(1));
+        assert!(!daemon.is(1, PathState::Draining) && !daemon.is(1, PathState::Disabled));
     }
     // An action on several paths changes all of them or none.
     daemon.steer(0, PathAction::Enable);
     eventually("it is live again", || daemon.is_live(0));
     let all = SteerPaths { path: PathSelector::All, ..wanted(0, PathAction::Drain) };
     daemon.api.steer(&all).unwrap_err();
-    assert!(daemon.is_live(0) && daemon.is_live(1));
+    // A busy machine may have lost a path meanwhile.
+    assert!(!daemon.is(0, PathState::Draining) && !daemon.is(1, PathState::Draining));
 
     daemon.api.steer(&SteerPaths { force: true, ..all }).unwrap();
     eventually("I/O waits", || daemon.status().disks[0].queued > 0);
