@@ -246,11 +246,14 @@ async fn serve_api(
         drop(has_ended);
     });
     let read_only = async {
-        let Some(server) = servers.read_only else { return Ok(()) };
-        // An error: the sender is gone.
-        server.serve(Arc::clone(daemon), async { drop(ends.changed().await) }).await
+        let Some(server) = servers.read_only else { return };
+        // Disks do not end because nobody can watch them.
+        if let Err(error) = server.serve(Arc::clone(daemon), async { drop(ends.changed().await) }).await {
+            tracing::error!(%error, "the read-only API socket is not served any more");
+        }
     };
-    tokio::try_join!(api, read_only)?;
+    let (served, ()) = tokio::join!(api, read_only);
+    served?;
     failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
