@@ -301,3 +301,25 @@ fn a_sighup_reloads_and_tells_systemd() {
     assert!(events[0].contains("by SIGHUP: ") && events[0].contains(":1:8: disks: invalid type"), "{events:?}");
     assert_eq!(daemon.status().disks[0].policy, PolicyKind::Numa.into());
 }
+
+/// A disk can have 64 paths, and new ones come before others go.
+#[test]
+fn paths_stay_if_one_that_is_to_replace_them_cannot_be_added() {
+    let target = target();
+    let (daemon, disk, verification) = start(&target);
+    let (first, second) = (disk.paths[0].clone(), disk.paths[1].clone());
+    let new = (1..64).map(|port| format!("tcp://{}:{port}", own_address().ip()).parse().unwrap());
+    let paths = std::iter::once(first).chain(new).collect();
+    write(&daemon.place, vec![DiskConfig { paths, ..disk }], |_| {});
+    let answer = reload(&daemon);
+    let failed: Vec<_> = answer.failed.iter().map(|of| (of.change.to_string(), &*of.reason)).collect();
+    assert_eq!(failed.len(), 2, "{failed:?}");
+    let stays = (
+        format!("disk `db`: path {second} is removed"),
+        "a new path of the disk could not be added, so the others stay",
+    );
+    assert_eq!(failed[1], stays);
+    assert!(addresses(&daemon).contains(&second));
+    verification.goes_on(50);
+    verification.finish();
+}
