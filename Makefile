@@ -204,7 +204,7 @@ api-test: $(PROGRAMS) ## schemathesis against a live daemon, by its own OpenAPI 
 	  python3 -m venv target/api-test && target/api-test/bin/pip install --quiet schemathesis==$(SCHEMATHESIS); }
 	scripts/api-test $(API_TEST_ARGS)
 
-api-load: $(PROGRAMS) ## whether 1000 clients of the API, good and bad, leave the latency of a disk alone, in two minutes on a machine that does nothing else
+api-load: $(PROGRAMS) ## whether 1000 clients of the API, good and bad, delay a disk more than those of any server, in three minutes on a machine that does nothing else
 	scripts/api-load
 
 lint: ## formatting, clippy with warnings as errors, shell, Python and import checks, the language of documents and messages, links

@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::{Extension, Router};
+use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::UnixStream;
@@ -90,8 +93,9 @@ impl Connections {
             connection.task.abort();
         }
         let busy = Busy::default();
-        let router = self.router.clone().layer(Extension(busy.clone()));
-        let task = self.tasks.spawn(on_behalf_of(peer(&stream), converse(stream, router, self.limits, busy.clone())));
+        let peer = peer(&stream);
+        let conversation = converse(stream, self.router.clone(), self.limits, busy.clone());
+        let task = self.tasks.spawn(on_behalf_of(peer, conversation));
         self.open.push_back(Connection { task, busy });
     }
 
@@ -107,6 +111,12 @@ impl Connections {
 
 /// Answers the request of a connection.
 async fn converse(stream: UnixStream, router: Router, limits: Limits, busy: Busy) {
+    let service = TowerToHyperService::new(router);
+    // A layer of the router would be built again for each connection, route by route.
+    let service = service_fn(|mut request: Request<Incoming>| {
+        request.extensions_mut().insert(busy.clone());
+        service.call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header)
@@ -114,7 +124,7 @@ async fn converse(stream: UnixStream, router: Router, limits: Limits, busy: Busy
         .keep_alive(false)
         // `printf ... | nc -U` shuts down its sending side at once and still reads the answer.
         .half_close(true)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service);
     let (mut connection, mut end) = (pin!(connection), Instant::now() + limits.connection);
     loop {
         match timeout_at(end, &mut connection).await {
