@@ -323,9 +323,12 @@ impl Control for Daemon {
         let under_way = self.upgrader.begin()?;
         let (events, version) = (&self.disks.common.events, self.version());
         events.record_of_daemon(EventKind::UpgradeBegun, format!("upgrade begun, from version {version}"));
-        let upgraded = match self.disks.sockets() {
-            Some((_unchanged, sockets)) => self.upgrader.upgrade(under_way, version, sockets, force).await,
-            None => Err(UpgradeError::Busy),
+        let kept =
+            if force { Ok(()) } else { self.disks.subsystems().iter().try_for_each(|of| actions::check_upgrade(of)) };
+        let upgraded = match (kept, self.disks.sockets()) {
+            (Err(error), _) => Err(error),
+            (Ok(()), Some((_unchanged, sockets))) => self.upgrader.upgrade(under_way, version, sockets, force).await,
+            (Ok(()), None) => Err(UpgradeError::Busy),
         };
         let (kind, message) = match &upgraded {
             Ok(Upgrade { version, pid, .. }) => {

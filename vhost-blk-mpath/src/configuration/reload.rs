@@ -1,5 +1,6 @@
 //! The reload of the configuration file: the differences are applied to the running daemon.
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -232,6 +233,13 @@ fn gone(disk: &str) -> String {
 
 /// The configuration in the file, and the settings that are there.
 fn read(file: &Path) -> Result<(Config, Value), Vec<String>> {
+    // A FIFO could be waited for without end.
+    if fs::metadata(file).is_ok_and(|metadata| !metadata.is_file()) {
+        let file = file.display();
+        return Err(vec![format!(
+            "{file}: not a regular file, and cannot be read again; start the daemon with one to reload it"
+        )]);
+    }
     let text = read_file(file).map_err(|error| vec![error.to_string()])?;
     let config = Config::check_file(file, &text);
     let config = config.map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>())?;

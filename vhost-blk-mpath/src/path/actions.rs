@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mpath_api::server::{ControlError, PathRef};
+use mpath_api::server::{ControlError, PathRef, UpgradeError};
 use mpath_api::types::{EventKind, PathAction, PathState};
 use mpath_core::{DiskId, PathId};
 use mpath_host::DesiredState;
@@ -12,6 +12,20 @@ use tokio::sync::oneshot;
 use crate::io_threads::barrier;
 use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::{PathStatus, State};
+
+/// Checks that a new process, which uses every configured path, would use none that the operator has drained or disabled.
+pub(crate) fn check_upgrade(subsystem: &Subsystem) -> Result<(), UpgradeError> {
+    let state = subsystem.state();
+    let out_of_use = |path: &&PathStatus| matches!(path.wanted(), DesiredState::Drained | DesiredState::Disabled);
+    match state.paths().find(out_of_use) {
+        Some(path) => Err(UpgradeError::PathOutOfUse {
+            disk: subsystem.name().into(),
+            path: path.address.clone(),
+            state: path.shown(),
+        }),
+        None => Ok(()),
+    }
+}
 
 /// Applies an action to all of these paths, or to none. The returned receivers resolve once the I/O threads know of
 /// it.

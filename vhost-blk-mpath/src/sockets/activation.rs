@@ -126,6 +126,10 @@ pub(crate) enum InUseError {
     Role { path: String, before: Role, after: Role },
     #[error("the API's socket is now {path}, and clients use another; restart the daemon for that, or use --force")]
     Api { path: String },
+    #[error(
+        "clients use {path}, which only reads, and the configuration has no such socket; add `api-read-only: {path}`, or use --force"
+    )]
+    ReadOnlyApi { path: String },
 }
 
 /// The activation sockets, by the path of the disk or API that uses them.
@@ -207,7 +211,15 @@ impl ActivationSockets {
         }
         let has_api = self.taken().iter().map(|socket| &socket.path).any(|path| path == config.api.as_path())
             || self.listening.iter().any(|(path, _)| path == config.api.as_path());
-        if has_api { Ok(()) } else { Err(InUseError::Api { path: config.api.to_string() }) }
+        if !has_api {
+            return Err(InUseError::Api { path: config.api.to_string() });
+        }
+        let is_wanted = |path: &Path| config.api_sockets().any(|wanted| wanted.as_path() == path);
+        let taken = self.taken();
+        match taken.iter().find(|socket| socket.role == Some(Role::ReadOnlyApi) && !is_wanted(&socket.path)) {
+            Some(socket) => Err(InUseError::ReadOnlyApi { path: socket.path.display().to_string() }),
+            None => Ok(()),
+        }
     }
 
     /// Checks that no socket of the running daemon gets another use: mode and owner are those of its creation, and a socket for

@@ -8,6 +8,7 @@ use std::time::Duration;
 use mpath_api::config::{Config, DiskConfig, SharerConfig};
 use mpath_api::types::{ErrorCode, EventKind, Origin, Reload};
 use mpath_api::{PathAddress, PolicyKind};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;
 
 use crate::live_disks::{config, refusal, target};
@@ -234,6 +235,8 @@ fn an_error_in_the_file_changes_nothing() {
     );
     fs::remove_file(&file).unwrap();
     assert!(refusal(daemon.api.reload(false, false)).1.contains("No such file"));
+    mknodat(CWD, &file, FileType::Fifo, Mode::RWXU, 0).unwrap();
+    assert!(refusal(daemon.api.reload(false, false)).1.contains("not a regular file"));
     verification.goes_on(50);
     verification.finish();
 }

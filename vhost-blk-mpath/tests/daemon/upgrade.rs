@@ -12,7 +12,7 @@ use std::{env, fs, thread};
 
 use mpath_api::client::{Client, ClientError};
 use mpath_api::config::{Config, DiskConfig, SharerConfig};
-use mpath_api::types::{EventKind, Upgrade};
+use mpath_api::types::{EventKind, PathAction, PathSelector, SteerPaths, Upgrade};
 use rustix::process::{Pid, Signal, kill_process};
 use vublk_bench::request::Status;
 
@@ -323,6 +323,22 @@ fn an_upgrade_goes_on_without_its_client() {
 }
 
 #[test]
+fn a_path_out_of_use_is_not_used_again_by_an_upgrade() {
+    let target = target_of(1, 2, 8 << 20);
+    let place = DaemonDirectory::new();
+    let command = place.configured(vec![disk(&place, &target, 0)]);
+    let daemon = place.spawn(command).ready();
+    for (action, state) in [(PathAction::Drain, "draining"), (PathAction::Disable, "disabled")] {
+        daemon.api.steer(&SteerPaths { path: PathSelector::Index(1), disk: None, action, force: false }).unwrap();
+        eventually("the path is out of use", || daemon.paths()[1].state.to_string() == state);
+        is_refused(&daemon, &[&daemon.paths()[1].address.to_string(), state, "--force"]);
+    }
+    let next = NextDaemon(daemon.api.upgrade(true).unwrap().pid);
+    eventually("the new process answers", || daemon.api.status().is_ok_and(|status| status.pid == next.0));
+    next.end();
+}
+
+#[test]
 fn sockets_of_disks_that_are_not_configured_any_more_are_removed() {
     let target = target_of(2, 1, 8 << 20);
     let place = DaemonDirectory::new();
@@ -391,7 +407,7 @@ fn the_api_socket_that_only_reads_stays() {
 
 /// Everyone may connect to such a socket.
 #[test]
-fn a_socket_that_only_reads_does_not_become_the_api() {
+fn a_socket_that_only_reads_stays_and_does_not_become_the_api() {
     let target = target_of(1, 1, 8 << 20);
     let place = DaemonDirectory::new();
     let command = place.configured(vec![disk(&place, &target, 0)]);
@@ -401,6 +417,8 @@ fn a_socket_that_only_reads_does_not_become_the_api() {
     let write = |config: &Config| fs::write(&file, serde_json::to_string(config).unwrap()).unwrap();
     write(&read_only);
     let daemon = place.spawn(command).ready();
+    write(&api);
+    is_refused(&daemon, &["clients use", "read.sock, which only reads", "add `api-read-only: "]);
     write(&Config { api: read_only.api_read_only.unwrap(), ..api });
     is_refused(&daemon, &["read.sock is the read-only API socket of the running daemon", "as API socket"]);
     assert!(daemon.api.upgrade(true).is_err(), "not by force either");

@@ -327,6 +327,18 @@ pub enum UpgradeError {
         "systemd would take the end of this process for the end of the service; set `Type=notify` in its unit, and restart it once"
     )]
     NoNotify,
+    /// The new process would use a path again that the operator has drained or disabled.
+    #[error(
+        "disk `{disk}`: path {path} is {state}, and the new program would use it again; enable or remove the path, or use --force"
+    )]
+    PathOutOfUse {
+        /// The disk.
+        disk: String,
+        /// The address of the path.
+        path: PathAddress,
+        /// The path's state.
+        state: PathState,
+    },
     /// Another upgrade, or a reload, is under way.
     #[error("another upgrade or a reload is under way; `mpathctl status` shows the daemon that serves")]
     UnderWay,
@@ -467,6 +479,7 @@ impl From<ControlError> for ApiError {
                 UpgradeError::PassedSocket
                 | UpgradeError::FirstProcess
                 | UpgradeError::NoNotify
+                | UpgradeError::PathOutOfUse { .. }
                 | UpgradeError::NotStarted { .. }
                 | UpgradeError::Failed { .. },
             ) => ErrorCode::UpgradeFailed,
