@@ -207,7 +207,7 @@ api-test: $(PROGRAMS) ## schemathesis against a live daemon, by its own OpenAPI 
 api-load: $(PROGRAMS) ## whether 1000 clients of the API, good and bad, delay a disk more than those of any server, in three minutes on a machine that does nothing else
 	scripts/api-load
 
-lint: ## formatting, clippy with warnings as errors, shell, Python and import checks, the language of documents and messages, links
+lint: ## formatting, clippy with warnings as errors, shell, Python and import checks, the language of documents and messages, links and targets
 	@scripts/deps.sh build lint
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path vhost-blk-mpath/fuzz/Cargo.toml --check

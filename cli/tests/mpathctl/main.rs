@@ -6,6 +6,7 @@
 mod config;
 mod daemon;
 mod disks;
+mod docs;
 mod events;
 mod fake;
 mod insight;

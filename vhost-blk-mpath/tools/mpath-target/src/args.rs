@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use clap::{Parser, Subcommand};
 use mpath_api::config::SocketPath;
 use mpath_api::usage_line;
-use mpath_target::api::PortSelector;
-use mpath_target::{DEFAULT_ANATT_SECONDS, ListenerConfig, NamespaceConfig, Setting, TargetConfig};
+
+use crate::api::PortSelector;
+use crate::{DEFAULT_ANATT_SECONDS, ListenerConfig, NamespaceConfig, Setting, TargetConfig};
 
 const AFTER_HELP: &str = "\
 LISTENER is IP:PORT[,transport=tcp|mptcp][,advertise=IP:PORT][,SETTING]...
@@ -88,7 +89,7 @@ Example
 #[derive(Debug, Parser)]
 #[command(name = "mpath-target", version, after_help = AFTER_HELP)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, disable_help_subcommand = true)]
-pub(crate) struct Args {
+pub struct Args {
     #[command(subcommand)]
     command: Option<Command>,
 
@@ -139,7 +140,7 @@ enum Command {
 
 /// A command to a running target.
 #[derive(Debug, PartialEq, Eq, Subcommand)]
-pub(crate) enum CtlCommand {
+pub enum CtlCommand {
     /// Print the status of the target as JSON
     Status,
     /// Change settings of listeners; mpath-target --help lists the settings
@@ -154,7 +155,7 @@ pub(crate) enum CtlCommand {
 
 /// The parsed command line.
 #[derive(Debug)]
-pub(crate) enum Request {
+pub enum Request {
     /// Print this text and exit.
     Print(String),
     /// Serve, with the control API on this socket.
@@ -165,7 +166,7 @@ pub(crate) enum Request {
 
 impl Request {
     /// Parses the command line. An error is one line.
-    pub(crate) fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Self, String> {
+    pub fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Self, String> {
         let args = match Args::try_parse_from(args) {
             Ok(args) => args,
             Err(error) if !error.use_stderr() => return Ok(Self::Print(error.to_string())),

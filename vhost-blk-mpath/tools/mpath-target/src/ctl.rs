@@ -5,8 +5,7 @@ use std::time::Duration;
 use mpath_api::client::{Client, ClientError, Method};
 use mpath_api::config::SocketPath;
 use mpath_target::api::{SettingsRequest, Status};
-
-use crate::args::CtlCommand;
+use mpath_target::args::CtlCommand;
 
 /// The time limit for a call.
 const TIMEOUT: Duration = Duration::from_secs(20);

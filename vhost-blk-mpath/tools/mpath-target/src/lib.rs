@@ -30,6 +30,7 @@
 #![allow(missing_docs, clippy::must_use_candidate, clippy::return_self_not_must_use)]
 
 pub mod api;
+pub mod args;
 mod config;
 mod identity;
 mod parse;

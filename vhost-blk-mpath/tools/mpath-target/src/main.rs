@@ -1,16 +1,15 @@
 //! `mpath-target`: serves an NVMe subsystem over TCP until SIGTERM or SIGINT.
 
-mod args;
 mod ctl;
 
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use args::Request;
 use ctl::CtlError;
 use mpath_api::config::SocketPath;
 use mpath_api::server::Server;
+use mpath_target::args::Request;
 use mpath_target::{TargetConfig, TargetServer, api};
 use tokio::signal::unix::{SignalKind, signal};
 

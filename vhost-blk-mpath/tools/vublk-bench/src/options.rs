@@ -57,6 +57,22 @@ fn duration_ms<S: serde::Serializer>(duration: &Duration, serializer: S) -> Resu
     serializer.serialize_u64(duration.as_millis() as u64)
 }
 
+/// Drives a vhost-user-blk back-end without a guest: measures a fixed load, or verifies every byte of a random one.
+#[derive(Parser)]
+#[command(
+    version,
+    after_help = "Exit status: 0 all well; 1 I/O errors, wrong data, lost or doubly completed requests; \
+    2 bad options, or options that do not fit the disk; 3 cannot connect; 130 interrupted, nothing wrong up to then."
+)]
+pub struct Line {
+    #[command(flatten)]
+    pub options: Options,
+
+    /// Format of the results on stdout
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub output: Output,
+}
+
 /// What to run.
 #[derive(Debug, Clone, Args, Serialize)]
 pub struct Options {
@@ -149,11 +165,6 @@ impl Options {
 
     /// This workload with every other option at its default.
     pub fn with_defaults(socket_path: &Path, rw: Mode) -> Self {
-        #[derive(Parser)]
-        struct Line {
-            #[command(flatten)]
-            options: Options,
-        }
         let line = Line::try_parse_from(["vublk-bench", "--socket-path", "socket", "--rw", "read"]);
         let options = line.expect("the defaults of the options parse").options;
         Self { socket_path: socket_path.to_owned(), rw, ..options }
@@ -221,12 +232,6 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        options: Options,
-    }
 
     fn options(line: &str) -> Options {
         let line = format!("x --socket-path s {line}");
