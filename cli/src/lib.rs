@@ -22,7 +22,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 use mpath_api::client::{Client, ClientError};
 use mpath_api::config::LoadError;
 use mpath_api::types::{ErrorCode, InjectionError};
-use mpath_api::{DEFAULT_API_SOCKET, DiskFlagsError, usage_line};
+use mpath_api::{DEFAULT_API_SOCKET, DiskFlagsError, completable, usage_line};
 
 use crate::cmd::{Command, SaveError, SocketError};
 use crate::import::ImportError;
@@ -272,7 +272,7 @@ pub fn main() -> ExitCode {
 /// The command line with all of its options, for manual pages and completions too.
 #[must_use]
 pub fn command_line() -> clap::Command {
-    watch::with_option(Args::command())
+    completable(watch::with_option(Args::command()))
 }
 
 /// The command, and the time after which it is repeated.

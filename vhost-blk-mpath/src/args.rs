@@ -5,11 +5,11 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args as ClapArgs, Parser};
+use clap::{Args as ClapArgs, Parser, ValueHint};
 use mpath_api::config::{
     Account, Config, HostId, IoThreads, Nqn, SocketMode, SocketPath, WaitFor, read_file, settings_in, written,
 };
-use mpath_api::{DEFAULT_API_SOCKET, DiskFlags, DiskFlagsError, usage_line};
+use mpath_api::{DEFAULT_API_SOCKET, DiskFlags, DiskFlagsError, one_of, usage_line};
 
 use crate::configuration::Given;
 use crate::log::LogFormat;
@@ -73,7 +73,7 @@ pub(crate) struct Args {
 #[derive(Debug, ClapArgs)]
 struct HostArgs {
     /// Unix socket of the API
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_API_SOCKET)]
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_API_SOCKET, value_hint = ValueHint::FilePath)]
     api: SocketPath,
 
     /// Mode of the API socket, in octal, such as 0660 [default: 0600]
@@ -89,7 +89,7 @@ struct HostArgs {
     api_group: Option<Account>,
 
     /// Unix socket of the API on which nothing can be changed [default: none]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     api_read_only: Option<SocketPath>,
 
     /// Mode of that socket, in octal, such as 0666 [default: 0600]
@@ -108,10 +108,10 @@ struct HostArgs {
     #[arg(long, value_name = "N")]
     io_threads: Option<IoThreads>,
 
-    /// Paths that have to be live before the daemon is ready: none, any (one of each disk) or all [default: none]
+    /// Paths that have to be live before the daemon is ready; any: one of each disk [default: none]
     ///
     /// With any and all, the daemon ends if the first attempts do not bring that about.
-    #[arg(long, value_name = "WHICH")]
+    #[arg(long, value_name = "WHICH", value_parser = one_of::<WaitFor>(["none", "any", "all"]))]
     wait_for: Option<WaitFor>,
 
     /// NQN of this host [default: from /etc/nvme/hostnqn, else made from the host identifier]

@@ -30,6 +30,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use mpath_api::completable;
 
 use crate::args::Args;
 use crate::log::Log;
@@ -37,7 +38,7 @@ use crate::log::Log;
 /// The command line, for its manual page and completions.
 #[must_use]
 pub fn command_line() -> clap::Command {
-    Args::command()
+    completable(Args::command())
 }
 
 /// Runs the daemon until it ends.

@@ -7,7 +7,7 @@ use mpath_api::types::{
     InjectedRate, InjectedShare, InjectedStatus, Injection, InjectionError, InjectionInForce, PathSelector,
     SetInjection,
 };
-use mpath_api::{parse_bytes, usage_line};
+use mpath_api::{one_of, parse_bytes, usage_line};
 
 use super::DiskArg;
 use crate::Failure;
@@ -57,8 +57,8 @@ struct InjectionArgs {
     /// Jitter of the added latency, 1us to 60s, such as 5ms
     #[arg(long, value_name = "TIME", value_parser = latency)]
     jitter: Option<InjectedLatency>,
-    /// Distribution of the jitter: uniform (the default), normal, exponential or pareto
-    #[arg(long, value_name = "NAME")]
+    /// Distribution of the jitter [default: uniform]
+    #[arg(long, value_name = "NAME", value_parser = one_of::<InjectedDistribution>(InjectedDistribution::NAMES))]
     distribution: Option<InjectedDistribution>,
     /// Bandwidth in bytes per second, 64KiB to 100GiB, such as 100MiB
     #[arg(long, value_name = "BYTES", value_parser = rate)]
@@ -66,18 +66,22 @@ struct InjectionArgs {
     /// Share of I/Os that fail, 0.0001% to 100%, such as 1% or 0.01
     #[arg(long, value_name = "SHARE", value_parser = share)]
     error_rate: Option<InjectedShare>,
-    /// Status of failing I/Os: path-error (the default), ana-inaccessible, ana-transition, internal-error, namespace-not-ready,
-    /// command-interrupted, media-error or internal-error-dnr
-    #[arg(long, value_name = "NAME")]
+    /// Status of failing I/Os [default: path-error]
+    #[arg(long, value_name = "NAME", value_parser = one_of::<InjectedStatus>(InjectedStatus::NAMES))]
     status: Option<InjectedStatus>,
     /// Hold all I/Os until the injection ends
     #[arg(long)]
     stall: bool,
-    /// Only this class of I/Os: read, write or other (flush, discard and write zeroes)
-    #[arg(long, value_name = "CLASS")]
+    /// Only this class of I/Os; other is flush, discard and write zeroes
+    #[arg(long, value_name = "CLASS", value_parser = one_of::<InjectedClass>(InjectedClass::NAMES))]
     class: Option<InjectedClass>,
     /// Impair I/Os before they are sent (request), or after they were executed (response)
-    #[arg(long, value_name = "WAY", default_value = "request")]
+    #[arg(
+        long,
+        value_name = "WAY",
+        default_value = "request",
+        value_parser = one_of::<InjectedDirection>(InjectedDirection::NAMES)
+    )]
     direction: InjectedDirection,
     /// Seed of the random numbers for jitter and errors
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]

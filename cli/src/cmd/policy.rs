@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use mpath_api::client::Client;
 use mpath_api::types::{DiskPolicy, Policy, PolicyDetail, SetPolicy};
-use mpath_api::{PolicyClass, PolicyKind};
+use mpath_api::{PolicyClass, PolicyKind, one_of};
 
 use super::{DiskArg, parameter, policy_show};
 use crate::Failure;
@@ -25,13 +25,14 @@ pub(crate) enum Command {
     /// Set the policy; it applies from the next request on
     Set {
         /// Policy, from `mpathctl policy list`
+        #[arg(value_parser = one_of::<PolicyKind>(PolicyKind::ALL.map(PolicyKind::name)))]
         name: PolicyKind,
         /// Parameter of the policy; `mpathctl policy list` and `policy show` show parameters. `NAME=default` sets the default. If the
         /// policy is already in force, parameters that are not given keep their values
         #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parameter::parse)]
         params: Vec<(String, String)>,
         /// Only for this class of requests: read, or write (everything but reads)
-        #[arg(long, value_name = "CLASS")]
+        #[arg(long, value_name = "CLASS", value_parser = one_of::<PolicyClass>(["read", "write"]))]
         class: Option<PolicyClass>,
         #[command(flatten)]
         disk: DiskArg,

@@ -1,9 +1,9 @@
 //! `mpathctl scheduler`
 
 use clap::Subcommand;
-use mpath_api::SchedulerKind;
 use mpath_api::client::Client;
 use mpath_api::types::{DiskScheduler, QueueTurns, Scheduler, SchedulerDetail, SetScheduler};
+use mpath_api::{SchedulerKind, one_of};
 
 use super::{DiskArg, parameter};
 use crate::Failure;
@@ -25,6 +25,7 @@ pub(crate) enum Command {
     /// Set the scheduler; it applies from the next request on
     Set {
         /// Scheduler, from `mpathctl scheduler list`
+        #[arg(value_parser = one_of::<SchedulerKind>(SchedulerKind::ALL.map(SchedulerKind::name)))]
         name: SchedulerKind,
         /// Parameter of the scheduler; `mpathctl scheduler list` and `scheduler show` show parameters. `NAME=default` sets the default. If
         /// the scheduler is already in force, parameters that are not given keep their values

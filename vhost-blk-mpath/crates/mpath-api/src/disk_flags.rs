@@ -1,13 +1,13 @@
 //! The flags of a disk, for the daemon and for `mpathctl disk add`.
 
-use clap::Args;
+use clap::{Args, ValueHint};
 
 use crate::config::{
     Account, CtrlLossTmo, DiskConfig, DiskName, FastIoFailTmo, Hedge, HedgeBudget, IoTimeout, KeepAliveTmo,
     LimitBandwidth, LimitBurst, LimitIops, LimitsConfig, MaxTransfer, NamespaceId, Nqn, QueueCount, QueueEntries,
     ReconnectDelay, SocketMode, SocketPath, SuspectTimeout, Weight, WindowBytes, WindowIos,
 };
-use crate::{ClassPolicies, DiscoveryAddress, PathAddress, SchedulerKind};
+use crate::{ClassPolicies, DiscoveryAddress, PathAddress, PolicyKind, SchedulerKind, one_of};
 
 /// The flags. Each has the name of a setting of [`DiskConfig`].
 #[derive(Debug, Clone, Default, PartialEq, Args)]
@@ -19,7 +19,7 @@ pub struct DiskFlags {
     pub name: Option<DiskName>,
 
     /// vhost-user socket, which the daemon creates and QEMU connects to
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub socket_path: Option<SocketPath>,
 
     /// Mode of the vhost-user socket, in octal, such as 0660 [default: 0777 less the umask]
@@ -53,11 +53,11 @@ pub struct DiskFlags {
     pub namespace: Option<NamespaceId>,
 
     /// Policy, which picks the path of a request; `mpathctl policy list` shows all [default: bdp]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = one_of::<ClassPolicies>(PolicyKind::ALL.map(PolicyKind::name)))]
     pub policy: Option<ClassPolicies>,
 
     /// Scheduler, which picks the virtqueue that is served next; `mpathctl scheduler list` shows all [default: burst-credit]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = one_of::<SchedulerKind>(SchedulerKind::ALL.map(SchedulerKind::name)))]
     pub scheduler: Option<SchedulerKind>,
 
     /// Limit in requests per second, 1 to 1000000000, or off [default: off]

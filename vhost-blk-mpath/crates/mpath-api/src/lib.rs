@@ -7,6 +7,7 @@
 
 pub mod address;
 pub mod client;
+mod completion;
 pub mod config;
 mod disk_flags;
 mod policy_serde;
@@ -21,6 +22,7 @@ pub mod types;
 mod usage;
 
 pub use address::{DiscoveryAddress, PathAddress};
+pub use completion::{OneOf, completable, one_of};
 pub use config::Config;
 pub use disk_flags::{DiskFlags, DiskFlagsError};
 pub use mpath_core::{

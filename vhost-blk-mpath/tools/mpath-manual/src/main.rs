@@ -114,13 +114,43 @@ mod tests {
         entries.flat_map(below).collect()
     }
 
-    #[test]
-    fn each_command_has_a_page_and_hidden_options_are_nowhere() {
+    /// Everything for all programs, with the names of the files.
+    fn all_files() -> Vec<(String, String)> {
         let place = tempfile::tempdir().unwrap();
         for program in programs() {
             write_all(place.path(), "2026-11-27", program).unwrap();
         }
-        let files = files(place.path());
+        files(place.path())
+    }
+
+    #[test]
+    fn shells_offer_values_and_offer_files_only_where_one_is_meant() {
+        let files = all_files();
+        let text = |name: &str| &files.iter().find(|(file, _)| file == name).unwrap().1;
+        let policies = "numa round-robin queue-depth adaptive pid latency latency-rr service-time bdp";
+        assert!(text("mpathctl.bash").contains(&format!("--help {policies}\"")), "{}", text("mpathctl.bash"));
+        assert!(text("_mpathctl").contains(&format!(":({policies})")), "{}", text("_mpathctl"));
+        for (script, option, offer) in [
+            ("mpathctl.bash", "policy", policies),
+            ("mpathctl.bash", "status", "path-error ana-inaccessible"),
+            ("mpathctl.bash", "output", "table json yaml"),
+            ("mpathctl.bash", "disk", "COMPREPLY=(\"${cur}\")"),
+            ("mpathctl.bash", "api", "compgen -f"),
+            ("vhost-blk-mpath.bash", "scheduler", "burst-credit published fifo"),
+            ("vhost-blk-mpath.bash", "wait-for", "none any all"),
+            ("vhost-blk-mpath.bash", "subsystem", "COMPREPLY=(\"${cur}\")"),
+            ("vhost-blk-mpath.bash", "socket-path", "compgen -f"),
+        ] {
+            let option = format!("--{option})\n");
+            let mut offers =
+                text(script).split(&option).skip(1).map(|rest| rest.split("return").next().unwrap()).peekable();
+            assert!(offers.peek().is_some() && offers.all(|of| of.contains(offer)), "{script} {option}");
+        }
+    }
+
+    #[test]
+    fn each_command_has_a_page_and_hidden_options_are_nowhere() {
+        let files = all_files();
         for page in ["vhost-blk-mpath.8", "mpathctl.1", "mpathctl-path.1", "mpathctl-path-list.1", "mpathctl-upgrade.1"]
         {
             assert!(files.iter().any(|(name, text)| name == page && text.contains(".SH SYNOPSIS")), "{page}");

@@ -24,6 +24,8 @@ macro_rules! words {
         impl $type {
             /// Every value.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
+            /// Every name.
+            pub const NAMES: &[&str] = &[$($name),*];
         }
 
         impl fmt::Display for $type {
