@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 use mpath_api::client::{Client, ClientError};
 use mpath_api::config::LoadError;
@@ -316,13 +317,32 @@ fn version_note(daemon: Option<&str>, failure: Option<&Failure>) -> Option<Strin
 
 /// Prints the error, the help or the version. Help and version are no errors.
 fn usage(error: &clap::Error) -> ExitCode {
-    if let Some(line) = usage_line(error) {
+    if let Some(mut line) = usage_line(error) {
+        if let Some(meant) = meant(error) {
+            line = format!("{}; did you mean {meant}?", line.trim_end_matches("; see --help"));
+        }
         Output::new(asked_format(std::env::args().skip(1))).error(Code::Own("usage"), &line);
         return Kind::Usage.into();
     }
     // A failed write leaves nothing to do.
     let _ = error.print();
     if error.use_stderr() { Kind::Usage.into() } else { ExitCode::SUCCESS }
+}
+
+/// The commands that an unknown command may mean: the commands of that name below others, or else those of a similar name.
+fn meant(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+    let whole = |noun: &clap::Command| {
+        noun.find_subcommand(unknown).map(|verb| format!("mpathctl {} {}", noun.get_name(), verb.get_name()))
+    };
+    let mut names: Vec<_> = command_line().get_subcommands().filter_map(whole).collect();
+    if names.is_empty()
+        && let Some(ContextValue::Strings(similar)) = error.get(ContextKind::SuggestedSubcommand)
+    {
+        names.clone_from(similar);
+    }
+    let quoted: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    (!quoted.is_empty()).then(|| quoted.join(" or "))
 }
 
 /// The output format that a wrong command line asks for.

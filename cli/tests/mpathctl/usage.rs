@@ -99,7 +99,21 @@ fn a_wrong_value_prints_one_line_and_exits_with_2() {
         let (code, stderr) = daemon.fail(args);
         assert!(code == 2 && stderr.contains("\nUsage: mpathctl"), "{args:?}: {code}: {stderr}");
     }
-    for args in [&["paths"][..], &["inject", "set"], &["policy", "set"], &["status", "--json"]] {
+    for (args, meant) in [
+        (&["drain", "p1"][..], "unrecognized subcommand 'drain'; did you mean `mpathctl path drain`?"),
+        (
+            &["clear"],
+            "'clear'; did you mean `mpathctl limit clear` or `mpathctl inject clear` or `mpathctl fence clear`?",
+        ),
+        (&["fence", "drain"], "'drain'; did you mean `mpathctl path drain`?"),
+        (&["paths"], "unrecognized subcommand 'paths'; did you mean `path`?"),
+        (&["path", "drian"], "unrecognized subcommand 'drian'; did you mean `drain`?"),
+    ] {
+        let (code, stderr) = daemon.fail(args);
+        assert_eq!((code, stderr.lines().count()), (2, 1), "{args:?}: {stderr}");
+        assert!(stderr.starts_with("mpathctl: ") && stderr.contains(meant), "{args:?}: {stderr}");
+    }
+    for args in [&["xyz"][..], &["inject", "set"], &["policy", "set"], &["status", "--json"]] {
         let (code, stderr) = daemon.fail(args);
         assert_eq!((code, stderr.lines().count()), (2, 1), "{args:?}: {stderr}");
         assert!(stderr.starts_with("mpathctl: ") && stderr.ends_with("; see --help\n"), "{args:?}: {stderr}");
