@@ -104,14 +104,20 @@ impl From<Table> for Text {
 pub(crate) enum Column {
     Text(&'static str),
     Number(&'static str),
-    /// A condition or a state, in its colour. It is broken into lines last of all.
+    /// A condition or a state, in its colour. It is broken into lines after columns of [`Column::SpareText`] were left out.
     State(&'static str),
     /// Text that is broken into lines on a narrow terminal.
     Long(&'static str),
+    /// An address, which is broken last of all.
+    Address(&'static str),
     /// Text that is left out on a narrow terminal. The last of these columns goes first.
     SpareText(&'static str),
     /// A number that is left out in the same way.
     SpareNumber(&'static str),
+    /// Text that is left out when long texts and states are as narrow as they can be.
+    LateText(&'static str),
+    /// A number that is left out in the same way.
+    LateNumber(&'static str),
 }
 
 impl Column {
@@ -121,8 +127,11 @@ impl Column {
             | Self::Number(header)
             | Self::State(header)
             | Self::Long(header)
+            | Self::Address(header)
             | Self::SpareText(header)
-            | Self::SpareNumber(header) => header,
+            | Self::SpareNumber(header)
+            | Self::LateText(header)
+            | Self::LateNumber(header) => header,
         }
     }
 }
@@ -140,20 +149,14 @@ pub(crate) fn table<const N: usize>(columns: [Column; N], rows: impl IntoIterato
     Table { columns: columns.into(), rows: rows.into_iter().map(Into::into).collect(), has_headers: true }
 }
 
-/// The columns that a table has room for.
-struct Layout {
-    /// Index and width of each column shown.
-    shown: Vec<(usize, usize)>,
-    left_out: Vec<&'static str>,
-}
-
 impl Table {
     pub(crate) fn without_headers(self) -> Self {
         Self { has_headers: false, ..self }
     }
 
     fn shown(&self, style: Style) -> String {
-        let Layout { shown, left_out } = self.layout(style.size.map(|(width, _)| width));
+        let width = style.size.map(|(width, _)| width);
+        let shown = self.layout(width);
         let mut builder = Builder::default();
         if self.has_headers {
             builder.push_record(shown.iter().map(|(index, _)| self.columns[*index].header()));
@@ -163,65 +166,68 @@ impl Table {
         }
         let mut table = builder.build();
         table.with(Borders::empty()).with(Padding::new(0, GAP, 0, 0));
-        for (at, (index, _)) in shown.into_iter().enumerate() {
-            match self.columns[index] {
-                Column::Number(_) | Column::SpareNumber(_) => {
+        for (at, (index, _)) in shown.iter().enumerate() {
+            match self.columns[*index] {
+                Column::Number(_) | Column::SpareNumber(_) | Column::LateNumber(_) => {
                     table.modify(Columns::one(at), Alignment::right());
                 }
                 Column::State(_) if style.has_colour => {
-                    let toned = self.rows.iter().map(|row| Tone::of(&row[index])).enumerate();
+                    let toned = self.rows.iter().map(|row| Tone::of(&row[*index])).enumerate();
                     for (row, tone) in toned.filter_map(|(row, tone)| Some((row, tone?))) {
                         table.modify(Cell::new(row + usize::from(self.has_headers), at), colour(tone));
                     }
                 }
-                Column::State(_) | Column::Long(_) | Column::Text(_) | Column::SpareText(_) => (),
+                _ => (),
             }
         }
         let lines = table.to_string();
         let mut text: String = lines.lines().flat_map(|line| [line.trim_end(), "\n"]).collect();
+        let is_shown = |index: &usize| shown.iter().any(|(other, _)| other == index);
+        let left_out = (0..self.columns.len()).filter(|index| !is_shown(index));
+        let left_out: Vec<_> = left_out.map(|index| self.columns[index].header()).collect();
         if !left_out.is_empty() {
-            text.extend(["(no room for ", &left_out.join(", "), "; a wider terminal or -o json shows all)\n"]);
+            let note = format!("(no room for {}; a wider terminal or -o json shows all)", left_out.join(", "));
+            text.extend([&*broken(&note, width.unwrap_or(usize::MAX)), "\n"]);
         }
         text
     }
 
-    /// Makes long texts narrower, then leaves out columns, then makes texts and states narrower still, until the table has at most this
-    /// width.
-    fn layout(&self, width: Option<usize>) -> Layout {
+    /// Index and width of each column that the table has room for. These steps make it narrower, in this order: narrower long texts,
+    /// spare columns left out, narrower texts and states, late columns left out, broken addresses.
+    fn layout(&self, width: Option<usize>) -> Vec<(usize, usize)> {
         let length = |text: &str| text.chars().count();
         let widest = |index: usize| {
             let header = if self.has_headers { length(self.columns[index].header()) } else { 0 };
             self.rows.iter().map(|row| length(&row[index])).max().unwrap_or(0).max(header)
         };
-        let mut layout = Layout {
-            shown: (0..self.columns.len()).map(|index| (index, widest(index))).collect(),
-            left_out: Vec::new(),
-        };
-        let Some(width) = width else { return layout };
+        let mut shown: Vec<_> = (0..self.columns.len()).map(|index| (index, widest(index))).collect();
+        let Some(width) = width else { return shown };
         let excess = |shown: &[(usize, usize)]| {
             (shown.iter().map(|(_, width)| width + GAP).sum::<usize>()).saturating_sub(width + GAP)
         };
         let is_spare = |index: usize| matches!(self.columns[index], Column::SpareText(_) | Column::SpareNumber(_));
-        while excess(&layout.shown) > 0 {
-            let excess = excess(&layout.shown);
-            let spare = layout.shown.iter().rposition(|(index, _)| is_spare(*index));
+        let is_late = |index: usize| matches!(self.columns[index], Column::LateText(_) | Column::LateNumber(_));
+        while excess(&shown) > 0 {
+            let excess = excess(&shown);
+            let spare = shown.iter().rposition(|(index, _)| is_spare(*index));
+            let late = shown.iter().rposition(|(index, _)| is_late(*index));
             let least = |index: usize| match self.columns[index] {
                 Column::Long(_) if spare.is_some() => LONG_MIN,
                 Column::Long(_) => LONG_LEAST,
                 Column::State(_) if spare.is_none() => STATE_LEAST,
+                Column::Address(_) if spare.or(late).is_none() => LONG_LEAST,
                 _ => usize::MAX,
             };
-            let broken = layout.shown.iter_mut().filter(|(index, width)| *width > least(*index));
+            let broken = shown.iter_mut().filter(|(index, width)| *width > least(*index));
             if let Some((index, width)) = broken.max_by_key(|(_, width)| *width) {
                 *width = width.saturating_sub(excess).max(least(*index));
-            } else if let Some(spare) = spare {
-                let (index, _) = layout.shown.remove(spare);
-                layout.left_out.insert(0, self.columns[index].header());
+            } else if let Some(left_out) = spare.or(late) {
+                shown.remove(left_out);
             } else {
                 break;
             }
         }
-        layout
+        shown
     }
 }
 
@@ -301,6 +307,22 @@ failing  1234567890  a note of more than forty characters, in all  /b.sock
         assert!(!text.contains("sock") && text.contains("no room for SIZE(B), SOCKET;"), "{text}");
         // Nothing more can be left out.
         assert!(example(false, Some(10)).contains("failing"));
+    }
+
+    #[test]
+    fn columns_are_left_out_before_an_address_is_broken() {
+        let columns =
+            [Column::Address("ADDRESS"), Column::LateNumber("BUSY"), Column::Long("NOTE"), Column::LateText("AT")];
+        let address = "tcp://192.0.2.1:4420";
+        let row = [address, "17", "a note of some words", "noon"].map(String::from);
+        let shown = |width| {
+            Text::from(table(columns, [row.clone()])).shown(Style { size: Some((width, 24)), has_colour: false })
+        };
+        // The long text comes first.
+        assert!(shown(48).contains("\ntcp://192.0.2.1:4420    17  a note of some  noon\n"), "{}", shown(48));
+        assert!(shown(44).contains("ADDRESS               BUSY  NOTE\n"), "{}", shown(44));
+        assert!(shown(36).contains(address) && shown(36).contains("no room for BUSY, AT;"), "{}", shown(36));
+        assert!(!shown(35).contains(address), "{}", shown(35));
     }
 
     #[test]

@@ -33,8 +33,8 @@ const COLUMNS: [Column; 7] = [
     Column::Text("DISK"),
     Column::Text("ADDRESS"),
     Column::State("STATE"),
-    Column::Number("GENCTR"),
-    Column::Number("RECORDS"),
+    Column::LateNumber("GENCTR"),
+    Column::LateNumber("RECORDS"),
     Column::Text("BY"),
     Column::Long("LAST ERROR"),
 ];

@@ -55,7 +55,7 @@ fn next(class: &str, of: &NextRequest) -> Text {
         Column::Number("#"),
         Column::Text("ADDRESS"),
         Column::State("STATE"),
-        Column::Number("BUSY"),
+        Column::LateNumber("BUSY"),
         Column::Long("POLICY SAYS"),
         Column::Long("WHY NOT"),
         Column::Long("NOTES"),

@@ -44,7 +44,7 @@ fn for_people(all: &[DiskFences]) -> Table {
         Column::Text("DISK"),
         Column::Text("KIND"),
         Column::Text("PATH"),
-        Column::Text("SINCE(UTC)"),
+        Column::LateText("SINCE(UTC)"),
         Column::Number("LEFT(s)"),
         Column::Long("MEANING"),
     ];

@@ -150,7 +150,7 @@ fn for_people(paths: &[InjectedPath], header: &'static str) -> Table {
         Column::Text("ADDRESS"),
         Column::Text("CLASS"),
         Column::Text("DIRECTION"),
-        Column::Number("SEED"),
+        Column::LateNumber("SEED"),
         Column::Number("LEFT(s)"),
         Column::Long(header),
     ];

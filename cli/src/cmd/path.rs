@@ -149,18 +149,18 @@ fn for_people(paths: &[Path]) -> Text {
     let columns = [
         Column::Text("DISK"),
         Column::Number("#"),
-        Column::Long("ADDRESS"),
+        Column::Address("ADDRESS"),
         Column::State("STATE"),
         Column::Number("1S(%)"),
         Column::SpareNumber("1M(%)"),
         Column::SpareNumber("SHARE(%)"),
         Column::SpareNumber("IOS"),
-        Column::Number("BUSY"),
-        Column::Number("ERRS"),
+        Column::LateNumber("BUSY"),
+        Column::LateNumber("ERRS"),
         Column::SpareNumber("RD50(us)"),
-        Column::Number("RD99(us)"),
+        Column::LateNumber("RD99(us)"),
         Column::SpareNumber("WR50(us)"),
-        Column::Number("WR99(us)"),
+        Column::LateNumber("WR99(us)"),
         Column::Long("INJECTION"),
     ];
     let text = Text::from(table(columns, paths.iter().map(row)));

@@ -42,7 +42,21 @@ fn lists_fit_the_terminal_and_widen_with_it() {
     let narrow = shown(&daemon, &["path", "list"], 100, &[]).contents();
     let columns = narrow.lines().next().unwrap();
     assert!(columns.ends_with("INJECTION") && !columns.contains("WR50"), "{narrow}");
-    assert!(narrow.contains("\n(no room for 1M(%), SHARE(%), IOS, RD50(us), WR50(us); a wider "), "{narrow}");
+    assert!(narrow.contains("\n(no room for 1M(%), SHARE(%), IOS, RD50(us), WR50(us), WR99(us); a wider "), "{narrow}");
+}
+
+#[test]
+fn addresses_stay_whole_on_a_terminal_of_80_columns() {
+    let daemon = Daemon::start();
+    daemon.run(&["inject", "set", "0", "--latency", "30ms", "--for", "60s"]);
+    for command in ["path list", "inject list", "discovery list", "fence list"] {
+        let args: Vec<_> = command.split(' ').collect();
+        let wide = daemon.run(&args);
+        let narrow = shown(&daemon, &args, 80, &[]).contents();
+        for address in wide.split_whitespace().filter(|word| word.starts_with("tcp://")) {
+            assert!(narrow.split_whitespace().any(|word| word == address), "{command}: {address}\n{narrow}");
+        }
+    }
 }
 
 #[test]
