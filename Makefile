@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build deb programs dist-test package-test restricted-test benches demo test unit fuzz sim sim-mutants policy-sim burst-sim burst-instructions guest-test guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table api-test api-load soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references images clean
+.PHONY: help deps build deb programs dist-test package-test libvirt-test restricted-test benches demo test unit fuzz sim sim-mutants policy-sim burst-sim burst-instructions guest-test guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table api-test api-load soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references images clean
 
 CARGO ?= cargo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
@@ -60,6 +60,10 @@ dist-test: programs ## what the package has besides programs: manual pages, comp
 package-test: programs images ## install the package in a Debian of its own, use, upgrade and remove it there, a guest verifying (as root; SUITE=trixie: Debian 13)
 	@scripts/deps.sh deb package
 	guest-tests/package/run
+
+libvirt-test: programs images ## have libvirtd run the package's example of a domain in a Debian of its own, a guest verifying (as root; SUITE=trixie: Debian 13)
+	@scripts/deps.sh deb package
+	guest-tests/package/libvirt
 
 restricted-test: ## the daemon's tests of memory, upgrades, sockets and connections under what its unit restricts (as root)
 	@scripts/deps.sh build guest package

@@ -86,10 +86,16 @@ class Machine:
         image = self._image or _output_of(ROOT / "images" / "build", self.IMAGE)
         self.accel = self.accel or _output_of(ROOT / "images" / "accel", image)
         started = time.monotonic()
+        self._qemu, self._control = self.spawn(image)
+        self._reader = threading.Thread(target=self._read, name="guest-reader", daemon=True)
+        self._reader.start()
+        return started
+
+    def spawn(self, image):
+        """Starts the machine. Returns a process that prints the console and ends with QEMU, and the control port's socket."""
         ours, theirs = socket.socketpair()
         with theirs:
-            self._control = ours
-            self._qemu = subprocess.Popen(
+            qemu = subprocess.Popen(
                 # The kernel ends QEMU if this process dies without a chance to do it.
                 ["setpriv", "--pdeathsig=KILL", "--", *self._command(image, theirs.fileno())],
                 stdin=subprocess.DEVNULL,
@@ -98,9 +104,7 @@ class Machine:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # Ctrl-C in the terminal is ours to handle
             )
-        self._reader = threading.Thread(target=self._read, name="guest-reader", daemon=True)
-        self._reader.start()
-        return started
+        return qemu, ours
 
     def is_silent(self):
         """Whether the guest has said nothing that was not taken yet."""

@@ -28,20 +28,36 @@ class ContainerError(Exception):
     """The container does not start, or a command in it has failed."""
 
 
-def debian_root(say):
-    """The directory of the root, which is made if it does not exist."""
-    root = ROOT / "target/package-root" / "-".join([SUITE, *PACKAGES])
+def debian_root(say, more=()):
+    """The directory of a root with PACKAGES and `more`, which is made if it does not exist."""
+    root = ROOT / "target/package-root" / "-".join([SUITE, *PACKAGES, *more])
     if not root.exists():
-        say(f"debootstrap of Debian {SUITE} to {root.relative_to(ROOT)}: {' '.join(PACKAGES)}")
         new = root.with_suffix(".new")
         subprocess.run(["rm", "-rf", "--one-file-system", new], check=True)
         new.parent.mkdir(parents=True, exist_ok=True)
-        words = ["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, new, MIRROR]
-        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if done.returncode != 0:
-            raise ContainerError(f"debootstrap: {done.stdout[-1000:]}")
+        if more:
+            _add_packages(new, debian_root(say), more, say)
+        else:
+            say(f"debootstrap of Debian {SUITE} to {root.relative_to(ROOT)}: {' '.join(PACKAGES)}")
+            _make("debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, new, MIRROR)
         new.rename(root)
     return root
+
+
+def _add_packages(new, root, packages, say):
+    """Copies a root and installs packages in the copy, whose services do not start."""
+    say(f"installation in a copy of {root.relative_to(ROOT)}: {' '.join(packages)}")
+    _make("cp", "--archive", "--reflink=auto", root, new)
+    inside = ["systemd-nspawn", f"--directory={new}", "--quiet", "--register=no", "--keep-unit", "--console=pipe", "--", *ENVIRONMENT]
+    _make(*inside, "apt-get", "update")
+    _make(*inside, "apt-get", "install", "-y", "--no-install-recommends", *packages)
+    _make(*inside, "apt-get", "clean")
+
+
+def _make(*words):
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise ContainerError(f"{words[0]}: {done.stdout[-1000:]}")
 
 
 class Container:
@@ -92,17 +108,20 @@ class Container:
         """A path of the container as the host sees it."""
         return Path(f"/proc/{self._leader}/root{inside}")
 
-    def run(self, *words, user=None, check=True, timeout=120):
-        """Runs a command to its end. With `check` its failure is a ContainerError."""
-        words = [str(word) for word in words]
+    def entering(self, *words, user=None):
+        """The words with which the host runs a command in the container."""
         enter = ["nsenter", f"--target={self._leader}", "--all", "--"]
         as_user = ["runuser", f"--user={user}", "--"] if user else []
+        return [*enter, *ENVIRONMENT, *as_user, *(str(word) for word in words)]
+
+    def run(self, *words, user=None, check=True, timeout=120):
+        """Runs a command to its end. With `check` its failure is a ContainerError."""
         done = subprocess.run(
-            [*enter, *ENVIRONMENT, *as_user, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            self.entering(*words, user=user), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, timeout=timeout,
         )  # fmt: skip
         if check and done.returncode != 0:
-            raise ContainerError(f"{' '.join(words)}: exit code {done.returncode}: {done.stdout.strip()[-3000:]}")
+            raise ContainerError(f"{' '.join(str(word) for word in words)}: exit code {done.returncode}: {done.stdout.strip()[-3000:]}")
         return done
 
     def stop(self):
