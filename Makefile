@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build deb programs dist-test package-test libvirt-test restricted-test benches demo test unit fuzz sim sim-mutants policy-sim burst-sim burst-instructions guest-test guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table api-test api-load soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references images clean
+.PHONY: help deps build deb programs dist-test package-test libvirt-test restricted-test benches demo test unit fuzz sim sim-mutants policy-sim burst-sim bench-instructions guest-test guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table api-test api-load soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references images clean
 
 CARGO ?= cargo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
@@ -16,6 +16,8 @@ NATIVE_ARGS ?=
 BURST_ARGS ?=
 # Options of `make bench-mptcp`, as in '--only a,d'; `mptcp --help` lists them.
 MPTCP_ARGS ?=
+# An option of `make bench-instructions`: '--write' records the baseline, '--flows' prints the table of schedulers.
+INSTRUCTIONS_ARGS ?=
 # Options of `make guest-unit`, as in '--reference'; `guest-tests/unit/run --help` lists them.
 UNIT_ARGS ?=
 # A checkout of kvm-unit-tests to build the tests of `make guest-unit` in, in place of their own runtime.
@@ -114,10 +116,12 @@ burst-sim: ## bursts against busy flows under each scheduler in virtual time, co
 	$(CARGO) build --release --locked -p mpath-sim
 	$(BIN)/mpath-sim bursts
 
-burst-instructions: ## how many instructions the multipath core takes for a read, with each scheduler, in three minutes
+bench-instructions: ## instructions of each part of a request, in a minute; fails on a rise above 3 % (INSTRUCTIONS_ARGS=--write records them)
 	@scripts/deps.sh build count
-	$(CARGO) build --release --locked -p mpath-sim
-	$(BIN)/mpath-sim instructions
+	@# One codegen unit: with more of them, counts depend on the folder of the clone.
+	CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=1 CARGO_PROFILE_RELEASE_DEBUG=0 \
+	  $(CARGO) build --release --locked -p mpath-sim
+	$(BIN)/mpath-sim instructions $(INSTRUCTIONS_ARGS)
 
 guest-test: $(PROGRAMS) images ## the fio suite in a guest over two paths, then fio in user-mode-linux
 	scripts/guest-test

@@ -42,6 +42,7 @@ mod world;
 
 pub use blocks::Block;
 pub use checker::{Counts, Violation};
+pub use machine::Reads;
 pub use print_line::print_line;
 pub use world::Report;
 

@@ -5,6 +5,7 @@ mod dirty_log;
 mod driver;
 mod frontend;
 mod memory;
+mod reads;
 
 use std::collections::BTreeMap;
 use std::net::Shutdown;
@@ -18,6 +19,7 @@ use self::dirty_log::DirtyLog;
 use self::driver::{CHAIN_MAX, Driver, PACKED_START, QUEUE_BYTES, Segment};
 use self::frontend::{Device, Inflight};
 use self::memory::Memory;
+pub use self::reads::Reads;
 use crate::blocks::Operation;
 use crate::blocks::pattern::fill;
 use crate::guest::{GuestPlan, GuestRequest};

@@ -29,7 +29,7 @@ enum Scenario {
     Policies(policies::Args),
     /// Schedulers against bursts and busy flows, as tables in Markdown, and their targets, judged
     Bursts(bursts::Args),
-    /// Instructions of the core for a read of 4 KiB with each scheduler, counted by valgrind
+    /// Instructions of each part of a request, counted by valgrind and compared with the baseline
     Instructions(instructions::Args),
 }
 

@@ -1,0 +1,52 @@
+//! A guest and the device's side of its virtqueue, which is counted.
+
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use mpath_sim::Reads;
+use vhost_user_blk::{BlkStatus, DiskGeometry, Queue, QueueRunner, SECTOR_BYTES, VirtioDisk, serve_connection};
+
+use super::meter::Work;
+
+pub(super) const BLOCK_BYTES: u32 = 4096;
+pub(super) const BLOCKS: u64 = 1024;
+
+struct QueueSink(mpsc::Sender<Queue>);
+
+impl QueueRunner for QueueSink {
+    fn start(&self, queue: Queue) -> Result<(), Queue> {
+        self.0.send(queue).map_err(|mpsc::SendError(queue)| queue)
+    }
+
+    fn stop(&self, indices: &[u16]) -> Vec<Option<Queue>> {
+        indices.iter().map(|_| None).collect()
+    }
+}
+
+/// A guest, and the device's side of its virtqueue.
+pub(super) fn connected(are_packed: bool, depth: usize) -> (Reads, Queue) {
+    let (device, driver) = UnixStream::pair().expect("a socket");
+    let geometry = DiskGeometry::new(BLOCKS * u64::from(BLOCK_BYTES) / SECTOR_BYTES, BLOCK_BYTES);
+    let disk = Arc::new(VirtioDisk::new(geometry).expect("a plain disk"));
+    let (started, queues) = mpsc::channel();
+    thread::spawn(move || serve_connection(device, &disk, &QueueSink(started)));
+    let guest = Reads::connect(&driver, are_packed, depth);
+    (guest, queues.recv().expect("the virtqueue has started"))
+}
+
+/// The device takes a read and answers it.
+pub(super) fn walk(are_packed: bool) -> Work {
+    let (mut guest, mut queue) = connected(are_packed, 1);
+    Box::new(move |meter, reads| {
+        for _ in 0..reads {
+            guest.submit(0);
+            meter.count(|| {
+                let request = queue.pop().expect("the ring is sound").expect("a read is available");
+                queue.complete(request.token, BlkStatus::Ok);
+                queue.publish();
+            });
+            assert_eq!(guest.reap(), 1);
+        }
+    })
+}

@@ -1,0 +1,98 @@
+//! Whole turns of an I/O thread over the simulated ring, with the daemon's policy and scheduler.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mpath_core::{
+    AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, PathConfig, PathId, PolicyKind, SchedulerKind,
+    SharedDisk,
+};
+use mpath_sim::Reads;
+use reactor::{CloseMode, ConnectedQueuePair, DiskQueues, IoThreadMessage, SimulatedRing};
+
+use super::guest::{self, BLOCK_BYTES};
+use super::meter::{self, Meter, Work};
+use super::queue_pair::{self, CAPSULE_BYTES};
+
+/// The only socket.
+const SOCKET: () = ();
+
+/// An I/O thread with a guest and a path.
+pub(super) struct IoThread {
+    now: Instant,
+    thread: reactor::IoThread<SimulatedRing<()>>,
+    guest: Reads,
+    /// Bytes of the controller that are not received.
+    answers: Vec<u8>,
+}
+
+impl IoThread {
+    /// Reads in groups of `depth`. A group ends before the next begins.
+    pub(super) fn work(depth: usize) -> Work {
+        let mut thread = Self::new(depth);
+        Box::new(move |meter, reads| (0..reads as usize / depth).for_each(|_| thread.read(meter, depth)))
+    }
+
+    fn new(depth: usize) -> Self {
+        let now = meter::start();
+        let (path, disk, epoch) = (PathId(0), DiskId(0), Epoch(1));
+        let config = GroupConfig {
+            policy: PolicyKind::Bdp.into(),
+            scheduler: SchedulerKind::BurstCredit.into(),
+            ..GroupConfig::default()
+        };
+        let mut group = Group::new(now, config, &[SharedDisk::default()]);
+        group.add_path(path, PathConfig::default());
+        let report = Box::new(|event: reactor::PathEvent<()>| panic!("path {}: {:?}", event.path, event.kind));
+        let mut thread = reactor::IoThread::new(SimulatedRing::new(), group, report);
+        let (guest, queue) = guest::connected(false, depth);
+        let association =
+            Association { epoch, ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 127 };
+        let link = Box::new(ConnectedQueuePair {
+            socket: SOCKET,
+            queue: queue_pair::connected(),
+            retry_delays: [Duration::ZERO; 3],
+            close_mode: CloseMode::Reset,
+        });
+        let queues = Arc::new(DiskQueues::new(0, now));
+        for message in [
+            IoThreadMessage::AddDisk { disk, name: "disk".into(), block_size_bytes: BLOCK_BYTES, queues },
+            IoThreadMessage::PathUp { path, association, link },
+            IoThreadMessage::StartQueue { disk, flow: FlowId(0), queue: Box::new(queue) },
+        ] {
+            thread.handle(now, message).expect("the ring does what it is asked");
+        }
+        Self { now, thread, guest, answers: Vec::new() }
+    }
+
+    fn read(&mut self, meter: Meter, depth: usize) {
+        (0..depth).for_each(|place| self.guest.submit(place));
+        self.guest.kick();
+        self.thread.ring().poll();
+        let mut answered = 0;
+        while answered < depth {
+            self.now += Duration::from_micros(10);
+            meter.count(|| {
+                self.thread.take_events(self.now).expect("the ring does what it is asked");
+                self.thread.finish_turn(self.now).expect("the ring does what it is asked");
+                self.thread.next_timeout()
+            });
+            answered += self.guest.reap();
+            self.exchange();
+        }
+    }
+
+    /// The socket takes a send, or otherwise has answers.
+    fn exchange(&mut self) {
+        let ring = self.thread.ring();
+        if let Some(bytes) = ring.sends(SOCKET) {
+            let (capsules, _) = ring.unsent(SOCKET, 0..bytes);
+            ring.sent(SOCKET, bytes);
+            self.answers.extend(capsules.chunks(CAPSULE_BYTES).flat_map(queue_pair::answer));
+        } else if !self.answers.is_empty() {
+            let room = ring.receives(SOCKET).expect("the thread always receives").min(self.answers.len());
+            let received: Vec<u8> = self.answers.drain(..room).collect();
+            ring.received(SOCKET, &received);
+        }
+    }
+}

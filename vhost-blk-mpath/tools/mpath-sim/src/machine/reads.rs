@@ -1,0 +1,104 @@
+//! A guest that only reads, block by block. Its requests have one shape: a table with header, data and status.
+
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use vhost::VhostBackend;
+use vhost::vhost_user::Frontend;
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+use super::driver::{Driver, PACKED_START, QUEUE_BYTES, Segment};
+use super::frontend::{self, Device};
+use super::memory::Memory;
+use crate::guest::{GuestPlan, RingPlan};
+
+/// The size of a block.
+const BLOCK_BYTES: usize = 4096;
+/// The parts of a request: header, status, table of descriptors and data.
+const STATUS: usize = 0x10;
+const TABLE: usize = 0x40;
+const DATA: usize = 0x100;
+const SLOT_BYTES: usize = DATA + BLOCK_BYTES;
+/// A status that no device writes.
+const UNTOUCHED: u8 = 0xee;
+
+/// A guest with one virtqueue that reads blocks of 4 KiB.
+pub struct Reads {
+    memory: Memory,
+    queue: Driver,
+    /// The connection ends with it.
+    _frontend: Frontend,
+}
+
+impl Reads {
+    /// Connects to the back-end of a disk, and starts the virtqueue. At most `depth` reads are under way.
+    ///
+    /// # Panics
+    ///
+    /// If the back-end does not answer.
+    #[must_use]
+    pub fn connect(stream: &UnixStream, are_packed: bool, depth: usize) -> Self {
+        let plan = GuestPlan {
+            flows: 1,
+            depth,
+            think: Duration::ZERO,
+            blocks: 1,
+            first_blocks: 1,
+            longest: 1,
+            shares: [1, 0, 0, 0, 0],
+            writeback: true,
+            rings: RingPlan { has_event_idx: true, are_packed, have_log: false },
+            until: Duration::MAX,
+        };
+        let memory = Memory::new(QUEUE_BYTES + depth * SLOT_BYTES);
+        let queue = Driver::new(0, &plan);
+        let own = stream.try_clone().expect("a descriptor for a socket");
+        let mut frontend = frontend::connect(own, &plan).expect("the back-end answers");
+        let bases = [if are_packed { PACKED_START } else { 0 }];
+        let queues = std::slice::from_ref(&queue);
+        let device = Device { memory: &memory, queues, bases: &bases, plan: &plan, log: None };
+        device.start(&mut frontend, stream, &mut None).expect("the back-end answers");
+        let call = EventFd::new(EFD_NONBLOCK).expect("a descriptor for a virtqueue");
+        frontend.set_vring_call(0, &call).expect("the back-end answers");
+        Self { memory, queue, _frontend: frontend }
+    }
+
+    fn slot(place: usize) -> usize {
+        QUEUE_BYTES + place * SLOT_BYTES
+    }
+
+    /// Makes a read of the first block available at a place below `depth`, without a kick.
+    pub fn submit(&mut self, place: usize) {
+        let slot = Self::slot(place);
+        let mut header = [0; STATUS + 1];
+        header[STATUS] = UNTOUCHED;
+        self.memory.write(slot, &header);
+        let segments = [
+            Segment { at: slot, bytes: STATUS, is_written: false },
+            Segment { at: slot + DATA, bytes: BLOCK_BYTES, is_written: true },
+            Segment { at: slot + STATUS, bytes: 1, is_written: true },
+        ];
+        self.queue.ring.submit(&mut self.memory, place, &segments, Some(slot + TABLE));
+    }
+
+    /// Kicks the virtqueue.
+    ///
+    /// # Panics
+    ///
+    /// Never: the kick cannot overflow.
+    pub fn kick(&self) {
+        self.queue.kick.write(1).expect("a kick");
+    }
+
+    /// The reads that were answered since the last call.
+    ///
+    /// # Panics
+    ///
+    /// If one of them has failed.
+    pub fn reap(&mut self) -> usize {
+        let places = self.queue.ring.reap(&self.memory);
+        let has_succeeded = |place: &usize| self.memory.read(Self::slot(*place) + STATUS, 1) == [0];
+        assert!(places.iter().all(has_succeeded), "a read has failed");
+        places.len()
+    }
+}
