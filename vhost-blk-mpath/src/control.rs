@@ -323,11 +323,16 @@ impl Control for Daemon {
         let under_way = self.upgrader.begin()?;
         let (events, version) = (&self.disks.common.events, self.version());
         events.record_of_daemon(EventKind::UpgradeBegun, format!("upgrade begun, from version {version}"));
-        let kept =
-            if force { Ok(()) } else { self.disks.subsystems().iter().try_for_each(|of| actions::check_upgrade(of)) };
-        let upgraded = match (kept, self.disks.sockets()) {
+        let subsystems = self.disks.subsystems();
+        let check = move || {
+            let mut subsystems = subsystems.iter();
+            if force { Ok(()) } else { subsystems.try_for_each(|subsystem| actions::check_upgrade(subsystem)) }
+        };
+        let upgraded = match (check(), self.disks.sockets()) {
             (Err(error), _) => Err(error),
-            (Ok(()), Some((_unchanged, sockets))) => self.upgrader.upgrade(under_way, version, sockets, force).await,
+            (Ok(()), Some((_unchanged, sockets))) => {
+                self.upgrader.upgrade(under_way, version, sockets, force, check).await
+            }
             (Ok(()), None) => Err(UpgradeError::Busy),
         };
         let (kind, message) = match &upgraded {

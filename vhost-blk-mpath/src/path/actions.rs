@@ -15,14 +15,13 @@ use crate::subsystem::path_status::{PathStatus, State};
 
 /// Checks that a new process, which uses every configured path, would use none that the operator has drained or disabled.
 pub(crate) fn check_upgrade(subsystem: &Subsystem) -> Result<(), UpgradeError> {
-    let state = subsystem.state();
-    let out_of_use = |path: &&PathStatus| matches!(path.wanted(), DesiredState::Drained | DesiredState::Disabled);
-    match state.paths().find(out_of_use) {
-        Some(path) => Err(UpgradeError::PathOutOfUse {
-            disk: subsystem.name().into(),
-            path: path.address.clone(),
-            state: path.shown(),
-        }),
+    let out_of_use = |path: &PathStatus| match path.wanted() {
+        DesiredState::Drained => Some((path.address.clone(), "drained")),
+        DesiredState::Disabled => Some((path.address.clone(), "disabled")),
+        DesiredState::Enabled | DesiredState::Removed { .. } => None,
+    };
+    match subsystem.state().paths().find_map(out_of_use) {
+        Some((path, state)) => Err(UpgradeError::PathOutOfUse { disk: subsystem.name().into(), path, state }),
         None => Ok(()),
     }
 }

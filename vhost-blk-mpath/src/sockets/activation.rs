@@ -127,7 +127,8 @@ pub(crate) enum InUseError {
     #[error("the API's socket is now {path}, and clients use another; restart the daemon for that, or use --force")]
     Api { path: String },
     #[error(
-        "clients use {path}, which only reads, and the configuration has no such socket; add `api-read-only: {path}`, or use --force"
+        "{path} is the running daemon's API socket that only reads, and the configuration has none; add `api-read-only: {path}`, or use \
+         --force"
     )]
     ReadOnlyApi { path: String },
 }

@@ -112,13 +112,15 @@ impl Upgrader {
         handed_over.wait_for(|handed_over| *handed_over).await.expect("the sender is this one's own");
     }
 
-    /// Starts the new process and hands these sockets, the API's and unused ones over to it. `version` is this daemon's.
+    /// Starts the new process and hands these sockets, the API's and unused ones over to it. `version` is this daemon's. Fails if
+    /// `check` does, once the new process is ready: much may have happened until then.
     pub(crate) async fn upgrade(
         self: &Arc<Self>,
         under_way: UnderWay,
         version: &str,
         sockets: Vec<DaemonSocket>,
         force: bool,
+        check: impl Fn() -> Result<(), UpgradeError> + Send + 'static,
     ) -> Result<Upgrade, UpgradeError> {
         if self.activation_sockets.are_by_flag() {
             return Err(UpgradeError::PassedSocket);
@@ -130,7 +132,7 @@ impl Upgrader {
             return Err(UpgradeError::NoNotify);
         }
         let (upgrader, version) = (Arc::clone(self), version.to_owned());
-        let started = spawn_blocking(move || upgrader.start(under_way, &version, sockets, force));
+        let started = spawn_blocking(move || upgrader.start(under_way, &version, sockets, force, check));
         started.await.unwrap_or(Err(UpgradeError::Busy))
     }
 
@@ -141,6 +143,7 @@ impl Upgrader {
         version: &str,
         mut sockets: Vec<DaemonSocket>,
         force: bool,
+        check: impl Fn() -> Result<(), UpgradeError>,
     ) -> Result<Upgrade, UpgradeError> {
         for (path, api) in &self.apis {
             let socket = api.upgrade().ok_or(UpgradeError::Busy)?;
@@ -160,6 +163,7 @@ impl Upgrader {
             Some(Answer::Failed { reason }) => return Err(UpgradeError::Failed { reason }),
             None => return Err(candidate.failed("it has closed the channel")),
         };
+        check()?;
         let pid = candidate.child.id();
         // systemd would take the end of this process for the end of the service.
         sd_notify::notify(&[NotifyState::MainPid(pid)])

@@ -331,6 +331,7 @@ fn a_path_out_of_use_is_not_used_again_by_an_upgrade() {
     for (action, state) in [(PathAction::Drain, "draining"), (PathAction::Disable, "disabled")] {
         daemon.api.steer(&SteerPaths { path: PathSelector::Index(1), disk: None, action, force: false }).unwrap();
         eventually("the path is out of use", || daemon.paths()[1].state.to_string() == state);
+        let state = if state == "draining" { "drained" } else { state };
         is_refused(&daemon, &[&daemon.paths()[1].address.to_string(), state, "--force"]);
     }
     let next = NextDaemon(daemon.api.upgrade(true).unwrap().pid);
@@ -418,7 +419,7 @@ fn a_socket_that_only_reads_stays_and_does_not_become_the_api() {
     write(&read_only);
     let daemon = place.spawn(command).ready();
     write(&api);
-    is_refused(&daemon, &["clients use", "read.sock, which only reads", "add `api-read-only: "]);
+    is_refused(&daemon, &["read.sock is the running daemon's API socket that only reads", "add `api-read-only: "]);
     write(&Config { api: read_only.api_read_only.unwrap(), ..api });
     is_refused(&daemon, &["read.sock is the read-only API socket of the running daemon", "as API socket"]);
     assert!(daemon.api.upgrade(true).is_err(), "not by force either");

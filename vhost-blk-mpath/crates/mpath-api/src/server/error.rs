@@ -327,17 +327,17 @@ pub enum UpgradeError {
         "systemd would take the end of this process for the end of the service; set `Type=notify` in its unit, and restart it once"
     )]
     NoNotify,
-    /// The new process would use a path again that the operator has drained or disabled.
+    /// The operator has drained or disabled a path, which the new process does not know.
     #[error(
-        "disk `{disk}`: path {path} is {state}, and the new program would use it again; enable or remove the path, or use --force"
+        "disk `{disk}`: path {path} is {state}, and an upgrade would forget that; enable or remove the path, or use --force"
     )]
     PathOutOfUse {
         /// The disk.
         disk: String,
         /// The address of the path.
         path: PathAddress,
-        /// The path's state.
-        state: PathState,
+        /// `drained` or `disabled`.
+        state: &'static str,
     },
     /// Another upgrade, or a reload, is under way.
     #[error("another upgrade or a reload is under way; `mpathctl status` shows the daemon that serves")]

@@ -28,14 +28,17 @@ impl Baseline {
         let text =
             fs::read_to_string(FILE).map_err(|error| format!("cannot read {FILE}: {error}; {WRITE} makes it"))?;
         let read: Self = serde_json::from_str(&text).map_err(|error| format!("cannot read {FILE}: {error}"))?;
-        let rustc = rustc();
-        if read.rustc != rustc {
-            println!(
-                "The baseline is of {}, and this is {rustc}. Record it again in a commit of its own.\n",
-                read.rustc
-            );
-        }
         Ok(read)
+    }
+
+    /// Another compiler makes other instructions: why these are not compared.
+    pub(super) fn other_compiler(&self) -> Option<String> {
+        let rustc = rustc();
+        let text = format!(
+            "NOT COMPARED: the baseline is of {}, and this is {rustc}; record it again in a commit of its own: {WRITE}",
+            self.rustc
+        );
+        (self.rustc != rustc).then_some(text)
     }
 
     pub(super) fn write(&self) -> Result<(), String> {
@@ -69,7 +72,15 @@ impl Baseline {
         (percent > PERCENT_MAX).then_some(text)
     }
 
-    /// What to do if a case has become cheaper.
+    /// Cases that nothing counts any more.
+    pub(super) fn not_counted(&self, counts: &[(String, u64)]) -> Option<String> {
+        let is_counted = |name: &String| counts.iter().any(|(counted, _)| counted == name);
+        let gone: Vec<_> = self.instructions.keys().filter(|name| !is_counted(name)).map(String::as_str).collect();
+        (!gone.is_empty())
+            .then(|| format!("the baseline has cases that are gone: {}; record it again: {WRITE}", gone.join(", ")))
+    }
+
+    /// Advice if a case has become cheaper.
     pub(super) fn advice(&self, name: &str, count: u64) -> Option<String> {
         let before = self.instructions.get(name)?;
         let text = format!("'{name}' takes {count} instructions, and its baseline is {before}; lower it: {WRITE}");
@@ -106,6 +117,13 @@ mod tests {
         let before = baseline();
         assert_eq!((before.problem("ring", 969), before.advice("ring", 970)), (None, None));
         assert!(before.advice("ring", 969).is_some_and(|advice| advice.contains("lower it")));
+    }
+
+    #[test]
+    fn a_case_that_is_gone_fails() {
+        let before = baseline();
+        assert_eq!(before.not_counted(&[("ring".into(), 7)]), None);
+        assert!(before.not_counted(&[]).is_some_and(|problem| problem.contains("gone: ring;")));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The instructions in user space that a request takes, stage by stage, compared with those of the baseline.
 //!
 //! valgrind counts them, so the same build has the same numbers on every machine. The program runs itself under it, once for each case.
-//! What a kernel, a guest or a target does is not counted. docs/design-notes/benchmarks.md says what the numbers mean.
+//! The work of kernel, guest and target is not counted. docs/design-notes/benchmarks.md says what the numbers mean.
 
 mod baseline;
 mod cases;
@@ -85,10 +85,15 @@ fn compare(write: bool) -> Result<(), String> {
     for (name, count) in &counts {
         println!("{}", before.row(name, *count));
     }
+    if let Some(skipped) = before.other_compiler() {
+        println!("{skipped}");
+        return Ok(());
+    }
     for advice in counts.iter().filter_map(|(name, count)| before.advice(name, *count)) {
         println!("{advice}");
     }
-    let problems: Vec<String> = counts.iter().filter_map(|(name, count)| before.problem(name, *count)).collect();
+    let mut problems: Vec<String> = counts.iter().filter_map(|(name, count)| before.problem(name, *count)).collect();
+    problems.extend(before.not_counted(&counts));
     if problems.is_empty() { Ok(()) } else { Err(problems.join("\nmpath-sim instructions: ")) }
 }
 
