@@ -340,6 +340,25 @@ fn a_path_out_of_use_is_not_used_again_by_an_upgrade() {
 }
 
 #[test]
+fn a_path_that_is_disabled_during_an_upgrade_is_not_used_again() {
+    let target = target_of(1, 2, 8 << 20);
+    let place = DaemonDirectory::new();
+    let command = place.configured(vec![disk(&place, &target, 0)]);
+    let daemon = place.spawn(command).ready();
+    // The rehearsal waits for answers.
+    let before = target.connections(0);
+    (0..2).for_each(|path| target.set(path, "black-hole=mute"));
+    let api = daemon.place.api();
+    let upgrade = thread::spawn(move || Client::new(&api, PATIENCE).unwrap().upgrade(false));
+    eventually("the new process connects", || target.connections(0) > before);
+    let disable = SteerPaths { path: PathSelector::Index(1), disk: None, action: PathAction::Disable, force: false };
+    daemon.api.steer(&disable).unwrap();
+    (0..2).for_each(|path| target.set(path, "black-hole=off"));
+    let error = upgrade.join().unwrap().unwrap_err().to_string();
+    assert!(error.contains("is disabled, and an upgrade would forget that"), "{error}");
+}
+
+#[test]
 fn sockets_of_disks_that_are_not_configured_any_more_are_removed() {
     let target = target_of(2, 1, 8 << 20);
     let place = DaemonDirectory::new();
