@@ -210,7 +210,7 @@ impl Path {
 
     /// The driver gets a command, or an injection stalls one: its age counts from here.
     pub(crate) fn issued(&mut self, now: Instant, io_timeout: Duration) {
-        self.expires_at.get_or_insert(now + io_timeout);
+        self.expires_at.get_or_insert_with(|| now + io_timeout);
     }
 
     /// A path that owes nothing has no expiry.

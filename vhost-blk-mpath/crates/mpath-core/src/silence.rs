@@ -57,7 +57,7 @@ impl LongestWait {
 
     /// Records a wait that ended now. Returns the new longest wait, if it may have changed.
     pub(crate) fn remember(&mut self, now: Instant, wait: Duration) -> Option<Duration> {
-        let end = *self.window_end.get_or_insert(now + WINDOW);
+        let end = *self.window_end.get_or_insert_with(|| now + WINDOW);
         if now >= end {
             let last = if now < end + WINDOW { self.waits[0] } else { Duration::ZERO };
             self.waits = [wait, last];
@@ -101,10 +101,12 @@ impl SilenceWatch {
         }
     }
 
-    /// A request was issued.
-    pub(crate) fn issued(&mut self, now: Instant) {
+    /// A request was issued. Returns whether the path owed nothing before.
+    pub(crate) fn issued(&mut self, now: Instant) -> bool {
         self.issued += 1;
+        let is_first = self.waiting_since.is_none();
         self.waiting_since.get_or_insert(now);
+        is_first
     }
 
     /// A request was answered.
@@ -280,7 +282,7 @@ mod tests {
     fn a_deep_queue_that_is_worked_off_is_no_silence() {
         let mut now = Instant::now();
         let mut watch = known(&mut now, MS);
-        (0..1000).for_each(|_| watch.issued(now));
+        assert_eq!((0..1000).filter(|_| watch.issued(now)).count(), 1);
         for _ in 0..1000 {
             now += 2 * MS;
             assert!(!watch.check(now));

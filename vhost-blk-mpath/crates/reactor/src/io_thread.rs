@@ -366,10 +366,9 @@ impl<R: Ring> IoThread<R> {
 
     /// Ends connections whose last operation came back, and returns their requests to the group.
     fn close_quiescent(&mut self, now: Instant) {
-        let quiescent = self.connections.iter().filter(|(_, connection)| connection.is_quiescent());
-        let ended: Vec<PathId> = quiescent.map(|(&path, _)| path).collect();
-        for path in ended {
-            let connection = self.connections.remove(&path).expect("it was listed above");
+        let quiescent = |(&path, connection): (&PathId, &Connection<R>)| connection.is_quiescent().then_some(path);
+        while let Some(path) = self.connections.iter().find_map(quiescent) {
+            let connection = self.connections.remove(&path).expect("it was found above");
             let epoch = connection.epoch;
             let (lost, draining) = connection.into_lost(&mut self.ring);
             self.completions.extend(lost);

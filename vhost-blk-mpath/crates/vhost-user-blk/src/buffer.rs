@@ -9,7 +9,7 @@ use vm_memory::VolatileSlice;
 use crate::memory::{GuestMemory, GuestRange};
 
 /// Segments of a request before its list moves to the heap.
-const INLINE_SEGMENTS: usize = 8;
+const INLINE_SEGMENTS: usize = 2;
 
 /// A range of mapped guest memory. It is valid only while its memory map lives, so it is never handed out alone.
 #[derive(Clone, Copy, Debug)]

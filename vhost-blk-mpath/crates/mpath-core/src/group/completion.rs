@@ -200,8 +200,8 @@ impl Group {
     /// Whether every usable path of the disk leads to a controller that has asked for a delay.
     pub(super) fn is_delayed(&self, now: Instant, tag: Tag) -> bool {
         let request = &self.requests[tag];
-        let is_usable = self.disks[request.io.disk.index()].eligible != 0;
-        is_usable && request.delayed_paths(now) != 0 && self.choices(now, request) == 0
+        let is_usable = || self.disks[request.io.disk.index()].eligible != 0;
+        request.delayed_paths(now) != 0 && is_usable() && self.choices(now, request) == 0
     }
 
     pub(super) fn back_off_until_delay_is_over(&mut self, now: Instant, tag: Tag) {

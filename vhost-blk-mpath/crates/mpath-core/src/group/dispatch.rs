@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Group, GroupDisk};
+use super::{Group, GroupDisk, earlier};
 use crate::failovers::Failover;
 use crate::path::Standing;
 use crate::policy::{Candidate, Choice, Oldest, Query};
@@ -79,6 +79,8 @@ impl Group {
         // Paths that an earlier request waits for. Later requests may not take the room there. Otherwise a stream of
         // small requests would starve a large one.
         let mut reserved_paths = 0;
+        // By class, the choices of a request that waits: other requests with these choices wait too.
+        let mut waiting_for = [0; 3];
         while let Some((place, tag)) = self.scheduler.candidate(now, last) {
             if self.has_flush_commands(tag) {
                 // The paths of a flush are known only when some path is up.
@@ -91,26 +93,33 @@ impl Group {
                 if let Some(action) = self.dispatch_flush(now) {
                     return Some(action);
                 }
-                (last, reserved_paths) = (None, 0);
+                (last, reserved_paths, waiting_for) = (None, 0, [0; 3]);
                 continue;
             }
             if self.is_delayed(now, tag) {
                 self.scheduler.take(now, place);
                 self.back_off_until_delay_is_over(now, tag);
-                (last, reserved_paths) = (None, 0);
+                (last, reserved_paths, waiting_for) = (None, 0, [0; 3]);
                 continue;
             }
-            match self.select_path(now, tag, reserved_paths) {
+            let request = &self.requests[tag];
+            let (class, choices) = (request.io.op.class().index(), self.choices(now, request));
+            if choices != 0 && waiting_for[class] == choices {
+                last = Some(place);
+                continue;
+            }
+            match self.select_path(now, tag, choices, reserved_paths) {
                 Choice::Path(path) => {
                     self.scheduler.take(now, place);
                     if let Some(action) = self.bind(now, tag, path) {
                         return Some(action);
                     }
-                    (last, reserved_paths) = (None, 0);
+                    (last, reserved_paths, waiting_for) = (None, 0, [0; 3]);
                 }
                 Choice::Wait { again } => {
-                    self.select_again_at = self.select_again_at.into_iter().chain(again).min();
+                    self.select_again_at = earlier(self.select_again_at, again);
                     reserved_paths |= without_room(&self.candidates);
+                    waiting_for[class] = choices;
                     last = Some(place);
                     // Every path has a waiter: with many flows, most of the walk would find nothing.
                     if self.scheduler.all_need_paths()
@@ -137,16 +146,17 @@ impl Group {
         sets.into_iter().find(|paths| *paths != 0).unwrap_or(0)
     }
 
-    /// Adds the candidates for a request, in the order of their ids. Returns whether one of them has room for it.
+    /// Adds the candidates for a request among `choices`, in the order of their ids. Returns whether one of them has room
+    /// for it.
     pub(super) fn offer(
         &self,
-        now: Instant,
         request: &Request,
+        choices: u64,
         reserved_paths: u64,
         mut add: impl FnMut(Candidate),
     ) -> bool {
         let (bytes, class) = (request.io.bytes, request.io.op.class());
-        let mut left = self.choices(now, request);
+        let mut left = choices;
         let mut room = false;
         while left != 0 {
             let id = PathId(left.trailing_zeros() as u16);
@@ -159,10 +169,10 @@ impl Group {
         room
     }
 
-    fn select_path(&mut self, now: Instant, tag: Tag, reserved_paths: u64) -> Choice {
+    fn select_path(&mut self, now: Instant, tag: Tag, choices: u64, reserved_paths: u64) -> Choice {
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.clear();
-        let has_room = self.offer(now, &self.requests[tag], reserved_paths, |candidate| candidates.push(candidate));
+        let has_room = self.offer(&self.requests[tag], choices, reserved_paths, |candidate| candidates.push(candidate));
         self.candidates = candidates;
         if !has_room {
             return Choice::Wait { again: None };

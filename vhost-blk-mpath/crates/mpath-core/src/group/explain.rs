@@ -57,7 +57,8 @@ impl Group {
                 continue;
             }
             candidates.clear();
-            let has_room = self.offer(now, request, reserved_paths, |candidate| candidates.push(candidate));
+            let has_room =
+                self.offer(request, self.choices(now, request), reserved_paths, |candidate| candidates.push(candidate));
             let query = query(now, request, scheduler.ready());
             let choice = if has_room {
                 policies.of(query.class).select(&query, &candidates)
@@ -89,7 +90,8 @@ impl Group {
         let request = waiting.map_or(&hypothetical, |tag| &self.requests[tag]);
         let reserved_paths = head.map_or(walk.reserved_paths, |head| head.reserved_paths);
         let mut candidates = Vec::new();
-        let has_room = self.offer(now, request, reserved_paths, |candidate| candidates.push(candidate));
+        let has_room =
+            self.offer(request, self.choices(now, request), reserved_paths, |candidate| candidates.push(candidate));
         let query = query(now, request, walk.scheduler.ready() + usize::from(waiting.is_none()));
         let mut policies = self.policies.clone();
         let policy = policies.of(query.class);

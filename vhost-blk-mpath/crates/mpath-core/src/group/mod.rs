@@ -150,6 +150,14 @@ pub struct Group {
     candidates: Vec<Candidate>,
 }
 
+/// The earlier of two times, if there is one.
+pub(super) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
 /// A disk of the group. Sets are sets of paths.
 #[derive(Debug)]
 struct GroupDisk {
@@ -293,21 +301,23 @@ impl Group {
     /// `None`.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        let (queued, flushes) = (self.scheduler.len() > 0, self.flushes.is_waiting());
-        let candidates = [
-            self.timers.next(),
-            self.select_again_at.filter(|_| queued),
-            self.rest_ends_at,
-            self.next_suspicion(),
-            self.next_expiry(),
-            self.recall_at.filter(|_| self.open > 0),
-            self.hedges.next_timeout(),
-            self.flushes.look_again_at().filter(|_| flushes),
-            self.policies.next_timeout().filter(|_| self.open > 0),
-            self.scheduler.next_timeout(),
-        ];
-        let waiting = self.disks().filter(|disk| self.scheduler.len_of(*disk) > 0);
-        waiting.filter_map(|disk| self.gives_up_at(disk)).chain(candidates.into_iter().flatten()).min()
+        let mut next = earlier(self.timers.next(), self.rest_ends_at);
+        next = earlier(next, self.next_suspicion());
+        next = earlier(next, self.next_expiry());
+        next = earlier(next, self.hedges.next_timeout());
+        next = earlier(next, self.scheduler.next_timeout());
+        if self.flushes.is_waiting() {
+            next = earlier(next, self.flushes.look_again_at());
+        }
+        if self.open > 0 {
+            next = earlier(next, earlier(self.recall_at, self.policies.next_timeout()));
+        }
+        if self.scheduler.len() > 0 {
+            next = earlier(next, self.select_again_at);
+            let waiting = self.disks().filter(|disk| self.scheduler.len_of(*disk) > 0);
+            next = waiting.fold(next, |next, disk| earlier(next, self.gives_up_at(disk)));
+        }
+        next
     }
 
     /// Handles what is due. [`Group::poll_action`] does so too.

@@ -30,9 +30,10 @@ impl Group {
     /// The driver gets a request for this path.
     pub(super) fn watch_issue(&mut self, now: Instant, id: PathId) {
         let path = &mut self.paths[id.index()];
-        path.watch.issued(now);
         path.issued(now, self.config.io_timeout);
-        self.watch_changed(now, id);
+        if path.watch.issued(now) {
+            self.watch_changed(now, id);
+        }
     }
 
     /// The driver has answered a request of this association. `read` is set for a read: when it was issued, and its

@@ -156,7 +156,7 @@ pub(crate) trait Policy: fmt::Debug + Send + CopyPolicy {
     /// once.
     ///
     /// `Wait` is allowed only while some candidate has no room or has something in flight: that later wakes the
-    /// request.
+    /// request. At one moment `Wait` holds for all requests of the class with the same candidates.
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice;
 
     /// The opinion of the rule on each candidate, in their order, for the operator. [`Policy::select`] uses the same

@@ -38,7 +38,8 @@ impl Scheduler {
             // Exempt flows pass the limits. A request that needs no path counts towards them.
             let is_exempt =
                 matches!(place, Place::Exception(flow) if self.disks[disk.index()].exempt.contains(&flow.0));
-            if is_exempt || !self.change(disk, |disk| disk.begin_throttling(now)) {
+            let has_limits = self.disks[disk.index()].limits.are_set();
+            if is_exempt || !has_limits || !self.change(disk, |disk| disk.begin_throttling(now)) {
                 return Some((place, tag));
             }
             self.update_turn_of_disk(disk);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::fair_queue::{FairQueue, Member, Tier};
+use super::flow::WaitingRequest;
 use super::settings::Settings;
 use super::{Balance, DEFAULT_WEIGHT, DiskLimits, Limits};
 use crate::history::{PauseClock, Pauses};
@@ -59,6 +60,15 @@ impl ScheduledDisk {
 
     pub(super) fn is_idle(&self) -> bool {
         self.queued == 0 && self.outstanding == 0
+    }
+
+    /// Notes whether the next request of a flow needs a path.
+    pub(super) fn note_next(&mut self, flow: FlowId, next: Option<&WaitingRequest>) {
+        if next.is_some_and(|next| !next.needs_path) {
+            self.needs_no_path.insert(flow.0);
+        } else if !self.needs_no_path.is_empty() {
+            self.needs_no_path.remove(&flow.0);
+        }
     }
 
     pub(super) fn set_blocked(&mut self, now: Instant, is_blocked: bool) {

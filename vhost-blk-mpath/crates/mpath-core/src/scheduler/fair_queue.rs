@@ -18,8 +18,9 @@ use std::time::Instant;
 
 use super::settings::Settings;
 
-/// The factor by which costs are multiplied before the division by weight, so that no cost is rounded to zero.
-const SCALE: u128 = 1 << 32;
+/// The virtual time of a cost of 1 at weight 1. It is so large that the rounding of the division by weight does not
+/// matter.
+const SCALE: u64 = 1 << 48;
 
 /// The two tiers of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub(crate) struct Place {
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     weight: u16,
+    /// The virtual time of a cost of 1.
+    unit: u64,
     /// The member has been active before.
     is_known: bool,
     tier: Tier,
@@ -65,7 +68,16 @@ pub(super) struct Member {
 
 impl Member {
     pub(super) fn new(weight: u16) -> Self {
-        Self { weight, is_known: false, tier: Tier::Bulk, burst_left: 0, sent_in_turn: 0, tags: [0; 2], waits: false }
+        Self {
+            weight,
+            unit: SCALE / u64::from(weight),
+            is_known: false,
+            tier: Tier::Bulk,
+            burst_left: 0,
+            sent_in_turn: 0,
+            tags: [0; 2],
+            waits: false,
+        }
     }
 
     pub(super) fn weight(&self) -> u16 {
@@ -98,7 +110,7 @@ impl Member {
     }
 
     fn by_weight(&self, cost: u64) -> VirtualTime {
-        VirtualTime::from(cost) * SCALE / VirtualTime::from(self.weight)
+        VirtualTime::from(cost) * VirtualTime::from(self.unit)
     }
 }
 
@@ -154,7 +166,7 @@ impl FairQueue {
         if waits {
             self.take_out(id, member);
         }
-        member.weight = weight.max(1);
+        (member.weight, member.unit) = (weight.max(1), SCALE / u64::from(weight.max(1)));
         if waits {
             self.put_in(id, member);
         }
@@ -221,7 +233,7 @@ impl FairQueue {
     /// Charges a request to the allowance.
     fn pay(&mut self, settings: &Settings, now: Instant, tier: Tier, cost: u64) {
         let [sparse, bulk] = [Tier::Sparse, Tier::Bulk].map(|tier| self.tiers[tier.index()].weight);
-        let fair = if bulk > 0 { 1000 * sparse / (sparse + bulk) } else { 0 };
+        let fair = if sparse > 0 && bulk > 0 { 1000 * sparse / (sparse + bulk) } else { 0 };
         let (cost, part) = (cost.cast_signed(), settings.share.max(fair).cast_signed());
         let earned = cost * part / 1000;
         // If bulk is first and finds no path with room, sparse requests do not pass it.
@@ -235,8 +247,10 @@ impl FairQueue {
     }
 
     fn end_turn(&mut self, member: &mut Member) {
+        let sent = std::mem::take(&mut member.sent_in_turn);
+        let service = member.by_weight(sent);
         let tag = &mut member.tags[member.tier.index()];
-        *tag += VirtualTime::from(std::mem::take(&mut member.sent_in_turn)) * SCALE / VirtualTime::from(member.weight);
+        *tag += service;
         let tier = &mut self.tiers[member.tier.index()];
         tier.largest_tag = tier.largest_tag.max(*tag);
     }
@@ -273,17 +287,25 @@ impl FairQueue {
     }
 
     fn put_in(&mut self, id: u16, member: &Member) {
-        let tier = &mut self.tiers[member.tier.index()];
+        let (tier, key) = (&mut self.tiers[member.tier.index()], member.key(id));
         tier.weight += u64::from(member.weight);
-        let at = tier.by_tag.binary_search(&member.key(id)).expect_err("a member is in the queue once");
-        tier.by_tag.insert(at, member.key(id));
+        if tier.by_tag.back().is_none_or(|last| *last < key) {
+            tier.by_tag.push_back(key);
+        } else {
+            let at = tier.by_tag.binary_search(&key).expect_err("a member is in the queue once");
+            tier.by_tag.insert(at, key);
+        }
     }
 
     fn take_out(&mut self, id: u16, member: &Member) {
-        let tier = &mut self.tiers[member.tier.index()];
+        let (tier, key) = (&mut self.tiers[member.tier.index()], member.key(id));
         tier.weight -= u64::from(member.weight);
-        let at = tier.by_tag.binary_search(&member.key(id)).expect("a waiting member is in the queue of its tier");
-        tier.by_tag.remove(at);
+        if tier.by_tag.front() == Some(&key) {
+            tier.by_tag.pop_front();
+        } else {
+            let at = tier.by_tag.binary_search(&key).expect("a waiting member is in the queue of its tier");
+            tier.by_tag.remove(at);
+        }
     }
 }
 

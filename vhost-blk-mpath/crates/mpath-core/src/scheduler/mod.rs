@@ -175,17 +175,11 @@ impl Scheduler {
     /// Updates the turn of a flow after a change of its queue.
     fn update_turn(&mut self, id: FlowId) {
         let flow = &mut self.flows[usize::from(id.0)];
-        let disk = &mut self.disks[flow.disk.index()];
-        let next = flow.queue.front();
-        if next.is_some_and(|next| !next.needs_path) {
-            disk.needs_no_path.insert(id.0);
-        } else {
-            disk.needs_no_path.remove(&id.0);
-        }
-        let (turns, waits) = (&mut disk.turns, next.is_some());
-        turns.set_waits(&self.settings, id.0, &mut flow.member, waits);
-        let disk = flow.disk;
-        self.update_turn_of_disk(disk);
+        let (of, waits) = (flow.disk, !flow.queue.is_empty());
+        let disk = &mut self.disks[of.index()];
+        disk.note_next(id, flow.queue.front());
+        disk.turns.set_waits(&self.settings, id.0, &mut flow.member, waits);
+        self.update_turn_of_disk(of);
     }
 
     /// Updates the turn of a disk after a change of its queues or its pause.
@@ -205,21 +199,27 @@ impl Scheduler {
         let sent = flow.queue.pop_front().expect("the candidate is still queued");
         flow.sent(now, sent);
         let of = flow.disk;
+        let disk = &mut self.disks[of.index()];
         self.len -= 1;
         self.needs_no_path -= usize::from(!sent.needs_path);
-        self.change(of, |disk| (disk.queued, disk.outstanding) = (disk.queued - 1, disk.outstanding + 1));
-        let disk = &mut self.disks[of.index()];
+        self.paused -= usize::from(disk.is_paused());
+        (disk.queued, disk.outstanding) = (disk.queued - 1, disk.outstanding + 1);
         if disk.limits.are_set() {
             disk.limits.take(now, sent.bytes);
         }
         // A request without need of a path costs no service.
-        if sent.needs_path {
-            let (cost, flow) = (self.settings.cost(sent.bytes), &mut self.flows[usize::from(id.0)]);
-            disk.turns.sent(&self.settings, now, id.0, &mut flow.member, cost, !flow.queue.is_empty());
-            let more = disk.has_turns();
-            self.turns.sent(&self.settings, now, of.0, &mut disk.member, cost, more);
+        if !sent.needs_path {
+            self.update_turn(id);
+            return;
         }
-        self.update_turn(id);
+        disk.note_next(id, flow.queue.front());
+        let cost = self.settings.cost(sent.bytes);
+        disk.turns.sent(&self.settings, now, id.0, &mut flow.member, cost, !flow.queue.is_empty());
+        if disk.is_paused() {
+            disk.turns.interrupt();
+        }
+        let more = disk.has_turns();
+        self.turns.sent(&self.settings, now, of.0, &mut disk.member, cost, more);
     }
 
     /// Takes all requests of a disk in spite of turns and limits, because they will not be sent.

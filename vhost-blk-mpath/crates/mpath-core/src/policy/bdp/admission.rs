@@ -49,18 +49,19 @@ pub(super) struct Admission {
     at: Option<Instant>,
     /// The paths of the last decision.
     decided_for: u64,
-    is_outdated: bool,
+    /// When to decide again; `None`: at once.
+    next_at: Option<Instant>,
 }
 
 impl Admission {
     /// The estimate of a path has changed: the decision is out of date.
     pub(super) fn invalidate(&mut self) {
-        self.is_outdated = true;
+        self.next_at = None;
     }
 
     /// Whether to call [`Admission::decide`] for these paths.
     pub(super) fn is_due(&self, now: Instant, paths: u64) -> bool {
-        self.is_outdated || self.decided_for != paths || self.at.is_none_or(|at| now - at >= DECISION_PERIOD)
+        self.decided_for != paths || self.next_at.is_none_or(|at| at <= now)
     }
 
     /// Whether the path may get one of `waiting` requests.
@@ -80,7 +81,7 @@ impl Admission {
         let gap = self.at.map_or(f64::INFINITY, |at| (now - at).as_secs_f64());
         self.outstanding += (outstanding - self.outstanding) * (1.0 - (-gap / AVERAGE).exp());
         self.at = Some(now);
-        self.is_outdated = false;
+        self.next_at = Some(now + DECISION_PERIOD);
         self.decided_for = offers.iter().fold(0, |set, offer| set | offer.path.bit());
         let before = std::mem::take(&mut self.admitted);
         self.near = 0;

@@ -215,9 +215,9 @@ impl Estimator {
                 return true;
             }
         }
-        let rate = self.rate();
+        let (rate, path_latency) = (self.rate(), self.path_latency());
         // A bucket lasts for the estimated latency, which may be far too long.
-        if self.latency.answered(now, latency, bytes, rate, self.period().mul_f64(MEMORY)) {
+        if self.latency.answered(now, latency, bytes, rate, || period(path_latency).mul_f64(MEMORY)) {
             self.estimate();
         }
         self.cut_answered(now, bound_at, latency, bytes);
@@ -247,7 +247,7 @@ impl Estimator {
                 && delivered.latency > ABOVE_EXPECTATION * (delay + delivered.size / rate)
         });
         let soon = CUT_REST.max(Duration::from_secs_f64((CUT_REST_LATENCIES * path_latency).min(1000.0)));
-        let due = rested(self.period());
+        let due = rested(period(self.path_latency()));
         let recheck = unexplained && rested(soon);
         match &mut self.phase {
             Phase::Search { stalls, unloaded } => {
@@ -312,11 +312,12 @@ impl Estimator {
             (mean.delay(rate), rate)
         });
     }
+}
 
-    fn period(&self) -> Duration {
-        let latency = self.path_latency().unwrap_or(0.0);
-        PERIOD.max(Duration::from_secs_f64((PERIOD_LATENCIES * latency).min(1000.0)))
-    }
+/// The time between two cuts of a path with this latency (s).
+fn period(path_latency: Option<f64>) -> Duration {
+    let latency = path_latency.unwrap_or(0.0);
+    PERIOD.max(Duration::from_secs_f64((PERIOD_LATENCIES * latency).min(1000.0)))
 }
 
 #[cfg(test)]

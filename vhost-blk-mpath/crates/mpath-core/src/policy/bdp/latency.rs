@@ -32,7 +32,8 @@ impl Mean {
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    began: Instant,
+    /// The slot ends then, if it has enough answers.
+    until: Instant,
     latencies: f64,
     sizes: f64,
     count: u32,
@@ -55,17 +56,25 @@ pub(super) struct LatencyFilter {
 impl LatencyFilter {
     /// Adds an answer. `rate` is the estimated limit of the path, and `memory` how long a mean counts. Returns
     /// whether there is a new mean.
-    pub(super) fn answered(&mut self, now: Instant, latency: f64, size: f64, rate: f64, memory: Duration) -> bool {
-        let empty = Slot { began: now, latencies: 0.0, sizes: 0.0, count: 0 };
-        let slot = self.slot.get_or_insert(empty);
+    pub(super) fn answered(
+        &mut self,
+        now: Instant,
+        latency: f64,
+        size: f64,
+        rate: f64,
+        memory: impl FnOnce() -> Duration,
+    ) -> bool {
+        let empty = || Slot { until: now + SLOT, latencies: 0.0, sizes: 0.0, count: 0 };
+        let slot = self.slot.get_or_insert_with(empty);
         slot.latencies += latency;
         slot.sizes += size;
         slot.count += 1;
-        if slot.count < SLOT_SAMPLES && (now - slot.began < SLOT || slot.count < FEW) {
+        if slot.count < SLOT_SAMPLES && (now < slot.until || slot.count < FEW) {
             return false;
         }
         let mean = slot.mean();
         self.slot = None;
+        let memory = memory();
         let stretch = memory / STRETCHES;
         match self.best.back_mut() {
             Some((at, best)) if now - *at < stretch => {
@@ -109,7 +118,7 @@ mod tests {
 
     fn feed(filter: &mut LatencyFilter, from: Instant, latency: f64, size: f64) -> Instant {
         for n in 0..SLOT_SAMPLES {
-            filter.answered(from + n * Duration::from_millis(1), latency, size, 1e6, MEMORY);
+            filter.answered(from + n * Duration::from_millis(1), latency, size, 1e6, || MEMORY);
         }
         from + SLOT_SAMPLES * Duration::from_millis(1)
     }

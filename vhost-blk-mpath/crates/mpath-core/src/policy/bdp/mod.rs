@@ -131,15 +131,31 @@ impl PathState {
     }
 
     /// The estimate as of now: the silence of a path with requests in flight may exceed the estimate.
-    fn estimate_now(&self, query: &Query, candidate: &Candidate) -> Option<(f64, f64)> {
+    fn estimate_now(&self, query: &Query, candidate: &Candidate) -> Option<EstimateNow> {
         let (delay, rate) = self.estimate(query.class)?;
         let silence = candidate.oldest.map_or(0.0, |oldest| {
             let since = self.answered_at[query.class.index()].max(Some(oldest.bound_at));
             since.map_or(0.0, |since| query.now.saturating_duration_since(since).as_secs_f64())
         });
-        let expected = delay + in_flight(candidate.of_class) / rate;
-        Some((if is_late(silence, expected) { silence } else { delay }, rate))
+        let is_silent = is_late(silence, delay + in_flight(candidate.of_class) / rate);
+        Some(EstimateNow { delay: if is_silent { silence } else { delay }, rate, is_silent })
     }
+}
+
+/// The estimate of a path as of now.
+#[derive(Clone, Copy, Debug)]
+struct EstimateNow {
+    /// Seconds.
+    delay: f64,
+    /// Bytes per second.
+    rate: f64,
+    /// The path has been silent for much longer than expected.
+    is_silent: bool,
+}
+
+impl EstimateNow {
+    /// Without an estimate, a path counts as one that takes all it gets.
+    const UNKNOWN: Self = Self { delay: 0.0, rate: f64::INFINITY, is_silent: false };
 }
 
 /// A candidate with its room and its expected times.
@@ -208,13 +224,13 @@ impl Bdp {
             size = size.max(own.size());
             let estimate = state.estimate_now(query, candidate);
             let (window, behind) = match estimate {
-                Some((delay, rate)) if own.limit_is_known() => (rate * delay + own.size(), rate * delay),
+                Some(now) if own.limit_is_known() => (now.rate * now.delay + own.size(), now.rate * now.delay),
                 _ if candidate.has_room => (f64::INFINITY, 0.0),
                 _ => (in_flight, in_flight),
             };
             self.offers.push(Offer {
                 path: candidate.path,
-                latency: estimate.map(|(delay, rate)| delay + mean / rate),
+                latency: estimate.map(|now| now.delay + mean / now.rate),
                 rate: if own.limit_is_known() { own.rate() } else { f64::INFINITY },
                 window,
                 behind,
@@ -250,11 +266,11 @@ impl Bdp {
             None => f64::INFINITY,
             Some(oldest) => own.window(self.params.gain, unit) - (in_flight - size_of(oldest.bytes)),
         };
-        let (delay, rate) = state.estimate_now(query, candidate).unwrap_or((0.0, f64::INFINITY));
+        let EstimateNow { delay, rate, is_silent } =
+            state.estimate_now(query, candidate).unwrap_or(EstimateNow::UNKNOWN);
         // A window that is full of lost requests never empties. A request now and then shows that they are lost.
-        let is_silent = state.estimate(query.class).is_some_and(|(known, _)| delay > known);
-        let rested = state.probes.bound_at(query.class).is_none_or(|at| query.now - at >= LOOK_AGAIN);
-        let room = if candidate.has_room && is_silent && rested { room.max(size) } else { room };
+        let rested = || state.probes.bound_at(query.class).is_none_or(|at| query.now - at >= LOOK_AGAIN);
+        let room = if candidate.has_room && is_silent && rested() { room.max(size) } else { room };
         // Before the first rate is known, requests in flight still distinguish the paths.
         let rate = if rate.is_finite() { rate } else { 8.0 * size / delay.max(1e-6) };
         View {
@@ -313,7 +329,7 @@ impl Policy for Bdp {
             let view = self.view(query, candidate);
             if !self.admission[class].admits(candidate.path, waiting) {
                 let known = state.estimate_now(query, candidate);
-                return Opinion::NotAdmitted(known.map(|(delay, rate)| duration(delay + size_of(query.bytes) / rate)));
+                return Opinion::NotAdmitted(known.map(|now| duration(now.delay + size_of(query.bytes) / now.rate)));
             }
             if candidate.has_room && view.room <= 0.0 {
                 return Opinion::WindowFull { window_bytes: self.window_bytes(candidate.path, query.class) };

@@ -28,7 +28,7 @@ impl Sizes {
 
     /// The mean size of the request that a path is serving at any moment: large ones take longer.
     pub(super) fn in_service(&self) -> f64 {
-        self.mean * (1.0 + self.variation().powi(2))
+        if self.mean == 0.0 { 0.0 } else { self.mean + self.variance / self.mean }
     }
 
     /// Standard deviation over mean.
