@@ -177,6 +177,11 @@ impl SilenceWatch {
     }
 
     fn sign_of_life(&mut self, now: Instant) {
+        if self.waiting_since == Some(now) && !self.suspect {
+            // One of several answers that arrived together.
+            self.stop_if_idle();
+            return;
+        }
         if let Some(since) = self.waiting_since
             && let Some(longest) = self.silences.remember(now, now - since)
         {

@@ -30,6 +30,7 @@ impl Group {
         let all = self.paths.iter().zip((0..).map(PathId));
         self.suspects = all.filter(|(path, _)| path.watch.is_suspect()).fold(0, |set, (_, id)| set | id.bit());
         self.rest_ends_at = None;
+        self.eligible = 0;
         for disk in self.disks() {
             self.refresh_disk(now, disk);
         }
@@ -50,6 +51,7 @@ impl Group {
         }
         let eligible = groups.into_iter().find(|paths| *paths != 0).unwrap_or(0);
         self.disks[disk.index()].eligible = eligible;
+        self.eligible |= eligible;
         let usable = groups[0] | groups[1];
         let changed = std::mem::replace(&mut self.disks[disk.index()].usable, usable) != usable;
         self.disks[disk.index()].published.publish(usable, self.suspects);
@@ -122,9 +124,7 @@ impl Group {
                     waiting_for[class] = choices;
                     last = Some(place);
                     // Every path has a waiter: with many flows, most of the walk would find nothing.
-                    if self.scheduler.all_need_paths()
-                        && self.disks.iter().all(|disk| disk.eligible & !reserved_paths == 0)
-                    {
+                    if self.scheduler.all_need_paths() && self.eligible & !reserved_paths == 0 {
                         break;
                     }
                 }

@@ -121,6 +121,10 @@ pub struct Group {
     hedges: Hedges,
     /// By id.
     disks: Vec<GroupDisk>,
+    /// Disks with namespaces that no live path leads to.
+    without_path: usize,
+    /// The paths that policies may choose from now for any disk, as a set.
+    eligible: u64,
     /// Requests that the injection of their path has released, and the outcome with which it replaces theirs.
     released: VecDeque<(PathId, Tag, Option<Outcome>)>,
     finished: VecDeque<(Tag, Result<(), IoError>)>,
@@ -203,6 +207,8 @@ impl Group {
             flushes: FlushJobs::default(),
             hedges: Hedges::new(config.hedging),
             disks: disks.iter().map(of).collect(),
+            without_path: disks.len(),
+            eligible: 0,
             released: VecDeque::new(),
             write_backs: BTreeMap::new(),
             finished: VecDeque::new(),
@@ -314,6 +320,8 @@ impl Group {
         }
         if self.scheduler.len() > 0 {
             next = earlier(next, self.select_again_at);
+        }
+        if self.without_path > 0 && self.scheduler.len() > 0 {
             let waiting = self.disks().filter(|disk| self.scheduler.len_of(*disk) > 0);
             next = waiting.fold(next, |next, disk| earlier(next, self.gives_up_at(disk)));
         }
@@ -344,7 +352,7 @@ impl Group {
         if self.rest_ends_at.is_some_and(|at| at <= now) {
             self.refresh_eligible(now);
         }
-        if self.scheduler.len() > 0 {
+        if self.without_path > 0 && self.scheduler.len() > 0 {
             for disk in self.disks() {
                 if self.has_given_up(now, disk) && self.scheduler.len_of(disk) > 0 {
                     for tag in self.scheduler.take_all_of(disk) {

@@ -164,6 +164,7 @@ impl Group {
     }
 
     fn path_changed(&mut self, now: Instant, id: PathId) {
+        self.without_path = 0;
         for disk in self.disks() {
             let leads_there = |path: &Path| {
                 path.association.as_ref().is_some_and(|live| live.ana.of(disk) != AnaState::PersistentLoss)
@@ -171,6 +172,7 @@ impl Group {
             let none = !self.paths.iter().any(leads_there);
             let since = &mut self.disks[disk.index()].no_path_since;
             *since = none.then(|| since.unwrap_or(now));
+            self.without_path += usize::from(none);
         }
         self.policies.iter_mut().for_each(|policy| policy.path_changed(id));
         self.refresh_eligible(now);

@@ -42,7 +42,6 @@ impl Group {
     }
 
     pub(super) fn poll_probe(&mut self, now: Instant) -> Option<Action> {
-        let eligible = self.disks.iter().fold(0, |all, disk| all | disk.eligible);
         let mut free = 0;
         for (path, id) in self.paths.iter_mut().zip(0..).map(|(path, id)| (path, PathId(id))) {
             let has_room = path.has_room(self.config.window, 0);
@@ -54,7 +53,7 @@ impl Group {
                     path.issued(now, self.config.io_timeout);
                     return Some(Action::Probe { path: id, disk, bytes });
                 }
-                None if eligible & id.bit() != 0 && has_room => free |= id.bit(),
+                None if self.eligible & id.bit() != 0 && has_room => free |= id.bit(),
                 Some(_) | None => {}
             }
         }

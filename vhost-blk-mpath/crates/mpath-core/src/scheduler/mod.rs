@@ -54,6 +54,8 @@ pub(crate) struct Scheduler {
     needs_no_path: usize,
     /// The queued requests of paused disks.
     paused: usize,
+    /// Disks that limits throttle.
+    throttled: usize,
     /// Flows that are exempt from limits.
     exempt: usize,
 }
@@ -70,6 +72,7 @@ impl Scheduler {
             len: 0,
             needs_no_path: 0,
             paused: 0,
+            throttled: 0,
             exempt: 0,
         }
     }
@@ -144,8 +147,12 @@ impl Scheduler {
             }
         }
         assert_eq!(flow.disk, io.disk, "a flow belongs to one disk");
+        let is_first = flow.queue.is_empty();
         flow.queue.push_back(WaitingRequest { tag: io.tag, bytes: io.bytes, since: now, needs_path });
         self.count_pushed(io, needs_path);
+        if is_first {
+            self.update_turn(io.flow);
+        }
     }
 
     /// Puts back a request that was taken.
@@ -153,6 +160,7 @@ impl Scheduler {
         let flow = &mut self.flows[usize::from(io.flow.0)];
         flow.queue.push_front(WaitingRequest { tag: io.tag, bytes: io.bytes, since: now, needs_path });
         self.count_pushed(io, needs_path);
+        self.update_turn(io.flow);
         self.finished(io.flow);
     }
 
@@ -160,15 +168,16 @@ impl Scheduler {
         self.len += 1;
         self.needs_no_path += usize::from(!needs_path);
         self.change(io.disk, |disk| disk.queued += 1);
-        self.update_turn(io.flow);
     }
 
-    /// Changes the state of a disk, and updates the count of requests of paused disks.
+    /// Changes the state of a disk, and updates the counts of throttled disks and of requests of paused disks.
     fn change<T>(&mut self, disk: DiskId, change: impl FnOnce(&mut ScheduledDisk) -> T) -> T {
         let of = &mut self.disks[disk.index()];
         self.paused -= of.paused();
+        self.throttled -= usize::from(of.throttled_until().is_some());
         let result = change(of);
         self.paused += of.paused();
+        self.throttled += usize::from(of.throttled_until().is_some());
         result
     }
 
@@ -292,11 +301,15 @@ impl Scheduler {
 
     /// When limits next let a request go if nothing happens before.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.disks.iter().filter_map(ScheduledDisk::throttled_until).min()
+        let throttled = (self.throttled > 0).then(|| self.disks.iter().filter_map(ScheduledDisk::throttled_until));
+        throttled.into_iter().flatten().min()
     }
 
     /// Ends the throttling of disks that is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if self.throttled == 0 {
+            return;
+        }
         for id in (0..self.disks.len() as u16).map(DiskId) {
             if self.change(id, |disk| disk.end_throttling(now)) {
                 self.update_turn_of_disk(id);

@@ -135,7 +135,7 @@ impl PathState {
         let (delay, rate) = self.estimate(query.class)?;
         let silence = candidate.oldest.map_or(0.0, |oldest| {
             let since = self.answered_at[query.class.index()].max(Some(oldest.bound_at));
-            since.map_or(0.0, |since| query.now.saturating_duration_since(since).as_secs_f64())
+            since.filter(|since| *since < query.now).map_or(0.0, |since| (query.now - since).as_secs_f64())
         });
         let is_silent = is_late(silence, delay + in_flight(candidate.of_class) / rate);
         Some(EstimateNow { delay: if is_silent { silence } else { delay }, rate, is_silent })

@@ -10,8 +10,8 @@ const WINDOW_LATENCIES: f64 = 20.0;
 /// it.
 const SEARCH: (u32, f64, f64) = (8, 0.005, 1.0);
 const CRUISE: (u32, f64, f64) = (32, 0.020, 2.0);
-/// A bucket ends after this time in s, or two latencies, in any case.
-const LONGEST: f64 = 0.5;
+/// A bucket ends after this time, or two latencies, in any case.
+const LONGEST: Duration = Duration::from_millis(500);
 
 /// The result of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,6 +29,8 @@ pub(super) struct Delivered {
 struct Bucket {
     /// The time of the first answer, which `bytes` does not count.
     began: Instant,
+    /// [`LONGEST`] after that.
+    until: Instant,
     bytes: f64,
     count: u32,
     full: u32,
@@ -70,9 +72,12 @@ impl RateFilter {
         bucket.latencies += latency;
         bucket.sizes += bytes;
         let (count, least, latencies) = if searching { SEARCH } else { CRUISE };
+        if bucket.count < count && now < bucket.until {
+            return None;
+        }
         let elapsed = (now - bucket.began).as_secs_f64();
         let enough = bucket.count >= count && elapsed >= least.max(latencies * path_latency);
-        let forced = bucket.count >= 2 && elapsed >= LONGEST.max(2.0 * path_latency);
+        let forced = bucket.count >= 2 && elapsed >= LONGEST.as_secs_f64().max(2.0 * path_latency);
         if !enough && !forced {
             return None;
         }
@@ -90,7 +95,8 @@ impl RateFilter {
     /// Opens a bucket with this answer.
     fn open(&mut self, began: Instant) {
         self.full = 0;
-        self.bucket = Some(Bucket { began, bytes: 0.0, count: 0, full: 0, latencies: 0.0, sizes: 0.0 });
+        let until = began + LONGEST;
+        self.bucket = Some(Bucket { began, until, bytes: 0.0, count: 0, full: 0, latencies: 0.0, sizes: 0.0 });
     }
 
     /// Drops the open bucket.
