@@ -172,7 +172,7 @@ impl Group {
             let none = !self.paths.iter().any(leads_there);
             let since = &mut self.disks[disk.index()].no_path_since;
             *since = none.then(|| since.unwrap_or(now));
-            self.without_path += usize::from(none);
+            self.without_path += usize::from(since.is_some());
         }
         self.policies.iter_mut().for_each(|policy| policy.path_changed(id));
         self.refresh_eligible(now);
