@@ -2,12 +2,14 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build deb programs dist-test package-test libvirt-test restricted-test benches demo test unit fuzz sim sim-mutants policy-sim burst-sim bench-instructions guest-test guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table api-test api-load soak bench-fastpath bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references images clean
+.PHONY: help deps build deb programs dist-test package-test libvirt-test restricted-test benches demo test unit fuzz sim sim-mutants policy-sim burst-sim bench-instructions guest-test guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table api-test api-load soak bench-fastpath bench-scale bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references images clean
 
 CARGO ?= cargo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
 # How long `make soak` runs, and each target of `make fuzz`.
 SECONDS ?= 60
+# Options of `make bench-scale`, as in '--only idle'; `scale --help` lists them.
+SCALE_ARGS ?=
 # Options of `make bench-policies`, as in '--only a,c'; `policies --help` lists them.
 POLICIES_ARGS ?=
 # Options of `make bench-native`, as in '--rounds 3'; `native --help` lists them.
@@ -178,6 +180,9 @@ soak: benches ## vublk-bench verify on 4 queues while policy and injection chang
 bench-fastpath: benches ## vublk-bench against this daemon and against a null-co export, side by side; writes docs/results/
 	@scripts/deps.sh guest
 	$(BIN)/fastpath
+
+bench-scale: benches ## what the daemon costs with many disks, virtqueues, paths, requests and I/O threads, in 20 minutes; writes docs/results/ (SCALE_ARGS='--only idle')
+	$(BIN)/scale $(SCALE_ARGS)
 
 bench-policies: benches ## every policy against the bound, in four tables, in less than an hour; writes docs/results/ (POLICIES_ARGS='--only a')
 	$(BIN)/policies $(POLICIES_ARGS)

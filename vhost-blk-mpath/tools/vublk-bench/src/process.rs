@@ -99,13 +99,13 @@ impl Managed {
         }
         // The stdout closes a moment before the exit status is there.
         thread::sleep(Duration::from_millis(50));
+        Err(self.not_ready(timeout))
+    }
+
+    /// The error of a program that did not get ready within `timeout`, or has ended before.
+    pub(crate) fn not_ready(&mut self, timeout: Duration) -> ProcessError {
         let exited = self.exited().map_or(String::new(), |status| format!(" ({status})"));
-        Err(ProcessError::NotReady {
-            name: self.name.clone(),
-            seconds: timeout.as_secs(),
-            exited,
-            log: self.log_tail(),
-        })
+        ProcessError::NotReady { name: self.name.clone(), seconds: timeout.as_secs(), exited, log: self.log_tail() }
     }
 
     /// The exit status, if it has ended.
@@ -149,28 +149,50 @@ pub(crate) fn command_line(command: &Command) -> String {
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
-/// User and system time that a process has used so far (`/proc/PID/stat`, proc(5)); `None` if it is gone.
+/// User and system time that a process has used so far, to the nanosecond; `None` if it is gone.
 pub fn cpu_time(pid: u32) -> Option<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let ticks = parse_cpu_ticks(&stat)?;
-    Some(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+    let (pid, mut clock, mut time) = (i32::try_from(pid).ok()?, 0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    // SAFETY: both calls only write to the variable that they are given.
+    let is_read = unsafe {
+        libc::clock_getcpuclockid(pid, &raw mut clock) == 0 && libc::clock_gettime(clock, &raw mut time) == 0
+    };
+    is_read.then(|| Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned() as u32))
 }
 
-/// utime and stime: fields 14 and 15. The name in field 2 may hold blanks and parentheses.
-fn parse_cpu_ticks(stat: &str) -> Option<u64> {
-    let (_, after_name) = stat.rsplit_once(')')?;
-    let mut fields = after_name.split_ascii_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
+/// What a process holds.
+#[derive(Debug)]
+pub struct Resources {
+    /// Resident memory.
+    pub rss_bytes: u64,
+    /// Resident memory, in which a page counts by the share of this process.
+    pub pss_bytes: u64,
+    pub threads: u64,
+    pub open_files: u64,
+}
+
+impl Resources {
+    /// What a process holds now (`/proc/PID`, proc(5)); `None` if it is gone.
+    pub fn of(pid: u32) -> Option<Self> {
+        let read = |name| fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
+        let (memory, status) = (read("smaps_rollup")?, read("status")?);
+        Some(Self {
+            rss_bytes: field(&memory, "Rss:")? * 1024,
+            pss_bytes: field(&memory, "Pss:")? * 1024,
+            threads: field(&status, "Threads:")?,
+            open_files: fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count() as u64,
+        })
+    }
+}
+
+/// The number in the line of this name. Amounts of memory are in KiB.
+fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name))?.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// Resident memory in bytes (`VmRSS` of `/proc/PID/status`); `None` if the process is gone.
 pub fn resident_bytes(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
+    field(&status, "VmRSS:").map(|kib| kib * 1024)
 }
 
 #[cfg(test)]
@@ -178,17 +200,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_ticks_despite_a_strange_name() {
-        let stat = "42 (a) b (c) S 1 42 42 0 -1 4194560 1 2 3 4 70 30 5 6 20 0 1 0 100 0 0";
-        assert_eq!(parse_cpu_ticks(stat), Some(100));
-        assert_eq!(parse_cpu_ticks("nonsense"), None);
+    fn this_process_uses_memory_and_time() {
+        let own = std::process::id();
+        assert!(resident_bytes(own).unwrap() > 1 << 20);
+        assert_eq!(resident_bytes(u32::MAX), None);
+        let before = cpu_time(own).unwrap();
+        while cpu_time(own).unwrap() == before {}
+        assert_eq!(cpu_time(u32::MAX), None);
     }
 
     #[test]
-    fn this_process_uses_memory() {
-        assert!(resident_bytes(std::process::id()).unwrap() > 1 << 20);
-        assert!(cpu_time(std::process::id()).is_some());
-        assert_eq!(resident_bytes(u32::MAX), None);
+    fn what_this_process_holds() {
+        let before = Resources::of(std::process::id()).unwrap();
+        let _files: Vec<_> = (0..100).map(|_| File::open("/proc/self/exe").unwrap()).collect();
+        let after = Resources::of(std::process::id()).unwrap();
+        // Other tests of this process open and close a few.
+        assert!(after.open_files > before.open_files + 50, "{before:?} {after:?}");
+        assert!(after.threads >= 1 && after.pss_bytes > 1 << 20 && after.pss_bytes <= after.rss_bytes, "{after:?}");
+        assert!(Resources::of(u32::MAX).is_none());
     }
 
     #[test]
@@ -203,8 +232,11 @@ mod tests {
         assert!(resident_bytes(child_pid).is_some() && resident_bytes(grandchild).is_some());
         drop(child);
         assert_eq!(resident_bytes(child_pid), None);
-        // Until it is reaped it may stay a zombie, which has no memory.
-        assert_eq!(resident_bytes(grandchild), None);
+        // A busy machine takes a moment to end it. Until it is reaped it may stay a zombie, which has no memory.
+        let give_up = Instant::now() + Duration::from_secs(5);
+        while resident_bytes(grandchild).is_some() {
+            assert!(Instant::now() < give_up, "the grandchild is left");
+        }
     }
 
     #[test]

@@ -3,9 +3,13 @@
 use crate::control::{Control, ControlError};
 use crate::process::{Managed, ProcessError, directory, sibling};
 use clap::Args;
+use serde_json::{Value, json};
+use std::fs;
+use std::io;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Where the programs are.
@@ -27,6 +31,10 @@ pub struct Programs {
 const NQN: &str = "nqn.2026-01.io.github.vhost-blk-mpath:bench";
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 const NAMESPACE: &str = "mem:1GiB";
+/// The most disks over the same paths, and so the most namespaces of a target.
+const DISKS_A_TARGET: u16 = 64;
+/// How long a daemon with many disks may take.
+const DISKS_READY_TIMEOUT: Duration = Duration::from_secs(60);
 const NULL_BYTES: u64 = 1 << 30;
 
 /// A back-end's processes, with a folder for their sockets and logs.
@@ -35,7 +43,8 @@ pub struct Stack {
     // Dropped first, so that the daemon does not see its target die.
     /// `vhost-blk-mpath`, or qemu-storage-daemon.
     pub daemon: Managed,
-    target: Option<Managed>,
+    targets: Vec<Managed>,
+    /// The first disk's.
     pub socket: PathBuf,
     directory: TempDir,
 }
@@ -57,17 +66,7 @@ impl MpathStack {
         let [socket, api, target_api] =
             ["vhost.sock", "api.sock", "target.sock"].map(|name| directory.path().join(name));
         let target_program = sibling(programs.target.as_ref(), "mpath-target");
-        let mut command = Command::new(&target_program);
-        command.args(["--nqn", NQN, "--namespace", NAMESPACE]).arg("--api").arg(&target_api);
-        command.args((0..paths).flat_map(|_| ["--listen", "127.0.0.1:0"]));
-        let mut target = Managed::spawn("mpath-target", command, directory.path())?;
-        let mut addresses = Vec::new();
-        for _ in 0..paths {
-            let address = target.wait_for_line(READY_TIMEOUT, |line| {
-                line.strip_prefix("listening on ")?.split_whitespace().next().map(str::to_owned)
-            })?;
-            addresses.push(format!("tcp://{address}"));
-        }
+        let (target, addresses) = start_target(&target_program, NQN, 1, paths, Some(&target_api), directory.path())?;
 
         let mut command = Command::new(sibling(programs.daemon.as_ref(), "vhost-blk-mpath"));
         command.arg("--socket-path").arg(&socket).args(["--subsystem", NQN]);
@@ -76,12 +75,49 @@ impl MpathStack {
         let daemon = Managed::spawn("vhost-blk-mpath", command, directory.path())?;
         let mpathctl = sibling(programs.mpathctl.as_ref(), "mpathctl");
         let control = Control { mpathctl, target: target_program, api, target_api };
-        let stack = Stack { daemon, target: Some(target), socket, directory };
+        let stack = Stack { daemon, targets: vec![target], socket, directory };
         control
             .wait_until_live(addresses.len())
             .map_err(|source| StackError::NotLive { source, logs: stack.logs() })?;
         Ok(Self { stack, control, paths: addresses })
     }
+}
+
+/// Starts a target with this many namespaces, and a listener for each path. Returns the addresses of these.
+fn start_target(
+    program: &Path,
+    nqn: &str,
+    namespaces: u16,
+    paths: u16,
+    api: Option<&Path>,
+    directory: &Path,
+) -> Result<(Managed, Vec<String>), ProcessError> {
+    let mut command = Command::new(program);
+    command.args(["--nqn", nqn]);
+    command.args((0..namespaces).flat_map(|_| ["--namespace", NAMESPACE]));
+    command.args((0..paths).flat_map(|_| ["--listen", "127.0.0.1:0"]));
+    command.args(api.map(Path::as_os_str).into_iter().flat_map(|api| ["--api".as_ref(), api]));
+    let mut target = Managed::spawn("mpath-target", command, directory)?;
+    let mut listening = || {
+        target.wait_for_line(READY_TIMEOUT, |line| {
+            line.strip_prefix("listening on ")?.split_whitespace().next().map(|address| format!("tcp://{address}"))
+        })
+    };
+    let addresses = (0..paths).map(|_| listening()).collect::<Result<_, _>>()?;
+    Ok((target, addresses))
+}
+
+/// Disks of one daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Disks {
+    pub count: u16,
+    /// Up to 64 disks share paths. Otherwise each has paths of its own.
+    pub are_sharing: bool,
+    /// To each disk.
+    pub paths: u16,
+    /// The most virtqueues of each disk.
+    pub queues: u16,
+    pub io_threads: u16,
 }
 
 /// Why a stack could not be started.
@@ -91,9 +127,65 @@ pub enum StackError {
     Process(#[from] ProcessError),
     #[error("{source}\n{logs}")]
     NotLive { source: ControlError, logs: String },
+    #[error("cannot tell when the daemon is ready: {0}")]
+    Notification(#[source] io::Error),
 }
 
 impl Stack {
+    /// The daemon with these disks, over a target for every 64 of them. Waits until all paths are live. Returns how long that took,
+    /// from the start of the daemon.
+    pub fn with_disks(programs: &Programs, disks: Disks) -> Result<(Self, Duration), StackError> {
+        let directory = directory("bench-")?;
+        let program = sibling(programs.target.as_ref(), "mpath-target");
+        let (mut targets, mut configured) = (Vec::new(), Vec::new());
+        for first in (0..disks.count).step_by(DISKS_A_TARGET.into()) {
+            let nqn = format!("{NQN}-{first}");
+            let count = DISKS_A_TARGET.min(disks.count - first);
+            let (target, paths) = start_target(&program, &nqn, count, disks.paths, None, directory.path())?;
+            targets.push(target);
+            let disk = |namespace: u16| {
+                let index = first + namespace - 1;
+                json!({
+                    "name": format!("disk{index}"), "socket-path": socket_path(directory.path(), index),
+                    "namespace": namespace, "queues": disks.queues,
+                })
+            };
+            let with_paths = |mut disk: Value| {
+                (disk["subsystem"], disk["paths"]) = (json!(nqn), json!(paths));
+                disk
+            };
+            if disks.are_sharing {
+                let mut owner = with_paths(disk(1));
+                owner["share-paths-with"] = (2..=count).map(disk).collect();
+                configured.push(owner);
+            } else {
+                configured.extend((1..=count).map(disk).map(with_paths));
+            }
+        }
+        let [config, api, notify] = ["config.yaml", "api.sock", "notify.sock"].map(|name| directory.path().join(name));
+        let settings = json!({"api": api, "io-threads": disks.io_threads, "wait-for": "all", "disks": configured});
+        // JSON is YAML.
+        fs::write(&config, settings.to_string()).map_err(ProcessError::Directory)?;
+        let notifications = UnixDatagram::bind(&notify).map_err(StackError::Notification)?;
+        notifications.set_read_timeout(Some(Duration::from_millis(100))).map_err(StackError::Notification)?;
+        let mut command = Command::new(sibling(programs.daemon.as_ref(), "vhost-blk-mpath"));
+        command.arg("--config").arg(config).env("NOTIFY_SOCKET", &notify);
+        let start = Instant::now();
+        let mut daemon = Managed::spawn("vhost-blk-mpath", command, directory.path())?;
+        while !matches!(notifications.recv(&mut [0; 512]), Ok(length) if length > 0) {
+            if start.elapsed() > DISKS_READY_TIMEOUT || daemon.exited().is_some() {
+                return Err(daemon.not_ready(DISKS_READY_TIMEOUT).into());
+            }
+        }
+        let (took, socket) = (start.elapsed(), socket_path(directory.path(), 0));
+        Ok((Self { daemon, targets, socket, directory }, took))
+    }
+
+    /// The socket of a disk of [`Stack::with_disks`].
+    pub fn socket_of(&self, disk: u16) -> PathBuf {
+        socket_path(self.directory.path(), disk)
+    }
+
     /// qemu-storage-daemon with a disk that does nothing: the reference for any vhost-user-blk back-end.
     pub fn null(program: &Path) -> Result<Self, ProcessError> {
         let directory = directory("bench-")?;
@@ -107,12 +199,12 @@ impl Stack {
             socket.display()
         ));
         let daemon = Managed::spawn("qemu-storage-daemon", command, directory.path())?;
-        Ok(Self { daemon, target: None, socket, directory })
+        Ok(Self { daemon, targets: Vec::new(), socket, directory })
     }
 
     /// Its processes by their role.
     pub fn processes(&self) -> impl Iterator<Item = (&'static str, &Managed)> {
-        [("daemon", &self.daemon)].into_iter().chain(self.target.as_ref().map(|target| ("target", target)))
+        [("daemon", &self.daemon)].into_iter().chain(self.targets.iter().map(|target| ("target", target)))
     }
 
     /// The command lines of its processes, with `$DIR` for the folder.
@@ -125,4 +217,8 @@ impl Stack {
         let logs = self.processes().map(|(role, process)| format!("the {role}'s log:\n{}", process.log_tail()));
         logs.collect::<Vec<_>>().join("\n")
     }
+}
+
+fn socket_path(directory: &Path, disk: u16) -> PathBuf {
+    directory.join(format!("disk{disk}.sock"))
 }

@@ -22,7 +22,7 @@ pub use process_time::ProcessTime;
 pub use program::{EXIT_STATUS, Failure, Writing, parse_seconds, run_program};
 pub use publication::{Part, Publication, publish};
 pub use results::{Cell, Results, Row, Sample};
-pub use rounds::{Bench, PlannedRow, measure, measure_options};
+pub use rounds::{Bench, PlannedRow, checked, measure, measure_options};
 pub use spread::{Spread, grouped, number};
 pub use table::{Column, Layout, Show, Table};
 pub use targets::{Case, Limit, Target};

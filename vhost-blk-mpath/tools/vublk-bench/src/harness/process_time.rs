@@ -22,7 +22,8 @@ impl ProcessTime {
     pub fn add_since(&self, sample: &mut Sample, stack: &Stack, requests: u64) -> Result<(), Failure> {
         for ((role, before), (_, after)) in self.0.iter().zip(Self::now(stack)?.0) {
             let micros = after.saturating_sub(*before).as_secs_f64() * 1e6;
-            sample.figures.insert(format!("cpu_{role}_us"), micros / requests.max(1) as f64);
+            // A stack may have several targets.
+            *sample.figures.entry(format!("cpu_{role}_us")).or_default() += micros / requests.max(1) as f64;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use super::results::{Row, Sample};
 use super::spread::grouped;
 use crate::options::Options;
 use crate::report::Report;
-use crate::session::{self, Progress};
+use crate::session::{self, Progress, RunError};
 use crate::stack::Stack;
 use std::fmt::Display;
 use std::sync::atomic::AtomicBool;
@@ -84,8 +84,12 @@ pub fn measure_options(
     interval: Duration,
     progress: impl FnMut(Progress),
 ) -> Result<Report, Failure> {
+    checked(what, stack, session::run_watched(options, interrupted, interval, progress))
+}
+
+/// The report of a load. Fails if it was interrupted or any request failed.
+pub fn checked(what: &str, stack: &Stack, report: Result<Report, RunError>) -> Result<Report, Failure> {
     let failed = |text: String| Failure::Failed(format!("{what}: {text}\n{}", stack.logs()));
-    let report = session::run_watched(options, interrupted, interval, progress);
     match report.map_err(|error| failed(error.to_string()))? {
         Report { interrupted: true, .. } => Err(Failure::Interrupted),
         report if report.ok => Ok(report),
