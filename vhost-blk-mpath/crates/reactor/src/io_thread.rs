@@ -11,7 +11,7 @@ mod tests;
 mod virtqueues;
 mod write_back;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -55,11 +55,15 @@ pub struct IoThread<R: Ring> {
     group: Group,
     requests: Requests,
     queues: BTreeMap<FlowId, QueueSlot>,
+    /// The virtqueues that a turn looks at. Idle ones, of which there may be thousands, cost it nothing.
+    active: BTreeSet<FlowId>,
     /// Virtqueues that the shutdown has ended and no front-end's thread has taken back.
     ended_queues: BTreeMap<FlowId, Queue>,
     connections: BTreeMap<PathId, Connection<R>>,
     report: Box<dyn Fn(PathEvent<R::Socket>) + Send>,
     disks: BTreeMap<DiskId, DiskState>,
+    /// Whether a disk may be held.
+    some_held: bool,
     generation: u32,
     /// Set by [`IoThreadMessage::Shutdown`](crate::IoThreadMessage::Shutdown).
     is_shutting_down: bool,
@@ -85,10 +89,12 @@ impl<R: Ring> IoThread<R> {
             group,
             requests: Requests::default(),
             queues: BTreeMap::new(),
+            active: BTreeSet::new(),
             ended_queues: BTreeMap::new(),
             connections: BTreeMap::new(),
             report,
             disks: BTreeMap::new(),
+            some_held: false,
             generation: 0,
             is_shutting_down: false,
             is_ending: false,
@@ -166,8 +172,9 @@ impl<R: Ring> IoThread<R> {
     /// When the next turn is due, even without an event.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        let deadlines = self.queues.values().filter_map(QueueSlot::deadline);
-        let held = self.disks.values().filter_map(|disk| disk.held_until);
+        let deadlines = self.active.iter().filter_map(|flow| self.queues[flow].deadline());
+        let held = self.some_held.then(|| self.disks.values().filter_map(|disk| disk.held_until));
+        let held = held.into_iter().flatten();
         deadlines.chain(held).chain(self.group.next_timeout()).chain(self.write_backs.until()).min()
     }
 
@@ -177,6 +184,7 @@ impl<R: Ring> IoThread<R> {
             RingToken::Kick { flow, generation } => {
                 if let Some(slot) = self.queues.get_mut(&flow).filter(|slot| slot.generation == generation) {
                     slot.kicked = true;
+                    self.active.insert(flow);
                     if event.result < 0 {
                         // The descriptor cannot be polled. While requests are in flight, the ring is checked in every
                         // turn.

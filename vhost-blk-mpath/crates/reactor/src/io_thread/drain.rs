@@ -23,10 +23,12 @@ impl<R: Ring> IoThread<R> {
     /// Publishes completions, and returns stopping virtqueues that are drained.
     pub(super) fn publish(&mut self, now: Instant) -> io::Result<()> {
         let mut stopping = Vec::new();
-        for (&flow, slot) in &mut self.queues {
+        self.active.retain(|&flow| {
+            let slot = self.queues.get_mut(&flow).expect("an active virtqueue is in the map");
             slot.queue.publish();
             stopping.extend(slot.deadline().map(|deadline| (flow, deadline)));
-        }
+            slot.is_active()
+        });
         for (flow, deadline) in stopping {
             if deadline <= now && self.queues[&flow].in_flight > 0 {
                 self.abandon(now, flow);
@@ -40,6 +42,7 @@ impl<R: Ring> IoThread<R> {
                 continue;
             }
             let slot = self.queues.remove(&flow).expect("it was listed above");
+            self.active.remove(&flow);
             self.disks[&slot.disk].queues.queue_stopped(&slot.queue);
             self.stopped_queue_times.insert(flow, slot.times);
             let token = RingToken::Kick { flow, generation: slot.generation };

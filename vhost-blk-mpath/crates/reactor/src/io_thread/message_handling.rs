@@ -32,6 +32,7 @@ impl<R: Ring> IoThread<R> {
                     slot.stopping.get_or_insert(Stopping::new(now, now + DRAIN_MAX)).reply = Some(reply);
                     slot.times.last_fetch = if slot.is_new { slot.times.last_fetch } else { now };
                     self.group.lift_limits_of(flow);
+                    self.active.insert(flow);
                 }
                 // The requester may have ended, and does not need the answer then.
                 None => drop(reply.send(self.ended_queues.remove(&flow))),
@@ -125,6 +126,7 @@ impl<R: Ring> IoThread<R> {
                 let deadline = now + SHUTDOWN_DRAIN_MAX;
                 for (&flow, slot) in &mut self.queues {
                     self.group.lift_limits_of(flow);
+                    self.active.insert(flow);
                     match &mut slot.stopping {
                         Some(stopping) => stopping.deadline = stopping.deadline.min(deadline),
                         None => slot.stopping = Some(Stopping::new(now, deadline)),
@@ -136,6 +138,7 @@ impl<R: Ring> IoThread<R> {
     }
 
     fn disk_to_hold(&mut self, disk: DiskId) -> &mut DiskState {
+        self.some_held = true;
         self.disks.get_mut(&disk).expect("a disk is added before it is held")
     }
 }

@@ -116,6 +116,28 @@ fn requests_of_the_first_fetch_may_be_as_old_as_the_last_run() {
     assert_eq!(test.thread.stopped_queue_times[&FLOW].last_fetch, stopped_at);
 }
 
+#[test]
+fn a_turn_looks_at_no_idle_virtqueue() {
+    let mut test = Test::new();
+    let mut guest = Guest::new();
+    let queue = Box::new(guest.queue());
+    test.thread.handle(test.now, IoThreadMessage::StartQueue { disk: DISK, flow: FLOW, queue }).unwrap();
+    assert!(test.thread.active.contains(&FLOW), "requests may wait in it");
+    test.thread.finish_turn(test.now).unwrap();
+    assert!(test.thread.active.is_empty());
+    guest.write(0, 4096);
+    guest.kick();
+    let mut events = Vec::new();
+    test.thread.ring().turn(None, &mut events).unwrap();
+    events.drain(..).for_each(|event| test.thread.on_event(test.now, event).unwrap());
+    for _ in 0..2 {
+        test.thread.finish_turn(test.now).unwrap();
+        assert!(test.thread.active.contains(&FLOW), "its request has no answer");
+    }
+    test.leave();
+    assert!(test.thread.active.is_empty() && test.thread.queues.is_empty());
+}
+
 /// How a path with a write under way closes if its operations end so, after a reset or without one: whether its socket
 /// drains.
 fn drains(send: i32, receive: i32, was_reset: bool) -> bool {

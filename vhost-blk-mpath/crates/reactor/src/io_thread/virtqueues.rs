@@ -54,6 +54,11 @@ impl Stopping {
 }
 
 impl QueueSlot {
+    /// Whether the next turn has to look at the virtqueue.
+    pub(super) fn is_active(&self) -> bool {
+        self.kicked || self.in_flight > 0 || self.stopping.is_some()
+    }
+
     /// Until when the virtqueue may drain, if it is stopping.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let &Stopping { since, deadline, given_up, .. } = self.stopping.as_ref()?;
@@ -76,19 +81,22 @@ impl<R: Ring> IoThread<R> {
         let slot = QueueSlot { disk, queue, generation, in_flight: 0, stopping, kicked: true, times, is_new: true };
         let before = self.queues.insert(flow, slot);
         assert!(before.is_none(), "a virtqueue is started once");
+        self.active.insert(flow);
         Ok(())
     }
 
     /// Fetches the requests that wait in the virtqueues. A virtqueue with requests in flight is checked in every turn,
     /// as a check is cheaper than a kick. An idle one is checked when kicked.
     pub(super) fn fetch(&mut self, now: Instant) {
-        let mut some_held = false;
-        for disk in self.disks.values_mut() {
-            disk.held_until.take_if(|until| *until <= now);
-            some_held |= disk.is_held();
+        if std::mem::take(&mut self.some_held) {
+            for disk in self.disks.values_mut() {
+                disk.held_until.take_if(|until| *until <= now);
+                self.some_held |= disk.is_held();
+            }
         }
-        for (&flow, slot) in &mut self.queues {
-            if some_held && self.disks.get(&slot.disk).is_some_and(DiskState::is_held) {
+        for &flow in &self.active {
+            let slot = self.queues.get_mut(&flow).expect("an active virtqueue is in the map");
+            if self.some_held && self.disks.get(&slot.disk).is_some_and(DiskState::is_held) {
                 continue;
             }
             let stopping = slot.stopping.is_some();
@@ -97,11 +105,10 @@ impl<R: Ring> IoThread<R> {
             if stopping && (self.is_shutting_down || slot.queue.to_resubmit() == 0) {
                 continue;
             }
-            let kicked = std::mem::take(&mut slot.kicked);
-            if !(kicked || slot.in_flight > 0 || stopping) {
+            if !slot.is_active() {
                 continue;
             }
-            if kicked {
+            if std::mem::take(&mut slot.kicked) {
                 slot.queue.drain_kick();
             }
             loop {
