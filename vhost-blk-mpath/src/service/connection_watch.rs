@@ -1,6 +1,7 @@
 //! Polls the kernel once a second for the connections of all paths. A subflow that comes and goes within a second is
 //! missed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ pub(crate) async fn watch(disks: Arc<Disks>, mut shutdown: watch::Receiver<bool>
     }
 }
 
-fn update(subsystem: &Subsystem, all: &Result<Vec<Connection>, String>) {
+fn update(subsystem: &Subsystem, all: &Result<BTreeMap<u64, Connection>, String>) {
     let mut events = Vec::new();
     for path in subsystem.state().paths_mut() {
         if let Some(connections) = &mut path.connections {

@@ -17,13 +17,13 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Asks the kernel. Blocks for milliseconds if the host has many sockets.
-    pub(crate) fn ask(&self) -> Result<Vec<Connection>, DiagError> {
+    /// Asks the kernel. Blocks for milliseconds if the host has many sockets. Returns the connections by cookie.
+    pub(crate) fn ask(&self) -> Result<BTreeMap<u64, Connection>, DiagError> {
         let mut connections = mptcp::mptcp_connections(&self.mptcp)?;
         for (port, cookies) in &self.tcp {
             connections.extend(mptcp::tcp_connections(*port, cookies)?);
         }
-        Ok(connections)
+        Ok(connections.into_iter().map(|connection| (connection.cookie, connection)).collect())
     }
 }
 
@@ -55,7 +55,7 @@ impl Connections {
     }
 
     /// Takes the state of all connections from the kernel. Returns the events to report.
-    pub(crate) fn update(&mut self, all: &Result<Vec<Connection>, String>) -> Vec<ConnectionEvent> {
+    pub(crate) fn update(&mut self, all: &Result<BTreeMap<u64, Connection>, String>) -> Vec<ConnectionEvent> {
         let all = match all {
             Ok(all) => all,
             Err(error) => {
@@ -64,9 +64,8 @@ impl Connections {
             }
         };
         self.error = None;
-        let find = |cookie: &u64| all.iter().find(|connection| connection.cookie == *cookie).cloned();
         let now: BTreeMap<u16, Connection> =
-            (0..).zip(&self.cookies).filter_map(|(queue, cookie)| Some((queue, find(cookie)?))).collect();
+            (0..).zip(&self.cookies).filter_map(|(queue, cookie)| Some((queue, all.get(cookie)?.clone()))).collect();
         let events = match self.transport {
             Transport::Mptcp => events(self.last.as_ref(), &now),
             _ => Vec::new(),
@@ -232,7 +231,8 @@ mod tests {
     }
 
     fn messages(of: &mut Connections, all: &[Connection]) -> Vec<String> {
-        of.update(&Ok(all.to_vec())).into_iter().map(|(kind, message)| format!("{kind}: {message}")).collect()
+        let all = all.iter().map(|connection| (connection.cookie, connection.clone())).collect();
+        of.update(&Ok(all)).into_iter().map(|(kind, message)| format!("{kind}: {message}")).collect()
     }
 
     #[test]

@@ -16,13 +16,13 @@ pub fn mptcp_connections(of: &BTreeSet<u64>) -> Result<Vec<Connection>, DiagErro
     if of.is_empty() {
         return Ok(Vec::new());
     }
-    let sockets = dump(Protocol::Mptcp, None, |socket| of.contains(&socket.cookie))?;
+    let sockets = dump(Protocol::Mptcp, None, Some(of.len()), |socket| of.contains(&socket.cookie))?;
     let inodes: BTreeSet<u32> = sockets.iter().map(|socket| socket.inode).collect();
     if inodes.is_empty() {
         return Ok(Vec::new());
     }
     // Orphaned sockets, and sockets that are not accepted yet, have inode 0.
-    let subflows = dump(Protocol::Tcp, None, |socket| socket.inode != 0 && inodes.contains(&socket.inode))?;
+    let subflows = dump(Protocol::Tcp, None, None, |socket| socket.inode != 0 && inodes.contains(&socket.inode))?;
     Ok(assemble(&sockets, &subflows))
 }
 
@@ -31,7 +31,7 @@ pub fn mptcp_connections(of: &BTreeSet<u64>) -> Result<Vec<Connection>, DiagErro
 ///
 /// Leaves out sockets that are not connected, gone, or in another network namespace.
 pub fn tcp_connections(remote_port: u16, of: &BTreeSet<u64>) -> Result<Vec<Connection>, DiagError> {
-    let sockets = dump(Protocol::Tcp, Some(remote_port), |socket| of.contains(&socket.cookie))?;
+    let sockets = dump(Protocol::Tcp, Some(remote_port), Some(of.len()), |socket| of.contains(&socket.cookie))?;
     Ok(in_order(sockets.iter().map(|socket| connection(socket, None, vec![subflow(socket)]))))
 }
 

@@ -94,14 +94,20 @@ impl Protocol {
     }
 }
 
-/// The sockets of `protocol`, IPv4 and IPv6, that are `wanted`. With a remote port the kernel lists only sockets that lead there.
+/// The sockets of `protocol`, IPv4 and IPv6, that are `wanted`: at most `most`, if that is known. With a remote port the kernel lists
+/// only sockets that lead there.
 pub(crate) fn dump(
     protocol: Protocol,
     remote_port: Option<u16>,
+    most: Option<usize>,
     wanted: impl Fn(&Record) -> bool,
 ) -> Result<Vec<Record>, DiagError> {
     let mut found = Vec::new();
     for family in [AF_INET, AF_INET6] {
+        // The kernel walks its whole table for each list.
+        if most == Some(found.len()) {
+            break;
+        }
         // Each attempt has a socket of its own, so that it cannot receive the rest of an earlier answer.
         let mut attempts = (0..ATTEMPTS).map(|_| attempt(family, protocol, remote_port, &wanted));
         let complete = attempts.find_map(Result::transpose);
