@@ -182,7 +182,8 @@ bench-fastpath: benches ## vublk-bench against this daemon and against a null-co
 	$(BIN)/fastpath
 
 bench-scale: benches ## what the daemon costs with many disks, virtqueues, paths, requests and I/O threads, in 20 minutes; writes docs/results/ (SCALE_ARGS='--only idle')
-	$(BIN)/scale $(SCALE_ARGS)
+	@# The files next to a socket are in memory, as those in /run are.
+	TMPDIR=/dev/shm $(BIN)/scale $(SCALE_ARGS)
 
 bench-policies: benches ## every policy against the bound, in four tables, in less than an hour; writes docs/results/ (POLICIES_ARGS='--only a')
 	$(BIN)/policies $(POLICIES_ARGS)

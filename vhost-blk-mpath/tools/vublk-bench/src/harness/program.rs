@@ -24,7 +24,7 @@ pub const EXIT_STATUS: &str = "Exit status: 0 measured and written; 1 a run fail
 /// Options of every program that publishes.
 #[derive(Debug, Clone, Args)]
 pub struct Writing {
-    /// Rounds; their median is published [default: 5, and 3 of mptcp and scale]
+    /// Rounds; their median is published [default: 5, and 3 of mptcp]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub rounds: Option<u16>,
 

@@ -16,7 +16,7 @@ use vublk_bench::session::{self, RunError};
 use vublk_bench::stack::{Programs, Stack};
 
 pub(crate) const WARMUP: Duration = Duration::from_millis(500);
-/// What follows the start of the daemon and of front-ends is over after this time.
+/// After this time, a start of the daemon and of front-ends causes no more work.
 const SETTLE: Duration = Duration::from_secs(1);
 /// How long a daemon without load is watched.
 pub(crate) const IDLE: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ pub(crate) struct ScaleBench<'a> {
     pub(crate) programs: &'a Programs,
     pub(crate) time: Duration,
     pub(crate) interrupted: &'a AtomicBool,
-    /// Of the base.
+    /// The command lines of the first cell.
     pub(crate) commands: Vec<String>,
 }
 

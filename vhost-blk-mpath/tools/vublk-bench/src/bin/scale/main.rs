@@ -53,11 +53,17 @@ const PUBLICATION: Publication = Publication {
         let loaded = SWEEPS.iter().map(|(sweep, caption, first)| {
             Table::new(caption, results.table(&sweep.name()), Layout::AllRows(*first), &LOADED)
         });
-        let idle = |caption, columns| {
-            Table::new(caption, results.table(&Sweep::Idle.name()), Layout::AllRows(["disks", "busy disk"]), columns)
-        };
-        let watched = [("#### One busy disk among idle ones", &BUSY[..]), ("#### What they hold", &HELD[..])];
-        loaded.chain(watched.map(|(caption, columns)| idle(caption, columns))).collect()
+        let busy = results.table(&Sweep::Idle.name());
+        let mut held = busy.clone();
+        for row in &mut held {
+            row.cells.retain(|cell| cell.get("idle_percent").is_some());
+        }
+        let idle = [
+            ("#### One busy disk among idle ones", busy, &BUSY[..]),
+            ("#### What these daemons hold", held, &HELD[..]),
+        ];
+        let layout = Layout::AllRows(["disk", "paths and requests"]);
+        loaded.chain(idle.map(|(caption, rows, columns)| Table::new(caption, rows, layout, columns))).collect()
     },
     targets,
     chart: |results| {
@@ -141,7 +147,7 @@ fn main() -> ExitCode {
 }
 
 fn scale(line: &CommandLine, machine: Machine, interrupted: &AtomicBool) -> Result<Results, Failure> {
-    let rounds = line.writing.rounds.unwrap_or(3);
+    let rounds = line.writing.rounds();
     let sweeps = Sweep::value_variants().iter().filter(|sweep| line.only.contains(sweep));
     let mut rows: Vec<PlannedRow<_, _>> = sweeps.flat_map(|sweep| sweep.rows(rounds)).collect();
     let open_files = rows.iter().flat_map(|row| &row.contenders).map(|contender| contender.setup.open_files());
