@@ -147,7 +147,7 @@ impl<R: Ring> Connection<R> {
     /// Sends commands and data that are ready, up to the send budget. The rest is sent by a later call. While a send is
     /// in flight, nothing is started.
     pub(crate) fn transmit(&mut self, now: Instant, ring: &mut R, requests: &Requests) -> io::Result<()> {
-        if self.is_closing() || self.send.in_flight() {
+        if self.is_closing() || self.send.in_flight() || !self.queue.has_output() {
             return Ok(());
         }
         self.plan.clear();

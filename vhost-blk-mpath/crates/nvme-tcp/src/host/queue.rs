@@ -83,6 +83,12 @@ impl HostQueue {
         self.pair.is_ready()
     }
 
+    /// Whether [`fill_tx`](Self::fill_tx) may encode something now. If not, it encodes nothing.
+    #[must_use]
+    pub fn has_output(&self) -> bool {
+        !self.pending.is_empty() || self.pair.has_output()
+    }
+
     /// Whether data have digests on this connection.
     #[must_use]
     pub fn has_data_digests(&self) -> bool {

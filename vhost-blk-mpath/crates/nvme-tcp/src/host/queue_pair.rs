@@ -140,6 +140,15 @@ impl QueuePair {
         self.phase == Phase::Ready
     }
 
+    /// Whether something can be encoded, apart from new commands.
+    pub(super) fn has_output(&self) -> bool {
+        match self.phase {
+            Phase::SendIcReq | Phase::SendConnect => true,
+            Phase::Ready => self.partial_pdu.is_some() || !self.transfers.is_empty(),
+            Phase::AwaitIcResp | Phase::AwaitConnect | Phase::Failed(_) => false,
+        }
+    }
+
     /// The CNTLID, once ready.
     pub(super) fn cntlid(&self) -> u16 {
         self.cntlid

@@ -208,7 +208,9 @@ impl Session {
     fn fill(&mut self) {
         let (capacity, enough) = (STAGING_MIN + self.dice.below(30_000), 1 + self.dice.below(300_000) as u32);
         let (mut staging, mut plan) = (Vec::with_capacity(capacity), Vec::new());
+        let has_output = self.queue.has_output();
         self.queue.fill_tx(std::time::Instant::now(), &mut staging, &self.guest, &mut plan, enough);
+        assert!(has_output || plan.is_empty(), "the queue pair has said that there is nothing to send");
         for part in plan {
             match part {
                 TxPart::Staged { start, len } => self.wire.feed(&staging[start..start + len]),

@@ -113,7 +113,9 @@ fn transmit(now: Instant, queue: &mut super::HostQueue, payloads: &Payloads, cap
     loop {
         let (mut staging, mut plan) = (Vec::with_capacity(capacity), Vec::new());
         let allocated = staging.capacity();
+        let has_output = queue.has_output();
         queue.fill_tx(now, &mut staging, payloads, &mut plan, ENOUGH);
+        assert!(has_output || plan.is_empty(), "the queue pair has said that there is nothing to send");
         assert_eq!(staging.capacity(), allocated, "the staging buffer does not grow");
         if plan.is_empty() {
             assert!(staging.is_empty());
