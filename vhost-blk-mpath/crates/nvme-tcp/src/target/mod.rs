@@ -19,6 +19,7 @@ mod logs;
 mod namespace;
 mod queue;
 mod receive;
+mod spare_payloads;
 mod subsystem;
 mod transfer;
 

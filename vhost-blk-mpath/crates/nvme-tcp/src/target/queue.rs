@@ -17,6 +17,7 @@ use super::command_table::CommandTable;
 use super::digest_faults::DigestFaults;
 use super::error::TargetError;
 use super::receive::{Item, Receiver};
+use super::spare_payloads::SparePayloads;
 use crate::wire::{
     C2hData, Cqe, Digest, Framing, IcReq, IcResp, MAXH2CDATA_MIN, Opcode, PDU_ALIGNMENT_MAX, Pdu, Sqe, Status,
 };
@@ -109,6 +110,7 @@ pub struct TargetQueue {
     /// Slots of commands that wait for transfer budget.
     pub(super) waiting: VecDeque<u16>,
     pub(super) reserved_bytes: u64,
+    pub(super) spare_payloads: SparePayloads,
     pub(super) ready: VecDeque<TargetCommand>,
     pub(super) digest_faults: Arc<DigestFaults>,
     answer_faults: Arc<AnswerFaults>,
@@ -133,6 +135,7 @@ impl TargetQueue {
             sqhd: 0,
             waiting: VecDeque::new(),
             reserved_bytes: 0,
+            spare_payloads: SparePayloads::default(),
             ready: VecDeque::new(),
             digest_faults: Arc::default(),
             answer_faults: Arc::default(),
@@ -223,6 +226,11 @@ impl TargetQueue {
     /// The next command to execute. Complete each command by its token, in any order.
     pub fn poll_command(&mut self) -> Option<TargetCommand> {
         self.ready.pop_front()
+    }
+
+    /// Takes the payload of an executed command back. Its memory serves later commands.
+    pub fn reuse(&mut self, payload: Vec<u8>) {
+        self.spare_payloads.put(payload);
     }
 
     /// The most in-capsule data in bytes. IOCCSZ does not apply to fabrics and admin commands (TCP Transport 3.3.1).

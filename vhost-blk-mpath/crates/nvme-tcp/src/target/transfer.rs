@@ -71,7 +71,8 @@ impl TargetQueue {
         match host_data {
             HostData::None { expects_bytes } => self.make_ready(slot, *sqe, Vec::new(), expects_bytes),
             HostData::InCapsule { bytes } => {
-                self.expect_data(slot, sqe, bytes, Vec::with_capacity(bytes as usize));
+                let payload = self.spare_payloads.take(bytes);
+                self.expect_data(slot, sqe, bytes, payload);
                 data_slot = Some(slot);
             }
             HostData::ByR2t { bytes } => {
@@ -148,7 +149,7 @@ impl TargetQueue {
             }
             self.reserved_bytes = reserved_bytes;
             command.reserved_bytes = incoming.total;
-            incoming.payload.reserve_exact(incoming.total as usize);
+            incoming.payload = self.spare_payloads.take(incoming.total);
             self.waiting.pop_front();
             self.send_r2ts(index);
         }

@@ -13,7 +13,7 @@ use rustix::event::PollFlags;
 use super::association::{Association, Gate};
 use super::connection_registry::Registration;
 use super::delay_queue::DelayQueue;
-use super::execute::{execute, flush_all};
+use super::execute::{ModifyingCommand, execute, flush_all};
 use super::held_commands::HeldCommands;
 use super::orphaned_commands::OrphanedCommands;
 use super::shared::{Port, Shared};
@@ -145,7 +145,7 @@ impl Connection {
                 self.stall()?;
                 continue;
             }
-            let received = self.receive()?;
+            let may_have_more = self.receive()?;
             let now = Instant::now();
             match self.role.clone() {
                 Role::New(deadline) => self.handshake(now, deadline)?,
@@ -156,7 +156,7 @@ impl Connection {
             if self.eof && self.queue.pending().is_empty() && self.is_drained() {
                 return Err(ConnectionEnd::Finished);
             }
-            if !received {
+            if !may_have_more {
                 self.wait(now)?;
             }
         }
@@ -197,7 +197,7 @@ impl Connection {
         self.queue.pending().len() >= BACKLOG_BYTES
     }
 
-    /// Receives bytes from the socket. Returns whether there were any.
+    /// Receives bytes from the socket. Returns whether there may be more.
     fn receive(&mut self) -> Result<bool, ConnectionEnd> {
         if self.eof || self.is_backlogged() {
             return Ok(false);
@@ -210,7 +210,7 @@ impl Connection {
             Ok(bytes) => {
                 self.low_water.received(bytes);
                 match self.queue.receive(&self.buffer[..bytes]) {
-                    Ok(()) => Ok(true),
+                    Ok(()) => Ok(bytes == self.buffer.len()),
                     Err(_) => Err(ConnectionEnd::Terminated),
                 }
             }
@@ -311,8 +311,7 @@ impl Connection {
         }
         while !self.is_backlogged() {
             if let Some(command) = self.held.pop_released(now) {
-                let status = command.execute(&self.shared);
-                self.queue.complete(command.token, status, 0);
+                self.execute_modifying(command);
             } else if let Some(command) = self.delayed.pop_due(now) {
                 self.execute(now, &gate, command)?;
             } else if let Some(command) = self.queue.poll_command() {
@@ -342,11 +341,16 @@ impl Connection {
             if let Some(period) = self.port.faults.hold_from(now) {
                 self.held.push(period, command);
             } else {
-                let status = command.execute(&self.shared);
-                self.queue.complete(command.token, status, 0);
+                self.execute_modifying(command);
             }
         }
         Ok(())
+    }
+
+    fn execute_modifying(&mut self, command: ModifyingCommand) {
+        let status = command.execute(&self.shared);
+        self.queue.complete(command.token, status, 0);
+        self.queue.reuse(command.payload);
     }
 
     /// Sleeps until there may be work.

@@ -111,6 +111,7 @@ impl Target<'_> {
             }
             IoTask::Write { range, .. } => {
                 store[range.offset as usize..][..range.bytes as usize].copy_from_slice(&command.payload);
+                self.queue.reuse(command.payload);
                 vec![]
             }
             IoTask::Flush => vec![],
