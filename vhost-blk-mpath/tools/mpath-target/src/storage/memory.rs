@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use memmap2::MmapMut;
+
 use super::Store;
 
 /// Bytes per chunk, the unit of allocation and locking. It is small, so that parallel queues rarely use the same chunk. It is
@@ -12,7 +14,8 @@ const CHUNK_BYTES: u64 = 256 * 1024;
 /// The largest memory namespace. Its table of chunks takes about 130 MB.
 pub(crate) const MAX_MEMORY_BYTES: u64 = 1 << 40;
 
-type Chunk = RwLock<Option<Box<[u8]>>>;
+/// A mapping of its own, so that blocks of 4 KiB do not cross pages.
+type Chunk = RwLock<Option<MmapMut>>;
 
 /// A sparse namespace in memory. Its data are lost when the process ends.
 pub(crate) struct MemoryStore {
@@ -56,11 +59,11 @@ impl MemoryStore {
     }
 
     // Poison is ignored: a panic under the lock leaves whole bytes, like a torn write.
-    fn read_chunk(&self, chunk: usize) -> RwLockReadGuard<'_, Option<Box<[u8]>>> {
+    fn read_chunk(&self, chunk: usize) -> RwLockReadGuard<'_, Option<MmapMut>> {
         self.chunks[chunk].read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write_chunk(&self, chunk: usize) -> RwLockWriteGuard<'_, Option<Box<[u8]>>> {
+    fn write_chunk(&self, chunk: usize) -> RwLockWriteGuard<'_, Option<MmapMut>> {
         self.chunks[chunk].write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -84,7 +87,10 @@ impl Store for MemoryStore {
         for piece in self.pieces(offset, rest.len() as u64) {
             let (src, tail) = rest.split_at(piece.len);
             let mut chunk = self.write_chunk(piece.chunk);
-            let chunk = chunk.get_or_insert_with(|| vec![0; CHUNK_BYTES as usize].into());
+            let chunk = match &mut *chunk {
+                Some(chunk) => chunk,
+                empty => empty.insert(MmapMut::map_anon(CHUNK_BYTES as usize)?),
+            };
             chunk[piece.start..][..piece.len].copy_from_slice(src);
             rest = tail;
         }
