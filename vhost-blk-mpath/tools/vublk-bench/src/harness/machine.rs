@@ -15,6 +15,9 @@ pub struct Machine {
     pub virtualised: bool,
     pub memory_gib: f64,
     pub kernel: String,
+    /// The congestion control of TCP. BBR, for one, keeps some connections slow as long as they live.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion_control: Option<String>,
     /// One-minute load average before the first measurement.
     pub load_average: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,6 +55,7 @@ impl Machine {
             virtualised: field("flags").split_ascii_whitespace().any(|flag| flag == "hypervisor"),
             memory_gib: (kib / 1_048_576.0 * 10.0).round() / 10.0,
             kernel: file("/proc/sys/kernel/osrelease").trim().to_owned(),
+            congestion_control: Some(file("/proc/sys/net/ipv4/tcp_congestion_control").trim().to_owned()),
             load_average: load.split_ascii_whitespace().next().and_then(|load| load.parse().ok()).unwrap_or(0.0),
             qemu_storage_daemon: qsd.map(|qsd| first_line(qsd, &["--version"])),
             commit: first_line(Path::new("git"), &["describe", "--always", "--dirty", "--exclude=*"]),
@@ -63,9 +67,10 @@ impl Machine {
     pub fn text(&self) -> String {
         let Self { date, cpu, cpus, memory_gib, kernel, load_average, commit, .. } = self;
         let kind = if self.virtualised { " (virtual machine)" } else { "" };
+        let tcp = self.congestion_control.as_ref().map_or(String::new(), |name| format!(" (TCP {name})"));
         let qsd = self.qemu_storage_daemon.as_ref().map_or(String::new(), |version| format!("; {version}"));
         format!(
-            "{cpu}, {cpus} CPUs{kind}, {memory_gib} GiB, Linux {kernel}; \
+            "{cpu}, {cpus} CPUs{kind}, {memory_gib} GiB, Linux {kernel}{tcp}; \
              load average {load_average:.2} before the start{qsd}; commit {commit}; {date}."
         )
     }
