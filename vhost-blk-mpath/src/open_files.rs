@@ -19,8 +19,8 @@ pub(crate) const READ_ONLY_API: u64 = 66;
 const DISK: u64 = 28;
 /// A virtqueue: the kick, call and error descriptors.
 const VIRTQUEUE: u64 = 3;
-/// An I/O thread: its ring and its wake-up.
-const IO_THREAD: u64 = 2;
+/// An I/O thread: its ring, its wake-up, and the count of runnable threads if it polls.
+const IO_THREAD: u64 = 3;
 /// A connection of a path, and an earlier one that still closes. A path has one to each I/O thread and one for the admin
 /// queue.
 const CONNECTION: u64 = 2;
@@ -89,9 +89,9 @@ mod tests {
     fn every_disk_path_and_thread_counts() {
         let mut config = geometry::tests::config();
         let least = of_disks(&config, 1, 1);
-        assert_eq!(least, 28 + 3 * 64 + 2 + 4);
+        assert_eq!(least, 28 + 3 * 64 + 3 + 4);
         assert_eq!(of_disks(&config, 2, 1), least + of_path(1));
-        assert_eq!(of_disks(&config, 1, 2), least + 2 + 2);
+        assert_eq!(of_disks(&config, 1, 2), least + 3 + 2);
         assert_eq!(needed([least, least].into_iter()), 128 + 2 * least);
         config.discovery = vec!["tcp://127.0.0.1".parse().unwrap()];
         assert_eq!(of_disks(&config, 1, 1), least + 63 * 4 + 2);

@@ -240,7 +240,12 @@ impl Subsystem {
         let group = Group::new(Instant::now(), config, &shared);
         let reports = Arc::clone(&self.reports);
         let report = Box::new(move |event| reports.send(event));
-        IoThreadHandle::start(IoThreadConfig { name: format!("io{index}"), group, report })
+        IoThreadHandle::start(IoThreadConfig {
+            name: format!("io{index}"),
+            group,
+            poll_limit: self.config.poll_us.limit(),
+            report,
+        })
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

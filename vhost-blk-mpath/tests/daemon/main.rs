@@ -37,6 +37,7 @@ mod open_files;
 mod path_actions;
 mod policies;
 mod policy_changes;
+mod polling;
 mod probes;
 mod reload;
 mod removal_in_doubt;

@@ -264,22 +264,15 @@ fn a_removed_disk_is_forgotten() {
     assert!(shown_disk(&daemon.place).exists());
 }
 
-/// Clock ticks of processor time.
-fn processor_ticks(daemon: &Daemon) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", daemon.status().pid)).unwrap();
-    let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
-}
-
 #[test]
 fn a_daemon_sleeps_while_its_targets_are_away() {
     let (target, place) = earlier_run();
     for (place, state) in [(place, "restored"), (DaemonDirectory::new(), "never seen")] {
         let daemon = next(&target, place);
         thread::sleep(Duration::from_secs(2));
-        let before = processor_ticks(&daemon);
+        let before = daemon.processor_ticks();
         thread::sleep(Duration::from_secs(3));
-        let ticks = processor_ticks(&daemon) - before;
+        let ticks = daemon.processor_ticks() - before;
         assert!(ticks < 30, "{state}: {ticks} ticks of 10 ms in 3 s");
     }
 }

@@ -4,8 +4,8 @@ use clap::{Args, ValueHint};
 
 use crate::config::{
     Account, CtrlLossTmo, DiskConfig, DiskName, FastIoFailTmo, Hedge, HedgeBudget, IoTimeout, KeepAliveTmo,
-    LimitBandwidth, LimitBurst, LimitIops, LimitsConfig, MaxTransfer, NamespaceId, Nqn, QueueCount, QueueEntries,
-    ReconnectDelay, SocketMode, SocketPath, SuspectTimeout, Weight, WindowBytes, WindowIos,
+    LimitBandwidth, LimitBurst, LimitIops, LimitsConfig, MaxTransfer, NamespaceId, Nqn, PollUs, QueueCount,
+    QueueEntries, ReconnectDelay, SocketMode, SocketPath, SuspectTimeout, Weight, WindowBytes, WindowIos,
 };
 use crate::{ClassPolicies, DiscoveryAddress, PathAddress, PolicyKind, SchedulerKind, one_of};
 
@@ -100,6 +100,10 @@ pub struct DiskFlags {
     /// Window of each path in bytes, per I/O thread, 65536 to 1073741824 [default: 8388608]
     #[arg(long, value_name = "BYTES")]
     pub window_bytes: Option<WindowBytes>,
+
+    /// How long an I/O thread polls before it sleeps, if polling pays: off, auto, or 1 to 1000 microseconds [default: off]
+    #[arg(long, value_name = "US")]
+    pub poll_us: Option<PollUs>,
 
     /// Protect NVMe/TCP PDU headers by CRC32C
     #[arg(long)]
@@ -201,6 +205,7 @@ impl DiskFlags {
             queue_size: self.queue_size.unwrap_or(defaults.queue_size),
             max_transfer: self.max_transfer,
             window,
+            poll_us: self.poll_us.unwrap_or_default(),
             hdr_digest: self.hdr_digest,
             data_digest: self.data_digest,
             keep_alive_tmo: self.keep_alive_tmo.unwrap_or(defaults.keep_alive_tmo),

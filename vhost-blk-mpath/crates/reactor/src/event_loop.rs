@@ -1,21 +1,28 @@
 //! The loop of an I/O thread: it waits for the kernel, and passes events and the time to [`IoThread`].
 
+use std::hint::spin_loop;
 use std::io;
 use std::os::fd::AsFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::IoThreadMessage;
 use crate::io_thread::IoThread;
+use crate::polling::Polling;
 use crate::ring::{Event, Ring, Uring};
 use crate::ring_token::RingToken;
+use crate::runnable::Runnable;
 use crate::wake_channel::WakeReceiver;
 
 /// Runs until [`IoThreadMessage::End`] has been carried out. Returns whether writes that were given up may still
-/// be executed.
-pub(crate) fn run(mut thread: IoThread<Uring>, inbox: &WakeReceiver<IoThreadMessage>) -> bool {
+/// be executed. Without `polling` the thread always sleeps.
+pub(crate) fn run(
+    mut thread: IoThread<Uring>,
+    inbox: &WakeReceiver<IoThreadMessage>,
+    mut polling: Option<(Polling, Runnable)>,
+) -> bool {
     let mut events = Vec::with_capacity(256);
     while !thread.is_over() {
-        if let Err(error) = turn(&mut thread, inbox, &mut events) {
+        if let Err(error) = turn(&mut thread, inbox, &mut polling, &mut events) {
             // No single operation fails like this, so the ring itself is unusable. Without it, the thread's guests
             // would wait for ever.
             panic!("io_uring failed under load: {error}");
@@ -32,11 +39,19 @@ pub(crate) fn watch(ring: &mut Uring, inbox: &WakeReceiver<IoThreadMessage>) -> 
 fn turn(
     thread: &mut IoThread<Uring>,
     inbox: &WakeReceiver<IoThreadMessage>,
+    polling: &mut Option<(Polling, Runnable)>,
     events: &mut Vec<Event>,
 ) -> io::Result<()> {
-    let timeout = thread.next_timeout().map(|at| at.saturating_duration_since(Instant::now()));
-    thread.ring().turn(timeout, events)?;
-    let now = Instant::now();
+    let begun = Instant::now();
+    let now = match polling {
+        Some((polling, runnable)) => {
+            let poll_time = polling.begin_idle(begun, || runnable.exceed_processors());
+            let now = wait(thread, begun, poll_time, events)?;
+            polling.end_idle(now, now - begun, thread.finished());
+            now
+        }
+        None => wait(thread, begun, Duration::ZERO, events)?,
+    };
     for event in events.drain(..) {
         if RingToken::decode(event.token) != RingToken::Inbox {
             thread.on_event(now, event)?;
@@ -51,4 +66,74 @@ fn turn(
         }
     }
     thread.finish_turn(now)
+}
+
+/// Waits for events or requests: at first by polling, for at most `poll_time`, and then asleep. Returns the time.
+fn wait(
+    thread: &mut IoThread<Uring>,
+    begun: Instant,
+    poll_time: Duration,
+    events: &mut Vec<Event>,
+) -> io::Result<Instant> {
+    let timeout = thread.next_timeout();
+    let poll_until = timeout.map_or(begun + poll_time, |timeout| timeout.min(begun + poll_time));
+    let mut now = begun;
+    if now < poll_until {
+        thread.start_polling();
+    }
+    while now < poll_until {
+        if thread.ring().has_work() {
+            thread.ring().turn(Some(Duration::ZERO), events)?;
+        }
+        let has_found = !events.is_empty() || thread.has_requests();
+        now = Instant::now();
+        if has_found {
+            return Ok(now);
+        }
+        spin_loop();
+    }
+    if thread.stop_polling() {
+        return Ok(now);
+    }
+    thread.ring().turn(timeout.map(|at| at.saturating_duration_since(now)), events)?;
+    Ok(Instant::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use mpath_core::{Group, GroupConfig, SharedDisk};
+
+    use super::*;
+    use crate::DiskQueues;
+    use crate::testing::{DISK, FLOW, Guest};
+
+    /// A kick would be an event of the ring.
+    #[test]
+    fn the_loop_finds_requests_without_a_kick() {
+        let now = Instant::now();
+        let group = Group::new(now, GroupConfig::default(), &[SharedDisk::default()]);
+        let mut io = IoThread::new(Uring::new().unwrap(), group, Box::new(drop));
+        let queues = std::sync::Arc::new(DiskQueues::new(0, now));
+        let added = IoThreadMessage::AddDisk { disk: DISK, name: "disk".into(), block_size_bytes: 4096, queues };
+        io.handle(now, added).unwrap();
+        let mut guest = Guest::new();
+        let queue = Box::new(guest.queue());
+        io.handle(now, IoThreadMessage::StartQueue { disk: DISK, flow: FLOW, queue }).unwrap();
+        io.start_polling();
+        io.finish_turn(now).unwrap();
+        let mut events = Vec::new();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(20));
+                guest.write(0, 4096);
+                // Without this, a loop that sleeps would never end.
+                thread::sleep(Duration::from_secs(2));
+                guest.kick();
+            });
+            wait(&mut io, Instant::now(), Duration::from_secs(10), &mut events).unwrap();
+            assert!(io.has_requests() && events.is_empty());
+        });
+    }
 }

@@ -50,6 +50,7 @@ impl DiskState {
 }
 
 /// The work of an I/O thread, turn by turn. Its driver passes it events, messages and the time.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of the thread")]
 pub struct IoThread<R: Ring> {
     ring: R,
     group: Group,
@@ -57,6 +58,10 @@ pub struct IoThread<R: Ring> {
     queues: BTreeMap<FlowId, QueueSlot>,
     /// The virtqueues that a turn looks at. Idle ones, of which there may be thousands, cost it nothing.
     active: BTreeSet<FlowId>,
+    /// The thread looks into every active virtqueue in every turn, so their guests need not kick.
+    is_polling: bool,
+    /// Requests finished.
+    finished: u64,
     /// Virtqueues that the shutdown has ended and no front-end's thread has taken back.
     ended_queues: BTreeMap<FlowId, Queue>,
     connections: BTreeMap<PathId, Connection<R>>,
@@ -90,6 +95,8 @@ impl<R: Ring> IoThread<R> {
             requests: Requests::default(),
             queues: BTreeMap::new(),
             active: BTreeSet::new(),
+            is_polling: false,
+            finished: 0,
             ended_queues: BTreeMap::new(),
             connections: BTreeMap::new(),
             report,
@@ -116,6 +123,11 @@ impl<R: Ring> IoThread<R> {
     #[must_use]
     pub fn stats(&self, now: Instant) -> GroupStats {
         self.group.stats(now)
+    }
+
+    /// Requests finished since the start.
+    pub(crate) fn finished(&self) -> u64 {
+        self.finished
     }
 
     /// Whether [`IoThreadMessage::End`](crate::IoThreadMessage::End) has been carried out.
@@ -320,6 +332,7 @@ impl<R: Ring> IoThread<R> {
     }
 
     fn finish(&mut self, tag: Tag, result: Result<(), IoError>) {
+        self.finished += 1;
         probes::finished(tag, result);
         if let Err(error) = result
             && let Some((disk, failed)) = self.requests.failed(tag, error)

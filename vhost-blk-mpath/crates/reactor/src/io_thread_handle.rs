@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_core::{
     AnaState, Association, ClassPolicies, DiskId, Epoch, FlowId, Group, GroupStats, Hedging, Injection, OpClass,
@@ -15,7 +15,9 @@ use vhost_user_blk::Queue;
 use crate::disk_queues::DiskQueues;
 use crate::event_loop;
 use crate::io_thread::IoThread;
+use crate::polling::Polling;
 use crate::ring::{RingError, Uring};
+use crate::runnable::Runnable;
 use crate::shutdown::ThreadsShutdown;
 use crate::thread_explanation::ThreadExplanation;
 use crate::wake_channel::{self, WakeSender};
@@ -27,6 +29,8 @@ pub struct IoThreadConfig {
     pub name: String,
     /// Its multipath group. Paths may be in it, or are added by [`IoThreadHandle::add_path`].
     pub group: Group,
+    /// The longest time to poll before sleeping. Zero: never poll.
+    pub poll_limit: Duration,
     /// Called from the I/O thread. It must not block.
     pub report: Box<dyn Fn(PathEvent) + Send>,
 }
@@ -52,6 +56,18 @@ impl Drop for AbortOnUnwind {
     }
 }
 
+/// The thread sleeps at once if it cannot know whether others wait for a processor.
+fn polling(limit: Duration) -> Option<(Polling, Runnable)> {
+    if limit.is_zero() {
+        return None;
+    }
+    let runnable = Runnable::open();
+    if let Err(error) = &runnable {
+        tracing::warn!(%error, "cannot count the runnable threads of the host (/proc/loadavg); an I/O thread does not poll");
+    }
+    Some((Polling::new(limit), runnable.ok()?))
+}
+
 /// A running I/O thread.
 pub struct IoThreadHandle {
     inbox: WakeSender<IoThreadMessage>,
@@ -74,7 +90,8 @@ impl IoThreadHandle {
             match ring {
                 Ok(ring) => {
                     drop(ready.send(Ok(())));
-                    event_loop::run(IoThread::new(ring, config.group, config.report), &receiver)
+                    let thread = IoThread::new(ring, config.group, config.report);
+                    event_loop::run(thread, &receiver, polling(config.poll_limit))
                 }
                 Err(error) => {
                     drop(ready.send(Err(error)));
@@ -310,7 +327,9 @@ mod tests {
         let mut group = Group::new(Instant::now(), GroupConfig::default(), &[SharedDisk::default()]);
         group.add_path(PathId(0), PathConfig::default());
         let report = Box::new(|_: PathEvent| {});
-        let thread = IoThreadHandle::start(IoThreadConfig { name: "io-test".into(), group, report }).unwrap();
+        let thread =
+            IoThreadHandle::start(IoThreadConfig { name: "io-test".into(), group, poll_limit: Duration::ZERO, report })
+                .unwrap();
         thread.add_disk(DISK, "disk".into(), 4096, Arc::new(DiskQueues::new(0, Instant::now())));
         thread
     }

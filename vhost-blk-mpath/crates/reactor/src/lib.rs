@@ -11,10 +11,12 @@ mod io_thread;
 mod io_thread_handle;
 mod io_thread_message;
 mod path_event;
+mod polling;
 mod probes;
 mod requests;
 mod ring;
 mod ring_token;
+mod runnable;
 mod send_budget;
 mod shutdown;
 #[cfg(test)]

@@ -188,6 +188,13 @@ impl Daemon {
         self.api.status().unwrap()
     }
 
+    /// Clock ticks of processor time.
+    pub(crate) fn processor_ticks(&self) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.status().pid)).unwrap();
+        let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    }
+
     pub(crate) fn paths(&self) -> Vec<Path> {
         self.api.paths(None).unwrap()
     }

@@ -9,6 +9,7 @@ use super::hedge::{Hedge, HedgeBudget, HedgeSetting};
 use super::limits::LimitsConfig;
 use super::max_transfer::MaxTransfer;
 use super::on_off;
+use super::poll::PollUs;
 use super::sharer::SharerConfig;
 use super::time::{Seconds, Time};
 use super::value::{Bounded, DiskName, Nqn, SocketPath};
@@ -130,6 +131,10 @@ pub struct DiskConfig {
     #[serde(default)]
     pub window: WindowConfig,
 
+    /// How long an I/O thread polls before it sleeps, if polling pays: `off`, `auto`, or 1 to 1000 microseconds. Default: `off`.
+    #[serde(default)]
+    pub poll_us: PollUs,
+
     /// Whether NVMe/TCP PDU headers carry a CRC32C. Default: `false`.
     #[serde(default, deserialize_with = "on_off::deserialize")]
     pub hdr_digest: bool,
@@ -219,6 +224,7 @@ impl DiskConfig {
             queue_size: default_queue_size(),
             max_transfer: None,
             window: WindowConfig::default(),
+            poll_us: PollUs::default(),
             hdr_digest: false,
             data_digest: false,
             keep_alive_tmo: default_keep_alive_tmo(),

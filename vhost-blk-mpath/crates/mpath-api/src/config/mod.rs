@@ -13,6 +13,7 @@ mod hedge;
 mod limits;
 mod max_transfer;
 mod on_off;
+mod poll;
 mod reader;
 mod sharer;
 mod time;
@@ -42,6 +43,7 @@ pub use self::hedge::{Hedge, HedgeBudget, HedgeBudgetError, HedgeError, HedgeSet
 pub(crate) use self::limits::LimitsSchema;
 pub use self::limits::{LimitBandwidth, LimitBurst, LimitError, LimitIops, LimitsConfig, PerSecond};
 pub use self::max_transfer::{MaxTransfer, MaxTransferError};
+pub use self::poll::{PollUs, PollUsError};
 pub use self::sharer::SharerConfig;
 pub use self::time::{Seconds, SecondsError, Time, TimeError};
 pub use self::validate::DiskPlace;

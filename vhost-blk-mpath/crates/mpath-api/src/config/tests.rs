@@ -73,7 +73,7 @@ fn the_sample_shows_every_setting() {
     config.disks[0].discovery = vec!["tcp://127.0.0.1".parse().unwrap()];
     let mut found = Vec::new();
     keys(&serde_yaml::to_value(&config).unwrap(), &mut found);
-    assert_eq!(found.len(), 57, "{found:?}");
+    assert_eq!(found.len(), 58, "{found:?}");
     for key in found {
         let shown = |line: &str| line.trim_start_matches([' ', '#', '-']).starts_with(&format!("{key}:"));
         assert!(SAMPLE.lines().any(shown), "the sample does not show {key}");
@@ -168,6 +168,10 @@ fn errors_name_place_value_and_remedy() {
             "5:17: disks[0].queue-size: invalid value: integer `1025`, expected an integer from 16 to 1024",
         ),
         (
+            "poll-us: 5ms",
+            "5:14: disks[0].poll-us: `5ms` is not `off`, `auto` or a number of microseconds from 1 to 1000",
+        ),
+        (
             "max-transfer: 64MiB",
             "5:19: disks[0].max-transfer: `64MiB` is not a number of bytes from 4KiB to 32MiB, such as 512KiB or 1MiB",
         ),
@@ -246,7 +250,7 @@ fn errors_name_place_value_and_remedy() {
         ),
         (
             "colour: red",
-            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `socket-mode`, `socket-owner`, `socket-group`, `subsystem`, `namespace`, `paths`, `discovery`, `share-paths-with`, `policy`, `scheduler`, `limits`, `weight`, `read-only`, `queues`, `queue-size`, `max-transfer`, `window`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `io-timeout`, `hedge`, `hedge-budget`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`, `mpath-window`",
+            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `socket-mode`, `socket-owner`, `socket-group`, `subsystem`, `namespace`, `paths`, `discovery`, `share-paths-with`, `policy`, `scheduler`, `limits`, `weight`, `read-only`, `queues`, `queue-size`, `max-transfer`, `window`, `poll-us`, `hdr-digest`, `data-digest`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `io-timeout`, `hedge`, `hedge-budget`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`, `mpath-window`",
         ),
     ] {
         assert_eq!(refuse(&with_disk_lines(&format!("    {line}\n"))), message);

@@ -27,7 +27,7 @@ impl<R: Ring> IoThread<R> {
             let slot = self.queues.get_mut(&flow).expect("an active virtqueue is in the map");
             slot.queue.publish();
             stopping.extend(slot.deadline().map(|deadline| (flow, deadline)));
-            slot.is_active()
+            slot.is_active() || self.is_polling
         });
         for (flow, deadline) in stopping {
             if deadline <= now && self.queues[&flow].in_flight > 0 {
@@ -41,8 +41,12 @@ impl<R: Ring> IoThread<R> {
             if slot.in_flight > 0 || waits_for_hold {
                 continue;
             }
-            let slot = self.queues.remove(&flow).expect("it was listed above");
+            let mut slot = self.queues.remove(&flow).expect("it was listed above");
             self.active.remove(&flow);
+            if !slot.has_notifications {
+                // Whoever serves the ring next gets its kicks. Requests that wait in it are for its next start.
+                let _ = slot.queue.enable_notifications();
+            }
             self.disks[&slot.disk].queues.queue_stopped(&slot.queue);
             self.stopped_queue_times.insert(flow, slot.times);
             let token = RingToken::Kick { flow, generation: slot.generation };

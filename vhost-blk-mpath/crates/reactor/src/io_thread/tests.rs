@@ -138,6 +138,63 @@ fn a_turn_looks_at_no_idle_virtqueue() {
     assert!(test.thread.active.is_empty() && test.thread.queues.is_empty());
 }
 
+/// A guest that has to kick does so only where the thread sleeps.
+#[test]
+fn a_polling_thread_finds_requests_without_a_kick() {
+    let mut test = Test::new();
+    let mut guest = Guest::new();
+    let queue = Box::new(guest.queue());
+    test.thread.handle(test.now, IoThreadMessage::StartQueue { disk: DISK, flow: FLOW, queue }).unwrap();
+    test.thread.start_polling();
+    test.thread.fetch(test.now);
+    assert!(!test.thread.has_requests());
+    guest.write(0, 4096);
+    assert!(test.thread.has_requests());
+    test.thread.fetch(test.now);
+    assert!(!test.thread.has_requests());
+    assert_eq!(test.thread.requests.len(), 1);
+    // The race: this request comes after the last look, and no kick comes for it.
+    guest.write(0, 4096);
+    assert!(test.thread.stop_polling(), "it must not sleep");
+    test.thread.fetch(test.now);
+    assert_eq!(test.thread.requests.len(), 2);
+    assert!(!test.thread.stop_polling());
+}
+
+/// Otherwise the thread would never sleep.
+#[test]
+fn requests_of_a_held_disk_keep_no_thread_polling() {
+    let mut test = Test::new();
+    let mut guest = Guest::new();
+    let queue = Box::new(guest.queue());
+    test.thread.handle(test.now, IoThreadMessage::StartQueue { disk: DISK, flow: FLOW, queue }).unwrap();
+    test.thread.start_polling();
+    test.thread.fetch(test.now);
+    test.thread.handle(test.now, IoThreadMessage::SuspendDisk(DISK)).unwrap();
+    guest.write(0, 4096);
+    assert!(!test.thread.has_requests());
+    assert!(!test.thread.stop_polling());
+    test.thread.handle(test.now, IoThreadMessage::ResumeDisk(DISK)).unwrap();
+    test.thread.fetch(test.now);
+    assert_eq!(test.thread.requests.len(), 1, "no kick has come for it");
+}
+
+/// Whoever serves the ring next waits for kicks.
+#[test]
+fn a_guest_kicks_again_after_the_stop_of_a_polled_virtqueue() {
+    let mut test = Test::new();
+    let mut guest = Guest::new();
+    let queue = Box::new(guest.queue());
+    test.thread.handle(test.now, IoThreadMessage::StartQueue { disk: DISK, flow: FLOW, queue }).unwrap();
+    test.thread.fetch(test.now);
+    assert!(guest.has_to_kick());
+    test.thread.start_polling();
+    test.thread.fetch(test.now);
+    assert!(!guest.has_to_kick());
+    test.leave();
+    assert!(guest.has_to_kick());
+}
+
 /// How a path with a write under way closes if its operations end so, after a reset or without one: whether its socket
 /// drains.
 fn drains(send: i32, receive: i32, was_reset: bool) -> bool {

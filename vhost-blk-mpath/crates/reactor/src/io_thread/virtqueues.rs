@@ -25,6 +25,8 @@ pub(super) struct QueueSlot {
     pub(super) stopping: Option<Stopping>,
     /// The guest may have queued a request since the last fetch.
     pub(super) kicked: bool,
+    /// Whether the guest kicks when it queues a request. It may kick all the same if not.
+    pub(super) has_notifications: bool,
     pub(super) times: QueueTimes,
     /// Not fetched from since its start: its requests may have waited since its last run.
     pub(super) is_new: bool,
@@ -78,15 +80,60 @@ impl<R: Ring> IoThread<R> {
         let since = self.disks[&disk].queues.served_since();
         let times =
             self.stopped_queue_times.remove(&flow).unwrap_or(QueueTimes { first_start: since, last_fetch: since });
-        let slot = QueueSlot { disk, queue, generation, in_flight: 0, stopping, kicked: true, times, is_new: true };
+        let slot = QueueSlot {
+            disk,
+            queue,
+            generation,
+            in_flight: 0,
+            stopping,
+            kicked: true,
+            has_notifications: false,
+            times,
+            is_new: true,
+        };
         let before = self.queues.insert(flow, slot);
         assert!(before.is_none(), "a virtqueue is started once");
         self.active.insert(flow);
         Ok(())
     }
 
+    /// From the next fetch on, guests need not kick: the caller looks for their requests by [`IoThread::has_requests`].
+    pub fn start_polling(&mut self) {
+        self.is_polling = true;
+    }
+
+    /// Whether an active virtqueue has requests that the next turn would fetch. Guests kick the others.
+    #[must_use]
+    pub fn has_requests(&self) -> bool {
+        self.active_slots().any(|slot| self.is_fetched(slot) && slot.queue.has_available())
+    }
+
+    fn active_slots(&self) -> impl Iterator<Item = &QueueSlot> {
+        self.active.iter().map(|flow| &self.queues[flow])
+    }
+
+    fn is_fetched(&self, slot: &QueueSlot) -> bool {
+        slot.stopping.is_none() && !self.disks.get(&slot.disk).is_some_and(DiskState::is_held)
+    }
+
+    /// Has guests kick again. To be called before the caller sleeps. Returns whether it must not sleep, as requests have come.
+    #[must_use]
+    pub fn stop_polling(&mut self) -> bool {
+        if !std::mem::take(&mut self.is_polling) {
+            return false;
+        }
+        for flow in &self.active {
+            let slot = self.queues.get_mut(flow).expect("an active virtqueue is in the map");
+            if !std::mem::replace(&mut slot.has_notifications, true) {
+                // For these requests no kick comes. Those of a held disk are fetched later.
+                slot.kicked |= slot.queue.enable_notifications();
+            }
+        }
+        self.active_slots().any(|slot| slot.kicked && self.is_fetched(slot))
+    }
+
     /// Fetches the requests that wait in the virtqueues. A virtqueue with requests in flight is checked in every turn,
-    /// as a check is cheaper than a kick. An idle one is checked when kicked.
+    /// as a check is cheaper than a kick. An idle one is checked when kicked, and from then on while the thread polls.
     pub(super) fn fetch(&mut self, now: Instant) {
         if std::mem::take(&mut self.some_held) {
             for disk in self.disks.values_mut() {
@@ -105,8 +152,11 @@ impl<R: Ring> IoThread<R> {
             if stopping && (self.is_shutting_down || slot.queue.to_resubmit() == 0) {
                 continue;
             }
-            if !slot.is_active() {
+            if !(slot.is_active() || self.is_polling) {
                 continue;
+            }
+            if self.is_polling && std::mem::take(&mut slot.has_notifications) {
+                slot.queue.disable_notifications();
             }
             if std::mem::take(&mut slot.kicked) {
                 slot.queue.drain_kick();
@@ -139,7 +189,11 @@ impl<R: Ring> IoThread<R> {
                     probes::fetched(&io);
                     self.group.submit_queued_since(now, since, io);
                 }
-                if stopping || !slot.queue.enable_notifications() {
+                if stopping || self.is_polling {
+                    break;
+                }
+                slot.has_notifications = true;
+                if !slot.queue.enable_notifications() {
                     break;
                 }
             }

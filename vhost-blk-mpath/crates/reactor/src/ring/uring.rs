@@ -42,6 +42,7 @@ impl Uring {
         let io = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
+            .setup_taskrun_flag()
             .setup_cqsize(4 * ENTRIES)
             .build(ENTRIES)
             .map_err(RingError::Setup)?;
@@ -66,6 +67,15 @@ impl Uring {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Whether [`Uring::turn`] has something to do: operations to submit, events, or work that produces events. Reads memory only.
+    pub(crate) fn has_work(&mut self) -> bool {
+        let has_to_enter = {
+            let submission = self.io.submission();
+            !submission.is_empty() || submission.taskrun() || submission.cq_overflow()
+        };
+        has_to_enter || !self.io.completion().is_empty()
     }
 
     /// Submits the queued operations, waits for an event, and appends all events to `events`. Waits at most `timeout`.

@@ -111,6 +111,11 @@ impl Guest {
         self.transport.get_submission_notifier(0).notify().unwrap();
     }
 
+    /// Whether the device asks for a kick on the next request.
+    pub(crate) fn has_to_kick(&mut self) -> bool {
+        self.driver.avail_notif_needed()
+    }
+
     /// Queues a read of `bytes` at `offset` of the disk.
     pub(crate) fn read(&mut self, offset: u64, bytes: usize) {
         assert!(bytes <= BUFFER_BYTES);

@@ -1,7 +1,7 @@
 //! Test helper: an I/O thread with one path.
 
 use std::sync::{Arc, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, Association, Epoch, Group, GroupConfig, PathConfig, PathId, SharedDisk};
 
@@ -25,7 +25,7 @@ impl Rig {
         group.add_path(PATH, PathConfig::default());
         let (report, events) = mpsc::channel();
         let report = Box::new(move |event: PathEvent| drop(report.send(event)));
-        let config = IoThreadConfig { name: "io-test".into(), group, report };
+        let config = IoThreadConfig { name: "io-test".into(), group, poll_limit: Duration::from_micros(200), report };
         let thread = IoThreadHandle::start(config).unwrap();
         thread.add_disk(DISK, "disk".into(), 4096, Arc::new(DiskQueues::new(0, Instant::now())));
         let (controller, link) = Controller::connect();

@@ -1,7 +1,7 @@
 //! Test helper: an I/O thread with two paths.
 
 use std::sync::{Arc, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_core::{
     AnaState, Association, Epoch, Group, GroupConfig, GroupStats, PathConfig, PathId, PolicyKind, SharedDisk,
@@ -19,7 +19,7 @@ pub(crate) fn two_paths(config: &GroupConfig) -> (IoThreadHandle, [Controller; 2
         group.add_path(path, PathConfig::default());
     }
     let report = Box::new(|_: PathEvent| {});
-    let config = IoThreadConfig { name: "io-test".into(), group, report };
+    let config = IoThreadConfig { name: "io-test".into(), group, poll_limit: Duration::ZERO, report };
     let thread = IoThreadHandle::start(config).unwrap();
     thread.add_disk(DISK, "disk".into(), 4096, Arc::new(DiskQueues::new(0, Instant::now())));
     let association =

@@ -379,6 +379,12 @@ impl Queue {
         let _ = self.check_memory();
     }
 
+    /// Whether a chain is available, unless the queue is broken. Reads guest memory, and is cheap.
+    #[must_use]
+    pub fn has_available(&self) -> bool {
+        self.broken.is_none() && self.ring.has_available()
+    }
+
     /// Asks the driver not to kick while the owner polls the ring. Kicks may still come.
     pub fn disable_notifications(&mut self) {
         self.ring.disable_notifications();
@@ -388,7 +394,8 @@ impl Queue {
     /// pop again.
     #[must_use]
     pub fn enable_notifications(&mut self) -> bool {
-        self.ring.enable_notifications() && self.broken.is_none()
+        let is_available = self.ring.enable_notifications();
+        self.check_memory().is_ok() && self.broken.is_none() && is_available
     }
 }
 

@@ -63,6 +63,7 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
         queue_size: numbers.1,
         max_transfer: tmo.0.map(|tmo| (4095 + tmo).to_string().parse().unwrap()),
         window: WindowConfig { ios: numbers.2, bytes: numbers.3 },
+        poll_us: if flags[5] { PollUs::Auto } else { (1 + tmo.1 % 1000).to_string().parse().unwrap() },
         hdr_digest: flags[1],
         data_digest: flags[2],
         keep_alive_tmo: numbers.4.to_string().parse().unwrap(),

@@ -41,6 +41,8 @@ pub(crate) struct IoThread {
     injected: BTreeSet<PathId>,
     /// The guest has kicked a virtqueue since the last turn.
     is_kicked: bool,
+    /// Whether the thread polls before it sleeps.
+    polls: bool,
     timer: TurnTimer,
     /// The events of paths in this turn.
     pub(crate) reports: Vec<PathEvent<ConnId>>,
@@ -53,8 +55,9 @@ impl IoThread {
         plan: &HostPlan,
         disks: &[SharedDisk],
         queues: &[Arc<DiskQueues>],
-        rng: Rng,
+        mut rng: Rng,
     ) -> Self {
+        let polls = rng.percent(50);
         let config = GroupConfig { seed: index as u64, ..plan.group };
         let mut group = Group::new(now, config, disks);
         (0..plan.paths as u16).for_each(|path| group.add_path(PathId(path), PathConfig::default()));
@@ -77,6 +80,7 @@ impl IoThread {
             events,
             injected: BTreeSet::new(),
             is_kicked: false,
+            polls,
             timer: TurnTimer::new(Event::IoThread(index)),
             reports: Vec::new(),
         }
@@ -178,6 +182,10 @@ impl IoThread {
         if !messages_first {
             self.take_messages(ctx);
         }
+        if self.polls && self.rng.percent(50) {
+            // Requests have come since its last look, and it does not sleep before the end of this turn.
+            let _ = self.inner.stop_polling();
+        }
         self.inner.finish_turn(now).expect("the ring does what it is asked");
         let mut passed_on = Vec::new();
         for event in self.events.try_iter().collect::<Vec<_>>() {
@@ -199,7 +207,7 @@ impl IoThread {
     /// Sets the time of the next turn.
     fn next_turn(&mut self, ctx: &mut Ctx) {
         let now = ctx.clock.now();
-        let mut has_more = self.inner.ring().has_events();
+        let mut has_more = self.inner.ring().has_events() || self.polls && self.goes_on_polling();
         for id in self.sockets.keys() {
             let is_readable = ctx.net.has_received(*id, Side::Host) || ctx.net.is_reset(*id, Side::Host);
             has_more |= is_readable && self.inner.ring().receives(*id).is_some();
@@ -212,6 +220,15 @@ impl IoThread {
         if let Some(at) = earliest(closing.into_iter().chain([messages, self.inner.next_timeout()])) {
             self.timer.set(&mut ctx.clock, at.max(now));
         }
+    }
+
+    /// Whether the thread does not sleep after this turn: it polls, or finds requests on its way to sleep.
+    fn goes_on_polling(&mut self) -> bool {
+        if self.rng.percent(50) {
+            self.inner.start_polling();
+            return true;
+        }
+        self.inner.stop_polling()
     }
 
     fn take_messages(&mut self, ctx: &mut Ctx) {

@@ -65,7 +65,8 @@ fn main() -> ExitCode {
 
 fn soak(line: &CommandLine, interrupted: &AtomicBool) -> Result<(), Failure> {
     let first_policy = line.policies.first().map_or("round-robin", String::as_str);
-    let MpathStack { mut stack, control, paths } = MpathStack::start(&line.programs, 2, &["--policy", first_policy])?;
+    let MpathStack { mut stack, control, paths } =
+        MpathStack::start(&line.programs, 2, &["--policy", first_policy, "--poll-us", "auto"])?;
     let options = Options {
         bs: 64 << 10,
         iodepth: 16,

@@ -1,0 +1,137 @@
+//! How long an I/O thread polls before it sleeps.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde_json::json;
+
+use crate::schema::json_schema;
+
+/// The limit of `auto`, in microseconds: above twice the round trip of a network within a data centre.
+const AUTO_US: u16 = 200;
+const MAX_US: u16 = 1000;
+
+/// How long an I/O thread polls before it sleeps, if polling pays: `off`, `auto`, or 1 to 1000 microseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PollUs {
+    /// Never.
+    #[default]
+    Off,
+    /// 200 microseconds.
+    Auto,
+    /// This number of microseconds.
+    Limit(u16),
+}
+
+/// A text that is no [`PollUs`], or out of its range.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not {EXPECTED}")]
+pub struct PollUsError(pub String);
+
+const EXPECTED: &str = "`off`, `auto` or a number of microseconds from 1 to 1000";
+
+impl PollUs {
+    fn new(us: u64) -> Option<Self> {
+        u16::try_from(us).ok().filter(|us| (1..=MAX_US).contains(us)).map(Self::Limit)
+    }
+
+    /// The limit. Zero: never poll.
+    #[must_use]
+    pub fn limit(self) -> Duration {
+        Duration::from_micros(match self {
+            Self::Off => 0,
+            Self::Auto => AUTO_US.into(),
+            Self::Limit(us) => us.into(),
+        })
+    }
+}
+
+impl FromStr for PollUs {
+    type Err = PollUsError;
+
+    fn from_str(text: &str) -> Result<Self, PollUsError> {
+        match text {
+            "off" => Ok(Self::Off),
+            "auto" => Ok(Self::Auto),
+            number if !number.starts_with(|first| matches!(first, '1'..='9')) => Err(PollUsError(text.into())),
+            number => number.parse().ok().and_then(Self::new).ok_or_else(|| PollUsError(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for PollUs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Auto => f.write_str("auto"),
+            Self::Limit(us) => us.fmt(f),
+        }
+    }
+}
+
+impl Serialize for PollUs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Limit(us) => serializer.serialize_u16(*us),
+            word => serializer.collect_str(word),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for PollUs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl de::Visitor<'_> for Visitor {
+            type Value = PollUs;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(EXPECTED)
+            }
+            // `off` is a truth value in YAML 1.1.
+            fn visit_bool<E: de::Error>(self, value: bool) -> Result<PollUs, E> {
+                if value { Err(E::invalid_value(de::Unexpected::Bool(value), &self)) } else { Ok(PollUs::Off) }
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<PollUs, E> {
+                text.parse().map_err(E::custom)
+            }
+            fn visit_u64<E: de::Error>(self, us: u64) -> Result<PollUs, E> {
+                PollUs::new(us).ok_or_else(|| E::invalid_value(de::Unexpected::Unsigned(us), &self))
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+json_schema!(
+    PollUs,
+    "PollUs",
+    json!({
+        "description": format!("How long an I/O thread polls before it sleeps: {EXPECTED}."),
+        "anyOf": [
+            {"type": "integer", "format": "int64", "minimum": 1, "maximum": MAX_US},
+            {"type": "string", "pattern": "^(off|auto|[1-9][0-9]{0,2}|1000)$"},
+        ],
+        "examples": ["off", "auto", 50],
+    })
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_and_written_again() {
+        for (yaml, limit_us, shown) in
+            [("off", 0, "off"), ("auto", 200, "auto"), ("1", 1, "1"), ("1000", 1000, "1000"), ("'50'", 50, "50")]
+        {
+            let poll: PollUs = serde_yaml::from_str(yaml).unwrap();
+            assert_eq!((poll.limit().as_micros(), &*poll.to_string()), (limit_us, shown), "{yaml}");
+            assert_eq!(serde_json::from_value::<PollUs>(serde_json::to_value(poll).unwrap()).unwrap(), poll);
+        }
+        for text in ["0", "1001", "007", "+5", "-1", "1.5", "5us", "on", ""] {
+            let error = text.parse::<PollUs>().unwrap_err().to_string();
+            assert_eq!(error, format!("`{text}` is not {EXPECTED}"));
+        }
+    }
+}
