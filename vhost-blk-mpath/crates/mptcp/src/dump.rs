@@ -1,5 +1,6 @@
 //! Dumps of the kernel's socket diagnostics: lists of all sockets of a protocol.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -104,8 +105,9 @@ pub(crate) fn dump(
 ) -> Result<Vec<Record>, DiagError> {
     let mut found = Vec::new();
     for family in [AF_INET, AF_INET6] {
-        // The kernel walks its whole table for each list.
-        if most == Some(found.len()) {
+        // The kernel walks its whole table for each list. It may list a socket twice.
+        let cookies: BTreeSet<u64> = found.iter().map(|record: &Record| record.cookie).collect();
+        if most == Some(cookies.len()) {
             break;
         }
         // Each attempt has a socket of its own, so that it cannot receive the rest of an earlier answer.

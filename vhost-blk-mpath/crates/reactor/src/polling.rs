@@ -1,9 +1,9 @@
 //! When an I/O thread polls: it looks for requests and answers for a while before it sleeps.
 //!
 //! A polling thread needs no wake-up, and no guest has to kick it. But polling takes a core, which the target, the guest or others may
-//! need more. So the thread never polls while runnable threads wait for a processor. Otherwise it tries: in a trial it polls and
-//! sleeps by turns, and compares how much time passes for each request that it finishes. Polling goes on for a while if that time
-//! became shorter by a tenth.
+//! need more. So the thread asks every millisecond whether threads of the host wait for a processor, and sleeps if they do. Otherwise
+//! it tries: in a trial it polls and sleeps by turns, and compares how much time passes for each request that it finishes. Polling
+//! goes on for a while if that time became shorter by a tenth.
 
 use std::time::{Duration, Instant};
 

@@ -114,7 +114,9 @@ impl Segments {
 
     /// The bytes `[offset, offset + bytes)` as a list of its own.
     pub(crate) fn part(&self, offset: u64, bytes: u64) -> Self {
-        let list = self.ranges(offset, bytes).collect();
+        // Header or status are mostly in a segment of their own.
+        let mut list = SmallVec::with_capacity(self.list.len().saturating_sub(1));
+        list.extend(self.ranges(offset, bytes));
         Self { memory: Arc::clone(&self.memory), list, bytes }
     }
 

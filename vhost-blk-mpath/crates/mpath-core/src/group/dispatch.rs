@@ -81,7 +81,7 @@ impl Group {
         // Paths that an earlier request waits for. Later requests may not take the room there. Otherwise a stream of
         // small requests would starve a large one.
         let mut reserved_paths = 0;
-        // By class, the choices of a request that waits: other requests with these choices wait too.
+        // By class, the choices of a request that waits. If the policy treats flows alike, others with these choices wait too.
         let mut waiting_for = [0; 3];
         while let Some((place, tag)) = self.scheduler.candidate(now, last) {
             if self.has_flush_commands(tag) {
@@ -105,8 +105,8 @@ impl Group {
                 continue;
             }
             let request = &self.requests[tag];
-            let (class, choices) = (request.io.op.class().index(), self.choices(now, request));
-            if choices != 0 && waiting_for[class] == choices {
+            let (class, choices) = (request.io.op.class(), self.choices(now, request));
+            if choices != 0 && waiting_for[class.index()] == choices {
                 last = Some(place);
                 continue;
             }
@@ -121,7 +121,9 @@ impl Group {
                 Choice::Wait { again } => {
                     self.select_again_at = earlier(self.select_again_at, again);
                     reserved_paths |= without_room(&self.candidates);
-                    waiting_for[class] = choices;
+                    if self.policies.treats_flows_alike(class) {
+                        waiting_for[class.index()] = choices;
+                    }
                     last = Some(place);
                     // Every path has a waiter: with many flows, most of the walk would find nothing.
                     if self.scheduler.all_need_paths() && self.eligible & !reserved_paths == 0 {

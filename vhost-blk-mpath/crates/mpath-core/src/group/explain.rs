@@ -50,6 +50,7 @@ impl Group {
     fn walk(&self, now: Instant) -> Walk {
         let (mut scheduler, mut policies) = (self.scheduler.clone(), self.policies.clone());
         let (mut heads, mut last, mut reserved_paths, mut candidates) = (Vec::new(), None, 0, Vec::new());
+        let mut waiting_for = [0; 3];
         while let Some((place, tag)) = scheduler.candidate(now, last) {
             last = Some(place);
             let request = &self.requests[tag];
@@ -57,17 +58,21 @@ impl Group {
                 continue;
             }
             candidates.clear();
-            let has_room =
-                self.offer(request, self.choices(now, request), reserved_paths, |candidate| candidates.push(candidate));
+            let (class, choices) = (request.io.op.class(), self.choices(now, request));
+            let has_room = self.offer(request, choices, reserved_paths, |candidate| candidates.push(candidate));
+            let is_known_to_wait = choices != 0 && waiting_for[class.index()] == choices;
             let query = query(now, request, scheduler.ready());
-            let choice = if has_room {
+            let choice = if has_room && !is_known_to_wait {
                 policies.of(query.class).select(&query, &candidates)
             } else {
                 Choice::Wait { again: None }
             };
             heads.push(Head { tag, reserved_paths, choice, has_room });
-            if matches!(choice, Choice::Wait { .. }) {
+            if matches!(choice, Choice::Wait { .. }) && !is_known_to_wait {
                 reserved_paths |= without_room(&candidates);
+                if policies.treats_flows_alike(class) {
+                    waiting_for[class.index()] = choices;
+                }
             }
         }
         Walk { heads, reserved_paths, scheduler }

@@ -47,6 +47,11 @@ impl ActivePolicies {
         &mut *self.policies[at]
     }
 
+    /// See [`Policy::treats_flows_alike`].
+    pub(crate) fn treats_flows_alike(&self, class: OpClass) -> bool {
+        self.policies[self.position(class)].treats_flows_alike()
+    }
+
     fn position(&self, class: OpClass) -> usize {
         usize::from(class != OpClass::Read).min(self.policies.len() - 1)
     }

@@ -156,12 +156,18 @@ pub(crate) trait Policy: fmt::Debug + Send + CopyPolicy {
     /// once.
     ///
     /// `Wait` is allowed only while some candidate has no room or has something in flight: that later wakes the
-    /// request. At one moment `Wait` holds for all requests of the class with the same candidates.
+    /// request.
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice;
 
     /// The opinion of the rule on each candidate, in their order, for the operator. [`Policy::select`] uses the same
     /// functions. The group asks a copy, and then lets the copy select.
     fn opinions(&mut self, query: &Query, candidates: &[Candidate]) -> Vec<Opinion>;
+
+    /// Whether a `Wait` of [`Policy::select`] holds, at that moment, for all requests of the class with the same paths to
+    /// choose from. Not if flows have paths of their own.
+    fn treats_flows_alike(&self) -> bool {
+        true
+    }
 
     /// An attempt has ended.
     fn completed(&mut self, _done: &CompletedAttempt) {}

@@ -32,6 +32,10 @@ impl Policy for Pid {
         }
     }
 
+    fn treats_flows_alike(&self) -> bool {
+        false
+    }
+
     fn opinions(&mut self, query: &Query, candidates: &[Candidate]) -> Vec<Opinion> {
         let kept = position(query, candidates);
         (0..candidates.len()).map(|at| Opinion::KeptBy(at == kept)).collect()

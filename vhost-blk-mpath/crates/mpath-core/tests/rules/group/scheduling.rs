@@ -47,6 +47,30 @@ fn a_switch_takes_effect_on_the_next_request_and_keeps_the_order_of_each_flow() 
 }
 
 #[test]
+fn a_flow_whose_path_is_full_keeps_no_other_flow_from_its_path() {
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::Pid.into(), ..window(1, 1 << 20) });
+    submit(&mut t, 0, 0);
+    submit(&mut t, 0, 1);
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    submit(&mut t, 1, 2);
+    assert_eq!(t.actions(), [issue(P1, 2)]);
+}
+
+#[test]
+fn requests_that_wait_for_room_go_in_order_to_whichever_path_has_room() {
+    let mut t = Test::new(window(1, 1 << 20));
+    submit(&mut t, 0, 0);
+    submit(&mut t, 1, 1);
+    assert_eq!(t.actions(), [issue(P0, 0), issue(P1, 1)]);
+    (2..4).for_each(|tag| submit(&mut t, tag as u16, tag));
+    assert_eq!(t.actions(), []);
+    t.complete(P1, 1, Outcome::Success);
+    assert_eq!(t.actions(), [ok(1), issue(P1, 2)]);
+    t.complete(P0, 0, Outcome::Success);
+    assert_eq!(t.actions(), [ok(0), issue(P0, 3)]);
+}
+
+#[test]
 fn a_retried_request_goes_before_the_others_of_its_flow() {
     for scheduler in SchedulerKind::ALL {
         let mut t = narrow(scheduler);
