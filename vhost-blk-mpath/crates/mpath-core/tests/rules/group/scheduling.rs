@@ -49,11 +49,12 @@ fn a_switch_takes_effect_on_the_next_request_and_keeps_the_order_of_each_flow() 
 #[test]
 fn a_flow_whose_path_is_full_keeps_no_other_flow_from_its_path() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::Pid.into(), ..window(1, 1 << 20) });
-    submit(&mut t, 0, 0);
-    submit(&mut t, 0, 1);
-    assert_eq!(t.actions(), [issue(P0, 0)]);
-    submit(&mut t, 1, 2);
-    assert_eq!(t.actions(), [issue(P1, 2)]);
+    for (flow, tag) in [(0, 0), (0, 1), (1, 10), (1, 11)] {
+        submit(&mut t, flow, tag);
+    }
+    assert_eq!(t.actions(), [issue(P0, 0), issue(P1, 10)]);
+    t.complete(P1, 10, Outcome::Success);
+    assert_eq!(t.actions(), [ok(10), issue(P1, 11)], "flow 0 is first, and waits for its own path");
 }
 
 #[test]
