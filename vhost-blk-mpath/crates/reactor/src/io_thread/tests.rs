@@ -33,6 +33,14 @@ impl Test {
         Self { now, thread }
     }
 
+    /// A thread with the virtqueue of a guest, without a fetch.
+    fn with_guest() -> (Self, Guest) {
+        let (mut test, guest) = (Self::new(), Guest::new());
+        let queue = Box::new(guest.queue());
+        test.thread.handle(test.now, IoThreadMessage::StartQueue { disk: DISK, flow: FLOW, queue }).unwrap();
+        (test, guest)
+    }
+
     /// A guest whose virtqueue is full, after a fetch.
     fn start(&mut self) -> Guest {
         let mut guest = Guest::new();
@@ -118,10 +126,7 @@ fn requests_of_the_first_fetch_may_be_as_old_as_the_last_run() {
 
 #[test]
 fn a_turn_looks_at_no_idle_virtqueue() {
-    let mut test = Test::new();
-    let mut guest = Guest::new();
-    let queue = Box::new(guest.queue());
-    test.thread.handle(test.now, IoThreadMessage::StartQueue { disk: DISK, flow: FLOW, queue }).unwrap();
+    let (mut test, mut guest) = Test::with_guest();
     assert!(test.thread.active.contains(&FLOW), "requests may wait in it");
     test.thread.finish_turn(test.now).unwrap();
     assert!(test.thread.active.is_empty());
@@ -141,10 +146,7 @@ fn a_turn_looks_at_no_idle_virtqueue() {
 /// A guest that has to kick does so only where the thread sleeps.
 #[test]
 fn a_polling_thread_finds_requests_without_a_kick() {
-    let mut test = Test::new();
-    let mut guest = Guest::new();
-    let queue = Box::new(guest.queue());
-    test.thread.handle(test.now, IoThreadMessage::StartQueue { disk: DISK, flow: FLOW, queue }).unwrap();
+    let (mut test, mut guest) = Test::with_guest();
     test.thread.start_polling();
     test.thread.fetch(test.now);
     assert!(!test.thread.has_requests());
@@ -164,10 +166,7 @@ fn a_polling_thread_finds_requests_without_a_kick() {
 /// Otherwise the thread would never sleep.
 #[test]
 fn requests_of_a_held_disk_keep_no_thread_polling() {
-    let mut test = Test::new();
-    let mut guest = Guest::new();
-    let queue = Box::new(guest.queue());
-    test.thread.handle(test.now, IoThreadMessage::StartQueue { disk: DISK, flow: FLOW, queue }).unwrap();
+    let (mut test, mut guest) = Test::with_guest();
     test.thread.start_polling();
     test.thread.fetch(test.now);
     test.thread.handle(test.now, IoThreadMessage::SuspendDisk(DISK)).unwrap();
@@ -182,10 +181,7 @@ fn requests_of_a_held_disk_keep_no_thread_polling() {
 /// Whoever serves the ring next waits for kicks.
 #[test]
 fn a_guest_kicks_again_after_the_stop_of_a_polled_virtqueue() {
-    let mut test = Test::new();
-    let mut guest = Guest::new();
-    let queue = Box::new(guest.queue());
-    test.thread.handle(test.now, IoThreadMessage::StartQueue { disk: DISK, flow: FLOW, queue }).unwrap();
+    let (mut test, mut guest) = Test::with_guest();
     test.thread.fetch(test.now);
     assert!(guest.has_to_kick());
     test.thread.start_polling();
