@@ -301,8 +301,10 @@ impl Scheduler {
 
     /// When limits next let a request go if nothing happens before.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        let throttled = (self.throttled > 0).then(|| self.disks.iter().filter_map(ScheduledDisk::throttled_until));
-        throttled.into_iter().flatten().min()
+        if self.throttled == 0 {
+            return None;
+        }
+        self.disks.iter().filter_map(ScheduledDisk::throttled_until).min()
     }
 
     /// Ends the throttling of disks that is due.
