@@ -6,7 +6,6 @@
 //! ```
 
 use std::io;
-use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Epoch, Outcome, PathId, Tag};
@@ -61,8 +60,6 @@ pub(crate) struct Connection<R: Ring> {
     command_error: RareReport<Status>,
     /// Set once the connection closes.
     closing: Option<CloseMode>,
-    /// Whether the controller has closed the connection.
-    closed_by_controller: bool,
     tokens: Tokens,
 }
 
@@ -127,7 +124,6 @@ impl<R: Ring> Connection<R> {
             digest_error: RareReport::default(),
             command_error: RareReport::default(),
             closing: None,
-            closed_by_controller: false,
             tokens,
         };
         connection.start_recv(ring, requests)?;
@@ -228,7 +224,6 @@ impl<R: Ring> Connection<R> {
             (received, _) => received,
         };
         let recalled = direct.filter(|_| std::mem::take(&mut self.recalling));
-        self.closed_by_controller |= received.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::UnexpectedEof);
         if self.is_closing() {
             return Ok(());
         }
@@ -357,20 +352,25 @@ impl<R: Ring> Connection<R> {
         if self.is_closing() {
             return;
         }
-        self.closing = Some(close_mode);
-        let how = match close_mode {
-            CloseMode::Reset => Shutdown::Both,
-            CloseMode::Drain => Shutdown::Write,
+        let is_reset = match close_mode {
+            CloseMode::Reset => true,
+            // Operations that cannot be cancelled must end with the connection.
+            CloseMode::Drain => self.cancel(ring).is_err(),
         };
-        ring.shutdown(&self.socket, how);
-        if close_mode == CloseMode::Drain
-            && self.recv.in_flight()
-            && self.recv.cancel(ring, self.tokens.recv, self.tokens.ended).is_err()
-        {
-            // Without a cancellation, the receive must end with the socket.
-            self.closing = Some(CloseMode::Reset);
-            ring.shutdown(&self.socket, Shutdown::Both);
+        if is_reset {
+            ring.shutdown(&self.socket);
         }
+        self.closing = Some(if is_reset { CloseMode::Reset } else { CloseMode::Drain });
+    }
+
+    fn cancel(&mut self, ring: &mut R) -> io::Result<()> {
+        if self.send.in_flight() {
+            self.send.cancel(ring, self.tokens.send, self.tokens.ended)?;
+        }
+        if self.recv.in_flight() {
+            self.recv.cancel(ring, self.tokens.recv, self.tokens.ended)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -387,8 +387,9 @@ impl<R: Ring> Connection<R> {
     pub(crate) fn into_lost(self, ring: &mut R) -> (Completions, Option<R::Socket>) {
         assert!(self.is_quiescent(), "the kernel may still touch guest memory");
         let mut completions = self.deferred;
-        let drains = self.closing == Some(CloseMode::Drain) && !self.closed_by_controller;
-        let draining = if drains && ring.is_connected(&self.socket) {
+        // Only now, as the kernel reports a reset once: an operation under way could take that report from the drain.
+        let drains = self.closing == Some(CloseMode::Drain) && ring.end_sending(&self.socket);
+        let draining = if drains {
             Some(self.socket)
         } else {
             ring.reset(self.socket);

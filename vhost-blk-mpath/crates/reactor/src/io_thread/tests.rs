@@ -9,7 +9,7 @@ use super::drain::DRAIN_MAX;
 use super::*;
 use crate::ring::Uring;
 use crate::testing::{Controller, DISK, FLOW, Guest};
-use crate::{ConnectedQueuePair, IoThreadMessage};
+use crate::{ConnectedQueuePair, IoThreadMessage, SocketCall};
 
 const PATH: PathId = PathId(0);
 /// Writes that fit into a virtqueue.
@@ -191,9 +191,9 @@ fn a_guest_kicks_again_after_the_stop_of_a_polled_virtqueue() {
     assert!(guest.has_to_kick());
 }
 
-/// How a path with a write under way closes if its operations end so, after a reset or without one: whether its socket
-/// drains.
-fn drains(send: i32, receive: i32, was_reset: bool) -> bool {
+/// Whether the socket of a path drains whose operations end with these results, after an end by the controller or
+/// without one. A send result of 0 means all bytes.
+fn drains(send: i32, receive: i32, has_ended: bool) -> bool {
     const SOCKET: u32 = 7;
     let now = Instant::now();
     let mut group = Group::new(now, GroupConfig::default(), &[SharedDisk::default()]);
@@ -216,28 +216,33 @@ fn drains(send: i32, receive: i32, was_reset: bool) -> bool {
     let unsent = i32::try_from(thread.ring().sends(SOCKET).expect("the write is being sent")).unwrap();
     let close_mode = CloseMode::Drain;
     thread.handle(now, IoThreadMessage::PathDown { path: PATH, epoch: Epoch(1), close_mode }).unwrap();
-    if was_reset {
-        thread.ring().connection_reset(SOCKET);
+    if has_ended {
+        thread.ring().ended(SOCKET);
     }
     thread.ring().end_send(SOCKET, if send == 0 { unsent } else { send });
     thread.ring().end_receive(SOCKET, receive);
+    let calls = thread.ring().take_calls();
+    assert!(calls.is_empty(), "operations are under way: {calls:?}");
     thread.take_events(now).unwrap();
     thread.finish_turn(now).unwrap();
+    let last_call = if has_ended { SocketCall::Reset } else { SocketCall::EndSending };
+    assert_eq!(thread.ring().take_calls(), [(SOCKET, last_call)]);
     match events.try_recv().unwrap().kind {
         PathEventKind::Closed { draining, in_doubt: true } => draining.is_some(),
         event => panic!("{event:?}"),
     }
 }
 
-/// A reset that the kernel has reported looks like an orderly end to the next reader of the socket.
+/// A reset that the kernel has reported looks like an orderly end to the next reader of the socket. So the host ends its
+/// side only after its last operation.
 #[test]
 fn a_connection_that_is_reset_while_it_closes_does_not_drain() {
-    let (cancelled, shut_down, reset) = (-libc::ECANCELED, -libc::EPIPE, -libc::ECONNRESET);
+    let (cancelled, reset) = (-libc::ECANCELED, -libc::ECONNRESET);
     assert!(drains(0, cancelled, false), "all is sent");
-    assert!(drains(shut_down, cancelled, false));
-    assert!(drains(1, cancelled, false), "the host has shut down its side in the middle of the send");
+    assert!(drains(cancelled, cancelled, false));
+    assert!(drains(1, cancelled, false), "the send was cancelled in its middle");
     for (send, receive) in [(0, reset), (reset, cancelled), (1, cancelled)] {
         assert!(!drains(send, receive, true), "{send} {receive}");
     }
-    assert!(!drains(0, 0, false), "the controller closed first");
+    assert!(!drains(0, 0, true), "the controller closed first");
 }

@@ -5,7 +5,6 @@
 //! completion was reaped. A slot that is dropped earlier leaks its buffers rather than free them under the kernel.
 
 use std::io;
-use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 
 use low_water::LowWater;
@@ -88,13 +87,12 @@ pub trait Ring {
     /// Sends the bytes behind all sent data, if the socket takes them without waiting.
     fn send_at_once(&mut self, socket: &Self::Socket, bytes: &[u8]);
 
-    /// Shuts down the sending side, or both. Operations under way come back soon. Shutting down both resets the
-    /// connection.
-    fn shutdown(&mut self, socket: &Self::Socket, how: Shutdown);
+    /// Resets the connection. Operations under way come back soon.
+    fn shutdown(&mut self, socket: &Self::Socket);
 
-    /// Whether no reset has ended the connection, and not both sides have closed it. This also finds a reset that the
-    /// kernel has reported already: it does so once, and a later read finds the end of the stream.
-    fn is_connected(&self, socket: &Self::Socket) -> bool;
+    /// Ends the stream to the peer behind all sent data, unless the peer has ended its own stream or the connection was
+    /// reset, reported or not. Returns whether it has.
+    fn end_sending(&mut self, socket: &Self::Socket) -> bool;
 
     /// Resets the connection: the kernel discards undelivered data.
     fn reset(&mut self, socket: Self::Socket);

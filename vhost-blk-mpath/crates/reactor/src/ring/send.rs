@@ -145,6 +145,12 @@ impl SendSlot {
         self.push(ring, socket, token)
     }
 
+    /// Ends the send in flight at once. `token` is its own, `cancel_token` that of the cancellation.
+    pub(crate) fn cancel(&self, ring: &mut impl Ring, token: u64, cancel_token: u64) -> io::Result<()> {
+        assert!(self.in_flight, "nothing to cancel");
+        ring.cancel(token, cancel_token)
+    }
+
     /// Handles the completion of a send whose connection closes. Its result does not matter.
     pub(crate) fn abandon(&mut self) {
         assert!(self.in_flight, "a completion without a send");

@@ -1,7 +1,6 @@
 //! A ring for a simulator, which decides the outcome and the time of each operation.
 
 use std::io;
-use std::net::Shutdown;
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -20,8 +19,10 @@ const IOVECS_MAX: usize = 1024;
 pub enum SocketCall {
     /// Send these bytes, if there is room for all of them.
     SendAtOnce(Vec<u8>),
-    /// Shut down a side, or both.
-    Shutdown(Shutdown),
+    /// Reset the connection, and end its operations soon.
+    Shutdown,
+    /// End the stream to the peer. No operation is under way.
+    EndSending,
     /// Reset the connection. No call follows.
     Reset,
 }
@@ -102,8 +103,8 @@ pub struct SimulatedRing<S> {
     receives: Vec<Operation<S>>,
     events: Vec<Event>,
     calls: Vec<(S, SocketCall)>,
-    /// Sockets whose connections were reset.
-    resets: Vec<S>,
+    /// Sockets whose peers have ended their streams or reset the connection.
+    ended: Vec<S>,
 }
 
 impl<S: Copy + Eq> Default for SimulatedRing<S> {
@@ -122,7 +123,7 @@ impl<S: Copy + Eq> SimulatedRing<S> {
             receives: Vec::new(),
             events: Vec::new(),
             calls: Vec::new(),
-            resets: Vec::new(),
+            ended: Vec::new(),
         }
     }
 
@@ -135,10 +136,10 @@ impl<S: Copy + Eq> SimulatedRing<S> {
         }
     }
 
-    /// A reset of the connection has arrived.
-    pub fn connection_reset(&mut self, socket: S) {
-        if !self.resets.contains(&socket) {
-            self.resets.push(socket);
+    /// The end of the peer's stream or a reset of the connection has arrived.
+    pub fn ended(&mut self, socket: S) {
+        if !self.ended.contains(&socket) {
+            self.ended.push(socket);
         }
     }
 
@@ -247,11 +248,11 @@ impl<S: Copy + Eq> SimulatedRing<S> {
         }
     }
 
-    /// Ends the receives that were cancelled.
+    /// Ends the operations that were cancelled.
     pub fn end_cancelled(&mut self) {
-        for receive in self.receives.extract_if(.., |receive| receive.is_cancelled) {
-            self.events.push(receive.end(-libc::ECANCELED));
-        }
+        let sends = self.sends.extract_if(.., |send| send.is_cancelled);
+        let receives = self.receives.extract_if(.., |receive| receive.is_cancelled);
+        self.events.extend(sends.chain(receives).map(|operation| operation.end(-libc::ECANCELED)));
     }
 }
 
@@ -270,10 +271,8 @@ impl<S: Copy + Eq> Ring for SimulatedRing<S> {
     }
 
     fn cancel(&mut self, token: u64, cancel_token: u64) -> io::Result<()> {
-        self.receives
-            .iter_mut()
-            .filter(|receive| receive.token == token)
-            .for_each(|receive| receive.is_cancelled = true);
+        let operations = self.sends.iter_mut().chain(&mut self.receives);
+        operations.filter(|operation| operation.token == token).for_each(|operation| operation.is_cancelled = true);
         self.events.push(Event { token: cancel_token, result: 0, more: false });
         Ok(())
     }
@@ -299,12 +298,16 @@ impl<S: Copy + Eq> Ring for SimulatedRing<S> {
         self.calls.push((*socket, SocketCall::SendAtOnce(bytes.to_vec())));
     }
 
-    fn shutdown(&mut self, socket: &S, how: Shutdown) {
-        self.calls.push((*socket, SocketCall::Shutdown(how)));
+    fn shutdown(&mut self, socket: &S) {
+        self.calls.push((*socket, SocketCall::Shutdown));
     }
 
-    fn is_connected(&self, socket: &S) -> bool {
-        !self.resets.contains(socket)
+    fn end_sending(&mut self, socket: &S) -> bool {
+        let has_ended = self.ended.contains(socket);
+        if !has_ended {
+            self.calls.push((*socket, SocketCall::EndSending));
+        }
+        !has_ended
     }
 
     fn reset(&mut self, socket: S) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use low_water::LowWater;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::SockRef;
 
 use super::{Event, Ring};
@@ -156,18 +157,19 @@ impl Ring for Uring {
         let _ = SockRef::from(socket).send_with_flags(bytes, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
     }
 
-    fn shutdown(&mut self, socket: &OwnedFd, how: Shutdown) {
+    fn shutdown(&mut self, socket: &OwnedFd) {
         let socket = SockRef::from(socket);
-        // On a connected socket neither call can fail in a way that matters here.
-        if how == Shutdown::Both {
-            // Otherwise the kernel would still deliver its send buffer, and the fence would have to wait for that too.
-            let _ = socket.set_linger(Some(Duration::ZERO));
-        }
-        let _ = socket.shutdown(how);
+        // On a connected socket neither call can fail in a way that matters here. Without the first, the kernel would
+        // still deliver its send buffer, and the fence would have to wait for that too.
+        let _ = socket.set_linger(Some(Duration::ZERO));
+        let _ = socket.shutdown(Shutdown::Both);
     }
 
-    fn is_connected(&self, socket: &OwnedFd) -> bool {
-        rustix::net::getpeername(socket).is_ok()
+    fn end_sending(&mut self, socket: &OwnedFd) -> bool {
+        // The kernel adds HUP and ERR, which show a reset.
+        let mut ended = [PollFd::new(socket, PollFlags::RDHUP)];
+        let has_ended = poll(&mut ended, Some(&Timespec::default())) != Ok(0);
+        !has_ended && SockRef::from(socket).shutdown(Shutdown::Write).is_ok()
     }
 
     fn reset(&mut self, socket: OwnedFd) {

@@ -218,6 +218,12 @@ impl Net {
         self.conns.get(&id).is_some_and(|conn| finished(&conn.sockets[side as usize]))
     }
 
+    /// Whether the end of the other end's stream or a reset has arrived, even if bytes before it were not received.
+    pub(crate) fn peer_has_ended(&self, id: ConnId, side: Side) -> bool {
+        let ended = |socket: &Socket| socket.finished || socket.reset != Reset::None;
+        self.conns.get(&id).is_none_or(|conn| ended(&conn.sockets[side as usize]))
+    }
+
     /// Whether a reset has arrived.
     pub(crate) fn was_reset(&self, id: ConnId, side: Side) -> bool {
         self.conns.get(&id).is_some_and(|conn| conn.sockets[side as usize].reset != Reset::None)

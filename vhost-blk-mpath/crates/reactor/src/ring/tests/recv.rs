@@ -136,7 +136,7 @@ fn a_shut_down_socket_gives_the_buffers_back() {
     let mut direct = [vec![0; 100]];
     start(&mut slot, &mut ring, &here, &mut direct);
     no_event(&mut ring);
-    ring.shutdown(&here, Shutdown::Both);
+    ring.shutdown(&here);
     assert!(finish(&mut slot, &mut ring).is_err());
 }
 

@@ -56,22 +56,38 @@ fn a_burst_beyond_the_ring_is_not_lost() {
     no_event(&mut ring);
 }
 
-/// A connection drains only while it has a peer. The kernel reports a reset once, and that must not hide it.
+/// The controller's end of a connection confirms something only if the host has ended its side first.
 #[test]
-fn a_connection_that_was_reset_has_no_peer() {
-    let ring = Uring::new().unwrap();
+fn a_stream_ends_only_towards_a_peer_that_has_not_ended_its_own() {
+    let mut ring = Uring::new().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connect = || {
         let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (OwnedFd::from(ours), listener.accept().unwrap().0)
     };
+    let read = |socket: &OwnedFd| TcpStream::from(socket.try_clone().unwrap()).read(&mut [0]);
+
+    let (ours, mut theirs) = connect();
+    theirs.write_all(&[1]).unwrap();
+    assert!(ring.end_sending(&ours), "bytes that were not received do not matter");
+    assert_eq!(theirs.read(&mut [0]).unwrap(), 0);
+    drop(theirs);
+    assert_eq!((read(&ours).unwrap(), read(&ours).unwrap()), (1, 0), "the peer has ended in order");
+
     let (ours, theirs) = connect();
-    assert!(ring.is_connected(&ours));
-    TcpStream::from(ours.try_clone().unwrap()).shutdown(Shutdown::Write).unwrap();
-    assert!(ring.is_connected(&ours), "the host has ended its side, as a drain does");
+    assert!(ring.end_sending(&ours));
     reset(theirs);
-    let read = || TcpStream::from(ours.try_clone().unwrap()).read(&mut [0]);
-    assert_eq!(read().unwrap_err().kind(), ErrorKind::ConnectionReset);
-    assert_eq!(read().unwrap(), 0, "as after an orderly end");
-    assert!(!ring.is_connected(&ours));
+    assert_eq!(read(&ours).unwrap_err().kind(), ErrorKind::ConnectionReset, "a later reset is reported");
+
+    let (ours, mut theirs) = connect();
+    theirs.write_all(&[1]).unwrap();
+    theirs.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read(&ours).unwrap(), 1);
+    assert!(!ring.end_sending(&ours));
+
+    let (ours, theirs) = connect();
+    reset(theirs);
+    assert_eq!(read(&ours).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(read(&ours).unwrap(), 0, "the kernel reports a reset once");
+    assert!(!ring.end_sending(&ours));
 }

@@ -157,8 +157,30 @@ fn a_shut_down_socket_gives_the_buffers_back() {
     let mut pieces = [vec![], pattern(6 << 20)];
     start(&mut slot, &mut ring, &here, &mut pieces);
     no_event(&mut ring);
-    ring.shutdown(&here, Shutdown::Both);
+    ring.shutdown(&here);
     assert_eq!(event(&mut ring).token, TOKEN);
     slot.abandon();
     assert!(!slot.in_flight());
+}
+
+#[test]
+fn a_cancelled_send_gives_the_buffers_back_and_leaves_the_connection() {
+    const CANCEL: u64 = 43;
+    let (here, mut there) = pair();
+    let (mut ring, mut slot) = (Uring::new().unwrap(), SendSlot::new());
+    let mut pieces = [vec![], pattern(6 << 20)];
+    start(&mut slot, &mut ring, &here, &mut pieces);
+    no_event(&mut ring);
+    slot.cancel(&mut ring, TOKEN, CANCEL).unwrap();
+    let mut events = Vec::new();
+    while events.len() < 2 {
+        ring.turn(Some(TIMEOUT), &mut events).unwrap();
+    }
+    events.sort_unstable_by_key(|event| event.token);
+    assert!(matches!(events[..], [Event { token: TOKEN, .. }, Event { token: CANCEL, .. }]), "{events:?}");
+    slot.abandon();
+    assert!(ring.end_sending(&here));
+    let mut sent = Vec::new();
+    there.read_to_end(&mut sent).unwrap();
+    assert!(!sent.is_empty() && sent.len() < pieces[1].len() && pieces[1].starts_with(&sent));
 }

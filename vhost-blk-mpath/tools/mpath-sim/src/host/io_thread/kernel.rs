@@ -1,12 +1,10 @@
 //! The kernel's work on the sockets of an I/O thread: sends, receives and shutdowns.
 
-use std::net::Shutdown;
 use std::time::Duration;
 
 use reactor::SocketCall;
 
 use super::IoThread;
-use super::socket::Socket;
 use crate::connection::{ConnId, Side};
 use crate::context::Ctx;
 
@@ -31,19 +29,15 @@ impl IoThread {
     /// Moves bytes between the network and the ring.
     fn exchange(&mut self, ctx: &mut Ctx, id: ConnId) {
         let (now, ring) = (ctx.clock.now(), self.inner.ring());
-        if ctx.net.was_reset(id, Side::Host) {
-            ring.connection_reset(id);
+        if ctx.net.peer_has_ended(id, Side::Host) {
+            ring.ended(id);
         }
-        if let Socket { released_at: Some(at), is_half_closed, .. } = self.sockets[&id] {
+        if let Some(at) = self.sockets[&id].released_at {
             if at <= now {
                 ring.end_send(id, -libc::EPIPE);
+                ring.end_receive(id, 0);
             }
-            if !is_half_closed {
-                if at <= now {
-                    ring.end_receive(id, 0);
-                }
-                return;
-            }
+            return;
         }
         if ctx.net.has_ended(id, Side::Host) {
             ring.end_receive(id, 0);
@@ -134,15 +128,12 @@ impl IoThread {
                 SocketCall::SendAtOnce(bytes) => {
                     ctx.net.send(&mut ctx.clock, id, Side::Host, &bytes);
                 }
-                SocketCall::Shutdown(how) => {
+                SocketCall::Shutdown => {
                     let at = ctx.clock.now() + self.rng.tail(RELEASE);
                     let socket = self.sockets.get_mut(&id).expect("a socket is reset or passed on last");
-                    socket.released_at.get_or_insert(at);
-                    socket.is_half_closed = how == Shutdown::Write;
-                    if socket.is_half_closed {
-                        ctx.net.shut_down_sending(&mut ctx.clock, id);
-                    }
+                    socket.released_at = Some(at);
                 }
+                SocketCall::EndSending => ctx.net.shut_down_sending(&mut ctx.clock, id),
                 SocketCall::Reset => {
                     ctx.net.close(&mut ctx.clock, id, Side::Host);
                     self.sockets.remove(&id);

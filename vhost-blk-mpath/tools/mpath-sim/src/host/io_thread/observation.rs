@@ -129,7 +129,6 @@ impl IoThread {
                     inaccessible: BTreeSet::new(),
                     is_ended: false,
                     released_at: None,
-                    is_half_closed: false,
                 };
                 socket.note_inaccessible(self.disks.len());
                 self.sockets.insert(link.socket, socket);

@@ -28,8 +28,6 @@ pub(super) struct Socket {
     pub(super) is_ended: bool,
     /// When the kernel ends its operations, once it is shut down.
     pub(super) released_at: Option<Instant>,
-    /// Only its sending side is shut down.
-    pub(super) is_half_closed: bool,
 }
 
 impl Socket {
