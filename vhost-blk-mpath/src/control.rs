@@ -14,6 +14,7 @@ use mpath_api::types::{
 use mpath_api::{PathAddress, PolicyChange, SchedulerChange, similar_name};
 use mpath_core::{DiskId, GroupStats, HedgeCounts, OpClass, PathId, PathStats};
 use mpath_host::NamespaceStatus;
+use reactor::IoThreadHandle;
 use tokio::sync::oneshot;
 
 use crate::configuration::Configuration;
@@ -449,6 +450,7 @@ fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Op
     let counted = stats.filter(|_| owner.is_none());
     let moved =
         |class| counted.map_or_else(MovedRequests::default, |stats| MovedRequests::of(&stats.failover_times, class));
+    let polled: Duration = subsystem.threads().iter().filter(|_| owner.is_none()).map(IoThreadHandle::polled).sum();
     let hedging = counted.map_or_else(HedgeCounts::default, |stats| stats.hedging);
     types::Disk {
         name: disk.name().into(),
@@ -478,6 +480,7 @@ fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Op
         fence_waits: stats
             .and_then(|stats| stats.fence_waits.get(usize::from(disk.id.0)).copied())
             .map_or_else(FenceWaits::default, FenceWaits::from),
+        polled_ms: polled.as_millis() as u64,
         hedge: HedgeStatus {
             hedge: state.hedge.hedge,
             hedge_budget: state.hedge.budget,

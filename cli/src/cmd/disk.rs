@@ -181,6 +181,10 @@ fn detail(disk: &Disk) -> String {
         let seconds = Duration::from_millis(total_ms).as_secs_f64();
         lines.push(("fences", format!("requests that waited: {ios}, {seconds:.1} s in total")));
     }
+    if disk.polled_ms > 0 {
+        let seconds = Duration::from_millis(disk.polled_ms).as_secs_f64();
+        lines.push(("polling", format!("{seconds:.1} s of the I/O threads in total")));
+    }
     lines.extend(disk.health.guest_errors.iter().map(|of| {
         ("guest errors", format!("{} of {}, reason {}, the last at {}", of.count, of.operation, of.reason, of.last_at))
     }));

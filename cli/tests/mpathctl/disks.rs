@@ -109,6 +109,7 @@ disks:
   fence-waits:
     ios: 40
     total-ms: 84060
+  polled-ms: 1700
   hedge: off
   hedge-budget: 5%
   hedgeable-reads: 9000
@@ -224,6 +225,7 @@ queued        0
 outstanding   0
 failovers     first requests that moved, by failure and I/O thread: 3, after 12.00 ms at the median, 304.00 ms at most
 fences        requests that waited: 40, 84.1 s in total
+polling       1.7 s of the I/O threads in total
 "
     );
     let flags = ["--socket-path", "/tmp/s", "--subsystem", "nqn.a", "--path", "tcp://127.0.0.1"];

@@ -60,6 +60,7 @@ pub(super) fn disk(name: &str) -> Disk {
         moved_writes: MovedRequests::default(),
         first_moved: MovedRequests::default(),
         fence_waits: FenceWaits::default(),
+        polled_ms: 0,
         hedge: HedgeStatus::default(),
         path_counts: PathCounts { total: 1, expected: 1, usable: 1 },
     }

@@ -15,7 +15,7 @@ use vhost_user_blk::Queue;
 use crate::disk_queues::DiskQueues;
 use crate::event_loop;
 use crate::io_thread::IoThread;
-use crate::polling::Polling;
+use crate::polling::{PolledTime, Polling};
 use crate::ring::{RingError, Uring};
 use crate::runnable::Runnable;
 use crate::shutdown::ThreadsShutdown;
@@ -57,7 +57,7 @@ impl Drop for AbortOnUnwind {
 }
 
 /// The thread sleeps at once if it cannot know whether others wait for a processor.
-fn polling(limit: Duration) -> Option<(Polling, Runnable)> {
+fn polling(limit: Duration, polled: Arc<PolledTime>) -> Option<(Polling, Runnable)> {
     if limit.is_zero() {
         return None;
     }
@@ -65,12 +65,13 @@ fn polling(limit: Duration) -> Option<(Polling, Runnable)> {
     if let Err(error) = &runnable {
         tracing::warn!(%error, "cannot count the runnable threads of the host (/proc/loadavg); an I/O thread does not poll");
     }
-    Some((Polling::new(limit), runnable.ok()?))
+    Some((Polling::new(limit, polled), runnable.ok()?))
 }
 
 /// A running I/O thread.
 pub struct IoThreadHandle {
     inbox: WakeSender<IoThreadMessage>,
+    polled: Arc<PolledTime>,
     thread: Mutex<Option<JoinHandle<bool>>>,
 }
 
@@ -79,6 +80,8 @@ impl IoThreadHandle {
     pub fn start(config: IoThreadConfig) -> Result<Self, StartError> {
         let (inbox, receiver) = wake_channel::wake_channel()?;
         let (ready, started) = mpsc::sync_channel(1);
+        let polled = Arc::<PolledTime>::default();
+        let of_thread = Arc::clone(&polled);
         let thread = std::thread::Builder::new().name(config.name).spawn(move || {
             // Unwinding would unmap guest memory that the kernel still writes to, and leave guests waiting for ever.
             let _guard = AbortOnUnwind;
@@ -91,7 +94,7 @@ impl IoThreadHandle {
                 Ok(ring) => {
                     drop(ready.send(Ok(())));
                     let thread = IoThread::new(ring, config.group, config.report);
-                    event_loop::run(thread, &receiver, polling(config.poll_limit))
+                    event_loop::run(thread, &receiver, polling(config.poll_limit, of_thread))
                 }
                 Err(error) => {
                     drop(ready.send(Err(error)));
@@ -100,7 +103,7 @@ impl IoThreadHandle {
             }
         })?;
         match started.recv() {
-            Ok(Ok(())) => Ok(Self { inbox, thread: Mutex::new(Some(thread)) }),
+            Ok(Ok(())) => Ok(Self { inbox, polled, thread: Mutex::new(Some(thread)) }),
             Ok(Err(error)) => Err(error),
             Err(mpsc::RecvError) => Err(StartError::Thread(io::Error::other("the thread ended while starting"))),
         }
@@ -249,6 +252,12 @@ impl IoThreadHandle {
     /// Calls `reply` from the I/O thread with a copy of its statistics. Never calls it if the thread has ended.
     pub fn stats(&self, reply: Box<dyn FnOnce(GroupStats) + Send>) {
         self.send(IoThreadMessage::Stats(reply));
+    }
+
+    /// The time that the thread has polled since its start.
+    #[must_use]
+    pub fn polled(&self) -> Duration {
+        self.polled.get()
     }
 
     /// Calls `reply` from the I/O thread with an explanation for a disk. Never calls it if the thread has ended.

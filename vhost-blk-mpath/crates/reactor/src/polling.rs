@@ -5,6 +5,8 @@
 //! it tries: in a trial it polls and sleeps by turns, and compares how much time passes for each request that it finishes. Polling
 //! goes on for a while if that time became shorter by a tenth.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Idle times in a trial. An idle time lasts from the end of a turn to the next event.
@@ -33,6 +35,23 @@ pub(crate) struct Polling {
     misses: u32,
     /// When to ask again whether others wait for a processor.
     ask_at: Option<Instant>,
+    polled: Arc<PolledTime>,
+}
+
+/// The time that a thread has polled since its start. Other threads may read it.
+#[derive(Debug, Default)]
+pub(crate) struct PolledTime {
+    nanoseconds: AtomicU64,
+}
+
+impl PolledTime {
+    pub(crate) fn get(&self) -> Duration {
+        Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed))
+    }
+
+    fn add(&self, time: Duration) {
+        self.nanoseconds.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug)]
@@ -60,9 +79,9 @@ struct Side {
 }
 
 impl Polling {
-    /// Polling for at most `limit` at a time.
-    pub(crate) fn new(limit: Duration) -> Self {
-        Self { limit, phase: Phase::Trial(Trial::default()), rest: REST_MIN, misses: 0, ask_at: None }
+    /// Polling for at most `limit` at a time. Its time is added to `polled`.
+    pub(crate) fn new(limit: Duration, polled: Arc<PolledTime>) -> Self {
+        Self { limit, phase: Phase::Trial(Trial::default()), rest: REST_MIN, misses: 0, ask_at: None, polled }
     }
 
     /// How long to poll in the idle time that begins, at most. Zero: sleep at once. `others_wait` says whether runnable threads wait
@@ -102,6 +121,7 @@ impl Polling {
     /// The idle time has ended. `requests` have finished since the start of the thread.
     pub(crate) fn end_idle(&mut self, now: Instant, idle: Duration, requests: u64) {
         if self.polls() {
+            self.polled.add(idle.min(self.limit));
             self.misses = if idle > self.limit { self.misses + 1 } else { 0 };
         }
         if self.misses >= MISSES_MAX {
@@ -164,7 +184,7 @@ mod tests {
 
     impl Test {
         fn new(polled_us: u64, slept_us: u64) -> Self {
-            let (now, polling) = (Instant::now(), Polling::new(LIMIT));
+            let (now, polling) = (Instant::now(), Polling::new(LIMIT, Arc::default()));
             Self { now, polling, polled_us, slept_us, merged: 1, requests: 7, others_wait: false, asked: 0 }
         }
 
@@ -231,6 +251,17 @@ mod tests {
         test.others_wait = false;
         test.pass(REST_MAX);
         assert!(test.pass(Duration::from_secs(5)) > 0.9, "the others have gone");
+    }
+
+    #[test]
+    fn the_time_of_polling_is_counted_and_no_other() {
+        let mut test = Test::new(30, 60);
+        assert!(!test.idle(Duration::ZERO));
+        assert_eq!(test.polling.polled.get(), Duration::ZERO);
+        while !test.idle(Duration::ZERO) {}
+        assert_eq!(test.polling.polled.get(), Duration::from_micros(30));
+        assert!(test.idle(5 * LIMIT));
+        assert_eq!(test.polling.polled.get(), Duration::from_micros(30) + LIMIT, "then the thread slept");
     }
 
     #[test]

@@ -138,6 +138,10 @@ pub struct Disk {
     pub first_moved: MovedRequests,
     /// The waits of the disk's requests for fences of lost paths, once they are over. Time in which the disk was held does not count.
     pub fence_waits: FenceWaits,
+    /// How long the I/O threads have polled (`poll-us`) since the daemon started, in total. The disk that has the paths counts them
+    /// for every disk over them.
+    #[serde(default)]
+    pub polled_ms: u64,
     /// How slow reads are hedged. The disk that has the paths counts the reads of every disk over them.
     #[serde(flatten)]
     pub hedge: HedgeStatus,

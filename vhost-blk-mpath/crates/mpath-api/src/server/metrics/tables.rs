@@ -70,6 +70,9 @@ pub(super) const WITH_PATHS: &[Metric<Disk>] = &[
     counter("disk_hedgeable_reads_total", "Reads submitted while hedging was on", |disk| {
         disk.hedge.hedgeable_reads.into()
     }),
+    counter("disk_polled_seconds_total", "Time that I/O threads have polled: the sum over the threads", |disk| {
+        Duration::from_millis(disk.polled_ms).into()
+    }),
     times(
         "disk_first_failover_seconds",
         "Time until the first request moved to another path, for each failure of a path in each I/O thread",

@@ -60,6 +60,7 @@ pub(in crate::server) fn one() -> Known {
     disk.moved_reads = MovedRequests { ios: 6, time: None, histogram: histogram() };
     disk.first_moved = disk.moved_reads;
     disk.fence_waits = FenceWaits { ios: 4, total_ms: 8_400 };
+    disk.polled_ms = 1_700;
     (disk.health.condition, disk.health.outstanding) = (Condition::Failing, 8);
     let (operation, reason) = (GuestOperation::Write, GuestErrorReason::NoPath);
     disk.health.guest_errors = vec![GuestErrorCount { operation, reason, count: 9, last_at: String::new() }];
@@ -219,6 +220,7 @@ fn values_of_shared_paths_are_counted_once() {
     }
     for name in [
         "disk_hedgeable_reads_total",
+        "disk_polled_seconds_total",
         "disk_first_failover_seconds",
         "disk_failover_seconds",
         "path_info",

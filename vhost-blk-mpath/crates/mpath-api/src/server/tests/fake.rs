@@ -152,6 +152,7 @@ impl Control for Fake {
             moved_writes: MovedRequests::default(),
             first_moved: MovedRequests::default(),
             fence_waits: FenceWaits::default(),
+            polled_ms: 0,
             hedge: hedges[owner_index(index)],
             path_counts: PathCounts { total: 2, expected: 2, usable: 2 },
             health: healthy(),
