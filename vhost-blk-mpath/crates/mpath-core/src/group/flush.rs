@@ -11,7 +11,7 @@ use super::Group;
 use crate::requests::State;
 use crate::timers::Due;
 use crate::unflushed::{FlushScope, Round};
-use crate::{Action, DiskId, Epoch, IoError, OpClass, Outcome, PathId, Tag};
+use crate::{Action, DiskId, Epoch, FlowId, IoError, OpClass, Outcome, PathId, Tag};
 
 /// How soon to look again at a path that is up in another group and down in this one.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -72,6 +72,8 @@ struct FlushJob {
     result: Result<(), IoError>,
     /// The paths with losses that the result reports to the guest.
     losses: Vec<PathId>,
+    /// The guest sees no result, so the result reports nothing.
+    is_given_up: bool,
 }
 
 /// All flushes under way.
@@ -137,7 +139,14 @@ impl FlushJobs {
     }
 
     fn new_job(&mut self) -> usize {
-        let job = FlushJob { scopes: Vec::new(), commands: Vec::new(), open: 0, result: Ok(()), losses: Vec::new() };
+        let job = FlushJob {
+            scopes: Vec::new(),
+            commands: Vec::new(),
+            open: 0,
+            result: Ok(()),
+            losses: Vec::new(),
+            is_given_up: false,
+        };
         let Some(index) = self.free.pop() else {
             self.jobs.push(job);
             return self.jobs.len() - 1;
@@ -146,7 +155,7 @@ impl FlushJobs {
         slot.scopes.clear();
         slot.commands.clear();
         slot.losses.clear();
-        slot.result = Ok(());
+        (slot.result, slot.is_given_up) = (Ok(()), false);
         index
     }
 }
@@ -195,13 +204,20 @@ impl Group {
         self.finish_flush_if_done(now, tag);
     }
 
+    /// The guest does not see the results of the flow's flushes that are under way.
+    pub(super) fn give_up_flushes(&mut self, flow: FlowId) {
+        for request in self.requests.iter_mut().filter(|request| request.state == State::Flushing) {
+            self.flushes.jobs[request.job].is_given_up |= request.io.flow == flow;
+        }
+    }
+
     fn finish_flush_if_done(&mut self, now: Instant, tag: Tag) {
         let job = &self.flushes.jobs[self.requests[tag].job];
         if job.open > 0 {
             return;
         }
         let unflushed = &self.disks[self.requests[tag].io.disk.index()].unflushed;
-        for &path in &job.losses {
+        for &path in job.losses.iter().filter(|_| !job.is_given_up) {
             // A path added after the flush arrived has nothing to report.
             if let Some(scope) = job.scopes.get(path.index()) {
                 unflushed.report(now, path, *scope);
@@ -256,7 +272,8 @@ impl Group {
                         return None;
                     }
                     self.unqueue_flush_command(id, disk);
-                    if !optional {
+                    let is_given_up = self.flushes.jobs[self.requests[tag].job].is_given_up;
+                    if !optional && !is_given_up {
                         // Nothing is lost yet and nothing is durable: the next flush covers the same writes of this
                         // daemon.
                         self.disks[disk.index()].unflushed.report_presumed(id, epoch);

@@ -395,9 +395,10 @@ impl Group {
         self.scheduler.lift_limits_of(flow);
     }
 
-    /// Gives up the requests of a flow. Requests that wait for their turn or for a retry end at once. Requests on a
-    /// path, or behind a fence, end as usual.
+    /// Gives up the requests of a flow: the guest sees none of their results. Requests that wait for their turn or for
+    /// a retry end at once. Requests on a path, or behind a fence, end as usual. Call it before a path is lost for this.
     pub fn give_up(&mut self, flow: FlowId) {
+        self.give_up_flushes(flow);
         let mut ended = self.scheduler.take_all_of_flow(flow);
         let retries = self.timers.take_retries(|tag| self.requests[tag].io.flow == flow);
         self.backoff -= retries.len() as u64;

@@ -92,6 +92,9 @@ impl<R: Ring> IoThread<R> {
             (now - stopping.since).as_secs_f64()
         );
         (stopping.deadline, stopping.given_up) = (now + DRAIN_MAX, true);
+        // Otherwise front-ends that reconnect while no path is live would leave more requests behind each time. Comes
+        // first, as a flush that ends with its path must not report a loss to a guest that gets no answer.
+        self.group.give_up(flow);
         // The sockets hold replaced memory then. A fault of one front-end's memory must not end paths.
         if slot.queue.has_faulted() && slot.queue.discard_memory() {
             self.requests.detach(flow);
@@ -104,8 +107,6 @@ impl<R: Ring> IoThread<R> {
                 self.lose(now, path, LossReason::Abandoned);
             }
         }
-        // Otherwise front-ends that reconnect while no path is live would leave more requests behind each time.
-        self.group.give_up(flow);
         self.run_actions(now);
         self.transmit(now);
     }

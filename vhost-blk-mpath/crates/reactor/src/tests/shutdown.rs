@@ -10,7 +10,7 @@ use mpath_core::{AnaState, Association, Epoch, Group, GroupConfig, PathConfig, P
 use nvme_tcp::wire::Status;
 
 use crate::testing::{Controller, DISK, FLOW, Guest, TIMEOUT, eventually};
-use crate::{DiskQueues, IoThreadConfig, IoThreadHandle};
+use crate::{CloseMode, DiskQueues, IoThreadConfig, IoThreadHandle};
 
 const PATH: PathId = PathId(0);
 const QUEUE_DEPTH: u16 = 15;
@@ -94,6 +94,28 @@ fn writes_that_the_controller_could_not_write_back_are_lost() {
     let flush = controller.command();
     controller.send(&Controller::end(flush, Status::INTERNAL_ERROR));
     assert!(!ending.join().unwrap(), "nothing is in doubt");
+    assert!(disk.unflushed.has_unreported_loss());
+}
+
+/// The guest gets no answer to it. The next daemon must have its next flush fail.
+#[test]
+fn a_flush_that_is_given_up_reports_no_loss() {
+    let disk = SharedDisk::default();
+    let (thread, mut controller) = start(&disk);
+    let mut guest = written(&thread, &mut controller);
+    thread.path_down(PATH, Epoch(1), CloseMode::Reset);
+    eventually("the write is lost", || disk.unflushed.has_known_loss());
+    let (mut other, link) = Controller::connect();
+    thread.add_path(PathId(1));
+    thread.path_up(PathId(1), association(QUEUE_DEPTH), link);
+    // A flush just after the loss may be older than the loss, and is never the last to report it.
+    thread::sleep(Duration::from_millis(200));
+    guest.flush();
+    guest.kick();
+    // An earlier daemon may have left writes here.
+    other.command();
+    IoThreadHandle::end_all(&[thread]);
+    assert!(guest.results().is_empty());
     assert!(disk.unflushed.has_unreported_loss());
 }
 

@@ -109,6 +109,41 @@ fn a_flush_that_came_in_before_the_loss_is_not_the_last_to_report_it() {
     assert_eq!(t.actions(), [ok(3)]);
 }
 
+/// The guest gets no answer to it, and its next flush must not succeed.
+#[test]
+fn a_flush_that_was_given_up_reports_no_loss() {
+    for lost_before in [true, false] {
+        let mut t = Test::new(config());
+        t.flush_presumed();
+        let lost = t.done(0, Op::Write);
+        let other = t.done(1, Op::Write);
+        assert_ne!(lost, other);
+        if lost_before {
+            t.group.path_lost(t.now, lost);
+            t.now += Duration::from_secs(1);
+        }
+        t.submit(2, Op::Flush);
+        t.actions();
+        t.group.give_up(FlowId(0));
+        if !lost_before {
+            t.group.path_lost(t.now, lost);
+            t.complete(lost, 2, LOST);
+        }
+        t.complete(other, 2, Outcome::Success);
+        assert_eq!(t.actions(), [failed(2, IoError::LostWrites)]);
+        t.now += Duration::from_secs(1);
+        t.submit_io(flush_of(3, FlowId(1)));
+        assert_eq!(t.actions(), [failed(3, IoError::LostWrites)], "lost before: {lost_before}");
+        t.now += Duration::from_secs(1);
+        t.submit_io(flush_of(4, FlowId(1)));
+        assert_eq!(t.actions(), [ok(4)]);
+    }
+}
+
+fn flush_of(tag: u32, flow: FlowId) -> Io {
+    Io { tag: Tag(tag), op: Op::Flush, bytes: 0, disk: DiskId(0), flow, fua: false }
+}
+
 /// Seed 0x2b of the first mpath-sim.
 #[test]
 fn every_flush_that_waits_when_a_loss_is_reported_reports_it_too() {
@@ -211,6 +246,23 @@ fn after_a_crash_a_flush_that_cannot_reach_a_live_path_fails_once() {
     assert_eq!(t.actions(), [failed(0, IoError::NoPath)]);
     t.submit(1, Op::Flush);
     assert_eq!(t.actions(), [ok(1)], "it has been told");
+}
+
+#[test]
+fn after_a_crash_a_flush_that_was_given_up_tells_nothing() {
+    let mut t = Test::down(config(), &[SharedDisk::after_crash()]);
+    t.up(P0, 1, AnaState::Optimized);
+    t.up(P1, 1, AnaState::Inaccessible);
+    t.submit(0, Op::Flush);
+    t.actions();
+    t.complete(P0, 0, Outcome::Success);
+    t.group.give_up(FlowId(0));
+    t.sleep();
+    assert_eq!(t.actions(), [failed(0, IoError::NoPath)]);
+    t.submit_io(flush_of(1, FlowId(1)));
+    assert_eq!(t.actions(), [], "it waits for the same path");
+    t.sleep();
+    assert_eq!(t.actions(), [failed(1, IoError::NoPath)]);
 }
 
 /// Flushes of other paths do not cover the writes that an earlier daemon left there.
