@@ -4,7 +4,7 @@
 //! no failed flush has told the guest of a loss since. A flush takes the write out of the cache. The operator may remove
 //! a path at once, and a shared cache is the other paths' too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use nvme_tcp::wire::ControllerInstance;
@@ -18,6 +18,9 @@ type AnsweredChange = (ControllerInstance, u64, u64);
 pub(crate) struct ClosedPaths {
     /// By node and disk.
     answered: BTreeMap<(usize, usize), Vec<AnsweredChange>>,
+    /// Requests that may have been sent to a node before it lost the namespace of a disk. The host takes such a write for lost, though
+    /// the controller may execute it afterwards.
+    lost: BTreeSet<(usize, usize, u64)>,
     /// Paths that were closed in order, with their controllers, and are not judged yet.
     closed: Vec<(usize, ControllerInstance)>,
 }
@@ -32,12 +35,15 @@ impl ClosedPaths {
         id: u64,
         blocks: Range<u64>,
     ) {
-        self.answered.entry((node, disk)).or_default().extend(blocks.map(|lba| (controller, id, lba)));
+        if !self.lost.contains(&(node, disk, id)) {
+            self.answered.entry((node, disk)).or_default().extend(blocks.map(|lba| (controller, id, lba)));
+        }
     }
 
-    /// A node reports that the namespace of a disk is gone. What it caches counts as lost.
-    pub(crate) fn namespace_gone(&mut self, node: usize, disk: usize) {
+    /// A node loses the namespace of a disk, or has it back. Its cached writes count as lost, and so do `open` requests.
+    pub(super) fn namespace_gone(&mut self, node: usize, disk: usize, open: impl Iterator<Item = u64>) {
         self.answered.remove(&(node, disk));
+        self.lost.extend(open.map(|id| (node, disk, id)));
     }
 
     /// A path is closed in order.
@@ -97,7 +103,8 @@ mod tests {
         assert!(!leaves(answered_by(OTHER), true), "it is of an earlier association");
         assert!(!leaves(ClosedPaths::default(), true), "another path has executed it too");
         let mut lost = answered_by(CONTROLLER);
-        lost.namespace_gone(PATH, 0);
+        lost.namespace_gone(PATH, 0, [7].into_iter());
+        lost.answered(PATH, 0, CONTROLLER, 7, 2..4);
         assert!(!leaves(lost, true));
     }
 }

@@ -183,6 +183,11 @@ impl Checker {
         self.disks[disk].limit_use = LimitUse::default();
     }
 
+    /// A node loses the namespace of a disk, or has it back.
+    pub(crate) fn namespace_gone(&mut self, node: usize, disk: usize) {
+        self.closed_paths.namespace_gone(node, disk, self.open.keys().copied());
+    }
+
     /// The requests that are not answered.
     pub(crate) fn open_requests(&self) -> impl Iterator<Item = u64> + '_ {
         self.open.keys().copied()

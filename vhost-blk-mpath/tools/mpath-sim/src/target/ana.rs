@@ -31,6 +31,9 @@ impl Target {
         let (port, index) = (node as u16 + 1, nsid as usize - 1);
         let before = self.subsystem(node).ana(port)[index];
         self.subsystem(node).set_ana_group(port, nsid, state);
+        if before != state && [before, state].contains(&AnaState::PersistentLoss) {
+            ctx.checker.namespace_gone(node, self.plan.namespaces[index].disk);
+        }
         if state != AnaState::PersistentLoss || before == state {
             return;
         }
