@@ -69,6 +69,10 @@ impl World {
                 let (target, ctx) = self.target();
                 target.on_execute(ctx, number);
             }
+            Event::LossKnown { node, nsid } => {
+                let (target, ctx) = self.target();
+                target.on_loss_known(ctx, node, nsid);
+            }
             Event::CrossReset(number) => {
                 let (target, ctx) = self.target();
                 target.on_cross_reset(ctx, number);
