@@ -42,7 +42,7 @@ impl World {
                 Stage::Wait(left - 1)
             }
             Stage::Wait(left) => Stage::Wait(left),
-            Stage::ReadBack if !self.is_as_listed() || self.waits_for_lost_command() => Stage::ReadBack,
+            Stage::ReadBack if !self.is_as_listed() || self.waits_for_given_up() => Stage::ReadBack,
             Stage::ReadBack | Stage::Over => Stage::Over,
         };
     }
@@ -53,10 +53,11 @@ impl World {
         daemon.is_none_or(|(daemon, controllers)| daemon.is_as_listed(controllers))
     }
 
-    /// Whether requests are left because a controller has lost commands. One whose virtqueue was given up waits for the I/O timeout.
-    fn waits_for_lost_command(&self) -> bool {
+    /// Whether given up requests may be left. A controller may have lost their commands, or still hold them. They end with the I/O
+    /// timeout at the latest.
+    fn waits_for_given_up(&self) -> bool {
         let is_left = |daemon: &Daemon| daemon.leaks(self.ctx.clock.now()).is_some();
-        self.ctx.checker.counts.commands_lost > 0 && self.daemon.as_ref().is_some_and(is_left)
+        self.ctx.checker.counts.given_up > 0 && self.daemon.as_ref().is_some_and(is_left)
     }
 
     /// [`Event::Quiet`] has come.
