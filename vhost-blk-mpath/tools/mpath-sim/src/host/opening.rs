@@ -19,11 +19,13 @@ pub(super) struct Opening {
     write: Option<(OpeningStep, Instant)>,
     /// The time of the last [`Event::Disks`].
     wake_at: Option<Instant>,
+    /// The record of the disk has the fences of removed disks on its namespace.
+    pub(super) has_inherited: bool,
 }
 
 impl Opening {
     pub(super) fn new(disk: usize) -> Self {
-        Self { disk, write: None, wake_at: None }
+        Self { disk, write: None, wake_at: None, has_inherited: false }
     }
 
     /// The disk and the size that are being written.
@@ -89,6 +91,7 @@ impl Opening {
             };
             ctx.say(|| format!("disk {disk}: {step:?} {}", if is_done { "done" } else { "failed" }));
             if is_done {
+                self.has_inherited |= matches!(step, OpeningStep::InheritFences);
                 disks.opening(disk).done();
             } else {
                 ctx.checker.counts.openings_repeated += 1;

@@ -30,6 +30,9 @@ impl World {
 
     /// The daemon is killed. The kernel closes its sockets after `exit`.
     pub(super) fn kill_daemon(&mut self, resubmits: bool, exit: Duration) {
+        if self.would_forget_fences() {
+            return;
+        }
         if self.daemon.is_none() {
             if self.idle.take().is_some() {
                 // The next process knows of the fences on this socket alone.
@@ -44,8 +47,19 @@ impl World {
         }
     }
 
+    /// Whether the next daemon would not know of fences on the namespaces of its disks: the disks were removed, added on other sockets,
+    /// and no path has named their namespaces since. `docs/failure-model.md` promises nothing then.
+    fn would_forget_fences(&self) -> bool {
+        self.socket != self.last_socket
+            && self.fences_until.is_some_and(|until| self.ctx.clock.now() < until)
+            && self.daemon.as_ref().is_some_and(|daemon| !daemon.has_inherited())
+    }
+
     /// The daemon begins to end in order. The next daemon starts when it has ended.
     pub(super) fn stop_daemon(&mut self) {
+        if self.would_forget_fences() {
+            return;
+        }
         let Self { ctx, machines, .. } = self;
         if let Some(daemon) = &mut self.daemon
             && !daemon.is_ending()
@@ -97,6 +111,7 @@ impl World {
         self.ctx.checker.counts.removed_in_doubt += u64::from(!fence_left.is_zero());
         // Fences are recorded in whole milliseconds, rounded up.
         self.ctx.clock.after(fence_left + Duration::from_millis(1), Event::ExpireFences { socket: self.socket });
+        self.fences_until = self.fences_until.max(Some(self.ctx.clock.now() + fence_left));
         (self.last_socket, self.socket) = (self.socket, self.adds_on);
         self.idle = Some(process);
         if self.is_added {

@@ -8,7 +8,7 @@ mod requests;
 mod stages;
 mod truncation;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::checker::{Checker, Counts, Violation};
 use crate::clock::{Clock, Event};
@@ -75,6 +75,8 @@ pub(crate) struct World {
     socket: usize,
     /// The socket on which the disks were served before they were removed.
     last_socket: usize,
+    /// When the fences of removed disks are over.
+    fences_until: Option<Instant>,
     /// The socket on which removed disks are added.
     adds_on: usize,
     /// The operator has added the disks again.
@@ -139,6 +141,7 @@ impl World {
             ],
             socket: 0,
             last_socket: 0,
+            fences_until: None,
             adds_on: 0,
             is_added: false,
             serves: vec![false; disks],

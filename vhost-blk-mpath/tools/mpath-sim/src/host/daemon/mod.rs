@@ -171,6 +171,11 @@ impl Daemon {
         self.threads.post_all(ctx, message);
     }
 
+    /// Whether the records of its disks have the fences of removed disks on their namespaces.
+    pub(crate) fn has_inherited(&self) -> bool {
+        self.openings.iter().all(|opening| opening.has_inherited)
+    }
+
     /// A turn of an I/O thread.
     pub(crate) fn turn_thread(&mut self, ctx: &mut Ctx, index: usize) {
         let thread = &mut self.threads.0[index];
