@@ -1,8 +1,8 @@
 //! Paths closed in order: the node of such a path caches no write that the guest relies on.
 //!
-//! A write counts if the controller of the association has answered it with success, its guest has seen the answer, and
-//! no failed flush has told the guest of a loss since. A flush takes the write out of the cache. The operator may remove
-//! a path at once, and a shared cache is the other paths' too.
+//! A write counts if the controller of the association has answered it with success, and its guest has seen the answer.
+//! It counts until a failed flush tells the guest of a loss. A flush takes the write out of the cache. The operator may
+//! remove a path at once, and a shared cache is the other paths' too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
