@@ -164,6 +164,10 @@ impl QueuePair {
         let pdu = PduType::C2hData;
         let command = self.commands.get_mut(cid).ok_or(ProtocolError::UnknownCid { pdu, cid })?;
         check_move(command, Direction::In, pdu, cid, offset, length)?;
+        let (moved, total) = (command.moved + length, command.length);
+        if success && moved != total {
+            return Err(ProtocolError::ShortData { cid, moved, total });
+        }
         let digest = layout.data_digest.then(IncomingDigest::default);
         self.receiver.incoming = Some(Incoming { cid, success, pad: layout.pad_len, left: length, digest });
         Ok(())

@@ -32,20 +32,37 @@ struct PduStream {
     skip: usize,
 }
 
+/// A place in the stream.
+enum Place<'a> {
+    /// The head of a PDU has come, as far as it is parsed.
+    Head(&'a [u8]),
+    /// The PDU has come to its end.
+    End,
+}
+
 impl PduStream {
-    /// The heads of the PDUs that begin in these bytes, as far as they are there.
-    fn read(&mut self, mut bytes: &[u8], mut on_head: impl FnMut(&[u8])) {
+    /// The places that these bytes reach.
+    fn read(&mut self, mut bytes: &[u8], mut on_place: impl FnMut(Place<'_>)) {
         while !bytes.is_empty() {
-            let skipped = self.skip.min(bytes.len());
-            (self.skip, bytes) = (self.skip - skipped, &bytes[skipped..]);
+            if self.skip > 0 {
+                let skipped = self.skip.min(bytes.len());
+                (self.skip, bytes) = (self.skip - skipped, &bytes[skipped..]);
+                if self.skip == 0 {
+                    on_place(Place::End);
+                }
+                continue;
+            }
             let wanted = if self.head.len() < COMMON_BYTES { COMMON_BYTES } else { self.length().min(HEAD_BYTES) };
             let taken = (wanted - self.head.len()).min(bytes.len());
             self.head.extend(&bytes[..taken]);
             bytes = &bytes[taken..];
             if self.head.len() >= COMMON_BYTES && self.head.len() == self.length().min(HEAD_BYTES) {
-                on_head(&self.head);
+                on_place(Place::Head(&self.head));
                 self.skip = self.length() - self.head.len();
                 self.head.clear();
+                if self.skip == 0 {
+                    on_place(Place::End);
+                }
             }
         }
     }
@@ -170,6 +187,8 @@ pub(crate) struct Wire {
     open: BTreeMap<u16, OpenCommand>,
     /// The command of the PDU that was last begun, and whether the PDU is a capsule.
     begun: Option<(u16, bool)>,
+    /// The command that the PDU being received ends, and its status.
+    ending: Option<(u16, u16)>,
     /// Errors of data digests that the controller noticed.
     pub(crate) digest_errors: u64,
     /// The controller has broken the protocol. The host ignores further PDUs, and sends only the rest of PDUs that it has begun.
@@ -181,21 +200,24 @@ impl Wire {
     pub(crate) fn host_sends(&mut self, bytes: &[u8]) -> Option<Vec<Command>> {
         let (mut commands, mut is_illegal) = (Vec::new(), false);
         let Self { sent, open, begun, is_broken, .. } = self;
-        sent.read(bytes, |head| match head[0] {
-            CAPSULE_CMD => {
-                let (cid, new) = (le16(head, 10), OpenCommand::new(head));
-                commands.push(new.command.clone());
-                open.insert(cid, new);
-                (*begun, is_illegal) = (Some((cid, true)), *is_broken);
-            }
-            H2C_DATA => {
-                let cid = le16(head, 8);
-                if let Some(command) = open.get_mut(&cid) {
-                    command.sent += le32(head, 16);
+        sent.read(bytes, |place| {
+            let Place::Head(head) = place else { return };
+            match head[0] {
+                CAPSULE_CMD => {
+                    let (cid, new) = (le16(head, 10), OpenCommand::new(head));
+                    commands.push(new.command.clone());
+                    open.insert(cid, new);
+                    (*begun, is_illegal) = (Some((cid, true)), *is_broken);
                 }
-                (*begun, is_illegal) = (Some((cid, false)), *is_broken);
+                H2C_DATA => {
+                    let cid = le16(head, 8);
+                    if let Some(command) = open.get_mut(&cid) {
+                        command.sent += le32(head, 16);
+                    }
+                    (*begun, is_illegal) = (Some((cid, false)), *is_broken);
+                }
+                _ => *begun = None,
             }
-            _ => *begun = None,
         });
         (!is_illegal).then_some(commands)
     }
@@ -212,41 +234,47 @@ impl Wire {
     /// The host receives these bytes: the commands that end in them, and how.
     pub(crate) fn host_receives(&mut self, bytes: &[u8]) -> Vec<(Command, CommandEnd)> {
         let mut ends = Vec::new();
-        let Self { received, open, is_broken, digest_errors, .. } = self;
+        let Self { received, open, is_broken, ending, digest_errors, .. } = self;
         let half_sent = self.begun.filter(|_| self.sent.is_within());
-        received.read(bytes, |head| {
+        received.read(bytes, |place| {
             if *is_broken {
                 return;
             }
-            let mut end = None;
+            let Place::Head(head) = place else {
+                let Some((cid, status)) = ending.take() else { return };
+                let is_whole = half_sent.is_none_or(|(half, is_capsule)| half != cid || !is_capsule && status != 0);
+                let may_end = |open: &OpenCommand| {
+                    let is_sent = open.direction != DataDirection::Out || open.sent == open.length;
+                    status != 0 || open.moved == open.length && is_sent
+                };
+                match open.remove(&cid) {
+                    Some(open) if is_whole && may_end(&open) => ends.push((open.command, CommandEnd::of(status))),
+                    _ => *is_broken = true,
+                }
+                return;
+            };
             let is_legal = match head[0] {
                 R2T => {
                     let (command, length) = (open.get_mut(&le16(head, 8)), le32(head, 16));
                     command.is_some_and(|open| length > 0 && open.move_data(DataDirection::Out, le32(head, 12), length))
                 }
                 C2H_DATA => {
-                    let cid = le16(head, 8);
-                    end = (head[1] & C2H_SUCCESS != 0).then_some((cid, 0));
-                    open.get_mut(&cid)
-                        .is_some_and(|open| open.move_data(DataDirection::In, le32(head, 12), le32(head, 16)))
+                    let (cid, is_end) = (le16(head, 8), head[1] & C2H_SUCCESS != 0);
+                    *ending = is_end.then_some((cid, 0));
+                    open.get_mut(&cid).is_some_and(|open| {
+                        let is_legal = open.move_data(DataDirection::In, le32(head, 12), le32(head, 16));
+                        is_legal && (!is_end || open.moved == open.length)
+                    })
                 }
                 CAPSULE_RESP => {
-                    end = Some((le16(head, 20), le16(head, 22) >> 1));
+                    let status = le16(head, 22) >> 1;
+                    *digest_errors += u64::from(status & 0x7ff == TRANSPORT_ERROR);
+                    *ending = Some((le16(head, 20), status));
                     true
                 }
                 _ => true,
             };
             *is_broken = !is_legal;
-            *digest_errors += u64::from(end.is_some_and(|(_, status)| status & 0x7ff == TRANSPORT_ERROR));
-            let Some((cid, status)) = end.filter(|_| is_legal) else { return };
-            let is_whole = half_sent.is_none_or(|(half, is_capsule)| half != cid || !is_capsule && status != 0);
-            let may_succeed = |open: &OpenCommand| {
-                open.moved == open.length && (open.direction != DataDirection::Out || open.sent == open.length)
-            };
-            *is_broken = !is_whole || open.get(&cid).is_none_or(|open| status == 0 && !may_succeed(open));
-            if !*is_broken && let Some(open) = open.remove(&cid) {
-                ends.push((open.command, CommandEnd::of(status)));
-            }
         });
         ends
     }
