@@ -90,7 +90,8 @@ impl QueuePair {
         let connect = FabricsCommand::Connect(Connect {
             qid: *qid,
             sqsize: entries - 1,
-            cattr: 0,
+            // Commands in flight are bounded by their identifiers. One PDU less answers each read.
+            cattr: Connect::NO_SQ_FLOW_CONTROL,
             kato_ms: u32::try_from(kato.as_millis()).unwrap_or(u32::MAX),
         });
         let length = ConnectData::LEN as u32;

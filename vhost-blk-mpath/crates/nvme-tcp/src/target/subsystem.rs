@@ -11,11 +11,9 @@ use super::instances::ControllerInstances;
 use super::namespace::{IoView, Namespace};
 use super::queue::{QueueIdentity, QueueLimits};
 use crate::wire::{
-    AnaState, CNTLID_ANY, ConnectData, ConnectField, ControllerInstance, FabricsCommand, Nqn, Opcode, Status,
+    AnaState, CNTLID_ANY, Connect, ConnectData, ConnectField, ControllerInstance, FabricsCommand, Nqn, Opcode, Status,
 };
 
-/// CATTR: the host does not follow SQHD.
-const CATTR_NO_FLOW_CONTROL: u8 = 1 << 2;
 /// Entries that an admin queue may always have (ASQSZ is at least 32). CAP.MQES applies to I/O queues only.
 const ADMIN_ENTRIES_MIN: u16 = 32;
 /// The largest CNTLID. The sixteen above are reserved (Base 3.1.1).
@@ -128,7 +126,7 @@ impl Subsystem {
             cntlid: data.cntlid,
             qid: connect.qid,
             entries: connect.sqsize + 1,
-            flow_control: connect.cattr & CATTR_NO_FLOW_CONTROL == 0,
+            flow_control: connect.cattr & Connect::NO_SQ_FLOW_CONTROL == 0,
         };
         if connect.qid == 0 {
             if data.cntlid != CNTLID_ANY {

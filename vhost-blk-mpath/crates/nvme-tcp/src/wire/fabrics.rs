@@ -23,6 +23,10 @@ pub struct Connect {
 }
 
 impl Connect {
+    /// CATTR bit 2: the host does not follow SQHD, so it asks for no SQ flow control. The controller agrees by SQHD `FFFFh` in
+    /// its response. `C2HData` with SUCCESS may then replace a response.
+    pub const NO_SQ_FLOW_CONTROL: u8 = 1 << 2;
+
     /// KATO; zero for no keep-alive.
     #[must_use]
     pub const fn kato(&self) -> Duration {

@@ -6,8 +6,8 @@ use zerocopy::IntoBytes;
 use super::Dice;
 use crate::host::NamespaceLimits;
 use crate::wire::{
-    C2hData, CommonHeader, ConnectData, ConnectResult, Cqe, Digests, DsmRange, FabricsCommand, Framing, H2cData,
-    IcResp, NvmCommand, Opcode, Pdu, R2t, Sgl, Sqe, Status, crc32c,
+    C2hData, CommonHeader, Connect, ConnectData, ConnectResult, Cqe, Digests, DsmRange, FabricsCommand, Framing,
+    H2cData, IcResp, NvmCommand, Opcode, Pdu, R2t, Sgl, Sqe, Status, crc32c,
 };
 
 /// A parser of the PDU stream from the host.
@@ -175,6 +175,7 @@ impl MiniTarget {
         let FabricsCommand::Connect(connect) = FabricsCommand::parse(sqe).unwrap() else { panic!("not Connect") };
         let data = ConnectData::parse(data.try_into().unwrap()).unwrap();
         assert_eq!((connect.qid, connect.sqsize, connect.kato_ms, data.cntlid), (1, 7, 0, 5));
+        assert_eq!(connect.cattr, Connect::NO_SQ_FLOW_CONTROL);
         let result =
             ConnectResult { cntlid: 5, authentication_required: false, secure_channel_required: false }.to_result();
         self.send(Pdu::CapsuleResp(Cqe::new(sqe.cid.get(), 0, Status::SUCCESS, result)), &[]);

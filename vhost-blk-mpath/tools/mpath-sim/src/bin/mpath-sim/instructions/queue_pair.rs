@@ -58,12 +58,11 @@ fn success(cid: u16) -> Pdu {
     Pdu::CapsuleResp(Cqe::new(cid, 0, Status::SUCCESS, 0))
 }
 
-/// The answer of the controller to a read of one block: the data, and a response.
+/// The answer of the controller to a read of one block: the data, with success.
 pub(super) fn answer(capsule: &[u8]) -> Vec<u8> {
     let (mut bytes, cid) = (Vec::new(), cid_of(capsule));
-    let data = C2hData { cid, offset: 0, length: BLOCK_BYTES, last: true, success: false };
+    let data = C2hData { cid, offset: 0, length: BLOCK_BYTES, last: true, success: true };
     Pdu::C2hData(data).emit(&Framing::default(), &[0xa5; BLOCK_BYTES as usize], &mut bytes);
-    success(cid).emit(&Framing::default(), &[], &mut bytes);
     bytes
 }
 
