@@ -266,6 +266,7 @@ impl PathTask {
                 }
                 Action::GoLive(up) => self.up(*up),
                 Action::UpdateNamespace { epoch, update } => {
+                    update.mark_loss(Instant::now(), id, epoch, &subsystem.disk(update.disk).shared.unflushed);
                     for thread in subsystem.threads() {
                         if let Some(limits) = update.added {
                             thread.add_namespace(id, epoch, update.disk, limits);

@@ -224,6 +224,16 @@ impl UnflushedPaths {
         }
     }
 
+    /// The ANA log page says that the namespace is lost. Call it before the groups are told, as a group may be told late:
+    /// until then no flush of the group may succeed for what the cache has lost. No effect if a group knows already.
+    pub fn loss_read(&self, now: Instant, path: PathId, epoch: Epoch) {
+        let (entry, mut ledger) = self.lock(path);
+        if ledger.epoch == Some(epoch) && ledger.is_alive {
+            entry.end_period(now, &mut ledger);
+            ledger.losses += 1;
+        }
+    }
+
     /// The namespace is accessible again. Each group of the disk reports it; the first report counts.
     pub(crate) fn namespace_back(&self, path: PathId, period: CachePeriod, volatile_write_cache: bool) {
         let (_, mut ledger) = self.lock(path);
@@ -261,8 +271,10 @@ impl UnflushedPaths {
     /// Has no flush report the losses until now. The guest whose writes they were is gone.
     pub fn forget_losses(&self) {
         for path in self.all_paths() {
-            let (_, mut ledger) = self.lock(path);
+            let (entry, mut ledger) = self.lock(path);
             ledger.reported_round = ledger.reported_round.max(ledger.lost_round);
+            // Later writes are in a later round than the losses.
+            entry.end_round(&mut ledger);
         }
     }
 

@@ -1,6 +1,8 @@
 //! The disks of a subsystem: their namespaces, and the sizes that guests see.
 
-use mpath_core::{AnaState, DiskId, PathId};
+use std::time::Instant;
+
+use mpath_core::{AnaState, DiskId, Epoch, PathId, UnflushedPaths};
 use nvme_tcp::host::{ControllerInfo, IdentityMismatch, NamespaceError, NamespaceIdentity, NamespaceLimits};
 
 /// Why a namespace cannot be used for a disk.
@@ -131,6 +133,15 @@ pub struct NamespaceUpdate {
     /// The state differs from before. If false, the controller has reported the same state again, and earlier ANA
     /// errors count no more.
     pub changed: bool,
+}
+
+impl NamespaceUpdate {
+    /// Marks what the cache has lost, if the namespace is lost. Call it before an I/O thread is told of the update.
+    pub fn mark_loss(&self, now: Instant, path: PathId, epoch: Epoch, unflushed: &UnflushedPaths) {
+        if self.state == AnaState::PersistentLoss {
+            unflushed.loss_read(now, path, epoch);
+        }
+    }
 }
 
 /// Whether a path may be used, by disk.

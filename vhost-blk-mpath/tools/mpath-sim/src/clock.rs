@@ -30,8 +30,6 @@ pub(crate) enum Event {
     Path(usize),
     /// The target executes a command.
     Execute(u64),
-    /// Every host has known of a persistent loss for a while.
-    LossKnown { node: usize, nsid: u32 },
     /// A Cross-Controller Reset is done.
     CrossReset(u64),
     /// The target looks at a controller's keep-alive timer.

@@ -396,7 +396,8 @@ impl Group {
     }
 
     /// Gives up the requests of a flow: the guest sees none of their results. Requests that wait for their turn or for
-    /// a retry end at once. Requests on a path, or behind a fence, end as usual. Call it before a path is lost for this.
+    /// a retry end at once. Requests on a path, or behind a fence, end as usual. If paths are lost for these requests, call it
+    /// before that, and again after it.
     pub fn give_up(&mut self, flow: FlowId) {
         self.give_up_flushes(flow);
         let mut ended = self.scheduler.take_all_of_flow(flow);

@@ -54,6 +54,36 @@ fn forgotten_losses_are_reported_by_no_flush() {
     assert!(unflushed.has_known_loss() && unflushed.need(P, None).lost, "a later loss counts");
 }
 
+/// Groups are told later, each at its own time.
+#[test]
+fn a_loss_counts_from_the_reading_of_the_log_and_once() {
+    let now = Instant::now();
+    let unflushed = started();
+    unflushed.mark(now, P, E1);
+    unflushed.loss_read(now, P, Epoch(E1.0 + 1));
+    assert!(!unflushed.has_known_loss(), "of an association that no group knows");
+    unflushed.loss_read(now, P, E1);
+    assert!(unflushed.has_known_loss() && unflushed.begin_flush(P, E1).is_none());
+    unflushed.forget_losses();
+    unflushed.mark(now, P, E1);
+    assert!(unflushed.has_known_loss(), "a write sent before the loss");
+    unflushed.forget_losses();
+    // The log repeats the state, and two groups learn of it.
+    unflushed.loss_read(now, P, E1);
+    let second = CachePeriod::from(E1).next();
+    (0..2).for_each(|_| unflushed.namespace_lost(now, P, second));
+    unflushed.namespace_back(P, second, true);
+    assert!(!unflushed.has_known_loss());
+    unflushed.mark(now, P, second);
+    unflushed.loss_read(now, P, E1);
+    assert!(unflushed.has_known_loss());
+    // This group still has to learn that the namespace was back.
+    unflushed.namespace_back(P, second, true);
+    assert!(unflushed.begin_flush(P, E1).is_none());
+    unflushed.namespace_back(P, second.next(), true);
+    assert!(unflushed.begin_flush(P, E1).is_some());
+}
+
 #[test]
 fn a_loss_is_reported_by_every_flush_under_way_and_then_forgotten() {
     let now = Instant::now();

@@ -92,8 +92,7 @@ impl<R: Ring> IoThread<R> {
             (now - stopping.since).as_secs_f64()
         );
         (stopping.deadline, stopping.given_up) = (now + DRAIN_MAX, true);
-        // Otherwise front-ends that reconnect while no path is live would leave more requests behind each time. Comes
-        // first, as a flush that ends with its path must not report a loss to a guest that gets no answer.
+        // A flush that ends with its path must not report a loss: the guest gets no answer to the flush.
         self.group.give_up(flow);
         // The sockets hold replaced memory then. A fault of one front-end's memory must not end paths.
         if slot.queue.has_faulted() && slot.queue.discard_memory() {
@@ -106,6 +105,9 @@ impl<R: Ring> IoThread<R> {
             for path in held {
                 self.lose(now, path, LossReason::Abandoned);
             }
+            // Lost paths have returned requests that were not sent. While no path is live, front-ends that reconnect
+            // would leave more of them behind each time.
+            self.group.give_up(flow);
         }
         self.run_actions(now);
         self.transmit(now);

@@ -87,11 +87,12 @@ pub trait Ring {
     /// Sends the bytes behind all sent data, if the socket takes them without waiting.
     fn send_at_once(&mut self, socket: &Self::Socket, bytes: &[u8]);
 
-    /// Resets the connection. Operations under way come back soon.
+    /// Shuts down both sides, so that operations under way come back soon. [`Ring::reset`] follows.
     fn shutdown(&mut self, socket: &Self::Socket);
 
-    /// Ends the stream to the peer behind all sent data, unless the peer has ended its own stream or the connection was
-    /// reset, reported or not. Returns whether it has.
+    /// Ends the stream to the peer behind all sent data. Returns `false`, and ends nothing, if the peer has ended its own
+    /// stream, if the connection was reset, reported or not, or if the kernel does not tell. A peer that ends its stream
+    /// just before this one ends is not recognised.
     fn end_sending(&mut self, socket: &Self::Socket) -> bool;
 
     /// Resets the connection: the kernel discards undelivered data.

@@ -159,8 +159,8 @@ impl Ring for Uring {
 
     fn shutdown(&mut self, socket: &OwnedFd) {
         let socket = SockRef::from(socket);
-        // On a connected socket neither call can fail in a way that matters here. Without the first, the kernel would
-        // still deliver its send buffer, and the fence would have to wait for that too.
+        // On a connected socket neither call can fail in a way that matters here. The first is for a process that ends
+        // before it resets the connection: the kernel would still deliver its send buffer.
         let _ = socket.set_linger(Some(Duration::ZERO));
         let _ = socket.shutdown(Shutdown::Both);
     }
@@ -168,8 +168,8 @@ impl Ring for Uring {
     fn end_sending(&mut self, socket: &OwnedFd) -> bool {
         // The kernel adds HUP and ERR, which show a reset.
         let mut ended = [PollFd::new(socket, PollFlags::RDHUP)];
-        let has_ended = poll(&mut ended, Some(&Timespec::default())) != Ok(0);
-        !has_ended && SockRef::from(socket).shutdown(Shutdown::Write).is_ok()
+        let is_open = poll(&mut ended, Some(&Timespec::default())) == Ok(0);
+        is_open && SockRef::from(socket).shutdown(Shutdown::Write).is_ok()
     }
 
     fn reset(&mut self, socket: OwnedFd) {

@@ -1,8 +1,8 @@
 //! Paths closed in order: the node of such a path caches no write that the guest relies on.
 //!
 //! A write counts if the controller of the association has answered it with success, and its guest has seen the answer.
-//! It counts until a failed flush tells the guest of a loss. A flush takes the write out of the cache. The operator may
-//! remove a path at once, and a shared cache is the other paths' too.
+//! A flush takes the write out of the cache. The operator may remove a path at once, and a shared cache is the other
+//! paths' too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -40,7 +40,7 @@ impl ClosedPaths {
         }
     }
 
-    /// A node loses the namespace of a disk, or has it back. Its cached writes count as lost, and so do `open` requests.
+    /// A node loses the namespace of a disk. Its cached writes count as lost, and so do `open` requests.
     pub(super) fn namespace_gone(&mut self, node: usize, disk: usize, open: impl Iterator<Item = u64>) {
         self.answered.remove(&(node, disk));
         self.lost.extend(open.map(|id| (node, disk, id)));
@@ -57,18 +57,18 @@ impl ClosedPaths {
     }
 
     /// The first block of a disk that a path closed in order has left in a cache, and its origin. `cached`: the changes that are not durable,
-    /// by block and node. `is_relied_on`: the guest has seen the request succeed, and was told of no loss since.
+    /// by block and node. `is_acknowledged`: the guest has seen the request succeed.
     pub(super) fn left_behind(
         &mut self,
         (path, controller): (usize, ControllerInstance),
         disk: usize,
         mut cached: impl Iterator<Item = (u64, usize, Origin)>,
-        is_relied_on: impl Fn(u64) -> bool,
+        is_acknowledged: impl Fn(u64) -> bool,
     ) -> Option<(u64, Origin)> {
         let answered = self.answered.get_mut(&(path, disk))?;
         let is_left = |&(lba, node, origin): &(u64, usize, Origin)| {
             let Origin::Request(id) = origin else { return false };
-            node == path && is_relied_on(id) && answered.contains(&(controller, id, lba))
+            node == path && is_acknowledged(id) && answered.contains(&(controller, id, lba))
         };
         let left = cached.find(is_left);
         answered.retain(|(of, ..)| *of != controller);
@@ -85,9 +85,9 @@ mod tests {
     const PATH: usize = 1;
 
     /// Whether path 1 leaves request 7 in the cache of its node.
-    fn leaves(mut closed_paths: ClosedPaths, is_relied_on: bool) -> bool {
+    fn leaves(mut closed_paths: ClosedPaths, is_acknowledged: bool) -> bool {
         let cached = [(3, PATH, Origin::Request(7))].into_iter();
-        closed_paths.left_behind((PATH, CONTROLLER), 0, cached, |_| is_relied_on).is_some()
+        closed_paths.left_behind((PATH, CONTROLLER), 0, cached, |_| is_acknowledged).is_some()
     }
 
     fn answered_by(controller: ControllerInstance) -> ClosedPaths {

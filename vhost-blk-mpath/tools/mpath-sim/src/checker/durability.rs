@@ -38,10 +38,8 @@ impl Durability {
         self.acknowledged.insert(id, (moment, fua));
     }
 
-    /// Whether the guest has seen the write succeed, and no failed flush has told it since that the write may be lost.
-    pub(super) fn is_relied_on(&self, id: u64) -> bool {
-        let is_untold = |&(moment, _): &(Moment, bool)| !self.failed.iter().any(|told| told.submitted > moment);
-        self.acknowledged.get(&id).is_some_and(is_untold)
+    pub(super) fn is_acknowledged(&self, id: u64) -> bool {
+        self.acknowledged.contains_key(&id)
     }
 
     pub(super) fn flush_answered(&mut self, submitted: Moment, answered: Moment, succeeded: bool) {
@@ -124,19 +122,6 @@ mod tests {
         assert!(!durability.is_promised(W));
         durability.flush_answered(8, 9, true);
         assert!(!durability.is_promised(W), "the guest was told");
-    }
-
-    #[test]
-    fn a_failed_flush_ends_the_reliance_on_a_write() {
-        let mut durability = Durability::default();
-        assert!(!durability.is_relied_on(1));
-        durability.flush_answered(1, 2, false);
-        durability.acknowledged(1, 3, false);
-        assert!(durability.is_relied_on(1));
-        durability.flush_answered(2, 4, false);
-        assert!(durability.is_relied_on(1), "the flush is older than the answer");
-        durability.flush_answered(5, 6, false);
-        assert!(!durability.is_relied_on(1));
     }
 
     #[test]

@@ -183,7 +183,7 @@ impl Checker {
         self.disks[disk].limit_use = LimitUse::default();
     }
 
-    /// A node loses the namespace of a disk, or has it back.
+    /// A node loses the namespace of a disk.
     pub(crate) fn namespace_gone(&mut self, node: usize, disk: usize) {
         self.closed_paths.namespace_gone(node, disk, self.open.keys().copied());
     }

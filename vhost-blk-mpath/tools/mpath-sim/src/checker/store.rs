@@ -124,7 +124,7 @@ impl Checker {
     ) {
         let Self { closed_paths, disks, .. } = self;
         let durability = &disks[disk].durability;
-        let left = closed_paths.left_behind(closed, disk, cached, |id| durability.is_relied_on(id));
+        let left = closed_paths.left_behind(closed, disk, cached, |id| durability.is_acknowledged(id));
         if let Some((lba, origin)) = left {
             let path = closed.0;
             let what =

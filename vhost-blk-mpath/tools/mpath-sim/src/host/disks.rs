@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use mpath_core::{DiskId, PathId, SharedDisk};
+use mpath_core::{DiskId, PathId, SharedDisk, UnflushedPaths};
 use mpath_host::{
     Admissions, AdmitError, DiskOpening, NamespaceName, NamespaceUpdate, PathNamespaces, Remembered, ServedNamespace,
     Unusable,
@@ -176,6 +176,11 @@ impl Disks {
     /// A live path reports a change of a namespace.
     pub(super) fn update(&mut self, path: PathId, update: NamespaceUpdate) {
         self.namespaces.get_mut(&path).expect("the path has an association").update(update);
+    }
+
+    /// The unflushed writes of a disk.
+    pub(super) fn unflushed(&self, disk: DiskId) -> &UnflushedPaths {
+        &self.by_id[usize::from(disk.0)].shared.unflushed
     }
 
     /// Whether a path leads to the namespace of a disk.

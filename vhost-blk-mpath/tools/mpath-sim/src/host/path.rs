@@ -415,6 +415,10 @@ impl PathTask {
                         ctx.checker.first_attempts.leads_to(usize::from(path.0), usize::from(disk.0));
                     }
                     self.ana[usize::from(disk.0)] = state;
+                    if state == AnaState::PersistentLoss {
+                        ctx.checker.flushes.association_ended((usize::from(disk.0), path, epoch));
+                    }
+                    update.mark_loss(ctx.clock.now(), path, epoch, disks.unflushed(disk));
                     ctx.checker.counts.disk_paths_lost += u64::from(update.unusable.is_some());
                     if let Some(limits) = update.added {
                         ctx.checker.counts.namespaces_added += 1;

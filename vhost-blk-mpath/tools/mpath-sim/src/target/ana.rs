@@ -1,22 +1,16 @@
 //! The ANA states of namespaces, and persistent losses, which take the cache of a node.
 //!
 //! A host cannot see a loss that comes and goes between two readings of its ANA log page. So a controller keeps a namespace in that
-//! state until each host that was connected when the loss began has read the log, or its association has ended. It keeps the state
-//! for another [`KNOWN_FOR`], in which the host tells its I/O threads.
+//! state until each host that was connected when the loss began has read the log, or its association has ended.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use nvme_tcp::wire::{AdminCommand, AnaState, LogPage};
 
 use super::state::{Connection, Role, UnseenLoss};
 use super::{Target, WriteCache};
-use crate::clock::Event;
 use crate::connection::ConnId;
 use crate::context::Ctx;
-
-/// Longer than any message to an I/O thread takes.
-const KNOWN_FOR: Duration = Duration::from_secs(1);
 
 impl Target {
     /// A node sets the ANA state of one disk, or of all.
@@ -37,7 +31,7 @@ impl Target {
         let (port, index) = (node as u16 + 1, nsid as usize - 1);
         let before = self.subsystem(node).ana(port)[index];
         self.subsystem(node).set_ana_group(port, nsid, state);
-        if before != state && [before, state].contains(&AnaState::PersistentLoss) {
+        if before != state && state == AnaState::PersistentLoss {
             ctx.checker.namespace_gone(node, self.plan.namespaces[index].disk);
         }
         if state != AnaState::PersistentLoss || before == state {
@@ -65,18 +59,17 @@ impl Target {
 
     /// The host of an admin connection of a node has read the ANA log, or its association has ended.
     pub(super) fn has_seen_ana(&mut self, ctx: &mut Ctx, node: usize, id: ConnId) {
-        for (&(_, nsid), unseen) in self.unseen.iter_mut().filter(|((of, _), _)| *of == node) {
+        let mut over = Vec::new();
+        for (&(of, nsid), unseen) in self.unseen.iter_mut().filter(|((of, _), _)| *of == node) {
             if unseen.by.remove(&id) && unseen.by.is_empty() {
-                ctx.clock.after(KNOWN_FOR, Event::LossKnown { node, nsid });
+                over.push(((of, nsid), unseen.next));
             }
         }
-    }
-
-    /// [`Event::LossKnown`] has come.
-    pub(crate) fn on_loss_known(&mut self, ctx: &mut Ctx, node: usize, nsid: u32) {
-        if let Some(UnseenLoss { next: Some(next), .. }) = self.unseen.remove(&(node, nsid)) {
-            self.move_to(ctx, node, nsid, next);
-            self.send_events(ctx);
+        for (place, next) in over {
+            self.unseen.remove(&place);
+            if let Some(next) = next {
+                self.move_to(ctx, place.0, place.1, next);
+            }
         }
     }
 }

@@ -25,12 +25,11 @@ impl Target {
         let other = Namespace { blocks: real.blocks / 2, uuid: [0xee; 16], nguid: [0xef; 16], ..real };
         let none = Namespace { blocks: 0, ..real };
         let small = Namespace { blocks: self.blocks_at(node, nsid), ..real };
-        let was_gone = self.absent.contains(&(node, nsid)) || self.replaced_since.contains_key(&(node, nsid));
         match report {
             NamespaceReport::Nothing => self.absent.insert((node, nsid)),
             NamespaceReport::Itself | NamespaceReport::Another => self.absent.remove(&(node, nsid)),
         };
-        if was_gone || report != NamespaceReport::Itself {
+        if report != NamespaceReport::Itself {
             ctx.checker.namespace_gone(node, disk);
         }
         if report == NamespaceReport::Another {

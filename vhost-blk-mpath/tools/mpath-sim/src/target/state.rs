@@ -103,7 +103,7 @@ pub(super) struct CrossReset {
     pub(super) instance: ControllerInstance,
 }
 
-/// A persistent loss that not every connected host has known for a while.
+/// A persistent loss that not every connected host has seen.
 #[derive(Debug)]
 pub(super) struct UnseenLoss {
     /// The admin connections of the hosts that have not seen it.

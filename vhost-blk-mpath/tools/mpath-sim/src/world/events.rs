@@ -69,10 +69,6 @@ impl World {
                 let (target, ctx) = self.target();
                 target.on_execute(ctx, number);
             }
-            Event::LossKnown { node, nsid } => {
-                let (target, ctx) = self.target();
-                target.on_loss_known(ctx, node, nsid);
-            }
             Event::CrossReset(number) => {
                 let (target, ctx) = self.target();
                 target.on_cross_reset(ctx, number);
