@@ -21,6 +21,7 @@ impl Rig {
             ports: vec![AnaState::Optimized],
             limits: QueueLimits::default(),
             max_entries: 16,
+            keeps_flow_control: false,
             max_io_queues: 2,
             anatt_seconds: 10,
             seed: 1,

@@ -90,7 +90,7 @@ impl QueuePair {
         let connect = FabricsCommand::Connect(Connect {
             qid: *qid,
             sqsize: entries - 1,
-            // Commands in flight are bounded by their identifiers. One PDU less answers each read.
+            // Identifiers bound the commands in flight. A controller that agrees answers a read with one PDU less.
             cattr: Connect::NO_SQ_FLOW_CONTROL,
             kato_ms: u32::try_from(kato.as_millis()).unwrap_or(u32::MAX),
         });

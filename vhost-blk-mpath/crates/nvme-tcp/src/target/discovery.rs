@@ -27,6 +27,7 @@ impl Subsystem {
             ports: vec![crate::wire::AnaState::Optimized],
             limits,
             max_entries: 32,
+            keeps_flow_control: false,
             max_io_queues: 0,
             anatt_seconds: 0,
             seed,

@@ -34,6 +34,8 @@ pub struct SubsystemConfig {
     pub limits: QueueLimits,
     /// The most entries of an I/O queue: 2 to 4096.
     pub max_entries: u16,
+    /// Whether SQ flow control stays on though a host asks for none. A response follows the data of each read then.
+    pub keeps_flow_control: bool,
     /// The most I/O queues of a controller; at least 1.
     pub max_io_queues: u16,
     /// ANATT: the longest time in ANA state "change", in seconds; at least 1.
@@ -126,7 +128,7 @@ impl Subsystem {
             cntlid: data.cntlid,
             qid: connect.qid,
             entries: connect.sqsize + 1,
-            flow_control: connect.cattr & Connect::NO_SQ_FLOW_CONTROL == 0,
+            flow_control: self.config.keeps_flow_control || connect.cattr & Connect::NO_SQ_FLOW_CONTROL == 0,
         };
         if connect.qid == 0 {
             if data.cntlid != CNTLID_ANY {

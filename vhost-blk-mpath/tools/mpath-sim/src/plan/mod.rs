@@ -268,6 +268,7 @@ fn target(
         namespaces,
         limits: limits(rng),
         max_entries: rng.pick(&[4, 32, 128]),
+        keeps_flow_control: rng.percent(30),
         write_cache: if rng.percent(75) { WriteCache::OfEachNode } else { WriteCache::None },
         cqt,
         tbkas,

@@ -83,6 +83,7 @@ impl Target {
             ports: vec![AnaState::Optimized; plan.nodes],
             limits: plan.limits,
             max_entries: plan.max_entries,
+            keeps_flow_control: plan.keeps_flow_control,
             max_io_queues: 8,
             anatt_seconds: 10,
             seed: 0,

@@ -26,6 +26,7 @@ pub(crate) enum IoClose {
 
 /// The plan of the target for the whole run.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts of the target")]
 pub(crate) struct TargetPlan {
     pub(crate) nqn: Nqn,
     pub(crate) nodes: usize,
@@ -36,6 +37,8 @@ pub(crate) struct TargetPlan {
     pub(crate) namespaces: Vec<NamespacePlan>,
     pub(crate) limits: QueueLimits,
     pub(crate) max_entries: u16,
+    /// SQ flow control stays on though the host asks for none.
+    pub(crate) keeps_flow_control: bool,
     pub(crate) write_cache: WriteCache,
     /// CQT as reported; zero for a target that does not know the field.
     pub(crate) cqt: Duration,

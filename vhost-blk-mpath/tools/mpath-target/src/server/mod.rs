@@ -95,6 +95,7 @@ impl TargetServer {
             ports: vec![AnaState::Optimized; listeners.len()],
             limits: QueueLimits::default(),
             max_entries: MAX_ENTRIES,
+            keeps_flow_control: false,
             max_io_queues: MAX_IO_QUEUES,
             anatt_seconds,
             seed,

@@ -42,6 +42,7 @@ fn subsystem() -> Subsystem {
         ports: vec![AnaState::Optimized, AnaState::NonOptimized],
         limits: QueueLimits::default(),
         max_entries: ENTRIES,
+        keeps_flow_control: false,
         max_io_queues: 4,
         anatt_seconds: 10,
         seed: 1,
