@@ -29,8 +29,9 @@
 //! cannot reach the path while the association lives.
 //!
 //! **Persistent loss.** An ANA group in this state has lost what was in its caches, although the association lives
-//! on. If the group comes back, a new [`CachePeriod`] begins, as with a new association. A write belongs to the
-//! period in which it was sent. A flush proves nothing about earlier periods.
+//! on. The loss counts from the reading of the ANA log page, though I/O threads are told later. If the group comes back,
+//! a new [`CachePeriod`] begins, as with a new association. A write belongs to the period in which it was sent. A flush
+//! proves nothing about earlier periods.
 //!
 //! If a flush loses its path, or the namespace there, this is no loss when another flush has covered the same writes
 //! meanwhile.
@@ -224,8 +225,8 @@ impl UnflushedPaths {
         }
     }
 
-    /// The ANA log page says that the namespace is lost. Call it before the groups are told, as a group may be told late:
-    /// until then no flush of the group may succeed for what the cache has lost. No effect if a group knows already.
+    /// The ANA log page says that the namespace is lost. Call it before the groups are told. A group may be told late,
+    /// and until then none of its flushes may succeed for what the cache has lost. No effect if a group knows already.
     pub fn loss_read(&self, now: Instant, path: PathId, epoch: Epoch) {
         let (entry, mut ledger) = self.lock(path);
         if ledger.epoch == Some(epoch) && ledger.is_alive {

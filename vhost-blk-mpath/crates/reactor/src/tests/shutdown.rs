@@ -1,11 +1,13 @@
 //! The end of I/O threads that share an association.
 
 use std::io::{ErrorKind, Read};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mpath_core::{AnaState, Association, Epoch, Group, GroupConfig, PathConfig, PathId, SharedDisk};
+use mpath_core::{
+    AnaState, Association, Direction, Epoch, Group, GroupConfig, Injection, PathConfig, PathId, SharedDisk,
+};
 
 use nvme_tcp::wire::Status;
 
@@ -97,9 +99,19 @@ fn writes_that_the_controller_could_not_write_back_are_lost() {
     assert!(disk.unflushed.has_unreported_loss());
 }
 
-/// The guest gets no answer to it. The next daemon must have its next flush fail.
+/// The guest gets no answer to the flush. The next daemon must have its next flush fail.
 #[test]
 fn a_flush_that_is_given_up_reports_no_loss() {
+    give_up_flush(false);
+}
+
+/// Such a flush ends when its path is lost, which is before its connection is closed.
+#[test]
+fn a_flush_whose_answer_is_injected_reports_no_loss_when_given_up() {
+    give_up_flush(true);
+}
+
+fn give_up_flush(answer_is_stalled: bool) {
     let disk = SharedDisk::default();
     let (thread, mut controller) = start(&disk);
     let mut guest = written(&thread, &mut controller);
@@ -113,7 +125,19 @@ fn a_flush_that_is_given_up_reports_no_loss() {
     guest.flush();
     guest.kick();
     // An earlier daemon may have left writes here.
-    other.command();
+    let flush = other.command();
+    if answer_is_stalled {
+        let injection = Injection { direction: Direction::Response, stall: true, ..Injection::default() };
+        thread.set_injection(PathId(1), None, injection);
+        let (set, is_set) = mpsc::channel();
+        thread.barrier(Box::new(move || set.send(()).unwrap()));
+        is_set.recv_timeout(TIMEOUT).unwrap();
+        other.send(&Controller::end(flush, Status::SUCCESS));
+        // Its memory has the path reset.
+        guest.read(0, 4096);
+        guest.kick();
+        other.command();
+    }
     IoThreadHandle::end_all(&[thread]);
     assert!(guest.results().is_empty());
     assert!(disk.unflushed.has_unreported_loss());

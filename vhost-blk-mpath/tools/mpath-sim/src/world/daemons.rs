@@ -47,8 +47,8 @@ impl World {
         }
     }
 
-    /// Whether the next daemon would not know of fences on the namespaces of its disks: the disks were removed, added on other sockets,
-    /// and no path has named their namespaces since. `docs/failure-model.md` promises nothing then.
+    /// Whether the next daemon would not know of fences on the namespaces of its disks. The disks were removed and added on other
+    /// sockets, and no path has named their namespaces since. `docs/failure-model.md` promises nothing then.
     fn would_forget_fences(&self) -> bool {
         self.socket != self.last_socket
             && self.fences_until.is_some_and(|until| self.ctx.clock.now() < until)
