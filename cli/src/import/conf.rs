@@ -4,7 +4,7 @@ use std::path::Path;
 
 use mpath_api::config::{HostId, Nqn};
 
-use super::port::{ControllerAddress, NvmeOption};
+use super::controller::{ControllerAddress, NvmeOption};
 use super::{DISCOVERY_NQN, ImportError, Imported, ImportedDisk, Selection};
 
 /// Short option, long option, and whether a value follows.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use mpath_api::config::{HostId, Nqn};
 
-use super::port::{ControllerAddress, NvmeOption, unmet};
+use super::controller::{ControllerAddress, NvmeOption, unmet};
 use super::{DISCOVERY_NQN, ImportError, Imported, ImportedDisk, Selection, choose, read_file};
 
 /// One file.

@@ -6,7 +6,7 @@ use std::path::Path;
 use mpath_api::config::{HostId, Nqn};
 use serde::{Deserialize, Deserializer, de};
 
-use super::port::{ControllerAddress, NvmeOption};
+use super::controller::{ControllerAddress, NvmeOption};
 use super::{DISCOVERY_NQN, ImportError, Imported, ImportedDisk, Selection, choose};
 
 #[derive(Debug, Deserialize)]

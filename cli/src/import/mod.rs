@@ -1,9 +1,9 @@
 //! Converts files of nvme-cli to a configuration. Options without a counterpart become comments, so nothing is dropped silently.
 
 mod conf;
+mod controller;
 mod ini;
 mod json;
-mod port;
 mod yaml;
 
 use std::collections::BTreeMap;

@@ -37,7 +37,7 @@ pub(crate) enum ReloadBy {
 pub(crate) struct ReloadOptions {
     /// Changes nothing.
     pub(crate) dry_run: bool,
-    /// Removes disks with connected front-ends, and last paths.
+    /// Also removes disks whose front-end is connected, and the last path of a disk.
     pub(crate) force: bool,
     pub(crate) by: ReloadBy,
 }

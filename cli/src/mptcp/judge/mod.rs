@@ -76,7 +76,7 @@ fn addresses(host: &Host, ipv4: bool, links: &[Link]) -> Finding {
         .filter_map(|of| Some((of.addresses.iter().find(|net| net.addr().is_ipv4() == ipv4)?, of)))
         .map(|(net, of)| format!("; {} ({}) is down", net.addr(), of.name))
         .collect();
-    let why = "MPTCP adds up several links by their addresses; with fewer than two it does no more than TCP";
+    let why = "MPTCP uses several links by opening a subflow from an address of each; with fewer than two such links it does no more than TCP";
     Finding::problem("addresses", found + &down.concat(), why)
 }
 

@@ -66,9 +66,11 @@ impl DiskQueues {
         self.is_hanging_up.store(true, Ordering::SeqCst);
     }
 
-    /// A virtqueue runs, and executes all requests of its in-flight log. The logs of the other virtqueues in the same
-    /// memory say which of them still have requests: none, if the front-end has a new log since its guest was reset. A
-    /// front-end without a log changes nothing: it may be a probe, and the guest's own front-end may have a log.
+    /// Forgets the virtqueues that have no unanswered requests any more, because `queue` has started.
+    ///
+    /// `queue` itself executes all requests of its in-flight log. Another virtqueue is forgotten if its log, in the same
+    /// memory, is empty, as all are in a new log after a reset of the guest. A front-end without a log says nothing: it
+    /// may only test the socket, and the guest's own front-end may still have a log.
     pub(crate) fn queue_started(&self, queue: &Queue) {
         if !queue.has_inflight_log() {
             return;

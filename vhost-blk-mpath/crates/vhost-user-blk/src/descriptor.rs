@@ -36,7 +36,7 @@ pub(crate) struct Cursor {
 impl Cursor {
     /// The position `count` descriptors on, at most one round.
     pub(crate) fn plus(self, count: u16, size: u16) -> Self {
-        // Both are at most 32768, the index less.
+        // `count` and `size` are at most 32768 and `index` is below `size`, so the sum fits 16 bits.
         let index = self.index + count;
         if index < size { Self { index, ..self } } else { Self { index: index - size, wrap: !self.wrap } }
     }

@@ -120,7 +120,9 @@ fn buffers_that_are_cut_off() {
                 let (_guest, mut ring) = cut_off_under(server, format, kind, DATA_END);
                 let fault = fault(server);
                 truncated(&fault, DATA_END, SharedMemory::Guest);
-                assert_eq!(fault.address, GUEST_START + DATA_END);
+                // A copy need not touch the first missing byte first.
+                let missing = GUEST_START + DATA_END..GUEST_START + DATA_END + 4096;
+                assert!(missing.contains(&fault.address), "{fault}");
                 assert_eq!((ring.reap(), ring.status(0)), (vec![0], IO_ERROR));
             });
         }

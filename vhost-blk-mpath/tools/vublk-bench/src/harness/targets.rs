@@ -46,15 +46,22 @@ impl Target {
         let (verdict, figures) = match cases.first() {
             None => ("Not measured".to_owned(), String::new()),
             Some(nearest) if missed == 0 => {
-                (format!("Met in {}", cases.len()), format!(" Nearest to the limit: {}.", nearest.text()))
+                (format!("Met in {}", counted(cases.len())), format!(" Nearest to the limit: {}.", nearest.text()))
             }
             Some(_) => {
                 let worst = cases.iter().take(missed.min(NAMED)).map(|case| case.text()).collect::<Vec<_>>();
-                (format!("**Missed** in {missed} of {}", cases.len()), format!(" Furthest: {}.", worst.join("; ")))
+                (
+                    format!("**Missed** in {missed} of {}", counted(cases.len())),
+                    format!(" Furthest: {}.", worst.join("; ")),
+                )
             }
         };
         format!("{verdict}: {}.{figures}", self.description)
     }
+}
+
+fn counted(cases: usize) -> String {
+    format!("{cases} case{}", if cases == 1 { "" } else { "s" })
 }
 
 impl Case {
@@ -114,10 +121,10 @@ mod tests {
             case("below", 120.0, Limit::AtLeast(100.0)),
         ];
         let met = Target::new("t", cases.clone()).text();
-        assert_eq!(met, "Met in 3: t. Nearest to the limit: 99.0 % (`bdp`, near).");
+        assert_eq!(met, "Met in 3 cases: t. Nearest to the limit: 99.0 % (`bdp`, near).");
         let missed = [case("never", f64::INFINITY, Limit::AtMost(1.0)), case("low", 90.0, Limit::AtLeast(95.0))];
         let missed = Target::new("t", cases.into_iter().chain(missed)).text();
-        assert_eq!(missed, "**Missed** in 2 of 5: t. Furthest: never (`bdp`, never); 90.0 % (`bdp`, low).");
+        assert_eq!(missed, "**Missed** in 2 of 5 cases: t. Furthest: never (`bdp`, never); 90.0 % (`bdp`, low).");
         assert_eq!(Target::new("t", []).text(), "Not measured: t.");
     }
 }

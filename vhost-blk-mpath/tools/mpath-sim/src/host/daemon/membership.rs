@@ -129,7 +129,7 @@ impl Daemon {
             }
             let is_known = || self.threads.0.iter().all(|thread| thread.knows(ctx.clock.now(), PathId(index as u16)));
             if !self.paths[index].is_known && is_known() {
-                // A thread must not use the path earlier, as a flush may come to any of the other threads.
+                // No thread may use the path before all know it, because the next flush may arrive at any of them.
                 self.paths[index].is_known = true;
                 self.paths[index].wake(ctx);
             }

@@ -168,7 +168,7 @@ impl RowSpec {
         }
         let Flows { flows, count } = self.attackers;
         if flows > 0 {
-            words.push(format!("{flows} × {count} without a pause"));
+            words.push(format!("attackers {flows} × {count} without a pause"));
         }
         words.push(format!("K={}", self.busy));
         if self.is_limited {
@@ -177,9 +177,11 @@ impl RowSpec {
         words.join(", ")
     }
 
-    /// To a scheduler that comes into force under load every virtqueue is new, the busy ones too. Each first sends what the scheduler
-    /// grants a new one as a burst: 64 requests with `published`, a turn with `burst-credit`. Then the rest of an
-    /// interactive flow's burst takes turns with the busy flows.
+    /// How long the load runs after a change of the scheduler before it is measured.
+    ///
+    /// The scheduler knows no virtqueue yet. So each one, also a busy one, first gets the burst of a new virtqueue: 64
+    /// requests with `published`, one turn with `burst-credit`. Then the rest of an interactive flow's burst takes turns
+    /// with the busy flows.
     pub(crate) fn settle_time(self, scheduler: SchedulerKind) -> Duration {
         let new = match scheduler {
             SchedulerKind::Fifo => return Duration::ZERO,
@@ -245,7 +247,7 @@ mod tests {
     #[test]
     fn virtqueues_go_to_interactive_flows_attackers_and_busy_flows() {
         let spec = Table::A.specs()[1];
-        assert_eq!(spec.name(), "N=2, 4 × 64 without a pause, K=16");
+        assert_eq!(spec.name(), "N=2, attackers 4 × 64 without a pause, K=16");
         assert_eq!((spec.queues(), spec.role(0), spec.role(4)), (21, Role::Interactive, Role::Attacker));
         assert!((5..21).all(|queue| spec.role(queue) == Role::Busy));
         assert_eq!(spec.bursts().collect::<Vec<_>>(), [(2, true), (64, false), (64, false), (64, false), (64, false)]);
