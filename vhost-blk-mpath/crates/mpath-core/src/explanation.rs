@@ -1,4 +1,4 @@
-//! The next requests of a disk, and the reasons, as values.
+//! Explanations as plain values: the outcome of the next requests of a disk, and the reasons.
 
 use std::time::Duration;
 
@@ -21,11 +21,12 @@ pub struct Explanation {
 /// The next request of a class.
 #[derive(Clone, Debug)]
 pub struct NextRequest {
-    /// The request exists: it is the first that waits for a path. Otherwise a request of 4 KiB that would come now.
+    /// The request exists, and is the first that waits for a path. If false, no request waits, and the explanation is
+    /// for a request of 4 KiB that would come now.
     pub waits: bool,
     /// Its bytes.
     pub bytes: u32,
-    /// The limits of the disk let nothing go until then.
+    /// How long the limits of the disk still let no request go; `None`: no limit holds requests.
     pub limit_ends_in: Option<Duration>,
     /// What happens to it, apart from limits.
     pub next: Next,
@@ -134,9 +135,9 @@ pub enum WaitCause {
     NoPath,
     /// Room on a path.
     Room,
-    /// A better path than those with room, says the policy.
+    /// A path without room, because the policy prefers it to the paths with room.
     Policy,
-    /// Its turn.
+    /// The turn of its flow.
     Turn,
     /// The time of a retry.
     Retry,
@@ -167,6 +168,6 @@ pub struct Waiting {
     pub oldest: Duration,
     /// When the first wait ends, if that is known.
     pub ends_in: Option<Duration>,
-    /// Flows of this disk and others with requests that go first.
+    /// The number of flows, of this disk and of others, whose requests go before these.
     pub behind: u64,
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::{OpClass, Times};
 
-/// How long failovers took: from the failed bind of a request to its next bind, on another path or the same. An
-/// operator's "failover took 80 ms" is this time.
+/// How long failovers took. A failover begins when a request is bound to the path that will fail. It ends when the
+/// request is bound again, to another path or to the same one. An operator's "failover took 80 ms" is this time.
 #[derive(Clone, Debug)]
 pub struct FailoverTimes {
     by_class: [Times; 3],
@@ -56,8 +56,8 @@ impl FailoverTimes {
 pub(crate) struct Failover {
     /// When the failing path was given the request.
     pub(crate) since: Instant,
-    /// The path has failed or is suspect, rather than a single command. Writes that wait for a fence do not count: new requests move
-    /// long before.
+    /// The path answered with a path error, was lost, or is suspect. False if only one read was overdue. Also false for a write
+    /// that waits for a fence, because new requests move long before that write.
     pub(crate) is_of_path: bool,
 }
 
@@ -72,8 +72,8 @@ impl fmt::Debug for FirstMove {
 }
 
 impl FirstMove {
-    /// A request that the path had got at `bound_at` moves now. Returns whether it is the first one of this failure:
-    /// the path has got the request after the last first move.
+    /// Records that a request, bound to the path at `bound_at`, moves now. Returns whether this request is the first to
+    /// move at the present failure: it was bound after the first move of the failure before.
     pub(crate) fn moves(&mut self, now: Instant, bound_at: Instant) -> bool {
         let is_first = self.0.is_none_or(|last| last < bound_at);
         if is_first {

@@ -13,7 +13,7 @@ const OPERATIONS: usize = Op::ALL.len() + 1;
 #[derive(Default)]
 pub struct GuestErrors {
     counts: [[AtomicU64; IoError::ALL.len()]; OPERATIONS],
-    /// The first failed request of each operation and reason since they were taken.
+    /// The first failed request of each operation and reason since the last [`GuestErrors::take_first`].
     first: Mutex<Vec<FailedRequest>>,
 }
 

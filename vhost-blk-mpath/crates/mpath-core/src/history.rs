@@ -21,7 +21,8 @@ pub struct Stages {
     pub injection: Duration,
     /// With the queue pair, until the last command of the last attempt was encoded for the socket.
     pub send: Duration,
-    /// From there to the answer: the socket, the network and the target. A flush has everything after its turn here.
+    /// From the end of `send` to the answer: the socket, the network and the target. For a flush, all the time after
+    /// its turn.
     pub path: Duration,
     /// With paths, in attempts before the last one.
     pub earlier_attempts: Duration,
@@ -62,7 +63,8 @@ impl Stages {
     }
 }
 
-/// How long requests of a disk could not go, in µs: sums since the start of the group that wrap, or their differences.
+/// How long limits or a lack of paths have held the requests of a disk, in µs. The values are sums since the start of
+/// the group, which wrap, or differences of such sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pauses {
     pub(crate) limit_us: u32,
@@ -95,7 +97,7 @@ impl fmt::Debug for PauseClock {
 }
 
 impl PauseClock {
-    /// The disk has no eligible path, or has one again.
+    /// Records that the disk has no eligible path, or has one again.
     pub(crate) fn set_blocked(&mut self, now: Instant, is_blocked: bool) {
         if is_blocked {
             self.blocked_since.get_or_insert(now);
@@ -104,7 +106,7 @@ impl PauseClock {
         }
     }
 
-    /// Limits have throttled the disk for this time.
+    /// Adds a time for which limits have throttled the disk.
     #[cold]
     pub(crate) fn throttled(&mut self, time: Duration) {
         self.ended.limit_us = self.ended.limit_us.wrapping_add(us(time));
@@ -136,12 +138,13 @@ fn us(time: Duration) -> u32 {
 #[derive(Clone)]
 pub(crate) struct History {
     pub(crate) submitted_at: Instant,
-    /// When the last command of an attempt was sent. It is of the present attempt if that was issued before.
+    /// When the last command of an attempt was sent. If this is before the issue of the present attempt, it is of an
+    /// earlier attempt.
     pub(crate) sent_at: Instant,
     /// The paths that got the request, hedges included, as a set.
     pub(crate) paths: u64,
-    /// While the request is queued: the pauses of the disk until it was queued, less `paused`. Otherwise the pauses that
-    /// it has waited for.
+    /// While the request is queued: the pauses of the disk until it was queued, less those that the request had waited for
+    /// before. Otherwise: the pauses that the request has waited for.
     paused: Pauses,
     rare: Option<Box<Rare>>,
 }
@@ -186,26 +189,26 @@ impl History {
         Self { submitted_at: now, sent_at: now, paths: 0, paused: pauses, rare: None }
     }
 
-    /// The request leaves its queue for a path. `pauses` are those of its disk so far.
+    /// Records that the request leaves its queue for a path. `pauses` are those of its disk so far.
     #[inline]
     pub(crate) fn bound(&mut self, now: Instant, path: PathId, pauses: impl FnOnce() -> Pauses) {
         self.paths |= path.bit();
         self.left_queue(now, pauses);
     }
 
-    /// The request leaves its queue. `pauses` are those of its disk so far.
+    /// Records that the request leaves its queue. `pauses` are those of its disk so far.
     #[inline]
     pub(crate) fn left_queue(&mut self, now: Instant, pauses: impl FnOnce() -> Pauses) {
         let has_waited = now != self.submitted_at;
         self.paused = if has_waited { pauses().since(self.paused) } else { Pauses::default() };
     }
 
-    /// The injection of its path keeps the request, or its answer, from now on.
+    /// Records that the injection of its path keeps the request, or its answer, from now on.
     pub(crate) fn kept(&mut self, now: Instant) {
         self.rare.get_or_insert_default().kept_since = Some(now);
     }
 
-    /// The injection of its path has let the request go.
+    /// Records that the injection of its path has let the request go.
     pub(crate) fn released(&mut self) {
         if let Some(rare) = &mut self.rare {
             rare.kept_since = None;
@@ -217,7 +220,8 @@ impl History {
         self.rare.as_ref().and_then(|rare| rare.since).unwrap_or(self.submitted_at)
     }
 
-    /// The request leaves its present phase to wait for another attempt. Its last attempt is an earlier one now.
+    /// Ends the present phase, because the request waits for another attempt. The times of the last attempt move to
+    /// `earlier_attempts`.
     pub(crate) fn leave(&mut self, now: Instant, phase: Phase) {
         let mut rare = self.with_phase(now, phase);
         let Stages { send, path, .. } = rare.stages;
@@ -226,7 +230,7 @@ impl History {
         self.rare = Some(Box::new(rare));
     }
 
-    /// The request is queued again. `pauses` are those of its disk so far.
+    /// Records that the request is queued again. `pauses` are those of its disk so far.
     pub(crate) fn queued_again(&mut self, pauses: Pauses) {
         self.paused = pauses.since(self.paused);
     }
@@ -258,7 +262,8 @@ impl History {
             }
             Phase::Path { bound_at, issued_at } => {
                 stages.queue += bound_at - since;
-                // Only an answer is kept after the request was issued.
+                // An injection keeps a request from its bind on. What it keeps only from a later time is the answer, so
+                // the request was issued.
                 let was_issued = kept_since.is_none_or(|kept| kept > bound_at);
                 let on_path_until = kept_since.unwrap_or(now);
                 stages.injection += now - on_path_until;

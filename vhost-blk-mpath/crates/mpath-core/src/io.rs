@@ -270,8 +270,8 @@ pub enum IoError {
     /// The virtqueue had to stop before the request was done. No guest gets an answer.
     #[error("the virtqueue had to stop")]
     GivenUp,
-    /// The guest's request is malformed: beyond the disk's end, on a read-only disk, or no request at all. A ring that
-    /// makes no sense counts as one.
+    /// The guest's request is malformed: beyond the disk's end, on a read-only disk, or no request at all. An invalid
+    /// ring counts as a malformed request.
     #[error("the request or its virtqueue is malformed")]
     Malformed,
 }

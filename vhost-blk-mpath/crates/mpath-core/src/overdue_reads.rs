@@ -59,7 +59,7 @@ impl ReadDeadlines {
         }
     }
 
-    /// A read was answered. Returns whether another read may be overdue by that.
+    /// Takes the answer to a read. Returns whether the answer is evidence that may make another read overdue.
     pub(crate) fn answered(&mut self, now: Instant, issued_at: Instant, bytes: u32) -> bool {
         self.record_latency(now, now - issued_at, bytes);
         let mut may = false;

@@ -208,12 +208,12 @@ impl Path {
         self.expires_at = None;
     }
 
-    /// The driver gets a command, or an injection stalls one: its age counts from here.
+    /// Starts the I/O timeout, unless it runs already: the driver gets a command, or an injection stalls one.
     pub(crate) fn issued(&mut self, now: Instant, io_timeout: Duration) {
         self.expires_at.get_or_insert_with(|| now + io_timeout);
     }
 
-    /// A path that owes nothing has no expiry.
+    /// Clears `expires_at` if the path owes nothing.
     pub(crate) fn clear_expiry_if_idle(&mut self) {
         if !self.owes() {
             self.expires_at = None;

@@ -18,7 +18,7 @@ pub(crate) struct PathErrorRest {
 }
 
 impl PathErrorRest {
-    /// A request bound at `bound_at` ended in a path error.
+    /// Begins or lengthens the rest after a path error of a request that was bound at `bound_at`.
     pub(crate) fn path_error(&mut self, now: Instant, bound_at: Instant) {
         // Requests that were already in flight when the rest began are no further evidence.
         if self.since.is_some_and(|since| bound_at <= since) {
@@ -30,7 +30,7 @@ impl PathErrorRest {
         self.until = Some(now + rest.min(LONGEST_REST));
     }
 
-    /// A request bound at `bound_at` succeeded.
+    /// Forgets earlier path errors if a request succeeded that was bound after the rest, at `bound_at`.
     pub(crate) fn success(&mut self, bound_at: Instant) {
         if self.until.is_some_and(|until| bound_at >= until) {
             *self = Self::default();

@@ -64,7 +64,7 @@ pub(crate) struct Request {
     pub(crate) avoid: Option<PathId>,
     /// Paths with controllers that asked for a delay of this request, and when the delay ends.
     delays: Vec<(PathId, Instant)>,
-    /// When the attempt that its path failed was bound; `None` once the request is bound again.
+    /// The failover that is under way; `None` once the request is bound again.
     pub(crate) failover: Option<Failover>,
     /// Attempts that ended in a recall.
     pub(crate) recalls: u32,
@@ -178,7 +178,7 @@ impl Request {
         }
     }
 
-    /// The request leaves its state to wait for another attempt.
+    /// Records in the history that the request leaves its state to wait for another attempt.
     pub(crate) fn leaves_state(&mut self, now: Instant) {
         let phase = self.phase(self.state);
         self.history.leave(now, phase);

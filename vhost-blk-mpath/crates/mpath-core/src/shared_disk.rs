@@ -18,7 +18,7 @@ pub struct SharedDisk {
 }
 
 impl SharedDisk {
-    /// For a disk with a killed last daemon: its unflushed writes may be in a cache.
+    /// The state for a disk whose last daemon was killed: unflushed writes of that daemon may be in a cache.
     #[must_use]
     pub fn after_crash() -> Self {
         Self { unflushed: Arc::new(UnflushedPaths::after_crash()), ..Self::default() }

@@ -1,4 +1,4 @@
-//! The silence of paths, which tells suspect ones.
+//! The silence of paths, by which suspect paths are recognised.
 //!
 //! A grey path takes commands and answers none: its target has stopped while the kernel below still acknowledges, or
 //! packets are dropped. The host sees silence in both cases. A path is *suspect* while it owes answers and has been
@@ -21,8 +21,8 @@
 
 use std::time::{Duration, Instant};
 
-/// The shortest deadline. It is longer than scheduling and retransmission make a healthy path wait in a data centre
-/// (Linux: RTO ≥ 200 ms, but a tail loss probe after two round trips).
+/// The shortest deadline. A healthy path in a data centre may wait for scheduling and retransmission, but not for so
+/// long (Linux: RTO ≥ 200 ms, but a tail loss probe after two round trips).
 pub(crate) const FLOOR: Duration = Duration::from_millis(100);
 /// The deadline, as a multiple of the longest recent wait.
 pub(crate) const FACTOR: u32 = 4;
@@ -40,7 +40,7 @@ pub(crate) struct LongestWait {
 }
 
 impl LongestWait {
-    /// For a path without history: the first window assumes at least `wait`.
+    /// The waits of a path without history: in the first window, the longest wait is at least `wait`.
     pub(crate) fn assumed(wait: Duration) -> Self {
         Self { waits: [wait, Duration::ZERO], window_end: None }
     }
@@ -88,7 +88,8 @@ pub(crate) struct SilenceWatch {
 }
 
 impl SilenceWatch {
-    /// For a new association. Without history, the deadline is `timeout`, the longest, for the first window.
+    /// The silence of a new association. It has no history, so the deadline is the longest, `timeout`, for the first
+    /// window.
     pub(crate) fn new(timeout: Duration) -> Self {
         Self {
             timeout,
@@ -101,7 +102,7 @@ impl SilenceWatch {
         }
     }
 
-    /// A request was issued. Returns whether the path owed nothing before.
+    /// Counts an issued request. Returns whether the path owed nothing before.
     pub(crate) fn issued(&mut self, now: Instant) -> bool {
         self.issued += 1;
         let is_first = self.waiting_since.is_none();
@@ -109,34 +110,35 @@ impl SilenceWatch {
         is_first
     }
 
-    /// A request was answered.
+    /// Counts an answered request, which ends the silence.
     pub(crate) fn answered(&mut self, now: Instant) {
         self.issued -= 1;
         self.sign_of_life(now);
     }
 
-    /// A request was recalled. If `abandoned`, its answer has yet to arrive; otherwise it was never sent.
+    /// Counts a recalled request. If `abandoned`, its answer has yet to arrive; otherwise it was never sent.
     pub(crate) fn recalled(&mut self, abandoned: bool) {
         self.issued -= 1;
         self.abandoned += u32::from(abandoned);
         self.stop_if_idle();
     }
 
-    /// A request came back without an answer, and will get none.
+    /// Counts a request that came back without an answer and will get none.
     pub(crate) fn returned_unanswered(&mut self) {
         self.issued -= 1;
         self.stop_if_idle();
     }
 
-    /// The path gave a sign of life: data, or answers to `answered` abandoned requests.
+    /// Takes a sign of life of the path: data, or answers to `answered` abandoned requests.
     pub(crate) fn progress(&mut self, now: Instant, answered: u32) {
         assert!(answered <= self.abandoned, "an abandoned request is answered once");
         self.abandoned -= answered;
         self.sign_of_life(now);
     }
 
-    /// An injection has ended: `issued` requests were not really issued and `abandoned` ones not really abandoned.
-    /// The silence of the rest counts from now on, and nothing is remembered.
+    /// Corrects the counts after the end of an injection: `issued` requests were not really issued, and `abandoned`
+    /// requests not really abandoned. For the other requests, silence counts from now on. The silence so far is not
+    /// remembered.
     pub(crate) fn forget(&mut self, now: Instant, issued: u32, abandoned: u32) {
         self.issued -= issued;
         self.abandoned -= abandoned;
@@ -201,9 +203,9 @@ impl SilenceWatch {
     }
 }
 
-/// The time before a request is recalled that was recalled `recalls` times before. The first two recalls come after
-/// the plain time, because two paths may turn grey together. After that the time doubles, so that a request ends even
-/// if all paths are slow.
+/// The time after which a request is recalled that has already been recalled `recalls` times. The first two recalls
+/// come after `time`, because two paths may turn grey together. Then the time doubles, so that a request ends even if
+/// all paths are slow.
 pub(crate) fn doubled(time: Duration, recalls: u32) -> Duration {
     time * (1 << recalls.saturating_sub(1).min(DOUBLINGS_MAX))
 }

@@ -19,7 +19,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 const WINDOWS: usize = 30;
 /// The requests that a window keeps.
 const PER_WINDOW: usize = 16;
-/// The part of the least kept latency by which the cutoff may be late.
+/// The cutoff may be late by the least kept latency divided by this.
 const LATE: u32 = 8;
 
 /// A slow request that has ended.

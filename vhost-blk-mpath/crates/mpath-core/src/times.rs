@@ -67,15 +67,15 @@ impl fmt::Debug for Times {
 }
 
 impl Times {
-    /// No times. Quantiles are to 1 %, finer than the difference between two runs. Three digits would take eight times
-    /// the memory.
+    /// An empty set, with quantiles to 1 %. This is finer than the difference between two runs. Three digits would take
+    /// eight times the memory.
     #[must_use]
     pub fn latencies() -> Self {
         Self::with_digits(2)
     }
 
-    /// No times. Quantiles are to 10 %. A disk may have hundreds of virtqueues, and the I/O thread copies all their
-    /// times for each snapshot.
+    /// An empty set, with quantiles to 10 %. A disk may have hundreds of virtqueues, and the I/O thread copies all
+    /// their times for each snapshot.
     pub(crate) fn waits() -> Self {
         Self::with_digits(1)
     }

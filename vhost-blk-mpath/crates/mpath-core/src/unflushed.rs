@@ -17,16 +17,16 @@
 //! the load. So the flush covers the write, and the ledger keeps the mark for the ended round.
 //!
 //! **Loss.** An association ended with an unflushed write: the write may be gone with a cache, and a flush through
-//! another association proves nothing about it. So the next flush that covers the write fails. Every flush that
-//! arrived before that failure was answered, or just after it, fails too. Then the loss is forgotten (as `errseq` in
-//! Linux), because nothing can prove the write durable later. A loss never passes as a silent success. FUA writes,
-//! and writes to a controller without a volatile write cache, are durable when completed and set no mark.
+//! another association proves nothing about it. So the next flush that covers the write fails. Every other flush fails
+//! too if it arrived before the guest got that failure, or just after. Then the loss is forgotten (as `errseq` in
+//! Linux), because nothing can prove the write durable later. A loss never passes as a silent success. FUA writes, and
+//! writes to a controller without a volatile write cache, are durable when completed and set no mark.
 //!
 //! **Presumption.** An earlier daemon may have left writes in a cache. Until a flush has succeeded on a path, each
 //! association starts as *presumed* unflushed. Flushes go there too, but the loss of such a path is no error. An
-//! earlier daemon that ended in order has reported its own losses, so nothing else follows. After a daemon that was
-//! killed, such writes are assumed to exist. Then a presumed path counts as unflushed, and one flush fails if it
-//! cannot reach the path while the association lives.
+//! earlier daemon that ended in order has reported its own losses, so a presumption has no other effect. After a daemon
+//! that was killed, such writes are assumed to exist. Then a presumed path counts as unflushed, and one flush fails if
+//! it cannot reach the path while the association lives.
 //!
 //! **Persistent loss.** An ANA group in this state has lost what was in its caches, although the association lives
 //! on. The loss counts from the reading of the ANA log page, though I/O threads are told later. If the group comes back,
@@ -47,10 +47,10 @@ use std::time::{Duration, Instant};
 
 use crate::{Epoch, MAX_PATHS, PathId};
 
-/// The longest time that a flush may have waited in its virtqueue unreported. If the I/O thread looked later, it says
-/// so. A flush that arrives just after a failed flush may have been submitted before the guest saw the failure, so it
-/// reports the loss too. A flush that arrives just after a loss may be older than the last lost writes, so it reports
-/// nothing of them.
+/// The longest time for which a flush may have waited in its virtqueue although `since` does not say so. If a flush may
+/// have waited longer, the I/O thread passes an earlier `since`. A flush that arrives just after a failed flush may
+/// have been submitted before the guest saw the failure, so it reports the loss too. A flush that arrives just after a
+/// loss may be older than the last lost writes, so it reports nothing of them.
 const SUBMIT_DELAY_MAX: Duration = Duration::from_millis(100);
 
 /// Unflushed state of all paths of one disk, shared by its [`crate::Group`]s.
@@ -123,8 +123,8 @@ pub(crate) struct UnflushedAssociation {
     pub(crate) is_presumed: bool,
 }
 
-/// The period in which a controller's cache keeps a write: a whole association, or its part between two persistent
-/// losses of the namespace. All groups of the disk see the same losses in the same order, and count them, but at
+/// The period in which a controller's cache keeps a write: a whole association, or the part of one that a persistent
+/// loss of the namespace begins or ends. All groups of the disk count the same losses in the same order, but at
 /// different times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CachePeriod {
@@ -178,13 +178,13 @@ impl Default for UnflushedPaths {
 }
 
 impl UnflushedPaths {
-    /// For a disk that no earlier daemon served, or that an earlier daemon left in order.
+    /// The state for a disk that no earlier daemon served, or that an earlier daemon left in order.
     #[must_use]
     pub fn new() -> Self {
         Self { paths: (0..MAX_PATHS).map(|_| UnflushedPath::default()).collect(), after_crash: AtomicBool::new(false) }
     }
 
-    /// For a disk with a killed last daemon: its unflushed writes may be in a cache.
+    /// The state for a disk whose last daemon was killed: unflushed writes of that daemon may be in a cache.
     #[must_use]
     pub fn after_crash() -> Self {
         Self { after_crash: AtomicBool::new(true), ..Self::new() }
@@ -204,7 +204,7 @@ impl UnflushedPaths {
         ledger.is_unflushed() && (self.is_after_crash() || !ledger.is_presumed)
     }
 
-    /// An association begins. Each group of the disk reports it; the first report counts.
+    /// Records that an association begins. Each group of the disk reports it; the first report counts.
     pub(crate) fn association_begun(&self, now: Instant, path: PathId, epoch: Epoch, volatile_write_cache: bool) {
         let (entry, mut ledger) = self.lock(path);
         if ledger.epoch >= Some(epoch) {
@@ -215,8 +215,8 @@ impl UnflushedPaths {
         ledger.begin(volatile_write_cache);
     }
 
-    /// The namespace is lost although the association lives on. `after` is the period after the loss. Each group of
-    /// the disk reports it; the first report counts.
+    /// Records that the namespace is lost although the association lives on. `after` is the period after the loss. Each
+    /// group of the disk reports it; the first report counts.
     pub(crate) fn namespace_lost(&self, now: Instant, path: PathId, after: CachePeriod) {
         let (entry, mut ledger) = self.lock(path);
         if ledger.epoch == Some(after.epoch) && ledger.losses < after.losses {
@@ -225,8 +225,9 @@ impl UnflushedPaths {
         }
     }
 
-    /// The ANA log page says that the namespace is lost. Call it before the groups are told. A group may be told late,
-    /// and until then none of its flushes may succeed for what the cache has lost. No effect if a group knows already.
+    /// Records that the ANA log page reports the namespace as lost. Call it before the groups are told. A group may be
+    /// told late, and until then none of its flushes may succeed that must cover the lost writes. No effect if a group
+    /// knows already.
     pub fn loss_read(&self, now: Instant, path: PathId, epoch: Epoch) {
         let (entry, mut ledger) = self.lock(path);
         if ledger.epoch == Some(epoch) && ledger.is_alive {
@@ -235,7 +236,7 @@ impl UnflushedPaths {
         }
     }
 
-    /// The namespace is accessible again. Each group of the disk reports it; the first report counts.
+    /// Records that the namespace is accessible again. Each group of the disk reports it; the first report counts.
     pub(crate) fn namespace_back(&self, path: PathId, period: CachePeriod, volatile_write_cache: bool) {
         let (_, mut ledger) = self.lock(path);
         if (ledger.epoch, ledger.losses) == (Some(period.epoch), period.losses) && !ledger.is_alive {
@@ -243,7 +244,7 @@ impl UnflushedPaths {
         }
     }
 
-    /// An association has ended. Each group of the disk reports it; the first report counts.
+    /// Records that an association has ended. Each group of the disk reports it; the first report counts.
     pub(crate) fn association_lost(&self, now: Instant, path: PathId, epoch: Epoch) {
         let (entry, mut ledger) = self.lock(path);
         if ledger.epoch == Some(epoch) && ledger.losses < u32::MAX {
@@ -269,7 +270,7 @@ impl UnflushedPaths {
         })
     }
 
-    /// Has no flush report the losses until now. The guest whose writes they were is gone.
+    /// Forgets the losses until now, so that no flush reports them. The guest that wrote the lost data is gone.
     pub fn forget_losses(&self) {
         for path in self.all_paths() {
             let (entry, mut ledger) = self.lock(path);
@@ -283,8 +284,9 @@ impl UnflushedPaths {
         (0..self.paths.len() as u16).map(PathId)
     }
 
-    /// The earlier daemon lost writes and reported the loss to no flush. The first flush fails that the guest may
-    /// have submitted after this daemon `began`. Call it before any request of the disk is queued in a group.
+    /// Records that the earlier daemon lost writes and that no flush has reported the loss. Flushes fail until one has
+    /// reported it. A flush that the guest may have submitted before this daemon `began` fails and does not report.
+    /// Call it before any request of the disk is queued in a group.
     pub fn set_lost(&self, began: Instant) {
         // The loss is older than every path. Any path's ledger can keep it until a flush has reported it.
         let (entry, mut ledger) = self.lock(PathId(0));
@@ -292,15 +294,16 @@ impl UnflushedPaths {
         (ledger.lost_round, ledger.lost_at) = (entry.end_round(&mut ledger).0, Some(began));
     }
 
-    /// The path is removed after its last association ended. Each group of the disk reports it before the id is used
-    /// again. At the end of the daemon, other groups may have [closed](crate::Group::path_closed) the association;
-    /// this does not end it here.
+    /// Records that the path is removed after its last association ended. Each group of the disk reports it before the
+    /// id is used again. At the end of the daemon, other groups may have [closed](crate::Group::path_closed) the
+    /// association; this does not end it here.
     pub(crate) fn path_removed(&self, path: PathId) {
         let (_, mut ledger) = self.lock(path);
         ledger.has_been_flushed = false;
     }
 
-    /// A write without FUA, sent in this period, has completed. Call it before the request finishes.
+    /// Marks a completed write without FUA, sent in this period, as unflushed, or as lost if the period is over. Call
+    /// it before the request finishes.
     pub(crate) fn mark(&self, now: Instant, path: PathId, period: impl Into<CachePeriod>) {
         let period = period.into();
         let mark = period.mark();
@@ -319,8 +322,8 @@ impl UnflushedPaths {
         }
     }
 
-    /// A flush of the guest arrives, submitted at `since` or later. It covers the rounds up to this one, and reports
-    /// the losses not reported before.
+    /// Fixes the scope of an arriving flush, which the guest submitted at `since` or later. The flush covers the rounds
+    /// up to this one, and reports the losses not reported before.
     pub(crate) fn flush_submitted(&self, since: Instant, path: PathId) -> FlushScope {
         let (entry, mut ledger) = self.lock(path);
         let reported = ledger.recently_reported(since).unwrap_or(ledger.reported_round);
@@ -337,14 +340,14 @@ impl UnflushedPaths {
         FlushNeed { unflushed: ledger.is_unflushed().then_some(association), lost: ledger.lost_round > reported }
     }
 
-    /// A flush command is about to be sent on this association. Returns the round that it will cover, or `None` if
-    /// the association is over.
+    /// Ends the round, because a flush command is about to be sent on this association. Returns the round that it will
+    /// cover, or `None` if the association is over.
     pub(crate) fn begin_flush(&self, path: PathId, epoch: Epoch) -> Option<Round> {
         let (entry, mut ledger) = self.lock(path);
         (ledger.epoch == Some(epoch) && ledger.is_alive).then(|| entry.end_round(&mut ledger))
     }
 
-    /// The flush command has succeeded.
+    /// Records that the flush command has succeeded.
     pub(crate) fn flushed(&self, path: PathId, epoch: Epoch, round: Round) {
         let (_, mut ledger) = self.lock(path);
         // A recorded loss stays, although this flush may have covered it: one error too many is safe.
@@ -360,8 +363,8 @@ impl UnflushedPaths {
         self.after_crash.load(Ordering::Relaxed)
     }
 
-    /// A flush could not reach this association while it lived, and fails. The failure reports what was only presumed
-    /// of the association.
+    /// Clears the presumption that the association is unflushed: a flush could not reach the living association, and
+    /// its failure tells the guest.
     pub(crate) fn report_presumed(&self, path: PathId, epoch: Epoch) {
         let (entry, mut ledger) = self.lock(path);
         if ledger.epoch == Some(epoch) && ledger.is_unflushed() && ledger.is_presumed {
@@ -370,7 +373,7 @@ impl UnflushedPaths {
         }
     }
 
-    /// A flush of the guest reports the losses on this path.
+    /// Records that a flush of the guest reports the losses on this path.
     pub(crate) fn report(&self, now: Instant, path: PathId, scope: FlushScope) {
         let (_, mut ledger) = self.lock(path);
         if ledger.lost_at.is_some_and(|at| scope.since < at + SUBMIT_DELAY_MAX) {

@@ -5,9 +5,9 @@
 //!  untried paths ──── every path was tried after a kill ──┼──▶ requests are fetched
 //!  writes in doubt ── every I/O thread has settled ───────┘
 //! ```
-//! A killed daemon may have left unflushed writes in the cache of any controller. The first flush of the next daemon has
-//! to reach all controllers that are there. So no request is fetched before each path had a chance since the time when
-//! the first path was found to work.
+//! A killed daemon may have left unflushed writes in the cache of any controller. The first flush of the next daemon has to reach
+//! all controllers that can be reached. So no request is fetched until every path was tried. Only attempts count that began no
+//! earlier than the attempt of the first working path.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -31,8 +31,8 @@ pub struct InheritedFence {
 }
 
 impl InheritedFence {
-    /// The fence of each of the disks that share their paths, where [`Record::open`](crate::Record::open) has found
-    /// `fences` for them. All of them wait for the longest: the earlier daemon had them on the same associations.
+    /// The longest of `fences`, which [`Record::open`](crate::Record::open) has found for the disks that share their
+    /// paths. Each of these disks waits for it, because the earlier daemon had all of them on the same associations.
     #[must_use]
     pub fn longest(now: Instant, fences: impl IntoIterator<Item = Option<Duration>>) -> Option<Self> {
         let longest = fences.into_iter().flatten().max()?;
@@ -56,7 +56,7 @@ pub enum HoldAction {
     HoldUntil(Instant),
     /// Have every I/O thread fetch nothing from the disk's virtqueues until [`HoldAction::Resume`].
     Suspend,
-    /// Have every I/O thread tell once the disk is settled. [`DiskHold::thread_settled`] follows for each thread.
+    /// Have every I/O thread report once the disk is settled. [`DiskHold::thread_settled`] follows for each thread.
     TellWhenSettled,
     /// End [`HoldAction::Suspend`].
     Resume,
@@ -165,7 +165,8 @@ impl DiskHold {
         DiskShutdown {
             in_doubt,
             inherited_left: self.inherited.as_ref().map(left).unwrap_or_default(),
-            // Without an answer of this daemon, the earlier requests remain unanswered too.
+            // While the disk waits for paths, this daemon answers nothing, so the requests of the earlier daemon remain
+            // unanswered.
             unanswered: unanswered || self.awaits_paths,
             lost_writes: !self.is_cache_shared && has_unreported_loss,
         }
@@ -226,7 +227,7 @@ impl DiskHold {
         self.follow();
     }
 
-    /// Suspends or resumes the disk, if that has changed.
+    /// Suspends or resumes the disk, if it has to change.
     fn follow(&mut self) {
         let is_suspended = self.awaits_paths || self.unsettled_threads > 0;
         if is_suspended != self.is_suspended {
@@ -247,7 +248,7 @@ impl DiskHold {
     }
 }
 
-/// Whether each path had a chance since the first of the paths that work was tried.
+/// Whether every path is live, is not tried any more, or was tried no earlier than the first working path.
 fn were_all_tried(paths: &[TriedPath]) -> bool {
     let works = |path: &&TriedPath| path.trial.is_live && path.leads_to_disk;
     let first = paths.iter().filter(works).filter_map(|path| path.trial.tried_at).min();

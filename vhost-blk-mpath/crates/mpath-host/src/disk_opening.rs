@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use crate::disk_hold::TriedPath;
 use crate::disks::Unusable;
 
-/// How long front-ends are not answered from the description of an earlier daemon while paths make their first attempt.
-/// If a path works, the description may have to change: a front-end should not see a size that a moment later is another.
+/// How long front-ends are not answered from the description of an earlier daemon while paths make their first attempt. If a path
+/// works, the description may have to change. A front-end should not see a size that changes a moment later.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A step of opening a disk. [`DiskOpening::done`] or [`DiskOpening::failed`] follows.
@@ -44,7 +44,7 @@ enum Phase {
         again_at: Option<Instant>,
     },
     Opening(OpeningStep),
-    /// `is_to_save`: the first path has come since.
+    /// `is_to_save`: the first path has led to the namespace after the disk was opened.
     Open {
         is_to_save: bool,
     },
@@ -86,7 +86,8 @@ impl DiskOpening {
         } else if self.is_open() {
             Ok(shown)
         } else {
-            // As with a new disk: no front-end of this daemon has seen less, and no other path has fewer blocks.
+            // The disk takes the size of the path, as a new disk does: no front-end of this daemon has seen a smaller
+            // one, and no other path has fewer blocks.
             Ok(found)
         }
     }

@@ -73,7 +73,7 @@ impl<E: std::error::Error> AdmitError<E> {
         }
     }
 
-    /// Whether the namespace there is another one, or has lost blocks.
+    /// Whether the namespace on the path is not the one of the disk, or lacks blocks that guests see.
     pub(crate) fn is_another(&self) -> bool {
         matches!(self, Self::Unusable(Unusable::Mismatch(_) | Unusable::NotGrown { .. } | Unusable::Shrunk { .. }))
     }

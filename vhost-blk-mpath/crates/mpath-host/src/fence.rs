@@ -27,7 +27,7 @@ pub enum LiftedBy {
     Drain,
     /// The fence time has passed.
     Time,
-    /// The association had none: it has ended in order.
+    /// The association needed no fence, because it ended in order.
     OrderlyEnd,
 }
 
@@ -137,7 +137,7 @@ impl Fences {
         self.resetters.insert(id.path, Resetter { id, under_way: None });
     }
 
-    /// Removes the association of this path. A fence that waits for its answer asks another path at once.
+    /// Removes the association of this path. A fence that waits for an answer over this path asks another path at once.
     pub fn withdraw_resets(&mut self, path: PathId) {
         self.resetters.remove(&path);
         self.held.iter_mut().for_each(|fence| fence.asking = fence.asking.filter(|(asked, _)| *asked != path));
@@ -162,8 +162,8 @@ impl Fences {
         resetter.is_some_and(|resetter| self.held.iter().any(|fence| fence.may_ask(resetter.id)))
     }
 
-    /// Records the outcome of the reset over this path; `None` if the controller was not asked after all. A late
-    /// answer counts too, as the request names the controller that was reset.
+    /// Records the outcome of the reset over this path; `None` if the controller was not asked after all. A late answer
+    /// counts too, because the request names the controller that was reset.
     pub fn reset_answered(&mut self, now: Instant, path: PathId, outcome: Option<CrossResetOutcome>) {
         let resetter = self.resetters.get_mut(&path);
         let Some(of) = resetter.and_then(|resetter| resetter.under_way.take()) else { return };

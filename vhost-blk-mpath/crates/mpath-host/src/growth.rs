@@ -4,7 +4,7 @@
 //!  all paths agree ──▶ TellThreads ──▶ Save ── saved ──▶ Show ──▶ Save (as shown) ──▶ over
 //!                                       └── it cannot be saved ──▶ over
 //! ```
-//! * Queue pairs know the size before guests do, as a request for the new blocks may come at once.
+//! * Queue pairs know the size before guests do, because a request for the new blocks may come at once.
 //! * The size is saved before guests see it. Otherwise the next daemon could show them a smaller disk.
 //! * Meanwhile a path with fewer blocks may have become live. So guests see no more than all paths agree on then.
 

@@ -1,9 +1,9 @@
 //! The state of each disk's namespace on one association: whether it can be used, and its ANA state.
 //!
-//! A namespace that is missing or is another one counts as `persistent-loss`. The disk sends no I/O there and treats
-//! unflushed writes there as lost; other disks continue. The association ends if no disk can use it, or if a
-//! namespace turns into another one. Requests sent under the old NSID must then be repeated on the right namespace,
-//! whatever their status.
+//! A missing namespace, or one that is not the disk's, counts as `persistent-loss`. The disk sends no I/O on this
+//! association and treats its unflushed writes there as lost. Other disks continue. The association ends if no disk can
+//! use it, or if a namespace turns into another one. Requests sent under the old NSID must then be repeated on the
+//! right namespace, whatever their status.
 
 use std::error::Error;
 
@@ -124,8 +124,8 @@ impl Namespaces {
             }
             ControllerEvent::NamespaceChanged { namespace, identity } => {
                 let disk = DiskId(namespace as u16);
-                // `identity` may be older than `info`. If it names another namespace, that one was there all the
-                // same.
+                // `identity` may be older than `info`. If it names another namespace, that namespace was there for a
+                // time.
                 match check(disks, disk, *identity) {
                     Ok(()) if self.0[namespace].unusable.is_none() => {
                         self.check_growth(disk, &info.namespaces[namespace])

@@ -58,7 +58,7 @@ impl PendingFences {
     }
 
     /// The longest fence that a disk on this namespace has to inherit before it is opened. `None` if its hold knows of
-    /// that fence. A disk that only reads waits too, as its data must not change under it.
+    /// that fence. A disk that only reads waits too, because its data must not change while it reads.
     #[must_use]
     pub fn to_inherit(&self, now: Instant, namespace: &NamespaceName, hold: &DiskHold) -> Option<&PendingFence> {
         let known_until = hold.inherited_fence().map_or(now, |fence| fence.until.max(now));

@@ -1,8 +1,8 @@
 //! The record of associations that may still have writes under way. A killed daemon cannot lift their fences, so the
 //! next daemon reads here how long requests have to wait.
 //!
-//! The record also names the disk's namespace. It stays for that alone while a guest may come back with requests in
-//! flight, which must not run on another namespace.
+//! The record also names the disk's namespace. A guest may come back with requests in flight, which must not run on
+//! another namespace. As long as this is possible, the record is kept, even without any association.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -139,8 +139,8 @@ impl RemainingFence {
     }
 }
 
-/// The longest of these fences. The next daemon waits for that one alone, so the record names no other: a path that
-/// flaps would let the file grow with each association.
+/// The longest of these fences. The next daemon waits only for the longest, so the record names no other. Otherwise a
+/// path that flaps would let the file grow with each association.
 #[must_use]
 pub fn longest_fence(found: impl IntoIterator<Item = RecordedAssociation>) -> Option<RecordedAssociation> {
     found.into_iter().max_by_key(|association| association.fence_ms)
@@ -161,7 +161,8 @@ impl Record {
                 let fence = orderly_end.as_ref().map_or(in_full + EXIT_MAX, remaining);
                 (Some(longest), Some(fence))
             }
-            // It was killed while it had no association. The next daemon but one may have to know that too.
+            // The earlier daemon was killed while it had no association. If this daemon is killed too, the next one has
+            // to know of it.
             None if namespace.is_some() && orderly_end.is_none() => {
                 let none = RecordedAssociation { path: String::new(), cntlid: 0, fence_ms: 0 };
                 (Some(none), Some(Duration::ZERO))
@@ -196,7 +197,7 @@ impl Record {
         self.associations.insert(Key::Own(id), association);
     }
 
-    /// Removes an association, as its fence is lifted.
+    /// Removes an association, because its fence is lifted.
     pub fn remove(&mut self, id: AssociationId) {
         self.associations.remove(&Key::Own(id));
     }
@@ -208,17 +209,17 @@ impl Record {
         self.associations.extend(longest.map(|association| (Key::Inherited, association)));
     }
 
-    /// Removes the inherited fences, as they are lifted.
+    /// Removes the inherited fences, because they are lifted.
     pub fn remove_inherited(&mut self) {
         self.associations.remove(&Key::Inherited);
     }
 
-    /// Forgets the namespace of the earlier daemon, as its guest cannot come back.
+    /// Forgets the namespace of the earlier daemon, because its guest cannot come back.
     pub fn forget_guest(&mut self) {
         self.previous_namespace = None;
     }
 
-    /// Forgets the losses that no flush has reported, as there is no guest to be told.
+    /// Forgets the losses that no flush has reported, because there is no guest to be told.
     pub fn forget_lost_writes(&mut self) {
         self.lost_writes = None;
     }
@@ -226,7 +227,8 @@ impl Record {
     /// The content to be written. `namespace` is the disk's, if it is known.
     #[must_use]
     pub fn content(&self, namespace: Option<&NamespaceName>) -> RecordContent {
-        // They differ only if this disk is refused. The guest of the earlier disk may still come back.
+        // The two namespaces differ only if this disk is refused. Then the guest of the earlier disk may still come
+        // back.
         let namespace = self.previous_namespace.as_ref().or(namespace).cloned();
         let associations = longest_fence(self.associations.values().cloned()).into_iter().collect();
         RecordContent { associations, namespace, orderly_end: None, lost_writes: self.lost_writes.clone() }
@@ -267,7 +269,7 @@ impl Record {
         let mut content = self.content(namespace);
         let fence = Duration::from_millis(left.as_ref().map_or(0, |(left, _)| left.fence_ms));
         content.orderly_end = Some(daemon_run.mark_end(now, fence));
-        // A daemon that has not served that namespace has told no guest.
+        // A daemon that has not served the namespace with the losses has told no guest of them.
         let unreported = self.lost_writes.filter(|of| !namespace.is_some_and(|own| of.is_same(own)));
         content.lost_writes = namespace.filter(|_| lost_writes).cloned().or(unreported);
         if content.associations.is_empty() && !unanswered {
@@ -430,7 +432,7 @@ mod tests {
         assert_eq!(fence, None, "no fence");
         // A killed daemon may not have told its guest.
         assert!(record.content(None).lost_writes.is_some());
-        // Nor has a daemon without a path, or with a path to another namespace.
+        // A daemon without a path, or with a path to another namespace, has not told the guest either.
         let another = NamespaceIdentity { nsid: 9, uuid: [9; 16], nguid: [9; 16], ..crate::testing::namespace() };
         let other = NamespaceName::new("nqn.2026-11.io.example:disk", &another);
         for served in [None, Some(&other)] {

@@ -2,7 +2,7 @@
 
 use crate::namespace_name::NamespaceName;
 
-/// The namespaces that earlier daemons have left for a disk, if they have.
+/// The namespaces that earlier daemons have left for a disk, if any.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Remembered<'a> {
     /// The namespace that front-ends were shown.
@@ -11,17 +11,17 @@ pub struct Remembered<'a> {
     pub of_guest: Option<&'a NamespaceName>,
 }
 
-/// Why a namespace cannot be the disk's: an earlier one was another, which each variant names.
+/// Why a namespace cannot be the disk's. Each variant names the earlier namespace, which is another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnotherRemembered<'a> {
-    /// Front-ends were shown that one.
+    /// Front-ends were shown this earlier namespace.
     Shown(&'a NamespaceName),
-    /// A guest may repeat requests that are for that one.
+    /// A guest may repeat requests that are for this earlier namespace.
     OfGuest(&'a NamespaceName),
 }
 
 impl<'a> Remembered<'a> {
-    /// Checks that a namespace is the one that earlier daemons have left. Without one, any namespace is.
+    /// Checks that a namespace is the one that earlier daemons have left. If they have left none, any namespace passes.
     ///
     /// # Errors
     /// The earlier namespace.

@@ -9,8 +9,8 @@ use crate::requests::State;
 use crate::timers::Due;
 use crate::{DiskId, IoError, Op, Outcome, PathId, Tag};
 
-/// The least latency that a failure counts as: a path that fails at once is not a fast path. Every policy accepts
-/// latencies up to this.
+/// A failure counts with at least this latency, because a path that fails at once is not a fast path. Every policy
+/// accepts latencies up to this.
 const FAILED_LATENCY: Duration = Duration::from_secs(1);
 
 /// The longest that a request waits out a controller's delay while another controller is usable. A delay can be 109
@@ -21,7 +21,7 @@ const CONTROLLER_DELAY_MAX: Duration = Duration::from_secs(10);
 const FAILED_MAX: u32 = 8;
 
 impl Group {
-    /// The driver's answer to an [`crate::Action::Issue`].
+    /// Takes the driver's answer to an [`crate::Action::Issue`].
     ///
     /// After [`Group::path_lost`] the driver may still report an outcome that it had received before. All other
     /// requests end as [`Outcome::Lost`].
@@ -31,7 +31,8 @@ impl Group {
         }
     }
 
-    /// An attempt is over. `watched`: the driver had the request, so the answer is a sign of life of the path.
+    /// Handles the end of an attempt. `watched`: the driver had the request, so the answer is a sign of life of the
+    /// path.
     pub(super) fn end_attempt(&mut self, now: Instant, path: PathId, tag: Tag, outcome: Outcome, watched: bool) {
         if self.has_flush_commands(tag) {
             self.complete_flush_command(now, path, tag, outcome, watched);
@@ -128,9 +129,9 @@ impl Group {
         }
     }
 
-    /// A request was recalled. This is a failure neither of the read nor of the path, so it counts towards no limit
-    /// of retries or failovers: two slow paths would use those up. [`crate::silence`] keeps the request from moving
-    /// between paths too often.
+    /// Queues a recalled request again. A recall is a failure neither of the request nor of the path, so it counts
+    /// towards no limit of retries or failovers. Otherwise two slow paths would use up these limits. [`crate::silence`]
+    /// keeps the request from moving between paths too often.
     fn recalled(&mut self, now: Instant, tag: Tag, latency: Duration) {
         let request = &mut self.requests[tag];
         assert!(request.recalled, "only a recalled request ends so");
@@ -150,8 +151,8 @@ impl Group {
         }
     }
 
-    /// A request has failed for good. The usual cause is the medium or the request. If nothing else succeeds on the
-    /// path, the path is the cause.
+    /// Counts a request that has failed for good. The usual cause is the medium or the request. If nothing else
+    /// succeeds on the path, the path is the cause, and the policy learns of the failure.
     fn failed(&mut self, now: Instant, tag: Tag, latency: Duration) {
         let path = &mut self.paths[self.requests[tag].path.index()];
         path.failed_in_row += 1;
@@ -187,8 +188,8 @@ impl Group {
         }
     }
 
-    /// The time of a retry has come. The request waits on if every usable path leads to a controller that asked for a
-    /// longer delay.
+    /// Retries a request whose time has come. The request waits on if every usable path leads to a controller that
+    /// asked for a longer delay.
     pub(super) fn retry_due(&mut self, now: Instant, tag: Tag) {
         if self.is_delayed(now, tag) {
             self.back_off_until_delay_is_over(now, tag);

@@ -9,7 +9,7 @@ use crate::policy::{Candidate, Choice, Oldest, Query};
 use crate::requests::{Request, State};
 use crate::{Action, AnaState, DiskId, OpClass, PathId, Tag};
 
-/// The question about a request for its policy, while this many requests wait for a path.
+/// The question about a request that its policy is asked, while `queued` requests wait for a path.
 pub(super) fn query(now: Instant, request: &Request, queued: usize) -> Query {
     let Request { io, .. } = request;
     Query { now, class: io.op.class(), bytes: io.bytes, flow: io.flow, queued: queued.max(1) }
@@ -63,7 +63,7 @@ impl Group {
         self.update_bypassed(now, disk, usable != 0);
     }
 
-    /// Binds the next request or flush command. Both take turns where both wait for room.
+    /// Binds the next request or flush command. If requests and flush commands both wait for room, they take turns.
     pub(super) fn bind_next(&mut self, now: Instant) -> Option<Action> {
         let action = if self.flushes.first {
             self.dispatch_flush(now).or_else(|| self.dispatch(now))
@@ -81,7 +81,8 @@ impl Group {
         // Paths that an earlier request waits for. Later requests may not take the room there. Otherwise a stream of
         // small requests would starve a large one.
         let mut reserved_paths = 0;
-        // By class, the choices of a request that waits. If the policy treats flows alike, others with these choices wait too.
+        // By class: the paths that a request may go to and waits for. If the policy treats flows alike, other requests that may
+        // go to the same paths wait too.
         let mut waiting_for = [0; 3];
         while let Some((place, tag)) = self.scheduler.candidate(now, last) {
             if self.has_flush_commands(tag) {
@@ -125,7 +126,8 @@ impl Group {
                         waiting_for[class.index()] = choices;
                     }
                     last = Some(place);
-                    // Every path has a waiter: with many flows, most of the walk would find nothing.
+                    // Every eligible path has an earlier request that waits for it. With many flows, most of the walk
+                    // would find nothing.
                     if self.scheduler.all_need_paths() && self.eligible & !reserved_paths == 0 {
                         break;
                     }
@@ -258,7 +260,8 @@ impl Group {
         Some(Action::Issue { path: id, tag })
     }
 
-    /// Counts the failover of a request. Only the first one of each failure of a path says how long I/O stood still.
+    /// Counts the failover of a request. Only the first failover at each failure of a path says how long I/O stood
+    /// still.
     #[cold]
     fn count_failover(&mut self, now: Instant, tag: Tag, Failover { since, is_of_path }: Failover) {
         let Request { io, path, .. } = self.requests[tag];

@@ -1,5 +1,6 @@
-//! Explanations of what the group does next, for the operator. They use the rules of the choice itself: the walk of the
-//! scheduler, [`Group::offer`], and a copy of the policy. So they change nothing.
+//! Explanations of what the group does next, for the operator. An explanation follows the rules of the real choice: it
+//! walks the scheduler, calls [`Group::offer`] and asks the policy. It works on copies of the scheduler and the
+//! policies, so it changes nothing.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -29,7 +30,7 @@ struct Head {
 struct Walk {
     heads: Vec<Head>,
     reserved_paths: u64,
-    /// The scheduler after the walk, which has asked the limits.
+    /// The scheduler after the walk. The walk has asked the limits of the disks.
     scheduler: Scheduler,
 }
 
@@ -88,7 +89,7 @@ impl Group {
         let is_of_class = |tag: &Tag| self.requests[*tag].io.op.class() == op.class();
         let mut fronts = walk.scheduler.flows_of(disk).filter_map(|flow| walk.scheduler.queued_in(flow).next());
         let waiting = head.map(|head| head.tag).or_else(|| fronts.find(is_of_class));
-        // Without a waiting request: one that would come now, behind all that wait.
+        // If no request waits, explain one that would come now, behind all requests that wait.
         let flow = walk.scheduler.flows_of(disk).next().unwrap_or(FlowId(0));
         let io = Io { tag: Tag(0), op, bytes: TYPICAL_BYTES, disk, flow, fua: false };
         let hypothetical = Request::hypothetical(now, io);
@@ -128,7 +129,7 @@ impl Group {
         }
     }
 
-    /// Whether the request goes to this path, and why not.
+    /// The verdict about this path: whether the request takes it, and if not, why.
     fn verdict(
         &self,
         now: Instant,

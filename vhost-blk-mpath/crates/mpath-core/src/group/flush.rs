@@ -133,7 +133,7 @@ impl FlushJobs {
         self.look_again = Some(self.look_again.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// The request of this job has finished.
+    /// Frees the slot of a job whose request has finished.
     pub(super) fn free(&mut self, job: usize) {
         self.free.push(job);
     }
@@ -161,7 +161,7 @@ impl FlushJobs {
 }
 
 impl Group {
-    /// A flush arrives that was submitted at `since` or later: fixes what it must cover.
+    /// Fixes what an arriving flush must cover. The guest submitted the flush at `since` or later.
     pub(super) fn prepare_flush(&mut self, since: Instant, tag: Tag) {
         let index = self.flushes.new_job();
         let paths = (0..self.paths.len() as u16).map(PathId);
@@ -171,7 +171,7 @@ impl Group {
         request.job = index;
     }
 
-    /// The turn of a flush has come: finds its paths and queues its commands.
+    /// Starts a flush whose turn has come: finds its paths and queues its commands.
     pub(super) fn start_flush(&mut self, now: Instant, tag: Tag) {
         let request = &mut self.requests[tag];
         request.history.left_queue(now, || self.scheduler.pauses(now, request.io.disk));
@@ -204,7 +204,7 @@ impl Group {
         self.finish_flush_if_done(now, tag);
     }
 
-    /// The guest does not see the results of the flow's flushes that are under way.
+    /// Gives up the flow's flushes that are under way: the guest does not see their results.
     pub(super) fn give_up_flushes(&mut self, flow: FlowId) {
         for request in self.requests.iter_mut().filter(|request| request.state == State::Flushing) {
             self.flushes.jobs[request.job].is_given_up |= request.io.flow == flow;
@@ -263,7 +263,8 @@ impl Group {
                 let usable = path.takes_requests(now, disk).is_ok();
                 let unusable_since = &mut path.per_disk[disk.index()].unusable_since;
                 if !usable {
-                    // No write of this daemon is behind it.
+                    // Without a crash, a command to an association that is only presumed unflushed is optional: it
+                    // covers no write of this daemon.
                     let optional = !unflushed.is_after_crash() && is_presumed;
                     // All flushes of this path and disk wait since the same time.
                     let give_up = since.max(*unusable_since.get_or_insert(now)) + UNUSABLE_MAX;
@@ -322,7 +323,7 @@ impl Group {
         path.stats[CLASS].in_flight -= 1;
     }
 
-    /// The injection of its path releases a flush command.
+    /// Releases a flush command that the injection of its path has kept.
     pub(super) fn flush_command_released(&mut self, now: Instant, id: PathId, tag: Tag) {
         let command = self.command(id, tag);
         let FlushCommandState::Injected(attempt) = command.state else {
@@ -331,7 +332,7 @@ impl Group {
         command.state = FlushCommandState::InFlight(Attempt { issued_at: now, ..attempt });
     }
 
-    /// The injection of its path keeps the answer of a flush command (`answered`), or releases it.
+    /// Notes that the injection of a path keeps the answer to a flush command (`answered`), or releases the answer.
     pub(super) fn set_flush_command_answered(&mut self, id: PathId, tag: Tag, answered: bool) {
         let command = self.command(id, tag);
         command.state = match (command.state, answered) {
@@ -439,7 +440,7 @@ impl Group {
         !job.losses.contains(&id) && unflushed.need(id, job.scopes.get(id.index()).copied()).lost
     }
 
-    /// The association of a flush command is over.
+    /// Ends a flush command whose association is over.
     fn lose_flush_command(&mut self, now: Instant, id: PathId, tag: Tag) {
         let &mut FlushCommand { epoch, is_presumed, .. } = self.command(id, tag);
         let request = &self.requests[tag];

@@ -5,9 +5,9 @@
 //! a recall from the driver does. A request that is only delayed on its way to the target has not been sent, and the
 //! target is not silent.
 //!
-//! An answer that is replaced by an error ends only a command that the target has ended. No such command is under
-//! way, so it may be repeated at once, even if it changes data. An answer that an injection keeps when the
-//! association ends is lost. Its command waits for the fence like any other.
+//! An error replaces only the answer to a command that the target has ended. Such a command is no longer under way, so
+//! it may be repeated at once, even if it changes data. An answer that an injection keeps when the association ends is
+//! lost. Its command waits for the fence like any other.
 
 use std::time::Instant;
 
@@ -22,9 +22,9 @@ use crate::inject::Direction::{Request, Response};
 
 impl Group {
     /// Injects impairments into a path from now on: for one class, or for all classes without an injection of their
-    /// own. An injection for all classes replaces every earlier one of the path. An injection for a class replaces
-    /// that of the class. The replaced injection ends as in [`Group::clear_injection`]. Ignored after the path was
-    /// removed: the next path with its id must not inherit the injection.
+    /// own. An injection for all classes replaces every earlier one of the path. An injection for a class replaces the
+    /// earlier injection for that class. The replaced injection ends as in [`Group::clear_injection`]. Ignored after
+    /// the path was removed: the next path with its id must not inherit the injection.
     pub fn set_injection(&mut self, now: Instant, path: PathId, class: Option<OpClass>, injection: Injection) {
         if !self.paths[path.index()].added {
             return;
@@ -89,7 +89,7 @@ impl Group {
             path.watch.forget(now, owed, abandoned);
             self.watch_changed(now, id);
         }
-        // Requests that it was about to fail go on too.
+        // Requests that the injection was about to fail go on too.
         for (of, tag, error) in &mut self.released {
             if *of == id && covers(self.requests[*tag].io.op.class()) {
                 *error = None;
@@ -162,7 +162,7 @@ impl Group {
         };
         let request = &self.requests[tag];
         let (class, bytes, recalled) = (request.io.op.class(), request.io.bytes, request.recalled);
-        // Injections leave alone what is no answer, and recalled requests.
+        // Injections apply neither to outcomes without an answer nor to recalled requests.
         let answered = !matches!(outcome, Outcome::Lost { .. } | Outcome::Recalled { .. } | Outcome::GivenUp);
         if !answered || recalled {
             return Some(outcome);
@@ -188,7 +188,7 @@ impl Group {
         None
     }
 
-    /// The delay of an answer is over.
+    /// Ends the attempt of an answer whose delay is over.
     pub(super) fn answer_due(&mut self, now: Instant, id: PathId, tag: Tag, answer: Answer) {
         self.set_answered(id, tag, false);
         let outcome = self.replace_answer(now, id, tag, answer);
@@ -236,7 +236,7 @@ impl Group {
         self.end_attempt(now, id, tag, Outcome::Recalled { abandoned: true }, true);
     }
 
-    /// The abandoned answer arrives: the time at which the injection would have released it.
+    /// Counts an abandoned answer as arrived, at the time at which the injection would have released it.
     pub(super) fn abandoned_due(&mut self, now: Instant, id: PathId, class: OpClass) {
         let path = &mut self.paths[id.index()];
         let injections = path.injections.as_mut().expect("only an injection abandons answers here");
@@ -245,7 +245,8 @@ impl Group {
         self.watch_changed(now, id);
     }
 
-    /// The association has ended. Answers that an injection keeps are lost. Requests that were not sent go elsewhere.
+    /// Handles the end of the association. Answers that an injection keeps are lost. Requests that were not sent go
+    /// elsewhere.
     pub(super) fn lose_delayed(&mut self, now: Instant, id: PathId) {
         let Some(injections) = &mut self.paths[id.index()].injections else {
             return;
@@ -263,7 +264,8 @@ impl Group {
             if self.has_flush_commands(tag) {
                 self.take_back_flush_command(id, tag);
             } else {
-                // Never sent, so this is no failover. Its wait counts as one, because the guest has waited.
+                // The request was never sent, so its attempt does not count as a failover. Its wait is still measured
+                // as one, because the guest has waited.
                 let request = &mut self.requests[tag];
                 request.failover.get_or_insert(Failover { since: request.bound_at, is_of_path: true });
                 self.unbind(tag);

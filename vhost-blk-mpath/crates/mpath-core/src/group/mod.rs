@@ -125,7 +125,8 @@ pub struct Group {
     without_path: usize,
     /// The paths that policies may choose from now for any disk, as a set.
     eligible: u64,
-    /// Requests that the injection of their path has released, and the outcome with which it replaces theirs.
+    /// Requests that the injection of their path has released. If there is an outcome, the injection ends the request
+    /// with it, and the request is not sent.
     released: VecDeque<(PathId, Tag, Option<Outcome>)>,
     finished: VecDeque<(Tag, Result<(), IoError>)>,
     /// Requests submitted and not yet finished.
@@ -232,9 +233,9 @@ impl Group {
         self.submit_queued_since(now, now, io);
     }
 
-    /// Takes a request that may have waited in its virtqueue since `since`, because the I/O thread looked late. A
-    /// flush then also reports losses that other flushes have reported meanwhile: the guest may have submitted it
-    /// before that.
+    /// Takes a request that may have waited in its virtqueue since `since`, because the I/O thread has just begun to
+    /// serve the virtqueue. A flush then also reports losses that other flushes have reported since then, because the
+    /// guest may have submitted this flush before those reports.
     pub fn submit_queued_since(&mut self, now: Instant, since: Instant, io: Io) {
         self.requests.insert(now, io, self.scheduler.pauses(now, io.disk));
         self.hedges.submitted(io.op);
@@ -395,9 +396,9 @@ impl Group {
         self.scheduler.lift_limits_of(flow);
     }
 
-    /// Gives up the requests of a flow: the guest sees none of their results. Requests that wait for their turn or for
-    /// a retry end at once. Requests on a path, or behind a fence, end as usual. If paths are lost for these requests, call it
-    /// before that, and again after it.
+    /// Gives up the requests of a flow: the guest sees none of their results. Requests that wait for their turn or for a retry
+    /// end at once. Requests on a path, or behind a fence, end as usual. If the caller ends paths to get rid of these requests,
+    /// it calls this before and after that.
     pub fn give_up(&mut self, flow: FlowId) {
         self.give_up_flushes(flow);
         let mut ended = self.scheduler.take_all_of_flow(flow);

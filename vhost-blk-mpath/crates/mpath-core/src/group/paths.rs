@@ -24,9 +24,9 @@ impl Group {
         self.policies.iter_mut().for_each(|policy| policy.path_changed(id));
     }
 
-    /// Removes a path that is down. No request may be issued on it, wait for one of its fences or, as a flush, wait
-    /// for the path. The group forgets the path, except what its cache lost: the next flush fails for that. The
-    /// epochs of the next path with this id continue from the last epoch.
+    /// Removes a path that is down. No request may be issued on it, wait for one of its fences or, as a flush, wait for
+    /// the path. The group forgets the path, except the writes that its cache lost: the next flush fails because of
+    /// them. The epochs of the next path with this id continue from the last epoch.
     pub fn remove_path(&mut self, id: PathId) {
         let path = &mut self.paths[id.index()];
         assert!(path.added && path.association.is_none(), "only a path that is down is removed");
@@ -38,7 +38,7 @@ impl Group {
         self.requests.iter_mut().for_each(|request| request.forget_path(id));
     }
 
-    /// A path has a live controller and a ready queue pair.
+    /// Records that a path has a live controller and a ready queue pair.
     ///
     /// Associations of one path follow each other in every group of the disks. Before the next is up in any group,
     /// the previous must be lost in all.
@@ -61,7 +61,7 @@ impl Group {
         self.path_changed(now, id);
     }
 
-    /// The ANA state of a disk's namespace on a live path, from its latest ANA log page.
+    /// Takes the ANA state of a disk's namespace on a live path, from the latest ANA log page of the path.
     pub fn ana_changed(&mut self, now: Instant, id: PathId, disk: DiskId, ana: AnaState) {
         let path = &mut self.paths[id.index()];
         // The path may have been lost while this event was on its way.
@@ -92,10 +92,11 @@ impl Group {
         self.path_changed(now, id);
     }
 
-    /// Drains a path, or ends that. A draining path gets no new requests, even if no other path is left. Requests
-    /// that its injection keeps go back to their queues. Requests already sent finish. Flushes still go to the path.
+    /// Drains a path, or ends its draining. A draining path gets no new requests, even if no other path is left.
+    /// Requests that its injection keeps go back to their queues. Requests already sent finish. Flushes still go to the
+    /// path.
     ///
-    /// Ignored after the path was removed: the next path with this id must not inherit it.
+    /// Ignored after the path was removed: the next path with this id must not inherit the draining.
     pub fn set_draining(&mut self, now: Instant, id: PathId, draining: bool) {
         if !self.paths[id.index()].added {
             return;
@@ -107,7 +108,7 @@ impl Group {
         }
     }
 
-    /// The association of a path has ended. The group issues nothing more on it. The driver then answers every
+    /// Handles the end of a path's association. The group issues nothing more on it. The driver then answers every
     /// request that it got, with [`crate::Outcome::Lost`] if there was no answer.
     pub fn path_lost(&mut self, now: Instant, id: PathId) {
         if let Some(association) = self.paths[id.index()].association {
@@ -116,7 +117,7 @@ impl Group {
         }
     }
 
-    /// The group closes its part of an association at the end of the daemon. Other groups may still flush the
+    /// Closes the group's part of an association at the end of the daemon. Other groups may still flush the
     /// association. When all groups have ended, ask [`crate::UnflushedPaths::has_unreported_loss`].
     pub fn path_closed(&mut self, now: Instant, id: PathId) {
         let path = &mut self.paths[id.index()];
@@ -137,10 +138,11 @@ impl Group {
         }
     }
 
-    /// No command of the association can change data any more: requests that wait for the fence may be tried again.
+    /// Tries the requests again that wait for the fence of this association, because none of its commands can change
+    /// data any more.
     ///
-    /// Comes after the driver has reported the loss of all its requests. A fence says nothing about other
-    /// associations.
+    /// Call it after the driver has reported the loss of all requests of the association. A fence says nothing about
+    /// other associations.
     pub fn fence_lifted(&mut self, now: Instant, id: PathId, epoch: Epoch) {
         let path = &mut self.paths[id.index()];
         assert!(
@@ -155,7 +157,7 @@ impl Group {
         let fenced = std::mem::take(&mut path.fenced);
         let (lifted, left): (Vec<_>, _) = fenced.into_iter().partition(|&(of, _)| of == epoch);
         path.fenced = left;
-        // Each is pushed to the front, so the first comes last.
+        // Each request is pushed to the front of its flow, so the last is pushed first.
         for (_, tag) in lifted.into_iter().rev() {
             let request = &self.requests[tag];
             self.disks[request.io.disk.index()].fence_waits.add(now - request.history.phase_began());

@@ -1,5 +1,5 @@
-//! Probes: reads of existing data that measure an unused path. A request of the guest need not measure it then, and
-//! wait for it.
+//! Probes: reads of existing data that measure an unused path. So no request of the guest has to measure the path,
+//! which may be slow.
 //!
 //! A policy asks for probes. A probe counts neither as I/O nor as a command that the path owes. A path without room
 //! is not probed. A path has at most one probe at a time. A probe that is not answered ends its association by the
@@ -15,7 +15,7 @@ use crate::timers::Due;
 use crate::{Action, Direction, DiskId, MAX_PROBE_BYTES, OpClass, PathId};
 
 impl Group {
-    /// The driver's answer to an [`Action::Probe`].
+    /// Takes the driver's answer to an [`Action::Probe`].
     pub fn probed(&mut self, now: Instant, path: PathId, success: bool) {
         let of = &mut self.paths[path.index()];
         let probe = of.probe.as_mut().filter(|probe| probe.state == ProbeState::Issued);
@@ -89,7 +89,8 @@ impl Group {
         self.poll_probe(now)
     }
 
-    /// The path's injection releases a probe or its answer. An injection that has ended fails nothing.
+    /// Releases a probe or its answer that the path's injection has kept. A probe that was to fail does so only while
+    /// the injection is `in_force`.
     pub(super) fn release_probe(&mut self, now: Instant, id: PathId, in_force: bool) {
         let Some(probe) = &mut self.paths[id.index()].probe else { return };
         let fails = probe.fails && in_force;

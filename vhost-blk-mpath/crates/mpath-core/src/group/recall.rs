@@ -12,7 +12,8 @@ use crate::requests::State;
 use crate::{Action, Op, OpClass, PathId, Tag};
 
 impl Group {
-    /// The driver gets a request, or an injection stalls it: its age counts from here.
+    /// Records that the driver gets a request, or that an injection stalls the request. The age of the request counts
+    /// from here.
     pub(super) fn issued(&mut self, now: Instant, id: PathId, tag: Tag) {
         let request = &mut self.requests[tag];
         request.issued_at = now;
@@ -26,7 +27,7 @@ impl Group {
         self.watch_issue(now, id);
     }
 
-    /// A request may be due for a recall at this time.
+    /// Has the group look for requests to recall at this time or earlier.
     pub(super) fn recall_by(&mut self, at: Instant) {
         self.recall_at = Some(self.recall_at.map_or(at, |earlier| earlier.min(at)));
     }
@@ -42,7 +43,7 @@ impl Group {
             if state == State::InFlight {
                 return Some(Action::Recall { path, tag });
             }
-            // The driver does not have it.
+            // An injection keeps the request, so the driver does not have it.
             self.recall_from_injection(now, path, tag);
         }
         None

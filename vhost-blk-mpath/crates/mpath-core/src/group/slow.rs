@@ -6,7 +6,7 @@ use super::Group;
 use crate::{IoError, PathId, SlowRequest, Tag};
 
 impl Group {
-    /// A request ends that may be one of the slowest.
+    /// Records a request that ends, if it is one of the slowest.
     #[inline(never)]
     pub(super) fn check_slow(&mut self, now: Instant, tag: Tag, result: Result<(), IoError>) {
         // A request that was given up has no answer.
@@ -47,12 +47,13 @@ impl Group {
         self.slow.needs_sector
     }
 
-    /// The first sector of the request that finished last; `None` if it has none. Only the driver knows it.
+    /// Sets the first sector of the request that finished last; `None` if it has none. Only the driver knows it.
     pub fn set_slow_sector(&mut self, sector: Option<u64>) {
         self.slow.set_sector(sector);
     }
 
-    /// The last command of a request's attempt on this path was sent at `sent_at`. Comes before the answer.
+    /// Records that the last command of a request's attempt on this path was sent at `sent_at`. Call it before the
+    /// answer to the request.
     #[inline]
     pub fn sent(&mut self, path: PathId, tag: Tag, sent_at: Instant) {
         let request = &mut self.requests[tag];

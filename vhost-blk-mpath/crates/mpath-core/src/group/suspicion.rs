@@ -1,9 +1,9 @@
 //! Suspect paths: they get no new requests, and their reads are recalled.
 //!
 //! A disk *bypasses* a suspect path while another usable path, in any ANA state, is not suspect. Only then are the
-//! path's reads recalled: a suspect path is better than none. Writes stay, because only the path knows their fate. If
-//! it recovers, it answers them and no fence is needed. Flushes stay too, because each concerns this path alone,
-//! unless the cache is shared.
+//! path's reads recalled: a suspect path is better than none. Writes stay, because only the path can tell whether they
+//! were executed. If the path recovers, it answers the writes, and no fence is needed. Flushes stay too, because each
+//! concerns this path alone, unless the cache is shared.
 
 use std::time::Instant;
 
@@ -11,9 +11,9 @@ use super::Group;
 use crate::{DiskId, Epoch, Outcome, PathId};
 
 impl Group {
-    /// A sign of life of a live path that ends no request of the group: data of a request under way, or answers to
-    /// abandoned requests. `answered` counts answers to requests that ended in [`Outcome::Recalled`] with `abandoned`
-    /// set. `read` is the oldest read among these: the time at which it was sent, and its bytes.
+    /// Takes a sign of life of a live path that ends no request of the group: data of a request under way, or answers
+    /// to abandoned requests. `answered` counts answers to requests that ended in [`Outcome::Recalled`] with
+    /// `abandoned` set. `read` is the oldest read among these: the time at which it was sent, and its bytes.
     pub fn progress(&mut self, now: Instant, path: PathId, answered: u32, read: Option<(Instant, u32)>) {
         let id = path;
         let path = &mut self.paths[id.index()];
@@ -27,7 +27,7 @@ impl Group {
         }
     }
 
-    /// The driver gets a request for this path.
+    /// Records that the driver gets a request for this path.
     pub(super) fn watch_issue(&mut self, now: Instant, id: PathId) {
         let path = &mut self.paths[id.index()];
         path.issued(now, self.config.io_timeout);
@@ -36,8 +36,8 @@ impl Group {
         }
     }
 
-    /// The driver has answered a request of this association. `read` is set for a read: when it was issued, and its
-    /// bytes.
+    /// Takes note that the driver has answered a request of this association. `read` is set for a read: when it was
+    /// issued, and its bytes.
     pub(super) fn watch_outcome(
         &mut self,
         now: Instant,
@@ -101,8 +101,8 @@ impl Group {
         }
     }
 
-    /// The suspect paths have changed, or whether the disk has a usable path: updates the bypassed paths of the
-    /// disk.
+    /// Updates the bypassed paths of a disk, after a change of the suspect paths or of `elsewhere`: whether the disk
+    /// has a usable path.
     pub(super) fn update_bypassed(&mut self, now: Instant, disk: DiskId, elsewhere: bool) {
         let bypassed = if elsewhere { self.suspects } else { 0 };
         let before = std::mem::replace(&mut self.disks[disk.index()].bypassed, bypassed);

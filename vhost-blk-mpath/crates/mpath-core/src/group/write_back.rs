@@ -4,10 +4,10 @@ use super::Group;
 use crate::{DiskId, PathId};
 
 impl Group {
-    /// The disks with unflushed writes that the controller of a path may hold. Call it at the end of the daemon, when
-    /// no request is left. For each disk the driver sends one flush command ([`crate::Tag::of_write_back`]), and answers
-    /// with [`Group::written_back`]. A controller shutdown is not enough: some controllers do not write back their
-    /// caches then.
+    /// Begins write-backs on a path. Returns the disks with unflushed writes that the controller of the path may hold. Call it at
+    /// the end of the daemon, when no request is left. For each disk the driver sends one flush command
+    /// ([`crate::Tag::of_write_back`]), and answers with [`Group::written_back`]. A controller shutdown is not enough: some
+    /// controllers do not write back their caches then.
     pub fn begin_write_back(&mut self, id: PathId) -> Vec<DiskId> {
         let Some(association) = self.paths[id.index()].association.filter(|_| !self.config.shared_write_cache) else {
             return Vec::new();
@@ -26,7 +26,7 @@ impl Group {
         begun
     }
 
-    /// The flush command of a write-back has ended.
+    /// Takes the outcome of the flush command of a write-back.
     pub fn written_back(&mut self, id: PathId, disk: DiskId, succeeded: bool) {
         if let Some((epoch, round)) = self.write_backs.remove(&(id, disk)).filter(|_| succeeded) {
             self.disks[disk.index()].unflushed.flushed(id, epoch, round);

@@ -7,12 +7,12 @@
 //!
 //! * **Averages**, their doubt, and how silence replaces them: [`LatencyAverage`], [`View`].
 //! * **Rehabilitation.** A path that is not chosen is not measured. Published (`rehabilitation=ios`): a path that was
-//!   passed over 10,000 times counts as the fastest for the next 100 requests. With 30 ms between the paths, this
-//!   costs 85 % of the IOPS at queue depth 1. Ours (`rehabilitation=time`) goes by time. It sends one real request
-//!   when at least `probe-cost` times the latency that the request may cost has passed since the last one (limits:
-//!   `PROBE_REST_MIN`, `PROBE_REST_MAX`). Each class measures one path at a time, the path without a measurement for
-//!   longest first. This costs about 3 % at queue depth 1, and no path is left out for good. The result replaces an
-//!   average that old.
+//!   passed over 10,000 times counts as the fastest for the next 100 requests. With 30 ms between the paths, this costs
+//!   85 % of the IOPS at queue depth 1. Ours (`rehabilitation=time`) goes by time. It measures the path with one
+//!   request of the guest. Between two measurements at least `probe-cost` times the latency of the path must pass
+//!   (limits: `PROBE_REST_MIN`, `PROBE_REST_MAX`). Each class measures one path at a time, the path without a
+//!   measurement for longest first. This costs about 3 % at queue depth 1, and no path is left out for good. The result
+//!   replaces the old average.
 //! * **Full windows.** If every path of the rule is full, the request waits, because a far slower path would answer
 //!   later. A slower path is used only if it answers before the whole queue has got through on the good paths:
 //!   `latency < best · (1 + queued / in flight on the good paths)`. Source: the ECF scheduler (Lim et al., CoNEXT
@@ -87,7 +87,8 @@ enum Rehabilitation {
 struct PathLatency {
     latency: LatencyAverage,
     chosen_at: Option<Instant>,
-    /// How often the path could have been chosen and was not, since it was last. Below 0: I/Os left of a burst.
+    /// How often the path could have been chosen and was not, since the last time it was chosen. Below 0: I/Os left of
+    /// a burst.
     age: i64,
     /// How often the path could have been chosen and was not, since it came up.
     ignored: u64,
@@ -127,7 +128,7 @@ pub(super) struct LatencyPolicy {
 #[derive(Clone, Copy, Debug)]
 struct Best {
     best_ns: u64,
-    /// The lowest with its doubt.
+    /// The lowest sum of a latency and its doubt.
     surely_ns: u64,
 }
 
@@ -196,7 +197,7 @@ impl LatencyPolicy {
         in_burst.or_else(due)
     }
 
-    /// Sees the candidates as of now.
+    /// Updates `views`: the candidates with their latencies as of now.
     fn look(&mut self, query: &Query, candidates: &[Candidate]) {
         self.views.clear();
         let (paths, class) = (&self.paths, query.class.index());

@@ -1,10 +1,10 @@
 //! Path selection policies: one file each, behind one trait.
 //!
 //! A policy receives events and answers one question, [`Policy::select`]. Before it asks, the group selects the
-//! candidates. They are the live paths in the best ANA state of any (optimized strictly before non-optimized). They
-//! do not rest after a path error, and are not suspect while another path is not. The group asks for one request at a
-//! time, and only when the request could go somewhere. So a policy always decides on the latest knowledge, and a
-//! switch of policy affects the next request.
+//! candidates. They are the live paths in the best ANA state that a live path has (optimized strictly before
+//! non-optimized). They do not rest after a path error, and are not suspect while another path is not. The group asks
+//! for one request at a time, and only when the request could go somewhere. So a policy always decides on the latest
+//! knowledge, and a switch of policy affects the next request.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -95,7 +95,8 @@ pub(crate) enum AttemptEnd {
     /// Its hedge was sooner, so the read was recalled; its own latency would have been longer. A single slow read is
     /// no fault of the path.
     Overtaken,
-    /// The read was recalled, or the path failed the request. Its latency is the least that the failure counts as.
+    /// The read was recalled, or the path failed the request. The policy counts the failure with at least the reported
+    /// latency.
     Failed,
 }
 
@@ -155,24 +156,24 @@ pub(crate) trait Policy: fmt::Debug + Send + CopyPolicy {
     /// Chooses one of the candidates, which are in the order of their ids. The request is bound to the chosen path at
     /// once.
     ///
-    /// `Wait` is allowed only while some candidate has no room or has something in flight: that later wakes the
-    /// request.
+    /// `Wait` is allowed only while some candidate has no room or has something in flight: a change of such a candidate
+    /// wakes the request later.
     fn select(&mut self, query: &Query, candidates: &[Candidate]) -> Choice;
 
     /// The opinion of the rule on each candidate, in their order, for the operator. [`Policy::select`] uses the same
     /// functions. The group asks a copy, and then lets the copy select.
     fn opinions(&mut self, query: &Query, candidates: &[Candidate]) -> Vec<Opinion>;
 
-    /// Whether a `Wait` of [`Policy::select`] holds, at that moment, for all requests of the class with the same paths to
-    /// choose from. Not if flows have paths of their own.
+    /// Whether a `Wait` of [`Policy::select`] holds, at that moment, for all requests of the class with the same paths to choose
+    /// from. False if each flow keeps to its own path.
     fn treats_flows_alike(&self) -> bool {
         true
     }
 
-    /// An attempt has ended.
+    /// Takes note of an attempt that has ended.
     fn completed(&mut self, _done: &CompletedAttempt) {}
 
-    /// The path came up, was lost or changed its ANA state: what was learned about it may be wrong.
+    /// Forgets what was learned about a path that came up, was lost or changed its ANA state.
     fn path_changed(&mut self, _path: PathId) {}
 
     /// The estimate of a path, for the operator.
@@ -189,7 +190,7 @@ pub(crate) trait Policy: fmt::Debug + Send + CopyPolicy {
         None
     }
 
-    /// A probe has ended, whichever policy asked for it.
+    /// Takes the result of a probe, whichever policy asked for it.
     fn probed(&mut self, _done: &ProbeResult) {}
 
     /// When to call [`Policy::handle_timeout`]. It counts only while there are requests.
@@ -197,7 +198,7 @@ pub(crate) trait Policy: fmt::Debug + Send + CopyPolicy {
         None
     }
 
-    /// The time of [`Policy::next_timeout`] has come. The group tries waiting requests again afterwards.
+    /// Called when the time of [`Policy::next_timeout`] has come. The group tries waiting requests again afterwards.
     fn handle_timeout(&mut self, _now: Instant) {}
 }
 

@@ -15,7 +15,7 @@ pub enum Opinion {
     NumaDistance(u32),
     /// Requests in flight; the fewest are chosen.
     InFlight(u32),
-    /// Bytes in flight and of the request, by relative throughput; the fewest are chosen.
+    /// The bytes in flight and of the request, divided by the relative throughput; the least is chosen.
     ServiceBytes(u64),
     /// The estimated latency; the least is chosen. `None`: it was not measured.
     Latency(Option<Duration>),

@@ -35,8 +35,8 @@ struct ServiceTime {
 }
 
 impl ServiceTime {
-    /// The key by which paths are compared: bytes by relative throughput, in 1/1024 of a byte, so that rounding does
-    /// not make unequal paths equal.
+    /// The key by which paths are compared: bytes divided by relative throughput. The unit is 1/1024 of a byte, so that
+    /// rounding does not make unequal paths equal.
     fn service_time(&self, query: &Query, candidate: &Candidate) -> (u64, Reverse<u64>) {
         let throughput = self.throughput[candidate.path.index()];
         (((candidate.in_flight_bytes + u64::from(query.bytes)) << 10) / throughput, Reverse(throughput))

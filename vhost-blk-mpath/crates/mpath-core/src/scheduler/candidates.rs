@@ -35,7 +35,7 @@ impl Scheduler {
             let flow = &self.flows[usize::from(place.flow().0)];
             let (disk, next) = (flow.disk, flow.queue.front().expect("a flow with a turn has a request"));
             let tag = next.tag;
-            // Exempt flows pass the limits. A request that needs no path counts towards them.
+            // Limits do not hold exempt flows. They do hold requests that need no path.
             let is_exempt =
                 matches!(place, Place::Exception(flow) if self.disks[disk.index()].exempt.contains(&flow.0));
             let has_limits = self.disks[disk.index()].limits.are_set();

@@ -18,7 +18,7 @@ use crate::{DiskId, FlowId};
 #[derive(Clone, Debug)]
 pub(super) struct ScheduledDisk {
     pub(super) limits: Arc<DiskLimits>,
-    /// The change of the limits at which they were asked, and the time until which they let nothing go.
+    /// The count of changes of the limits when they were last asked, and the time until which they let nothing go.
     change: u64,
     throttled_until: Option<Instant>,
     throttled_since: Option<Instant>,

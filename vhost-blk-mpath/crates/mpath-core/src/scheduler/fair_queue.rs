@@ -98,7 +98,7 @@ impl Member {
         if self.burst_left(settings, is_idle) > 0 { Tier::Sparse } else { Tier::Bulk }
     }
 
-    /// The member was idle and gets a request.
+    /// Gives an idle member that gets a request its burst and its tier.
     pub(super) fn activate(&mut self, settings: &Settings) {
         assert!(!self.waits, "an idle member has nothing to send");
         (self.burst_left, self.tier) = (self.burst_left(settings, true), self.tier(settings, true));
@@ -172,8 +172,8 @@ impl FairQueue {
         }
     }
 
-    /// The member with the next turn, or with the turn after `after`. At one moment only [`FairQueue::sent`] changes
-    /// the order.
+    /// The member with the next turn, or with the turn after `after`. While `now` stays the same, only
+    /// [`FairQueue::sent`] changes the order.
     pub(super) fn next(&mut self, settings: &Settings, now: Instant, after: Option<Place>) -> Option<Place> {
         if self.passed_since.is_some_and(|since| now - since >= settings.gap) {
             self.allowance = self.allowance.min(-1);
@@ -193,7 +193,7 @@ impl FairQueue {
         }
     }
 
-    /// A member has sent a request; `more`: it has another to send now.
+    /// Charges a member for a request that it has sent; `more`: the member has another to send now.
     pub(super) fn sent(
         &mut self,
         settings: &Settings,
@@ -275,7 +275,7 @@ impl FairQueue {
         self.end_wait_of_bulk();
     }
 
-    /// No member has turns for a while: bulk is not being passed.
+    /// Takes note that no member has turns for a while, so that no bulk is being passed.
     pub(super) fn interrupt(&mut self) {
         self.passed_since = None;
     }

@@ -251,7 +251,7 @@ impl Scheduler {
         taken.into_iter().map(|waiting| waiting.tag).collect()
     }
 
-    /// A request that was taken has finished.
+    /// Takes note that a request that was taken has finished.
     pub(crate) fn finished(&mut self, id: FlowId) {
         let flow = &mut self.flows[usize::from(id.0)];
         assert!(flow.outstanding > 0, "a request finishes after it was taken");

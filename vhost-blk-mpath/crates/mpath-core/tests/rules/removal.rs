@@ -194,7 +194,7 @@ fn a_path_with_writes_that_wait_for_the_fence_cannot_be_removed() {
     test.group.remove_path(P3);
 }
 
-/// Another controller has the id then, and has asked for no delay.
+/// The next path with the id leads to another controller, which has asked for no delay.
 #[test]
 fn a_delay_ends_with_the_removal_of_its_path() {
     let mut t = Test::new();

@@ -50,13 +50,13 @@ pub struct Controller<A> {
     pub since: Instant,
     /// Its last log, and when that was read.
     pub log: Option<(Box<DiscoveryLog>, Instant)>,
-    /// The error since then, and when it occurred.
+    /// The last error since the log was read, and when it occurred.
     pub last_error: Option<(String, Instant)>,
     /// The peer of the last connection.
     pub(super) peer: Option<SocketAddr>,
     contact: Contact,
-    /// Whether to ask for persistent connections. False once the controller has refused: those before explicit
-    /// persistent connections do.
+    /// Whether to ask for persistent connections. False once the controller has refused one. Controllers without
+    /// explicit persistent connections refuse them.
     persistent: bool,
 }
 
@@ -86,7 +86,7 @@ impl<A: Clone> Controller<A> {
         }
     }
 
-    /// Whether the first attempt is not over.
+    /// Whether the first attempt to read the log is still to end.
     pub(super) fn is_untried(&self) -> bool {
         self.state == ControllerState::Connecting && self.last_error.is_none()
     }

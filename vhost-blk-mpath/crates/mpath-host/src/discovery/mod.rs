@@ -106,13 +106,13 @@ pub struct Discovery<A> {
     with_peer: fn(&A, SocketAddr) -> A,
     controllers: Vec<Controller<A>>,
     next_session: u64,
-    /// When those who wait for first logs stop waiting; `None` once they have.
+    /// The end of the time for first logs; `None` once all first logs have come or the time is over.
     first_logs_until: Option<Instant>,
     /// Listed addresses whose path the operator has removed since they were listed.
     removed_by_operator: HashSet<A>,
     /// The path that stays only because there is no other.
     kept_path: Option<PathId>,
-    /// When to compare again, as a path is leaving, stays for lack of another, or could not be added or removed.
+    /// When to compare again, because a path is leaving, stays for lack of another, or could not be added or removed.
     recheck_at: Option<Instant>,
     actions: VecDeque<Action<A>>,
 }
@@ -148,8 +148,8 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
         &self.controllers
     }
 
-    /// Whether every controller has sent its log or has failed, or the time for first logs is over. To be asked after
-    /// [`changes`](Self::changes) are made: then the paths that these logs list are added.
+    /// Whether every controller has sent its log or has failed, or the time for first logs is over. Call it after
+    /// [`changes`](Self::changes) are made, so that the paths in these logs have been added.
     pub fn first_logs_are_done(&mut self, now: Instant) -> bool {
         let is_open = |until: &Instant| now < *until && self.controllers.iter().any(Controller::is_untried);
         self.first_logs_until = self.first_logs_until.filter(is_open);

@@ -100,13 +100,13 @@ mod tests {
     fn the_last_usable_path_stays() {
         check(&[], "D", &[], &[], Some(1));
         check(&[], "d D D", &[], &[1, 3], Some(2));
-        // A configured path that is lost does not replace it.
+        // A lost configured path does not replace the unlisted path.
         check(&[], "c D", &[], &[], Some(2));
         check(&[3], "c D d", &[], &[], Some(2));
         // A path that is leaving does not replace it either.
         check(&[], "D- D", &[], &[], Some(2));
         check(&[], "C- D", &[], &[], Some(2));
-        // With another live path it goes.
+        // If the disk has another live path, the unlisted path is removed.
         check(&[3], "c D D", &[], &[2], None);
     }
 

@@ -15,7 +15,7 @@ use super::controller::{Controller, Source};
 pub(super) struct ControllerChanges {
     /// Sessions with controllers that no log refers to any more.
     pub(super) ended: Vec<SessionId>,
-    /// There are more referrals than are followed.
+    /// Some referrals are not followed, because there are too many or their chain is too long.
     pub(super) cut: bool,
 }
 

@@ -220,7 +220,7 @@ impl Connecting {
             namespaces.add_to(controller.info().expect("the controller is live"), queue)?;
         }
         let all = namespaces.initial_updates();
-        // Last, as nothing may fail afterwards.
+        // This call comes last, because nothing may fail after it.
         disks.path_up(path, all.clone()).map_err(|(disk, error)| changed(disks, disk, error.into()))?;
         let association = Association {
             epoch,

@@ -82,7 +82,7 @@ pub struct Path<E: std::error::Error> {
     phase: PathPhase<E>,
     /// The beginning of the latest attempt to connect.
     attempt_began: Option<Instant>,
-    /// The beginning of the latest attempt that is over, or that the path is live by.
+    /// The beginning of the latest attempt that has failed or has made the path live.
     tried_at: Option<Instant>,
     /// Since when the path has had no connection.
     down_since: Instant,

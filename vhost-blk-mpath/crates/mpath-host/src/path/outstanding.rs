@@ -4,8 +4,9 @@
 //!  NotStarted ── no unflushed writes ──▶ Asked ── idle ──▶ IdleOnce ── no unflushed writes ──▶ Asked (is_last) ── idle ──▶ NothingOutstanding
 //!                                                   └── a write is unflushed, or the path is not idle ──▶ Outstanding ── again ──▶ Asked
 //! ```
-//! Nothing new is sent on the path. Once it is idle, only flushes can follow, and only while writes there are unflushed.
-//! So if all writes are flushed after it was idle, and it is idle again after that, it stays so.
+//! Nothing new is sent on the path. Once it is idle, only flushes can follow, and only while writes there are unflushed. So the
+//! check needs three results in this order: the path is idle, all writes on it are flushed, and the path is idle again. After
+//! that the path stays idle.
 
 use std::time::{Duration, Instant};
 
@@ -29,8 +30,8 @@ pub(super) enum OutstandingCheck {
 }
 
 impl OutstandingCheck {
-    /// Goes on, or starts again. Returns whether the I/O threads are to be asked. `at_once`: unflushed writes do not
-    /// count, and one answer decides.
+    /// Takes the next step of the check, or starts the check again. Returns whether the I/O threads are to be asked.
+    /// `at_once`: unflushed writes do not count, and one answer decides.
     pub(super) fn advance(&mut self, now: Instant, at_once: bool, is_unflushed: bool) -> bool {
         let is_last = match *self {
             Self::NotStarted => at_once,
@@ -54,7 +55,8 @@ impl OutstandingCheck {
         };
     }
 
-    /// Writes may be unflushed again. A check that has found something outstanding is repeated anyway.
+    /// Starts the check again, because writes may be unflushed after a change of a namespace. A check that has found
+    /// something outstanding is repeated anyway.
     pub(super) fn namespace_changed(&mut self) {
         if !matches!(self, Self::Outstanding { .. }) {
             *self = Self::NotStarted;

@@ -216,7 +216,7 @@ fn a_path_enabled_at_the_last_moment_is_not_closed() {
     assert_eq!(rig.idle(true), ["AskThreads"]);
     assert_eq!(rig.idle(true), ["AskThreads"]);
     assert_eq!(rig.idle(true), ["CloseQueues { epoch: Epoch(8), drain: false }"]);
-    // One I/O thread had given it a request after all.
+    // One I/O thread had given the path a request after all.
     assert!(rig.closed(false, true).is_empty());
     assert_eq!(rig.closed(false, false), ["Ended clean false drains false", "RemovalBegun", "AwaitFences"]);
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 /// Whether a path was tried. By default the path is new and waits for its first attempt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PathTrial {
-    /// The beginning of the latest attempt to connect that is over, or that the path is live by.
+    /// The beginning of the latest attempt to connect that has failed or has made the path live.
     pub tried_at: Option<Instant>,
     /// The path has a live association.
     pub is_live: bool,

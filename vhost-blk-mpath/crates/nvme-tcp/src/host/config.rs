@@ -57,7 +57,7 @@ pub(super) struct IoLimits {
 const DEALLOCATE_BLOCKS_MIN: u32 = 16;
 
 impl IoLimits {
-    /// Limits in blocks. A limit below one block is raised to one block, as no command could meet it.
+    /// Limits in blocks. A limit below one block is raised to one block, because no command could meet it.
     pub(super) fn new(namespace: NamespaceLimits, commands: CommandLimits) -> Self {
         let zeroes = commands.max_write_zeroes_bytes / u64::from(namespace.block_bytes);
         Self {

@@ -173,7 +173,7 @@ impl QueuePair {
         self.transfers.push_back(Transfer { cid, ttag, offset, remaining: length });
     }
 
-    /// Takes the end of a command that was in flight.
+    /// Handles the end of a command that was in flight: its data transfers stop, and its owner gets the completion.
     pub(super) fn on_ended(
         &mut self,
         cid: u16,

@@ -10,9 +10,9 @@ use crate::wire::{Connect, ConnectData, Digest, FabricsCommand, Framing, H2cData
 /// PDUs that end at the byte goal of a call end at a multiple of this many bytes, so that they are not needlessly short.
 const CUT_BYTES: u32 = 32 << 10;
 
-/// An `H2CData` or a capsule whose header is encoded and whose data are being copied, possibly over several calls. The PDU is
-/// not split instead: Linux' target computes data digests over whole commands, so an R2T must not be answered by more PDUs
-/// than MAXH2CDATA requires.
+/// An `H2CData` or a capsule whose header is encoded and whose data are being copied, possibly over several calls. The data could
+/// also be split into several PDUs, but Linux' target computes data digests over whole commands. So the host answers an R2T with
+/// no more PDUs than MAXH2CDATA requires.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PartialPdu {
     cid: u16,
@@ -90,7 +90,8 @@ impl QueuePair {
         let connect = FabricsCommand::Connect(Connect {
             qid: *qid,
             sqsize: entries - 1,
-            // Identifiers bound the commands in flight. A controller that agrees answers a read with one PDU less.
+            // No SQ flow control is needed, because the CIDs already bound the commands in flight. A controller that agrees
+            // answers a read with one PDU less.
             cattr: Connect::NO_SQ_FLOW_CONTROL,
             kato_ms: u32::try_from(kato.as_millis()).unwrap_or(u32::MAX),
         });

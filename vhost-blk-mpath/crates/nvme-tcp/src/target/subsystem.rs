@@ -259,7 +259,8 @@ impl Subsystem {
         Some(self.controllers.get(&cntlid)?.instance)
     }
 
-    /// Restarts the keep-alive timer of a controller whose host could not be heard because of this target.
+    /// Restarts the keep-alive timer of a controller. Call it if this target could not receive from the host for a reason of its
+    /// own.
     pub fn restart_keep_alive(&mut self, now: Instant, cntlid: u16) {
         if let Some(controller) = self.controllers.get_mut(&cntlid) {
             controller.restart_keep_alive(now);

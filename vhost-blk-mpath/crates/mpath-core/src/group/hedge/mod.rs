@@ -7,8 +7,9 @@
 //!   hedged once at most, and [`UNDER_WAY_MAX`] hedges are under way at most.
 //!
 //! A hedge reads into memory of the driver. If the hedge answers first, the read is recalled from its path, as from a
-//! suspect path. Only when its path no longer uses the guest's memory are the data moved there. If the read ends
-//! first, the hedge is dropped. A failed hedge is dropped too, and the read goes on as if there had been no hedge.
+//! suspect path. The data are moved to the guest's memory only when the path of the read no longer uses that memory. If
+//! the read ends first, the hedge is dropped. A failed hedge is dropped too, and the read goes on as if there had been
+//! no hedge.
 //!
 //! ```text
 //!            ┌───────── delayed by the injection ──────────┐            the read is back
@@ -36,7 +37,7 @@ use crate::{Action, Direction, DiskId, Epoch, HedgeCounts, Io, MAX_HEDGE_BYTES, 
 /// Settings of hedged reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hedging {
-    /// The quantile of recent reads, in thousandths. A read is hedged when it takes longer.
+    /// A read is hedged when it takes longer than this quantile of recent reads, in thousandths.
     pub quantile_permille: u16,
     /// The most hedges, in thousandths of the reads.
     pub budget_permille: u16,
@@ -127,7 +128,7 @@ impl Hedges {
         self.counts
     }
 
-    /// A request was submitted.
+    /// Counts a submitted read, which adds to the budget.
     pub(super) fn submitted(&mut self, op: Op) {
         if let Some(setting) = self.setting.filter(|_| op == Op::Read) {
             self.counts.reads += 1;
@@ -135,7 +136,7 @@ impl Hedges {
         }
     }
 
-    /// A request was bound. Returns whether it may be hedged.
+    /// Takes note of a request that was bound. Returns whether the request may be hedged.
     pub(super) fn bound(&mut self, now: Instant, io: &Io) -> bool {
         let may = self.setting.is_some() && may_hedge(io);
         if may {
@@ -180,7 +181,7 @@ impl Group {
         self.hedges.setting
     }
 
-    /// The driver's answer to an [`Action::Hedge`], or to an [`Action::DropHedge`] of an unanswered hedge.
+    /// Takes the driver's answer to an [`Action::Hedge`], or to an [`Action::DropHedge`] of an unanswered hedge.
     pub fn hedged(&mut self, now: Instant, path: PathId, tag: Tag, outcome: Outcome) {
         let of_driver = [HedgeState::Issued, HedgeState::ToDrop { on_path: true }, HedgeState::Dropped];
         let issued = |hedge: &Hedge| (hedge.path, hedge.tag) == (path, tag) && of_driver.contains(&hedge.state);
@@ -223,7 +224,7 @@ impl Group {
         }
     }
 
-    /// The driver has answered a hedge. If the hedge has the data, the read is recalled from its path.
+    /// Handles the answer to a hedge. If the hedge has the data, the read is recalled from its path.
     fn end_hedge(&mut self, now: Instant, at: usize, success: bool) {
         if !success {
             self.set_hedge(at, Some(HedgeState::ToDrop { on_path: false }));
@@ -257,8 +258,8 @@ impl Group {
         self.end_attempt(now, path, tag, Outcome::Recalled { abandoned: false }, false);
     }
 
-    /// A read is about to leave its path with this outcome. Returns whether its hedge has the data, so that the read
-    /// succeeds.
+    /// Called when a read is about to leave its path with this outcome. Returns whether the hedge of the read has the
+    /// data, so that the read succeeds.
     pub(super) fn adopt_hedge(&mut self, now: Instant, tag: Tag, outcome: Outcome) -> bool {
         let Some(at) = self.hedges.find(|hedge| hedge.tag == tag) else { return false };
         let Hedge { path, bytes, waited, began, state, .. } = self.hedges.under_way[at];
@@ -277,7 +278,7 @@ impl Group {
         }
     }
 
-    /// A read has come back from its path after its hedge won.
+    /// Finishes a read that has come back from its path after its hedge won.
     pub(super) fn hedge_won(&mut self, tag: Tag) {
         let won = |hedge: &Hedge| hedge.tag == tag && hedge.state == HedgeState::Adopted;
         let at = self.hedges.find(won).expect("a hedge has won");
@@ -311,7 +312,8 @@ impl Group {
         }
     }
 
-    /// The next action about a hedge that is over. Poll it before the end of any request.
+    /// The next action about a hedge that is over. Call this before a request is finished, because a hedge ends before
+    /// its request.
     pub(super) fn poll_hedge_end(&mut self) -> Option<Action> {
         let at = self.hedges.find(|hedge| {
             matches!(hedge.state, HedgeState::Won { asked: false } | HedgeState::Adopted | HedgeState::ToDrop { .. })
@@ -337,7 +339,8 @@ impl Group {
         }
     }
 
-    /// The path's injection releases a hedge or its answer. An injection that has ended fails nothing.
+    /// Releases a hedge or its answer that the path's injection has kept. A hedge that was to fail does so only while
+    /// the injection is `in_force`.
     pub(super) fn release_hedge(&mut self, now: Instant, path: PathId, tag: Tag, in_force: bool) {
         let at = self
             .hedges
@@ -352,7 +355,7 @@ impl Group {
         }
     }
 
-    /// The injection of a path has ended: releases the hedges that it kept.
+    /// Releases the hedges that the injection of a path has kept, because the injection has ended.
     pub(super) fn release_hedges(&mut self, now: Instant, path: PathId) {
         let held =
             |hedge: &Hedge| hedge.path == path && matches!(hedge.state, HedgeState::Injected | HedgeState::Answered(_));

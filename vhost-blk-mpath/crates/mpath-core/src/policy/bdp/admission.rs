@@ -1,7 +1,7 @@
 //! Admission of paths: paths about as fast as the fastest, and slower paths that add enough.
 //!
-//! A slower path does not help with what the faster paths can carry. It adds the bytes outstanding beyond their
-//! windows, and costs each of its requests its latency. So it is used only if the throughput grows by `min-gain`.
+//! A slower path helps only with the outstanding bytes that exceed the windows of the faster paths. Each request on it
+//! takes the longer latency. So a slower path is used only if the throughput grows by `min-gain`.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ const RESERVE: f64 = 1.5;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     pub(super) path: PathId,
-    /// The latency of a request of the overall mean size that meets no other, s; `None`: unknown.
+    /// The latency, in s, of a request of the overall mean size that is alone on the path; `None`: unknown.
     pub(super) latency: Option<f64>,
     /// The highest rate in bytes per second; infinite if unknown.
     pub(super) rate: f64,
@@ -33,7 +33,7 @@ pub(super) struct Offer {
     pub(super) window: f64,
     /// The part of the window behind the request that is answered next, which keeps the path busy.
     pub(super) behind: f64,
-    /// Only use can measure the path.
+    /// Only requests of the guest can measure the path.
     pub(super) must_be_tried: bool,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// The estimate of a path has changed: the decision is out of date.
+    /// Has the next request decide again, because the estimate of a path has changed.
     pub(super) fn invalidate(&mut self) {
         self.next_at = None;
     }

@@ -7,8 +7,9 @@
 //!    │ └────────────────── every PERIOD, if never loaded ─────────────────────→│
 //!    └──────────────────── no queue: the path's limit is not known ────────────┘
 //! ```
-//! * **Search**: the window doubles with each bucket until the path delivers no more. While the guest does not fill
-//!   the window, the rate is a lower bound, and the path counts as one that takes all it gets.
+//! * **Search**: the window doubles with each bucket until the path delivers no more. A *bucket* is a run of answers
+//!   that gives one measured rate. While the guest does not fill the window, the rate is a lower bound, and the path
+//!   counts as one that takes all it gets.
 //! * **Cruise**: the window is the bandwidth-delay product. Every eighth bucket it is a quarter larger, to see
 //!   whether the path can deliver more.
 //! * **Cut**: until some requests are answered, the window is a quarter smaller, so that no request queues behind another. Only then
@@ -153,7 +154,7 @@ impl Estimator {
         self.sizes.mean()
     }
 
-    /// The latency of a request of the mean size that meets no other, s.
+    /// The latency, in s, of a request of the mean size that is alone on the path.
     pub(super) fn path_latency(&self) -> Option<f64> {
         self.known.map(|(delay, rate)| delay + self.size() / rate)
     }
@@ -182,7 +183,7 @@ impl Estimator {
         }
     }
 
-    /// A request of `bytes` is bound behind `ahead` bytes in flight. `full`: it fills the window.
+    /// Counts a request of `bytes` that is bound behind `ahead` bytes in flight. `full`: it fills the window.
     pub(super) fn bound(&mut self, bytes: f64, ahead: f64, full: bool) {
         if let Phase::WindowCut(cut) = &mut self.phase {
             cut.bound(ahead);
@@ -193,8 +194,8 @@ impl Estimator {
         }
     }
 
-    /// A request of `bytes` came back after `latency`, with `left` bytes still in flight. `cruise_gain` is that of
-    /// [`Estimator::window`]. Returns whether the path has changed.
+    /// Takes the answer to a request of `bytes` after `latency`, with `left` bytes still in flight. `cruise_gain` is
+    /// that of [`Estimator::window`]. Returns whether the path has changed.
     pub(super) fn answered(
         &mut self,
         now: Instant,

@@ -1,4 +1,4 @@
-//! The latency of a path for a request that meets no other: the least recent mean.
+//! The latency of a path for a request that is alone on the path: the smallest of the recent means.
 //!
 //! The filter uses means, because with scattered latencies the least single one is far below the expectation. It
 //! stores the mean size with each mean latency, because the part that is due to size is known only with the rate.
@@ -32,7 +32,7 @@ impl Mean {
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// The slot ends then, if it has enough answers.
+    /// The slot ends at this time, if it has enough answers by then.
     until: Instant,
     latencies: f64,
     sizes: f64,

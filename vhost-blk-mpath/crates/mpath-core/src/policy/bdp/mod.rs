@@ -99,15 +99,16 @@ struct PathState {
 }
 
 impl PathState {
-    /// Delay (s) and rate (bytes/s) for a class: its own estimate, or that of probes, or that of reads, which make
-    /// probes needless.
+    /// Delay (s) and rate (bytes/s) for a class: the class's own estimate, else that of probes, else that of reads. A
+    /// path with reads is not probed.
     fn estimate(&self, class: OpClass) -> Option<(f64, f64)> {
         let own = self.classes[class.index()].known();
         let probed = || self.probes.mean().map(|mean| (mean.latency, f64::INFINITY));
         own.or_else(probed).or_else(|| self.classes[OpClass::Read.index()].known())
     }
 
-    /// Forgets a failure after a while. Starts anew an estimate that reads contradict: its cause may have passed.
+    /// Starts an estimate anew if its failure is old, or if reads contradict the estimate and a trial is due. The cause
+    /// may have passed.
     fn forget_old_evidence(&mut self, now: Instant, class: OpClass) {
         let forgiven = if let Some(at) = self.failed_at[class.index()] {
             now - at >= FAILED_FOR
@@ -121,7 +122,8 @@ impl PathState {
         }
     }
 
-    /// Whether reads take far less than the estimate of this class, so that its cause may have passed.
+    /// Whether reads take far less time than the estimate of this class says. The cause of the estimate may then have
+    /// passed.
     fn reads_contradict(&self, class: OpClass) -> bool {
         let own = &self.classes[class.index()];
         let reads = self.classes[OpClass::Read.index()].known().map(|(delay, rate)| delay + own.size() / rate);
@@ -212,7 +214,8 @@ impl Bdp {
         self.offers.clear();
         let (mut bytes, mut ios, mut all) = (0.0, 0.0, 0.0);
         let mut size: f64 = size_of(query.bytes);
-        // The same for all paths: the first requests of one path may all have been large, and those of another small.
+        // All paths share one mean size, because the first requests of one path may all have been large, and those of
+        // another small.
         let mean = self.unit(query.class);
         for candidate in candidates {
             let state = &self.paths[candidate.path.index()];
@@ -282,7 +285,8 @@ impl Bdp {
         }
     }
 
-    /// A path has changed: the probes of the other paths may be out of date too.
+    /// Has the other paths probed soon and the admission decided again: if one path has changed, the others may have
+    /// changed too.
     fn changed(&mut self, path: PathId) {
         self.probe_at = None;
         for (state, index) in self.paths.iter_mut().zip(0..) {

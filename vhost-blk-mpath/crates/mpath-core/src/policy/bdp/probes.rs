@@ -53,7 +53,8 @@ impl Probes {
         self.failures >= FAILURES
     }
 
-    /// The guest uses this path. Its reads measure the path.
+    /// Records that a request of the guest was bound to this path. Reads of the guest measure the path in place of
+    /// probes.
     pub(super) fn bound(&mut self, now: Instant, class: OpClass) {
         self.bound[class.index()] = Some(now);
     }
@@ -72,18 +73,19 @@ impl Probes {
         self.bound[OpClass::Read.index()]
     }
 
-    /// Something has changed: probes the path as soon as possible.
+    /// Asks for a probe as soon as possible, because something has changed.
     pub(super) fn request_now(&mut self) {
         self.is_urgent = true;
     }
 
-    /// Whether the path has too few answers. Only at first: paths with scattered probes would otherwise get more than
-    /// their share.
+    /// Whether the path has had too few answers to probes, and no read of the guest. Discarded answers count too, or
+    /// paths with scattered probes would get more than their share.
     pub(super) fn is_unknown(&self) -> bool {
         self.answers < SAMPLES && self.last_read().is_none() && !self.are_useless()
     }
 
-    /// Whether a probe is wanted at once. Not on a path that the guest writes to, because reads scatter there.
+    /// Whether a probe is wanted at once. A path that the guest uses is not probed at once: next to writes, the
+    /// latencies of reads scatter.
     fn is_wanted(&self, now: Instant) -> bool {
         let rests = OpClass::ALL.into_iter().all(|class| self.is_idle(now, class));
         rests && (self.is_urgent || self.outlier.is_some() || self.is_unknown())
@@ -112,7 +114,7 @@ impl Probes {
         self.is_urgent = false;
     }
 
-    /// A probe came back. Returns whether the path has changed.
+    /// Takes the result of a probe; `None`: it failed. Returns whether the path has changed.
     pub(super) fn answered(&mut self, now: Instant, probe: Option<Mean>) -> bool {
         self.last = Some(now);
         let Some(probe) = probe else {
@@ -163,7 +165,8 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// A request of the guest was answered. Returns whether this allows one more probe, saved or on credit.
+    /// Adds the income from one answered request of the guest. Returns whether this allows one more probe, saved or on
+    /// credit.
     pub(super) fn earn(&mut self) -> bool {
         let before = *self;
         let paid = self.owed.min(SHARE / 2.0);

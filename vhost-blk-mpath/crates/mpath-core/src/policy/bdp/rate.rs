@@ -1,4 +1,5 @@
-//! The rate of a path: the highest rate of about the last second.
+//! The rate of a path: the highest rate of about the last second. Each rate is measured over a *bucket*, a run of
+//! answers.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -6,8 +7,8 @@ use std::time::{Duration, Instant};
 /// How long a rate counts, at least, and in latencies of the path.
 const WINDOW: Duration = Duration::from_secs(1);
 const WINDOW_LATENCIES: f64 = 20.0;
-/// A bucket ends after this many requests, this time in s and this time in latencies: during the search, and after
-/// it.
+/// A bucket ends when it has this many answers, has lasted this long in s, and has lasted this many latencies of the
+/// path: during the search, and after it.
 const SEARCH: (u32, f64, f64) = (8, 0.005, 1.0);
 const CRUISE: (u32, f64, f64) = (32, 0.020, 2.0);
 /// A bucket ends after this time, or two latencies, in any case.
@@ -48,7 +49,7 @@ pub(super) struct RateFilter {
 }
 
 impl RateFilter {
-    /// A request was bound that fills the window.
+    /// Counts a bound request that fills the window.
     pub(super) fn filled(&mut self) {
         self.full += 1;
     }

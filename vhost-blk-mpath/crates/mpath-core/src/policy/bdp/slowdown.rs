@@ -1,7 +1,7 @@
 //! Detection of slowdowns: a path is slower than its estimate allows.
 
 /// A count and a factor. A slowdown is this many latencies in a row above this many times the expectation plus `SLACK`.
-/// A few are enough if they are far above.
+/// `VERY_LATE` needs fewer latencies, which are farther above the expectation.
 const LATE: (u32, f64) = (8, 2.5);
 const VERY_LATE: (u32, f64) = (3, 8.0);
 /// In seconds.
@@ -26,14 +26,16 @@ pub(super) fn is_late(silence: f64, expected: f64) -> bool {
 }
 
 impl SlowdownAlarm {
-    /// A request took `latency` with `expected` as expectation (s). Returns whether the path has slowed down.
+    /// Counts a request that took `latency` and was expected to take `expected` (s). Returns whether the path has
+    /// slowed down.
     pub(super) fn answered(&mut self, latency: f64, expected: f64) -> bool {
         count(&mut self.late, is_late(latency, expected));
         count(&mut self.very_late, latency > VERY_LATE.1 * expected + SLACK);
         self.late >= LATE.0 || self.very_late >= VERY_LATE.0
     }
 
-    /// A bucket has the mean `latency` with `expected` as expectation (s). Returns whether the path has slowed down.
+    /// Counts a bucket of answers with the mean `latency` and the expectation `expected` (s). Returns whether the path
+    /// has slowed down.
     pub(super) fn bucket(&mut self, latency: f64, expected: f64) -> bool {
         count(&mut self.buckets, latency > BUCKETS.1 * expected + BUCKET_SLACK);
         self.buckets >= BUCKETS.0

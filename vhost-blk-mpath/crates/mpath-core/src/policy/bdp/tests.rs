@@ -128,7 +128,7 @@ fn slow_writes_are_tried_again_where_reads_are_fast() {
         let again = used_at + 500 * MS;
         let after = policy.select(&write(again), &candidates);
         assert_eq!(after == path(0), !reads_too, "{after:?}");
-        // They take long again.
+        // The writes of the trial take long again.
         (0..8).for_each(|_| policy.completed(&written(again + 200 * MS, 200 * MS)));
         let before = policy.select(&write(again + 990 * MS), &candidates);
         assert!(matches!(before, Choice::Wait { .. }), "{before:?}");
@@ -167,7 +167,7 @@ fn no_request_waits_for_a_silent_path() {
         panic!("it is waited for while it may answer")
     };
     assert_eq!(policy.select(&read(again), &[stalled, candidate(1)]), path(1));
-    // A single late one, while others are answered, is not silence.
+    // A single late request, while others are answered, is not silence.
     policy.completed(&done(again + 5 * MS, 0, MS));
     let choice = policy.select(&read(again + 6 * MS), &[stalled, candidate(1)]);
     assert!(matches!(choice, Choice::Wait { .. }), "{choice:?}");
@@ -221,7 +221,7 @@ fn writes_do_not_estimate_reads_and_probes_do_not_estimate_writes() {
             probes += 1;
         }
     }
-    // One for a hundred writes, and those on credit.
+    // One probe for a hundred writes, and the probes on credit.
     assert!((10..=30 + 18).contains(&probes), "{probes}");
     let latency = |class| policy.estimate(used, class).latency.expect("known");
     assert!(latency(OpClass::Read) > 10 * MS && latency(OpClass::Write) < 2 * MS);
@@ -240,7 +240,7 @@ fn a_path_with_scattered_probes_leaves_probes_to_the_others() {
         waited = waited.map(|waited| waited + 1);
         if let Some((path, bytes)) = policy.probe(at, 0b111, true) {
             let index = path.index();
-            // Each of path 1 is far from what is known of it, and from the one before.
+            // Each probe of path 1 is far from the estimate of the path, and from the probe before.
             let latency = if index == 2 { 10 * MS } else { [2 * MS, 30 * MS][probes[index] as usize % 2] };
             policy.probed(&ProbeResult { now: at, path, bytes, latency: Some(latency) });
             probes[index] += 1;

@@ -1,8 +1,8 @@
 //! Window cuts: for a while a path has fewer requests, which shows how long the path takes without a queue.
 //!
-//! A cut goes in steps. Each step halves the window, as long as requests still wait for no more than those ahead of
-//! them. A path that still delivers as much, or takes less time for it, had queued requests before: its rate was its
-//! limit.
+//! A cut goes in steps. Each step halves the window while requests still queue: the requests ahead of a request then
+//! explain its latency. A path that delivers as much with fewer requests, or takes less time for them, had a queue
+//! before. Its rate was its limit.
 
 use std::time::Instant;
 
@@ -10,9 +10,10 @@ use super::latency::Mean;
 
 /// Answers per step.
 const SAMPLES: u32 = 32;
-/// Requests are queued if they wait for at most this many times what those ahead of them take.
+/// Requests queue if their latency is less than this many times what the path takes for the bytes ahead of them. The
+/// part of the latency for their own size does not count.
 const QUEUED: f64 = 1.15;
-/// A step has fewer requests if it has less than this part of the earlier number.
+/// A step has fewer requests if it has less than this part of the bytes in flight before.
 const FEWER: f64 = 0.85;
 /// With fewer requests, a path was at its limit if it still delivers `STILL_DELIVERED` of its rate or takes less than
 /// `SHORTER` of the time.
@@ -58,7 +59,7 @@ impl WindowCut {
         Self { since, gain, limited, before, rate, began: None, ahead, bound, latencies, sizes, count }
     }
 
-    /// A request was bound behind `ahead` bytes.
+    /// Counts a request that was bound behind `ahead` bytes.
     pub(super) fn bound(&mut self, ahead: f64) {
         self.ahead += ahead;
         self.bound += 1;

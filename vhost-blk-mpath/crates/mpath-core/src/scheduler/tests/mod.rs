@@ -74,7 +74,7 @@ fn fifo_sizes_do_not_count() {
     assert_eq!(t.drain(), [0, 10, 1, 11, 2, 12, 3, 13]);
 }
 
-/// Such a flow is idle for a moment between two requests.
+/// A flow with one request at a time is idle for a moment between two requests.
 #[test]
 fn fifo_flows_with_one_request_at_a_time_do_not_escape_the_weight_of_their_disk() {
     const FLOWS: u16 = 16;
@@ -229,7 +229,7 @@ fn sparse_flows_take_turns_of_a_thirty_second_of_a_burst() {
     assert!(turns.iter().all(|turn| turn.is_multiple_of(TURN as usize)) && turns.len() >= 4, "{turns:?}");
 }
 
-/// A flow that returns is one turn ahead of the others, not by all that it has not asked for.
+/// A flow that returns is one turn ahead of the others. It gets no credit for service that it did not ask for.
 #[test]
 fn a_flow_that_returns_is_one_turn_ahead() {
     let mut t = Test::new("burst-credit", &[("gap", "10s")]);

@@ -24,7 +24,8 @@ proptest! {
                 let explained = if what == 0 { explained.write } else { explained.read };
                 let waiting = t.group.stats(t.now).queued;
                 let issued = t.submit(tag, op);
-                // Behind waiting requests of its virtqueue it waits, whatever the policy would say.
+                // If requests of its virtqueue wait already, the new request waits behind them, whatever the policy
+                // would say.
                 if waiting == 0 {
                     match explained.next {
                         Next::Path(path) => prop_assert_eq!(&issued[..], &[issue(path, tag)], "{:?}", policy),

@@ -67,7 +67,7 @@ fn another_disk_goes_first_by_its_weight() {
         t.group.submit(t.now, io(if tag % 2 == 0 { A } else { B }, tag));
     }
     let mut issued = t.actions();
-    // Until both have sent their burst.
+    // Serve requests until both disks have sent their bursts.
     for _ in 0..200 {
         let Some(&Action::Issue { path, tag }) = issued.last() else { panic!("{issued:?}") };
         t.now += MS;

@@ -109,7 +109,7 @@ fn a_flush_that_came_in_before_the_loss_is_not_the_last_to_report_it() {
     assert_eq!(t.actions(), [ok(3)]);
 }
 
-/// The guest gets no answer to it, and its next flush must not succeed.
+/// The guest gets no answer to the flush that was given up, so its next flush must fail.
 #[test]
 fn a_flush_that_was_given_up_reports_no_loss() {
     for lost_before in [true, false] {
@@ -144,7 +144,7 @@ fn flush_of(tag: u32, flow: FlowId) -> Io {
     Io { tag: Tag(tag), op: Op::Flush, bytes: 0, disk: DiskId(0), flow, fua: false }
 }
 
-/// Seed 0x2b of the first mpath-sim.
+/// mpath-sim has found this situation with seed 0x2b.
 #[test]
 fn every_flush_that_waits_when_a_loss_is_reported_reports_it_too() {
     let mut t = Test::new(config());
@@ -174,7 +174,8 @@ fn a_path_lost_under_a_flush_fails_it_after_the_others_have_answered() {
     assert_eq!(t.actions(), [failed(2, IoError::LostWrites)]);
 }
 
-/// Seed 0x594 of mpath-sim with several disks: a flush meets a gap of its path, and other flushes get through.
+/// mpath-sim has found this situation with several disks and seed 0x594: a flush meets a gap of its path, and other
+/// flushes get through.
 #[test]
 fn a_path_lost_under_a_flush_is_no_error_if_another_flush_has_covered_it() {
     let mut t = Test::new(config());

@@ -15,7 +15,7 @@ fn numa() -> GroupConfig {
 
 #[test]
 fn a_flush_fails_if_its_writes_are_lost_meanwhile() {
-    // In every case: repeated later, repeated after a path error, or not repeated.
+    // The flush command is repeated later, repeated after a path error, or not repeated.
     for outcome in [Outcome::Retry { after: 50 * MS }, Outcome::PathError, Outcome::Success] {
         let mut t = Test::new(numa());
         t.flush_presumed();
@@ -31,7 +31,7 @@ fn a_flush_fails_if_its_writes_are_lost_meanwhile() {
             lose_and_restore_namespace(&mut t);
         }
         assert_eq!(t.actions(), [failed(1, IoError::LostWrites)], "{outcome:?}");
-        // The flush was under way then: to the guest it may not cover the last writes.
+        // The flush was under way at the loss, so for the guest it may not cover the last writes.
         for (tag, action) in [(2, failed(2, IoError::LostWrites)), (3, ok(3))] {
             t.now += 1000 * MS;
             t.submit(tag, Op::Flush);

@@ -26,7 +26,7 @@ fn no_hedge_goes_to_a_path_known_to_take_longer() {
     for _ in 0..20 {
         t.learn(P0, 4096, MS / 10);
     }
-    // P1 has no latency. A hedge that is only just late gives none. A hedge that takes long does.
+    // P1 has no known latency. A hedge that is only just late does not give P1 one. A hedge that takes long does.
     for late in [MS / 100, 50 * MS] {
         for _ in 0..8 {
             t.hedge(0, P1);

@@ -85,7 +85,7 @@ pub(crate) struct Driver {
     makes_durable: BTreeMap<(Tag, PathId), u64>,
     /// For each open flush of the guest: what it must cover.
     owed: BTreeMap<Tag, BTreeMap<Cache, u64>>,
-    /// Where an open request was last executed. It has not completed before the guest knows.
+    /// The cache in which an open request was last executed. The request counts as completed only when the guest knows.
     executed: BTreeMap<Tag, Cache>,
 }
 

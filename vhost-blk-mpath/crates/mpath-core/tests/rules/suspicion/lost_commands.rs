@@ -406,7 +406,7 @@ fn answered_by_bdp(lose: impl Fn(usize, Duration) -> bool, seconds: u64) -> Vec<
 #[test]
 fn a_lost_command_does_not_keep_others_from_a_path_that_bdp_fills() {
     let seen = std::cell::Cell::new(0);
-    // One a second from the fifth second on, in every phase of `bdp`.
+    // Loses one command a second from the fifth second on, so in every phase of `bdp`.
     let lose = |_, at: Duration| {
         let lost = at > 5 * SECOND && at.as_secs() > seen.get() && seen.get() < 9;
         if lost {

@@ -41,7 +41,7 @@ fn latency_rr_leaves_a_silent_path() {
     sim.run(Duration::from_secs(1));
     sim.models[0] = Model::Silent;
     sim.run(Duration::from_secs(2));
-    // Its half of the 64, and half of the rest before the silence shows.
+    // The path holds its half of the 64 requests, and half of the others before its silence shows.
     assert!(sim.issued[0] <= 48, "{} requests are stuck", sim.issued[0]);
     assert!(sim.finished > 150_000, "{}", sim.finished);
 }
@@ -54,7 +54,7 @@ fn latency_rr_leaves_a_silent_path_with_a_full_window() {
     sim.run(Duration::from_secs(1));
     sim.models[0] = Model::Silent;
     sim.run(Duration::from_secs(3));
-    // 4 at a time in 30 ms, once the silence exceeds the latency of the slow path.
+    // The slow path serves 4 requests at a time in 30 ms, once the silence exceeds its latency.
     assert!(sim.finished > 350, "{}", sim.finished);
 }
 

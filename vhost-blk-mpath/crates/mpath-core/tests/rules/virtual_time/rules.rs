@@ -148,7 +148,7 @@ fn latency_goes_to_the_fastest_path_and_follows_it() {
     let mut sim = Sim::reads(PolicyKind::Latency, &UNEQUAL[0], 8);
     sim.run(Duration::from_secs(1));
     sim.models.swap(0, 1);
-    // Until the next probe of the path that is fast now.
+    // Long enough for the next measurement of the path that is fast now.
     sim.run(Duration::from_millis(1200));
     sim.run(Duration::from_secs(1));
     assert!(sim.share_of_first() <= 1 && sim.finished > 38_000, "{:?}", sim.issued);

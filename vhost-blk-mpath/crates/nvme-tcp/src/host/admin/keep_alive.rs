@@ -52,7 +52,7 @@ impl KeepAlive {
         self.state = State::Sent(now);
     }
 
-    /// The next keep-alive is due one interval after the last one was sent.
+    /// Takes the answer to a keep-alive. The next one is due one interval after the answered one was sent.
     pub(super) fn answered(&mut self) {
         if let State::Sent(at) = self.state {
             self.state = State::Due(at + self.interval);

@@ -152,7 +152,7 @@ impl<E: Clone + From<AdminError>> AdminSession<E> {
         self.error.is_some()
     }
 
-    /// Fails with the error that has ended the connection.
+    /// Fails if an error has ended the connection, with that error.
     pub(super) fn check(&self) -> Result<(), E> {
         self.error.clone().map_or(Ok(()), Err)
     }
@@ -171,12 +171,12 @@ impl<E: Clone + From<AdminError>> AdminSession<E> {
         [step, self.keep_alive.next_timeout(), other].into_iter().flatten().min()
     }
 
-    /// No step is under way.
+    /// Whether no step is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.current.is_none()
     }
 
-    /// An Asynchronous Event Request is outstanding.
+    /// Whether an Asynchronous Event Request is outstanding.
     pub(super) fn is_event_requested(&self) -> bool {
         self.is_event_requested
     }
@@ -312,7 +312,7 @@ impl<E: Clone + From<AdminError>> AdminSession<E> {
         }
     }
 
-    /// A shutdown is requested or under way.
+    /// Whether a shutdown is requested or under way.
     pub(super) fn is_shutting_down(&self) -> bool {
         self.shutdown != Shutdown::NotRequested
     }

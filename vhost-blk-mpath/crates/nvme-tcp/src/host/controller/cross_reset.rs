@@ -1,8 +1,8 @@
 //! Cross-Controller Reset (Base 2.3, 5.4.3): this controller resets another controller of the subsystem, to which the host has
 //! lost its association. Afterwards commands sent to the other controller cannot be executed.
 //!
-//! One reset at a time runs in parallel with the steps and the keep-alives. It has no deadline: the caller waits at most until
-//! another fence.
+//! One reset at a time runs in parallel with the steps and the keep-alives. A reset has no deadline, because the caller does not
+//! depend on its answer: another event lifts the fence later.
 
 use super::HostController;
 use crate::host::admin::Owner;

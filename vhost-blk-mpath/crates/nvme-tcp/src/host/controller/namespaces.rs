@@ -69,7 +69,7 @@ impl Namespaces {
         }
     }
 
-    /// When the state "change" of a namespace has lasted too long; the earliest.
+    /// The earliest time at which the state "change" of a namespace has lasted too long.
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         self.0.iter().filter_map(|entry| entry.change_ends).min()
     }

@@ -9,7 +9,7 @@ use crate::wire::{
     NumberOfQueues, Sgl, Sqe, Status, Version,
 };
 
-/// The longest ANA log that is read with namespace lists, in bytes. Only the groups are read of a longer log.
+/// The longest ANA log that is read with namespace lists, in bytes. If the log is longer, only its groups are read.
 const ANA_LOG_MAX: u32 = 256 * 1024;
 
 /// LSP of the ANA log: Return Groups Only.

@@ -146,7 +146,7 @@ fn shutdown_is_orderly() {
     admin.host.shutdown(admin.now);
     admin.pass(KATO * 3).unwrap();
     assert_eq!((admin.event(), admin.target.asked(What::KeepAlive)), (None, keep_alives));
-    // A shutdown that never ends, one during the connect sequence, and one before Connect.
+    // Three shutdowns: one that never ends, one during the connect sequence, and one before Connect.
     let mut stuck = Admin::with(config(), |_| {});
     stuck.live();
     stuck.target.slow = u32::MAX;

@@ -412,7 +412,8 @@ proptest! {
     }
 }
 
-/// A write whose capsule needs several calls, after the first of them: the queue, the guest, and the CID.
+/// A write whose capsule needs several calls of `fill_tx`, after the first of these calls. Returns the queue with its payloads,
+/// and the CID of the write.
 pub(super) fn half_laid_out() -> (Peer, u16) {
     let both = Digests { header: true, data: true };
     let mut peer = Peer::ready_as(QueueConfig { in_capsule_bytes: 1 << 17, ..queue_config(both) }, 8192);

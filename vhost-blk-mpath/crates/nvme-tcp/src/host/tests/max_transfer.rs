@@ -137,7 +137,7 @@ fn failed_commands_are_retried_with_smaller_ones_and_the_size_is_learned() {
     }
 }
 
-/// Several failures at a time reduce the limit no further than one.
+/// Several failures at the same time reduce the limit no further than a single failure.
 #[test]
 fn requests_that_fail_together_halve_the_limit_once() {
     let mut controller = Controller::new(false, 512 * KIB, Status::INTERNAL_ERROR);

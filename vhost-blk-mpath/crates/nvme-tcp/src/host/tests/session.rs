@@ -275,7 +275,8 @@ proptest! {
         }
     }
 
-    /// After the loss of the connection, each request is completed or lost. It is indeterminate if the target may still execute it.
+    /// After the loss of the connection, each request is completed or lost. A lost request is indeterminate if the target may
+    /// still execute it.
     #[test]
     fn what_is_lost_is_told(config in any_config(), habits in any_habits(), seed: u64, turns in 1usize..150) {
         let ranges_come_late = config.in_capsule_bytes == 0;
@@ -363,7 +364,7 @@ proptest! {
         prop_assert_eq!(ended, submitted);
     }
 
-    /// Nothing that is no PDU at all does harm either.
+    /// Bytes that are no PDUs never lead to a panic or to a ready queue.
     #[test]
     fn noise_is_survived(noise in proptest::collection::vec(any::<u8>(), 0..400), digests: bool) {
         let digests = Digests { header: digests, data: digests };

@@ -27,7 +27,7 @@ pub(super) fn violation(error: ProtocolError) -> Result<(), QueueError> {
     Err(QueueError::Protocol(error))
 }
 
-/// Data of 512 bytes per 512 asked, beginning at `offset`.
+/// A `C2hData` PDU with `length` bytes of data for `offset`.
 fn data(cid: u16, offset: u32, length: u32) -> (Pdu, Vec<u8>) {
     (Pdu::C2hData(C2hData { cid, offset, length, last: false, success: false }), vec![3; length as usize])
 }

@@ -30,7 +30,7 @@ fn the_log_is_read_in_parts_and_the_header_twice() {
     let (header, last) = ((true, 0, RECORD), (false, 0, RECORD));
     assert_eq!(session.controller.parts, [header, (true, RECORD, 10 * RECORD), last]);
 
-    // Transfers of 2^0 pages of 64 KiB (CAP.MPSMIN of 4), then none smaller than needed.
+    // With MDTS 1, a transfer has at most 2 pages of 4 KiB. Each record is read once, and the header twice.
     let mut session = Session::with(config(), |controller| {
         controller.page = page(9, &entries(130));
         controller.identify.mdts = 1;

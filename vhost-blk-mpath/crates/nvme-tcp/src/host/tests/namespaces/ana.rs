@@ -171,7 +171,7 @@ fn the_association_ends_when_the_last_namespace_is_stuck_in_change() {
     let stuck = || stuck().unwrap_err().into();
     let mut all = three([Change; 3]);
     assert_eq!(all.failure(), stuck());
-    // The first leads to an event, and the last ends the association.
+    // The first namespaces that are stuck lead to events, and the last one ends the association.
     let mut admin = three([Change, Change, Optimized]);
     admin.pass(SECOND * 5).unwrap();
     states(&mut admin.target, [Change; 3]);
@@ -190,7 +190,7 @@ fn namespaces_stuck_in_change_do_not_keep_the_association() {
     admin.target.namespaces.retain(|namespace| namespace.nsid != 2);
     admin.target.report(AsyncEvent::NAMESPACE_CHANGED);
     assert_eq!(admin.failure(), missing(2, &[1, 3]).into());
-    // Missing namespaces do not keep it either.
+    // Missing namespaces do not keep the association either.
     let mut admin = Admin::with(wanted(&[7, 1]), |target| target.ana.groups[0].state = Change);
     assert!(admin.live().namespaces[0].is_err());
     assert_eq!(admin.failure(), stuck().unwrap_err().into());
