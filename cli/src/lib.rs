@@ -283,7 +283,7 @@ fn parse() -> Result<(Args, Option<Duration>), clap::Error> {
     Ok((args, watch::asked(&matches)))
 }
 
-/// The outcome of the command, and the version of the daemon that it has asked.
+/// Runs the command. Returns its outcome, and the version of the daemon that it asked.
 fn run(args: &Args, watch: Option<Duration>) -> (Result<(), Failure>, Option<String>) {
     let from_environment = || std::env::var_os("MPATH_API").filter(|path| !path.is_empty()).map(PathBuf::from);
     let api = args.api.clone().or_else(from_environment).unwrap_or_else(|| DEFAULT_API_SOCKET.into());

@@ -11,9 +11,9 @@ use crate::tone::Tone;
 
 /// Blanks between two columns.
 const GAP: usize = 2;
-/// The least width of [`Column::Long`] texts while another column can be left out.
+/// The least width of [`Column::Long`] texts while a spare column can be left out.
 const LONG_MIN: usize = 28;
-/// Their least width.
+/// The least width of these texts after that, and of addresses once no column can be left out.
 const LONG_LEAST: usize = 14;
 /// The least width of states: the length of `live/non-optimized`.
 const STATE_LEAST: usize = 18;

@@ -134,7 +134,7 @@ impl Shown {
     }
 }
 
-/// The output of one round that is not in place.
+/// The output of one round where rounds follow each other, instead of each replacing the last on the screen.
 fn document(output: &Output) -> String {
     match output.format() {
         Format::Table => format!("--- {}\n{}", now(), output.collected()),

@@ -446,7 +446,7 @@ fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Op
     let (health, path_counts) = subsystem.check_health(disk, outstanding, disk_state == DiskState::Removing);
     let state = subsystem.state();
     let backing = disk.backing();
-    // The disk that has the paths counts for all.
+    // The disk that has the paths shows the counts of all disks over them.
     let counted = stats.filter(|_| owner.is_none());
     let moved =
         |class| counted.map_or_else(MovedRequests::default, |stats| MovedRequests::of(&stats.failover_times, class));

@@ -51,7 +51,8 @@ impl Kept {
 }
 
 impl EventRing {
-    /// Adds an event. If it is to be logged, returns how many like it were not logged since the last one that was.
+    /// Adds an event. If the event is to be logged, returns how many events like it were left out of the log since the
+    /// last one that was logged.
     fn add(&mut self, event: Event, now: Instant) -> Option<u64> {
         let alike: Vec<_> = (0..self.events.len()).filter(|at| self.events[*at].is_like(&event)).collect();
         let is_frequent = |first: &Kept| alike.len() >= ALIKE_MAX && now - first.at < LOG_PERIOD;
@@ -108,7 +109,7 @@ impl EventLog {
         };
         if let Some((Event { path, message, .. }, unlogged)) = logged {
             let path = path.as_ref().map(|path| tracing::field::display(&path.address));
-            // As a text, which is in quotes.
+            // As a text, so that the log puts it in quotes.
             let (by, unlogged) = (by.map(|by| by.to_string()), (unlogged > 0).then_some(unlogged));
             let by = by.as_deref();
             match severity {

@@ -56,7 +56,7 @@ fn describe(
     }
 }
 
-/// `None` for a path that was removed meanwhile.
+/// A path as the API explains it. `None` if the path was removed meanwhile.
 fn describe_path(subsystem: &Subsystem, disk: DiskId, verdict: &PathVerdict) -> Option<ExplainedPath> {
     let state = subsystem.state();
     let status = state.path(verdict.path)?;

@@ -146,7 +146,7 @@ async fn serve(
         }
         apis.iter().filter_map(|(_, socket)| socket.upgrade()).for_each(|socket| socket.own_file());
         sockets.iter().for_each(DiskSockets::own_files);
-        // Nobody serves the guests if this process ends now.
+        // If this process ended now, nobody would serve the guests.
         wait_for = WaitFor::None;
         events.record_of_daemon(EventKind::Upgraded, format!("took over from version {}", predecessor.version));
     }
@@ -157,7 +157,7 @@ async fn serve(
             tokio::select! {
                 signal = signals.recv() => tracing::info!("ending: {signal}"),
                 () = front_end_left(left.as_mut()) => tracing::info!("ending: the front-end connected by --fd has left"),
-                // An event tells of it.
+                // An event reports the hand-over.
                 () = upgrader.handed_over() => return,
             }
             upgrader.end();
@@ -193,7 +193,7 @@ async fn serve(
         Err(error) => Err(error.into()),
     };
 
-    // Paths and front-ends end by order now.
+    // From now on paths and front-ends end by order, which is no trouble to report.
     health.abort();
     disks.end_all().await;
     shutdown.send_replace(true);
@@ -208,7 +208,8 @@ async fn take_over(predecessor: &mut Predecessor, config: &Config, host: &HostId
     Ok(predecessor.wait_for_end(VERSION).await?)
 }
 
-/// Serves the API until `ending` resolves, or until the first attempts to connect fail that `wait-for` names.
+/// Serves the API until `ending` resolves, or until the first attempts to connect do not bring about what `wait-for`
+/// names.
 async fn serve_api(
     daemon: &Arc<Daemon>,
     servers: ApiServers,
@@ -224,7 +225,7 @@ async fn serve_api(
         if is_random_host {
             tracing::warn!(
                 hostnqn = %disks.common.host.hostnqn,
-                "the name of this host changes with each start, and targets that permit hosts by name need one: set `hostnqn` and `hostid`"
+                "the name of this host changes with each start, and targets that permit hosts by name need a fixed one: set `hostnqn` and `hostid`"
             );
         }
         notify(&[NotifyState::Ready]);
@@ -247,7 +248,7 @@ async fn serve_api(
     });
     let read_only = async {
         let Some(server) = servers.read_only else { return };
-        // Disks do not end because nobody can watch them.
+        // A failure of this socket must not end the disks.
         if let Err(error) = server.serve(Arc::clone(daemon), async { drop(ends.changed().await) }).await {
             tracing::error!(%error, "the read-only API socket is not served any more");
         }
@@ -267,7 +268,7 @@ async fn reload_by_signals(daemon: &Daemon, mut signal: ReloadSignal) -> Infalli
             Err(error) => tracing::warn!(%error, "cannot read the clock for systemd"),
         }
         let options = ReloadOptions { dry_run: false, force: false, by: ReloadBy::Signal };
-        // An event tells of an error.
+        // An event reports an error.
         let _ = daemon.reload_configuration(options).await;
         notify(&[NotifyState::Ready]);
     }

@@ -76,8 +76,8 @@ impl<'a> Follower<'a> {
         Self { client, stream: None, has_begun: false }
     }
 
-    /// The events after this position. Waits while no daemon answers, except for the first one. All events of a daemon that has
-    /// started since then are new: their numbers count from 1.
+    /// Returns the events after this position. Waits while no daemon answers, unless none has answered yet. If another daemon has
+    /// started since then, all of its events are returned: their numbers count from 1.
     fn next(&mut self, position: &Position) -> Result<Events, ClientError> {
         let (mut pause, mut is_away) = (PAUSE_MIN, false);
         loop {

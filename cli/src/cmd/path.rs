@@ -121,13 +121,13 @@ impl Command {
     }
 }
 
-/// Paths that are about to be reset. Their states are still those before.
+/// The text about paths that are about to be reset. Leaves out their states, which are still those before the reset.
 fn resets(paths: &[Path]) -> Text {
     let one = |of: &Path| format!("{} path {} ({}) is being reset\n", of.disk, of.index, of.address);
     (paths.iter().map(one).collect::<String>() + "`mpathctl path list` shows when the paths are live again\n").into()
 }
 
-/// Removes paths one after the other. A refusal does not keep the others.
+/// Removes paths one after the other. If one is refused, the others are still tried.
 fn remove(client: &Client, output: &mut Output, selected: &[Path], force: bool) -> Result<(), Failure> {
     let (mut left, mut refused) = (Vec::new(), false);
     for path in selected {
@@ -214,7 +214,7 @@ pub(crate) fn state(path: &Path) -> String {
     with_notes(state, path)
 }
 
-/// The same without the ANA state.
+/// The state with silence and fallback, without the ANA state.
 pub(super) fn state_without_ana(path: &Path) -> String {
     with_notes(path.state.to_string(), path)
 }

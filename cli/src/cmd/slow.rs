@@ -71,7 +71,7 @@ fn stages(of: &SlowRequest) -> String {
         ("fence", all.fence_us),
     ];
     stages.sort_by_key(|(_, us)| std::cmp::Reverse(*us));
-    // A hundredth of the whole is no cause.
+    // A stage with less than a hundredth of the time does not explain it.
     let shown = stages.iter().filter(|(_, us)| *us > 0 && us * 100 >= of.total_us);
     shown.map(|(name, us)| format!("{name} {}", ms(*us))).collect::<Vec<_>>().join(", ")
 }

@@ -56,7 +56,7 @@ fn subsystem(of: &Subsystem) -> Text {
     Text::from(format!("{}\n", of.subsystem)).then(table(COLUMNS, rows).without_headers())
 }
 
-/// The branch of an entry, and what is left of the entries below.
+/// The lines in front of an entry, and in front of the entries below it.
 fn forks(is_last: bool) -> (&'static str, &'static str) {
     if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") }
 }

@@ -32,7 +32,7 @@ impl Command {
     }
 }
 
-/// The new process has ended, and another daemon was started since.
+/// The error if another process serves than the one that was to take over.
 fn another(status: &Status, upgrade: &Upgrade) -> ClientError {
     let message =
         format!("process {} was to take over, and process {} serves; see the daemon's log", upgrade.pid, status.pid);

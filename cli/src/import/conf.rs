@@ -57,7 +57,7 @@ pub(super) fn read(file: &Path, text: &str, selection: &Selection) -> Result<Imp
         let mut options: Vec<NvmeOption> = Vec::new();
         for option in given {
             if let Some(first) = options.iter_mut().find(|first| first.name == option.name) {
-                // As nvme-cli does.
+                // nvme-cli, too, uses the last one.
                 disk.notes
                     .push(format!("line {line}: {first}: left out, given again in the line and the last one counts"));
                 *first = option;

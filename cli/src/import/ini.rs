@@ -51,7 +51,7 @@ pub(super) fn drop_ins(file: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether the text has a section of such a file.
+/// Whether the text has the header of a section, as nvme-fabrics.conf does.
 pub(super) fn has_section(text: &str) -> bool {
     let is_section = |line: &str| {
         let name = uncommented(line).strip_prefix('[').and_then(|line| line.strip_suffix(']'));
@@ -155,7 +155,7 @@ impl IniFile {
             host.retain(|option| option.name != name);
             found
         };
-        // A wrong identity has no line any more, but the file and the key say where it is.
+        // The line number of an identity is not kept. The file and the key say where a wrong one is.
         let (hostnqn, hostid) = (take("hostnqn"), take("hostid"));
         if let Some(hostnqn) = hostnqn {
             let hostnqn: Nqn = hostnqn.parse().map_err(|error| refused(file, 1, "hostnqn", &format!("{error}")))?;
@@ -237,7 +237,8 @@ fn controller(file: &Path, line: usize, text: &str) -> Result<Vec<NvmeOption>, I
     text.split(';').map(str::trim).filter(|part| !part.is_empty()).map(option).collect()
 }
 
-/// The options of all scopes, the outermost first. An inner value wins, and an empty one leaves none.
+/// The options of all scopes, which are given from the outermost to the innermost. An inner value replaces an outer one, and an
+/// empty value removes it.
 fn overlaid<const N: usize>(scopes: [&[NvmeOption]; N]) -> Vec<NvmeOption> {
     let mut all: Vec<NvmeOption> = Vec::new();
     for option in scopes.into_iter().flatten() {

@@ -40,7 +40,7 @@ struct Port {
     other: BTreeMap<String, serde_yaml::Value>,
 }
 
-/// TRADDR; of other transports than TCP it can be anything.
+/// TRADDR. With a transport other than TCP, it can be any text.
 #[derive(Debug, Default, Deserialize)]
 #[serde(transparent)]
 struct Traddr(String);
@@ -119,7 +119,7 @@ fn options(other: &BTreeMap<String, serde_yaml::Value>) -> impl Iterator<Item = 
 }
 
 fn refused(file: &Path, error: &serde_yaml::Error) -> ImportError {
-    // A path from the top level has no name in front.
+    // At the top level, the path of a field begins with a dot.
     let message = error.to_string();
     let message = message.strip_prefix('.').unwrap_or(&message);
     let reason = match error.location() {

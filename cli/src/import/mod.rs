@@ -110,7 +110,7 @@ fn read_file(file: &Path) -> Result<String, ImportError> {
     Ok(text)
 }
 
-/// Reads `discovery.conf`, `config.json` or `nvme-fabrics.conf` with its drop-ins, whichever it is, and writes a configuration.
+/// Reads a `discovery.conf`, a `config.json`, or an `nvme-fabrics.conf` with its drop-ins. Returns the text of a configuration.
 pub(crate) fn import(file: &Path, selection: &Selection) -> Result<String, ImportError> {
     let drop_ins = ini::drop_ins(file);
     let text = match read_file(file) {
@@ -137,7 +137,7 @@ pub(crate) fn import(file: &Path, selection: &Selection) -> Result<String, Impor
     Ok(text)
 }
 
-/// Narrows to the selected subsystem, and gives each disk the discovery controllers.
+/// Leaves only the selected subsystem, and gives the discovery controllers to each disk.
 fn choose(
     file: &Path,
     selection: &Selection,

@@ -141,13 +141,13 @@ disks:
     assert!(
         rest.contains("name: disk1") && rest.contains("subsystem: \"nqn.two\"") && rest.contains("tcp://array:4421")
     );
-    // One without ports has the discovery controllers.
+    // A subsystem without ports gets the discovery controllers.
     assert!(rest.contains("subsystem: \"nqn.none\""));
     assert!(!all.contains("secret:"), "secrets are not printed");
 
     let two = imported(JSON, &of("nqn.two")).unwrap();
     assert!(two.contains("disk0.sock\n    subsystem: \"nqn.two\"") && !two.contains("nqn.one"));
-    // What is not there can be discovered.
+    // A subsystem that is not in the file can be discovered.
     let other = imported(JSON, &of("nqn.other")).unwrap();
     assert!(other.contains("subsystem: \"nqn.other\"\n    discovery:"), "{other}");
 }
@@ -188,7 +188,7 @@ fn errors_of_config_json_name_file_line_and_field() {
     assert!(imported(one, &of("nqn.x")).unwrap_err().ends_with("; there are: nqn.s"));
 }
 
-/// What the daemon cannot use is a comment with its reason; the rest of the file is imported all the same.
+/// An option that the daemon cannot use becomes a comment with the reason. The rest of the file is imported.
 #[test]
 fn one_bad_entry_does_not_refuse_a_file() {
     let text = "\
@@ -352,7 +352,7 @@ fn drop_ins_have_their_own_host_and_defaults() {
     write("b.conf", &format!("[I/O Controller Defaults]\nctrl-loss-tmo = 60\n{}", subsystem("b", "192.0.2.2")));
     write("a.conf", &subsystem("a", "192.0.2.1"));
     write("c.conf.bak", "not read");
-    // Without a main file, too.
+    // The drop-ins are read even without a main file.
     let two = import(&main, &NONE).unwrap();
     let order = [two.find("nqn.a").unwrap(), two.find("nqn.b").unwrap(), two.find("ctrl-loss-tmo: 60").unwrap()];
     assert!(order.is_sorted() && !two.contains("keep-alive-tmo"), "{two}");

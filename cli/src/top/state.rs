@@ -37,7 +37,7 @@ pub(super) struct State {
     /// The time since the start, as the driver told it last.
     now: Duration,
     look: Option<Look>,
-    /// When the last look, and the last look that was answered, came.
+    /// When the last look ended, and when the last look with an answer did.
     asked_at: Duration,
     answered_at: Duration,
     /// Why the last look has no answer.
@@ -51,7 +51,7 @@ pub(super) struct State {
     pub(super) focus: Focus,
     pub(super) measure: Measure,
     pub(super) history: History,
-    /// By disk and virtqueue, and by path: what moved between the last two looks.
+    /// What changed between the last two looks: by disk and virtqueue, and by path.
     queue_rates: HashMap<(String, u16), QueueRate>,
     byte_rates: HashMap<PathKey, ByteRate>,
     pub(super) dialog: Option<Dialog>,
@@ -104,7 +104,7 @@ impl State {
         self.now = now;
     }
 
-    /// Takes the answer to a look.
+    /// Handles the answer to a look.
     pub(super) fn looked(&mut self, now: Duration, answer: Result<Look, String>) {
         self.now = now;
         let seconds = now.as_secs().saturating_sub(self.asked_at.as_secs()) as usize;
@@ -126,7 +126,7 @@ impl State {
         }
     }
 
-    /// What moved since the last look. Counters that fall are those of another daemon or path.
+    /// Computes the rates since the last look. A counter that fell belongs to another daemon or path, and gives no rate.
     fn rates(&mut self, time: Duration, look: &Look) {
         let Some(old) = &self.look else { return };
         let rate = |from: u64, to: u64| to.checked_sub(from).map(|moved| per_second(moved, time));
@@ -155,7 +155,8 @@ impl State {
 
     fn take_events(&mut self, new: &Events) {
         if self.boot_id != new.boot_id {
-            // Another daemon, whose events count from 1. An answer to a number of the old one may leave some out.
+            // Another daemon answers, and its events count from 1. The number in the request was the earlier daemon's, so the
+            // answer may leave out some.
             let is_first = self.boot_id.is_empty();
             self.boot_id.clone_from(&new.boot_id);
             if !is_first && self.last_event > 0 {

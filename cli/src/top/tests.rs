@@ -178,9 +178,9 @@ fn a_daemon_that_is_away_is_told_and_comes_back() {
     restarted.events = Events { boot_id: "second".into(), events: vec![], lost: 0, last: 2 };
     state.looked(6 * SECOND, Ok(restarted));
     assert!(!screen(&state, 80, 24).contains("NO ANSWER"));
-    // The number of the last event was one of the daemon before.
+    // The known number was that of an event of the earlier daemon.
     assert_eq!(state.last_event(), 0);
-    // A look that takes long is told too.
+    // The screen also tells of a look that takes long.
     state.time(12 * SECOND);
     assert!(screen(&state, 80, 24).contains("NO ANSWER for 6 s"));
 }

@@ -26,22 +26,22 @@ impl Daemon {
         Self::start_with(Fake::new())
     }
 
-    /// One whose `disk1` takes no requests.
+    /// Starts a daemon whose `disk1` takes no requests.
     pub(crate) fn start_held() -> Self {
         Self::start_with(Fake { held: &["disk1"], ..Fake::new() })
     }
 
-    /// One whose `disk0` is in this state.
+    /// Starts a daemon whose `disk0` is in this state.
     pub(crate) fn start_in_state(state: DiskState) -> Self {
         Self::start_with(Fake { state, ..Fake::new() })
     }
 
-    /// One with a disk `backup` over the paths of `disk0`.
+    /// Starts a daemon with a disk `backup` over the paths of `disk0`.
     pub(crate) fn start_sharing() -> Self {
         Self::start_with(Fake::sharing())
     }
 
-    /// One with `disk0` and `backup` only.
+    /// Starts a daemon with `disk0` and `backup` only.
     pub(crate) fn start_sharing_alone() -> Self {
         let fake = Fake::sharing();
         fake.policies.lock().unwrap().retain(|(disk, _)| disk != "disk1");
@@ -95,7 +95,7 @@ impl Daemon {
         stdout
     }
 
-    /// Runs `mpathctl`; its exit code, and what it said on stdout and on stderr.
+    /// Runs `mpathctl`. Returns its exit code, stdout and stderr.
     pub(crate) fn said(&self, args: &[&str]) -> (i32, String, String) {
         finish(&mut self.command(args))
     }

@@ -86,7 +86,7 @@ fn every_command_parses() {
     assert!(calls > 200, "{calls} calls found");
 }
 
-/// The arguments, if the call shows something once. Disks and paths are those of the fake daemon.
+/// The arguments to run, if the call shows something and ends. Its disks and paths are replaced by those of the fake daemon.
 fn shown(program: &Command, call: &Call) -> Option<Vec<String>> {
     let matches = program.clone().try_get_matches_from(&call.words).ok().filter(|_| !call.is_open)?;
     let (mut command, mut below) = (program, &matches);
@@ -118,7 +118,7 @@ fn commands_that_show_something_run() {
     assert!(shown.len() > 20, "{shown:?}");
 }
 
-/// The errors of settings: as settings of a disk, and of the daemon. `None` if they load as either.
+/// The errors of these settings in a disk, and outside of disks. `None` if they load in either place.
 fn errors(settings: &str) -> Option<[String; 2]> {
     let disk =
         "disks:\n  - socket-path: /run/s.sock\n    subsystem: nqn.2026-11.io.example:disk\n    paths: [tcp://h]\n";
@@ -127,7 +127,7 @@ fn errors(settings: &str) -> Option<[String; 2]> {
     Some([of_disk?.to_string(), of_daemon?.to_string()])
 }
 
-/// The error of settings, the first of which has this key. `None` if they load, or if that is no setting.
+/// The error of settings of which the first has this key. `None` if they load, or if the key is no setting.
 fn setting_fault(key: &str, settings: &str) -> Option<String> {
     let is_known = |error: &String| !error.contains(&format!("unknown field `{key}`"));
     errors(&format!("{key}: 0")).is_none_or(|errors| errors.iter().any(is_known)).then_some(())?;

@@ -48,7 +48,7 @@ pub(crate) struct Fake {
 const SHARER: &str = "backup";
 
 impl Fake {
-    /// With a disk over the paths of `disk0`. One path does not lead to the namespace of that disk.
+    /// A daemon with a disk over the paths of `disk0`. One path does not lead to the namespace of that disk.
     pub(crate) fn sharing() -> Self {
         let fake = Self::new();
         fake.policies.lock().unwrap().push((SHARER.into(), PolicyKind::RoundRobin.into()));
@@ -67,7 +67,7 @@ impl Fake {
         fake
     }
 
-    /// The boot id of a fake daemon, unless it is another one.
+    /// The boot id of a fake daemon, unless a test sets another.
     pub(crate) const FIRST_BOOT: &'static str = "4b6cbcf1-1f6c-4a6f-9f6a-0a3c5d1e2f30";
 
     pub(crate) fn new() -> Self {

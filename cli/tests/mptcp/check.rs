@@ -1,4 +1,4 @@
-//! `mpathctl mptcp check`: what it says, whether its commands mend it as they are printed, and whether MPTCP then uses both cards.
+//! `mpathctl mptcp check`: what it finds, whether the printed commands correct that, and whether MPTCP then uses both cards.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -27,7 +27,7 @@ fn of_level(findings: &[Value], level: &str) -> Vec<String> {
     findings.iter().filter(|finding| finding["level"] == level).map(text).collect()
 }
 
-/// Does what is printed, word for word.
+/// Runs the commands of the findings, word for word.
 fn mend(findings: &[Value]) {
     for finding in findings {
         for command in finding["commands"].as_array().unwrap() {
@@ -36,7 +36,8 @@ fn mend(findings: &[Value]) {
     }
 }
 
-/// A connection over both links, if one of several is: the kernel tries once to open a second subflow, and under load that may get lost.
+/// Connects until a connection uses both links, four times at most. The kernel tries only once to open a second subflow, and
+/// under load the attempt may get lost.
 fn over_both_links(to: [u8; 4]) -> Connection {
     let mut connection = connect(to);
     for _ in 0..3 {
@@ -48,7 +49,7 @@ fn over_both_links(to: [u8; 4]) -> Connection {
     connection
 }
 
-/// A connection, once something has gone over two subflows, or after a while.
+/// Connects and sends, until two subflows have carried data or five seconds have passed. Returns the connection's state.
 fn connect(to: [u8; 4]) -> Connection {
     let mut socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP)).unwrap();
     socket.connect_timeout(&SocketAddr::from((to, PORT)).into(), Duration::from_secs(5)).unwrap();
@@ -126,7 +127,7 @@ fn two_cards_with_a_gateway_each_in_a_namespace() {
     target.sh("ip addr add 10.1.0.254/24 dev b0; ip addr add 10.1.1.254/24 dev b1; ip addr add 10.9.0.9/32 dev lo");
     sh("ip addr add 10.1.0.1/24 dev a0; ip addr add 10.1.1.1/24 dev a1");
     sh("ip route add default via 10.1.0.254 dev a0; ip route add default via 10.1.1.254 dev a1 metric 200");
-    // An endpoint made without thought, and one of an address that is gone.
+    // One endpoint is bound to the wrong interface, and no interface has the address of the other.
     sh("ip mptcp endpoint add 10.1.1.1 dev a0 subflow; ip mptcp endpoint add 10.1.7.7 subflow");
     sh("ip mptcp limits set subflows 0 add_addr_accepted 0");
 
@@ -173,7 +174,7 @@ fn two_networks_apart_in_a_namespace() {
     assert_both_used([10, 1, 0, 9]);
 }
 
-/// After what the findings say has been done, nothing is left to do.
+/// Carries out the findings, and checks that the next check has none to carry out.
 fn assert_mended(findings: &[Value], targets: &[&str]) {
     mend(findings);
     let (output, findings) = check(targets);

@@ -16,9 +16,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::namespace::{PORT, Running, Target, in_a_namespace, must_be_inside, sh, skipped};
 
 const MPATHCTL: &str = env!("CARGO_BIN_EXE_mpathctl");
-/// Asked of a link that is back.
+/// The longest time until a link that is back is used.
 const BACK_WITHIN: Duration = Duration::from_secs(3);
-/// For whatever takes no time.
+/// Long enough for anything that should take no time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// `mpathctl mptcp follow` while it runs.
@@ -52,7 +52,7 @@ impl Follow {
         Self::new(command)
     }
 
-    /// The next thing that it does.
+    /// The next action that the program prints.
     fn does(&self) -> String {
         let done = self.lines.recv_timeout(PATIENCE).unwrap();
         let text = |name: &str| done[name].as_str().unwrap().to_owned();
@@ -63,7 +63,7 @@ impl Follow {
         sh(&format!("kill -{signal} {}", self.program.0.id()));
     }
 
-    /// Its exit code after SIGTERM.
+    /// Ends the program by SIGTERM. Returns its exit code.
     fn ends(mut self) -> Option<i32> {
         self.signal("TERM");
         self.program.0.wait().unwrap().code()
@@ -94,7 +94,7 @@ impl Connection {
         Self(socket)
     }
 
-    /// Sends until it goes by subflows from these addresses; how long that took.
+    /// Sends until the established subflows begin at these addresses. Returns how long that took.
     fn goes_by(&mut self, expected: &[&str]) -> Duration {
         let start = Instant::now();
         let cookies = BTreeSet::from([cookie_of(&self.0).unwrap()]);
@@ -128,14 +128,14 @@ fn subflows_go_and_come_back_with_the_carrier_in_a_namespace() {
         "ip addr add 10.1.0.1/24 dev a0; ip addr add 10.1.1.1/24 dev a1; ip mptcp limits set subflows 4 add_addr_accepted 4",
     );
     sh("ip mptcp endpoint add 10.1.0.1 id 5 subflow; ip mptcp endpoint add 10.1.1.1 id 3 subflow");
-    // An address has no way out by the other link.
+    // Packets from the address of one link cannot leave over the other link.
     sh("for i in 0 1; do ip rule add from 10.1.$i.1 table 10$i; ip route add 10.1.$i.0/24 dev a$i table 10$i; \
         ip route add unreachable default table 10$i; done");
-    // What is not answered while there is no carrier is known to be so only after the test.
+    // The kernel notices only after the test that a neighbour does not answer.
     sh("echo 60000 > /proc/sys/net/ipv4/neigh/a0/retrans_time_ms");
     let _sink = target.listening();
     let (here, there) = (Follow::here(), Follow::at(&target));
-    // Its first subflow is on the link that is lost.
+    // The connection's first subflow is on the link that is lost.
     let mut connection = Connection::new([10, 1, 0, 9]);
     connection.goes_by(&["10.1.0.1", "10.1.1.1"]);
 
@@ -144,7 +144,7 @@ fn subflows_go_and_come_back_with_the_carrier_in_a_namespace() {
         assert_eq!(here.does(), "removed 5 10.1.0.1 subflow on a0: the link is down");
         assert_eq!(there.does(), "removed 1 10.1.0.9 dev b0 signal on b0: the link is down");
         assert_eq!(endpoints(), ["10.1.1.1 id 3 subflow"]);
-        // Something asks who has an address that nobody has.
+        // This packet makes the kernel ask for an address that nobody has.
         UdpSocket::bind("10.1.0.1:0").unwrap().send_to(b"x", "10.1.0.77:9").unwrap();
         assert!(neighbours("a0").contains("10.1.0.77"));
         connection.goes_by(&["10.1.1.1"]);
@@ -153,7 +153,7 @@ fn subflows_go_and_come_back_with_the_carrier_in_a_namespace() {
         target.sh("ip link set b0 up");
         assert_eq!(here.does(), "added 5 10.1.0.1 subflow on a0: the link is up");
         assert_eq!(endpoints(), ["10.1.1.1 id 3 subflow", "10.1.0.1 id 5 subflow"]);
-        // Had it been the target's, the subflow would have had to wait for that, and fail.
+        // If this were the target's address, the subflow would wait for the kernel's attempt, and fail with it.
         assert!(!neighbours("a0").contains("10.1.0.77"));
         let took = connection.goes_by(&["10.1.0.1", "10.1.1.1"]);
         assert!(took < BACK_WITHIN, "{took:?}");
@@ -179,7 +179,7 @@ fn what_was_removed_is_there_at_the_end_in_a_namespace() {
     sh("ip mptcp endpoint add 10.1.0.1 dev a0 subflow fullmesh; ip mptcp endpoint add 10.1.1.1 subflow");
     let before = endpoints();
     let follow = Follow::here();
-    // It was down at the start.
+    // The link was down at the start.
     assert_eq!(follow.does(), "removed 2 10.1.1.1 subflow on a1: the link is down");
     target.sh("ip link set b0 down");
     assert_eq!(follow.does(), "removed 1 10.1.0.1 dev a0 subflow fullmesh on a0: the link is down");
@@ -200,11 +200,11 @@ fn nothing_is_missed_when_the_kernel_had_too_much_to_tell() {
 #[ignore = "changes links: runs in a namespace, by the test before it"]
 fn nothing_is_missed_when_the_kernel_had_too_much_to_tell_in_a_namespace() {
     must_be_inside();
-    // An address of IPv6 that becomes usable later on would be told of, and so have all links looked at.
+    // An IPv6 address that becomes usable later would be reported, and the program would look at all links because of it.
     sh("cd /proc/sys/net; [ ! -e ipv6 ] || for i in all default; do echo 1 > ipv6/conf/$i/disable_ipv6; done");
     let target = Target::new();
     sh("ip addr add 10.1.0.1/24 dev a0; ip mptcp endpoint add 10.1.0.1 dev a0 subflow; ip addr add 10.1.1.1/24 dev a1");
-    // One that is gone tells that it listens.
+    // The report about a link that is down shows that the program listens.
     sh("ip link set a1 down; ip mptcp endpoint add 10.1.1.1 dev a1 subflow");
     let follow = Follow::here();
     assert_eq!(follow.does(), "removed 2 10.1.1.1 dev a1 subflow on a1: the link is down");
@@ -215,7 +215,7 @@ fn nothing_is_missed_when_the_kernel_had_too_much_to_tell_in_a_namespace() {
         sh("for mtu in 1400 1401 1402 1403 1404 1405 1406 1407; do echo link set a1 mtu $mtu; done | ip -batch -");
     }
     target.sh("ip link set b0 down");
-    // The kernel tells of it a moment after that.
+    // The kernel reports that a moment later.
     while !shown(&["link", "show", "dev", "a0"]).contains("NO-CARRIER") {
         assert!(start.elapsed() < 8 * PATIENCE);
     }

@@ -7,12 +7,12 @@ use std::process::{Child, Command, Stdio};
 use mptcp::supported;
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Set for tests that may change the network, as it is their own.
+/// Set for tests that have a network namespace of their own, and so may change the network.
 const INSIDE: &str = "MPTCP_TEST_HAS_A_NAMESPACE";
 
 pub(crate) const PORT: u16 = 4420;
 
-/// Said past the test harness, which keeps what a test that passes prints.
+/// Prints why a test is skipped. Bypasses the test harness, which hides the output of a test that passes.
 pub(crate) fn skipped(why: &str) {
     #[allow(clippy::explicit_write)]
     writeln!(std::io::stderr(), "SKIPPED: {}: {why}", std::thread::current().name().unwrap_or("a test")).unwrap();
@@ -62,7 +62,7 @@ impl Drop for Running {
     }
 }
 
-/// The target's side: another network namespace, with the other ends `b0` and `b1` of this one's cards `a0` and `a1`.
+/// The target's side: another network namespace. Its cards `b0` and `b1` are the other ends of `a0` and `a1` in this one.
 pub(crate) struct Target(Running);
 
 impl Target {
@@ -93,7 +93,7 @@ impl Target {
         assert!(run.status.success(), "{script}: {}", String::from_utf8_lossy(&run.stderr));
     }
 
-    /// Something there that takes all that MPTCP connections bring.
+    /// Starts a process there that accepts MPTCP connections and takes all their data.
     pub(crate) fn listening(&self) -> Running {
         let this = std::env::current_exe().unwrap();
         let mut command = self.nsenter();

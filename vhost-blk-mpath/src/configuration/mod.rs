@@ -18,7 +18,7 @@ use crate::subsystem::Subsystem;
 pub(crate) struct Given {
     /// The file, an absolute path. `None` if the daemon was started with flags.
     pub(crate) file: Option<PathBuf>,
-    /// The settings that are there, at the start or at the last reload.
+    /// The settings in the file or in the flags, at the start or at the last reload.
     pub(crate) settings: Value,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Given {
 pub(crate) struct Configuration {
     file: Option<PathBuf>,
     given: Mutex<Value>,
-    /// Without disks, which come and go.
+    /// The settings of the daemon, without disks, because these come and go.
     daemon: Config,
 }
 

@@ -101,7 +101,7 @@ impl Reloading {
         Ok(reload)
     }
 
-    /// Events and log. A client gets the answer too.
+    /// Records events and writes to the log. A client also gets the result as the answer.
     fn report(&self, result: &Result<Reload, ReloadError>) {
         if self.options.dry_run {
             return;

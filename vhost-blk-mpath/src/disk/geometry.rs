@@ -25,8 +25,8 @@ pub(crate) fn of(settings: &DiskSettings, info: &ControllerInfo, namespace: &Nam
     }
 }
 
-/// The first property of a disk that front-ends were shown and that `found` lacks. Sizes are compared elsewhere, as they
-/// change while a disk is used.
+/// The first property of a disk that front-ends were shown and that `found` lacks. Sizes are compared elsewhere,
+/// because they change while a disk is used.
 pub(crate) fn lost(shown: &DiskGeometry, found: &DiskGeometry) -> Option<LostProperty> {
     let (before, now) = (shown.block_size, found.block_size);
     let lost = [
@@ -42,15 +42,15 @@ pub(crate) fn lost(shown: &DiskGeometry, found: &DiskGeometry) -> Option<LostPro
 /// A property of a disk that its namespace lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LostProperty {
-    #[error("its blocks had {before} bytes, and have {now}")]
+    #[error("its blocks have {now} bytes now, and had {before} before")]
     BlockSize { before: u32, now: u32 },
-    #[error("it is write protected, and was not")]
+    #[error("it is write protected now, and was not before")]
     Writing,
-    #[error("the controller has no discard, and had")]
+    #[error("the controller has no discard now, and had it before")]
     Discard,
-    #[error("the controller has no write zeroes, and had")]
+    #[error("the controller has no write zeroes now, and had it before")]
     WriteZeroes,
-    #[error("write zeroes does not deallocate, and did")]
+    #[error("write zeroes does not deallocate now, and did before")]
     WriteZeroesUnmap,
 }
 

@@ -153,7 +153,7 @@ impl Disk {
         self.backing.get()
     }
 
-    /// Sets the namespace, as a path has led there or an earlier daemon has shown it.
+    /// Sets the namespace to which a path has led, or which an earlier daemon has shown.
     pub(crate) fn set_backing(&self, backing: Backing) -> &Backing {
         assert!(self.backing.set(backing).is_ok(), "set once, under the admission lock");
         self.backing().expect("just set")

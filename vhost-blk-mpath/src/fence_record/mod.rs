@@ -106,8 +106,8 @@ enum ExpireError {
     Write(#[from] WriteError),
 }
 
-/// The records of disks that share their paths. All of them have the same associations, as the next daemon may serve
-/// one disk without the others.
+/// The records of disks that share their paths. All of them have the same associations, because the next daemon may
+/// serve one disk without the others.
 #[derive(Clone, Debug)]
 pub(crate) struct FenceRecords(Vec<FenceRecord>);
 
@@ -245,12 +245,12 @@ impl FenceRecord {
         self.change(move |record| record.add(AssociationId { path, epoch }, association)).await
     }
 
-    /// Removes an association, as its fence is lifted.
+    /// Removes an association whose fence is lifted.
     pub(crate) async fn remove(&self, path: PathId, epoch: Epoch) -> Result<(), WriteError> {
         self.change(move |record| record.remove(AssociationId { path, epoch })).await
     }
 
-    /// Removes the inherited fences, as they are lifted.
+    /// Removes the inherited fences, which are lifted.
     pub(crate) async fn remove_inherited(&self) -> Result<(), WriteError> {
         self.change(Record::remove_inherited).await
     }

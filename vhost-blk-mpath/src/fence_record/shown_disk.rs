@@ -162,7 +162,7 @@ impl ShownDiskFile {
         Ok(())
     }
 
-    /// Removes the file for good, as the disk is removed. Blocks.
+    /// Removes the file for good, because the disk is removed. Blocks.
     pub(crate) fn forget(&self) {
         let mut content = self.content();
         *content = Content { saved: None, is_forgotten: true };

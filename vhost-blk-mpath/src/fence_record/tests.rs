@@ -121,7 +121,8 @@ fn an_end_with_writes_in_doubt_leaves_its_fence_to_the_next() {
     assert_eq!(open(&socket).unwrap().1, Some(Duration::from_secs(5)));
 }
 
-/// Its own writes count for the disks that share its paths. What it inherited is on the namespace that it reads.
+/// The disk's own writes count for the disks that share its paths. Inherited fences are on the namespace that the disk
+/// reads.
 #[test]
 fn a_disk_that_only_reads_passes_on_what_it_has_inherited() {
     let place = tempfile::tempdir().unwrap();
@@ -207,7 +208,7 @@ fn namespace(number: u8) -> NamespaceName {
     NamespaceName::new("nqn.2026-11.io.example:disk", &identity)
 }
 
-/// Also when the daemon is killed while it has no association, as when all paths are down.
+/// This holds even if the daemon is killed without an association, for example when all paths are down.
 #[test]
 fn a_socket_keeps_its_namespace_until_no_guest_can_come_back() {
     let place = tempfile::tempdir().unwrap();

@@ -57,7 +57,7 @@ pub(crate) fn apply(
             PathAction::Disable => (EventKind::PathDisable, "path to be disabled", DesiredState::Disabled),
             PathAction::Reset => (EventKind::PathReset, "path to be reset", status.wanted()),
         };
-        // To enable a path that is enabled and not live has it connect at once.
+        // Enabling a path that is enabled and not live makes it connect at once.
         let reconnects = action == PathAction::Reset || action == PathAction::Enable && status.state != PathState::Live;
         if wanted != status.wanted() || reconnects {
             subsystem.event(Some(status.named()), kind, message);
@@ -113,7 +113,8 @@ fn check(
     Ok(())
 }
 
-/// A disk that would have no usable path left or, with no usable path now, none that can become usable.
+/// The disk that would lose its last usable path. If there is none, the first disk if the subsystem would lose its last
+/// path that can become usable.
 pub(crate) fn takes_the_last(state: &State, disks: usize, meant: impl Fn(PathId) -> bool) -> Option<DiskId> {
     let takes_the_last = |can: &dyn Fn(&PathStatus) -> bool| {
         let (mut meant, mut others): (Vec<_>, Vec<_>) = state.paths().partition(|path| meant(path.id));

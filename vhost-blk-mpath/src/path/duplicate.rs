@@ -1,7 +1,7 @@
 //! Detects two paths to one port of the target, for example by name and by IP address.
 //!
-//! Such paths are lost together and give no redundancy. This is a warning and not an error, as a name may resolve to
-//! another address later. The warning is logged whenever the second path becomes live.
+//! Such paths are lost together and give no redundancy. This is a warning and not an error, because a name may resolve
+//! to another address later. The warning is logged whenever the second path becomes live.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,7 +21,7 @@ pub(crate) fn check(subsystem: &Subsystem, path: PathId) {
     let (address, others) = {
         let state = subsystem.state();
         let Some(status) = state.path(path) else { return };
-        // From another local end it is another path.
+        // A path from another local end is another path, and is not compared.
         let as_close = |other: &PathAddress| other.local() == status.address.local();
         let others = state.paths().filter(|other| other.id != path && other.state == PathState::Live);
         let others = others.filter(|other| as_close(&other.address));

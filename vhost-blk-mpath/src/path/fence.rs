@@ -41,8 +41,8 @@ pub(crate) struct Draining {
 pub(crate) struct DrainingSocket(pub(crate) OwnedFd);
 
 impl DrainingSocket {
-    /// Reads and discards what still arrives, until the end of the stream. The requests it answers are held, and will
-    /// be repeated. Cancel-safe.
+    /// Reads and discards what still arrives, until the end of the stream. The answered requests are held, and will be
+    /// repeated. Cancel-safe.
     async fn read_to_end(&self) -> io::Result<()> {
         let socket = StdTcpStream::from(self.0.try_clone()?);
         socket.set_nonblocking(true)?;
@@ -71,7 +71,7 @@ pub(crate) async fn watch(subsystem: Arc<Subsystem>, of: AssociationId, draining
     subsystem.fences.drained(of, executed);
 }
 
-/// Drives the end of the controller. Returns whether it has executed everything.
+/// Runs the controller to its end. Returns whether it has executed everything.
 async fn drain(Draining { mut admin, queues }: Draining) -> bool {
     let mut open = queues.iter();
     let mut queue = open.next();

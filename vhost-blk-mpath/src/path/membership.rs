@@ -6,8 +6,8 @@
 //!                                  └── --force, or lost ──▶ dropped, its fence begins ──▶ its fences are lifted ──▶ gone
 //! ```
 //!
-//! Only then may another path use its id and slot. The I/O threads forget it first. `mpath_core` remembers its lost
-//! unflushed writes until a flush has failed for them.
+//! Another path may use the id and slot only once the path is gone. The I/O threads forget the path before
+//! that. `mpath_core` remembers the path's lost unflushed writes until a flush has failed for them.
 
 use std::sync::Arc;
 

@@ -50,7 +50,7 @@ pub(crate) struct PathTask {
     id: PathId,
     address: PathAddress,
     path: Path<HostError>,
-    /// What the subsystem knows of it.
+    /// Whether the path was tried and is live, as the subsystem knows it.
     trial: PathTrial,
     /// Reports of the I/O threads about this path.
     events: mpsc::UnboundedReceiver<PathEvent>,
@@ -60,17 +60,17 @@ pub(crate) struct PathTask {
     shutdown: watch::Receiver<bool>,
     /// Sockets by QID: the admin socket, and those of I/O queues until the association is recorded.
     sockets: Vec<Option<ControlSocket>>,
-    /// The sockets of I/O queues after that, until the I/O threads take them.
+    /// The sockets of I/O queues once the association is recorded, until the I/O threads take them.
     queues: Vec<OwnedFd>,
     /// The connection attempt under way, with its QID.
     connecting: Pending<(u16, Result<TcpStream, TransportError>)>,
     recording: Pending<Result<(), HostError>>,
-    /// The question to the I/O threads.
+    /// The question to the I/O threads for the path's statistics.
     asking: Pending<Option<PathStats>>,
     /// A step of the removal.
     leaving: Pending<()>,
     connections: Option<Connections>,
-    /// When disks that could not be saved are to grow.
+    /// When to try again to grow disks that could not be saved.
     grow_at: Option<Instant>,
     /// Draining sockets of the association that ends.
     draining: Vec<DrainingSocket>,
@@ -124,7 +124,7 @@ impl PathTask {
         // The I/O threads have drained by now, or the end of the daemon drains them.
         let admin = self.sockets.drain(..).next().flatten();
         if let Some((socket, shutdown)) = admin.zip(self.path.end(Instant::now())) {
-            // It may not answer.
+            // The controller may not answer.
             let _ = AdminConnection::new(socket, shutdown).confirmed().await;
         }
     }
@@ -319,7 +319,7 @@ impl PathTask {
                 }
             }
         }
-        // After the I/O threads have heard of it.
+        // The I/O threads hear of a change before the subsystem does.
         let trial = self.path.trial();
         if trial != self.trial {
             self.trial = trial;
@@ -393,7 +393,7 @@ impl PathTask {
             let draining = Draining { admin, queues };
             self.drains.push(tokio::spawn(fence::watch(Arc::clone(&self.subsystem), ended.of, draining)));
         } else {
-            // It may not answer.
+            // The controller may not answer.
             let _ = admin.confirmed().await;
         }
     }

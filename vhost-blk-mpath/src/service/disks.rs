@@ -415,7 +415,7 @@ impl Disks {
         *self.ending.borrow()
     }
 
-    /// Shortens changes under way, as the daemon is about to end.
+    /// Shortens changes under way, because the daemon is about to end.
     pub(crate) fn begin_end(&self) {
         self.ending.send_replace(true);
     }

@@ -56,7 +56,7 @@ impl Service {
         result
     }
 
-    /// Takes the steps of a disk as far as they come.
+    /// Takes the steps that open a disk, as far as that is possible now.
     async fn open_disk(&self, disk: &Disk, disks: &Disks) -> Result<(), StartError> {
         while let Some(step) = self.next_step(disk) {
             if let Err(error) = self.open_step(disk, step, disks).await {
@@ -88,7 +88,7 @@ impl Service {
             OpeningStep::Save => self.subsystem.save_current(disk).await?,
             OpeningStep::Serve => {
                 self.change_hold(disk.id, DiskHold::open);
-                // At the end of the daemon there are no more.
+                // The list of front-ends is empty at the end of the daemon.
                 if let Some(frontend) = self.frontends().get(usize::from(disk.id.0)) {
                     frontend.open();
                     tracing::info!(disk = disk.name(), socket = %disk.settings.socket_path, "front-ends are served");
@@ -117,7 +117,7 @@ impl Service {
         self.subsystem.change_hold(id, |hold| change(hold, Instant::now(), first_logs_are_done, &paths))
     }
 
-    /// Whether the first logs of discovery are done, and the paths, for a disk.
+    /// Whether the first logs of discovery are done, and for each path whether it was tried and leads to the disk.
     fn tried_paths(&self, id: DiskId) -> (bool, Vec<TriedPath>) {
         let first_logs_are_done = self.discovery.as_ref().is_none_or(|discovery| discovery.first_logs_are_done());
         let tried = |path: &PathStatus| TriedPath { trial: path.trial, leads_to_disk: path.namespaces.leads_to(id) };
@@ -158,7 +158,7 @@ mod tests {
     use crate::subsystem::Subsystem;
     use crate::subsystem::shared_context::SharedContext;
 
-    /// One without front-ends and discovery.
+    /// A service without front-ends and discovery.
     fn service(subsystem: &Arc<Subsystem>, ends: watch::Sender<bool>) -> Service {
         Service {
             subsystem: Arc::clone(subsystem),

@@ -4,7 +4,7 @@
 //! The owner of such a socket can restart the daemon while front-ends wait in its backlog. The same holds within one
 //! daemon: listening sockets stay here, and each disk or the API that uses one gets a duplicate.
 //!
-//! Descriptors are duplicated and not taken over, as other code of this process may use the number.
+//! Descriptors are duplicated and not taken over, because other code of this process may use the number.
 
 use std::fmt;
 use std::io;
@@ -88,7 +88,7 @@ pub(crate) struct DaemonSocket {
     pub(crate) in_use_by: Option<String>,
 }
 
-/// What a front-end must not see changed.
+/// Describes the properties of a disk that must not change under a connected front-end.
 pub(crate) fn disk_identity(config: &DiskConfig, disk: &DiskSettings) -> String {
     let namespace = disk.nsid.map_or_else(|| "the only namespace".into(), |nsid| format!("namespace {nsid}"));
     let mode = if disk.read_only { "read-only" } else { "writable" };
@@ -254,7 +254,7 @@ impl ActivationSockets {
         for TakenSocket { path, file, listener, .. } in self.taken().drain(..) {
             tracing::warn!(
                 socket = %path.display(),
-                "the socket of the earlier daemon is removed, as the configuration does not use it; a disk added by mpathctl has to be added again"
+                "the socket of the earlier daemon is removed, because the configuration does not use it; a disk added by mpathctl has to be added again"
             );
             let path: Option<SocketPath> = path.to_str().and_then(|path| path.parse().ok());
             if let Some((path, identity)) = path.zip(file)
@@ -342,7 +342,7 @@ impl ActivationSockets {
         ListeningSocket::from_listener(listener, path, role)
     }
 
-    /// Activation sockets that no disk of `config` and not the API uses.
+    /// Activation sockets that neither a disk of `config` nor the API uses.
     pub(crate) fn unused(&self, config: &Config) -> Vec<&Path> {
         let disks = config.disks.iter().flat_map(DiskSettings::all).map(|disk| disk.socket_path);
         let wanted: Vec<_> = disks.chain(config.api_sockets().cloned()).collect();

@@ -59,7 +59,7 @@ impl Subsystem {
     fn guest_of(&self, disk: &Disk) -> Option<String> {
         let before = self.records.previous_namespace(disk.id.0.into());
         let name = before.or(disk.backing().map(|backing| &backing.name));
-        // Without a namespace in the record, it is of an older version.
+        // A record without a namespace is of an older version.
         disk.queues.has_unanswered().then(|| name.map_or_else(|| "an unknown namespace".into(), ToString::to_string))
     }
 

@@ -1,4 +1,4 @@
-//! Carries out when requests of a disk are fetched, as its [`DiskHold`] decides.
+//! Carries out what the [`DiskHold`] of a disk decides: when requests are fetched.
 
 use std::sync::Arc;
 use std::time::Instant;

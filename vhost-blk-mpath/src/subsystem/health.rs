@@ -25,8 +25,8 @@ struct PathFacts {
 }
 
 impl Subsystem {
-    /// Looks at the health of a disk, and records events of what has changed, unless the disk is being removed: then its paths and
-    /// front-ends go by order. `outstanding` is known to the I/O threads alone.
+    /// Looks at the health of a disk, and records events of what has changed. Records none while the disk is being
+    /// removed, because its paths and front-ends go by order then. `outstanding` is known to the I/O threads alone.
     ///
     /// Must not be called with the state locked.
     pub(crate) fn check_health(&self, disk: &Disk, outstanding: u64, is_leaving: bool) -> (DiskHealth, PathCounts) {
@@ -57,7 +57,7 @@ impl Subsystem {
         let conditions = || reasons.iter().map(|reason| reason.condition);
         let condition = worst(conditions());
         if let Some(backing) = disk.backing() {
-            // A front-end that reads it is connected.
+            // Only a connected front-end reads the condition, so `no-front-end` is left out.
             let seen = worst(conditions().filter(|condition| *condition != Condition::NoFrontEnd));
             backing.frontend.set_condition(condition_id(seen));
         }
@@ -121,7 +121,7 @@ fn name_path(path: &PathStatus) -> String {
     format!("path {} ({})", path.id.0, path.address)
 }
 
-/// Each reason once, behind its paths.
+/// Each reason once, after the paths that have it.
 fn listed(unusable: &[(Vec<String>, String)]) -> String {
     let one = |(paths, reason): &(Vec<String>, String)| format!("{}: {reason}", paths.join(", "));
     unusable.iter().map(one).collect::<Vec<_>>().join("; ")

@@ -64,7 +64,7 @@ pub(crate) struct Subsystem {
     writers: Arc<NamespaceWriters>,
     /// Held while a disk grows, or its description is saved.
     saving: AsyncMutex<()>,
-    /// Signals that paths have changed, or what is known of disks.
+    /// Signals a change of paths, or of what is known of disks.
     changed: watch::Sender<()>,
     /// Signals that [`State::removed_by_operator`] has a new entry.
     pub(crate) operator_removals: Notify,
@@ -168,7 +168,8 @@ impl Subsystem {
         &self.disks[usize::from(id.0)]
     }
 
-    /// The disks with a known namespace, once there are I/O threads. The lock ensures that these know the disks.
+    /// The disks with a known namespace, once there are I/O threads. The lock ensures that the threads know these
+    /// disks.
     pub(crate) fn known(&self) -> impl Iterator<Item = &Disk> {
         let _one_at_a_time = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
         let known: Vec<_> =
@@ -176,7 +177,7 @@ impl Subsystem {
         known.into_iter()
     }
 
-    /// Changes when paths have changed, or what is known of disks.
+    /// The receiver of changes of paths, and of what is known of disks.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }

@@ -12,7 +12,7 @@ pub(crate) struct NamespaceWriters(Mutex<Vec<Writer>>);
 
 struct Writer {
     disk: String,
-    /// The disk whose paths it uses. A subsystem has no namespace twice.
+    /// The disk that owns the paths. Disks with the same owner never have the same namespace.
     owner: String,
     namespace: NamespaceName,
 }

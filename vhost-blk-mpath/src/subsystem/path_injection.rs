@@ -37,7 +37,7 @@ impl PathInjection {
         Self { injection, timer }
     }
 
-    /// Whether that task ends it.
+    /// Whether this task ends the injection.
     pub(crate) fn has_timer(&self, task: Id) -> bool {
         self.timer.as_ref().is_some_and(|timer| timer.task.id() == task)
     }

@@ -19,7 +19,7 @@ pub(crate) struct State {
     pub(crate) policy: ClassPolicies,
     pub(crate) scheduler: SchedulerSpec,
     pub(crate) hedge: HedgeSetting,
-    /// A path of the subsystem was live. Requests of a front-end that is served before that wait, even if all paths are
+    /// Whether a path of the subsystem was ever live. If not, the requests of a front-end wait even if all paths are
     /// refused: an error would be worse for its guest.
     pub(crate) was_live: bool,
     /// Addresses of paths that the operator has removed. Discovery takes them from here.
@@ -50,15 +50,15 @@ pub(crate) struct PathStatus {
     /// The path has been in its shown state since the last error.
     failed_in_state: bool,
     pub(crate) losses: PathLosses,
-    /// Whether it was tried. The I/O threads know of a path that is live by this.
+    /// Whether the path was tried and is live. If this says that it is live, the I/O threads know of it.
     pub(crate) trial: PathTrial,
     /// The last attempt has failed because this host lacks something.
     pub(crate) host_lacks: bool,
-    /// There are none without an association.
+    /// The namespaces on the path. None without an association.
     pub(crate) namespaces: PathNamespaces,
     pub(crate) cntlid: Option<u16>,
     pub(crate) controller: Option<Controller>,
-    /// For a live path.
+    /// The connections of a live path.
     pub(crate) connections: Option<Connections>,
     pub(crate) injections: Vec<PathInjection>,
     /// The operator's orders, for the path's task.
@@ -302,7 +302,7 @@ impl State {
         self.paths().filter_map(move |path| path.namespaces.blocks(disk))
     }
 
-    /// Whether any path is live or may become live. True without paths, as one may be added.
+    /// Whether any path is live or may become live. True without paths, because one may be added.
     pub(crate) fn paths_expected(&self) -> bool {
         let mut staying = self.paths().filter(|path| !path.is_removing()).peekable();
         staying.peek().is_none() || staying.any(|path| path.is_expected(self.was_live))

@@ -124,7 +124,7 @@ pub(crate) type ConnectionEvent = (EventKind, String);
 /// From a local address to an address of the target, over any number of connections.
 type Route = (IpAddr, SocketAddr);
 
-/// The changes between two states. Subflows are reported by route, as all connections of a path gain and lose them
+/// The changes between two states. Subflows are reported by route, because all connections of a path gain and lose them
 /// together. Subflows of the first state are not reported.
 fn events(before: Option<&BTreeMap<u16, Connection>>, now: &BTreeMap<u16, Connection>) -> Vec<ConnectionEvent> {
     let mut events = Vec::new();

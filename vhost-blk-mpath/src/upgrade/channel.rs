@@ -13,9 +13,9 @@ use rustix::net::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The form of the messages. Another number is not understood.
+/// The version of the format of messages. This program understands no other.
 pub(super) const FORMAT: u32 = 1;
-/// The most descriptors of a message that the kernel takes are 253.
+/// The most sockets of a message. The kernel takes at most 253 descriptors.
 const SOCKETS_MAX: usize = 128;
 /// More than the longest message: a path has at most 107 bytes and an NQN 223, which JSON writes with at most six characters
 /// each.
@@ -85,7 +85,7 @@ impl Channel {
         force: bool,
         sockets: &[(SocketName, BorrowedFd<'_>)],
     ) -> io::Result<()> {
-        // Without a socket there is a message too.
+        // One message is sent even without a socket.
         let count = sockets.len().div_ceil(SOCKETS_MAX).max(1);
         for index in 0..count {
             let part = &sockets[sockets.len().min(index * SOCKETS_MAX)..sockets.len().min((index + 1) * SOCKETS_MAX)];

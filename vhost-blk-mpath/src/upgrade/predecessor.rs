@@ -28,7 +28,8 @@ const READY_MAX: Duration = Duration::from_secs(45);
 /// The interval of checks whether the daemon ends meanwhile.
 const CANCEL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Whether systemd has started this process, and not another one that this process was started by.
+/// Whether systemd has started this process itself. A process that systemd has started passes `SYSTEMD_EXEC_PID` on to
+/// its children.
 fn is_main_process_of_systemd() -> bool {
     std::env::var("SYSTEMD_EXEC_PID").is_ok_and(|pid| pid == std::process::id().to_string())
 }

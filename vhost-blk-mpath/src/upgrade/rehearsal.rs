@@ -52,8 +52,8 @@ pub(crate) async fn rehearse_all(config: &Config, host: &HostIdentity, force: bo
     Ok(())
 }
 
-/// Connects a controller of the disk and identifies its namespaces. A disk without configured paths has nothing to be
-/// tried.
+/// Connects a controller of the disk and identifies its namespaces, over any configured path. Succeeds at once without
+/// such paths.
 async fn rehearse(config: &DiskConfig, host: &HostIdentity, io_threads: u16) -> Result<(), RehearsalError> {
     let controller = controller_config(config, host, io_threads);
     let mut attempts = JoinSet::new();
@@ -86,7 +86,7 @@ async fn reach(address: &PathAddress, config: ControllerConfig) -> Result<(), St
     let mut controller = HostController::new(config, Instant::now()).map_err(|error| error.to_string())?;
     let info = connect(&mut socket, &mut controller).await?;
     let shutdown = ControllerShutdown::new(Instant::now(), controller, 0);
-    // It may not answer.
+    // The controller may not answer.
     let _ = AdminConnection::new(socket, shutdown).confirmed().await;
     info.namespaces.iter().try_for_each(|namespace| match namespace {
         Ok(_) => Ok(()),

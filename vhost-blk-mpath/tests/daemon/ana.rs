@@ -8,7 +8,7 @@ use vublk_bench::request::{Request, Status};
 
 use crate::support::{Daemon, Disk, PATIENCE, Target, Verification, VerificationSetup, eventually};
 
-/// Flushes have a test of their own.
+/// A verification without flushes, which have a test of their own.
 fn unflushed() -> VerificationSetup {
     VerificationSetup { bs: 16 << 10, flush: false, ..VerificationSetup::default() }
 }

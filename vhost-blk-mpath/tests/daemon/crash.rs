@@ -98,7 +98,7 @@ impl World {
         self.guest.restart(&self.ring, self.ring.position());
     }
 
-    /// No daemon serves another namespace on the socket.
+    /// Checks that no daemon serves another namespace on the socket.
     fn assert_kept(&self, place: &DaemonDirectory) {
         let remedy = format!("remove {}", place.fence_record().display());
         let mut command = self.command(place, 2);
@@ -216,7 +216,7 @@ fn a_guest_that_may_come_back_finds_no_other_namespace() {
     let on = |daemon: &Daemon, namespace: u32| DiskConfig {
         namespace: namespace.to_string().parse().ok(),
         queues: "4".parse().unwrap(),
-        // By that name the socket is the same.
+        // A disk of this name is on the same socket.
         ..config(&daemon.place, "disk.sock", &world.target.addrs())
     };
     let daemon = world.daemon();

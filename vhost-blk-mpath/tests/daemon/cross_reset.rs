@@ -9,10 +9,10 @@ use crate::support::{Daemon, Disk, Link, PATIENCE, Target, eventually};
 
 const OLD: u8 = 1;
 const NEW: u8 = 2;
-/// With 5 s of keep-alive timeout. An earlier answer cannot be due to time.
+/// The fence with a keep-alive timeout of 5 s. If an answer comes earlier, time has not lifted the fence.
 const LONG_FENCE: Duration = Duration::from_millis(10_100);
 const WELL_BEFORE: Duration = Duration::from_secs(7);
-/// With 1 s of keep-alive timeout.
+/// The fence with a keep-alive timeout of 1 s.
 const SHORT_FENCE: Duration = Duration::from_millis(2100);
 
 /// A write that is held on its way over the first path.
@@ -66,7 +66,7 @@ fn a_successful_reset_lifts_the_fence_at_once() {
     doubt.deliver_late();
 }
 
-/// Whatever the only other controller does with the request.
+/// Checks that time lifts the fence, whatever the only other controller does with the request.
 fn time_fences(setting: &str) {
     let mut doubt = InDoubt::start("--keep-alive-tmo 1 --reconnect-delay 600");
     doubt.target.set(1, setting);

@@ -77,7 +77,7 @@ impl Drop for ReplacedGuests {
 
 /// Waits for a call of the queue, or until the daemon hangs up. Returns whether it was a call.
 fn is_called(guest: &Guest, ring: &Ring) -> bool {
-    // SAFETY: both descriptors are borrowed for this call only, and what they are of lives for longer.
+    // SAFETY: both descriptors are borrowed for this call only, and their owners live longer.
     let fds = [ring.call.as_raw_fd(), guest.frontend.as_raw_fd()].map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
     let mut events = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     assert_ne!(poll(&mut events, Some(&PATIENCE.try_into().unwrap())).unwrap(), 0, "neither an answer nor the end");
@@ -87,8 +87,8 @@ fn is_called(guest: &Guest, ring: &Ring) -> bool {
     events[1].revents().is_empty()
 }
 
-/// What such a guest does. Returns the requests that were not in flight when it was hung up on, and its times without
-/// service.
+/// The work of a guest whose daemon is replaced. Returns the requests that were not in flight when the daemon hung up,
+/// and the times without service.
 fn be_replaced(socket: &Path, seed: u64, stop: &AtomicBool, back: &AtomicUsize) -> (Vec<RequestTime>, Vec<Duration>) {
     let mut guest = Guest::connect(socket, FEATURES);
     guest.share_memory();
@@ -127,7 +127,7 @@ fn be_replaced(socket: &Path, seed: u64, stop: &AtomicBool, back: &AtomicUsize) 
 
 /// A working daemon answers what is in flight within this time.
 const ANSWERED: Duration = Duration::from_millis(50);
-/// After all are served again.
+/// How long a replacement counts as a disturbance after all guests are served again.
 const AFTERMATH: Duration = Duration::from_millis(60);
 
 /// A daemon whose process exists, but which starts only when told to. Starting a process holds up all threads of the
@@ -190,7 +190,7 @@ fn a_daemon_that_is_replaced_harms_no_disk_of_another_and_serves_its_own_as_befo
             daemon = of_another.beside(round, || {
                 let next = next.pop().unwrap().replace(daemon);
                 replaced.are_back(round * TURNS + turn + 1);
-                // Including work that it leaves to others.
+                // The disturbance includes work that the replacement leaves to other threads and processes.
                 thread::sleep(AFTERMATH);
                 next
             });

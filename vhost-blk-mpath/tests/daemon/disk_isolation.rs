@@ -60,7 +60,7 @@ pub(crate) fn at_work(daemon: &Daemon, numbers: &[usize]) -> Bystanders {
     Bystanders::start(numbers.iter().map(|&number| socket_of(&daemon.place, number)), SEED + numbers[0] as u64)
 }
 
-/// From here on requests take time.
+/// Makes each request take time from now on.
 pub(crate) fn serve_slowly(target: &Target) {
     (0..PATHS).for_each(|path| target.set_delay(path, SERVICE));
 }
@@ -84,7 +84,7 @@ struct GrowingGuest {
 }
 
 const AT_FIRST_MIB: u64 = 8;
-/// Grows by 1 MiB in each turn.
+/// The number of growths in each turn, by 1 MiB each.
 const GROWTHS: usize = 12;
 const OUT: u32 = 1;
 const IN: u32 = 0;
@@ -97,7 +97,7 @@ impl GrowingGuest {
         let mut channel = guest.listen();
         guest.share_memory();
         let (ring, slots) = (guest.start(0), Slots::new(guest.start(1), SEED));
-        // The moment at which it learned of it is unknown.
+        // A new front-end is notified, because it may know an old size.
         assert_told(&mut channel);
         Self { guest, channel, ring, slots, mib: AT_FIRST_MIB }
     }
@@ -109,7 +109,7 @@ impl GrowingGuest {
         (self.ring.status(0), self.ring.data(0))
     }
 
-    /// What it does while the disk grows, but without growth.
+    /// The work of the guest while the disk grows, without the growth.
     fn work(&mut self, time: Duration) {
         let begun = Instant::now();
         while begun.elapsed() < time {
@@ -131,7 +131,7 @@ impl GrowingGuest {
         self.slots.finish();
     }
 
-    /// All data written is there.
+    /// Checks that all data written is there.
     fn finish(mut self) {
         self.slots.read_back();
         for mib in AT_FIRST_MIB..self.mib {
@@ -169,7 +169,7 @@ struct MigratingGuest {
     queues: [Slots; 2],
 }
 
-/// While the dirty log is on.
+/// The number of batches of requests while the dirty log is on.
 const BATCHES: usize = 6;
 
 impl MigratingGuest {

@@ -73,7 +73,7 @@ fn a_read_only_disk_refuses_what_would_change_it() {
     assert!(disk.info().read_only && daemon.status().disks[0].read_only);
     for (kind, status) in [
         (Kind::Write, Status::IoError),
-        // Such a disk does not offer them.
+        // A read-only disk does not offer these.
         (Kind::WriteZeroes { unmap: false }, Status::Unsupported),
         (Kind::Discard, Status::Unsupported),
     ] {

@@ -28,7 +28,7 @@ struct Situation {
     name: &'static str,
     flags: &'static str,
     stage: fn(&mut Stage),
-    /// Each is the begin of a line of the explanation, see [`lines`].
+    /// The beginnings of lines that the explanation must have, see [`lines`].
     says: &'static [&'static str],
 }
 

@@ -19,7 +19,8 @@ use crate::transport::has_mptcp;
 
 pub(crate) const READ: Request = Request { kind: Kind::Read, offset: 0, len: 4096 };
 
-/// The longest from the moment at which the daemon has noticed until condition, event and metric tell of it.
+/// The longest time from the moment at which the daemon has noticed a fault until condition, event and metric tell of
+/// it.
 const NOTICE: Duration = Duration::from_secs(1);
 
 /// One row of the table.
@@ -29,7 +30,8 @@ struct Case {
     condition: Condition,
     /// The event that tells of it.
     event: EventKind,
-    /// A metric, and some of its labels. The sum of these samples is 1 or more then, and 0 before.
+    /// A metric, and some of its labels. The sum of the samples with these labels is 0 before the fault, and 1 or more
+    /// after.
     metric: (&'static str, &'static str),
     /// Stages the fault, and returns once the daemon has noticed.
     stage: fn(&mut Stage),
@@ -109,7 +111,7 @@ impl Stage {
         self.inject(PathSelector::All, injection);
     }
 
-    /// The first path has this fault, which ends its association. It does not come back.
+    /// Gives the first path a fault that ends its association. The path does not come back.
     fn lose_path_by(&mut self, fault: &str) {
         self.target.set(0, "listen=off");
         self.target.set(0, fault);
@@ -353,7 +355,8 @@ const CASES: [Case; 23] = [
     },
 ];
 
-/// Events may be half a second late. Without them nothing else may ask the daemon meanwhile.
+/// Waits for the event, and returns the time since `noticed`. An event may be half a second late. Most other requests to
+/// the API would make it come at once, so there must be none meanwhile.
 fn event_comes(stage: &Stage, case: &Case, before: usize, noticed: Instant) -> Duration {
     while stage.events(case.event) <= before {
         assert!(noticed.elapsed() < PATIENCE, "{}: no {} event; {}", case.fault, case.event, stage.daemon().log());

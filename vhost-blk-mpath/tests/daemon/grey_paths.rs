@@ -312,7 +312,7 @@ fn writes_of_a_lost_grey_path_wait_for_the_fence() {
     targets[0].stop();
     load.all_answer(0..READERS);
     eventually("the path is lost", || !daemon.is_live(0));
-    // At the latest when the fence is lifted.
+    // The writes complete when the fence is lifted, at the latest.
     load.all_answer(0..READERS + WRITERS);
     targets[0].go_on();
     eventually("the path is back", || daemon.is_live(0));

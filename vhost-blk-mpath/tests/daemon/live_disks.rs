@@ -143,7 +143,7 @@ fn writes_of_a_force_removed_disk_do_not_overwrite_newer_data() {
     force_removal(false, "data");
 }
 
-/// Nor does a drain of its controller delay it.
+/// A drain of the disk's controller does not delay the removal.
 #[test]
 fn a_drain_does_not_delay_a_forced_removal() {
     force_removal(true, "data");

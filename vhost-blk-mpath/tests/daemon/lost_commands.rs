@@ -23,7 +23,7 @@ const SEED: u64 = 20_816;
 /// More than a capsule carries, so the controller has to request the data.
 const LARGE: u32 = 64 << 10;
 
-/// A read that another path answers, at default settings.
+/// The longest time of a read that another path answers, at default settings.
 const READ_LIMIT: Duration = Duration::from_secs(3);
 /// A delay that does not count as harm to another disk.
 const OTHERS_LIMIT: Duration = Duration::from_millis(300);
@@ -93,8 +93,8 @@ impl Rig {
         eventually("the path comes back", || self.is_live());
     }
 
-    /// Ends the other disks, which read all their data back. Returns the longest time of their requests that were
-    /// under way since then.
+    /// Ends the other disks, which read all their data back. Returns the longest time of those of their requests that
+    /// ended after `since`.
     fn check_bystanders(self, since: Instant) -> Duration {
         assert!(!self.daemon.log().contains("panicked"), "{}", self.daemon.log());
         let requests = self.others.finish();

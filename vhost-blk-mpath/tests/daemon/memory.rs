@@ -12,7 +12,7 @@ use crate::support::{
     sharer, socket_of, target_of,
 };
 
-/// The first disk has the front-end that breaks.
+/// The number of disks besides the first one, whose front-end breaks.
 const BYSTANDERS: usize = 2;
 const ROUNDS: usize = 3;
 const FAILED: i32 = -5;
@@ -39,7 +39,7 @@ fn affects_no_other_disk((target, daemon): &(Target, Daemon), mut happens: impl 
     for round in 0..ROUNDS {
         happens(daemon);
         eventually("the front-end is hung up on", || hung_up(daemon) == round + 1);
-        // With memory in order.
+        // The memory of the next front-end is in order.
         let mut disk = Disk::connect_patiently(&socket_of(&daemon.place, 0));
         let byte = round as u8 + 1;
         assert_eq!((disk.write(0, byte), disk.read(0)), (Status::Ok, byte));

@@ -21,7 +21,8 @@ fn in_the_program() -> BTreeMap<String, usize> {
     probes.collect()
 }
 
-/// The same as the page lists them: rows of ``| `probe` | argument, argument | when |``.
+/// Each probe with its number of arguments, as the page lists them: rows of ``| `probe` | argument, argument | when
+/// |``.
 fn on_the_page() -> BTreeMap<String, usize> {
     let table = PAGE.split("| probe of `vhost_blk_mpath` |").nth(1).unwrap();
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));

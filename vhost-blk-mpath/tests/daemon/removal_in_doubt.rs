@@ -178,7 +178,7 @@ fn a_socket_in_use_is_recognised_under_any_spelling() {
         .unwrap();
 }
 
-/// Only the later one is refused.
+/// Only the later addition is refused.
 #[test]
 fn of_two_disks_added_at_once_one_gets_the_socket() {
     let target = target();

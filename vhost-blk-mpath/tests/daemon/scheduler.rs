@@ -51,7 +51,7 @@ fn schedulers_switch_under_verification_and_show_every_virtqueue() {
     let idle = &daemon.api.scheduler_detail(None).unwrap()[0];
     assert!(idle.queues.iter().all(|queue| queue.queued + queue.in_flight == 0), "{idle:?}");
     let events = daemon.api.events(0).unwrap().events;
-    // The first of them was in force.
+    // The scheduler set first was already in force, so this caused no event.
     assert_eq!(events.iter().filter(|event| event.kind == EventKind::SchedulerSet).count(), 15);
 }
 
@@ -82,7 +82,7 @@ fn a_switch_every_10_ms_loses_nothing() {
     assert!(idle.queues.iter().all(|queue| queue.served > 0 && queue.queued + queue.in_flight == 0), "{idle:?}");
 }
 
-/// So is its disk.
+/// The same holds for the tier of its disk.
 #[test]
 fn a_virtqueue_that_was_idle_is_sparse_until_its_burst_is_sent() {
     let target = Target::start(1);

@@ -122,7 +122,7 @@ fn the_ana_state_of_one_namespace_does_not_affect_other_disks() {
     assert_eq!(daemon.paths()[0].ana_state, Some(AnaState::Optimized));
     data.goes_on(300);
     system.goes_on(300);
-    // Without a path to it, its request waits. The other disk continues.
+    // Without a path to its namespace, a disk's requests wait. The other disk continues.
     target.set(1, "ana=2:inaccessible");
     eventually("requests wait", || daemon.status().disks[1].queued > 0);
     assert_eq!(daemon.status().disks[0].queued, 0);
@@ -211,7 +211,7 @@ fn a_namespace_that_becomes_another_one_ends_the_association_and_then_leaves_its
     data.finish();
 }
 
-/// Whatever has ended it. Here a namespace became another one.
+/// This holds for any end of the association. Here a namespace became another one.
 #[test]
 fn losing_an_association_is_reported_to_each_disk_with_unflushed_writes() {
     let target = target();

@@ -153,7 +153,7 @@ fn a_namespace_that_lacks_something_is_refused() {
     for (from, to, words) in [
         ("\"max_discard_sectors\": 2097152", "\"max_discard_sectors\": 4194304", "the controller has no discard"),
         ("\"max_write_zeroes_sectors\": 2097152", "\"max_write_zeroes_sectors\": 4194304", "has no write zeroes"),
-        ("\"block_size\": 512", "\"block_size\": 4096", "its blocks had 4096 bytes, and have 512"),
+        ("\"block_size\": 512", "\"block_size\": 4096", "its blocks have 512 bytes now, and had 4096 before"),
     ] {
         let (target, place) = earlier_run();
         rewrite(&place, from, to);

@@ -130,7 +130,7 @@ fn ends_with_unanswered_requests() {
     eventually("they are sent", || daemon.paths().iter().map(|path| path.write.in_flight).sum::<u64>() == 8);
     let (ended, place) = daemon.end(Signal::TERM);
     ended.cleanly(&place);
-    let told = "virtqueue did not drain in time (stopped as its disk ends, 1.0 s ago); its requests are given up without an answer";
+    let told = "virtqueue did not drain in time (stopped because its disk ends, 1.0 s ago); its requests are given up without an answer";
     assert!(ended.log.contains(told), "{}", ended.log);
     drop(disk);
 }

@@ -250,7 +250,7 @@ fn a_second_daemon_on_a_socket_reports_the_first() {
     assert!(waits.contains(&format!("another daemon (pid {pid})")) && waits.contains("waiting at most 10s"), "{waits}");
 }
 
-/// The front-end of `--fd` ends its daemon and does not come back. The next one is another.
+/// The front-end of `--fd` ends its daemon and does not come back. The next front-end is another one.
 #[test]
 fn a_front_end_by_descriptor_is_not_remembered() {
     let (target, place) = (Target::start(1), DaemonDirectory::new());

@@ -220,7 +220,7 @@ fn wait_for_all_needs_every_configured_path() {
     refusal.says(3, &["disk0", "`wait-for` is `all`", &format!("tcp://{nowhere}: Connection refused")]);
     let refusal = place.refused(place.command(&[nowhere], "--wait-for all"));
     refusal.says(3, &["no path leads to a namespace"]);
-    // From the file too.
+    // The setting works in a configuration file too.
     let paths = target.addrs().iter().map(|path| format!("tcp://{path}").parse().unwrap()).collect();
     let disk = DiskConfig::new(place.socket().to_str().unwrap().parse().unwrap(), NQN.parse().unwrap(), paths);
     let mut config = Config::new(vec![disk]);
@@ -331,7 +331,7 @@ fn a_removed_disk_does_not_end_a_daemon_that_waits_for_paths() {
     eventually("the path is tried", || daemon.paths()[1].last_error.is_some());
     daemon.api.remove_disk("disk-1", false).unwrap();
     slow.set(0, "black-hole=off");
-    // Until it was ready the daemon ended for the disk that is gone.
+    // The disk that is gone must not end a daemon that is not ready yet.
     eventually("it is ready", || !daemon.is_running() || daemon.log().contains(" ready"));
     assert!(daemon.is_running(), "{}", daemon.log());
 }

@@ -76,7 +76,8 @@ fn install(build: &Path, program: &Path) {
     fs::rename(new, program).unwrap();
 }
 
-/// By the times without service of `UPGRADES` upgrades. A busy machine may take longer, so only a long run is judged.
+/// Checks the times without service in this number of upgrades. A busy machine may take longer, so only a long run is
+/// judged.
 fn judge(mut pauses: Vec<Duration>, upgrades: usize) {
     pauses.sort();
     let (median, longest) = (pauses[pauses.len() / 2], pauses[pauses.len() - 1]);

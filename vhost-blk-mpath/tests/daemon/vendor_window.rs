@@ -101,7 +101,7 @@ impl FrontEnd {
         }
     }
 
-    /// The same, but the window may have this content already.
+    /// Like [`is_told`](Self::is_told), but the window may have this content already.
     fn shows_eventually(&mut self, expected: (PolicyKind, [u16; 3])) {
         if self.says() != (Some(expected.0), expected.1) {
             self.is_told(expected);

@@ -103,7 +103,7 @@ fn a_wrong_data_digest_repeats_only_its_command() {
     let daemon = Daemon::start(&target.addrs(), &format!("{FLAGS} --data-digest"));
     let verification = Verification::start(&daemon.socket(), unflushed());
     for _ in 0..3 {
-        // At most one command is repeated, as each may meet the same fault.
+        // At most one command is repeated, because each may meet the same fault.
         (0..2).for_each(|listener| target.set(listener, "data-digests=2"));
         let wrong_left = || target.status().iter().map(|listener| listener.data_digests).sum::<u32>();
         eventually("they are all sent", || wrong_left() == 0);

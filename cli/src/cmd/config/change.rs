@@ -11,7 +11,7 @@ use super::effective;
 use crate::output::Output;
 use crate::{Failure, Kind};
 
-/// The changes of a reload, of the daemon's file or of another.
+/// Prints what a reload of the daemon's file, or of `file`, would change.
 pub(super) fn diff(client: &Client, file: Option<&Path>, output: &mut Output) -> Result<(), Failure> {
     let changes = if let Some(file) = file {
         let wanted = Config::check_file(file, &read_file(file)?).map_err(Failure::Errors)?;

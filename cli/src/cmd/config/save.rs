@@ -40,7 +40,7 @@ pub(crate) enum SaveError {
 #[derive(Debug, Serialize)]
 struct Saved {
     file: String,
-    /// The changes of the file. All of it if the file is new.
+    /// The changes to the text that the file begins with. Empty if a new file begins without a text.
     changes: Vec<Change>,
     is_new: bool,
 }
@@ -80,7 +80,7 @@ pub(super) fn save(client: &Client, file: Option<&Path>, output: &mut Output) ->
         replace(&path, &text).map_err(|source| SaveError::Write { path: named.into(), source })?;
     }
     if is_daemons {
-        // The daemon takes note of the file. If it cannot, the next command names a difference.
+        // A dry run makes the daemon take note of the file. If it fails, the next command names a difference.
         let _ = client.reload(true, false);
     }
     let saved = Saved { file: named.display().to_string(), changes, is_new };

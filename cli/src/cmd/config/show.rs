@@ -9,12 +9,12 @@ use serde_yaml::Value;
 use crate::Failure;
 use crate::output::Output;
 
-/// The widest value that comments are aligned for.
+/// Comments are aligned behind the longest line. Lines that are longer than this do not count.
 const ALIGN_MAX: usize = 60;
 
 pub(super) fn show(client: &Client, disk: Option<&str>, output: &mut Output) -> Result<(), Failure> {
     if let Some(disk) = disk {
-        // The daemon's error for a name that is not there.
+        // Fails with the daemon's error if there is no disk of this name.
         client.disks(Some(disk))?;
     }
     let mut configuration = client.configuration()?;
@@ -29,7 +29,7 @@ pub(super) fn show(client: &Client, disk: Option<&str>, output: &mut Output) -> 
 
 /// The settings in effect, each with a comment that says where the value comes from.
 fn as_yaml(configuration: &Configuration) -> String {
-    // In the order of the sample.
+    // A `Config` has its settings in the order of the sample configuration.
     let ordered = |value: &serde_json::Value| -> Option<Value> {
         let config: Config = serde_json::from_value(value.clone()).ok()?;
         serde_yaml::to_value(config).ok()
@@ -51,12 +51,12 @@ fn as_yaml(configuration: &Configuration) -> String {
     begin + &lines.lines.iter().map(line).collect::<String>()
 }
 
-/// The same value as it was given: with defaults, and as it is written.
+/// The given value of a setting: `resolved` with defaults, `written` as the operator has written it.
 #[derive(Clone, Copy)]
 struct Given<'a> {
     resolved: Option<&'a Value>,
     written: Option<&'a Value>,
-    /// Whether it can be changed while I/O runs.
+    /// Whether the value can be changed while I/O runs.
     is_live: bool,
 }
 
@@ -67,7 +67,7 @@ impl<'a> Given<'a> {
         Self { resolved: part(self.resolved), written: part(self.written), is_live }
     }
 
-    /// The same item of a list: of the same name, or equal.
+    /// The given value of a list's item: the item of the same name, or an equal one.
     fn item(self, item: &Value) -> Self {
         let default = Value::from(DiskName::default().as_str());
         let name = |of: &Value| of.get("name").cloned().unwrap_or_else(|| default.clone());
@@ -82,7 +82,7 @@ impl<'a> Given<'a> {
 
 struct Lines<'a> {
     source: &'a str,
-    /// With comments.
+    /// Each line, and its comment if it has one.
     lines: Vec<(String, Option<String>)>,
 }
 

@@ -57,7 +57,7 @@ fn of_one(host: &Host, endpoint: &Endpoint, links: &[Link]) -> Option<Finding> {
     }
     if !up {
         let found = format!("endpoint {id}, {address}, is on {name}, which is down");
-        return Some(Finding::note(CHECK, found, "no subflow can begin there while it is"));
+        return Some(Finding::note(CHECK, found, format!("no subflow can begin there while {name} is down")));
     }
     if endpoint.backup {
         let found = format!("endpoint {id}, {address} on {name}, is for backup");
@@ -67,7 +67,8 @@ fn of_one(host: &Host, endpoint: &Endpoint, links: &[Link]) -> Option<Finding> {
     }
     if !endpoint.opens_subflows() {
         let found = format!("endpoint {id}, {address} on {name}, is only announced (`signal`)");
-        let why = "that is for hosts that accept connections; one that connects opens no subflow by it";
+        let why =
+            "only hosts that accept connections use such an endpoint; a host that connects opens no subflow from it";
         return Some(Finding::note(CHECK, found, why));
     }
     if endpoint.dev.is_none() && links.len() > 1 {

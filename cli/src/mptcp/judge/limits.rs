@@ -4,16 +4,16 @@ use super::super::host::{Endpoint, Host, Limits, Link};
 use super::super::{Finding, Level};
 use super::{MOST, routes};
 
-/// For more than one link.
+/// The finding about the limits, for two links or more.
 pub(super) fn judge(host: &Host, ipv4: bool, links: &[Link]) -> Finding {
     let Limits { subflows, add_addr_accepted } = host.limits;
     let has = |address| host.interfaces.iter().any(|interface| interface.all_addresses.contains(&address));
     let usable = |of: &&Endpoint| of.address.is_ipv4() == ipv4 && of.opens_subflows() && has(of.address);
     let endpoints = host.endpoints.iter().filter(usable).count();
-    // A connection begins at one of them.
+    // The first subflow of a connection uses one of the links.
     let other_links = MOST.min(links.len() as u32 - 1);
     let own = MOST.min(links.len().max(endpoints) as u32 - 1);
-    // As if targets had as many links as this host.
+    // Targets are taken to have as many links as this host.
     let accepted = add_addr_accepted.max(other_links);
     let wanted = subflows.max(MOST.min(own + accepted));
 

@@ -6,7 +6,7 @@ use super::super::Finding;
 use super::super::host::{Host, Link};
 use super::{listed, routes};
 
-/// For more than one link.
+/// The findings about the reverse path filter and ARP, for two links or more.
 pub(super) fn judge(host: &Host, links: &[Link]) -> Vec<Finding> {
     [reverse_path_filter(host, links), address_resolution(host, links)].into_iter().flatten().collect()
 }

@@ -21,7 +21,7 @@ enum Reach<'a> {
     Unknown,
 }
 
-/// For more than one link. No findings without targets.
+/// The findings about routes, for two links or more. None without targets.
 pub(super) fn judge(host: &Host, links: &[Link]) -> Vec<Finding> {
     let mut taken: BTreeSet<String> = host.rules.iter().map(|rule| rule.table.clone()).collect();
     taken.extend(host.routes.iter().filter_map(|route| route.table.clone()));

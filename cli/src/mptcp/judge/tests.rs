@@ -36,7 +36,7 @@ fn endpoint(id: u8, address: &str, dev: &str) -> Endpoint {
     }
 }
 
-/// Two links, and nothing to say of them.
+/// A host with two links and nothing to correct.
 fn good() -> Host {
     let windows = Some([4096, 131_072, WINDOW_BYTES]);
     let lo = Interface { loopback: true, ..interface("lo", 1, &["127.0.0.1/8", "10.7.0.1/32"]) };
@@ -49,7 +49,7 @@ fn good() -> Host {
     }
 }
 
-/// The same with a target that has an address in the network of `a0`, or behind it.
+/// That host with a target, whose address is in the network of `a0` or behind it.
 fn towards(target: &str, from_a1: By) -> Host {
     let target = ip(target);
     let way = |from: &str, by: By| Way { target, from: ip(from), by };
@@ -64,7 +64,7 @@ fn route(to: &str, gateway: &str, dev: &str) -> Route {
     Route { table: None, to: net(to), gateway: Some(ip(gateway)), dev: dev.into() }
 }
 
-/// What is not as it should be, and the commands.
+/// The findings that are not `ok`, each with its commands.
 fn told(host: &Host) -> Vec<String> {
     let findings = judge(host).into_iter().filter(|finding| finding.level != Level::Ok);
     let lines = |finding: Finding| {
@@ -134,7 +134,7 @@ fn fewer_than_two_links() {
     assert_told(&none, &["problem addresses: no interface has an IPv4 address that can be used"]);
 }
 
-/// Addresses are of the family of the targets; without targets of that of which there are more.
+/// The targets decide which address family is checked. Without targets, it is the family with more links.
 #[test]
 fn families() {
     let six = |host: &mut Host| {
@@ -163,7 +163,7 @@ fn endpoints_that_are_missing() {
         "# ip mptcp endpoint add 10.1.0.1 dev a0 subflow",
     ];
     assert_told(&host, &expected);
-    // The kernel's own are no more than none.
+    // An endpoint that the kernel made counts as none.
     let host = changed(|host| host.endpoints[0].implicit = true);
     let host = Host {
         endpoints: vec![Endpoint { subflow: false, ..host.endpoints[0].clone() }, host.endpoints[1].clone()],
@@ -210,7 +210,7 @@ fn endpoints_that_are_odd() {
                 "# ip mptcp endpoint add 10.1.1.1 dev a1 subflow signal",
             ],
         ),
-        // The second address of a link, with the link's endpoint: that one counts.
+        // If a link has two addresses, the one with the endpoint counts.
         (
             |host| {
                 host.interfaces[2].addresses.insert(0, net("10.1.1.7/24"));
@@ -242,7 +242,7 @@ fn limits_by_links_and_endpoints() {
         of(0, 0),
         ["problem limits: subflows 0, add_addr_accepted 0", "# ip mptcp limits set subflows 2 add_addr_accepted 1"]
     );
-    // No more than the kernel takes.
+    // The limits do not exceed what the kernel accepts.
     let many = changed(|host| {
         for n in 2..12 {
             host.interfaces.push(interface(&format!("a{n}"), n + 2, &[&format!("10.1.{n}.1/24")]));
@@ -283,7 +283,7 @@ fn routes_by_a_gateway_of_the_link() {
         "# ip rule add from 10.1.1.1 table 103",
     ];
     assert_told(&host, &expected);
-    // The longer one counts; the table is not one that is there.
+    // The longer prefix counts. The table is one that does not exist yet.
     host.routes.push(route("10.9.0.0/16", "10.1.1.253", "a1"));
     host.routes.push(Route { table: Some("103".into()), ..route("0.0.0.0/0", "10.1.1.252", "a1") });
     let expected = [
@@ -293,7 +293,7 @@ fn routes_by_a_gateway_of_the_link() {
         "# ip rule add from 10.1.1.1 table 104",
     ];
     assert_told(&host, &expected);
-    // Of a rule that is there, the table is.
+    // If a rule for the address exists, the commands use its table.
     host.rules = vec![Rule { from: ip("10.1.1.1"), table: "second".into() }];
     let expected = [
         found,

@@ -51,7 +51,7 @@ impl LowWater {
     ///
     /// # Errors
     ///
-    /// A mark that was set before cannot be changed. A socket that takes no mark is used without one.
+    /// If a mark that was set before cannot be changed. It is no error if a socket takes no mark at all.
     pub fn wait_for(&mut self, socket: impl AsFd, missing_bytes: u32) -> io::Result<()> {
         let received = std::mem::take(&mut self.received);
         if self.bytes == 1 {

@@ -25,11 +25,11 @@ const EXPECTED: &str =
 
 /// Stands for [`ClassPolicies`] in the OpenAPI document.
 pub(crate) struct PoliciesSchema;
-/// Stands for [`PolicyKind`] there.
+/// Stands for [`PolicyKind`] in the OpenAPI document.
 pub(crate) struct PolicyNameSchema;
-/// Stands for [`PolicyClass`] there.
+/// Stands for [`PolicyClass`] in the OpenAPI document.
 pub(crate) struct ClassSchema;
-/// Stands for parameters by name there.
+/// Stands for parameters by name in the OpenAPI document.
 pub(crate) struct ParamsSchema;
 
 json_schema!(

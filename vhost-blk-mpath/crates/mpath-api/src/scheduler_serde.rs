@@ -17,7 +17,7 @@ use crate::schema::json_schema;
 
 /// Stands for [`SchedulerSpec`] in the OpenAPI document.
 pub(crate) struct SchedulerSchema;
-/// Stands for [`SchedulerKind`] there.
+/// Stands for [`SchedulerKind`] in the OpenAPI document.
 pub(crate) struct SchedulerNameSchema;
 
 json_schema!(

@@ -1,4 +1,5 @@
-//! A Unix socket that a daemon listens on: never taken from another process, and its file gone at the end. Or one that is handed over.
+//! A Unix socket that a daemon listens on. The daemon creates it, or another process hands it over. The daemon never takes a
+//! socket away from another process, and removes the file of its own socket at the end.
 
 use std::fs::{self, File};
 use std::io;
@@ -371,8 +372,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// Locks the directory, so that two daemons that start at once do not both find the socket stale. The lock is held for milliseconds.
-/// After a second without it (another program locks this directory), the daemon goes on without.
+/// Locks the directory, so that two daemons that start at once do not both find the socket stale. The lock is held for
+/// milliseconds. If another program keeps it for a second, the daemon goes on without the lock.
 fn lock_directory(directory: &Path) -> Option<File> {
     let file = File::open(directory).ok()?;
     for _ in 0..100 {
@@ -434,7 +435,7 @@ pub fn check(path: &SocketPath, role: Role, access: &SocketAccess) -> Vec<BindEr
     let accounts = [(AccountKind::User, &access.owner), (AccountKind::Group, &access.group)];
     let unknown = accounts.into_iter().filter_map(|(kind, account)| resolve(path, role, kind, account.as_ref()).err());
     let directory = directory_of(path);
-    // The daemon creates this one.
+    // The daemon creates the directory of the default API socket.
     let is_default = Some(directory) == Path::new(DEFAULT_API_SOCKET).parent();
     let directory = fs::metadata(directory).err().filter(|_| !is_default);
     unknown.chain(directory.map(|source| BindError::Directory { path: path.clone(), role, source })).collect()

@@ -54,7 +54,7 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
 #[must_use]
 pub fn similar_name<'a>(misspelt: &str, names: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let rated = names.into_iter().map(|name| (strsim::jaro_winkler(misspelt, name), name));
-    // The first of several that are as similar.
+    // Of several names that are equally similar, the first counts.
     let best = rated.reduce(|best, other| if other.0 > best.0 { other } else { best });
     best.filter(|(similarity, _)| *similarity >= SIMILAR).map(|(_, name)| name.to_owned())
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 pub struct Connection {
     /// `SO_COOKIE` of the socket.
     pub cookie: u64,
-    /// The local address, of an MPTCP socket that of the first subflow.
+    /// The local address. For an MPTCP socket, that of the first subflow.
     pub local: SocketAddr,
-    /// The remote address, of an MPTCP socket that of the first subflow.
+    /// The remote address. For an MPTCP socket, that of the first subflow.
     pub remote: SocketAddr,
     /// `None` for a TCP socket.
     pub mptcp: Option<Mptcp>,
@@ -19,7 +19,7 @@ pub struct Connection {
     pub subflows: Vec<Subflow>,
 }
 
-/// What only MPTCP sockets have.
+/// The state that only MPTCP sockets have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mptcp {
     /// The kernel's identifier of the connection, as in `ip mptcp monitor`.
@@ -30,7 +30,7 @@ pub struct Mptcp {
     pub subflows_max: u8,
     /// Whether the data have MPTCP checksums. False before Linux 5.14.
     pub checksum: bool,
-    /// Counted over all subflows. `None` before Linux 6.5.
+    /// The traffic of all subflows. `None` before Linux 6.5.
     pub totals: Option<Totals>,
 }
 

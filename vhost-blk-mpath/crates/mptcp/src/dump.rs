@@ -21,7 +21,7 @@ use crate::record::{Record, request};
 const DATAGRAM_BYTES: usize = 64 << 10;
 /// Most sockets in a list: more than a host has ports, and seconds of work.
 const MAX_SOCKETS: usize = 1 << 18;
-/// How often a list is requested that changed during the dump, or overran the socket's buffer.
+/// How often a list is requested if it changes during the dump, or overruns the socket's buffer.
 const ATTEMPTS: u32 = 5;
 /// Longest wait for a datagram. The kernel makes the list while it is received, so a wait is a fault.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -95,8 +95,8 @@ impl Protocol {
     }
 }
 
-/// The sockets of `protocol`, IPv4 and IPv6, that are `wanted`: at most `most`, if that is known. With a remote port the kernel lists
-/// only sockets that lead there.
+/// The sockets of `protocol`, IPv4 and IPv6, that are `wanted`. `most` is the largest possible number of them, if that is known.
+/// With a remote port the kernel lists only sockets that lead there.
 pub(crate) fn dump(
     protocol: Protocol,
     remote_port: Option<u16>,

@@ -9,7 +9,7 @@
 //!
 //! [`LinkMonitor`] receives the kernel's messages about network links (`NETLINK_ROUTE`), such as a lost carrier.
 //!
-//! Neither shows which subflows the kernel's scheduler considers stale, nor other network namespaces.
+//! This crate does not show which subflows the kernel's scheduler considers stale, and shows no other network namespace.
 
 #![forbid(unsafe_code)]
 

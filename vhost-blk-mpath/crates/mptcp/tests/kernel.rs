@@ -14,7 +14,7 @@ use mptcp::{Connection, Mptcp, State, cookie_of, mptcp_connections, supported, t
 use rustix::io::{read, write};
 use rustix::net::{AddressFamily, SocketType, accept, bind, connect, getsockname, ipproto, listen, socket, sockopt};
 
-/// Said past the test harness, which keeps what a test that passes prints.
+/// Prints why a test is skipped. Bypasses the test harness, which hides the output of a test that passes.
 fn skipped(why: &str) {
     #[allow(clippy::explicit_write)]
     writeln!(std::io::stderr(), "SKIPPED: {}: {why}", std::thread::current().name().unwrap_or("a test")).unwrap();
@@ -38,7 +38,7 @@ fn server(at: SocketAddr, mptcp: bool) -> (OwnedFd, SocketAddr) {
     (listener, at)
 }
 
-/// Both ends of a connection from an MPTCP client, over which something went to and fro.
+/// Both ends of a connection from an MPTCP client, after data has gone in both directions.
 fn connected(listener: &OwnedFd, to: SocketAddr) -> (OwnedFd, OwnedFd) {
     connected_over(listener, to, true)
 }
@@ -68,7 +68,7 @@ fn mptcp(of: &Connection) -> &Mptcp {
     of.mptcp.as_ref().unwrap()
 }
 
-/// What is found once it is as `expected`, or after some seconds.
+/// The connection of the socket, once it is as `expected` or five seconds have passed.
 fn settled(socket: &OwnedFd, expected: impl Fn(&Connection) -> bool) -> Connection {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
@@ -154,7 +154,7 @@ fn only_what_is_asked_for() {
     assert_eq!(mptcp_connections(&BTreeSet::from([u64::MAX])).unwrap(), []);
 }
 
-/// Set for tests that may change the network, as it is their own.
+/// Set for tests that have a network namespace of their own, and so may change the network.
 const INSIDE: &str = "MPTCP_TEST_HAS_A_NAMESPACE";
 
 fn must_be_inside() {

@@ -25,9 +25,9 @@ const DIRECT_BYTES_MIN: u32 = 32 * 1024;
 
 /// Shortest time between two reports of ANA errors of a path.
 const ANA_ERROR_REST: Duration = Duration::from_millis(100);
-/// The same for wrong data digests, of which an operator is told.
+/// The same for reports of wrong data digests, which an operator gets.
 const DIGEST_ERROR_REST: Duration = Duration::from_secs(1);
-/// The same for all other errors that have their command repeated.
+/// The same for reports of all other errors after which a command is repeated.
 const COMMAND_ERROR_REST: Duration = Duration::from_secs(60);
 
 /// Whether the command uses guest memory. Probes, hedges and write-backs do not.
@@ -63,7 +63,7 @@ pub(crate) struct Connection<R: Ring> {
     tokens: Tokens,
 }
 
-/// A kind of error of commands. One of them says as much as those that follow it.
+/// Limits the reports of one kind of command errors: the first error says as much as those that follow.
 struct RareReport<T> {
     /// A command has ended with such an error since the last call of [`RareReport::take`].
     due: Option<T>,
@@ -79,7 +79,7 @@ impl<T> Default for RareReport<T> {
 impl<T> RareReport<T> {
     /// The error to report, at most once in this time.
     fn take(&mut self, now: Instant, rest: Duration) -> Option<T> {
-        // Each receive asks, and hardly any has had an error.
+        // Checked first, because this runs after each receive and errors are rare.
         let due = self.due.take()?;
         if self.reported_at.is_some_and(|at| now - at < rest) {
             return None;
@@ -280,8 +280,8 @@ impl<R: Ring> Connection<R> {
         self.queue.take_answered()
     }
 
-    /// When the oldest command without a completion was sent. A send that the kernel does not take counts too, as a
-    /// completion may wait for its end.
+    /// When the oldest command without a completion was sent. A send that the kernel does not take counts too, because
+    /// a completion may wait for its end.
     pub(crate) fn oldest_sent(&self) -> Option<Instant> {
         self.queue.oldest_sent().into_iter().chain(self.send_budget.started_at()).min()
     }
@@ -304,8 +304,8 @@ impl<R: Ring> Connection<R> {
         ana.or_else(digest).or_else(command)
     }
 
-    /// Replaces the part of a read's guest memory that the receive used and the kernel could not write. Returns whether
-    /// there is any.
+    /// Replaces the part of a read's guest memory that the receive used and the kernel could not write. Returns `false`
+    /// if the receive used none, or if the memory cannot be replaced.
     fn replace_inaccessible(&mut self, segments: &Segments) -> bool {
         self.queue.direct().is_some_and(|direct| {
             let named: Vec<_> = segments.iovecs(direct.offset, direct.len).collect();
@@ -332,7 +332,7 @@ impl<R: Ring> Connection<R> {
     }
 
     /// Reports a protocol violation to the controller, if the socket takes the PDU at once behind all sent data. The
-    /// controller may not read it, as the connection is reset next.
+    /// controller may not read the PDU, because the connection is reset next.
     pub(crate) fn report_violation(&self, ring: &mut R) {
         if !self.is_closing()
             && !self.send.in_flight()

@@ -16,7 +16,7 @@ use vhost_user_blk::{Queue, QueueError};
 #[derive(Debug)]
 pub struct DiskQueues {
     queues: Mutex<Queues>,
-    /// This process hangs up on front-ends.
+    /// Whether this process hangs up on front-ends.
     is_hanging_up: AtomicBool,
     served_since: Instant,
 }
@@ -27,7 +27,7 @@ struct Queues {
     unanswered: BTreeMap<u16, u64>,
     /// The broken virtqueues by index: when and why each broke.
     broken: BTreeMap<u16, (Instant, QueueError)>,
-    /// Stops that left requests.
+    /// The number of stops that left requests.
     stops: u64,
 }
 
@@ -68,9 +68,9 @@ impl DiskQueues {
 
     /// Forgets the virtqueues that have no unanswered requests any more, because `queue` has started.
     ///
-    /// `queue` itself executes all requests of its in-flight log. Another virtqueue is forgotten if its log, in the same
-    /// memory, is empty, as all are in a new log after a reset of the guest. A front-end without a log says nothing: it
-    /// may only test the socket, and the guest's own front-end may still have a log.
+    /// `queue` itself executes all requests of its in-flight log. Another virtqueue is forgotten if its log, in the
+    /// same memory, is empty. After a reset of the guest the log is new, so all are. A front-end without a log says
+    /// nothing: it may only test the socket, and the guest's own front-end may still have a log.
     pub(crate) fn queue_started(&self, queue: &Queue) {
         if !queue.has_inflight_log() {
             return;
@@ -98,12 +98,12 @@ impl DiskQueues {
         self.queues().broken.clone()
     }
 
-    /// A virtqueue yields no more requests: its ring makes no sense.
+    /// Records that a virtqueue yields no more requests, because its ring makes no sense.
     pub(crate) fn queue_broke(&self, queue: &Queue, at: Instant, error: QueueError) {
         self.queues().broken.entry(queue.index()).or_insert((at, error));
     }
 
-    /// A virtqueue has stopped.
+    /// Records that a virtqueue has stopped, and whether it may have left unanswered requests.
     pub(crate) fn queue_stopped(&self, queue: &Queue) {
         self.queues().broken.remove(&queue.index());
         let leaves_waiting = || self.is_hanging_up.load(Ordering::SeqCst) && queue.has_waiting_requests();

@@ -109,7 +109,7 @@ mod tests {
     use crate::DiskQueues;
     use crate::testing::{DISK, FLOW, Guest};
 
-    /// A kick would be an event of the ring.
+    /// If the guest had to kick, the ring would report an event.
     #[test]
     fn the_loop_finds_requests_without_a_kick() {
         let now = Instant::now();

@@ -60,7 +60,7 @@ pub struct IoThread<R: Ring> {
     active: BTreeSet<FlowId>,
     /// The thread looks into every active virtqueue in every turn, so their guests need not kick.
     is_polling: bool,
-    /// Requests finished.
+    /// The number of requests finished.
     finished: u64,
     /// Virtqueues that the shutdown has ended and no front-end's thread has taken back.
     ended_queues: BTreeMap<FlowId, Queue>,
@@ -298,7 +298,7 @@ impl<R: Ring> IoThread<R> {
         let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
         let submitted = open.is_some_and(|connection| connection.submit(tag, id, command).is_ok());
         if !submitted {
-            // No byte of it was handed to a socket, so it may go elsewhere at once.
+            // No byte of the command was handed to a socket, so the request may go elsewhere at once.
             self.completions.push((tag, Outcome::Lost { indeterminate: false }, None));
             self.deliver_completions(now, path);
         }

@@ -56,7 +56,8 @@ impl Drop for AbortOnUnwind {
     }
 }
 
-/// The thread sleeps at once if it cannot know whether others wait for a processor.
+/// What decides about polling. `None` if the thread never polls: the limit is zero, or the thread cannot know whether
+/// others wait for a processor.
 fn polling(limit: Duration, polled: Arc<PolledTime>) -> Option<(Polling, Runnable)> {
     if limit.is_zero() {
         return None;
@@ -132,9 +133,8 @@ impl IoThreadHandle {
         self.begin_stop(flow).wait()
     }
 
-    /// Calls back when the disk is settled: no request that was given up can still change data, so later writes stay.
-    /// That is when the fences of their associations are lifted. If the thread ends first, the callback is dropped:
-    /// nothing is written then.
+    /// Calls back when the disk is settled: the fences are lifted, so that no request that was given up can overwrite
+    /// later writes. If the thread ends first, it drops the callback, because it executes no later writes.
     pub fn when_settled(&self, disk: DiskId, settled: Box<dyn FnOnce() + Send>) {
         self.send(IoThreadMessage::WhenSettled { disk, settled });
     }
@@ -430,7 +430,7 @@ mod tests {
         let queue = thread.stop_queue(FLOW).unwrap();
         assert_eq!(queue.outstanding(), 0);
         thread.start_queue(DISK, FLOW, queue).unwrap();
-        // After that time no kick is needed.
+        // Once that time has passed, the thread needs no kick.
         while stats(&thread).queued < 2 {
             assert!(start.elapsed() < Duration::from_secs(20), "fetched");
         }

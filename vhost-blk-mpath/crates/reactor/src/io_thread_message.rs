@@ -53,7 +53,7 @@ pub enum IoThreadMessage<S = OwnedFd> {
     SetWeight { disk: DiskId, weight: u16 },
     /// Set how slow reads are hedged. `None` disables hedging.
     SetHedging(Option<Hedging>),
-    /// Whether a path may come up.
+    /// Set whether a path may come up.
     SetPathsExpected(bool),
     /// Impair a path.
     SetInjection { path: PathId, class: Option<OpClass>, injection: Injection },
@@ -75,8 +75,8 @@ pub enum IoThreadMessage<S = OwnedFd> {
     SlowRequests(Box<dyn FnOnce(Vec<SlowRequest>) + Send>),
     /// Drain the virtqueues for a short time, and have the controllers flush.
     Shutdown,
-    /// Call back when that is done. Comes after [`Self::Shutdown`].
+    /// Call back when drain and flushes are over. Comes after [`Self::Shutdown`].
     WhenWrittenBack(Box<dyn FnOnce() + Send>),
-    /// Close the connections once that is done, and end. Comes after [`Self::Shutdown`].
+    /// Close the connections once drain and flushes are over, and end. Comes after [`Self::Shutdown`].
     End,
 }

@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Idle times in a trial. An idle time lasts from the end of a turn to the next event.
+/// The number of idle times in a trial. An idle time lasts from the end of a turn to the next event.
 const TRIAL: u32 = 128;
-/// Idle times of a trial until polling and sleeping take turns.
+/// The number of idle times after which a trial changes between polling and sleeping.
 const RUN: u32 = 8;
 /// How long polling goes on after a trial in which it paid.
 const PAYS_FOR: Duration = Duration::from_millis(200);
 /// The time without polling after polling has ended or did not pay. It doubles until a thread polls for [`PAYS_FOR`].
 const REST_MIN: Duration = Duration::from_millis(100);
 const REST_MAX: Duration = Duration::from_secs(1);
-/// Times in a row without an event within the limit that end polling.
+/// The number of idle times in a row, each longer than the limit, after which polling ends.
 const MISSES_MAX: u32 = 2;
 /// How often a thread that does not rest asks whether others wait for a processor. The answer takes about a microsecond.
 const ASK_EVERY: Duration = Duration::from_millis(1);
@@ -31,7 +31,7 @@ pub(crate) struct Polling {
     phase: Phase,
     /// The length of the next rest.
     rest: Duration,
-    /// Times in a row that the limit passed without an event.
+    /// The number of idle times in a row that were longer than the limit.
     misses: u32,
     /// When to ask again whether others wait for a processor.
     ask_at: Option<Instant>,
@@ -118,7 +118,7 @@ impl Polling {
         self.misses = 0;
     }
 
-    /// The idle time has ended. `requests` have finished since the start of the thread.
+    /// Takes note of an idle time that has ended. `requests` have finished since the start of the thread.
     pub(crate) fn end_idle(&mut self, now: Instant, idle: Duration, requests: u64) {
         if self.polls() {
             self.polled.add(idle.min(self.limit));
@@ -144,8 +144,8 @@ impl Trial {
         self.count / RUN % 2 == 1
     }
 
-    /// Adds an idle time. Its part `late` says nothing about the time to wake up, as the next request came late. At the end of the
-    /// trial returns whether polling pays.
+    /// Adds an idle time without its part `late`. That part says nothing about the time to wake up: the next request
+    /// came late. At the end of the trial, returns whether polling pays.
     fn add(&mut self, now: Instant, late: Duration, requests: u64) -> Option<bool> {
         let side = if self.polls() { &mut self.polled } else { &mut self.slept };
         if let Some((ended, finished)) = self.last.replace((now, requests)) {
@@ -168,17 +168,17 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_micros(200);
 
-    /// A thread that is idle for these times, if it polls and if it sleeps, and then finishes a request.
+    /// A thread that is idle for `polled_us` if it polls, or for `slept_us` if it sleeps, and then finishes a request.
     struct Test {
         now: Instant,
         polling: Polling,
         polled_us: u64,
         slept_us: u64,
-        /// Requests for each idle time asleep.
+        /// The requests that finish after each idle time asleep.
         merged: u64,
         requests: u64,
         others_wait: bool,
-        /// How often the thread has asked for that.
+        /// How often the thread has asked whether others wait.
         asked: u32,
     }
 
@@ -204,7 +204,7 @@ mod tests {
             polls
         }
 
-        /// Passes so much time, and returns the share of idle times spent polling.
+        /// Lets this much time pass. Returns the share of idle times in which the thread polled.
         fn pass(&mut self, time: Duration) -> f64 {
             let (until, mut polled, mut all) = (self.now + time, 0, 0);
             while self.now < until {

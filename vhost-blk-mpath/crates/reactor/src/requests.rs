@@ -58,8 +58,9 @@ impl Active {
     }
 }
 
-/// A virtqueue never has more chains outstanding than entries, so the table grows to the sum of their sizes. Requests
-/// that were given up on a path come on top. They stay until the path has answered, or its fence is lifted.
+/// The requests in the table, by tag. A virtqueue never has more chains outstanding than entries, so the table grows to
+/// the sum of their sizes. Requests that were given up on a path come on top. They stay until the path has answered, or
+/// its fence is lifted.
 #[derive(Default)]
 pub(crate) struct Requests {
     slots: Vec<Slot>,
@@ -133,8 +134,8 @@ impl Requests {
         }
     }
 
-    /// The socket of `path` no longer holds the request. If the request was given up and no other socket holds it, its
-    /// guest memory is released. Returns the request's virtqueue then, if that waits.
+    /// Notes that the socket of `path` no longer holds the request. If the request was given up and no other socket
+    /// holds it, releases its guest memory. Then returns the request's virtqueue, if the virtqueue waits for this.
     pub(crate) fn answered(&mut self, tag: Tag, path: PathId) -> Option<FlowId> {
         let slot = &mut self.slots[tag.0 as usize];
         let Slot::Active(active) = slot else { unreachable!("a request on a socket stands in the table") };
@@ -147,7 +148,7 @@ impl Requests {
         (released && !detached).then_some(flow)
     }
 
-    /// The association has ended. The request may have been executed under it, or may still be.
+    /// Marks a request whose association has ended: it may have been executed, or may still be.
     pub(crate) fn mark_in_doubt(&mut self, tag: Tag, path: PathId, epoch: Epoch) {
         let Slot::Active(active) = &mut self.slots[tag.0 as usize] else {
             unreachable!("a request on a socket stands in the table")
@@ -158,7 +159,7 @@ impl Requests {
         }
     }
 
-    /// No command of this association is executed any more.
+    /// Ends the doubt about requests of this association, because its commands cannot be executed any more.
     pub(crate) fn fence_lifted(&mut self, path: PathId, epoch: Epoch) {
         for slot in &mut self.slots {
             if let Slot::Active(Active { in_doubt, .. }) | Slot::Abandoned { in_doubt, .. } = slot {
@@ -177,7 +178,8 @@ impl Requests {
         self.slots.iter().any(|slot| slot.in_doubt() == Some(disk))
     }
 
-    /// A request that is about to finish with this error, and its disk. `None` if the request was given up.
+    /// Describes a request that is about to finish with this error. Also returns its disk. `None` if the request was
+    /// given up.
     #[cold]
     pub(crate) fn failed(&self, tag: Tag, error: IoError) -> Option<(DiskId, FailedRequest)> {
         let Slot::Active(Active { request, disk, flow, abandoned: false, status, .. }) = &self.slots[tag.0 as usize]
@@ -199,9 +201,9 @@ impl Requests {
         }
     }
 
-    /// Gives up every request of a virtqueue. Requests on no socket release guest memory at once. Requests on sockets
-    /// do so when their sockets release them. Returns the number of the former, and the paths of the latter as a bit
-    /// set.
+    /// Gives up every request of a virtqueue. A request that no socket holds releases its guest memory at once. The
+    /// other requests release theirs when their sockets release them. Returns the number of requests that no socket
+    /// held, and the paths that hold the others as a bit set.
     pub(crate) fn abandon(&mut self, flow: FlowId) -> (u32, u64) {
         let (mut released, mut paths) = (0, 0);
         for slot in &mut self.slots {
@@ -221,7 +223,8 @@ impl Requests {
         (released, paths)
     }
 
-    /// Gives up every request of a virtqueue that does not wait for sockets: its guest memory has been replaced.
+    /// Gives up every request of a virtqueue whose guest memory has been replaced, so that the virtqueue need not wait
+    /// for sockets.
     pub(crate) fn detach(&mut self, flow: FlowId) {
         self.abandon(flow);
         for slot in &mut self.slots {

@@ -32,7 +32,7 @@ impl SendBudget {
         self.started_at
     }
 
-    /// A send of these parts has started.
+    /// Notes that a send of these parts has started.
     pub(crate) fn send_started(&mut self, now: Instant, plan: &[TxPart]) {
         let bytes = plan.iter().map(|part| match part {
             TxPart::Staged { len, .. } => *len as u64,
@@ -42,7 +42,7 @@ impl SendBudget {
         self.started_at = Some(now);
     }
 
-    /// The socket has taken all of the send.
+    /// Notes that the socket has taken all of the send, and adapts the budget.
     pub(crate) fn send_finished(&mut self, now: Instant) {
         let Some(started_at) = self.started_at.take() else { return };
         if now - started_at > LONG_SEND {

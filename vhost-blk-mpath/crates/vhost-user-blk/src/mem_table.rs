@@ -21,7 +21,7 @@ pub(crate) fn regions(message: Message) -> MessageResult<(Vec<VhostUserMemoryReg
     let Message { body, files, .. } = message;
     let [count, padding] = [0, 4].map(|at| u32_at(&body, at));
     let count = count.filter(|&count| count > 0 && padding == Some(0)).ok_or(MessageError::InvalidMessage)? as usize;
-    // This also bounds the regions, as a message has at most 32 descriptors.
+    // This also bounds the regions, because a message has at most 32 descriptors.
     if files.len() != count {
         return Err(MessageError::IncorrectFds);
     }

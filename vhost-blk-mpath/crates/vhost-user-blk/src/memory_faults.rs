@@ -67,7 +67,8 @@ impl Slot {
 
     /// Whether the address lies in the mapping. A slot that changes during the call belongs to no mapping in use.
     ///
-    /// The answer stays valid while the mapping exists. The asking thread ensures that, as it accesses the mapping.
+    /// The answer stays valid while the mapping exists. The asking thread ensures that, because it accesses the
+    /// mapping.
     fn contains(&self, address: usize) -> bool {
         let version = self.version.load(Ordering::SeqCst);
         let start = self.start.load(Ordering::SeqCst);
@@ -245,7 +246,7 @@ fn install() -> io::Result<()> {
     if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut previous) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // Set first, as the handler reads it.
+    // Set first, because the handler reads it.
     let _ = PREVIOUS.set(previous);
     action.sa_sigaction = (on_sigbus as *const ()).expose_provenance();
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;

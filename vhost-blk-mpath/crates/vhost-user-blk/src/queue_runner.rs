@@ -16,9 +16,9 @@ pub trait QueueRunner: Send + Sync {
     /// loop waits meanwhile.
     ///
     /// A result is `None` if there is no such queue, or if the limit passed. The runner then keeps the queue until it
-    /// is drained, drops it, and completes nothing more. The connection ends without an answer, as an answer would be a
-    /// false promise. A queue may also come back with requests given up. If the front-end keeps an in-flight log, those
-    /// are resubmitted when it reconnects.
+    /// is drained, drops it, and completes nothing more. The connection ends without an answer, because an answer would
+    /// be a false promise. A queue may also come back with requests given up. If the front-end keeps an in-flight log,
+    /// those are resubmitted when it reconnects.
     fn stop(&self, indices: &[u16]) -> Vec<Option<Queue>>;
 
     /// Sets the path policy with that id, which the front-end wrote into the [vendor

@@ -93,7 +93,7 @@ impl Parser {
 
     fn parse_or_status(&self, readable: &Segments, writable: &Segments) -> Result<ParsedChain, BlkStatus> {
         let payload_bytes = readable.bytes().checked_sub(HEADER_BYTES as u64).ok_or(BlkStatus::IoErr)?;
-        // The header is read once, as the guest can change it at any time.
+        // The header is read once, because the guest can change it at any time.
         let mut header = [0; HEADER_BYTES];
         readable.copy_to(0, &mut header);
         // le32 type, le32 reserved, le64 sector.

@@ -75,7 +75,8 @@ impl DaemonDirectory {
         self.fails_unless(command, || false).expect("the daemon does not start")
     }
 
-    /// The same, or `None` if it gets ready.
+    /// Starts a daemon that ends by itself or serves. Returns its exit code and all of stderr, or `None` if it gets
+    /// ready.
     pub(crate) fn fails_or_serves(&self, command: Command) -> Option<(i32, String)> {
         self.fails_unless(command, || self.log().lines().any(|line| line.ends_with(" ready")))
     }
@@ -92,7 +93,7 @@ impl DaemonDirectory {
         (!served).then(|| (process.exited().unwrap().code().unwrap(), log))
     }
 
-    /// The same, and one line must say why.
+    /// Starts a daemon that must end by itself. One line, the last of stderr, must say why.
     pub(crate) fn refused(&self, command: Command) -> Refusal {
         let (code, log) = self.fails(command);
         let errors: Vec<_> = log.lines().filter(|line| line.starts_with("vhost-blk-mpath: ")).collect();
@@ -231,8 +232,8 @@ impl Daemon {
         last
     }
 
-    /// Waits until there are no more of them than before. On a busy machine the earlier count may include connections
-    /// that were still closing.
+    /// Waits until there are no more descriptors and threads than before. On a busy machine the earlier count may
+    /// include connections that were still closing.
     #[track_caller]
     pub(crate) fn comes_back_to(&self, (descriptors, threads): (usize, usize)) {
         eventually(&format!("{descriptors} descriptors and {threads} threads"), || {
@@ -264,15 +265,15 @@ impl Daemon {
 }
 
 impl Ended {
-    /// It ended by itself and with success, before a leaving front-end would have been given up, and left nothing
-    /// behind.
+    /// Checks that the daemon ended by itself and with success, before a leaving front-end would have been given up,
+    /// and left nothing behind.
     #[track_caller]
     pub(crate) fn cleanly(&self, place: &DaemonDirectory) {
         self.cleanly_with_record(place, self.log.contains("writes were abandoned and may still be executed"));
     }
 
-    /// The same, but a guest of a killed daemon may come back: the front-end since then keeps no in-flight log. The
-    /// record has no fence.
+    /// Like [`cleanly`](Self::cleanly), but a guest of a killed daemon may come back: the front-end since then keeps no
+    /// in-flight log. The record has no fence.
     #[track_caller]
     pub(crate) fn cleanly_but_for_a_guest(&self, place: &DaemonDirectory) {
         self.cleanly_with_record(place, true);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The target's service time for a request. It is long, so that other load on this machine counts little.
 pub(crate) const SERVICE: Duration = Duration::from_millis(8);
-/// The number of rounds. Most must show no harm, as the machine may stall in some.
+/// The number of rounds. Most must show no harm, because the machine may stall in some.
 pub(crate) const ROUNDS: usize = 5;
 /// The p99 under disturbance is at most this many times the p99 without.
 const HARM: f64 = 1.5;

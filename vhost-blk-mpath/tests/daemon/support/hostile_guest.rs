@@ -15,7 +15,7 @@ const READ: u32 = 0;
 const QUEUE_SIZE: u16 = 64;
 const REQUESTS: usize = 8;
 const DESCRIPTOR_BYTES: usize = 16;
-/// The pause between two attacks. It is to use the daemon's time, not the machine's.
+/// The pause between two attacks. The attacks are to use the daemon's time, not all of the machine's.
 const PAUSE: Duration = Duration::from_micros(500);
 
 /// `struct virtio_blk_req` with the data of a read.

@@ -32,7 +32,7 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// For a ring whose part of the disk was never written.
+    /// Slots of a ring whose part of the disk was never written.
     pub(crate) fn new(ring: Ring, seed: u64) -> Self {
         let rng = Rng::new(seed, ring.index as u64);
         Self { ring, rng, known: [0; SLOTS as usize], asked: [None; SLOTS as usize] }

@@ -26,7 +26,7 @@ fn link(name: &str, index: u32, up: bool) -> LinkEvent {
     LinkEvent::Link { index, name: name.into(), up }
 }
 
-/// A host whose links, addresses and endpoints change, and what is done there.
+/// A host whose links, addresses and endpoints change, with a follower whose actions are carried out on it.
 struct World {
     follower: Follower,
     interfaces: Vec<Interface>,
@@ -57,13 +57,13 @@ impl World {
         interface
     }
 
-    /// A link's carrier goes or comes, and it is told of.
+    /// Sets the carrier of a link and passes the event to the follower. Returns the actions carried out.
     fn carrier(&mut self, name: &str, up: bool) -> String {
         let index = self.set(name, up).index;
         self.told(link(name, index, up))
     }
 
-    /// What is done after an event.
+    /// Passes an event to the follower. Returns the actions carried out.
     fn told(&mut self, event: LinkEvent) -> String {
         let need = self.follower.event(event, self.now);
         self.catch_up(need)
@@ -85,7 +85,7 @@ impl World {
         actions.iter().map(|action| self.done(action)).collect::<Vec<_>>().join(", ")
     }
 
-    /// Does it as the kernel would.
+    /// Carries out an action as the kernel would. Returns the action as text.
     fn done(&mut self, action: &Action) -> String {
         match action {
             Action::Remove(held) => {
@@ -164,7 +164,7 @@ fn all_kinds_go_but_those_that_the_kernel_made() {
     assert_eq!(world.carrier("a1", false), "- 2");
 }
 
-/// As long as the address is missing or tentative a subflow cannot begin there.
+/// A subflow cannot begin at an address that is missing or tentative.
 #[test]
 fn an_endpoint_waits_for_its_address() {
     let mut world = World::new(&[]);
@@ -206,14 +206,14 @@ fn what_somebody_else_has_added_is_left_alone() {
     let mut world = World::new(&[]);
     world.carrier("a0", false);
     world.endpoints.push(Endpoint { fullmesh: true, ..endpoint(7, "10.1.0.1", None) });
-    // On a link that is still down it goes, too, and is what comes back.
+    // The link is still down, so this endpoint is deleted too. It is now the one to add again.
     assert_eq!(world.told(LinkEvent::Missed), "- 7");
     world.endpoints.push(endpoint(8, "10.1.0.1", None));
     assert_eq!(world.carrier("a0", true), "! 10.1.0.1");
     assert_eq!(world.told(LinkEvent::Missed), "");
 }
 
-/// The kernel takes no id with an address that it has an implicit endpoint of, and no id twice.
+/// The kernel does not give a chosen id to an address with an implicit endpoint, and gives no id twice.
 #[test]
 fn an_id_that_cannot_be_had() {
     let mut world = World::new(&[]);
@@ -241,7 +241,7 @@ fn a_link_may_get_another_name_or_index() {
     assert_eq!(world.told(link("wan", 9, true)), "+ 1 10.1.0.1 dev wan subflow");
 }
 
-/// An attempt of which nobody knows whether it has succeeded.
+/// Nobody knows whether the attempt to delete the endpoint has succeeded.
 #[test]
 fn what_may_have_been_removed_is_remembered() {
     let mut world = World::new(&[]);
@@ -250,7 +250,7 @@ fn what_may_have_been_removed_is_remembered() {
     let actions = world.follower.actions(&world.endpoints, world.now);
     let [Action::Remove(held)] = &actions[..] else { panic!("{actions:?}") };
     world.follower.hold(held);
-    // It has failed: again. It has not: it is there to be added.
+    // If the attempt has failed, it is made again. If it has succeeded, the endpoint is there to be added.
     assert_eq!(world.follower.actions(&world.endpoints, world.now), actions);
     assert_eq!(world.follower.at_the_end(&world.endpoints), []);
     assert_eq!(world.follower.at_the_end(&world.endpoints[1..]), std::slice::from_ref(held));
@@ -273,7 +273,7 @@ fn nothing_piles_up() {
 }
 
 proptest! {
-    /// Whatever happens to two links, and whichever events of it are lost as long as that is told of.
+    /// Two links change in any way. Any event about that may be lost, as long as `Missed` comes later.
     #[test]
     fn nothing_is_on_a_dead_link_and_nothing_is_lost(
         steps in proptest::collection::vec((any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()), 0..40)
@@ -295,7 +295,7 @@ proptest! {
                 let of_it = |endpoint: &Endpoint| endpoint.address == addresses_of(&interface.name);
                 prop_assert!(!world.endpoints.iter().any(of_it));
             }
-            // At any time the end gives back what is missing.
+            // If the program ended now, it would add exactly the endpoints that are missing.
             let mut at_the_end = world.endpoints.clone();
             at_the_end.extend(world.follower.at_the_end(&world.endpoints).into_iter().map(|held| held.endpoint));
             at_the_end.sort_by_key(|endpoint| endpoint.id);

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::reader::{self, Fault, MAX_ERRORS};
 use super::{Config, ConfigError, LoadError};
 
-/// The settings in a text, as they are there.
+/// The settings in a text as they are written, without defaults.
 #[must_use]
 pub fn settings_in(text: &str) -> serde_json::Value {
     serde_yaml::from_str(text).unwrap_or_default()
@@ -17,7 +17,7 @@ pub(super) fn faults(text: &str) -> (Option<Config>, Vec<Fault>) {
     let mut faults = Vec::new();
     let conflicts = reading.value.iter().flat_map(Config::conflicts).map(|conflict| (conflict.settings(), conflict));
     let own = conflicts.filter(|(settings, _)| !settings.iter().any(|setting| reading.is_faulty(setting)));
-    // Each place is another attempt to read the text.
+    // The text is read again to find the place of each conflict, so their number is limited.
     for (settings, conflict) in own.take(MAX_ERRORS) {
         let setting = settings.into_iter().next().unwrap_or_default();
         let error = ConfigError::Conflict { error: conflict.into(), place: reading.find(&setting) };
@@ -37,7 +37,7 @@ impl Config {
         config.filter(|_| faults.is_empty()).ok_or_else(|| faults.into_iter().map(|fault| fault.error).collect())
     }
 
-    /// The same for the text of a file. Each error begins with its name.
+    /// Reads and checks the text of a file. Returns all its errors, each of which begins with the name of the file.
     pub fn check_file(name: &Path, text: &str) -> Result<Self, Vec<LoadError>> {
         let of_file = |source| LoadError::Invalid { path: name.into(), source };
         Self::check(text).map_err(|errors| errors.into_iter().map(of_file).collect())

@@ -78,8 +78,8 @@ impl Change {
         !matches!(self, Self::Setting { applies: Applies::AddingDisk | Applies::Restart, .. })
     }
 
-    /// The position in the order of application. Paths are added before others are removed, so that no disk is without. Disks
-    /// are removed before others are added, which may have their names and sockets.
+    /// The position in the order of application. Paths are added before others are removed, so that no disk is without a path.
+    /// Disks are removed before others are added, because a new disk may have the name or socket of a removed one.
     fn rank(&self) -> u8 {
         match self {
             Self::Setting { applies: Applies::Live, .. } => 0,
@@ -132,7 +132,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// The changes from a configuration to the wanted one, in the order of application. Disks are the same if their names are.
+/// The changes from a configuration to the wanted one, in the order of application. Disks of the same name are the same disk.
 #[must_use]
 pub fn difference(from: &Config, to: &Config) -> Vec<Change> {
     let mut changes = settings(None, &from.without_disks(), &to.without_disks(), |_| Applies::Restart);
@@ -194,7 +194,7 @@ fn of_disk(from: &DiskConfig, to: &DiskConfig, changes: &mut Vec<Change>) {
     }
 }
 
-/// The settings that differ, but for lists of paths and disks.
+/// The settings that differ, except lists of paths and disks.
 fn settings<T: Serialize>(disk: Option<&str>, from: &T, to: &T, applies: impl Fn(&str) -> Applies) -> Vec<Change> {
     let (from, to) = (values(from), values(to));
     let keys: BTreeSet<_> = from.keys().chain(to.keys()).filter(|key| !LISTS.contains(&key.as_str())).collect();
@@ -210,7 +210,7 @@ fn settings<T: Serialize>(disk: Option<&str>, from: &T, to: &T, applies: impl Fn
     differing.map(change).collect()
 }
 
-/// The settings as they are written.
+/// The settings by name.
 fn values(of: &impl Serialize) -> Map<String, Value> {
     match serde_json::to_value(of) {
         Ok(Value::Object(map)) => map,

@@ -355,10 +355,10 @@ fn conflicts_of_disks_that_share_paths_are_refused() {
         assert_eq!(refuse(&text), message);
     }
     assert_eq!(parse(&with_sharers(&many(63))).disks[0].share_paths_with.len(), 63);
-    // Elsewhere a namespace of the same number is another one, or another way to it.
+    // The same number on other paths may be another namespace, or another way to this one.
     parse(&format!("{one}{}", other.replace("paths", "namespace: 2, paths")));
 
-    // All of them count.
+    // Disks that share paths count too.
     let more = |count: usize| -> String {
         let disk = |n| other.replace("other", &format!("other{n}")).replace("nqn.x", &format!("nqn.x{n}"));
         (0..count).map(disk).collect()

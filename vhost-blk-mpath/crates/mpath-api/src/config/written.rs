@@ -13,7 +13,7 @@ pub fn written(config: &Config) -> Value {
     Value::Mapping(map)
 }
 
-/// The same of one disk.
+/// The settings of one disk that are required or differ from their defaults.
 #[must_use]
 pub fn written_disk(disk: &DiskConfig) -> Value {
     let default = DiskConfig::new(disk.socket_path.clone(), disk.subsystem.clone(), Vec::new());

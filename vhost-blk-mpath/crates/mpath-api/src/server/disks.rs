@@ -128,7 +128,8 @@ pub(super) fn of_disks<T: OfDisk>(mut all: Vec<T>, disk: Option<String>) -> Resu
     Ok(all)
 }
 
-/// The same for values that belong to paths. A disk that shares paths cannot be named, and is left out of all.
+/// The values of the named disk, or of all disks, for values that belong to paths. A disk that shares paths
+/// is left out, and is an error if it is named.
 pub(super) fn of_disks_with_paths<T: OfDisk>(all: Vec<T>, disk: Option<String>) -> Result<Vec<T>, ControlError> {
     let named = disk.is_some();
     let mut selected = of_disks(all, disk)?;

@@ -51,7 +51,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
     }
 
     /// Adds a route that `D` describes.
-    // As axum takes handlers.
+    // By value, because axum takes handlers by value.
     #[allow(clippy::needless_pass_by_value)]
     pub(super) fn on<D, H, T>(mut self, handler: H, errors: &[ErrorCode]) -> Self
     where

@@ -167,8 +167,8 @@ pub trait Control: Send + Sync + 'static {
     /// The fences of every disk, in the order of [`Control::status`].
     fn fences(&self) -> impl Future<Output = Result<Vec<DiskFences>, ControlError>> + Send;
 
-    /// Forgets what the fence record of a disk keeps, which is in [`Control::status`]. Without `force` only what cannot lose data once
-    /// its guest is gone.
+    /// Forgets what the fence record of a disk keeps. The disk is in [`Control::status`]. Without `force`, forgets only what
+    /// cannot lose data once the disk's guest is gone.
     fn clear_fences(&self, disk: &str, force: bool)
     -> impl Future<Output = Result<ClearedFences, ControlError>> + Send;
 

@@ -80,9 +80,9 @@ impl<R: Ring> IoThread<R> {
         let slot = self.queues.get_mut(&flow).expect("the virtqueue is overdue, so it is in the map");
         let stopping = slot.stopping.as_mut().expect("only a stopping virtqueue is overdue");
         let cause = match (slot.queue.has_faulted(), self.is_shutting_down) {
-            (true, _) => "stopped as its memory cannot be accessed",
-            (false, true) => "stopped as its disk ends",
-            (false, false) => "stopped by its front-end, or as the front-end is gone",
+            (true, _) => "stopped because its memory cannot be accessed",
+            (false, true) => "stopped because its disk ends",
+            (false, false) => "stopped by its front-end, or because the front-end is gone",
         };
         tracing::error!(
             disk = &*self.disks[&slot.disk].name,

@@ -1,5 +1,5 @@
-//! Hedges: second copies of slow reads, over another path. They read into a buffer of this process, as the first path
-//! may write to guest memory.
+//! Hedges: second copies of slow reads, over another path. A hedge reads into a buffer of this process, because the
+//! first path may write to guest memory.
 
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ impl<R: Ring> IoThread<R> {
         }
     }
 
-    /// Late data find no buffer, and the queue pair discards them.
+    /// Takes back the hedge of a read, and drops its buffer. The queue pair discards data that come later.
     pub(super) fn drop_hedge(&mut self, now: Instant, path: PathId, tag: Tag) {
         let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
         if let Some(outcome) = open.and_then(|connection| connection.take_back(tag.of_hedge())) {

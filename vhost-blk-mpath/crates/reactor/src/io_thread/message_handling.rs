@@ -84,7 +84,7 @@ impl<R: Ring> IoThread<R> {
                 }
             }
             IoThreadMessage::PathDown { path, epoch, close_mode } => {
-                // Without a connection here, it closed before, and its report was sent then.
+                // If there is no connection here, it was closed before, and its end was reported then.
                 if self.connections.get(&path).is_some_and(|connection| connection.epoch == epoch) {
                     self.close(now, path, close_mode);
                 }

@@ -143,7 +143,7 @@ fn a_turn_looks_at_no_idle_virtqueue() {
     assert!(test.thread.active.is_empty() && test.thread.queues.is_empty());
 }
 
-/// A guest that has to kick does so only where the thread sleeps.
+/// A guest has to kick only while the thread sleeps.
 #[test]
 fn a_polling_thread_finds_requests_without_a_kick() {
     let (mut test, mut guest) = Test::with_guest();
@@ -191,8 +191,8 @@ fn a_guest_kicks_again_after_the_stop_of_a_polled_virtqueue() {
     assert!(guest.has_to_kick());
 }
 
-/// Whether the socket of a path drains whose operations end with these results, after an end by the controller or
-/// without one. A send result of 0 means all bytes.
+/// Whether the socket of a path drains if its operations end with these results. `has_ended`: the controller has ended
+/// the connection before. A `send` of 0 means all bytes.
 fn drains(send: i32, receive: i32, has_ended: bool) -> bool {
     const SOCKET: u32 = 7;
     let now = Instant::now();

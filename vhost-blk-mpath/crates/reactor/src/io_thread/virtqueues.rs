@@ -25,10 +25,10 @@ pub(super) struct QueueSlot {
     pub(super) stopping: Option<Stopping>,
     /// The guest may have queued a request since the last fetch.
     pub(super) kicked: bool,
-    /// Whether the guest kicks when it queues a request. It may kick all the same if not.
+    /// Whether the device asks the guest to kick when it queues a request. Kicks may come without this.
     pub(super) has_notifications: bool,
     pub(super) times: QueueTimes,
-    /// Not fetched from since its start: its requests may have waited since its last run.
+    /// Whether nothing was fetched since the start. Requests may have waited since the virtqueue's last run.
     pub(super) is_new: bool,
 }
 
@@ -148,7 +148,7 @@ impl<R: Ring> IoThread<R> {
             }
             let stopping = slot.stopping.is_some();
             // Requests that an earlier daemon had in flight count as taken from the ring, so they belong to the drain.
-            // At the end of this daemon they are left to the next one, as all requests that were not taken.
+            // At the end of this daemon they are left to the next one, like all requests that were not taken.
             if stopping && (self.is_shutting_down || slot.queue.to_resubmit() == 0) {
                 continue;
             }

@@ -20,9 +20,9 @@ pub(crate) enum SendPart {
 /// The state of a send after a completion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sent {
-    /// The rest is under way.
+    /// The socket has taken all of it.
     All,
-    /// The rest is on its way.
+    /// The rest is being sent.
     Rest,
     /// The kernel cannot read this segment, the next to be sent. Call [`SendSlot::try_again`] when it can.
     Unreadable(libc::iovec),

@@ -84,7 +84,8 @@ impl Uring {
     pub(crate) fn turn(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         let submitted = match timeout {
             None => self.io.submit_and_wait(1),
-            // With deferred task work even a check needs an enter with the "get events" flag. A wait of zero is that.
+            // With deferred task work, even a check has to enter the kernel with the "get events" flag. A timeout of
+            // zero does so.
             Some(timeout) => {
                 let timespec = types::Timespec::from(timeout);
                 self.io.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&timespec))

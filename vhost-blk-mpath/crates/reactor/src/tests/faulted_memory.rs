@@ -111,7 +111,7 @@ fn a_copied_write_from_memory_that_is_cut_off_fails() {
     rig.end();
 }
 
-/// Its controller answers nothing. The path must not be lost. The next front-end waits for the write.
+/// The controller does not answer the write. The path must not be lost. The next front-end waits for the write.
 #[test]
 fn a_virtqueue_whose_memory_has_faulted_stops_without_its_requests() {
     let (mut rig, mut other) = start();
@@ -129,7 +129,7 @@ fn a_virtqueue_whose_memory_has_faulted_stops_without_its_requests() {
     drop(queue);
     let (reply, settled) = mpsc::channel();
     rig.thread.when_settled(DISK, Box::new(move || reply.send(()).unwrap()));
-    // The name serves another virtqueue, which must not get the old answers.
+    // Another virtqueue becomes this flow. It must not get the old answers.
     let mut next = Guest::new();
     rig.thread.start_queue(DISK, FLOW, next.queue()).unwrap();
     other_guest_succeeds(&mut rig, &mut next);

@@ -133,7 +133,7 @@ fn give_up_flush(answer_is_stalled: bool) {
         thread.barrier(Box::new(move || set.send(()).unwrap()));
         is_set.recv_timeout(TIMEOUT).unwrap();
         other.send(&Controller::end(flush, Status::SUCCESS));
-        // Its memory has the path reset.
+        // The path holds the memory of this read, so the path is reset when the read is given up.
         guest.read(0, 4096);
         guest.kick();
         other.command();

@@ -140,7 +140,7 @@ impl PackedLog {
         area.check(true, size)?;
         let InflightArea { whole: InflightMemory { memory, shape, .. }, address } = area;
         let words = bytes(shape.queue_size) as usize / size_of::<u64>();
-        // In bounds, as the memory was mapped for this shape.
+        // In bounds, because the memory was mapped for this shape.
         let words = Area::new(memory, *address, words).map_err(|_: AreaError| InflightError::Misaligned)?;
         let mut log = Self {
             words,
@@ -179,7 +179,7 @@ impl PackedLog {
         (0..queue_size).for_each(|entry| self.store_state(entry));
         self.words.set(FEATURES, 0);
         self.store_used();
-        // The last store, as it includes the version.
+        // The last store, because it includes the version.
         self.store_free_list();
     }
 
@@ -227,7 +227,7 @@ impl PackedLog {
             seen.map(|seen| *seen = true).ok_or(InflightError::Entry { entry, entries })
         };
         let mut free = self.free_head;
-        // This ends, as a repeated entry is an error.
+        // This ends, because a repeated entry is an error.
         while free < entries {
             see(free)?;
             if std::mem::take(&mut self.entries[usize::from(free)].in_flight) {

@@ -98,7 +98,7 @@ impl SplitLog {
         area.check(false, size)?;
         let InflightArea { whole: InflightMemory { memory, shape, is_enlarged }, address } = area;
         let expected = if *is_enlarged { ENLARGED } else { 0 };
-        // In bounds, as the memory was mapped for this shape.
+        // In bounds, because the memory was mapped for this shape.
         let misaligned = |_: AreaError| InflightError::Misaligned;
         let bytes = bytes(shape.queue_size) as usize;
         let mut log = Self {

@@ -12,7 +12,7 @@ use crate::buffer::{GuestByte, Segments};
 use crate::descriptor::{RawPackedDescriptor, TakenChain};
 use crate::memory::GuestMemory;
 
-/// The same in rings of either format.
+/// The length of a descriptor, which is the same in rings of either format.
 const DESCRIPTOR_BYTES: usize = size_of::<RawDescriptor>();
 
 /// The defect of a malformed chain.
@@ -213,7 +213,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Adds one buffer. After a defect the walk continues, as the status byte comes at the end.
+    /// Adds one buffer. After a defect the walk continues, because the status byte comes at the end.
     fn add(&mut self, descriptor: Descriptor) {
         if descriptor.len == 0 {
             return;

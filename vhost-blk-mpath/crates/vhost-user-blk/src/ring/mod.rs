@@ -17,7 +17,7 @@
 //! * Invalid ring indices break the queue: more chains available than the queue has entries, a head out of the table,
 //!   or more chains taken than a driver can own. The error eventfd is signalled, and no chain is taken until the
 //!   front-end sets up the queue again. Other queues continue. A packed ring also breaks if a chain runs into
-//!   descriptors that the driver does not own, as the start of the next chain is unknown then.
+//!   descriptors that the driver does not own, because the start of the next chain is unknown then.
 
 mod chain;
 mod format;

@@ -175,7 +175,7 @@ impl Queue {
     }
 
     /// Requests of an earlier queue that are still to be resubmitted. A front-end that stops a queue considers them
-    /// executed, as everything that was taken from the ring.
+    /// executed, like everything that was taken from the ring.
     #[must_use]
     pub fn to_resubmit(&self) -> u16 {
         self.ring.to_resubmit()
@@ -287,7 +287,7 @@ impl Queue {
                 }
             };
             let parsed = self.parser.parse(self.chain.readable(), self.chain.writable());
-            // The header read may be zeroes of a replaced page. The chain stays in flight, as its operation is not
+            // The header read may be zeroes of a replaced page. The chain stays in flight, because its operation is not
             // known.
             self.check_memory()?;
             // In range: the status is one of at most `u32::MAX` bytes.
@@ -339,7 +339,7 @@ impl Queue {
     }
 
     /// Completes a request of this queue. The driver sees it after [`publish`](Self::publish). Once the queue [has
-    /// faulted](Self::has_faulted), no request succeeds, as its data may be lost. A request is not answered if its
+    /// faulted](Self::has_faulted), no request succeeds, because its data may be lost. A request is not answered if its
     /// status byte or the ring is lost.
     ///
     /// # Panics

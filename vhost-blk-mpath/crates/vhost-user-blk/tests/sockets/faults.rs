@@ -54,7 +54,8 @@ fn truncated(fault: &MemoryFault, to: u64, memory: SharedMemory) {
     assert!(file_bytes == to && mapped_bytes > to && fault.memory == memory, "{fault}");
 }
 
-/// A correct front-end must work before, during and after a fault of another one. It uses another disk meanwhile.
+/// A correct front-end must work before, during and after a fault of another one. During the fault it uses another
+/// disk.
 fn others_go_on(format: u64, happens: impl FnOnce(&Server)) {
     let (server, other) = (Server::start(geometry()), Server::start(geometry()));
     let (_other_guest, mut other_ring) = connect(&other, format);

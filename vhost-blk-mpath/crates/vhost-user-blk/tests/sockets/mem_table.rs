@@ -43,8 +43,8 @@ fn send(mut socket: &UnixStream, table: &[u8], files: &[RawFd]) {
 #[test]
 fn a_table_may_be_longer_than_its_regions() {
     let server = Server::start(geometry());
-    // As long as a table of two regions, as Linux in user mode sends it. As long as a message may be. And the exact
-    // length.
+    // The length of a table of two regions, as Linux in user mode sends it; the most that a message may have; and the
+    // exact length.
     for bytes in [8 + 2 * 32, 4096, 8 + 32] {
         let (mut guest, mut socket) = connect(&server);
         send(&socket, &table(&guest, 1, bytes), &[guest.region().mmap_handle]);

@@ -44,7 +44,7 @@ fn serve(runner: &QueueHolder, front_end: impl FnOnce(Guest)) -> Result<(), Serv
     serve_stream(runner, |stream| front_end(Guest::over(stream, PROTOCOL_FEATURES | FLUSH)))
 }
 
-/// The same, for a front-end that gets the stream.
+/// Like [`serve`], for a front-end that gets the stream.
 pub(crate) fn serve_stream(runner: &QueueHolder, front_end: impl FnOnce(UnixStream)) -> Result<(), ServeError> {
     let disk = Arc::new(VirtioDisk::new(geometry()).unwrap());
     let (ours, theirs) = UnixStream::pair().unwrap();

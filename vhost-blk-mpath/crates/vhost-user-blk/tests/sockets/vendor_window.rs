@@ -116,7 +116,7 @@ fn a_front_end_is_told_of_changes_once_until_it_reads_again() {
     let disk = with_vendor_window();
     serve(&disk, |guest| {
         let mut channel = listen(guest);
-        // As any QEMU reads the configuration. QEMU then passes every such message on to the guest.
+        // Any QEMU reads the configuration like this, and would pass every change notice on to the guest.
         get(guest, 0, 60);
         get(guest, 0, 192);
         disk.set_vendor_window(live(0));
@@ -238,7 +238,7 @@ fn a_policy_is_written_and_read_back() {
     let disk = with_vendor_window();
     serve(&disk, |guest| {
         let mut channel = listen(guest);
-        // Also by a front-end that has not read the window.
+        // A front-end that has not read the window may set the policy too.
         assert!(set(guest, 198, &1_u16.to_le_bytes()));
         assert_not_told(&channel);
         let (window, before) = read(guest).unwrap();

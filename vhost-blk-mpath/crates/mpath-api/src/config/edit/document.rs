@@ -142,7 +142,7 @@ impl<'a> Document<'a> {
         self.disks()?.items().iter().position(|disk| disk.name() == name)
     }
 
-    /// The text with another one in this range.
+    /// The text with `new` in place of this range.
     fn with(&self, range: Range<usize>, new: &str) -> String {
         [&self.text[..range.start], new, &self.text[range.end..]].concat()
     }
@@ -158,7 +158,7 @@ impl<'a> Document<'a> {
         &self.text[begin..at]
     }
 
-    /// The text with another value there.
+    /// The text with another value in place of `node`.
     pub(super) fn replace(&self, node: &Node, value: &str) -> String {
         self.with(node.range.clone(), value)
     }
@@ -182,7 +182,8 @@ impl<'a> Document<'a> {
         Some(self.after_lines(last, &format!("{:indent$}{key}: {value}", "")))
     }
 
-    /// The text with one more item in a list: these lines, or the same on one line.
+    /// The text with one more item in a list: `lines` if the items are on lines of their own, and `line` if the list is on one
+    /// line.
     pub(super) fn append(&self, list: &Node, lines: &str, line: &str) -> Option<String> {
         let NodeKind::List { is_flow, items } = &list.kind else { return None };
         let Some(last) = items.last() else { return Some(self.replace(list, &format!("[{line}]"))) };

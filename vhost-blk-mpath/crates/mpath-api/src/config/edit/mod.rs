@@ -83,7 +83,7 @@ fn set(text: &str, disk: &str, setting: &str, from: &Value, to: &Value) -> Optio
     let document = Document::parse(text)?;
     let mapping = document.disk(disk)?;
     match mapping.get(setting) {
-        // The rest has its defaults.
+        // The other keys keep their defaults.
         None if !parts.is_empty() => {
             let parts = parts.into_iter().map(|(key, value)| (key.clone(), value.clone())).collect();
             return set_key(&document, mapping, setting, &Value::Object(parts));

@@ -42,7 +42,7 @@ impl<'a> Position<'a> {
         if count > MAX_VALUES { Err(E::custom(message)) } else { Ok(()) }
     }
 
-    /// Notes where the attempt has failed: at the first place that is told.
+    /// Notes that the attempt has failed at this place. Only the first such place counts.
     fn failed(&self) {
         self.known.failed_at.borrow_mut().get_or_insert_with(|| self.place.clone());
     }

@@ -104,7 +104,7 @@ impl<T: DeserializeOwned> Reading<'_, T> {
         if is_new && !is_in_placeholder && !(missing.is_some() && is_meant(&self.faults, &place::shown(&place))) {
             self.faults.push(Fault { setting: place::shown(&place), error: ConfigError::Yaml(error) });
         }
-        // If nothing fits there, the error is in what it belongs to.
+        // If no repair fits there, the error is in the mapping or list around it.
         while let Some(last) = place.last() {
             let next = match repairs.get(&place) {
                 None if missing.is_none() && !matches!(last, Step::Item(_)) => Some(Repair::LeaveOut),
@@ -129,7 +129,7 @@ impl<T: DeserializeOwned> Reading<'_, T> {
         is_meant(&self.faults, setting) || self.known.repairs.keys().any(|place| contains(&place::shown(place)))
     }
 
-    /// Line and column of a setting, or of what it belongs to.
+    /// Line and column of a setting, or else of the mapping or list around it.
     pub(super) fn find(&self, setting: &str) -> Option<(usize, usize)> {
         let mut place = place::parsed(setting);
         while !place.is_empty() {
@@ -149,7 +149,7 @@ fn named_in<'a>(message: &'a str, words: &str) -> Option<&'a str> {
     message.split_once(words)?.1.split('`').next()
 }
 
-/// Whether an unknown key was told to mean this setting.
+/// Whether the error about an unknown key has suggested this setting.
 fn is_meant(faults: &[Fault], setting: &str) -> bool {
     let (parent, key) = setting.rsplit_once('.').unwrap_or(("", setting));
     faults.iter().any(|fault| {

@@ -30,7 +30,7 @@ pub(super) fn shown(place: &[Step]) -> String {
     text
 }
 
-/// The place of a setting that is shown so.
+/// The place that [`shown`] shows as this text.
 pub(super) fn parsed(setting: &str) -> Place {
     let mut place = Place::new();
     for part in setting.split('.') {

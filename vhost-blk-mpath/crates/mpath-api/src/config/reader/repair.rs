@@ -48,7 +48,7 @@ impl Placeholder {
         match self.kind {
             0 => seed.deserialize(text(format!("placeholder-{number}"))),
             1 => seed.deserialize(text(format!("tcp://placeholder-{number}"))),
-            // Few configurations use such namespaces.
+            // Few configurations use namespace identifiers as large as these.
             2 => seed.deserialize(IntoDeserializer::<E>::into_deserializer(u64::from(u32::MAX) - 1 - number as u64)),
             3 => {
                 let inner = MapDeserializer::<_, E>::new(std::iter::empty::<(&str, &str)>());

@@ -79,14 +79,14 @@ fn errors_that_follow_from_others_are_left_out() {
     let disk = "disks:\n  - {name: a, socket-path: /run/a.sock, subsystem: nqn.a, paths: ['tcp://h']";
     let second = ", {name: b, socket-path: /run/b.sock, subsystem: nqn.b, paths: ['tcp://h']}";
     for (text, expected) in [
-        // The key that is meant is not missing, and paths are there.
+        // The setting that a misspelt key means does not count as missing.
         (disk.replace("subsystem", "sub_system") + "}\n", vec!["disks[0].sub_system"]),
         (disk.replace("paths", "pahts") + "}\n", vec!["disks[0].pahts"]),
         (disk.replace("paths: ['tcp://h']", "discovery: ['x://h', 'y://h']") + "}\n", {
             vec!["disks[0].discovery[0]", "disks[0].discovery[1]"]
         }),
         (disk.replace("paths: ['tcp://h']", "discovery: 1") + "}\n", vec!["disks[0].discovery"]),
-        // Whatever name was meant is no other disk's.
+        // A name with an error is not taken for the name of another disk.
         (disk.replace("name: a", "name: a b") + "}\n", vec!["disks[0].name"]),
         (format!("{disk}, share-paths-with: [{{name: s, socket-path: /s, namespace: 1}}], namespace: 0}}\n"), {
             vec!["disks[0].namespace"]

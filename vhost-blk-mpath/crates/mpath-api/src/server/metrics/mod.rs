@@ -65,7 +65,7 @@ fn exposition(
             }),
         );
     }
-    // The disk that has the paths counts for every disk over them.
+    // The disk that has the paths has the counts of all disks over them.
     let mut with_paths = disks.clone();
     with_paths.retain(|disk| disk.shares_paths_of.is_none());
     for disk in &with_paths {

@@ -161,7 +161,7 @@ fn unknown_values_have_no_sample() {
     {
         assert_eq!(count(name), 0, "{name}");
     }
-    // Something to count from.
+    // A histogram has samples before it has counted anything.
     let of_histogram = TIME_BUCKETS_NS.len() + 3;
     let times = (count("path_latency_seconds"), count("disk_failover_seconds"));
     assert_eq!(times, (12 * of_histogram, 4 * of_histogram));
@@ -246,7 +246,7 @@ fn the_route_answers_with_it() {
     assert!(status == 405 && answer.contains("/metrics does not take POST"), "{answer}");
 }
 
-/// Bytes of text, of one path with everything known more.
+/// The text grows by a known number of bytes with each path of which everything is known.
 #[test]
 fn a_path_takes_so_much_and_no_more() {
     let length = |count: u16| {

@@ -96,7 +96,7 @@ fn a_slow_change_of_disks_is_not_reported_as_an_unresponsive_daemon() {
     };
     goes_on(refused(server.client().add_disk(&disk)));
     assert!(start.elapsed() >= 2 * brief().control, "it has more time than others");
-    // Whatever it is called.
+    // A disk may have a name that looks like a part of another route.
     goes_on(refused(server.client().remove_disk("paths-of-db", true)));
     goes_on(refused(server.client().remove_disk("paths", true)));
     let (_, answer) = server.request("DELETE", "/v1/disks/db/paths/0", "");
@@ -107,7 +107,7 @@ fn a_slow_change_of_disks_is_not_reported_as_an_unresponsive_daemon() {
 fn ends_at_once_with_silent_clients_about() {
     let mut server = Running::start(Limits::default());
     let mut silent = server.connect();
-    // Served after it, so it has been accepted.
+    // The server has answered a later connection, so it has accepted the silent one.
     server.client().status().unwrap();
     let path = server.path();
     assert!(path.exists());

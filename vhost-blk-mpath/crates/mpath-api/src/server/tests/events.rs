@@ -91,7 +91,7 @@ fn so_many_clients_follow_and_no_more() {
     assert_eq!(refused(follow()), (ErrorCode::Unavailable, message.into()));
     assert_eq!(client.events(0).unwrap().last, 0, "a client that does not follow is answered");
     drop(first);
-    // The server notices by its next message.
+    // The server notices that the client has gone when it sends the next message.
     server.happens(1);
     let deadline = Instant::now() + Duration::from_secs(20);
     while follow().is_err() {

@@ -300,7 +300,7 @@ impl Control for Fake {
         assert_ne!(disk, SHARER, "it has no paths");
         let disk = disk.to_owned();
         match address.port() {
-            // As if one of these were there already, or made.
+            // The port chooses the outcome.
             4420 => Ok(PathRef { disk, index: 0 }),
             4421 => Err(AddPathError::Exists { disk, index: 1, address, state: PathState::Live }.into()),
             4422 => Err(AddPathError::TooMany { disk, max: 64 }.into()),

@@ -29,7 +29,7 @@ fn requests_about_paths_are_refused_for_a_disk_that_shares_paths() {
         assert_eq!(server.request(method, target, body), (409, refused), "{method} {target}");
     }
 
-    // No disk named is every disk that has paths, before the change and after it.
+    // Without a named disk, a change applies to every disk that has paths, and the answer lists these disks.
     let policies = client.set_policy(&SetPolicy::from(PolicyKind::Numa)).unwrap();
     assert_eq!(policies.iter().map(|of| &*of.disk).collect::<Vec<_>>(), ["a", "b"]);
     let hedges =
@@ -44,7 +44,7 @@ fn requests_about_paths_are_refused_for_a_disk_that_shares_paths() {
     let active: Vec<_> = client.schedulers().unwrap().into_iter().flat_map(|of| of.active_on).collect();
     assert_eq!(active, ["a", "b"]);
 
-    // Its limits and virtqueues are its own, and the scheduler of the other one is shown with them.
+    // The disk's limits and virtqueues are its own. They are shown with the scheduler of the disk that has the paths.
     let limits = SetLimits { iops: Some("500".parse().unwrap()), disk: Some(SHARER.into()), ..SetLimits::default() };
     assert_eq!(client.set_limits(&limits).unwrap()[0].disk, SHARER);
     let details = client.scheduler_detail(None).unwrap();

@@ -102,7 +102,7 @@ fn a_partial_send_continues_where_it_stopped() {
     }
 }
 
-/// With any segments before and behind it, and repeated.
+/// The unreadable segment comes twice, with readable segments of any length before and behind it.
 #[test]
 fn a_segment_that_cannot_be_read_is_found() {
     for (before, after) in [(0, 0), (10, 0), (0, 10), (3000, 100_000), (100_000, 3000)] {

@@ -192,7 +192,7 @@ impl World {
         panic!("the device waits for ever");
     }
 
-    /// No device lives.
+    /// What happens while no device lives: the front-end copies marked pages, and perhaps the driver continues.
     fn meanwhile(&mut self) {
         self.copy_marked();
         if self.scenario.driver_goes_on {
@@ -242,7 +242,7 @@ impl World {
         assert_eq!((next.to_resubmit(), next.position()), (0, self.driver.position()), "nothing is left");
         assert!(next.pop().unwrap().is_none());
         let mut entries = [0; 2];
-        // At the same place in both formats.
+        // The number of entries is at the same place in both formats.
         self.log.read_exact_at(&mut entries, 10).unwrap();
         assert_eq!(u16::from_ne_bytes(entries), self.scenario.log().queue_size);
         self.driver.assert_guards();
@@ -255,7 +255,7 @@ fn kill_once(scenario: Scenario) {
         let mut world = World::new(scenario);
         let survived = killed_after(stores, || world.live()).is_some();
         if !survived {
-            // Another batch than the one that may be half shown.
+            // The batches of the next device have another size than the one that may be half shown.
             world.scenario.batch = if scenario.batch == 1 { 2 } else { 1 };
             world.meanwhile();
             world.live();

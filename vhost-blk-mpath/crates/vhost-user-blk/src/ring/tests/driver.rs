@@ -164,7 +164,7 @@ impl TestDriver {
         chains * if self.is_packed() { descriptors } else { 1 }
     }
 
-    /// Index and wrap counter at `place`, as one word. In a split ring the index.
+    /// Index and wrap counter at `place`, as one word. In a split ring, the index alone.
     pub(super) fn bits(&self, place: u64) -> u16 {
         if !self.is_packed() {
             return place as u16;

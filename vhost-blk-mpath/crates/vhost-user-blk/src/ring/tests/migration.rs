@@ -221,7 +221,7 @@ impl Migration {
     }
 }
 
-/// Neither with a device that lives, nor with one that is killed after any store and its successor.
+/// This holds for a device that lives, and for a device that is killed after any store, with its successor.
 #[test]
 fn a_front_end_that_copies_at_any_moment_misses_nothing() {
     for features in FORMATS.into_iter().flat_map(|format| [format, format | EVENT_IDX]) {

@@ -35,7 +35,7 @@ impl Ring {
         if self.packed { 3 * requests } else { requests }
     }
 
-    /// Index and wrap counter at `place`, as one word. In a split ring the index.
+    /// Index and wrap counter at `place`, as one word. In a split ring, the index alone.
     fn bits(&self, place: u16) -> u16 {
         if !self.packed {
             return place;

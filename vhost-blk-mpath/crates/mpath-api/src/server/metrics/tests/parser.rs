@@ -1,4 +1,4 @@
-//! The text format as its documentation has it, and the rules of names besides. Panics at what is wrong.
+//! Parses Prometheus' text format, and checks the rules for names. Panics at an error.
 
 use std::collections::HashSet;
 
@@ -132,7 +132,7 @@ fn parse_sample(line: &str) -> Sample {
     Sample { name: name.into(), labels, value: value.parse().unwrap_or_else(|_| panic!("{line:?}")) }
 }
 
-/// After the opening brace; what is left after the closing one.
+/// Parses labels from the text after the opening brace. Also returns the text after the closing brace.
 fn parse_labels(mut rest: &str) -> (Vec<(String, String)>, &str) {
     let mut labels: Vec<(String, String)> = Vec::new();
     loop {

@@ -64,7 +64,7 @@ proptest! {
         world.driver.assert_guards();
     }
 
-    /// The same for a valid log with some changed bytes.
+    /// The same holds for a valid log with some changed bytes.
     #[test]
     fn any_change_to_a_log_is_handled(
         packed: bool,
