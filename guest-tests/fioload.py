@@ -1,4 +1,4 @@
-"""fio in a guest, verifying, again and again until told to stop."""
+"""fio that verifies in a guest, in repeated runs until it is told to stop."""
 
 import threading
 from pathlib import Path
@@ -10,7 +10,8 @@ VERIFY = Path(__file__).resolve().parent / "faults" / "verify.fio"
 
 
 class Load(threading.Thread):
-    """`runs` and `verified` (reads compared) so far, and `problems`, upon the first of which it ends.
+    """Runs fio repeatedly. `runs` counts the runs and `verified` the compared reads. The load ends at the first of its
+    `problems`.
 
     A run may take `timeout` seconds.
     """
@@ -33,6 +34,6 @@ class Load(threading.Thread):
             self.problems.append(str(error))
 
     def end(self):
-        """Returns when the run under way is over."""
+        """Ends the load. Returns when the run under way is over."""
         self._end.set()
         self.join()

@@ -1,38 +1,38 @@
-"""What fio's JSON says: the rows of a table, and everything that is wrong with a run."""
+"""Reads fio's JSON: the rows of a table, and everything that is wrong with a run."""
 
 import os
 
-# A guest clock that runs differently from the host's makes every latency wrong by as much.
+# If a guest's clock is faster or slower than the host's, every latency is wrong by the same factor.
 CLOCK_TOLERANCE = 0.05  # of the job's time
-CLOCK_SLACK = 0.5  # seconds, for what lies between the two readings
+CLOCK_SLACK = 0.5  # seconds, because the two clocks are not read at the same moment
 
-# What fio says about good jobs as well. The job files keep their writers apart (offset_increment), fio does not look.
+# Messages that fio prints for good jobs too. The job files keep their writers apart (offset_increment), which fio does not check.
 HARMLESS = ("fio: multiple writers may overwrite blocks",)
-# What it says, and its exit code, when it was told to end before its time.
+# The message and the exit code of fio when it was told to end before its time.
 STOPPED = "fio: terminating on signal 2"
 STOPPED_CODE = 128
-MAX_MESSAGES = 5  # of a job with thousands of wrong blocks
+MAX_MESSAGES = 5  # a job with wrong blocks may have thousands
 
 HEADERS = ("job", "op", "ios", "IOPS", "MiB/s", "p50 µs", "p99 µs", "verified", "error")
 
 
 def _options(result, job):
-    """A job's effective options: its own over the file's [global] ones."""
+    """The effective options of a job: its own ones, and the [global] ones of the file that it does not set."""
     return {**result.json.get("global options", {}), **job.get("job options", {})}
 
 
 def _compares(options):
-    """Whether the job compares what it reads with what must be there."""
+    """Whether the job compares the data that it reads with the expected data."""
     return options.get("verify", "none") != "none" and options.get("do_verify", "1") != "0"
 
 
 def rows(result):
-    """One row a job and direction, as {header: value}; numbers unrounded, latencies are completion latencies."""
+    """A row for each job and direction, as {header: value}. Numbers are not rounded. Latencies are completion latencies."""
     table = []
     for job in result.json.get("jobs", []):
         for op in ("read", "write", "trim"):
             stats = job[op]
-            # With verify_only fio counts the writes that it does not do.
+            # With verify_only, fio counts writes that it has not done.
             if not stats["total_ios"] or (op == "write" and "verify_only" in _options(result, job)):
                 continue
             percentiles = stats["clat_ns"].get("percentile", {})
@@ -53,7 +53,7 @@ def rows(result):
 
 
 def problems(result):
-    """Every reason not to trust the run, as sentences; empty for a good one."""
+    """Every reason not to trust the run, as sentences. Empty for a good run."""
     found = []
     if not result.json.get("jobs"):
         found.append("fio gave no result")

@@ -3,9 +3,9 @@
     with Guest("/run/disk.sock", queues=2) as guest:
         result = guest.run_job("randread", Path("fio/randread-qd32.fio").read_text())
 
-One boot serves any number of jobs, one at a time. `start_job` returns at once, so that the caller can change the world
-while fio runs; a thread of this module reads everything the guest says. Leaving the `with` block, an exception (Ctrl-C
-included) and the death of this process all end QEMU.
+One boot serves any number of jobs, one at a time. `start_job` returns at once, so that the caller can act while fio runs. A
+thread of this module reads everything that the guest says. QEMU ends when the `with` block is left, at an exception (Ctrl-C
+included), and when this process ends.
 """
 
 import json
@@ -18,7 +18,7 @@ JOB_TIMEOUT = 120  # seconds
 
 
 class JobResult:
-    """What one fio run gave."""
+    """The result of one fio run."""
 
     def __init__(self, name, exit_code, output, host_seconds, guest_seconds, stopped=False):
         self.name = name
@@ -47,18 +47,18 @@ class Job:
         self._started, self._stopped = None, False
 
     def wait_for_start(self):
-        """Blocks until fio starts. What keeps it from doing so is a GuestError, as below."""
+        """Blocks until fio starts. Raises GuestError if it does not, as `wait` does."""
         if self._started is None:
             self._started, _ = self._guest.expect("started", self._deadline, self.name)
 
     def move(self, guest):
-        """The guest goes on in another QEMU, after a migration: the result comes from there."""
+        """Has the job continue in another QEMU, to which the guest has migrated. The result comes from there."""
         if not self._guest.is_silent():
             raise GuestError(f"{self.name}: ended before the guest was moved")
         self._guest = guest
 
     def stop(self):
-        """Has fio end before its time; it is to be waited for."""
+        """Has fio end before its time. Call `wait` afterwards."""
         self._stopped = True
         self._guest.request("stop", self.name, "")
 
@@ -79,11 +79,11 @@ class Job:
 
 
 class Guest(Machine):
-    """A machine with the fio guest; its disk is what the vhost-user-blk backend behind `socket_path` offers.
+    """A machine with the fio guest. Its disk is that of the vhost-user-blk backend behind `socket_path`.
 
-    `queues` virtqueues need as many virtual CPUs for the guest to use them all; it has two at least unless `cpus` are given. They are
-    split, or `packed`. With `reconnect` QEMU goes on without the backend and tries every so many seconds to get it back. Further
-    options are the machine's.
+    A guest uses all of its `queues` virtqueues only with as many virtual CPUs. It has that number, and at least two, unless
+    `cpus` is given. The virtqueues are split, or `packed`. With `reconnect`, QEMU goes on without the backend, and tries every
+    `reconnect` seconds to connect again. Further options are those of the machine.
     """
 
     IMAGE = "fio"
@@ -104,7 +104,8 @@ class Guest(Machine):
             raise GuestError(self._with_tail("the guest has no virtio disk"))
 
     def start_job(self, name, job_file, timeout=JOB_TIMEOUT):
-        """Starts fio with the text of a job file; the returned Job is waited for. One job at a time."""
+        """Starts fio with the text of a job file. Returns a Job, for which the caller has to wait. Only one job runs at a
+        time."""
         job = Job(self, name, time.monotonic() + timeout)
         self.request("run", name, job_file)
         return job
@@ -114,7 +115,7 @@ class Guest(Machine):
         return self.start_job(name, job_file, timeout).wait()
 
     def fetch(self, name, timeout=30):
-        """The bytes of a file that a job has left, between two jobs."""
+        """The content of a file that a job has left. No job may be running."""
         self.request("get", name, "")
         _, payload = self.expect("file", time.monotonic() + timeout, name)
         return payload

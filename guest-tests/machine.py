@@ -1,6 +1,6 @@
-"""A QEMU guest of one of the images, with its console and the control port that its init listens on.
+"""A QEMU guest of one of the images, with its console and the control port on which its init listens.
 
-Leaving the `with` block, an exception (Ctrl-C included) and the death of this process all end QEMU.
+QEMU ends when the `with` block is left, at an exception (Ctrl-C included), and when this process ends.
 """
 
 import collections
@@ -26,7 +26,7 @@ CPU = {"kvm": "host,-arch-capabilities", "tcg": "max"}
 # A panic ends QEMU at once (panic=-1 with -no-reboot). tsc=reliable keeps the cheap clock under TCG, where the kernel
 # would otherwise read an emulated timer for each of fio's time stamps.
 KERNEL_ARGS = "console=ttyS0 loglevel=5 panic=-1 oops=panic tsc=reliable mitigations=off apparmor=0"
-# What init says, and what the kernel says about a disk that misbehaves; worth showing even when fio survives it.
+# Lines of init, and lines of the kernel about a disk that misbehaves. They are shown even if fio succeeds.
 NOTABLE = re.compile(r"^guest: |I/O error|Kernel panic|blocked for more than|BUG:|Oops|virtio_blk.*(fail|error)")
 PROGRESS = re.compile(r"Jobs: \d+ \(f=\d+\)")
 
@@ -38,8 +38,9 @@ class GuestError(Exception):
 class Machine:
     """QEMU with the image that `images/build NAME` makes, NAME being the class's `IMAGE`.
 
-    `on_line` gets each line worth a human's attention: fio's progress, what the guest's init says, alarming kernel messages. The
-    whole console is in `console_log`, if given. Enter the `with` block in a thread that outlives it: QEMU dies with that thread.
+    `on_line` gets each line that a person should see: fio's progress, lines of the guest's init, and alarming kernel messages.
+    The whole console is in `console_log`, if given. Enter the `with` block in a thread that outlives it, because QEMU dies with
+    that thread.
     """
 
     IMAGE = ""
@@ -74,7 +75,7 @@ class Machine:
         self.stop(orderly=exc_type is None)
 
     def start(self):
-        """Boots; returns when the guest takes requests. What it says about itself is then in `info`."""
+        """Boots the guest. Returns when the guest takes requests. `info` then has what it has reported about itself."""
         started = self.launch()
         _, payload = self.expect("ready", started + BOOT_TIMEOUT[self.accel], "boot")
         self.info = dict(line.split("=", 1) for line in payload.decode().splitlines())
@@ -82,7 +83,7 @@ class Machine:
         self.info["accel"] = self.accel
 
     def launch(self):
-        """Starts QEMU; returns when that was. What the guest says is heard from now on."""
+        """Starts QEMU and the thread that reads the guest's lines. Returns the time of the start."""
         image = self._image or _output_of(ROOT / "images" / "build", self.IMAGE)
         self.accel = self.accel or _output_of(ROOT / "images" / "accel", image)
         started = time.monotonic()
@@ -96,22 +97,22 @@ class Machine:
         ours, theirs = socket.socketpair()
         with theirs:
             qemu = subprocess.Popen(
-                # The kernel ends QEMU if this process dies without a chance to do it.
+                # If this process is killed, the kernel ends QEMU.
                 ["setpriv", "--pdeathsig=KILL", "--", *self._command(image, theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C in the terminal is ours to handle
+                start_new_session=True,  # so that Ctrl-C in the terminal reaches this process alone
             )
         return qemu, ours
 
     def is_silent(self):
-        """Whether the guest has said nothing that was not taken yet."""
+        """Whether no control message of the guest is waiting."""
         return self._messages.empty()
 
     def request(self, verb, name, text):
-        """Sends a request with a body; the guest's answers are taken by `expect`."""
+        """Sends a request with a body. `expect` takes the guest's answers."""
         if not re.fullmatch(r"[\w.-]+", name):
             raise ValueError(f"not a name: {name!r}")
         data = text.encode()
@@ -122,7 +123,7 @@ class Machine:
             raise GuestError(self._with_tail(f"the guest does not take {name}: {error}")) from error
 
     def stop(self, orderly=False):
-        """Ends QEMU, by asking the guest first if `orderly`. Harmless if it has ended already."""
+        """Ends QEMU. If `orderly`, asks the guest to end first. Does nothing if QEMU has ended already."""
         if self._qemu is not None:
             if orderly and self._qemu.poll() is None:
                 try:
@@ -146,7 +147,7 @@ class Machine:
             self._log = None
 
     def devices(self):
-        """QEMU's words for what this machine has besides console and control port."""
+        """QEMU's options for the other devices of this machine, in addition to console and control port."""
         return []
 
     def _command(self, image, control_fd):
@@ -163,7 +164,8 @@ class Machine:
         ]
 
     def _read(self):
-        """The reader thread: console to the log and `on_line`, control messages to `_messages`, then ("end",)."""
+        """The reader thread. Passes the console to the log and `on_line`, and control messages to `_messages`. The last one is
+        ("end",)."""
         try:
             self._read_until_closed()
         finally:
@@ -215,13 +217,13 @@ class Machine:
         return pending
 
     def expect(self, wanted, deadline, what):
-        """The next control message, which must be `wanted`: (header, payload)."""
+        """Waits for the next control message, which must be `wanted`. Returns (header, payload)."""
         try:
             kind, header, payload = self._messages.get(timeout=max(0, deadline - time.monotonic()))
         except queue.Empty:
             raise GuestError(self._with_tail(f"{what}: no answer from the guest in time")) from None
         if kind == "end":
-            self._messages.put((kind, header, payload))  # for whoever asks next
+            self._messages.put((kind, header, payload))  # later calls get the end too
             end = "the guest panicked" if self._panicked else f"QEMU ended (exit code {self._qemu.wait(5)})"
             raise GuestError(self._with_tail(f"{what}: {end}"))
         if kind != wanted:
@@ -233,7 +235,7 @@ class Machine:
 
 
 def _output_of(*command):
-    """The last line a script prints on stdout; its stderr stays visible."""
+    """Runs a script. Returns the last line of its stdout. Its stderr stays visible."""
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0 or not done.stdout.strip():
         raise GuestError(f"{command[0]} failed (exit code {done.returncode})")

@@ -1,10 +1,11 @@
-"""The host's side of a test: `mpath-target` with two ports, or one a path, the daemon with a path to each, and `mpathctl`.
+"""The host's side of a test: `mpath-target` with two ports, or a target for each path; the daemon with a path to each; and
+`mpathctl`.
 
     with Rig(directory) as rig:
         rig.ctl("policy", "set", "latency-rr")
 
-All of it runs in a directory of its own on ports the kernel chose. Leaving the `with` block, an exception (Ctrl-C included) and
-the death of this process all end both programs.
+Everything runs in a directory of its own, on ports that the kernel chooses. The programs end when the `with` block is left, at an
+exception (Ctrl-C included), and when this process ends.
 """
 
 import json
@@ -22,15 +23,15 @@ STOP_TIMEOUT = 5  # seconds
 
 
 class RigError(Exception):
-    """A program did not start, died, or refused what it was asked."""
+    """A program did not start, died, or refused a command."""
 
 
 class Rig:
     """Two paths from a daemon to a target, both on loopback. `socket` is the vhost-user socket, `paths` the two addresses.
 
-    With `listeners` each of these addresses has a target process of its own, so that one can be stopped or killed; the
-    namespace must then be a file with a UUID, which they share. `paths` are addresses of somebody else's target; there is none
-    of ours then. `options` are further words for the daemon, `target_options` for the target; `daemon` is another build of it.
+    With `listeners`, each of these addresses has a target process of its own, which can be stopped or killed. The namespace must
+    then be a file with a UUID, which the targets share. With `paths`, the rig starts no target and uses these addresses.
+    `options` are further options of the daemon, and `target_options` of the target. `daemon` is another build of the daemon.
     """
 
     def __init__(
@@ -63,20 +64,20 @@ class Rig:
         self.stop()
 
     def start(self):
-        """Starts target and daemon; returns when front-ends can connect."""
+        """Starts the target and the daemon. Returns when front-ends can connect."""
         if not self.paths:
             self.start_targets()
         self.start_daemon()
 
     def start_targets(self):
-        """Starts the target, or one a listener; `paths` is then where they listen."""
+        """Starts the target, or a target for each listener. Sets `paths` to their addresses."""
         for listeners in [(one,) for one in self._listeners] or [("127.0.0.1:0", "127.0.0.1:0")]:
             target, addresses = self._start_target(*listeners)
             self.targets.append(target)
             self.paths += [f"tcp://{address}" for address in addresses]
 
     def kill_target(self, index):
-        """Ends one of the targets at once: its path is lost."""
+        """Kills one of the targets. Its path is lost then."""
         target = self.targets[index]
         target.kill()
         target.wait()
@@ -84,11 +85,11 @@ class Rig:
         self._programs.remove(("mpath-target", target))
 
     def restart_target(self, index):
-        """Starts a target that was killed, where it was."""
+        """Starts a killed target again, at the same address."""
         self.targets[index], _ = self._start_target(self.paths[index].removeprefix("tcp://"))
 
     def start_daemon(self):
-        """Starts the daemon; returns when front-ends can connect."""
+        """Starts the daemon. Returns when front-ends can connect."""
         self.spawn_daemon()
         deadline = time.monotonic() + START_TIMEOUT
         while not self._is_served():
@@ -106,18 +107,18 @@ class Rig:
         return all(path["state"] != "connecting" or path["last-error"] for path in self.ctl("path", "list"))
 
     def kill_daemon(self):
-        """Ends the daemon at once and without its knowledge. Its sockets and its fence record stay."""
+        """Kills the daemon. Its sockets and its fence record stay."""
         self.daemon.kill()
         self.daemon.wait()
         self._programs.remove(("vhost-blk-mpath", self.daemon))
 
     def adopt(self, daemon):
-        """The daemon has ended, and this process that it has started serves in its place."""
+        """Takes over the process that the daemon has started and that serves in its place. The old daemon has ended."""
         self._programs[self._programs.index(("vhost-blk-mpath", self.daemon))] = ("vhost-blk-mpath", daemon)
         self.daemon = daemon
 
     def spawn_daemon(self):
-        """Starts the daemon; does not wait for it."""
+        """Starts the daemon. Does not wait until it is ready."""
         self.daemon = self._spawn("vhost-blk-mpath", *self.daemon_words(), binary=self._daemon_binary)
 
     def daemon_words(self):
@@ -140,7 +141,7 @@ class Rig:
         return target, addresses
 
     def stop(self):
-        """Ends all programs, the daemon first; returns the exit codes of those that did not end as they should."""
+        """Ends all programs, the daemon first. Returns the exit codes of programs that did not end as they should."""
         failed = {}
         for name, program in reversed(self._programs):
             if program.poll() is None:
@@ -158,7 +159,7 @@ class Rig:
         return failed
 
     def ctl(self, *words, check=True):
-        """Runs mpathctl; returns its answer, parsed, or None if it failed and `check` is off."""
+        """Runs mpathctl. Returns its parsed answer, or None if it failed and `check` is off."""
         command = [self.binaries / "mpathctl", "--api", self.api, "-o", "json", *words]
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=30)
         if done.returncode != 0:
@@ -172,7 +173,7 @@ class Rig:
         return [sum(path[kind]["ios"] for kind in ("read", "write", "other")) for path in self.ctl("path", "list")]
 
     def log(self, name):
-        """What a program wrote to stderr."""
+        """The file with the stderr of a program."""
         return self.directory / f"{name}.log"
 
     def _spawn(self, name, *words, stdout=False, binary=None):
@@ -181,12 +182,12 @@ class Rig:
             raise RigError(f"{binary} is missing: run make build")
         with open(self.log(name), "ab") as log:
             program = subprocess.Popen(
-                # The kernel ends it if this process dies without a chance to do it.
+                # If this process is killed, the kernel ends the program.
                 [*self._enter(name), "setpriv", "--pdeathsig=TERM", "--", str(binary), *(str(word) for word in words)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE if stdout else log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C in the terminal is ours to handle
+                start_new_session=True,  # so that Ctrl-C in the terminal reaches this process alone
             )
         self._programs.append((name, program))
         return program

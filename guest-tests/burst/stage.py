@@ -1,4 +1,5 @@
-"""Two guests whose disks share the slots of one service: the bulk one keeps them busy, the interactive one sends bursts.
+"""Two guests whose disks share the slots of one service. The bulk guest keeps the slots busy, and the interactive guest sends
+bursts.
 
     with Stage(directory, Service(slots=13, delay_ms=10), flows=8, depth=32) as stage:
         stage.start_busy()
@@ -20,7 +21,7 @@ Service = namedtuple("Service", "slots delay_ms")
 
 NAMESPACE = "mem:512MiB"
 DISKS = ("interactive", "bulk")
-# What the daemon sends for a disk and what fio counts in its guest differ by what is under way at either end.
+# How much the requests that the daemon sends for a disk and those that fio counts may differ, because some are under way.
 COUNT_TOLERANCE = 0.02
 
 READS = """\
@@ -46,7 +47,7 @@ thinktime_blocks_type=issue
 runtime={runtime_ms}ms
 write_lat_log=bursts
 """
-# The file that fio makes of that.
+# The file that `write_lat_log` makes.
 LOG = "bursts_lat.1.log"
 BUSY = READS + """
 [busy]
@@ -57,12 +58,12 @@ cpus_allowed_policy=split
 group_reporting=1
 runtime={runtime}s
 """
-# Of a job, in seconds: it is stopped long before.
+# The longest time of a busy job, in seconds. The job is stopped long before.
 LIMIT = 600
 
 
 class SharedPath(Rig):
-    """A target with a namespace for each disk, each answer held back; the daemon with both disks over the one path."""
+    """A target with a namespace for each disk, which delays each answer, and a daemon with both disks over one path."""
 
     def __init__(self, directory, service, queues):
         self._listener = f"127.0.0.1:0,delay={service.delay_ms}ms"
@@ -85,7 +86,7 @@ class SharedPath(Rig):
             {"name": disk, "socket-path": str(self.sockets[disk]), "namespace": index + 1, "queues": self._queues}
             for index, disk in enumerate(DISKS)
         )
-        # The window is the slots, and counts in each I/O thread: so one of them.
+        # The window is the number of slots. It holds for each I/O thread, so there is only one.
         shared = {
             **{"subsystem": NQN, "paths": self.paths, "policy": "numa", "scheduler": "fifo", "window": {"ios": self._service.slots}},
             "share-paths-with": [other],
@@ -93,7 +94,7 @@ class SharedPath(Rig):
         return {"api": str(self.api), "io-threads": 1, "disks": [own | shared]}
 
     def commands(self):
-        """What runs, for people."""
+        """The commands that run here, for the published section."""
         config = json.dumps(self.config()).replace(f"{self.directory}/", "$DIR/")
         return [
             f"mpath-target --nqn {NQN} --namespace {NAMESPACE} --namespace {NAMESPACE} --listen {self._listener}",
@@ -102,13 +103,13 @@ class SharedPath(Rig):
         ]
 
     def served(self, disk):
-        """Requests of a disk that were sent since the daemon started."""
+        """The number of requests that the daemon has sent for a disk since its start."""
         (detail,) = self.ctl("scheduler", "show", "--disk", disk)
         return sum(queue["served"] for queue in detail["queues"])
 
 
 class Stage:
-    """Everything that runs. `flows` is the number of the bulk guest's virtqueues, which need as many virtual processors."""
+    """Target, daemon and guests. `flows` is the number of the bulk guest's virtqueues, which need as many virtual processors."""
 
     def __init__(self, directory, service, flows, depth):
         self._directory, self._service, self._flows, self._depth = directory, service, flows, depth
@@ -135,20 +136,21 @@ class Stage:
         )
 
     def switch(self, scheduler, bulk_weight):
-        """Puts a scheduler into force that knows nothing: one that is in force already would keep what it knows."""
+        """Puts a scheduler into force that has learned nothing. Another one comes first, because a scheduler in force keeps its
+        state."""
         self.rig.ctl("weight", "set", bulk_weight, "--disk", "bulk")
         self.rig.ctl("scheduler", "set", "fifo")
         self.rig.ctl("scheduler", "set", scheduler)
 
     def start_busy(self):
-        """The bulk guest keeps all of its virtqueues filled."""
+        """Has the bulk guest keep all of its virtqueues filled, until `end_busy`."""
         before = self.rig.served("bulk")
         job = self.guests["bulk"].start_job("busy", BUSY.format(depth=self._depth, runtime=LIMIT), LIMIT)
         job.wait_for_start()
         self._busy = job, before
 
     def end_busy(self):
-        """Ends that. The daemon must have counted what fio did."""
+        """Ends the load of the bulk guest. The daemon and fio must have counted the same number of requests."""
         job, before = self._busy
         job.stop()
         ios = self._row(job.wait())["ios"]
@@ -157,15 +159,15 @@ class Stage:
             raise GuestError(f"the daemon counts {sent} requests of the bulk guest, and its fio {ios}")
 
     def bulk_iops(self, settle, seconds):
-        """What the bulk guest does, after a moment, in so many seconds."""
+        """The IOPS of the bulk guest during `seconds`, measured after `settle` seconds."""
         time.sleep(settle)
         since, before = time.monotonic(), self.rig.served("bulk")
         time.sleep(seconds)
         return (self.rig.served("bulk") - before) / (time.monotonic() - since)
 
     def bursts(self, count, pause_ms, settle, seconds):
-        """Bursts of so many reads. Each read as [ms from the start to its end, ns that it took], in the order of their ends; what the
-        bulk guest does meanwhile."""
+        """Has the interactive guest send bursts of `count` reads. Returns the reads in the order of their ends, each as [ms from
+        the start to its end, ns that it took], and the IOPS of the bulk guest meanwhile."""
         text = BURSTS.format(count=count, pause_us=pause_ms * 1000, runtime_ms=round((settle + seconds) * 1000))
         guest = self.guests["interactive"]
         job = guest.start_job("bursts", text, settle + seconds + 60)
@@ -177,7 +179,7 @@ class Stage:
 
     @staticmethod
     def _row(result):
-        """The row of a job that went well."""
+        """The row of a job. A job with a problem is a GuestError."""
         found = fioresult.problems(result)
         if found:
             raise GuestError(f"{result.name}: {'; '.join(found)}")

@@ -1,6 +1,6 @@
 """A network of this process's own, in which the connections of one address can be broken.
 
-    enter()                      # at the very start: goes on as the only host of a fresh network namespace
+    enter()                      # at the very start: continues as the only host in a new network namespace
     network = Network()
     with network.silence("127.0.0.2"): ...
 """
@@ -10,30 +10,30 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
-INSIDE = "MPATH_FAULTS_NAMESPACE"  # names the process that is inside already
+INSIDE = "MPATH_FAULTS_NAMESPACE"  # the id of the process that is in the namespace
 CHAIN = ("inet", "faults", "out")
 
 
 def is_inside():
-    """Whether this is the script started again."""
+    """Whether `enter` has started this script again."""
     return os.environ.get(INSIDE) == str(os.getpid())
 
 
 def enter():
-    """Starts this script again in a network namespace that dies with it; needs no root where user namespaces are allowed."""
+    """Starts this script again in a network namespace that ends with it. Needs no root where user namespaces are allowed."""
     # /sbin is not in every user's PATH, but ip and nft live there.
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     if is_inside():
         return
-    os.environ[INSIDE] = str(os.getpid())  # exec keeps it
+    os.environ[INSIDE] = str(os.getpid())  # exec keeps the process id
     own = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     os.execvp("unshare", ["unshare", *own, "--net", "--", sys.executable, *sys.argv])
 
 
 class Network:
-    """Rules on what this host sends: everything here is on loopback, so that is all there is, in both directions.
+    """Rules for the packets that this host sends. All connections are on loopback, so these are the packets of both directions.
 
-    Servers are told apart by address, and from their clients, which may have the same one, by their `port`.
+    The address distinguishes servers. The `port` distinguishes a server from its clients, which may have the same address.
     """
 
     def __init__(self, port):
@@ -43,7 +43,7 @@ class Network:
 
     @contextmanager
     def silence(self, address):
-        """No packet from or to an address arrives, and nobody is told."""
+        """Drops all packets from and to an address, without an error to either side."""
         with self._rules(
             f"ip saddr {address} tcp sport {self._port} drop", f"ip daddr {address} tcp dport {self._port} drop"
         ):
@@ -51,7 +51,7 @@ class Network:
 
     @contextmanager
     def reset(self, address):
-        """An address answers connections made before, and attempts to make new ones, with RST."""
+        """Resets the connections of an address, and answers new attempts to connect with RST."""
         # Not the answers, whose destination is the client's port.
         with self._rules(f"ip daddr {address} tcp dport {self._port} tcp flags & syn != 0 reject with tcp reset"):
             here = ("state", "established", "src", f"{address}:{self._port}")

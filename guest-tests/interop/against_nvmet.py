@@ -24,7 +24,7 @@ def rig_of(directory, nvmet, *options, paths=None, io_threads=1):
 
 
 class Bench:
-    """vublk-bench under way; `--rw verify` unless told otherwise."""
+    """A vublk-bench that runs, by default with `--rw verify`."""
 
     def __init__(self, rig, *words, rw="verify", seconds=3, bs="64k", size="8MiB", queues=QUEUES, iodepth=8):
         self._process = subprocess.Popen(
@@ -45,7 +45,7 @@ class Bench:
         self._process.communicate()
 
     def report(self):
-        """Waits for the end; its report, which must be a good one."""
+        """Waits for the end. Returns the report, which must have no failures."""
         out, err = self._process.communicate(timeout=120)
         check(out.strip(), f"vublk-bench ended with code {self._process.returncode}: {err.strip()}")
         report = json.loads(out)
@@ -69,7 +69,7 @@ def both_carried(rig):
 
 
 def quiet(nvmet, expected=None):
-    """Fails if the target's kernel said anything unusual that does not match `expected`."""
+    """Fails if the target's kernel has logged anything unusual that does not match `expected`."""
     complaints = [line for line in nvmet.complaints() if not expected or not re.search(expected, line)]
     check(not complaints, f"the target's kernel complains: {'; '.join(complaints[:5])}")
 
@@ -159,7 +159,7 @@ def io_queues(nvmet, directory):
         report = bench(rig, queues=4)
         both_carried(rig)
         connections = [nvmet.connections(index) for index in (0, 1)]
-    # An admin queue and one I/O queue a thread.
+    # Each path has an admin queue, and an I/O queue for each thread.
     check(connections == [4, 4], f"3 I/O threads have {connections} connections, not 4 a path")
     quiet(nvmet)
     return f"{verified(report)}, {connections[0]} connections a path"
@@ -176,7 +176,7 @@ def keep_alive(nvmet, directory):
         check(live(rig, 0, 1) and before == after, f"idle for 15 s: controllers {before} became {after}")
         check(count >= 14, f"only {count} keep-alives in 15 s on two paths")
         quiet(nvmet)
-        # And that the target really counted on them.
+        # The target must really need them: without keep-alives it ends both associations.
         rig.daemon.send_signal(signal.SIGSTOP)
         try:
             time.sleep(6)
@@ -191,7 +191,7 @@ def keep_alive(nvmet, directory):
 
 
 class Watch:
-    """What `mpathctl path list` says of one path, asked again and again."""
+    """Watches one path by `mpathctl path list`."""
 
     def __init__(self, rig, index):
         self._rig, self._index = rig, index
@@ -200,7 +200,7 @@ class Watch:
         self.look()
 
     def look(self):
-        """Asks once; remembers when the path was last seen completing requests or owing answers."""
+        """Asks once. Records when the path last completed requests, and when it last owed answers."""
         path = self._rig.ctl("path", "list")[self._index]
         classes = [path[kind] for kind in ("read", "write", "other")]
         ios = sum(one["ios"] for one in classes)
@@ -217,7 +217,7 @@ class Watch:
 
 
 def carries(rig, index):
-    """A condition: the path has completed 20 more requests than now."""
+    """Returns a condition: the path has completed 20 requests more than at this call."""
     before = rig.path_ios()[index]
     return lambda: rig.path_ios()[index] >= before + 20
 
@@ -241,7 +241,7 @@ def ana_change(nvmet, directory):
             said.append(f"{state}: off in {max(rerouted, 0) * 1000:.0f} ms, back in {back * 1000:.0f} ms")
         report = load.report()
         retries = [sum(path[kind]["retries"] for kind in ("read", "write", "other")) for path in rig.ctl("path", "list")]
-    # It says so of each write that it refuses on an inaccessible path.
+    # nvmet logs each write that it refuses on an inaccessible path.
     quiet(nvmet, "nvmet_tcp: failed cmd")
     return f"{'; '.join(said)}; {verified(report)}, retries {retries}"
 
@@ -287,8 +287,9 @@ def silence(nvmet, directory):
 
 
 def drain(nvmet, directory):
-    """A path is reset while a slow disk has much to do for it: its connections end with that, and not before."""
-    # Far less than the ten seconds and more that time would take.
+    """A path is reset while a slow disk still works on its requests. Its connections must end after these requests, and not
+    before."""
+    # A fence by time would take more than ten seconds.
     longest = 5.5
     with nvmet.slow_namespace(milliseconds=200) as nsid:
         options = ("--namespace", nsid, "--drain-fence", "--keep-alive-tmo", 5)
@@ -307,7 +308,7 @@ def drain(nvmet, directory):
         found = re.fullmatch(r"fence lifted by drain after ([\d.]+)(ms|s)", message)
         check(found, f"not by drain: {message}")
         took.append(float(found[1]) / (1000 if found[2] == "ms" else 1))
-    # Any of what is under way has up to 200 ms left; the last of so many has nearly all of it.
+    # Each request under way takes up to 200 ms more. With many requests, the last one takes nearly that.
     check(0.1 < max(took) < longest, f"drained after {took} s")
     nvmet.complaints()
     return f"drained after {', '.join(f'{one:.1f}' for one in took)} s; {verified(report)}"

@@ -1,4 +1,4 @@
-"""Named tests, one line of verdict each."""
+"""Runs named tests, and prints one line with the verdict for each."""
 
 import time
 
@@ -7,7 +7,7 @@ from rig import RigError
 
 
 class Failed(Exception):
-    """What a test found wrong, as a sentence."""
+    """A test has failed. The text says what is wrong, as a sentence."""
 
 
 def check(condition, sentence):
@@ -17,7 +17,7 @@ def check(condition, sentence):
 
 
 def wait_for(condition, seconds, sentence):
-    """Waits until `condition()` is true; returns how long that took. Fails the test after so many seconds."""
+    """Waits until `condition()` is true. Returns how long that took. Fails the test after the timeout."""
     start = time.monotonic()
     while not condition():
         check(time.monotonic() - start < seconds, f"not within {seconds} s: {sentence}")
@@ -26,7 +26,7 @@ def wait_for(condition, seconds, sentence):
 
 
 def run_tests(tests, directory, world):
-    """Runs (name, test) pairs; returns how many passed.
+    """Runs (name, test) pairs. Returns how many tests passed.
 
     A test takes (world, its own directory) and returns what it measured, in words.
     """

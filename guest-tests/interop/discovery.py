@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A disk by discovery alone, against Linux's nvmet: each port lists what it serves itself, and refers to the other one.
+"""Tests a disk that has only discovered paths, against Linux's nvmet. Each port lists itself, and refers to the other port.
 
-nvmet lists its ports by the addresses that they have in the guest. So this runs in a network namespace of its own, where loopback
-has these addresses and QEMU forwards them. Part of `run`, which starts it; exit codes: 0 passed, 1 not.
+nvmet lists its ports by their addresses in the guest. So this runs in a network namespace of its own, where loopback has these
+addresses and QEMU forwards them. `run` starts this script. Exit codes: 0 passed, 1 failed.
 """
 
 import subprocess
@@ -26,14 +26,14 @@ PATHS = [f"tcp://{address}:{port}" for address, port in zip(ADDRESSES, PORTS)]
 
 
 class DiscoveryRig(Rig):
-    """The daemon alone, without a path on its command line."""
+    """Only the daemon, without a path on its command line."""
 
     def start(self):
         self.start_daemon()
 
 
 def refer(nvmet, index, on):
-    """Has a port refer to the other one, or not."""
+    """Sets whether a port refers to the other one."""
     other = 1 - index
     nvmet.guest.sh(f"""
         set -e
@@ -81,7 +81,7 @@ TESTS = [("nvmet-discovery", discovery)]
 
 
 def run_apart(directory):
-    """Runs this script; whether it passed. What it prints is printed."""
+    """Runs this script, which prints its own verdicts. Returns whether it passed."""
     return subprocess.run([sys.executable, __file__, str(directory)], check=False).returncode == 0
 
 
@@ -92,7 +92,8 @@ def main():
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     for address in ADDRESSES:
         subprocess.run(["ip", "address", "add", f"{address}/32", "dev", "lo"], check=True)
-        # Who connects must not seem to be the guest itself: QEMU shows it as the guest's host if it comes from 127.0.0.1.
+        # Connections must not have the guest's own address as their source. With 127.0.0.1, QEMU shows them as from the guest's
+        # host.
         route = ["local", address, "dev", "lo", "table", "local", "src", "127.0.0.1"]
         subprocess.run(["ip", "route", "replace", *route], check=True)
     try:

@@ -26,7 +26,7 @@ rw=randwrite
 verify=crc32c
 """
 MIXED = "bssplit=4k/60:16k/20:32k/10:256k/10\nsize=16m\n"
-# For 10 s at least: a time limit would make fio skip what is left to verify.
+# The job takes at least 10 s by its rate. With a time limit, fio would skip the rest of the verification.
 STEADY = "[steady]\nbs=4k\nsize=40m\nrate_iops=1000\nverify_backlog=64\n"
 ABOUT_US = re.compile(r"nvme|BUG|WARNING|Oops|I/O error|blocked for more")
 USUAL = re.compile(
@@ -64,7 +64,7 @@ class Target:
 
 
 class World:
-    """The guest and the target it is to meet. The controllers are nvme0 and nvme1, and nvme0n1 is the disk above them."""
+    """The guest, and the target to which it connects. The controllers are nvme0 and nvme1, and nvme0n1 is the disk above them."""
 
     def __init__(self, guest, target):
         self.guest, self.target = guest, target
@@ -73,7 +73,7 @@ class World:
         return self.guest.sh(script, **options)
 
     def connect(self, *options, ports=None):
-        """A controller through each port, then both paths in turn."""
+        """Connects a controller through each port. Then Linux uses both paths in turn."""
         for port in ports or self.target.ports:
             words = [
                 *("transport=tcp", f"traddr={HOST}", f"trsvcid={port}", f"nqn={NQN}", f"hostnqn={HOSTNQN}", f"hostid={HOSTID}"),
@@ -94,7 +94,7 @@ class World:
         return [int(line.split()[0]) + int(line.split()[4]) for line in text.splitlines()]
 
     def carries(self, index):
-        """A condition: the path has completed 20 more requests than now."""
+        """Returns a condition: the path has completed 20 requests more than at this call."""
         before = self.ios()[index]
         return lambda: self.ios()[index] >= before + 20
 
@@ -102,14 +102,14 @@ class World:
         return self.sh(f"cat /sys/block/nvme0c{index}n1/{what}").strip()
 
     def start_fio(self, extra):
-        """fio in the background of the guest."""
+        """Starts fio in the background of the guest."""
         self.sh(
             f"cat >job.fio <<'.'\n{FIO}{extra}\n.\nrm -f out.json exit\n"
             "(fio --output-format=json --output=out.json job.fio >/dev/null 2>&1; echo $? >exit) >/dev/null 2>&1 &"
         )
 
     def end_fio(self, timeout=60):
-        """Waits for fio; how much it verified, in words."""
+        """Waits for fio. Returns how much it has verified, in words."""
         wait_for(lambda: self.sh("cat exit 2>/dev/null", check=False).strip(), timeout, "the end of fio")
         code, text = self.sh("cat exit").strip(), self.sh("cat out.json", check=False)
         check(code == "0", f"fio ended with code {code}: {text[:300]}")
@@ -143,7 +143,7 @@ def connect(world, _):
 
 def verify(world, _):
     before = world.ios()
-    # fdatasync flushes; sync=dsync makes each write FUA, so a part of the job does that.
+    # fdatasync causes flushes. sync=dsync makes each write FUA, so only a part of the job has it.
     world.start_fio(f"[flush]\n{MIXED}fdatasync=32\n")
     said = world.end_fio()
     check(all(now > then for then, now in zip(before, world.ios())), f"a path carried nothing: {before}, {world.ios()}")

@@ -1,4 +1,4 @@
-"""A guest whose Linux is an NVMe/TCP target or an initiator, told what to be by scripts.
+"""A guest whose Linux is an NVMe/TCP target or an initiator. Scripts make it the one or the other.
 
     with LinuxGuest(forwards=[(4420,), (4421,)]) as guest:
         guest.sh("dmesg | tail")
@@ -14,15 +14,15 @@ SCRIPT_TIMEOUT = 30  # seconds
 
 
 class LinuxGuest(Machine):
-    """A machine with the nvmet guest. Each entry of `forwards` is a network device of its own with the guest's ports that
-    the host can reach through it; the guest reaches the host's loopback as 10.0.2.2 on the first, 10.0.3.2 on the next. With
-    `own_addresses` the host reaches them where the guest has them; it must have these addresses on its loopback.
+    """A machine with the nvmet guest. Each entry of `forwards` is a network device of the guest, with the guest's ports that the
+    host can reach through it. The guest reaches the host's loopback as 10.0.2.2 on the first device, 10.0.3.2 on the next, and
+    so on. With `own_addresses`, the host reaches the ports at the guest's own addresses. It must have these on its loopback.
     """
 
     IMAGE = "nvmet"
 
     def __init__(self, forwards=((),), own_addresses=False, **options):
-        # nvmet and fio, both emulated, share the guest: two processors keep a busy one from starving the other.
+        # nvmet and fio share the emulated guest. With two processors, neither of them starves the other.
         super().__init__(cpus=2, memory_mib=640, **options)
         self._forwards = [tuple(ports) for ports in forwards]
         self._scripts = 0
@@ -31,7 +31,7 @@ class LinuxGuest(Machine):
         self.host_ports = {port: port for port in ports} if own_addresses else dict(zip(ports, free_ports()))
 
     def sh(self, script, timeout=SCRIPT_TIMEOUT, check=True):
-        """Runs a script; returns what it printed. One that fails is a GuestError, unless `check` is off."""
+        """Runs a script. Returns its output. A script that fails is a GuestError, unless `check` is off."""
         self._scripts += 1
         name = f"script-{self._scripts}"
         self.request("sh", name, script)
@@ -52,12 +52,12 @@ class LinuxGuest(Machine):
 
 
 def own_address(index):
-    """The guest's address on its network device of that number."""
+    """The guest's address on the network device with this number."""
     return f"10.0.{index + 2}.15"
 
 
 def free_ports():
-    """Ports of 127.0.0.1 that nobody uses, different ones for as long as the generator lives."""
+    """Yields unused ports of 127.0.0.1. They are different ones as long as the generator lives."""
     held = []
     try:
         while True:

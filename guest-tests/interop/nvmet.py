@@ -9,7 +9,7 @@ SIZE = 128 << 20  # bytes
 BLOCK = 512  # bytes
 PORTS = (4420, 4421)
 
-# memory_backed keeps data; with a write cache flushes and FUA mean something; the delay (0.3 ms) keeps requests in flight.
+# memory_backed keeps data, cache_size gives flushes and FUA a meaning, and the delay of 0.3 ms keeps requests in flight.
 SETUP = f"""
 set -e
 mount -t tracefs trace /sys/kernel/tracing
@@ -58,7 +58,7 @@ rmdir nvmet/subsystems/{NQN}/namespaces/2
 echo 0 >nullb/slow/power
 rmdir nullb/slow
 """
-# What nvmet and the kernel below it say when nothing is wrong.
+# Messages of nvmet and the kernel below it when nothing is wrong.
 USUAL = re.compile(r"nvmet: (creating|adding|connecting) |nvmet_tcp: enabling port|null_blk: |nvme nvme\d+: ")
 ABOUT_US = re.compile(r"nvmet|nvme|null_blk|BUG|WARNING|Oops|I/O error|blocked for more")
 
@@ -73,7 +73,7 @@ class Nvmet:
 
     @contextlib.contextmanager
     def slow_namespace(self, milliseconds):
-        """While it lasts there is a namespace of 32 MiB more, NSID 2, on a disk that takes so long for each request."""
+        """Adds namespace 2 for the duration of the block: 32 MiB, on a disk that takes `milliseconds` for each request."""
         self.guest.sh(SLOW.format(nanoseconds=milliseconds * 1_000_000))
         try:
             yield 2
@@ -81,11 +81,11 @@ class Nvmet:
             self.guest.sh(NO_SLOW)
 
     def set_ana(self, index, state):
-        """The ANA state of the only group on a port."""
+        """Sets the ANA state of the only group on a port."""
         self.guest.sh(f"echo {state} >/sys/kernel/config/nvmet/ports/{PORTS[index]}/ana_groups/1/ana_state")
 
     def remove(self, index):
-        """Takes the subsystem off a port: nvmet ends its controllers there and listens no more."""
+        """Removes the subsystem from a port. nvmet then ends its controllers there and does not listen any more."""
         self.guest.sh(f"rm /sys/kernel/config/nvmet/ports/{PORTS[index]}/subsystems/{NQN}")
 
     def restore(self, index):
@@ -99,13 +99,14 @@ class Nvmet:
         return int(self.guest.sh(f"awk '$4 == \"01\" && $2 ~ /:{port}$/' /proc/net/tcp | wc -l"))
 
     def set_netem(self, index, words):
-        """What the network device of a port does to what it sends, as in `tc qdisc … netem WORDS`; nothing without words."""
+        """Impairs the packets that the network device of a port sends, as `tc qdisc … netem WORDS` does. Without words, ends
+        that."""
         self.guest.sh(
             f"/bin/tc qdisc replace dev eth{index} root netem {words}" if words else f"/bin/tc qdisc del dev eth{index} root"
         )
 
     def trace(self, on):
-        """Begins or ends the trace of the commands that arrive; at the end returns {command: [arguments, …]}."""
+        """Begins or ends the trace of the commands that arrive. At the end, returns {command: [arguments, …]}."""
         tracing = "/sys/kernel/tracing"
         if on:
             self.guest.sh(f"cd {tracing}; echo >trace; echo 8192 >buffer_size_kb; echo 1 >events/nvmet/nvmet_req_init/enable")
@@ -117,6 +118,6 @@ class Nvmet:
         return found
 
     def complaints(self):
-        """What the kernel has said since the last time and would not say if all were well."""
+        """The lines that the kernel has logged since the last call and that it does not log when nothing is wrong."""
         lines = self.guest.sh("dmesg -c | cut -c 1-200").splitlines()
         return [line for line in lines if ABOUT_US.search(line) and not USUAL.search(line)]

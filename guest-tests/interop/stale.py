@@ -1,7 +1,7 @@
 """The stale write, against Linux's nvmet: a write whose path is lost is executed late, over newer data.
 
-The daemon's fence prevents it. That this proves something shows with `vhost-blk-mpath` built without the fence (feature
-`without_fence`, for this test only), which loses the newer data.
+The daemon's fence prevents that. A `vhost-blk-mpath` built without the fence (feature `without_fence`, for this test only) must
+lose the newer data. Otherwise the test proves nothing.
 """
 
 import os
@@ -14,13 +14,14 @@ from case import check, wait_for
 from rig import ROOT, Rig
 
 KEEP_ALIVE = 5  # seconds
-QUIESCE = 5  # seconds, what the daemon allows a controller that reports no CQT
+QUIESCE = 5  # seconds that the daemon assumes for a controller that reports no CQT
 OLD, NEW = 1, 2
 WITHOUT_FENCE = ROOT / "target" / "without-fence" / "release" / "vhost-blk-mpath"
 
 
 class Hold:
-    """A way to a port of 127.0.0.1 that can hold what the host sends, be cut on the host's side, and deliver all the same."""
+    """A proxy to a port of 127.0.0.1. It can hold the bytes of the host, end the host's connections, and still deliver the bytes
+    later."""
 
     def __init__(self, to):
         self._to, self._open = to, threading.Event()
@@ -42,13 +43,13 @@ class Hold:
         self._open.clear()
 
     def cut(self):
-        """The host's connections end, and it gets no new ones. The target hears nothing."""
+        """Ends the host's connections, and accepts no new ones. The target notices nothing."""
         self._server.close()
         for host in self._hosts:
             try:
                 host.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # it has ended by itself
+                pass  # the connection has ended by itself
 
     def deliver(self):
         self._open.set()
@@ -75,7 +76,7 @@ class Hold:
                     self._open.wait()
                 target.sendall(data)
         except OSError:
-            pass  # the end of the test, or of the host's side, of which the target hears nothing
+            pass  # the test or the host's side has ended, and the target is not told
 
     def _to_host(self, target, host):
         try:
@@ -86,7 +87,7 @@ class Hold:
 
 
 class Steps:
-    """A front-end that does one request at a time."""
+    """The program `step`: a front-end that does one request at a time."""
 
     def __init__(self, rig):
         command = [str(rig.binaries / "step"), str(rig.socket)]
@@ -100,7 +101,7 @@ class Steps:
         self._process.communicate()
 
     def ask(self, *words):
-        """The words of the answer, without the first."""
+        """Sends a command. Returns the words of the answer, without the first one."""
         self._process.stdin.write(" ".join(str(word) for word in words) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline().split()
@@ -115,10 +116,10 @@ class Steps:
 
 
 def scenario(nvmet, directory, daemon):
-    """What a read finds in the end, and how long the write on the lost path took in ms."""
+    """Runs the stale write. Returns what a read finds at the end, and how long the write on the lost path took in ms."""
     with Hold(int(nvmet.paths[0].rsplit(":", 1)[1])) as way:
         paths = [f"tcp://127.0.0.1:{way.port}", nvmet.paths[1]]
-        # By policy everything goes to the first path.
+        # With `numa`, all requests go to the first path.
         options = ("--keep-alive-tmo", KEEP_ALIVE, "--shared-write-cache")
         with Rig(directory, policy="numa", paths=paths, options=options, daemon=daemon) as rig, Steps(rig) as steps:
             steps.write(0)
@@ -127,7 +128,8 @@ def scenario(nvmet, directory, daemon):
             wait_for(lambda: way.held_bytes > 4096, 5, "the write is on its way")
             way.cut()
             if daemon:
-                # It is tried again at once, and answered; what the guest writes next is what has to stay.
+                # Without the fence, the write is repeated at once and answered. The guest's next write is the one that has to
+                # stay.
                 status, ms = steps.ask("end")
                 check(status == "Ok", f"the write ended with {status}")
                 steps.write(NEW)

@@ -1,14 +1,14 @@
-"""A listener that forwards to a port of 127.0.0.1 and remembers what the two sides agreed on when each connection began."""
+"""A listener that forwards to a port of 127.0.0.1, and records the digests that both sides negotiate on each connection."""
 
 import socket
 import threading
 
 HEADER = 128  # bytes of ICReq and ICResp
-DGST = 11  # offset of the digests' byte in both
+DGST = 11  # offset of the digests' byte, in ICReq and in ICResp
 
 
 class Tap:
-    """`port` is where it listens; `digests` has a pair (asked, granted) for each connection so far: bit 0 header, bit 1 data."""
+    """Listens on `port`. `digests` has a pair (asked, granted) for each connection so far: bit 0 header, bit 1 data."""
 
     def __init__(self, to):
         self._to = to

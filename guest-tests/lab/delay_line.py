@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A wire that takes its time: a card here and one in another network namespace, and what either sends arrives at the other
-after a delay. For kernels without netem.
+"""A wire with a delay, for kernels without netem. It joins a card in this network namespace and one in another namespace. Frames
+that either card sends arrive at the other one after the delay.
 
     delay_line.py DEVICE MILLISECONDS PID       # PID: a process in the other namespace
 
-Makes both cards (TAP devices), prints a line and carries frames until it is killed; then the cards are gone.
+Makes both cards (TAP devices), prints a line, and carries frames until it is killed. The cards end with it.
 """
 
 import collections
@@ -19,12 +19,12 @@ import time
 TUNSETIFF = 0x400454CA
 IFF_TAP, IFF_NO_PI = 0x0002, 0x1000
 FRAME_BYTES = 65536
-# A wire holds no more than was sent in its delay; this many are 5 ms of full frames at 20 Gbit/s, far more than it can carry.
+# The most frames on the wire: 5 ms of full frames at 20 Gbit/s. That is far more than this program can carry.
 FRAMES_MAX = 8192
 
 
 def open_card(device):
-    """Makes the card in the namespace that this process is in."""
+    """Makes the card in the present namespace of this process."""
     card = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(card, TUNSETIFF, struct.pack("16sH22x", device.encode(), IFF_TAP | IFF_NO_PI))
     return card
@@ -46,7 +46,7 @@ class Direction:
         self._under_way = collections.deque()
 
     def due_in(self, now):
-        """Seconds until the next one arrives, None if there is none."""
+        """Seconds until the next frame arrives. None if there is none."""
         return max(self._under_way[0][0] - now, 0) if self._under_way else None
 
     def take(self):
@@ -60,13 +60,13 @@ class Direction:
             pass
 
     def deliver(self, now):
-        """Hands over what has arrived by now."""
+        """Passes on the frames that are due."""
         while self._under_way and self._under_way[0][0] <= now:
             _, frame = self._under_way.popleft()
             try:
                 os.write(self._sink, frame)
             except OSError:
-                pass  # a card that is switched off, or full, loses it
+                pass  # a card that is switched off or full loses the frame
 
 
 def main():

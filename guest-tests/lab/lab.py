@@ -5,8 +5,8 @@
         lab.link(1).silence()
 
 Host and target are network namespaces; card i is `nic{i}` on both sides, 10.77.i.1 on the host and 10.77.i.2 on the
-target. Each link is a subnet of its own with no way into the others, so that an address is always reached through its
-own card. Nothing is left behind, whichever way the process ends, SIGKILL included.
+target. Each link is a subnet without a way into the others, so an address is always reached through its own card. Nothing is
+left behind, however the process ends, even by SIGKILL.
 """
 
 import json
@@ -22,23 +22,24 @@ from namespace import LabError, Missing, Namespace
 
 MTU = 1500
 WINDOW = 16 << 20  # bytes
-# Which congestion controls a namespace may have as its own.
+# The congestion controls that a namespace may set.
 ALLOWED_CONGESTION = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().split()
 CONGESTION = "cubic" if "cubic" in ALLOWED_CONGESTION else "reno"
-# What may wait for the wire, which has to last while the sender is not scheduled.
+# The queue in front of the wire. It keeps the wire busy while the sender is not scheduled.
 QUEUE_SECONDS = 0.015
-# What may leave at once when a timer comes late. With much more, small requests would pass as if there were no rate.
+# The burst that may leave at once after a late timer. With a much larger burst, small requests would pass as if there were no
+# rate.
 BURST_SECONDS = 0.0005
 UP_TIMEOUT = 5  # seconds
 UNITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
-ADDRESSES = 8  # MPTCP's limits, as many as the kernel allows
+ADDRESSES = 8  # the limit of MPTCP addresses, the highest that the kernel allows
 MAX_LINKS = ADDRESSES
 DELAY_LINE = Path(__file__).with_name("delay_line.py")
 
 
 @dataclass(frozen=True)
 class Link:
-    """What a link is like, each way: `rate` as tc writes it, `delay` in ms, `loss` in %."""
+    """The properties of a link in each direction: `rate` as tc writes it, `delay` in ms, `loss` in %."""
 
     rate: str = "200mbit"
     delay: float | None = None
@@ -47,24 +48,24 @@ class Link:
 
 @dataclass(frozen=True)
 class Counters:
-    """Bytes on a link's wire so far, Ethernet headers included, as the host sees them."""
+    """The bytes on a link's wire so far, as the host counts them. Ethernet headers are included."""
 
     sent: int
     received: int
 
 
 class Lab:
-    """`links` joined. `host` and `target` are the namespaces, in which commands run.
+    """A host and a target that are joined by `links`. `host` and `target` are their namespaces, in which commands run.
 
-    `rmem` and `wmem` are the maxima of windows in bytes, of TCP and of MPTCP; `mtu` is that of every card, `congestion`
-    the congestion control.
+    `rmem` and `wmem` are the maxima of windows in bytes, for TCP and MPTCP. `mtu` is that of every card, and `congestion` the
+    congestion control.
     """
 
     def __init__(self, links, rmem=WINDOW, wmem=WINDOW, mtu=MTU, congestion=CONGESTION):
         if not 1 <= len(links) <= MAX_LINKS:
             raise ValueError(f"a lab has 1 to {MAX_LINKS} links, not {len(links)}")
         for link in links:
-            bits_per_second(link.rate)  # a ValueError now rather than with half a lab
+            bits_per_second(link.rate)  # raises ValueError before anything is built
         # /sbin is not in every user's PATH, but ip, tc and nft live there.
         os.environ["PATH"] += ":/usr/sbin:/sbin"
         self.mtu, self.congestion = mtu, congestion
@@ -75,9 +76,9 @@ class Lab:
             "mptcp__enabled": 1,
             "ipv4__tcp_rmem": f"4096 131072 {rmem}",
             "ipv4__tcp_wmem": f"4096 16384 {wmem}",
-            # Not by routes: an MPTCP socket forgets a route's as soon as any option of it is set.
+            # A route's congestion control does not do: an MPTCP socket drops it as soon as any option of the socket is set.
             "ipv4__tcp_congestion_control": congestion,
-            # Otherwise connections start from what earlier ones have learned, and runs depend on their order.
+            # Otherwise connections start with the metrics of earlier ones, and results depend on the order of runs.
             "ipv4__tcp_no_metrics_save": 1,
         }
 
@@ -97,13 +98,13 @@ class Lab:
         return self.links[index]
 
     def counters(self):
-        """`Counters`, one a link."""
+        """The `Counters` of each link."""
         devices = {device["ifname"]: device for device in json.loads(self.host.run("ip", "-s", "-j", "link"))}
         stats = [devices[link.device]["stats64"] for link in self.links]
         return [Counters(sent=each["tx"]["bytes"], received=each["rx"]["bytes"]) for each in stats]
 
     def close(self):
-        """Takes the lab down, with every program in it."""
+        """Ends the lab and every program in it."""
         for namespace in (self.target, self.host):
             if namespace:
                 namespace.close()
@@ -121,7 +122,7 @@ class Lab:
         for side in (self.host, self.target):
             side.sysctl(**self._sysctls)
             _nft(side, "table inet lab {\n chain arriving { type filter hook prerouting priority raw; }\n}")
-            # As a check only, nothing is kept: does this kernel have what set_loss() needs?
+            # Checks that the kernel has numgen, which set_loss() needs. The rule is not kept.
             _nft(side, "add rule inet lab arriving numgen random mod 100 < 0 drop", check=True)
             side.ip(f"mptcp limits set subflow {ADDRESSES} add_addr_accepted {ADDRESSES}")
         for index, wanted in enumerate(self._wanted):
@@ -129,7 +130,7 @@ class Lab:
 
 
 class LiveLink:
-    """A link of a `Lab` that is up. It breaks at once and heals as fast as its end points notice."""
+    """A link of a running `Lab`. It breaks at once. It heals when both ends notice."""
 
     def __init__(self, lab, index, wanted):
         self._sides = host, target = (lab.host, lab.target)
@@ -141,7 +142,7 @@ class LiveLink:
         self._delayed = bool(wanted.delay)
         self._loss, self._silent = 0, False
         self._create(wanted)
-        # Without a device: a subflow tied to one goes on trying for the addresses of other links, out of its reach.
+        # The endpoint has no device: with one, its subflows would keep trying addresses of other links that it cannot reach.
         host.ip(f"mptcp endpoint add {self.host_address} subflow")
         target.ip(f"mptcp endpoint add {self.target_address} signal")
         if wanted.loss:
@@ -149,34 +150,34 @@ class LiveLink:
         self._wait_for_carrier()
 
     def down(self):
-        """Pulls the cable: the host's card loses its carrier, the target's card is off."""
+        """Pulls the cable: the host's card loses its carrier, and the target's card is switched off."""
         if self._delayed:
             raise LabError(f"{self.device} is a delay line, whose host's card would keep its carrier: silence() it")
         self._sides[1].ip(f"link set {self.device} down")
 
     def up(self):
         """Plugs the cable in again."""
-        self._sides[1].ip(f"link set {self.device} up", *self._routes())  # they went with the link
+        self._sides[1].ip(f"link set {self.device} up", *self._routes())  # the routes were lost with the link
         self._wait_for_carrier()
 
     def silence(self):
-        """From now on packets vanish in both directions, and nobody is told: the carrier stays."""
+        """Drops all packets in both directions. The carrier stays, so neither side is told."""
         self._silent = True
         self._filter()
 
     def restore(self):
-        """Ends `silence`; a loss that was set is there again."""
+        """Ends `silence`. A loss that was set applies again."""
         self._silent = False
         self._filter()
 
     def set_rate(self, rate):
-        """Another rate, in both directions, for what is queued too."""
+        """Changes the rate in both directions, also for queued packets."""
         self.rate_bit_s = bits_per_second(rate)
         for side in self._sides:
             _tc(side, f"qdisc change dev {self.device} {self._tbf()}")
 
     def set_loss(self, percent):
-        """Every packet is lost with this probability, in both directions. 0 ends it."""
+        """Has each packet be lost with this probability, in both directions. 0 ends the loss."""
         self._loss = percent
         self._filter()
 
@@ -193,7 +194,7 @@ class LiveLink:
             host.ip(f"link add {self.device} type veth peer name {self.device} netns {target.pid}")
         for side, address in zip(self._sides, self._addresses):
             side.ip(
-                # Packets as on a wire, not 64 KiB at once: a burst, a queue and a loss are of packets.
+                # Packets have the size of those on a wire, and not 64 KiB, because bursts, queues and losses count packets.
                 f"link set {self.device} mtu {self._mtu} gso_max_segs 1",
                 f"address add {address}/24 dev {self.device} noprefixroute",
                 f"rule add from {address} table {self._table}",
@@ -209,7 +210,8 @@ class LiveLink:
             side.ip(f"link set {self.device} up", *self._routes())
 
     def _start_delay_line(self, delay):
-        """Instead of a cable. netem would be of the kernel's own, but few kernels of cloud machines have it."""
+        """Starts a delay line in place of a veth pair. The kernel's own netem would do, but few kernels of cloud machines have
+        it."""
         host, target = self._sides
         line = host.popen(
             sys.executable, DELAY_LINE, self.device, delay, target.pid, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -222,19 +224,19 @@ class LiveLink:
         return 100 + self.index
 
     def _routes(self):
-        """Two of them: for sockets that chose their address, and for those that choose it by the route."""
+        """The commands for two routes: one for sockets with a source address, and one for sockets that get it from the route."""
         where = f"10.77.{self.index}.0/24 dev {self.device}"
         return [f"route add {where} table {table}" for table in (self._table, "main")]
 
     def _tbf(self):
-        """tbf, as it is one rate and one queue counted in bytes. htb adds classes, of which a link has no use."""
+        """The qdisc of a link. tbf is one rate and one queue counted in bytes. A link does not need the classes of htb."""
         bytes_per_second = self.rate_bit_s / 8
         burst = max(int(bytes_per_second * BURST_SECONDS), 2 * self._mtu)
         limit = max(int(bytes_per_second * QUEUE_SECONDS), 10 * self._mtu)
         return f"root handle 10: tbf rate {self.rate_bit_s}bit burst {burst} limit {limit}"
 
     def _filter(self):
-        """Where packets arrive, since a sender would notice a drop on its own side."""
+        """Sets loss and silence where packets arrive, because a sender would notice a drop on its own side."""
         rules = [f"flush chain inet lab {self.device}"]
         if self._silent:
             rules.append(f"add rule inet lab {self.device} drop")
@@ -246,7 +248,7 @@ class LiveLink:
 
     def _wait_for_carrier(self):
         deadline = time.monotonic() + UP_TIMEOUT
-        # A delay line's cards do not say more than that they are not down.
+        # The cards of a delay line are only `UNKNOWN` when they are up.
         while not all(state in ("UP", "UNKNOWN") for state in map(self._state, self._sides)):
             if time.monotonic() > deadline:
                 raise LabError(f"{self.device} does not come up")

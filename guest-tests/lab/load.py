@@ -1,4 +1,4 @@
-"""Raw connections through a lab, and what they carry.
+"""Raw connections through a lab, and their throughput.
 
     with Load(lab, "mptcp", connections=4, direction="read") as load:
         time.sleep(1)
@@ -19,9 +19,11 @@ MIB = 1 << 20
 
 
 class Load:
-    """`connections` of `transport`, "tcp" or "mptcp"; the target sends if `direction` is "read", else the host.
+    """`connections` connections of `transport`, which is "tcp" or "mptcp". The target sends if `direction` is "read", else the
+    host.
 
-    Connections take `links`, indices, in turn, by default all of them; MPTCP's further subflows go where they can.
+    `links` are the indices of the links that connections use in turn, by default all. MPTCP itself chooses the links of further
+    subflows.
     """
 
     def __init__(self, lab, transport="tcp", connections=1, direction="read", links=None):
@@ -53,7 +55,7 @@ class Load:
             end.stdout.close()
 
     def measure(self, seconds):
-        """What arrived within the next seconds: `raw` says what the fields mean."""
+        """Measures the throughput for `seconds`. The help of `raw` describes the fields of the result."""
         before, wire_before, wire_time_before = self._snapshot()
         time.sleep(seconds)
         after, wire_after, wire_time_after = self._snapshot()
@@ -81,7 +83,7 @@ class Load:
         }
 
     def _snapshot(self):
-        """What the receiver got, the links' counters, and when these were read."""
+        """Returns what the receiver has got, the counters of the links, and the time at which the counters were read."""
         self._receiver.stdin.write("\n")
         self._receiver.stdin.flush()
         got = json.loads(self._line(self._receiver))

@@ -1,4 +1,4 @@
-"""Network namespaces without names: they live as long as the process that made them, whichever way it ends.
+"""Network namespaces without names. They end with the process that made them, however it ends.
 
     host = Namespace()
     target = Namespace(beside=host)     # same owner, so that links can join the two
@@ -9,8 +9,8 @@
 import os
 import subprocess
 
-# Holds a namespace open. The pipe it reads ends with the process at the other end, however that dies; then all programs
-# in the namespace go, and with the last of them the namespace.
+# Holds a namespace open. It reads a pipe, which ends when the process at the other end ends in any way. Then it kills all
+# programs in the namespace, and the namespace ends with the last of them.
 HOLDER = """
 echo
 read -r _
@@ -33,11 +33,11 @@ class LabError(Exception):
 
 
 class Missing(LabError):
-    """This machine lacks something the lab needs: tests that want it are to be skipped."""
+    """This machine lacks something that the lab needs. Tests that need it are skipped."""
 
 
 class Namespace:
-    """A network with nothing but loopback in it. An ordinary user's has a user namespace, shared by `beside`'s."""
+    """A network with only loopback. For an ordinary user it is in a user namespace, which it shares with `beside`."""
 
     def __init__(self, beside=None):
         self._children = []
@@ -50,7 +50,7 @@ class Namespace:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
-                start_new_session=True,  # Ctrl-C in the terminal is not for it
+                start_new_session=True,  # so that Ctrl-C in the terminal does not reach it
             )
         except FileNotFoundError as error:
             raise Missing(f"{error.filename} is missing") from error
@@ -65,7 +65,7 @@ class Namespace:
         self.ip("link set lo up")
 
     def run(self, *words, input=None):
-        """Runs a command to its end; returns what it printed."""
+        """Runs a command to its end. Returns its output."""
         try:
             done = subprocess.run([*self.enter, *map(str, words)], input=input, capture_output=True, text=True)
         except FileNotFoundError as error:
@@ -82,22 +82,23 @@ class Namespace:
         self.run("ip", "-batch", "-", input="\n".join(commands) + "\n")
 
     def popen(self, *words, **options):
-        """Starts a command: a `Popen` whose pid is the command's own. It dies with the namespace, and all it starts."""
+        """Starts a command. Returns a `Popen` with the pid of the command itself. The command and its children end with the
+        namespace."""
         child = subprocess.Popen([*self.enter, *map(str, words)], **{"start_new_session": True, **options})
         self._children.append(child)
         return child
 
     def sysctl(self, **values):
-        """Sets sysctls below net; two underscores stand for the dot: `mptcp__enabled=0`."""
+        """Sets sysctls below net. Two underscores stand for a dot, as in `mptcp__enabled=0`."""
         self.run("sysctl", "-q", *(f"net.{name.replace('__', '.')}={value}" for name, value in values.items()))
 
     def close(self):
-        """Ends every program in the namespace, and the namespace. Harmless if it has been done already."""
+        """Ends every program in the namespace, and the namespace. A second call does nothing."""
         if not self._holder.stdin.closed:
             self._holder.stdin.close()
         self._holder.wait()
         for child in self._children:
-            child.kill()  # it may not have got as far as the namespace
+            child.kill()  # the child may not have entered the namespace yet
             child.wait()
         self._holder.stdout.close()
         self._holder.stderr.close()

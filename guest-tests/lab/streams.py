@@ -1,10 +1,10 @@
-"""One end of some TCP or MPTCP connections with nothing above them, started in a namespace of the lab by `load`.
+"""One end of some plain TCP or MPTCP connections. `load` starts it in a namespace of the lab.
 
   streams.py tcp|mptcp send|receive listen PORT COUNT
-  streams.py tcp|mptcp send|receive connect PORT ADDRESS...    one connection an address
+  streams.py tcp|mptcp send|receive connect PORT ADDRESS...    one connection for each address
 
-It says when it is ready (listening, or connected), and answers each line of stdin with a line of JSON: bytes sent or
-received so far, the time, and what each connection is. It ends when it is killed, or with stdin.
+It prints a line when it is ready (listening, or connected). It answers each line of stdin with a line of JSON: the bytes sent or
+received so far, the time, and a description of each connection. It ends when it is killed, or when stdin ends.
 """
 
 import json
@@ -36,7 +36,7 @@ class Stream(threading.Thread):
             while moved := move(buffer):
                 self.bytes += moved
         except ConnectionError:
-            pass  # the other end is gone, as told
+            pass  # the other end has been ended
 
     def describe(self):
         """Its own address, whether MPTCP carries it, and by how many subflows."""
@@ -44,8 +44,8 @@ class Stream(threading.Thread):
         try:
             info = self.connection.getsockopt(SOL_MPTCP, MPTCP_INFO, 16)
         except OSError:
-            return described  # TCP, or fallen back to it
-        # subflows beside the first, seven more bytes, flags
+            return described  # plain TCP, or MPTCP that fell back to TCP
+        # further subflows, seven other bytes, flags
         more, flags = struct.unpack_from("=B7xI", info)
         if not flags & FALLBACK:
             described |= {"mptcp": True, "subflows": 1 + more}
@@ -53,7 +53,7 @@ class Stream(threading.Thread):
 
 
 def listen(protocol, port):
-    """Listens on every address, as subflows that join need it too, for as long as the connection lasts."""
+    """Listens on every address, because subflows that join need the listener too, for as long as the connection lasts."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("0.0.0.0", port))

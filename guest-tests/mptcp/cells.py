@@ -1,4 +1,4 @@
-"""Cells of the tables of throughput: one method, one workload, once."""
+"""Measures cells of the tables of throughput: one method with one workload, in one round."""
 
 import tempfile
 import time
@@ -8,12 +8,12 @@ from load import Load
 from stack import Stack, WORKLOADS
 
 GIB = 1 << 30
-# Latency with nothing else under way needs less time.
+# The latency of single requests needs less time than throughput.
 RANDREAD_SECONDS = 1
 
 
 def samples(lab, row, method, seconds, warm_up):
-    """Each workload with its sample."""
+    """Yields each workload with its sample."""
     if method.policy:
         yield from _through_the_daemon(lab, row, method, seconds, warm_up)
     else:
@@ -22,10 +22,10 @@ def samples(lab, row, method, seconds, warm_up):
 
 
 def _through_the_daemon(lab, row, method, seconds, warm_up):
-    # A daemon that has learned nothing.
+    # A new daemon, so that its policy has learned nothing.
     with tempfile.TemporaryDirectory(prefix="mpath-mptcp.") as directory, Stack(directory, lab, method) as stack:
         stack.check()
-        # Latency without load: where links are alike and whole, as it is that of one of them.
+        # randread is the latency of one link, so it is measured only where all links are alike and lose nothing.
         for workload in ("read", "write", *(["randread"] if row.table == "a" else [])):
             length = RANDREAD_SECONDS if workload == "randread" else seconds
             report, cpu_seconds = stack.run(*WORKLOADS[workload], seconds=length, warm_up=warm_up)
@@ -39,14 +39,14 @@ def _sample(report, cpu_seconds, kind):
         "mib_s": total["mib_per_second"],
         "p50_ms": total["latency_us"]["p50"] / 1000,
         "p99_ms": total["latency_us"]["p99"] / 1000,
-        # Both with the warm-up.
+        # The CPU time and the bytes include the warm-up.
         "cpu_seconds": cpu_seconds,
         "gib": report["completed"] * report["config"]["bs_bytes"] / GIB,
     }
 
 
 def raw(lab, method, direction, seconds, warm_up):
-    """The sample of sockets alone, which must be what `method` says."""
+    """Measures plain sockets. Returns a sample. The connections must be what `method` says."""
     links = len(lab.links)
     with Load(lab, method.transport, method.connections(links), direction) as load:
         time.sleep(warm_up)

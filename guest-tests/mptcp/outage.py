@@ -1,4 +1,4 @@
-"""A link that is lost under verification, and comes back: what is completed, step by step."""
+"""A link that is lost under verification, and comes back. Counts the completed bytes step by step."""
 
 import tempfile
 import time
@@ -13,12 +13,12 @@ AFTER = 8
 
 
 def sample(lab, method, kind):
-    """One run: the first link is lost by `kind`, "down" or "silence". Times in seconds from the first count on."""
+    """Does one run, in which the first link is lost by `kind`: "down" or "silence". Times are in seconds from the first count."""
     link = lab.link(0)
     lose, give_back = {"down": (link.down, link.up), "silence": (link.silence, link.restore)}[kind]
     with tempfile.TemporaryDirectory(prefix="mpath-mptcp.") as directory, Stack(directory, lab, method) as stack:
         stack.check()
-        # Longer than all that follows: nothing may be idle at its end.
+        # The front-end runs longer than all steps, so that it is not idle at the end.
         length = BEFORE + LOST + AFTER + 1
         front_end = stack.start_front_end(*VERIFY, seconds=length, warm_up=WARM_UP)
         time.sleep(WARM_UP)
@@ -29,7 +29,7 @@ def sample(lab, method, kind):
         restored_at = steps.do(give_back)
         steps.count_for(AFTER)
         report = stack.report(front_end)
-        # All is as it was.
+        # All paths and subflows must be back.
         stack.check()
     failures = report["failures"]
     return {
@@ -44,7 +44,7 @@ def sample(lab, method, kind):
 
 
 class Steps:
-    """Counts what is completed, a step at a time."""
+    """Counts the completed bytes, once in each step."""
 
     def __init__(self, stack):
         self._stack = stack
@@ -52,7 +52,7 @@ class Steps:
         self._times, self._bytes = [], []
 
     def count_for(self, seconds):
-        """Goes on for so long."""
+        """Counts for this number of seconds."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             self._times.append(time.monotonic() - self._start)
@@ -60,10 +60,10 @@ class Steps:
             time.sleep(min(left, STEP))
 
     def do(self, action):
-        """Does it; when it was done."""
+        """Runs `action`. Returns the time when it was done."""
         action()
         return time.monotonic() - self._start
 
     def counts(self):
-        """When it was counted, and how many bytes were completed by then."""
+        """The times of all counts, and the bytes completed by each."""
         return {"times_s": self._times, "bytes": self._bytes}

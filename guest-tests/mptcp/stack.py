@@ -1,4 +1,4 @@
-"""Target and daemon at either side of a lab, connected by one method, and a front-end to drive the disk.
+"""A target and a daemon at the two sides of a lab, connected by one method, and a front-end that drives the disk.
 
     with Stack(directory, lab, MPTCP_1) as stack:
         stack.check()
@@ -15,14 +15,14 @@ import time
 from rig import NQN, Rig, RigError
 
 NAMESPACE = "mem:256MiB"
-PORTS = {"tcp": 4430, "mptcp": 4431}  # not that of raw loads
-IO_THREADS = 1  # so one connection a path for I/O
-# All of the target's controllers are one process: a flush need not wait for a path that is silent.
+PORTS = {"tcp": 4430, "mptcp": 4431}  # other ports than that of raw loads
+IO_THREADS = 1  # so each path has one connection for I/O
+# All controllers are in one target process, so a flush need not wait for a silent path.
 OPTIONS = ("--shared-write-cache",)
 SUBFLOWS_TIMEOUT = 5  # seconds
 TICKS = os.sysconf("SC_CLK_TCK")
 
-# Words for the front-end.
+# The options of the front-end for each workload.
 WORKLOADS = {
     "read": ("--rw", "read", "--bs", "128k", "--iodepth", 32),
     "write": ("--rw", "write", "--bs", "128k", "--iodepth", 32),
@@ -32,14 +32,14 @@ VERIFY = ("--rw", "verify", "--bs", "128k", "--iodepth", 64, "--size", "64MiB")
 
 
 class Stack(Rig):
-    """`method` says which paths there are: to the first link's address, or to that of every link."""
+    """`method` decides the paths: one to the address of the first link, or one to the address of every link."""
 
     def __init__(self, directory, lab, method):
         super().__init__(directory, namespace=NAMESPACE, policy=method.policy, io_threads=IO_THREADS, options=OPTIONS)
         self._lab, self._method = lab, method
 
     def start_targets(self):
-        # On every address: it is where subflows arrive that join.
+        # The target listens on every address, because joining subflows arrive there.
         self._start_target(f"0.0.0.0:{PORTS['tcp']}", f"0.0.0.0:{PORTS['mptcp']},transport=mptcp")
         transport = self._method.transport
         links = self._lab.links[: self._method.connections(len(self._lab.links))]
@@ -55,7 +55,7 @@ class Stack(Rig):
         return (self._lab.target if name in ("mpath-target", "follow-target") else self._lab.host).enter
 
     def check(self):
-        """Waits for all subflows. A cell that is not what it claims to be is an error."""
+        """Waits until all paths have their connections and subflows. It is an error if they do not get them."""
         deadline = time.monotonic() + SUBFLOWS_TIMEOUT
         while wrong := self._wrong():
             if time.monotonic() > deadline:
@@ -63,7 +63,7 @@ class Stack(Rig):
             time.sleep(0.05)
 
     def _wrong(self):
-        """What the paths are not that they have to be, or None."""
+        """What is wrong with the paths, as a text. None if nothing is wrong."""
         wanted = self._method.subflows(len(self._lab.links))
         for path in self.ctl("path", "list"):
             where = f"{path['address']} is {path['state']}"
@@ -87,7 +87,7 @@ class Stack(Rig):
         return None
 
     def run(self, *words, seconds, warm_up):
-        """Drives the disk; the front-end's report and the CPU seconds that the daemon took for it."""
+        """Drives the disk. Returns the report of the front-end, and the CPU seconds that the daemon took meanwhile."""
         before = self.cpu_seconds()
         report = self.report(self.start_front_end(*words, seconds=seconds, warm_up=warm_up))
         if not report["ok"]:
@@ -95,14 +95,14 @@ class Stack(Rig):
         return report, self.cpu_seconds() - before
 
     def start_front_end(self, *words, seconds, warm_up):
-        """Starts the front-end: `report` waits for it."""
+        """Starts the front-end. `report` waits for its end."""
         times = ("--time", f"{round(seconds * 1000)}ms", "--warmup", f"{round(warm_up * 1000)}ms")
         command = (self.binaries / "vublk-bench", "--socket-path", self.socket, *words, *times, "-o", "json")
         return self._lab.host.popen(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     @staticmethod
     def report(front_end):
-        """What it has found, once it has ended."""
+        """Waits for the end of the front-end. Returns its report."""
         out, error = front_end.communicate()
         try:
             return json.loads(out)
@@ -110,13 +110,13 @@ class Stack(Rig):
             raise RigError(f"vublk-bench: {error.strip()}") from None
 
     def cpu_seconds(self):
-        """The daemon's, user and system."""
+        """The user and system time of the daemon so far."""
         with open(f"/proc/{self.daemon.pid}/stat", encoding="ascii") as stat:
             fields = stat.read().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def bytes(self):
-        """Bytes of all requests completed so far. Over the API's socket, which takes less than starting mpathctl."""
+        """The bytes of all requests completed so far. Uses the API's socket, which takes less time than starting mpathctl."""
         connection = http.client.HTTPConnection("localhost", timeout=5)
         connection.sock = socket.socket(socket.AF_UNIX)
         connection.sock.connect(str(self.api))
@@ -126,7 +126,7 @@ class Stack(Rig):
         return sum(path[kind]["bytes"] for path in paths for kind in ("read", "write"))
 
     def commands(self):
-        """What runs, for people."""
+        """The commands that run here, for the published section."""
         listen = f"--listen 0.0.0.0:{PORTS['tcp']} --listen 0.0.0.0:{PORTS['mptcp']},transport=mptcp"
         daemon = " ".join(str(word).replace(f"{self.directory}/", "$DIR/") for word in self.daemon_words())
         return [f"mpath-target --nqn {NQN} --namespace {NAMESPACE} {listen}", f"vhost-blk-mpath {daemon}"]

@@ -1,4 +1,4 @@
-"""What is measured: the rows of the tables, and the methods in each."""
+"""The rows of the tables, and the methods that are measured in each."""
 
 from dataclasses import dataclass
 
@@ -11,10 +11,11 @@ DELAY = 5  # ms
 
 @dataclass(frozen=True)
 class Method:
-    """A way to use all links. `each` stands for as many connections as there are links, the first on each link in turn.
+    """A way to use all links. With `each` there is a connection for each link, made to that link's address. Otherwise there is
+    one.
 
-    The daemon's by `policy`; without one they are sockets with nothing above them, as many as the daemon has for I/O. `followed`:
-    `mpathctl mptcp follow` runs on both sides.
+    With a `policy`, these are the connections of the daemon's paths. Without one, they are plain sockets, as many as the daemon
+    has for I/O. With `followed`, `mpathctl mptcp follow` runs on both sides.
     """
 
     name: str
@@ -28,16 +29,16 @@ class Method:
         return links if self.each else 1
 
     def subflows(self, links):
-        """How many subflows each of these must have."""
+        """How many subflows each connection must have."""
         return links if self.transport == "mptcp" else 1
 
 
 TCP_1 = Method("tcp-1", "tcp", each=False, policy="bdp")
 TCP_N_BDP = Method("tcp-N bdp", "tcp", each=True, policy="bdp")
-# One path: there is nothing to choose, and no window to be found.
+# With one path there is nothing to choose. `numa` does not adapt the window either.
 MPTCP_1 = Method("mptcp-1", "mptcp", each=False, policy="numa")
 MPTCP_N = Method("mptcp-N bdp", "mptcp", each=True, policy="bdp")
-# The other paths are for when the first one is lost.
+# `numa` uses the other paths only when the first one is lost.
 MPTCP_N_NUMA = Method("mptcp-N numa", "mptcp", each=True, policy="numa")
 MPTCP_1_FOLLOWED = Method("mptcp-1 followed", "mptcp", each=False, policy="numa", followed=True)
 MPTCP_N_NUMA_FOLLOWED = Method("mptcp-N numa followed", "mptcp", each=True, policy="numa", followed=True)
@@ -61,7 +62,8 @@ ON_LINKS = (
 
 @dataclass(frozen=True)
 class Row:
-    """Links that every method has to itself in turn. The best is the first: a single connection is made there."""
+    """The links of a row. Each method is measured alone on them. The first link is the best, because a single connection uses
+    it."""
 
     table: str
     name: str
@@ -82,7 +84,7 @@ ROWS = (
     Row("c", "2 links of 200 Mbit/s, 5 ms long, 0.5 % lost on both", (Link(RATE, delay=DELAY, loss=LOSS),) * 2),
 )
 
-# Table d: the first of two links is lost, on which a single connection was made.
+# In table d, the first of two links is lost. A single connection is made on that link.
 OUTAGES = ("down", "silence")
 OUTAGE_LINKS = (Link(RATE),) * 2
 OUTAGE_METHODS = (TCP_N_BDP, MPTCP_1, MPTCP_1_FOLLOWED, MPTCP_N, MPTCP_N_NUMA, MPTCP_N_NUMA_FOLLOWED)

@@ -1,4 +1,4 @@
-"""The guest with two ways to one namespace, and the disks that are measured in it.
+"""The guest with two paths to one namespace, and the disks that are measured in it.
 
     with Stage(directory) as stage:
         stage.delay_at_target(0)                       # the first path is slow from now on
@@ -18,12 +18,12 @@ from rig import NQN, Rig
 DELAY_MS = 30
 SIZE_MIB = 64
 PATHS = 2
-# The host's loopback, as the guest's network devices show it: a path each.
+# The host's loopback as the guest sees it, through one network device for each path.
 HOSTS = ("10.0.2.2", "10.0.3.2")
 HOSTNQN = "nqn.2014-08.org.nvmexpress:uuid:9d6f6b1c-3c5e-4f0e-8b53-0d6a5e9b7c11"
 HOSTID = "9d6f6b1c-3c5e-4f0e-8b53-0d6a5e9b7c11"
 SUBSYSTEM = "/sys/class/nvme-subsystem/nvme-subsys0"
-# Linux's, as far as the kernel has them: queue-depth came with 6.11.
+# Linux's policies. Those that the kernel does not have are left out: queue-depth came with 6.11.
 LINUX_POLICIES = ("numa", "round-robin", "queue-depth")
 FIO = (
     "fio --name=cell --filename={disk} --ioengine=io_uring --direct=1 --rw={rw} --bs=4k --iodepth={depth} --norandommap "
@@ -33,7 +33,7 @@ FIO = (
 
 
 class BenchGuest(LinuxGuest):
-    """Two network devices, the disk of the daemon on the host, and a read-only disk whose content are our programs."""
+    """A guest with two network devices, the disk of the daemon on the host, and a read-only disk that contains our programs."""
 
     def __init__(self, socket, programs, **options):
         super().__init__(forwards=[()] * PATHS, **options)
@@ -50,7 +50,8 @@ class BenchGuest(LinuxGuest):
 
 
 class Stage:
-    """The target with a listener a path, the daemon on the host, the guest with Linux's initiator connected to both listeners."""
+    """The target with a listener for each path, the daemon on the host, and the guest, whose Linux is connected to both
+    listeners."""
 
     def __init__(self, directory):
         self._target_api = directory / "target.sock"
@@ -74,7 +75,7 @@ class Stage:
             for host, port in zip(HOSTS, self.ports):
                 self.guest.sh(f"echo '{connect_words(host, port)}' >/dev/nvme-fabrics")
             wait_for(lambda: self.guest.sh("ls -d /sys/block/nvme0c*n1 | wc -l").strip() == str(PATHS), 5, "both paths of nvme0n1")
-            # Every block is there once.
+            # Every block is written once, so that the target has all of its memory before a measurement.
             self.guest.sh(f"dd if=/dev/zero of=/dev/vda bs=1M count={SIZE_MIB} oflag=direct 2>&1", timeout=60)
         except BaseException:
             self.__exit__()
@@ -90,7 +91,7 @@ class Stage:
         return float(self.guest.sh("cut -d ' ' -f 1 /proc/uptime"))
 
     def delay_at_target(self, slow):
-        """Makes a path slow by its listener: answers are held back. None: neither is."""
+        """Makes a path slow at its listener, which delays answers. With None, no path is slow."""
         for index in range(PATHS):
             delay = f"delay={DELAY_MS if index == slow else 0}ms"
             command = [self.rig.binaries / "mpath-target", "ctl", "--api", self._target_api, "set", str(index + 1), delay]
@@ -98,14 +99,15 @@ class Stage:
             check(done.returncode == 0, f"mpath-target ctl set {index + 1} {delay}: {done.stderr.strip()}")
 
     def delay_by_netem(self, slow):
-        """Makes a path slow by the guest's network device of it: what it sends is held back. None: neither is."""
+        """Makes a path slow at its network device in the guest, which delays sent packets. With None, no path is slow."""
         for index in range(PATHS):
             words = f"/bin/tc qdisc replace dev eth{index} root netem delay {DELAY_MS}ms limit 10000"
             self.guest.sh(words if index == slow else f"/bin/tc qdisc del dev eth{index} root 2>/dev/null || true")
 
 
 def connect_words(host, port):
-    """One I/O queue, as the daemon has with one I/O thread: as many connections a path on either side."""
+    """The options of a connection. There is one I/O queue, so Linux has as many connections on each path as a daemon with one I/O
+    thread."""
     return ",".join([
         *("transport=tcp", f"traddr={host}", f"trsvcid={port}", f"nqn={NQN}", f"hostnqn={HOSTNQN}", f"hostid={HOSTID}"),
         "nr_io_queues=1",
@@ -134,7 +136,7 @@ def pack(archive, directory, programs):
 
 
 def fio(guest, disk, rw, depth, seconds, warmup):
-    """A sample of a disk of the guest, by fio."""
+    """Measures a disk of the guest with fio. Returns a sample."""
     words = FIO.format(disk=disk, rw=rw, depth=depth, seconds=milliseconds(seconds), warmup=milliseconds(warmup))
     text = guest.sh(words, timeout=seconds + warmup + 60)
     job = json.JSONDecoder().raw_decode(text[text.index("{"):])[0]["jobs"][0]
@@ -164,7 +166,8 @@ class Native:
 
     def select(self, policy):
         self._policy = policy
-        # Before 6.11 Linux stays, with numa, on the path that it used last, whichever that was. It starts with the first path.
+        # Before 6.11, Linux with numa stays on the path that it used last. The table wants the first path, so Linux has to use it
+        # last.
         if policy == "numa":
             self._use_first_path_last()
         self._guest.sh(f"echo {policy} >{SUBSYSTEM}/iopolicy")
@@ -195,7 +198,7 @@ class Native:
 
 
 class OnHost:
-    """The daemon on the host; the guest has its disk as /dev/vda."""
+    """The daemon on the host. The guest has its disk as /dev/vda."""
 
     NAME = "vhost-blk-mpath"
 
@@ -223,7 +226,7 @@ class OnHost:
 
 
 class InGuest:
-    """The daemon in the guest, on the same network as Linux's initiator; vublk-bench beside it is its front-end."""
+    """The daemon in the guest, on the same network as Linux's initiator. Its front-end is a vublk-bench in the guest."""
 
     NAME = "vhost-blk-mpath"
     PROGRAMS = ("vhost-blk-mpath", "mpathctl", "vublk-bench")
@@ -243,7 +246,7 @@ class InGuest:
         return self
 
     def __exit__(self, exc_type, *_):
-        # Otherwise the guest may be in the middle of something; it ends with everything in it.
+        # After an exception the guest may not answer. It ends then, and the daemon with it.
         if exc_type is None:
             self._guest.sh("kill $(cat /tmp/daemon.pid)")
 

@@ -3,7 +3,7 @@
     with Container({"/programs": Path("target/release")}) as debian:
         debian.run("systemctl", "start", "x.service")
 
-The root is debootstrap's, made once below target/. A container changes nothing of it: its changes are in memory and end with it.
+debootstrap makes the root once, below target/. A container does not change the root. Its changes are in memory, and end with it.
 """
 
 import os
@@ -14,11 +14,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 SUITE = os.environ.get("SUITE") or "bookworm"
 MIRROR = "http://deb.debian.org/debian"
-# What a small server has, and what the test looks with.
+# The packages of a small server, and the tools of the test.
 PACKAGES = ["systemd", "systemd-sysv", "dbus", "iproute2", "procps"]
 BOOT_TIMEOUT, STOP_TIMEOUT = 60, 30  # seconds
 ENVIRONMENT = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8", "DEBIAN_FRONTEND=noninteractive"]
-# Debian's cgroups, whatever the host has.
+# The container has unified cgroups as in Debian, whatever the host has.
 UNIFIED = ["UNIFIED_CGROUP_HIERARCHY=1", "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1"]
 # The host's systemd allows these to services, and containers not by default.
 SYSTEM_CALLS = "pidfd_open pidfd_getfd"
@@ -75,7 +75,7 @@ class Container:
 
     def __enter__(self):
         with open(self._log, "wb") as log:
-            # The kernel ends it if this process dies without a chance to do it.
+            # If this process is killed, the kernel ends the container.
             words = ["setpriv", "--pdeathsig=TERM", "--", "env", *UNIFIED, *self._words]
             self._nspawn = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         try:
@@ -109,7 +109,7 @@ class Container:
         return Path(f"/proc/{self._leader}/root{inside}")
 
     def entering(self, *words, user=None):
-        """The words with which the host runs a command in the container."""
+        """The command line with which the host runs a command in the container."""
         enter = ["nsenter", f"--target={self._leader}", "--all", "--"]
         as_user = ["runuser", f"--user={user}", "--"] if user else []
         return [*enter, *ENVIRONMENT, *as_user, *(str(word) for word in words)]
@@ -125,7 +125,7 @@ class Container:
         return done
 
     def stop(self):
-        """Ends everything in it."""
+        """Ends the container with everything in it."""
         self._nspawn.terminate()
         try:
             self._nspawn.wait(STOP_TIMEOUT)

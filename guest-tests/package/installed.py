@@ -1,4 +1,4 @@
-"""The package in a Debian: its service as systemd and the API see it, a target for it, and what a test of both needs."""
+"""Helpers for tests of the package in a Debian: the service as systemd and the API see it, a target, and checks."""
 
 import argparse
 import json
@@ -31,7 +31,7 @@ def say(text):
 
 
 def expect(holds, what, found=""):
-    """One line for each check."""
+    """Fails unless `holds`. Otherwise prints a line for the check."""
     if not holds:
         raise Failed(f"{what}{f': found {found}' if found != '' else ''}")
     say(f"  ok  {what}")
@@ -66,13 +66,13 @@ class Service:
         return json.loads(done.stdout) if done.returncode == 0 and done.stdout.strip() else None
 
     def ios(self):
-        """I/Os completed by the daemon that runs now, which may be about to begin or to end."""
+        """I/Os completed by the present daemon. 0 if it does not answer, because it starts or ends."""
         paths = self.ctl("path", "list", check=False)
         return sum(path[kind]["ios"] for path in paths or () for kind in ("read", "write", "other"))
 
 
 def configuration(name, api, namespace):
-    """The sample as its comments tell, with addresses of the target."""
+    """The sample configuration, changed as its comments say, with the addresses of the target."""
     paths = ["tcp://127.0.0.1:4420", "tcp://127.0.0.1:4421?host-iface=lo", "mptcp://127.0.0.1:4422"]
     return json.dumps(
         {
@@ -110,7 +110,7 @@ def start_target(debian):
 
 
 class Watched:
-    """A guest whose I/O has to go on."""
+    """A guest whose I/O must go on, without an error."""
 
     def __init__(self, service, load):
         self._service, self._load = service, load

@@ -1,9 +1,9 @@
 /*
- * Preloaded into linux.uml, for what Linux in user mode (6.1) does not get right itself.
+ * Preloaded into linux.uml, to work around a fault of Linux in user mode (6.1).
  *
- * Where the processor has AMX, the registers of a process are more than it has heard of, the host refuses to have a
- * part of them set, and the first process of the guest dies. Here the rest is set, too: to 0, which is what it is, as
- * no process of the guest may use it.
+ * On a processor with AMX, a process has more registers than Linux in user mode knows. The host refuses to set only a
+ * part of them, so the first process of the guest would die. This sets the other registers too. Their value is 0,
+ * because no process of the guest may use them.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -14,7 +14,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-/* AMX makes it 11008 bytes. The host takes as many of these as there are. */
+/* With AMX, the registers take 11008 bytes. The host takes the number of bytes that it needs. */
 static char all_registers[16384];
 
 long ptrace(enum __ptrace_request request, ...)

@@ -18,7 +18,10 @@ static inline u64 data_word(u64 seed, u64 at)
     return word ^ word >> 29;
 }
 
-/* What is `offset` bytes from the start. Buffers need not be aligned; their length is a multiple of 8. */
+/*
+ * Fills a buffer with the data of a seed, from `offset` bytes after their start on. Buffers need not be aligned. Their
+ * length is a multiple of 8.
+ */
 static inline void data_fill_from(void *data, u32 bytes, u64 seed, u32 offset)
 {
     for (u32 at = 0; at < bytes; at += 8) {

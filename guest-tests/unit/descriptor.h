@@ -8,7 +8,7 @@
 
 enum { DESC_NEXT = 1, DESC_WRITE = 2, DESC_INDIRECT = 4 };
 
-/* As a split ring has it. Tests write their chains with it for either format. */
+/* A descriptor as in a split ring. Tests describe their chains with it for both formats. */
 struct descriptor {
     u64 address;
     u32 length;

@@ -41,17 +41,17 @@ enum { T_IN = 0, T_OUT = 1, T_FLUSH = 4, T_GET_ID = 8, T_DISCARD = 11, T_WRITE_Z
 #define RANGE_UNMAP 1u
 #define ID_BYTES 20
 
-/* What a status byte is, and what else may have become of a request. */
+/* The values of a status byte, and other outcomes of a request. */
 enum {
     S_OK = 0,
     S_IOERR = 1,
     S_UNSUPP = 2,
     /* The device has not written it. */
     S_UNTOUCHED = 0xee,
-    /* It has changed bytes that are not its own: beside the status, or in the header. */
+    /* The device has changed bytes that it must not write: around the status, or in the header. */
     S_DAMAGED = 0x100,
     S_TIMED_OUT = 0x101,
-    /* It has returned another chain than the one that it was given. */
+    /* The device has returned another chain than the one that it was given. */
     S_WRONG_CHAIN = 0x102,
 };
 
@@ -68,7 +68,7 @@ struct range {
     u32 flags;
 };
 
-/* What every request has, with room around the status that must stay as it is. */
+/* The header and the status of a request. The bytes around the status must stay as they are. */
 struct request {
     struct header header;
     u8 before[15];
@@ -126,7 +126,7 @@ static inline void request_init(struct request *request, u32 type, u64 sector)
     memset(request->after, S_UNTOUCHED, sizeof(request->after));
 }
 
-/* What became of a request that was of this type and sector; `returned` says whether its chain came back. */
+/* The outcome of a request that was sent with this type and sector. `returned` says whether its chain has come back. */
 static inline struct outcome request_outcome(
     const struct request *request, u32 type, u64 sector, bool returned, struct used_entry used, u16 id)
 {
@@ -148,10 +148,12 @@ static inline struct outcome request_outcome(
     return outcome;
 }
 
-/* The one request that `disk_request` and its likes have under way. */
+/* The request that `disk_request`, `one_send` and similar functions have under way. */
 static struct request one;
 
-/* Sends `one`, which is prepared, in the layout `list`, which holds its header and its status somewhere. */
+/*
+ * Sends `one`, which the caller has prepared, in the layout `list`. The list has its header and its status somewhere.
+ */
 static inline struct outcome one_send(u16 queue, const struct descriptor *list, u16 count)
 {
     struct header header = one.header;
@@ -165,7 +167,7 @@ static inline struct outcome one_send(u16 queue, const struct descriptor *list, 
 #define INDIRECT_MAX 1100
 static struct descriptor indirect_table[INDIRECT_MAX];
 
-/* The same with an indirect table. */
+/* Sends `one` like `one_send`, but with an indirect table. */
 static inline struct outcome one_send_indirect(u16 queue, const struct descriptor *list, u16 count)
 {
     assert(count <= INDIRECT_MAX);
@@ -173,7 +175,7 @@ static inline struct outcome one_send_indirect(u16 queue, const struct descripto
     return one_send(queue, &table, 1);
 }
 
-/* One request in the usual layout: header, the descriptors of its data, status. */
+/* Sends one request in the usual layout: header, the descriptors of its data, status. */
 static inline struct outcome disk_request(u16 queue, u32 type, u64 sector, const struct descriptor *data, u16 count)
 {
     static struct descriptor list[INDIRECT_MAX];
@@ -214,7 +216,7 @@ static inline struct outcome disk_range(u16 queue, u32 type, u64 sector, u32 sec
             report_info("status %#x, length %u", checked.status, checked.length);                \
     } while (0)
 
-/* The same with the number of bytes that the device says it has written (2.7.8.2). */
+/* Reports whether a request ended with this status and this number of written bytes, as the device says (2.7.8.2). */
 #define check_outcome(result, expected, expected_length, ...)                                    \
     do {                                                                                         \
         struct outcome checked = (result);                                                       \

@@ -14,7 +14,7 @@ static void write_data(void)
     memset(area, 0, AREA_BYTES);
 }
 
-/* Sends `one` both ways, directly and by an indirect table, and checks what a read of BYTES to `data` brings. */
+/* Sends a read of BYTES to `data` in this layout, directly and by an indirect table, and checks what it brings. */
 static void check_read(const struct descriptor *list, u16 count, const u8 *data, const char *name)
 {
     write_data();
@@ -108,14 +108,14 @@ static void status_with_data(void)
         memset(whole, S_UNTOUCHED, sizeof(*whole));
         request_init(&one, T_IN, SECTOR);
         struct outcome outcome = one_send(0, list, first ? 3 : 2);
-        /* Its own status byte is no part of this chain. */
+        /* The chain has the status in `whole`, so that of `one` stays as it is. */
         report(outcome.status == S_UNTOUCHED && outcome.length == BYTES + 1 && whole->status == S_OK,
                "data and status cut at %u: read", first);
         report(data_is(whole->data, BYTES, seed), "data and status cut at %u: the data is right", first);
         report(all_bytes_are(whole->after, sizeof(whole->after), S_UNTOUCHED),
                "data and status cut at %u: nothing behind the status is written", first);
     }
-    /* For a write the rest of the buffer is nobody's. */
+    /* A write has no data for the bytes before the status, so they must stay as they are. */
     memset(whole, S_UNTOUCHED, sizeof(*whole));
     struct descriptor list[] = {
         readable(&one.header, sizeof(one.header)), readable(area + PAGE_BYTES, BYTES), writable(whole->data, BYTES + 1)
@@ -182,7 +182,7 @@ static void scattered(void)
     report(untouched, "64 scattered buffers: nothing between them is written");
 }
 
-/* The order in the table is that of the links, not of the entries. */
+/* The links decide the order of descriptors, in a ring and in a table, and not their places. */
 static void linked_backwards(void)
 {
     struct ring *ring = &disk.ring[0];
@@ -206,7 +206,7 @@ static void linked_backwards(void)
 
     memset(area, 0, BYTES);
     request_init(&one, T_IN, SECTOR);
-    /* A table begins with entry 0; the others are backwards here. */
+    /* A table begins with entry 0. The other entries are in reverse order. */
     static const u16 places[] = { 0, 3, 2, 1 };
     for (u16 i = 0; i < 4; i++) {
         list[i].next = i < 3 ? places[i + 1] : 0;
@@ -236,7 +236,7 @@ static struct descriptor make_table(struct descriptor *table)
     return ring_table(&disk.ring[0], table, list, ARRAY_SIZE(list));
 }
 
-/* 2.7.5.3.2, 2.8.7: the WRITE flag of what refers to a table means nothing. A table has no alignment. */
+/* 2.7.5.3.2, 2.8.7: WRITE has no meaning in a descriptor that refers to a table. A table needs no alignment. */
 static void indirect_forms(void)
 {
     static u8 odd_place[4 * sizeof(struct descriptor) + 8] __attribute__((aligned(16)));
@@ -248,7 +248,9 @@ static void indirect_forms(void)
     check_table(&table, 1, "a table at an odd address");
 }
 
-/* 2.7.5.3.2: normal descriptors may come before the one that refers to a table. Its links alone say where it ends. */
+/*
+ * 2.7.5.3.2: normal descriptors may come before the one that refers to a table. The links alone say where a table ends.
+ */
 static void indirect_split_forms(void)
 {
     memset(indirect_table, 0xff, 8 * sizeof(struct descriptor));

@@ -19,14 +19,14 @@ static void ends(void)
 
     static const struct {
         const char *name;
-        /* From the end of the disk if `from_end`. */
+        /* Whether `sector` counts from the end of the disk. */
         bool from_end;
         u64 sector;
     } outside[] = {
         { "over the end", true, -1 },
         { "behind the end", true, 0 },
         { "far behind the end", true, 1ull << 32 },
-        /* The byte address is that of sector 0, modulo 2^64. */
+        /* Modulo 2^64, its address in bytes is that of sector 0. */
         { "at sector 2^55", false, 1ull << 55 },
         { "at sector 2^63", false, 1ull << 63 },
         { "at the last sector of all", false, ~0ull },
@@ -44,7 +44,7 @@ static void ends(void)
     report(data_is(area, PAGE_BYTES, first_seed), "the first block is as it was");
 }
 
-/* As many segments as may be, 4 KiB and 64 KiB each. */
+/* Requests with the largest allowed number of segments, of 4 KiB and of 64 KiB each. */
 static void most_segments(void)
 {
     static struct descriptor list[INDIRECT_MAX];
@@ -67,7 +67,10 @@ static void most_segments(void)
     }
 }
 
-/* `size_max` times `seg_max` bounds a request; a segment beyond `size_max` alone is no reason to refuse one. */
+/*
+ * The longest request has `size_max` times `seg_max` bytes. A segment that is longer than `size_max` is no reason to
+ * refuse a request.
+ */
 static void longest(void)
 {
     static struct descriptor list[INDIRECT_MAX];
@@ -78,7 +81,7 @@ static void longest(void)
         report_skip("the longest request cannot be tried here: %u segments of %u", disk.seg_max, disk.size_max);
         return;
     }
-    /* All segments lie on the same memory, of which there is less than that. */
+    /* All segments are the same memory, because the guest has less memory than the request is long. */
     for (u64 i = 0; i <= count; i++)
         list[i] = writable(large, LARGE_BYTES);
     check_outcome(disk_request(0, T_IN, 0, list, count), S_OK, count * LARGE_BYTES + 1, "the longest read succeeds");
@@ -111,7 +114,7 @@ static void longest_chain(void)
     report(data_is(area, bytes, seed), "its data comes back");
 }
 
-/* As many requests under way as a queue has entries, by indirect tables, a few times over. */
+/* As many requests under way as a queue has entries, with indirect tables. This is repeated a few times. */
 static void full_queue(void)
 {
     struct load *load = load_new(&disk.ring[0], true);

@@ -1,6 +1,6 @@
 /*
- * Many requests at once on one ring. Slot s has sectors of its own, a buffer of its own and the id s, for an indirect
- * table, or 3s, for three descriptors.
+ * Many requests at once on one ring. Each slot has sectors and a buffer of its own. The id of slot s is s with indirect
+ * tables, and 3s with three descriptors for each request.
  */
 #ifndef LOAD_H
 #define LOAD_H
@@ -15,7 +15,7 @@
 struct load_slot {
     struct request request;
     struct descriptor table[LOAD_PARTS];
-    /* What was asked for: the header may not be what it was. */
+    /* What was asked for. The header may have been changed since. */
     u32 type;
     u64 sector;
     u8 *data;
@@ -31,7 +31,7 @@ struct load {
     struct load_slot *slot;
 };
 
-/* 2^order pages that hold so many bytes. */
+/* The smallest order for which 2^order pages hold this number of bytes. */
 static inline unsigned order_of(u64 bytes)
 {
     unsigned order = 0;
@@ -52,7 +52,7 @@ static inline struct load *load_new(struct ring *ring, bool indirect)
     return load;
 }
 
-/* Offers a request of slot `index`; it goes out with the next `ring_publish`. */
+/* Offers a request of slot `index`. The device sees it after the next `ring_publish`. */
 static inline void load_offer(struct load *load, u16 index, u32 type, u64 sector)
 {
     struct load_slot *slot = &load->slot[index];
@@ -77,7 +77,7 @@ static inline void load_offer(struct load *load, u16 index, u32 type, u64 sector
     }
 }
 
-/* A request in every slot, from `sector` on one after the other; writes have the data of `seed`. */
+/* Starts a request in every slot, for successive sectors from `sector` on. Writes have the data of `seed`. */
 static inline void load_start_all(struct load *load, u32 type, u64 sector, u64 seed)
 {
     for (u16 i = 0; i < load->slots; i++) {
@@ -91,7 +91,7 @@ static inline void load_start_all(struct load *load, u32 type, u64 sector, u64 s
     ring_kick(load->ring);
 }
 
-/* Waits for one request and tells what became of it; its slot is in `index`. */
+/* Waits for one request. Returns its outcome, and its slot in `index`. */
 static inline struct outcome load_wait(struct load *load, u16 *index)
 {
     struct used_entry used = { 0 };
@@ -107,7 +107,7 @@ static inline struct outcome load_wait(struct load *load, u16 *index)
     return request_outcome(&slot->request, slot->type, slot->sector, true, used, used.id);
 }
 
-/* Waits for all that is under way; whether all of it succeeded. */
+/* Waits for all requests under way. Returns whether all of them succeeded. */
 static inline bool load_finish(struct load *load)
 {
     bool succeeded = true;
@@ -134,7 +134,7 @@ static inline bool load_data_is(const struct load *load, u64 seed)
     return true;
 }
 
-/* Gives up what is under way: the device was reset. */
+/* Forgets the requests under way, because the device was reset. */
 static inline void load_forget(struct load *load)
 {
     load->pending = 0;

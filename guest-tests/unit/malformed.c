@@ -1,7 +1,7 @@
-/* Chains that no driver may build, in rings of either format. See malformed.h for what must come of them. */
+/* Chains that no driver may build, in rings of either format. malformed.h says what the device must do with them. */
 #include "malformed.h"
 
-/* Behind all memory of this guest, without devices there. */
+/* An address behind all memory of this guest, without a device. */
 #define NOWHERE (1ull << 40)
 #define TAIL_BYTES 64u
 
@@ -23,7 +23,7 @@ static void indirect_lengths(void)
     }
 }
 
-/* More entries than the queue has, and than the disk's segments need. */
+/* A table with more entries than the queue has, and more than the largest number of segments needs. */
 static void indirect_too_long(void)
 {
     static struct descriptor list[INDIRECT_MAX];
@@ -49,7 +49,7 @@ static void indirect_not_negotiated(void)
     check_empty(&table, 1, "a table where none was agreed on");
 }
 
-/* Where the memory of this guest ends, by QEMU's word (its configuration device, key 3). */
+/* The end of this guest's memory, as QEMU's configuration device says (key 3). */
 static u64 memory_end(void)
 {
     u64 bytes = 0;
@@ -66,7 +66,9 @@ static volatile u8 *memory_tail(void)
     return (u8 *)memory_end() - TAIL_BYTES;
 }
 
-/* Tries each address from which on not all of 2 * TAIL_BYTES are memory. The part that is must not be written. */
+/*
+ * Tries addresses from which fewer than 2 * TAIL_BYTES bytes are memory. The bytes that are memory must not be written.
+ */
 static void each_wild_address(void (*try)(u64 address))
 {
     const struct {
@@ -93,7 +95,7 @@ static void check_tail(void)
     report(all_bytes_are(memory_tail(), TAIL_BYTES, 0x55), "the part that is memory is not written");
 }
 
-/* Each of the following would be a good request if only all of it were memory. */
+/* Each of the following requests would be good if all of its buffers were memory. */
 static void try_data(u64 address)
 {
     struct descriptor list[3];

@@ -1,8 +1,8 @@
 /*
- * What malformed chains are made of, and what this device must make of them. What a device does with them is left open
- * by virtio 1.2 (2.7.5, 2.8.7); this one answers those whose status byte can be found with an I/O error, returns the
- * others with length 0, and goes on. Where the ring itself makes no sense, the queue stops until it is set up again,
- * and the other queues go on.
+ * Parts of malformed chains, and what this device must do with such chains. virtio 1.2 leaves that open (2.7.5, 2.8.7).
+ * If this device can find the status byte of a chain, it answers with an I/O error. It returns other malformed chains
+ * with length 0, and goes on. If the ring itself makes no sense, the queue stops until it is set up again, and the
+ * other queues go on.
  */
 #ifndef MALFORMED_H
 #define MALFORMED_H
@@ -22,7 +22,7 @@ static inline void make_read(struct descriptor list[3])
     list[2] = writable(&one.status, 1);
 }
 
-/* Puts a read into the indirect table. Returns what refers to it. */
+/* Puts a read into the indirect table. Returns the descriptor that refers to the table. */
 static inline struct descriptor make_table(void)
 {
     struct descriptor list[3];
@@ -30,7 +30,7 @@ static inline struct descriptor make_table(void)
     return ring_table(&disk.ring[0], indirect_table, list, ARRAY_SIZE(list));
 }
 
-/* Has the device look at the chain with id 0, and expects it back with length 0, no status and no data. */
+/* Has the device look at the offered chain with id 0. Expects the chain back with length 0, no status and no data. */
 static inline void check_offered_is_empty(const char *name)
 {
     struct used_entry used = { 0 };
@@ -40,7 +40,7 @@ static inline void check_offered_is_empty(const char *name)
     report(all_bytes_are(area, BYTES, 0x55), "%s: nothing is written", name);
 }
 
-/* The same for this chain. */
+/* Offers this chain with id 0, and expects it back with length 0, no status and no data. */
 static inline void check_empty(const struct descriptor *list, u16 count, const char *name)
 {
     ring_offer(&disk.ring[0], 0, list, count);
@@ -54,7 +54,7 @@ static inline void check_refused(struct outcome outcome, const char *name)
     report(all_bytes_are(area, BYTES, 0x55), "%s: nothing but the status is written", name);
 }
 
-/* Whether queue 0 does nothing any more while queue 1 goes on, and works again once it is set up again. */
+/* Checks that queue 0 has stopped and queue 1 goes on, and that queue 0 works again once it is set up again. */
 static inline void check_stopped(void)
 {
     struct used_entry used;
@@ -69,7 +69,7 @@ static inline void check_stopped(void)
     check_status(disk_read(0, SECTOR, area, BYTES), S_OK, "the queue works again");
 }
 
-/* Data on the disk where a read of `make_read` finds it. */
+/* Writes data to the sectors that `make_read` reads. Returns the seed of the data. */
 static inline u64 write_data(void)
 {
     u64 seed = fresh_seed();

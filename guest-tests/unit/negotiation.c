@@ -52,7 +52,9 @@ static void subsets(void)
     with_features(F_ALL & ~F_MQ, "all but MQ");
 }
 
-/* 5.2.6.2 leaves open what a device does with them; here it knows no more than what was agreed on. */
+/*
+ * 5.2.6.2 leaves open what a device does with requests whose feature was not taken. This device does not support them.
+ */
 static void types_not_taken(void)
 {
     assert(disk_start(F_VERSION_1));
@@ -93,7 +95,7 @@ static void queue_sizes(void)
         bool up = virtio_reset(&disk.virtio) && virtio_negotiate(&disk.virtio, F_ALL);
         disk_start_rings(sizes[i], false);
         up = up && disk.ring[0].size == sizes[i];
-        /* To the ring's end and beyond. */
+        /* Requests until the end of the ring, and beyond. */
         for (u16 entries = 0; up && entries <= sizes[i]; entries += DISK_WORKS_ENTRIES)
             up = disk_works();
         report(up, "the disk works with queues of %d entries", sizes[i]);

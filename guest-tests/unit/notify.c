@@ -1,6 +1,6 @@
 /*
- * Who wakes whom: interrupts as the driver wants them, kicks as the device wants them (virtio 1.2, 2.7.7, 2.7.10, of
- * packed rings 2.8.14).
+ * Notifications: interrupts as the driver wants them, and kicks as the device wants them (virtio 1.2, 2.7.7, 2.7.10,
+ * and 2.8.14 for packed rings).
  */
 #include "load.h"
 #include "suite.h"
@@ -9,7 +9,7 @@
 #define LOOKS 2000
 /* Descriptors of a read without a table. */
 #define PARTS 3
-/* Enough to go round a packed ring more than once. */
+/* Enough events to go round a packed ring more than once. */
 #define EVENTS 30
 
 /* Whether an interrupt comes, in time. */
@@ -23,7 +23,10 @@ static bool is_interrupted(void)
     return true;
 }
 
-/* That none comes can only be waited for; one that is late is missed, one that does not come is never taken for one. */
+/*
+ * Whether no interrupt comes for a while. This may miss an interrupt that is late, but never reports one that did not
+ * come.
+ */
 static bool is_left_alone(void)
 {
     bool interrupted = false;
@@ -33,8 +36,8 @@ static bool is_left_alone(void)
 }
 
 /*
- * After a start the device may interrupt once for good measure, whenever that gets here. So one interrupt that nothing
- * was to bring is no fault, however many times it is tried; two are.
+ * After a start, the device may send one interrupt without a reason, which may arrive at any time. So one unexpected
+ * interrupt in a whole test is no fault. Two are a fault.
  */
 #define STRAY_MOST 1
 
@@ -68,7 +71,7 @@ static bool read_of(u16 parts)
     return (parts == PARTS ? one_send(0, list, PARTS) : one_send_indirect(0, list, PARTS)).status == S_OK;
 }
 
-/* One event after the other: at some time the end of a packed ring lies between. */
+/* One event after the other. Some events are beyond the end of a packed ring. */
 static void by_event(void)
 {
     bool completed = read_of(PARTS), comes = true;
@@ -90,14 +93,14 @@ static void by_event(void)
     report(late <= STRAY_MOST, "none comes after it");
 }
 
-/* The event lies behind the wrap of the index. */
+/* The event comes after the 16-bit index has wrapped. */
 static void by_event_over_the_wrap(void)
 {
     struct split_ring *ring = &disk.ring[0].split;
     struct load *load = load_new(&disk.ring[0], true);
     bool completed = true;
     u16 event = 3;
-    /* Not for one of these. */
+    /* None of the next requests has this event. */
     split_set_used_event(ring, event - 0x8000);
     while (completed && ring->next_used < 0xffff - load->slots) {
         if (ring->next_used >= 0x8000)
@@ -126,7 +129,7 @@ static void kicks_as_wanted(u64 features)
     u32 kicks = 0, requests = 0;
     u16 index = 0;
     for (u32 round = 0; completed && round < 600; round++) {
-        /* One request more at a time, up to a full queue, and never more than half of it taken back. */
+        /* Each round fills the queue with one request more, up to all slots, and then takes back about half of them. */
         u16 wanted = 1 + round % load->slots;
         for (u16 i = 0; i < load->slots && load->pending < wanted; i++) {
             if (load->slot[i].pending)
@@ -157,7 +160,7 @@ static void kicks_by_event(void)
     kicks_as_wanted(F_ALL);
 }
 
-/* What lies in the ring before the queue is set up is found without a kick being lost. */
+/* The device finds requests that were in the ring before DRIVER_OK. One kick afterwards is enough. */
 static void early_requests(void)
 {
     assert(virtio_reset(&disk.virtio) && virtio_negotiate(&disk.virtio, F_ALL));

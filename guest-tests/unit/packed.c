@@ -1,13 +1,13 @@
 /*
- * What a packed ring alone can have (virtio 1.2, 2.8): flags, ids and chains that no driver may write, and good ones
- * that are special to it. What must come of the former: malformed.h.
+ * Cases that only a packed ring has (virtio 1.2, 2.8): flags, ids and chains that no driver may write, and unusual ones
+ * that it may write. malformed.h says what the device must do with the bad ones.
  */
 #include "malformed.h"
 
-/* Reads at once, of the lengths that follow. */
+/* The number of reads of `mixed_chains` that are under way at once. */
 #define MIXED 4
 
-/* Writes a descriptor so many places on from the next one. */
+/* Writes a descriptor `nth` places after the next place. */
 static void put(u16 nth, struct descriptor descriptor, u16 id, u16 flags)
 {
     struct packed_ring *ring = &disk.ring[0].packed;
@@ -15,14 +15,14 @@ static void put(u16 nth, struct descriptor descriptor, u16 id, u16 flags)
     packed_write(ring, packed_plus(ring, ring->next_available, nth), packed);
 }
 
-/* The flags of an available descriptor there. */
+/* The flags of an available descriptor `nth` places after the next place. */
 static u16 available(u16 nth)
 {
     struct packed_ring *ring = &disk.ring[0].packed;
     return packed_available(ring, packed_plus(ring, ring->next_available, nth));
 }
 
-/* What was put is a chain of so many descriptors, the last with this id. */
+/* Counts the descriptors that were put as a chain of `count` descriptors, the last of which has this id. */
 static void put_is_chain(u16 count, u16 id)
 {
     struct packed_ring *ring = &disk.ring[0].packed;
@@ -31,7 +31,7 @@ static void put_is_chain(u16 count, u16 id)
     ring->room -= count;
 }
 
-/* The flags of the next descriptor, with which the device is shown what lies behind it. */
+/* The flags of the next descriptor. Setting them shows the device the chain that begins there. */
 static volatile u16 *head_flags(void)
 {
     struct ring *ring = &disk.ring[0];
@@ -39,8 +39,8 @@ static volatile u16 *head_flags(void)
 }
 
 /*
- * Puts a read that is not shown yet. The last descriptor has this id, those before it others. All but the first have
- * these flags wrong.
+ * Puts a read into the ring without showing it to the device. The last descriptor has this id, and the others have
+ * other ids. In all but the first, the flags of `wrong` are inverted.
  */
 static void put_read(u16 id, u16 wrong)
 {
@@ -52,7 +52,7 @@ static void put_read(u16 id, u16 wrong)
     wmb();
 }
 
-/* Shows the device that read and expects it back. */
+/* Shows the device the read of `put_read`, and expects it back with its data. */
 static void check_read(u16 id, u64 seed, const char *name)
 {
     struct used_entry used = { 0 };
@@ -93,7 +93,7 @@ static void one_id(void)
     report(one.status == S_OK && data_is(area, BYTES, seed), "it is read");
 }
 
-/* A first descriptor with these flags is not there for the device; with the right ones it is. */
+/* A chain is not available while its first descriptor has these flags. With the right flags it is. */
 static void wrong_wrap_bits(void)
 {
     static const struct {
@@ -109,7 +109,7 @@ static void wrong_wrap_bits(void)
     for (unsigned i = 0; i < ARRAY_SIZE(wrong); i++) {
         bool silent = true;
         u16 flags = wrong[i].flags | DESC_NEXT;
-        /* In the first round: the wrap counter is 1. */
+        /* The flags above are wrong for the first round, in which the wrap counter is 1. */
         assert(packed_wrap(&ring->packed, ring->packed.next_available));
         put_read(7, 0);
         *head_flags() = flags;
@@ -119,14 +119,14 @@ static void wrong_wrap_bits(void)
             silent = silent && *head_flags() == flags && all_bytes_are(area, BYTES, 0x55);
         }
         report(silent, "%s: nothing is done", wrong[i].name);
-        /* The other queue's requests were in its place. */
+        /* The requests on the other queue have used `one`, so it is prepared again. */
         request_init(&one, T_IN, SECTOR);
         wmb();
         check_read(7, seed, wrong[i].name);
     }
 }
 
-/* Of a chain the device looks at the first descriptor's, as it is written last. */
+/* The device looks only at the availability flags of a chain's first descriptor, because that is written last. */
 static void wrong_wrap_bits_behind(void)
 {
     u64 seed = write_data();
@@ -138,7 +138,9 @@ static void wrong_wrap_bits_behind(void)
     check_read(7, seed, "flags of another round behind the first");
 }
 
-/* The chain goes on into what the driver has not made available, and ends there: that is part of it. */
+/*
+ * A chain links to a descriptor that the driver has not made available, and ends there. That descriptor is part of it.
+ */
 static void link_to_what_is_not_offered(void)
 {
     u64 seed = write_data();
@@ -154,7 +156,9 @@ static void link_to_what_is_not_offered(void)
     report(data_is(area, BYTES, seed), "the data is right");
 }
 
-/* A chain with a link in every descriptor of the ring; one that has used the ring before, and one that has not. */
+/*
+ * A chain with a link in every descriptor of the ring. The ring is new, or was used up to its middle or its end before.
+ */
 static void chain_without_end(void)
 {
     for (unsigned i = 0; i < 3; i++) {
@@ -189,7 +193,7 @@ static void indirect_in_chain(void)
     check_empty(two, ARRAY_SIZE(two), "two tables");
 }
 
-/* 2.8.7: of the flags in a table WRITE alone counts, and of the rest nothing but address and length. */
+/* 2.8.7: in a table, only address, length and the flag WRITE count. */
 static void table_flags(void)
 {
     u64 seed = write_data();
@@ -231,7 +235,7 @@ static void empty_chain(void)
     check_empty(list, 1, "an empty table at no address");
 }
 
-/* What the driver says about its wishes may be anything: the requests are done. One interrupt too many does no harm. */
+/* The driver's event suppression structure may have any content, and requests are done all the same. */
 static void event_garbage(void)
 {
     static const struct {
@@ -255,7 +259,7 @@ static void event_garbage(void)
     }
 }
 
-/* What the device says about its own is nothing that it reads. */
+/* The device does not read its own event suppression structure, so a driver may overwrite it. */
 static void device_event_garbage(void)
 {
     bool right = true;
@@ -268,7 +272,7 @@ static void device_event_garbage(void)
     report(right, "requests are done");
 }
 
-/* Chains of different lengths, large and small reads: whichever order they come back in, each does once. */
+/* Chains of different lengths, for large and small reads. They may come back in any order, and each comes back once. */
 static void mixed_chains(void)
 {
     static const u16 sectors[MIXED] = { 1, 7, 2, 8 };
@@ -288,7 +292,7 @@ static void mixed_chains(void)
                 list[count++] = writable(area + 2 * BYTES * (id + 1) + i * SECTOR_BYTES, SECTOR_BYTES);
             list[count++] = writable(&requests[id].status, 1);
             memset(area + 2 * BYTES * (id + 1), 0, BYTES);
-            /* Now and then from a table. */
+            /* Every third chain is a table. */
             struct descriptor table = ring_table(ring, indirect_table + 16 * id, list, count);
             ring_offer(ring, id, (id + round) % 3 ? list : &table, (id + round) % 3 ? count : 1);
         }

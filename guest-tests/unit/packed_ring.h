@@ -1,6 +1,6 @@
 /*
- * A packed virtqueue, driver side (virtio 1.2, 2.8): one ring, in which the device writes what it has used over what
- * the driver has offered. A broken driver may write anything anywhere.
+ * The driver's side of a packed virtqueue (virtio 1.2, 2.8). In its one ring, the device writes used descriptors over
+ * those that the driver has offered. Tests can write any descriptor to any place, as a broken driver may.
  */
 #ifndef PACKED_RING_H
 #define PACKED_RING_H
@@ -9,7 +9,7 @@
 
 #define PACKED_AVAILABLE (1 << 7)
 #define PACKED_USED (1 << 15)
-/* Words of an event suppression structure (2.8.14), what the second may say, the wrap counter in the first. */
+/* The words of an event suppression structure (2.8.14), the values of the second, and the wrap counter in the first. */
 enum { EVENT_OFFSET = 0, EVENT_MODE = 1 };
 enum { EVENT_ENABLE = 0, EVENT_DISABLE = 1, EVENT_DESC = 2 };
 #define EVENT_WRAP (1 << 15)
@@ -21,19 +21,25 @@ struct packed_descriptor {
     u16 flags;
 };
 
-/* Places are counted over two rounds, 0 to 2 * size - 1: the wrap counter is 1 in the first of them, else 0. */
+/*
+ * Places are counted over two rounds, from 0 to 2 * size - 1. The wrap counter is 1 in the first round and 0 in the
+ * second.
+ */
 struct packed_ring {
     u16 size;
     bool event_idx;
     volatile struct packed_descriptor *descriptors;
     volatile u16 *driver_event;
     volatile u16 *device_event;
-    /* Where the next chain goes, as far as the device knows or need not, where the next used descriptor will be. */
+    /*
+     * The place of the next chain; the place up to which the device was kicked or asked; that of the next used
+     * descriptor.
+     */
     u32 next_available, told, next_used;
-    /* The flags that show all that was offered since the last `packed_publish`, and where they go. */
+    /* Flags that are held back until `packed_publish`, and their place. They show the device all offered chains. */
     bool is_held;
     u16 held_at, held_flags;
-    /* Descriptors that are not the device's; how many a chain has, by its id modulo the length of this. */
+    /* The number of free descriptors; and the number of descriptors of each chain, by its id modulo RING_SIZE_MAX. */
     u16 room;
     u16 chain_length[RING_SIZE_MAX];
 };
@@ -53,7 +59,7 @@ static inline bool packed_wrap(const struct packed_ring *ring, u32 place)
     return place < ring->size;
 }
 
-/* The flags of an available descriptor in that place. */
+/* The flags of an available descriptor at this place. */
 static inline u16 packed_available(const struct packed_ring *ring, u32 place)
 {
     return packed_wrap(ring, place) ? PACKED_AVAILABLE : PACKED_USED;
@@ -89,7 +95,7 @@ static inline u16 packed_chain(struct packed_ring *ring, u16 id, const struct de
     return first;
 }
 
-/* Writes an indirect table, whose descriptors come one after the other and have no flag but WRITE. */
+/* Writes an indirect table. Its descriptors come one after the other, and have no flag but WRITE. */
 static inline void packed_table(struct packed_descriptor *table, const struct descriptor *list, u16 count)
 {
     for (u16 i = 0; i < count; i++)
@@ -104,13 +110,13 @@ static inline void packed_publish(struct packed_ring *ring)
     ring->is_held = false;
 }
 
-/* Descriptors from one place on to another. */
+/* The number of descriptors from one place to another. */
 static inline u32 packed_distance(const struct packed_ring *ring, u32 from, u32 to)
 {
     return (to + 2 * ring->size - from) % (2 * ring->size);
 }
 
-/* Whether the device wants to be kicked for what was published since it was told or asked (2.8.14). */
+/* Whether the device wants a kick for the chains published since the last kick or the last call (2.8.14). */
 static inline bool packed_wants_kick(struct packed_ring *ring)
 {
     u16 mode = ring->device_event[EVENT_MODE];
@@ -124,7 +130,7 @@ static inline bool packed_wants_kick(struct packed_ring *ring)
     return packed_distance(ring, told, event) < packed_distance(ring, told, ring->next_available);
 }
 
-/* Has the device interrupt when it has used the chain in that place, with EVENT_IDX. */
+/* With EVENT_IDX: has the device interrupt when it has used the chain at this place. */
 static inline void packed_set_event(struct packed_ring *ring, u32 place)
 {
     ring->driver_event[EVENT_OFFSET] = packed_index(ring, place) | (packed_wrap(ring, place) ? EVENT_WRAP : 0);
@@ -143,14 +149,14 @@ static inline struct used_entry packed_take(struct packed_ring *ring)
 {
     volatile struct packed_descriptor *used = &ring->descriptors[packed_index(ring, ring->next_used)];
     struct used_entry entry = { .id = used->id, .length = used->length };
-    /* Of an id that was never offered, one: there is no end to it otherwise. */
+    /* A chain with an id that was never offered counts as one descriptor. Otherwise taking would not end. */
     u16 count = MAX(ring->chain_length[entry.id % RING_SIZE_MAX], 1);
     ring->next_used = packed_plus(ring, ring->next_used, count);
     ring->room += count;
     return entry;
 }
 
-/* The whole ring becomes a chain without an end. */
+/* Makes the whole ring a chain without an end. */
 static inline void packed_break(struct packed_ring *ring)
 {
     for (u32 i = ring->size; i-- > 0;) {

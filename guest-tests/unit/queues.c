@@ -1,4 +1,4 @@
-/* Several queues: all at work at once, and those that misbehave beside those that do not. */
+/* Several queues: all at work at once, and queues that misbehave next to queues that do not. */
 #include "load.h"
 #include "suite.h"
 
@@ -39,7 +39,7 @@ static void all_at_once(void)
     report(right, "all queues at once write and read what is theirs");
 }
 
-/* Verified work on all queues but the first, while `misbehave` does what it does to the first. */
+/* Does verified work on all queues but the first, and calls `misbehave` for the first one meanwhile. */
 static void beside(void (*misbehave)(struct ring *ring, unsigned round), const char *name)
 {
     bool right = true;
@@ -70,7 +70,7 @@ static void take_all(struct ring *ring)
         ;
 }
 
-/* Takes back what there is, then offers the chain `count` times, or as often as the ring has room. */
+/* Takes back the used chains. Then offers the chain `count` times, or as often as the ring has room. */
 static void offer_again(struct ring *ring, const struct descriptor *list, u16 length, u16 count)
 {
     take_all(ring);

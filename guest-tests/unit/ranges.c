@@ -7,7 +7,7 @@
 
 static u64 seed;
 
-/* Data on the sectors that a case is about, and a page on either side. */
+/* Writes data to the SECTORS sectors from START on. The ranges of most cases are among them. */
 static void write_data(void)
 {
     seed = fresh_seed();
@@ -21,7 +21,7 @@ static void read_data(void)
     assert(disk_read(1, START, area, BYTES).status == S_OK);
 }
 
-/* Whether all but `sectors` from `first` on is as it was written. */
+/* Whether the data that were read are as written, except for `sectors` sectors from `first` on. */
 static bool rest_is_there(u32 first, u32 sectors)
 {
     u32 begin = first * SECTOR_BYTES, end = (first + sectors) * SECTOR_BYTES;
@@ -54,7 +54,7 @@ static void write_zeroes(void)
     }
 }
 
-/* What is read from discarded sectors is open; the others stay, and all can be written again. */
+/* Discarded sectors may read as anything. The other sectors stay, and all sectors can be written again. */
 static void discard(void)
 {
     write_data();
@@ -103,7 +103,7 @@ static void bounds(void)
         check_status(disk_range(0, type, disk.capacity, 8, 0), S_IOERR, "%s behind the end is refused", name);
         check_status(disk_range(0, type, ~0ull - 7, 8, 0), S_IOERR, "%s at the last sector of all is refused", name);
         check_status(disk_range(0, type, ~0ull - 7, 16, 0), S_IOERR, "%s of a range that wraps is refused", name);
-        /* Its bytes would be at START again if 64 bits were all that counts. */
+        /* Modulo 2^64, its address in bytes is that of START. */
         check_status(disk_range(0, type, (1ull << 55) + START, 8, 0), S_IOERR,
                      "%s of a wrapping address is refused", name);
         check_status(disk_range(0, type, START, most[i] + 8, 0), S_IOERR, "%s of more than the most is refused", name);
@@ -113,12 +113,12 @@ static void bounds(void)
     report(data_is(area, BYTES, seed), "the data is as it was");
 }
 
-/* The most that may be asked for at once, or all but the first block of the disk if that is less. */
+/* The longest range that may be asked for at once, or the disk without its first block if that is less. */
 static void longest(void)
 {
     u32 most = MIN(config_read(CONFIG_MAX_WRITE_ZEROES_SECTORS), disk.capacity - 8);
     u32 most_discard = MIN(config_read(CONFIG_MAX_DISCARD_SECTORS), disk.capacity - 8);
-    /* The first and the last block of it. */
+    /* The first and the last block of that range. */
     u64 blocks[] = { 8, most };
     for (unsigned i = 0; i < ARRAY_SIZE(blocks); i++) {
         data_fill(area, PAGE_BYTES, fresh_seed());
@@ -134,7 +134,7 @@ static void longest(void)
     check_status(disk_range(0, T_DISCARD, 8, most_discard, 0), S_OK, "the longest discard succeeds");
 }
 
-/* The data must be one range, as one is all that may be asked for at once. */
+/* The data must be exactly one range, because the device accepts one range at a time. */
 static void layouts(void)
 {
     static struct range ranges[2];

@@ -9,7 +9,7 @@ static void offers(void)
     report(!(disk.virtio.offered & (F_DISCARD | F_WRITE_ZEROES)), "neither discard nor write zeroes is offered");
 }
 
-/* Also if the driver does not take RO: the disk is what it is. */
+/* Writes fail, even if the driver has not taken RO. */
 static void writes(void)
 {
     static const u64 features[] = { F_ALL, F_ALL & ~F_RO };

@@ -8,7 +8,7 @@ static void read_write(void)
     for (unsigned i = 0; i < ARRAY_SIZE(sizes); i++) {
         u32 bytes = sizes[i], all_bytes = bytes + 2 * PAGE_BYTES;
         u64 seed = fresh_seed(), seed_around = fresh_seed();
-        /* On the disk as in memory a page of something else on either side. */
+        /* There is a page of other data on either side, on the disk and in memory. */
         data_fill(area, all_bytes, seed_around);
         assert(disk_write(0, 2040, area, all_bytes).status == S_OK);
         data_fill(data, bytes, seed);
@@ -80,7 +80,7 @@ static void get_id(void)
 
 static void unknown_types(void)
 {
-    /* Among them SCSI commands, lifetime, secure erase and zones. */
+    /* Types that the device does not know. Among them are SCSI commands, lifetime, secure erase and zones. */
     static const u32 types[] = { 2, 3, 5, 6, 7, 9, 10, 12, 14, 15, 16, 18, 20, 22, 24, 26, 99, 0x1000000, 0x7fffffff };
     struct descriptor descriptor = writable(area, SECTOR_BYTES);
     bool all_unsupported = true, all_untouched = true;
@@ -95,14 +95,14 @@ static void unknown_types(void)
     }
     report(all_unsupported, "types that there are not are unsupported");
     report(all_untouched, "nothing is written into their buffers");
-    /* Bit 31 was a barrier once (legacy interface); VERSION_1 knows no such thing. */
+    /* Bit 31 is a barrier in the legacy interface. VERSION_1 has no barriers. */
     check_status(disk_read(0, 0, area, SECTOR_BYTES), S_OK, "the next request succeeds");
     check_status(disk_request(0, 0x80000000, 0, &descriptor, 1), S_UNSUPP,
                  "a read with the old barrier bit is unsupported");
     check_status(disk_request(0, 0xffffffff, 0, &descriptor, 1), S_UNSUPP, "type 0xffffffff is unsupported");
 }
 
-/* A driver sets it to 0; a device has no business with it. */
+/* A driver sets the reserved field to 0. The device must ignore it. */
 static void reserved_field(void)
 {
     u64 seed = fresh_seed();

@@ -1,6 +1,6 @@
 /*
- * A reset at any moment: it ends, what was under way touches nothing afterwards, and the disk can be set up again
- * (virtio 1.2, 2.4).
+ * A reset at any moment. The reset ends, requests that were under way touch nothing afterwards, and the disk can be set
+ * up again (virtio 1.2, 2.4).
  */
 #include "load.h"
 #include "suite.h"
@@ -43,7 +43,7 @@ static u16 returned(struct ring *ring)
     return count;
 }
 
-/* Resets the disk under a load of all queues, fills all that it knew of with poison and lets it do other things. */
+/* Resets the disk under a load of all queues, fills all memory that it knew with poison, and gives it other work. */
 static void under_load(u32 type, bool kick_all)
 {
     bool resets = true, stays = true, works = true;
@@ -111,7 +111,7 @@ static void with_requests_not_kicked(void)
     under_load(T_IN, false);
 }
 
-/* A block that is being written at a reset is what it was or what it was to be. */
+/* A block that is being written at a reset has its old or its new content afterwards. */
 static void old_or_new(void)
 {
     make_loads();
@@ -141,7 +141,7 @@ static void old_or_new(void)
     report(right, "each block is the old one or the new one");
 }
 
-/* A queue that makes no sense does not keep the others, or a reset, from their work. */
+/* A queue whose ring makes no sense does not hold up the other queues or a reset. */
 static void with_a_broken_queue(void)
 {
     bool resets = true;

@@ -1,6 +1,7 @@
 /*
- * A driver that rewrites its requests while the device has them. Each request must be what it was before or what it is
- * after, in whole, and touch nothing else. A and B are blocks of known data; those beside them must stay as they are.
+ * A driver that rewrites its requests while the device has them. The device must execute each request as it was before
+ * or as it is afterwards, in whole, and touch nothing else. A and B are blocks of known data. The blocks next to them
+ * must stay as they are.
  */
 #include "load.h"
 #include "suite.h"
@@ -8,7 +9,7 @@
 #define ROUNDS 40
 #define SECTOR_A 1024u
 #define SECTOR_B 2048u
-/* Behind all memory of this guest, without devices there, and behind the end of the disk. */
+/* An address behind all memory of this guest, without a device, and a sector behind the end of the disk. */
 #define NOWHERE (1ull << 40)
 
 static u64 seed_a, seed_b, seed_beside;
@@ -50,16 +51,16 @@ static void check_blocks(void)
            "so are those beside them");
 }
 
-/* A field of a request that is rewritten over and over: what it was, and something else. */
+/* A field of a request that is rewritten repeatedly: with its original value, and with another one. */
 struct rewriting {
     volatile void *(*field)(struct load *load, u16 index);
     unsigned bytes;
-    /* The something else, or what to add to what it was. */
+    /* The other value, or the number to add to the original value. */
     u64 other;
     bool is_added;
     /* The field is in an indirect table. */
     bool indirect;
-    /* What a request may have become that is not the read of A that it was. */
+    /* Whether this outcome is allowed, in addition to the original read of A. */
     bool (*may_be)(const struct load_slot *slot, struct outcome outcome);
 };
 
@@ -78,13 +79,13 @@ static void field_set(volatile void *field, unsigned bytes, u64 value)
         *(volatile u64 *)field = value;
 }
 
-/* Whether it is a read of the block with that data, and of nothing else. */
+/* Whether the request was a read of the block with this data, and of nothing else. */
 static bool is_read_of(const struct load_slot *slot, struct outcome outcome, u64 seed)
 {
     return outcome.status == S_OK && outcome.length == LOAD_BYTES + 1 && has_data(slot, seed);
 }
 
-/* Rounds of reads of A in all slots, rewritten until they are back. */
+/* Has reads of A in all slots, and rewrites them until they are back. This is repeated for several rounds. */
 static void reads(void)
 {
     const struct rewriting *what = current_case->with;
@@ -141,7 +142,7 @@ static volatile void *type_of(struct load *load, u16 index)
     return &load->slot[index].request.header.type;
 }
 
-/* Of the descriptor of the data. */
+/* The address in the descriptor of the data. */
 static volatile void *address_of(struct load *load, u16 index)
 {
     return &ring_descriptor(load->ring, load->slot[index].first, 1)->address;
@@ -177,7 +178,10 @@ static volatile void *table_link_of(struct load *load, u16 index)
     return &load->slot[index].table[1].next;
 }
 
-/* Of the last descriptor, as that is the one that counts. The other id is nobody else's, and gives back as many. */
+/*
+ * The id in the last descriptor, which is the one that counts. No other chain has the other id. A chain with that id
+ * gives back the same number of descriptors.
+ */
 static volatile void *id_of(struct load *load, u16 index)
 {
     struct packed_ring *ring = &load->ring->packed;
@@ -212,7 +216,10 @@ static bool is_returned(const struct load_slot *slot, struct outcome outcome)
     return outcome.status == S_UNTOUCHED && outcome.length == 0 && is_empty(slot);
 }
 
-/* A loop may be left after some rounds; then the request is as many times longer, and brings the blocks behind A. */
+/*
+ * The device may leave a loop after some rounds. Then the request is longer by each round, and reads the blocks after A
+ * too.
+ */
 static bool is_long_or_returned(const struct load_slot *slot, struct outcome outcome)
 {
     if (outcome.status == S_OK && outcome.length > LOAD_BYTES + 1)
@@ -225,7 +232,7 @@ static bool is_no_other(const struct load_slot *slot, struct outcome outcome)
     return false;
 }
 
-/* What is written while its data changes is open; what lies beside it is not. */
+/* A write whose data change meanwhile may write anything to its block, but nothing next to the block. */
 static void written_data(void)
 {
     struct load *load = load_new(&disk.ring[0], false);
@@ -253,11 +260,11 @@ static const struct test_case cases[] = {
     { "sectors", reads, REWRITING(sector_of, 8, SECTOR_B, .may_be = is_b) },
     { "sectors-out-of-range", reads, REWRITING(sector_of, 8, NOWHERE, .may_be = is_refused) },
     { "types", reads, REWRITING(type_of, 4, 99, .may_be = is_unsupported) },
-    /* As a write it has no data, so it is one of nothing. */
+    /* As a write, the request has no data, so it writes nothing. */
     { "read-to-write", reads, REWRITING(type_of, 4, T_OUT, .may_be = is_nothing) },
     { "addresses", reads, REWRITING(address_of, 8, NOWHERE, .may_be = is_refused) },
     { "lengths", reads, REWRITING(length_of, 4, 0xffffffff, .may_be = is_refused) },
-    /* Not WRITE: a read of nothing with data behind its header. */
+    /* Without WRITE, the request is a read of nothing, with data behind its header. */
     { "flags", reads, REWRITING(flags_of, 2, -DESC_WRITE, .is_added = true, .may_be = is_nothing) },
     /* The data descriptor links to itself. */
     { "links", reads, SPLIT_RINGS, REWRITING(link_of, 2, -1, .is_added = true, .may_be = is_long_or_returned) },

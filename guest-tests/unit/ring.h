@@ -1,6 +1,6 @@
 /*
- * A virtqueue, driver side, of the format that was negotiated. A chain has an id, by which it comes back: in a split
- * ring the entry of its first descriptor, in a packed one any number less than the ring's size.
+ * The driver's side of a virtqueue, in the negotiated format. A chain comes back by its id. In a split ring, the id is
+ * the entry of its first descriptor. In a packed ring, it is any number less than the ring's size.
  */
 #ifndef RING_H
 #define RING_H
@@ -11,8 +11,8 @@
 
 #define PAGE_BYTES 4096ul
 /*
- * The three parts of a ring of the greatest size: 16 KiB of descriptors, then of a split ring 2 KiB and 8 KiB that need
- * a little more, of a packed one the event suppression structures.
+ * The memory of a ring of the largest size. First come 16 KiB of descriptors. Then a split ring has parts of a little
+ * more than 2 KiB and 8 KiB, and a packed ring has its event suppression structures.
  */
 #define RING_ORDER 3
 #define RING_DRIVER_PART 0x4000
@@ -23,14 +23,14 @@ struct ring {
     bool is_packed;
     u8 *memory;
     volatile u8 *doorbell;
-    /* Nothing came in time once. */
+    /* A used entry did not come in time, so nothing is waited for any more. */
     bool is_dead;
-    /* One of the two is in use. */
+    /* Only the one of the negotiated format is in use. */
     struct split_ring split;
     struct packed_ring packed;
 };
 
-/* Sets up queue `index` with `size` entries, or as many as the device likes if 0; in other memory if `fresh`. */
+/* Sets up queue `index` with `size` entries, or with the device's own number if 0. If `fresh`, in other memory. */
 static inline void ring_start(struct ring *ring, struct virtio *virtio, u16 index, u16 size, bool fresh)
 {
     volatile u8 *common = virtio->part[CAP_COMMON];
@@ -79,7 +79,7 @@ static inline u16 ring_offer(struct ring *ring, u16 id, const struct descriptor 
     return id;
 }
 
-/* Whether another chain of so many descriptors may be offered. */
+/* Whether there is room for another chain of `count` descriptors. */
 static inline bool ring_has_room(struct ring *ring, u16 count)
 {
     if (ring->is_packed)
@@ -106,7 +106,7 @@ static inline volatile struct descriptor *ring_descriptor(struct ring *ring, u16
     return &ring->split.descriptors[(first + nth) % ring->size];
 }
 
-/* Its flags. */
+/* The flags of the nth descriptor of the chain that begins at index `first`. */
 static inline volatile u16 *ring_flags(struct ring *ring, u16 first, u16 nth)
 {
     u16 index = (first + nth) % ring->size;
@@ -119,7 +119,7 @@ static inline void ring_publish(struct ring *ring)
         packed_publish(&ring->packed);
     else
         split_publish(&ring->split);
-    /* Before the device's wish for a kick is read. */
+    /* The device must see the chains before the driver reads whether it wants a kick. */
     mb();
 }
 
@@ -130,13 +130,13 @@ static inline void ring_kick(struct ring *ring)
     writew(ring->index, ring->doorbell);
 }
 
-/* Whether the device wants to be kicked for what was published since it was told or asked. */
+/* Whether the device wants a kick for the chains published since the last kick or the last call. */
 static inline bool ring_wants_kick(struct ring *ring)
 {
     return ring->is_packed ? packed_wants_kick(&ring->packed) : split_wants_kick(&ring->split);
 }
 
-/* Whether the device is to interrupt at all, without EVENT_IDX. */
+/* Without EVENT_IDX: sets whether the device is to interrupt. */
 static inline void ring_want_interrupts(struct ring *ring, bool wanted)
 {
     if (ring->is_packed)
@@ -146,7 +146,7 @@ static inline void ring_want_interrupts(struct ring *ring, bool wanted)
     mb();
 }
 
-/* Has the device interrupt, with EVENT_IDX, with the chain after `chains` more that have `length` descriptors each. */
+/* With EVENT_IDX: has the device interrupt with the chain that follows `chains` chains of `length` descriptors each. */
 static inline void ring_want_interrupt_after(struct ring *ring, u16 chains, u16 length)
 {
     if (ring->is_packed)
@@ -170,7 +170,7 @@ static inline bool ring_take(struct ring *ring, struct used_entry *entry)
     return true;
 }
 
-/* Waits for the next used entry; false if none comes in time. Then nothing is waited for until the next set-up. */
+/* Waits for the next used entry. Returns false if none comes in time. Then no call waits until the next set-up. */
 static inline bool ring_wait(struct ring *ring, struct used_entry *entry)
 {
     struct deadline deadline = deadline_start();
@@ -182,7 +182,7 @@ static inline bool ring_wait(struct ring *ring, struct used_entry *entry)
     return true;
 }
 
-/* Has the device look at what was offered and waits for it; nothing else may be under way on this queue. */
+/* Has the device look at the offered chain, and waits for it. No other chain may be under way on this queue. */
 static inline bool ring_round(struct ring *ring, struct used_entry *used)
 {
     ring_publish(ring);
@@ -190,7 +190,7 @@ static inline bool ring_round(struct ring *ring, struct used_entry *used)
     return ring_wait(ring, used);
 }
 
-/* Makes a ring of it that has no sense, and has the device look at it. */
+/* Gives the ring a content that makes no sense, and has the device look at it. */
 static inline void ring_break(struct ring *ring)
 {
     if (ring->is_packed)

@@ -1,4 +1,7 @@
-/* Chains and indices that a split ring alone can have and no driver may build; what must come of them: malformed.h. */
+/*
+ * Chains and indices that only a split ring has and that no driver may build. malformed.h says what the device must do
+ * with them.
+ */
 #include "malformed.h"
 
 /* Offers a read whose chain can be damaged. */
@@ -99,7 +102,7 @@ static void index_too_far(void)
     }
 }
 
-/* One chain, offered as often as the ring has entries: it is read as often, and comes back as often. */
+/* One chain is offered as often as the ring has entries. It is read as often, and comes back as often. */
 static void one_chain_many_times(void)
 {
     struct used_entry used;

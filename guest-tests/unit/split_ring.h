@@ -1,6 +1,6 @@
 /*
- * A split virtqueue, driver side (virtio 1.2, 2.7), with everything left open that a broken driver may do: any
- * descriptor can be written, any head offered.
+ * The driver's side of a split virtqueue (virtio 1.2, 2.7). Tests can write any descriptor and offer any head, as a
+ * broken driver may.
  */
 #ifndef SPLIT_RING_H
 #define SPLIT_RING_H
@@ -19,8 +19,8 @@ struct split_ring {
     volatile u16 *available;
     volatile u16 *used;
     /*
-     * Indices that go on counting: the next entry to offer, as far as the device knows or need not, the next entry to
-     * take back.
+     * Indices that are not reduced by the size: of the next entry to offer, of the entry up to which the device was
+     * kicked or asked, and of the next entry to take back.
      */
     u16 next_available, told, next_used;
 };
@@ -40,7 +40,7 @@ static inline void split_offer(struct split_ring *ring, u16 head)
     ring->next_available++;
 }
 
-/* Writes `list` from entry `head` on, each linked to the one after it, and offers it. */
+/* Writes `list` from entry `head` on, with a link from each descriptor to the next one, and offers the chain. */
 static inline void split_chain(struct split_ring *ring, u16 head, const struct descriptor *list, u16 count)
 {
     for (u16 i = 0; i < count; i++) {
@@ -72,7 +72,7 @@ static inline void split_publish(struct split_ring *ring)
     ring->available[RING_INDEX] = ring->next_available;
 }
 
-/* Whether the device wants to be kicked for what was published since it was told or asked (2.7.10). */
+/* Whether the device wants a kick for the chains published since the last kick or the last call (2.7.10). */
 static inline bool split_wants_kick(struct split_ring *ring)
 {
     u16 told = ring->told;
@@ -83,7 +83,7 @@ static inline bool split_wants_kick(struct split_ring *ring)
     return (u16)(ring->next_available - event - 1) < (u16)(ring->next_available - told);
 }
 
-/* From which used entry on the device is to interrupt, with EVENT_IDX. */
+/* With EVENT_IDX: sets the used entry with which the device is to interrupt. */
 static inline void split_set_used_event(struct split_ring *ring, u16 event)
 {
     ring->available[RING_ENTRIES + ring->size] = event;
@@ -102,7 +102,7 @@ static inline struct used_entry split_take(struct split_ring *ring)
     return (struct used_entry) { .id = words[0] | (u32)words[1] << 16, .length = words[2] | (u32)words[3] << 16 };
 }
 
-/* More chains than the ring has entries are said to be there. */
+/* Says that there are more chains than the ring has entries. */
 static inline void split_break(struct split_ring *ring)
 {
     ring->next_available += ring->size + 1;

@@ -1,9 +1,10 @@
 /*
- * A test is a list of cases. Before each the disk is set up anew, after each it must still work. Arguments of the test:
+ * A test is a list of cases. Before each case the disk is set up anew, and after it the disk must still work.
+ * Arguments:
  *
  *   packed            packed rings in place of split ones
  *   timeout=SECONDS   how long the disk may take for anything
- *   after=CASE        begin behind this case: one before it has killed the disk for good
+ *   after=CASE        begin after this case, which has killed the disk for good in an earlier boot
  */
 #ifndef SUITE_H
 #define SUITE_H
@@ -14,14 +15,14 @@
 #define AREA_BYTES (2u << 20)
 #define AREA_ORDER 9
 
-/* The rings that a case is about. */
+/* The formats of rings that a case is for. */
 enum rings { ANY_RINGS, SPLIT_RINGS, PACKED_RINGS };
 
 struct test_case {
     const char *name;
     void (*run)(void);
     enum rings rings;
-    /* What to do, for a function that serves several cases. */
+    /* The parameters of the case, for a function that serves several cases. */
     const void *with;
 };
 
@@ -40,7 +41,7 @@ static inline const char *argument(int count, char **arguments, const char *name
     return NULL;
 }
 
-/* Descriptors that `disk_works` uses of a queue. */
+/* The number of descriptors of each queue that `disk_works` uses. */
 #define DISK_WORKS_ENTRIES 6
 
 /* Whether every queue still does what it should, without a reset. */
@@ -61,14 +62,14 @@ static inline bool disk_works(void)
     return true;
 }
 
-/* Whether rings of the format that was asked for can be had. */
+/* Whether the device offers rings of the wanted format. */
 static inline bool format_is_offered(void)
 {
     return virtio_reset(&disk.virtio) && virtio_negotiate(&disk.virtio, F_ALL) &&
            (disk.virtio.taken & F_RING_PACKED) == ring_format;
 }
 
-/* Runs the cases; what it returns is for main() to return. */
+/* Runs the cases. Returns the exit code of main(). */
 static inline int suite_run(
     const char *name, const struct test_case *cases, unsigned case_count, int argument_count, char **arguments)
 {

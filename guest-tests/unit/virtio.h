@@ -1,6 +1,6 @@
 /*
- * A virtio device on PCI (virtio 1.2, 4.1), found and set up. Here and in the other headers everything is static: a
- * test is one translation unit, in kvm-unit-tests too.
+ * Finds and sets up a virtio device on PCI (virtio 1.2, 4.1). In all headers everything is static, because a test is
+ * one translation unit, in kvm-unit-tests too.
  */
 #ifndef VIRTIO_H
 #define VIRTIO_H
@@ -50,14 +50,14 @@ enum { STATUS_ACKNOWLEDGE = 1, STATUS_DRIVER = 2, STATUS_DRIVER_OK = 4, STATUS_F
 #define F_VERSION_1 (1ull << 32)
 #define F_RING_PACKED (1ull << 34)
 
-/* The format of the rings: F_RING_PACKED, or 0 for split ones. It is taken whatever else is. */
+/* The format of the rings: F_RING_PACKED, or 0 for split rings. It is negotiated in addition to the wanted features. */
 static u64 ring_format;
 
 struct virtio {
     struct pci_dev pci;
     /* The structures, by type; null if the device has none. */
     volatile u8 *part[CAP_TYPES];
-    /* Where the common configuration is, for a device that takes it for memory. */
+    /* The address of the common configuration, for tests in which the device takes it for memory. */
     phys_addr_t common_address;
     u32 notify_multiplier;
     /* Features offered and taken. */
@@ -77,7 +77,7 @@ static inline unsigned seconds_now(void)
     return seconds;
 }
 
-/* How long anything may take; the second that is under way does not count. */
+/* How long the device may take for anything. The second under way at the start does not count. */
 static unsigned timeout_seconds = 20;
 
 struct deadline {
@@ -89,7 +89,10 @@ static inline struct deadline deadline_start(void)
     return (struct deadline) { .start = seconds_now() };
 }
 
-/* Asked in a loop, with a pause each time. The clock is slow, so it is not looked at every time. */
+/*
+ * Whether the time is over. Pauses, because callers ask in a loop. Does not read the clock at each call, because it is
+ * slow.
+ */
 static inline bool deadline_passed(struct deadline *deadline)
 {
     cpu_relax();
@@ -102,7 +105,7 @@ static inline void virtio_take_capability(struct pci_dev *pci, int at, int id)
     if (id != PCI_CAP_ID_VNDR)
         return;
     u8 type = pci_config_readb(pci->bdf, at + CAP_TYPE);
-    /* The first of a type is the one that the device likes best. */
+    /* The device prefers the first structure of a type. */
     if (type >= CAP_TYPES || virtio->part[type])
         return;
     u8 bar = pci_config_readb(pci->bdf, at + CAP_BAR);
@@ -114,7 +117,7 @@ static inline void virtio_take_capability(struct pci_dev *pci, int at, int id)
         virtio->notify_multiplier = pci_config_readl(pci->bdf, at + CAP_NOTIFY_MULTIPLIER);
 }
 
-/* Finds the first device of a type; false if there is none. */
+/* Finds the first device of a type. Returns false if there is none. */
 static inline bool virtio_find(struct virtio *virtio, u16 type)
 {
     setup_vm();
@@ -141,7 +144,7 @@ static inline void virtio_add_status(struct virtio *virtio, u8 status)
     writeb(virtio_status(virtio) | status, virtio->part[CAP_COMMON] + COMMON_STATUS);
 }
 
-/* Resets the device (2.4); false if it does not get there. */
+/* Resets the device (2.4). Returns false if the reset does not end in time. */
 static inline bool virtio_reset(struct virtio *virtio)
 {
     writeb(0, virtio->part[CAP_COMMON] + COMMON_STATUS);
@@ -153,7 +156,7 @@ static inline bool virtio_reset(struct virtio *virtio)
     return true;
 }
 
-/* The first half of the set-up (3.1.1, up to 6), after a reset: takes what is offered of `wanted`. */
+/* The first half of the set-up after a reset (3.1.1, up to step 6). Takes the features of `wanted` that are offered. */
 static inline bool virtio_negotiate(struct virtio *virtio, u64 wanted)
 {
     volatile u8 *common = virtio->part[CAP_COMMON];
@@ -181,7 +184,7 @@ static inline void virtio_write_address(struct virtio *virtio, int at, u64 addre
     writel(high, virtio->part[CAP_COMMON] + at + 4);
 }
 
-/* Reading it clears it; bit 0 says that a queue has asked for an interrupt since (4.1.4.5). */
+/* Reads the ISR status, which clears it. Bit 0 says that a queue has asked for an interrupt since then (4.1.4.5). */
 static inline u8 virtio_take_isr(struct virtio *virtio)
 {
     return readb(virtio->part[CAP_ISR]);

@@ -2,7 +2,7 @@
 #include "runtime.h"
 
 #define PREFIXES_MAX 8
-/* What kvm-unit-tests exits with if nothing was tested. */
+/* The exit code of kvm-unit-tests if nothing was tested. */
 #define ALL_SKIPPED (77 >> 1)
 
 static const char *prefixes[PREFIXES_MAX];

@@ -1,10 +1,10 @@
-/* What the runtime's own files share. */
+/* The declarations that the files of the runtime share. */
 #ifndef RUNTIME_H
 #define RUNTIME_H
 
 #include "libcflat.h"
 
-/* What a multiboot loader hands over (multiboot 0.6.96, 3.3), as far as it is used. */
+/* The information that a multiboot loader passes (multiboot 0.6.96, 3.3), as far as it is used. */
 struct multiboot_info {
     u32 flags;
     u32 memory_lower_kib;

@@ -1,6 +1,7 @@
 /*
- * From what a multiboot loader leaves (32-bit protected mode, no paging) to main() in 64-bit mode, the first 4 GiB of
- * addresses mapped one to one. Interrupts stay off; an exception is a triple fault, which ends QEMU under -no-reboot.
+ * Leads from the state that a multiboot loader leaves (32-bit protected mode, no paging) to main() in 64-bit mode. The
+ * first 4 GiB of addresses are mapped one to one. Interrupts stay off. An exception is a triple fault, which ends QEMU
+ * with -no-reboot.
  */
 
 #define MULTIBOOT_MAGIC 0x1BADB002

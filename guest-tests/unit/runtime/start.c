@@ -36,7 +36,7 @@ int setup(struct multiboot_info *info)
     return main(count, arguments);
 }
 
-/* QEMU's isa-debug-exit makes `code * 2 + 1` of it. */
+/* QEMU's isa-debug-exit ends QEMU with the exit code `code * 2 + 1`. */
 void exit(int code)
 {
     outl(code, EXIT_PORT);

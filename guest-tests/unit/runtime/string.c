@@ -1,4 +1,4 @@
-/* What the compiler, the tests and the runtime need of <string.h>. */
+/* The functions of <string.h> that the compiler, the tests and the runtime need. */
 #include "runtime.h"
 
 size_t strlen(const char *text)

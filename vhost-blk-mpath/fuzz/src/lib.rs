@@ -73,7 +73,7 @@ impl FrontEnd {
         Self { stream, theirs, memory, event: EventFd::new(0).expect("an eventfd"), messages: 0 }
     }
 
-    /// A descriptor to send: of the memory or of an eventfd.
+    /// A descriptor to send: of the memory if `memory`, otherwise of an eventfd.
     #[must_use]
     pub fn descriptor(&self, memory: bool) -> RawFd {
         if memory { self.memory.as_raw_fd() } else { self.event.as_raw_fd() }
@@ -130,7 +130,7 @@ impl FrontEnd {
         };
         let disk = Arc::new(VirtioDisk::new(geometry).expect("a valid geometry").with_vendor_window());
         let runner = PolicyRunner { turns: runner, disk: &disk };
-        // Both results are fine.
+        // A connection may end with an error or without.
         let _ = serve_connection(self.theirs, &disk, &runner);
     }
 
@@ -174,7 +174,7 @@ impl QueueRunner for PolicyRunner<'_> {
     }
 }
 
-/// An I/O thread without a thread: each queue has one turn when it starts and one when it stops.
+/// Stands for an I/O thread, without a thread. Each queue has one turn when it starts, and one when it stops.
 #[derive(Default)]
 pub struct Turns {
     queues: Mutex<Vec<Queue>>,
@@ -188,7 +188,7 @@ impl Turns {
         while let Ok(Some(request)) = queue.pop() {
             requests.push(request);
         }
-        // Requests without I/O count too.
+        // Requests that are answered without I/O are outstanding too, so there may be more.
         assert!(usize::from(queue.outstanding()) >= requests.len(), "a chain that was taken is not outstanding");
         for request in requests.into_iter().rev() {
             let segments = &request.segments;

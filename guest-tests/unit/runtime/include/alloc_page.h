@@ -1,4 +1,4 @@
-/* Memory for good: nothing is given back. */
+/* Allocates memory that is never given back. */
 #ifndef ALLOC_PAGE_H
 #define ALLOC_PAGE_H
 

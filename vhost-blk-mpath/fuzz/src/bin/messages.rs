@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 
 #[derive(Arbitrary, Debug)]
 struct Case {
-    /// Features to negotiate before the messages, as most messages need. `None` starts without.
+    /// Features to negotiate before the messages, because most messages need that. `None`: nothing is negotiated.
     features: Option<u64>,
     started: Vec<(u8, u8, u16)>,
     memory: Vec<(u16, [u8; 16])>,
@@ -19,7 +19,7 @@ struct Message {
     request: Request,
     need_reply: bool,
     body: Body,
-    /// Descriptors: of the memory, or of an eventfd.
+    /// The descriptors to pass. `true`: one of the memory. `false`: one of an eventfd.
     descriptors: Vec<bool>,
 }
 
@@ -33,7 +33,7 @@ enum Request {
 enum Body {
     Bytes(Vec<u8>),
     Words(Vec<u64>),
-    /// Index and number.
+    /// The index of a ring, and a number.
     State(u8, u32),
     /// Addresses of a ring, as offsets in memory.
     Addresses {

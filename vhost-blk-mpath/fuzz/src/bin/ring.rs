@@ -11,7 +11,7 @@ struct Case {
     features: u64,
     size_log2: u8,
     base: u16,
-    /// Distance of the available index from the start position.
+    /// How far the available index is ahead of the start position.
     ahead: u16,
     heads: Vec<u8>,
     descriptors: Vec<Descriptor>,
@@ -29,7 +29,7 @@ struct Descriptor {
 
 #[derive(Arbitrary, Debug)]
 enum Address {
-    /// In the part of memory with requests and indirect tables.
+    /// An offset in the part of memory that has requests and indirect tables.
     Data(u16),
     Inside(u16),
     Any(u64),

@@ -8,7 +8,7 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-/// The parts of pages that are not in command lines.
+/// The parts of a page that the command line does not have.
 pub(crate) struct Place<'a> {
     pub(crate) section: &'static str,
     /// Pages that the page of the program names, with their sections.
@@ -18,7 +18,7 @@ pub(crate) struct Place<'a> {
     pub(crate) date: &'a str,
 }
 
-/// Writes the page of a built command, and those of its subcommands.
+/// Writes the page of a command, and the pages of its subcommands. The command must be built.
 pub(crate) fn write(folder: &Path, command: &Command, place: &Place<'_>) -> io::Result<()> {
     write_below(folder, command, place, None)
 }
@@ -34,7 +34,7 @@ fn write_below(folder: &Path, command: &Command, place: &Place<'_>, parent: Opti
     fs::write(folder.join(format!("{}.{}", name(command), place.section)), text)
 }
 
-/// `mpathctl-path-list`.
+/// The name of a command's page, such as `mpathctl-path-list`.
 fn name(command: &Command) -> &str {
     command.get_display_name().unwrap_or_else(|| command.get_name())
 }

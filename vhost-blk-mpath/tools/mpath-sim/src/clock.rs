@@ -47,7 +47,7 @@ pub(crate) enum Event {
 /// Time and the events to come.
 pub(crate) type Clock = Timeline<Event>;
 
-/// The earliest of some times that may not be set.
+/// The earliest of the times that are set.
 pub(crate) fn earliest(times: impl IntoIterator<Item = Option<Instant>>) -> Option<Instant> {
     times.into_iter().flatten().min()
 }

@@ -16,7 +16,7 @@ use crate::clock::Event;
 use crate::connection::{ConnId, Side};
 use crate::context::Ctx;
 
-/// How long a connection without a keep-alive timeout lasts, and the time of the first check of that timeout.
+/// How long a connection without a keep-alive timeout lasts. Every connection is first checked for that timeout after this time.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
 const FIRST_NODE_PORT: u16 = 4420;
@@ -87,7 +87,7 @@ impl DiscoveryControllers {
         self.lists.iter().any(|nodes| nodes[node])
     }
 
-    /// A controller lists a node, or does not.
+    /// Sets whether a controller lists a node.
     pub(crate) fn list(&mut self, ctx: &mut Ctx, controller: usize, node: usize, is_listed: bool) {
         self.lists[controller][node] = is_listed;
         self.set_entries(controller);

@@ -78,20 +78,21 @@ pub(crate) struct Guest {
     rng: Rng,
     /// The number of the next request.
     next: u64,
-    /// The difference between two numbers, as no two requests of a run have the same number.
+    /// The difference between two successive numbers of this guest. It keeps the numbers of different guests apart.
     step: u64,
     /// By user: the blocks that its last change was for.
     changed: Vec<Option<Range<u64>>>,
     /// By user: it waits for an answer.
     waiting: Vec<bool>,
-    /// By user: the blocks that it is zeroing. No two users zero the same range, as zeroes do not tell who wrote them.
+    /// By user: the blocks that it is zeroing. No two users zero the same range, because zeroes do not show which request wrote
+    /// them.
     zeroing: Vec<Option<Range<u64>>>,
     /// The blocks of its disk.
     blocks: u64,
 }
 
 impl Guest {
-    /// The guest of one disk of `disks` disks.
+    /// The guest of disk number `disk`, of `disks` disks.
     pub(crate) fn new(disk: usize, disks: usize, plan: GuestPlan, rng: Rng, clock: &mut Clock) -> Self {
         let users = plan.flows * plan.depth;
         let (changed, zeroing) = (vec![None; users], vec![None; users]);

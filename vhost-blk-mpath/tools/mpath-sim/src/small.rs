@@ -351,7 +351,7 @@ impl World {
         }
     }
 
-    /// A number that is the same for equal states.
+    /// A hash that is the same for equal states.
     fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.controllers, self.losses, self.crashes, self.steps).hash(&mut hasher);

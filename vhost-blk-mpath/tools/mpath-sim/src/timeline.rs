@@ -26,7 +26,7 @@ pub(crate) enum Step<E> {
 
 impl<E: Ord> Timeline<E> {
     pub(crate) fn new() -> Self {
-        // Only differences to it are ever seen.
+        // The start may be any moment, because only differences from it matter.
         let start = Instant::now();
         Self { start, now: start, seq: 0, events: BinaryHeap::new() }
     }
@@ -49,7 +49,7 @@ impl<E: Ord> Timeline<E> {
         self.events.push(Reverse((at.max(self.now), self.seq, event)));
     }
 
-    /// The next event; time moves on to it.
+    /// Takes the next event, and moves time on to it.
     pub(crate) fn next(&mut self) -> Option<E> {
         let Reverse((at, _, event)) = self.events.pop()?;
         self.now = at;
@@ -62,7 +62,7 @@ impl<E: Ord> Timeline<E> {
         self.next()
     }
 
-    /// Time moves on to the next event, `timeout` or `end`, whichever is first.
+    /// Moves time on to the next event, `timeout` or `end`, whichever is first. Returns which it was.
     pub(crate) fn step(&mut self, timeout: Option<Instant>, end: Instant) -> Step<E> {
         let event = self.events.peek().map(|Reverse((at, ..))| *at);
         let next = [event, timeout].into_iter().flatten().min().filter(|at| *at <= end);

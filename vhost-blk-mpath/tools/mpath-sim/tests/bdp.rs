@@ -1,4 +1,4 @@
-//! What `bdp` promises, on the headline cells, with fixed seeds.
+//! The promises of `bdp` for the most important cells, with fixed seeds.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn mixed_sizes_come_near_it() {
     }
 }
 
-/// The first requests of a path may all be large, which is no reason to take it for a slow one.
+/// The first requests of a path may all be large. That must not make the path count as slow.
 #[test]
 fn paths_are_compared_at_the_same_size() {
     let paths = links("+2 ms on the second");

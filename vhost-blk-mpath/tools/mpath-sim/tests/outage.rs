@@ -1,4 +1,4 @@
-//! A link that answers nothing for a while, and afterwards as before, late what it was given before.
+//! A link that answers nothing for a while. Afterwards it works again, and also answers the earlier requests, late.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use mpath_core::PolicyKind::Bdp;
 use mpath_sim::policies::{Model, Sim, Workload};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Of many sizes, as a verification draws them.
+/// Many sizes, like those of a verification.
 const SIZES: &[(u32, u32)] = &[(4, 50), (16, 10), (32, 10), (64, 10), (96, 10), (128, 10)];
 
-/// What a deep queue gets, in percent of what it had before, from one second after one of these many links is back.
+/// The throughput of a deep queue from one second after a silent link is back, in percent of the throughput before the silence.
 fn afterwards(links: usize, delay: Duration, reads_percent: u32, silence: Duration, seed: u64) -> f64 {
     let workload = Workload { depth: 64, sizes: SIZES, reads_percent };
     let mut sim = Sim::new(Bdp, &vec![Model::pipe(0.2, delay); links], workload, seed);
@@ -33,7 +33,7 @@ fn a_link_that_was_silent_is_in_use_again_after_a_second() {
                         let percent = afterwards(links, delay, reads_percent, silence, seed);
                         let what =
                             format!("{links} links, {delay:?}, {reads_percent} % reads, {silence:?}, seed {seed}");
-                        // It varies by a tenth. Of three links without one for writes there are 73 %.
+                        // Throughput varies by a tenth. Three links of which one gets no writes reach 73 %.
                         assert!(percent >= 80.0, "{what}: {percent} %");
                     }
                 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use mpath_sim::Counts;
 
-/// Runs seeds in parallel: what the runs were made of. Stops early only for a violation, or for time where `most` allows.
+/// Runs seeds in parallel. Returns the counts of all runs. Stops early only for a violation, or when `most` time has passed.
 fn check(seeds: std::ops::Range<u64>, most: Duration) -> Counts {
     let started = Instant::now();
     let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
@@ -46,8 +46,8 @@ macro_rules! counts_above {
     };
 }
 
-/// What the runs are made of: a simulator without faults, or whose faults have no effect, passes everything. The numbers are far below
-/// those of these seeds. [`Counts`] says what is counted.
+/// The runs contain enough of everything: a simulator without faults, or with faults that have no effect, passes every check. The
+/// minimums are far below the counts of these seeds. [`Counts`] says what is counted.
 #[test]
 fn fixed_seeds() {
     let counts = check(0..150, Duration::MAX);

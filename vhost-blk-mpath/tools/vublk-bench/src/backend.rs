@@ -1,4 +1,4 @@
-//! The seam between the load and the rings: a real virtqueue on one side, faulty models in tests on the other.
+//! The interface between the load and the rings. Behind it is a real virtqueue, or in tests a faulty model.
 
 use crate::request::{Request, Status};
 use std::io;
@@ -10,7 +10,7 @@ pub type Head = u16;
 /// A used chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Used {
-    /// As returned by [`Backend::submit`]; a faulty back-end may name anything.
+    /// The head that [`Backend::submit`] returned. A faulty back-end may name any other head.
     pub head: Head,
     pub status: Status,
 }

@@ -42,14 +42,14 @@ pub struct Control {
 }
 
 impl Control {
-    /// Puts a policy or a scheduler, which `noun` is, into force, with parameters `NAME=VALUE`.
+    /// Puts a policy or a scheduler into force, with parameters `NAME=VALUE`. `noun` is `policy` or `scheduler`.
     pub fn set(&self, noun: &str, name: &str, params: &[String]) -> Result<(), ControlError> {
         let mut words = vec![noun, "set", name];
         words.extend(params.iter().flat_map(|param| ["--param", param]));
         self.daemon(&words).map(|_| ())
     }
 
-    /// Gives a listener of the target, by its number from 1, these settings.
+    /// Gives a listener of the target these settings. `number` counts from 1.
     pub fn set_listener(&self, number: usize, settings: &[String]) -> Result<(), ControlError> {
         let mut command = Command::new(&self.target);
         command.args(["ctl", "--api"]).arg(&self.target_api).arg("set").arg(number.to_string()).args(settings);

@@ -1,4 +1,4 @@
-//! Every request completes exactly once: this is where it is counted.
+//! The account of requests, which checks that each request completes exactly once.
 
 use crate::backend::{Backend, Head, Used};
 use crate::request::{Request, Status};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub struct InFlight {
     pub slot: u16,
     pub request: Request,
-    /// Its number on this queue, counted from 1; heads and slots are reused, this is not.
+    /// Its number on this queue, counted from 1. Unlike heads and slots, it is never reused.
     pub generation: u64,
     pub submitted: Instant,
 }
@@ -34,7 +34,7 @@ pub enum LedgerError {
     HeadTaken { head: Head, holder: InFlight },
 }
 
-/// Ends a queue: nothing after it can be trusted.
+/// Why a queue has ended. Later results of the queue could not be trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum Fatal {
     #[error(transparent)]
@@ -71,7 +71,7 @@ struct Ledger {
 }
 
 impl Ledger {
-    /// For heads `0..heads`.
+    /// An empty account for heads `0..heads`.
     fn new(heads: u16) -> Self {
         Self { entries: vec![Entry::NeverUsed; usize::from(heads)], in_flight: 0, generation: 0 }
     }
@@ -122,7 +122,7 @@ pub struct AccountedQueue<B> {
 }
 
 impl<B: Backend> AccountedQueue<B> {
-    /// With `slots` buffers, in a ring of `heads`. Errors name the queue by its `index`.
+    /// A queue with `slots` buffers and a ring of `heads` entries. Errors name the queue by its `index`.
     pub fn new(backend: B, index: u16, slots: u16, heads: u16) -> Self {
         Self { backend, index, ledger: Ledger::new(heads), free_slots: (0..slots).rev().collect() }
     }

@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use virtio_driver::VirtioBlkFeatureFlags;
 
-/// The largest ring that is asked for; every request takes three of its entries.
+/// The largest ring that is asked for. Every request takes three entries of it.
 const LARGEST_RING: u16 = 1024;
 const DESCRIPTORS_A_REQUEST: u16 = 3;
 
 /// The largest request.
 const LARGEST_BYTES: u64 = 16 << 20;
 
-/// The model of a verification keeps 40 bytes for every block, so it covers this much unless `--size` says otherwise.
+/// The largest part of the disk that a verification covers, unless `--size` says otherwise. Its model keeps 40 bytes for every
+/// block.
 const DEFAULT_VERIFY_BYTES: u64 = 1 << 30;
 
 /// The workloads.
@@ -174,7 +175,7 @@ impl Options {
         self.sizes.as_ref().map_or(self.bs, |sizes| sizes.largest().into())
     }
 
-    /// What can be checked before connecting.
+    /// Checks what can be checked before connecting.
     pub fn check(&self) -> Result<(), OptionsError> {
         if self.time.is_zero() || self.timeout.is_zero() {
             return Err(OptionsError::NoTime);

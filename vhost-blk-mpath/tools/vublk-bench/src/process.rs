@@ -136,7 +136,7 @@ impl Drop for Managed {
                 thread::sleep(Duration::from_millis(10));
             }
         }
-        // Ends processes that the child has left in its group, too.
+        // Ends also the processes that the child has left in its group.
         self.signal_group(Signal::KILL);
         let _ = self.child.wait();
     }
@@ -159,7 +159,7 @@ pub fn cpu_time(pid: u32) -> Option<Duration> {
     is_read.then(|| Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec.cast_unsigned() as u32))
 }
 
-/// What a process holds.
+/// The resources that a process holds.
 #[derive(Debug)]
 pub struct Resources {
     /// Resident memory.
@@ -171,7 +171,7 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// What a process holds now (`/proc/PID`, proc(5)); `None` if it is gone.
+    /// The resources that a process holds now (`/proc/PID`, proc(5)); `None` if it is gone.
     pub fn of(pid: u32) -> Option<Self> {
         let read = |name| fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
         let (memory, status) = (read("smaps_rollup")?, read("status")?);

@@ -8,7 +8,7 @@ use crate::stats::Summary;
 use crate::verify::{Counts, Miscompare};
 use serde::Serialize;
 
-/// Everything there is to say about a run.
+/// The complete result of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub version: &'static str,
@@ -57,7 +57,7 @@ pub struct FatalReport {
 }
 
 impl Failures {
-    /// Adds the reason why a queue ended. Returns whether it has read everything back, which it has not.
+    /// Adds the reason why a queue ended. Returns `false`: the queue has not read everything back.
     pub(crate) fn add(&mut self, queue: u16, fatal: Fatal) -> bool {
         self.fatal.push(FatalReport { queue, reason: fatal.to_string() });
         if let Fatal::Lost(lost) | Fatal::HungUp(lost) = fatal {
@@ -68,7 +68,7 @@ impl Failures {
 }
 
 impl Report {
-    /// For people: rates and latencies, the counts of a verification, what went wrong, and the verdict.
+    /// The report as text for people: rates and latencies, the counts of a verification, the failures, and the verdict.
     pub fn table(&self) -> String {
         let mut lines = Vec::new();
         let Summary { read, write, other, errors } = &self.total;

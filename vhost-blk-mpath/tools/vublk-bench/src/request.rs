@@ -55,9 +55,9 @@ pub enum Status {
     IoError,
     /// `VIRTIO_BLK_S_UNSUPP`
     Unsupported,
-    /// Still what we put there: the back-end used the chain without writing a status.
+    /// The initial value: the back-end used the chain without writing a status.
     NotWritten,
-    /// No value the standard knows.
+    /// A value that the standard does not define.
     Invalid(u8),
 }
 
@@ -65,7 +65,7 @@ impl Status {
     /// Stands in the status byte before the back-end writes it.
     pub const NOT_WRITTEN: u8 = 0xff;
 
-    /// From the byte in the ring.
+    /// Decodes a status byte.
     pub fn from_byte(byte: u8) -> Self {
         match byte {
             0 => Self::Ok,

@@ -1,4 +1,4 @@
-//! Keeps one queue filled with a workload's requests and accounts for every one of them.
+//! Keeps one queue filled with a workload's requests, and accounts for every request.
 
 use crate::backend::Backend;
 use crate::ledger::AccountedQueue;
@@ -15,18 +15,18 @@ const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// How long to listen for completions that must not come, once everything has completed.
 const SILENCE: Duration = Duration::from_millis(5);
 
-/// What a workload wants now.
+/// The next step of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Submit this; its data, if it has any, is in the slot's buffer.
+    /// Submit this request. Its data, if any, are in the slot's buffer.
     Submit(Request),
-    /// No request that may run while others are in flight.
+    /// Wait: the workload has no request that may run next to those in flight.
     Busy,
     /// No more requests.
     Done,
 }
 
-/// Where requests come from and completions go.
+/// The source of requests, which also gets their completions.
 pub trait Workload<B: Backend> {
     /// The next request, to be submitted from `slot`.
     fn next(&mut self, slot: u16, backend: &mut B) -> Next;
@@ -66,7 +66,7 @@ pub struct FailedRequest {
 /// The most failed requests remembered in detail, per queue.
 const FAILED_DETAILS: usize = 8;
 
-/// One queue with its accounts.
+/// One queue with the account of its requests.
 pub struct Runner<B> {
     queue: AccountedQueue<B>,
     index: u16,
@@ -76,7 +76,7 @@ pub struct Runner<B> {
 }
 
 impl<B: Backend> Runner<B> {
-    /// `slots` is the depth, `heads` the size of the ring; a request older than `timeout` is lost.
+    /// A runner of queue `index`. `slots` is the depth, and `heads` the size of the ring. A request older than `timeout` is lost.
     pub fn new(backend: B, index: u16, slots: u16, heads: u16, timeout: Duration) -> Self {
         let queue = AccountedQueue::new(backend, index, slots, heads);
         Self { queue, index, timeout, stats: Stats::default(), failed: Vec::new() }

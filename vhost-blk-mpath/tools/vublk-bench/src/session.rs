@@ -1,4 +1,4 @@
-//! A whole run: connect, one thread a queue, collect.
+//! A whole run: connects, runs one thread for each queue, and collects the results.
 
 use crate::backend::Backend;
 use crate::front_end::{BlkQueue, ConnectError, Device};
@@ -31,7 +31,7 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 /// How often the caller of [`run`] hears of its progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often the end of a run is looked for, and whether it is time to tell of its progress.
+/// How often the session checks whether the run has ended, and whether progress is due.
 const TICK: Duration = Duration::from_millis(20);
 const TICKS_PER_PROGRESS: u32 = 20;
 
@@ -61,7 +61,7 @@ impl fmt::Display for Progress {
     }
 }
 
-/// What every queue's thread is given.
+/// The common data of the threads of all queues.
 struct Job<'a> {
     options: &'a Options,
     region_bytes: u64,
@@ -69,7 +69,7 @@ struct Job<'a> {
     verify: Option<&'a Shared>,
     schedule: Schedule,
     control: &'a Control,
-    /// Between the mixture and the read-back of a verification.
+    /// The barrier between the mixture and the read-back of a verification.
     all_written: &'a Barrier,
 }
 
@@ -133,8 +133,9 @@ fn fresh_seed() -> u64 {
     mpath_sim::rng::mix(since_epoch.as_nanos() as u64 ^ u64::from(std::process::id()) << 32)
 }
 
-/// The transport keeps its socket to itself, so a thread asks it something now and then, for as long as the run holds
-/// the device. It may block for ever when the back-end hangs, so nothing waits for it.
+/// Starts a thread that notices when the back-end closes the connection. The transport does not give out its socket, so the
+/// thread sends the back-end a request regularly, as long as the run holds the device. It may block for ever when the back-end
+/// hangs, so nothing waits for it.
 fn watch_for_hang_up(device: Weak<Device>, control: Arc<Control>) {
     thread::spawn(move || {
         while let Some(device) = device.upgrade() {
@@ -229,7 +230,8 @@ impl Job<'_> {
         Load::new(options.rw, sizes, self.region_bytes, (index, options.queues), self.seed)
     }
 
-    /// Written data shall not be what a back-end could shorten; and the memory is touched before it is measured.
+    /// Fills the buffers with noise. Then a back-end cannot take a short cut, as it could for zeroes, and the memory is touched
+    /// before the measurement.
     fn fill_with_noise(&self, index: u16, queue: &mut BlkQueue) {
         let mut rng = Rng::new(!self.seed, u64::from(index));
         let mut noise = vec![0; self.options.largest_request() as usize];

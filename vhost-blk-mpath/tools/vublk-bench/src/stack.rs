@@ -44,7 +44,7 @@ pub struct Stack {
     /// `vhost-blk-mpath`, or qemu-storage-daemon.
     pub daemon: Managed,
     targets: Vec<Managed>,
-    /// The first disk's.
+    /// The socket of the first disk.
     pub socket: PathBuf,
     directory: TempDir,
 }
@@ -113,7 +113,7 @@ pub struct Disks {
     pub count: u16,
     /// Up to 64 disks share paths. Otherwise each has paths of its own.
     pub are_sharing: bool,
-    /// To each disk.
+    /// The number of paths to each disk.
     pub paths: u16,
     /// The most virtqueues of each disk.
     pub queues: u16,
@@ -132,8 +132,8 @@ pub enum StackError {
 }
 
 impl Stack {
-    /// The daemon with these disks, over a target for every 64 of them. Waits until all paths are live. Returns how long that took,
-    /// from the start of the daemon.
+    /// Starts the daemon with these disks, over a target for every 64 of them. Waits until all paths are live. Also returns how
+    /// long that took, from the start of the daemon.
     pub fn with_disks(programs: &Programs, disks: Disks) -> Result<(Self, Duration), StackError> {
         let directory = directory("bench-")?;
         let program = sibling(programs.target.as_ref(), "mpath-target");
@@ -186,7 +186,7 @@ impl Stack {
         socket_path(self.directory.path(), disk)
     }
 
-    /// qemu-storage-daemon with a disk that does nothing: the reference for any vhost-user-blk back-end.
+    /// Starts qemu-storage-daemon with a disk that does nothing: the reference for any vhost-user-blk back-end.
     pub fn null(program: &Path) -> Result<Self, ProcessError> {
         let directory = directory("bench-")?;
         let socket = directory.path().join("null.sock");

@@ -5,14 +5,14 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Latencies are kept to three digits; longer ones than this count as this.
+/// The longest latency that is kept. Longer latencies count as this one. Latencies have three digits.
 const LONGEST_LATENCY_NANOS: u64 = 3_600_000_000_000;
 
-/// What one class of operations did.
+/// The counts and latencies of one class of operations.
 #[derive(Debug, Clone)]
 struct ClassStats {
     bytes: u64,
-    /// Those that count for rates: the others completed after the time that was measured.
+    /// Requests that count for rates. All others completed after the measured time.
     ios_in_time: u64,
     bytes_in_time: u64,
     latency_nanos: Histogram<u64>,
@@ -25,7 +25,7 @@ impl Default for ClassStats {
     }
 }
 
-/// What one queue, or all of them, did.
+/// The counts and latencies of one queue, or of all queues.
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
     /// Reads, writes, and the rest.
@@ -35,8 +35,9 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Records one successful request. One that is not `in_time` was submitted in the time that is measured and completed later: it
-    /// counts, and its latency does, but not for rates, which it would raise by the depth over the time.
+    /// Records one successful request. A request that is not `in_time` was submitted in the measured time and completed later.
+    /// The request and its latency count. It does not count for rates, because all such requests would raise the rate by the
+    /// depth over the time.
     pub fn record(&mut self, kind: Kind, bytes: u32, latency: Duration, in_time: bool) {
         let class = &mut self.classes[match kind {
             Kind::Read => 0,
@@ -51,7 +52,7 @@ impl Stats {
         class.latency_nanos.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// Adds what another queue did.
+    /// Adds the counts and latencies of another queue.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.classes.iter_mut().zip(&other.classes) {
             mine.bytes += theirs.bytes;
@@ -62,7 +63,7 @@ impl Stats {
         self.errors += other.errors;
     }
 
-    /// Rates over `measured`.
+    /// The summary, with rates over the time `measured`.
     pub fn summary(&self, measured: Duration) -> Summary {
         let [read, write, other] = [0, 1, 2].map(|class| self.classes[class].summary(measured));
         Summary { read, write, other, errors: self.errors }

@@ -1,4 +1,4 @@
-//! `burst` from the command line to the files: a tiny run of one table, and what guests would say.
+//! `burst` from the command line to the files: a tiny run of one table, and the results of a script in place of guests.
 
 // Helpers of tests fail a test by panicking, too.
 #![allow(clippy::unwrap_used)]
@@ -41,8 +41,8 @@ fn a_tiny_run_writes_one_table() {
 
     let rows = rows(docs.path(), "burst");
     assert_eq!(rows.len(), 12);
-    // Only what holds on a machine however busy: bounds from one side. How many times the floor a burst takes is
-    // for the benchmark to say, and for `mpath-sim bursts` to test.
+    // Only bounds from one side are tested, because these hold on a busy machine too. The benchmark measures how many times
+    // its floor a burst takes, and `mpath-sim bursts` tests that.
     for row in &rows {
         let count: f64 = row["name"].as_str().unwrap()[2..].split(',').next().unwrap().parse().unwrap();
         let cell = &row["cells"][0];

@@ -1,4 +1,4 @@
-//! `mptcp` from the command line to the files, of what a program says that stands for `guest-tests/mptcp/measure`.
+//! `mptcp` from the command line to the files, with a script in place of `guest-tests/mptcp/measure`.
 
 // Helpers of tests fail a test by panicking, too.
 #![allow(clippy::unwrap_used)]
@@ -65,7 +65,7 @@ fn what_is_measured_is_judged_and_written() {
     assert_eq!((met, missed, document.matches("\n* Not measured").count()), (3, 1, 6), "{document}");
     assert!(document.contains("\nrest\n") && !document.contains("\nold\n"), "{document}");
 
-    // Rendered again, of what is stored, without measuring.
+    // The documents are written again from the stored data, without measuring.
     fs::write(&data, json.replace("44.1", "43.5")).unwrap();
     let output = mptcp(docs.path(), "--render");
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");

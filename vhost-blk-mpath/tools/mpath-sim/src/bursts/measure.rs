@@ -1,4 +1,4 @@
-//! What a stretch of time came to.
+//! The results of a stretch of virtual time.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub(crate) struct Done {
     /// Since the start.
     pub(crate) at: Duration,
     pub(crate) flow: usize,
-    /// The service it took.
+    /// The time for which it occupied the service.
     pub(crate) work: Duration,
 }
 
@@ -47,7 +47,7 @@ impl Measured {
         times.iter().sum::<f64>() / times.len() as f64
     }
 
-    /// Service in seconds that each flow got.
+    /// The service that each flow got, in seconds.
     pub fn work(&self) -> Vec<f64> {
         let mut work = vec![0.0; self.bursts.len()];
         for done in &self.done {
@@ -63,7 +63,7 @@ impl Measured {
         of_them / work.iter().sum::<f64>()
     }
 
-    /// The least part they got in any second.
+    /// The least part of the service that these flows got in any second.
     pub fn least_share(&self, which: impl Fn(usize) -> bool) -> f64 {
         const SECOND: Duration = Duration::from_secs(1);
         let (mut all, mut of_them, mut end, mut least) = (0.0, 0.0, 0, f64::INFINITY);
@@ -83,7 +83,7 @@ impl Measured {
         least
     }
 
-    /// The longest time in ms in which none of them had a request finished.
+    /// The longest time, in ms, in which no request of these flows finished.
     pub fn longest_gap_ms(&self, which: impl Fn(usize) -> bool) -> f64 {
         let ends = self.done.iter().filter(|done| which(done.flow)).map(|done| done.at).chain([self.from + self.time]);
         let (mut last, mut longest) = (self.from, Duration::ZERO);
@@ -95,7 +95,7 @@ impl Measured {
     }
 }
 
-/// The time, in ms, that this share of `times` did not exceed; of none, not a number.
+/// The time, in ms, that this share of `times` did not exceed. NaN if there are no times.
 pub fn quantile_ms(times: impl IntoIterator<Item = Duration>, share: f64) -> f64 {
     let mut times: Vec<_> = times.into_iter().collect();
     quantile(&mut times, share).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)

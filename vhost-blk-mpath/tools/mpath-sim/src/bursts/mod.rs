@@ -1,8 +1,9 @@
 //! Schedulers in virtual time: the shipping [`mpath_core::Group`] over one path to a service with a number of slots, under
 //! flows that send bursts and flows that keep a deep queue.
 //!
-//! It is the experiment with which the burst-credit rule was published, and what it leaves open: [`targets`]. There is no network, no
-//! protocol and no processor time in it. The same setup and seed give the same result on every machine.
+//! The experiment is the one with which the burst-credit rule was published. [`targets`] also has cases that the publication
+//! leaves open. There is no network, no protocol and no processor time. The same setup and seed give the same result on every
+//! machine.
 
 // Counts of things are below 2^52.
 #![allow(clippy::cast_precision_loss)]

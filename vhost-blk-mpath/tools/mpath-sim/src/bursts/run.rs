@@ -28,14 +28,14 @@ pub enum Load {
     },
 }
 
-/// What requests meet.
+/// The service that works on the requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Service {
-    /// Requests that it works on at a time.
+    /// The number of requests that are worked on at a time.
     pub slots: usize,
-    /// How long a request takes; where sizes count, one of 64 KiB.
+    /// How long a request takes. If `sizes_count`, a request of 64 KiB takes this time.
     pub time: Duration,
-    /// A request takes longer the larger it is, with a constant part of 16 KiB.
+    /// The time of a request is proportional to its size plus 16 KiB.
     pub sizes_count: bool,
     /// A time, and the factor by which each request takes longer from then on.
     pub slower: Option<(Duration, u32)>,
@@ -60,7 +60,7 @@ impl Service {
         self.takes(4096, Duration::MAX)
     }
 
-    /// Requests of 4 KiB that it can do in a second, at first.
+    /// The requests of 4 KiB that the service can do in a second, before `slower` applies.
     pub fn iops(&self) -> f64 {
         self.slots as f64 / self.takes(4096, Duration::ZERO).as_secs_f64()
     }
@@ -72,12 +72,12 @@ pub struct Disk {
     /// Its weight among the disks that share the service.
     pub weight: u16,
     pub limits: Limits,
-    /// Its flows; they are numbered through over all disks.
+    /// Its flows. The numbers of flows go on from one disk to the next.
     pub flows: Vec<Load>,
 }
 
 impl Disk {
-    /// One without limits, of the usual weight.
+    /// A disk with these flows, without limits and with the default weight.
     pub fn of(flows: Vec<Load>) -> Self {
         Self { weight: DEFAULT_WEIGHT, limits: Limits::default(), flows }
     }
@@ -88,7 +88,7 @@ impl Disk {
 pub struct Setup {
     pub scheduler: SchedulerSpec,
     pub service: Service,
-    /// Requests the path may have in flight. More than the service has slots: they queue there, first in, first out.
+    /// The requests that the path may have in flight. Requests beyond the slots of the service queue there, first in, first out.
     pub window: u32,
     pub disks: Vec<Disk>,
     /// Seed of pauses, and of the phases of the slots.
@@ -135,7 +135,7 @@ struct Sim<'a> {
     measured: Measured,
 }
 
-/// Lets the flows work for `warm_up` and then for `time`: what came of the latter.
+/// Lets the flows work for `warm_up` and then for `time`. Returns the results of `time`.
 pub fn run(setup: &Setup, warm_up: Duration, time: Duration) -> Measured {
     let mut sim = Sim::new(setup);
     sim.run(warm_up);

@@ -6,10 +6,10 @@ use mpath_core::{SchedulerKind, SchedulerSpec};
 
 use super::{Disk, Load, Measured, Service, Setup, run};
 
-/// Time of the service for a request.
+/// How long the service takes for a request.
 pub const SERVICE: Duration = Duration::from_millis(10);
-/// What the published figures fit: without credits they are those of 13 slots within 5 % from eight busy flows on. (The floor grows by
-/// 0.795 ms a request, which is 12.6.)
+/// The number of slots that fits the published figures: without credits, from eight busy flows on, these are within 5 % of those
+/// of 13 slots. (The published floor grows by 0.795 ms with each request, which is 12.6 slots.)
 pub const SLOTS: usize = 13;
 /// The service of the experiment.
 pub const USUAL: Service = Service { slots: SLOTS, time: SERVICE, sizes_count: false, slower: None };
@@ -28,7 +28,7 @@ pub fn schedulers() -> [SchedulerSpec; 3] {
     [SchedulerKind::Fifo, SchedulerKind::Published, SchedulerKind::BurstCredit].map(SchedulerSpec::from)
 }
 
-/// Ours, with its defaults.
+/// `burst-credit` with its default parameters.
 pub fn ours() -> SchedulerSpec {
     SchedulerKind::BurstCredit.into()
 }
@@ -82,7 +82,7 @@ pub fn uniform(scheduler: SchedulerSpec, flows: Vec<Load>, seed: u64) -> Setup {
     of_disks(scheduler, vec![Disk::of(flows)], seed)
 }
 
-/// The same on another service.
+/// `setup` on another service.
 pub fn on(service: Service, setup: Setup) -> Setup {
     Setup { service, window: service.slots as u32, ..setup }
 }
@@ -92,20 +92,20 @@ pub fn by_size(scheduler: SchedulerSpec, flows: Vec<Load>, seed: u64) -> Setup {
     on(Service { sizes_count: true, ..USUAL }, uniform(scheduler, flows, seed))
 }
 
-/// Runs it for as long as tables and targets need.
+/// Runs a setup for as long as tables and targets need.
 pub fn measure(setup: &Setup) -> Measured {
     let [least, most] = MEASURED;
     let time = Duration::from_secs_f64(MEASURED_IOS / setup.service.iops()).clamp(least, most);
-    // To a scheduler all flows are new at first.
+    // All flows are new to the scheduler at first, so there is a warm-up.
     run(setup, time / 2, time)
 }
 
-/// One interactive flow, flow 0, against `busy` busy flows.
+/// One interactive flow, which is flow 0, against `busy` busy flows.
 pub fn against(scheduler: SchedulerSpec, count: u32, busy: usize, seed: u64) -> Measured {
     in_front(scheduler, &[interactive(count)], busy, seed)
 }
 
-/// Load in front of `busy` busy flows, which are the last ones.
+/// The flows of `front`, and then `busy` busy flows, on one disk.
 pub fn in_front(scheduler: SchedulerSpec, front: &[Load], busy: usize, seed: u64) -> Measured {
     measure(&uniform(scheduler, [front, &bulk(busy)].concat(), seed))
 }

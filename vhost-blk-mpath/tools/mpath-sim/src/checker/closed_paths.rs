@@ -1,8 +1,8 @@
 //! Paths closed in order: the node of such a path caches no write that the guest relies on.
 //!
 //! A write counts if the controller of the association has answered it with success, and its guest has seen the answer.
-//! A flush takes the write out of the cache. The operator may remove a path at once, and a shared cache is the other
-//! paths' too.
+//! A flush takes the write out of the cache. Paths that the operator removes at once are not judged. A shared cache is not judged
+//! either, because the other paths have it too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -46,12 +46,12 @@ impl ClosedPaths {
         self.lost.extend(open.map(|id| (node, disk, id)));
     }
 
-    /// A path is closed in order.
+    /// Notes a path that is closed in order. It is judged later.
     pub(crate) fn closed(&mut self, path: usize, controller: ControllerInstance) {
         self.closed.push((path, controller));
     }
 
-    /// A path that was closed in order, with its controller.
+    /// Takes the next path to be judged, with its controller.
     pub(crate) fn next(&mut self) -> Option<(usize, ControllerInstance)> {
         self.closed.pop()
     }

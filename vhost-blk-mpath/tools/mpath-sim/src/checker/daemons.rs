@@ -1,4 +1,4 @@
-//! The end of a daemon: the next daemon knows less, and promises less.
+//! The end of a daemon. The next daemon does not know everything, so the checker expects less of it.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ impl Checker {
         }
     }
 
-    /// The daemon that follows does not know which controllers hold writes that no flush has covered.
+    /// Expects no flush of the next daemon to cover earlier writes. That daemon does not know which controllers hold them.
     fn forget_promises(&mut self) {
         if !self.config.shared_write_cache {
             let moment = self.tick();

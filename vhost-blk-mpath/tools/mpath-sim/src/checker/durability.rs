@@ -1,10 +1,14 @@
 //! The writes that flushes have promised to be durable.
 //!
-//! A flush that succeeds promises every write that was acknowledged before the flush was submitted. An earlier flush that failed
-//! ends that promise: it told the guest that such writes may be lost. The earlier flush was submitted after the write was acknowledged,
-//! and answered before this flush was submitted. A write with FUA is promised by its own acknowledgement. Flushes of the next
-//! daemon do not promise writes that a killed daemon left unflushed, as the next daemon does not know where they went. There is one
-//! exception: the first flush of a daemon that had every controller from the start goes to all of them.
+//! A flush that succeeds promises every write that was acknowledged before the flush was submitted. A write with FUA is promised
+//! by its own acknowledgement.
+//!
+//! An earlier flush that failed ends the promise, because it told the guest that such writes may be lost. That flush was
+//! submitted after the write was acknowledged, and answered before the flush that succeeds was submitted.
+//!
+//! Flushes of the next daemon do not promise writes that a killed daemon left unflushed, because the next daemon does not know
+//! which controllers hold them. There is one exception: the first flush of a daemon that had every controller from the start goes
+//! to all controllers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,7 +67,7 @@ impl Durability {
         !self.kills.is_empty()
     }
 
-    /// A flush succeeds that covers the unflushed writes of earlier daemons.
+    /// Notes that a successful flush has covered the unflushed writes of earlier daemons.
     pub(super) fn recovered(&mut self) {
         self.kills.clear();
     }
@@ -80,8 +84,8 @@ impl Durability {
         self.lost.remove(&id);
     }
 
-    /// A block that is lost though a flush of it succeeded. A daemon cannot know which writes of a killed daemon a controller has
-    /// lost.
+    /// A write that is lost although a flush has promised it. Writes of a killed daemon do not count: the next daemon cannot know
+    /// which of them a controller has lost.
     pub(super) fn silently_lost(&self) -> Option<Origin> {
         let is_known = |id: &&u64| self.acknowledged.get(*id).is_some_and(|(moment, _)| *moment > self.killed);
         self.lost.iter().filter(is_known).map(|&id| Origin::Request(id)).find(|&origin| self.is_promised(origin))

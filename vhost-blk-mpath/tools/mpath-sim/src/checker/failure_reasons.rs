@@ -108,14 +108,14 @@ impl FailureReasons {
         has_waited || self.was_pathless(now, met, config) || self.has_used_up_retries(met, 0, config)
     }
 
-    /// Whether a controller refused the request, it met more errors than it is retried for, or its answers were altered.
+    /// Whether a controller refused the request, the request met more errors than it has retries, or its answers were altered.
     fn has_used_up_retries(&self, met: RequestErrors, connections_ended: u64, config: &GroupConfig) -> bool {
         let is_altered = self.injections > 0 || self.flipping_links > 0 || self.alterations > met.alterations;
         let retries = u64::from(config.max_retries.min(config.max_failovers));
         is_altered || met.refused > 0 || met.errors + connections_ended > retries
     }
 
-    /// Whether an I/O thread had no path for longer than requests wait, and the request was submitted before that ended.
+    /// Whether an I/O thread had no path for longer than requests wait, and had none when the request was submitted or later.
     fn was_pathless(&self, now: Duration, met: RequestErrors, config: &GroupConfig) -> bool {
         let Some(most) = config.no_path_timeout else { return false };
         let ended = self.outages.iter().any(|&(end, length)| end >= met.since && length >= most);

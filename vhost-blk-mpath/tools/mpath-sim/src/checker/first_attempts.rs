@@ -1,8 +1,9 @@
 //! The first attempts to connect paths after a kill, seen from their sockets.
 //!
 //! A killed daemon may have left unflushed writes in any controller. So the next daemon executes no request of a disk before each path
-//! had a chance. A path had one if it is live, or if an attempt is over that began late enough. That is no earlier than a second
-//! before the first attempt that made any path lead to the disk. A path that is live does not lead to a disk whose namespace it does not have.
+//! had a chance. A path had a chance if it is live, or if an attempt that began late enough has failed. An attempt began late
+//! enough if it began no earlier than a second before the first attempt that made any path lead to the disk. A live path without
+//! the namespace of a disk does not lead to that disk.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +13,7 @@ const CONCURRENT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 struct PathAttempts {
-    /// The beginning of the attempt that is under way, or that the path is live by.
+    /// The beginning of the attempt that is under way, or of the one that made the path live.
     began: Duration,
     is_live: bool,
     /// The beginning of the latest attempt that has failed.
@@ -75,7 +76,7 @@ impl FirstAttempts {
         (attempts.failed, attempts.is_live) = (Some(attempts.began), false);
     }
 
-    /// Ends the waits that are over if these paths have to have a chance.
+    /// Ends the wait of each disk if all of these paths have had their chance.
     pub(crate) fn judge(&mut self, paths: &[usize]) {
         for DiskAttempts { is_waiting, first } in &mut self.disks {
             let Some(first) = first.filter(|_| *is_waiting) else { continue };

@@ -1,7 +1,8 @@
 //! Where flushes are sent and why they fail, seen on the wire.
 //!
-//! * A flush is not sent to an association without unflushed data of its disk. There are none if an earlier flush of the disk was
-//!   answered there before this flush was submitted. And the guest must have changed no data since the earlier flush was submitted.
+//! * A flush is not sent to an association without unflushed data of its disk. An association has none under two conditions. An
+//!   earlier flush of the disk was answered there before this flush was submitted. The guest has changed no data since that
+//!   earlier flush was submitted.
 //! * A flush fails for lost writes only if a lost association can have held unflushed data of its disk.
 //!
 //! If all controllers share one cache, a flush may go to any of them, and no data are lost with an association.
@@ -71,14 +72,15 @@ impl Flushes {
         }
     }
 
-    /// The guest submits a request that changes data.
+    /// Notes that the guest submits a request that changes data.
     pub(crate) fn change_submitted(&mut self, disk: usize) {
         let moment = self.tick();
         let changing = self.changing.entry(disk).or_default();
         *changing = (changing.0 + 1, moment);
     }
 
-    /// A request that changes data is answered. The host may have heard of the answers of paths only now.
+    /// Notes that a request that changes data is answered. Its data count as written now, because the host may have heard of the
+    /// controller's answer only now.
     pub(crate) fn change_answered(&mut self, disk: usize) {
         let moment = self.tick();
         let changing = self.changing.entry(disk).or_default();
@@ -120,7 +122,7 @@ impl Flushes {
     pub(crate) fn flush_answered(&mut self, association: DiskAssociation, counts: bool) {
         let moment = self.tick();
         let sent = self.sent.entry(association).or_default();
-        // The command may belong to any of them, but not to a later one.
+        // The command belongs to a flush that was submitted at `first` or later.
         let first = if sent.is_empty() { None } else { sent.remove(0) };
         // A flush from before the namespace came back does not cover the data that are there now.
         let changed = self.namespace_changes.get(&association).copied();
@@ -132,7 +134,7 @@ impl Flushes {
         }
     }
 
-    /// A flush of the guest is answered: whether it may have failed for lost writes, if no other reason explains the failure.
+    /// Notes the answer of a flush. If it failed and nothing else explains that (`unexplained`), the disk must have lost writes.
     pub(crate) fn flush_ended(&mut self, id: u64, disk: usize, unexplained: bool) -> Result<(), String> {
         self.open.remove(&(disk, id));
         if unexplained && (self.is_shared || !self.may_have_lost_writes.contains(&disk)) {

@@ -8,7 +8,7 @@ use crate::blocks::Block;
 /// Most lines of history in a report.
 const HISTORY_MAX: usize = 100;
 
-/// A number that grows with everything that happens: of two moments the smaller one was before.
+/// A number that grows with everything that happens. A smaller moment was earlier.
 pub(crate) type Moment = u64;
 
 /// Something that happened: when, to which request, on which blocks. It concerns all disks if it names none.

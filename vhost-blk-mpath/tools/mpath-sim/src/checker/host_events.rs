@@ -16,8 +16,8 @@ impl Checker {
         }
     }
 
-    /// The host hears that a command of a disk failed. It is a reason for each request that the command can have been part of. The
-    /// `blocks` of some commands are not known.
+    /// Notes that the host has received an error for a command. The error is a reason for each request to which the command can
+    /// belong. `blocks` is `None` if the blocks of the command are not known.
     pub(crate) fn command_failed(
         &mut self,
         disk: usize,

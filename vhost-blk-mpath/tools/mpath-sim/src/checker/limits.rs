@@ -28,7 +28,7 @@ impl LimitUse {
         Self { since, limits, before, ios: 0, bytes: 0 }
     }
 
-    /// A request is executed: whether the limits allow that.
+    /// Counts an executed request. Returns an error if the limits do not allow it.
     pub(super) fn count(&mut self, at: Duration, bytes: u64) -> Result<(), String> {
         self.ios += 1;
         self.bytes += bytes;

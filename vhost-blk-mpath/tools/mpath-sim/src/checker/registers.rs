@@ -1,9 +1,10 @@
 //! Every block as a register with concurrent operations, seen from the guest alone.
 //!
 //! A write may take effect at any moment between its submission and its answer, more than once if it was repeated, and not
-//! at all if it failed. So a read must not return a value whose write had been answered before a newer write was submitted
-//! that had taken effect before the read was submitted. A write has taken effect when it succeeded, or when an answered
-//! read has returned it.
+//! at all if it failed. It has certainly taken effect when it has succeeded, or when an answered read has returned its data.
+//!
+//! So a read must not return an overwritten value. The value of a write is overwritten if that write was answered before a newer
+//! write was submitted, and the newer write had taken effect before the read was submitted.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,7 +21,7 @@ struct Write {
 
 #[derive(Debug, Default, Clone)]
 struct Register {
-    /// When the newest write was submitted that is known to have taken effect.
+    /// When the newest write that is known to have taken effect was submitted.
     floor: Moment,
     /// When a crash last undid writes legally. Reads that were submitted before may return any version.
     reverted: Moment,
@@ -93,7 +94,7 @@ impl Registers {
         }
     }
 
-    /// A read that is answered returned a block with this origin.
+    /// Judges a block that an answered read has returned, given the origin of the block.
     pub(super) fn read(&mut self, id: u64, lba: u64, origin: Origin, moment: Moment) -> Result<(), String> {
         let (submitted, start, floors) = self.reads.get(&id).expect("it was submitted");
         let register = &mut self.blocks[lba as usize];
@@ -122,7 +123,7 @@ impl Registers {
         }
     }
 
-    /// A crash took the visible content of a block, legally.
+    /// Notes that a crash has legally taken the visible content of a block.
     pub(super) fn reverted(&mut self, lba: u64, moment: Moment) {
         let register = &mut self.blocks[lba as usize];
         register.floor = 0;

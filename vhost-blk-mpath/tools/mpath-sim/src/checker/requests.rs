@@ -40,7 +40,7 @@ impl Checker {
         }
     }
 
-    /// Whether the host had a reason for this answer.
+    /// Returns an error if the request failed without a reason. Notes for the check of flushes that the request has ended.
     fn check_reason(
         &mut self,
         now: Duration,
@@ -69,7 +69,7 @@ impl Checker {
         Ok(())
     }
 
-    /// A request is answered, a read with these bytes.
+    /// Judges the answer to a request. `data` are the bytes of a read.
     pub(crate) fn answered(&mut self, at: Duration, id: u64, result: Result<(), GuestError>, data: &[u8]) {
         let moment = self.tick();
         let Some(request) = self.open.remove(&id) else {
@@ -130,7 +130,7 @@ impl Checker {
     pub(crate) fn given_up(&mut self, at: Duration, id: u64) {
         let moment = self.tick();
         let Some(request) = self.open.remove(&id) else { return };
-        // A request without an answer breaks no rule of answers.
+        // Without an answer there is nothing to judge, so only the check of flushes is told.
         let _ = self.check_reason(at, id, &request, Ok(()));
         let OpenRequest { disk, operation, range, .. } = request;
         self.counts.given_up += 1;

@@ -12,7 +12,8 @@ use crate::blocks::{Block, Loss, Origin, pattern};
 const CONNECTION_GONE: &str = ", its connection being gone";
 
 impl Checker {
-    /// A command is about to change the store, to this payload or without one to zeroes: the request that it belongs to.
+    /// Judges a command that is about to change the store to this payload, or to zeroes if there is none. Returns the request to
+    /// which the command belongs.
     pub(crate) fn change_begins(
         &mut self,
         at: Duration,
@@ -60,7 +61,7 @@ impl Checker {
         Origin::Request(id)
     }
 
-    /// A further piece of a command is about to change the store.
+    /// Judges a further piece of a command that is about to change the store.
     pub(crate) fn change_continues(
         &mut self,
         at: Duration,
@@ -98,7 +99,7 @@ impl Checker {
         }
     }
 
-    /// A flush of a disk has succeeded for the guest. The data that it covers must not be in a cache, and must not be lost with one.
+    /// Judges a flush that has succeeded for the guest. No data that the flush covers may be in a cache, or be lost with one.
     pub(crate) fn flushed(&mut self, at: Duration, disk: usize, cached: impl Iterator<Item = (u64, usize, Origin)>) {
         // The host cannot notice the loss of a shared cache: with `shared-write-cache`, no data are lost with a path.
         if !self.config.shared_write_cache

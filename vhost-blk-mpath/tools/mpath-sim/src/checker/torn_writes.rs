@@ -1,4 +1,5 @@
-//! Writes whose guest has truncated its memory. Zeroes may replace any of their bytes, but then the writes must not succeed.
+//! Writes whose guest has truncated its memory. Zeroes may replace any bytes of such a write, but then the write must not
+//! succeed.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,7 +9,7 @@ use crate::blocks::pattern;
 #[derive(Debug)]
 struct TornWrite {
     range: Range<u64>,
-    /// A controller executed it with zeroes in place of data.
+    /// A controller has executed the write with zeroes in place of data.
     is_zeroed: bool,
 }
 
@@ -26,7 +27,7 @@ impl TornWrites {
         self.0.entry(id).and_modify(|torn| torn.is_zeroed = true);
     }
 
-    /// The write is answered with success: whether it may be.
+    /// Forgets a write that is answered with success. Returns whether the write may succeed.
     pub(super) fn may_succeed(&mut self, id: u64) -> bool {
         self.0.remove(&id).is_none_or(|torn| !torn.is_zeroed)
     }

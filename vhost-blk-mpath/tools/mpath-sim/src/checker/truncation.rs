@@ -19,7 +19,7 @@ impl Checker {
         }
     }
 
-    /// The request that a controller begins to execute with a payload that is zero in part.
+    /// Finds and notes the request that a controller begins to execute with a payload that is zero in part.
     pub(super) fn writer_of_torn(&mut self, disk: usize, lba: u64, payload: &[u8], block_bytes: usize) -> Option<u64> {
         let (writers, id) = self.torn_writer(disk, lba, payload, block_bytes);
         let id = id?;
@@ -30,8 +30,9 @@ impl Checker {
         Some(id)
     }
 
-    /// The origin of a command that has begun to change the store at `lba`, for its next piece. Zeroes of truncated memory may fit
-    /// several requests. If the one that was taken for the writer has been answered, an unanswered one that fits is the writer.
+    /// The origin of the next piece of a command that has begun to change the store at `lba`. Zeroes of truncated memory may fit
+    /// several requests. If the request that was taken for the writer has been answered, the writer is an unanswered request that
+    /// fits.
     pub(crate) fn origin_of_next_piece(
         &self,
         origin: Origin,
@@ -55,7 +56,7 @@ impl Checker {
         (writers.len(), id.copied())
     }
 
-    /// A read that is answered returns these bytes of a block.
+    /// Judges the bytes of a block that an answered read has returned.
     pub(super) fn check_block(&mut self, at: Duration, id: u64, block: Block, bytes: &[u8]) -> Result<(), String> {
         let Block { disk, lba } = block;
         let parsed = pattern::parse(disk, bytes, lba);

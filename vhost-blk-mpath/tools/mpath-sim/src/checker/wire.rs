@@ -34,14 +34,14 @@ struct PduStream {
 
 /// A place in the stream.
 enum Place<'a> {
-    /// The head of a PDU has come, as far as it is parsed.
+    /// The part of a PDU that is parsed has come.
     Head(&'a [u8]),
     /// The PDU has come to its end.
     End,
 }
 
 impl PduStream {
-    /// The places that these bytes reach.
+    /// Calls `on_place` for each place in the stream that these bytes reach.
     fn read(&mut self, mut bytes: &[u8], mut on_place: impl FnMut(Place<'_>)) {
         while !bytes.is_empty() {
             if self.skip > 0 {
@@ -170,7 +170,7 @@ impl OpenCommand {
         Self { command, direction, length, moved, sent: moved }
     }
 
-    /// The controller sends or requests data of the command: whether that is legal.
+    /// Notes that the controller sends or requests data of the command. Returns whether that is legal.
     fn move_data(&mut self, direction: DataDirection, offset: u32, length: u32) -> bool {
         let is_legal = self.direction == direction && offset == self.moved && length <= self.length - self.moved;
         self.moved = if is_legal { self.moved + length } else { self.moved };
@@ -196,7 +196,8 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// The host sends these bytes: the commands that begin in them, or `None` if it had to end the association instead.
+    /// Reads bytes that the host sends. Returns the commands that begin in them, or `None` if the host had to end the association
+    /// instead.
     pub(crate) fn host_sends(&mut self, bytes: &[u8]) -> Option<Vec<Command>> {
         let (mut commands, mut is_illegal) = (Vec::new(), false);
         let Self { sent, open, begun, is_broken, .. } = self;
@@ -231,7 +232,7 @@ impl Wire {
         self.is_broken
     }
 
-    /// The host receives these bytes: the commands that end in them, and how.
+    /// Reads bytes that the host receives. Returns the commands that end in them, each with its end.
     pub(crate) fn host_receives(&mut self, bytes: &[u8]) -> Vec<(Command, CommandEnd)> {
         let mut ends = Vec::new();
         let Self { received, open, is_broken, ending, digest_errors, .. } = self;

@@ -1,4 +1,4 @@
-//! The end of a controller: it drives the shipping state machine over simulated sockets.
+//! The orderly end of a controller. This drives the shipping state machine over simulated sockets.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -21,7 +21,7 @@ pub(super) struct EndingController {
 }
 
 impl EndingController {
-    /// A controller with its admin socket, its unsent bytes there, and its draining I/O sockets.
+    /// A controller with its admin socket, the bytes that are not sent there yet, and its draining I/O sockets.
     pub(super) fn new(
         inner: ControllerShutdown,
         (admin, out): (ConnId, VecDeque<u8>),
@@ -44,7 +44,7 @@ impl EndingController {
         let now = ctx.clock.now();
         let inner = &mut self.inner;
         self.queues.retain(|&queue| {
-            // The requests that are answered there are held, and will be repeated.
+            // Answers on a draining connection are dropped: their requests wait for the fence and are repeated.
             while !ctx.net.receive(&mut ctx.clock, queue, Side::Host, 16 * 1024).is_empty() {}
             let Some(end) = ctx.net.end_of_stream(queue, Side::Host) else { return true };
             inner.queue_ended(now, end.is_ok());

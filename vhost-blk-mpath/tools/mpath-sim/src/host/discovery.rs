@@ -24,13 +24,13 @@ struct Session {
     conn: ConnId,
     source: Source<SocketAddr>,
     is_persistent: bool,
-    /// When it began, or read its last log.
+    /// When the session began, or read its last log.
     heard_at: Instant,
     is_connected: bool,
     /// The shipping session.
     protocol: discovery::Session,
     out: VecDeque<u8>,
-    /// It was ended, and its events are ignored.
+    /// The host has ended the session, and its events are ignored.
     is_ended: bool,
 }
 
@@ -98,7 +98,7 @@ impl Discovery {
         self.timer.wake_task(&mut ctx.clock, &mut self.rng);
     }
 
-    /// [`Event::Discovery`] has come: the paths to add and to remove.
+    /// Handles [`Event::Discovery`]. Returns the paths to add and to remove.
     pub(super) fn turn(&mut self, ctx: &mut Ctx, have: &[KnownPath<SocketAddr>]) -> Option<Changes<SocketAddr>> {
         let now = ctx.clock.now();
         if !self.timer.take_due(now) {
@@ -159,7 +159,7 @@ impl Discovery {
         }
     }
 
-    /// Passes on the event of a session: whether it is the last.
+    /// Passes on an event of a session. Returns whether it is the last one.
     fn take_event(&mut self, ctx: &mut Ctx, id: SessionId, news: SessionEvent) -> bool {
         ctx.say(|| format!("session {id:?}: {news:?}"));
         let session = self.sessions.iter_mut().find(|session| session.id == id);

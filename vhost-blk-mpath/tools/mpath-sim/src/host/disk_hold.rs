@@ -1,4 +1,4 @@
-//! Carries out when requests of a disk are fetched, as the shipping hold decides.
+//! The hold of a disk. The shipping hold decides when requests are fetched, and this module tells the I/O threads.
 
 use std::sync::mpsc;
 use std::time::Instant;
@@ -26,9 +26,9 @@ pub(super) struct DiskHold {
     disk: DiskId,
     /// The shipping state machine, which decides.
     inner: mpath_host::DiskHold,
-    /// A message from each I/O thread on which the disk is settled.
+    /// The channel for a message from each I/O thread on which the disk is settled.
     settled: (mpsc::Sender<()>, mpsc::Receiver<()>),
-    /// The messages to come.
+    /// The number of messages that have not come yet.
     unsettled: usize,
     /// The time of the last [`Event::Disks`].
     wake_at: Option<Instant>,
@@ -49,7 +49,7 @@ impl DiskHold {
         self.inner.inherited_fence().is_none_or(|fence| fence.until <= now)
     }
 
-    /// Sets the time at which it is due though no path has changed.
+    /// Sets the time at which the hold has to be updated even if no path changes.
     pub(super) fn set_timer(&mut self, ctx: &mut Ctx) {
         let at = self.inner.next_timeout();
         if at != self.wake_at {
@@ -64,7 +64,8 @@ impl DiskHold {
         &self.inner
     }
 
-    /// Changes it, and carries out what follows. Returns whether the inherited fence has to be removed from the fence record.
+    /// Changes the hold, and carries out its actions. Returns whether the inherited fence has to be removed from the fence
+    /// record.
     pub(super) fn change(
         &mut self,
         ctx: &mut Ctx,
@@ -95,7 +96,7 @@ impl DiskHold {
         is_released
     }
 
-    /// Takes the messages of I/O threads: whether the disk has just become settled on all of them.
+    /// Takes the messages of I/O threads. Returns whether the disk has just become settled on all of them.
     pub(super) fn poll_settled(&mut self, ctx: &mut Ctx, threads: &mut IoThreads) -> bool {
         let mut has_settled = false;
         while self.settled.1.try_recv().is_ok() {

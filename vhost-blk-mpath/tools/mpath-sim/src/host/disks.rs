@@ -1,7 +1,7 @@
 //! The disks, for the paths that lead to them.
 //!
-//! Earlier daemons have left the namespace of most disks. Without one, the first path decides, and the operator sees to it that this
-//! path leads to the disk's namespace.
+//! For most disks, an earlier daemon has recorded the namespace. Otherwise the first path decides, and the operator makes sure
+//! that this path leads to the disk's namespace.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -50,7 +50,7 @@ struct Disk {
     found: Option<NamespaceIdentity>,
     /// The blocks that its guest sees. `None`: no earlier daemon has saved them, and no path has found them.
     shown: Option<u64>,
-    /// Its opening or a growth saves the disk, and the other waits.
+    /// The opening or a growth of the disk is saving it. The other of the two waits.
     is_being_saved: bool,
 }
 
@@ -89,7 +89,8 @@ impl Disks {
         Self { by_id, subsystem, namespaces: BTreeMap::new(), files, are_removed: false, rng }
     }
 
-    /// The daemon is gone, while these disks were saved with these blocks.
+    /// The files that the daemon leaves. `under_way`: disks that were being saved with these blocks. Each of them may be saved or
+    /// not.
     pub(super) fn into_files(mut self, under_way: Vec<(usize, u64)>) -> ShownFiles {
         for (disk, blocks) in under_way {
             if self.rng.percent(50) {
@@ -99,13 +100,13 @@ impl Disks {
         self.files
     }
 
-    /// The disks are removed: no file describes them any more.
+    /// Removes the files of all disks, because the disks are removed.
     pub(super) fn forget(&mut self) {
         self.are_removed = true;
         self.files.0.fill(None);
     }
 
-    /// Begins to save a disk, unless it is being saved.
+    /// Begins to save a disk, unless it is being saved. Returns whether it has begun.
     pub(super) fn begin_to_save(&mut self, disk: usize) -> bool {
         !std::mem::replace(&mut self.by_id[disk].is_being_saved, true)
     }
@@ -131,7 +132,7 @@ impl Disks {
         Some(ShownDisk { namespace, blocks })
     }
 
-    /// Saves a disk with this size: whether that has succeeded.
+    /// Saves a disk with this size. Returns whether that has succeeded.
     pub(super) fn save(&mut self, disk: usize, blocks: u64) -> bool {
         if self.saved(disk) == Some(blocks) {
             return true;
@@ -188,7 +189,7 @@ impl Disks {
         self.namespaces.get(&path).is_some_and(|path| path.leads_to(disk))
     }
 
-    /// The namespace of a disk is found: whether a path may be used for the disk.
+    /// Decides whether a path that has found this namespace may be used for the disk.
     fn admit_disk(&mut self, disk: usize, found: &NamespaceIdentity) -> Result<(), AdmitError<IoFailure>> {
         if let Some(served) = mpath_host::Disks::served(self, DiskId(disk as u16)) {
             return Ok(served.check(found)?);

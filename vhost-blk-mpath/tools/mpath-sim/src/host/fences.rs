@@ -63,12 +63,13 @@ impl Fences {
         (fences, InheritedFence::longest(now, inherited))
     }
 
-    /// The daemon is killed.
+    /// The files that a killed daemon leaves.
     pub(super) fn into_files(self) -> RecordFiles {
         self.files
     }
 
-    /// The daemon has ended in order and leaves the disks so: the files, whether they were written, and the fences that are left.
+    /// Ends the fences of a daemon that has ended in order and leaves the disks in this state. Returns the files, whether they
+    /// were written, and the fences that are left.
     pub(super) fn end(
         self,
         now: Instant,
@@ -98,13 +99,13 @@ impl Fences {
         self.records[disk].previous_namespace()
     }
 
-    /// Changes all records: whether all of them were written.
+    /// Changes all records. Returns whether all of them were written.
     fn change_records(&mut self, change: impl Fn(&mut Record)) -> bool {
         let disks = 0..self.records.len();
         disks.fold(true, |are_written, disk| self.change_record(disk, &change) & are_written)
     }
 
-    /// Changes the record of a disk: whether it was written.
+    /// Changes the record of a disk. Returns whether it was written.
     fn change_record(&mut self, disk: usize, change: impl Fn(&mut Record)) -> bool {
         self.files.0.resize(self.records.len(), RecordContent::default());
         change(&mut self.records[disk]);
@@ -120,18 +121,18 @@ impl Fences {
         self.namespaces[disk].get_or_insert_with(|| namespace.clone());
     }
 
-    /// Names the namespace of a disk in its record: whether that was written.
+    /// Names the namespace of a disk in its record. Returns whether the record was written.
     pub(super) fn record_namespace(&mut self, disk: usize) -> bool {
         self.change_record(disk, |_| {})
     }
 
-    /// Records an association: whether that was written.
+    /// Records an association for all disks. Returns whether all records were written.
     pub(super) fn record(&mut self, id: AssociationId, fence_time: Duration) -> bool {
         let (path, fence_ms) = (id.path.to_string(), fence_time.as_millis() as u64);
         self.change_records(|record| record.add(id, RecordedAssociation { path: path.clone(), cntlid: 0, fence_ms }))
     }
 
-    /// Records a fence that a removed disk has left: whether that was written.
+    /// Records a fence that a removed disk has left. Returns whether the record was written.
     pub(super) fn inherit(&mut self, disk: usize, association: &RecordedAssociation) -> bool {
         self.change_record(disk, |record| record.inherit(association.clone()))
     }
@@ -184,7 +185,7 @@ impl Fences {
         self.inner.reset_answered(ctx.clock.now(), path, outcome);
     }
 
-    /// Lifts fences that are due: the associations that cannot change data any more.
+    /// Lifts fences that are due. Returns their associations, which cannot change data any more.
     pub(super) fn turn(&mut self, ctx: &mut Ctx) -> Vec<(PathId, Epoch)> {
         let now = ctx.clock.now();
         self.inner.handle_timeout(now);

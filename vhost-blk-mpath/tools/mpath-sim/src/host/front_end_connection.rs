@@ -30,18 +30,18 @@ impl StopQueues {
 pub(super) enum FrontEndEvent {
     /// Virtqueues are to stop.
     Stop(StopQueues),
-    /// The front-end has an answer, as the base of a virtqueue that it has stopped, or is hung up on.
+    /// The front-end has got an answer, such as the base of a virtqueue that it has stopped. Or the daemon has hung up on it.
     Answer(Result<u32, vhost::Error>),
     /// The connection has ended.
     Ended,
 }
 
-/// Sends [`FrontEndEvent::Ended`] when it is dropped, so for every end of the connection.
+/// Sends [`FrontEndEvent::Ended`] when it is dropped, so that no end of the connection is missed.
 struct EndNotice(mpsc::Sender<FrontEndEvent>);
 
 impl Drop for EndNotice {
     fn drop(&mut self) {
-        // The daemon may have been killed.
+        // The receiver is gone if the daemon was killed.
         let _ = self.0.send(FrontEndEvent::Ended);
     }
 }
@@ -114,7 +114,7 @@ impl FrontEndConnection {
         self.started.try_iter()
     }
 
-    /// The front-end waits for an answer, on a thread of its own.
+    /// Has the front-end wait for an answer, on a thread of its own. The answer comes as an event.
     pub(super) fn await_answer(&self, answer: impl FnOnce() -> Result<u32, vhost::Error> + Send + 'static) {
         let events = self.event_sender.clone();
         // The receiver is gone if the daemon is killed or the front-end hangs up.
@@ -131,7 +131,7 @@ impl FrontEndConnection {
         self.thread.join().expect("it serves to the end");
     }
 
-    /// The daemon is killed. The thread ends when the front-end has hung up.
+    /// Forgets the connection, because the daemon is killed. Returns its thread, which ends when the front-end has hung up.
     pub(super) fn kill(self) -> JoinHandle<()> {
         self.thread
     }

@@ -124,7 +124,7 @@ impl FrontEndServer {
         self.start_fetching(ctx, threads, connection);
     }
 
-    /// The front-end has set up its virtqueues, and I/O threads fetch from them.
+    /// Has I/O threads fetch from the virtqueues that the front-end has set up.
     fn start_fetching(&mut self, ctx: &mut Ctx, threads: &mut IoThreads, connection: FrontEndConnection) {
         ctx.checker.queues_started(usize::from(self.disk.0));
         self.pass_on(ctx, threads, &connection);
@@ -209,7 +209,8 @@ impl FrontEndServer {
         }
     }
 
-    /// The connection is about to end, with this event first: the state while virtqueues drain.
+    /// Handles the last events of a connection that is about to end. The first of them is `event`. Returns the state in which the
+    /// virtqueues drain.
     fn close(
         &self,
         ctx: &mut Ctx,
@@ -250,7 +251,7 @@ impl FrontEndServer {
         self.wants_queues = true;
     }
 
-    /// The front-end stops the next virtqueue. Virtqueues with these bases have stopped.
+    /// Has the front-end stop the next virtqueue. `bases` are those of the virtqueues that have stopped.
     fn stop_next(
         &self,
         ctx: &mut Ctx,
@@ -290,7 +291,7 @@ impl FrontEndServer {
         }
     }
 
-    /// Returns drained virtqueues to the connection: whether the last front-end is gone, and the next can connect.
+    /// Gives drained virtqueues back to the connection. Returns whether the front-end is gone, so that the next one can connect.
     pub(super) fn turn(&mut self, ctx: &mut Ctx, threads: &mut IoThreads, machine: &mut Machine) -> bool {
         let is_drained = match &mut self.state {
             FrontEndState::Leaving { draining, .. }
@@ -369,7 +370,7 @@ impl FrontEndServer {
         !matches!(self.state, FrontEndState::Waiting | FrontEndState::Leaving { .. })
     }
 
-    /// The daemon is killed. The thread ends when the front-end has hung up.
+    /// Forgets the front-end, because the daemon is killed. Returns the thread of its connection, which ends when it has hung up.
     pub(super) fn kill(self) -> Option<JoinHandle<()>> {
         match self.state {
             FrontEndState::Waiting => None,

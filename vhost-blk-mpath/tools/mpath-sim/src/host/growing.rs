@@ -37,8 +37,8 @@ impl Growing {
         }
     }
 
-    /// Goes as far as it can: whether the disk has grown, or has not for a reason. Adds the blocks that guests see from now on, if
-    /// these are more.
+    /// Takes all steps that are possible now. Returns whether the growth is over: done, or given up. If guests see more blocks
+    /// from now on, adds the disk and its blocks to `grown`.
     pub(super) fn advance(
         &mut self,
         ctx: &mut Ctx,
@@ -90,7 +90,7 @@ impl Growing {
         is_over
     }
 
-    /// Tells the I/O threads, once: whether they are told.
+    /// Tells the I/O threads, at the first call. Returns whether all of them have been told.
     fn are_told(&mut self, ctx: &mut Ctx, threads: &mut IoThreads) -> bool {
         let Some(told) = &self.told else {
             let told = Arc::new(());
@@ -104,7 +104,7 @@ impl Growing {
         Arc::strong_count(told) == 1
     }
 
-    /// Begins to write the file: whether the time for that is over.
+    /// Begins to write the file, at the first call. Returns whether the file is written.
     fn is_written(&mut self, ctx: &mut Ctx, disks: &mut Disks) -> bool {
         let now = ctx.clock.now();
         if self.saved_at.is_none() {

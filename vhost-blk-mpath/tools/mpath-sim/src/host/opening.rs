@@ -34,7 +34,7 @@ impl Opening {
         disks.shown(self.disk).filter(|_| is_saved).map(|blocks| (self.disk, blocks))
     }
 
-    /// Goes as far as it can: whether front-ends are served from now on.
+    /// Takes all steps that are possible now. Returns whether front-ends are served from now on.
     pub(super) fn advance(
         &mut self,
         ctx: &mut Ctx,
@@ -102,7 +102,7 @@ impl Opening {
         is_opened
     }
 
-    /// Begins to write the file of a step, unless that is under way: whether the file is written.
+    /// Begins to write the file of a step, unless that is under way. Returns whether the file is written.
     fn is_written(&mut self, ctx: &Ctx, step: OpeningStep, takes: impl FnOnce() -> Duration) -> bool {
         let now = ctx.clock.now();
         self.write.get_or_insert_with(|| (step, now + takes()));

@@ -200,12 +200,12 @@ impl PathTask {
         self.path.trial()
     }
 
-    /// Whether it was found to lead elsewhere.
+    /// Whether the path was found to lead to another namespace.
     pub(super) fn was_refused(&self) -> bool {
         self.refused_until.is_some()
     }
 
-    /// Whether the I/O threads were told that it can be used for a disk, and none has lost it.
+    /// Whether the I/O threads were told that the path can be used for a disk, and none of them has lost the path.
     pub(super) fn reaches(&self, disk: usize) -> bool {
         let is_loss = |kind: &_| matches!(kind, PathEventKind::Lost(_) | PathEventKind::Closed { .. });
         let is_lost = self.reports.iter().any(|report| is_loss(&report.kind));
@@ -286,7 +286,7 @@ impl PathTask {
         self.ending.is_empty()
     }
 
-    /// An association is over, and every I/O thread has closed its queue pair.
+    /// Begins the fence and the orderly end of an association that is over. Every I/O thread has closed its queue pair.
     fn association_ended(&mut self, ctx: &mut Ctx, fences: &mut Fences, left: ClosedAssociation) {
         let may_lose_writes = self.closed_at_once == Some(left.epoch) || self.plan.group.shared_write_cache;
         if let Some(controller) = left.info.instance().filter(|_| left.is_clean && !may_lose_writes) {
@@ -302,8 +302,8 @@ impl PathTask {
         self.wake(ctx);
     }
 
-    /// Closes all sockets. Those of a controller that ends in order are closed afterwards. `fence`: its I/O sockets
-    /// drain, which may lift this association's fence.
+    /// Closes all sockets. The sockets of a controller that ends in order are closed when it has ended. With a `fence`, its I/O
+    /// sockets drain first, which may lift the fence of this association.
     fn end_controller(&mut self, ctx: &mut Ctx, shutdown: Option<ControllerShutdown>, fence: Option<AssociationId>) {
         let (mut queues, mut sockets) = (std::mem::take(&mut self.draining), self.sockets.drain(..));
         if let Some(shutdown) = shutdown
@@ -340,7 +340,7 @@ impl PathTask {
         }
     }
 
-    /// Moves bytes between the path and its sockets: whether anything was new.
+    /// Moves bytes between the path and its sockets. Returns whether anything was new.
     fn exchange(&mut self, ctx: &mut Ctx) -> bool {
         let (now, mut is_new) = (ctx.clock.now(), false);
         for index in 0..self.sockets.len() {
@@ -474,7 +474,7 @@ impl PathTask {
         }
     }
 
-    /// The handshakes of the I/O queues are over: their digests protect what follows.
+    /// Protects the following bytes of I/O queues by digests. The handshakes of these queues are over.
     fn protect_queues(&self, ctx: &mut Ctx) {
         for socket in self.sockets.iter().filter(|socket| socket.qid > 0) {
             ctx.net.protect(socket.conn, self.plan.controller.digests);

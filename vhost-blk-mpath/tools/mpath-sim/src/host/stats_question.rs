@@ -12,19 +12,19 @@ type Reply = Box<dyn FnOnce(GroupStats) + Send>;
 #[derive(Debug)]
 pub(super) struct StatsQuestion {
     answers: mpsc::Receiver<GroupStats>,
-    /// `None` without an answer, and if a thread has ended.
+    /// The sum of the answers so far. `None` before the first answer, and if a thread has ended.
     sum: Option<GroupStats>,
     /// The number of threads that have not answered.
     missing: usize,
 }
 
 impl StatsQuestion {
-    /// A question, and what makes the reply of each thread.
+    /// A question, and a function that makes the reply function for each thread.
     pub(super) fn new(threads: usize) -> (Self, impl Fn() -> Reply) {
         let (sender, answers) = mpsc::channel();
         let reply = move || -> Reply {
             let sender = sender.clone();
-            // The task may have asked another question since.
+            // The receiver is gone if the task has asked another question since.
             Box::new(move |stats| drop(sender.send(stats)))
         };
         (Self { answers, sum: None, missing: threads }, reply)

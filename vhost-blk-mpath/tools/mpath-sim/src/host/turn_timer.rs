@@ -37,7 +37,7 @@ impl TurnTimer {
         self.set(clock, at);
     }
 
-    /// The event has come: whether the turn is due, and not an earlier or a later one.
+    /// Handles the event of a turn. Returns whether the turn is due now. The event may also be that of an earlier plan.
     pub(super) fn take_due(&mut self, now: Instant) -> bool {
         self.at.take_if(|at| *at == now).is_some()
     }

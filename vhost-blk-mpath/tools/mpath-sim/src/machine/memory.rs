@@ -11,7 +11,7 @@ use vm_memory::{FileOffset, MmapRegion};
 pub(super) const GUEST_START: u64 = 0x4000_0000;
 pub(super) const USER_START: u64 = 0x7f00_0000_0000;
 
-/// No page is smaller. A bit in a dirty log is for this much memory.
+/// The smallest size of a page, and the memory that one bit of a dirty log stands for.
 pub(super) const PAGE_BYTES: usize = 4096;
 
 /// The truncation of the file.
@@ -48,7 +48,7 @@ impl Memory {
         self.region.len()
     }
 
-    /// Truncates the file at any page. Only the guest sees the rest from now on.
+    /// Truncates the file at a page that `choice` decides. From now on, only the guest sees the memory behind that page.
     pub(super) fn truncate(&mut self, choice: u64) {
         let at = choice as usize % self.bytes().div_ceil(PAGE_BYTES) * PAGE_BYTES;
         let contents = self.read(0, self.bytes());
@@ -57,12 +57,12 @@ impl Memory {
         self.copy = None;
     }
 
-    /// A migration begins to copy the memory, which must be whole for that.
+    /// Begins the copy of a migration. There is no copy if the memory is truncated.
     pub(super) fn begin_copy(&mut self) {
         self.copy = (!self.is_truncated()).then(|| self.read(0, self.bytes()));
     }
 
-    /// The migration is over: its copy.
+    /// Ends the migration. Returns its copy of the memory.
     pub(super) fn take_copy(&mut self) -> Option<Vec<u8>> {
         self.copy.take()
     }
@@ -91,7 +91,7 @@ impl Memory {
         self.truncation.is_some()
     }
 
-    /// The guest writes. A migration sees that without the device's help.
+    /// Writes for the guest. The copy of a migration gets these bytes too, without the dirty log.
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
         if let Some(copy) = &mut self.copy {
             copy[at..at + bytes.len()].copy_from_slice(bytes);

@@ -65,15 +65,15 @@ pub(crate) struct Machine {
     frontend: Option<Frontend>,
     /// The blocks of the disk that the guest sees.
     blocks: u64,
-    /// The front-end's end of the connection, to hang up.
+    /// The front-end's end of the connection, with which it can hang up.
     stream: Option<UnixStream>,
     /// By user: the request that is not answered.
     open: BTreeMap<usize, GuestRequest>,
-    /// By user: the data of the last read. The device must not change its memory any more.
+    /// By user: the data of the last read. The device must not change the memory of that read any more.
     last_reads: BTreeMap<usize, Vec<u8>>,
     /// Requests that a reset of the guest gave up.
     given_up: Vec<GuestRequest>,
-    /// Some requests will get no answer, as no in-flight log has kept them.
+    /// Some requests will get no answer, because no in-flight log has kept them.
     has_lost_requests: bool,
 }
 
@@ -126,7 +126,7 @@ impl Machine {
         self.frontend = Some(frontend::connect(stream, &self.plan).expect("the daemon answers"));
         let mut bases = self.used();
         if self.plan.rings.are_packed && self.inflight.is_some() {
-            // QEMU does not find the position in a packed ring either. The daemon takes it from the in-flight log.
+            // Like QEMU, this front-end does not know the position in a packed ring. The daemon takes it from the in-flight log.
             bases.fill(PACKED_START);
         }
         self.start_queues(&bases);
@@ -146,7 +146,7 @@ impl Machine {
         move || frontend.get_vring_base(queue)
     }
 
-    /// Passes a new dirty log, or none any more. The call waits until all virtqueues know, each of which drains for that.
+    /// Passes a new dirty log, or takes it away. The call waits until each virtqueue has drained and knows of it.
     pub(crate) fn set_logging(
         &mut self,
         is_logged: bool,
@@ -159,7 +159,7 @@ impl Machine {
         move || frontend::set_logging(&frontend, &plan, log.as_deref(), &sizes).map(|()| 0)
     }
 
-    /// Whether the guest is migrated.
+    /// Whether the guest is being migrated.
     pub(crate) fn is_migrating(&self) -> bool {
         self.dirty_log.is_some()
     }
@@ -171,7 +171,7 @@ impl Machine {
         }
     }
 
-    /// The migration copies again what the device has marked.
+    /// Copies the pages that the device has marked again.
     pub(crate) fn copy_marked(&mut self) {
         if let Some(log) = &self.dirty_log {
             self.memory.copy_again(log.take());
@@ -213,11 +213,11 @@ impl Machine {
         self.frontend = None;
         self.end_migration();
         if let Some(stream) = self.stream.take() {
-            // A thread may wait there for an answer. The shutdown fails only if the daemon has hung up first.
+            // A thread may wait for an answer on this stream. The shutdown fails only if the daemon has hung up first.
             let _ = stream.shutdown(Shutdown::Both);
         }
         if is_reset {
-            // A daemon may still write to the old memory.
+            // The guest gets new memory, because a daemon may still write to the old one.
             self.memory = Memory::new(self.memory.bytes());
             self.queues = drivers(&self.plan);
             self.inflight = None;
@@ -236,7 +236,7 @@ impl Machine {
         self.memory.is_truncated()
     }
 
-    /// The daemon has ended, or has given up requests. Only an in-flight log keeps them.
+    /// Notes that the daemon has ended or given up requests. Without an in-flight log, these requests are lost.
     pub(crate) fn lose_requests(&mut self) {
         self.has_lost_requests = !self.plan.rings.have_log;
     }
@@ -246,7 +246,7 @@ impl Machine {
         self.is_truncated() || self.has_lost_requests
     }
 
-    /// Whether the guest waits for answers that no in-flight log tells the next daemon of.
+    /// Whether the guest waits for answers, and no in-flight log tells the next daemon of the requests.
     pub(crate) fn waits_without_log(&self) -> bool {
         !self.plan.rings.have_log && !self.open.is_empty()
     }
@@ -277,7 +277,7 @@ impl Machine {
         self.memory.read(self.slot(user) + SLOT_BYTES, data.len()) == data
     }
 
-    /// The guest submits a request: whether it kicked the device.
+    /// Submits a request of the guest. Returns whether the guest kicked the device.
     pub(crate) fn submit(&mut self, request: GuestRequest) -> bool {
         let (slot, data) = (self.slot(request.user), self.slot(request.user) + SLOT_BYTES);
         let to_sector = |blocks: u64| blocks * (self.block_bytes as u64 / SECTOR_BYTES);

@@ -78,7 +78,7 @@ impl Net {
         self.forget(id);
     }
 
-    /// [`Event::Reset`] has come: whether it is news for this end.
+    /// Handles [`Event::Reset`]. Returns whether this end is open and had not heard of a reset before.
     pub(crate) fn on_reset(&mut self, id: ConnId, side: Side) -> bool {
         let Some(conn) = self.conns.get_mut(&id) else { return false };
         let socket = &mut conn.sockets[side as usize];
@@ -89,7 +89,7 @@ impl Net {
         news
     }
 
-    /// A middlebox or a kernel ends a connection. Each end may hear a reset, or nothing.
+    /// Ends a connection as a middlebox or a kernel does. Each end may hear a reset, or nothing.
     pub(crate) fn reset(&mut self, clock: &mut Clock, id: ConnId) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         for side in [Side::Host, Side::Target] {
@@ -106,14 +106,14 @@ impl Net {
         }
     }
 
-    /// By receiving end: the connection delivers nothing there, or delivers again.
+    /// Freezes or thaws a connection. `to` says for each receiving end whether nothing is delivered there.
     pub(crate) fn freeze(&mut self, id: ConnId, to: [bool; 2]) {
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.frozen = to;
         }
     }
 
-    /// A black hole or a freeze has ended: stuck data are sent again, if their sender still exists.
+    /// Sends stuck data again after a black hole or a freeze has ended, if their sender still exists.
     pub(crate) fn resume(&mut self, clock: &mut Clock) {
         let host = Side::Host as usize;
         for id in std::mem::take(&mut self.undelivered_resets) {

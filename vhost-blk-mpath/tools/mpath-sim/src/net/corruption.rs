@@ -41,7 +41,7 @@ impl PduTracker {
         }
     }
 
-    /// Moves on within one part of a PDU: over how many bytes, and whether a digest protects them.
+    /// Moves on within one part of a PDU. Returns the number of bytes passed, and whether a digest protects them.
     fn advance(&mut self, bytes: &[u8], digests: Digests) -> (usize, bool) {
         if self.at == 0 {
             self.common.clear();

@@ -1,8 +1,9 @@
 //! The network: byte streams with latency, jitter, bandwidth and arbitrary cuts, and their failures.
 //!
-//! A stream is as TCP's: bytes arrive in order or not at all. Data that a black hole swallows are sent again when it ends, for as
-//! long as the sender's socket exists. A closed socket sends a reset and nothing more. A half-closed one sends what it holds, and
-//! then the end of the stream. Bytes that are on their way may still arrive, up to [`LinkPlan::lifetime`] later.
+//! A stream behaves like TCP: bytes arrive in order or not at all. Data that a black hole swallows are sent again when it ends,
+//! for as long as the sender's socket exists. A closed socket sends a reset and nothing more. A half-closed socket sends the
+//! bytes that it holds, and then the end of the stream. Bytes that are on their way may still arrive, up to
+//! [`LinkPlan::lifetime`] later.
 
 mod closing;
 mod corruption;
@@ -68,7 +69,7 @@ struct Pipe {
     last_due: Option<Instant>,
     /// When the wire is free again.
     free_at: Option<Instant>,
-    /// Data that are due wait for the end of a black hole, or for the receiver.
+    /// Some data are due, and wait for the end of a black hole or for room at the receiver.
     stuck: bool,
     /// The sender has more bytes than its socket took.
     wants_room: bool,
@@ -132,7 +133,7 @@ pub(crate) struct Net {
 impl Net {
     pub(crate) fn new(rng: Rng, plans: Vec<LinkPlan>) -> Self {
         let links = vec![LinkState::default(); plans.len()];
-        // Drawn from a copy, so that the stream of the network stays the same.
+        // Drawn from a copy, so that the other random numbers of the network stay the same.
         let silence_rng = Rng::new(rng.clone().next_u64(), 0x511e);
         Self {
             rng,
@@ -168,7 +169,7 @@ impl Net {
         id
     }
 
-    /// [`Event::Established`] has come: whether the target has a new connection.
+    /// Handles [`Event::Established`]. Returns whether the target has a new connection.
     pub(crate) fn on_established(&mut self, clock: &mut Clock, id: ConnId) -> bool {
         let Some(conn) = self.conns.get_mut(&id) else { return false };
         let link = &self.links[conn.path];
@@ -229,7 +230,7 @@ impl Net {
         self.conns.get(&id).is_some_and(|conn| conn.sockets[side as usize].reset != Reset::None)
     }
 
-    /// The kernel reports the reset to this end, if one has arrived.
+    /// Notes that the kernel has reported a reset to this end, if one has arrived.
     pub(crate) fn reset_reported(&mut self, id: ConnId, side: Side) {
         if let Some(conn) = self.conns.get_mut(&id)
             && conn.sockets[side as usize].reset == Reset::Arrived
@@ -238,7 +239,7 @@ impl Net {
         }
     }
 
-    /// What a read finds after the last byte: the end of the stream, or a failure. `None` while more may come.
+    /// The result of a read after the last byte: the end of the stream, or a failure. `None` while more bytes may come.
     pub(crate) fn end_of_stream(&self, id: ConnId, side: Side) -> Option<Result<(), ()>> {
         let Some(conn) = self.conns.get(&id) else { return Some(Err(())) };
         let socket = &conn.sockets[side as usize];

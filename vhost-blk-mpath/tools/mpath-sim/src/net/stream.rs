@@ -14,7 +14,7 @@ impl Net {
         self.plans[conn.path].socket_bytes.saturating_sub(pipe.unsent.len())
     }
 
-    /// Passes bytes to the socket: the number that it takes.
+    /// Passes bytes to the socket. Returns the number of bytes that it takes.
     pub(crate) fn send(&mut self, clock: &mut Clock, id: ConnId, from: Side, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(self.room(id, from));
         if let Some(conn) = self.conns.get_mut(&id) {
@@ -50,7 +50,7 @@ impl Net {
         }
     }
 
-    /// [`Event::Deliver`] has come: whether this end has new bytes to read, and whether the other end has room to send.
+    /// Handles [`Event::Deliver`]. Returns whether this end has new bytes to read, and whether the other end has room to send.
     pub(crate) fn on_deliver(&mut self, clock: &mut Clock, id: ConnId, to: Side) -> (bool, bool) {
         let Some(conn) = self.conns.get_mut(&id) else { return (false, false) };
         let (plan, link) = (&self.plans[conn.path], self.links[conn.path]);
@@ -86,7 +86,7 @@ impl Net {
         (delivered, wants_room)
     }
 
-    /// The end of the stream arrives after its last byte: whether it has arrived.
+    /// Delivers the end of the stream after its last byte. Returns whether the end has arrived.
     fn deliver_end(&mut self, id: ConnId, to: Side) -> bool {
         let Some(conn) = self.conns.get_mut(&id) else { return false };
         let (pipe, socket) = (&mut conn.pipes[to as usize], &mut conn.sockets[to as usize]);

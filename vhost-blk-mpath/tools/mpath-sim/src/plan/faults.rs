@@ -17,7 +17,7 @@ const MS: Duration = Duration::from_millis(1);
 const STATES: [AnaState; 4] =
     [AnaState::NonOptimized, AnaState::Inaccessible, AnaState::Change, AnaState::PersistentLoss];
 
-/// The beginning and the duration of a fault before `quiet`, up to one of some longest durations.
+/// Draws the beginning and the duration of a fault before `quiet`. The duration is at most one of `longest`, which is drawn too.
 fn span(rng: &mut Rng, quiet: Duration, longest: &[Duration]) -> (Duration, Duration) {
     let begins = rng.up_to(quiet * 9 / 10);
     let longest = rng.pick(longest);
@@ -375,13 +375,13 @@ pub(super) fn pairs(rng: &mut Rng, paths: usize, disks: usize, quiet: Duration) 
         let fails = StatusFault { percent: 20, status: Status::INTERNAL_PATH_ERROR };
         let lost = AnaState::PersistentLoss;
         let truncated = Fault::TruncateMemory { disk, choice: rng.next_u64() };
-        // Each with its duration, and the longest time between their beginnings.
+        // Both faults with their durations, and the longest time between their beginnings.
         let (first, lasts, delay, second, second_lasts) = rng.pick(&[
-            // Both within the inherited fence.
+            // The second fault begins within the inherited fence.
             (killed, 10 * MS, 1000 * MS, Fault::RestartDaemon, MS),
             (killed, 10 * MS, 1000 * MS, stop, 500 * MS),
             (Fault::FailCommands { node: path, status_fault: fails }, 2000 * MS, 1000 * MS, Fault::RestartDaemon, MS),
-            // Commands fill the queue pairs to the end.
+            // Held commands fill the queue pairs.
             (hold, 3000 * MS, 500 * MS, Fault::RestartDaemon, MS),
             (
                 Fault::DisablePath { path, drains_only: false },

@@ -255,7 +255,7 @@ fn target(
     let cqt = if rng.percent(30) { Duration::ZERO } else { rng.pick(&[100 * MS, 1000 * MS, 3000 * MS]) };
     // A host may assume this time if the target does not report CQT (vhost-blk-mpath's margin).
     let quiesce = if cqt.is_zero() { Duration::from_secs(1) } else { cqt };
-    // A timer that is checked once in a KATO. With TBKAS, the last traffic may have been one KATO earlier.
+    // The target may check a timer only once in a KATO. With TBKAS, the last traffic may have been one KATO earlier.
     let periods = if tbkas { 2 } else { 1 };
     // The target counts in tenths of a second.
     let kept = 100 * MS * kato.as_millis().div_ceil(100) as u32;
@@ -306,7 +306,7 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
         paths,
         group: GroupConfig {
             policy: rng.pick(&PolicyKind::ALL).into(),
-            // Not drawn, as a further draw would change every seed.
+            // Not drawn, because a further draw would change the runs of all seeds.
             scheduler: SchedulerKind::ALL[(paths + threads) % SchedulerKind::ALL.len()].into(),
             window,
             max_retries: rng.pick(&[0, 5, 5]),

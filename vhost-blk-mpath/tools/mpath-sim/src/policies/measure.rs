@@ -1,4 +1,4 @@
-//! What a stretch of time came to.
+//! The results of a stretch of virtual time.
 
 use std::time::Duration;
 

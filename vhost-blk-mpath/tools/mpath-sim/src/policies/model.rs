@@ -9,7 +9,7 @@ use crate::rng::Rng;
 pub enum Server {
     /// A full-duplex link: reads one way, everything else the other, each first in, first out, at this rate.
     Pipe { bytes_per_s: f64 },
-    /// A disk that serves `slots` requests at a time. Each has a time of its own, whatever its size.
+    /// A disk that serves `slots` requests at a time. The time of a request is drawn, and does not depend on its size.
     Disk {
         slots: usize,
         /// Mean time of one; evenly distributed from half to one and a half times that.
@@ -62,7 +62,7 @@ impl Model {
     }
 }
 
-/// When a server is free again, since the start.
+/// When the server of a path is free again, counted from the start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Busy {
     /// When each direction of a pipe is free.

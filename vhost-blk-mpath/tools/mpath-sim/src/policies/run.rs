@@ -41,7 +41,7 @@ struct Open {
     op: Op,
     bytes: u32,
     submitted: Instant,
-    /// What it waits for; another answer of its tag is of a request that was recalled.
+    /// The number of the attempt that it waits for. An answer with another number belongs to an attempt that was recalled.
     sent: Option<u64>,
 }
 
@@ -53,7 +53,7 @@ pub struct Sim {
     models: Vec<Model>,
     busy: Vec<Busy>,
     open: Vec<Open>,
-    /// By path, what it owes while it is silent.
+    /// By path: the answers that it owes while it is silent. `None`: the path is not silent.
     silent: Vec<Option<Vec<Sent>>>,
     seq: u64,
     /// Sizes and operations come from a stream of their own, so that policies are compared on the same ones.
@@ -88,7 +88,7 @@ impl Sim {
         sim
     }
 
-    /// Lets the guest work for this time: what came of it.
+    /// Lets the guest work for this time. Returns the results.
     pub fn run(&mut self, time: Duration) -> Measured {
         let end = self.timeline.now() + time;
         let paths = self.models.len();
@@ -113,26 +113,28 @@ impl Sim {
         }
     }
 
-    /// A path behaves differently from now on.
+    /// Changes the behaviour of a path, for requests that it is given from now on.
     pub fn change(&mut self, path: usize, model: Model) {
         self.models[path] = model;
     }
 
-    /// A path that is not silent answers nothing from now on, nor what it has been given already.
+    /// Silences a path that is not silent yet. From now on it answers no request, not even those that it has already.
     pub fn silence(&mut self, path: usize) {
         let owed = self.timeline.take(|sent| usize::from(sent.path.0) == path);
         let before = self.silent[path].replace(owed);
         assert!(before.is_none(), "a path is silent once");
     }
 
-    /// A silent path works off from now on what it was given, as a connection does whose link is back.
+    /// Ends the silence of a path. It begins now to serve the requests that it was given, as a connection does when its link is
+    /// back.
     pub fn restore(&mut self, path: usize) {
         for sent in self.silent[path].take().expect("a silent path") {
             self.carry(sent);
         }
     }
 
-    /// How long it takes from now until the guest has had this many bytes per second for a tenth of a second; at most `limit`.
+    /// How long it takes from now until the guest has this throughput for a tenth of a second. `None` if that takes longer than
+    /// `limit`.
     pub fn time_to(&mut self, bytes_per_s: f64, limit: Duration) -> Option<Duration> {
         const STEP: Duration = Duration::from_millis(10);
         let begin = self.timeline.now();
@@ -186,7 +188,7 @@ impl Sim {
         }
     }
 
-    /// Gives a path something to do: its number.
+    /// Gives a path a request or a probe. Returns the number of the attempt.
     fn send(&mut self, path: PathId, bytes: u32, read: bool, answer: Answer) -> u64 {
         self.seq += 1;
         let sent = Sent { seq: self.seq, at: self.timeline.now(), path, answer, bytes, read };

@@ -1,4 +1,4 @@
-//! Paths that are looked at.
+//! The paths of the scenarios.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub fn link(gbit_per_s: f64, delay_ms: f64) -> Model {
     Model::pipe(gbit_per_s, Duration::from_secs_f64(delay_ms / 1000.0))
 }
 
-/// Two links, the first of `gbit_per_s` Gb/s; by name.
+/// Pairs of links by name. The first link of each pair has `gbit_per_s` Gb/s.
 pub fn two_paths(gbit_per_s: f64) -> Vec<(&'static str, Vec<Model>)> {
     let near = link(gbit_per_s, 0.2);
     vec![

@@ -1,4 +1,4 @@
-//! What the guest asks for.
+//! The requests of the guest.
 
 use mpath_core::Op;
 
@@ -34,7 +34,7 @@ impl Workload {
         Self { depth, sizes: BSSPLIT, reads_percent: 100 }
     }
 
-    /// The same with `reads_percent` percent of reads; the rest are writes.
+    /// The same workload with `reads_percent` percent of reads. All other requests are writes.
     pub fn with_reads(self, reads_percent: u32) -> Self {
         Self { reads_percent, ..self }
     }

@@ -65,7 +65,7 @@ impl Target {
             AdminReply::ResetController { token, instance } => {
                 self.begin_reset(ctx, CrossReset { conn: id, node, token, instance });
             }
-            // As Linux's target, it does not write back its cache for that.
+            // Like Linux's target, the node does not write back its cache for a shutdown.
             AdminReply::Shutdown { token } => {
                 conn.queue.complete(token, Status::SUCCESS, 0);
                 self.has_seen_ana(ctx, node, id);

@@ -57,7 +57,8 @@ impl Target {
         matches!(command, AdminCommand::GetLogPage { lid: LogPage::ANA, .. })
     }
 
-    /// The host of an admin connection of a node has read the ANA log, or its association has ended.
+    /// Notes that a host has read the ANA log on its admin connection to a node, or that its association has ended. Persistent
+    /// losses that every host has seen may then end.
     pub(super) fn has_seen_ana(&mut self, ctx: &mut Ctx, node: usize, id: ConnId) {
         let mut over = Vec::new();
         for (&(of, nsid), unseen) in self.unseen.iter_mut().filter(|((of, _), _)| *of == node) {

@@ -6,7 +6,8 @@ use crate::connection::ConnId;
 use crate::context::Ctx;
 
 impl Target {
-    /// A connection is to end: its host has ended it, or its node closes it. Other targets close it at once.
+    /// Ends a connection once everything it received is executed. Its host has ended it, or its node closes it. Targets without
+    /// this promise close a connection at once.
     pub(super) fn drain(&mut self, ctx: &mut Ctx, id: ConnId, cause: DrainCause) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         if conn.drain.is_none() {
@@ -30,8 +31,8 @@ impl Target {
         self.pending.values().any(|pending| pending.conn == id)
     }
 
-    /// Whether a connection that closes ends in order, and not with a reset. If its controller lives and has promised to
-    /// drain, an orderly end says that everything is executed. A controller that has ended says nothing by that.
+    /// Whether a connection that closes ends in order, and not with a reset. If its controller is alive and has promised to
+    /// drain, an orderly end means that everything is executed. If the controller has ended, an orderly end means nothing.
     pub(super) fn ends_in_order(&mut self, conn: &Connection, has_commands: bool) -> bool {
         let closes_in_order = self.nodes[conn.node].closes_in_order;
         if !self.plan.drains() || !matches!(conn.role, Role::Io(_)) {

@@ -215,7 +215,7 @@ impl Target {
         self.send(ctx, id);
     }
 
-    /// May execute a piece of a command of several blocks, and leave the rest for later: whether it has.
+    /// At random, executes only a piece of a command of several blocks, and leaves the rest for later. Returns whether it has.
     fn execute_piece(&mut self, ctx: &mut Ctx, number: u64) -> bool {
         let now = ctx.clock.now();
         if !self.plan.piecemeal || !self.pieces_rng.percent(60) {
@@ -268,7 +268,7 @@ impl Target {
         subsystem.io_view(identity.cntlid).filter(|view| view.enabled)
     }
 
-    /// The end of the blocks that a task is about, in the namespace at this index.
+    /// The end of the range of blocks that a task reads or changes, in the namespace at this index.
     fn end_of(&self, namespace: usize, task: &IoTask) -> u64 {
         match task {
             IoTask::Read(range) => self.plan.namespaces[namespace].blocks_of(range).end,

@@ -222,8 +222,8 @@ impl Target {
         }
     }
 
-    /// A connection ends. An admin connection ends all connections of its controller, and so may any other. Commands may be executed until the quiesce
-    /// time from `noticed` on has passed.
+    /// Closes a connection. All connections of a controller end with its admin connection, or with any of them if
+    /// `ends_with_any_connection`. Commands may be executed until the quiesce time has passed since `noticed`.
     fn close(&mut self, ctx: &mut Ctx, id: ConnId, noticed: Instant) {
         let Some(conn) = self.conns.remove(&id) else { return };
         let has_commands = self.has_commands(id);
@@ -255,7 +255,7 @@ impl Target {
         }
     }
 
-    /// The commands of a closed connection are dropped, or executed later.
+    /// Drops the commands of a closed connection, or has them executed later.
     fn orphan(&mut self, ctx: &mut Ctx, id: ConnId, noticed: Instant) {
         let (until, now) = (noticed + self.plan.quiesce, ctx.clock.now());
         let rng = &mut self.rng;
@@ -268,7 +268,7 @@ impl Target {
                 return false;
             }
             pending.until = Some(until);
-            // Late execution finds fences that are too short.
+            // Commands are often executed late, because that finds fences that are too short.
             let left = until - now;
             let rest = if rng.percent(50) { rng.up_to(left) } else { rng.up_to(left / 50) };
             pending.due = if rng.percent(50) { until.checked_sub(rest).unwrap_or(now) } else { pending.due.min(until) };

@@ -18,7 +18,7 @@ impl Target {
         self.plan.disks()[disk].0
     }
 
-    /// A node reports the namespace of a disk so from now on.
+    /// Changes how a node reports the namespace of a disk.
     pub(crate) fn report_namespace(&mut self, ctx: &mut Ctx, node: usize, disk: usize, report: NamespaceReport) {
         let nsid = self.nsid(disk);
         let real = self.namespaces[nsid as usize - 1];
@@ -46,8 +46,8 @@ impl Target {
         self.send_events(ctx);
     }
 
-    /// Whether the node reported another namespace under this NSID before the association of a connection began. The host knows that
-    /// and must not send commands to it.
+    /// Whether the node reported another namespace under this NSID before the association of a connection began. Then the host
+    /// must not send commands to that NSID.
     pub(super) fn is_for_replaced(&self, conn: &Connection, nsid: u32) -> bool {
         let is_admin = |other: &&Connection| matches!(other.role, Role::Admin(_)) && other.instance == conn.instance;
         let began = self.conns.values().filter(|other| other.node == conn.node).find(is_admin).map(|admin| admin.since);

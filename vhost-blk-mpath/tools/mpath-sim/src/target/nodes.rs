@@ -14,8 +14,9 @@ impl Target {
         self.answer_faults[node].set(fault, FaultyCommands { count, opcode: None, nsid: None });
     }
 
-    /// A node closes connections in order: its admin connections, which end the I/O connections too, or only I/O connections. A
-    /// paused node does nothing: otherwise it would notice the end of an association later than its keep-alive timer does.
+    /// Has a node close connections in order: its admin connections, with which the I/O connections end too, or only I/O
+    /// connections. A paused node does nothing: otherwise it would notice the end of an association later than its keep-alive
+    /// timer does.
     pub(crate) fn close_in_order(&mut self, ctx: &mut Ctx, node: usize, admin: bool) {
         if self.nodes[node].paused {
             return;

@@ -27,7 +27,7 @@ impl R2tFault {
 const R2T: u8 = 0x09;
 const HDGST: u8 = 1;
 
-/// Copies whole PDUs, and spoils a percentage of the R2Ts: the number of spoilt ones.
+/// Copies whole PDUs, and spoils a percentage of the R2Ts. Returns the number of spoilt R2Ts.
 pub(super) fn copy_spoiling(pdus: &[u8], fault: Option<(u64, R2tFault)>, rng: &mut Rng, out: &mut Vec<u8>) -> u64 {
     let Some((percent, fault)) = fault else {
         out.extend_from_slice(pdus);

@@ -59,7 +59,8 @@ pub(super) struct Connection {
     pub(super) repeat: Vec<u8>,
     /// Bytes that the socket has not taken.
     pub(super) out: VecDeque<u8>,
-    /// It closes once everything it received is executed. It takes no more commands if the host has not ended it.
+    /// Why it closes once everything it received is executed; `None` if it stays. A connection that the node closes takes no more
+    /// commands.
     pub(super) drain: Option<DrainCause>,
 }
 

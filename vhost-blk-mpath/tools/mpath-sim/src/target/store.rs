@@ -35,7 +35,7 @@ impl Store {
         Self { blocks: (0..blocks).map(|_| block()).collect(), is_shared }
     }
 
-    /// The node under which the cache of a node is kept.
+    /// The node whose number stands for the cache of a node: the same number for all nodes if they share one cache.
     fn owner(&self, node: usize) -> usize {
         if self.is_shared { 0 } else { node }
     }

@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// [`Event::ExpireFences`] has come: the process updates records that no disk holds.
+    /// Handles [`Event::ExpireFences`]: the process updates the records of removed disks, if no disk is on their sockets.
     pub(super) fn expire_fences(&mut self, socket: usize) {
         let now = self.ctx.clock.now();
         let process = self.idle.as_ref().or_else(|| Some(self.daemon.as_ref()?.process()));
@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    /// The daemon is gone, and its files are left. The guests may be reset with it.
+    /// Ends the daemon by a kill, and keeps its files. The guests may be reset at the same time.
     pub(super) fn end_daemon(&mut self, is_reset: bool) {
         let Some(daemon) = self.daemon.take() else { return };
         let Self { ctx, machines, .. } = self;
@@ -141,7 +141,7 @@ impl World {
         self.unsettled.fill(false);
     }
 
-    /// Requests of disks are fetched that are open and whose inherited fences are over.
+    /// Notes which disks are open and past their inherited fences, so that their requests are fetched.
     pub(super) fn turn_fences(&mut self) {
         let now = self.ctx.clock.now();
         let Some(daemon) = &self.daemon else { return };
@@ -151,7 +151,7 @@ impl World {
         self.drop_given_up();
     }
 
-    /// The operator orders a state of a path. A removed path is added again first.
+    /// Orders a state of a path, as the operator does. A removed path is added again first.
     pub(super) fn order(&mut self, path: usize, wanted: DesiredState) {
         if let Some((daemon, ctx)) = self.daemon() {
             daemon.order(ctx, path, wanted);

@@ -182,7 +182,7 @@ impl World {
         }
     }
 
-    /// A discovery controller lists a node, or not.
+    /// Sets whether a discovery controller lists a node.
     fn list(&mut self, controller: usize, node: usize, is_listed: bool) {
         if let Some((controllers, ctx)) = self.controllers() {
             controllers.list(ctx, controller, node, is_listed);

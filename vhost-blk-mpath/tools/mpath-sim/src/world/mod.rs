@@ -47,7 +47,7 @@ pub struct Report {
 enum Stage {
     /// Their users submit requests.
     Work,
-    /// They flush. A failed flush is repeated up to this number of times, as a loss is reported once for each path.
+    /// They flush. A failed flush is repeated up to this number of times, because each path may report a loss once.
     Flush(usize),
     /// They wait before they flush again.
     Wait(usize),
@@ -69,7 +69,8 @@ pub(crate) struct World {
     daemons: u64,
     /// The process of the daemon, while its disks are removed.
     idle: Option<Process>,
-    /// By socket: the files that the last daemon there has left. All disks are served on one socket each, or on another.
+    /// The files that the last daemon has left, for each of the two sockets of a disk. All disks are on their first or on their
+    /// second socket.
     files: [Files; 2],
     /// The socket on which the disks are served.
     socket: usize,
@@ -213,7 +214,7 @@ impl World {
             }
             let controllers = self.controllers.as_ref().map_or(0, DiscoveryControllers::len);
             let most = self.plan.host.paths * (1 + self.plan.host.threads) + controllers;
-            // A target that has not heard of the end of a connection keeps its end.
+            // Only the host's ends count: a target that has not heard of the end of a connection keeps its own end.
             let open = self.ctx.net.connections_of_host().len();
             if open > most * 2 {
                 self.ctx.checker.violate(at, None, format_args!("leak: {open} connections are open"));

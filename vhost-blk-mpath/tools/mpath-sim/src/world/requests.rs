@@ -32,7 +32,7 @@ impl World {
         }
     }
 
-    /// Requests of a guest are answered. `had_all_paths`: flushes have reached every controller.
+    /// Passes answers to the guest and the checker. `had_all_paths`: flushes have reached every controller.
     pub(super) fn answer(&mut self, answers: Vec<Answer>, had_all_paths: bool) {
         for Answer { request, result, data } in answers {
             let (at, disk) = (self.ctx.clock.elapsed(), request.disk);

@@ -53,8 +53,8 @@ impl World {
         daemon.is_none_or(|(daemon, controllers)| daemon.is_as_listed(controllers))
     }
 
-    /// Whether given up requests may be left. A controller may have lost their commands, or still hold them. They end with the I/O
-    /// timeout at the latest.
+    /// Whether requests that were given up may be left. A controller may have lost their commands, or still hold them. These
+    /// requests end at the I/O timeout at the latest.
     fn waits_for_given_up(&self) -> bool {
         let is_left = |daemon: &Daemon| daemon.leaks(self.ctx.clock.now()).is_some();
         self.ctx.checker.counts.given_up > 0 && self.daemon.as_ref().is_some_and(is_left)
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// The guests flush whose flushes have not succeeded.
+    /// Has each guest flush whose last flush has not succeeded.
     fn flush_unflushed(&mut self, left: usize) -> Stage {
         let flush = |guest: &mut Guest| guest.request(0, Operation::Flush, 0..0);
         let unflushed = self.guests.iter_mut().zip(&self.flushed).filter(|(_, flushed)| !**flushed);

@@ -119,7 +119,7 @@ impl Connection {
             ConnectionEnd::Finished => {}
             ConnectionEnd::Terminated if self.held.is_empty() => self.terminate(),
             ConnectionEnd::Terminated | ConnectionEnd::Dropped => {
-                // Close with RST. Unsent bytes must not reach the host. Nor may EOF, which promises that no command is left to be
+                // Close with RST, so that neither unsent bytes nor EOF reach the host. EOF promises that no command is left to be
                 // executed.
                 let _ = rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
             }

@@ -100,7 +100,8 @@ impl ListeningSocket {
         let name = format!("port-{}", port.id);
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             acceptor.run(&socket);
-            // A process that is being started can still have the socket open, so closing does not end the listening.
+            // A child process that is being started may still have the socket open. Then closing it alone would not end the
+            // listening.
             let _ = SockRef::from(&socket).shutdown(Shutdown::Both);
         })?;
         Ok(Self { waker, thread })
@@ -210,7 +211,7 @@ mod tests {
 
     #[test]
     fn an_accepted_mptcp_connection_starts_with_a_large_window() {
-        // Not with eprintln!, whose output is captured in tests that pass.
+        // eprintln! does not serve here, because its output is captured in tests that pass.
         let skipped = |why: &str| {
             #[allow(clippy::explicit_write)]
             writeln!(io::stderr(), "SKIPPED: a large first window: {why}").unwrap();

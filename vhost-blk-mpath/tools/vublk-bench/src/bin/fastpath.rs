@@ -1,4 +1,4 @@
-//! `fastpath`: what the daemon costs, compared with a back-end that does nothing.
+//! `fastpath`: measures the cost of the daemon, compared with a back-end that does nothing.
 
 use clap::Parser;
 use std::path::PathBuf;

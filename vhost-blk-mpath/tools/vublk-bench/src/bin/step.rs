@@ -1,4 +1,4 @@
-//! One request at a time, on command: what a test needs that has to know just when a write is on its way.
+//! A front-end that does one request at a time, on command. It is for tests that have to know when a write is on its way.
 //!
 //! ```text
 //! step SOCKET            stdin, a command a line            stdout, an answer a line

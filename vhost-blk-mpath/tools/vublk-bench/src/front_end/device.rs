@@ -53,7 +53,7 @@ pub struct Device {
     info: DeviceInfo,
 }
 
-/// What the queues shall look like.
+/// The number and the sizes of queues and buffers.
 #[derive(Debug, Clone, Copy)]
 pub struct QueueShape {
     pub queues: u16,
@@ -73,8 +73,8 @@ fn setup(step: &'static str) -> impl Fn(io::Error) -> ConnectError {
     move |source| ConnectError::Setup { step, source }
 }
 
-/// The transport's own connect blocks for as long as the other side is silent, so it happens on a thread that can be
-/// left behind.
+/// Connects on a thread of its own, which is abandoned after a timeout. The transport's own connect blocks while the other side
+/// is silent.
 fn handshake(
     path: &Path,
     refused: VirtioBlkFeatureFlags,
@@ -96,8 +96,8 @@ fn handshake(
 }
 
 impl Device {
-    /// Connects without the features `refused`, waiting up to `timeout` for the socket to appear, and reads what the disk is.
-    /// `shape` is asked once that is known.
+    /// Waits up to `timeout` for the socket to appear, connects without the features `refused`, and reads the disk's properties.
+    /// Then calls `shape`, which decides the queues from these properties.
     pub fn connect<E>(
         path: &Path,
         refused: VirtioBlkFeatureFlags,
@@ -122,7 +122,7 @@ impl Device {
         &self.info
     }
 
-    /// Asks the back-end something, to see whether it is still there. Blocks if it does not answer.
+    /// Sends the back-end a request, to see whether it is still there. Blocks if the back-end does not answer.
     pub fn probe(&self) -> io::Result<()> {
         self.transport.get_config().map(|_| ())
     }

@@ -1,7 +1,7 @@
 //! The real thing below [`crate::backend::Backend`]: a vhost-user connection and its virtqueues.
 //!
-//! The transport and the rings are the `virtio-driver` crate's. The request layer is ours, because that crate's own
-//! one hides what we look for: it skips completions of unknown chains and presets the status byte to OK.
+//! The transport and the rings are those of the `virtio-driver` crate. The request layer is our own, because that of the crate
+//! hides the faults that we look for: it skips completions of unknown chains and presets the status byte to OK.
 
 mod device;
 mod memory;

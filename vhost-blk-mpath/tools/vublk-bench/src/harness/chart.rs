@@ -24,7 +24,7 @@ pub struct Chart {
     pub columns: usize,
     /// From left to right and down.
     pub panels: Vec<Panel>,
-    /// What the dashed lines are; empty if there are none.
+    /// The meaning of the dashed lines. Empty if there are none.
     pub limit: &'static str,
 }
 

@@ -39,7 +39,7 @@ fn first_line(program: &Path, arguments: &[&str]) -> String {
 }
 
 impl Machine {
-    /// The facts of this machine, with the version of `qsd` if that takes part.
+    /// Reads the facts of this machine, with the version of `qsd` (qemu-storage-daemon) if it takes part.
     pub fn look(qsd: Option<&Path>) -> Self {
         let (cpuinfo, load) = (file("/proc/cpuinfo"), file("/proc/loadavg"));
         let field = |name: &str| {
@@ -63,7 +63,7 @@ impl Machine {
         }
     }
 
-    /// One line of a document.
+    /// The facts as one line of a document.
     pub fn text(&self) -> String {
         let Self { date, cpu, cpus, memory_gib, kernel, load_average, commit, .. } = self;
         let kind = if self.virtualised { " (virtual machine)" } else { "" };

@@ -11,7 +11,7 @@ use std::time::Duration;
 pub struct ProcessTime(Vec<(&'static str, Duration)>);
 
 impl ProcessTime {
-    /// User and system time so far.
+    /// Reads the user and system time that each process has used so far.
     pub fn now(stack: &Stack) -> Result<Self, Failure> {
         let time = |(role, pid)| cpu_time(pid).map(|time| (role, time));
         let times: Option<Vec<_>> = stack.processes().map(|(role, process)| (role, process.pid())).map(time).collect();

@@ -42,7 +42,7 @@ pub struct Writing {
 }
 
 impl Writing {
-    /// As given, or the usual number.
+    /// The number of rounds: as given, or the default of the program.
     pub fn rounds(&self) -> u16 {
         self.rounds.unwrap_or(5)
     }
@@ -84,8 +84,8 @@ impl Failure {
     }
 }
 
-/// A flag that the first SIGINT or SIGTERM sets. The second one ends the program at once, for what there is to end may take its time;
-/// the kernel then ends what the program has started.
+/// A flag that the first SIGINT or SIGTERM sets. A second signal ends the program at once, because an orderly end may take its
+/// time. The kernel then ends the child processes.
 fn interrupted() -> io::Result<Arc<AtomicBool>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -95,7 +95,7 @@ fn interrupted() -> io::Result<Arc<AtomicBool>> {
     Ok(interrupted)
 }
 
-/// Reads the options, runs `body` and tells the exit code.
+/// Reads the options and runs `body`. Returns the exit code.
 pub fn run_program<O: Parser>(name: &str, body: impl FnOnce(&O, &AtomicBool) -> Result<(), Failure>) -> ExitCode {
     let options = O::parse();
     let result = interrupted()

@@ -9,12 +9,12 @@ use super::targets::Target;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// One measurement's files and how their content is made of its results.
+/// The files of one measurement, and the functions that make their content from its results.
 #[derive(Debug, Clone, Copy)]
 pub struct Publication {
     /// Names the data, the picture and the section.
     pub name: &'static str,
-    /// What repeats the measurement; part of the first marker.
+    /// The command that repeats the measurement. It is part of the first marker.
     pub command: &'static str,
     /// The document in the documentation's folder.
     pub document: &'static str,
@@ -28,14 +28,14 @@ pub struct Publication {
 /// A publication and what measures it.
 pub type Part<'a> = (Publication, Box<dyn FnOnce(Machine) -> Result<Results, Failure> + 'a>);
 
-/// Measures and publishes one part after the other, or only writes the stored results again. Whether the documents can
-/// take the sections is checked before an hour of measuring.
+/// Measures and publishes one part after the other, or only writes the stored results again. Checks first that the documents have
+/// their markers, because a measurement can take an hour.
 pub fn publish(parts: Vec<Part<'_>>, writing: &Writing, qsd: Option<&Path>) -> Result<(), Failure> {
     if writing.render {
         return parts.iter().try_for_each(|(publication, _)| publication.render(writing));
     }
     parts.iter().try_for_each(|(publication, _)| publication.document_with(&writing.docs, "").map(|_| ()))?;
-    // Looked at once: the first publication changes the tree.
+    // The machine is looked at only once, because the first publication changes the tree.
     let machine = Machine::look(qsd);
     if machine.commit.ends_with("-dirty") {
         eprintln!("warning: the tree has changes, so others cannot reproduce the results; commit first");
@@ -53,7 +53,7 @@ impl Publication {
         self.write_documents(writing, &data)
     }
 
-    /// Writes section and picture again, of the data that is there.
+    /// Writes the section and the picture again, from the stored data.
     fn render(&self, writing: &Writing) -> Result<(), Failure> {
         let path = self.file(&writing.docs, "json");
         let data = fs::read_to_string(&path).map_err(|error| failed("read", &path, error))?;

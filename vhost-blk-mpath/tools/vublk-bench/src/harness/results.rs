@@ -20,7 +20,7 @@ pub struct Results {
 /// One workload under every contender.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Row {
-    /// The table of which the row is one.
+    /// The table to which the row belongs.
     #[serde(default)]
     pub table: String,
     pub name: String,
@@ -38,7 +38,7 @@ pub struct Cell {
     /// By name, which ends in the unit.
     #[serde(flatten)]
     pub figures: BTreeMap<String, Spread>,
-    /// One a round. They are not published.
+    /// One sample for each round. Samples are not published.
     #[serde(default, skip_serializing)]
     pub samples: Vec<Sample>,
 }
@@ -76,7 +76,7 @@ impl Cell {
         self.summarise();
     }
 
-    /// Makes the figures of the samples.
+    /// Computes the figures from the samples.
     pub fn summarise(&mut self) {
         for name in self.samples.iter().flat_map(|sample| sample.figures.keys()) {
             let values = self.samples.iter().filter_map(|sample| sample.figures.get(name).copied());
@@ -106,13 +106,13 @@ impl Cell {
 }
 
 impl Row {
-    /// With empty cells for these contenders.
+    /// A row with empty cells for these contenders.
     pub fn new<'a>(table: &str, name: &str, contenders: impl Iterator<Item = &'a str>) -> Self {
         let cells = contenders.map(Cell::new).collect();
         Self { table: table.to_owned(), name: name.to_owned(), facts: BTreeMap::new(), cells }
     }
 
-    /// A cell that was measured.
+    /// The cell of a contender, if it was measured.
     pub fn cell(&self, contender: &str) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.contender == contender && !cell.figures.is_empty())
     }

@@ -30,7 +30,7 @@ impl<R, C: Display> PlannedRow<R, C> {
     }
 }
 
-/// What measures cells.
+/// A bench that measures cells.
 pub trait Bench<R, C> {
     /// Prepares a round of a row; `place` is the row's place in the plan.
     fn begin(&mut self, _row: &R, _round: u16, _place: usize) -> Result<(), Failure> {
@@ -46,7 +46,8 @@ pub trait Bench<R, C> {
     }
 }
 
-/// Measures all rounds of all rows; a round of every row goes before the next round. Prints a line for each cell with these figures.
+/// Measures all rounds of all rows. A round of every row is measured before the next round. Prints a line for each cell with the
+/// figures named by `shown`.
 pub fn measure<R, C: Display>(
     rows: &mut [PlannedRow<R, C>],
     bench: &mut impl Bench<R, C>,
@@ -55,7 +56,7 @@ pub fn measure<R, C: Display>(
     for round in 0..rows.iter().map(|row| row.rounds).max().unwrap_or(0) {
         for (place, planned) in rows.iter_mut().enumerate().filter(|(_, planned)| round < planned.rounds) {
             bench.begin(&planned.spec, round, place)?;
-            // Each contender has every place in turn.
+            // Each round begins with another contender.
             let count = planned.contenders.len();
             for index in (0..count).map(|place| (place + usize::from(round)) % count) {
                 let contender = &planned.contenders[index];

@@ -14,7 +14,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Zeroes if there are no values.
+    /// The spread of these values. Zeroes if there are none.
     pub fn of(values: impl Iterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
@@ -27,7 +27,7 @@ impl Spread {
         Self { median, min, max }
     }
 
-    /// One value for all rounds.
+    /// The spread of a value that holds for all rounds.
     pub fn exactly(value: f64) -> Self {
         Self { median: value, min: value, max: value }
     }
@@ -39,7 +39,7 @@ impl Spread {
     }
 }
 
-/// A number with this many decimals, thousands grouped where there are none; infinity is "never".
+/// A number with this many decimals. Without decimals, its thousands are grouped. Infinity is "never".
 pub fn number(value: f64, decimals: usize) -> String {
     match decimals {
         _ if value.is_infinite() => "never".to_owned(),
@@ -48,7 +48,7 @@ pub fn number(value: f64, decimals: usize) -> String {
     }
 }
 
-/// 1234567 as `1 234 567`.
+/// A number with its thousands grouped: 1234567 as `1 234 567`.
 pub fn grouped(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();

@@ -15,11 +15,11 @@ const NOTHING: &str = "–";
 pub enum Show {
     /// Median (least–most) of a figure, with this many decimals.
     Spread(&'static str, usize),
-    /// Its median.
+    /// The median of a figure, with this many decimals.
     Median(&'static str, usize),
-    /// Its least round.
+    /// The least value of the rounds, with this many decimals.
     Least(&'static str, usize),
-    /// Its largest round.
+    /// The largest value of the rounds, with this many decimals.
     Most(&'static str, usize),
     /// The median of a figure in µs, in ms with two decimals.
     Millis(&'static str),
@@ -75,7 +75,8 @@ impl Show {
 }
 
 impl Table {
-    /// The columns follow the contender's. Without rows there is no table. The caption, if there is any, may be a heading.
+    /// A table with these columns after that of the contender. Without rows nothing is written. The caption may be empty or a
+    /// heading.
     pub fn new(caption: &str, rows: Vec<Row>, layout: Layout, columns: &'static [Column]) -> Self {
         Self { caption: caption.to_owned(), rows, layout, columns }
     }

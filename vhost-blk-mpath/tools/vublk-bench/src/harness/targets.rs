@@ -7,7 +7,7 @@ const NAMED: usize = 2;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
     pub description: String,
-    /// One for each cell that must have it. Without cases the target was not measured.
+    /// A case for each cell that must have the property. Without cases the target was not measured.
     pub cases: Vec<Case>,
 }
 
@@ -65,7 +65,7 @@ fn counted(cases: usize) -> String {
 }
 
 impl Case {
-    /// `unit` is `ms`, `s`, `times`, or words that follow the number.
+    /// A measured value and its limit. `unit` is `ms`, `s`, `times`, or words that follow the number.
     pub fn new(row: &str, contender: &str, measured: f64, limit: Limit, unit: &'static str) -> Self {
         Self { row: row.to_owned(), contender: contender.to_owned(), measured, limit, unit }
     }

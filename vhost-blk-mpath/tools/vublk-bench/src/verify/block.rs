@@ -5,8 +5,8 @@
 //! word 1  block number   word 4  CRC32C of the rest of the block
 //! word 2  version        word 5… mix(key + index), key from seed, block number and version
 //! ```
-//! The whole block follows from (seed, block, version), so a check needs no stored copy; the header and the checksum
-//! are there to say what a wrong block is.
+//! The whole block follows from (seed, block, version), so a check needs no stored copy. The header and the checksum serve to
+//! tell what is wrong with a block.
 
 use super::model::Content;
 use mpath_sim::rng::mix;
@@ -17,10 +17,10 @@ const HEADER_WORDS: usize = 5;
 const CHECKSUM_AT: usize = 4 * WORD;
 const MAGIC: u64 = u64::from_le_bytes(*b"vublkver");
 
-/// What buffers hold before a read: a byte that no block, checksum or zeroed range consists of.
+/// The byte that fills buffers before a read. No block, checksum or zeroed range consists of it.
 pub(super) const POISON: u8 = 0xdb;
 
-/// What was found instead of a legal content.
+/// The wrong content that a read has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Finding {
     WrongVersion { version: u64 },
@@ -82,9 +82,9 @@ impl BlockPattern {
         bytes[CHECKSUM_AT..CHECKSUM_AT + WORD].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// Holds `bytes` against the contents that `block` may have. Two candidates mean that a write was in flight while
-    /// the block was read: then every word may come from either of them, as no atomicity is promised to a read that
-    /// races with a write.
+    /// Compares `bytes` with the contents that `block` may have. Two candidates mean that a write was in flight while the block
+    /// was read. Then every word may come from either candidate, because nothing promises atomicity to a read that races with a
+    /// write.
     pub(super) fn check(self, block: u64, candidates: [Content; 2], bytes: &[u8]) -> Result<(), Finding> {
         if candidates.contains(&Content::Unknown) {
             return Ok(());

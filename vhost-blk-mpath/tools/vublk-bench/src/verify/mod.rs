@@ -1,5 +1,5 @@
-//! Data verification: every block says where it belongs and which write it came from, a model in memory knows which
-//! writes may legally be seen, and every read is held against both.
+//! Data verification. Every block names its place and the write that it came from. A model in memory knows which writes a read
+//! may legally see. Every read is compared with both.
 
 mod block;
 mod model;

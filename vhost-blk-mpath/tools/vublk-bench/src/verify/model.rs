@@ -1,8 +1,8 @@
 //! Which contents each block may have right now.
 //!
-//! Writes to the same block exclude each other, as a file system would see to it. Reads run at any time. A block
-//! takes at most one new write while reads of it are in flight, so a read can only meet two contents: the one at its
-//! submission and the newest one begun by its completion.
+//! Writes to the same block exclude each other, as a file system would ensure. Reads run at any time. A block takes at most one
+//! new write while reads of it are in flight. So a read can meet only two contents: the content at its submission, and the newest
+//! content that a write has begun before its completion.
 
 /// The content of a block, as far as the front-end can know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Model {
         &mut self.blocks[range.first as usize..(range.first + range.count) as usize]
     }
 
-    /// Begins a read and notes the contents it may meet from now on in `floor`, one a block.
+    /// Begins a read. Puts the oldest content that the read may meet into `floor`, one for each block.
     pub(super) fn begin_read(&mut self, range: Range, floor: &mut Vec<Content>) {
         floor.clear();
         for block in self.slice_mut(range) {
@@ -104,7 +104,7 @@ impl Model {
         }
     }
 
-    /// Ends a read; `ceiling` gets the newest content begun for each block.
+    /// Ends a read. Puts the newest content that the read may have met into `ceiling`, one for each block.
     pub(super) fn end_read(&mut self, range: Range, ceiling: &mut Vec<Content>) {
         ceiling.clear();
         for block in self.slice_mut(range) {

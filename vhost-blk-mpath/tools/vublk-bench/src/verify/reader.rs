@@ -32,7 +32,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of this disk, with requests of at most `max_bytes`.
+    /// The limits of this disk, for requests of at most `max_bytes`.
     pub fn of(disk: &DeviceInfo, max_bytes: u64) -> Self {
         let block_sectors = u64::from(disk.block_bytes) / SECTOR_BYTES;
         Self {
@@ -47,19 +47,19 @@ impl Limits {
     }
 }
 
-/// How much was written and checked: blocks.
+/// The numbers of blocks that were written and checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     pub blocks_written: u64,
     pub blocks_zeroed: u64,
     pub blocks_discarded: u64,
-    /// Read with known content while writes went on, and held against the model.
+    /// Blocks with known content that were read while writes went on, and compared with the model.
     pub blocks_verified: u64,
-    /// Those of them whose read raced with a write.
+    /// The part of `blocks_verified` whose read raced with a write.
     pub blocks_verified_racing: u64,
-    /// Read, but with unknown content.
+    /// Blocks that were read while their content was unknown.
     pub blocks_unknown: u64,
-    /// Held against the model by the read-back at the end.
+    /// Blocks that the read-back at the end compared with the model.
     pub blocks_read_back: u64,
     pub miscompares: u64,
 }
@@ -144,7 +144,7 @@ pub(super) struct Reader<'s> {
     /// By slot: what the blocks of the read in flight may have been when it began.
     floors: Vec<Vec<Content>>,
     ceiling: Vec<Content>,
-    /// For whatever is copied to or from a slot's buffer.
+    /// Scratch space for data that are copied to or from a slot's buffer.
     pub(super) data: Vec<u8>,
     poison: Vec<u8>,
     pub(super) counts: Counts,

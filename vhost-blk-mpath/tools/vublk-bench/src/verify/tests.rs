@@ -13,11 +13,12 @@ const BLOCKS: usize = 2048;
 const MAX_BLOCKS: u64 = 8;
 const SLOTS: u16 = 16;
 
-/// Long enough for every range to be rewritten many times.
+/// The number of requests of a long run, in which every range is rewritten many times.
 const LONG: u64 = 20_000;
-/// Ends soon after the fault, which comes after request 3000: one wrong block among few later overwrites.
+/// The run ends soon after the fault, which comes after request 3000. So few later writes can overwrite the one wrong block.
 const SHORT: u64 = 3200;
-/// A request that takes longer is lost. On a busy machine the test itself may be without a processor for a good part of it.
+/// A request that takes longer is lost. On a busy machine, the test itself may be without a processor for a good part of this
+/// time.
 const STALLED: Duration = Duration::from_secs(3);
 
 struct Outcome {
@@ -78,9 +79,8 @@ fn a_correct_disk_passes_and_is_really_checked() {
     }
 }
 
-/// Runs the fault with ten seeds. A single wrong block can still be overwritten before anybody reads it, or be read
-/// in a race or where the content is unknown; so eight of the ten must find it. The seeds are fixed: nothing here is
-/// left to luck.
+/// Runs the fault with ten seeds, of which eight must find it. A single wrong block may be overwritten before it is read, be read
+/// in a race, or lie where the content is unknown. The seeds are fixed, so the outcome does not depend on luck.
 fn found(fault: Fault) -> Vec<Outcome> {
     let outcomes: Vec<_> = (0..10).map(|seed| verify(fault, seed, SHORT)).collect();
     for (seed, outcome) in outcomes.iter().enumerate() {

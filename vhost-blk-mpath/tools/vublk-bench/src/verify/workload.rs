@@ -14,10 +14,11 @@ const FLUSH_PERCENT: u64 = 4;
 const ZEROES_PERCENT: u64 = 4;
 const DISCARD_PERCENT: u64 = 2;
 
-/// How often a read goes to a recently written range: that is where stale, lost and late data shows.
+/// How often a read goes to a recently written range, where stale, lost and late data show.
 const READ_RECENT_PERCENT: u64 = 70;
 
-/// How often a write does: late repetitions of an older write show only on top of a newer one.
+/// How often a write goes to a recently written range. A late repetition of an older write shows only if it overwrites a newer
+/// one.
 const WRITE_RECENT_PERCENT: u64 = 30;
 
 /// How often a request has the smallest size.
@@ -35,7 +36,7 @@ pub struct Verifier<'s> {
 }
 
 impl<'s> Verifier<'s> {
-    /// For queue number `queue` with `slots` buffers; ends by itself after `requests` requests.
+    /// The mixture of queue number `queue` with `slots` buffers. It ends by itself after `requests` requests.
     pub fn new(shared: &'s Shared, queue: u16, slots: u16, seed: u64, requests: u64) -> Self {
         Self {
             reader: Reader::new(shared, queue, slots),
@@ -164,7 +165,7 @@ pub struct ReadBack<'s> {
 }
 
 impl<'s> ReadBack<'s> {
-    /// For queue number `queue` with `slots` buffers.
+    /// The read-back of queue number `queue` with `slots` buffers.
     pub fn new(shared: &'s Shared, queue: u16, slots: u16) -> Self {
         Self { reader: Reader::new(shared, queue, slots) }
     }

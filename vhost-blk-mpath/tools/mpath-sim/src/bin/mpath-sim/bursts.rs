@@ -1,4 +1,4 @@
-//! Schedulers against bursts and busy flows, and their targets, judged. Each table is printed as it is made.
+//! Measures schedulers against bursts and busy flows, and judges their targets. Each table is printed when it is measured.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -65,7 +65,7 @@ fn quantiles(measured: &Measured) -> String {
     format!("{:.1} / {:.1}", measured.burst_ms([0], 0.5), measured.burst_ms([0], 0.99))
 }
 
-/// Floor and limit.
+/// The floor and the limit of bursts of `count` requests, as cells of a table.
 fn alone(count: u32, seed: u64) -> String {
     let floor = measure(&uniform(SchedulerKind::Fifo.into(), vec![interactive(count)], seed));
     floor_and_limit([0.5, 0.99].map(|quantile| floor.burst_ms([0], quantile)))
@@ -75,7 +75,7 @@ fn floor_and_limit([p50, p99]: [f64; 2]) -> String {
     format!("{p50:.1} / {p99:.1} | {:.1}", p50 + SERVICE.as_secs_f64() * 1e3)
 }
 
-/// p50 without and with credits.
+/// The published p50 without and with credits, as a cell of a table.
 fn words(published: Option<[f64; 2]>) -> String {
     published.map_or_else(String::new, |[without, with]| format!("{without} / {with}"))
 }

@@ -112,7 +112,7 @@ fn finish(report: &Report) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// A broken assertion of the code under test ends the process; it should say how to get there again.
+/// Prints how to replay this seed when an assertion of the code under test breaks, because that ends the process.
 fn on_panic(seed: u64) {
     thread_local! {
         static SEED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
@@ -130,6 +130,6 @@ fn on_panic(seed: u64) {
 
 fn fresh_seed() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // The upper bits, so that runs close in time do not overlap.
+    // The low 20 bits are 0, so that the seeds of runs close in time do not overlap.
     since.as_nanos() as u64 & !0xf_ffff
 }

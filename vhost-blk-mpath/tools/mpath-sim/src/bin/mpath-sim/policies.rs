@@ -1,4 +1,4 @@
-//! Path selection policies on modelled paths, compared with the bound. Each table is printed as it is made.
+//! Path selection policies on modelled paths, compared with the bound. Each table is printed when it is measured.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -37,10 +37,10 @@ enum Table {
     Mixes,
 }
 
-/// Before anything is measured, and while it is.
+/// How long a policy runs before a measurement, and how long the measurement takes.
 const WARM_UP: Duration = Duration::from_secs(2);
 const MEASURED: Duration = Duration::from_secs(5);
-/// Longest wait for what a policy may never reach.
+/// The longest wait for a throughput that the policy may never reach.
 const LIMIT: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -73,7 +73,7 @@ fn measure(policy: impl Into<ClassPolicies>, paths: &[Model], workload: Workload
     sim.run(MEASURED)
 }
 
-/// The bound, and a cell for each policy: its percentage of the bound.
+/// A cell with the bound in MB/s, and a cell for each policy with its percentage of the bound.
 fn percents(policies: &[PolicyKind], paths: &[Model], workload: Workload, seed: u64) -> Vec<String> {
     let bound = bound(paths, &workload);
     let percents = policies.iter().map(|policy| 100.0 * measure(*policy, paths, workload, seed).bytes_per_s() / bound);

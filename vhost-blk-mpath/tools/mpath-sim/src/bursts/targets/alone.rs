@@ -1,4 +1,4 @@
-//! One burst at a time, together with busy flows: ours keeps the floor, and the published rule has its published shape.
+//! One burst at a time, together with busy flows. `burst-credit` stays near the floor, and `published` has the published curve.
 
 use mpath_core::{SchedulerKind, SchedulerSpec};
 

@@ -19,14 +19,14 @@ fn of(weight: u16, flows: Vec<Load>) -> Disk {
     Disk { weight, ..Disk::of(flows) }
 }
 
-/// The part of the first disk, in seconds of service, and of all.
+/// The service that the first disk got, and the service that all disks got, in seconds.
 fn part(disks: Vec<Disk>, seed: u64) -> (f64, f64) {
     let first = disks[0].flows.len();
     let work = measure(&of_disks(ours(), disks, seed)).work();
     (work[..first].iter().sum(), work.iter().sum())
 }
 
-/// Disks that have something waiting all the time, of busy flows and of bursts.
+/// Two disks that always have requests waiting, from busy flows or from bursts, get service in proportion to their weights.
 fn weights_bind(seed: u64) -> Target {
     let mut worst = Worst::default();
     let loads = [("bulk", bulk(16)), ("4 × 32", attackers(4, 32)), ("64 × 32", attackers(64, 32))];
@@ -63,8 +63,8 @@ fn idle_disks(seed: u64) -> Target {
     worst.target("6. disks that idle have ≤ share together, or their fair part")
 }
 
-/// The bulk of a disk with a limit of 100, 300 or 1000 IOPS, together with its own bursts and, in half of the runs,
-/// another disk.
+/// The busy flows of a disk with a limit keep their part of the service, next to bursts of the same disk. In half of the runs
+/// there is another disk.
 fn of_a_limit(seed: u64) -> Target {
     let mut worst = Worst::default();
     for iops in [100, 300, 1000] {

@@ -1,11 +1,11 @@
-//! One target judged, and the figures of the scheduler that targets are judged by.
+//! The judgement of one target, and the parameters of the scheduler on which targets depend.
 
 use std::time::Duration;
 
 use crate::bursts::scenario::{BYTES, PAUSE, USUAL, measure, on, ours, uniform};
 use crate::bursts::{Load, Service};
 
-/// One promise, and what came of it.
+/// One promise of the scheduler, and whether it was kept.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub what: &'static str,
@@ -14,7 +14,7 @@ pub struct Target {
     pub met: bool,
 }
 
-/// The worst of what was measured: the largest number of how much it is worse than allowed.
+/// The worst of the measured cases: the one that exceeds its limit by most.
 #[derive(Default)]
 pub(super) struct Worst(Option<(f64, String)>);
 
@@ -38,7 +38,7 @@ fn param(name: &str) -> f64 {
     digits.parse().expect("a number")
 }
 
-/// The most of the service that bursts get.
+/// The largest share of the service that bursts get.
 pub(super) fn share() -> f64 {
     param("share")
 }
@@ -48,7 +48,7 @@ pub(super) fn gap_ms() -> f64 {
     param("gap")
 }
 
-/// Cost of a request of 4 KiB.
+/// The cost of a request of this size.
 fn cost(bytes: u32) -> f64 {
     param("io-cost") + f64::from(bytes)
 }
@@ -58,7 +58,7 @@ pub(super) fn turn() -> f64 {
     param("burst") / 32.0 / cost(BYTES)
 }
 
-/// 1.1 services.
+/// The time of 1.1 requests on this service, in ms: what a burst may take beyond its floor.
 pub(super) fn grace_ms(service: &Service) -> f64 {
     1.1 * service.takes(BYTES, Duration::ZERO).as_secs_f64() * 1e3
 }

@@ -7,14 +7,14 @@ use crate::bursts::scenario::{PAUSE, USUAL, attackers, in_front, interactive, ou
 use crate::bursts::{Load, Measured};
 use mpath_core::SchedulerSpec;
 
-/// m, flows that burst at once.
+/// m: the number of flows that send bursts at the same time.
 pub const MANY: [usize; 7] = [1, 2, 3, 4, 6, 8, 16];
 /// Attackers send bursts of these sizes.
 pub const ATTACKS: [u32; 4] = [8, 32, 64, 128];
 /// Numbers of attackers.
 const ATTACKERS: [usize; 2] = [4, 16];
-/// Bursts of at most a turn, and the pause after each in ms. With this pause the flow asks for less than its part, in the
-/// presence of 16 attackers and 16 busy flows.
+/// Bursts of at most one turn, and the pause after each in ms. With this pause, the flow asks for less than its share, even next
+/// to 16 attackers and 16 busy flows.
 const WITHIN: [(u32, u64); 4] = [(1, 50), (2, 60), (3, 80), (8, 250)];
 
 pub(super) fn targets(seed: u64) -> Vec<Target> {

@@ -1,7 +1,8 @@
-//! What the schedulers are to reach, judged.
+//! The targets of the schedulers, and whether they are reached.
 //!
-//! `C` are the requests that are served in a second, `N` those of a burst, `n` the other flows that burst, `m` all flows that burst.
-//! The *floor* is what the flow takes alone. A *service* is the time of one request; nothing that was sent can be called back.
+//! `C` is the number of requests served in a second, and `N` that of a burst. `m` flows send bursts: one flow and `n` others.
+//! The *floor* is the time that a burst takes when its flow is alone. A *service* is the time of one request. A burst may wait
+//! that long, because a request that was sent cannot be taken back.
 
 mod alone;
 mod disks;
@@ -15,7 +16,7 @@ pub use judgement::Target;
 pub use many::{ATTACKS, MANY, attacked};
 pub use shares::{SIZES, jains, sustained};
 
-/// All of them, for one seed.
+/// Measures and judges all targets, for one seed.
 pub fn all(seed: u64) -> Vec<Target> {
     let parts = [alone::targets(seed), many::targets(seed), shares::targets(seed), disks::targets(seed)];
     parts.into_iter().flatten().chain(services::targets(seed)).collect()

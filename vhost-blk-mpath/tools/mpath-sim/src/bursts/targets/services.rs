@@ -1,4 +1,4 @@
-//! Other services: what is promised there, too.
+//! The promises that also hold on other services: with other slots and other times of a request.
 
 use std::time::Duration;
 

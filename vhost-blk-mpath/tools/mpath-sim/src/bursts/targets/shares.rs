@@ -14,7 +14,7 @@ use crate::bursts::{Load, Measured, Service, jain};
 const HORDES: [usize; 3] = [32, 64, 200];
 /// Sizes of the mixed busy flows.
 pub const SIZES: [u32; 4] = [4 << 10, 16 << 10, 64 << 10, 256 << 10];
-/// The share that busy flows are promised over all, and in any second.
+/// The shares of the service that busy flows are promised: over the whole time, and in any second.
 pub(super) const KEPT: [f64; 2] = [0.25, 0.2];
 
 pub(super) fn targets(seed: u64) -> Vec<Target> {
@@ -35,7 +35,7 @@ pub fn sustained() -> Vec<(String, Vec<Load>)> {
     loads
 }
 
-/// The service that busy flows got in the presence of others, judged.
+/// Judges the service that busy flows got in the presence of other flows.
 #[derive(Default)]
 pub(super) struct Kept {
     all: Worst,
@@ -44,14 +44,14 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// The last `busy` flows are busy ones.
+    /// Adds a measurement in which the last `busy` flows are the busy ones.
     pub(super) fn add(&mut self, service: &Service, with: &Measured, busy: usize, name: &str) {
         let flows = with.work().len();
         let is_busy = |flow: usize| flow >= flows - busy;
         let fair = busy as f64 / flows as f64;
         let one = service.slowest().as_secs_f64();
         let (all, least) = (with.share(is_busy), with.least_share(is_busy));
-        // What was saved up before.
+        // The 0.003 are what bursts have saved up before the measurement.
         self.all.add(KEPT[0].min(fair) - 0.003 - all, format!("{:.1} % under {name}", 100.0 * all));
         let [_, second] = KEPT;
         self.second.add(second.min(fair) - one - least, format!("{:.1} % in some second under {name}", 100.0 * least));

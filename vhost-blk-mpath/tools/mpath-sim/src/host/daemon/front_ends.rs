@@ -7,8 +7,8 @@ use crate::context::Ctx;
 use crate::machine::Machine;
 
 impl Daemon {
-    /// Connects front-ends that wait. Returns disks whose guests were reset before, as they could not go on, and disks that have
-    /// become settled.
+    /// Connects front-ends that wait. Guests that could not go on are reset first. Returns the disks of these guests, and the
+    /// disks that have become settled.
     pub(crate) fn turn_front_ends(&mut self, ctx: &mut Ctx, machines: &mut [Machine]) -> (Vec<usize>, Vec<usize>) {
         let (mut reset, mut settled) = (Vec::new(), Vec::new());
         let front_ends = self.front_ends.iter_mut().zip(&mut self.holds).zip(&self.wants_front_end).zip(machines);

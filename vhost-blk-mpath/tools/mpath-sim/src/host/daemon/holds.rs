@@ -1,4 +1,4 @@
-//! When requests of the disks are fetched.
+//! The openings and holds of the disks, which decide when requests are fetched.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::context::Ctx;
 use crate::host::disk_hold::DiskHold;
 
 impl Daemon {
-    /// Continues the openings of disks: whether one is open from now on.
+    /// Continues the openings of disks. Returns whether one of them has just been opened.
     pub(super) fn open_disks(&mut self, ctx: &mut Ctx) -> bool {
         let (now, mut some_opened) = (ctx.clock.now(), false);
         for disk in 0..self.openings.len() {
@@ -34,12 +34,12 @@ impl Daemon {
         some_opened
     }
 
-    /// Whether requests of a disk are fetched, as far as its fences go.
+    /// Whether a disk is open, and no fence keeps its requests from being fetched.
     pub(crate) fn is_past_fences(&self, disk: usize, now: Instant) -> bool {
         self.disks.is_open(disk) && self.holds[disk].is_past_fences(now)
     }
 
-    /// Paths have changed, or time has passed.
+    /// Updates the holds of all disks after paths have changed or time has passed.
     pub(crate) fn update_holds(&mut self, ctx: &mut Ctx) {
         for disk in 0..self.holds.len() {
             let (now, are_done, paths) = (ctx.clock.now(), self.first_logs_are_done, self.tried_paths(disk));
@@ -64,7 +64,8 @@ impl Daemon {
         self.had_all_paths[usize::from(disk.0)]
     }
 
-    /// The checker sees which paths are tried. It does not wait for paths that the operator takes out of use, nor for refused ones.
+    /// Tells the checker which paths have to be tried after a kill: all but refused paths and those that the operator takes out
+    /// of use.
     pub(crate) fn observe_attempts(&self, ctx: &mut Ctx) {
         if !ctx.checker.first_attempts.are_waiting() {
             return;

@@ -40,7 +40,8 @@ impl Daemon {
         !self.paths[index].is_gone() && !self.paths[index].is_removing()
     }
 
-    /// A path is to have this state. A path that is being removed goes first, and is added again afterwards if it is wanted.
+    /// Orders a state of a path. If the path is being removed and is wanted again, the removal ends first, and then the path is
+    /// added.
     fn set_desired(&mut self, ctx: &mut Ctx, index: usize, wanted: DesiredState) {
         let is_wanted = !wanted.is_removal();
         self.is_wanted[index] = is_wanted;
@@ -49,7 +50,7 @@ impl Daemon {
             if wanted.is_draining() {
                 self.had_all_paths.fill(false);
             }
-            // The I/O threads hear of it before the path's task, which relies on that order.
+            // The I/O threads hear of the order before the path's task, because the task relies on that.
             let (path, draining) = (PathId(index as u16), wanted.is_draining());
             self.post_all(ctx, || Message::SetDraining { path, draining });
             self.paths[index].order(ctx, wanted);
@@ -95,7 +96,7 @@ impl Daemon {
         self.update_holds(ctx);
     }
 
-    /// A path as discovery sees it.
+    /// A path as discovery sees it; `None` if the daemon does not have it.
     fn known_path(&self, index: usize) -> Option<KnownPath<SocketAddr>> {
         let there = KnownPath {
             path: PathId(index as u16),
@@ -107,7 +108,8 @@ impl Daemon {
         (!self.paths[index].is_gone()).then_some(there)
     }
 
-    /// At the end of a run: whether the paths are those that are listed, and those that the operator or the configuration added.
+    /// Whether the daemon has the listed paths, plus those that the operator or the configuration added. Asked at the end of a
+    /// run.
     pub(crate) fn is_as_listed(&self, controllers: &DiscoveryControllers) -> bool {
         let is_wanted =
             |index: usize| self.by_operator[index] || controllers.is_listed(index) && !self.removed_by_operator[index];
@@ -154,7 +156,8 @@ impl Daemon {
         self.threads.0.iter().all(|thread| thread.can_use(PathId(index as u16)))
     }
 
-    /// Whether every disk can use every path that the daemon is to have, and one at least: discovery may not have found any yet.
+    /// Whether every disk can use every path that the daemon is to have. At least one path is required, because discovery may not
+    /// have found any yet.
     pub(crate) fn can_use_all_paths(&self) -> bool {
         // A path that discovery removes may go only after a flush.
         let may_stay = |index: usize| self.discovery.is_some() && self.paths[index].is_live();

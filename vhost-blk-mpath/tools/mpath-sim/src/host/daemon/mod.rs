@@ -70,7 +70,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts to serve disks, for the time of this number, with the files that were left on their sockets.
+    /// Starts to serve disks, with the files that were left on their sockets. `number` is that of the daemon in the run.
     pub(crate) fn start(
         ctx: &mut Ctx,
         number: u64,
@@ -176,7 +176,7 @@ impl Daemon {
         self.openings.iter().all(|opening| opening.has_inherited)
     }
 
-    /// A turn of an I/O thread.
+    /// Runs a turn of an I/O thread, and passes its reports to the tasks of paths.
     pub(crate) fn turn_thread(&mut self, ctx: &mut Ctx, index: usize) {
         let thread = &mut self.threads.0[index];
         thread.turn(ctx);
@@ -214,7 +214,7 @@ impl Daemon {
         (some_opened, grown)
     }
 
-    /// A turn of the task of a path.
+    /// Runs a turn of the task of a path, and carries out what follows for threads, disks and fences.
     pub(crate) fn turn_path(&mut self, ctx: &mut Ctx, index: usize) {
         let path = &mut self.paths[index];
         path.turn(ctx, &mut self.fences, &mut self.disks);
@@ -242,7 +242,7 @@ impl Daemon {
         self.turn_fences(ctx);
     }
 
-    /// The fence records name the namespaces that are known from now on.
+    /// Has the fence records name the namespaces that are known.
     fn name_namespaces(&mut self) {
         for disk in 0..self.shared.len() {
             if let Some(namespace) = self.disks.namespace(disk) {
@@ -265,7 +265,7 @@ impl Daemon {
         self.turn_membership(ctx);
     }
 
-    /// At the end of the run: requests that are left, which are leaks.
+    /// The requests that are left, as a text; `None` if there are none. At the end of a run, such requests are leaks.
     pub(crate) fn leaks(&self, now: Instant) -> Option<String> {
         self.threads.0.iter().find_map(|thread| thread.leaks(now))
     }

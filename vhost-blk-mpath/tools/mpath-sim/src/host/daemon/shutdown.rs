@@ -23,7 +23,7 @@ use crate::machine::Machine;
 const DRAIN_MAX: Duration = Duration::from_secs(11);
 
 impl Daemon {
-    /// The daemon is killed. Only its files are left.
+    /// Kills the daemon. Returns its files, which are all that is left.
     pub(crate) fn kill(self, ctx: &mut Ctx, machines: &mut [Machine], is_reset: bool) -> Files {
         let under_way = self.under_way();
         let front_ends: Vec<_> = self.front_ends.into_iter().filter_map(FrontEndServer::kill).collect();
@@ -58,7 +58,7 @@ impl Daemon {
         self.shutdown = Some(ShutdownPhase::HangUp { until });
         for (disk, machine) in machines.iter_mut().enumerate() {
             self.hang_up(ctx, disk, machine, true);
-            // Those without a front-end too.
+            // Guests of disks without a front-end are reset too.
             machine.disconnect(true);
         }
     }
@@ -75,12 +75,12 @@ impl Daemon {
         self.is_removal
     }
 
-    /// Whether it ends in order.
+    /// Whether the daemon is ending in order, or its disks are being removed.
     pub(crate) fn is_ending(&self) -> bool {
         self.shutdown.is_some()
     }
 
-    /// Continues its orderly end: whether it has ended.
+    /// Continues the orderly end of the daemon, or the removal of its disks. Returns whether that is over.
     pub(crate) fn has_ended(&mut self, ctx: &mut Ctx) -> bool {
         let have_front_ends = !self.front_ends.iter().all(FrontEndServer::is_free);
         self.shutdown = match self.shutdown.take() {
@@ -112,7 +112,7 @@ impl Daemon {
             && self.discovery.as_ref().is_none_or(Discovery::is_over)
     }
 
-    /// It has ended in order.
+    /// Completes the orderly end. Returns what the daemon leaves.
     pub(crate) fn finish_shutdown(mut self, ctx: &mut Ctx) -> EndedDaemon {
         let Some(ShutdownPhase::Paths { in_doubt }) = self.shutdown else { unreachable!("it has ended") };
         let now = ctx.clock.now();
@@ -137,7 +137,7 @@ impl Daemon {
         EndedDaemon { process: self.process, is_removal: self.is_removal, files, is_written, fence_left, is_clean }
     }
 
-    /// The disks that are being saved, and their blocks.
+    /// The disks that are being saved, with their numbers of blocks.
     fn under_way(&self) -> Vec<(usize, u64)> {
         let opened = self.openings.iter().filter_map(|opening| opening.under_way(&self.disks));
         opened.chain(self.growing.values().filter_map(Growing::under_way)).collect()

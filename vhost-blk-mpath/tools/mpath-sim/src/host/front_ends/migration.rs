@@ -34,7 +34,7 @@ impl FrontEndServer {
         }
     }
 
-    /// The front-end goes on to pass a dirty log, or none.
+    /// Continues to pass a dirty log, or to take it away. Each virtqueue stops and starts for that.
     pub(super) fn set_logging(
         &mut self,
         ctx: &mut Ctx,
@@ -59,7 +59,7 @@ impl FrontEndServer {
         }
     }
 
-    /// All virtqueues have stopped, so a migration has copied all that they wrote.
+    /// Checks that a migration has copied all that the virtqueues wrote. All virtqueues have stopped.
     pub(super) fn check_migration(&self, ctx: &mut Ctx, machine: &mut Machine) {
         machine.copy_marked();
         ctx.checker.counts.migrations += u64::from(machine.has_copy());
@@ -69,7 +69,8 @@ impl FrontEndServer {
         }
     }
 
-    /// Stopped virtqueues are to start again: whether they do so in the copy of the memory, which another front-end has.
+    /// Ends a migration before stopped virtqueues start again. Returns whether the guest moves to the copy of its memory, which
+    /// another front-end has.
     pub(super) fn moves(&self, ctx: &mut Ctx, machine: &mut Machine) -> bool {
         if self.migration == Migration::Copy {
             return false;

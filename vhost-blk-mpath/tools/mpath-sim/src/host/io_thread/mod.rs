@@ -95,7 +95,7 @@ impl IoThread {
         self.inner.take_events(ctx.clock.now()).expect("the ring does what it is asked");
     }
 
-    /// Adds its hedges and the disks that it throttled to the counts of the run.
+    /// Adds the thread's hedges and the disks that it throttled to the counts of the run.
     pub(super) fn count_stats(&self, ctx: &mut Ctx) {
         let stats = self.stats(ctx.clock.now());
         let throttled = stats.scheduler.disks.iter().filter(|disk| !disk.throttled.is_zero());
@@ -183,7 +183,7 @@ impl IoThread {
             self.take_messages(ctx);
         }
         if self.polls && self.rng.percent(50) {
-            // Requests have come since its last look, and it does not sleep before the end of this turn.
+            // Whether requests have come does not matter: the thread takes them in this turn, before it sleeps.
             let _ = self.inner.stop_polling();
         }
         self.inner.finish_turn(now).expect("the ring does what it is asked");
@@ -222,7 +222,7 @@ impl IoThread {
         }
     }
 
-    /// Whether the thread does not sleep after this turn: it polls, or finds requests on its way to sleep.
+    /// Whether the thread has another turn instead of sleeping: it polls, or has found requests just before it would sleep.
     fn goes_on_polling(&mut self) -> bool {
         if self.rng.percent(50) {
             self.inner.start_polling();
@@ -250,7 +250,7 @@ impl IoThread {
         }
     }
 
-    /// At the end of the run: requests that are left, which are leaks.
+    /// The requests that are left, as a text; `None` if there are none. At the end of a run, such requests are leaks.
     pub(crate) fn leaks(&self, now: Instant) -> Option<String> {
         let stats = self.stats(now);
         let in_flight: u64 = stats.paths.iter().flat_map(|path| &path.classes).map(|class| class.in_flight).sum();

@@ -3,12 +3,12 @@
 use super::ring::{CHAIN_MAX, INDIRECT, NEXT, Ring, Segment, USED, descriptor};
 use crate::machine::memory::Memory;
 
-/// More flags of a descriptor: one of them says that it is available, both of them or none that it is used.
+/// More flags of a descriptor. A descriptor with one of the two flags is available. With both or none, it is used.
 const IS_AVAILABLE: u16 = 1 << 7;
 const IS_USED: u16 = 1 << 15;
 /// The wrap counter, in a word with an index.
 const WRAP: u16 = 1 << 15;
-/// The kicks that the device wants: all, or that for a position.
+/// The kicks that the device wants: every kick, or only the one for a position.
 const EVENT_ENABLE: u16 = 0;
 const EVENT_DESC: u16 = 2;
 
@@ -25,7 +25,7 @@ pub(super) struct PackedRing {
 }
 
 impl PackedRing {
-    /// Its size is rarely a power of two, so chains reach over its end.
+    /// A ring with room for the longest chain of each place. Its size is rarely a power of two, so chains reach over its end.
     pub(super) fn new(start: usize, places: usize, has_event_idx: bool) -> Self {
         let size = (places * CHAIN_MAX) as u16;
         Self { start, size, has_event_idx, available: 0, used: 0, chains: vec![0; places] }
@@ -86,7 +86,7 @@ impl Ring for PackedRing {
             segments.iter().map(|segment| (segment.at, segment.bytes, segment.flags())).collect()
         };
         let (first, descriptors) = (self.available, chain.len() as u16);
-        // The first descriptor comes last, as it shows all of them to the device.
+        // The first descriptor is written last, because it shows the whole chain to the device.
         for (nth, (at, bytes, flags)) in (0..descriptors).zip(chain).rev() {
             let position = self.after(first, nth);
             let next = if nth + 1 < descriptors { NEXT } else { 0 };

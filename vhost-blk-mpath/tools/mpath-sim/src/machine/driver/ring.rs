@@ -10,10 +10,10 @@ pub(crate) const QUEUE_BYTES: usize = 0x3000;
 /// used ring are in another page than its index.
 pub(crate) const AVAILABLE: usize = 0x1000;
 pub(crate) const USED: usize = 0x1ffc;
-/// The position at which a packed ring starts, for a front-end: both indices 0, both wrap counters 1.
+/// The position at which a packed ring starts, in the form that a front-end passes: both indices 0, both wrap counters 1.
 pub(crate) const PACKED_START: u32 = 0x8000_8000;
 
-/// Flags of a descriptor: another one follows, the device writes, it refers to a table.
+/// Flags of a descriptor: another descriptor follows, the device writes to the buffer, the descriptor refers to a table.
 pub(super) const NEXT: u16 = 1;
 pub(super) const WRITE: u16 = 2;
 pub(super) const INDIRECT: u16 = 4;
@@ -39,10 +39,11 @@ pub(crate) trait Ring {
     /// Its number of descriptors.
     fn size(&self) -> u16;
 
-    /// The position behind the last answer, for a front-end.
+    /// The position behind the last answer, in the form that a front-end passes.
     fn position(&self, memory: &Memory) -> u32;
 
-    /// Makes a request available, with its descriptors in a table or not: whether the device wants a kick.
+    /// Makes a request available, with its descriptors in the table at `table` if there is one. Returns whether the device wants
+    /// a kick.
     fn submit(&mut self, memory: &mut Memory, place: usize, segments: &[Segment], table: Option<usize>) -> bool;
 
     /// The places of the requests that were answered since the last call.

@@ -18,7 +18,7 @@ use vublk_bench::stack::MpathStack;
 const JITTER: Duration = Duration::from_millis(1);
 /// Makes pauses and offsets repeatable.
 const SEED: u64 = 1;
-/// How much a disk may save up of its limit.
+/// The burst of the limited disk: how much of its limit the disk may save up.
 const LIMIT_BURST: &str = "100ms";
 
 /// Measures the rows of all tables, on a stack for each number of I/O threads and slots.
@@ -52,7 +52,8 @@ pub(crate) fn measure_sockets(
     Ok(results)
 }
 
-/// The target answers after the shortest service. The daemon adds what varies on the way there, on both sides of its mean.
+/// Sets the service time. The target delays each answer by the shortest service. An injection of the daemon adds `JITTER` on
+/// average, and varies by `JITTER` either way.
 fn set_service(stack: &MpathStack) -> Result<(), ControlError> {
     stack.control.set_listener(1, &[format!("delay={}us", SERVICE.saturating_sub(JITTER).as_micros())])?;
     let jitter = format!("{}us", JITTER.as_micros());

@@ -1,4 +1,5 @@
-//! A flow that sends bursts: some requests at once, a pause or none when all of them are answered, and again.
+//! A flow that sends bursts. It sends some requests at once, waits until all of them are answered, pauses or does not, and begins
+//! again.
 
 use mpath_sim::bursts::scenario::PAUSE;
 use mpath_sim::rng::Rng;

@@ -13,17 +13,18 @@ const RELIABLE: usize = 10;
 
 /// One measurement under way.
 ///
-/// It begins at the end of a burst, once the warm-up has passed and each flow that sends bursts has ended a burst that began after the
-/// start: a scheduler treats the first bursts of new flows as bulk. Without flows that send bursts it begins
-/// at any answer. Bursts count that begin in the measurement's time, to their ends. All slots of the
-/// service answer at about the same moment. So rates are taken from answer to answer: from the last answer of the burst at
-/// the beginning to the last answer that counts.
+/// The time that counts begins at the end of a burst, under two conditions. The warm-up has passed. And each flow that sends
+/// bursts has ended a burst that began after the start, because a scheduler treats the first bursts of new flows as bulk. Without
+/// flows that send bursts, the time begins at any answer.
+///
+/// A burst counts, up to its end, if it begins in that time. Rates are taken from answer to answer, because all slots of the
+/// service answer at about the same moment: from the last answer of the burst at the beginning to the last answer that counts.
 #[derive(Debug)]
 pub(crate) struct CellMeasurement {
     spec: RowSpec,
     start: Instant,
     warm_until: Instant,
-    /// Flows that have not ended a burst yet that began after the start.
+    /// Flows that have not yet ended a burst which began after the start.
     new: Vec<usize>,
     time: Duration,
     from: Option<Instant>,
@@ -95,8 +96,8 @@ impl CellMeasurement {
         (from, self.bursts.iter().map(|burst| burst.until).fold(from + self.time, Instant::max))
     }
 
-    /// The figures, given the stalls of the machine. A burst is set aside if a stall overlaps its time, however long or short the burst
-    /// was. Nothing else sets a burst aside.
+    /// The figures of the measurement, given the stalls of the machine. A burst is set aside if a stall overlaps its time, and
+    /// only then. How long the burst took does not matter.
     pub(crate) fn sample(self, stalls: &Stalls) -> Sample {
         let seconds = self.from.zip(self.last).map_or(0.0, |(from, last)| (last - from).as_secs_f64());
         let rate = |answers: u64| if seconds > 0.0 { answers as f64 / seconds } else { 0.0 };
@@ -162,7 +163,7 @@ pub(crate) fn add_all_rounds(cell: &mut Cell) {
     }
 }
 
-/// As the simulator takes it.
+/// The quantile of times in ms, as the simulator takes it.
 pub(crate) fn quantile(ms: impl Iterator<Item = f64>, quantile: f64) -> f64 {
     quantile_ms(ms.map(|ms| Duration::from_secs_f64(ms / 1e3)), quantile)
 }
@@ -189,7 +190,7 @@ mod tests {
         counted.answered(at(80), 0, 4);
         counted.burst(0, burst(50, 80));
         assert!(!counted.is_over(at(5000)));
-        // It begins in the warm-up and ends behind it: what is measured starts there, after all that is answered in
+        // This burst begins in the warm-up and ends after it. So the measurement starts at its end, after all answers of
         // that moment.
         counted.answered(at(160), 0, 7);
         counted.burst(0, burst(90, 160));
@@ -199,19 +200,19 @@ mod tests {
         counted.answered(at(240), 0, 32);
         assert!(!counted.is_over(at(1159)) && counted.is_over(at(1160)));
         assert!(!counted.covers(at(159)) && counted.covers(at(160)) && !counted.covers(at(1160)));
-        // Under way at the end: it counts, its last answers do not.
+        // This burst is under way at the end of the time. It counts, but its last answers do not.
         counted.answered(at(1060), 2, 57);
         counted.answered(at(1160), 1, 1000);
         counted.burst(0, burst(1150, 1200));
-        // One that begins when the time is over does not.
+        // A burst that begins when the time is over does not count.
         counted.burst(0, burst(1160, 1170));
-        // 90 in the 900 ms to the last answer in time.
+        // 90 answers count, in the 900 ms to the last answer in time.
         let sample = counted.sample(&Stalls::default());
         assert_eq!(sample.list("bursts_ms"), [30.0, 50.0]);
         let in_900_ms = |name: &str| (sample.figures[name] * 0.9).round();
         assert_eq!((in_900_ms("iops"), in_900_ms("busy_iops")), (90.0, 58.0), "{sample:?}");
         assert_eq!((in_900_ms("busy_least_iops"), in_900_ms("busy_most_iops")), (1.0, 57.0));
-        // 900 ms until the last answer are not a second.
+        // The last answer comes after 900 ms, so there is no whole second.
         assert!(!sample.figures.contains_key("worst_second_percent"));
         assert!((sample.figures["longest_gap_ms"] - 899.0).abs() < 1e-9);
     }
@@ -240,13 +241,14 @@ mod tests {
             counted.answered(at(100 + 10 * answered), 1, 1);
         }
         assert_eq!(counted.span(), (at(100), at(1200)), "the last burst ends behind the time");
-        // In a pause; in a burst, and to the beginning of the next; while the busy flow has no answer; in the last burst, behind the time.
+        // Stalls: in a pause; from within a burst to the beginning of the next one; while the busy flow has no answer; in the
+        // last burst, after the time that counts.
         let stalls = [(200, 240), (300, 400), (610, 670), (1150, 1160)];
         let stalls = stalls.map(|(since, until)| Stall { since: at(since), until: at(until) }).into_iter().collect();
         let sample = counted.sample(&stalls);
         assert_eq!(sample.list("bursts_ms"), [40.0, 10.0]);
         assert_eq!(sample.list("set_aside_ms"), [100.0, 110.0]);
-        // Of 100 ms from 600 on 40 are left.
+        // The gap of 100 ms begins at 600 ms. Without the stall, 40 ms of it are left.
         assert!((sample.figures["longest_gap_ms"] - 40.0).abs() < 1e-9);
     }
 
@@ -270,13 +272,13 @@ mod tests {
         let spec =
             RowSpec { busy: 1, interactive: Flows { flows: 1, count: 2 }, attackers: four, ..RowSpec::default() };
         let mut counted = CellMeasurement::new(spec, start, Duration::ZERO, 3000 * MS);
-        // It begins when each flow has ended a burst that began in it.
+        // The time begins when each flow has ended a burst that began after the start.
         for (queue, until) in [(2, 4), (0, 6), (1, 10)] {
             assert!(!counted.covers(at(until)), "flow {queue} is new");
             counted.burst(queue, Burst { since: at(0), until: at(until) });
         }
         assert!(counted.covers(at(10)));
-        // Under way when it began.
+        // This burst is under way when the time begins.
         counted.burst(0, Burst { since: at(8), until: at(20) });
         for step in 1..=20 {
             counted.answered(at(10 + 100 * step), 1, 30);

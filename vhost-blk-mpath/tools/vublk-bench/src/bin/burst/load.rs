@@ -26,7 +26,7 @@ const DESCRIPTORS_A_REQUEST: u16 = 3;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest sleep: how soon an interrupt or a lost request is noticed.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
-/// Several times as long as the longest queue takes.
+/// A request that takes longer is lost. The longest queue takes a fraction of this time.
 const LOST_AFTER: Duration = Duration::from_secs(20);
 
 /// Why the load could not start or go on.
@@ -79,7 +79,7 @@ impl<B: Backend> Flow<B> {
 pub(crate) struct Load<'a> {
     spec: RowSpec,
     flows: Vec<Flow<BlkQueue>>,
-    /// One for each flow that sends bursts, which are the first flows.
+    /// The bursts of each flow that sends bursts. These flows are the first ones.
     bursts: Vec<Bursts>,
     interrupted: &'a AtomicBool,
     next_check: Instant,

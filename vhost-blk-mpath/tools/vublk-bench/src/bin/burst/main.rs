@@ -57,7 +57,7 @@ struct CommandLine {
 }
 
 impl CommandLine {
-    /// Each once, in the order of the tables.
+    /// The wanted schedulers, each once, in the order of the tables.
     fn schedulers(&self) -> Vec<SchedulerKind> {
         SCHEDULERS.into_iter().filter(|kind| self.schedulers.contains(kind)).collect()
     }

@@ -12,14 +12,14 @@ use vublk_bench::harness::{PlannedRow, Results, Row};
 pub(crate) const COUNT: u32 = 32;
 pub(crate) const BUSY_FLOWS: usize = 16;
 
-/// Length of a cell with sustained bursts: its worst second is one of several.
+/// The length of a cell with sustained bursts. It is several seconds, because the worst second of a cell is judged.
 pub(crate) const LONGER: Duration = Duration::from_secs(4);
 /// Rounds of tables a, m and t.
 const MOST_ROUNDS: u16 = 3;
 
 /// I/O threads, and the window in each, which is its number of service slots. 13 slots cannot be halved for table t.
 pub(crate) const STACKS: [(usize, usize); 3] = [(1, SLOTS), (1, 12), (2, 6)];
-/// Less than half of the service.
+/// The limit of a limited disk, in requests per second: less than half of what the service can do.
 pub(crate) const LIMIT_IOPS: u32 = 500;
 
 /// What is measured.
@@ -47,9 +47,10 @@ pub(crate) struct Flows {
 }
 
 const NONE: Flows = Flows { flows: 0, count: 0 };
-/// Within a turn and its share of the service: 2 requests in 60 ms are 33/s, of 62/s.
+/// A flow whose bursts fit into a turn and into its share of the service. It asks for 2 requests in 60 ms, which is 33 a second,
+/// and its share is 62 a second.
 const VICTIM: Flows = Flows { flows: 1, count: 2 };
-/// Attackers, and the victim alongside.
+/// The attackers of each row, and the victim that runs at the same time.
 const ATTACKS: [(Flows, Flows); 3] = [
     (Flows { flows: 1, count: 64 }, NONE),
     (Flows { flows: 4, count: 64 }, VICTIM),
@@ -63,13 +64,13 @@ pub(crate) struct RowSpec {
     pub(crate) busy: usize,
     /// Flows that pause between bursts.
     pub(crate) interactive: Flows,
-    /// Flows that do not.
+    /// Flows that do not pause between bursts.
     pub(crate) attackers: Flows,
     /// Whether the disk has a limit of [`LIMIT_IOPS`].
     pub(crate) is_limited: bool,
 }
 
-/// The part of a virtqueue.
+/// The role of a virtqueue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Interactive,
@@ -110,14 +111,15 @@ impl Table {
     fn effort(self, spec: RowSpec, rounds: u16, seconds: Duration) -> (u16, Duration) {
         match self {
             Self::A | Self::M => (rounds.min(MOST_ROUNDS), seconds.max(LONGER)),
-            // Twice as long, so that what the limit allows in a turn of the slots is a small part.
+            // Twice as long, so that the requests that the limit allows in one turn of the slots are a small part.
             Self::T if spec.is_limited => (rounds.min(MOST_ROUNDS), seconds * 2),
             Self::T => (rounds.min(MOST_ROUNDS), seconds),
             _ => (rounds, seconds),
         }
     }
 
-    /// Those of `schedulers` that serve a row. Table t compares two, and has one for the limit.
+    /// The schedulers under which a row is measured. Table t has `fifo` and `burst-credit` only, and `burst-credit` alone for its
+    /// limited row.
     fn schedulers(self, spec: RowSpec, schedulers: &[SchedulerKind]) -> Vec<SchedulerKind> {
         if spec.is_limited {
             return vec![SchedulerKind::BurstCredit];
@@ -179,7 +181,7 @@ impl RowSpec {
 
     /// How long the load runs after a change of the scheduler before it is measured.
     ///
-    /// The scheduler knows no virtqueue yet. So each one, also a busy one, first gets the burst of a new virtqueue: 64
+    /// The scheduler knows no virtqueue yet. So each virtqueue, busy or not, first gets the burst of a new virtqueue: 64
     /// requests with `published`, one turn with `burst-credit`. Then the rest of an interactive flow's burst takes turns
     /// with the busy flows.
     pub(crate) fn settle_time(self, scheduler: SchedulerKind) -> Duration {
@@ -194,8 +196,8 @@ impl RowSpec {
     }
 }
 
-/// Every row that these tables have on a stack once, as the most demanding of them wants it. Before them what their flows take
-/// alone, and a single request, which tells the service.
+/// Every row that these tables have on a stack, once, with the rounds and the time of the table that wants most. There are also
+/// rows for the floors of these rows, and one with a single request, which shows the service time.
 pub(crate) fn plan(
     stack: (usize, usize),
     tables: &[Table],
@@ -258,7 +260,7 @@ mod tests {
     fn rows_of_several_tables_are_measured_once_as_the_most_demanding_table_wants() {
         let tables = [Table::K, Table::N, Table::A, Table::M];
         let all = plan(STACKS[0], &tables, &SCHEDULERS, 5, SECONDS);
-        // Floors of 6 counts, of N=2, and of 2, 3, 4, 6, 8 and 16 flows; one row of m is also in k and n.
+        // There are floors of 6 counts, of N=2, and of 2, 3, 4, 6, 8 and 16 flows. One row of table m is also in k and n.
         assert_eq!(all.len(), (6 + 1 + 6) + (10 + 3 + 6));
         assert_eq!(find(&all, RowSpec::one(COUNT, 64)), (5, 2));
         assert_eq!(find(&all, RowSpec::one(COUNT, BUSY_FLOWS)), (5, 4));
@@ -273,7 +275,7 @@ mod tests {
     fn a_scheduler_has_time_to_forget_that_all_flows_were_new() {
         let settle = |scheduler, busy| RowSpec::one(COUNT, busy).settle_time(scheduler).as_millis();
         assert_eq!(settle(SchedulerKind::Fifo, 64), 0);
-        // 64 or 8 requests each, and a burst in turn with the others.
+        // 64 or 8 requests for each virtqueue, and then a burst that takes turns with the others.
         assert_eq!((settle(SchedulerKind::Published, 64), settle(SchedulerKind::Published, 12)), (4800, 960));
         assert_eq!((settle(SchedulerKind::BurstCredit, 64), settle(SchedulerKind::BurstCredit, 12)), (2000, 400));
     }

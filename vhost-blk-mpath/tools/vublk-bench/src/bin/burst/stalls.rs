@@ -73,7 +73,7 @@ impl Stalls {
 #[derive(Debug)]
 pub(crate) struct Watch {
     since: Instant,
-    /// None where `SCHED_FIFO` is not permitted.
+    /// The stalls that each thread has seen. Empty where `SCHED_FIFO` is not permitted.
     processors: Vec<Arc<Mutex<Seen>>>,
     stop: Arc<AtomicBool>,
 }
@@ -202,7 +202,7 @@ mod tests {
         };
         assert_eq!(merged(&[(50, 90), (10, 30)]), [(10, 30), (50, 90)]);
         assert_eq!(merged(&[(10, 30), (20, 50), (50, 60), (61, 70)]), [(10, 60), (61, 70)]);
-        // One within another, whichever was told first.
+        // A stall within another one, in either order.
         assert_eq!(merged(&[(12, 20), (10, 30), (14, 16)]), [(10, 30)]);
         assert_eq!(merged(&[]), []);
     }
@@ -217,7 +217,8 @@ mod tests {
             two.within(since, until).as_millis()
         };
         assert_eq!((within(0, 100), within(0, 20), within(25, 60), within(60, 70)), (60, 10, 15, 10));
-        // Before, between, behind; what ends where one begins is not hit, nor what begins where one ends.
+        // Times before, between and after the stalls. A time that ends where a stall begins is not hit, nor one that begins where
+        // it ends.
         assert_eq!((within(0, 5), within(35, 45), within(95, 99)), (0, 0, 0));
         assert_eq!((within(0, 10), within(30, 50), within(90, 95)), (0, 0, 0));
         assert_eq!((within(0, 11), within(29, 50), within(89, 95)), (1, 1, 1));

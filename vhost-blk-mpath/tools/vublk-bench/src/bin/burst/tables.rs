@@ -1,4 +1,4 @@
-//! What is published of the measurement by sockets: tables and picture.
+//! The published tables and the picture of the measurement by sockets.
 
 use crate::rows::{RowSpec, STACKS, Table, stack_name};
 use crate::targets::targets;
@@ -69,7 +69,7 @@ fn rows(results: &Results, table: Table, stack: (usize, usize)) -> Vec<Row> {
     table.rows(results, stack).into_iter().map(row).collect()
 }
 
-/// Bursts that count + those set aside; `!` if these are too many.
+/// The number of bursts that count, plus the number of those set aside. `!` if too many were set aside.
 fn bursts(_: &Results, _: &Row, cell: &Cell) -> Option<String> {
     let unreliable = if cell.get("unreliable").is_some() { " !" } else { "" };
     Some(format!("{} + {}{unreliable}", cell.median("bursts")?, cell.median("set_aside").unwrap_or(0.0)))
@@ -87,7 +87,7 @@ fn published(table: Table, row: &Row, cell: &Cell) -> Option<String> {
     Some(figure)
 }
 
-/// IOPS of the busy flow with least, and of the one with most.
+/// The IOPS of the busy flow that has least, and of the one that has most.
 fn least_and_most(_: &Results, _: &Row, cell: &Cell) -> Option<String> {
     Some(format!("{:.0} / {:.0}", cell.median("busy_least_iops")?, cell.median("busy_most_iops")?))
 }

@@ -1,4 +1,4 @@
-//! What the tables have to show: what `mpath-sim bursts` judges, by the medians.
+//! The targets of the tables. They are those of `mpath-sim bursts`, judged by the medians.
 
 use crate::rows::{BUSY_FLOWS, COUNT, Flows, LIMIT_IOPS, LONGER, RowSpec, STACKS, Table, stack_name};
 use mpath_core::SchedulerKind;
@@ -9,11 +9,12 @@ pub(crate) const FIFO: &str = SchedulerKind::Fifo.name();
 const PUBLISHED: &str = SchedulerKind::Published.name();
 pub(crate) const OURS: &str = SchedulerKind::BurstCredit.name();
 
-/// Services in addition to the floor: every slot may just have begun with something else; a tenth is for measuring.
+/// The services that a burst may take in addition to its floor: one, because every slot may just have begun with another request,
+/// and a tenth for errors of measurement.
 pub(crate) const SERVICES: f64 = 1.1;
 /// The burst of the published rule.
 const CREDIT: u32 = 64;
-/// The spread of the rounds that counts as no difference, at most, in percent.
+/// A difference within the spread of the rounds counts as none. At most this much spread counts, in percent.
 const MOST_SPREAD: f64 = 3.0;
 
 /// Defaults of `burst-credit`: the share of the service that bursts may have, a turn of a flow in requests of 4 KiB, and for how long
@@ -21,13 +22,13 @@ const MOST_SPREAD: f64 = 3.0;
 const SHARE: f64 = 0.75;
 const TURN: f64 = 8.0;
 const GAP_MS: f64 = 150.0;
-/// Requests that the allowance holds: bursts may have this many more than their share, in all of a cell.
+/// The requests that the allowance holds: bursts may get this many requests more than their share, over all of a cell.
 const SAVED_UP: f64 = 64.0;
 
 /// A row that is judged.
 struct Judged<'a> {
     results: &'a Results,
-    /// Where its floor is stored too.
+    /// The stack on which the row and its floor were measured.
     stack: (usize, usize),
     spec: RowSpec,
     row: &'a Row,
@@ -54,9 +55,9 @@ pub(crate) fn targets(results: &Results) -> Vec<Target> {
     let sustained = || attacks.iter().chain(&many);
     let threads: Vec<Judged<'_>> = STACKS[1..].iter().flat_map(|stack| rows_on(Table::T, *stack)).collect();
     let service_ms = service_ms(results, STACKS[0]).unwrap_or(0.0);
-    // One request in each slot, of a second's.
+    // The part of a second's requests that are in the slots: one request in each slot.
     let under_way = service_ms / 1e3 * 100.0;
-    // Of all that the slots answer in a cell.
+    // The part of the allowance in all requests that the slots answer in a cell.
     let saved_up = SAVED_UP * service_ms / (SLOTS as f64 * 1e3 * LONGER.as_secs_f64()) * 100.0;
     let both = ["p50_ms", "p99_ms"];
     vec![
@@ -145,7 +146,7 @@ impl Judged<'_> {
         Some(Case::new(&format!("{}{stack}", self.row.name), scheduler, measured?, limit, unit))
     }
 
-    /// How many times as large a figure is.
+    /// The ratio of two figures, which must be at least `at_least`.
     fn times(&self, large: Option<f64>, small: Option<f64>, at_least: f64) -> Option<Case> {
         self.case(PUBLISHED, Some(large? / small?), Limit::AtLeast(at_least), "times")
     }
@@ -169,8 +170,8 @@ impl Judged<'_> {
         self.case(OURS, self.row.median(OURS, figure), limit, "ms")
     }
 
-    /// The most that mean and p99 of the bursts of m flows may be. The flows begin again when they have been answered, so the mean is
-    /// the same in whatever order they are served. Each may be the last one in its turn.
+    /// The largest mean and the largest p99 that bursts of m flows may have. A flow begins again when its burst is answered, so
+    /// the mean does not depend on the order of service. For the p99, each flow may be the last one in its turn.
     fn many_ms(&self, cell: &Cell) -> Option<[f64; 2]> {
         let Flows { flows, count } = self.spec.interactive;
         let per_second = cell.median("iops")?;
@@ -275,7 +276,7 @@ mod tests {
         assert_eq!((bounded(10.9), bounded(11.1)), (Some(true), Some(false)));
     }
 
-    /// 1295 requests a second, services of 10 ms.
+    /// The service answers 1295 requests a second, each in 10 ms.
     #[test]
     fn several_flows_have_the_time_that_a_closed_loop_takes() {
         let results = results(|_, _| 20.0, |_| ());

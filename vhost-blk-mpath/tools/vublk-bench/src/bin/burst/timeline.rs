@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn the_worst_second_is_found_wherever_it_begins() {
         let start = Instant::now();
-        // Half of all, but for 700 ms in the middle, at the end, or at the very beginning.
+        // The busy flows have half of the answers, except for 700 ms in the middle, at the end, or at the very beginning.
         for silence in [7..14, 13..20, 0..7] {
             let answers = (0..20).map(|step| (10, if silence.contains(&step) { 0 } else { 5 }));
             let timeline = timeline(start, answers);
@@ -123,9 +123,9 @@ mod tests {
             let timeline = timeline(start, [1, 0, 0, 0, 1, 1].map(|busy| (9, busy)));
             timeline.longest_gap(start, start + 700 * MS, &std::iter::once(stall).collect()).as_millis()
         };
-        // No answer from 100 to 500.
+        // The busy flows have no answer from 100 to 500 ms.
         assert_eq!((stalled(200, 260), stalled(50, 150), stalled(450, 600)), (340, 350, 350));
-        // A service that starves them does not hide behind a stall, and another gap may be the longest then.
+        // Only the stalled time is taken off: a stall does not hide the rest of a gap. Then another gap may be the longest.
         assert_eq!((stalled(520, 580), stalled(110, 490)), (400, 100));
     }
 }

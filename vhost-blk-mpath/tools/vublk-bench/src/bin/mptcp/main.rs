@@ -17,7 +17,7 @@ use vublk_bench::harness::{
     measure_rows, parse_seconds, publish, run_program,
 };
 
-/// What can be measured alone.
+/// The tables, each of which can be measured alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// One, two and four equal links
@@ -87,7 +87,7 @@ const COLUMNS: [Column; 6] = [
     ("CPU s/GiB", Show::Median("cpu_s_per_gib", 2)),
 ];
 
-/// Connections × subflows of each.
+/// The number of connections, and the number of subflows of each.
 fn shape(_: &Results, _: &Row, cell: &Cell) -> Option<String> {
     Some(format!("{} × {}", cell.median("connections")?, cell.median("subflows")?))
 }

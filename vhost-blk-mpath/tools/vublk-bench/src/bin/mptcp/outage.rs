@@ -1,8 +1,9 @@
-//! A link that is lost and comes back: how long until throughput is what the other links carry, and what all carry.
+//! A link that is lost and comes back: how long it takes until throughput is what the other links can carry, and what all links
+//! can carry.
 
 use vublk_bench::harness::{Cell, Column, Layout, Results, Sample, Show, Table};
 
-/// Throughput has recovered when it is this part of what is expected …
+/// Throughput has recovered when it is this part of the expected throughput …
 const RECOVERED: f64 = 0.9;
 /// … in the mean of this many steps of 100 ms. Steps differ, because requests have many sizes.
 const STEPS: usize = 5;
@@ -25,7 +26,7 @@ const COLUMNS: [Column; 4] = [
 /// Begin, end and MiB/s of a step.
 type Step = (f64, f64, f64);
 
-/// Judges the samples of a cell, each of which has counted bytes (`bytes` by `times_s`) and errors.
+/// Judges the samples of a cell. Each sample has errors, and the bytes completed by each time (`bytes`, `times_s`).
 pub(crate) fn judge(cell: &mut Cell, links: f64) {
     let measured = std::mem::replace(cell, Cell::new(&cell.contender)).samples;
     for sample in &measured {
@@ -66,7 +67,7 @@ fn before(steps: &[Step], lost_at_s: f64) -> f64 {
     if seconds > 0.0 { mib / seconds } else { 0.0 }
 }
 
-/// How long after `from`, and before `to`, throughput began to be what is expected; infinite if it did not.
+/// The time from `from` until throughput had recovered, which must be before `to`. Infinite if throughput did not recover.
 fn reached(steps: &[Step], from: f64, to: f64, expected: f64) -> f64 {
     let within = |(begin, end, _): &&Step| *begin >= from && *end <= to;
     let steps: Vec<Step> = steps.iter().filter(within).copied().collect();
@@ -82,8 +83,8 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// Two links, one lost after 2 s and given back after 5 s, 40 MiB/s before: after the loss nothing for `pause`
-    /// steps, then 20; after the return 10 for `slow` steps.
+    /// Two links with 40 MiB/s together. One is lost after 2 s: there is no throughput for `pause` steps, then 20 MiB/s. The link
+    /// returns after 5 s: there are 10 MiB/s for `slow` steps, then 40.
     fn outage(pause: usize, slow: usize, errors: u64) -> Value {
         let mut rates = vec![40u64; 20];
         rates.extend((0..30).map(|step| if step < pause { 0 } else { 20 }));
@@ -130,20 +131,20 @@ mod tests {
         let found = cell(outage(0, 50, 0));
         assert!(close(longest(&found, "rest_after_s"), 0.0), "{found:?}");
         assert!(longest(&found, "all_after_s").is_infinite(), "{found:?}");
-        // Too short for the mean.
+        // The throughput recovers too late: fewer steps are left than the mean takes.
         assert!(longest(&cell(outage(26, 0, 0)), "rest_after_s").is_infinite());
     }
 
     #[test]
     fn requests_that_waited_do_not_make_up_for_a_pause() {
         let mut rates = vec![40u64; 20];
-        // Half of the first steps nothing, and then all of it at once.
+        // The first three steps complete nothing, and then all their requests complete at once.
         rates.extend([0, 0, 0, 100, 20, 20]);
         rates.extend([20; 24]);
         rates.extend([40; 50]);
         let value = json!({"contender": "x", "samples": [sample(&rates, 0)]});
-        // From the second of the three on: 0, 24 (of 100), 20, 20, 20 of 5 × 20 are 84 %; from the third on it is 104
-        // %.
+        // The mean from the third step on is 84 %: 0, 24 (in place of 100), 20, 20 and 20, of 5 × 20. From the fourth step on
+        // it is 104 %.
         assert!(close(longest(&cell(value), "rest_after_s"), 0.3), "not 0.3 s");
     }
 

@@ -1,4 +1,4 @@
-//! What the tables have to show.
+//! The targets of the tables.
 
 use vublk_bench::harness::{Case, Limit, Results, Row, Target};
 
@@ -6,9 +6,9 @@ const TCP_1: &str = "tcp-1";
 const TCP_N: &str = "tcp-N bdp";
 const MPTCP_1: &str = "mptcp-1";
 const MPTCP_N: &str = "mptcp-N bdp";
-/// What docs/mptcp.md recommends where links are unequal.
+/// The method that docs/mptcp.md recommends for unequal links.
 const UNEQUAL: &str = "mptcp-N numa";
-/// The end of a method's name with which `mpathctl mptcp follow` runs.
+/// The end of the names of methods with which `mpathctl mptcp follow` runs.
 const FOLLOWED: &str = " followed";
 
 /// MPTCP's aims by the number of links, in percent of one TCP connection on one link.
@@ -47,7 +47,7 @@ pub(crate) fn targets(results: &Results) -> Vec<Target> {
         });
         Target::new(description, cases)
     };
-    // docs/mptcp.md recommends these where a cable may be pulled; the others wait for timeouts of the kernel.
+    // docs/mptcp.md recommends these methods where a cable may be pulled. The other methods wait for timeouts of the kernel.
     let is_noticed =
         |row: &Row, method: &str| row.name == "cable pulled" && (method == TCP_N || method.ends_with(FOLLOWED));
     vec![

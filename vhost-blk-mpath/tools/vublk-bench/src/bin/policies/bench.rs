@@ -21,19 +21,19 @@ use vublk_bench::stack::MpathStack;
 /// The part of the disk in use. It is written once before anything is measured, because memory that is written for the first time
 /// costs the target page faults.
 const DISK_BYTES: u64 = 256 << 20;
-/// Enough to write it at 250 MB/s.
+/// Long enough to write that part at 250 MB/s.
 const FILL_TIME: Duration = Duration::from_secs(1);
 
-/// A request without delay is measured this often; the best counts.
+/// How often the time of a request without delay is measured. The shortest time counts.
 const FLOOR_RUNS: u32 = 5;
 
-/// A stack with its paths as they were told to be.
+/// A stack, with the delays and rates that its paths were given.
 pub(crate) struct PathBench<'a> {
     pub(crate) stack: &'a MpathStack,
     /// `--seconds`
     pub(crate) seconds: Duration,
     pub(crate) interrupted: &'a AtomicBool,
-    /// What the paths are, if that is known.
+    /// The present delays and rates of the paths, if they are known.
     pub(crate) paths: Option<Paths>,
     /// Time of a request without delay, in seconds, by kind of request.
     pub(crate) floors: Vec<(Mode, Sizes, f64)>,
@@ -72,8 +72,8 @@ impl PathBench<'_> {
         self.run("the disk's first write", &options, FILL_TIME, |_| ()).map(|_| ())
     }
 
-    /// Time of one request, in seconds, on a path with the least delay of any and no limit to its rate, less that delay.
-    /// This is the time of kernels and programs, which no policy can avoid.
+    /// The time in seconds that one request takes without any delay: the time of kernels and programs, which no policy can avoid.
+    /// It is measured on a path with the least delay and without a limit of its rate. That delay is subtracted.
     pub(crate) fn floor(&mut self, row: &RowSpec) -> Result<f64, Failure> {
         let known = self.floors.iter().find(|(mode, sizes, _)| *mode == row.mode && *sizes == row.sizes);
         if let Some((.., floor)) = known {
@@ -84,7 +84,7 @@ impl PathBench<'_> {
         let _load = row.cpu_load.then(CpuLoad::start);
         let time = warmup(self.seconds);
         let options = Options { time, warmup: time / 4, ..self.options(row.mode, &row.sizes) };
-        // The best counts: a bound must not include what else the machine did.
+        // The shortest time counts, because a bound must not include other work of the machine.
         let mut most = 1.0f64;
         for _ in 0..FLOOR_RUNS {
             let report = self.run(&row.name, &options, time, |_| ())?;
@@ -132,7 +132,7 @@ impl Bench<RowSpec, Contender> for PathBench<'_> {
         self.set_paths(&policy.paths(&row.paths))?;
         // A policy that stays in force with other parameters would keep what it has learned.
         Contender::plain("numa").set(&self.stack.control)?;
-        // Probes of the first moment count too.
+        // Counted before the policy is set, so that its first probes count too.
         let probes = self.probes()?;
         policy.set(&self.stack.control)?;
         let _load = row.cpu_load.then(CpuLoad::start);
@@ -167,7 +167,7 @@ impl Bench<RowSpec, Contender> for PathBench<'_> {
     }
 }
 
-/// The bound of a row, which is the mean of a series, and what a request takes without any delay.
+/// The facts of a row: its bound, and the time of a request without any delay. The bound of a series is a mean over time.
 pub(crate) fn facts(row: &RowSpec, floor_seconds: f64) -> BTreeMap<String, f64> {
     let iops = mean_bound(&row.changes, row.thirds, &bounds(row, floor_seconds));
     let facts = [

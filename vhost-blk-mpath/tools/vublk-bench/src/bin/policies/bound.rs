@@ -33,7 +33,7 @@ mod tests {
 
     const FAST: PathSpec = PathSpec { delay: Duration::from_micros(200), mib_per_second: Some(100) };
     const SLOW: PathSpec = PathSpec { delay: Duration::from_millis(30), mib_per_second: Some(100) };
-    /// 1600 a second on each path, 0.625 ms each.
+    /// Each path carries 1600 requests of this size a second, each in 0.625 ms.
     const BYTES: f64 = 65_536.0;
 
     fn close(value: f64, expected: f64) {
@@ -52,7 +52,7 @@ mod tests {
     fn the_slow_path_takes_what_the_fast_path_cannot() {
         // The fast path is full with 1600 × 0.825 ms = 1.32 requests; the other 30.68 take 30.625 ms each.
         close(bound(&[FAST, SLOW], 0.0, BYTES, 32), 1600.0 + 30.68 / 0.030_625);
-        // Both are full with 1.32 + 49 requests.
+        // With 50 requests, the slow path has 48.68. Both paths are full only with 1.32 + 49 requests.
         close(bound(&[FAST, SLOW], 0.0, BYTES, 50), 1600.0 + 48.68 / 0.030_625);
         close(bound(&[FAST, SLOW], 0.0, BYTES, 51), 3200.0);
         close(bound(&[FAST, SLOW], 0.0, BYTES, 256), 3200.0);
@@ -60,7 +60,8 @@ mod tests {
 
     #[test]
     fn agrees_with_the_published_points() {
-        // Two pipes of 1 Gb/s, 0.2 and 30 ms, 64 KiB: 194 and 250 MB/s, the first without the transfer's own time.
+        // Published for two pipes of 1 Gb/s with 0.2 and 30 ms, and 64 KiB: 194 and 250 MB/s. The 194 leave out the transfer's
+        // own time.
         let paths =
             [200, 30_000].map(|micros| PathSpec { delay: Duration::from_micros(micros), mib_per_second: Some(119) });
         let megabytes = |depth| bound(&paths, 0.0, BYTES, depth) * BYTES / 1e6;

@@ -1,4 +1,4 @@
-//! The policies that are measured, and what they are compared with.
+//! The contenders: the policies that are measured, and the references with which they are compared.
 
 use crate::paths::Paths;
 use crate::tables::Table;
@@ -17,10 +17,10 @@ pub(crate) struct Listed {
 /// A policy as it is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Contender {
-    /// In the tables.
+    /// The name in the tables.
     pub(crate) name: String,
     pub(crate) policy: String,
-    /// `NAME=VALUE` that differ from the defaults.
+    /// The parameters that differ from the defaults, as `NAME=VALUE`.
     pub(crate) params: Vec<String>,
     /// Whether the path with the least delay comes first, in place of the row's order.
     is_fast_first: bool,
@@ -36,15 +36,15 @@ impl Contender {
         Self { name: policy.into(), policy: policy.into(), params: Vec::new(), is_fast_first: false }
     }
 
-    /// A policy whose parameters fit the length of a measurement. Ten intervals of `adaptive` pass before a measurement
-    /// begins, so that the average, to which each adds an eighth, is about right.
+    /// A policy whose parameters fit the length of a measurement. Ten intervals of `adaptive` pass before a measurement begins.
+    /// Each interval adds an eighth to the average, so the average is about right by then.
     fn scaled(policy: &str, warmup: Duration) -> Self {
         let interval = format!("interval={}ms", (warmup.as_millis() / 10).max(10));
         let params = if policy == "adaptive" { vec![interval] } else { Vec::new() };
         Self { params, ..Self::plain(policy) }
     }
 
-    /// Puts it into force.
+    /// Puts the contender's policy into force.
     pub(crate) fn set(&self, control: &Control) -> Result<(), ControlError> {
         control.set("policy", &self.policy, &self.params)
     }
@@ -70,7 +70,7 @@ impl fmt::Display for Contender {
     }
 }
 
-/// The `wanted` policies, or all, in the daemon's order. Table a has what they are compared with as well.
+/// The `wanted` policies, or all policies, in the daemon's order. Table a also has the references with which they are compared.
 pub(crate) fn contenders(
     listed: &[Listed],
     wanted: &[String],

@@ -1,4 +1,4 @@
-//! Something else for the processors to do.
+//! Threads that keep the processors busy during a measurement.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const PERIOD: Duration = Duration::from_millis(10);
 const BUSY: Duration = Duration::from_micros(8500);
 
-/// One busy thread a processor. They end within a period after this is dropped.
+/// One busy thread for each processor. The threads end within a period after this is dropped.
 #[derive(Debug)]
 pub(crate) struct CpuLoad(Arc<AtomicBool>);
 

@@ -138,7 +138,7 @@ fn policies(line: &CommandLine, table: Table, machine: Machine, interrupted: &At
     Ok(results)
 }
 
-/// What runs before each cell is measured.
+/// How long the load runs before a cell is measured.
 fn warmup(seconds: Duration) -> Duration {
     seconds / 10
 }

@@ -1,4 +1,4 @@
-//! Delay and rate of the paths, and how the target is told.
+//! The delays and rates of the paths, and the settings of the target that make them.
 
 use std::time::Duration;
 use vublk_bench::control::{Control, ControlError};
@@ -8,13 +8,13 @@ const MIB: f64 = 1_048_576.0;
 /// One listener of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PathSpec {
-    /// In addition to what a request takes without any.
+    /// The delay, in addition to the time of a request without any delay.
     pub(crate) delay: Duration,
     /// Limit of reads and writes together.
     pub(crate) mib_per_second: Option<u32>,
 }
 
-/// All paths, in the order of the daemon's.
+/// All paths, in the daemon's order.
 pub(crate) type Paths = Vec<PathSpec>;
 
 impl PathSpec {
@@ -26,7 +26,7 @@ impl PathSpec {
         self.mib_per_second.map(|mib| f64::from(mib) * MIB)
     }
 
-    /// As `mpath-target` takes them.
+    /// The settings of a listener of `mpath-target` that make this path.
     pub(crate) fn settings(self) -> [String; 2] {
         let rate = self.mib_per_second.map_or("off".to_owned(), |mib| format!("{mib}MiB"));
         [format!("delay={}us", self.delay.as_micros()), format!("rate={rate}")]

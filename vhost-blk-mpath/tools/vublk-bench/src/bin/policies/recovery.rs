@@ -1,4 +1,4 @@
-//! Paths that change during a measurement: throughput by time, and how long each change takes to be made up for.
+//! Paths that change during a measurement: the throughput over time, and how long it takes to recover after each change.
 
 use crate::paths::Paths;
 use std::time::Duration;
@@ -33,13 +33,13 @@ pub(crate) struct Change {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Timeline {
     pub(crate) bins: Vec<Bin>,
-    /// The first is the start.
+    /// The changes in order. The first one is the start of the run.
     pub(crate) changes: Vec<Change>,
 }
 
 impl Timeline {
-    /// Seconds from each change until throughput is 90 % of the new bound; infinite if it is not before the next change.
-    /// The time ends with the first of the two bins.
+    /// The seconds from each change until throughput is 90 % of the new bound, in two bins in a row. The time ends with the first
+    /// of them. It is infinite if throughput does not get there before the next change.
     pub(crate) fn recoveries(&self) -> Vec<f64> {
         let changes = self.changes.iter().enumerate().skip(1);
         let recovery = |(index, change): (usize, &Change)| {

@@ -26,7 +26,7 @@ pub(crate) struct RowSpec {
     /// Requests outstanding on each queue.
     pub(crate) depth: u16,
     pub(crate) queues: u16,
-    /// At the start.
+    /// The paths at the start.
     pub(crate) paths: Paths,
     /// Whether threads keep all processors busy meanwhile.
     pub(crate) cpu_load: bool,
@@ -38,12 +38,12 @@ pub(crate) struct RowSpec {
     pub(crate) jumps: bool,
 }
 
-/// For rows whose tail or small differences are judged.
+/// Length of rows whose tail or small differences are judged, in thirds of `--seconds`.
 const FULL: f64 = 3.0;
-/// For rows whose throughput is judged, or a tail that a thousand requests show.
+/// Length of rows whose throughput is judged, or a tail that a thousand requests show.
 const QUARTER: f64 = 0.75;
 
-/// In KiB with their shares in percent: the kernel series' job.
+/// Sizes in KiB with their shares in percent, as in the job of the kernel series.
 const MIXED: [(u32, u8); 6] = [(4, 10), (32, 10), (64, 10), (128, 30), (256, 10), (512, 30)];
 /// Small requests together with large ones; none is large enough to fill the narrow path for long.
 const SMALL_AND_LARGE: [(u32, u8); 4] = [(4, 40), (16, 20), (64, 20), (128, 20)];

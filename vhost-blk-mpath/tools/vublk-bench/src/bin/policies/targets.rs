@@ -8,12 +8,12 @@ use crate::tables::{RowSpec, Table};
 use vublk_bench::harness::{Case, Limit, Results, Row, Spread, Target};
 use vublk_bench::options::Mode;
 
-/// Times `numa`, where the fast path is not the limit.
+/// The throughput in multiples of that of `numa`, in rows where the fast path is not the limit.
 const OVER_NUMA: f64 = 7.0;
 const OVER_ROUND_ROBIN: f64 = 3.3;
 /// A difference within the spread of the rounds says nothing. At most this much spread counts, in percent.
 const MOST_SPREAD: f64 = 3.0;
-/// Seconds and requests of a recovery; the longer of the two counts.
+/// The longest recovery: this number of seconds, or the time of this number of requests. The longer of the two counts.
 const RECOVERY: (f64, f64) = (1.0, 200.0);
 
 /// The policies that adapt to what they measure.
@@ -203,7 +203,7 @@ impl Judged<'_> {
         self.compared(policy, "round-robin", "p99.99_us", Limit::AtMost(10.0), "% of round-robin's")
     }
 
-    /// Not behind by more than the spread.
+    /// The throughput in percent of another policy's, which it may miss by the spread of the rounds.
     fn ahead(&self, policy: &str, other: &str) -> Option<Case> {
         let limit = Limit::AtLeast(100.0 - self.spread(other, policy)?);
         self.compared(policy, other, "mib_s", limit, "% of its MiB/s")
@@ -233,7 +233,7 @@ impl Judged<'_> {
         best.map(|cell| &*cell.contender)
     }
 
-    /// How far the rounds lie from their median in either cell, in percent.
+    /// The spread of the rounds about their median, in percent: the larger one of the two cells, at most [`MOST_SPREAD`].
     fn spread(&self, one: &str, other: &str) -> Option<f64> {
         let of = |Spread { median, min, max }: Spread| (max - min) / 2.0 / median * 100.0;
         let [one, other] = [one, other].map(|policy| self.row.cell(policy)?.get("mib_s").map(of));
@@ -262,7 +262,7 @@ impl Judged<'_> {
         self.bound_of(fastest.expect("every row has paths"))
     }
 
-    /// Whether the slow path is first, and the fast path could carry this many times as much as the slow one at this depth.
+    /// Whether the slow path is first, and the fast path could carry [`OVER_NUMA`] times as much as the slow one at this depth.
     fn has_fast_path_to_spare(&self) -> bool {
         let slowest = self.slowest();
         self.spec.paths.first() == Some(&slowest)

@@ -115,7 +115,7 @@ const HELD: [Column; 6] = [
     ("idle CPU", Show::Percent(2, |_, _, cell: &Cell| cell.median("idle_percent"))),
 ];
 
-/// CPU time per request among idle disks, as a multiple of that of a disk alone.
+/// The CPU time per request of a busy disk among idle disks, as a multiple of that of a disk alone.
 fn to_alone(results: &Results, row: &Row, contender: &str) -> Option<f64> {
     let alone = results.row(&row.table, &Sweep::Idle.row_name(1))?;
     Some(row.median(contender, "cpu_daemon_us")? / alone.median(contender, "cpu_daemon_us")?)

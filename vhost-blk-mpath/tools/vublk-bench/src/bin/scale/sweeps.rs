@@ -5,7 +5,7 @@ use std::fmt;
 use vublk_bench::harness::PlannedRow;
 use vublk_bench::stack::Disks;
 
-/// A dimension.
+/// The dimension that a sweep changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sweep {
     /// Disks, with paths of their own and with shared paths, all busy
@@ -45,10 +45,10 @@ const QUEUE_DEPTH_MAX: u16 = 256;
 
 pub(crate) const OWN: &str = "own paths";
 pub(crate) const SHARED: &str = "shared paths";
-/// 32 requests in flight of each disk, in place of 32 of all together.
+/// The contender with 32 requests in flight for each disk, in place of 32 for all disks together.
 const OWN_32_EACH: &str = "own paths, 32 each";
 const SHARED_32_EACH: &str = "shared paths, 32 each";
-/// One request in flight, in place of 32.
+/// The contender with one request in flight, in place of 32.
 pub(crate) const OWN_ONE: &str = "own paths, depth 1";
 pub(crate) const SHARED_ONE: &str = "shared paths, depth 1";
 const DISK: &str = "one disk";
@@ -75,7 +75,7 @@ impl Setup {
     /// More open files than any of the programs needs.
     pub(crate) fn open_files(&self) -> u64 {
         let Disks { count, paths, queues, io_threads, .. } = self.disks;
-        // Connections of a path count twice in the daemon, as an earlier one may be closing.
+        // Connections of a path count twice in the daemon, because earlier ones may still be closing.
         let disk = 32 + 4 * u64::from(queues) + 2 * u64::from(io_threads) + 2 * u64::from(paths * (1 + io_threads));
         256 + disk * u64::from(count)
     }

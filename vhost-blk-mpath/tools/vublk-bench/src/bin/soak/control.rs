@@ -2,7 +2,7 @@
 
 use vublk_bench::control::Control;
 
-/// Every kind of injection, none of which the guest may notice: no request of it fails, and none waits for ever.
+/// Every kind of injection. The guest must not notice any of them: none of its requests fails or waits for ever.
 const INJECTIONS: [&str; 10] = [
     "--latency 1ms",
     "--latency 20ms --direction response",
@@ -33,7 +33,7 @@ pub(crate) struct Controller<'a> {
     pub(crate) injections_set: usize,
     /// Accepted ends of injections.
     pub(crate) injections_cleared: usize,
-    /// What was refused, and in which words.
+    /// The commands that were refused, with the messages.
     pub(crate) failures: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Controller<'a> {
         if self.injected[index] {
             self.injections_cleared += self.ctl(&["inject", "clear", path]);
         } else {
-            // One after the other over all paths, so that the two do not run in step either.
+            // Counted over all paths, so that injections and paths do not run in step either.
             let number = self.injections_set;
             let (options, seed) = (INJECTIONS[number % INJECTIONS.len()], number.to_string());
             let words = ["inject", "set", path, "--seed", &seed].into_iter().chain(options.split(' '));

@@ -20,10 +20,10 @@ use vublk_bench::session;
 use vublk_bench::stack::{MpathStack, Programs};
 use vublk_bench::units::parse_duration;
 
-/// Between two policy switches.
+/// The time between two policy switches.
 const SWITCH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// With one memory sample a second.
+/// The shortest run. It has one memory sample a second, and fewer samples show nothing.
 const SHORTEST_RUN: Duration = Duration::from_secs(10);
 
 /// Verified I/O through the daemon over two paths, while the policy is switched every 100 ms and an injection

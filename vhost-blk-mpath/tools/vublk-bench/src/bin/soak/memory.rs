@@ -1,11 +1,11 @@
-//! Is the daemon's memory flat?
+//! Watches whether the daemon's memory stays flat.
 
 use std::time::{Duration, Instant};
 use vublk_bench::process::resident_bytes;
 
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Growth that is not taken for a leak: the larger of this and a twentieth of what there was.
+/// Growth that is not taken for a leak. The limit is this, or a twentieth of the memory before if that is more.
 const ALLOWED_BYTES: u64 = 4 << 20;
 const ALLOWED_DIVISOR: u64 = 20;
 

@@ -1,4 +1,4 @@
-//! A disk in memory that breaks one promise, once. The checker's own test: whatever is broken must be found.
+//! A disk in memory that breaks one promise, once. It tests the checker, which must find the broken promise.
 
 use crate::backend::{Backend, Head, Used};
 use crate::request::{Kind, Request, Status};
@@ -85,7 +85,8 @@ impl FaultyBackend {
         }
     }
 
-    /// True exactly once, for the first request after the settling time that `fits`.
+    /// Whether the fault happens at this request. That is so exactly once: at the first request after the settling time that
+    /// `fits`.
     fn strikes(&mut self, fault: Fault, fits: bool) -> bool {
         let now = self.fault == fault && !self.happened && fits && self.served > SERVED_BEFORE_FAULT;
         self.happened |= now;

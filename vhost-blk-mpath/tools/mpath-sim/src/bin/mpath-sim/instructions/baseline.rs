@@ -7,7 +7,7 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.json");
-/// A larger change in percent matters.
+/// The largest change of a case, in percent, that is no failure.
 const PERCENT_MAX: f64 = 3.0;
 const WRITE: &str = "make bench-instructions INSTRUCTIONS_ARGS=--write";
 
@@ -31,7 +31,7 @@ impl Baseline {
         Ok(read)
     }
 
-    /// Another compiler makes other instructions: why these are not compared.
+    /// Why the counts cannot be compared: the baseline is of another compiler. `None` if it is of this one.
     pub(super) fn other_compiler(&self) -> Option<String> {
         let rustc = rustc();
         let text = format!(
@@ -72,7 +72,7 @@ impl Baseline {
         (percent > PERCENT_MAX).then_some(text)
     }
 
-    /// Cases that nothing counts any more.
+    /// A message about cases of the baseline that are not counted any more; `None` if there are none.
     pub(super) fn not_counted(&self, counts: &[(String, u64)]) -> Option<String> {
         let is_counted = |name: &String| counts.iter().any(|(counted, _)| counted == name);
         let gone: Vec<_> = self.instructions.keys().filter(|name| !is_counted(name)).map(String::as_str).collect();

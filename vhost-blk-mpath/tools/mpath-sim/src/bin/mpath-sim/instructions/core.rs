@@ -43,7 +43,8 @@ pub(super) struct Setup {
     pub(super) part: Part,
 }
 
-/// Flows that have requests waiting all the time; every fourth one waits until all it has asked for is over, and so is sparse.
+/// Flows under load. Most flows always have requests waiting. Every fourth flow is sparse: it submits again only when all of its
+/// requests have ended.
 pub(super) struct Core {
     setup: Setup,
     now: Instant,
@@ -76,7 +77,7 @@ impl Core {
         if [Part::All, part].contains(&self.setup.part) { meter } else { Meter::Off }
     }
 
-    /// The tags of a flow are its own.
+    /// The flow of a tag. No two flows have the same tag.
     fn flow_of(&self, tag: u32) -> u16 {
         (tag % u32::from(self.setup.flows)) as u16
     }

@@ -1,4 +1,4 @@
-//! A guest and the device's side of its virtqueue, which is counted.
+//! A guest, and the device's side of its virtqueue. Only the work of the device's side is counted.
 
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, mpsc};
@@ -24,7 +24,7 @@ impl QueueRunner for QueueSink {
     }
 }
 
-/// A guest, and the device's side of its virtqueue.
+/// Returns a guest that is connected, and the device's side of its virtqueue.
 pub(super) fn connected(are_packed: bool, depth: usize) -> (Reads, Queue) {
     let (device, driver) = UnixStream::pair().expect("a socket");
     let geometry = DiskGeometry::new(BLOCKS * u64::from(BLOCK_BYTES) / SECTOR_BYTES, BLOCK_BYTES);

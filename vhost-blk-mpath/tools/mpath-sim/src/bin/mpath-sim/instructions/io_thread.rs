@@ -22,7 +22,7 @@ pub(super) struct IoThread {
     now: Instant,
     thread: reactor::IoThread<SimulatedRing<()>>,
     guest: Reads,
-    /// Bytes of the controller that are not received.
+    /// Answers of the controller that the thread has not received yet.
     answers: Vec<u8>,
 }
 
@@ -82,7 +82,7 @@ impl IoThread {
         }
     }
 
-    /// The socket takes a send, or otherwise has answers.
+    /// Completes a send if one is under way. Otherwise passes the answers of the controller to a receive.
     fn exchange(&mut self) {
         let ring = self.thread.ring();
         if let Some(bytes) = ring.sends(SOCKET) {

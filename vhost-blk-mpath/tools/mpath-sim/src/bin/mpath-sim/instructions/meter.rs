@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The C library copies memory in one way on all processors, which have different fast ways.
+/// Makes the C library copy memory in the same way on every processor. By default it picks the fastest way of the processor.
 const TUNABLES: &str = "glibc.cpu.hwcaps=-AVX2,-AVX_Fast_Unaligned_Load,-ERMS,-FSRM,-SSSE3";
 
 /// Whether work is counted.
@@ -38,7 +38,7 @@ pub(super) type Work = Box<dyn FnMut(Meter, u32)>;
 /// Work whose instructions are counted.
 pub(super) struct Case {
     pub(super) name: String,
-    /// Requests, after as many to warm up.
+    /// The number of requests that are counted. The same number runs before, to warm up.
     pub(super) times: u32,
     pub(super) set_up: Box<dyn Fn() -> Work + Sync>,
 }
@@ -49,7 +49,7 @@ impl Case {
     }
 }
 
-/// The time at which cases start: almost at the start of a second, as two times in different seconds take longer to compare.
+/// The time at which cases start: about the start of a second. Two times in different seconds take longer to compare.
 pub(super) fn start() -> Instant {
     let nanos = clock_gettime(ClockId::Monotonic).tv_nsec;
     Instant::now() + Duration::from_nanos((1_000_000_000 - nanos).cast_unsigned())

@@ -1,5 +1,5 @@
-//! The same with two real guests, each with a disk of its own over the same path. `guest-tests/burst/measure` starts the guests and
-//! measures; this module judges and publishes.
+//! The measurement with two real guests, each with a disk of its own over the same path. `guest-tests/burst/measure` starts the
+//! guests and measures. This module judges and publishes.
 
 mod reads;
 
@@ -36,19 +36,20 @@ const COLUMNS: [Column; 5] = [
     ("of alone", Show::Percent(0, |results, _, cell| bulk_percent(results, cell))),
 ];
 
-/// That of all bursts (least–most of the rounds).
+/// The p99 of the bursts of all rounds together, and the least and the most of the rounds.
 fn p99(_: &Results, _: &Row, cell: &Cell) -> Option<String> {
     let Spread { min, max, .. } = cell.get("p99_ms")?;
     Some(format!("{:.1} ({min:.1}–{max:.1})", cell.median("all_p99_ms")?))
 }
 
-/// Virtqueues of the bulk guest, and so its virtual processors: a flow each.
+/// The virtqueues of the bulk guest, each of which is a flow. It has as many virtual processors.
 const FLOWS: usize = 8;
 /// The weight of the interactive guest's disk.
 const WEIGHT: usize = 100;
-/// Weights of the bulk guest's disk: the same, which is the default, and as much for each virtqueue.
+/// Weights of the bulk guest's disk: that of the other disk, which is the default, and that weight for each of its virtqueues.
 const BULK_WEIGHTS: [usize; 2] = [WEIGHT, WEIGHT * FLOWS];
-/// All virtqueues are new to a scheduler that comes into force, and fio starts. Bursts that begin by then do not count.
+/// Bursts that begin within this time do not count. All virtqueues are new to a scheduler that comes into force, and fio has just
+/// started.
 const SETTLE: Duration = Duration::from_secs(2);
 /// How long a cell is measured.
 const TIME: Duration = Duration::from_secs(4);
@@ -82,7 +83,7 @@ pub(crate) fn measure(line: &CommandLine, machine: Machine, interrupted: &Atomic
     Ok(results)
 }
 
-/// Makes the figures of the bursts of `count` reads in fio's log, which each sample has.
+/// Makes the figures of each sample from fio's log in it: those of its bursts of `count` reads.
 fn judge(results: &mut Results, count: usize) -> Result<(), NotBursts> {
     for cell in results.rows.iter_mut().flat_map(|row| &mut row.cells) {
         let mut all = Vec::new();
@@ -103,7 +104,7 @@ fn alone(results: &Results) -> Option<&Cell> {
     results.row("", ALONE)?.cell(ALONE)
 }
 
-/// The bulk guest's IOPS in percent of those it has alone.
+/// The bulk guest's IOPS in percent of its IOPS when it is alone.
 fn bulk_percent(results: &Results, cell: &Cell) -> Option<f64> {
     Some(cell.median("bulk_iops")? / alone(results)?.median("bulk_iops")? * 100.0)
 }

@@ -20,7 +20,7 @@ pub(crate) struct Burst {
     longest: Duration,
 }
 
-/// Why a log is not one of bursts.
+/// Why a log cannot be cut into bursts.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub(crate) enum NotBursts {
     #[error("a burst begins {:.0} ms after the start of fio, and the one before it ends at {:.0} ms: there is no pause", ms(*.begins), ms(*.ends))]
@@ -29,7 +29,7 @@ pub(crate) enum NotBursts {
     None,
 }
 
-/// For people.
+/// A time in ms, for messages.
 fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
@@ -52,7 +52,7 @@ impl Read {
 }
 
 impl Burst {
-    /// The burst of at least one read.
+    /// The burst that these reads make. There is at least one.
     fn of(reads: &[Read]) -> Self {
         Self {
             since: reads.iter().map(|read| read.until().saturating_sub(read.took())).min().unwrap_or_default(),
@@ -61,14 +61,15 @@ impl Burst {
         }
     }
 
-    /// From its first read to its last answer. The longest read began with the first one, or a moment after it.
+    /// The time from its first read to its last answer. It is at least that of the longest read, because the log has ends in
+    /// whole ms.
     pub(crate) fn took(&self) -> Duration {
         self.longest.max(self.until.saturating_sub(self.since + RESOLUTION))
     }
 }
 
-/// The bursts of `count` reads each that began in the time that counts. Each is waited for, so the log has one after the other;
-/// reads under way at the end of the time may be a part of a burst.
+/// The bursts of `count` reads each that began in the time that counts. fio waits for each burst, so the log has one burst after
+/// the other. The last reads of the log may be only a part of a burst.
 pub(crate) fn bursts(
     reads: &[Read],
     count: usize,
@@ -107,7 +108,7 @@ mod tests {
     fn a_read_that_was_sent_late_makes_the_burst_longer() {
         let log = [Read(110, 10_000_000), Read(125, 10_000_000)];
         let found = bursts(&log, 2, 50 * MS, &(Duration::ZERO..Duration::MAX)).unwrap();
-        // Less what fio's log may have rounded.
+        // The log rounds, so 1 ms is subtracted.
         assert_eq!(found[0].took(), 24 * MS);
     }
 
@@ -124,7 +125,7 @@ mod tests {
     fn reads_without_pauses_are_no_bursts() {
         let mut log = [two(100, [10, 20]), two(169, [10, 10])].concat();
         assert!(bursts(&log, 2, 50 * MS, &(Duration::ZERO..Duration::MAX)).is_ok(), "fio rounds");
-        // One read too many before: all that follow are in the wrong bursts.
+        // With one more read at the beginning, all later reads are in the wrong bursts.
         log.insert(0, Read(100, 10_000_000));
         let error = bursts(&log, 2, 50 * MS, &(Duration::ZERO..Duration::MAX)).unwrap_err();
         assert!(error.to_string().contains("there is no pause"), "{error}");
