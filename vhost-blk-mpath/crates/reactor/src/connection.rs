@@ -140,16 +140,16 @@ impl<R: Ring> Connection<R> {
         self.queue.submit(nvme_tcp::host::Tag(tag.0), disk.0, command)
     }
 
-    /// Sends commands and data that are ready, up to the send budget. The rest is sent by a later call. While a send is
-    /// in flight, nothing is started.
-    pub(crate) fn transmit(&mut self, now: Instant, ring: &mut R, requests: &Requests) -> io::Result<()> {
+    /// Sends commands and data that are ready, up to the send budget. While a send is under way, nothing is started. Returns
+    /// whether the socket took all of it at once and more may be ready, which a later call sends.
+    pub(crate) fn transmit(&mut self, now: Instant, ring: &mut R, requests: &Requests) -> io::Result<bool> {
         if self.is_closing() || self.send.in_flight() || !self.queue.has_output() {
-            return Ok(());
+            return Ok(false);
         }
         self.plan.clear();
         self.queue.fill_tx(now, self.send.staging(), requests, &mut self.plan, self.send_budget.bytes);
         if self.plan.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         self.send_budget.send_started(now, &self.plan);
         let parts = self.plan.iter().flat_map(|part| {
@@ -164,12 +164,11 @@ impl<R: Ring> Connection<R> {
         // SAFETY: guest memory named here belongs to requests that stay in the table, and so mapped, until they are
         // finished. `on_recv` defers that while this send names them, and `into_lost` is called when the kernel holds
         // no buffer.
-        unsafe { self.send.start(ring, &self.socket, self.tokens.send, parts) }
+        let sent = unsafe { self.send.start(ring, &self.socket, self.tokens.send, parts)? };
+        Ok(self.follow_send(now, ring, requests, sent)? && self.queue.has_output())
     }
 
-    /// Handles the completion of a send. Adds completions that waited for its end. Guest memory that cannot be read is
-    /// replaced ([`Segments::replace_inaccessible`]): zeroes are sent, as PDUs must be complete, and the request does
-    /// not succeed.
+    /// Handles the result of a send that was under way. Adds completions that waited for its end.
     pub(crate) fn on_send(
         &mut self,
         now: Instant,
@@ -182,24 +181,34 @@ impl<R: Ring> Connection<R> {
             self.send.abandon();
             return Ok(());
         }
-        match self.send.finished(ring, &self.socket, self.tokens.send, result)? {
-            Sent::All => {
-                completions.append(&mut self.deferred);
-                self.send_budget.send_finished(now);
-            }
-            Sent::Rest => {}
-            Sent::Unreadable(segment) => {
-                let mut payloads = self.plan.iter().filter_map(|part| match *part {
-                    TxPart::Payload { tag, .. } => Some(requests.get(Tag(tag.0))),
-                    TxPart::Staged { .. } => None,
-                });
-                if !payloads.any(|request| request.segments.replace_inaccessible(&[segment])) {
-                    return Err(io::Error::from_raw_os_error(libc::EFAULT));
-                }
-                self.send.try_again(ring, &self.socket, self.tokens.send)?;
-            }
+        let sent = self.send.finished(ring, &self.socket, self.tokens.send, result)?;
+        if self.follow_send(now, ring, requests, sent)? {
+            completions.append(&mut self.deferred);
         }
         Ok(())
+    }
+
+    /// Returns whether the socket has taken all of the send. Guest memory that cannot be read is replaced
+    /// ([`Segments::replace_inaccessible`]): zeroes are sent, as PDUs must be complete, and the request does not succeed.
+    fn follow_send(&mut self, now: Instant, ring: &mut R, requests: &Requests, mut sent: Sent) -> io::Result<bool> {
+        loop {
+            let segment = match sent {
+                Sent::All => {
+                    self.send_budget.send_finished(now);
+                    return Ok(true);
+                }
+                Sent::UnderWay => return Ok(false),
+                Sent::Unreadable(segment) => segment,
+            };
+            let mut payloads = self.plan.iter().filter_map(|part| match *part {
+                TxPart::Payload { tag, .. } => Some(requests.get(Tag(tag.0))),
+                TxPart::Staged { .. } => None,
+            });
+            if !payloads.any(|request| request.segments.replace_inaccessible(&[segment])) {
+                return Err(io::Error::from_raw_os_error(libc::EFAULT));
+            }
+            sent = self.send.try_again(ring, &self.socket, self.tokens.send)?;
+        }
     }
 
     /// Handles the completion of a receive, parses all of it, and starts the next one.

@@ -1,6 +1,6 @@
 //! An I/O thread without its loop and its clock. Each turn handles the kernel's completions, fetches requests of
-//! guests, and lets the group decide. Then it sends with at most one send per path, and publishes completions with at
-//! most one signal per virtqueue.
+//! guests, and lets the group decide. Then it publishes completions with at most one signal per virtqueue, and sends with
+//! at most one send per path.
 
 mod drain;
 mod explanation;
@@ -75,6 +75,8 @@ pub struct IoThread<R: Ring> {
     /// Set by [`IoThreadMessage::End`](crate::IoThreadMessage::End).
     is_ending: bool,
     completions: Completions,
+    /// The last turn, if a path may have more to send than that turn has sent.
+    has_more_to_send: Option<Instant>,
     /// The suspect paths that were reported, as a bit set.
     suspects: u64,
     /// Times of virtqueues that ran here and may start again.
@@ -106,6 +108,7 @@ impl<R: Ring> IoThread<R> {
             is_shutting_down: false,
             is_ending: false,
             completions: Vec::new(),
+            has_more_to_send: None,
             suspects: 0,
             stopped_queue_times: BTreeMap::new(),
             settle_callbacks: Vec::new(),
@@ -160,10 +163,17 @@ impl<R: Ring> IoThread<R> {
         }
         self.fetch(now);
         self.run_actions(now);
-        self.transmit(now);
         self.report_suspects();
         self.close_quiescent(now);
-        self.publish(now)
+        self.publish(now)?;
+        // After the completions, because a send may wake a controller on this processor.
+        self.has_more_to_send = None;
+        self.transmit(now);
+        // Sends read guest memory, and the queue may have no other event soon.
+        for flow in &self.active {
+            let _ = self.queues.get_mut(flow).expect("an active virtqueue is in the map").queue.check_memory();
+        }
+        Ok(())
     }
 
     /// Reports paths that became suspect or recovered. Lost paths have reports of their own.
@@ -187,7 +197,8 @@ impl<R: Ring> IoThread<R> {
         let deadlines = self.active.iter().filter_map(|flow| self.queues[flow].deadline());
         let held = self.some_held.then(|| self.disks.values().filter_map(|disk| disk.held_until));
         let held = held.into_iter().flatten();
-        deadlines.chain(held).chain(self.group.next_timeout()).chain(self.write_backs.until()).min()
+        let deadlines = deadlines.chain(held).chain(self.group.next_timeout());
+        deadlines.chain(self.write_backs.until()).chain(self.has_more_to_send).min()
     }
 
     /// Handles an event of the ring.
@@ -353,8 +364,10 @@ impl<R: Ring> IoThread<R> {
     fn transmit(&mut self, now: Instant) {
         let mut lost = Vec::new();
         for (&path, connection) in &mut self.connections {
-            if let Err(error) = connection.transmit(now, &mut self.ring, &self.requests) {
-                lost.push((path, error));
+            match connection.transmit(now, &mut self.ring, &self.requests) {
+                Ok(true) => self.has_more_to_send = Some(now),
+                Ok(false) => {}
+                Err(error) => lost.push((path, error)),
             }
         }
         for (path, error) in lost {

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use mpath_core::{AnaState, AnaStates, Association, Epoch, GroupConfig, PathConfig, SharedDisk};
 
@@ -106,6 +107,38 @@ fn requests_on_a_path_stay_until_its_fence_lifts() {
     assert_eq!((test.thread.requests.len(), test.thread.group.open()), (0, 0));
     controller.stream.set_nonblocking(true).unwrap();
     assert_eq!(controller.stream.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+}
+
+/// The socket takes the first send at once, so no event of the ring comes for the rest.
+#[test]
+fn a_write_larger_than_the_send_budget_is_sent_without_another_event() {
+    const BYTES: usize = 512 << 10;
+    let (mut test, mut guest) = Test::with_guest();
+    let (mut controller, link) = Controller::connect();
+    rustix::net::sockopt::set_socket_send_buffer_size(&link.socket, BYTES).unwrap();
+    let ana = AnaStates::from(AnaState::Optimized);
+    let association = Association { epoch: Epoch(1), ana, volatile_write_cache: false, queue_depth: 15 };
+    test.thread.handle(test.now, IoThreadMessage::PathUp { path: PATH, association, link: Box::new(link) }).unwrap();
+    guest.write(0, BYTES);
+    test.thread.finish_turn(test.now).unwrap();
+    let cid = controller.command();
+    assert_ne!(test.thread.next_timeout(), Some(test.now), "nothing is left to send");
+    controller.send(&Controller::ask(cid, BYTES));
+    let mut events = Vec::new();
+    while events.is_empty() {
+        test.thread.ring().turn(None, &mut events).unwrap();
+    }
+    events.drain(..).for_each(|event| test.thread.on_event(test.now, event).unwrap());
+    test.thread.finish_turn(test.now).unwrap();
+    assert_eq!(test.thread.next_timeout(), Some(test.now), "the rest is left to send");
+    let reading = std::thread::spawn(move || controller.data(BYTES));
+    while !reading.is_finished() {
+        let timeout = test.thread.next_timeout().map(|at| at.saturating_duration_since(test.now));
+        test.thread.ring().turn(timeout.or(Some(Duration::from_millis(1))), &mut events).unwrap();
+        events.drain(..).for_each(|event| test.thread.on_event(test.now, event).unwrap());
+        test.thread.finish_turn(test.now).unwrap();
+    }
+    assert_eq!(reading.join().unwrap().0, cid);
 }
 
 #[test]

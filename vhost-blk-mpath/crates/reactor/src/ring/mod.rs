@@ -58,21 +58,27 @@ pub trait Ring {
     /// The ring is unusable.
     fn cancel(&mut self, token: u64, cancel_token: u64) -> io::Result<()>;
 
-    /// Sends the message, and reports the number of bytes taken.
+    /// Sends the message. Returns the result, bytes or `-errno`, if the socket can tell at once. Otherwise the send is under
+    /// way, and its result is reported.
     ///
     /// # Safety
     ///
-    /// The message and all memory that it names stay valid and unchanged until the end of the send has been reported.
+    /// The message and all memory that it names stay valid and unchanged until the result is there.
     ///
     /// # Errors
     /// The ring is unusable.
-    unsafe fn send(&mut self, socket: &Self::Socket, token: u64, message: *const libc::msghdr) -> io::Result<()>;
+    unsafe fn send(
+        &mut self,
+        socket: &Self::Socket,
+        token: u64,
+        message: *const libc::msghdr,
+    ) -> io::Result<Option<i32>>;
 
     /// Receives into the memory of the message when data arrive, and reports the number of bytes.
     ///
     /// # Safety
     ///
-    /// As for [`Ring::send`].
+    /// The message and all memory that it names stay valid and unchanged until the end of the receive has been reported.
     ///
     /// # Errors
     /// The ring is unusable.

@@ -17,13 +17,13 @@ pub(crate) enum SendPart {
     Outside(libc::iovec),
 }
 
-/// The state of a send after a completion.
+/// The state of a send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sent {
     /// The socket has taken all of it.
     All,
-    /// The rest is being sent.
-    Rest,
+    /// The ring reports when the socket has taken more.
+    UnderWay,
     /// The kernel cannot read this segment, the next to be sent. Call [`SendSlot::try_again`] when it can.
     Unreadable(libc::iovec),
 }
@@ -67,14 +67,14 @@ impl SendSlot {
     ///
     /// # Safety
     ///
-    /// Memory named by [`SendPart::Outside`] must stay mapped until [`SendSlot::finished`] said the send is over.
+    /// Memory named by [`SendPart::Outside`] must stay mapped until the send is over: until [`Sent::All`] or an error.
     pub(crate) unsafe fn start<R: Ring>(
         &mut self,
         ring: &mut R,
         socket: &R::Socket,
         token: u64,
         parts: impl Iterator<Item = SendPart>,
-    ) -> io::Result<()> {
+    ) -> io::Result<Sent> {
         assert!(!self.in_flight, "one send at a time");
         self.iovecs.clear();
         self.next = 0;
@@ -90,19 +90,46 @@ impl SendSlot {
         self.push(ring, socket, token)
     }
 
-    fn push<R: Ring>(&mut self, ring: &mut R, socket: &R::Socket, token: u64) -> io::Result<()> {
-        let rest = &mut self.iovecs[self.next..];
-        self.message.msg_iovlen = rest.len().min(if self.one_by_one { 1 } else { IOVECS_MAX }) as _;
-        self.message.msg_iov = rest.as_mut_ptr();
-        // SAFETY: message, segments and staging belong to this slot and are left alone while `in_flight`. The caller of
-        // `start` vouches for the outside memory.
-        unsafe { ring.send(socket, token, &raw const *self.message)? };
-        self.in_flight = true;
-        Ok(())
+    /// Sends the rest.
+    fn push<R: Ring>(&mut self, ring: &mut R, socket: &R::Socket, token: u64) -> io::Result<Sent> {
+        loop {
+            let rest = &mut self.iovecs[self.next..];
+            self.message.msg_iovlen = rest.len().min(if self.one_by_one { 1 } else { IOVECS_MAX }) as _;
+            self.message.msg_iov = rest.as_mut_ptr();
+            // SAFETY: message, segments and staging belong to this slot and are left alone while `in_flight`. The caller
+            // of `start` vouches for the outside memory.
+            let Some(result) = (unsafe { ring.send(socket, token, &raw const *self.message)? }) else {
+                self.in_flight = true;
+                return Ok(Sent::UnderWay);
+            };
+            if let Some(sent) = self.advance(result)? {
+                return Ok(sent);
+            }
+        }
     }
 
-    /// Handles the completion of the send. If the kernel cannot read memory, it sends nothing of that call. The
-    /// segments are then sent one by one, up to the one that cannot be read.
+    /// Takes note of the result of a call. If the kernel cannot read memory, it sends nothing of that call. The segments
+    /// are then sent one by one, up to the one that cannot be read. `None` if there is a rest to send.
+    fn advance(&mut self, result: i32) -> io::Result<Option<Sent>> {
+        if result == -libc::EFAULT {
+            let is_found = std::mem::replace(&mut self.one_by_one, true);
+            return Ok(is_found.then(|| Sent::Unreadable(self.iovecs[self.next])));
+        }
+        let mut sent = bytes_or_error(result)?;
+        while let Some(iovec) = self.iovecs.get_mut(self.next) {
+            if sent < iovec.iov_len {
+                // SAFETY: `sent` is inside the segment.
+                iovec.iov_base = unsafe { iovec.iov_base.cast::<u8>().add(sent).cast() };
+                iovec.iov_len -= sent;
+                return Ok(None);
+            }
+            sent -= iovec.iov_len;
+            self.next += 1;
+        }
+        Ok(Some(Sent::All))
+    }
+
+    /// Handles the reported result of the send under way.
     pub(crate) fn finished<R: Ring>(
         &mut self,
         ring: &mut R,
@@ -112,25 +139,10 @@ impl SendSlot {
     ) -> io::Result<Sent> {
         assert!(self.in_flight, "a completion without a send");
         self.in_flight = false;
-        if result == -libc::EFAULT {
-            if self.one_by_one {
-                return Ok(Sent::Unreadable(self.iovecs[self.next]));
-            }
-            self.one_by_one = true;
-            return self.try_again(ring, socket, token).map(|()| Sent::Rest);
+        match self.advance(result)? {
+            Some(sent) => Ok(sent),
+            None => self.push(ring, socket, token),
         }
-        let mut sent = bytes_or_error(result)?;
-        while let Some(iovec) = self.iovecs.get_mut(self.next) {
-            if sent < iovec.iov_len {
-                // SAFETY: `sent` is inside the segment.
-                iovec.iov_base = unsafe { iovec.iov_base.cast::<u8>().add(sent).cast() };
-                iovec.iov_len -= sent;
-                return self.push(ring, socket, token).map(|()| Sent::Rest);
-            }
-            sent -= iovec.iov_len;
-            self.next += 1;
-        }
-        Ok(Sent::All)
     }
 
     /// Puts readable memory in place of a segment that could not be read, as replaced pages would.
@@ -140,7 +152,7 @@ impl SendSlot {
     }
 
     /// Continues a send whose next segment could not be read.
-    pub(crate) fn try_again<R: Ring>(&mut self, ring: &mut R, socket: &R::Socket, token: u64) -> io::Result<()> {
+    pub(crate) fn try_again<R: Ring>(&mut self, ring: &mut R, socket: &R::Socket, token: u64) -> io::Result<Sent> {
         assert!(!self.in_flight, "one send at a time");
         self.push(ring, socket, token)
     }

@@ -41,7 +41,7 @@ struct Operation<S> {
 impl<S> Operation<S> {
     /// # Safety
     ///
-    /// As for [`Ring::send`].
+    /// The message and all memory that it names stay valid until the end of the operation has been reported.
     unsafe fn new(socket: S, token: u64, message: *const libc::msghdr) -> Self {
         // SAFETY: vouched for by the caller.
         let segments = unsafe { std::slice::from_raw_parts((*message).msg_iov, (*message).msg_iovlen) };
@@ -103,6 +103,10 @@ pub struct SimulatedRing<S> {
     receives: Vec<Operation<S>>,
     events: Vec<Event>,
     calls: Vec<(S, SocketCall)>,
+    /// The bytes that sockets take at once.
+    rooms: Vec<(S, usize)>,
+    /// The bytes that sockets have taken at once.
+    sent: Vec<(S, Vec<u8>)>,
     /// Sockets whose peers have ended their streams or reset the connection.
     ended: Vec<S>,
 }
@@ -123,6 +127,8 @@ impl<S: Copy + Eq> SimulatedRing<S> {
             receives: Vec::new(),
             events: Vec::new(),
             calls: Vec::new(),
+            rooms: Vec::new(),
+            sent: Vec::new(),
             ended: Vec::new(),
         }
     }
@@ -157,6 +163,33 @@ impl<S: Copy + Eq> SimulatedRing<S> {
     /// Takes the calls made to sockets.
     pub fn take_calls(&mut self) -> Vec<(S, SocketCall)> {
         std::mem::take(&mut self.calls)
+    }
+
+    /// Says how many bytes of later sends each of these sockets takes at once. Others take none.
+    pub fn set_rooms(&mut self, rooms: impl IntoIterator<Item = (S, usize)>) {
+        self.rooms.clear();
+        self.rooms.extend(rooms);
+    }
+
+    /// Takes the bytes that sockets have taken at once, in order.
+    pub fn take_sent(&mut self) -> Vec<(S, Vec<u8>)> {
+        std::mem::take(&mut self.sent)
+    }
+
+    /// The result of a send, if the socket can tell at once.
+    fn try_send(&mut self, send: &Operation<S>) -> Option<i32> {
+        let (_, room) = self.rooms.iter_mut().find(|(socket, room)| *socket == send.socket && *room > 0)?;
+        let parts = send.part(0..*room);
+        let mut bytes = vec![0; parts.iter().map(|part| part.iov_len).sum()];
+        let readable = read(&parts, &mut bytes);
+        bytes.truncate(readable);
+        if bytes.is_empty() {
+            return Some(-libc::EFAULT);
+        }
+        *room -= bytes.len();
+        let result = i32::try_from(bytes.len()).ok();
+        self.sent.push((send.socket, bytes));
+        result
     }
 
     /// Bytes of the send on this socket that are not taken. `None` if there is no send.
@@ -277,10 +310,14 @@ impl<S: Copy + Eq> Ring for SimulatedRing<S> {
         Ok(())
     }
 
-    unsafe fn send(&mut self, socket: &S, token: u64, message: *const libc::msghdr) -> io::Result<()> {
+    unsafe fn send(&mut self, socket: &S, token: u64, message: *const libc::msghdr) -> io::Result<Option<i32>> {
         // SAFETY: vouched for by the caller.
-        self.sends.push(unsafe { Operation::new(*socket, token, message) });
-        Ok(())
+        let send = unsafe { Operation::new(*socket, token, message) };
+        let result = self.try_send(&send);
+        if result.is_none() {
+            self.sends.push(send);
+        }
+        Ok(result)
     }
 
     unsafe fn receive(&mut self, socket: &S, token: u64, message: *mut libc::msghdr) -> io::Result<()> {

@@ -237,7 +237,12 @@ impl Queue {
     }
 
     /// Checks for memory faults. After a fault, marks the queue broken and wakes the thread that serves the front-end.
-    fn check_memory(&mut self) -> Result<(), QueueError> {
+    /// Cheap without a fault.
+    ///
+    /// # Errors
+    ///
+    /// [`QueueError::Memory`] after a fault.
+    pub fn check_memory(&mut self) -> Result<(), QueueError> {
         if !self.has_faulted() {
             return Ok(());
         }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::{Event, RecvSlot, Ring, SendPart, SendSlot, Sent, Uring};
+use super::{Event, RecvSlot, Ring, SendPart, SendSlot, Sent, SimulatedRing, Uring};
 
 const TOKEN: u64 = 42;
 const TIMEOUT: Duration = Duration::from_secs(20);

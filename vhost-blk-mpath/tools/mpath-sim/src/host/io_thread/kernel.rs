@@ -23,6 +23,11 @@ impl IoThread {
             self.inner.ring().poll();
         }
         self.inner.ring().end_cancelled();
+        let rng = &mut self.rng;
+        let takes = self.sockets.iter().filter(|(id, socket)| {
+            socket.released_at.is_none() && !ctx.net.is_reset(**id, Side::Host) && rng.percent(70)
+        });
+        self.inner.ring().set_rooms(takes.map(|(id, _)| (*id, ctx.net.room(*id, Side::Host))));
         self.inner.take_events(now).expect("the ring does what it is asked");
     }
 
@@ -96,6 +101,16 @@ impl IoThread {
 
     /// The checker reads the bytes of sends, and the kernel takes as many as it can.
     pub(super) fn begin_sends(&mut self, ctx: &mut Ctx) {
+        self.inner.ring().set_rooms([]);
+        for (id, bytes) in self.inner.ring().take_sent() {
+            let socket = self.sockets.get_mut(&id).expect("it was just there");
+            // These are the rest of a send that the kernel ended early.
+            let checked = bytes.len().min(socket.checked - socket.sent);
+            socket.sent += checked;
+            self.check_sent(ctx, id, &bytes[checked..]);
+            let taken = ctx.net.send(&mut ctx.clock, id, Side::Host, &bytes);
+            assert_eq!(taken, bytes.len(), "the socket had room");
+        }
         let ids: Vec<ConnId> = self.sockets.keys().copied().collect();
         for id in ids {
             let (ring, socket) = (self.inner.ring(), self.sockets.get_mut(&id).expect("it was just there"));
@@ -105,19 +120,24 @@ impl IoThread {
             };
             let checked = socket.checked - socket.sent;
             if checked < unsent {
-                let commands = socket.wire.host_sends(&ring.unsent(id, checked..unsent).0);
                 socket.checked += unsent - checked;
-                let socket = &self.sockets[&id];
-                if commands.is_none() {
-                    let what =
-                        format_args!("path {} is used though its controller has broken the protocol", socket.path);
-                    ctx.checker.violate(ctx.clock.elapsed(), None, what);
-                }
-                for command in commands.into_iter().flatten() {
-                    self.check_command(ctx, socket, command);
-                }
+                let (bytes, _) = ring.unsent(id, checked..unsent);
+                self.check_sent(ctx, id, &bytes);
             }
             self.send(ctx, id);
+        }
+    }
+
+    fn check_sent(&mut self, ctx: &mut Ctx, id: ConnId, bytes: &[u8]) {
+        let socket = self.sockets.get_mut(&id).expect("it was just there");
+        let commands = socket.wire.host_sends(bytes);
+        let socket = &self.sockets[&id];
+        if commands.is_none() {
+            let what = format_args!("path {} is used though its controller has broken the protocol", socket.path);
+            ctx.checker.violate(ctx.clock.elapsed(), None, what);
+        }
+        for command in commands.into_iter().flatten() {
+            self.check_command(ctx, socket, command);
         }
     }
 

@@ -48,6 +48,7 @@ impl IoThread {
         let (guest, queue) = guest::connected(false, depth);
         let association =
             Association { epoch, ana: AnaState::Optimized.into(), volatile_write_cache: false, queue_depth: 127 };
+        thread.ring().set_rooms([(SOCKET, usize::MAX)]);
         let link = Box::new(ConnectedQueuePair {
             socket: SOCKET,
             queue: queue_pair::connected(),
@@ -82,14 +83,14 @@ impl IoThread {
         }
     }
 
-    /// Completes a send if one is under way. Otherwise passes the answers of the controller to a receive.
+    /// The controller answers what was sent, and the answers are received.
     fn exchange(&mut self) {
         let ring = self.thread.ring();
-        if let Some(bytes) = ring.sends(SOCKET) {
-            let (capsules, _) = ring.unsent(SOCKET, 0..bytes);
-            ring.sent(SOCKET, bytes);
+        ring.set_rooms([(SOCKET, usize::MAX)]);
+        for ((), capsules) in ring.take_sent() {
             self.answers.extend(capsules.chunks(CAPSULE_BYTES).flat_map(queue_pair::answer));
-        } else if !self.answers.is_empty() {
+        }
+        if !self.answers.is_empty() {
             let room = ring.receives(SOCKET).expect("the thread always receives").min(self.answers.len());
             let received: Vec<u8> = self.answers.drain(..room).collect();
             ring.received(SOCKET, &received);
