@@ -108,7 +108,7 @@ fn set<T: FromStr<Err: Display> + ToString>(
     value: &str,
     default: impl Display,
 ) -> Result<Option<(&'static str, String)>, String> {
-    let refused = |error| format!("left out: {error}; without {key} it is {default}");
+    let refused = |error| format!("left out: {error}; the default of {key} is {default}");
     value.parse::<T>().map(|value| Some((key, value.to_string()))).map_err(refused)
 }
 
@@ -158,7 +158,7 @@ impl ImportedDisk {
         let flag = |key| match option.flag() {
             Some(true) => Ok(Some((key, "true".to_owned()))),
             Some(false) => Ok(None),
-            None => Err(format!("left out, neither true nor false; without {key} it is false")),
+            None => Err(format!("left out: `{value}` is neither true nor false; the default of {key} is false")),
         };
         let outcome = match name.as_str() {
             "keep-alive-tmo" => set::<KeepAliveTmo>("keep-alive-tmo", value, default_keep_alive_tmo()),

@@ -53,7 +53,7 @@ disks:
     # ctrl-loss-tmo 60 of tcp://192.0.2.4:8010: left out, because all paths of a disk share one value, and 600 came first
     # nr-io-queues 4 of tcp://192.0.2.4:8010: no counterpart: a path has one I/O queue per I/O thread, see io-threads
     # tos 3 of tcp://192.0.2.4:8010: no counterpart
-    # keep-alive-tmo 0 of tcp://192.0.2.4:8010: left out: `0` is not a whole number of seconds from 1 to 600, such as 5 or 5s; without keep-alive-tmo it is 5
+    # keep-alive-tmo 0 of tcp://192.0.2.4:8010: left out: `0` is not a whole number of seconds from 1 to 600, such as 5 or 5s; the default of keep-alive-tmo is 5
 "
     );
 }
@@ -210,8 +210,8 @@ disks:
     # tcp://192.0.2.1:0: left out, `tcp://192.0.2.1:0`: `0` is no port; give a number from 1 to 65535, or leave the port out for 8009
     # line 3: traddr 192.0.2.2: left out, given again in the line and the last one counts
     # line 3: keep-alive-tmo x: left out, given again in the line and the last one counts
-    # ctrl-loss-tmo abc of tcp://192.0.2.3: left out: `abc` is not a whole number of seconds from 1 to 86400, such as 5 or 5s; leave the setting out for no limit; without ctrl-loss-tmo it is never
-    # keep-alive-tmo y of tcp://192.0.2.3: left out: `y` is not a whole number of seconds from 1 to 600, such as 5 or 5s; without keep-alive-tmo it is 5
+    # ctrl-loss-tmo abc of tcp://192.0.2.3: left out: `abc` is not a whole number of seconds from 1 to 86400, such as 5 or 5s; leave the setting out for no limit; the default of ctrl-loss-tmo is never
+    # keep-alive-tmo y of tcp://192.0.2.3: left out: `y` is not a whole number of seconds from 1 to 600, such as 5 or 5s; the default of keep-alive-tmo is 5
 "
     );
     let port = |port: &str| {

@@ -83,7 +83,7 @@ impl Reloading {
             for change in std::mem::take(&mut reload.applied) {
                 let applied = match &change {
                     Change::PathRemoved { disk, .. } if lacks_path(&reload.failed, disk) => {
-                        Err("a new path of the disk could not be added, so the others stay".into())
+                        Err("a new path of the disk could not be added, so none of its paths is removed".into())
                     }
                     change => self.apply(change, &wanted).await,
                 };

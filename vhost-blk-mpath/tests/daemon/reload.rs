@@ -319,7 +319,7 @@ fn paths_stay_if_one_that_is_to_replace_them_cannot_be_added() {
     assert_eq!(failed.len(), 2, "{failed:?}");
     let stays = (
         format!("disk `db`: path {second} is removed"),
-        "a new path of the disk could not be added, so the others stay",
+        "a new path of the disk could not be added, so none of its paths is removed",
     );
     assert_eq!(failed[1], stays);
     assert!(addresses(&daemon).contains(&second));

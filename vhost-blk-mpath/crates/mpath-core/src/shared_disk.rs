@@ -1,10 +1,10 @@
-//! One disk's state that several groups share.
+//! What the [`Group`](crate::Group)s of a disk share.
 
 use std::sync::Arc;
 
 use crate::{DiskLimits, GuestErrors, UnflushedPaths, UsablePaths};
 
-/// State of one disk that its groups share.
+/// The state of one disk. The [`Group`](crate::Group)s that serve the disk, one in each I/O thread, share it.
 #[derive(Clone, Debug, Default)]
 pub struct SharedDisk {
     /// The writes of the disk that no flush has covered.

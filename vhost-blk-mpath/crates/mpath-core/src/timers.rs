@@ -126,8 +126,8 @@ impl Timers {
         })
     }
 
-    /// Takes out the delayed requests and answers of a path that `which` selects, in the order of their due times.
-    /// For rare events: it walks all timers.
+    /// Takes out the delayed requests and answers of a path that `which` selects, in the order of their due times. It
+    /// walks all timers, so call it for rare events only.
     pub(crate) fn take_delayed(&mut self, path: PathId, which: impl Fn(Tag) -> bool) -> Vec<Delayed> {
         self.take(|due| match due {
             Due::Inject(on, tag, _) if on == path && which(tag) => Some(Delayed::Request(tag)),
@@ -136,8 +136,8 @@ impl Timers {
         })
     }
 
-    /// Takes out the requests of a path with delayed answers, in the order of their due times. For rare events: it
-    /// walks all timers.
+    /// Takes out the requests whose answers from this path are delayed, in the order in which these answers are due. It
+    /// walks all timers, so call it for rare events only.
     pub(crate) fn take_answers(&mut self, path: PathId) -> Vec<Tag> {
         self.take(|due| match due {
             Due::Answer(on, tag, _) if on == path => Some(tag),
@@ -145,8 +145,8 @@ impl Timers {
         })
     }
 
-    /// Takes out the requests that wait for a retry and that `which` selects, in the order of their due times. For
-    /// rare events: it walks all timers.
+    /// Takes out the requests that wait for a retry and that `which` selects, in the order of their due times. It
+    /// walks all timers, so call it for rare events only.
     pub(crate) fn take_retries(&mut self, which: impl Fn(Tag) -> bool) -> Vec<Tag> {
         self.take(|due| match due {
             Due::Retry(tag) if which(tag) => Some(tag),

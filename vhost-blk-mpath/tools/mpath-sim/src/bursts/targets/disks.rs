@@ -36,8 +36,9 @@ fn weights_bind(seed: u64) -> Target {
                 let (had, all) = part(vec![of(light, load.clone()), of(heavy, other.clone())], seed);
                 let due = all * f64::from(light) / f64::from(light + heavy);
                 let allowed = (0.03 * due).max(SERVICE.as_secs_f64());
-                let text =
-                    format!("{name} at {light} with {other_name} at {heavy}: {had:.2} s of service, due {due:.2}");
+                let text = format!(
+                    "{name} with weight {light}, alongside {other_name} with weight {heavy}: {had:.2} s of service instead of {due:.2} s"
+                );
                 worst.add(((had - due).abs() - allowed) / allowed, text);
             }
         }
