@@ -43,14 +43,20 @@ fn turn(
     events: &mut Vec<Event>,
 ) -> io::Result<()> {
     let begun = Instant::now();
+    let timeout = thread.next_timeout();
     let now = match polling {
+        _ if timeout.is_some_and(|timeout| timeout <= begun) => {
+            // No idle time: the thread neither polls nor sleeps.
+            thread.ring().turn(Some(Duration::ZERO), events)?;
+            begun
+        }
         Some((polling, runnable)) => {
             let poll_time = polling.begin_idle(begun, || runnable.exceed_processors());
-            let now = wait(thread, begun, poll_time, events)?;
+            let now = wait(thread, begun, timeout, poll_time, events)?;
             polling.end_idle(now, now - begun, thread.finished());
             now
         }
-        None => wait(thread, begun, Duration::ZERO, events)?,
+        None => wait(thread, begun, timeout, Duration::ZERO, events)?,
     };
     for event in events.drain(..) {
         if RingToken::decode(event.token) != RingToken::Inbox {
@@ -72,10 +78,10 @@ fn turn(
 fn wait(
     thread: &mut IoThread<Uring>,
     begun: Instant,
+    timeout: Option<Instant>,
     poll_time: Duration,
     events: &mut Vec<Event>,
 ) -> io::Result<Instant> {
-    let timeout = thread.next_timeout();
     let poll_until = timeout.map_or(begun + poll_time, |timeout| timeout.min(begun + poll_time));
     let mut now = begun;
     if now < poll_until {
@@ -132,7 +138,7 @@ mod tests {
                 thread::sleep(Duration::from_secs(2));
                 guest.kick();
             });
-            wait(&mut io, Instant::now(), Duration::from_secs(10), &mut events).unwrap();
+            wait(&mut io, Instant::now(), None, Duration::from_secs(10), &mut events).unwrap();
             assert!(io.has_requests() && events.is_empty());
         });
     }

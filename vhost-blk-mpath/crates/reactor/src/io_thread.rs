@@ -1,6 +1,6 @@
 //! An I/O thread without its loop and its clock. Each turn handles the kernel's completions, fetches requests of
-//! guests, and lets the group decide. Then it publishes completions with at most one signal per virtqueue, and sends with
-//! at most one send per path.
+//! guests, and lets the group decide. Then it publishes completions with at most one signal per virtqueue, and sends what
+//! is ready, up to the send budget of each path.
 
 mod drain;
 mod explanation;
@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use mpath_core::{Action, DiskId, FlowId, Group, GroupStats, IoError, Outcome, PathId, Tag};
 use nvme_tcp::host::IoCommand;
-use vhost_user_blk::{Op, Queue};
+use vhost_user_blk::{Op, Queue, any_memory_fault};
 
 use self::virtqueues::{QueueSlot, QueueTimes};
 use self::write_back::WriteBacks;
@@ -75,8 +75,8 @@ pub struct IoThread<R: Ring> {
     /// Set by [`IoThreadMessage::End`](crate::IoThreadMessage::End).
     is_ending: bool,
     completions: Completions,
-    /// The last turn, if a path may have more to send than that turn has sent.
-    has_more_to_send: Option<Instant>,
+    /// The time of the last turn, if a path may have more to send than that turn has sent: then the next turn is due.
+    send_more_at: Option<Instant>,
     /// The suspect paths that were reported, as a bit set.
     suspects: u64,
     /// Times of virtqueues that ran here and may start again.
@@ -108,7 +108,7 @@ impl<R: Ring> IoThread<R> {
             is_shutting_down: false,
             is_ending: false,
             completions: Vec::new(),
-            has_more_to_send: None,
+            send_more_at: None,
             suspects: 0,
             stopped_queue_times: BTreeMap::new(),
             settle_callbacks: Vec::new(),
@@ -120,6 +120,12 @@ impl<R: Ring> IoThread<R> {
     /// The ring.
     pub fn ring(&mut self) -> &mut R {
         &mut self.ring
+    }
+
+    /// Whether a path may have more to send than the last turn has sent.
+    #[must_use]
+    pub fn has_more_to_send(&self) -> bool {
+        self.send_more_at.is_some()
     }
 
     /// A copy of the statistics.
@@ -166,12 +172,15 @@ impl<R: Ring> IoThread<R> {
         self.report_suspects();
         self.close_quiescent(now);
         self.publish(now)?;
-        // After the completions, because a send may wake a controller on this processor.
-        self.has_more_to_send = None;
+        // After the completions, because a send may wake a controller on this processor. A path that is lost here has a
+        // receive under way, whose end brings the next turn.
+        self.send_more_at = None;
         self.transmit(now);
-        // Sends read guest memory, and the queue may have no other event soon.
-        for flow in &self.active {
-            let _ = self.queues.get_mut(flow).expect("an active virtqueue is in the map").queue.check_memory();
+        if any_memory_fault() {
+            // Sends read guest memory, and the virtqueue may have no other event soon.
+            for flow in &self.active {
+                let _ = self.queues.get_mut(flow).expect("an active virtqueue is in the map").queue.check_memory();
+            }
         }
         Ok(())
     }
@@ -198,7 +207,7 @@ impl<R: Ring> IoThread<R> {
         let held = self.some_held.then(|| self.disks.values().filter_map(|disk| disk.held_until));
         let held = held.into_iter().flatten();
         let deadlines = deadlines.chain(held).chain(self.group.next_timeout());
-        deadlines.chain(self.write_backs.until()).chain(self.has_more_to_send).min()
+        deadlines.chain(self.write_backs.until()).chain(self.send_more_at).min()
     }
 
     /// Handles an event of the ring.
@@ -365,7 +374,7 @@ impl<R: Ring> IoThread<R> {
         let mut lost = Vec::new();
         for (&path, connection) in &mut self.connections {
             match connection.transmit(now, &mut self.ring, &self.requests) {
-                Ok(true) => self.has_more_to_send = Some(now),
+                Ok(true) => self.send_more_at = Some(now),
                 Ok(false) => {}
                 Err(error) => lost.push((path, error)),
             }

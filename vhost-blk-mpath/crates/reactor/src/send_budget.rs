@@ -43,6 +43,8 @@ impl SendBudget {
     }
 
     /// Notes that the socket has taken all of the send, and adapts the budget.
+    ///
+    /// A send that the socket takes at once takes no time here. So only a send that was under way can halve the budget.
     pub(crate) fn send_finished(&mut self, now: Instant) {
         let Some(started_at) = self.started_at.take() else { return };
         if now - started_at > LONG_SEND {

@@ -45,6 +45,7 @@ pub use disk::{DiskGeometry, GeometryError, SECTOR_BYTES, VirtioDisk};
 pub use error::{RequestError, ServeError};
 pub use inflight::{InflightError, InflightMemoryError};
 pub use memory::{FaultReason, MemoryError, MemoryFault, SharedMemory};
+pub use memory_faults::any_fault as any_memory_fault;
 pub use queue_runner::QueueRunner;
 pub use request::{BlkStatus, Op};
 pub use ring::{ChainToken, Queue, QueueError, RefusedRequests, Request, RingError};

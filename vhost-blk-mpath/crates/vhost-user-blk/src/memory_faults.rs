@@ -135,7 +135,8 @@ static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Whether any guarded mapping has faulted since the process started. Without faults this one load is the whole cost of
 /// a turn.
-pub(crate) fn any_fault() -> bool {
+#[must_use]
+pub fn any_fault() -> bool {
     // The answer covers all earlier reads and writes of mappings.
     compiler_fence(Ordering::SeqCst);
     fence(Ordering::Acquire);

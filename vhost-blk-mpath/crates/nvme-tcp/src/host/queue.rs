@@ -86,7 +86,7 @@ impl HostQueue {
     /// Whether [`fill_tx`](Self::fill_tx) may encode something now. If not, it encodes nothing.
     #[must_use]
     pub fn has_output(&self) -> bool {
-        !self.pending.is_empty() || self.pair.has_output()
+        (self.pair.has_free_command() && !self.pending.is_empty()) || self.pair.has_output()
     }
 
     /// Whether data have digests on this connection.

@@ -140,6 +140,11 @@ impl QueuePair {
         self.phase == Phase::Ready
     }
 
+    /// Whether there is an identifier for a new command.
+    pub(super) fn has_free_command(&self) -> bool {
+        self.commands.has_free()
+    }
+
     /// Whether something can be encoded, apart from new commands.
     pub(super) fn has_output(&self) -> bool {
         match self.phase {

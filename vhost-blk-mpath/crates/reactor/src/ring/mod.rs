@@ -1,8 +1,8 @@
 //! The kernel operations of an I/O thread: [`Ring`] is the interface, [`Uring`] implements it with `io_uring`.
 //!
 //! `unsafe` of this crate lives here. The rule that makes it sound: memory the kernel may touch belongs to a slot
-//! ([`SendSlot`], [`RecvSlot`]), or is guest memory that the caller keeps mapped. A slot is reused only after its
-//! completion was reaped. A slot that is dropped earlier leaks its buffers rather than free them under the kernel.
+//! ([`SendSlot`], [`RecvSlot`]), or is guest memory that the caller keeps mapped. A slot is reused only after
+//! the end of its operation. A slot that is dropped earlier leaks its buffers rather than free them under the kernel.
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -67,7 +67,8 @@ impl SendSlot {
     ///
     /// # Safety
     ///
-    /// Memory named by [`SendPart::Outside`] must stay mapped until the send is over: until [`Sent::All`] or an error.
+    /// Memory named by [`SendPart::Outside`] must stay mapped until the send is over: until [`Sent::All`], an error,
+    /// or [`SendSlot::abandon`].
     pub(crate) unsafe fn start<R: Ring>(
         &mut self,
         ring: &mut R,

@@ -105,6 +105,8 @@ pub struct SimulatedRing<S> {
     calls: Vec<(S, SocketCall)>,
     /// The bytes that sockets take at once.
     rooms: Vec<(S, usize)>,
+    /// Sockets that fail sends at once.
+    broken: Vec<S>,
     /// The bytes that sockets have taken at once.
     sent: Vec<(S, Vec<u8>)>,
     /// Sockets whose peers have ended their streams or reset the connection.
@@ -128,6 +130,7 @@ impl<S: Copy + Eq> SimulatedRing<S> {
             events: Vec::new(),
             calls: Vec::new(),
             rooms: Vec::new(),
+            broken: Vec::new(),
             sent: Vec::new(),
             ended: Vec::new(),
         }
@@ -171,6 +174,12 @@ impl<S: Copy + Eq> SimulatedRing<S> {
         self.rooms.extend(rooms);
     }
 
+    /// Says on which sockets later sends fail at once.
+    pub fn set_broken(&mut self, sockets: impl IntoIterator<Item = S>) {
+        self.broken.clear();
+        self.broken.extend(sockets);
+    }
+
     /// Takes the bytes that sockets have taken at once, in order.
     pub fn take_sent(&mut self) -> Vec<(S, Vec<u8>)> {
         std::mem::take(&mut self.sent)
@@ -178,6 +187,9 @@ impl<S: Copy + Eq> SimulatedRing<S> {
 
     /// The result of a send, if the socket can tell at once.
     fn try_send(&mut self, send: &Operation<S>) -> Option<i32> {
+        if self.broken.contains(&send.socket) {
+            return Some(-libc::EPIPE);
+        }
         let (_, room) = self.rooms.iter_mut().find(|(socket, room)| *socket == send.socket && *room > 0)?;
         let parts = send.part(0..*room);
         let mut bytes = vec![0; parts.iter().map(|part| part.iov_len).sum()];
@@ -187,9 +199,9 @@ impl<S: Copy + Eq> SimulatedRing<S> {
             return Some(-libc::EFAULT);
         }
         *room -= bytes.len();
-        let result = i32::try_from(bytes.len()).ok();
+        let result = i32::try_from(bytes.len()).expect("a send has fewer bytes than 2 GiB");
         self.sent.push((send.socket, bytes));
-        result
+        Some(result)
     }
 
     /// Bytes of the send on this socket that are not taken. `None` if there is no send.

@@ -130,7 +130,7 @@ impl Ring for Uring {
     }
 
     unsafe fn send(&mut self, socket: &OwnedFd, token: u64, message: *const libc::msghdr) -> io::Result<Option<i32>> {
-        // Sockets hardly ever lack room. The end of an operation would wake the thread for nothing.
+        // Most sends find room in the socket. The end of an operation would cost a turn of its own.
         // SAFETY: vouched for by the caller.
         let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
         let result = match i32::try_from(sent) {

@@ -23,11 +23,12 @@ impl IoThread {
             self.inner.ring().poll();
         }
         self.inner.ring().end_cancelled();
-        let rng = &mut self.rng;
-        let takes = self.sockets.iter().filter(|(id, socket)| {
-            socket.released_at.is_none() && !ctx.net.is_reset(**id, Side::Host) && rng.percent(70)
-        });
-        self.inner.ring().set_rooms(takes.map(|(id, _)| (*id, ctx.net.room(*id, Side::Host))));
+        let (rng, ring) = (&mut self.rng, self.inner.ring());
+        let open = self.sockets.iter().filter(|(_, socket)| socket.released_at.is_none()).map(|(id, _)| *id);
+        let (broken, open): (Vec<_>, Vec<_>) = open.partition(|id| ctx.net.is_reset(*id, Side::Host));
+        ring.set_broken(broken.into_iter().filter(|_| rng.percent(50)));
+        let takes = open.into_iter().filter(|_| rng.percent(70));
+        ring.set_rooms(takes.map(|id| (id, ctx.net.room(id, Side::Host))));
         self.inner.take_events(now).expect("the ring does what it is asked");
     }
 
@@ -102,6 +103,8 @@ impl IoThread {
     /// The checker reads the bytes of sends, and the kernel takes as many as it can.
     pub(super) fn begin_sends(&mut self, ctx: &mut Ctx) {
         self.inner.ring().set_rooms([]);
+        self.inner.ring().set_broken([]);
+        let has_more_to_send = self.inner.has_more_to_send();
         for (id, bytes) in self.inner.ring().take_sent() {
             let socket = self.sockets.get_mut(&id).expect("it was just there");
             // These are the rest of a send that the kernel ended early.
@@ -115,7 +118,9 @@ impl IoThread {
         for id in ids {
             let (ring, socket) = (self.inner.ring(), self.sockets.get_mut(&id).expect("it was just there"));
             let Some(unsent) = ring.sends(id) else {
-                socket.note_inaccessible(self.disks.len());
+                if !has_more_to_send {
+                    socket.note_inaccessible(self.disks.len());
+                }
                 continue;
             };
             let checked = socket.checked - socket.sent;

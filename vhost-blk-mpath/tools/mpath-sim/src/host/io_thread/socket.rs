@@ -31,8 +31,8 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Notes which namespaces the thread knows to be inaccessible. No send is under way, so the thread knows them before it sends
-    /// again. If the queue is full, nothing is noted: commands that the thread has already picked may wait.
+    /// Notes which namespaces the thread knows to be inaccessible. No send is under way and nothing is left to send, so the
+    /// thread knows them before it sends again. If the queue is full, nothing is noted: commands that the thread has already picked may wait.
     pub(super) fn note_inaccessible(&mut self, disks: usize) {
         if self.wire.open_commands() >= self.queue_depth {
             return;
