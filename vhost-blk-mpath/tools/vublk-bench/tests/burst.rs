@@ -78,12 +78,12 @@ fn a_tiny_run_has_attackers_and_two_io_threads() {
     let find = |table: &str, name: &str| {
         rows.iter().find(|row| row["table"] == table && row["name"] == name).map(|row| &row["cells"][0]).unwrap()
     };
-    let attackers = find("rows", "4 × 32 without a pause, K=16");
+    let attackers = find("rows", "attackers 4 × 32 without a pause, K=16");
     assert!(attackers["attackers_percent"].as_f64() > Some(0.0) && attackers["bursts"].is_null(), "{attackers}");
     // 4 s are measured, and some second of them is the worst one.
     let worst = attackers["worst_second_percent"].as_f64().unwrap();
     assert!(worst > 0.0 && worst < 100.0, "{attackers}");
-    let victim = find("rows", "N=2, 4 × 64 without a pause, K=16");
+    let victim = find("rows", "N=2, attackers 4 × 64 without a pause, K=16");
     assert!(victim["bursts"].as_f64().unwrap() + victim["set_aside"].as_f64().unwrap() > 0.0, "{victim}");
     for table in ["1 I/O thread of 12 slots", "2 I/O threads of 6 slots"] {
         // In 400 ms, what was saved up in 100 ms on top. Without the limit it is twice as much.
@@ -91,7 +91,7 @@ fn a_tiny_run_has_attackers_and_two_io_threads() {
         assert!(iops > 0.0 && iops < 500.0 * 1.25 + 50.0, "{iops}");
     }
     let document = fs::read_to_string(docs.path().join("scheduler-results.md")).unwrap();
-    for text in ["4 × 32 without a pause, K=16:", "2 I/O threads of 6 slots:", "--window-ios 12"] {
+    for text in ["attackers 4 × 32 without a pause, K=16:", "2 I/O threads of 6 slots:", "--window-ios 12"] {
         assert!(document.contains(text), "{document}");
     }
 }
