@@ -63,7 +63,8 @@ pub trait Ring {
     ///
     /// # Safety
     ///
-    /// The message and all memory that it names stay valid and unchanged until the result is there.
+    /// The message and its list of segments stay valid and unchanged until the result is there. So does the memory that they
+    /// name, but its content may change.
     ///
     /// # Errors
     /// The ring is unusable.
@@ -78,7 +79,8 @@ pub trait Ring {
     ///
     /// # Safety
     ///
-    /// The message and all memory that it names stay valid and unchanged until the end of the receive has been reported.
+    /// The message and its list of segments stay valid and unchanged until the end of the receive has been reported. So does
+    /// the memory that they name, but its content may change.
     ///
     /// # Errors
     /// The ring is unusable.
