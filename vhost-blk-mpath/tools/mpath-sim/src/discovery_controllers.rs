@@ -153,8 +153,8 @@ impl DiscoveryControllers {
         match subsystem.admin(now, identity.cntlid, command) {
             AdminReply::Done { token, status, result } => queue.complete(token, status, result),
             AdminReply::Data { token, data } => {
-                queue.complete_with_data(token, data.len() as u32, |offset, part| {
-                    part.copy_from_slice(&data[offset as usize..][..part.len()]);
+                queue.complete_with_data(token, data.len() as u32, |part, out| {
+                    out.extend_from_slice(&data[part]);
                     Ok(())
                 });
             }

@@ -8,6 +8,7 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -269,13 +270,14 @@ impl TargetQueue {
         self.complete_slot(slot, status, result);
     }
 
-    /// Completes a command that returns `bytes` bytes. `fill` is called for each part in order, with the offset of the part in
-    /// the data and the buffer to fill. If `fill` fails, the host gets the status and no data.
+    /// Completes a command that returns `bytes` bytes. `append` is called for each part in order. The function gets the place of
+    /// the part in the data, in bytes, and appends exactly these bytes to the buffer. If the function fails, the host gets the
+    /// status and no data.
     pub fn complete_with_data(
         &mut self,
         token: CommandToken,
         bytes: u32,
-        mut fill: impl FnMut(u32, &mut [u8]) -> Result<(), Status>,
+        mut append: impl FnMut(Range<usize>, &mut Vec<u8>) -> Result<(), Status>,
     ) {
         let start = self.out.len();
         // The SUCCESS flag replaces the response and saves a PDU, but cannot carry SQHD.
@@ -297,11 +299,12 @@ impl TargetQueue {
             let header = self.out.len();
             pdu.emit_header(&self.tx_framing, length, &mut self.out);
             let data = self.out.len();
-            self.out.resize(data + length as usize, 0);
-            if let Err(status) = fill(offset, &mut self.out[data..]) {
+            let part = offset as usize..(offset + length) as usize;
+            if let Err(status) = append(part, &mut self.out) {
                 self.out.truncate(start);
                 return self.complete(token, status, 0);
             }
+            assert_eq!(self.out.len() - data, length as usize, "the caller appends the whole part");
             self.digest_faults.corrupt_header(&mut self.out[header..]);
             if self.tx_framing.digests.data {
                 let mut digest = Digest::default();

@@ -57,8 +57,8 @@ impl Target {
                     self.adjust_identify(node, cns, nsid, &mut data);
                 }
                 let Some(conn) = self.conns.get_mut(&id) else { return };
-                conn.queue.complete_with_data(token, data.len() as u32, |offset, part| {
-                    part.copy_from_slice(&data[offset as usize..][..part.len()]);
+                conn.queue.complete_with_data(token, data.len() as u32, |part, out| {
+                    out.extend_from_slice(&data[part]);
                     Ok(())
                 });
             }

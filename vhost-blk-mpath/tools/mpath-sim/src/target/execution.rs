@@ -207,8 +207,8 @@ impl Target {
             data.extend_from_slice(&self.stores[namespace].read(lba).bytes);
         }
         if let Some(conn) = self.conns.get_mut(&id) {
-            conn.queue.complete_with_data(command.token, data.len() as u32, |offset, part| {
-                part.copy_from_slice(&data[offset as usize..][..part.len()]);
+            conn.queue.complete_with_data(command.token, data.len() as u32, |part, out| {
+                out.extend_from_slice(&data[part]);
                 Ok(())
             });
         }

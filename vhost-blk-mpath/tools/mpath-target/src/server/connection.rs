@@ -278,11 +278,10 @@ impl Connection {
                     self.queue.complete(token, status, result);
                 }
                 AdminReply::Data { token, data } => {
-                    let fill = |offset: u32, part: &mut [u8]| {
-                        part.copy_from_slice(&data[offset as usize..][..part.len()]);
+                    self.queue.complete_with_data(token, data.len() as u32, |part, out| {
+                        out.extend_from_slice(&data[part]);
                         Ok(())
-                    };
-                    self.queue.complete_with_data(token, data.len() as u32, fill);
+                    });
                 }
                 AdminReply::Shutdown { token } => {
                     let status = flush_all(&self.shared);

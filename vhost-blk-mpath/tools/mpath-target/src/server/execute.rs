@@ -43,8 +43,9 @@ pub(super) fn execute(
         IoTask::Read(range) => {
             // The length matches the SGL, which has 32 bits.
             let bytes = range.bytes as u32;
-            queue.complete_with_data(token, bytes, |offset, part| {
-                store.read(range.offset + u64::from(offset), part).map_err(|_| Status::UNRECOVERED_READ_ERROR)
+            queue.complete_with_data(token, bytes, |part, out| {
+                let offset = range.offset + part.start as u64;
+                store.read(offset, part.len(), out).map_err(|_| Status::UNRECOVERED_READ_ERROR)
             });
             None
         }

@@ -82,8 +82,10 @@ impl FileStore {
 }
 
 impl Store for FileStore {
-    fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(buf, offset)
+    fn read(&self, offset: u64, bytes: usize, out: &mut Vec<u8>) -> io::Result<()> {
+        let start = out.len();
+        out.resize(start + bytes, 0);
+        self.file.read_exact_at(&mut out[start..], offset)
     }
 
     fn write(&self, offset: u64, data: &[u8], fua: bool) -> io::Result<()> {
@@ -127,8 +129,8 @@ mod tests {
         let identity = store.identity();
         drop(store);
         let store = FileStore::open(&path, 1 << 20).unwrap();
-        let mut buf = [0; 1024];
-        store.read(4096, &mut buf).unwrap();
+        let mut buf = Vec::new();
+        store.read(4096, 1024, &mut buf).unwrap();
         assert_eq!(buf[..512], [5; 512]);
         assert_eq!(buf[512..], [0; 512]);
         assert_eq!(store.identity(), identity);
@@ -141,8 +143,8 @@ mod tests {
         for deallocate in [false, true] {
             store.write(0, &vec![1; 1 << 20], false).unwrap();
             store.write_zeroes(512, (1 << 20) - 512, deallocate, false).unwrap();
-            let mut buf = vec![9; 1 << 20];
-            store.read(0, &mut buf).unwrap();
+            let mut buf = Vec::new();
+            store.read(0, 1 << 20, &mut buf).unwrap();
             assert_eq!(buf[..512], [1; 512]);
             assert!(buf[512..].iter().all(|&byte| byte == 0));
         }

@@ -15,8 +15,9 @@ use std::io;
 /// The storage of a namespace, addressed in bytes. All methods may be called by several threads in parallel. Each is atomic for
 /// at least one logical block.
 pub(crate) trait Store: Send + Sync {
-    /// Fills `buf` from `offset` on. Unwritten and deallocated bytes read as zero.
-    fn read(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
+    /// Appends `bytes` bytes from `offset` on to `out`. Unwritten and deallocated bytes read as zero. After an error the new end
+    /// of `out` is undefined.
+    fn read(&self, offset: u64, bytes: usize, out: &mut Vec<u8>) -> io::Result<()>;
 
     /// Stores `data` at `offset`. With `fua` the data are on stable media on return.
     fn write(&self, offset: u64, data: &[u8], fua: bool) -> io::Result<()>;

@@ -52,8 +52,8 @@ fn read_8k(wire: &mut Wire) {
     wire.send(read(1, 8192), &[]);
     let command = wire.queue.poll_command().unwrap();
     let data = pattern(8192);
-    wire.queue.complete_with_data(command.token, 8192, |offset, part| {
-        part.copy_from_slice(&data[offset as usize..][..part.len()]);
+    wire.queue.complete_with_data(command.token, 8192, |part, out| {
+        out.extend_from_slice(&data[part]);
         Ok(())
     });
 }

@@ -84,8 +84,8 @@ impl Target<'_> {
             Some(QueueIdentity { cntlid, qid: 0, .. }) => match self.subsystem.admin(now, cntlid, command) {
                 AdminReply::Done { token, status, result } => self.queue.complete(token, status, result),
                 AdminReply::Data { token, data } => {
-                    self.queue.complete_with_data(token, data.len() as u32, |offset, part| {
-                        part.copy_from_slice(&data[offset as usize..][..part.len()]);
+                    self.queue.complete_with_data(token, data.len() as u32, |part, out| {
+                        out.extend_from_slice(&data[part]);
                         Ok(())
                     });
                 }
@@ -104,8 +104,8 @@ impl Target<'_> {
         let ranges = match task {
             IoTask::Read(range) => {
                 let content = &store[range.offset as usize..];
-                return self.queue.complete_with_data(command.token, range.bytes as u32, |offset, part| {
-                    part.copy_from_slice(&content[offset as usize..][..part.len()]);
+                return self.queue.complete_with_data(command.token, range.bytes as u32, |part, out| {
+                    out.extend_from_slice(&content[part]);
                     Ok(())
                 });
             }

@@ -144,8 +144,8 @@ fn reads_are_split_and_use_the_success_flag_where_allowed() {
         let TargetCommand { token, expects_bytes, .. } = wire.queue.poll_command().unwrap();
         assert_eq!(expects_bytes, 10240);
         let content = pattern(10240);
-        wire.queue.complete_with_data(token, 10240, |offset, part| {
-            part.copy_from_slice(&content[offset as usize..][..part.len()]);
+        wire.queue.complete_with_data(token, 10240, |part, out| {
+            out.extend_from_slice(&content[part]);
             Ok(())
         });
         let mut answers = wire.answers();
@@ -171,9 +171,12 @@ fn a_failed_read_sends_no_data() {
     let mut wire = Wire::io(limits, plain(), false);
     wire.send(read(1, 8192), &[]);
     let command = wire.queue.poll_command().unwrap();
-    let fill = |offset, _: &mut [u8]| {
-        if offset == 0 { Ok(()) } else { Err(Status::UNRECOVERED_READ_ERROR) }
-    };
-    wire.queue.complete_with_data(command.token, 8192, fill);
+    wire.queue.complete_with_data(command.token, 8192, |part, out| {
+        if part.start > 0 {
+            return Err(Status::UNRECOVERED_READ_ERROR);
+        }
+        out.resize(out.len() + part.len(), 0);
+        Ok(())
+    });
     assert_eq!(wire.answer_cqe().status(), Status::UNRECOVERED_READ_ERROR);
 }
