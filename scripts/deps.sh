@@ -16,7 +16,7 @@ die() { echo "deps: $*" >&2; exit 1; }
 # Packages of a set: name, or name:program when the program may come from elsewhere.
 packages() {
     case $1 in
-        build) echo gcc:cc libc6-dev make:make ca-certificates curl:curl ;;
+        build) echo gcc:cc libc6-dev make:make ca-certificates curl:curl libssl-dev pkg-config:pkg-config ;;
         count) echo valgrind:valgrind ;;
         guest) echo qemu-system-x86:qemu-system-x86_64 qemu-system-common:qemu-storage-daemon fio:fio \
             busybox-static cpio:cpio kmod lz4:lz4 xz-utils:unxz util-linux python3:python3 iproute2:tc ;;
