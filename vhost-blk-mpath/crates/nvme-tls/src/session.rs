@@ -1,0 +1,218 @@
+//! The record layer of one connection: bytes of the socket in and out, plain text out and in.
+//!
+//! ```text
+//!   Handshake ── key confirmed by both sides ──▶ Established ── close_notify, alert, error ──▶ ended
+//! ```
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use openssl::error::ErrorStack;
+use openssl::ssl::{
+    ErrorCode, Ssl, SslContext, SslContextBuilder, SslMethod, SslOptions, SslSessionCacheMode, SslStream,
+    SslVerifyMode, SslVersion,
+};
+
+use crate::TlsError;
+use crate::psk::{Candidate, Suite};
+use crate::psk_callbacks::{KeyLookup, look_up, offer, offered_identity};
+
+/// OpenSSL cannot set up a session: this system has no memory, or lacks a suite.
+#[derive(Debug, thiserror::Error)]
+#[error("OpenSSL cannot set up a session: {0}")]
+pub struct SetupError(#[from] ErrorStack);
+
+/// A TLS connection without its socket.
+pub struct Session {
+    stream: SslStream<Pipe>,
+    established: bool,
+}
+
+/// Bytes between OpenSSL and the socket.
+#[derive(Default)]
+struct Pipe {
+    received: Vec<u8>,
+    /// Bytes of `received` that OpenSSL has read.
+    read: usize,
+    to_send: Vec<u8>,
+}
+
+impl Session {
+    /// The host's side, which offers this key.
+    ///
+    /// # Errors
+    ///
+    /// See [`SetupError`].
+    pub fn host(key: Candidate) -> Result<Self, SetupError> {
+        // A host that gets a certificate refuses it: no authority is trusted.
+        let mut ssl = Ssl::new(&*context(key.suite().name(), SslVerifyMode::PEER)?)?;
+        offer(&mut ssl, key);
+        ssl.set_connect_state();
+        Self::new(ssl)
+    }
+
+    /// The controller's side, which takes any of its keys that the host offers.
+    ///
+    /// # Errors
+    ///
+    /// See [`SetupError`].
+    pub fn controller(keys: Arc<dyn KeyLookup>) -> Result<Self, SetupError> {
+        let mut ssl = Ssl::new(&*context("TLS_AES_256_GCM_SHA384:TLS_AES_128_GCM_SHA256", SslVerifyMode::NONE)?)?;
+        look_up(&mut ssl, keys);
+        ssl.set_accept_state();
+        Self::new(ssl)
+    }
+
+    fn new(ssl: Ssl) -> Result<Self, SetupError> {
+        Ok(Self { stream: SslStream::new(ssl, Pipe::default())?, established: false })
+    }
+
+    /// Takes bytes from the socket.
+    pub fn receive(&mut self, bytes: &[u8]) {
+        let pipe = self.stream.get_mut();
+        if pipe.read == pipe.received.len() {
+            pipe.received.clear();
+            pipe.read = 0;
+        }
+        pipe.received.extend_from_slice(bytes);
+    }
+
+    /// Goes on with the handshake as far as the received bytes allow. Returns whether the handshake is over. Send
+    /// [`pending`](Self::pending) next, after an error too.
+    ///
+    /// # Errors
+    ///
+    /// The peer refuses, or is refused. The connection has ended.
+    pub fn handshake(&mut self) -> Result<bool, TlsError> {
+        if self.established {
+            return Ok(true);
+        }
+        match self.stream.do_handshake() {
+            // OpenSSL counts an external key as the key of an earlier session.
+            Ok(()) if self.stream.ssl().session_reused() => {
+                self.established = true;
+                Ok(true)
+            }
+            Ok(()) => Err(TlsError::NoPsk),
+            Err(error) if matches!(error.code(), ErrorCode::WANT_READ | ErrorCode::WANT_WRITE) => Ok(false),
+            Err(error) => Err(self.failure(&error)),
+        }
+    }
+
+    /// The suite of an established connection.
+    #[must_use]
+    pub fn suite(&self) -> Option<Suite> {
+        let name = self.stream.ssl().current_cipher().filter(|_| self.established)?.standard_name()?;
+        [Suite::Aes128GcmSha256, Suite::Aes256GcmSha384].into_iter().find(|suite| suite.name() == name)
+    }
+
+    /// Decrypts received bytes into `plain`. Returns the number of bytes, or 0 if nothing is left to decrypt.
+    ///
+    /// # Errors
+    ///
+    /// The peer has closed the connection, or a record is not authentic. The connection has ended.
+    ///
+    /// # Panics
+    ///
+    /// The handshake is not over, or `plain` is empty.
+    pub fn read(&mut self, plain: &mut [u8]) -> Result<usize, TlsError> {
+        assert!(self.established && !plain.is_empty(), "nothing is read before the handshake is over");
+        match self.stream.ssl_read(plain) {
+            Ok(bytes) => Ok(bytes),
+            Err(error) if error.code() == ErrorCode::WANT_READ => Ok(0),
+            Err(error) => Err(self.failure(&error)),
+        }
+    }
+
+    /// Encrypts all of `plain` for the socket, in records of up to 16 KiB.
+    ///
+    /// # Errors
+    ///
+    /// The connection has ended.
+    ///
+    /// # Panics
+    ///
+    /// The handshake is not over.
+    pub fn write(&mut self, mut plain: &[u8]) -> Result<(), TlsError> {
+        assert!(self.established, "nothing is written before the handshake is over");
+        while !plain.is_empty() {
+            match self.stream.ssl_write(plain) {
+                Ok(bytes) => plain = &plain[bytes..],
+                Err(error) => return Err(self.failure(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the peer that nothing more is sent (`close_notify`).
+    pub fn close(&mut self) {
+        // After an error there is nothing to tell.
+        let _ = self.stream.shutdown();
+    }
+
+    /// Bytes for the socket. The caller takes from the front what the socket has accepted.
+    pub fn pending(&mut self) -> &mut Vec<u8> {
+        &mut self.stream.get_mut().to_send
+    }
+
+    /// Whether [`pending`](Self::pending) is empty.
+    #[must_use]
+    pub fn is_sent(&self) -> bool {
+        self.stream.get_ref().to_send.is_empty()
+    }
+
+    fn failure(&self, error: &openssl::ssl::Error) -> TlsError {
+        if error.code() == ErrorCode::ZERO_RETURN {
+            return TlsError::Closed;
+        }
+        let offered = (!self.established).then(|| offered_identity(self.stream.ssl())).flatten();
+        match error.ssl_error() {
+            Some(stack) => TlsError::of(stack.clone(), offered),
+            None => TlsError::of(ErrorStack::get(), offered),
+        }
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("established", &self.established).finish_non_exhaustive()
+    }
+}
+
+/// TLS 1.3 with these suites, external keys with a Diffie-Hellman exchange, and nothing else. There are no certificates, no
+/// tickets and no early data.
+fn context(suites: &str, verify: SslVerifyMode) -> Result<SslContext, SetupError> {
+    let mut context = SslContextBuilder::new(SslMethod::tls())?;
+    context.set_min_proto_version(Some(SslVersion::TLS1_3))?;
+    context.set_max_proto_version(Some(SslVersion::TLS1_3))?;
+    context.set_ciphersuites(suites)?;
+    context.set_verify(verify);
+    context.set_options(SslOptions::NO_TICKET | SslOptions::NO_RENEGOTIATION | SslOptions::NO_COMPRESSION);
+    context.set_num_tickets(0)?;
+    context.set_session_cache_mode(SslSessionCacheMode::OFF);
+    Ok(context.build())
+}
+
+impl Read for Pipe {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let left = &self.received[self.read..];
+        if left.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let bytes = left.len().min(to.len());
+        to[..bytes].copy_from_slice(&left[..bytes]);
+        self.read += bytes;
+        Ok(bytes)
+    }
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.to_send.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
