@@ -176,6 +176,7 @@ impl Control for Daemon {
                     sharers: sharers(&subsystem, status),
                     cntlid: status.cntlid,
                     controller: status.controller.clone(),
+                    tls_suite: status.suite.map(|suite| suite.name().to_owned()),
                     connections: status.connections.as_ref().map_or_else(Vec::new, Connections::shown),
                     connections_error: status.connections.as_ref().and_then(Connections::error),
                     window: PathWindow {

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use mpath_api::PathAddress;
 use mpath_host::discovery::{Session, SessionEvent, SessionId};
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::yield_now;
 use tokio::time::sleep_until;
@@ -33,7 +32,7 @@ impl SessionTask {
 
     /// Runs the session until it is over. Returns the events that are not sent.
     async fn drive(&mut self, address: PathAddress) -> impl Iterator<Item = SessionEvent> + use<> {
-        let mut connecting = pin!(transport::connect(&address));
+        let mut connecting = pin!(transport::connect(&address, None));
         let mut socket = None;
         let mut is_ended = false;
         // The latest log until the channel has room. Keep-alives go on meanwhile.
@@ -54,8 +53,8 @@ impl SessionTask {
             tokio::select! {
                 connected = &mut connecting, if socket.is_none() => {
                     match connected.map_err(|error| error.to_string()).and_then(peer_of) {
-                        Ok((stream, peer)) => {
-                            socket = Some(ControlSocket::new(stream));
+                        Ok((connected, peer)) => {
+                            socket = Some(connected);
                             self.session.connected(Instant::now(), peer);
                         }
                         Err(error) => self.session.failed(error),
@@ -98,9 +97,9 @@ impl SessionTask {
     }
 }
 
-fn peer_of(stream: TcpStream) -> Result<(TcpStream, SocketAddr), String> {
-    let peer = stream.peer_addr().map_err(|error| TransportError::Socket(error).to_string())?;
-    Ok((stream, peer))
+fn peer_of(socket: ControlSocket) -> Result<(ControlSocket, SocketAddr), String> {
+    let peer = socket.peer().map_err(|error| TransportError::Socket(error).to_string())?;
+    Ok((socket, peer))
 }
 
 /// Waits until the socket is ready, or forever without one.

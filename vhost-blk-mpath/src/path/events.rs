@@ -8,6 +8,7 @@ use mpath_core::PathId;
 use mpath_host::{LiftedBy, NamespaceUpdate};
 use nvme_tcp::host::ControllerInfo;
 use nvme_tcp::wire::Status;
+use nvme_tls::psk::Suite;
 
 use crate::path::duplicate;
 use crate::subsystem::Subsystem;
@@ -21,9 +22,13 @@ impl Subsystem {
         path: PathId,
         info: &ControllerInfo,
         namespaces: &[NamespaceUpdate],
-        connections: Option<Connections>,
+        (suite, connections): (Option<Suite>, Option<Connections>),
     ) {
         let mut message = format!("path live: controller {}", info.cntlid);
+        if let Some(suite) = suite {
+            message.push_str("; ");
+            message.push_str(suite.name());
+        }
         for update in namespaces {
             message.push_str("; ");
             message.push_str(&self.of_disk(update));
@@ -32,6 +37,7 @@ impl Subsystem {
         self.path(path, |status| {
             status.set_state(PathState::Live);
             status.cntlid = Some(info.cntlid);
+            status.suite = suite;
             status.connections = connections;
             status.controller = Some(Controller {
                 model: info.model.clone(),

@@ -14,8 +14,8 @@ use mpath_api::PathAddress;
 use mpath_api::address::Transport;
 use mpath_core::{Epoch, PathId, PathStats};
 use mpath_host::{Action, ClosedAssociation, LiveAssociation, Order, Path, PathTrial, RecordedAssociation, Report};
+use nvme_tls::Session;
 use reactor::{CloseMode, ConnectedQueuePair, PathEvent, PathEventKind};
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::sleep_until;
@@ -61,9 +61,9 @@ pub(crate) struct PathTask {
     /// Sockets by QID: the admin socket, and those of I/O queues until the association is recorded.
     sockets: Vec<Option<ControlSocket>>,
     /// The sockets of I/O queues once the association is recorded, until the I/O threads take them.
-    queues: Vec<OwnedFd>,
+    queues: Vec<(OwnedFd, Option<Session>)>,
     /// The connection attempt under way, with its QID.
-    connecting: Pending<(u16, Result<TcpStream, TransportError>)>,
+    connecting: Pending<(u16, Result<ControlSocket, TransportError>)>,
     recording: Pending<Result<(), HostError>>,
     /// The question to the I/O threads for the path's statistics.
     asking: Pending<Option<PathStats>>,
@@ -160,10 +160,10 @@ impl PathTask {
         tokio::select! {
             () = ready => {}
             (qid, connected) = done(connecting) => match connected {
-                Ok(stream) => {
+                Ok(socket) => {
                     tracing::debug!(disk = subsystem.name(), path = %self.address, qid, "connected");
                     self.sockets.resize_with(usize::from(qid), || None);
-                    self.sockets.push(Some(ControlSocket::new(stream)));
+                    self.sockets.push(Some(socket));
                     self.path.connected(now(), qid);
                 }
                 Err(error) => {
@@ -239,11 +239,14 @@ impl PathTask {
             match action {
                 Action::Connect { qid } => {
                     self.step(format_args!("connects queue {qid}"));
-                    let address = self.address.clone();
-                    self.connecting = Some(Box::pin(async move { (qid, transport::connect(&address).await) }));
+                    let (address, subsystem) = (self.address.clone(), Arc::clone(&subsystem));
+                    self.connecting =
+                        Some(Box::pin(
+                            async move { (qid, transport::connect(&address, subsystem.key.as_ref()).await) },
+                        ));
                 }
                 Action::SendTermReq { qid, term_req } => {
-                    if let Some(Some(socket)) = self.sockets.get(usize::from(qid)) {
+                    if let Some(Some(socket)) = self.sockets.get_mut(usize::from(qid)) {
                         socket.tell(&term_req);
                     }
                 }
@@ -366,15 +369,16 @@ impl PathTask {
     fn up(&mut self, LiveAssociation { association, queues, info, namespaces }: LiveAssociation) {
         let subsystem = &self.subsystem;
         let sockets = std::mem::take(&mut self.queues);
-        for ((thread, queue), socket) in subsystem.threads().iter().zip(queues).zip(sockets) {
-            let link =
-                ConnectedQueuePair { socket, queue, retry_delays: info.retry_delays, close_mode: subsystem.ending() };
+        let suite = sockets.first().and_then(|(_, session)| session.as_ref()?.suite());
+        for ((thread, queue), (socket, tls)) in subsystem.threads().iter().zip(queues).zip(sockets) {
+            let (retry_delays, close_mode) = (info.retry_delays, subsystem.ending());
+            let link = ConnectedQueuePair { socket, queue, tls, retry_delays, close_mode };
             thread.path_up(self.id, association, link);
         }
         if info.cross_resets > 0 {
             subsystem.fences.offer_resets(self.path.latest());
         }
-        subsystem.path_live(self.id, &info, &namespaces, self.connections.take());
+        subsystem.path_live(self.id, &info, &namespaces, (suite, self.connections.take()));
     }
 
     /// Handles an association after all I/O threads have closed their queue pairs.

@@ -43,6 +43,7 @@ use crate::subsystem::fences::SharedFences;
 use crate::subsystem::namespace_writers::NamespaceWriters;
 use crate::subsystem::path_status::{PathStatus, State};
 use crate::subsystem::shared_context::SharedContext;
+use crate::transport::SubsystemKey;
 
 pub(crate) struct Subsystem {
     /// The configuration of the disk that owns the paths. It is the first of `disks`.
@@ -50,6 +51,8 @@ pub(crate) struct Subsystem {
     /// By id.
     pub(crate) disks: Vec<Disk>,
     pub(crate) host: HostIdentity,
+    /// The key of its connections, if they use TLS.
+    pub(crate) key: Option<SubsystemKey>,
     pub(crate) records: FenceRecords,
     /// The fences of its lost associations.
     pub(crate) fences: SharedFences,
@@ -127,6 +130,7 @@ impl Subsystem {
         };
         Self {
             disks: DiskSettings::all(&config).into_iter().zip(0..).map(new).collect(),
+            key: SubsystemKey::of(&config, &common.host),
             state: Mutex::new(State::new(&config)),
             config,
             host: common.host.clone(),

@@ -8,6 +8,7 @@ use mpath_api::config::{DiskConfig, HedgeSetting};
 use mpath_api::types::{Controller, EventPath, Origin, PathState};
 use mpath_core::{ClassPolicies, DiskId, Epoch, MAX_PATHS, PathId, SchedulerSpec, UsablePaths};
 use mpath_host::{DesiredState, NamespaceStatus, Order, PathNamespaces, PathTrial};
+use nvme_tls::psk::Suite;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -58,6 +59,8 @@ pub(crate) struct PathStatus {
     pub(crate) namespaces: PathNamespaces,
     pub(crate) cntlid: Option<u16>,
     pub(crate) controller: Option<Controller>,
+    /// The cipher suite of a live path that uses TLS.
+    pub(crate) suite: Option<Suite>,
     /// The connections of a live path.
     pub(crate) connections: Option<Connections>,
     pub(crate) injections: Vec<PathInjection>,
@@ -111,6 +114,7 @@ impl PathStatus {
             namespaces: PathNamespaces::default(),
             cntlid: None,
             controller: None,
+            suite: None,
             connections: None,
             injections: Vec::new(),
             orders: watch::Sender::new(Order::default()),
@@ -248,7 +252,7 @@ impl PathStatus {
 
     /// Clears what was known of the controller.
     pub(crate) fn gone(&mut self) {
-        (self.cntlid, self.controller, self.connections) = (None, None, None);
+        (self.cntlid, self.controller, self.suite, self.connections) = (None, None, None, None);
     }
 }
 

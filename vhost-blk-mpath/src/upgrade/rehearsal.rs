@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 
 use crate::subsystem::controller_config;
+use crate::transport::SubsystemKey;
 use crate::transport::{self, AdminConnection, ControlSocket, far_future};
 
 /// How long the paths of a disk may take.
@@ -58,9 +59,9 @@ async fn rehearse(config: &DiskConfig, host: &HostIdentity, io_threads: u16) -> 
     let controller = controller_config(config, host, io_threads);
     let mut attempts = JoinSet::new();
     for (place, address) in config.paths.iter().cloned().enumerate() {
-        let controller = controller.clone();
+        let (controller, key) = (controller.clone(), SubsystemKey::of(config, host));
         attempts.spawn(async move {
-            let attempt = timeout(TIME_MAX, reach(&address, controller)).await;
+            let attempt = timeout(TIME_MAX, reach(&address, key, controller)).await;
             let reached = attempt.unwrap_or_else(|_| Err(format!("no answer within {TIME_MAX:?}")));
             reached.map_err(|reason| (place, address, reason))
         });
@@ -80,9 +81,8 @@ async fn rehearse(config: &DiskConfig, host: &HostIdentity, io_threads: u16) -> 
     Err(RehearsalError { disk: config.name.to_string(), failures })
 }
 
-async fn reach(address: &PathAddress, config: ControllerConfig) -> Result<(), String> {
-    let stream = transport::connect(address).await.map_err(|error| error.to_string())?;
-    let mut socket = ControlSocket::new(stream);
+async fn reach(address: &PathAddress, key: Option<SubsystemKey>, config: ControllerConfig) -> Result<(), String> {
+    let mut socket = transport::connect(address, key.as_ref()).await.map_err(|error| error.to_string())?;
     let mut controller = HostController::new(config, Instant::now()).map_err(|error| error.to_string())?;
     let info = connect(&mut socket, &mut controller).await?;
     let shutdown = ControllerShutdown::new(Instant::now(), controller, 0);

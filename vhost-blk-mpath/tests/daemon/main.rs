@@ -51,6 +51,7 @@ mod socket_access;
 mod socket_activation;
 mod start;
 mod support;
+mod tls;
 mod transport;
 mod upgrade;
 mod vendor_window;

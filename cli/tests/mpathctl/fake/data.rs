@@ -107,6 +107,7 @@ pub(super) fn path(disk: &str, index: u16, address: &str) -> Path {
     let address: PathAddress = address.parse().unwrap();
     let is_mptcp = address.transport() == Transport::Mptcp;
     Path {
+        tls_suite: None,
         disk: disk.into(),
         index,
         transport: address.transport(),

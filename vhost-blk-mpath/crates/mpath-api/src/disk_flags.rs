@@ -3,7 +3,7 @@
 use clap::{Args, ValueHint};
 
 use crate::config::{
-    Account, CtrlLossTmo, DiskConfig, DiskName, FastIoFailTmo, Hedge, HedgeBudget, IoTimeout, KeepAliveTmo,
+    Account, CtrlLossTmo, DiskConfig, DiskName, FastIoFailTmo, Hedge, HedgeBudget, IoTimeout, KeepAliveTmo, KeyFile,
     LimitBandwidth, LimitBurst, LimitIops, LimitsConfig, MaxTransfer, NamespaceId, Nqn, PollUs, QueueCount,
     QueueEntries, ReconnectDelay, SocketMode, SocketPath, SuspectTimeout, Weight, WindowBytes, WindowIos,
 };
@@ -113,6 +113,10 @@ pub struct DiskFlags {
     #[arg(long)]
     pub data_digest: bool,
 
+    /// File with the key of the subsystem for this host (NVMeTLSkey-1:...); all connections to the subsystem use TLS 1.3
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub tls_key_file: Option<KeyFile>,
+
     /// Keep-alive timeout in seconds, 1 to 600: a path that receives nothing for this long is lost [default: 5]
     #[arg(long, value_name = "SECONDS")]
     pub keep_alive_tmo: Option<KeepAliveTmo>,
@@ -208,6 +212,7 @@ impl DiskFlags {
             poll_us: self.poll_us.unwrap_or_default(),
             hdr_digest: self.hdr_digest,
             data_digest: self.data_digest,
+            tls_key_file: self.tls_key_file,
             keep_alive_tmo: self.keep_alive_tmo.unwrap_or(defaults.keep_alive_tmo),
             reconnect_delay: self.reconnect_delay.unwrap_or(defaults.reconnect_delay),
             suspect_timeout: self.suspect_timeout.unwrap_or(defaults.suspect_timeout),

@@ -164,8 +164,8 @@ impl AdminTarget {
             match self.subsystem.admin(now, identity.cntlid, command) {
                 AdminReply::Done { token, status, result } => self.queue.complete(token, status, result),
                 AdminReply::Data { token, data } => {
-                    self.queue.complete_with_data(token, data.len() as u32, |offset, part| {
-                        part.copy_from_slice(&data[offset as usize..][..part.len()]);
+                    self.queue.complete_with_data(token, data.len() as u32, |part, out| {
+                        out.extend_from_slice(&data[part]);
                         Ok(())
                     });
                 }

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use nvme_tcp::host::HostQueue;
+use nvme_tls::Session;
 
 /// A connected queue pair of a path, for an I/O thread.
 pub struct ConnectedQueuePair<S = OwnedFd> {
@@ -11,6 +12,8 @@ pub struct ConnectedQueuePair<S = OwnedFd> {
     pub socket: S,
     /// The queue pair. Its Connect command has succeeded.
     pub queue: HostQueue,
+    /// The TLS session over the socket, if the path uses TLS. Its handshake is over.
+    pub tls: Option<Session>,
     /// Delays before a retry that the controller asks for: `CRDT1` to `CRDT3` (Identify Controller, bytes 128–133).
     pub retry_delays: [Duration; 3],
     /// How to close a connection that works and answers too late. A failed one is closed with [`CloseMode::Reset`].

@@ -13,6 +13,7 @@ use nvme_tcp::host::{AbandonedAnswers, HostQueue, IoCommand, NamespaceLimits, Re
 use nvme_tcp::wire::Status;
 use vhost_user_blk::Segments;
 
+use crate::encryption::Encryption;
 use crate::requests::Requests;
 use crate::ring::{Received, RecvSlot, Ring, SendPart, SendSlot, Sent};
 use crate::send_budget::SendBudget;
@@ -42,6 +43,7 @@ pub(crate) struct Connection<R: Ring> {
     pub(crate) epoch: Epoch,
     socket: R::Socket,
     queue: HostQueue,
+    tls: Option<Encryption>,
     retry_delays: [Duration; 3],
     send: SendSlot,
     recv: RecvSlot,
@@ -111,6 +113,7 @@ impl<R: Ring> Connection<R> {
             epoch,
             socket: link.socket,
             queue: link.queue,
+            tls: link.tls.map(Encryption::new),
             retry_delays: link.retry_delays,
             send: SendSlot::new(),
             recv: RecvSlot::new(),
@@ -147,11 +150,19 @@ impl<R: Ring> Connection<R> {
             return Ok(false);
         }
         self.plan.clear();
-        self.queue.fill_tx(now, self.send.staging(), requests, &mut self.plan, self.send_budget.bytes);
+        let staging = self.tls.as_mut().map_or_else(|| self.send.staging(), Encryption::staging);
+        self.queue.fill_tx(now, staging, requests, &mut self.plan, self.send_budget.bytes);
         if self.plan.is_empty() {
             return Ok(false);
         }
         self.send_budget.send_started(now, &self.plan);
+        if let Some(tls) = &mut self.tls {
+            let encrypted = self.send.staging();
+            tls.encrypt(&self.plan, requests, encrypted).map_err(io::Error::other)?;
+            // The send uses no memory of requests.
+            self.plan.clear();
+            self.plan.push(TxPart::Staged { start: 0, len: encrypted.len() });
+        }
         let parts = self.plan.iter().flat_map(|part| {
             let (staged, payload) = match *part {
                 TxPart::Staged { start, len } => (Some(SendPart::Staged { start, len }), None),
@@ -238,7 +249,11 @@ impl<R: Ring> Connection<R> {
         }
         let received = received.map_err(LossReason::Socket)?;
         let counted = if received.direct > 0 { self.queue.received_direct(received.direct as u32) } else { Ok(()) };
-        let parsed = counted.and_then(|()| self.queue.receive(self.recv.buffered(received.buffered), requests));
+        let buffered = self.recv.buffered(received.buffered);
+        let parsed = match &mut self.tls {
+            Some(tls) => tls.decrypt(buffered, &mut self.queue, requests),
+            None => counted.and_then(|()| self.queue.receive(buffered, requests)).map_err(LossReason::from),
+        };
         // Commands that completed before the protocol violation are valid.
         while let Some(completion) = self.queue.poll_completion() {
             let tag = Tag(completion.tag.0);
@@ -324,7 +339,9 @@ impl<R: Ring> Connection<R> {
 
     fn start_recv(&mut self, ring: &mut R, requests: &Requests) -> io::Result<()> {
         let of_guest = |tag: nvme_tcp::host::Tag| is_of_guest(Tag(tag.0));
-        let direct = self.queue.direct().filter(|direct| direct.len >= DIRECT_BYTES_MIN && of_guest(direct.tag));
+        let is_encrypted = self.tls.is_some();
+        let is_direct = |len, tag| !is_encrypted && len >= DIRECT_BYTES_MIN && of_guest(tag);
+        let direct = self.queue.direct().filter(|direct| is_direct(direct.len, direct.tag));
         let iovecs = direct
             .map(|direct| requests.get(Tag(direct.tag.0)).segments.iovecs(direct.offset, direct.len))
             .into_iter()
@@ -342,12 +359,16 @@ impl<R: Ring> Connection<R> {
 
     /// Reports a protocol violation to the controller, if the socket takes the PDU at once behind all sent data. The
     /// controller may not read the PDU, because the connection is reset next.
-    pub(crate) fn report_violation(&self, ring: &mut R) {
+    pub(crate) fn report_violation(&mut self, ring: &mut R) {
         if !self.is_closing()
             && !self.send.in_flight()
             && let Some(pdu) = self.queue.term_req()
         {
-            ring.send_at_once(&self.socket, &pdu);
+            let encrypted = self.tls.as_mut().map(|tls| tls.encrypt_pdu(&pdu));
+            // A session that has ended can tell nothing.
+            if let Ok(pdu) = encrypted.unwrap_or(Ok(pdu)) {
+                ring.send_at_once(&self.socket, &pdu);
+            }
         }
     }
 

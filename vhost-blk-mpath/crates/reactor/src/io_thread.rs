@@ -386,11 +386,11 @@ impl<R: Ring> IoThread<R> {
 
     /// Reports a failed connection and closes it.
     fn lose(&mut self, now: Instant, path: PathId, reason: LossReason) {
-        let connection = self.connections.get(&path).expect("only an open connection fails");
+        let connection = self.connections.get_mut(&path).expect("only an open connection fails");
         if !connection.is_closing() {
             let close_mode = match reason {
                 LossReason::TimedOut(_) | LossReason::Abandoned => connection.close_mode,
-                LossReason::Socket(_) | LossReason::Queue(_) => CloseMode::Reset,
+                LossReason::Socket(_) | LossReason::Queue(_) | LossReason::Tls(_) => CloseMode::Reset,
             };
             connection.report_violation(&mut self.ring);
             (self.report)(PathEvent { path, epoch: connection.epoch, kind: PathEventKind::Lost(reason) });

@@ -6,6 +6,7 @@
 mod connected_queue_pair;
 mod connection;
 mod disk_queues;
+mod encryption;
 mod event_loop;
 mod io_thread;
 mod io_thread_handle;

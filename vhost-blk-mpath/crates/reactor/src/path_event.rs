@@ -7,6 +7,7 @@ use std::time::Duration;
 use mpath_core::{Epoch, PathId};
 use nvme_tcp::host::QueueError;
 use nvme_tcp::wire::Status;
+use nvme_tls::TlsError;
 
 /// An event of the queue pair of one path.
 #[derive(Debug)]
@@ -59,6 +60,9 @@ pub enum LossReason {
     /// The controller broke the protocol.
     #[error(transparent)]
     Queue(#[from] QueueError),
+    /// The controller closed the TLS connection, or a record is not authentic.
+    #[error("connection lost: {0}")]
+    Tls(#[from] TlsError),
     /// A command was not answered within the I/O timeout. The path may have answered others.
     #[error("a command was not answered within the io-timeout of {} s", _0.as_secs_f64())]
     TimedOut(Duration),

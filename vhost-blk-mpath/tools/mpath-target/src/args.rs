@@ -1,20 +1,23 @@
 //! The command line.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use mpath_api::config::SocketPath;
 use mpath_api::usage_line;
 
 use crate::api::PortSelector;
+use crate::tls_key::read_key;
 use crate::{DEFAULT_ANATT_SECONDS, ListenerConfig, NamespaceConfig, Setting, TargetConfig};
 
 const AFTER_HELP: &str = "\
-LISTENER is IP:PORT[,transport=tcp|mptcp][,advertise=IP:PORT][,SETTING]...
+LISTENER is IP:PORT[,transport=tcp|mptcp][,advertise=IP:PORT][,tls=off][,SETTING]...
   Each listener is a port of the subsystem. Port IDs count from 1.
   With PORT 0 the system chooses the port. A listener with transport=mptcp
   accepts plain TCP too. advertise= is the address in the discovery log, for
-  hosts that need another address.
+  hosts that need another address. With --tls-key-file a listener accepts only
+  TLS, and with tls=off only clear text.
 
 NAMESPACE is mem:SIZE[,uuid=UUID] or file:PATH:SIZE[,uuid=UUID]
   Namespace IDs count from 1. SIZE is in bytes, or with KiB, MiB, GiB or TiB.
@@ -121,6 +124,10 @@ pub struct Args {
     #[arg(long, value_name = "IP:PORT")]
     referral: Vec<SocketAddr>,
 
+    /// File with the key of the subsystem for all hosts (NVMeTLSkey-1:...); the listeners then accept only TLS 1.3
+    #[arg(long, value_name = "PATH")]
+    tls_key_file: Option<PathBuf>,
+
     /// Unix socket of the control API, accessible only to its owner
     #[arg(long, value_name = "PATH")]
     api: Option<SocketPath>,
@@ -175,6 +182,7 @@ impl Request {
         if let Some(Command::Ctl { api, command }) = args.command {
             return Ok(Self::Ctl(api, command));
         }
+        let tls_key = args.tls_key_file.as_deref().map(read_key).transpose().map_err(|error| error.to_string())?;
         let config = TargetConfig {
             listeners: args.listen,
             namespaces: args.namespace,
@@ -182,6 +190,7 @@ impl Request {
             anatt_seconds: args.anatt,
             discovery: args.discovery,
             referrals: args.referral,
+            tls_key,
             // clap requires --nqn without a subcommand.
             ..TargetConfig::new(args.nqn.unwrap_or_default())
         };

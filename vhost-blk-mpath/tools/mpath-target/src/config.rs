@@ -6,9 +6,10 @@ use std::str::FromStr;
 
 use mpath_api::address::Transport;
 use nvme_tcp::wire::Nqn;
+use nvme_tls::psk::ConfiguredPsk;
 use uuid::Uuid;
 
-use crate::parse::{ParseError, parse_addr, parse_size, parse_transport, parse_uuid};
+use crate::parse::{ParseError, parse_addr, parse_size, parse_transport, parse_uuid, parse_word};
 use crate::setting::{Setting, SettingError, check_for_target};
 use crate::storage::MAX_MEMORY_BYTES;
 
@@ -42,6 +43,9 @@ pub struct TargetConfig {
     pub discovery: Option<SocketAddr>,
     /// Other discovery services, to which this one refers.
     pub referrals: Vec<SocketAddr>,
+    /// The key of the subsystem for every host. With a key, the listeners accept only TLS. The discovery service is always in
+    /// clear text.
+    pub tls_key: Option<ConfiguredPsk>,
 }
 
 /// The configuration of one port of the subsystem.
@@ -53,6 +57,8 @@ pub struct ListenerConfig {
     pub transport: Transport,
     /// The address in the discovery log, if hosts need another one than `addr`.
     pub advertise: Option<SocketAddr>,
+    /// Whether connections are in clear text although the target has a TLS key.
+    pub is_clear_text: bool,
     /// The initial settings, in order.
     pub settings: Vec<Setting>,
 }
@@ -124,6 +130,7 @@ impl TargetConfig {
             max_connections: DEFAULT_MAX_CONNECTIONS,
             discovery: None,
             referrals: Vec::new(),
+            tls_key: None,
         }
     }
 
@@ -186,7 +193,7 @@ impl TargetConfig {
 impl ListenerConfig {
     /// A listener for plain TCP without settings.
     pub fn new(addr: SocketAddr) -> Self {
-        Self { addr, transport: Transport::Tcp, advertise: None, settings: Vec::new() }
+        Self { addr, transport: Transport::Tcp, advertise: None, is_clear_text: false, settings: Vec::new() }
     }
 }
 
@@ -202,7 +209,7 @@ impl NamespaceConfig {
     }
 }
 
-/// `IP:PORT[,transport=tcp|mptcp][,advertise=IP:PORT][,SETTING]...`
+/// `IP:PORT[,transport=tcp|mptcp][,advertise=IP:PORT][,tls=off][,SETTING]...`
 impl FromStr for ListenerConfig {
     type Err = ParseError;
 
@@ -212,6 +219,7 @@ impl FromStr for ListenerConfig {
         for part in parts {
             match part.split_once('=') {
                 Some(("advertise", addr)) => listener.advertise = Some(parse_addr(addr)?),
+                Some(("tls", word)) => listener.is_clear_text = parse_word("tls", &[("off", true)], word)?,
                 Some(("transport", transport)) => listener.transport = parse_transport(transport)?,
                 _ => listener.settings.push(part.parse()?),
             }

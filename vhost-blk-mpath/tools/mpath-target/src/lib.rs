@@ -37,6 +37,7 @@ mod parse;
 mod server;
 mod setting;
 mod storage;
+mod tls_key;
 
 pub use config::{
     Backing, ConfigError, DEFAULT_ANATT_SECONDS, DEFAULT_MAX_CONNECTIONS, ListenerConfig, MAX_LISTENERS,
@@ -47,3 +48,4 @@ pub use parse::ParseError;
 pub use server::{AnaGroupStatus, DiscoveryStatus, ListenerStatus, StartError, TargetServer};
 pub use setting::{BlackHole, CrossReset, Hold, MAX_DELAY, Queues, Setting, SettingError};
 pub use storage::FileError;
+pub use tls_key::{KeyFileError, read_key};

@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 
 use super::access::{Account, SocketAccess, SocketMode};
 use super::hedge::{Hedge, HedgeBudget, HedgeSetting};
+use super::key_file::KeyFile;
 use super::limits::LimitsConfig;
 use super::max_transfer::MaxTransfer;
 use super::on_off;
@@ -143,6 +144,12 @@ pub struct DiskConfig {
     #[serde(default, deserialize_with = "on_off::deserialize")]
     pub data_digest: bool,
 
+    /// A file with the key of the subsystem for this host, in the interchange format of NVMe TLS PSKs (`NVMeTLSkey-1:…`). If given,
+    /// all connections to the subsystem use TLS 1.3, and the daemon never falls back to clear text. Only the daemon's user may have
+    /// access to the file. Each new connection reads the file. Default: no TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_key_file: Option<KeyFile>,
+
     /// Keep-alive timeout in seconds, 1 to 600: a path that receives nothing for this long is lost. Default: 5.
     #[serde(default = "default_keep_alive_tmo")]
     pub keep_alive_tmo: KeepAliveTmo,
@@ -227,6 +234,7 @@ impl DiskConfig {
             poll_us: PollUs::default(),
             hdr_digest: false,
             data_digest: false,
+            tls_key_file: None,
             keep_alive_tmo: default_keep_alive_tmo(),
             reconnect_delay: default_reconnect_delay(),
             suspect_timeout: default_suspect_timeout(),

@@ -180,6 +180,15 @@ pub enum ConflictError {
         "api-read-only: none given; give the path of the socket, or remove `api-read-only-mode`, `api-read-only-owner` and `api-read-only-group`"
     )]
     NoReadOnlyApi,
+    /// A disk uses TLS and the drain fence.
+    #[error(
+        "disks[{disk}].drain-fence: not possible with `tls-key-file`, because anyone on the network can forge the end of a TCP \
+         connection; remove `drain-fence`, and the daemon waits for the fence time"
+    )]
+    DrainWithTls {
+        /// Position of the disk.
+        disk: usize,
+    },
     /// The socket that only reads is also the one that does not.
     #[error("api-read-only: `{path}` is also `api`; give each its own")]
     SameApiSocket {
@@ -264,6 +273,7 @@ impl ConflictError {
         match self {
             Self::DiskCount { .. } => vec!["disks".into()],
             Self::HostNqn { .. } => vec!["hostnqn".into()],
+            Self::DrainWithTls { disk } => vec![format!("disks[{disk}].drain-fence")],
             Self::NoReadOnlyApi => vec!["api-read-only".into()],
             Self::SameApiSocket { .. } => vec!["api-read-only".into(), "api".into()],
             Self::NoPath { disk } => vec![format!("disks[{disk}].paths"), format!("disks[{disk}].discovery")],

@@ -10,6 +10,7 @@ mod disk;
 mod edit;
 mod error;
 mod hedge;
+mod key_file;
 mod limits;
 mod max_transfer;
 mod on_off;
@@ -40,6 +41,7 @@ pub use self::disk::{
 pub use self::edit::{EditError, edit};
 pub use self::error::{ConfigError, ConflictError, LoadError};
 pub use self::hedge::{Hedge, HedgeBudget, HedgeBudgetError, HedgeError, HedgeSetting};
+pub use self::key_file::{KeyFile, KeyFileError};
 pub(crate) use self::limits::LimitsSchema;
 pub use self::limits::{LimitBandwidth, LimitBurst, LimitError, LimitIops, LimitsConfig, PerSecond};
 pub use self::max_transfer::{MaxTransfer, MaxTransferError};

@@ -65,6 +65,9 @@ impl Config {
         conflicts.extend(of_api.map(|disk| ConflictError::ApiSocket { disk: disk.place, path: disk.socket.clone() }));
         for (index, disk) in self.disks.iter().enumerate() {
             check_paths(index, disk, &mut conflicts);
+            if disk.drain_fence && disk.tls_key_file.is_some() {
+                conflicts.push(ConflictError::DrainWithTls { disk: index });
+            }
             check_sharers(index, disk, &mut conflicts);
         }
         conflicts.extend(repeated(disks.iter().map(|disk| disk.socket)).map(|(first, second)| {

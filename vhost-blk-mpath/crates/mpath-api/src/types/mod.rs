@@ -175,6 +175,10 @@ pub struct Path {
     pub address: PathAddress,
     /// The transport of the address.
     pub transport: Transport,
+    /// The cipher suite of the path's connections, `TLS_AES_128_GCM_SHA256` or `TLS_AES_256_GCM_SHA384`. `null` in clear text, and
+    /// if the path is not live.
+    #[serde(default)]
+    pub tls_suite: Option<String>,
     /// Where the path comes from.
     pub origin: Origin,
     /// The path's state.

@@ -237,7 +237,7 @@ fn drains(send: i32, receive: i32, has_ended: bool) -> bool {
     let added = IoThreadMessage::AddDisk { disk: DISK, name: "disk".into(), block_size_bytes: 4096, queues };
     thread.handle(now, added).unwrap();
     let (_controller, ConnectedQueuePair { queue, retry_delays, close_mode, .. }) = Controller::connect();
-    let link = Box::new(ConnectedQueuePair { socket: SOCKET, queue, retry_delays, close_mode });
+    let link = Box::new(ConnectedQueuePair { socket: SOCKET, queue, tls: None, retry_delays, close_mode });
     let ana = AnaStates::from(AnaState::Optimized);
     let association = Association { epoch: Epoch(1), ana, volatile_write_cache: false, queue_depth: 15 };
     thread.handle(now, IoThreadMessage::PathUp { path: PATH, association, link }).unwrap();

@@ -70,6 +70,7 @@ impl Controller {
             ConnectedQueuePair {
                 socket: host.into(),
                 queue,
+                tls: None,
                 retry_delays: [Duration::ZERO; 3],
                 close_mode: CloseMode::Reset,
             },

@@ -494,6 +494,7 @@ impl PathTask {
             let link = ConnectedQueuePair {
                 socket: socket.conn,
                 queue,
+                tls: None,
                 retry_delays: info.retry_delays,
                 close_mode: if self.plan.drain_fence { CloseMode::Drain } else { CloseMode::Reset },
             };

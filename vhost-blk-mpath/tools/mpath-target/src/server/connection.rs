@@ -1,7 +1,7 @@
 //! One connection, served by one thread. Each turn receives many bytes, executes all commands, and sends all answers.
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io;
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use super::execute::{ModifyingCommand, execute, flush_all};
 use super::held_commands::HeldCommands;
 use super::orphaned_commands::OrphanedCommands;
 use super::shared::{Port, Shared};
+use super::stream::Stream;
 use super::waker::{Waker, poll};
 use crate::setting::{BlackHole, CrossReset};
 
@@ -55,7 +56,7 @@ pub(super) struct Connection {
     port: Arc<Port>,
     waker: Arc<Waker>,
     registration: Registration,
-    stream: TcpStream,
+    stream: Stream,
     low_water: LowWater,
     queue: TargetQueue,
     role: Role,
@@ -85,8 +86,7 @@ impl Connection {
         registration: Registration,
         stream: TcpStream,
     ) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
+        let stream = Stream::new(stream, port.keys.as_ref())?;
         let mut queue = TargetQueue::new(shared.limits);
         queue.set_digest_faults(Arc::clone(&port.faults.digests));
         queue.set_answer_faults(Arc::clone(&port.faults.answers));
@@ -153,7 +153,7 @@ impl Connection {
                 Role::Io(association) => self.io(now, &association)?,
             }
             self.send()?;
-            if self.eof && self.queue.pending().is_empty() && self.is_drained() {
+            if self.eof && !self.has_unsent() && self.is_drained() {
                 return Err(ConnectionEnd::Finished);
             }
             if !may_have_more {
@@ -193,6 +193,10 @@ impl Connection {
         self.delayed.is_empty() && self.held.is_empty() && !self.queue.has_ready() && !self.is_mute()
     }
 
+    fn has_unsent(&self) -> bool {
+        !self.queue.pending().is_empty() || self.stream.has_unsent()
+    }
+
     fn is_backlogged(&self) -> bool {
         self.queue.pending().len() >= BACKLOG_BYTES
     }
@@ -220,6 +224,7 @@ impl Connection {
     }
 
     fn send(&mut self) -> Result<(), ConnectionEnd> {
+        self.stream.flush()?;
         while !self.queue.pending().is_empty() && !self.is_mute() {
             match self.stream.write(self.queue.pending()) {
                 Ok(bytes) => self.queue.sent(bytes),
@@ -368,10 +373,12 @@ impl Connection {
         };
         let timeout = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         // There is no work until the rest of a payload arrives.
-        self.low_water.wait_for(&self.stream, self.queue.missing_bytes())?;
+        if !self.stream.is_encrypted() {
+            self.low_water.wait_for(&self.stream, self.queue.missing_bytes())?;
+        }
         let mut events = PollFlags::empty();
         events.set(PollFlags::IN, !self.eof && !backlogged);
-        events.set(PollFlags::OUT, !self.queue.pending().is_empty() && !self.is_mute());
+        events.set(PollFlags::OUT, self.has_unsent() && !self.is_mute());
         let (socket, is_woken) = poll(&self.stream, events, &self.waker, timeout)?;
         if is_woken {
             self.waker.drain();
@@ -394,9 +401,9 @@ impl Connection {
         let deadline = Instant::now() + TERMINATE_TIMEOUT;
         let mut half_closed = false;
         while !self.waker.is_stopped() && self.send().is_ok() {
-            if self.queue.pending().is_empty() && !half_closed {
+            if !self.has_unsent() && !half_closed {
                 half_closed = true;
-                if self.stream.shutdown(Shutdown::Write).is_err() {
+                if self.stream.end().is_err() {
                     return;
                 }
             }
@@ -408,7 +415,7 @@ impl Connection {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let mut events = PollFlags::IN;
-            events.set(PollFlags::OUT, !self.queue.pending().is_empty());
+            events.set(PollFlags::OUT, self.has_unsent());
             if left.is_zero() || poll(&self.stream, events, &self.waker, Some(left)).is_err() {
                 return;
             }

@@ -30,7 +30,7 @@ impl Discovery {
         let subsystem = Subsystem::discovery(serial, QueueLimits::default(), seed);
         let shared = Arc::new(Shared::new(subsystem, Vec::new(), MAX_CONNECTIONS));
         // The discovery subsystem has this one port.
-        Self { shared, listener: Listener::new((addr, Transport::Tcp), addr, 1, 0), nqn, referrals }
+        Self { shared, listener: Listener::new((addr, Transport::Tcp), addr, 1, 0, None), nqn, referrals }
     }
 
     /// Sets the log: these ports of the subsystem (port ID and address), the service itself, and the referrals.

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mpath_api::address::Transport;
+use nvme_tls::KeyLookup;
 use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
@@ -40,8 +41,9 @@ impl Listener {
         advertised: SocketAddr,
         id: u16,
         index: usize,
+        keys: Option<Arc<dyn KeyLookup>>,
     ) -> Self {
-        let port = Arc::new(Port::new(id, index));
+        let port = Arc::new(Port::new(id, index, keys));
         Self { addr, transport, advertised, port, listening: Mutex::default(), overrides: Mutex::default() }
     }
 

@@ -14,6 +14,7 @@ mod rate_limiter;
 mod settings;
 mod shared;
 mod status;
+mod stream;
 mod waker;
 
 use std::io;
@@ -24,11 +25,13 @@ use std::time::Duration;
 use mpath_api::address::Transport;
 use nvme_tcp::target::{Namespace, QueueLimits, Subsystem, SubsystemConfig};
 use nvme_tcp::wire::{AnaState, Nqn};
+use nvme_tls::KeyLookup;
 
 use crate::config::{Backing, ConfigError, ListenerConfig, NamespaceConfig, TargetConfig};
 use crate::identity;
 use crate::setting::{Setting, SettingError};
 use crate::storage::{FileError, FileStore, MemoryStore, Store};
+use crate::tls_key::SubsystemKey;
 use discovery::Discovery;
 use listener::Listener;
 use shared::Shared;
@@ -80,6 +83,7 @@ impl TargetServer {
             max_connections,
             discovery,
             referrals,
+            tls_key,
         } = config;
         let nqn = Nqn::new(nqn.as_str()).map_err(|_| ConfigError::Nqn(nqn))?;
         let bind_listener = |listener: &ListenerConfig| listener::bind(listener.addr, listener.transport);
@@ -100,12 +104,14 @@ impl TargetServer {
             anatt_seconds,
             seed,
         });
+        let keys = tls_key.map(|psk| Arc::new(SubsystemKey { psk, nqn: nqn.clone() }) as Arc<dyn KeyLookup>);
         let shared = Arc::new(Shared::new(subsystem, stores, max_connections));
         let mut server = Self { shared, nqn: nqn.clone(), block_size, listeners: Vec::new(), discovery: None };
         for (index, ((socket, addr), config)) in sockets.into_iter().zip(&listeners).enumerate() {
             let at = (addr, config.transport);
+            let keys = keys.clone().filter(|_| !config.is_clear_text);
             // The index fits: there are at most `MAX_LISTENERS`.
-            let listener = Listener::new(at, config.advertise.unwrap_or(addr), index as u16 + 1, index);
+            let listener = Listener::new(at, config.advertise.unwrap_or(addr), index as u16 + 1, index, keys);
             let mut is_listening = true;
             for setting in &config.settings {
                 match setting {

@@ -8,6 +8,7 @@ use nvme_tcp::target::{
     AdminReply, CommandToken, ConnectRefusal, IoView, Namespace, QueueIdentity, QueueLimits, Subsystem, TargetCommand,
 };
 use nvme_tcp::wire::{AnaState, ControllerInstance, DiscoveryEntry, Status};
+use nvme_tls::KeyLookup;
 
 use super::association::Association;
 use super::connection_registry::ConnectionRegistry;
@@ -34,6 +35,8 @@ pub(super) struct Port {
     /// The index of the listener.
     pub(super) listener: usize,
     pub(super) faults: Faults,
+    /// The keys of the hosts, if connections use TLS.
+    pub(super) keys: Option<Arc<dyn KeyLookup>>,
 }
 
 /// The subsystem, and the connections of each of its controllers.
@@ -45,8 +48,8 @@ pub(super) struct Control {
 }
 
 impl Port {
-    pub(super) fn new(id: u16, listener: usize) -> Self {
-        Self { id, listener, faults: Faults::new() }
+    pub(super) fn new(id: u16, listener: usize, keys: Option<Arc<dyn KeyLookup>>) -> Self {
+        Self { id, listener, faults: Faults::new(), keys }
     }
 }
 

@@ -66,6 +66,7 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
         poll_us: if flags[5] { PollUs::Auto } else { (1 + tmo.1 % 1000).to_string().parse().unwrap() },
         hdr_digest: flags[1],
         data_digest: flags[2],
+        tls_key_file: tmo.2.filter(|_| !flags[4]).map(|tmo| format!("/run/key-{tmo}").parse().unwrap()),
         keep_alive_tmo: numbers.4.to_string().parse().unwrap(),
         reconnect_delay: numbers.5.to_string().parse().unwrap(),
         suspect_timeout: format!("{}ms", tmo.1).parse().unwrap(),

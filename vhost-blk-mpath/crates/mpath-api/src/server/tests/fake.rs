@@ -169,6 +169,7 @@ impl Control for Fake {
     async fn paths(&self) -> Result<Vec<Path>, ControlError> {
         let injections = self.injections.lock().unwrap().clone();
         let path = |disk: usize, index: usize| Path {
+            tls_suite: None,
             disk: ["a", "b"][disk].into(),
             index: index as u16,
             address: format!("tcp://127.0.0.1:442{index}").parse().unwrap(),

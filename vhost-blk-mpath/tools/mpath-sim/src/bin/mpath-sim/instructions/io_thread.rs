@@ -52,6 +52,7 @@ impl IoThread {
         let link = Box::new(ConnectedQueuePair {
             socket: SOCKET,
             queue: queue_pair::connected(),
+            tls: None,
             retry_delays: [Duration::ZERO; 3],
             close_mode: CloseMode::Reset,
         });

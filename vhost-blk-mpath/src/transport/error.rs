@@ -1,0 +1,54 @@
+//! Why a connection of the control thread fails.
+
+use std::io;
+use std::net::IpAddr;
+
+use mpath_api::address::InterfaceName;
+use mpath_api::config::KeyFile;
+use nvme_tcp::host::ControllerError;
+use nvme_tcp::wire::Nqn;
+use nvme_tls::TlsError;
+
+use super::subsystem_key::TlsKeyError;
+
+/// Why a connection failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TransportError {
+    #[error("{0}")]
+    Connect(#[source] io::Error),
+    #[error("cannot create an MPTCP socket: {0}; `mpathctl mptcp check` shows what this host lacks")]
+    NoMptcp(#[source] io::Error),
+    #[error("cannot connect from host-traddr {traddr}: {source}; `ip address` lists the addresses of this host")]
+    HostTraddr { traddr: IpAddr, source: io::Error },
+    #[error("cannot connect over host-iface {}: {source}; `ip link` lists the interfaces of this host", iface.as_str())]
+    HostIface { iface: InterfaceName, source: io::Error },
+    #[error("cannot connect from host-traddr {traddr} to {peer}: use IPv4 or IPv6 for both")]
+    Family { traddr: IpAddr, peer: IpAddr },
+    #[error("the host name has no address")]
+    NoAddress,
+    #[error("connection lost: {0}")]
+    Socket(#[source] io::Error),
+    #[error("connection closed by the controller")]
+    Closed,
+    #[error(transparent)]
+    Controller(#[from] ControllerError),
+    #[error("connection lost: {0}")]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    TlsKey(#[from] TlsKeyError),
+    #[error(transparent)]
+    TlsRefused(#[from] TlsRefused),
+}
+
+/// A controller accepts no identity of a key.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the controller accepts none of the {count} TLS identities of tls-key-file {file} for host {hostnqn}: {last}; give both \
+     sides the same key, and check that this port of the controller uses TLS"
+)]
+pub(crate) struct TlsRefused {
+    pub(super) count: usize,
+    pub(super) file: KeyFile,
+    pub(super) hostnqn: Nqn,
+    pub(super) last: Box<TransportError>,
+}

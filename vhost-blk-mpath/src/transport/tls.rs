@@ -1,0 +1,66 @@
+//! TLS of the connections to a subsystem. There is no way back to clear text.
+
+use std::sync::atomic::Ordering;
+
+use mpath_api::PathAddress;
+use nvme_tls::{Session, TlsError};
+use tokio::net::TcpStream;
+use tokio::task::spawn_blocking;
+
+use super::control_socket::{ControlSocket, receive, send};
+use super::error::{TlsRefused, TransportError};
+use super::stream::connect_stream;
+use super::subsystem_key::{NONE_ACCEPTED, SubsystemKey, TlsKeyError};
+
+/// Connects a connection. Each attempt offers one identity, because TLS shows only whether that one was accepted. The
+/// first is the one that a controller has accepted last.
+pub(super) async fn connect(key: &SubsystemKey, address: &PathAddress) -> Result<ControlSocket, TransportError> {
+    let of_subsystem = key.clone();
+    let candidates = spawn_blocking(move || of_subsystem.candidates()).await.expect("it does not panic")?;
+    let count = candidates.len();
+    let first = match key.accepted.load(Ordering::Relaxed) {
+        NONE_ACCEPTED => 0,
+        place => place,
+    };
+    let mut last = TransportError::Closed;
+    for offset in 0..count {
+        let place = (first + offset) % count;
+        let candidate = &candidates[place];
+        let session = Session::host(candidate.clone()).map_err(TlsKeyError::from)?;
+        match handshake(connect_stream(address).await?, session).await {
+            Ok(socket) => {
+                if key.accepted.swap(place, Ordering::Relaxed) != place {
+                    tracing::info!(path = %address, "the controller accepts the TLS key with {candidate}");
+                }
+                return Ok(socket);
+            }
+            Err(error) if is_refusal(&error) => last = error,
+            Err(error) => return Err(error),
+        }
+    }
+    let (file, hostnqn) = (key.file.clone(), key.hostnqn.clone());
+    Err(TlsRefused { count, file, hostnqn, last: last.into() }.into())
+}
+
+/// Whether the controller may accept another identity. Linux's target closes the connection without an alert.
+fn is_refusal(error: &TransportError) -> bool {
+    matches!(error, TransportError::Tls(TlsError::Alert { .. }) | TransportError::Closed | TransportError::Socket(_))
+}
+
+async fn handshake(stream: TcpStream, mut session: Session) -> Result<ControlSocket, TransportError> {
+    let mut buffer = [0; 4096];
+    loop {
+        let done = session.handshake();
+        while !session.is_sent() {
+            stream.writable().await.map_err(TransportError::Socket)?;
+            send(&stream, session.pending())?;
+        }
+        if done? {
+            return Ok(ControlSocket::new(stream, Some(session)));
+        }
+        stream.readable().await.map_err(TransportError::Socket)?;
+        if let Some(bytes) = receive(&stream, &mut buffer)? {
+            session.receive(&buffer[..bytes]);
+        }
+    }
+}

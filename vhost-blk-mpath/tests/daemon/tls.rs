@@ -1,0 +1,198 @@
+//! Paths over TLS: data, path loss, and everything that must be refused.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use mpath_api::address::Transport;
+use mpath_api::types::PathState;
+use nvme_tls::psk::{ConfiguredPsk, RetainedHash};
+use vublk_bench::request::Status;
+
+use crate::support::{Daemon, DaemonDirectory, Disk, Target, Verification, VerificationSetup, eventually};
+use crate::transport::has_mptcp;
+
+const FLAGS: &str = "--policy round-robin --keep-alive-tmo 60 --reconnect-delay 1";
+
+fn psk(hash: RetainedHash, byte: u8) -> ConfiguredPsk {
+    let bytes = if hash == RetainedHash::Sha384 { 48 } else { 32 };
+    ConfiguredPsk::new(hash, &vec![byte; bytes]).unwrap()
+}
+
+/// Writes a key file that only its owner may read.
+fn write_key(file: &Path, key: &ConfiguredPsk) {
+    fs::write(file, format!("{}\n", key.to_interchange().as_str())).unwrap();
+    fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// A daemon that has the key and may have no path.
+fn start(paths: &[SocketAddr], key: &ConfiguredPsk, more: &str) -> Daemon {
+    let place = DaemonDirectory::new();
+    let file = place.file("disk.key");
+    write_key(&file, key);
+    let flags = format!("{FLAGS} --wait-for none --tls-key-file {} {more}", file.display());
+    let command = place.command(paths, &flags);
+    place.spawn(command).answers()
+}
+
+fn target(listeners: usize, key: &ConfiguredPsk) -> Target {
+    Target::with(listeners, |config| config.tls_key = Some(key.clone()))
+}
+
+fn unflushed() -> VerificationSetup {
+    VerificationSetup { flush: false, ..VerificationSetup::default() }
+}
+
+/// The error of the first path, once there is one.
+fn error(daemon: &Daemon) -> String {
+    eventually("the path fails", || daemon.paths().first().is_some_and(|path| path.last_error.is_some()));
+    assert!(!daemon.is_live(0));
+    daemon.paths()[0].last_error.clone().unwrap()
+}
+
+#[test]
+fn a_disk_over_tls_verifies_and_survives_the_loss_of_paths() {
+    for hash in [RetainedHash::None, RetainedHash::Sha256, RetainedHash::Sha384] {
+        let key = psk(hash, 7);
+        let target = target(2, &key);
+        let daemon = start(&target.addrs(), &key, "--io-threads 2 --data-digest").ready();
+        let verification = Verification::start(&daemon.socket(), unflushed());
+        for lost in [0, 1] {
+            verification.goes_on(500);
+            target.set(lost, "reset=all");
+            eventually("the loss is noticed", || daemon.paths()[lost].losses > 0);
+            verification.goes_on(200);
+            eventually("the path is back", || daemon.is_live(lost));
+        }
+        verification.goes_on(500);
+        verification.finish();
+        let suite = if hash == RetainedHash::Sha384 { "TLS_AES_256_GCM_SHA384" } else { "TLS_AES_128_GCM_SHA256" };
+        for path in daemon.paths() {
+            assert_eq!(path.tls_suite.as_deref(), Some(suite));
+            assert!(path.write.ios > 0 && path.read.ios > 0, "{path:?}");
+        }
+    }
+}
+
+#[test]
+fn tls_over_mptcp_verifies() {
+    if !has_mptcp() {
+        return;
+    }
+    let key = psk(RetainedHash::Sha384, 9);
+    let target = Target::with(2, |config| {
+        config.tls_key = Some(key.clone());
+        config.listeners[0].transport = Transport::Mptcp;
+    });
+    let [mptcp, tcp] = [0, 1].map(|path: usize| target.addrs()[path]);
+    let daemon = start(&[], &key, &format!("--path mptcp://{mptcp} --path tcp://{tcp}")).ready();
+    let verification = Verification::start(&daemon.socket(), unflushed());
+    verification.goes_on(1000);
+    verification.finish();
+    for path in daemon.paths() {
+        assert!(path.write.ios > 0 && path.tls_suite.is_some(), "{path:?}");
+    }
+}
+
+/// Another key, a target in clear text, and a host in clear text: none of them ever carries data.
+#[test]
+fn what_does_not_match_is_refused() {
+    let key = psk(RetainedHash::Sha256, 1);
+    let with_key = target(1, &key);
+    let other = start(&with_key.addrs(), &psk(RetainedHash::Sha256, 2), "");
+    let why = error(&other);
+    assert!(why.contains("none of the 6 TLS identities") && why.contains("disk.key"), "{why}");
+
+    let clear = Target::start(1);
+    let daemon = start(&clear.addrs(), &key, "");
+    let why = error(&daemon);
+    assert!(why.contains("uses TLS") || why.contains("clear text"), "{why}");
+
+    let daemon = DaemonDirectory::new();
+    let command = daemon.command(&with_key.addrs(), &format!("{FLAGS} --wait-for none"));
+    let daemon = daemon.spawn(command).answers();
+    error(&daemon);
+}
+
+type Spoil = fn(&Path);
+
+#[test]
+fn a_key_file_that_is_wrong_names_itself() {
+    let key = psk(RetainedHash::Sha256, 1);
+    let target = target(1, &key);
+    let daemon = start(&target.addrs(), &key, "");
+    eventually("the path is live", || daemon.is_live(0));
+    let file = daemon.place.file("disk.key");
+    let cases: [(Spoil, &str); 5] = [
+        (|file| fs::set_permissions(file, fs::Permissions::from_mode(0o640)).unwrap(), "chmod 0600"),
+        (|file| fs::write(file, "NVMeTLSkey-1:01:AAAA:\n").unwrap(), "tls-key-file"),
+        (|file| fs::write(file, vec![b'x'; 5000]).unwrap(), "4096 bytes"),
+        (|file| fs::remove_file(file).unwrap(), "No such file"),
+        (|file| fs::remove_file(file).and_then(|()| fs::create_dir(file)).unwrap(), "not a regular file"),
+    ];
+    for (spoil, word) in cases {
+        spoil(&file);
+        target.set(0, "reset=all");
+        let says = || daemon.paths()[0].last_error.clone().is_some_and(|error| error.contains(word));
+        eventually(word, || says() && !daemon.is_live(0));
+        assert!(!daemon.log().contains("AAAA"), "a secret in the log");
+        if file.is_dir() {
+            fs::remove_dir(&file).unwrap();
+        }
+        write_key(&file, &key);
+        eventually("the mended file is used", || daemon.is_live(0));
+    }
+}
+
+/// Copies bytes between a host and a target, and keeps them.
+fn tapped(target: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let tap = Arc::clone(&seen);
+    std::thread::spawn(move || {
+        for host in listener.incoming().flatten() {
+            let controller = TcpStream::connect(target).unwrap();
+            for (mut from, mut to) in [(&host, &controller), (&controller, &host)]
+                .map(|(from, to)| (from.try_clone().unwrap(), to.try_clone().unwrap()))
+            {
+                let tap = Arc::clone(&tap);
+                std::thread::spawn(move || {
+                    let mut buffer = vec![0; 64 << 10];
+                    while let Ok(bytes @ 1..) = from.read(&mut buffer) {
+                        tap.lock().unwrap().extend_from_slice(&buffer[..bytes]);
+                        if to.write_all(&buffer[..bytes]).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = to.shutdown(std::net::Shutdown::Both);
+                });
+            }
+        }
+    });
+    (address, seen)
+}
+
+#[test]
+fn no_byte_of_user_data_and_no_command_is_in_clear() {
+    let contains =
+        |seen: &Arc<Mutex<Vec<u8>>>, bytes: &[u8]| seen.lock().unwrap().windows(bytes.len()).any(|w| w == bytes);
+    let key = psk(RetainedHash::Sha256, 5);
+    for encrypted in [false, true] {
+        let target = Target::with(1, |config| config.tls_key = encrypted.then(|| key.clone()));
+        let (address, seen) = tapped(target.addrs()[0]);
+        let daemon = if encrypted { start(&[address], &key, "") } else { Daemon::start(&[address], FLAGS) };
+        let daemon = daemon.ready();
+        let mut disk = Disk::connect(&daemon.socket());
+        assert_eq!(disk.write(4096, 0xa7), Status::Ok);
+        assert_eq!(disk.read(4096), 0xa7);
+        assert_eq!(daemon.paths()[0].state, PathState::Live);
+        // Without TLS the tap sees data and names: so the tap works.
+        for clear in [&[0xa7; 64][..], b"nqn.2014-08.org.example:daemon-tests"] {
+            let is_name_in_handshake = encrypted && clear.starts_with(b"nqn");
+            assert_eq!(contains(&seen, clear), !encrypted || is_name_in_handshake);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The byte stream of a connection, in clear text or in TLS. Nothing blocks.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use nvme_tls::{KeyLookup, Session, TlsError};
+
+/// The most plain text that is encrypted before the socket has taken it.
+const WRITE_BYTES: usize = 128 << 10;
+/// The most bytes of one receive.
+const RECEIVE_BYTES: usize = 64 << 10;
+
+pub(super) struct Stream {
+    tcp: TcpStream,
+    tls: Option<Tls>,
+}
+
+struct Tls {
+    session: Session,
+    buffer: Box<[u8]>,
+    is_established: bool,
+}
+
+impl Stream {
+    /// With keys, the stream is encrypted, and the host speaks first.
+    pub(super) fn new(tcp: TcpStream, keys: Option<&Arc<dyn KeyLookup>>) -> io::Result<Self> {
+        tcp.set_nonblocking(true)?;
+        tcp.set_nodelay(true)?;
+        let tls = keys.map(|keys| {
+            let session = Session::controller(Arc::clone(keys)).map_err(io::Error::other)?;
+            let buffer = vec![0; RECEIVE_BYTES].into_boxed_slice();
+            Ok::<_, io::Error>(Tls { session, buffer, is_established: false })
+        });
+        Ok(Self { tcp, tls: tls.transpose()? })
+    }
+
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Whether encrypted bytes wait for the socket.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| !tls.session.is_sent())
+    }
+
+    /// Sends encrypted bytes that wait, as far as the socket takes them.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.tls.as_mut().map_or(Ok(()), |tls| tls.flush(&self.tcp))
+    }
+
+    /// As [`Read::read`]: fills `buf` as far as bytes have arrived. 0 is the end of the stream.
+    pub(super) fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            Some(tls) => tls.read(&self.tcp, buf),
+            None => (&self.tcp).read(buf),
+        }
+    }
+
+    /// As [`Write::write`].
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            Some(tls) => tls.write(&self.tcp, bytes),
+            None => (&self.tcp).write(bytes),
+        }
+    }
+
+    /// Ends the stream to the host, behind all written bytes.
+    pub(super) fn end(&mut self) -> io::Result<()> {
+        if let Some(tls) = &mut self.tls {
+            tls.session.close();
+            tls.flush(&self.tcp)?;
+        }
+        self.tcp.shutdown(Shutdown::Write)
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.tcp.as_fd()
+    }
+}
+
+impl Tls {
+    fn flush(&mut self, mut tcp: &TcpStream) -> io::Result<()> {
+        while !self.session.is_sent() {
+            match tcp.write(self.session.pending()) {
+                Ok(bytes) => drop(self.session.pending().drain(..bytes)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Decrypts into `buf` until it is full, or until nothing is left.
+    fn read(&mut self, mut tcp: &TcpStream, buf: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        loop {
+            if !self.is_established {
+                let done = self.session.handshake();
+                self.flush(tcp)?;
+                self.is_established = done.map_err(refused)?;
+            }
+            while self.is_established && filled < buf.len() {
+                match self.session.read(&mut buf[filled..]) {
+                    Ok(0) => break,
+                    Ok(bytes) => filled += bytes,
+                    Err(TlsError::Closed) => return Ok(filled),
+                    // Complete records before the wrong one count.
+                    Err(_) if filled > 0 => return Ok(filled),
+                    Err(error) => return Err(io::Error::other(error)),
+                }
+            }
+            if filled == buf.len() {
+                return Ok(filled);
+            }
+            match tcp.read(&mut self.buffer) {
+                Ok(bytes) if bytes > 0 => self.session.receive(&self.buffer[..bytes]),
+                _ if filled > 0 => return Ok(filled),
+                end_or_error => return end_or_error,
+            }
+        }
+    }
+
+    fn write(&mut self, tcp: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+        self.flush(tcp)?;
+        if !self.session.is_sent() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let bytes = &bytes[..bytes.len().min(WRITE_BYTES)];
+        self.session.write(bytes).map_err(io::Error::other)?;
+        self.flush(tcp)?;
+        Ok(bytes.len())
+    }
+}
+
+/// Reports why a host gets no connection. Only this side can tell an unknown identity from a wrong key.
+fn refused(error: TlsError) -> io::Error {
+    eprintln!("mpath-target: TLS handshake failed: {error}");
+    io::Error::other(error)
+}
