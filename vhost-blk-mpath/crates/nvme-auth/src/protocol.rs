@@ -1,0 +1,71 @@
+//! Constants of the commands that carry messages, and the secure channel that a host asks for.
+
+/// SECP of Authentication Send and Receive: the security protocol number of NVMe in-band authentication (Base 8.3.4.2).
+pub const SECP: u8 = 0xe9;
+/// SPSP0 of Authentication Send and Receive: the low byte of SPSP 0101h.
+pub const SPSP0: u8 = 0x01;
+/// SPSP1 of Authentication Send and Receive: the high byte of SPSP 0101h.
+pub const SPSP1: u8 = 0x01;
+/// FCTYPE of Authentication Send, which moves a message to the controller (Base 6.2).
+pub const AUTHENTICATION_SEND_FCTYPE: u8 = 0x05;
+/// FCTYPE of Authentication Receive, which moves a message to the host (Base 6.1).
+pub const AUTHENTICATION_RECEIVE_FCTYPE: u8 = 0x06;
+
+/// The most bytes of a message: 4 KiB and the largest public value. Parsers refuse longer messages.
+///
+/// Hosts use this or 4096 as the allocation length of Authentication Receive. The longest message of this crate has 1168 bytes.
+pub const MESSAGE_BYTES_MAX: usize = 4096 + DH_VALUE_BYTES_MAX;
+
+/// The most bytes of a public Diffie-Hellman value: those of FFDHE8192.
+pub(crate) const DH_VALUE_BYTES_MAX: usize = 1024;
+
+/// `SC_C`: the secure channel concatenation that a host asks for in `AUTH_Negotiate` (Base 8.3.4.4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Concatenation {
+    /// 00h: no secure channel follows.
+    #[default]
+    None,
+    /// 02h, `NEWTLSPSK`: the transaction generates a pre-shared key for TLS. The queue has no TLS yet.
+    NewTlsPsk,
+    /// 03h, `REPLACETLSPSK`: the transaction replaces the pre-shared key of a queue with TLS.
+    ReplaceTlsPsk,
+}
+
+impl Concatenation {
+    /// The value on the wire.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::NewTlsPsk => 2,
+            Self::ReplaceTlsPsk => 3,
+        }
+    }
+
+    /// The request of a value on the wire. `None` for a value that this crate does not support, such as 01h.
+    #[must_use]
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::None),
+            2 => Some(Self::NewTlsPsk),
+            3 => Some(Self::ReplaceTlsPsk),
+            _ => None,
+        }
+    }
+
+    /// A secure channel is asked for.
+    #[must_use]
+    pub const fn is_requested(self) -> bool {
+        !matches!(self, Self::None)
+    }
+}
+
+impl std::fmt::Display for Concatenation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::NewTlsPsk => "new TLS PSK",
+            Self::ReplaceTlsPsk => "replace TLS PSK",
+        })
+    }
+}
