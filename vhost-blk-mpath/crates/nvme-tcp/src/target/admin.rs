@@ -122,6 +122,10 @@ impl Subsystem {
             FabricsCommand::PropertyGet { .. } | FabricsCommand::PropertySet { .. } => {
                 return Err(Status::INVALID_FIELD.with_dnr());
             }
+            // Connect asks no host for authentication.
+            FabricsCommand::AuthenticationSend { .. } | FabricsCommand::AuthenticationReceive { .. } => {
+                return Err(Status::INVALID_OPCODE.with_dnr());
+            }
         };
         Ok(Outcome::Result(value))
     }

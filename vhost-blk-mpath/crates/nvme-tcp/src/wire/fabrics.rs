@@ -1,4 +1,4 @@
-//! Fabrics commands: Connect and properties (Base 6).
+//! Fabrics commands: Connect, properties and authentication (Base 6).
 
 use std::time::Duration;
 
@@ -8,6 +8,11 @@ use super::{Opcode, PropertyOffset, Sgl, Sqe, Status};
 const FCTYPE_PROPERTY_SET: u8 = 0x00;
 const FCTYPE_CONNECT: u8 = 0x01;
 const FCTYPE_PROPERTY_GET: u8 = 0x04;
+const FCTYPE_AUTHENTICATION_SEND: u8 = 0x05;
+const FCTYPE_AUTHENTICATION_RECEIVE: u8 = 0x06;
+
+/// SPSP0, SPSP1 and SECP in command dword 10: in-band authentication, whose SECP is E9h and whose SPSP is 0101h (Base 8.3.4.2).
+const SECURITY_PROTOCOL: u32 = 0xe9 << 24 | 0x0101 << 8;
 
 /// The dwords of Connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +69,16 @@ pub enum FabricsCommand {
         /// The new value.
         value: u64,
     },
+    /// Authentication Send: a message of in-band authentication from the host.
+    AuthenticationSend {
+        /// TL: bytes of the message, at least 1.
+        bytes: u32,
+    },
+    /// Authentication Receive: a message of in-band authentication from the controller.
+    AuthenticationReceive {
+        /// AL: the most bytes to return, at least 1.
+        bytes: u32,
+    },
 }
 
 impl FabricsCommand {
@@ -78,6 +93,10 @@ impl FabricsCommand {
             Self::PropertyGet { size, offset } => (FCTYPE_PROPERTY_GET, [property(size), offset.0, 0, 0, 0, 0]),
             Self::PropertySet { size, offset, value } => {
                 (FCTYPE_PROPERTY_SET, [property(size), offset.0, low(value), high(value), 0, 0])
+            }
+            Self::AuthenticationSend { bytes } => (FCTYPE_AUTHENTICATION_SEND, [SECURITY_PROTOCOL, bytes, 0, 0, 0, 0]),
+            Self::AuthenticationReceive { bytes } => {
+                (FCTYPE_AUTHENTICATION_RECEIVE, [SECURITY_PROTOCOL, bytes, 0, 0, 0, 0])
             }
         };
         Sqe::new(Opcode::FABRICS, cid, fctype.into(), sgl).with_cdw(cdw)
@@ -105,6 +124,13 @@ impl FabricsCommand {
             })),
             FCTYPE_PROPERTY_GET => Ok(Self::PropertyGet { size: size?, offset }),
             FCTYPE_PROPERTY_SET => Ok(Self::PropertySet { size: size?, offset, value: join(cdw12, cdw13) }),
+            FCTYPE_AUTHENTICATION_SEND | FCTYPE_AUTHENTICATION_RECEIVE
+                if cdw10 & !0xff != SECURITY_PROTOCOL || cdw11 == 0 =>
+            {
+                Err(Status::INVALID_FIELD.with_dnr())
+            }
+            FCTYPE_AUTHENTICATION_SEND => Ok(Self::AuthenticationSend { bytes: cdw11 }),
+            FCTYPE_AUTHENTICATION_RECEIVE => Ok(Self::AuthenticationReceive { bytes: cdw11 }),
             _ => Err(Status::INVALID_OPCODE.with_dnr()),
         }
     }
@@ -127,6 +153,8 @@ mod tests {
             (size, any::<u32>(), any::<u64>()).prop_map(|(size, o, value)| {
                 FabricsCommand::PropertySet { size, offset: PropertyOffset(o), value }
             }),
+            (1..=u32::MAX).prop_map(|bytes| FabricsCommand::AuthenticationSend { bytes }),
+            (1..=u32::MAX).prop_map(|bytes| FabricsCommand::AuthenticationReceive { bytes }),
         ]
     }
 
@@ -142,6 +170,20 @@ mod tests {
         #[test]
         fn any_bytes_parse_or_fail(bytes: [u8; 64]) {
             let _ = FabricsCommand::parse(&zerocopy::transmute!(bytes));
+        }
+    }
+
+    #[test]
+    fn authentication_commands_have_the_offsets_and_checks_of_linux() {
+        let send = FabricsCommand::AuthenticationSend { bytes: 0x0102 }.to_sqe(0, Sgl::NONE);
+        assert_eq!((send.as_bytes()[4], &send.as_bytes()[40..48]), (5, &[0, 1, 1, 0xe9, 2, 1, 0, 0][..]));
+        let receive = FabricsCommand::AuthenticationReceive { bytes: 4096 }.to_sqe(0, Sgl::NONE);
+        assert_eq!((receive.as_bytes()[4], &receive.as_bytes()[40..48]), (6, &[0, 1, 1, 0xe9, 0, 16, 0, 0][..]));
+        // SPSP0, SPSP1, SECP and the only byte of AL that is not zero.
+        for at in [41, 42, 43, 45] {
+            let mut bytes: [u8; 64] = zerocopy::transmute!(receive);
+            bytes[at] = 0;
+            assert_eq!(FabricsCommand::parse(&zerocopy::transmute!(bytes)), Err(Status::INVALID_FIELD.with_dnr()));
         }
     }
 

@@ -258,6 +258,7 @@ impl AdminTarget {
                 // The result of Property Set is not specified, so the host must not use it.
                 (What::Set(offset), u64::MAX)
             }
+            other => panic!("{other:?}"),
         }
     }
 

@@ -151,6 +151,7 @@ impl Controller {
                 self.cc = ControllerConfiguration(value as u32);
                 (What::Set(offset), 0)
             }
+            other => panic!("{other:?}"),
         }
     }
 
