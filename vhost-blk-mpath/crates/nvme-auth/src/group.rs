@@ -3,7 +3,7 @@
 use openssl::bn::{BigNum, BigNumRef};
 use openssl::error::ErrorStack;
 
-/// A Diffie-Hellman group: `DHgID` of messages (Base 8.3.4.5.2).
+/// A Diffie-Hellman group: `DHgID` of messages (Base 8.3.4.5.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DhGroup {
     /// 00h: no Diffie-Hellman exchange. The transaction has no session key.

@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 use crate::CryptoError;
 
-/// A hash function: `HashID` of messages, and the transformation of a [`Secret`](crate::Secret) (Base 8.3.4.5.2).
+/// A hash function: `HashID` of messages, and the transformation of a [`Secret`](crate::Secret) (Base 8.3.4.5.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hash {
     /// SHA-256, 01h.

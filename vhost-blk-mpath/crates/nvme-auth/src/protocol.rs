@@ -1,6 +1,6 @@
 //! Constants of the commands that carry messages, and the secure channel that a host asks for.
 
-/// SECP of Authentication Send and Receive: the security protocol number of NVMe in-band authentication (Base 8.3.4.2).
+/// SECP of Authentication Send and Receive: the security protocol number of NVMe in-band authentication (Base 8.3.4).
 pub const SECP: u8 = 0xe9;
 /// SPSP0 of Authentication Send and Receive: the low byte of SPSP 0101h.
 pub const SPSP0: u8 = 0x01;
@@ -13,13 +13,14 @@ pub const AUTHENTICATION_RECEIVE_FCTYPE: u8 = 0x06;
 
 /// The most bytes of a message: 4 KiB and the largest public value. Parsers refuse longer messages.
 ///
-/// Hosts use this or 4096 as the allocation length of Authentication Receive. The longest message of this crate has 1168 bytes.
+/// Hosts pass 4096 as the allocation length of Authentication Receive, as Linux does. The longest valid message, a
+/// `DH-HMAC-CHAP_Reply`, has 1168 bytes.
 pub const MESSAGE_BYTES_MAX: usize = 4096 + DH_VALUE_BYTES_MAX;
 
 /// The most bytes of a public Diffie-Hellman value: those of FFDHE8192.
 pub(crate) const DH_VALUE_BYTES_MAX: usize = 1024;
 
-/// `SC_C`: the secure channel concatenation that a host asks for in `AUTH_Negotiate` (Base 8.3.4.4.1).
+/// `SC_C`: the secure channel concatenation that a host asks for in `AUTH_Negotiate` (Base 8.3.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Concatenation {
     /// 00h: no secure channel follows.

@@ -36,7 +36,7 @@ impl Randomness {
     }
 }
 
-/// The sequence numbers of one side: random at first, then counted up, and never 0 (Base 8.3.4.5.2 and 8.3.4.5.4).
+/// The sequence numbers of one side: random at first, then counted up, and never 0 (Base 8.3.4.5.3 and 8.3.4.5.4).
 #[derive(Debug, Default)]
 pub(crate) struct SequenceNumbers(Option<u32>);
 

@@ -1,4 +1,4 @@
-//! The messages of DH-HMAC-CHAP (Base 8.3.4.4 and 8.3.4.5).
+//! The messages of DH-HMAC-CHAP (Base 8.3.4).
 //!
 //! Parsers accept bytes after a message, because Authentication Receive pads a message to the length that the host asked for.
 //! Reserved bytes are written as zero and not checked. No parser panics on any input.

@@ -1,4 +1,4 @@
-//! `AUTH_Negotiate`: what the host allows (Base 8.3.4.4.1).
+//! `AUTH_Negotiate`: what the host allows (Base 8.3.4).
 
 use super::fields::Fields;
 use super::{MessageError, MessageKind};

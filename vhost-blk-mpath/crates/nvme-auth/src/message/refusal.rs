@@ -1,4 +1,4 @@
-//! `AUTH_Failure1` of a controller and `AUTH_Failure2` of a host (Base 8.3.4.4.2).
+//! `AUTH_Failure1` of a controller and `AUTH_Failure2` of a host (Base 8.3.4).
 
 use super::fields::Fields;
 
