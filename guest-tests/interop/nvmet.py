@@ -59,7 +59,7 @@ echo 0 >nullb/slow/power
 rmdir nullb/slow
 """
 # Messages of nvmet and the kernel below it when nothing is wrong.
-USUAL = re.compile(r"nvmet: (creating|adding|connecting) |nvmet_tcp: enabling port|null_blk: |nvme nvme\d+: ")
+USUAL = re.compile(r"nvmet: ([Cc]reat(ing|ed)|adding|connecting) |nvmet_tcp: enabling port|null_blk: |nvme nvme\d+: ")
 ABOUT_US = re.compile(r"nvmet|nvme|null_blk|BUG|WARNING|Oops|I/O error|blocked for more")
 
 
