@@ -26,6 +26,7 @@ disk0 path 1 (tcp://127.0.0.1:4421): lost: Connection refused (os error 111)
     "index": 0,
     "address": "tcp://[::1]:4420",
     "transport": "tcp",
+    "tls-suite": null,
     "origin": "configured",
     "state": "live",
     "since": "2026-11-21T07:00:00.123Z",
