@@ -38,6 +38,7 @@ pub(super) fn for_people(path: &Path) -> Text {
     if let Some(error) = &path.connections_error {
         row("connections unknown", error.clone());
     }
+    row("TLS suite", tls_suite(path));
     row("model", of(|controller| controller.model.clone()));
     row("serial", of(|controller| controller.serial.clone()));
     row("firmware", of(|controller| controller.firmware.clone()));
@@ -79,6 +80,14 @@ pub(super) fn for_people(path: &Path) -> Text {
         tables.push(table(SUBFLOWS, path.subflows().map(|(connection, of)| subflow(connection, of))));
     }
     Text::paragraphs(tables.into_iter().map(Text::from))
+}
+
+/// The suite of a path with an association, or `off` if the association is in clear text.
+fn tls_suite(path: &Path) -> String {
+    match &path.tls_suite {
+        Some(suite) => suite.clone(),
+        None => or_dash(path.cntlid.map(|_| "off")),
+    }
 }
 
 const SUBFLOWS: [Column; 12] = [

@@ -128,6 +128,7 @@ since                 2026-11-21T07:00:00.123Z
 waits for             I/Os in flight, the guest's next flush
 ANA state             optimized
 controller (cntlid)   1
+TLS suite             off
 model                 Made-up Controller
 serial                0042
 firmware              7.1
@@ -196,7 +197,8 @@ fn a_path_over_mptcp_shows_its_subflows_and_its_fallback() {
         format!("disk0 path 2 ({address}): plain TCP, because the target or the network does not support MPTCP\n");
     assert!(listed.ends_with(&note), "{listed}");
     let shown = daemon.run(&["path", "show", address]);
-    for row in ["connections           2\n", "fallbacks to TCP      1\n", "subflows              2\n"] {
+    let suite = "TLS suite             TLS_AES_128_GCM_SHA256\n";
+    for row in ["connections           2\n", "fallbacks to TCP      1\n", "subflows              2\n", suite] {
         assert!(shown.contains(row), "{shown}");
     }
     let subflows = "\

@@ -107,7 +107,7 @@ pub(super) fn path(disk: &str, index: u16, address: &str) -> Path {
     let address: PathAddress = address.parse().unwrap();
     let is_mptcp = address.transport() == Transport::Mptcp;
     Path {
-        tls_suite: None,
+        tls_suite: is_mptcp.then(|| "TLS_AES_128_GCM_SHA256".into()),
         disk: disk.into(),
         index,
         transport: address.transport(),
