@@ -19,12 +19,14 @@ pub(super) struct NvmeOption {
     pub(super) value: String,
 }
 
-/// Why an option of security cannot be met. `None` for other options.
-pub(super) fn unmet(name: &str) -> Option<&'static str> {
+/// What becomes of an option of security. `None` for other options.
+pub(super) fn security(name: &str) -> Option<&'static str> {
     match name {
-        "tls" | "tls-key" | "tls-key-identity" | "keyring" | "concat" => {
-            Some("NOT MET: the daemon connects without TLS, and a target that requires TLS refuses the path")
-        }
+        "tls" => Some("write the key to tls-key-file, and let only the daemon's user read that file"),
+        "tls-key" => Some("not copied, because it is a secret; write the key to tls-key-file"),
+        "tls-key-identity" => Some("NOT MET: the daemon makes identities of hostnqn, subsystem and tls-key-file"),
+        "keyring" => Some("NOT MET: the daemon uses no keyring; write the key to tls-key-file"),
+        "concat" => Some("NOT MET: the daemon does not authenticate, so authentication makes no TLS key"),
         _ if ["chap", "secret"].iter().any(|word| name.contains(word)) => Some(
             "NOT MET: the daemon does not authenticate, and a target that requires authentication refuses the path",
         ),
@@ -40,7 +42,12 @@ impl NvmeOption {
 
     /// The comment on an option without a counterpart. `None` for a flag that is off.
     pub(super) fn note(&self) -> Option<String> {
-        (!self.is_off()).then(|| format!("{self}: {}", unmet(&self.name).unwrap_or("no counterpart")))
+        (!self.is_off()).then(|| format!("{self}: {}", security(&self.name).unwrap_or("no counterpart")))
+    }
+
+    /// Whether connections use TLS because of this option.
+    pub(super) fn requires_tls(&self) -> bool {
+        matches!(self.name.as_str(), "tls" | "tls-key" | "tls-key-identity") && !self.is_off()
     }
 
     /// The value of a flag, as nvme-cli 3 reads it.
@@ -155,6 +162,7 @@ impl ImportedDisk {
 
     fn option(&mut self, address: &ControllerAddress, option: &NvmeOption) {
         let NvmeOption { name, value } = option;
+        self.tls |= option.requires_tls();
         let flag = |key| match option.flag() {
             Some(true) => Ok(Some((key, "true".to_owned()))),
             Some(false) => Ok(None),
@@ -174,7 +182,7 @@ impl ImportedDisk {
             "persistent" => Ok(None),
             "nr-io-queues" => Err("no counterpart: a path has one I/O queue per I/O thread, see io-threads".into()),
             _ if option.is_off() && name != "tos" => Ok(None),
-            _ => Err(unmet(name).unwrap_or("no counterpart").into()),
+            _ => Err(security(name).unwrap_or("no counterpart").into()),
         };
         match outcome {
             Ok(None) => {}

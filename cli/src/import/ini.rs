@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use mpath_api::config::{HostId, Nqn};
 
-use super::controller::{ControllerAddress, NvmeOption, unmet};
+use super::controller::{ControllerAddress, NvmeOption, security};
 use super::{DISCOVERY_NQN, ImportError, Imported, ImportedDisk, Selection, choose, read_file};
 
 /// One file.
@@ -189,13 +189,13 @@ impl Endpoint {
         let nqn = value(&section, "nqn").map(ToOwned::to_owned);
         section.retain(|option| option.name != "nqn");
         // Secrets and TLS belong to the section, and are noted once.
-        let (security, section): (Vec<_>, Vec<_>) =
-            section.into_iter().partition(|option| unmet(&option.name).is_some());
+        let (secure, section): (Vec<_>, Vec<_>) =
+            section.into_iter().partition(|option| security(&option.name).is_some());
         let of = nqn.as_deref().unwrap_or(DISCOVERY_NQN);
-        let notes = security
+        let notes = secure
             .iter()
             .filter(|option| !option.is_off())
-            .filter_map(|option| Some(format!("{option} of nqn {of}: {}", unmet(&option.name)?)));
+            .filter_map(|option| Some(format!("{option} of nqn {of}: {}", security(&option.name)?)));
         let to = if is_discovery {
             discovery.notes.extend(notes);
             if of != DISCOVERY_NQN {
@@ -209,6 +209,7 @@ impl Endpoint {
             disk.notes.extend(notes);
             disk
         };
+        to.tls |= secure.iter().any(NvmeOption::requires_tls);
         for (line, given) in controllers {
             let mut all = overlaid([&section, &given]);
             let mut take = |name: &str| {

@@ -77,6 +77,8 @@ struct ImportedDisk {
     subsystem: String,
     paths: Vec<PathAddress>,
     discovery: Vec<DiscoveryAddress>,
+    /// Whether an option of any path asks for TLS.
+    tls: bool,
     /// Settings by key.
     settings: BTreeMap<&'static str, String>,
     notes: Vec<String>,
@@ -158,6 +160,7 @@ fn choose(
     }
     for disk in &mut imported.disks {
         disk.discovery.clone_from(&discovery.discovery);
+        disk.tls |= discovery.tls;
         for (key, value) in &discovery.settings {
             disk.settings.entry(key).or_insert_with(|| value.clone());
         }

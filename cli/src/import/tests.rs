@@ -333,8 +333,49 @@ disks:
     data-digest: true
     keep-alive-tmo: 5
     reconnect-delay: 3
-    # tls yes of nqn nqn.two: NOT MET: the daemon connects without TLS, and a target that requires TLS refuses the path
-    # tls-key (a secret) of nqn nqn.two: NOT MET: the daemon connects without TLS, and a target that requires TLS refuses the path
+    tls-key-file: /etc/vhost-blk-mpath/disk1.key
+    # discovery: NOT MET: the daemon asks in clear text, and leaves out ports that require TLS
+    # tls yes of nqn nqn.two: write the key to tls-key-file, and let only the daemon's user read that file
+    # tls-key (a secret) of nqn nqn.two: not copied, because it is a secret; write the key to tls-key-file
+"
+    );
+}
+
+/// A disk whose paths used TLS never connects in clear text.
+#[test]
+fn tls_of_any_path_is_tls_of_the_disk() {
+    let json = |options: &str| {
+        let port = |options: &str| format!(r#"{{"transport": "tcp", "traddr": "192.0.2.1"{options}}}"#);
+        let ports = format!("{}, {}", port(""), port(options));
+        imported(&format!(r#"[{{"subsystems": [{{"nqn": "nqn.s", "ports": [{ports}]}}]}}]"#), &NONE).unwrap()
+    };
+    for options in [
+        r#", "tls": true"#,
+        r#", "tls_key": "NVMeTLSkey-1:01:secret""#,
+        r#", "tls_key_identity": "NVMe1R01 nqn.host nqn.s""#,
+    ] {
+        let text = json(options);
+        assert!(text.contains("    tls-key-file: /etc/vhost-blk-mpath/disk0.key\n"), "{text}");
+        assert!(!text.contains("NVMeTLSkey"), "{text}");
+    }
+    for options in ["", r#", "tls": false"#, r#", "keyring": ".nvme""#, r#", "concat": true"#] {
+        assert!(!json(options).contains("tls-key-file: /"), "{options}");
+    }
+    let text = imported("-t tcp -a 192.0.2.1 --tls --keyring=.nvme", &of("nqn.s")).unwrap();
+    assert_eq!(
+        text,
+        "\
+# Imported from F. Comments say what has no counterpart.
+disks:
+  - name: disk0
+    socket-path: /run/vhost-blk-mpath/disk0.sock
+    subsystem: \"nqn.s\"
+    discovery:
+      - \"tcp://192.0.2.1:8009\"
+    tls-key-file: /etc/vhost-blk-mpath/disk0.key
+    # discovery: NOT MET: the daemon asks in clear text, and leaves out ports that require TLS
+    # tls true of tcp://192.0.2.1: write the key to tls-key-file, and let only the daemon's user read that file
+    # keyring (a secret) of tcp://192.0.2.1: NOT MET: the daemon uses no keyring; write the key to tls-key-file
 "
     );
 }
