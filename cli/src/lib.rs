@@ -25,7 +25,7 @@ use mpath_api::config::LoadError;
 use mpath_api::types::{ErrorCode, InjectionError};
 use mpath_api::{DEFAULT_API_SOCKET, DiskFlagsError, completable, usage_line};
 
-use crate::cmd::{Command, SaveError, SocketError};
+use crate::cmd::{Command, RelativePathError, SaveError};
 use crate::import::ImportError;
 use crate::mptcp::{FollowError, GatherError};
 use crate::output::{Code, Output};
@@ -93,8 +93,8 @@ enum Failure {
     Save(SaveError),
     /// Flags that describe no disk.
     Disk(DiskFlagsError),
-    /// A relative socket path that cannot be made absolute.
-    Socket(SocketError),
+    /// A relative path that cannot be made absolute.
+    RelativePath(RelativePathError),
     /// Contradictory options of `inject set`.
     Injection(InjectionError),
     Output(io::Error),
@@ -138,9 +138,9 @@ impl From<DiskFlagsError> for Failure {
     }
 }
 
-impl From<SocketError> for Failure {
-    fn from(error: SocketError) -> Self {
-        Self::Socket(error)
+impl From<RelativePathError> for Failure {
+    fn from(error: RelativePathError) -> Self {
+        Self::RelativePath(error)
     }
 }
 
@@ -228,7 +228,7 @@ impl Failure {
             Self::Save(error @ SaveError::Write { .. }) => (Kind::Host, error),
             Self::Save(error) => (Kind::Usage, error),
             Self::Disk(error) => (Kind::Usage, error),
-            Self::Socket(error) => (Kind::Usage, error),
+            Self::RelativePath(error) => (Kind::Usage, error),
             Self::Import(error) => (Kind::Usage, error),
             Self::Injection(error) => (Kind::Usage, error),
         };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use mpath_api::DiskFlags;
 use mpath_api::client::Client;
-use mpath_api::config::{DiskConfig, DiskList, LoadError, SocketPath, SocketPathError};
+use mpath_api::config::{DiskConfig, DiskList, KeyFileError, LoadError, SocketPathError};
 use mpath_api::types::{Disk, FenceWaits, MovedRequests, PathCounts, RemovedDisk};
 
 use super::{DiskArg, ms, status};
@@ -63,7 +63,7 @@ impl AddArgs {
     fn disks(&self) -> Result<Vec<DiskConfig>, Failure> {
         let Some(file) = &self.config else {
             let mut disk = self.flags.clone().unwrap_or_default().into_config()?;
-            absolute(&mut disk.socket_path)?;
+            make_absolute(&mut disk)?;
             return Ok(vec![disk]);
         };
         let mut list = if file == Path::new("-") {
@@ -72,34 +72,46 @@ impl AddArgs {
             let opened = File::open(file).map_err(|source| LoadError::Read { path: file.clone(), source })?;
             DiskList::read(file, opened)?
         };
-        for disk in &mut list.disks {
-            absolute(&mut disk.socket_path)?;
-            disk.share_paths_with.iter_mut().try_for_each(|sharer| absolute(&mut sharer.socket_path))?;
-        }
+        list.disks.iter_mut().try_for_each(make_absolute)?;
         Ok(list.disks)
     }
 }
 
-/// Why a relative socket path cannot be made absolute.
+/// Why a relative path cannot be made absolute.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SocketError {
+pub(crate) enum RelativePathError {
     /// The current directory is unknown.
-    #[error("socket-path: `{path}` is relative, and the current directory is unknown: {source}; give an absolute path")]
-    NoDirectory { path: SocketPath, source: io::Error },
+    #[error("{setting}: `{path}` is relative, and the current directory is unknown: {source}; give an absolute path")]
+    NoDirectory { setting: &'static str, path: String, source: io::Error },
     /// The absolute path is no socket path.
     #[error("socket-path: {0}")]
-    Unusable(#[from] SocketPathError),
+    Socket(#[from] SocketPathError),
+    /// The absolute path is no path of a key file.
+    #[error("tls-key-file: {0}")]
+    KeyFile(#[from] KeyFileError),
 }
 
-/// Makes a path absolute, relative to the current directory: the daemon has a working directory of its own.
-fn absolute(path: &mut SocketPath) -> Result<(), SocketError> {
-    if path.as_path().is_relative() {
-        let no_directory = |source| SocketError::NoDirectory { path: path.clone(), source };
-        let absolute = std::path::absolute(path.as_path()).map_err(no_directory)?;
-        let not_utf8 = || SocketPathError { text: absolute.display().to_string() };
-        *path = absolute.to_str().ok_or_else(not_utf8)?.parse()?;
+/// Makes the paths of a disk absolute, relative to the current directory: the daemon has a working directory of its own.
+fn make_absolute(disk: &mut DiskConfig) -> Result<(), RelativePathError> {
+    let sharers = disk.share_paths_with.iter_mut().map(|sharer| &mut sharer.socket_path);
+    for socket in sharers.chain([&mut disk.socket_path]) {
+        if let Some(path) = absolute("socket-path", socket.as_path())? {
+            let not_utf8 = || SocketPathError { text: path.display().to_string() };
+            *socket = path.to_str().ok_or_else(not_utf8)?.parse()?;
+        }
+    }
+    if let Some(file) = &mut disk.tls_key_file
+        && let Some(path) = absolute("tls-key-file", file.as_path())?
+    {
+        *file = path.to_str().ok_or(KeyFileError::Path)?.parse()?;
     }
     Ok(())
+}
+
+/// The absolute path of a relative one.
+fn absolute(setting: &'static str, path: &Path) -> Result<Option<PathBuf>, RelativePathError> {
+    let no_directory = |source| RelativePathError::NoDirectory { setting, path: path.display().to_string(), source };
+    path.is_relative().then(|| std::path::absolute(path).map_err(no_directory)).transpose()
 }
 
 impl Command {

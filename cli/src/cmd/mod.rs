@@ -30,7 +30,7 @@ use mpath_api::client::Client;
 use mpath_api::types::Disk;
 
 pub(crate) use self::config::SaveError;
-pub(crate) use self::disk::SocketError;
+pub(crate) use self::disk::RelativePathError;
 pub(crate) use self::inject::injection_line;
 pub(crate) use self::path::{injected, state};
 use crate::Failure;

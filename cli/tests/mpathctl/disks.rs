@@ -264,7 +264,7 @@ polling       1.7 s of the I/O threads in total
 }
 
 #[test]
-fn socket_paths_are_relative_to_the_directory_of_the_command() {
+fn paths_are_relative_to_the_directory_of_the_command() {
     let dir = tempfile::tempdir().unwrap();
     let api = dir.path().join("api.sock");
     let listener = UnixListener::bind(&api).unwrap();
@@ -286,6 +286,8 @@ fn socket_paths_are_relative_to_the_directory_of_the_command() {
     let here = |name: &str| serde_json::json!(dir.path().canonicalize().unwrap().join(name).to_str().unwrap());
     let flags = ["--subsystem", "nqn.a", "--path", "tcp://127.0.0.1", "--socket-path"];
     assert_eq!(sent(&[&flags[..], &["db.sock"]].concat())["socket-path"], here("db.sock"));
+    let with_key = sent(&[&flags[..], &["db.sock", "--tls-key-file", "db.key"]].concat());
+    assert_eq!(with_key["tls-key-file"], here("db.key"));
     // Absolute paths are not changed: the socket may come from socket activation, which compares the path.
     assert_eq!(sent(&[&flags[..], &["/tmp//db.sock"]].concat())["socket-path"], "/tmp//db.sock");
     let text = "disks: [{socket-path: a, subsystem: nqn.a, namespace: 1, paths: ['tcp://127.0.0.1'], \
