@@ -68,12 +68,13 @@ fn the_sample_shows_every_setting() {
     config.disks[0].fast_io_fail_tmo = Some("60".parse().unwrap());
     config.disks[0].ctrl_loss_tmo = Some("600".parse().unwrap());
     config.disks[0].max_transfer = Some("1MiB".parse().unwrap());
+    config.disks[0].tls_key_file = Some("/etc/vhost-blk-mpath/disk0.key".parse().unwrap());
     let sharer = SharerConfig::new("s".parse().unwrap(), "/s".parse().unwrap(), NamespaceId::new(2).unwrap());
     config.disks[0].share_paths_with = vec![sharer];
     config.disks[0].discovery = vec!["tcp://127.0.0.1".parse().unwrap()];
     let mut found = Vec::new();
     keys(&serde_yaml::to_value(&config).unwrap(), &mut found);
-    assert_eq!(found.len(), 58, "{found:?}");
+    assert_eq!(found.len(), 59, "{found:?}");
     for key in found {
         let shown = |line: &str| line.trim_start_matches([' ', '#', '-']).starts_with(&format!("{key}:"));
         assert!(SAMPLE.lines().any(shown), "the sample does not show {key}");
