@@ -1,6 +1,8 @@
 //! A front-end for fuzz targets. It sends all messages before the back-end reads, so one thread is enough, and the same
 //! input always has the same effect.
 
+pub mod controller;
+
 use std::fs::File;
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
