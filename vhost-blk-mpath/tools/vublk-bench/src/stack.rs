@@ -4,8 +4,10 @@ use crate::control::{Control, ControlError};
 use crate::process::{Managed, ProcessError, directory, sibling};
 use clap::Args;
 use serde_json::{Value, json};
+use std::ffi::OsStr;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -62,16 +64,38 @@ impl MpathStack {
     /// Starts the target with a listener for each path, then the daemon with these paths and `settings`. Waits until all
     /// paths are live.
     pub fn start(programs: &Programs, paths: u16, settings: &[&str]) -> Result<Self, StackError> {
+        Self::start_with(programs, paths, settings, None)
+    }
+
+    /// As [`MpathStack::start`], with connections over TLS. `key` is in the interchange format.
+    pub fn start_with_tls(programs: &Programs, paths: u16, settings: &[&str], key: &str) -> Result<Self, StackError> {
+        Self::start_with(programs, paths, settings, Some(key))
+    }
+
+    fn start_with(programs: &Programs, paths: u16, settings: &[&str], key: Option<&str>) -> Result<Self, StackError> {
         let directory = directory("bench-")?;
+        let key_file = directory.path().join("tls.key");
+        if let Some(key) = key {
+            write_secret(&key_file, key).map_err(ProcessError::Directory)?;
+        }
+        let tls: Vec<&OsStr> =
+            key.map(|_| ["--tls-key-file".as_ref(), key_file.as_os_str()]).into_iter().flatten().collect();
         let [socket, api, target_api] =
             ["vhost.sock", "api.sock", "target.sock"].map(|name| directory.path().join(name));
         let target_program = sibling(programs.target.as_ref(), "mpath-target");
-        let (target, addresses) = start_target(&target_program, NQN, 1, paths, Some(&target_api), directory.path())?;
+        let (target, addresses) = start_target(
+            &target_program,
+            NQN,
+            1,
+            paths,
+            &[&["--api".as_ref(), target_api.as_os_str()], &tls[..]].concat(),
+            directory.path(),
+        )?;
 
         let mut command = Command::new(sibling(programs.daemon.as_ref(), "vhost-blk-mpath"));
         command.arg("--socket-path").arg(&socket).args(["--subsystem", NQN]);
         command.args(addresses.iter().flat_map(|address| ["--path", address]));
-        command.args(settings).arg("--api").arg(&api);
+        command.args(settings).args(tls).arg("--api").arg(&api);
         let daemon = Managed::spawn("vhost-blk-mpath", command, directory.path())?;
         let mpathctl = sibling(programs.mpathctl.as_ref(), "mpathctl");
         let control = Control { mpathctl, target: target_program, api, target_api };
@@ -89,14 +113,14 @@ fn start_target(
     nqn: &str,
     namespaces: u16,
     paths: u16,
-    api: Option<&Path>,
+    more: &[&OsStr],
     directory: &Path,
 ) -> Result<(Managed, Vec<String>), ProcessError> {
     let mut command = Command::new(program);
     command.args(["--nqn", nqn]);
     command.args((0..namespaces).flat_map(|_| ["--namespace", NAMESPACE]));
     command.args((0..paths).flat_map(|_| ["--listen", "127.0.0.1:0"]));
-    command.args(api.map(Path::as_os_str).into_iter().flat_map(|api| ["--api".as_ref(), api]));
+    command.args(more);
     let mut target = Managed::spawn("mpath-target", command, directory)?;
     let mut listening = || {
         target.wait_for_line(READY_TIMEOUT, |line| {
@@ -141,7 +165,7 @@ impl Stack {
         for first in (0..disks.count).step_by(DISKS_A_TARGET.into()) {
             let nqn = format!("{NQN}-{first}");
             let count = DISKS_A_TARGET.min(disks.count - first);
-            let (target, paths) = start_target(&program, &nqn, count, disks.paths, None, directory.path())?;
+            let (target, paths) = start_target(&program, &nqn, count, disks.paths, &[], directory.path())?;
             targets.push(target);
             let disk = |namespace: u16| {
                 let index = first + namespace - 1;
@@ -217,6 +241,12 @@ impl Stack {
         let logs = self.processes().map(|(role, process)| format!("the {role}'s log:\n{}", process.log_tail()));
         logs.collect::<Vec<_>>().join("\n")
     }
+}
+
+/// Writes a file that only its owner may read.
+fn write_secret(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())
 }
 
 fn socket_path(directory: &Path, disk: u16) -> PathBuf {

@@ -1,4 +1,4 @@
-//! `fastpath`: measures the cost of the daemon, compared with a back-end that does nothing.
+//! `fastpath`: measures the cost of the daemon and of TLS, compared with a back-end that does nothing.
 
 use clap::Parser;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use vublk_bench::options::{Mode, Options};
 use vublk_bench::stack::{MpathStack, Programs, Stack};
 use vublk_bench::units::parse_duration;
 
-/// Measures the daemon over its target and qemu-storage-daemon's null disk, and rewrites the published results:
+/// Measures the daemon over its target, in clear text and over TLS, and qemu-storage-daemon's null disk, and rewrites the published results:
 /// DOCS/results/fastpath.json, DOCS/results/fastpath.svg and the table in DOCS/benchmarks.md.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXIT_STATUS)]
@@ -47,7 +47,7 @@ const PUBLICATION: Publication = Publication {
             results.rows.iter().map(move |row| Panel::new(format!("{}: {what}", row.name), row, figure))
         };
         let panels = [("IOPS", "iops"), ("daemon CPU µs", "cpu_daemon_us")].into_iter().flat_map(panel).collect();
-        Chart { columns: 4, panels, limit: "" }
+        Chart { columns: 5, panels, limit: "" }
     },
     picture: "IOPS and CPU time per I/O",
 };
@@ -71,11 +71,12 @@ struct Workload {
 
 const WARMUP: Duration = Duration::from_millis(500);
 
-const WORKLOADS: [Workload; 4] = [
+const WORKLOADS: [Workload; 5] = [
     Workload { name: "4k randread QD1", mode: Mode::Randread, bs: 4096, iodepth: 1, warmup: WARMUP },
     Workload { name: "4k randread QD32", mode: Mode::Randread, bs: 4096, iodepth: 32, warmup: WARMUP },
     Workload { name: "128k read QD8", mode: Mode::Read, bs: 131_072, iodepth: 8, warmup: WARMUP },
     Workload { name: "4k randwrite QD32", mode: Mode::Randwrite, bs: 4096, iodepth: 32, warmup: WARMUP },
+    Workload { name: "128k write QD8", mode: Mode::Write, bs: 131_072, iodepth: 8, warmup: WARMUP },
 ];
 
 /// Memory that is written for the first time costs the target a page fault. So each disk is written once before anything is measured.
@@ -85,18 +86,22 @@ const FILL: Workload =
 const FILL_TIME: Duration = Duration::from_secs(5);
 
 const MPATH: &str = "vhost-blk-mpath";
+const AES_128: &str = "vhost-blk-mpath, TLS_AES_128_GCM_SHA256";
+const AES_256: &str = "vhost-blk-mpath, TLS_AES_256_GCM_SHA384";
+/// Keys in the interchange format, for the suites above. They protect nothing: they are published here.
+const KEY_128: &str = "NVMeTLSkey-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+const KEY_256: &str = "NVMeTLSkey-1:02:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vcSEgBQ==:";
 const NULL: &str = "qemu-storage-daemon null";
 
 struct Stacks<'a> {
-    mpath: Stack,
-    null: Stack,
+    by_name: Vec<(&'static str, Stack)>,
     time: Duration,
     interrupted: &'a AtomicBool,
 }
 
 impl Stacks<'_> {
     fn run(&self, workload: &Workload, back_end: &str, time: Duration) -> Result<Sample, Failure> {
-        let stack = if back_end == MPATH { &self.mpath } else { &self.null };
+        let (_, stack) = self.by_name.iter().find(|(name, _)| *name == back_end).expect("every back-end has a stack");
         let Workload { name, mode, bs, iodepth, warmup } = *workload;
         let options = Options { bs, iodepth, queues: 1, time, warmup, ..Options::with_defaults(&stack.socket, mode) };
         let before = ProcessTime::now(stack)?;
@@ -131,17 +136,23 @@ fn main() -> ExitCode {
 }
 
 fn fastpath(line: &CommandLine, machine: Machine, interrupted: &AtomicBool) -> Result<Results, Failure> {
-    let mpath = MpathStack::start(&line.programs, 2, &["--policy", "round-robin"])?.stack;
-    let null = Stack::null(&line.qsd)?;
-    let mut stacks = Stacks { mpath, null, time: line.time, interrupted };
+    let policy = ["--policy", "round-robin"];
+    let over_tls = |key| MpathStack::start_with_tls(&line.programs, 2, &policy, key);
+    let stacks = vec![
+        (MPATH, MpathStack::start(&line.programs, 2, &policy)?.stack),
+        (AES_128, over_tls(KEY_128)?.stack),
+        (AES_256, over_tls(KEY_256)?.stack),
+        (NULL, Stack::null(&line.qsd)?),
+    ];
+    let mut stacks = Stacks { by_name: stacks, time: line.time, interrupted };
     let settings = [
         ("rounds", line.writing.rounds().into()),
         ("seconds", line.time.as_secs_f64().into()),
         ("warmup_seconds", WARMUP.as_secs_f64().into()),
     ];
     let mut results = Results::new(machine, &settings);
-    results.commands = [stacks.mpath.command_lines(), stacks.null.command_lines()].concat();
-    let back_ends = [MPATH, NULL];
+    results.commands = stacks.by_name.iter().flat_map(|(_, stack)| stack.command_lines()).collect();
+    let back_ends = [MPATH, AES_128, AES_256, NULL];
     for back_end in back_ends {
         stacks.run(&FILL, back_end, FILL_TIME)?;
     }
