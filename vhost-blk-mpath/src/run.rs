@@ -6,7 +6,7 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_api::config::{ConflictError, LoadError, WaitFor};
 use mpath_api::socket::BindError;
@@ -36,6 +36,9 @@ use crate::upgrade;
 use crate::upgrade::predecessor::Upgrader;
 use crate::upgrade::rehearsal::{self, RehearsalError};
 use crate::upgrade::successor::{Predecessor, TakeOverError};
+
+/// How long the end of the daemon waits for a file system that does not answer.
+const BLOCKED_MAX: Duration = Duration::from_secs(2);
 
 /// Why the daemon did not start, or ended by anything other than a signal.
 #[derive(Debug, thiserror::Error)]
@@ -110,7 +113,10 @@ pub(crate) fn run(
     // The runtime needs descriptors too.
     open_files::raise_limit(open_files::needed(open_files))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(config, given, activation_sockets, predecessor))
+    let ended = runtime.block_on(serve(config, given, activation_sockets, predecessor));
+    // A file system that does not answer must not keep the daemon from ending.
+    runtime.shutdown_timeout(BLOCKED_MAX);
+    ended
 }
 
 async fn serve(

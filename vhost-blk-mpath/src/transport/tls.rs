@@ -1,7 +1,5 @@
 //! TLS of the connections to a subsystem. There is no way back to clear text.
 
-use std::sync::atomic::Ordering;
-
 use mpath_api::PathAddress;
 use nvme_tls::{Session, TlsError};
 use tokio::net::TcpStream;
@@ -10,26 +8,26 @@ use tokio::task::spawn_blocking;
 use super::control_socket::{ControlSocket, receive, send};
 use super::error::{TlsRefused, TransportError};
 use super::stream::connect_stream;
-use super::subsystem_key::{NONE_ACCEPTED, SubsystemKey, TlsKeyError};
+use super::subsystem_key::{Progress, SubsystemKey, TlsKeyError};
 
-/// Connects a connection. Each attempt offers one identity, because TLS shows only whether that one was accepted. The
-/// first is the one that a controller has accepted last.
+/// Connects a connection. Each attempt offers one identity, because TLS shows only whether that one was accepted. The first
+/// is the one that this address has accepted last. If the caller's time ends, the next call goes on with the next identity.
 pub(super) async fn connect(key: &SubsystemKey, address: &PathAddress) -> Result<ControlSocket, TransportError> {
     let of_subsystem = key.clone();
     let candidates = spawn_blocking(move || of_subsystem.candidates()).await.expect("it does not panic")?;
     let count = candidates.len();
-    let first = match key.accepted.load(Ordering::Relaxed) {
-        NONE_ACCEPTED => 0,
-        place => place,
-    };
+    let Progress { next, accepted } = key.progress(address);
     let mut last = TransportError::Closed;
     for offset in 0..count {
-        let place = (first + offset) % count;
+        let place = (next + offset) % count;
         let candidate = &candidates[place];
         let session = Session::host(candidate.clone()).map_err(TlsKeyError::from)?;
-        match handshake(connect_stream(address).await?, session).await {
+        let stream = connect_stream(address).await?;
+        key.set_progress(address, Progress { next: place + 1, accepted });
+        match handshake(stream, session).await {
             Ok(socket) => {
-                if key.accepted.swap(place, Ordering::Relaxed) != place {
+                key.set_progress(address, Progress { next: place, accepted: Some(place) });
+                if accepted != Some(place) {
                     tracing::info!(path = %address, "the controller accepts the TLS key with {candidate}");
                 }
                 return Ok(socket);
@@ -50,12 +48,19 @@ fn is_refusal(error: &TransportError) -> bool {
 async fn handshake(stream: TcpStream, mut session: Session) -> Result<ControlSocket, TransportError> {
     let mut buffer = [0; 4096];
     loop {
-        let done = session.handshake();
+        let done = match session.handshake() {
+            Ok(done) => done,
+            Err(error) => {
+                // The controller may not get the alert.
+                let _ = send(&stream, session.pending());
+                return Err(error.into());
+            }
+        };
         while !session.is_sent() {
             stream.writable().await.map_err(TransportError::Socket)?;
             send(&stream, session.pending())?;
         }
-        if done? {
+        if done {
             return Ok(ControlSocket::new(stream, Some(session)));
         }
         stream.readable().await.map_err(TransportError::Socket)?;

@@ -48,6 +48,15 @@ fn an_unknown_policy_error_lists_the_policies() {
 }
 
 #[test]
+fn a_key_on_the_command_line_is_not_repeated() {
+    for text in ["NVMeTLSkey-1:01:c2VjcmV0:", "'NVMeTLSkey-1:01:c2VjcmV0:'"] {
+        let refusal = refused_with(&format!("--tls-key-file {text}"));
+        refusal.says(USAGE, &["--tls-key-file", "(hidden)", "write the key to a file"]);
+        assert!(!refusal.log.contains("c2VjcmV0"), "{}", refusal.log);
+    }
+}
+
+#[test]
 fn a_value_out_of_range_error_names_the_range() {
     let refusal = refused_with("--queues 257");
     refusal.says(USAGE, &["--queues", "257", "1 to 256"]);

@@ -2,6 +2,8 @@
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use crate::config::looks_like_key;
+
 /// The message. `None` for help and version, which are no errors, and for an empty command line, which gets the help.
 #[must_use]
 pub fn usage_line(error: &clap::Error) -> Option<String> {
@@ -14,7 +16,7 @@ pub fn usage_line(error: &clap::Error) -> Option<String> {
             return line;
         }
     }
-    let message = error.render().to_string();
+    let message = without_keys(error, error.render().to_string());
     // The error ends at the first blank line. Hints and the usage follow.
     let words: Vec<_> = message.split("\n\n").take(1).flat_map(str::split_whitespace).collect();
     let line = words.join(" ");
@@ -23,6 +25,15 @@ pub fn usage_line(error: &clap::Error) -> Option<String> {
         ErrorKind::ValueValidation | ErrorKind::InvalidValue => line.to_owned(),
         _ => format!("{line}; see --help"),
     })
+}
+
+/// Hides values that may be keys: an error is printed, and logged by whoever starts the program.
+fn without_keys(error: &clap::Error, message: String) -> String {
+    let values = error.context().filter_map(|(_, value)| match value {
+        ContextValue::String(value) if looks_like_key(value) => Some(value),
+        _ => None,
+    });
+    values.fold(message, |message, value| message.replace(value.as_str(), "(hidden)"))
 }
 
 /// The message about options that cannot be used together. clap names every option of a conflicting group, and this names only

@@ -4,6 +4,7 @@
 //! is a connection without its socket.
 
 mod error;
+mod pipe;
 pub mod psk;
 mod psk_callbacks;
 mod session;

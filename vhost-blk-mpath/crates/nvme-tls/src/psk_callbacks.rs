@@ -27,6 +27,9 @@ enum Keys {
     Controller { lookup: Arc<dyn KeyLookup>, offered: Mutex<Option<OfferedIdentity>> },
 }
 
+/// The most characters of an identity in an error. The longest valid identity has 521 bytes.
+const IDENTITY_CHARS_MAX: usize = 521;
+
 /// An identity that a host has offered.
 #[derive(Debug, Clone)]
 pub(crate) struct OfferedIdentity {
@@ -97,7 +100,7 @@ unsafe extern "C" fn find_session(
         let Some(Keys::Controller { lookup, offered }) = SslRef::from_ptr(ssl).ex_data(*KEYS) else { return 0 };
         let identity = std::slice::from_raw_parts(identity, identity_len);
         let key = std::str::from_utf8(identity).ok().and_then(|identity| lookup.find(identity));
-        let identity = String::from_utf8_lossy(identity).into_owned();
+        let identity = String::from_utf8_lossy(identity).chars().take(IDENTITY_CHARS_MAX).collect();
         *offered.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(OfferedIdentity { identity, is_known: key.is_some() });
         let Some(key) = key else { return 1 };

@@ -4,7 +4,6 @@
 //!   Handshake ── key confirmed by both sides ──▶ Established ── close_notify, alert, error ──▶ ended
 //! ```
 
-use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 use openssl::error::ErrorStack;
@@ -14,6 +13,7 @@ use openssl::ssl::{
 };
 
 use crate::TlsError;
+use crate::pipe::{Pipe, RecordLimit};
 use crate::psk::{Candidate, Suite};
 use crate::psk_callbacks::{KeyLookup, look_up, offer, offered_identity};
 
@@ -26,15 +26,8 @@ pub struct SetupError(#[from] ErrorStack);
 pub struct Session {
     stream: SslStream<Pipe>,
     established: bool,
-}
-
-/// Bytes between OpenSSL and the socket.
-#[derive(Default)]
-struct Pipe {
-    received: Vec<u8>,
-    /// Bytes of `received` that OpenSSL has read.
-    read: usize,
-    to_send: Vec<u8>,
+    /// The error that has ended the connection.
+    failed: Option<TlsError>,
 }
 
 impl Session {
@@ -64,17 +57,12 @@ impl Session {
     }
 
     fn new(ssl: Ssl) -> Result<Self, SetupError> {
-        Ok(Self { stream: SslStream::new(ssl, Pipe::default())?, established: false })
+        Ok(Self { stream: SslStream::new(ssl, Pipe::default())?, established: false, failed: None })
     }
 
     /// Takes bytes from the socket.
     pub fn receive(&mut self, bytes: &[u8]) {
-        let pipe = self.stream.get_mut();
-        if pipe.read == pipe.received.len() {
-            pipe.received.clear();
-            pipe.read = 0;
-        }
-        pipe.received.extend_from_slice(bytes);
+        self.stream.get_mut().receive(bytes);
     }
 
     /// Goes on with the handshake as far as the received bytes allow. Returns whether the handshake is over. Send
@@ -84,6 +72,7 @@ impl Session {
     ///
     /// The peer refuses, or is refused. The connection has ended.
     pub fn handshake(&mut self) -> Result<bool, TlsError> {
+        self.check()?;
         if self.established {
             return Ok(true);
         }
@@ -91,9 +80,10 @@ impl Session {
             // OpenSSL counts an external key as the key of an earlier session.
             Ok(()) if self.stream.ssl().session_reused() => {
                 self.established = true;
+                self.stream.get_mut().limit = Some(RecordLimit::default());
                 Ok(true)
             }
-            Ok(()) => Err(TlsError::NoPsk),
+            Ok(()) => Err(self.fail(TlsError::NoPsk)),
             Err(error) if matches!(error.code(), ErrorCode::WANT_READ | ErrorCode::WANT_WRITE) => Ok(false),
             Err(error) => Err(self.failure(&error)),
         }
@@ -110,15 +100,22 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// The peer has closed the connection, or a record is not authentic. The connection has ended.
+    /// The peer has closed the connection, a record is not authentic, or too many records have no data. The connection has
+    /// ended.
     ///
     /// # Panics
     ///
     /// The handshake is not over, or `plain` is empty.
     pub fn read(&mut self, plain: &mut [u8]) -> Result<usize, TlsError> {
         assert!(self.established && !plain.is_empty(), "nothing is read before the handshake is over");
+        self.check()?;
         match self.stream.ssl_read(plain) {
-            Ok(bytes) => Ok(bytes),
+            Ok(bytes) => {
+                if let Some(limit) = &mut self.stream.get_mut().limit {
+                    limit.data(bytes);
+                }
+                Ok(bytes)
+            }
             Err(error) if error.code() == ErrorCode::WANT_READ => Ok(0),
             Err(error) => Err(self.failure(&error)),
         }
@@ -135,6 +132,7 @@ impl Session {
     /// The handshake is not over.
     pub fn write(&mut self, mut plain: &[u8]) -> Result<(), TlsError> {
         assert!(self.established, "nothing is written before the handshake is over");
+        self.check()?;
         while !plain.is_empty() {
             match self.stream.ssl_write(plain) {
                 Ok(bytes) => plain = &plain[bytes..],
@@ -161,15 +159,28 @@ impl Session {
         self.stream.get_ref().to_send.is_empty()
     }
 
-    fn failure(&self, error: &openssl::ssl::Error) -> TlsError {
-        if error.code() == ErrorCode::ZERO_RETURN {
-            return TlsError::Closed;
-        }
-        let offered = (!self.established).then(|| offered_identity(self.stream.ssl())).flatten();
-        match error.ssl_error() {
-            Some(stack) => TlsError::of(stack.clone(), offered),
-            None => TlsError::of(ErrorStack::get(), offered),
-        }
+    /// Fails if an error has ended the connection, with that error.
+    fn check(&self) -> Result<(), TlsError> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    fn fail(&mut self, error: TlsError) -> TlsError {
+        self.failed = Some(error.clone());
+        error
+    }
+
+    fn failure(&mut self, error: &openssl::ssl::Error) -> TlsError {
+        let is_flood = self.stream.get_ref().limit.as_ref().is_some_and(RecordLimit::is_exceeded);
+        let error = if error.code() == ErrorCode::ZERO_RETURN {
+            TlsError::Closed
+        } else if is_flood {
+            TlsError::TooManyRecords
+        } else {
+            let stack = error.ssl_error().cloned().unwrap_or_else(ErrorStack::get);
+            let ssl = self.stream.ssl();
+            if self.established { TlsError::of(stack) } else { TlsError::of_handshake(stack, offered_identity(ssl)) }
+        };
+        self.fail(error)
     }
 }
 
@@ -191,28 +202,4 @@ fn context(suites: &str, verify: SslVerifyMode) -> Result<SslContext, SetupError
     context.set_num_tickets(0)?;
     context.set_session_cache_mode(SslSessionCacheMode::OFF);
     Ok(context.build())
-}
-
-impl Read for Pipe {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let left = &self.received[self.read..];
-        if left.is_empty() {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        let bytes = left.len().min(to.len());
-        to[..bytes].copy_from_slice(&left[..bytes]);
-        self.read += bytes;
-        Ok(bytes)
-    }
-}
-
-impl Write for Pipe {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.to_send.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

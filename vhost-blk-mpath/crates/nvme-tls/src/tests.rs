@@ -82,7 +82,14 @@ fn both_suites_connect_with_bytes_cut_anywhere() {
             let (mut host, mut controller) = connected(suite, cut);
             assert_eq!((host.suite(), controller.suite()), (Some(suite), Some(suite)));
             let text: Vec<u8> = (0..100_000u32).map(|i| i as u8).collect();
-            for (from, to) in [(&mut host, &mut controller)] {
+            for (from, to) in [(0, 1), (1, 0)] {
+                let sides = [&mut host, &mut controller];
+                let [from, to] = if from < to {
+                    sides
+                } else {
+                    let [host, controller] = sides;
+                    [controller, host]
+                };
                 from.write(&text).unwrap();
                 assert!(!from.pending().windows(16).any(|window| window == &text[..16]), "clear text");
                 let mut got = Vec::new();
@@ -131,7 +138,8 @@ fn wrong_keys_and_identities_name_themselves() {
 
     let (mut host, mut controller) = pair(key("a", 1, suite), vec![("a", 1, Suite::Aes256GcmSha384)]);
     let (of_host, of_controller) = exchange(&mut host, &mut controller, usize::MAX);
-    assert!(of_host.is_err() && of_controller.is_err(), "{of_host:?} {of_controller:?}");
+    assert!(matches!(&of_controller, Err(TlsError::UnknownIdentity { .. })), "{of_controller:?}");
+    assert!(matches!(of_host, Err(TlsError::Alert { .. })), "{of_host:?}");
 }
 
 #[test]
@@ -171,4 +179,61 @@ fn close_notify_is_the_end() {
     let alert = take(&mut host, usize::MAX);
     controller.receive(&alert);
     assert!(matches!(controller.read(&mut [0; 10]), Err(TlsError::Closed)));
+}
+
+/// A server with a certificate, and without the key.
+struct CertificateServer(openssl::ssl::SslStream<crate::pipe::Pipe>);
+
+impl CertificateServer {
+    fn new() -> Self {
+        use openssl::asn1::Asn1Time;
+        use openssl::bn::BigNum;
+        use openssl::ec::{EcGroup, EcKey};
+        use openssl::hash::MessageDigest;
+        use openssl::nid::Nid;
+        use openssl::pkey::PKey;
+        use openssl::ssl::{Ssl, SslContextBuilder, SslMethod};
+        use openssl::x509::{X509Builder, X509NameBuilder};
+        let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
+        let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
+        let mut name = X509NameBuilder::new().unwrap();
+        name.append_entry_by_text("CN", "nqn.disk").unwrap();
+        let (name, mut certificate) = (name.build(), X509Builder::new().unwrap());
+        certificate.set_version(2).unwrap();
+        certificate.set_serial_number(&BigNum::from_u32(1).unwrap().to_asn1_integer().unwrap()).unwrap();
+        certificate.set_subject_name(&name).unwrap();
+        certificate.set_issuer_name(&name).unwrap();
+        certificate.set_pubkey(&key).unwrap();
+        certificate.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
+        certificate.set_not_after(&Asn1Time::days_from_now(1).unwrap()).unwrap();
+        certificate.sign(&key, MessageDigest::sha256()).unwrap();
+        let mut context = SslContextBuilder::new(SslMethod::tls_server()).unwrap();
+        context.set_certificate(&certificate.build()).unwrap();
+        context.set_private_key(&key).unwrap();
+        let mut ssl = Ssl::new(&context.build()).unwrap();
+        ssl.set_accept_state();
+        Self(openssl::ssl::SslStream::new(ssl, crate::pipe::Pipe::default()).unwrap())
+    }
+
+    fn answer(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.0.get_mut().receive(bytes);
+        let _ = self.0.do_handshake();
+        std::mem::take(&mut self.0.get_mut().to_send)
+    }
+}
+
+#[test]
+fn a_certificate_in_place_of_the_key_is_refused() {
+    let mut host = Session::host(key("a", 1, SUITES[0])).unwrap();
+    let mut server = CertificateServer::new();
+    let outcome = loop {
+        let outcome = host.handshake();
+        if !matches!(outcome, Ok(false)) {
+            break outcome;
+        }
+        let answer = server.answer(&take(&mut host, usize::MAX));
+        assert!(!answer.is_empty(), "the server answers");
+        host.receive(&answer);
+    };
+    assert!(matches!(outcome, Err(TlsError::NoPsk)), "{outcome:?}");
 }

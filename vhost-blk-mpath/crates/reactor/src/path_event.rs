@@ -60,7 +60,7 @@ pub enum LossReason {
     /// The controller broke the protocol.
     #[error(transparent)]
     Queue(#[from] QueueError),
-    /// The controller closed the TLS connection, or a record is not authentic.
+    /// Reading failed: the controller closed the TLS connection, or a record is not authentic.
     #[error("connection lost: {0}")]
     Tls(#[from] TlsError),
     /// A command was not answered within the I/O timeout. The path may have answered others.

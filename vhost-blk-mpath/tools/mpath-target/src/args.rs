@@ -1,10 +1,9 @@
 //! The command line.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use mpath_api::config::SocketPath;
+use mpath_api::config::{KeyFile, SocketPath};
 use mpath_api::usage_line;
 
 use crate::api::PortSelector;
@@ -126,7 +125,7 @@ pub struct Args {
 
     /// File with the key of the subsystem for all hosts (NVMeTLSkey-1:...); the listeners then accept only TLS 1.3
     #[arg(long, value_name = "PATH")]
-    tls_key_file: Option<PathBuf>,
+    tls_key_file: Option<KeyFile>,
 
     /// Unix socket of the control API, accessible only to its owner
     #[arg(long, value_name = "PATH")]
@@ -182,7 +181,12 @@ impl Request {
         if let Some(Command::Ctl { api, command }) = args.command {
             return Ok(Self::Ctl(api, command));
         }
-        let tls_key = args.tls_key_file.as_deref().map(read_key).transpose().map_err(|error| error.to_string())?;
+        let tls_key = args
+            .tls_key_file
+            .as_ref()
+            .map(|file| read_key(file.as_path()))
+            .transpose()
+            .map_err(|error| error.to_string())?;
         let config = TargetConfig {
             listeners: args.listen,
             namespaces: args.namespace,

@@ -22,7 +22,7 @@ pub fn read_key(path: &Path) -> Result<ConfiguredPsk, KeyFileError> {
     ConfiguredPsk::parse(text.trim_ascii_end()).map_err(|source| KeyFileError::Invalid { path: path.into(), source })
 }
 
-/// The key of the subsystem, the same for every host.
+/// The key of the subsystem, the same for every host. So TLS does not tell hosts apart, and Connect may name another host.
 pub(crate) struct SubsystemKey {
     pub(crate) psk: ConfiguredPsk,
     pub(crate) nqn: Nqn,

@@ -42,7 +42,7 @@ impl FromStr for KeyFile {
     type Err = KeyFileError;
 
     fn from_str(text: &str) -> Result<Self, KeyFileError> {
-        if text.starts_with("NVMeTLSkey-1:") || text.starts_with("DHHC-1:") {
+        if looks_like_key(text) {
             return Err(KeyFileError::Key);
         }
         if (1..=4095).contains(&text.len()) && !text.contains(char::is_control) && !text.ends_with('/') {
@@ -51,6 +51,11 @@ impl FromStr for KeyFile {
             Err(KeyFileError::Path)
         }
     }
+}
+
+/// Whether a text may contain a key. Such a text must not be repeated in errors.
+pub(crate) fn looks_like_key(text: &str) -> bool {
+    ["NVMeTLSkey-", "DHHC-"].iter().any(|prefix| text.contains(prefix))
 }
 
 text_serde!(KeyFile, "the path of a file with a key");
@@ -73,7 +78,8 @@ mod tests {
 
     #[test]
     fn a_key_in_place_of_a_file_is_not_repeated() {
-        for key in ["NVMeTLSkey-1:01:secret:", "DHHC-1:00:secret:"] {
+        for key in ["NVMeTLSkey-1:01:secret:", " NVMeTLSkey-1:01:secret:", "'NVMeTLSkey-2:secret'", "DHHC-1:00:secret:"]
+        {
             let error = key.parse::<KeyFile>().unwrap_err();
             assert_eq!(error, KeyFileError::Key);
             assert!(!error.to_string().contains("secret"));

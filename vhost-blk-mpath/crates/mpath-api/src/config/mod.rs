@@ -41,6 +41,7 @@ pub use self::disk::{
 pub use self::edit::{EditError, edit};
 pub use self::error::{ConfigError, ConflictError, LoadError};
 pub use self::hedge::{Hedge, HedgeBudget, HedgeBudgetError, HedgeError, HedgeSetting};
+pub(crate) use self::key_file::looks_like_key;
 pub use self::key_file::{KeyFile, KeyFileError};
 pub(crate) use self::limits::LimitsSchema;
 pub use self::limits::{LimitBandwidth, LimitBurst, LimitError, LimitIops, LimitsConfig, PerSecond};

@@ -29,7 +29,7 @@ pub(crate) enum Sent {
 }
 
 pub(crate) struct SendSlot {
-    /// Never reallocated: its capacity is fixed at the start, and bounds the staged bytes.
+    /// Its capacity bounds the bytes that a queue pair stages. Encrypted bytes replace the buffer between two sends.
     staging: Vec<u8>,
     iovecs: Vec<libc::iovec>,
     /// The first segment that is not sent completely.

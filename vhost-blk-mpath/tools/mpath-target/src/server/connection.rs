@@ -224,8 +224,11 @@ impl Connection {
     }
 
     fn send(&mut self) -> Result<(), ConnectionEnd> {
+        if self.is_mute() {
+            return Ok(());
+        }
         self.stream.flush()?;
-        while !self.queue.pending().is_empty() && !self.is_mute() {
+        while !self.queue.pending().is_empty() {
             match self.stream.write(self.queue.pending()) {
                 Ok(bytes) => self.queue.sent(bytes),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -362,7 +365,7 @@ impl Connection {
         let backlogged = self.is_backlogged();
         let deadline = match &self.role {
             // These commands are left from a backlog that has ended.
-            _ if !backlogged && self.queue.has_ready() => Some(now),
+            _ if !backlogged && (self.queue.has_ready() || self.stream.has_unread()) => Some(now),
             Role::New(deadline) => Some(*deadline),
             Role::Admin { cntlid } => self.shared.control().keep_alive_deadline(*cntlid),
             Role::Io(_) if backlogged => None,

@@ -21,6 +21,10 @@ struct Tls {
     session: Session,
     buffer: Box<[u8]>,
     is_established: bool,
+    /// The last read has filled its buffer.
+    has_unread: bool,
+    /// Why reading has failed, once complete records before the wrong one were read.
+    failed: Option<TlsError>,
 }
 
 impl Stream {
@@ -31,13 +35,18 @@ impl Stream {
         let tls = keys.map(|keys| {
             let session = Session::controller(Arc::clone(keys)).map_err(io::Error::other)?;
             let buffer = vec![0; RECEIVE_BYTES].into_boxed_slice();
-            Ok::<_, io::Error>(Tls { session, buffer, is_established: false })
+            Ok::<_, io::Error>(Tls { session, buffer, is_established: false, has_unread: false, failed: None })
         });
         Ok(Self { tcp, tls: tls.transpose()? })
     }
 
     pub(super) fn is_encrypted(&self) -> bool {
         self.tls.is_some()
+    }
+
+    /// Whether received bytes may wait here to be read. The socket does not report them.
+    pub(super) fn has_unread(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.has_unread)
     }
 
     /// Whether encrypted bytes wait for the socket.
@@ -98,23 +107,32 @@ impl Tls {
     /// Decrypts into `buf` until it is full, or until nothing is left.
     fn read(&mut self, mut tcp: &TcpStream, buf: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
+        self.has_unread = false;
+        if let Some(error) = self.failed.take() {
+            return Err(failed(error));
+        }
         loop {
             if !self.is_established {
                 let done = self.session.handshake();
-                self.flush(tcp)?;
-                self.is_established = done.map_err(refused)?;
+                let flushed = self.flush(tcp);
+                self.is_established = done.map_err(failed)?;
+                flushed?;
             }
             while self.is_established && filled < buf.len() {
                 match self.session.read(&mut buf[filled..]) {
                     Ok(0) => break,
                     Ok(bytes) => filled += bytes,
                     Err(TlsError::Closed) => return Ok(filled),
-                    // Complete records before the wrong one count.
-                    Err(_) if filled > 0 => return Ok(filled),
-                    Err(error) => return Err(io::Error::other(error)),
+                    Err(error) if filled > 0 => {
+                        self.failed = Some(error);
+                        self.has_unread = true;
+                        return Ok(filled);
+                    }
+                    Err(error) => return Err(failed(error)),
                 }
             }
             if filled == buf.len() {
+                self.has_unread = true;
                 return Ok(filled);
             }
             match tcp.read(&mut self.buffer) {
@@ -137,8 +155,8 @@ impl Tls {
     }
 }
 
-/// Reports why a host gets no connection. Only this side can tell an unknown identity from a wrong key.
-fn refused(error: TlsError) -> io::Error {
-    eprintln!("mpath-target: TLS handshake failed: {error}");
+/// Reports why a connection ends. Only this side can tell an unknown identity from a wrong key.
+fn failed(error: TlsError) -> io::Error {
+    eprintln!("mpath-target: TLS connection failed: {error}");
     io::Error::other(error)
 }
