@@ -7,6 +7,7 @@ use nvme_tcp::target::AnswerFault;
 use nvme_tcp::wire::AnaState;
 
 use crate::target::{NamespaceReport, R2tFault, StatusFault};
+use crate::tls::TlsRefusal;
 
 /// A fault, or a change by the operator. A path and its node have the same number. Links of paths come first, then links of discovery
 /// controllers.
@@ -54,6 +55,8 @@ pub(crate) enum Fault {
     ReportNamespace { node: usize, disk: usize, report: NamespaceReport },
     /// A node reports that the namespace of a disk has grown, for good.
     GrowNamespace { node: usize, disk: usize },
+    /// All connections of a path are reset, and the node refuses TLS.
+    RefuseTls { path: usize, refusal: TlsRefusal },
     /// Bits of pieces flip on their way.
     FlipBits { path: usize, per_10k: u64 },
     /// The daemon is killed, and the next one starts at the end of the fault. The guest keeps its requests or is reset. The kernel closes

@@ -38,6 +38,7 @@ pub mod rng;
 pub mod small;
 mod target;
 mod timeline;
+mod tls;
 mod world;
 
 pub use blocks::Block;

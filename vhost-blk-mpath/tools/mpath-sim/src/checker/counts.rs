@@ -134,6 +134,14 @@ counts! {
     deliveries_frozen,
     /// Digest errors that either end noticed.
     digest_errors,
+    /// Runs with TLS.
+    runs_with_tls,
+    /// Handshakes of TLS that failed at the host.
+    handshakes_failed,
+    /// Sessions of TLS that failed at the target.
+    sessions_failed,
+    /// Records of which an I/O thread received all bytes, and one of them changed.
+    records_changed,
     /// Times that bytes waited for a node which stood still.
     waits_for_paused_node,
     /// Commands of slow nodes.

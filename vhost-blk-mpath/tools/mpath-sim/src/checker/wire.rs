@@ -232,6 +232,11 @@ impl Wire {
         self.is_broken
     }
 
+    /// The host has received a record that was changed on its way.
+    pub(crate) fn record_changed(&mut self) {
+        self.is_broken = true;
+    }
+
     /// Reads bytes that the host receives. Returns the commands that end in them, each with its end.
     pub(crate) fn host_receives(&mut self, bytes: &[u8]) -> Vec<(Command, CommandEnd)> {
         let mut ends = Vec::new();

@@ -1,19 +1,17 @@
 //! The orderly end of a controller. This drives the shipping state machine over simulated sockets.
 
-use std::collections::VecDeque;
 use std::time::Instant;
 
 use mpath_host::{AssociationId, ControllerShutdown};
 
-use super::socket::send_all;
+use super::control_socket::ControlSocket;
 use crate::connection::{ConnId, Side};
 use crate::context::Ctx;
 
 /// A controller that ends, with the sockets of its association that are still open.
 pub(super) struct EndingController {
     inner: ControllerShutdown,
-    admin: ConnId,
-    out: VecDeque<u8>,
+    admin: ControlSocket,
     /// The sockets of the I/O queues that drain.
     queues: Vec<ConnId>,
     /// The association whose fence the end may lift.
@@ -21,18 +19,18 @@ pub(super) struct EndingController {
 }
 
 impl EndingController {
-    /// A controller with its admin socket, the bytes that are not sent there yet, and its draining I/O sockets.
+    /// A controller with its admin socket and its draining I/O sockets.
     pub(super) fn new(
         inner: ControllerShutdown,
-        (admin, out): (ConnId, VecDeque<u8>),
+        admin: ControlSocket,
         queues: Vec<ConnId>,
         fence: Option<AssociationId>,
     ) -> Self {
-        Self { inner, admin, out, queues, fence }
+        Self { inner, admin, queues, fence }
     }
 
     pub(super) fn owns(&self, id: ConnId) -> bool {
-        self.admin == id || self.queues.contains(&id)
+        self.admin.conn == id || self.queues.contains(&id)
     }
 
     pub(super) fn next_timeout(&self) -> Instant {
@@ -51,13 +49,14 @@ impl EndingController {
             ctx.net.close(&mut ctx.clock, queue, Side::Host);
             false
         });
-        let mut is_idle = false;
+        let (mut is_idle, mut has_failed) = (false, false);
         while !is_idle {
             let mut out = Vec::new();
             inner.fill_tx(&mut out);
-            self.out.extend(out);
-            send_all(ctx, self.admin, &mut self.out);
-            let bytes = ctx.net.receive(&mut ctx.clock, self.admin, Side::Host, 16 * 1024);
+            let sent = self.admin.send(ctx, &out);
+            let received = sent.and_then(|()| self.admin.receive(ctx, 16 * 1024));
+            has_failed |= received.is_err();
+            let bytes = received.unwrap_or_default();
             // Bytes that have arrived come before timeouts. An error is an outcome.
             let _ = if bytes.is_empty() {
                 is_idle = inner.next_timeout() > now;
@@ -67,7 +66,7 @@ impl EndingController {
             };
             is_idle |= inner.poll_confirmed().is_some();
         }
-        if ctx.net.is_reset(self.admin, Side::Host) {
+        if has_failed || ctx.net.is_reset(self.admin.conn, Side::Host) {
             inner.admin_ended();
         }
         inner.poll_confirmed()
@@ -75,7 +74,7 @@ impl EndingController {
 
     /// Resets its connections.
     pub(super) fn close(self, ctx: &mut Ctx) {
-        for id in self.queues.into_iter().chain([self.admin]) {
+        for id in self.queues.into_iter().chain([self.admin.conn]) {
             ctx.net.close(&mut ctx.clock, id, Side::Host);
         }
     }

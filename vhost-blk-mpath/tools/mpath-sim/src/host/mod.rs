@@ -3,6 +3,7 @@
 //! I/O threads, virtqueues, disks, paths, fences and discovery are the shipping code. The modules here drive it, as the daemon's threads and
 //! tasks do.
 
+mod control_socket;
 mod controller_shutdown;
 mod daemon;
 mod discovery;

@@ -10,12 +10,13 @@ use mpath_host::{
 };
 use reactor::{CloseMode, ConnectedQueuePair, PathEvent, PathEventKind};
 
+use super::control_socket::ControlSocket;
 use super::controller_shutdown::EndingController;
 use super::disks::Disks;
 use super::fences::Fences;
 use super::io_thread::Message;
 use super::plan::HostPlan;
-use super::socket::{IoFailure, send_all};
+use super::socket::IoFailure;
 use super::stats_question::StatsQuestion;
 use super::turn_timer::TurnTimer;
 use crate::checker::is_accessible;
@@ -23,6 +24,7 @@ use crate::clock::{Event, earliest};
 use crate::connection::{ConnId, Side};
 use crate::context::Ctx;
 use crate::rng::Rng;
+use crate::tls::TlsPlan;
 
 /// The typical time of a write of the fence record.
 const RECORD_WRITE: Duration = Duration::from_millis(2);
@@ -57,9 +59,14 @@ fn described(action: &Action<IoFailure>) -> String {
 #[derive(Debug)]
 struct Socket {
     qid: u16,
-    conn: ConnId,
+    inner: ControlSocket,
     is_connected: bool,
-    out: VecDeque<u8>,
+}
+
+impl Socket {
+    fn conn(&self) -> ConnId {
+        self.inner.conn
+    }
 }
 
 /// A write of the association to the fence record.
@@ -139,7 +146,7 @@ impl PathTask {
     }
 
     pub(crate) fn owns(&self, id: ConnId) -> bool {
-        self.sockets.iter().any(|socket| socket.conn == id) || self.ending.iter().any(|ending| ending.owns(id))
+        self.sockets.iter().any(|socket| socket.conn() == id) || self.ending.iter().any(|ending| ending.owns(id))
     }
 
     /// The operator orders a state.
@@ -307,12 +314,12 @@ impl PathTask {
     fn end_controller(&mut self, ctx: &mut Ctx, shutdown: Option<ControllerShutdown>, fence: Option<AssociationId>) {
         let (mut queues, mut sockets) = (std::mem::take(&mut self.draining), self.sockets.drain(..));
         if let Some(shutdown) = shutdown
-            && let Some(Socket { conn, out, .. }) = sockets.next()
+            && let Some(admin) = sockets.next()
         {
             let queues = if fence.is_some() { std::mem::take(&mut queues) } else { Vec::new() };
-            self.ending.push(EndingController::new(shutdown, (conn, out), queues, fence));
+            self.ending.push(EndingController::new(shutdown, admin.inner, queues, fence));
         }
-        for conn in sockets.map(|socket| socket.conn).chain(queues) {
+        for conn in sockets.map(|socket| socket.conn()).chain(queues) {
             ctx.net.close(&mut ctx.clock, conn, Side::Host);
         }
     }
@@ -344,35 +351,47 @@ impl PathTask {
     fn exchange(&mut self, ctx: &mut Ctx) -> bool {
         let (now, mut is_new) = (ctx.clock.now(), false);
         for index in 0..self.sockets.len() {
-            let Some(Socket { qid, conn, .. }) = self.sockets.get(index) else { break };
-            let (qid, conn) = (*qid, *conn);
-            if ctx.net.is_reset(conn, Side::Host) && !ctx.net.has_received(conn, Side::Host) {
-                ctx.net.close(&mut ctx.clock, conn, Side::Host);
-                self.sockets.remove(index);
-                self.path.failed(now, qid, IoFailure);
-                return true;
-            }
-            let socket = &mut self.sockets[index];
-            if !socket.is_connected {
-                if !ctx.net.is_established(conn) {
-                    continue;
+            let Some(socket) = self.sockets.get(index) else { break };
+            let (qid, conn) = (socket.qid, socket.conn());
+            let has_received = ctx.net.has_received(conn, Side::Host);
+            is_new |= has_received;
+            let is_lost = ctx.net.is_reset(conn, Side::Host) && !has_received;
+            let exchanged = if is_lost { Err(IoFailure) } else { self.exchange_one(ctx, index) };
+            match exchanged {
+                Ok(one_is_new) => is_new |= one_is_new,
+                Err(failure) => {
+                    ctx.net.close(&mut ctx.clock, conn, Side::Host);
+                    self.sockets.remove(index);
+                    self.path.failed(now, qid, failure);
+                    return true;
                 }
-                socket.is_connected = true;
-                self.path.connected(now, qid);
-                is_new = true;
-            }
-            let mut out = Vec::new();
-            self.path.fill_tx(now, qid, &mut out);
-            socket.out.extend(out);
-            send_all(ctx, conn, &mut socket.out);
-            let most = self.rng.pick(&[7, 512, 16 * 1024]);
-            let bytes = ctx.net.receive(&mut ctx.clock, conn, Side::Host, most);
-            if !bytes.is_empty() {
-                self.path.received(now, qid, &bytes);
-                is_new = true;
             }
         }
         is_new
+    }
+
+    /// Moves bytes between the path and one of its sockets. Returns whether anything was new.
+    fn exchange_one(&mut self, ctx: &mut Ctx, index: usize) -> Result<bool, IoFailure> {
+        let now = ctx.clock.now();
+        let Socket { qid, inner, is_connected } = &mut self.sockets[index];
+        let was_connected = *is_connected;
+        if !was_connected {
+            let connected = inner.connect(ctx);
+            ctx.checker.counts.handshakes_failed += u64::from(connected.is_err());
+            if !connected? {
+                return Ok(false);
+            }
+            *is_connected = true;
+            self.path.connected(now, *qid);
+        }
+        let mut out = Vec::new();
+        self.path.fill_tx(now, *qid, &mut out);
+        inner.send(ctx, &out)?;
+        let bytes = inner.receive(ctx, self.rng.pick(&[7, 512, 16 * 1024]))?;
+        if !bytes.is_empty() {
+            self.path.received(now, *qid, &bytes);
+        }
+        Ok(!was_connected || !bytes.is_empty())
     }
 
     /// Carries out the actions of the path.
@@ -388,13 +407,14 @@ impl PathTask {
                         ctx.checker.first_attempts.begun(ctx.clock.elapsed(), path);
                     }
                     let conn = ctx.net.connect(&mut ctx.clock, path);
-                    self.sockets.push(Socket { qid, conn, is_connected: false, out: VecDeque::new() });
+                    let session = self.plan.tls.as_ref().map(TlsPlan::host);
+                    self.sockets.push(Socket { qid, inner: ControlSocket::new(conn, session), is_connected: false });
                 }
                 Action::Close => {
                     ctx.checker.first_attempts.closed(usize::from(self.id.0));
                     self.pending_record = None;
                     for socket in self.sockets.drain(..) {
-                        ctx.net.close(&mut ctx.clock, socket.conn, Side::Host);
+                        ctx.net.close(&mut ctx.clock, socket.conn(), Side::Host);
                     }
                 }
                 Action::Record { epoch, fence_time, .. } => {
@@ -407,7 +427,7 @@ impl PathTask {
                     let usable = association.namespaces.iter().filter(|namespace| namespace.unusable.is_none());
                     let disks = usable.map(|namespace| usize::from(namespace.disk.0));
                     ctx.checker.first_attempts.succeeded(usize::from(self.id.0), disks);
-                    self.go_live(fences, *association);
+                    self.go_live(ctx, fences, *association);
                 }
                 Action::UpdateNamespace { epoch, update } => {
                     let (path, disk, state) = (self.id, update.disk, update.state);
@@ -474,16 +494,18 @@ impl PathTask {
         }
     }
 
-    /// Protects the following bytes of I/O queues by digests. The handshakes of these queues are over.
+    /// Protects the following bytes of I/O queues by digests. The handshakes of these queues are over. With TLS, all bytes are
+    /// protected.
     fn protect_queues(&self, ctx: &mut Ctx) {
         for socket in self.sockets.iter().filter(|socket| socket.qid > 0) {
-            ctx.net.protect(socket.conn, self.plan.controller.digests);
+            ctx.net.protect(socket.conn(), self.plan.controller.digests);
         }
     }
 
     /// Passes the queue pairs of an association to the I/O threads.
     fn go_live(
         &mut self,
+        ctx: &mut Ctx,
         fences: &mut Fences,
         LiveAssociation { association, queues, info, namespaces }: LiveAssociation,
     ) {
@@ -491,10 +513,12 @@ impl PathTask {
         let path = self.id;
         let sockets = self.sockets.split_off(1);
         for ((thread, queue), socket) in queues.into_iter().enumerate().zip(sockets) {
+            let (socket, tls) = socket.inner.into_parts();
+            ctx.net.handed_over(socket);
             let link = ConnectedQueuePair {
-                socket: socket.conn,
+                socket,
                 queue,
-                tls: None,
+                tls,
                 retry_delays: info.retry_delays,
                 close_mode: if self.plan.drain_fence { CloseMode::Drain } else { CloseMode::Reset },
             };

@@ -6,6 +6,8 @@ use mpath_core::FlowId;
 use mpath_host::{NamespaceName, PathSettings};
 use nvme_tcp::host::{ControllerConfig, NamespaceIdentity};
 
+use crate::tls::TlsPlan;
+
 /// The plan of the host for the whole run.
 #[derive(Debug, Clone)]
 pub(crate) struct HostPlan {
@@ -16,6 +18,8 @@ pub(crate) struct HostPlan {
     pub(crate) reconnect_delay: Duration,
     /// Controllers promise to execute everything before they close connections.
     pub(crate) drain_fence: bool,
+    /// The key, if connections to the target use TLS. The configuration refuses TLS with `drain_fence`.
+    pub(crate) tls: Option<TlsPlan>,
     /// Percentage of writes of fence records that fail.
     pub(crate) record_fails_percent: u64,
     pub(crate) disks: Vec<DiskPlan>,

@@ -15,6 +15,10 @@ impl Net {
             return;
         }
         socket.received.clear();
+        if conn.tls.is_some() && self.rng.percent(50) {
+            self.end_session(id);
+        }
+        let Some(conn) = self.conns.get_mut(&id) else { return };
         let pipe = &mut conn.pipes[Side::Host as usize];
         pipe.sender = if pipe.sender == SenderState::Cut { SenderState::Cut } else { SenderState::Closed };
         let last = pipe.last_due.map_or(clock.now(), |last| last.max(clock.now()));

@@ -1,4 +1,4 @@
-//! Bits that flip on their way, where a digest must find them.
+//! Bits that flip on their way, where a digest or TLS must find them.
 
 use std::ops::Range;
 
@@ -8,6 +8,13 @@ use crate::rng::Rng;
 
 /// Bytes of the longest header of commands and data, with its digest.
 const HEADER_BYTES: usize = 76;
+
+/// Flips any bit with a probability in ten-thousandths.
+pub(super) fn corrupt_any(rng: &mut Rng, per_10k: u64, bytes: &mut [u8]) {
+    if per_10k > 0 && rng.below(10_000) < per_10k {
+        bytes[rng.index(bytes.len())] ^= 1 << rng.below(8);
+    }
+}
 
 /// The place in the PDUs of one direction of a connection, from the start of a PDU on.
 #[derive(Debug, Default)]

@@ -7,6 +7,7 @@
 
 mod closing;
 mod corruption;
+mod encryption;
 mod stream;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,6 +19,7 @@ use self::corruption::PduTracker;
 use crate::clock::{Clock, Event};
 use crate::connection::{ConnId, Side};
 use crate::rng::Rng;
+use crate::tls::ControllerEnd;
 
 /// The plan of a link for the whole run.
 #[derive(Debug, Clone)]
@@ -110,6 +112,8 @@ struct Connection {
     silent: bool,
     /// The digests that both ends check. Only protected bits may be flipped.
     digests: Digests,
+    /// The target's end, if the connection uses TLS. All bits may be flipped then.
+    tls: Option<ControllerEnd>,
 }
 
 /// All links and connections of a run.
@@ -126,6 +130,8 @@ pub(crate) struct Net {
     pub(crate) pieces_delayed: u64,
     /// Deliveries that waited for the end of a freeze.
     pub(crate) deliveries_frozen: u64,
+    /// Sessions that failed at the target.
+    pub(crate) tls_failures: u64,
     /// Connections that the target has reset while nothing could reach the host.
     undelivered_resets: Vec<ConnId>,
 }
@@ -144,6 +150,7 @@ impl Net {
             next: 0,
             pieces_delayed: 0,
             deliveries_frozen: 0,
+            tls_failures: 0,
             undelivered_resets: Vec::new(),
         }
     }
@@ -162,6 +169,7 @@ impl Net {
             frozen: [false; 2],
             silent: false,
             digests: Digests::default(),
+            tls: None,
         };
         self.conns.insert(id, conn);
         let delay = self.delay(path) * 2;

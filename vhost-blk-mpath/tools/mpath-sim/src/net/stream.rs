@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::corruption::corrupt_any;
 use super::{Net, Reset, SenderState};
 use crate::clock::{Clock, Event};
 use crate::connection::{ConnId, Side};
@@ -14,22 +15,34 @@ impl Net {
         self.plans[conn.path].socket_bytes.saturating_sub(pipe.unsent.len())
     }
 
-    /// Passes bytes to the socket. Returns the number of bytes that it takes.
+    /// Passes bytes to the socket, and plain text to that of a target with TLS. Returns the number of bytes that it takes.
     pub(crate) fn send(&mut self, clock: &mut Clock, id: ConnId, from: Side, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(self.room(id, from));
         if let Some(conn) = self.conns.get_mut(&id) {
-            let pipe = &mut conn.pipes[from.other() as usize];
-            if pipe.sender != SenderState::Cut {
-                pipe.unsent.extend(&bytes[..taken]);
+            conn.pipes[from.other() as usize].wants_room = taken < bytes.len();
+            match conn.tls.as_mut().filter(|_| from == Side::Target) {
+                Some(end) => {
+                    let encrypted = end.encrypt(&bytes[..taken]);
+                    self.put(id, from, &encrypted);
+                }
+                None => self.put(id, from, &bytes[..taken]),
             }
-            pipe.wants_room = taken < bytes.len();
         }
         self.transmit(clock, id, from.other());
         taken
     }
 
+    /// Puts bytes into the socket.
+    pub(super) fn put(&mut self, id: ConnId, from: Side, bytes: &[u8]) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let pipe = &mut conn.pipes[from.other() as usize];
+        if pipe.sender != SenderState::Cut {
+            pipe.unsent.extend(bytes);
+        }
+    }
+
     /// Sends the bytes in the socket, as far as the receiver can take them.
-    fn transmit(&mut self, clock: &mut Clock, id: ConnId, to: Side) {
+    pub(super) fn transmit(&mut self, clock: &mut Clock, id: ConnId, to: Side) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let (plan, link) = (&self.plans[conn.path], self.links[conn.path]);
         let pipe = &mut conn.pipes[to as usize];
@@ -73,7 +86,11 @@ impl Net {
                 clock.after(plan.latency, Event::Reset(id, to.other()));
                 continue;
             }
-            pipe.pdus.corrupt(&mut self.rng, conn.digests, link.flips_per_10k, &mut bytes);
+            if conn.tls.is_some() {
+                corrupt_any(&mut self.rng, link.flips_per_10k, &mut bytes);
+            } else {
+                pipe.pdus.corrupt(&mut self.rng, conn.digests, link.flips_per_10k, &mut bytes);
+            }
             socket.received.extend(bytes);
             delivered = true;
         }
@@ -102,8 +119,21 @@ impl Net {
         socket.finished
     }
 
-    /// Takes up to `most` bytes out of the socket.
+    /// Takes up to `most` bytes out of the socket. At a target with TLS, these become plain text.
     pub(crate) fn receive(&mut self, clock: &mut Clock, id: ConnId, at: Side, most: usize) -> Vec<u8> {
+        loop {
+            let bytes = self.take(clock, id, at, most);
+            if at == Side::Host || bytes.is_empty() {
+                return bytes;
+            }
+            let plain = self.decrypt(clock, id, bytes);
+            if !plain.is_empty() {
+                return plain;
+            }
+        }
+    }
+
+    fn take(&mut self, clock: &mut Clock, id: ConnId, at: Side, most: usize) -> Vec<u8> {
         let Some(conn) = self.conns.get_mut(&id) else { return Vec::new() };
         let socket = &mut conn.sockets[at as usize];
         let count = socket.received.len().min(most);

@@ -11,6 +11,7 @@ use crate::discovery_controllers::DiscoveryPlan;
 use crate::fault::{Fault, PlannedFault};
 use crate::rng::Rng;
 use crate::target::{NamespaceReport, R2tFault, StatusFault};
+use crate::tls::TlsRefusal;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -284,6 +285,22 @@ pub(super) fn protocol_faults(rng: &mut Rng, paths: usize, quiet: Duration) -> V
         };
         let begins = rng.up_to(quiet * 9 / 10);
         let lasts = rng.up_to(2000 * MS).min(quiet.saturating_sub(begins));
+        PlannedFault { fault, begins, lasts }
+    };
+    (0..count).map(one).collect()
+}
+
+/// Nodes that refuse TLS until `quiet`, and records that are changed on their way.
+pub(super) fn faults_of_tls(rng: &mut Rng, paths: usize, quiet: Duration) -> Vec<PlannedFault> {
+    let count = rng.pick(&[2, 4, 8]);
+    let one = |_| {
+        let path = rng.index(paths);
+        let fault = if rng.percent(50) {
+            Fault::RefuseTls { path, refusal: rng.pick(&TlsRefusal::ALL) }
+        } else {
+            Fault::FlipBits { path, per_10k: rng.pick(&[100, 500, 3000]) }
+        };
+        let (begins, lasts) = span(rng, quiet, &[300 * MS, 2000 * MS, 5000 * MS]);
         PlannedFault { fault, begins, lasts }
     };
     (0..count).map(one).collect()

@@ -12,8 +12,8 @@ use nvme_tcp::target::QueueLimits;
 use nvme_tcp::wire::{Digests, Nqn};
 
 use self::faults::{
-    closures, drains, faults, faults_of_discovery, faults_of_disks, hang_ups, pairs, power_loss, protocol_faults,
-    queue_stops, restarts, truncations,
+    closures, drains, faults, faults_of_discovery, faults_of_disks, faults_of_tls, hang_ups, pairs, power_loss,
+    protocol_faults, queue_stops, restarts, truncations,
 };
 use self::offline_growth::offline_growth;
 use self::replacements::replacements;
@@ -24,6 +24,7 @@ use crate::host::{DiskPlan, HostPlan};
 use crate::net::LinkPlan;
 use crate::rng::Rng;
 use crate::target::{CrossResetPlan, IoClose, NamespacePlan, TargetPlan, WriteCache};
+use crate::tls::{SUITES, TlsPlan};
 
 const MS: Duration = Duration::from_millis(1);
 const US: Duration = Duration::from_micros(1);
@@ -77,6 +78,11 @@ impl Plan {
         }
         let mut host = host(rng, paths, kato, digests, &target);
         host.group.hedging = hedging(&mut Rng::new(seed, 0x4ed6));
+        let of_tls = &mut Rng::new(seed, 0x715);
+        if of_tls.percent(43) && !target.drains() {
+            let ControllerConfig { host: HostIdentity { hostnqn, .. }, subnqn, .. } = &host.controller;
+            host.tls = Some(TlsPlan::new(of_tls.pick(&SUITES), hostnqn, subnqn));
+        }
         host.record_fails_percent = Rng::new(seed, 0xf5bc).pick(&[0, 0, 0, 20]);
         let quiet = rng.between(Duration::from_secs(10), Duration::from_secs(30));
         let mut guests: Vec<_> = (0..disks).map(|disk| guest(rng, &host, &target, disk, quiet)).collect();
@@ -104,6 +110,9 @@ impl Plan {
             faults.extend(pairs(&mut Rng::new(seed, 0x9a12), paths, disks, quiet));
         }
         if spared.is_none() {
+            if host.tls.is_some() {
+                faults.extend(faults_of_tls(of_tls, paths, quiet));
+            }
             if target.drains() {
                 faults.extend(drains(of_drains, paths, quiet));
             }
@@ -333,6 +342,7 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
         },
         reconnect_delay: rng.pick(&[50 * MS, 500 * MS, 2000 * MS]),
         drain_fence: target.drains(),
+        tls: None,
         record_fails_percent: 0,
         disks: disks
             .iter()

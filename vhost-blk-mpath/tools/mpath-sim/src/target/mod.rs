@@ -156,6 +156,10 @@ impl Target {
             self.take_commands(ctx, id);
         }
         self.send(ctx, id);
+        if ctx.net.has_tls_failed(id) {
+            let now = ctx.clock.now();
+            return self.close(ctx, id, now);
+        }
         if ctx.net.has_ended(id, Side::Target) {
             self.drain(ctx, id, DrainCause::Host);
         }

@@ -9,6 +9,7 @@ use nvme_tcp::wire::{AnaState, ControllerInstance, Status};
 use super::r2t_faults::R2tFault;
 use crate::blocks::Origin;
 use crate::connection::ConnId;
+use crate::tls::TlsRefusal;
 
 /// A status in answer to a percentage of commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub(crate) struct NodeState {
     pub(crate) repeated_percent: u64,
     /// Percentage of R2Ts that are spoilt, and how.
     pub(crate) r2t_fault: Option<(u64, R2tFault)>,
+    /// How it refuses TLS on new connections.
+    pub(crate) tls_refusal: Option<TlsRefusal>,
 }
 
 /// The queue on a connection, with its controller id, once it is connected.

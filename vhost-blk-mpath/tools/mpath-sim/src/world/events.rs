@@ -5,6 +5,7 @@ use mpath_core::DiskId;
 use super::World;
 use crate::clock::Event;
 use crate::connection::{ConnId, Side};
+use crate::tls::TlsRefusal;
 
 impl World {
     pub(super) fn handle(&mut self, event: Event) {
@@ -22,11 +23,12 @@ impl World {
                 if self.ctx.net.on_established(&mut self.ctx.clock, id) {
                     let (paths, link) = (self.plan.host.paths, self.ctx.net.path_of(id));
                     let (node, now) = (link, self.ctx.clock.now());
-                    match (self.controllers(), link.checked_sub(paths)) {
-                        (Some((controllers, ctx)), Some(controller)) => {
-                            controllers.on_accept(ctx, id, controller);
-                        }
-                        _ => self.target.on_accept(now, id, node),
+                    let controller = link.checked_sub(paths);
+                    if let (Some((controllers, ctx)), Some(controller)) = (self.controllers(), controller) {
+                        controllers.on_accept(ctx, id, controller);
+                    } else {
+                        self.begin_tls(id, node);
+                        self.target.on_accept(now, id, node);
                     }
                 }
                 self.notify(id, Side::Host);
@@ -91,6 +93,14 @@ impl World {
                 self.ctx.say(|| "quiet".into());
                 self.on_quiet();
             }
+        }
+    }
+
+    /// The target begins TLS on a connection in a run with TLS, unless its node expects clear text.
+    fn begin_tls(&mut self, id: ConnId, node: usize) {
+        let refusal = self.target.nodes[node].tls_refusal;
+        if let Some(tls) = self.plan.host.tls.as_ref().filter(|_| refusal != Some(TlsRefusal::ClearText)) {
+            self.ctx.net.encrypt(id, tls.controller(refusal.is_none()));
         }
     }
 

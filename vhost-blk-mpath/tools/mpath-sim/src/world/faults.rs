@@ -49,6 +49,10 @@ impl World {
                 self.ctx.net.links[path].silent_percent = percent;
                 self.reset_path(path);
             }
+            Fault::RefuseTls { path, refusal } => {
+                self.target.nodes[path].tls_refusal = Some(refusal);
+                self.reset_path(path);
+            }
             Fault::PauseNode { node } => self.target.nodes[node].paused = true,
             Fault::CrashNode { node } => {
                 self.ctx.net.links[node].refused = true;
@@ -75,7 +79,10 @@ impl World {
                 target.grow(ctx, node, disk);
             }
             Fault::FlipBits { path, per_10k } => {
-                self.ctx.checker.corrupted(true);
+                // With TLS, a flipped bit ends its connection, and alters no answer.
+                if self.plan.host.tls.is_none() {
+                    self.ctx.checker.corrupted(true);
+                }
                 self.ctx.net.links[path].flips_per_10k = per_10k;
             }
             Fault::KillDaemon { resubmits, exit } => self.kill_daemon(resubmits, exit),
@@ -134,6 +141,7 @@ impl World {
             Fault::CloseInOrder { node, .. } => self.target.nodes[node].closes_in_order = false,
             Fault::SilentPort { path, .. } => self.ctx.net.links[path].silent_percent = 0,
             Fault::PortDown { path } => self.ctx.net.links[path].refused = false,
+            Fault::RefuseTls { path, .. } => self.target.nodes[path].tls_refusal = None,
             Fault::PauseNode { node } => {
                 let (target, ctx) = self.target();
                 target.resume(ctx, node);
@@ -158,7 +166,9 @@ impl World {
                 target.report_namespace(ctx, node, disk, NamespaceReport::Itself);
             }
             Fault::FlipBits { path, .. } => {
-                self.ctx.checker.corrupted(false);
+                if self.plan.host.tls.is_none() {
+                    self.ctx.checker.corrupted(false);
+                }
                 self.ctx.net.links[path].flips_per_10k = 0;
             }
             Fault::KillDaemon { .. } => self.start_daemon(),

@@ -173,6 +173,7 @@ impl World {
         }
         self.ctx.checker.counts.runs_with_several_disks = u64::from(self.guests.len() > 1);
         self.ctx.checker.counts.runs_with_shared_cache = u64::from(self.plan.host.group.shared_write_cache);
+        self.ctx.checker.counts.runs_with_tls = u64::from(self.plan.host.tls.is_some());
         self.ctx.checker.counts.runs_with_spared_disk = u64::from(self.plan.spared.is_some());
         self.start_daemon();
         let end = self.plan.quiet + self.plan.patience;
@@ -233,6 +234,7 @@ impl World {
         let counts = &mut self.ctx.checker.counts;
         (counts.pieces_delayed, counts.deliveries_frozen) =
             (self.ctx.net.pieces_delayed, self.ctx.net.deliveries_frozen);
+        counts.sessions_failed = self.ctx.net.tls_failures;
         let block = self.ctx.checker.violation.as_ref().and_then(|violation| violation.block);
         Report {
             seed,

@@ -134,8 +134,9 @@ impl IoThread {
     }
 
     fn check_sent(&mut self, ctx: &mut Ctx, id: ConnId, bytes: &[u8]) {
+        let Some(plain) = self.decrypt_sent(ctx, id, bytes) else { return };
         let socket = self.sockets.get_mut(&id).expect("it was just there");
-        let commands = socket.wire.host_sends(bytes);
+        let commands = socket.wire.host_sends(&plain);
         let socket = &self.sockets[&id];
         if commands.is_none() {
             let what = format_args!("path {} is used though its controller has broken the protocol", socket.path);
@@ -146,11 +147,22 @@ impl IoThread {
         }
     }
 
+    /// The plain text of bytes that the thread sends, which have to be encrypted in a run with TLS.
+    fn decrypt_sent(&self, ctx: &mut Ctx, id: ConnId, bytes: &[u8]) -> Option<Vec<u8>> {
+        let plain = ctx.net.plain_sent(id, bytes);
+        if plain.is_none() {
+            let what = format_args!("bytes on path {} are not encrypted by their session", self.sockets[&id].path);
+            ctx.checker.violate(ctx.clock.elapsed(), None, what);
+        }
+        plain
+    }
+
     /// Carries out the thread's calls on its sockets.
     pub(super) fn call_sockets(&mut self, ctx: &mut Ctx) {
         for (id, call) in self.inner.ring().take_calls() {
             match call {
                 SocketCall::SendAtOnce(bytes) => {
+                    self.decrypt_sent(ctx, id, &bytes);
                     ctx.net.send(&mut ctx.clock, id, Side::Host, &bytes);
                 }
                 SocketCall::Shutdown => {

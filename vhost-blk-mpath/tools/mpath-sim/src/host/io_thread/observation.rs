@@ -13,6 +13,7 @@ use crate::checker::is_accessible;
 use crate::checker::wire::{Command, CommandEnd, CommandKind, Wire};
 use crate::connection::ConnId;
 use crate::context::Ctx;
+use crate::tls::Received;
 
 impl IoThread {
     /// Counts settings that a message has changed.
@@ -50,9 +51,14 @@ impl IoThread {
     pub(super) fn observe_received(&mut self, ctx: &mut Ctx, id: ConnId, bytes: &[u8]) {
         let Some(socket) = self.sockets.get_mut(&id) else { return };
         let was_broken = socket.wire.is_broken();
-        let ends = socket.wire.host_receives(bytes);
+        let (plain, received) = ctx.net.plain_received(id, bytes);
+        let ends = socket.wire.host_receives(&plain);
         ctx.checker.counts.digest_errors += std::mem::take(&mut socket.wire.digest_errors);
         ctx.checker.counts.protocol_errors += u64::from(socket.wire.is_broken() && !was_broken);
+        if received == Received::Changed && !socket.wire.is_broken() {
+            ctx.checker.counts.records_changed += 1;
+            socket.wire.record_changed();
+        }
         for (Command { kind, nsid, blocks }, end) in ends {
             let Some(disk) = self.disks.iter().position(|disk| disk.namespace.nsid == nsid) else { continue };
             let association = (disk, socket.path, socket.epoch);
