@@ -16,13 +16,17 @@ pub(crate) struct ControlSocket {
     stream: Option<TcpStream>,
     /// Established, if the connection uses TLS.
     session: Option<Session>,
+    /// Whether the controller has sent anything.
+    is_answered: bool,
     out: Vec<u8>,
     buffer: Box<[u8]>,
 }
 
 impl ControlSocket {
     pub(super) fn new(stream: TcpStream, session: Option<Session>) -> Self {
-        Self { stream: Some(stream), session, out: Vec::new(), buffer: vec![0; 16 * 1024].into_boxed_slice() }
+        let is_answered = session.is_some();
+        let buffer = vec![0; 16 * 1024].into_boxed_slice();
+        Self { stream: Some(stream), session, is_answered, out: Vec::new(), buffer }
     }
 
     /// The address of the controller.
@@ -43,8 +47,10 @@ impl ControlSocket {
     pub(crate) fn exchange(&mut self) -> Result<Option<&[u8]>, TransportError> {
         let stream = self.stream.as_ref().expect("it is given away as a whole");
         let Some(session) = &mut self.session else {
-            send(stream, &mut self.out)?;
-            return Ok(receive(stream, &mut self.buffer)?.map(|bytes| &self.buffer[..bytes]));
+            let received = send(stream, &mut self.out).and_then(|()| receive(stream, &mut self.buffer));
+            let received = received.map_err(|error| if self.is_answered { error } else { unanswered(error) })?;
+            self.is_answered |= received.is_some();
+            return Ok(received.map(|bytes| &self.buffer[..bytes]));
         };
         session.write(&self.out)?;
         self.out.clear();
@@ -89,6 +95,11 @@ impl ControlSocket {
         stream.set_nonblocking(false)?;
         Ok((stream.into(), self.session.take()))
     }
+}
+
+/// The end of a connection in clear text before the first answer. A port that requires TLS ends it so.
+fn unanswered(error: TransportError) -> TransportError {
+    TransportError::Unanswered(error.into())
 }
 
 /// Sends what the socket accepts now.

@@ -30,8 +30,12 @@ pub(crate) enum TransportError {
     Socket(#[source] io::Error),
     #[error("connection closed by the controller")]
     Closed,
+    #[error("no answer to the first message: {0}; if this port of the controller requires TLS, set tls-key-file")]
+    Unanswered(#[source] Box<TransportError>),
     #[error(transparent)]
     Controller(#[from] ControllerError),
+    #[error("TLS handshake failed: {0}")]
+    Handshake(#[source] TlsError),
     #[error("connection lost: {0}")]
     Tls(#[from] TlsError),
     #[error(transparent)]

@@ -42,7 +42,10 @@ pub(super) async fn connect(key: &SubsystemKey, address: &PathAddress) -> Result
 
 /// Whether the controller may accept another identity. Linux's target closes the connection without an alert.
 fn is_refusal(error: &TransportError) -> bool {
-    matches!(error, TransportError::Tls(TlsError::Alert { .. }) | TransportError::Closed | TransportError::Socket(_))
+    matches!(
+        error,
+        TransportError::Handshake(TlsError::Alert { .. }) | TransportError::Closed | TransportError::Socket(_)
+    )
 }
 
 async fn handshake(stream: TcpStream, mut session: Session) -> Result<ControlSocket, TransportError> {
@@ -53,7 +56,7 @@ async fn handshake(stream: TcpStream, mut session: Session) -> Result<ControlSoc
             Err(error) => {
                 // The controller may not get the alert.
                 let _ = send(&stream, session.pending());
-                return Err(error.into());
+                return Err(TransportError::Handshake(error));
             }
         };
         while !session.is_sent() {

@@ -116,7 +116,8 @@ fn what_does_not_match_is_refused() {
     let daemon = DaemonDirectory::new();
     let command = daemon.command(&with_key.addrs(), &format!("{FLAGS} --wait-for none"));
     let daemon = daemon.spawn(command).answers();
-    error(&daemon);
+    let why = error(&daemon);
+    assert!(why.contains("requires TLS, set tls-key-file"), "{why}");
 }
 
 type Spoil = fn(&Path);
