@@ -125,8 +125,9 @@ bench-instructions: ## instructions of each part of a request, in a minute; fail
 	  $(CARGO) build --release --locked -p mpath-sim
 	$(BIN)/mpath-sim instructions $(INSTRUCTIONS_ARGS)
 
-guest-test: $(PROGRAMS) images ## the fio suite in a guest over two paths, then fio in user-mode-linux
+guest-test: $(PROGRAMS) images ## the fio suite in a guest over two paths, a guest over paths with TLS, then fio in user-mode-linux
 	scripts/guest-test
+	guest-tests/tls/run
 	$(MAKE) --no-print-directory uml-test
 
 guest-unit: $(PROGRAMS) ## virtio-blk from bare metal, good and bad requests, under QEMU (KVM_UNIT_TESTS=dir; UNIT_ARGS='--reference')

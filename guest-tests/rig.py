@@ -112,6 +112,17 @@ class Rig:
         self.daemon.wait()
         self._programs.remove(("vhost-blk-mpath", self.daemon))
 
+    def stop_daemon(self):
+        """Ends the daemon in order. Another one can be started then."""
+        self.daemon.terminate()
+        try:
+            code = self.daemon.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            raise RigError(f"vhost-blk-mpath did not end within {STOP_TIMEOUT} s") from None
+        self._programs.remove(("vhost-blk-mpath", self.daemon))
+        if code != 0:
+            raise RigError(f"vhost-blk-mpath ended with code {code}; see {self.log('vhost-blk-mpath')}")
+
     def adopt(self, daemon):
         """Takes over the process that the daemon has started and that serves in its place. The old daemon has ended."""
         self._programs[self._programs.index(("vhost-blk-mpath", self.daemon))] = ("vhost-blk-mpath", daemon)
