@@ -35,11 +35,11 @@ USUAL = re.compile(
 
 
 class Target:
-    """mpath-target with two ports, changed through its control API."""
+    """mpath-target with two ports and further `options`, changed through its control API."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, *options):
         self._api = directory / "target.sock"
-        self._rig = Rig(directory, namespace=NAMESPACE, target_options=("--api", self._api))
+        self._rig = Rig(directory, namespace=NAMESPACE, target_options=("--api", self._api, *options))
 
     def __enter__(self):
         self._rig.start_targets()
@@ -49,8 +49,12 @@ class Target:
     def __exit__(self, *_):
         self._rig.stop()
 
+    def log(self):
+        """What the target has printed to stderr."""
+        return self._rig.log("mpath-target").read_text()
+
     def set(self, port, *settings):
-        """`mpath-target ctl set` for a port id (from 1)."""
+        """`mpath-target ctl set` for a port id (from 1), or for "all"."""
         self._ctl("set", str(port), *settings)
 
     def status(self):
@@ -82,6 +86,9 @@ class World:
             self.sh(f"echo '{','.join(words)}' >/dev/nvme-fabrics")
         wait_for(lambda: "nvme0n1" in self.sh("ls /sys/block"), 5, "a disk nvme0n1")
         self.sh("echo round-robin >/sys/class/nvme-subsystem/nvme-subsys0/iopolicy")
+
+    def states(self):
+        return self.sh("cat /sys/class/nvme/nvme*/state").split()
 
     def disconnect(self):
         self.sh("for one in /sys/class/nvme/nvme*; do echo 1 >$one/delete_controller; done")

@@ -5,12 +5,12 @@ import re
 
 from case import check, wait_for
 from initiator import HOSTID, HOSTNQN
+from keys import CONFIGURED
 from nvmet import PORTS
 from rig import NQN
 from tls import SHA384_SUITES, dhchap_secret, tls_psk
 
 ADDRESS = "10.0.2.15"  # the guest's own, where its first port listens
-CONFIGURED = {1: bytes(range(32)), 2: bytes(range(48))}  # by hash
 HOST_SECRET = dhchap_secret(bytes(range(1, 33)), 1)
 CTRL_SECRET = dhchap_secret(bytes(range(2, 50)), 2)
 WRONG_SECRET = dhchap_secret(bytes(range(3, 35)), 1)
