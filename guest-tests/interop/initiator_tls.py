@@ -91,14 +91,14 @@ def refused(world, directory):
         port = linux.target.ports[0]
         identity, _ = tls_psk(CONFIGURED[1], 1, HOSTNQN, NQN, 1)
         tls.insert_psk(identity, bytes(32))
-        refuse("wrong key", port, f"the keys for the identity {identity} differ", "--tls")
+        refuse("wrong key", port, f'the keys for the identity "{identity}" differ', "--tls")
         tls.clear_keys()
         tls.insert_psk(*tls_psk(OTHER, 1, HOSTNQN, NQN, 1))
-        refuse("unknown identity", port, "no key is known for the identity NVMe1R01", "--tls")
+        refuse("unknown identity", port, 'no key is known for the identity "NVMe1R01', "--tls")
         tls.clear_keys()
         # nvme inserts this one. The target knows only the specification's derivation for an identity of version 0.
         tls.insert(CONFIGURED[1], 1, HOSTNQN, 0, compat=True)
-        refuse("version 0 of libnvme before 1.16", port, "the keys for the identity NVMe0R01", "--tls")
+        refuse("version 0 of libnvme before 1.16", port, 'the keys for the identity "NVMe0R01', "--tls")
         refuse("clear text", port, "the peer sends clear text in place of TLS")
     (directory / "clear").mkdir()
     with host(world, directory / "clear", hash_number=None) as linux:

@@ -15,8 +15,8 @@ from tls import dhchap_secret, interchange
 KEY = key_text(1)
 LISTENER = "127.0.0.1:0"
 # Another key under the same identity is an unknown identity of version 1 first, then a wrong key of version 0.
-DIFFERENT_KEYS = "no key is known for the identity NVMe1R01 .*the keys for the identity NVMe0R01 .* differ"
-IN_CLEAR = "TLS handshake failed: the peer sends clear text in place of TLS: switch TLS on, or off, on both sides"
+DIFFERENT_KEYS = 'no key is known for the identity "NVMe1R01 .*the keys for the identity "NVMe0R01 .* differ'
+IN_CLEAR = "TLS handshake failed: the peer sends clear text in place of TLS: check that this port of the peer uses TLS"
 
 # A wrong set-up. The daemon's key file has `text`, unless that is None, and mode `mode`. `error` is what an operator of the daemon must
 # read, and `log` what the target prints.
@@ -29,7 +29,7 @@ def changed(text, position, character):
 
 WRONG_SETUPS = (
     WrongSetup("wrong-key", NONE_ACCEPTED, interchange(OTHER, 1), DIFFERENT_KEYS),
-    WrongSetup("key-of-other-suite", NONE_ACCEPTED, key_text(2), "no key is known for the identity NVMe0R02"),
+    WrongSetup("key-of-other-suite", NONE_ACCEPTED, key_text(2), 'no key is known for the identity "NVMe0R02'),
     WrongSetup("key-without-transform", NONE_ACCEPTED, interchange(CONFIGURED[1], 0), DIFFERENT_KEYS),
     WrongSetup("clear-text-target", IN_CLEAR, listener=LISTENER + ",tls=off"),
     WrongSetup("clear-text-daemon", MISSING_KEY, None, IN_CLEAR),

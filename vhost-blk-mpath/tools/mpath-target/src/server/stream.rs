@@ -109,13 +109,13 @@ impl Tls {
         let mut filled = 0;
         self.has_unread = false;
         if let Some(error) = self.failed.take() {
-            return Err(failed(error));
+            return Err(failed("connection", error));
         }
         loop {
             if !self.is_established {
                 let done = self.session.handshake();
                 let flushed = self.flush(tcp);
-                self.is_established = done.map_err(failed)?;
+                self.is_established = done.map_err(|error| failed("handshake", error))?;
                 flushed?;
             }
             while self.is_established && filled < buf.len() {
@@ -128,7 +128,7 @@ impl Tls {
                         self.has_unread = true;
                         return Ok(filled);
                     }
-                    Err(error) => return Err(failed(error)),
+                    Err(error) => return Err(failed("connection", error)),
                 }
             }
             if filled == buf.len() {
@@ -156,7 +156,7 @@ impl Tls {
 }
 
 /// Reports why a connection ends. Only this side can tell an unknown identity from a wrong key.
-fn failed(error: TlsError) -> io::Error {
-    eprintln!("mpath-target: TLS connection failed: {error}");
+fn failed(what: &str, error: TlsError) -> io::Error {
+    eprintln!("mpath-target: TLS {what} failed: {error}");
     io::Error::other(error)
 }
