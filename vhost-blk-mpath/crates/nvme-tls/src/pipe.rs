@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 const HEADER_BYTES: usize = 5;
 /// Records without data that a peer may send at once. More than a few are an attack: each `KeyUpdate` costs new keys.
 const EMPTY_RECORDS_MAX: u32 = 8;
-/// For so many bytes of data, a peer may send one more record without data.
+/// Bytes of data that allow a peer one more record without data.
 const BYTES_FOR_RECORD: usize = 64 << 10;
 
 #[derive(Default)]
