@@ -250,10 +250,10 @@ impl<R: Ring> Connection<R> {
         let received = received.map_err(LossReason::Socket)?;
         let counted = if received.direct > 0 { self.queue.received_direct(received.direct as u32) } else { Ok(()) };
         let buffered = self.recv.buffered(received.buffered);
-        let parsed = match &mut self.tls {
+        let parsed = counted.map_err(LossReason::from).and_then(|()| match &mut self.tls {
             Some(tls) => tls.decrypt(buffered, &mut self.queue, requests),
-            None => counted.and_then(|()| self.queue.receive(buffered, requests)).map_err(LossReason::from),
-        };
+            None => Ok(self.queue.receive(buffered, requests)?),
+        });
         // Commands that completed before the protocol violation are valid.
         while let Some(completion) = self.queue.poll_completion() {
             let tag = Tag(completion.tag.0);
