@@ -177,6 +177,7 @@ impl Control for Daemon {
                     cntlid: status.cntlid,
                     controller: status.controller.clone(),
                     tls_suite: status.suite.map(|suite| suite.name().to_owned()),
+                    authentication: status.authentication.clone(),
                     connections: status.connections.as_ref().map_or_else(Vec::new, Connections::shown),
                     connections_error: status.connections.as_ref().and_then(Connections::error),
                     window: PathWindow {

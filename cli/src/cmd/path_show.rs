@@ -39,6 +39,7 @@ pub(super) fn for_people(path: &Path) -> Text {
         row("connections unknown", error.clone());
     }
     row("TLS suite", tls_suite(path));
+    row("authentication", or_dash(path.authentication.as_ref()));
     row("model", of(|controller| controller.model.clone()));
     row("serial", of(|controller| controller.serial.clone()));
     row("firmware", of(|controller| controller.firmware.clone()));

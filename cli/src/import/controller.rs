@@ -28,7 +28,7 @@ pub(super) fn security(name: &str) -> Option<&'static str> {
         "keyring" => Some("NOT MET: the daemon uses no keyring; write the key to tls-key-file"),
         "concat" => Some("NOT MET: the daemon does not authenticate, so authentication makes no TLS key"),
         _ if ["chap", "secret"].iter().any(|word| name.contains(word)) => Some(
-            "NOT MET: the daemon does not authenticate, and a target that requires authentication refuses the path",
+            "NOT MET: the daemon reads secrets from files; write the secret to a file and set `dhchap-secret-file` or `dhchap-ctrl-secret-file`",
         ),
         _ => None,
     }

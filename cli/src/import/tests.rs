@@ -118,7 +118,7 @@ const JSON: &str = r#"
 fn config_json() {
     let expected = "\
 # Imported from F. Comments say what has no counterpart.
-# host: dhchap-key (a secret): NOT MET: the daemon does not authenticate, and a target that requires authentication refuses the path
+# host: dhchap-key (a secret): NOT MET: the daemon reads secrets from files; write the secret to a file and set `dhchap-secret-file` or `dhchap-ctrl-secret-file`
 hostnqn: \"nqn.2014-08.org.nvmexpress:uuid:6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21\"
 hostid: \"6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21\"
 disks:

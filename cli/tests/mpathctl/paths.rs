@@ -27,6 +27,7 @@ disk0 path 1 (tcp://127.0.0.1:4421): lost: Connection refused (os error 111)
     "address": "tcp://[::1]:4420",
     "transport": "tcp",
     "tls-suite": null,
+    "authentication": null,
     "origin": "configured",
     "state": "live",
     "since": "2026-11-21T07:00:00.123Z",
@@ -129,6 +130,7 @@ waits for             I/Os in flight, the guest's next flush
 ANA state             optimized
 controller (cntlid)   1
 TLS suite             off
+authentication        -
 model                 Made-up Controller
 serial                0042
 firmware              7.1

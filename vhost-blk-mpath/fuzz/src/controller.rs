@@ -115,6 +115,7 @@ pub fn queue_config(digests: Digests) -> QueueConfig {
         subnqn: "nqn.2014-08.org.example:disk".parse().expect("an NQN"),
         cntlid: 5,
         digests,
+        authentication: None,
         max_transfer_bytes: 128 << 10,
         reports_max_transfer: true,
         command_limits: nvme_tcp::host::CommandLimits::NONE,

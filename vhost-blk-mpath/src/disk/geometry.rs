@@ -88,6 +88,7 @@ pub(crate) mod tests {
     pub(crate) fn controller() -> ControllerInfo {
         ControllerInfo {
             cntlid: 1,
+            authenticated: None,
             version: Version(0x0002_0100),
             serial: "SN".into(),
             model: "model".into(),

@@ -13,7 +13,7 @@ use nvme_tls::psk::Suite;
 use crate::path::duplicate;
 use crate::subsystem::Subsystem;
 use crate::subsystem::error::PathError;
-use crate::subsystem::path_status::PathStatus;
+use crate::subsystem::path_status::{self, PathStatus};
 use crate::transport::connections::Connections;
 
 impl Subsystem {
@@ -29,6 +29,11 @@ impl Subsystem {
             message.push_str("; ");
             message.push_str(suite.name());
         }
+        let authentication = info.authenticated.map(path_status::shown);
+        if let Some(shown) = &authentication {
+            message.push_str("; ");
+            message.push_str(&shown.to_string());
+        }
         for update in namespaces {
             message.push_str("; ");
             message.push_str(&self.of_disk(update));
@@ -38,6 +43,7 @@ impl Subsystem {
             status.set_state(PathState::Live);
             status.cntlid = Some(info.cntlid);
             status.suite = suite;
+            status.authentication = authentication;
             status.connections = connections;
             status.controller = Some(Controller {
                 model: info.model.clone(),

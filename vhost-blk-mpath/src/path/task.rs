@@ -14,6 +14,7 @@ use mpath_api::PathAddress;
 use mpath_api::address::Transport;
 use mpath_core::{Epoch, PathId, PathStats};
 use mpath_host::{Action, ClosedAssociation, LiveAssociation, Order, Path, PathTrial, RecordedAssociation, Report};
+use nvme_tcp::Authentication;
 use nvme_tls::Session;
 use reactor::{CloseMode, ConnectedQueuePair, PathEvent, PathEventKind};
 use tokio::sync::{mpsc, watch};
@@ -44,6 +45,22 @@ async fn done<T>(under_way: &mut Pending<T>) -> T {
     }
 }
 
+/// A connected socket. That of an admin queue comes with the secrets of the association, if this host authenticates.
+struct Connected {
+    socket: ControlSocket,
+    authentication: Option<Authentication>,
+}
+
+/// Connects the socket of a queue. An admin queue begins an association, so its secrets are read.
+async fn connect(subsystem: &Subsystem, address: &PathAddress, qid: u16) -> Result<Connected, TransportError> {
+    let authentication = match &subsystem.secrets {
+        Some(secrets) if qid == 0 => Some(secrets.read().await?),
+        _ => None,
+    };
+    let socket = transport::connect(address, subsystem.key.as_ref()).await?;
+    Ok(Connected { socket, authentication })
+}
+
 /// The task of one path.
 pub(crate) struct PathTask {
     subsystem: Arc<Subsystem>,
@@ -63,7 +80,7 @@ pub(crate) struct PathTask {
     /// The sockets of I/O queues once the association is recorded, until the I/O threads take them.
     queues: Vec<(OwnedFd, Option<Session>)>,
     /// The connection attempt under way, with its QID.
-    connecting: Pending<(u16, Result<ControlSocket, TransportError>)>,
+    connecting: Pending<(u16, Result<Connected, TransportError>)>,
     recording: Pending<Result<(), HostError>>,
     /// The question to the I/O threads for the path's statistics.
     asking: Pending<Option<PathStats>>,
@@ -160,7 +177,10 @@ impl PathTask {
         tokio::select! {
             () = ready => {}
             (qid, connected) = done(connecting) => match connected {
-                Ok(socket) => {
+                Ok(Connected { socket, authentication }) => {
+                    if qid == 0 {
+                        self.path.set_authentication(authentication);
+                    }
                     tracing::debug!(disk = subsystem.name(), path = %self.address, qid, "connected");
                     self.sockets.resize_with(usize::from(qid), || None);
                     self.sockets.push(Some(socket));
@@ -240,10 +260,7 @@ impl PathTask {
                 Action::Connect { qid } => {
                     self.step(format_args!("connects queue {qid}"));
                     let (address, subsystem) = (self.address.clone(), Arc::clone(&subsystem));
-                    self.connecting =
-                        Some(Box::pin(
-                            async move { (qid, transport::connect(&address, subsystem.key.as_ref()).await) },
-                        ));
+                    self.connecting = Some(Box::pin(async move { (qid, connect(&subsystem, &address, qid).await) }));
                 }
                 Action::SendTermReq { qid, term_req } => {
                     if let Some(Some(socket)) = self.sockets.get_mut(usize::from(qid)) {

@@ -43,7 +43,7 @@ use crate::subsystem::fences::SharedFences;
 use crate::subsystem::namespace_writers::NamespaceWriters;
 use crate::subsystem::path_status::{PathStatus, State};
 use crate::subsystem::shared_context::SharedContext;
-use crate::transport::SubsystemKey;
+use crate::transport::{HostSecrets, SubsystemKey};
 
 pub(crate) struct Subsystem {
     /// The configuration of the disk that owns the paths. It is the first of `disks`.
@@ -53,6 +53,8 @@ pub(crate) struct Subsystem {
     pub(crate) host: HostIdentity,
     /// The key of its connections, if they use TLS.
     pub(crate) key: Option<SubsystemKey>,
+    /// The secrets of this host, if it authenticates.
+    pub(crate) secrets: Option<HostSecrets>,
     pub(crate) records: FenceRecords,
     /// The fences of its lost associations.
     pub(crate) fences: SharedFences,
@@ -91,7 +93,7 @@ impl fmt::Display for PolicySetBy {
     }
 }
 
-/// How every path of these disks connects its controller.
+/// How every path of these disks connects its controller. The secrets are read for each association.
 pub(crate) fn controller_config(config: &DiskConfig, host: &HostIdentity, io_threads: u16) -> ControllerConfig {
     ControllerConfig {
         host: host.clone(),
@@ -103,6 +105,8 @@ pub(crate) fn controller_config(config: &DiskConfig, host: &HostIdentity, io_thr
         queue_entries: config.queue_size.get() as u16,
         max_transfer_bytes: config.max_transfer.map(MaxTransfer::bytes),
         command_timeout: CONNECT_MAX,
+        authentication: None,
+        is_encrypted: config.tls_key_file.is_some(),
     }
 }
 
@@ -131,6 +135,7 @@ impl Subsystem {
         Self {
             disks: DiskSettings::all(&config).into_iter().zip(0..).map(new).collect(),
             key: SubsystemKey::of(&config, &common.host),
+            secrets: HostSecrets::of(&config),
             state: Mutex::new(State::new(&config)),
             config,
             host: common.host.clone(),

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use mpath_api::PathAddress;
 use mpath_api::config::{DiskConfig, HedgeSetting};
-use mpath_api::types::{Controller, EventPath, Origin, PathState};
+use mpath_api::types::{AuthenticatedSides, Controller, EventPath, Origin, PathAuthentication, PathState};
 use mpath_core::{ClassPolicies, DiskId, Epoch, MAX_PATHS, PathId, SchedulerSpec, UsablePaths};
 use mpath_host::{DesiredState, NamespaceStatus, Order, PathNamespaces, PathTrial};
+use nvme_tcp::Authenticated;
 use nvme_tls::psk::Suite;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -61,6 +62,8 @@ pub(crate) struct PathStatus {
     pub(crate) controller: Option<Controller>,
     /// The cipher suite of a live path that uses TLS.
     pub(crate) suite: Option<Suite>,
+    /// How a live path was authenticated.
+    pub(crate) authentication: Option<PathAuthentication>,
     /// The connections of a live path.
     pub(crate) connections: Option<Connections>,
     pub(crate) injections: Vec<PathInjection>,
@@ -98,6 +101,12 @@ impl PathLosses {
     }
 }
 
+/// An authentication, as the API shows it.
+pub(crate) fn shown(Authenticated { hash, group, bidirectional }: Authenticated) -> PathAuthentication {
+    let sides = if bidirectional { AuthenticatedSides::Bidirectional } else { AuthenticatedSides::Host };
+    PathAuthentication { sides, hash: hash.to_string(), dh_group: group.to_string() }
+}
+
 impl PathStatus {
     pub(crate) fn new(id: PathId, address: PathAddress, origin: Origin) -> Self {
         Self {
@@ -115,6 +124,7 @@ impl PathStatus {
             cntlid: None,
             controller: None,
             suite: None,
+            authentication: None,
             connections: None,
             injections: Vec::new(),
             orders: watch::Sender::new(Order::default()),
@@ -252,7 +262,8 @@ impl PathStatus {
 
     /// Clears what was known of the controller.
     pub(crate) fn gone(&mut self) {
-        (self.cntlid, self.controller, self.suite, self.connections) = (None, None, None, None);
+        (self.cntlid, self.controller, self.connections) = (None, None, None);
+        (self.suite, self.authentication) = (None, None);
     }
 }
 

@@ -9,6 +9,7 @@ use nvme_tcp::host::ControllerError;
 use nvme_tcp::wire::Nqn;
 use nvme_tls::TlsError;
 
+use super::host_secrets::HostSecretError;
 use super::subsystem_key::TlsKeyError;
 
 /// Why a connection failed.
@@ -38,6 +39,8 @@ pub(crate) enum TransportError {
     Handshake(#[source] TlsError),
     #[error("connection lost: {0}")]
     Tls(#[from] TlsError),
+    #[error(transparent)]
+    HostSecret(#[from] HostSecretError),
     #[error(transparent)]
     TlsKey(#[from] TlsKeyError),
     #[error(transparent)]

@@ -3,6 +3,8 @@
 pub(crate) mod connections;
 mod control_socket;
 mod error;
+mod host_secrets;
+mod secret_file;
 mod stream;
 mod subsystem_key;
 mod tls;
@@ -17,6 +19,7 @@ use tokio::time::sleep_until;
 
 pub(crate) use control_socket::ControlSocket;
 pub(crate) use error::TransportError;
+pub(crate) use host_secrets::HostSecrets;
 use stream::connect_stream;
 pub(crate) use stream::socket_addresses;
 pub(crate) use subsystem_key::SubsystemKey;
@@ -104,6 +107,8 @@ mod tests {
             queue_entries: 16,
             max_transfer_bytes: None,
             command_timeout: CONNECT_MAX,
+            authentication: None,
+            is_encrypted: false,
         };
         let socket = connect(&address, None).await.unwrap();
         let now = Instant::now();

@@ -11,8 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 
 use crate::subsystem::controller_config;
-use crate::transport::SubsystemKey;
-use crate::transport::{self, AdminConnection, ControlSocket, far_future};
+use crate::transport::{self, AdminConnection, ControlSocket, HostSecrets, SubsystemKey, far_future};
 
 /// How long the paths of a disk may take.
 const TIME_MAX: Duration = Duration::from_secs(10);
@@ -59,9 +58,16 @@ async fn rehearse(config: &DiskConfig, host: &HostIdentity, io_threads: u16) -> 
     let controller = controller_config(config, host, io_threads);
     let mut attempts = JoinSet::new();
     for (place, address) in config.paths.iter().cloned().enumerate() {
-        let (controller, key) = (controller.clone(), SubsystemKey::of(config, host));
+        let (mut controller, key) = (controller.clone(), SubsystemKey::of(config, host));
+        let secrets = HostSecrets::of(config);
         attempts.spawn(async move {
-            let attempt = timeout(TIME_MAX, reach(&address, key, controller)).await;
+            let attempt = async {
+                if let Some(secrets) = secrets {
+                    controller.authentication = Some(secrets.read().await.map_err(|error| error.to_string())?);
+                }
+                reach(&address, key, controller).await
+            };
+            let attempt = timeout(TIME_MAX, attempt).await;
             let reached = attempt.unwrap_or_else(|_| Err(format!("no answer within {TIME_MAX:?}")));
             reached.map_err(|reason| (place, address, reason))
         });

@@ -8,6 +8,7 @@ mod crash;
 mod cross_reset;
 mod ctrl_loss;
 mod daemon_replacement;
+mod dhchap;
 mod discovery;
 mod disk_isolation;
 mod disks;

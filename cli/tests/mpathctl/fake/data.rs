@@ -108,6 +108,7 @@ pub(super) fn path(disk: &str, index: u16, address: &str) -> Path {
     let is_mptcp = address.transport() == Transport::Mptcp;
     Path {
         tls_suite: is_mptcp.then(|| "TLS_AES_128_GCM_SHA256".into()),
+        authentication: None,
         disk: disk.into(),
         index,
         transport: address.transport(),

@@ -117,6 +117,14 @@ pub struct DiskFlags {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub tls_key_file: Option<KeyFile>,
 
+    /// File with the secret of this host for the subsystem (DHHC-1:...), for controllers that ask for authentication
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub dhchap_secret_file: Option<KeyFile>,
+
+    /// File with the secret of the controllers (DHHC-1:...); a controller that does not prove itself is not used
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, requires = "dhchap_secret_file")]
+    pub dhchap_ctrl_secret_file: Option<KeyFile>,
+
     /// Keep-alive timeout in seconds, 1 to 600: a path that receives nothing for this long is lost [default: 5]
     #[arg(long, value_name = "SECONDS")]
     pub keep_alive_tmo: Option<KeepAliveTmo>,
@@ -213,6 +221,8 @@ impl DiskFlags {
             hdr_digest: self.hdr_digest,
             data_digest: self.data_digest,
             tls_key_file: self.tls_key_file,
+            dhchap_secret_file: self.dhchap_secret_file,
+            dhchap_ctrl_secret_file: self.dhchap_ctrl_secret_file,
             keep_alive_tmo: self.keep_alive_tmo.unwrap_or(defaults.keep_alive_tmo),
             reconnect_delay: self.reconnect_delay.unwrap_or(defaults.reconnect_delay),
             suspect_timeout: self.suspect_timeout.unwrap_or(defaults.suspect_timeout),

@@ -11,7 +11,8 @@ pub const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// timer.
 pub(crate) const SHUTDOWN_MAX: Duration = Duration::from_millis(500);
 
-/// The settings of a path. They do not change.
+/// The settings of a path. Only the secrets of [`controller`](Self::controller) change: see
+/// [`Path::set_authentication`](crate::Path::set_authentication).
 #[derive(Debug, Clone)]
 pub struct PathSettings {
     /// How the controller is connected. Each I/O thread has one of the I/O queues.

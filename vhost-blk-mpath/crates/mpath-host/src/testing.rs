@@ -27,6 +27,8 @@ pub(crate) fn settings(io_threads: u16) -> PathSettings {
         queue_entries: 16,
         max_transfer_bytes: None,
         command_timeout: Duration::from_secs(5),
+        authentication: None,
+        is_encrypted: false,
     };
     PathSettings {
         controller,
@@ -61,6 +63,7 @@ pub(crate) fn controller(namespaces: &[NamespaceIdentity]) -> ControllerInfo {
     let found = |identity: &NamespaceIdentity| Ok(Namespace { identity: *identity, ana: AnaState::Optimized });
     ControllerInfo {
         cntlid: 1,
+        authenticated: None,
         version: Version(0x0002_0100),
         serial: "SN".into(),
         model: "model".into(),
@@ -153,7 +156,7 @@ impl AdminTarget {
         while let Some(command) = self.queue.poll_command() {
             let Some(identity) = self.queue.identity() else {
                 let identity = self.subsystem.connect(now, 1, &command).unwrap();
-                self.queue.accept(command.token, identity);
+                self.queue.accept(command.token, identity, None);
                 continue;
             };
             if !self.accepts_event_requests && AdminCommand::parse(&command.sqe) == Ok(AdminCommand::AsyncEventRequest)

@@ -5,6 +5,9 @@
 //! initiator, and [`target`] the target.
 #![forbid(unsafe_code)]
 
+mod authentication;
 pub mod host;
 pub mod target;
 pub mod wire;
+
+pub use authentication::{Authenticated, Authentication, RandomSource};

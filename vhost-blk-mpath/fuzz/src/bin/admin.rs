@@ -27,6 +27,7 @@ fuzz_target!(|case: Case| {
         io_queues: 2,
         queue_entries: 16,
         max_transfer_bytes: None,
+        authentication: None,
         command_timeout: Duration::from_secs(3),
     };
     let mut now = Instant::now();

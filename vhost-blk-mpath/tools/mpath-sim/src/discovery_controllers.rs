@@ -142,7 +142,7 @@ impl DiscoveryControllers {
                 .is_ok_and(|command| matches!(command, FabricsCommand::Connect(connect) if connect.kato_ms > 0));
             let refused = (is_persistent && !plan.accepts_persistent).then(|| ConnectField::Kato.invalid());
             match refused.map_or_else(|| subsystem.connect(now, 1, &command), Err) {
-                Ok(identity) => queue.accept(command.token, identity),
+                Ok(identity) => queue.accept(command.token, identity, None),
                 Err((status, result)) => queue.complete(command.token, status, result),
             }
             return;

@@ -5,8 +5,11 @@ use std::net::SocketAddr;
 use clap::{Parser, Subcommand};
 use mpath_api::config::{KeyFile, SocketPath};
 use mpath_api::usage_line;
+use nvme_auth::{DhGroup, Hash};
+use nvme_tcp::Authentication;
 
 use crate::api::PortSelector;
+use crate::dhchap::{authentication, parse_group, parse_hash, read_secret};
 use crate::tls_key::read_key;
 use crate::{DEFAULT_ANATT_SECONDS, ListenerConfig, NamespaceConfig, Setting, TargetConfig};
 
@@ -127,9 +130,42 @@ pub struct Args {
     #[arg(long, value_name = "PATH")]
     tls_key_file: Option<KeyFile>,
 
+    /// File with the secret of the hosts (DHHC-1:...); each queue is then authenticated with DH-HMAC-CHAP
+    #[arg(long, value_name = "PATH")]
+    dhchap_secret_file: Option<KeyFile>,
+
+    /// File with the secret of this target (DHHC-1:...), for hosts that ask for its proof
+    #[arg(long, value_name = "PATH", requires = "dhchap_secret_file")]
+    dhchap_ctrl_secret_file: Option<KeyFile>,
+
+    /// The only hash to allow: sha256, sha384 or sha512 [default: all]
+    #[arg(long, value_name = "HASH", requires = "dhchap_secret_file", value_parser = parse_hash)]
+    dhchap_hash: Option<Hash>,
+
+    /// The only Diffie-Hellman group to allow: null, ffdhe2048, ffdhe3072, ffdhe4096, ffdhe6144 or ffdhe8192 [default: all]
+    #[arg(long, value_name = "GROUP", requires = "dhchap_secret_file", value_parser = parse_group)]
+    dhchap_group: Option<DhGroup>,
+
     /// Unix socket of the control API, accessible only to its owner
     #[arg(long, value_name = "PATH")]
     api: Option<SocketPath>,
+}
+
+impl Args {
+    /// The secrets of the authentication, if it is asked for.
+    fn authentication(&self) -> Result<Option<Authentication>, String> {
+        let Some(file) = &self.dhchap_secret_file else { return Ok(None) };
+        let read = |file: &KeyFile| read_secret(file.as_path()).map_err(|error| error.to_string());
+        let controller_secret = self.dhchap_ctrl_secret_file.as_ref().map(read).transpose()?;
+        let mut authentication = authentication(read(file)?, controller_secret);
+        if let Some(hash) = self.dhchap_hash {
+            authentication.hashes = vec![hash];
+        }
+        if let Some(group) = self.dhchap_group {
+            authentication.groups = vec![group];
+        }
+        Ok(Some(authentication))
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -165,7 +201,7 @@ pub enum Request {
     /// Print this text and exit.
     Print(String),
     /// Serve, with the control API on this socket.
-    Serve(TargetConfig, Option<SocketPath>),
+    Serve(Box<TargetConfig>, Option<SocketPath>),
     /// Send a command to the target with this API socket.
     Ctl(SocketPath, CtlCommand),
 }
@@ -187,6 +223,7 @@ impl Request {
             .map(|file| read_key(file.as_path()))
             .transpose()
             .map_err(|error| error.to_string())?;
+        let authentication = args.authentication()?;
         let config = TargetConfig {
             listeners: args.listen,
             namespaces: args.namespace,
@@ -195,11 +232,12 @@ impl Request {
             discovery: args.discovery,
             referrals: args.referral,
             tls_key,
+            authentication,
             // clap requires --nqn without a subcommand.
             ..TargetConfig::new(args.nqn.unwrap_or_default())
         };
         config.validate().map_err(|error| error.to_string())?;
-        Ok(Self::Serve(config, args.api))
+        Ok(Self::Serve(Box::new(config), args.api))
     }
 }
 
@@ -225,6 +263,28 @@ mod tests {
         assert_eq!(config.nqn, NQN);
         assert_eq!((config.listeners.len(), config.namespaces.len()), (2, 2));
         assert_eq!((config.block_size, config.anatt_seconds), (4096, 3));
+    }
+
+    #[test]
+    fn secrets_are_read_from_files() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:\n").unwrap();
+        let path = file.path().display();
+        let args = format!(
+            "--nqn {NQN} --listen 127.0.0.1:0 --namespace mem:1MiB --dhchap-secret-file {path} \
+             --dhchap-ctrl-secret-file {path} --dhchap-hash sha384 --dhchap-group ffdhe3072"
+        );
+        let Ok(Request::Serve(config, _)) = parse(&args) else { panic!("refused") };
+        let authentication = config.authentication.unwrap();
+        assert!(authentication.controller_secret.is_some());
+        assert_eq!((authentication.hashes, authentication.groups), (vec![Hash::Sha384], vec![DhGroup::Ffdhe3072]));
+        for (change, word) in [("sha384", "sha1"), ("ffdhe3072", "modp1024"), ("--dhchap-secret-file", "--dhchap-hash")]
+        {
+            assert!(parse(&args.replace(change, word)).unwrap_err().contains(word));
+        }
+        std::fs::write(&file, "secret").unwrap();
+        let error = parse(&args).unwrap_err();
+        assert!(error.contains(&path.to_string()) && !error.contains("secret\n"), "{error}");
     }
 
     #[test]

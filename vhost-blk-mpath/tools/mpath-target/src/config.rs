@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use mpath_api::address::Transport;
+use nvme_tcp::Authentication;
 use nvme_tcp::wire::Nqn;
 use nvme_tls::psk::ConfiguredPsk;
 use uuid::Uuid;
@@ -46,6 +47,9 @@ pub struct TargetConfig {
     /// The key of the subsystem for every host. With a key, the listeners accept only TLS. The discovery service is always in
     /// clear text.
     pub tls_key: Option<ConfiguredPsk>,
+    /// The secrets of the authentication for every host. With them, each queue of the subsystem is authenticated. The discovery
+    /// service never is.
+    pub authentication: Option<Authentication>,
 }
 
 /// The configuration of one port of the subsystem.
@@ -131,6 +135,7 @@ impl TargetConfig {
             discovery: None,
             referrals: Vec::new(),
             tls_key: None,
+            authentication: None,
         }
     }
 

@@ -32,6 +32,7 @@
 pub mod api;
 pub mod args;
 mod config;
+mod dhchap;
 mod identity;
 mod parse;
 mod server;
@@ -43,6 +44,7 @@ pub use config::{
     Backing, ConfigError, DEFAULT_ANATT_SECONDS, DEFAULT_MAX_CONNECTIONS, ListenerConfig, MAX_LISTENERS,
     MAX_NAMESPACES, MAX_REFERRALS, NamespaceConfig, TargetConfig,
 };
+pub use dhchap::{SecretFileError, authentication, read_secret};
 pub use nvme_tcp::wire::AnaState;
 pub use parse::ParseError;
 pub use server::{AnaGroupStatus, DiscoveryStatus, ListenerStatus, StartError, TargetServer};

@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     };
     match request {
         Request::Print(text) => print(&text),
-        Request::Serve(config, api) => match serve(config, api.as_ref()) {
+        Request::Serve(config, api) => match serve(*config, api.as_ref()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(EXIT_RUNTIME, &error.to_string()),
         },

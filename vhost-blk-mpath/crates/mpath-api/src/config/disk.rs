@@ -150,6 +150,17 @@ pub struct DiskConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_key_file: Option<KeyFile>,
 
+    /// A file with the secret of this host for the subsystem, as `nvme gen-dhchap-key` prints it (`DHHC-1:…`). The daemon proves
+    /// itself with DH-HMAC-CHAP on each queue if the controller asks for it. Only the daemon's user may have access to the file.
+    /// Each new association reads the file. Default: no authentication.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dhchap_secret_file: Option<KeyFile>,
+
+    /// A file with the secret of the controllers, in the same format. If given, controllers must prove themselves, and the daemon
+    /// uses no controller that does not. It needs `dhchap-secret-file`. Default: controllers need not prove themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dhchap_ctrl_secret_file: Option<KeyFile>,
+
     /// Keep-alive timeout in seconds, 1 to 600: a path that receives nothing for this long is lost. Default: 5.
     #[serde(default = "default_keep_alive_tmo")]
     pub keep_alive_tmo: KeepAliveTmo,
@@ -235,6 +246,8 @@ impl DiskConfig {
             hdr_digest: false,
             data_digest: false,
             tls_key_file: None,
+            dhchap_secret_file: None,
+            dhchap_ctrl_secret_file: None,
             keep_alive_tmo: default_keep_alive_tmo(),
             reconnect_delay: default_reconnect_delay(),
             suspect_timeout: default_suspect_timeout(),

@@ -189,6 +189,15 @@ pub enum ConflictError {
         /// Position of the disk.
         disk: usize,
     },
+    /// A disk has a secret of the controllers and none of the host.
+    #[error(
+        "disks[{disk}].dhchap-ctrl-secret-file: needs `dhchap-secret-file`, because a controller proves itself only to a host that \
+         does; add `dhchap-secret-file`"
+    )]
+    NoHostSecret {
+        /// Position of the disk.
+        disk: usize,
+    },
     /// The socket that only reads is also the one that does not.
     #[error("api-read-only: `{path}` is also `api`; give each its own")]
     SameApiSocket {
@@ -274,6 +283,7 @@ impl ConflictError {
             Self::DiskCount { .. } => vec!["disks".into()],
             Self::HostNqn { .. } => vec!["hostnqn".into()],
             Self::DrainWithTls { disk } => vec![format!("disks[{disk}].drain-fence")],
+            Self::NoHostSecret { disk } => vec![format!("disks[{disk}].dhchap-ctrl-secret-file")],
             Self::NoReadOnlyApi => vec!["api-read-only".into()],
             Self::SameApiSocket { .. } => vec!["api-read-only".into(), "api".into()],
             Self::NoPath { disk } => vec![format!("disks[{disk}].paths"), format!("disks[{disk}].discovery")],

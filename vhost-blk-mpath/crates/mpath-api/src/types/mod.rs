@@ -5,6 +5,7 @@
 //! refuse unknown keys. Answers may gain keys in later versions.
 
 mod ana_state;
+mod authentication;
 mod configuration;
 mod connection;
 mod convert;
@@ -35,6 +36,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub(crate) use self::ana_state::ANA_STATES;
+pub use self::authentication::{AuthenticatedSides, PathAuthentication};
 pub use self::configuration::{Configuration, FailedChange, Reload};
 pub use self::connection::{Connection, Subflow, SubflowState};
 pub use self::discovery::{DiscoveryController, DiscoveryState};
@@ -179,6 +181,9 @@ pub struct Path {
     /// if the path is not live.
     #[serde(default)]
     pub tls_suite: Option<String>,
+    /// How the path's queues were authenticated. `null` without authentication, and if the path is not live.
+    #[serde(default)]
+    pub authentication: Option<PathAuthentication>,
     /// Where the path comes from.
     pub origin: Origin,
     /// The path's state.

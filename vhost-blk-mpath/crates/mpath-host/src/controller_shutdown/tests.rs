@@ -25,6 +25,7 @@ impl Rig {
             max_io_queues: 2,
             anatt_seconds: 10,
             seed: 1,
+            authentication: None,
         }));
         let mut admin = HostController::new(config, now).unwrap();
         loop {

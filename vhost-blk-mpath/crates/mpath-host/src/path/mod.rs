@@ -26,6 +26,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use mpath_core::{Epoch, PathId, PathStats};
+use nvme_tcp::Authentication;
 
 pub use self::action::{Action, ClosedAssociation, LiveAssociation, Report};
 use self::connecting::Connecting;
@@ -143,6 +144,12 @@ impl<E: std::error::Error> Path<E> {
     pub fn order(&mut self, order: Order) {
         self.order = order;
         self.is_ordered = true;
+    }
+
+    /// Sets the secrets for associations that begin later, on all of their queues. Set them before the admin socket is reported as
+    /// [`connected`](Self::connected).
+    pub fn set_authentication(&mut self, authentication: Option<Authentication>) {
+        self.settings.controller.authentication = authentication;
     }
 
     /// Reports that the socket of this queue is connected.

@@ -1,5 +1,6 @@
 //! The configuration of a queue.
 
+use crate::authentication::Authentication;
 use crate::wire::{BLOCKS_MAX, Digests, Nqn};
 
 /// The fewest entries of a queue. One entry always stays empty.
@@ -107,6 +108,10 @@ pub struct QueueConfig {
     pub in_capsule_bytes: u32,
     /// The namespaces, by the position that requests name. `None` for a namespace that is unusable on this controller.
     pub namespaces: Vec<Option<NamespaceLimits>>,
+    /// The secrets of the authentication, if this host has some. See [`ControllerConfig::authentication`](super::ControllerConfig).
+    pub authentication: Option<Authentication>,
+    /// The connection uses TLS.
+    pub is_encrypted: bool,
 }
 
 impl QueueConfig {

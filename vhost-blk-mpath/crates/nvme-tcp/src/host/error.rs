@@ -3,7 +3,7 @@
 use crate::wire::{ConnectField, Digests, FatalError, PduError, PduField, PduType, Status, TermReq};
 
 /// Why a connection has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QueueError {
     /// Connect failed.
     #[error(transparent)]
@@ -17,7 +17,7 @@ impl QueueError {
     /// The terminate request that reports this error (TCP Transport 3.6.2.3). `None` for a rejected Connect, which violates no
     /// protocol, and for a connection that the controller has terminated.
     pub(super) fn term_req(&self) -> Option<TermReq> {
-        let (fes, fei) = match *self {
+        let (fes, fei) = match self {
             Self::Connect(ConnectError::Digests { .. }) => (FatalError::InvalidHeaderField, ICRESP_DGST_OFFSET),
             Self::Connect(_) => return None,
             Self::Protocol(error) => error.fatal()?,
@@ -42,8 +42,8 @@ fn unknown_subsystem(field: ConnectField) -> &'static str {
     if field == ConnectField::Subnqn { ": the target has no subsystem of this NQN" } else { "" }
 }
 
-/// Why Connect did not succeed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+/// Why Connect, or the authentication that follows it, did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
     /// A parameter is invalid, most often SUBNQN or HOSTNQN.
     #[error("Connect rejected: Connect Invalid Parameters ({field}){}", unknown_subsystem(*field))]
@@ -57,11 +57,38 @@ pub enum ConnectError {
         /// The status.
         status: Status,
     },
-    /// ATR or ASCR: the controller requires authentication, which this crate does not support.
+    /// ATR: the controller requires authentication, and this host has no secret.
     #[error(
-        "the controller requires authentication, which is not supported; on the target, let this host NQN connect without it"
+        "the controller requires authentication (DH-HMAC-CHAP), and this host has no secret for it; set `dhchap-secret-file`, or \
+         let this host NQN connect without authentication on the target"
     )]
     AuthenticationRequired,
+    /// ASCR: the controller requires a secure channel, and the connection is in clear text.
+    #[error(
+        "the controller requires authentication over a secure channel, and this connection is in clear text; set `tls-key-file` \
+         too, or let this host NQN connect without a secure channel on the target"
+    )]
+    SecureChannelRequired,
+    /// This host has a secret of the controller, and the controller does not ask for authentication.
+    #[error(
+        "the controller does not authenticate: it asks for no authentication, so it does not prove itself; give the target the \
+         secrets for this host NQN, or remove `dhchap-ctrl-secret-file`"
+    )]
+    ControllerNotAuthenticated,
+    /// The authentication failed.
+    #[error("authentication failed: {0}")]
+    Authentication(Box<nvme_auth::HostError>),
+    /// A command of the authentication failed.
+    #[error("authentication failed: the controller answered {command} with {status}; see the log of the target")]
+    AuthenticationCommand {
+        /// The command.
+        command: AuthenticationCommand,
+        /// Its status.
+        status: Status,
+    },
+    /// The configuration of the authentication cannot work.
+    #[error(transparent)]
+    AuthenticationConfig(#[from] nvme_auth::ConfigError),
     /// The connection leads to another controller.
     #[error("connected to controller {got:#06x} instead of {wanted:#06x}")]
     WrongController {
@@ -78,6 +105,24 @@ pub enum ConnectError {
         /// Enabled in `ICResp`.
         got: Digests,
     },
+}
+
+/// A command of the authentication.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthenticationCommand {
+    /// Authentication Send.
+    Send,
+    /// Authentication Receive.
+    Receive,
+}
+
+impl std::fmt::Display for AuthenticationCommand {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Send => "Authentication Send",
+            Self::Receive => "Authentication Receive",
+        })
+    }
 }
 
 /// A protocol violation by the controller. Each ends the connection.

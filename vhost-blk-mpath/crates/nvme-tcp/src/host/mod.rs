@@ -12,6 +12,7 @@
 //! Each of them owns a queue pair, which moves capsules and data and does not interpret them.
 
 mod admin;
+mod authentication;
 mod command_table;
 mod config;
 mod controller;
@@ -43,7 +44,7 @@ pub use discovery::{
     DiscoveryConfig, DiscoveryError, DiscoveryEvent, DiscoveryLog, DiscoveryLogError, HostDiscovery, LOG_RECORDS_MAX,
     REFERRAL_DEPTH_MAX, REFERRALS_MAX, Referral, Referrals, UnusableEntry, referrals, tcp_address,
 };
-pub use error::{ConnectError, ProtocolError, QueueError};
+pub use error::{AuthenticationCommand, ConnectError, ProtocolError, QueueError};
 pub use identity::{IdentityMismatch, NamespaceIdentity};
 pub use queue::HostQueue;
 pub use receive::DirectRecv;

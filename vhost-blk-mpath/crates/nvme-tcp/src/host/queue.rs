@@ -13,6 +13,7 @@ use super::request::{AbandonedAnswers, Completion, IoCommand, LostRequest, Recal
 use super::split;
 use super::staging::{PayloadSink, PayloadSource, Stage, TxPart};
 use super::transfer_limit::TransferLimit;
+use crate::authentication::Authenticated;
 
 /// An I/O queue pair on one connection to one controller, for all namespaces. It includes the handshake (`ICReq`, `ICResp`,
 /// Connect).
@@ -51,6 +52,8 @@ impl HostQueue {
             command_limits,
             in_capsule_bytes,
             namespaces,
+            authentication,
+            is_encrypted,
         } = config;
         let limits = |namespace| IoLimits::new(namespace, command_limits);
         let capacity = entries - 1;
@@ -65,6 +68,8 @@ impl HostQueue {
                 kato: Duration::ZERO,
                 digests,
                 in_capsule_bytes,
+                authentication,
+                is_encrypted,
             }),
             namespaces: namespaces.into_iter().map(|namespace| namespace.map(limits)).collect(),
             max_transfer_bytes,
@@ -77,10 +82,16 @@ impl HostQueue {
         })
     }
 
-    /// Whether Connect has succeeded and the connection has not failed.
+    /// Whether Connect and the authentication have succeeded and the connection has not failed.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.pair.is_ready()
+    }
+
+    /// How the queue was authenticated. `None` if it is not ready, or if the controller did not ask for it.
+    #[must_use]
+    pub fn authenticated(&self) -> Option<Authenticated> {
+        self.pair.authenticated()
     }
 
     /// Whether [`fill_tx`](Self::fill_tx) may encode something now. If not, it encodes nothing.
@@ -237,8 +248,8 @@ impl HostQueue {
         self.pair.receive(bytes, &mut inbound)
     }
 
-    /// After an error of [`receive`](Self::receive) or [`received_direct`](Self::received_direct): the `H2CTermReq` that reports
-    /// the error to the controller. Send it only if all encoded bytes have been sent. `None` if there is nothing to report, or if
+    /// After an error of [`receive`](Self::receive) or [`received_direct`](Self::received_direct): the PDU that reports the error to
+    /// the controller, an `H2CTermReq` or the end of an authentication. Send it only if all encoded bytes have been sent. `None` if there is nothing to report, or if
     /// a PDU is encoded in part.
     #[must_use]
     pub fn term_req(&self) -> Option<Vec<u8>> {
@@ -293,8 +304,8 @@ impl HostQueue {
     /// The error that has ended the connection, if one has.
     #[must_use]
     pub fn error(&self) -> Option<QueueError> {
-        match self.pair.phase {
-            Phase::Failed(error) => Some(error),
+        match &self.pair.phase {
+            Phase::Failed(error) => Some(error.clone()),
             _ => None,
         }
     }

@@ -2,17 +2,22 @@
 //!
 //! ```text
 //! SendIcReq ─fill_tx─► AwaitIcResp ─ICResp─► SendConnect ─fill_tx─► AwaitConnect ─CQE─► Ready ─any error─► Failed
+//!                                                                       │                 ▲
+//!                                                                  CQE with ATR           │ authenticated
+//!                                                                       └─► Authenticate ─┘
 //! ```
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::authentication::QueueAuthentication;
 use super::command_table::{CommandTable, InFlightCommand};
 use super::config::HostIdentity;
 use super::error::{ConnectError, QueueError};
 use super::receive::Receiver;
 use super::request::Tag;
 use super::send::PartialPdu;
+use crate::authentication::{Authenticated, Authentication};
 use crate::wire::{CNTLID_ANY, ConnectField, ConnectResult, Digests, Framing, IcResp, Nqn, R2t, Sqe, Status};
 
 /// The most R2Ts that a controller may have outstanding for one command.
@@ -20,6 +25,8 @@ pub(super) const R2T_LIMIT: u8 = 4;
 
 /// The owner key of the Connect command, reserved by the pair.
 pub(super) const OWNER_CONNECT: u16 = u16::MAX;
+/// The owner key of the authentication commands, reserved by the pair.
+pub(super) const OWNER_AUTHENTICATION: u16 = u16::MAX - 1;
 
 /// The parameters of `ICReq` and Connect.
 #[derive(Debug, Clone)]
@@ -32,6 +39,9 @@ pub(super) struct QueuePairConfig {
     pub(super) kato: Duration,
     pub(super) digests: Digests,
     pub(super) in_capsule_bytes: u32,
+    pub(super) authentication: Option<Authentication>,
+    /// The connection uses TLS.
+    pub(super) is_encrypted: bool,
 }
 
 /// A command to send. The pair fills in CID and SGL.
@@ -79,12 +89,14 @@ pub(super) trait CommandSink {
     fn completed(&mut self, owner: u16, ended: &EndedCommand);
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Phase {
     SendIcReq,
     AwaitIcResp,
     SendConnect,
     AwaitConnect,
+    /// See [`QueuePair::authentication`].
+    Authenticate,
     Ready,
     Failed(QueueError),
 }
@@ -111,6 +123,11 @@ pub(super) struct QueuePair {
     /// The PDU whose data are encoded in part. No other PDU may be encoded before its end.
     pub(super) partial_pdu: Option<PartialPdu>,
     pub(super) receiver: Receiver,
+    /// The authentication that is under way, in phase `Authenticate`.
+    pub(super) authentication: Option<Box<QueueAuthentication>>,
+    pub(super) authenticated: Option<Authenticated>,
+    /// After a failed authentication: the encoded Authentication Send that tells the controller why.
+    pub(super) refusal: Option<Vec<u8>>,
     cntlid: u16,
 }
 
@@ -127,6 +144,9 @@ impl QueuePair {
             transfers: VecDeque::with_capacity(usize::from(commands) * usize::from(R2T_LIMIT)),
             partial_pdu: None,
             receiver: Receiver::new(),
+            authentication: None,
+            authenticated: None,
+            refusal: None,
             cntlid: CNTLID_ANY,
             config,
         }
@@ -149,6 +169,7 @@ impl QueuePair {
     pub(super) fn has_output(&self) -> bool {
         match self.phase {
             Phase::SendIcReq | Phase::SendConnect => true,
+            Phase::Authenticate => self.has_authentication_output(),
             Phase::Ready => self.partial_pdu.is_some() || !self.transfers.is_empty(),
             Phase::AwaitIcResp | Phase::AwaitConnect | Phase::Failed(_) => false,
         }
@@ -157,6 +178,11 @@ impl QueuePair {
     /// The CNTLID, once ready.
     pub(super) fn cntlid(&self) -> u16 {
         self.cntlid
+    }
+
+    /// How the queue was authenticated. `None` if the controller did not ask for it.
+    pub(super) fn authenticated(&self) -> Option<Authenticated> {
+        self.authenticated
     }
 
     /// Takes the `ICResp`.
@@ -193,14 +219,14 @@ impl QueuePair {
                 partial_pdu.abandon(cid);
             }
         }
-        if command.owner == OWNER_CONNECT {
-            self.on_connected(status, result)
-        } else {
-            events.completed(
-                command.owner,
-                &EndedCommand { bytes: command.length, status, result, sent_at: command.sent_at },
-            );
-            Ok(())
+        match command.owner {
+            OWNER_CONNECT => self.on_connected(status, result),
+            OWNER_AUTHENTICATION => self.on_authentication_answer(status),
+            owner => {
+                let ended = EndedCommand { bytes: command.length, status, result, sent_at: command.sent_at };
+                events.completed(owner, &ended);
+                Ok(())
+            }
         }
     }
 
@@ -209,17 +235,12 @@ impl QueuePair {
             return Err(ConnectError::InvalidParameters { field: ConnectField::from_result(result) }.into());
         }
         status.result().map_err(|status| ConnectError::Rejected { status })?;
-        let ConnectResult { cntlid, authentication_required, secure_channel_required } =
-            ConnectResult::from_result(result);
-        if authentication_required || secure_channel_required {
-            return Err(ConnectError::AuthenticationRequired.into());
-        }
-        let wanted = self.config.cntlid;
+        let connected = ConnectResult::from_result(result);
+        let (cntlid, wanted) = (connected.cntlid, self.config.cntlid);
         if wanted != CNTLID_ANY && wanted != cntlid {
             return Err(ConnectError::WrongController { wanted, got: cntlid }.into());
         }
         self.cntlid = cntlid;
-        self.phase = Phase::Ready;
-        Ok(())
+        Ok(self.begin_authentication(connected)?)
     }
 }

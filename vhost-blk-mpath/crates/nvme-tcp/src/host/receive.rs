@@ -3,7 +3,7 @@
 use super::command_table::{Direction, InFlightCommand};
 use super::error::{ProtocolError, QueueError};
 use super::header_buffer::{HeaderBuffer, ParsedHeader};
-use super::queue_pair::{CommandSink, Phase, QueuePair, R2T_LIMIT};
+use super::queue_pair::{CommandSink, OWNER_AUTHENTICATION, Phase, QueuePair, R2T_LIMIT};
 use super::request::Tag;
 use crate::wire::{C2hData, Digest, Framing, Layout, Pdu, PduType, R2t, Status};
 
@@ -53,16 +53,25 @@ impl Receiver {
 impl QueuePair {
     /// Takes bytes from the connection. After an error the pair has failed, and each call returns the same error.
     pub(super) fn receive(&mut self, bytes: &[u8], events: &mut impl CommandSink) -> Result<(), QueueError> {
-        if let Phase::Failed(error) = self.phase {
-            return Err(error);
+        if let Phase::Failed(error) = &self.phase {
+            return Err(error.clone());
         }
-        self.take(bytes, events).inspect_err(|&error| self.phase = Phase::Failed(error))
+        let outcome = self.take(bytes, events);
+        self.keep_error(outcome)
     }
 
-    /// After an error: the `H2CTermReq` that reports it. `None` if there is nothing to report, or if a PDU is encoded in part: the
-    /// controller would take the `H2CTermReq` for its data.
+    /// Remembers an error: the pair has failed.
+    fn keep_error(&mut self, outcome: Result<(), QueueError>) -> Result<(), QueueError> {
+        outcome.inspect_err(|error| self.phase = Phase::Failed(error.clone()))
+    }
+
+    /// After an error: the PDU that reports it. That is an `H2CTermReq`, or the Authentication Send of a failed authentication.
+    /// `None` if there is nothing to report, or if a PDU is encoded in part: the controller would take the report for its data.
     pub(super) fn term_req(&self) -> Option<Vec<u8>> {
-        let Phase::Failed(error) = self.phase else { return None };
+        let Phase::Failed(error) = &self.phase else { return None };
+        if self.refusal.is_some() {
+            return self.refusal.clone();
+        }
         let term = error.term_req().filter(|_| self.partial_pdu.is_none())?;
         let mut pdu = Vec::new();
         Pdu::H2cTermReq(term).emit(&Framing::default(), self.receiver.header.last(), &mut pdu);
@@ -72,7 +81,7 @@ impl QueuePair {
     /// Owner, payload offset and length of data that can be received in place.
     pub(super) fn direct(&mut self) -> Option<(u16, u32, u32)> {
         match self.receiver.incoming {
-            Some(Incoming { cid, pad: 0, left, digest: None, .. }) if !matches!(self.phase, Phase::Failed(_)) => {
+            Some(Incoming { cid, pad: 0, left, digest: None, .. }) if self.is_ready() => {
                 let command = self.commands.get_mut(cid).expect("data end before their command");
                 Some((command.owner, command.base + command.moved, left))
             }
@@ -87,7 +96,8 @@ impl QueuePair {
         incoming.left -= count;
         let cid = incoming.cid;
         self.commands.get_mut(cid).expect("data end before their command").moved += count;
-        self.end_of_data(events).inspect_err(|&error| self.phase = Phase::Failed(error))
+        let outcome = self.end_of_data(events);
+        self.keep_error(outcome)
     }
 
     fn take(&mut self, mut bytes: &[u8], events: &mut impl CommandSink) -> Result<(), QueueError> {
@@ -110,7 +120,10 @@ impl QueuePair {
         let data = split_front(bytes, if incoming.pad == 0 { incoming.left } else { 0 });
         if !data.is_empty() {
             let command = self.commands.get_mut(incoming.cid).expect("data end before their command");
-            events.scatter(command.owner, command.base + command.moved, data);
+            match &mut self.authentication {
+                Some(authentication) if command.owner == OWNER_AUTHENTICATION => authentication.take_data(data),
+                _ => events.scatter(command.owner, command.base + command.moved, data),
+            }
             command.moved += data.len() as u32;
             incoming.left -= data.len() as u32;
             if let Some(digest) = &mut incoming.digest {
@@ -143,14 +156,14 @@ impl QueuePair {
     }
 
     fn on_pdu(&mut self, head: &ParsedHeader, events: &mut impl CommandSink) -> Result<(), QueueError> {
-        match (head.pdu, self.phase) {
+        match (head.pdu, &self.phase) {
             (Pdu::C2hTermReq(term), _) => Err(ProtocolError::Terminated { fes: term.fes, fei: term.fei }.into()),
             (Pdu::IcResp(icresp), Phase::AwaitIcResp) => self.on_icresp(icresp),
-            (Pdu::CapsuleResp(cqe), Phase::AwaitConnect | Phase::Ready) => {
+            (Pdu::CapsuleResp(cqe), Phase::AwaitConnect | Phase::Authenticate | Phase::Ready) => {
                 self.end(PduType::CapsuleResp, cqe.cid.get(), cqe.status(), cqe.result.get(), events)
             }
-            (Pdu::C2hData(data), Phase::Ready) => Ok(self.on_data(&data, &head.layout)?),
-            (Pdu::R2t(r2t), Phase::Ready) => {
+            (Pdu::C2hData(data), Phase::Authenticate | Phase::Ready) => Ok(self.on_data(&data, &head.layout)?),
+            (Pdu::R2t(r2t), Phase::Authenticate | Phase::Ready) => {
                 self.check_r2t(&r2t)?;
                 self.on_r2t(&r2t);
                 Ok(())
@@ -165,7 +178,7 @@ impl QueuePair {
         let command = self.commands.get_mut(cid).ok_or(ProtocolError::UnknownCid { pdu, cid })?;
         check_move(command, Direction::In, pdu, cid, offset, length)?;
         let (moved, total) = (command.moved + length, command.length);
-        if success && moved != total {
+        if success && moved != total && !may_be_short(command) {
             return Err(ProtocolError::ShortData { cid, moved, total });
         }
         let digest = layout.data_digest.then(IncomingDigest::default);
@@ -204,7 +217,7 @@ impl QueuePair {
             return Err(ProtocolError::EarlyResponse { cid }.into());
         }
         let InFlightCommand { moved, length, transfers, .. } = command;
-        if status.is_success() && (moved != length || transfers > 0) {
+        if status.is_success() && (moved != length && !may_be_short(&command) || transfers > 0) {
             return Err(ProtocolError::ShortData { cid, moved, total: length }.into());
         }
         self.commands.remove(cid);
@@ -212,6 +225,11 @@ impl QueuePair {
         let status = if corrupted { Status::TRANSIENT_TRANSPORT_ERROR } else { status };
         self.on_ended(cid, &command, status, result, events)
     }
+}
+
+/// Whether fewer data than asked for are fine: messages of the authentication are shorter than AL.
+fn may_be_short(command: &InFlightCommand) -> bool {
+    command.owner == OWNER_AUTHENTICATION && command.direction == Direction::In
 }
 
 /// Checks a `C2HData` or R2T against its command.

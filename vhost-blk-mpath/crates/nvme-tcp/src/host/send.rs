@@ -62,6 +62,7 @@ impl QueuePair {
                 self.encode_connect(stage);
                 self.phase = Phase::AwaitConnect;
             }
+            Phase::Authenticate => self.encode_authentication(stage),
             Phase::Ready => {
                 if !self.continue_partial_pdu(stage, source) {
                     return;

@@ -122,7 +122,7 @@ impl Subsystem {
             FabricsCommand::PropertyGet { .. } | FabricsCommand::PropertySet { .. } => {
                 return Err(Status::INVALID_FIELD.with_dnr());
             }
-            // Connect asks no host for authentication.
+            // The queue answers these commands if Connect has asked for authentication.
             FabricsCommand::AuthenticationSend { .. } | FabricsCommand::AuthenticationReceive { .. } => {
                 return Err(Status::INVALID_OPCODE.with_dnr());
             }

@@ -31,6 +31,7 @@ impl Subsystem {
             max_io_queues: 0,
             anatt_seconds: 0,
             seed,
+            authentication: None,
         });
         subsystem.records = Some(Records::default());
         subsystem

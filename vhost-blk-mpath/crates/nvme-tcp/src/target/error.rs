@@ -57,6 +57,9 @@ pub enum TargetError {
     /// The host has ended the connection.
     #[error("the host terminated the connection: {}, information {:#x}", .0.fes, .0.fei)]
     HostTerminated(TermReq),
+    /// The host has not proven itself. [`TargetQueue::authentication_error`](super::TargetQueue::authentication_error) says why.
+    #[error("the authentication of the host failed")]
+    NotAuthenticated,
     /// More bytes after the end of the connection.
     #[error("the connection is already terminated")]
     Terminated,
@@ -72,7 +75,7 @@ impl TargetError {
             Self::UnknownTransfer { .. } => (FatalError::InvalidHeaderField, PduField::Ttag.offset()),
             Self::DataOutOfRange { .. } => (FatalError::DataOutOfRange, 0),
             Self::WrongLast { .. } => (FatalError::InvalidHeaderField, PduField::Flags.offset()),
-            Self::HostTerminated(_) | Self::Terminated => return None,
+            Self::HostTerminated(_) | Self::NotAuthenticated | Self::Terminated => return None,
         };
         Some(TermReq { fes, fei })
     }

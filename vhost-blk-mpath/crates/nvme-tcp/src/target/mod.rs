@@ -6,6 +6,7 @@
 
 mod admin;
 mod answer_faults;
+mod authentication;
 mod command;
 mod command_table;
 mod controller;
@@ -28,6 +29,7 @@ mod tests;
 
 pub use admin::AdminReply;
 pub use answer_faults::{AnswerFault, AnswerFaults, FaultyCommands};
+pub use authentication::TargetAuthentication;
 pub use command::{CommandToken, TargetCommand};
 pub use digest_faults::DigestFaults;
 pub use error::TargetError;

@@ -5,6 +5,8 @@
 //! AwaitIcReq ───────▶ Open ───────────────────▶ Open, role Admin or Io
 //!      │                │                           │
 //!      └────────────────┴──── fatal error ──────────┴──▶ Terminated
+//!
+//! With an authentication, the queue itself answers the commands of a host that is not proven (see `authentication.rs`).
 //! ```
 
 use std::collections::VecDeque;
@@ -13,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer_faults::{AnswerFault, AnswerFaults};
+use super::authentication::TargetAuthentication;
 use super::command::{CommandToken, TargetCommand};
 use super::command_table::CommandTable;
 use super::digest_faults::DigestFaults;
@@ -20,7 +23,8 @@ use super::error::TargetError;
 use super::receive::{Item, Receiver};
 use super::spare_payloads::SparePayloads;
 use crate::wire::{
-    C2hData, Cqe, Digest, Framing, IcReq, IcResp, MAXH2CDATA_MIN, Opcode, PDU_ALIGNMENT_MAX, Pdu, Sqe, Status,
+    C2hData, ConnectResult, Cqe, Digest, Framing, IcReq, IcResp, MAXH2CDATA_MIN, Opcode, PDU_ALIGNMENT_MAX, Pdu, Sqe,
+    Status,
 };
 
 /// The limits of one connection.
@@ -100,6 +104,7 @@ pub struct TargetQueue {
     pub(super) limits: QueueLimits,
     phase: Phase,
     identity: Option<QueueIdentity>,
+    pub(super) authentication: Option<Box<TargetAuthentication>>,
     receiver: Receiver,
     /// The slot of the command whose data arrive; `None` discards the data.
     data_slot: Option<u16>,
@@ -128,6 +133,7 @@ impl TargetQueue {
             limits,
             phase: Phase::AwaitIcReq,
             identity: None,
+            authentication: None,
             receiver: Receiver::new(Framing::default()),
             data_slot: None,
             tx_framing: Framing::default(),
@@ -179,6 +185,9 @@ impl TargetQueue {
                         self.on_data_end(slot, intact);
                     }
                 }
+            }
+            if self.authentication_error().is_some() {
+                return Err(TargetError::NotAuthenticated);
             }
         }
         Ok(())
@@ -235,9 +244,11 @@ impl TargetQueue {
     }
 
     /// The most in-capsule data in bytes. IOCCSZ does not apply to fabrics and admin commands (TCP Transport 3.3.1).
-    pub(super) fn in_capsule_limit(&self) -> u32 {
+    pub(super) fn in_capsule_limit(&self, sqe: &Sqe) -> u32 {
         match self.identity {
-            Some(QueueIdentity { qid: 1.., .. }) => self.limits.in_capsule_bytes,
+            Some(QueueIdentity { qid: 1.., .. }) if Opcode(sqe.opcode) != Opcode::FABRICS => {
+                self.limits.in_capsule_bytes
+            }
             _ => ADMIN_IN_CAPSULE_BYTES,
         }
     }
@@ -254,15 +265,25 @@ impl TargetQueue {
         self.commands.in_use().into()
     }
 
-    /// Accepts a Connect: completes it, and makes the connection a queue of a controller.
-    pub fn accept(&mut self, CommandToken { slot }: CommandToken, identity: QueueIdentity) {
+    /// Accepts a Connect: completes it, and makes the connection a queue of a controller. `authentication` is that of
+    /// [`Subsystem::authentication`](super::Subsystem::authentication). With one, the host must prove itself first.
+    pub fn accept(
+        &mut self,
+        CommandToken { slot }: CommandToken,
+        identity: QueueIdentity,
+        authentication: Option<Box<TargetAuthentication>>,
+    ) {
+        let authentication_required = authentication.is_some();
         self.identity = Some(identity);
+        self.authentication = authentication;
         self.commands.set_capacity(identity.entries);
         // The Connect itself was the first entry of the queue.
         self.sqhd = 1 % identity.entries;
         // SQHD FFFFh tells the host that SQHD is not updated.
         let sqhd = if identity.flow_control { self.sqhd } else { u16::MAX };
-        self.finish(slot, sqhd, Status::SUCCESS, identity.cntlid.into());
+        let cntlid = identity.cntlid;
+        let result = ConnectResult { cntlid, authentication_required, secure_channel_required: false };
+        self.finish(slot, sqhd, Status::SUCCESS, result.to_result());
     }
 
     /// Completes a command that returns no data.

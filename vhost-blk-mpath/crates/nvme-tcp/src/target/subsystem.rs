@@ -10,6 +10,7 @@ use super::discovery::Records;
 use super::instances::ControllerInstances;
 use super::namespace::{IoView, Namespace};
 use super::queue::{QueueIdentity, QueueLimits};
+use crate::authentication::Authentication;
 use crate::wire::{
     AnaState, CNTLID_ANY, Connect, ConnectData, ConnectField, ControllerInstance, FabricsCommand, Nqn, Opcode, Status,
 };
@@ -42,6 +43,9 @@ pub struct SubsystemConfig {
     pub anatt_seconds: u8,
     /// The seed of the random numbers of controller instances (CIRN).
     pub seed: u64,
+    /// The secrets of the authentication, the same for every host. With them, each queue of each host is authenticated. At least
+    /// one hash and one group.
+    pub authentication: Option<Authentication>,
 }
 
 /// One port. Each namespace has its own ANA group, whose ID is the NSID.

@@ -43,7 +43,7 @@ enum HostData {
 impl TargetQueue {
     /// Takes a command capsule. Returns the slot for its data.
     pub(super) fn on_capsule(&mut self, sqe: &Sqe, data_bytes: u32) -> Result<Option<u16>, TargetError> {
-        let limit = self.in_capsule_limit();
+        let limit = self.in_capsule_limit(sqe);
         if data_bytes > limit {
             return Err(TargetError::TooMuchData { pdu: PduType::CapsuleCmd, bytes: data_bytes, limit });
         }
@@ -87,12 +87,15 @@ impl TargetQueue {
         Ok(data_slot)
     }
 
-    /// Makes a command with all of its data ready for execution, unless its fault is `Swallow`.
+    /// Makes a command with all of its data ready for execution, unless its fault is `Swallow` or the authentication answers it.
     fn make_ready(&mut self, slot: u16, sqe: Sqe, payload: Vec<u8>, expects_bytes: u32) {
         if self.commands.fault(slot) == Some(AnswerFault::Swallow) {
             return self.release_budget(slot);
         }
-        self.ready.push_back(TargetCommand { token: CommandToken { slot }, sqe, payload, expects_bytes });
+        let command = TargetCommand { token: CommandToken { slot }, sqe, payload, expects_bytes };
+        if let Some(command) = self.authenticate(command) {
+            self.ready.push_back(command);
+        }
     }
 
     /// How the data of the command arrive, or the status of an invalid command.

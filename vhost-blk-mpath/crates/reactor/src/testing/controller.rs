@@ -50,6 +50,8 @@ impl Controller {
                 namespace_blocks: 1024,
                 noiob_blocks: 0,
             })],
+            authentication: None,
+            is_encrypted: false,
         })
         .unwrap();
         // ICReq and Connect are not sent over the socket.

@@ -339,6 +339,8 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
             queue_entries: rng.pick(&[4, 32, 128]),
             max_transfer_bytes: None,
             command_timeout: Duration::from_secs(5),
+            authentication: None,
+            is_encrypted: false,
         },
         reconnect_delay: rng.pick(&[50 * MS, 500 * MS, 2000 * MS]),
         drain_fence: target.drains(),

@@ -27,7 +27,7 @@ impl Target {
             Ok(identity) => {
                 conn.role = if identity.qid == 0 { Role::Admin(identity.cntlid) } else { Role::Io(identity.cntlid) };
                 conn.instance = instance;
-                conn.queue.accept(command.token, identity);
+                conn.queue.accept(command.token, identity, None);
                 if identity.qid == 0 {
                     self.watch(ctx, id, node, identity.cntlid);
                 }

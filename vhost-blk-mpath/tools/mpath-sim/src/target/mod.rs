@@ -87,6 +87,7 @@ impl Target {
             max_io_queues: 8,
             anatt_seconds: 10,
             seed: 0,
+            authentication: None,
         };
         let process = |_| Subsystem::new(SubsystemConfig { seed: rng.next_u64(), ..config.clone() });
         let mut target = Self {

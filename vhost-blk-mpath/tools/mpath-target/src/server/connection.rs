@@ -29,7 +29,7 @@ const BACKLOG_BYTES: usize = 4 << 20;
 const SPIN_DELAY: Duration = Duration::from_millis(1);
 /// How long before the end of a delay the spinning starts: the longest time to wake up, even in a virtual machine.
 const SPIN_TIME: Duration = Duration::from_micros(50);
-/// The time limit for a successful Connect.
+/// The time limit for a successful Connect with its authentication.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time limit for a host to close the connection after a terminate request.
 const TERMINATE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -60,6 +60,8 @@ pub(super) struct Connection {
     low_water: LowWater,
     queue: TargetQueue,
     role: Role,
+    /// The role of a connection whose Connect was accepted, until its host is authenticated.
+    next_role: Option<Role>,
     delayed: DelayQueue<TargetCommand>,
     held: HeldCommands,
     buffer: Box<[u8]>,
@@ -70,7 +72,7 @@ pub(super) struct Connection {
 /// The queue that a connection carries.
 #[derive(Clone)]
 enum Role {
-    /// No Connect was accepted. The time for it ends at this instant.
+    /// No Connect was accepted, or its host is not authenticated. The time for both ends at this instant.
     New(Instant),
     Admin {
         cntlid: u16,
@@ -100,6 +102,7 @@ impl Connection {
             stream,
             low_water: LowWater::new(),
             role: Role::New(Instant::now() + HANDSHAKE_TIMEOUT),
+            next_role: None,
             delayed: DelayQueue::new(),
             buffer: vec![0; RECEIVE_BYTES].into(),
             eof: false,
@@ -213,10 +216,14 @@ impl Connection {
             }
             Ok(bytes) => {
                 self.low_water.received(bytes);
-                match self.queue.receive(&self.buffer[..bytes]) {
-                    Ok(()) => Ok(bytes == self.buffer.len()),
-                    Err(_) => Err(ConnectionEnd::Terminated),
+                if self.queue.receive(&self.buffer[..bytes]).is_ok() {
+                    return Ok(bytes == self.buffer.len());
                 }
+                // Only this side knows why it refuses a host.
+                if let Some(error) = self.queue.authentication_error() {
+                    eprintln!("mpath-target: authentication failed: {error}");
+                }
+                Err(ConnectionEnd::Terminated)
             }
             Err(error) if is_transient(&error) => Ok(false),
             Err(error) => Err(error.into()),
@@ -243,6 +250,15 @@ impl Connection {
         if now >= deadline {
             return Err(ConnectionEnd::Dropped);
         }
+        if self.next_role.is_some() {
+            // The queue itself answers a host that is not authenticated.
+            if self.queue.is_authenticated()
+                && let Some(role) = self.next_role.take()
+            {
+                self.role = role;
+            }
+            return Ok(());
+        }
         // Before its Connect is accepted, a queue has at most one command.
         let Some(command) = self.queue.poll_command() else {
             return Ok(());
@@ -251,11 +267,17 @@ impl Connection {
         match connected {
             Ok((identity, association)) => {
                 self.registration.set_qid(identity.qid);
-                self.role = match identity {
+                let authentication = self.shared.control().authentication(identity);
+                let role = match identity {
                     QueueIdentity { cntlid, qid: 0, .. } => Role::Admin { cntlid },
                     _ => Role::Io(association),
                 };
-                self.queue.accept(command.token, identity);
+                if authentication.is_some() {
+                    self.next_role = Some(role);
+                } else {
+                    self.role = role;
+                }
+                self.queue.accept(command.token, identity, authentication);
             }
             Err((status, result)) => self.queue.complete(command.token, status, result),
         }

@@ -84,6 +84,7 @@ impl TargetServer {
             discovery,
             referrals,
             tls_key,
+            authentication,
         } = config;
         let nqn = Nqn::new(nqn.as_str()).map_err(|_| ConfigError::Nqn(nqn))?;
         let bind_listener = |listener: &ListenerConfig| listener::bind(listener.addr, listener.transport);
@@ -103,6 +104,7 @@ impl TargetServer {
             max_io_queues: MAX_IO_QUEUES,
             anatt_seconds,
             seed,
+            authentication,
         });
         let keys = tls_key.map(|psk| Arc::new(SubsystemKey { psk, nqn: nqn.clone() }) as Arc<dyn KeyLookup>);
         let shared = Arc::new(Shared::new(subsystem, stores, max_connections));

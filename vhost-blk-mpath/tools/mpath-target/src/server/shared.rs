@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use nvme_tcp::target::{
-    AdminReply, CommandToken, ConnectRefusal, IoView, Namespace, QueueIdentity, QueueLimits, Subsystem, TargetCommand,
+    AdminReply, CommandToken, ConnectRefusal, IoView, Namespace, QueueIdentity, QueueLimits, Subsystem,
+    TargetAuthentication, TargetCommand,
 };
 use nvme_tcp::wire::{AnaState, ControllerInstance, DiscoveryEntry, Status};
 use nvme_tls::KeyLookup;
@@ -100,6 +101,11 @@ impl Control {
         let association = Arc::clone(self.associations.entry(cntlid).or_insert_with(fresh));
         association.join(qid, waker);
         Ok((identity, association))
+    }
+
+    /// The authentication of a queue whose Connect was accepted, if one is required.
+    pub(super) fn authentication(&self, identity: QueueIdentity) -> Option<Box<TargetAuthentication>> {
+        self.subsystem.authentication(identity)
     }
 
     fn state(&self, cntlid: u16) -> Option<(ControllerInstance, IoView)> {

@@ -45,6 +45,8 @@ pub(crate) fn host_config() -> ControllerConfig {
         queue_entries: 64,
         max_transfer_bytes: None,
         command_timeout: PATIENCE,
+        authentication: None,
+        is_encrypted: false,
     }
 }
 

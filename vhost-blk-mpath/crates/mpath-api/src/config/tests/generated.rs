@@ -67,6 +67,8 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
         hdr_digest: flags[1],
         data_digest: flags[2],
         tls_key_file: tmo.2.filter(|_| !flags[4]).map(|tmo| format!("/run/key-{tmo}").parse().unwrap()),
+        dhchap_secret_file: tmo.0.map(|tmo| format!("/run/secret-{tmo}").parse().unwrap()),
+        dhchap_ctrl_secret_file: tmo.0.filter(|_| flags[3]).map(|tmo| format!("/run/ctrl-{tmo}").parse().unwrap()),
         keep_alive_tmo: numbers.4.to_string().parse().unwrap(),
         reconnect_delay: numbers.5.to_string().parse().unwrap(),
         suspect_timeout: format!("{}ms", tmo.1).parse().unwrap(),

@@ -170,6 +170,7 @@ impl Control for Fake {
         let injections = self.injections.lock().unwrap().clone();
         let path = |disk: usize, index: usize| Path {
             tls_suite: None,
+            authentication: None,
             disk: ["a", "b"][disk].into(),
             index: index as u16,
             address: format!("tcp://127.0.0.1:442{index}").parse().unwrap(),

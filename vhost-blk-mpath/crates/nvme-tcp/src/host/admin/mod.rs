@@ -20,6 +20,7 @@ pub use step::Step;
 
 use super::config::{ConfigError, HostIdentity};
 use super::queue_pair::QueuePairConfig;
+use crate::authentication::Authentication;
 use crate::wire::{
     AdminCommand, AsyncEvent, CNTLID_ANY, Capabilities, ControllerStatus, Digests, Nqn, Sgl, ShutdownStatus, Sqe,
     Status,
@@ -36,8 +37,11 @@ pub(super) struct AdminConfig {
     /// KATO, at least 1 ms; `None` for a connection without keep-alives.
     pub(super) keep_alive_tmo: Option<Duration>,
     pub(super) digests: Digests,
-    /// The longest any command may take.
+    /// The longest any command may take. Connect and the authentication count as one command.
     pub(super) command_timeout: Duration,
+    pub(super) authentication: Option<Authentication>,
+    /// The connection uses TLS.
+    pub(super) is_encrypted: bool,
 }
 
 /// The step under way.
@@ -105,7 +109,8 @@ pub(super) struct AdminSession<E> {
 impl<E: Clone + From<AdminError>> AdminSession<E> {
     /// A session on a fresh connection. Fails if KATO is out of range.
     pub(super) fn new(config: AdminConfig, now: Instant) -> Result<Self, ConfigError> {
-        let AdminConfig { host, subnqn, keep_alive_tmo, digests, command_timeout } = config;
+        let AdminConfig { host, subnqn, keep_alive_tmo, digests, command_timeout, authentication, is_encrypted } =
+            config;
         let is_valid = |kato: Duration| kato.as_millis() != 0 && u32::try_from(kato.as_millis()).is_ok();
         if !keep_alive_tmo.is_none_or(is_valid) {
             return Err(ConfigError::KeepAlive);
@@ -120,6 +125,8 @@ impl<E: Clone + From<AdminError>> AdminSession<E> {
             kato,
             digests,
             in_capsule_bytes: ADMIN_IN_CAPSULE_BYTES,
+            authentication,
+            is_encrypted,
         });
         let deadline = now + command_timeout;
         Ok(Self {

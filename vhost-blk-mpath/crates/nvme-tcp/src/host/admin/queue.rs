@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use crate::authentication::Authenticated;
 use crate::host::error::QueueError;
 use crate::host::queue_pair::{
     CommandSink, CommandSource, CommandToSend, Data, EndedCommand, QueuePair, QueuePairConfig,
@@ -62,6 +63,10 @@ impl AdminQueue {
 
     pub(in crate::host) fn cntlid(&self) -> u16 {
         self.pair.cntlid()
+    }
+
+    pub(in crate::host) fn authenticated(&self) -> Option<Authenticated> {
+        self.pair.authenticated()
     }
 
     /// Queues a command that returns `data_len` bytes. Only a step's command may return data.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{CrossResetOutcome, NamespaceError};
+use crate::authentication::{Authenticated, Authentication};
 use crate::host::{
     CommandLimits, HostIdentity, NamespaceIdentity, NamespaceLimits, QueueConfig, UNKNOWN_MAX_TRANSFER_BYTES,
 };
@@ -30,6 +31,11 @@ pub struct ControllerConfig {
     pub max_transfer_bytes: Option<u32>,
     /// The longest any admin command may take.
     pub command_timeout: Duration,
+    /// The secrets of the authentication, if this host has some. All queues are authenticated if the controller asks for it. With a
+    /// secret of the controller, a controller that does not ask is an error.
+    pub authentication: Option<Authentication>,
+    /// All connections use TLS.
+    pub is_encrypted: bool,
 }
 
 /// The facts about a live association.
@@ -38,6 +44,8 @@ pub struct ControllerConfig {
 pub struct ControllerInfo {
     /// CNTLID.
     pub cntlid: u16,
+    /// How the admin queue was authenticated. `None` if the controller did not ask for it.
+    pub authenticated: Option<Authenticated>,
     /// VS.
     pub version: Version,
     /// SN.
@@ -206,13 +214,14 @@ impl ControllerFacts {
     pub(super) fn info(
         &self,
         config: &ControllerConfig,
-        cntlid: u16,
+        (cntlid, authenticated): (u16, Option<Authenticated>),
         namespaces: Vec<Result<Namespace, NamespaceError>>,
     ) -> ControllerInfo {
         let identify = &self.identify;
         let oncs = identify.oncs.get();
         ControllerInfo {
             cntlid,
+            authenticated,
             version: self.version,
             serial: IdentifyController::text(&identify.sn),
             model: IdentifyController::text(&identify.mn),
@@ -283,6 +292,8 @@ impl ControllerInfo {
                 .iter()
                 .map(|namespace| namespace.as_ref().ok().map(Namespace::limits))
                 .collect(),
+            authentication: config.authentication.clone(),
+            is_encrypted: config.is_encrypted,
         }
     }
 }

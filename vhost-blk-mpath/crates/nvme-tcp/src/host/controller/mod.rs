@@ -65,6 +65,8 @@ impl HostController {
             keep_alive_tmo: Some(config.keep_alive_tmo),
             digests: config.digests,
             command_timeout: config.command_timeout,
+            authentication: config.authentication.clone(),
+            is_encrypted: config.is_encrypted,
         };
         let session = AdminSession::new(admin, now)?;
         if config.io_queues == 0 {
@@ -110,8 +112,8 @@ impl HostController {
         self.session.keep_error(outcome)
     }
 
-    /// After an error of [`receive`](Self::receive): the `H2CTermReq` that reports the error to the controller. Send it only
-    /// if all appended bytes have been sent. `None` if there is nothing to report.
+    /// After an error of [`receive`](Self::receive): the PDU that reports the error to the controller, an `H2CTermReq` or
+    /// the end of an authentication. Send it only if all appended bytes have been sent. `None` if there is nothing to report.
     #[must_use]
     pub fn term_req(&self) -> Option<Vec<u8>> {
         self.session.queue.term_req()

@@ -183,7 +183,9 @@ impl HostController {
     /// Reports the association as live: I/O queues can be connected.
     fn go_live(&mut self) {
         let namespaces = self.namespaces.iter().collect();
-        let info = Box::new(self.facts.info(&self.config, self.session.queue.cntlid(), namespaces));
+        let queue = &self.session.queue;
+        let identity = (queue.cntlid(), queue.authenticated());
+        let info = Box::new(self.facts.info(&self.config, identity, namespaces));
         self.events.push_back(ControllerEvent::Live(info.clone()));
         self.live = Some(info);
     }

@@ -7,10 +7,19 @@ use crate::wire::{ConnectField, Status};
 /// The hint for an I/O port that was given as a discovery controller.
 const IO_PORT: &str = "; for an I/O port, give the discovery port (8009 as a rule), or add the address as a path";
 
-/// The hint for a rejected discovery NQN. A port without a discovery service rejects that name.
+/// The hint for a discovery controller with authentication. Secrets belong to disks.
+const NO_AUTHENTICATION: &str =
+    "; this host does not authenticate to discovery controllers, so allow it discovery without";
+
+/// The hint for the errors that users can correct. A port without a discovery service rejects the discovery NQN.
 fn hint(error: &AdminError) -> &'static str {
-    let rejected = ConnectError::InvalidParameters { field: ConnectField::Subnqn };
-    if *error == AdminError::Queue(QueueError::Connect(rejected)) { IO_PORT } else { "" }
+    match error {
+        AdminError::Queue(QueueError::Connect(ConnectError::InvalidParameters { field: ConnectField::Subnqn })) => {
+            IO_PORT
+        }
+        AdminError::Queue(QueueError::Connect(ConnectError::AuthenticationRequired)) => NO_AUTHENTICATION,
+        _ => "",
+    }
 }
 
 /// Why a discovery session cannot be established, or has ended. Each prints as one line.

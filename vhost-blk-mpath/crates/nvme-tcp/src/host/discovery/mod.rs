@@ -86,6 +86,8 @@ impl HostDiscovery {
             keep_alive_tmo: config.keep_alive_tmo,
             digests: Digests::default(),
             command_timeout: config.command_timeout,
+            authentication: None,
+            is_encrypted: false,
         };
         Ok(Self {
             session: AdminSession::new(admin, now)?,

@@ -21,6 +21,8 @@ pub(super) fn config() -> ControllerConfig {
         queue_entries: 128,
         max_transfer_bytes: None,
         command_timeout: TIMEOUT,
+        authentication: None,
+        is_encrypted: false,
     }
 }
 

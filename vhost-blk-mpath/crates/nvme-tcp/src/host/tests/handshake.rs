@@ -65,7 +65,7 @@ impl Peer {
         Self::connecting_as(queue_config(digests), maxh2cdata)
     }
 
-    fn connecting_as(config: QueueConfig, maxh2cdata: u32) -> (Self, u16) {
+    pub(super) fn connecting_as(config: QueueConfig, maxh2cdata: u32) -> (Self, u16) {
         let digests = config.digests;
         let mut peer = Self::new(config);
         assert_eq!(peer.sent(), [(Pdu::IcReq(IcReq { hpda: 0, digests, maxr2t: 3 }), vec![])]);

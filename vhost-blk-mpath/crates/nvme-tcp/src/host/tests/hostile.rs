@@ -379,7 +379,7 @@ impl Session {
         // After the failure, further bytes and calls must have no effect.
         if let Err(error) = ended {
             self.fill();
-            assert_eq!(self.queue.receive(&[0; 64], &mut self.guest), Err(error));
+            assert_eq!(self.queue.receive(&[0; 64], &mut self.guest), Err(error.clone()));
             assert_eq!(self.queue.error(), Some(error));
             self.fetch();
         }

@@ -4,6 +4,7 @@ mod admin;
 mod admin_target;
 mod ages;
 mod association;
+mod authentication;
 mod connect;
 mod cross_reset;
 mod discovery;
@@ -100,6 +101,8 @@ fn queue_config(digests: Digests) -> QueueConfig {
         command_limits: CommandLimits::NONE,
         in_capsule_bytes: 4096,
         namespaces: vec![Some(NAMESPACE)],
+        authentication: None,
+        is_encrypted: false,
     }
 }
 

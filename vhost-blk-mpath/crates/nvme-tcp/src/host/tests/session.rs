@@ -351,7 +351,7 @@ proptest! {
                 ended += 1;
             }
             if let Err(error) = outcome {
-                prop_assert_eq!(session.queue.error(), Some(error));
+                prop_assert_eq!(session.queue.error(), Some(error.clone()));
                 prop_assert_eq!(session.queue.receive(&[0], &mut session.payloads), Err(error));
                 prop_assert_eq!(transmit(Instant::now(), &mut session.queue, &session.payloads, STAGING_MIN).len(), 0);
                 break;

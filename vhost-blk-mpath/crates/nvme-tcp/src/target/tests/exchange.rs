@@ -79,7 +79,8 @@ impl Target<'_> {
         match self.queue.identity() {
             None => {
                 let identity = self.subsystem.connect(now, 1, &command).unwrap();
-                self.queue.accept(command.token, identity);
+                let authentication = self.subsystem.authentication(identity);
+                self.queue.accept(command.token, identity, authentication);
             }
             Some(QueueIdentity { cntlid, qid: 0, .. }) => match self.subsystem.admin(now, cntlid, command) {
                 AdminReply::Done { token, status, result } => self.queue.complete(token, status, result),
@@ -150,6 +151,8 @@ fn host_config(digests: Digests, entries: u16) -> ControllerConfig {
         queue_entries: entries,
         max_transfer_bytes: None,
         command_timeout: Duration::from_secs(10),
+        authentication: None,
+        is_encrypted: false,
     }
 }
 

@@ -46,6 +46,7 @@ fn subsystem() -> Subsystem {
         max_io_queues: 4,
         anatt_seconds: 10,
         seed: 1,
+        authentication: None,
     })
 }
 
@@ -91,7 +92,7 @@ impl Wire {
         wire.send(Pdu::CapsuleCmd(sqe), &connect_data(7).emit());
         let command = wire.queue.poll_command().unwrap();
         assert_eq!(command.payload, connect_data(7).emit());
-        wire.queue.accept(command.token, QueueIdentity { cntlid: 7, qid: 1, entries: ENTRIES, flow_control });
+        wire.queue.accept(command.token, QueueIdentity { cntlid: 7, qid: 1, entries: ENTRIES, flow_control }, None);
         let cqe = wire.answer_cqe();
         assert_eq!((cqe.status(), cqe.dw0()), (Status::SUCCESS, 7));
         assert_eq!(cqe.sqhd.get(), if flow_control { 1 } else { u16::MAX });

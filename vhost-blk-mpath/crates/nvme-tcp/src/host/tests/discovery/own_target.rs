@@ -31,7 +31,7 @@ impl Connection {
             while let Some(command) = self.queue.poll_command() {
                 match self.queue.identity() {
                     None => match self.subsystem.connect(self.now, 1, &command) {
-                        Ok(identity) => self.queue.accept(command.token, identity),
+                        Ok(identity) => self.queue.accept(command.token, identity, None),
                         Err((status, result)) => self.queue.complete(command.token, status, result),
                     },
                     Some(identity) => match self.subsystem.admin(self.now, identity.cntlid, command) {

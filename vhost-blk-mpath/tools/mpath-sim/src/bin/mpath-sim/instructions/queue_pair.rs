@@ -34,6 +34,8 @@ pub(super) fn connected() -> HostQueue {
             namespace_blocks: BLOCKS,
             noiob_blocks: 0,
         })],
+        authentication: None,
+        is_encrypted: false,
     })
     .expect("a valid configuration");
     let accept = |_: &[u8]| Pdu::IcResp(IcResp { cpda: 0, digests: Digests::default(), maxh2cdata: 131_072 });

@@ -1,0 +1,86 @@
+//! The secrets and limits of in-band authentication (DH-HMAC-CHAP), for a host and for a target.
+
+use std::fmt;
+use std::sync::Arc;
+
+use nvme_auth::{AuthConfig, Concatenation, DhGroup, Hash, RANDOM_BYTES, Secret, Session};
+
+use crate::wire::Nqn;
+
+/// A cryptographic generator: it fills the buffer. Tests may pass a generator with a seed.
+pub type RandomSource = Arc<dyn Fn(&mut [u8; RANDOM_BYTES]) + Send + Sync>;
+
+/// How queues are authenticated, on a host or on a target.
+#[derive(Clone)]
+pub struct Authentication {
+    /// The secret that proves the host.
+    pub host_secret: Secret,
+    /// The secret that proves the controller. On a host, `Some` makes this proof mandatory on every queue.
+    pub controller_secret: Option<Secret>,
+    /// The allowed hashes, at least one. A target chooses the first that the host offers.
+    pub hashes: Vec<Hash>,
+    /// The allowed Diffie-Hellman groups, at least one. A target chooses the first that the host offers.
+    pub groups: Vec<DhGroup>,
+    /// The random numbers of transactions.
+    pub random: RandomSource,
+}
+
+impl Authentication {
+    /// An authentication that allows every hash and group.
+    pub fn new(host_secret: Secret, controller_secret: Option<Secret>, random: RandomSource) -> Self {
+        Self { host_secret, controller_secret, hashes: Hash::ALL.to_vec(), groups: DhGroup::ALL.to_vec(), random }
+    }
+
+    /// The configuration of one side of one queue.
+    pub(crate) fn config(&self, hostnqn: &Nqn, subnqn: &Nqn) -> AuthConfig {
+        AuthConfig {
+            hostnqn: hostnqn.as_str().to_owned(),
+            subnqn: subnqn.as_str().to_owned(),
+            host_secret: self.host_secret.clone(),
+            controller_secret: self.controller_secret.clone(),
+            hashes: self.hashes.clone(),
+            groups: self.groups.clone(),
+            concatenation: Concatenation::None,
+        }
+    }
+}
+
+impl fmt::Debug for Authentication {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authentication")
+            .field("is_bidirectional", &self.controller_secret.is_some())
+            .field("hashes", &self.hashes)
+            .field("groups", &self.groups)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Authentication {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { host_secret, controller_secret, hashes, groups, random } = self;
+        *host_secret == other.host_secret
+            && *controller_secret == other.controller_secret
+            && *hashes == other.hashes
+            && *groups == other.groups
+            && Arc::ptr_eq(random, &other.random)
+    }
+}
+
+impl Eq for Authentication {}
+
+/// The outcome of a successful authentication.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Authenticated {
+    /// The hash that the controller chose.
+    pub hash: Hash,
+    /// The Diffie-Hellman group that the controller chose.
+    pub group: DhGroup,
+    /// The controller proved itself too.
+    pub bidirectional: bool,
+}
+
+impl From<&Session> for Authenticated {
+    fn from(session: &Session) -> Self {
+        Self { hash: session.hash, group: session.group, bidirectional: session.bidirectional }
+    }
+}

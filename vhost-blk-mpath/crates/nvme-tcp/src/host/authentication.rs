@@ -1,0 +1,196 @@
+//! In-band authentication of one queue (DH-HMAC-CHAP), between Connect and the first other command.
+//!
+//! ```text
+//!           ┌──────────────────── another message of the controller is due ◀────────────────────┐
+//! Connect   ▼                                                                                    │
+//! ───────▶ Send ─fill_tx─▶ AwaitSent ─success─▶ Receive ─fill_tx─▶ AwaitMessage ─message─▶ the machine answers
+//!           ▲                  │                                                                 │      │
+//!           │                  │ the last message is sent                                        │      │ nothing to send
+//!           └──────────────────│─────────────────────────────────────────────────────────────────┘      ▼
+//!                              └──────────────────────────────────────────────────────────────▶ Phase::Ready
+//!
+//! An error status, or a message that the machine refuses: Phase::Failed. The last PDU then tells the controller why.
+//! ```
+//!
+//! One command is in flight at a time. The protocol ends after two messages of the controller, so nothing grows.
+
+use nvme_auth::{Failure, HostAuthentication, Step};
+
+use super::command_table::{CommandTable, Direction, InFlightCommand};
+use super::error::{AuthenticationCommand, ConnectError, QueueError};
+use super::queue_pair::{OWNER_AUTHENTICATION, Phase, QueuePair};
+use super::staging::Stage;
+use crate::authentication::Authenticated;
+use crate::wire::{ConnectResult, FabricsCommand, Framing, Pdu, Sgl, Status};
+
+/// AL: the most bytes of a message of the controller. Linux passes this value too.
+pub(super) const RECEIVE_BYTES: u32 = 4096;
+
+/// The authentication of a queue that is under way.
+#[derive(Debug)]
+pub(super) struct QueueAuthentication {
+    machine: HostAuthentication,
+    state: State,
+    /// The data of the Authentication Receive in flight.
+    received: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// A message waits for room. With `Some`, it is the last.
+    Send(Vec<u8>, Option<Authenticated>),
+    AwaitSent(Option<Authenticated>),
+    /// An Authentication Receive waits for room.
+    Receive,
+    AwaitMessage,
+}
+
+impl QueueAuthentication {
+    fn has_output(&self) -> bool {
+        matches!(self.state, State::Send(..) | State::Receive)
+    }
+
+    /// Takes data of the Authentication Receive. The caller has checked that they fit the command.
+    pub(super) fn take_data(&mut self, data: &[u8]) {
+        self.received.extend_from_slice(data);
+    }
+}
+
+/// Encodes an Authentication Send with this message.
+fn encode_send(commands: &mut CommandTable, tx: Framing, message: &[u8], out: &mut Vec<u8>) {
+    let length = message.len() as u32;
+    let cid = insert(commands, Direction::Out, length, length);
+    let command = FabricsCommand::AuthenticationSend { bytes: length };
+    Pdu::CapsuleCmd(command.to_sqe(cid, Sgl::InCapsule { offset: 0, length })).emit(&tx, message, out);
+}
+
+/// Encodes an Authentication Receive.
+fn encode_receive(commands: &mut CommandTable, tx: Framing, out: &mut Vec<u8>) {
+    let cid = insert(commands, Direction::In, RECEIVE_BYTES, 0);
+    let command = FabricsCommand::AuthenticationReceive { bytes: RECEIVE_BYTES };
+    Pdu::CapsuleCmd(command.to_sqe(cid, Sgl::Transport { length: RECEIVE_BYTES })).emit(&tx, &[], out);
+}
+
+/// Adds a command of the authentication to those in flight. Returns its CID.
+fn insert(commands: &mut CommandTable, direction: Direction, length: u32, moved: u32) -> u16 {
+    let command = InFlightCommand {
+        owner: OWNER_AUTHENTICATION,
+        direction,
+        base: 0,
+        length,
+        moved,
+        transfers: 0,
+        corrupted: false,
+        sent_at: None,
+    };
+    commands.insert(command).expect("no other command is in flight before the queue is ready")
+}
+
+impl QueuePair {
+    /// Handles the result of a successful Connect: the queue is ready, or its authentication starts.
+    pub(super) fn begin_authentication(&mut self, result: ConnectResult) -> Result<(), ConnectError> {
+        let ConnectResult { authentication_required, secure_channel_required, .. } = result;
+        if secure_channel_required && !self.config.is_encrypted {
+            return Err(ConnectError::SecureChannelRequired);
+        }
+        let is_required = authentication_required || secure_channel_required;
+        // The queue keeps no secret longer than its authentication takes.
+        match self.config.authentication.take() {
+            None if is_required => Err(ConnectError::AuthenticationRequired),
+            Some(authentication) if is_required => {
+                let config = authentication.config(&self.config.host.hostnqn, &self.config.subnqn);
+                let mut machine = HostAuthentication::new(config)?;
+                // Each queue has one transaction, so its QID makes a T_ID that is new for the queue and for the association.
+                let negotiate = machine.start(self.config.qid, |bytes| (authentication.random)(bytes));
+                let received = Vec::with_capacity(RECEIVE_BYTES as usize);
+                let state = State::Send(negotiate, None);
+                self.authentication = Some(Box::new(QueueAuthentication { machine, state, received }));
+                self.phase = Phase::Authenticate;
+                Ok(())
+            }
+            // A host that wants proof must not go on without.
+            Some(authentication) if authentication.controller_secret.is_some() => {
+                Err(ConnectError::ControllerNotAuthenticated)
+            }
+            _ => {
+                self.phase = Phase::Ready;
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether a command of the authentication waits for room.
+    pub(super) fn has_authentication_output(&self) -> bool {
+        self.authentication.as_ref().is_some_and(|authentication| authentication.has_output())
+    }
+
+    /// Encodes the next command of the authentication, if it is due and there is room.
+    pub(super) fn encode_authentication(&mut self, stage: &mut Stage<'_>) {
+        let Some(authentication) = &mut self.authentication else { return };
+        let (commands, tx) = (&mut self.commands, self.tx);
+        match &authentication.state {
+            State::Send(message, last) if stage.room() >= Some(message.len() as u32) => {
+                stage.staged(|out| encode_send(commands, tx, message, out));
+                authentication.state = State::AwaitSent(*last);
+            }
+            State::Receive if stage.room().is_some() => {
+                authentication.received.clear();
+                stage.staged(|out| encode_receive(commands, tx, out));
+                authentication.state = State::AwaitMessage;
+            }
+            _ => {}
+        }
+    }
+
+    /// Handles the end of a command of the authentication.
+    pub(super) fn on_authentication_answer(&mut self, status: Status) -> Result<(), QueueError> {
+        let authentication = self.authentication.as_mut().expect("only an authentication has these commands");
+        let outcome = match authentication.state {
+            State::AwaitMessage => {
+                status.result().map_err(|status| failed(AuthenticationCommand::Receive, status))?;
+                authentication.machine.receive(&authentication.received)
+            }
+            State::AwaitSent(None) => {
+                status.result().map_err(|status| failed(AuthenticationCommand::Send, status))?;
+                authentication.state = State::Receive;
+                return Ok(());
+            }
+            State::AwaitSent(Some(authenticated)) => {
+                status.result().map_err(|status| failed(AuthenticationCommand::Send, status))?;
+                self.end_authentication(authenticated);
+                return Ok(());
+            }
+            State::Send(..) | State::Receive => unreachable!("no command of the authentication is in flight"),
+        };
+        match outcome {
+            Ok(Step::Continue { message }) => authentication.state = State::Send(message, None),
+            Ok(Step::Authenticated { message, session }) => {
+                let authenticated = Authenticated::from(&*session);
+                match message {
+                    Some(message) => authentication.state = State::Send(message, Some(authenticated)),
+                    None => self.end_authentication(authenticated),
+                }
+            }
+            Err(Failure { error, message }) => {
+                if let Some(message) = message {
+                    let mut refusal = Vec::new();
+                    encode_send(&mut self.commands, self.tx, &message, &mut refusal);
+                    self.refusal = Some(refusal);
+                }
+                return Err(ConnectError::Authentication(Box::new(error)).into());
+            }
+        }
+        Ok(())
+    }
+
+    fn end_authentication(&mut self, authenticated: Authenticated) {
+        // This overwrites the secrets.
+        self.authentication = None;
+        self.authenticated = Some(authenticated);
+        self.phase = Phase::Ready;
+    }
+}
+
+fn failed(command: AuthenticationCommand, status: Status) -> ConnectError {
+    ConnectError::AuthenticationCommand { command, status }
+}

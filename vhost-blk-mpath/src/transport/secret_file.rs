@@ -1,0 +1,66 @@
+//! Files with secrets: keys of TLS, and secrets of the authentication.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use mpath_api::config::KeyFile;
+use zeroize::Zeroizing;
+
+/// The most bytes of a file. A TLS key has at most 84, and a secret of the authentication at most 104.
+const FILE_BYTES_MAX: u64 = 4096;
+/// Permissions that only the owner of a file may have.
+const OTHERS: u32 = 0o077;
+
+/// Why the file of a setting cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SecretFileError {
+    #[error("cannot read {setting} {file}: {source}")]
+    Read { setting: &'static str, file: KeyFile, source: io::Error },
+    #[error("{setting} {file}: not a regular file; give the path of a file with a key")]
+    NotRegular { setting: &'static str, file: KeyFile },
+    #[error("{setting} {file}: mode {mode:04o} gives other users access; run `chmod 0600 {file}`")]
+    Mode { setting: &'static str, file: KeyFile, mode: u32 },
+    #[error(
+        "{setting} {file}: user {owner} owns the file; run `chown` to give the file to the daemon's user or to root"
+    )]
+    Owner { setting: &'static str, file: KeyFile, owner: u32 },
+    #[error("{setting} {file}: more than {FILE_BYTES_MAX} bytes; give the path of a file with a key")]
+    TooLarge { setting: &'static str, file: KeyFile },
+}
+
+/// Reads the file of a setting, which only its owner may read. Files of systemd's credentials are safe, whatever their
+/// mode.
+pub(super) fn read_secret(setting: &'static str, file: &KeyFile) -> Result<Zeroizing<String>, SecretFileError> {
+    let failed = |source| SecretFileError::Read { setting, file: file.clone(), source };
+    // Without O_NONBLOCK, opening a pipe waits for a writer.
+    let flags = rustix::fs::OFlags::NONBLOCK.union(rustix::fs::OFlags::NOCTTY).bits();
+    let opened = File::options().read(true).custom_flags(flags.cast_signed()).open(file.as_path()).map_err(failed)?;
+    let metadata = opened.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(SecretFileError::NotRegular { setting, file: file.clone() });
+    }
+    if metadata.len() > FILE_BYTES_MAX {
+        return Err(SecretFileError::TooLarge { setting, file: file.clone() });
+    }
+    if !is_credential(file.as_path()) {
+        let (mode, owner) = (metadata.mode() & 0o7777, metadata.uid());
+        if mode & OTHERS != 0 {
+            return Err(SecretFileError::Mode { setting, file: file.clone(), mode });
+        }
+        if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+            return Err(SecretFileError::Owner { setting, file: file.clone(), owner });
+        }
+    }
+    // One buffer, which is not moved: no copy of the secret is left in memory.
+    let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX as usize + 1));
+    opened.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}
+
+/// Whether systemd has put the file there for this service (`LoadCredential=`).
+fn is_credential(file: &Path) -> bool {
+    let directory = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+    directory.is_some_and(|directory| directory.is_absolute() && file.parent() == Some(&*directory))
+}
