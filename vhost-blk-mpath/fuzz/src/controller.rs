@@ -116,6 +116,7 @@ pub fn queue_config(digests: Digests) -> QueueConfig {
         cntlid: 5,
         digests,
         authentication: None,
+        is_encrypted: false,
         max_transfer_bytes: 128 << 10,
         reports_max_transfer: true,
         command_limits: nvme_tcp::host::CommandLimits::NONE,

@@ -28,6 +28,7 @@ fuzz_target!(|case: Case| {
         queue_entries: 16,
         max_transfer_bytes: None,
         authentication: None,
+        is_encrypted: false,
         command_timeout: Duration::from_secs(3),
     };
     let mut now = Instant::now();
