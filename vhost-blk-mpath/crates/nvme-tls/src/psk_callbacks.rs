@@ -63,6 +63,13 @@ pub(crate) fn offered_identity(ssl: &SslRef) -> Option<OfferedIdentity> {
     }
 }
 
+/// Makes the next handshake call send a `KeyUpdate`, which asks for none in return.
+#[cfg(test)]
+pub(crate) fn update_key(ssl: &SslRef) {
+    // SAFETY: the pointer is that of a live connection. 0 is `SSL_KEY_UPDATE_NOT_REQUESTED`.
+    assert_eq!(unsafe { SSL_key_update(ssl.as_ptr(), 0) }, 1);
+}
+
 /// Gives OpenSSL the key of a host. A key whose hash is not `md` may not be used: then OpenSSL gets none.
 unsafe extern "C" fn use_session(
     ssl: *mut ffi::SSL,
@@ -157,6 +164,8 @@ type FindSession = unsafe extern "C" fn(*mut ffi::SSL, *const c_uchar, usize, *m
 unsafe extern "C" {
     fn SSL_set_psk_use_session_callback(ssl: *mut ffi::SSL, callback: Option<UseSession>);
     fn SSL_set_psk_find_session_callback(ssl: *mut ffi::SSL, callback: Option<FindSession>);
+    #[cfg(test)]
+    fn SSL_key_update(ssl: *mut ffi::SSL, kind: c_int) -> c_int;
     fn SSL_SESSION_new() -> *mut ffi::SSL_SESSION;
     fn SSL_SESSION_set1_master_key(session: *mut ffi::SSL_SESSION, key: *const c_uchar, len: usize) -> c_int;
     fn SSL_SESSION_set_cipher(session: *mut ffi::SSL_SESSION, cipher: *const ffi::SSL_CIPHER) -> c_int;

@@ -142,6 +142,13 @@ impl Session {
         Ok(())
     }
 
+    /// Sends a `KeyUpdate`, a record without data.
+    #[cfg(test)]
+    pub(crate) fn update_key(&mut self) {
+        crate::psk_callbacks::update_key(self.stream.ssl());
+        self.stream.do_handshake().expect("the connection is established");
+    }
+
     /// Tells the peer that nothing more is sent (`close_notify`).
     pub fn close(&mut self) {
         // After an error there is nothing to tell.

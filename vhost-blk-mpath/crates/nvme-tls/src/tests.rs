@@ -237,3 +237,21 @@ fn a_certificate_in_place_of_the_key_is_refused() {
     };
     assert!(matches!(outcome, Err(TlsError::NoPsk)), "{outcome:?}");
 }
+
+#[test]
+fn a_few_records_without_data_are_fine_and_many_end_the_connection() {
+    let (mut host, mut controller) = connected(SUITES[0], usize::MAX);
+    let mut plain = [0; 10];
+    for _ in 0..3 {
+        controller.update_key();
+    }
+    controller.write(b"data").unwrap();
+    host.receive(&take(&mut controller, usize::MAX));
+    assert_eq!(host.read(&mut plain).unwrap(), 4);
+    for _ in 0..20 {
+        controller.update_key();
+    }
+    host.receive(&take(&mut controller, usize::MAX));
+    assert!(matches!(host.read(&mut plain), Err(TlsError::TooManyRecords)));
+    assert!(matches!(host.write(b"data"), Err(TlsError::TooManyRecords)), "the error stays");
+}
