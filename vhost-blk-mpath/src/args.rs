@@ -7,7 +7,8 @@ use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, Parser, ValueHint};
 use mpath_api::config::{
-    Account, Config, HostId, IoThreads, Nqn, SocketMode, SocketPath, WaitFor, read_file, settings_in, written,
+    Account, Config, HostId, IoThreads, MetricsAddress, Nqn, SocketMode, SocketPath, WaitFor, read_file, settings_in,
+    written,
 };
 use mpath_api::{DEFAULT_API_SOCKET, DiskFlags, DiskFlagsError, one_of, usage_line};
 
@@ -26,7 +27,7 @@ Exit codes:
   1  failed while running, or a resource of this host is missing (io_uring, threads, open files)
   2  wrong command line or configuration, two disks that write to one namespace, or an unusable file descriptor
   3  no path leads to the namespace: target unreachable, wrong NQN, missing namespace, or no path discovered
-  4  a socket cannot be created, or another process listens on it or serves its disk
+  4  a socket cannot be created, or another process listens on it or serves its disk, or --metrics-address cannot be used
 
 A path that does not work ends the daemon only with --wait-for any or all. Without, the daemon tries again, and front-ends wait.
 
@@ -103,6 +104,10 @@ struct HostArgs {
     /// Group of that socket, a name or number [default: the daemon's group]
     #[arg(long, value_name = "GROUP", requires = "api_read_only")]
     api_read_only_group: Option<Account>,
+
+    /// Address for Prometheus, such as 127.0.0.1:9464: GET /metrics over TCP, and nothing else [default: none]
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_address: Option<MetricsAddress>,
 
     /// I/O threads of the disk, 1 to 64 [default: 1]
     #[arg(long, value_name = "N")]
@@ -217,6 +222,7 @@ impl HostArgs {
         config.api_read_only_mode = self.api_read_only_mode;
         config.api_read_only_owner = self.api_read_only_owner;
         config.api_read_only_group = self.api_read_only_group;
+        config.metrics_address = self.metrics_address;
         config.io_threads = self.io_threads.unwrap_or(config.io_threads);
         config.wait_for = self.wait_for.unwrap_or_default();
         config.hostnqn = self.hostnqn;
@@ -259,7 +265,7 @@ mod tests {
              --shared-write-cache --drain-fence --mpath-window --discovery tcp://127.0.0.1 --discovery tcp://[::1]:8010 \
              --socket-mode 0660 --socket-owner qemu --socket-group 107 \
              --api /tmp/a --api-mode 0666 --api-owner 7 --api-group ops --api-read-only /tmp/r --api-read-only-mode 0444 \
-             --api-read-only-owner me --api-read-only-group 8 --io-threads 5 --wait-for any \
+             --api-read-only-owner me --api-read-only-group 8 --metrics-address [::1]:9464 --io-threads 5 --wait-for any \
              --hostnqn nqn.host --hostid 6f2a1d0e-3c55-4f8e-9a41-0d8f5b6c7e21";
         let file = "
             api: /tmp/a
@@ -270,6 +276,7 @@ mod tests {
             api-read-only-mode: 0444
             api-read-only-owner: me
             api-read-only-group: 8
+            metrics-address: '[::1]:9464'
             io-threads: 5
             wait-for: any
             hostnqn: nqn.host

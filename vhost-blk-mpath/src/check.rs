@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use mpath_api::Config;
+use mpath_api::server::MetricsServer;
 use mpath_api::socket::{self, Role};
 
 use crate::args::Args;
@@ -36,7 +37,7 @@ pub(crate) fn check(args: Args) -> ExitCode {
     ExitCode::from(ERRORS)
 }
 
-/// What this host lacks: the identity, accounts, and the directories of the sockets.
+/// What this host lacks: the identity, accounts, the directories of the sockets, and the address of the metrics.
 fn of_this_host(config: &Config) -> Vec<RunError> {
     let mut errors = Vec::new();
     errors.extend(host::identity(config).err().map(RunError::from));
@@ -47,5 +48,7 @@ fn of_this_host(config: &Config) -> Vec<RunError> {
     let disks = config.disks.iter().flat_map(DiskSettings::all);
     let of_disks = disks.flat_map(|disk| socket::check(&disk.socket_path, Role::VhostUser, &disk.socket_access));
     errors.extend(api.into_iter().chain(read_only).chain(of_disks).map(RunError::from));
+    let metrics = config.metrics_address.and_then(|address| MetricsServer::check(address).err());
+    errors.extend(metrics.map(RunError::from));
     errors
 }

@@ -6,6 +6,7 @@
 
 use std::io;
 
+use mpath_api::Config;
 use mpath_api::config::{DiskConfig, MAX_PATHS, QueueCount};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -13,7 +14,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// moment, and the originals of activation sockets. About 40 are a reserve.
 const DAEMON: u64 = 128;
 /// The API socket that only reads: twice, and 64 clients.
-pub(crate) const READ_ONLY_API: u64 = 66;
+const READ_ONLY_API: u64 = 66;
+/// The listener of `metrics-address`, and 16 clients.
+const METRICS: u64 = 17;
 /// A disk without its virtqueues: its socket twice, its lock, and two wake-ups. Its front-end adds a connection four
 /// times, alarm, channel, and both logs. 16 are for guest memory: eight regions, which may be replaced by eight others.
 const DISK: u64 = 28;
@@ -39,9 +42,15 @@ pub(crate) enum OpenFilesError {
     NotRaised { limit: u64, source: io::Error },
 }
 
-/// The number of open files that the daemon may need with these parts: [`of_disks`] for each, and perhaps [`READ_ONLY_API`].
+/// The number of open files that the daemon may need with these parts: [`of_listeners`], and [`of_disks`] for each set of paths.
 pub(crate) fn needed(parts: impl Iterator<Item = u64>) -> u64 {
     DAEMON + parts.sum::<u64>()
+}
+
+/// The number of open files that the optional listeners of the daemon may need.
+pub(crate) fn of_listeners(config: &Config) -> u64 {
+    let read_only = config.api_read_only.as_ref().map_or(0, |_| READ_ONLY_API);
+    read_only + config.metrics_address.map_or(0, |_| METRICS)
 }
 
 /// The number of open files that the disks over one set of paths may need.
@@ -86,7 +95,7 @@ mod tests {
     use crate::disk::geometry;
 
     #[test]
-    fn every_disk_path_and_thread_counts() {
+    fn every_disk_path_thread_and_listener_counts() {
         let mut config = geometry::tests::config();
         let least = of_disks(&config, 1, 1);
         assert_eq!(least, 28 + 3 * 64 + 3 + 4);
@@ -95,5 +104,10 @@ mod tests {
         assert_eq!(needed([least, least].into_iter()), 128 + 2 * least);
         config.discovery = vec!["tcp://127.0.0.1".parse().unwrap()];
         assert_eq!(of_disks(&config, 1, 1), least + 63 * 4 + 2);
+        let mut daemon = Config::new(Vec::new());
+        assert_eq!(of_listeners(&daemon), 0);
+        daemon.api_read_only = Some("/run/r".parse().unwrap());
+        daemon.metrics_address = Some("127.0.0.1:9464".parse().unwrap());
+        assert_eq!(of_listeners(&daemon), 66 + 17);
     }
 }

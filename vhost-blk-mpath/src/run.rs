@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mpath_api::config::{ConflictError, LoadError, WaitFor};
+use mpath_api::server::MetricsBindError;
 use mpath_api::socket::BindError;
 use mpath_api::types::EventKind;
 use mpath_api::{Config, DiskFlagsError};
@@ -23,6 +24,7 @@ use crate::events::EventLog;
 use crate::fence_record::RecordError;
 use crate::fence_record::lock::LockError;
 use crate::host::{self, HostError};
+use crate::metrics::Metrics;
 use crate::open_files::{self, OpenFilesError};
 use crate::service::disks::Disks;
 use crate::service::start_error::StartError;
@@ -66,6 +68,8 @@ pub(crate) enum RunError {
     #[error(transparent)]
     Bind(#[from] BindError),
     #[error(transparent)]
+    Metrics(#[from] MetricsBindError),
+    #[error(transparent)]
     Start(#[from] StartError),
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
@@ -76,7 +80,7 @@ impl RunError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::System(_) | Self::OpenFiles(_) | Self::TakeOver(_) => 1,
-            Self::Start(StartError::Record(RecordError::Lock(LockError::Held { .. }))) => 4,
+            Self::Metrics(_) | Self::Start(StartError::Record(RecordError::Lock(LockError::Held { .. }))) => 4,
             Self::Start(error) if error.is_of_this_host() => 1,
             Self::File(_)
             | Self::Flags(_)
@@ -109,7 +113,7 @@ pub(crate) fn run(
 ) -> Result<(), RunError> {
     let io_threads = config.io_threads.get() as u16;
     let open_files = config.disks.iter().map(|disk| open_files::of_disks(disk, disk.paths.len(), io_threads));
-    let open_files = open_files.chain(config.api_read_only.is_some().then_some(open_files::READ_ONLY_API));
+    let open_files = open_files.chain([open_files::of_listeners(&config)]);
     // The runtime needs descriptors too.
     open_files::raise_limit(open_files::needed(open_files))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -143,6 +147,10 @@ async fn serve(
     let apis = servers.sockets(&config);
     let disks = config.disks.iter().map(|disk| DiskSockets::bind(disk, &activation_sockets));
     let sockets = disks.collect::<Result<Vec<_>, _>>()?;
+    let metrics = match config.metrics_address {
+        Some(address) if predecessor.is_none() => Some(Metrics::bind(address)?),
+        address => address.map(Metrics::after_upgrade),
+    };
     let mut wait_for = config.wait_for;
     let events = EventLog::new();
     if let Some(predecessor) = predecessor {
@@ -187,7 +195,7 @@ async fn serve(
     let starting = starting.collect::<Result<Vec<_>, _>>()?;
     activation_sockets.remove_untaken();
 
-    let disks = Arc::new(Disks::new(common, (config.api, config.api_read_only), activation_sockets));
+    let disks = Arc::new(Disks::new(common, Config { disks: Vec::new(), ..config }, activation_sockets));
     let begun = disks.begin(starting);
     let (shutdown, ends) = watch::channel(false);
     let watching = tokio::spawn(connection_watch::watch(Arc::clone(&disks), ends));
@@ -195,7 +203,7 @@ async fn serve(
     let is_ready = AtomicBool::new(false);
     let daemon = Arc::new(Daemon { disks: Arc::clone(&disks), started, upgrader, configuration, wait_for, is_ready });
     let result = match begun {
-        Ok(()) => Box::pin(serve_api(&daemon, servers, reload, is_random_host, ending())).await,
+        Ok(()) => Box::pin(serve_api(&daemon, servers, metrics, reload, is_random_host, ending())).await,
         Err(error) => Err(error.into()),
     };
 
@@ -214,11 +222,12 @@ async fn take_over(predecessor: &mut Predecessor, config: &Config, host: &HostId
     Ok(predecessor.wait_for_end(VERSION).await?)
 }
 
-/// Serves the API until `ending` resolves, or until the first attempts to connect do not bring about what `wait-for`
+/// Serves the API and metrics until `ending` resolves, or until the first attempts to connect do not bring about what `wait-for`
 /// names.
 async fn serve_api(
     daemon: &Arc<Daemon>,
     servers: ApiServers,
+    metrics: Option<Metrics>,
     reload: ReloadSignal,
     is_random_host: bool,
     ending: impl Future<Output = ()>,
@@ -247,7 +256,11 @@ async fn serve_api(
         disks.common.events.end();
         disks.begin_end();
     };
-    let (has_ended, mut ends) = watch::channel(());
+    let (has_ended, ends) = watch::channel(());
+    let ends = || {
+        let mut ends = ends.clone();
+        async move { drop(ends.changed().await) }
+    };
     let api = servers.api.serve(Arc::clone(daemon), async {
         ending.await;
         drop(has_ended);
@@ -255,11 +268,15 @@ async fn serve_api(
     let read_only = async {
         let Some(server) = servers.read_only else { return };
         // A failure of this socket must not end the disks.
-        if let Err(error) = server.serve(Arc::clone(daemon), async { drop(ends.changed().await) }).await {
+        if let Err(error) = server.serve(Arc::clone(daemon), ends()).await {
             tracing::error!(%error, "the read-only API socket is not served any more");
         }
     };
-    let (served, ()) = tokio::join!(api, read_only);
+    let metrics = async {
+        let Some(metrics) = metrics else { return };
+        metrics.serve(Arc::clone(daemon), ends()).await;
+    };
+    let (served, (), ()) = tokio::join!(api, read_only, metrics);
     served?;
     failed.map_or(Ok(()), |error| Err(error.into()))
 }

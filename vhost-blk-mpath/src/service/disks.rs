@@ -33,8 +33,8 @@ const DRAIN_MAX: Duration = Duration::from_secs(11);
 /// The disks of the daemon.
 pub(crate) struct Disks {
     pub(crate) common: SharedContext,
-    /// The API's socket, and the one that only reads. No disk may use them.
-    apis: (SocketPath, Option<SocketPath>),
+    /// The settings of the daemon, without disks. No disk may use the sockets of the API.
+    daemon: Config,
     api_places: Vec<SocketLocation>,
     activation_sockets: Arc<ActivationSockets>,
     held: Mutex<DiskTable>,
@@ -85,14 +85,10 @@ struct Reserved {
 }
 
 impl Disks {
-    pub(crate) fn new(
-        common: SharedContext,
-        apis: (SocketPath, Option<SocketPath>),
-        activation_sockets: Arc<ActivationSockets>,
-    ) -> Self {
+    pub(crate) fn new(common: SharedContext, daemon: Config, activation_sockets: Arc<ActivationSockets>) -> Self {
         let (held, changes, ending) = (Mutex::default(), RwLock::default(), watch::Sender::new(false));
-        let api_places = [&apis.0].into_iter().chain(&apis.1).filter_map(SocketLocation::of).collect();
-        Self { common, apis, api_places, activation_sockets, held, changes, ending }
+        let api_places = daemon.api_sockets().filter_map(SocketLocation::of).collect();
+        Self { common, daemon, api_places, activation_sockets, held, changes, ending }
     }
 
     fn held(&self) -> MutexGuard<'_, DiskTable> {
@@ -152,8 +148,7 @@ impl Disks {
     /// Adds a disk and the disks that share its paths. Returns once they are served. Names, sockets and everything
     /// else that a configuration is checked for must be unique.
     pub(crate) async fn add(self: &Arc<Self>, config: DiskConfig) -> Result<(), AddDiskError> {
-        let mut alone = Config::new(vec![config.clone()]);
-        (alone.api, alone.api_read_only) = self.apis.clone();
+        let alone = Config { disks: vec![config.clone()], ..self.daemon.clone() };
         alone.validate().map_err(Box::new)?;
         self.check_open_files(open_files::of_disks(&config, config.paths.len(), self.common.io_threads))
             .map_err(|error| AddDiskError::OpenFiles { disk: config.name.to_string(), reason: error.to_string() })?;
@@ -181,8 +176,8 @@ impl Disks {
             let paths = subsystem.state().paths().count();
             open_files::of_disks(&subsystem.config, paths, self.common.io_threads)
         };
-        let read_only_api = self.apis.1.is_some().then_some(open_files::READ_ONLY_API);
-        let parts = self.subsystems().into_iter().map(of_disks).chain(read_only_api);
+        let listeners = open_files::of_listeners(&self.daemon);
+        let parts = self.subsystems().into_iter().map(of_disks).chain([listeners]);
         open_files::check(open_files::needed(parts) + more)
     }
 

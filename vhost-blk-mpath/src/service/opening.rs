@@ -144,6 +144,7 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::AtomicBool;
 
+    use mpath_api::Config;
     use mpath_core::{Epoch, PathId};
     use mpath_host::{NamespaceName, RecordedAssociation};
     use nvme_tcp::host::HostIdentity;
@@ -187,8 +188,7 @@ mod tests {
         let named = || std::fs::read_to_string(subsystem.records.file(0)).unwrap().contains("nqn.example");
         assert!(!named());
         let service = service(&subsystem, ends);
-        let config = ("/tmp/api".parse().unwrap(), None);
-        let disks = Disks::new(common, config, Arc::default());
+        let disks = Disks::new(common, Config::new(Vec::new()), Arc::default());
         service.open_known(&disks).await.unwrap();
         assert!(named() && subsystem.disks[0].is_served());
     }
@@ -220,7 +220,7 @@ mod tests {
         let subsystem = Arc::new(Subsystem::new(geometry::tests::config(), &common, open(), None, ending));
         subsystem.restore_shown();
         let service = service(&subsystem, ends);
-        let disks = Disks::new(common, ("/tmp/api".parse().unwrap(), None), Arc::default());
+        let disks = Disks::new(common, Config::new(Vec::new()), Arc::default());
         let (free, freed) = std::sync::mpsc::channel::<()>();
         spawn_blocking(move || freed.recv());
         let mut opening = std::pin::pin!(service.open_known(&disks));

@@ -34,6 +34,7 @@ mod lost_commands;
 mod membership;
 mod memory;
 mod metrics;
+mod metrics_address;
 mod open_files;
 mod path_actions;
 mod policies;

@@ -23,11 +23,11 @@ use crate::support::{
 };
 
 /// A daemon that has taken over, and is no child of this process.
-struct NextDaemon(u32);
+pub(crate) struct NextDaemon(u32);
 
 impl NextDaemon {
     /// Has the daemon upgraded, and waits until the new process answers.
-    fn of(daemon: &Daemon) -> Self {
+    pub(crate) fn of(daemon: &Daemon) -> Self {
         let Upgrade { pid, .. } = daemon.api.upgrade(false).unwrap();
         let next = Self(pid);
         eventually("the new process answers", || daemon.api.status().is_ok_and(|status| status.pid == pid));
@@ -45,7 +45,7 @@ impl NextDaemon {
     }
 
     /// Ends it in order.
-    fn end(self) {
+    pub(crate) fn end(self) {
         self.signal(Signal::TERM);
         eventually("the daemon ends", || !self.exists());
     }

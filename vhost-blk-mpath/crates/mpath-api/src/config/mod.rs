@@ -13,6 +13,7 @@ mod hedge;
 mod key_file;
 mod limits;
 mod max_transfer;
+mod metrics_address;
 mod on_off;
 mod poll;
 mod reader;
@@ -46,6 +47,7 @@ pub use self::key_file::{KeyFile, KeyFileError};
 pub(crate) use self::limits::LimitsSchema;
 pub use self::limits::{LimitBandwidth, LimitBurst, LimitError, LimitIops, LimitsConfig, PerSecond};
 pub use self::max_transfer::{MaxTransfer, MaxTransferError};
+pub use self::metrics_address::{MetricsAddress, MetricsAddressError};
 pub use self::poll::{PollUs, PollUsError};
 pub use self::sharer::SharerConfig;
 pub use self::time::{Seconds, SecondsError, Time, TimeError};
@@ -107,6 +109,10 @@ pub struct Config {
     /// The group of that socket, a name or a number. Default: the daemon's group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_read_only_group: Option<Account>,
+
+    /// The address for Prometheus, such as `127.0.0.1:9464`: `GET /metrics` over TCP, and nothing else. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics_address: Option<MetricsAddress>,
 
     /// I/O threads of each disk, 1 to 64. The virtqueues are distributed over them. Disks that share paths share the threads too.
     /// Default: 1.
@@ -182,6 +188,7 @@ impl Config {
             api_read_only_mode: None,
             api_read_only_owner: None,
             api_read_only_group: None,
+            metrics_address: None,
             io_threads: default_io_threads(),
             wait_for: WaitFor::default(),
             hostnqn: None,

@@ -60,6 +60,7 @@ fn the_sample_shows_every_setting() {
     config.hostnqn = Some("nqn".parse().unwrap());
     (config.api_mode, config.api_owner) = (Some("0660".parse().unwrap()), Some("root".parse().unwrap()));
     config.api_group = Some("root".parse().unwrap());
+    config.metrics_address = Some("127.0.0.1:9464".parse().unwrap());
     let disk = &mut config.disks[0];
     (disk.socket_mode, disk.socket_owner) = (Some("0660".parse().unwrap()), Some("root".parse().unwrap()));
     disk.socket_group = Some("root".parse().unwrap());
@@ -74,7 +75,7 @@ fn the_sample_shows_every_setting() {
     config.disks[0].discovery = vec!["tcp://127.0.0.1".parse().unwrap()];
     let mut found = Vec::new();
     keys(&serde_yaml::to_value(&config).unwrap(), &mut found);
-    assert_eq!(found.len(), 59, "{found:?}");
+    assert_eq!(found.len(), 60, "{found:?}");
     for key in found {
         let shown = |line: &str| line.trim_start_matches([' ', '#', '-']).starts_with(&format!("{key}:"));
         assert!(SAMPLE.lines().any(shown), "the sample does not show {key}");
@@ -130,7 +131,7 @@ fn the_documented_defaults() {
     let config = parse(MINIMAL);
     assert_eq!(config.api.to_string(), DEFAULT_API_SOCKET);
     assert_eq!((config.io_threads.get(), config.wait_for), (1, WaitFor::None));
-    assert_eq!((config.hostnqn, config.hostid), (None, None));
+    assert_eq!((config.hostnqn, config.hostid, config.metrics_address), (None, None, None));
     let disk = &config.disks[0];
     assert_eq!(disk.name.as_str(), "disk0");
     assert_eq!(disk.policy, PolicyKind::Bdp.into());

@@ -13,12 +13,18 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::UnixStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Limits;
-use super::caller::{on_behalf_of, peer};
+use super::caller::on_behalf_of;
+use crate::types::Caller;
+
+/// A connected socket.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 
 /// Buffer for the request line and the headers.
 const READ_BUFFER_BYTES: usize = 16 << 10;
@@ -84,7 +90,8 @@ impl Connections {
         self.open.retain(|connection| !connection.task.is_finished());
     }
 
-    pub(super) fn start(&mut self, stream: UnixStream) {
+    /// Serves the connection of a client.
+    pub(super) fn start<S: Stream>(&mut self, stream: S, caller: Option<Caller>) {
         self.forget_finished();
         if self.open.len() >= self.limits.connections
             && let Some(idle) = self.open.iter().position(|c| !c.busy.get())
@@ -93,9 +100,8 @@ impl Connections {
             connection.task.abort();
         }
         let busy = Busy::default();
-        let peer = peer(&stream);
         let conversation = converse(stream, self.router.clone(), self.limits, busy.clone());
-        let task = self.tasks.spawn(on_behalf_of(peer, conversation));
+        let task = self.tasks.spawn(on_behalf_of(caller, conversation));
         self.open.push_back(Connection { task, busy });
     }
 
@@ -110,7 +116,7 @@ impl Connections {
 }
 
 /// Answers the request of a connection.
-async fn converse(stream: UnixStream, router: Router, limits: Limits, busy: Busy) {
+async fn converse<S: Stream>(stream: S, router: Router, limits: Limits, busy: Busy) {
     let service = TowerToHyperService::new(router);
     // A layer of the router would be built again for each connection, route by route.
     let service = service_fn(|mut request: Request<Incoming>| {

@@ -1,8 +1,9 @@
-//! The server of the API, on a Unix socket.
+//! The server of the API, on a Unix socket, and of metrics over TCP.
 //!
 //! The daemon implements [`Control`]. The server handles wrong requests. One connection carries one request and has limited time.
 //! So a slow or silent client holds a connection for a limited time, and the end of the daemon does not wait for it.
 
+mod accept;
 mod bounds;
 mod caller;
 mod configuration;
@@ -13,6 +14,7 @@ mod error;
 mod events;
 mod insight;
 mod metrics;
+mod metrics_server;
 mod paths;
 mod policies;
 mod request;
@@ -21,13 +23,13 @@ mod scheduling;
 
 use std::future::Future;
 use std::io;
-use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use axum::Router;
 use mpath_core::{PolicyChange, SchedulerChange};
 
+use self::accept::ApiListener;
 pub use self::caller::{caller, on_behalf_of, on_own_behalf};
 pub use self::configuration::ReloadError;
 use self::connections::Connections;
@@ -36,6 +38,7 @@ pub use self::error::{
     UpgradeError,
 };
 pub(crate) use self::events::HEARTBEAT;
+pub use self::metrics_server::{MetricsBindError, MetricsServer};
 pub use self::request::JsonBody;
 use crate::address::PathAddress;
 use crate::config::{DiskConfig, Hedge, HedgeBudget, SocketAccess, SocketPath, Weight};
@@ -232,10 +235,6 @@ impl Default for Limits {
 
 /// The longest that a client waits for a disk to be added or removed, or for an upgrade.
 pub(crate) const DISK_CHANGE_MAX: Duration = Duration::from_secs(60);
-/// Pause after a failed `accept`, for example without free file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// The time that requests under way have when the server ends.
-const END_GRACE: Duration = Duration::from_secs(1);
 
 /// A bound API socket. Dropping it removes the socket file.
 #[derive(Debug)]
@@ -292,24 +291,9 @@ impl Server {
         shutdown: impl Future<Output = ()>,
     ) -> io::Result<()> {
         let listener = tokio::net::UnixListener::from_std(self.socket.listener()?)?;
-        let mut connections =
-            Connections::new(bounds::bounded(routes, self.limits, version, self.is_read_only), self.limits);
-        let mut shutdown = pin!(shutdown);
-        loop {
-            tokio::select! {
-                () = &mut shutdown => break,
-                accepted = listener.accept(), if connections.has_room() => match accepted {
-                    Ok((stream, _)) => connections.start(stream),
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot accept a connection on the API socket");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                    }
-                },
-                () = connections.reap(), if !connections.is_empty() => {}
-            }
-        }
-        drop((listener, self.socket));
-        connections.finish(END_GRACE).await;
+        let routes = bounds::bounded(routes, self.limits, version, self.is_read_only);
+        let connections = Connections::new(routes, self.limits);
+        accept::serve(ApiListener { listener, _socket: self.socket }, connections, shutdown).await;
         Ok(())
     }
 }

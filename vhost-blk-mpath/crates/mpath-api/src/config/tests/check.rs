@@ -147,6 +147,7 @@ type Mutation = (&'static str, &'static str, Option<&'static str>);
 const MUTATIONS: &[Mutation] = &[
     ("io-threads", "io-threads", Some("65")),
     ("hostnqn", "hostnqn", Some("foo")),
+    ("metrics-address", "metrics-address", Some("localhost:9464")),
     ("colour", "colour", Some("red")),
     ("disks[0].name", "disks.0.name", Some("a b")),
     ("disks[0].socket-path", "disks.0.socket-path", Some("[]")),

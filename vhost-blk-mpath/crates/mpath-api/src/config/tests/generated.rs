@@ -95,6 +95,7 @@ proptest! {
         let mut config = Config::new([disks.0, disks.1, disks.2].into_iter().take(count).collect());
         (config.io_threads, config.wait_for) = (io_threads, wait_for);
         config.hostid = hostid.map(|id| uuid::Uuid::from_u128(id).to_string().parse().unwrap());
+        config.metrics_address = hostid.map(|id| format!("[::{:x}]:9464", id % 0xffff).parse().unwrap());
         config.hostnqn = hostid.map(|id| format!("nqn.{id}").parse().unwrap());
         prop_assert_eq!(parse(&serde_yaml::to_string(&config).unwrap()), config);
     }
