@@ -17,6 +17,11 @@ const ALIKE_MAX: usize = 32;
 /// If the last [`ALIKE_MAX`] events of one kind, disk and path happened within this time, one of them per this time is
 /// logged.
 const LOG_PERIOD: Duration = Duration::from_secs(60);
+/// The most bytes of a message. A longer one is cut: an error may quote a value of any length.
+const MESSAGE_BYTES_MAX: usize = 4096;
+/// The target of log lines of events, which have a limit of their own.
+pub(crate) const LOG_TARGET: &str = module_path!();
+
 /// The events of the daemon.
 pub(crate) struct EventLog {
     /// Tells this run's numbers from those of another run.
@@ -99,7 +104,7 @@ impl EventLog {
     }
 
     fn add(&self, disk: Option<&str>, path: Option<EventPath>, kind: EventKind, message: String) {
-        let (severity, by) = (kind.severity(), caller());
+        let (severity, by, message) = (kind.severity(), caller(), cut(message));
         let (last, logged) = {
             let mut ring = self.ring();
             ring.last += 1;
@@ -153,6 +158,17 @@ impl EventLog {
     }
 }
 
+/// At most the first [`MESSAGE_BYTES_MAX`] bytes of a message. A message that is cut ends with `...`.
+fn cut(mut message: String) -> String {
+    const MARK: &str = "...";
+    if message.len() > MESSAGE_BYTES_MAX {
+        let end = (0..=MESSAGE_BYTES_MAX - MARK.len()).rev().find(|at| message.is_char_boundary(*at));
+        message.truncate(end.unwrap_or(0));
+        message.push_str(MARK);
+    }
+    message
+}
+
 /// UTC in RFC 3339 format, with milliseconds.
 pub(crate) fn utc(time: SystemTime) -> String {
     humantime::format_rfc3339_millis(time).to_string()
@@ -194,6 +210,18 @@ mod tests {
         assert_eq!((rest.events.len(), rest.lost, rest.last), (EVENTS_MAX, 2000 - 1024 - 3, 2000));
         assert_eq!((rest.events[0].seq, log.ring().events.capacity() <= 2 * EVENTS_MAX), (2000 - 1023, true));
         assert_eq!(seqs(&log.after(1998)), [1999, 2000]);
+    }
+
+    #[test]
+    fn a_long_message_is_cut() {
+        let log = EventLog::new();
+        for message in ["x".repeat(MESSAGE_BYTES_MAX), "x".repeat(MESSAGE_BYTES_MAX + 1), "\u{e4}".repeat(1 << 20)] {
+            log.record_of_daemon(EventKind::ConfigNotReloaded, message);
+        }
+        let kept: Vec<_> = log.after(0).events.into_iter().map(|event| event.message).collect();
+        assert_eq!(kept[0], "x".repeat(MESSAGE_BYTES_MAX));
+        assert_eq!(kept[1], "x".repeat(MESSAGE_BYTES_MAX - 3) + "...");
+        assert_eq!(kept[2], "\u{e4}".repeat((MESSAGE_BYTES_MAX - 3) / 2) + "...");
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod host;
 mod insight;
 mod io_threads;
 mod log;
+mod log_limit;
 mod metrics;
 mod open_files;
 mod path;

@@ -7,11 +7,14 @@ use clap::ValueEnum;
 use rustix::fs::fstat;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, JsonFields, Writer};
+use tracing_subscriber::fmt::writer::MakeWriterExt;
 use tracing_subscriber::fmt::{self as log, FmtContext};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
+
+use crate::log_limit;
 
 /// The form of the log's lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -37,7 +40,7 @@ impl Log {
         let filter = EnvFilter::builder().with_default_directive(Level::INFO.into()).from_env_lossy();
         // By default a log line that cannot be written is reported on stderr, which then panics. No guest may lose its
         // disk for that.
-        let lines = log::layer().with_writer(io::stderr).log_internal_errors(false);
+        let lines = log::layer().with_writer(io::stderr.with_filter(log_limit::admits)).log_internal_errors(false);
         let event = log::format().with_target(false);
         let json = || event.clone().json().flatten_event(true);
         // The journal has its own time.

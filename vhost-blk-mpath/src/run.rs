@@ -24,6 +24,7 @@ use crate::events::EventLog;
 use crate::fence_record::RecordError;
 use crate::fence_record::lock::LockError;
 use crate::host::{self, HostError};
+use crate::log_limit;
 use crate::metrics::Metrics;
 use crate::open_files::{self, OpenFilesError};
 use crate::service::disks::Disks;
@@ -200,6 +201,7 @@ async fn serve(
     let (shutdown, ends) = watch::channel(false);
     let watching = tokio::spawn(connection_watch::watch(Arc::clone(&disks), ends));
     let health = tokio::spawn(health_watch::watch(Arc::clone(&disks)));
+    tokio::spawn(log_limit::report());
     let is_ready = AtomicBool::new(false);
     let daemon = Arc::new(Daemon { disks: Arc::clone(&disks), started, upgrader, configuration, wait_for, is_ready });
     let result = match begun {

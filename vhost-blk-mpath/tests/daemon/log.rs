@@ -3,11 +3,12 @@
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 
+use mpath_api::config::DiskConfig;
 use rustix::process::Signal;
 use serde_json::Value;
 use vublk_bench::request::Status;
 
-use crate::support::{Daemon, DaemonDirectory, Disk, Target, eventually};
+use crate::support::{Daemon, DaemonDirectory, Disk, Target, disk, eventually, target_of};
 
 /// A daemon that thinks that its log file is the journal.
 fn in_journal(target: &Target, flags: &str) -> Daemon {
@@ -93,4 +94,34 @@ fn debug_shows_the_handshake_the_steps_of_paths_and_api_requests() {
         let is_such = |line: &str| line.contains("DEBUG") && words.iter().all(|word| line.contains(word));
         assert!(ended.log.lines().any(is_such), "no line with {words:?} in {}", ended.log);
     }
+}
+
+#[test]
+fn lines_that_repeat_without_end_are_left_out() {
+    let (target, place) = (target_of(1, 1, 8 << 20), DaemonDirectory::new());
+    let configured = disk(&place, &target, 0);
+    let command = place.configured(vec![configured.clone()]);
+    let daemon = place.spawn(command).ready();
+    // Each of these settings is a line of each reload.
+    let _ = daemon.place.configured(vec![DiskConfig {
+        read_only: true,
+        queues: "2".parse().unwrap(),
+        queue_size: "32".parse().unwrap(),
+        poll_us: "auto".parse().unwrap(),
+        hdr_digest: true,
+        data_digest: true,
+        keep_alive_tmo: "7".parse().unwrap(),
+        reconnect_delay: "9".parse().unwrap(),
+        io_timeout: "8s".parse().unwrap(),
+        shared_write_cache: true,
+        ..configured
+    }]);
+    for _ in 0..101 {
+        let reload = daemon.api.reload(false, false).unwrap_or_else(|error| panic!("{error}: {}", daemon.log()));
+        assert_eq!(reload.not_live.len(), 10);
+    }
+    let logged = |text: &str| daemon.log().matches(text).count();
+    assert_eq!(logged("not applied: disk `disk-0`: "), 1000);
+    let (ended, _place) = daemon.end(Signal::TERM);
+    assert!(ended.log.contains("ending: "), "other lines are there: {}", ended.log);
 }
