@@ -4,6 +4,7 @@ pub(crate) mod connections;
 mod control_socket;
 mod error;
 mod host_secrets;
+mod lookup;
 mod secret_file;
 mod stream;
 mod subsystem_key;

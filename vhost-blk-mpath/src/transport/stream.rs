@@ -7,9 +7,10 @@ use std::time::Duration;
 use mpath_api::PathAddress;
 use mpath_api::address::{Host, LocalEnd, Transport};
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::{TcpSocket, TcpStream, lookup_host};
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::error::TransportError;
+use super::lookup::look_up;
 
 /// Unsent bytes that the kernel accepts (`TCP_NOTSENT_LOWAT`). Nothing can overtake them, and the kernel's own limit
 /// is megabytes: on a slow link a read would wait for all writes before it. Bytes sent and not acknowledged do not
@@ -32,7 +33,7 @@ pub(crate) async fn socket_addresses(address: &PathAddress) -> io::Result<Vec<So
     Ok(match address.host() {
         Host::V4(ip) => vec![(*ip, address.port()).into()],
         Host::V6(ip) => vec![(*ip, address.port()).into()],
-        Host::Name(name) => lookup_host((name.as_str(), address.port())).await?.collect(),
+        Host::Name(name) => look_up(name.as_str(), address.port()).await?,
     })
 }
 
