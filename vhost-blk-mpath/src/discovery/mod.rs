@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
 use mpath_api::config::DiskConfig;
+use mpath_api::server::AddPathError;
 use mpath_api::types::{EventKind, Origin};
 use mpath_host::discovery::{self, Action, KnownPath, Session, SessionEvent, SessionId, Source};
 use nvme_tcp::host::HostIdentity;
@@ -182,9 +183,13 @@ impl Discovery {
         };
         let changes = self.decides.changes(Instant::now(), &known);
         for address in changes.add {
-            if let Err(error) = subsystem.add_path(address.clone(), Origin::Discovery) {
+            if let Err(error) = subsystem.add_path(address, Origin::Discovery) {
                 self.decides.not_added(Instant::now());
                 self.warn_once(&error.to_string());
+                // A log may list thousands of addresses more.
+                if matches!(error, AddPathError::TooMany { .. }) {
+                    break;
+                }
             }
         }
         if let Some(path) = changes.keep {

@@ -207,9 +207,12 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
     /// for changes that fail.
     pub fn changes(&mut self, now: Instant, known: &[KnownPath<A>]) -> Changes<A> {
         let mut wanted = self.listed();
-        self.removed_by_operator.retain(|address| wanted.contains(address));
+        if !self.removed_by_operator.is_empty() {
+            let listed: HashSet<&A> = wanted.iter().collect();
+            self.removed_by_operator.retain(|address| listed.contains(address));
+        }
         let is_there = |address: &A| known.iter().any(|path| path.address == *address);
-        wanted.retain(|address| is_there(address) || !self.removed_by_operator.contains(address));
+        wanted.retain(|address| !self.removed_by_operator.contains(address) || is_there(address));
         let mut changes = reconcile(&wanted, known);
         let again = changes.keep.is_some() || known.iter().any(|path| path.leaving);
         self.recheck_at = again.then(|| now + RECHECK_INTERVAL);

@@ -1,5 +1,8 @@
 //! Compares listed addresses with a disk's paths. It only decides; the caller adds and removes paths.
 
+use std::collections::HashSet;
+use std::hash::Hash;
+
 use mpath_core::PathId;
 
 /// A path of the disk.
@@ -32,15 +35,12 @@ pub struct Changes<A> {
 ///
 /// Only paths that discovery has added are removed. One unlisted path stays if the disk would otherwise lose its last
 /// usable path. Without a usable path, one stays if the disk would lose its last path that can become usable.
-pub(super) fn reconcile<A: Clone + Eq>(wanted: &[A], known: &[KnownPath<A>]) -> Changes<A> {
-    let mut changes = Changes { add: Vec::new(), remove: Vec::new(), keep: None };
-    for address in wanted {
-        // A path that is leaving has to be gone before its address can come back.
-        let is_known = known.iter().any(|path| path.address == *address) || changes.add.contains(address);
-        if !is_known {
-            changes.add.push(address.clone());
-        }
-    }
+pub(super) fn reconcile<A: Clone + Eq + Hash>(wanted: &[A], known: &[KnownPath<A>]) -> Changes<A> {
+    // A path that is leaving has to be gone before its address can come back.
+    let mut there: HashSet<&A> = known.iter().map(|path| &path.address).collect();
+    let add = wanted.iter().filter(|address| there.insert(*address)).cloned().collect();
+    let mut changes = Changes { add, remove: Vec::new(), keep: None };
+    let wanted: HashSet<&A> = wanted.iter().collect();
     let vanished = |path: &&KnownPath<A>| path.discovered && !path.leaving && !wanted.contains(&path.address);
     let others = || known.iter().filter(|path| !path.leaving && !vanished(path));
     let mut remove: Vec<&KnownPath<A>> = known.iter().filter(vanished).collect();

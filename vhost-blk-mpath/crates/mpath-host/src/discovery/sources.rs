@@ -1,6 +1,8 @@
 //! What the logs of discovery controllers list: other controllers, and paths.
 
+use std::collections::HashSet;
 use std::fmt::Display;
+use std::hash::Hash;
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -73,18 +75,19 @@ fn leads<'a>(
 }
 
 /// The addresses of `subsystem`, each once, in the order of controllers and records.
-pub(super) fn listed<A: Clone + Eq>(
+pub(super) fn listed<A: Clone + Eq + Hash>(
     controllers: &[Controller<A>],
     subsystem: &str,
     with_peer: fn(&A, SocketAddr) -> A,
 ) -> Vec<A> {
-    let mut listed = Vec::new();
+    // The logs of all controllers may have 100 000 records.
+    let (mut listed, mut known) = (Vec::new(), HashSet::new());
     for controller in controllers {
         let log = controller.log.iter().flat_map(|(log, _)| leads(log, subsystem));
         for (_, address) in log.filter(|(entry, _)| entry.subsystem == SubsystemType::NVM) {
             let Ok(address) = address else { continue };
             let address = with_peer(&controller.source.address, address);
-            if !listed.contains(&address) {
+            if known.insert(address.clone()) {
                 listed.push(address);
             }
         }

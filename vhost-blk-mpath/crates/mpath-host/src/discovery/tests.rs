@@ -1,3 +1,6 @@
+use std::cell::Cell;
+use std::hash::Hasher;
+
 use nvme_tcp::wire::{AddressFamily, CNTLID_ANY, DiscoveryEntry, SecurityType, SubsystemType, TransportType};
 
 use super::*;
@@ -324,4 +327,62 @@ fn a_path_that_failed_to_be_added_is_tried_again() {
     driver.discovery.not_added(driver.now);
     assert_eq!(driver.discovery.next_timeout(), Some(driver.now + RECHECK_INTERVAL));
     assert_eq!(driver.discovery.changes(driver.now, &[]), adds);
+}
+
+thread_local! {
+    static COMPARISONS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// An address that counts how often it is compared.
+#[derive(Debug, Clone)]
+struct Compared(SocketAddr);
+
+impl Hash for Compared {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl PartialEq for Compared {
+    fn eq(&self, other: &Self) -> bool {
+        COMPARISONS.set(COMPARISONS.get() + 1);
+        self.0 == other.0
+    }
+}
+
+impl Eq for Compared {}
+
+impl Display for Compared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The control thread compares them, and has to send keep-alives meanwhile.
+#[test]
+fn long_logs_are_not_compared_record_by_record() {
+    const RECORDS: u16 = 1000;
+    let now = Instant::now();
+    let with_peer = |_: &Compared, peer| Compared(peer);
+    let configured = [A, B].map(|text| Compared(at(text)));
+    let mut discovery = Discovery::new(now, DISK.into(), RECONNECT_DELAY, configured, with_peer);
+    for (number, from) in [A, B].into_iter().enumerate() {
+        let Some(Action::Start { session, .. }) = discovery.poll(now) else { panic!("it asks {from}") };
+        let entries = (1..=RECORDS).map(|port| path(&format!("192.0.2.{}:{port}", 9 + number))).collect();
+        let log = Box::new(DiscoveryLog { generation: 1, entries, unreadable: vec![] });
+        discovery.session_event(now, session, SessionEvent::Log { log, peer: at(from) });
+    }
+    let known: Vec<_> = (1..=64)
+        .map(|port| KnownPath {
+            path: PathId(port),
+            address: Compared(format!("192.0.2.9:{port}").parse().unwrap()),
+            discovered: true,
+            usable: true,
+            leaving: false,
+        })
+        .collect();
+    COMPARISONS.set(0);
+    let changes = discovery.changes(now, &known);
+    assert_eq!((changes.add.len(), changes.remove, changes.keep), (2 * usize::from(RECORDS) - 64, vec![], None));
+    assert!(COMPARISONS.get() < 10 * usize::from(RECORDS), "{}", COMPARISONS.get());
 }
