@@ -31,6 +31,48 @@ fn bounds_bodies() {
 }
 
 #[test]
+fn bounds_heads() {
+    let server = Running::start(brief());
+    let headers = |count: usize| "x: y\r\n".repeat(count);
+    let status = |target: &str, headers: &str| {
+        let answer = server.raw(format!("GET {target} HTTP/1.1\r\n{headers}\r\n").as_bytes());
+        answer.split(' ').nth(1).unwrap_or_else(|| panic!("{answer}")).to_owned()
+    };
+    assert_eq!(status("/v1/status", &headers(100)), "200");
+    assert_eq!(status("/v1/status", &headers(101)), "431");
+    let long = |bytes: usize| format!("/v1/disks?disk={}", "a".repeat(bytes));
+    assert_eq!(status(&long(8 << 10), ""), "404");
+    assert_eq!(status(&long(16 << 10), ""), "431");
+    assert_eq!(status("/v1/status", &format!("x: {}\r\n", "y".repeat(16 << 10))), "431");
+}
+
+#[test]
+fn bounds_the_depth_of_bodies() {
+    let server = Running::start(brief());
+    let levels = 10_000;
+    let nested = format!("{}1{}", r#"{"a":"#.repeat(levels), "}".repeat(levels));
+    let listed = format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+    for (method, route) in [
+        ("PUT", "/v1/policy"),
+        ("PUT", "/v1/scheduler"),
+        ("PUT", "/v1/hedge"),
+        ("PUT", "/v1/limits"),
+        ("PUT", "/v1/weights"),
+        ("PUT", "/v1/paths"),
+        ("PUT", "/v1/injections"),
+        ("POST", "/v1/disks"),
+        ("POST", "/v1/disks/a/paths"),
+    ] {
+        for key in ["policy", "params", "limits", "injection", "x"] {
+            for value in [&nested, &listed] {
+                let (status, answer) = server.request(method, route, &format!(r#"{{"{key}":{value}}}"#));
+                assert_eq!(status, 400, "{method} {route} {key}: {answer}");
+            }
+        }
+    }
+}
+
+#[test]
 fn closes_on_clients_that_send_no_request() {
     let server = Running::start(brief());
     for start in [&b""[..], b"G", b"GET /v1/status HTTP/1.1\r\nhost:"] {
