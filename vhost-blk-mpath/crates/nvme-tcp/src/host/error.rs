@@ -42,6 +42,15 @@ fn unknown_subsystem(field: ConnectField) -> &'static str {
     if field == ConnectField::Subnqn { ": the target has no subsystem of this NQN" } else { "" }
 }
 
+/// An explanation for the status that a missing permission on the target causes.
+fn refused_host(status: Status) -> &'static str {
+    if status.is(Status::CONNECT_INVALID_HOST) {
+        ": the target does not allow this host NQN; allow it there, or correct `hostnqn`"
+    } else {
+        ""
+    }
+}
+
 /// Why Connect, or the authentication that follows it, did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
@@ -52,7 +61,7 @@ pub enum ConnectError {
         field: ConnectField,
     },
     /// Any other status.
-    #[error("Connect rejected: {status}")]
+    #[error("Connect rejected: {status}{}", refused_host(*status))]
     Rejected {
         /// The status.
         status: Status,

@@ -176,6 +176,10 @@ fn a_refused_connect_reports_the_reason() {
         wrong_nqn.to_string(),
         "Connect rejected: Connect Invalid Parameters (SUBNQN): the target has no subsystem of this NQN"
     );
+    let not_allowed = ConnectError::Rejected { status: Status::CONNECT_INVALID_HOST.with_dnr() }.to_string();
+    assert!(not_allowed.contains("the target does not allow this host NQN"), "{not_allowed}");
+    let busy = ConnectError::Rejected { status: Status::CONNECT_CONTROLLER_BUSY }.to_string();
+    assert!(busy.ends_with(&Status::CONNECT_CONTROLLER_BUSY.to_string()), "{busy}");
 }
 
 #[test]
