@@ -20,7 +20,7 @@ use super::command_table::{CommandTable, Direction, InFlightCommand};
 use super::error::{AuthenticationCommand, ConnectError, QueueError};
 use super::queue_pair::{OWNER_AUTHENTICATION, Phase, QueuePair};
 use super::staging::Stage;
-use crate::authentication::Authenticated;
+use crate::authentication::{Authenticated, Authentication};
 use crate::wire::{ConnectResult, FabricsCommand, Framing, Pdu, Sgl, Status};
 
 /// AL: the most bytes of a message of the controller. Linux passes this value too.
@@ -94,10 +94,13 @@ impl QueuePair {
             return Err(ConnectError::SecureChannelRequired);
         }
         let is_required = authentication_required || secure_channel_required;
+        // Linux from 6.16 on asks on the admin queue only. It then answers a host that begins by itself on an I/O queue.
+        let wants_proof = |authentication: &Authentication| authentication.controller_secret.is_some();
+        let begins = |authentication: &Authentication| self.config.qid != 0 && wants_proof(authentication);
         // The queue keeps no secret longer than its authentication takes.
         match self.config.authentication.take() {
             None if is_required => Err(ConnectError::AuthenticationRequired),
-            Some(authentication) if is_required => {
+            Some(authentication) if is_required || begins(&authentication) => {
                 let config = authentication.config(&self.config.host.hostnqn, &self.config.subnqn);
                 let mut machine = HostAuthentication::new(config)?;
                 // Each queue has one transaction, so its QID makes a T_ID that is new for the queue and for the association.
@@ -109,9 +112,7 @@ impl QueuePair {
                 Ok(())
             }
             // A host that wants proof must not go on without.
-            Some(authentication) if authentication.controller_secret.is_some() => {
-                Err(ConnectError::ControllerNotAuthenticated)
-            }
+            Some(authentication) if wants_proof(&authentication) => Err(ConnectError::ControllerNotAuthenticated),
             _ => {
                 self.phase = Phase::Ready;
                 Ok(())

@@ -196,6 +196,31 @@ fn without_a_request_of_the_controller_there_is_no_authentication_unless_it_must
     assert!(error.to_string().contains("does not authenticate"), "{error}");
 }
 
+/// Takes the request for authentication out of the answer to Connect.
+fn unasked(answers: &mut [u8]) {
+    const RESPONSE: (u8, usize) = (5, 24); // type and length of the PDU
+    if (answers.first().copied(), answers.len()) == (Some(RESPONSE.0), RESPONSE.1) {
+        answers[10] = 0;
+    }
+}
+
+#[test]
+fn without_a_request_on_an_io_queue_a_host_that_wants_proof_begins_by_itself() {
+    for (controller, expected) in [(None, None), (Some(2), Some(true))] {
+        let mut subsystem = subsystem(target(1, Some(2)));
+        let config = config(host(1, controller), Digests::default());
+        let info = admin(config.clone(), &mut subsystem).unwrap();
+        let queue = io(info.queue_config(&config, 1), &mut subsystem, |answers| unasked(answers)).unwrap();
+        assert_eq!(queue.authenticated().map(|done| done.bidirectional), expected);
+    }
+    let mut subsystem = subsystem(target(1, Some(2)));
+    let config = config(host(1, Some(2)), Digests::default());
+    let info = admin(config.clone(), &mut subsystem).unwrap();
+    let other = QueueConfig { authentication: Some(host(1, Some(7))), ..info.queue_config(&config, 1) };
+    let error = io(other, &mut subsystem, |answers| unasked(answers)).unwrap_err();
+    assert!(error.to_string().contains("the controller could not prove itself"), "{error}");
+}
+
 #[test]
 fn a_host_without_secret_learns_the_setting() {
     let (error, _) = admin(config(None, BOTH), &mut subsystem(target(1, None))).unwrap_err();
