@@ -4,9 +4,10 @@ import json
 import re
 import signal
 import subprocess
+import threading
 import time
 
-from case import check, wait_for
+from case import Failed, check, wait_for
 from nvmet import BLOCK, SIZE
 from rig import Rig
 from tap import Tap
@@ -58,6 +59,39 @@ class Bench:
 def bench(rig, *words, **options):
     with Bench(rig, *words, **options) as running:
         return running.report()
+
+
+class Benches(threading.Thread):
+    """Runs vublk-bench repeatedly until `end`. Each run reads all that it has written back."""
+
+    def __init__(self, rig):
+        super().__init__(name="benches", daemon=True)
+        self._rig, self._end = rig, threading.Event()
+        self._runs, self._blocks, self._failed = 0, 0, None
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self._end.set()
+        self.join()
+
+    def run(self):
+        try:
+            while not self._end.is_set():
+                counts = bench(self._rig, seconds=2)["verify"]
+                self._runs += 1
+                self._blocks += counts["blocks_verified"] + counts["blocks_read_back"]
+        except (Failed, OSError, ValueError, subprocess.TimeoutExpired) as failed:
+            self._failed = failed
+
+    def end(self):
+        """Ends the load. Returns how much was verified, in words. Fails the test if a run has failed."""
+        self._end.set()
+        self.join()
+        check(self._failed is None, str(self._failed))
+        return f"{self._blocks} blocks verified in {self._runs} runs"
 
 
 def verified(report):
@@ -267,6 +301,26 @@ def port_lost(nvmet, directory):
         for kind in ("moved-reads", "moved-writes")
     )
     return f"down in {gone * 1000:.0f} ms, back {back:.1f} s after the port; {moved}; {verified(report)}"
+
+
+def lose_paths(rig, nvmet, tap, timeout):
+    """Ends the connections of path 0, which lead through `tap`, then removes the port of path 1. Each path must come back within
+    `timeout` seconds. Returns the times, in words. A load must run. It may wait for the fence of its writes in doubt."""
+    for path in (0, 1):
+        wait_for(carries(rig, path), timeout, f"I/O on path {path}")
+    tap.cut()
+    wait_for(lambda: rig.ctl("path", "list")[0]["losses"], 5, "path 0 lost")
+    cut = wait_for(lambda: live(rig, 0), timeout, "path 0 live again")
+    wait_for(carries(rig, 0), timeout, "I/O on path 0 again")
+    nvmet.remove(1)
+    try:
+        gone = wait_for(lambda: not live(rig, 1), 5, "path 1 down")
+        wait_for(carries(rig, 0), timeout, "I/O on path 0")
+    finally:
+        nvmet.restore(1)
+    back = wait_for(lambda: live(rig, 1), timeout, "path 1 live again")
+    wait_for(carries(rig, 1), timeout, "I/O on path 1 again")
+    return f"connections cut: back after {cut:.1f} s; port removed: down in {gone * 1000:.0f} ms, back {back:.1f} s after the port"
 
 
 def silence(nvmet, directory):

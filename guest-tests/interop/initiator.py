@@ -76,14 +76,14 @@ class World:
     def sh(self, script, **options):
         return self.guest.sh(script, **options)
 
-    def connect(self, *options, ports=None):
+    def connect(self, *options, ports=None, timeout=30):
         """Connects a controller through each port. Then Linux uses both paths in turn."""
         for port in ports or self.target.ports:
             words = [
                 *("transport=tcp", f"traddr={HOST}", f"trsvcid={port}", f"nqn={NQN}", f"hostnqn={HOSTNQN}", f"hostid={HOSTID}"),
                 *("nr_io_queues=2", "reconnect_delay=1", "ctrl_loss_tmo=60", "keep_alive_tmo=5", *options),
             ]
-            self.sh(f"echo '{','.join(words)}' >/dev/nvme-fabrics")
+            self.sh(f"echo '{','.join(words)}' >/dev/nvme-fabrics", timeout=timeout)
         wait_for(lambda: "nvme0n1" in self.sh("ls /sys/block"), 5, "a disk nvme0n1")
         self.sh("echo round-robin >/sys/class/nvme-subsystem/nvme-subsys0/iopolicy")
 
@@ -108,10 +108,13 @@ class World:
     def path(self, index, what):
         return self.sh(f"cat /sys/block/nvme0c{index}n1/{what}").strip()
 
+    def write_job(self, extra):
+        self.sh(f"cat >job.fio <<'.'\n{FIO}{extra}\n.\nrm -f out.json exit")
+
     def start_fio(self, extra):
         """Starts fio in the background of the guest."""
+        self.write_job(extra)
         self.sh(
-            f"cat >job.fio <<'.'\n{FIO}{extra}\n.\nrm -f out.json exit\n"
             "(fio --output-format=json --output=out.json job.fio >/dev/null 2>&1; echo $? >exit) >/dev/null 2>&1 &"
         )
 

@@ -11,9 +11,9 @@ def key_text(hash_number):
     return interchange(CONFIGURED[hash_number], hash_number)
 
 
-def key_file(directory, text, mode=0o600):
-    """Writes a file with a key."""
-    file = directory / "disk.key"
+def key_file(directory, text, mode=0o600, name="disk.key"):
+    """Writes a file with a key or a secret."""
+    file = directory / name
     file.write_text(text + "\n")
     file.chmod(mode)
     return file

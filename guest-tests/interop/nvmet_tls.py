@@ -5,7 +5,7 @@ import functools
 import re
 from collections import namedtuple
 
-from against_nvmet import OPTIONS, Bench, bench, both_carried, carries, live, quiet, rig_of, verified
+from against_nvmet import OPTIONS, Bench, bench, both_carried, live, lose_paths, quiet, rig_of, verified
 from case import check, wait_for
 from initiator import HOSTNQN
 from keys import CONFIGURED, HOST_OPTIONS, OTHER, key_file, key_options, key_text
@@ -74,27 +74,11 @@ def paths_lost(world, directory):
         paths = [f"tcp://127.0.0.1:{tap.port}", nvmet.paths[1]]
         with rig_of(directory, nvmet, *options, paths=paths, io_threads=2) as rig, Bench(rig, seconds=25) as load:
             wait_for(lambda: live(rig, 0, 1), LIVE_TIMEOUT, "both paths live")
-            for path in (0, 1):
-                wait_for(carries(rig, path), 5, f"I/O on path {path}")
-            tap.cut()
-            wait_for(lambda: rig.ctl("path", "list")[0]["losses"], 5, "path 0 lost")
-            cut = wait_for(lambda: live(rig, 0), LIVE_TIMEOUT, "path 0 live again")
-            wait_for(carries(rig, 0), 5, "I/O on path 0 again")
-            nvmet.remove(1)
-            try:
-                gone = wait_for(lambda: not live(rig, 1), 5, "path 1 down")
-                wait_for(carries(rig, 0), 10, "I/O on path 0")
-            finally:
-                nvmet.restore(1)
-            back = wait_for(lambda: live(rig, 1), LIVE_TIMEOUT, "path 1 live again")
-            wait_for(carries(rig, 1), 5, "I/O on path 1 again")
+            said = lose_paths(rig, nvmet, tap, LIVE_TIMEOUT)
             report = load.report()
         check(tap.is_tls(), "not all bytes of path 0 were records of TLS")
     world.said()
-    return (
-        f"connections cut: back after {cut:.1f} s; port removed: down in {gone * 1000:.0f} ms, back {back:.1f} s after the port; "
-        f"{verified(report)}; {tap.bytes() >> 20} MiB in records of TLS on path 0"
-    )
+    return f"{said}; {verified(report)}; {tap.bytes() >> 20} MiB in records of TLS on path 0"
 
 
 def use_right_key(tls):
@@ -176,7 +160,7 @@ def refusal(rig, expected, secret):
     check(rig.path_ios() == [0], f"a refused path carried {rig.path_ios()} requests")
     log = rig.log("vhost-blk-mpath").read_text()
     check(f"path down: {error}" in log, f"the error {error!r} is not in the log: {log}")
-    check(not secret or secret.split(":")[2][:16] not in log, "the log has bytes of the key")
+    check(not secret or secret.split(":")[2][:16] not in log, "the log has bytes of the secret")
     return error.replace(f"{rig.directory}/", "")
 
 

@@ -19,6 +19,8 @@ SHA384_SUITES = ("forky",)
 HASHES = {1: "sha256", 2: "sha384", 3: "sha512"}  # by their number in key formats and PSK identities
 KEYRING = "%:.nvme"
 NVMET = "/sys/kernel/config/nvmet"
+# The kernel tests a Diffie-Hellman group at its first use. The largest group takes 20 s in an emulated guest.
+GROUP_TIMEOUT = 90  # seconds
 
 TLSHD = """
 cat >tlshd.conf <<.
@@ -172,7 +174,11 @@ class Tls:
             [ -z "{ctrl_secret or ''}" ] || echo "{ctrl_secret}" >dhchap_ctrl_key
             [ -z "{secret or ''}" ] || echo "hmac({hash_name})" >dhchap_hash
             [ -z "{secret or ''}" ] || echo {dhgroup} >dhchap_dhgroup
-        """)
+        """, timeout=GROUP_TIMEOUT)  # fmt: skip
+
+    def replace_secret(self, hostnqn, secret):
+        """Gives nvmet another secret of an allowed host. Connections stay."""
+        self.guest.sh(f'echo "{secret}" >{NVMET}/hosts/{hostnqn}/dhchap_key')
 
     def allow_any(self, hostnqn):
         """Allows any host again, without authentication."""
@@ -184,6 +190,16 @@ class Tls:
         """)
 
     # The guest as host
+
+    def prepare_group(self, dhgroup):
+        """Has the kernel test a group, so that no host waits for the test during a connection."""
+        self.guest.sh(f"""
+            set -e
+            cd {NVMET}/hosts
+            mkdir group
+            echo {dhgroup} >group/dhchap_dhgroup
+            rmdir group
+        """, timeout=GROUP_TIMEOUT)  # fmt: skip
 
     def connect(self, address, port, hostnqn, hostid, *options, must=True):
         """`nvme connect` with further options, such as --tls or --dhchap-secret=SECRET. Returns whether it worked. Fails the test
