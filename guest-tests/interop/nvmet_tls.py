@@ -3,6 +3,7 @@ refused."""
 
 import functools
 import re
+import time
 from collections import namedtuple
 
 from against_nvmet import OPTIONS, Bench, bench, both_carried, live, lose_paths, quiet, rig_of, verified
@@ -151,10 +152,16 @@ def refused(setup, world, directory):
     return error
 
 
-def refusal(rig, expected, secret):
-    """Fails the test unless the only path has failed with the `expected` error. Returns the error without names of directories."""
-    path = rig.ctl("path", "list")[0]
-    error = path["last-error"] or ""
+def refusal(rig, expected, secret, timeout=0):
+    """Fails the test unless the only path has failed with the `expected` error. Returns the error without names of directories.
+    With a `timeout`, in seconds, later attempts count too."""
+    end = time.monotonic() + timeout
+    while True:
+        path = rig.ctl("path", "list")[0]
+        error = path["last-error"] or ""
+        if re.search(expected, error) or time.monotonic() >= end:
+            break
+        time.sleep(0.1)
     check(path["state"] == "connecting", f"the path is {path['state']}")
     check(re.search(expected, error), f"the path's error is {error!r}, not {expected!r}")
     check(rig.path_ios() == [0], f"a refused path carried {rig.path_ios()} requests")
