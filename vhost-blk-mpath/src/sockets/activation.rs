@@ -403,6 +403,7 @@ fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use mpath_api::socket::accept;
     use std::ffi::OsStr;
     use std::os::fd::AsRawFd;
     use std::os::unix::ffi::OsStrExt;
@@ -428,11 +429,11 @@ mod tests {
         };
         let socket = source();
         let _connecting = UnixStream::connect(&path).unwrap();
-        let accepted = socket.accept().unwrap().unwrap();
+        let accepted = accept(&socket.listener().unwrap()).unwrap().unwrap();
         drop(socket);
         assert!(path.exists(), "the file is not ours");
         let _waiting = UnixStream::connect(&path).unwrap();
-        assert!(source().accept().unwrap().is_some(), "the next disk can use the socket");
+        assert!(accept(&source().listener().unwrap()).unwrap().is_some(), "the next disk can use the socket");
 
         let known = activation_sockets.take_flag(accepted.as_raw_fd(), &api()).unwrap();
         assert_eq!(known.as_path(), path);

@@ -3,20 +3,22 @@
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use mpath_api::PolicyChange;
-use mpath_api::socket::ListeningSocket;
+use mpath_api::socket::{ListeningSocket, accept};
 use mpath_api::types::EventKind;
 use mpath_core::DiskId;
 use mpath_host::io_thread_of;
 use reactor::{IoThreadHandle, StoppingQueue};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::retry_on_intr;
+use sandbox::{ThreadKind, restrict_thread};
+use tokio::sync::oneshot;
 use vhost_user_blk::{Queue, QueueRunner, SetPolicyError, VirtioDisk, serve_connection};
 
 use crate::disk::Disk;
@@ -103,23 +105,20 @@ impl FrontendThread {
         };
         let (ending, listening) = (AtomicBool::new(false), Mutex::new(listening));
         let shared = Arc::new(Shared { ending, listening, connection: Mutex::default(), wake, opened });
+        let (restricted, is_restricted) = mpsc::sync_channel(1);
         let thread = thread::Builder::new().name("vhost-user".into()).spawn({
             let shared = Arc::clone(&shared);
-            move || match only {
-                None => {
-                    if shared.wait_until_opened(&disk, None) {
-                        shared.accept(&disk);
-                    }
-                }
-                Some((stream, left)) => {
-                    if shared.wait_until_opened(&disk, Some(&stream)) {
-                        shared.serve(&disk, stream);
-                    }
-                    // Nobody listens when the daemon ends.
-                    let _ = left.send(());
+            move || {
+                let result = restrict_thread(ThreadKind::FrontEnd);
+                let has_failed = result.is_err();
+                // `start` waits.
+                let _ = restricted.send(result);
+                if !has_failed {
+                    shared.run(&disk, only);
                 }
             }
         })?;
+        is_restricted.recv().map_err(io::Error::other)?.map_err(io::Error::other)?;
         Ok(Self { thread, shared })
     }
 
@@ -176,6 +175,23 @@ impl FrontendThread {
 }
 
 impl Shared {
+    fn run(&self, disk: &ServedDisk, only: Option<(UnixStream, oneshot::Sender<()>)>) {
+        match only {
+            None => {
+                if self.wait_until_opened(disk, None) {
+                    self.accept(disk);
+                }
+            }
+            Some((stream, left)) => {
+                if self.wait_until_opened(disk, Some(&stream)) {
+                    self.serve(disk, stream);
+                }
+                // Nobody listens when the daemon ends.
+                let _ = left.send(());
+            }
+        }
+    }
+
     fn connection(&self) -> MutexGuard<'_, Option<UnixStream>> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -203,10 +219,13 @@ impl Shared {
 
     fn accept(&self, disk: &ServedDisk) {
         loop {
-            // Not held while a front-end is served, so that `shutdown` can close the socket.
-            let Some(socket) = self.listening().clone() else { return };
-            let accepted = self.wait(&socket).and_then(|()| socket.accept());
-            drop(socket);
+            // This thread can remove no files. So `shutdown` drops the socket, and this handle is not held while a
+            // front-end is served.
+            let Some(listener) = self.listening().as_ref().map(|socket| socket.listener()) else { return };
+            let accepted = listener.and_then(|listener| {
+                self.wait(&listener)?;
+                accept(&listener)
+            });
             match accepted {
                 Ok(_) if self.is_ending() => return,
                 Ok(Some(stream)) => self.serve(disk, stream),
@@ -222,7 +241,7 @@ impl Shared {
 
     /// Waits for a front-end or for the end. Another process may use the socket too, so it cannot be shut down to end
     /// the wait.
-    fn wait(&self, socket: &ListeningSocket) -> io::Result<()> {
+    fn wait(&self, socket: &UnixListener) -> io::Result<()> {
         let mut events = [PollFd::new(socket, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
         Ok(retry_on_intr(|| poll(&mut events, None)).map(drop)?)
     }
@@ -265,7 +284,6 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
     use std::time::Instant;
 
     use mpath_api::types::Origin;

@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use mpath_api::config::KeyFile;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use zeroize::Zeroizing;
 
 /// The most bytes of a file. A TLS key has at most 84, and a secret of the authentication at most 104.
@@ -53,6 +54,9 @@ pub(super) fn read_secret(setting: &'static str, file: &KeyFile) -> Result<Zeroi
             return Err(SecretFileError::Owner { setting, file: file.clone(), owner });
         }
     }
+    // From now on, the process has secrets. So the kernel writes no core dump of the process, and lets only root look into
+    // its memory. The call cannot fail with this argument.
+    let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     // One buffer, which is not moved: no copy of the secret is left in memory.
     let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX as usize + 1));
     opened.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;

@@ -328,20 +328,18 @@ impl ListeningSocket {
         self.file.iter().for_each(|file| file.is_of_another.store(false, Ordering::SeqCst));
     }
 
-    /// A handle to accept with.
+    /// A handle to [`accept`] with. Dropping it leaves the socket file.
     pub fn listener(&self) -> io::Result<UnixListener> {
         self.listener.try_clone()
     }
+}
 
-    /// The next connection, in blocking mode. `None` if no client waits.
-    pub fn accept(&self) -> io::Result<Option<UnixStream>> {
-        match self.listener.accept() {
-            Ok((stream, _)) => Ok(Some(stream)),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) => {
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+/// The next connection, in blocking mode. `None` if no client waits.
+pub fn accept(listener: &UnixListener) -> io::Result<Option<UnixStream>> {
+    match listener.accept() {
+        Ok((stream, _)) => Ok(Some(stream)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

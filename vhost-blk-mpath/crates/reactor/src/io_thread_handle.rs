@@ -10,6 +10,7 @@ use mpath_core::{
     PathId, SchedulerSpec, SlowRequest,
 };
 use nvme_tcp::host::NamespaceLimits;
+use sandbox::{RestrictError, ThreadKind, restrict_thread};
 use vhost_user_blk::Queue;
 
 use crate::disk_queues::DiskQueues;
@@ -44,6 +45,9 @@ pub enum StartError {
     /// The thread or its eventfd cannot be created.
     #[error("cannot start an I/O thread: {0}")]
     Thread(#[from] io::Error),
+    /// The thread cannot be restricted to its system calls.
+    #[error("cannot restrict an I/O thread: {0}")]
+    Restrict(#[from] RestrictError),
 }
 
 struct AbortOnUnwind;
@@ -77,7 +81,8 @@ pub struct IoThreadHandle {
 }
 
 impl IoThreadHandle {
-    /// Starts the thread, and returns when its ring is set up. So a resource limit is reported here and not under load.
+    /// Starts the thread, and returns when its ring is set up and the thread is restricted. So a resource limit is
+    /// reported here and not under load.
     pub fn start(config: IoThreadConfig) -> Result<Self, StartError> {
         let (inbox, receiver) = wake_channel::wake_channel()?;
         let (ready, started) = mpsc::sync_channel(1);
@@ -89,13 +94,15 @@ impl IoThreadHandle {
             // The thread that uses the ring must create it (IORING_SETUP_SINGLE_ISSUER).
             let ring = Uring::new().map_err(StartError::from).and_then(|mut ring| {
                 event_loop::watch(&mut ring, &receiver)?;
-                Ok(ring)
+                let polling = polling(config.poll_limit, of_thread);
+                restrict_thread(ThreadKind::Io)?;
+                Ok((ring, polling))
             });
             match ring {
-                Ok(ring) => {
+                Ok((ring, polling)) => {
                     drop(ready.send(Ok(())));
                     let thread = IoThread::new(ring, config.group, config.report);
-                    event_loop::run(thread, &receiver, polling(config.poll_limit, of_thread))
+                    event_loop::run(thread, &receiver, polling)
                 }
                 Err(error) => {
                     drop(ready.send(Err(error)));

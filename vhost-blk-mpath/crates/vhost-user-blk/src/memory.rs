@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rustix::fs::fstatfs;
+use rustix::mm::{Advice, madvise};
 use vm_memory::{FileOffset, MmapRegion, VolatileMemory, VolatileSlice};
 
 use crate::memory_faults::{self, Fault, Guard};
@@ -248,6 +249,9 @@ pub(crate) fn map_file(file: File, bytes: u64) -> Result<Mapping, MemoryError> {
     let mapped_bytes = usize::try_from(bytes).ok().and_then(|bytes| bytes.checked_next_multiple_of(page_bytes));
     let Some(mapped_bytes) = mapped_bytes else { return Err(too_short) };
     let region = MmapRegion::from_file(FileOffset::new(file, 0), mapped_bytes).map_err(MemoryError::Map)?;
+    // The kernel may know no such advice, and the core dump is then larger.
+    // SAFETY: all pages of a mapping of this function, whose content the advice leaves as it is.
+    let _ = unsafe { madvise(region.as_ptr().cast(), mapped_bytes, Advice::LinuxDontDump) };
     Mapping::guarded(region, page_bytes, bytes)
 }
 

@@ -5,6 +5,7 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use io_uring::register::Restriction;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use low_water::LowWater;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,6 +15,16 @@ use super::{Event, Ring};
 
 /// Submission entries: two for each path and two for each virtqueue, doubled. A larger burst is submitted early.
 const ENTRIES: u32 = 256;
+
+/// The operations of [`Ring`].
+const OPERATIONS: [u8; 6] = [
+    opcode::PollAdd::CODE,
+    opcode::PollRemove::CODE,
+    opcode::AsyncCancel::CODE,
+    opcode::SendMsg::CODE,
+    opcode::Recv::CODE,
+    opcode::RecvMsg::CODE,
+];
 
 /// Why a ring cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -33,8 +44,11 @@ pub(crate) struct Uring {
 ///
 /// Closing with `SO_LINGER` does the same for TCP, but for MPTCP only with kernels of 2026 and later.
 pub fn reset(socket: impl AsFd) {
-    // This fails if the connection has ended already.
-    let _ = rustix::net::connect_unspec(socket);
+    let (family, bytes) = (libc::AF_UNSPEC as libc::sa_family_t, size_of::<libc::sa_family_t>());
+    // This fails if the connection has ended already. The address is only its family, because the sandbox of I/O threads
+    // forbids longer ones.
+    // SAFETY: the kernel reads as many bytes as `family` has.
+    unsafe { libc::connect(socket.as_fd().as_raw_fd(), (&raw const family).cast(), bytes as libc::socklen_t) };
 }
 
 impl Uring {
@@ -45,8 +59,14 @@ impl Uring {
             .setup_defer_taskrun()
             .setup_taskrun_flag()
             .setup_cqsize(4 * ENTRIES)
+            .setup_r_disabled()
             .build(ENTRIES)
             .map_err(RingError::Setup)?;
+        // Operations of a ring pass the thread's filter of system calls. So the ring executes no others, and nothing can
+        // be registered with it.
+        let mut allowed = OPERATIONS.map(Restriction::sqe_op);
+        io.submitter().register_restrictions(&mut allowed).map_err(RingError::Setup)?;
+        io.submitter().register_enable_rings().map_err(RingError::Setup)?;
         Ok(Self { io })
     }
 
@@ -186,5 +206,26 @@ impl Ring for Uring {
 
     fn reset(&mut self, socket: OwnedFd) {
         reset(socket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_executes_only_its_operations() {
+        let mut ring = Uring::new().unwrap();
+        let (name, mut events) = (c"/", Vec::new());
+        let open = opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), name.as_ptr()).build();
+        for entry in [open, opcode::Nop::new().build()] {
+            // SAFETY: `name` outlives the ring.
+            unsafe { ring.push(&entry).unwrap() };
+            ring.turn(None, &mut events).unwrap();
+            assert_eq!(events.pop().map(|event| event.result), Some(-libc::EACCES));
+        }
+        let mut probe = io_uring::Probe::new();
+        let registered = ring.io.submitter().register_probe(&mut probe);
+        assert_eq!(registered.unwrap_err().raw_os_error(), Some(libc::EACCES));
     }
 }
