@@ -68,3 +68,20 @@ fn is_credential(file: &Path) -> bool {
     let directory = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
     directory.is_some_and(|directory| directory.is_absolute() && file.parent() == Some(&*directory))
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::dumpable_behavior;
+
+    use super::*;
+
+    #[test]
+    fn a_process_with_a_secret_has_no_core_dump() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("key");
+        File::options().write(true).create_new(true).mode(0o600).open(&path).unwrap();
+        let file: KeyFile = path.to_str().unwrap().parse().unwrap();
+        read_secret("tls-key-file", &file).unwrap();
+        assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
+    }
+}

@@ -52,6 +52,16 @@ fn host_addresses_are_translated_to_guest_addresses() {
 }
 
 #[test]
+fn core_dumps_have_no_guest_memory() {
+    let mapping = map_file(file(0x3000), 0x3000).unwrap();
+    let start = format!("{:x}-", mapping.region().as_ptr().addr());
+    let mappings = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let lines = mappings.lines().skip_while(|line| !line.starts_with(&start));
+    let flags = lines.filter_map(|line| line.strip_prefix("VmFlags:")).next().unwrap();
+    assert!(flags.split(' ').any(|flag| flag == "dd"), "{flags}");
+}
+
+#[test]
 fn user_ranges_must_lie_in_one_region() {
     let memory = anonymous(&[(0x1000, 0x1000), (0x2000, 0x1000)]);
     assert!(memory.user_slice(0x1800, 0x800).is_some());
