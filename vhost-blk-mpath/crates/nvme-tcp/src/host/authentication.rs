@@ -94,7 +94,7 @@ impl QueuePair {
             return Err(ConnectError::SecureChannelRequired);
         }
         let is_required = authentication_required || secure_channel_required;
-        // Linux from 6.16 on asks on the admin queue only. It then answers a host that begins by itself on an I/O queue.
+        // Linux 7.2 asks on the admin queue only, unlike 6.12. It then answers a host that begins by itself on an I/O queue.
         let wants_proof = |authentication: &Authentication| authentication.controller_secret.is_some();
         let begins = |authentication: &Authentication| self.config.qid != 0 && wants_proof(authentication);
         // The queue keeps no secret longer than its authentication takes.
