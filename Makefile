@@ -163,7 +163,7 @@ lab-test: ## the network lab (namespaces, links with rates and loss, MPTCP) test
 	@scripts/deps.sh lab
 	guest-tests/lab/self-test
 
-interop: benches ## Linux as the judge: its NVMe/TCP target against this daemon, its initiator against mpath-target, both in guests, with the kernels of Debian 12 and 13, with TLS too
+interop: benches ## Linux as the judge: its NVMe/TCP target against this daemon, its initiator against mpath-target, both in guests, with the kernels of Debian 12 and 13, with TLS and authentication too
 	@scripts/deps.sh guest
 	images/build nvmet
 	SUITE=trixie images/build nvmet

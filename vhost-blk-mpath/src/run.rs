@@ -65,6 +65,8 @@ pub(crate) enum RunError {
     #[error(transparent)]
     InUse(#[from] InUseError),
     #[error(transparent)]
+    IoThread(#[from] reactor::StartError),
+    #[error(transparent)]
     Rehearsal(#[from] RehearsalError),
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -80,7 +82,7 @@ impl RunError {
     /// The exit code, as `--help` lists it.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::System(_) | Self::OpenFiles(_) | Self::TakeOver(_) => 1,
+            Self::System(_) | Self::OpenFiles(_) | Self::TakeOver(_) | Self::IoThread(_) => 1,
             Self::Metrics(_) | Self::Start(StartError::Record(RecordError::Lock(LockError::Held { .. }))) => 4,
             Self::Start(error) if error.is_of_this_host() => 1,
             Self::File(_)
@@ -220,6 +222,8 @@ async fn serve(
 
 /// Makes sure that this process can serve, and waits for the end of the running daemon.
 async fn take_over(predecessor: &mut Predecessor, config: &Config, host: &HostIdentity) -> Result<(), RunError> {
+    // Not even with --force: after the end of the running daemon, nobody would serve the guests.
+    reactor::rehearse_start()?;
     rehearsal::rehearse_all(config, host, predecessor.force).await?;
     Ok(predecessor.wait_for_end(VERSION).await?)
 }

@@ -3,7 +3,7 @@
 use openssl::hash::MessageDigest;
 use openssl::pkey::PKey;
 use openssl::sign::Signer;
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::CryptoError;
 
@@ -65,8 +65,10 @@ impl Hash {
 
     /// The digest of `data`.
     pub(crate) fn digest(self, data: &[u8]) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
-        let digest = openssl::hash::hash(self.function(), data).map_err(CryptoError::during("a digest"))?;
-        Ok(Zeroizing::new(digest.to_vec()))
+        let mut digest = openssl::hash::hash(self.function(), data).map_err(CryptoError::during("a digest"))?;
+        let copy = Zeroizing::new(digest.to_vec());
+        digest.zeroize();
+        Ok(copy)
     }
 
     /// The HMAC of the concatenated `parts`.

@@ -10,13 +10,14 @@ const SEQUENCE_BYTES: usize = 4;
 /// Random bytes that one side needs for one transaction.
 pub const RANDOM_BYTES: usize = EXPONENT_BYTES + Hash::BYTES_MAX + SEQUENCE_BYTES;
 
-/// The random bytes of one transaction, overwritten when dropped. Not `Clone`, because no byte may serve twice.
-pub(crate) struct Randomness(Zeroizing<[u8; RANDOM_BYTES]>);
+/// The random bytes of one transaction, overwritten when dropped. Not `Clone`, because no byte may serve twice. In a box,
+/// because a move of the bytes themselves would leave a copy.
+pub(crate) struct Randomness(Box<Zeroizing<[u8; RANDOM_BYTES]>>);
 
 impl Randomness {
     /// Lets the caller fill the bytes.
     pub(crate) fn draw(fill: impl FnOnce(&mut [u8; RANDOM_BYTES])) -> Self {
-        let mut bytes = Zeroizing::new([0; RANDOM_BYTES]);
+        let mut bytes = Box::new(Zeroizing::new([0; RANDOM_BYTES]));
         fill(&mut bytes);
         Self(bytes)
     }

@@ -80,6 +80,17 @@ pub struct IoThreadHandle {
     thread: Mutex<Option<JoinHandle<bool>>>,
 }
 
+/// Starts a thread with all that an I/O thread needs of this host, and ends it.
+///
+/// A system call filter of the unit may not return an error, but end the process with SIGSYS.
+pub fn rehearse_start() -> Result<(), StartError> {
+    let thread = std::thread::Builder::new().name("rehearsal".into()).spawn(|| {
+        let _ring = Uring::new()?;
+        Ok(restrict_thread(ThreadKind::Io)?)
+    })?;
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread has panicked").into()))
+}
+
 impl IoThreadHandle {
     /// Starts the thread, and returns when its ring is set up and the thread is restricted. So a resource limit is
     /// reported here and not under load.

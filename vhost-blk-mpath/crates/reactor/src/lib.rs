@@ -31,7 +31,7 @@ mod wake_channel;
 pub use connected_queue_pair::{CloseMode, ConnectedQueuePair};
 pub use disk_queues::DiskQueues;
 pub use io_thread::IoThread;
-pub use io_thread_handle::{IoThreadConfig, IoThreadHandle, StartError, StoppingQueue};
+pub use io_thread_handle::{IoThreadConfig, IoThreadHandle, StartError, StoppingQueue, rehearse_start};
 pub use io_thread_message::IoThreadMessage;
 pub use path_event::{LossReason, PathEvent, PathEventKind};
 pub use ring::{Ring, RingError, SimulatedRing, SocketCall, reset};

@@ -35,9 +35,8 @@ const OF_EVERY_THREAD: &[c_long] = &[
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
+    libc::SYS_sched_getaffinity,
     libc::SYS_sched_yield,
-    libc::SYS_sendmsg,
-    libc::SYS_sendto,
     libc::SYS_shutdown,
     libc::SYS_sigaltstack,
     libc::SYS_write,
@@ -83,6 +82,10 @@ pub(crate) fn allowed(kind: ThreadKind) -> Result<Calls, BackendError> {
         let rules = allowed.entry(libc::SYS_fcntl).or_default();
         rules.push(rule([argument(1, Eq, command.cast_unsigned())?])?);
     }
+    // With this flag, a call connects its socket.
+    let connects = libc::MSG_FASTOPEN.cast_unsigned();
+    allowed.insert(libc::SYS_sendmsg, vec![rule([argument(2, MaskedEq(connects.into()), 0)?])?]);
+    allowed.insert(libc::SYS_sendto, vec![rule([argument(3, MaskedEq(connects.into()), 0)?])?]);
     // `abort` signals its own process.
     allowed.insert(libc::SYS_tgkill, vec![rule([argument(0, Eq, std::process::id())?])?]);
     match kind {

@@ -80,7 +80,7 @@ impl Slot {
     /// Replaces the pages that contain these bytes by private zeroes. Replaces all pages if the process cannot have
     /// more mappings. Returns `false` if that fails too.
     ///
-    /// The signal handler calls this, so it uses only atomics and one system call.
+    /// The signal handler calls this, so it uses only atomics and two system calls.
     ///
     /// # Safety
     ///
@@ -108,7 +108,13 @@ impl Slot {
                     0,
                 )
             };
-            at != libc::MAP_FAILED
+            if at == libc::MAP_FAILED {
+                return false;
+            }
+            // Guest memory is not in core dumps, and these pages may get data of the guest.
+            // SAFETY: the pages of the call above, whose content the advice leaves as it is.
+            let _ = unsafe { libc::madvise(at, end - first, libc::MADV_DONTDUMP) };
+            true
         })
     }
 

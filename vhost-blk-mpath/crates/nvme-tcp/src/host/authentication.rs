@@ -97,7 +97,7 @@ impl QueuePair {
         // Linux 7.2 asks on the admin queue only, unlike 6.12. It then answers a host that begins by itself on an I/O queue.
         let wants_proof = |authentication: &Authentication| authentication.controller_secret.is_some();
         let begins = |authentication: &Authentication| self.config.qid != 0 && wants_proof(authentication);
-        // The queue keeps no secret longer than its authentication takes.
+        // The queue pair keeps no secret longer than its authentication takes. The controller keeps one for further queues.
         match self.config.authentication.take() {
             None if is_required => Err(ConnectError::AuthenticationRequired),
             Some(authentication) if is_required || begins(&authentication) => {

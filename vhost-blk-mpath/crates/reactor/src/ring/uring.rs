@@ -45,10 +45,14 @@ pub(crate) struct Uring {
 /// Closing with `SO_LINGER` does the same for TCP, but for MPTCP only with kernels of 2026 and later.
 pub fn reset(socket: impl AsFd) {
     let (family, bytes) = (libc::AF_UNSPEC as libc::sa_family_t, size_of::<libc::sa_family_t>());
-    // This fails if the connection has ended already. The address is only its family, because the sandbox of I/O threads
-    // forbids longer ones.
+    // The address is only its family, because the sandbox of I/O threads forbids longer ones.
     // SAFETY: the kernel reads as many bytes as `family` has.
-    unsafe { libc::connect(socket.as_fd().as_raw_fd(), (&raw const family).cast(), bytes as libc::socklen_t) };
+    let result =
+        unsafe { libc::connect(socket.as_fd().as_raw_fd(), (&raw const family).cast(), bytes as libc::socklen_t) };
+    if result < 0 {
+        // The connection may have ended already.
+        tracing::debug!(error = %io::Error::last_os_error(), "cannot reset a connection");
+    }
 }
 
 impl Uring {
