@@ -240,8 +240,9 @@ fmt: ## format the code
 references: ## write docs/openapi.json, docs/api-reference.md and dist/config.schema.json from the types and routes
 	WRITE_REFERENCES=1 $(CARGO) test --locked -p mpath-api --lib checked_in
 
-deny: ## licences and advisories of the dependencies (needs cargo-deny)
-	$(CARGO) deny check
+deny: ## licences, sources and advisories of the dependencies, in seconds (advisories: if their database can be fetched)
+	@scripts/deps.sh build
+	scripts/deny
 
 clean: ## remove what was built, the guests included, but not QEMU, which other clones use: it says where that is
 	$(CARGO) clean

@@ -8,8 +8,6 @@
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 
-CARGO_DEB=3.8.0
-
 usage() { sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 die() { echo "deps: $*" >&2; exit 1; }
 
@@ -88,22 +86,15 @@ require_rust() {
 then open a new shell (or: . \"\$HOME/.cargo/env\") and try again."
 }
 
-# cargo-deb makes the package. It is built once, for this clone.
-require_cargo_deb() {
-    local tools=$root/target/tools
-    [[ $("$tools/bin/cargo-deb" --version 2>/dev/null) == "$CARGO_DEB" ]] && return 0
-    require_rust
-    echo "deps: installing cargo-deb $CARGO_DEB in $tools (cargo install)" >&2
-    (cd "$root" && cargo install --quiet --locked --debug --root "$tools" cargo-deb --version "$CARGO_DEB") >&2 ||
-        die "could not install cargo-deb $CARGO_DEB"
-}
-
 (($#)) || usage
 for set in "$@"; do
     list=$(packages "$set")
     # shellcheck disable=SC2086  # one word a package
     install_missing $list
     [[ $set == build ]] && require_rust
-    [[ $set == deb ]] && require_cargo_deb
+    if [[ $set == deb ]]; then
+        require_rust
+        "$root/scripts/tool" cargo-deb >/dev/null
+    fi
 done
 exit 0
