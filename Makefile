@@ -2,10 +2,16 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build deb programs dist-test package-test libvirt-test restricted-test benches demo test unit fuzz sim sim-mutants policy-sim burst-sim bench-instructions guest-test guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table api-test api-load soak bench-fastpath bench-scale bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references images clean
+.PHONY: help deps build deb programs reproducible-test dist-test package-test libvirt-test restricted-test benches demo test unit fuzz sim sim-mutants policy-sim burst-sim bench-instructions guest-test guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table api-test api-load soak bench-fastpath bench-scale bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references images clean
 
 CARGO ?= cargo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
+# Release programs name fixed folders in place of this clone, crates.io's sources and the target directory. So the same commit gives
+# the same programs in any folder.
+CARGO_HOME ?= $(HOME)/.cargo
+fixed = "--remap-path-prefix=$(1)=/usr/src/$(2)"
+BUILD := $(CARGO) build --release --locked --config 'build.rustflags=[$(call fixed,$(CURDIR),vhost-blk-mpath), \
+  $(call fixed,$(CARGO_HOME)/registry/src,crates), $(call fixed,$(or $(CARGO_TARGET_DIR),$(CURDIR)/target),vhost-blk-mpath/target)]'
 # How long `make soak` runs, and each target of `make fuzz`.
 SECONDS ?= 60
 # Options of `make bench-scale`, as in '--only idle'; `scale --help` lists them.
@@ -47,15 +53,19 @@ deps: ## install what building and testing need (Debian packages; says what; ask
 
 build: ## build the daemon, the target, mpathctl and vublk-bench (release)
 	@scripts/deps.sh build
-	$(CARGO) build --release --locked --bin vhost-blk-mpath --bin mpath-target --bin mpathctl --bin vublk-bench
+	$(BUILD) --bin vhost-blk-mpath --bin mpath-target --bin mpathctl --bin vublk-bench
 
-# Nothing is built if MPATH_BIN has the programs.
+# Nothing is built if MPATH_BIN has the programs. Without -p, features are those of `build`, and its libraries are used again.
 programs: $(PROGRAMS)
-	$(if $(MPATH_BIN),,$(CARGO) build --release --locked -p mpath-manual)
+	$(if $(MPATH_BIN),,$(BUILD) --bin mpath-manual)
 
 deb: programs ## make the Debian package, and print its path (MPATH_BIN=dir packs the programs there)
 	@scripts/deps.sh deb
 	scripts/package $(or $(MPATH_BIN),$(BIN))
+
+reproducible-test: ## make the package of the last commit twice, in two folders, and compare (two release builds)
+	@scripts/deps.sh build deb
+	scripts/reproducible-test
 
 dist-test: programs ## what the package has besides programs: manual pages, completions, alert rules, dashboard, libvirt example
 	@scripts/deps.sh dist
@@ -74,7 +84,7 @@ restricted-test: ## the daemon's tests of memory, upgrades, sockets and connecti
 	guest-tests/package/restricted
 
 benches: build
-	$(CARGO) build --release --locked -p vublk-bench
+	$(BUILD) -p vublk-bench
 
 images: ## build the fio guest from Debian's kernel, busybox and fio (cached by its inputs)
 	@scripts/deps.sh guest
@@ -100,7 +110,7 @@ fuzz: ## what front-ends, guests, controllers and files can send, made up by a f
 
 sim: ## the whole stack in virtual time: small worlds exhaustively, then random faults, every block checked (SEEDS=2000; replays with --seed)
 	@scripts/deps.sh build
-	$(CARGO) build --release --locked -p mpath-sim
+	$(BUILD) -p mpath-sim
 	$(BIN)/mpath-sim --small
 	$(BIN)/mpath-sim --seeds $(SEEDS)
 
@@ -110,12 +120,12 @@ sim-mutants: ## how many runs the simulator needs to find each deliberate bug of
 
 policy-sim: ## what each policy makes of modelled paths in virtual time, compared with the bound of any policy, as tables
 	@scripts/deps.sh build
-	$(CARGO) build --release --locked -p mpath-sim
+	$(BUILD) -p mpath-sim
 	$(BIN)/mpath-sim policies
 
 burst-sim: ## bursts against busy flows under each scheduler in virtual time, compared with floor and limit, as tables; its targets, judged
 	@scripts/deps.sh build
-	$(CARGO) build --release --locked -p mpath-sim
+	$(BUILD) -p mpath-sim
 	$(BIN)/mpath-sim bursts
 
 bench-instructions: ## instructions of each part of a request, in a minute; fails on a rise above 3 % (INSTRUCTIONS_ARGS=--write records them)
