@@ -94,6 +94,7 @@ for set in "$@"; do
     [[ $set == build ]] && require_rust
     if [[ $set == deb ]]; then
         require_rust
+        "$root/scripts/tool" cargo-cyclonedx >/dev/null
         "$root/scripts/tool" cargo-deb >/dev/null
     fi
 done
