@@ -56,8 +56,8 @@ fn core_dumps_have_no_guest_memory() {
     let mapping = map_file(file(0x3000), 0x3000).unwrap();
     let start = format!("{:x}-", mapping.region().as_ptr().addr());
     let mappings = std::fs::read_to_string("/proc/self/smaps").unwrap();
-    let lines = mappings.lines().skip_while(|line| !line.starts_with(&start));
-    let flags = lines.filter_map(|line| line.strip_prefix("VmFlags:")).next().unwrap();
+    let mut lines = mappings.lines().skip_while(|line| !line.starts_with(&start));
+    let flags = lines.find_map(|line| line.strip_prefix("VmFlags:")).unwrap();
     assert!(flags.split(' ').any(|flag| flag == "dd"), "{flags}");
 }
 
