@@ -3,8 +3,8 @@
 //! The threads that read what guests, front-ends and targets send open no files, start no programs, and create no
 //! sockets. Their filters allow calls by name, so a call that is missing here is forbidden.
 //!
-//! A forbidden call returns `EPERM`. In builds with debug assertions, such as those of tests, it ends the process with SIGSYS:
-//! a call that a thread needs and that its filter lacks must not be missed.
+//! A forbidden call returns `EPERM`. In builds with debug assertions, such as those of tests, it ends the process with SIGSYS.
+//! So a test notices a call that a thread needs and that its filter lacks.
 
 mod system_calls;
 #[cfg(test)]

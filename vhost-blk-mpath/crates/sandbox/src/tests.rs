@@ -10,7 +10,9 @@ use std::thread;
 use io_uring::IoUring;
 use memmap2::MmapMut;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendFlags, SocketType, connect, sendmsg_addr, sendto, socket, sockopt,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::*;
@@ -57,6 +59,16 @@ fn an_io_thread_connects_no_socket_that_exists() {
     let unconnected = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     in_thread(ThreadKind::Io, || {
         assert!(is_forbidden(connect(&unconnected, &address)));
+        // TCP Fast Open connects by sending.
+        let fast_open = SendFlags::from_bits_retain(libc::MSG_FASTOPEN.cast_unsigned());
+        assert!(is_forbidden(sendto(&unconnected, b"x", fast_open, &address)));
+        assert!(is_forbidden(sendmsg_addr(
+            &unconnected,
+            &address,
+            &[],
+            &mut SendAncillaryBuffer::default(),
+            fast_open
+        )));
         assert!(is_forbidden(sockopt::set_socket_keepalive(&unconnected, true)));
         assert!(is_forbidden(memfd_create("other", MemfdFlags::CLOEXEC)));
     });
