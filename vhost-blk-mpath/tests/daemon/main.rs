@@ -44,6 +44,7 @@ mod probes;
 mod reload;
 mod removal_in_doubt;
 mod resize;
+mod sandbox;
 mod scheduler;
 mod sharing;
 mod shown_disk;
