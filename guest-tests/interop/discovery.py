@@ -5,22 +5,26 @@ nvmet lists its ports by their addresses in the guest. So this runs in a network
 addresses and QEMU forwards them. `run` starts this script. Exit codes: 0 passed, 1 failed.
 """
 
+import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "faults")]
-from against_nvmet import OPTIONS, Bench, carries, verified  # noqa: E402
+from against_nvmet import OPTIONS, Bench, bench, carries, verified  # noqa: E402
 from case import check, run_tests, wait_for  # noqa: E402
 from guest import GuestError  # noqa: E402
+from initiator import HOSTNQN  # noqa: E402
+from keys import CONFIGURED, DISCOVERY_NQN, key_file, key_options, key_text  # noqa: E402
 from linux import LinuxGuest, own_address  # noqa: E402
 from network import enter  # noqa: E402
 from nvmet import PORTS, Nvmet  # noqa: E402
-from rig import Rig, RigError, end_on_signals  # noqa: E402
+from rig import NQN, Rig, RigError, end_on_signals  # noqa: E402
+from tls import SUITES, Tls, tls_psk  # noqa: E402
 
 CHANGE_TIMEOUT = 15  # seconds
+TLS_TIMEOUT = 30  # seconds; a handshake takes up to a second in an emulated guest
 ADDRESSES = [own_address(index) for index in range(len(PORTS))]
 PATHS = [f"tcp://{address}:{port}" for address, port in zip(ADDRESSES, PORTS)]
 
@@ -30,6 +34,13 @@ class DiscoveryRig(Rig):
 
     def start(self):
         self.start_daemon()
+
+
+class RefusedRig(DiscoveryRig):
+    """Waits only until discovery has failed. Without any path the disk is never served."""
+
+    def _is_served(self):
+        return any(one["last-error"] for one in self.ctl("discovery", "list", check=False) or [])
 
 
 def refer(nvmet, index, on):
@@ -77,18 +88,46 @@ def discovery(nvmet, directory):
     return f"both ports found by one, gone in {gone * 1000:.0f} ms, back in {back * 1000:.0f} ms; {verified(report)}"
 
 
-TESTS = [("nvmet-discovery", discovery)]
+def over_tls(nvmet, directory):
+    """Both ports require TLS, for discovery too. Without keys, neither the log nor a path is reached."""
+    tls = Tls(nvmet.guest)
+    for port in PORTS:
+        tls.set_port(port, tls=True)
+    for subnqn in (NQN, DISCOVERY_NQN):
+        tls.insert_psk(*tls_psk(CONFIGURED[1], 1, HOSTNQN, subnqn, 1))
+    refer(nvmet, 0, True)
+    file = key_file(directory, key_text(1))
+    options = (*OPTIONS, "--discovery", PATHS[0], *key_options(file))
+    with RefusedRig(directory, options=options) as rig:
+        error = rig.ctl("discovery", "list")[0]["last-error"]
+        check("for a discovery controller discovery-tls-key-file" in error, f"in clear text: {error}")
+        check(not rig.ctl("path", "list"), "a path was found in clear text")
+    both = sorted((path, "live") for path in PATHS)
+    with DiscoveryRig(directory, policy="round-robin", options=(*options, "--discovery-tls-key-file", file)) as rig:
+        wait_for(lambda: paths_of(rig) == both, TLS_TIMEOUT, "both paths found and live")
+        states = [one["state"] for one in rig.ctl("discovery", "list")]
+        check(states == ["connected"] * 2, f"the discovery controllers are {states}")
+        suites = {path["tls-suite"] for path in rig.ctl("path", "list")}
+        check(suites == {"TLS_AES_128_GCM_SHA256"}, f"the paths use {suites}")
+        report = bench(rig, seconds=1)
+    return f"both ports and a referral found over TLS, none in clear text; {verified(report)}"
 
 
-def run_apart(directory):
-    """Runs this script, which prints its own verdicts. Returns whether it passed."""
-    return subprocess.run([sys.executable, __file__, str(directory)], check=False).returncode == 0
+def tests(suite):
+    """The tests for the guest of a release of Debian."""
+    return [("nvmet-discovery", discovery), *[("nvmet-discovery-tls", over_tls)] * (suite in SUITES)]
+
+
+def run_apart(tests, directory):
+    """Runs this script, which prints its own verdicts. Returns whether all tests passed."""
+    names = [name for name, _ in tests]
+    return subprocess.run([sys.executable, __file__, str(directory), *names], check=False).returncode == 0
 
 
 def main():
     enter()
     end_on_signals()
-    directory = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="mpath-interop."))
+    directory = Path(sys.argv[1])
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     for address in ADDRESSES:
         subprocess.run(["ip", "address", "add", f"{address}/32", "dev", "lo"], check=True)
@@ -99,7 +138,8 @@ def main():
     try:
         forwards = [(port,) for port in PORTS]
         with LinuxGuest(forwards, own_addresses=True, console_log=directory / "discovery-console.log") as guest:
-            return 0 if run_tests(TESTS, directory, Nvmet(guest)) == len(TESTS) else 1
+            wanted = [(name, test) for name, test in tests(os.environ.get("SUITE")) if name in sys.argv[2:]]
+            return 0 if run_tests(wanted, directory, Nvmet(guest)) == len(wanted) else 1
     except (GuestError, RigError) as error:
         print(f"FAIL discovery: {error}", flush=True)
         return 1

@@ -1,10 +1,11 @@
 """Linux's initiator over TLS against mpath-target: keys of both identity versions, connections that end under load, refused hosts."""
 
 import contextlib
+import re
 
 from case import check, wait_for
 from initiator import HOST, HOSTID, HOSTNQN, Target, World
-from keys import CONFIGURED, OTHER, key_file, key_text
+from keys import CONFIGURED, DISCOVERY_NQN, OTHER, key_file, key_text
 from rig import NQN
 from tls import SHA384_SUITES, tls_psk
 
@@ -73,6 +74,28 @@ def reset(world, directory):
     return f"all connections reset: both paths live again after {back:.1f} s; {said}"
 
 
+def discovers(world, directory):
+    """Linux reads the log over TLS, with a key for the discovery subsystem, and not in clear text."""
+    file = key_file(directory, key_text(1))
+    options = ("--tls-key-file", file, "--discovery", "127.0.0.1:0", "--discovery-tls-key-file", file)
+    with Target(directory, *options) as target:
+        world.tls.clear_keys()
+        world.tls.insert_psk(*tls_psk(CONFIGURED[1], 1, HOSTNQN, DISCOVERY_NQN, 1))
+        port = target.status()["discovery"]["address"].rsplit(":", 1)[1]
+        ask = f"nvme discover --transport=tcp --traddr={HOST} --trsvcid={port} --hostnqn={HOSTNQN} --hostid={HOSTID} 2>&1"
+        text = world.sh(f"{ask} --tls", timeout=60)
+        records = [dict(re.findall(r"(\w+): +(.*\S)", record)) for record in text.split("=====Discovery Log Entry")[1:]]
+        ports = [(record["trsvcid"], record["treq"], record["sectype"]) for record in records]
+        expected = [(str(number), "required", "tls13") for number in (*target.ports, int(port))]
+        found = [(number, treq.split(",")[0], security) for number, treq, security in ports]
+        check(found == expected, f"the log has {found}, not {expected}")
+        text = world.sh(ask, timeout=60, check=False)
+        check("Discovery Log Entry" not in text, f"read in clear text: {text}")
+        check("the peer sends clear text in place of TLS" in target.log(), f"the target says {target.log()!r}")
+    world.said()
+    return f"{len(records)} records read over TLS, which say that they require TLS; none in clear text"
+
+
 def refused(world, directory):
     tls = world.tls
     reasons = []
@@ -114,5 +137,6 @@ def tests(suite):
         ("linux-host-tls-sha256", keys_of(1)),
         *([("linux-host-tls-sha384", keys_of(2))] if suite in SHA384_SUITES else []),
         ("linux-host-tls-reset", reset),
+        ("linux-host-tls-discovery", discovers),
         ("linux-host-tls-refused", refused),
     ]

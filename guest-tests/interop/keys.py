@@ -4,6 +4,7 @@ from initiator import HOSTID, HOSTNQN
 from tls import interchange
 
 CONFIGURED = {1: bytes(range(32)), 2: bytes(range(48))}  # by hash
+DISCOVERY_NQN = "nqn.2014-08.org.nvmexpress.discovery"
 OTHER = bytes(range(7, 39))  # of SHA-256
 
 

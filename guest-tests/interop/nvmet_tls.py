@@ -57,7 +57,7 @@ def connected(world, directory, hash_number, version, compat):
         both_carried(rig)
         log = rig.log("vhost-blk-mpath").read_text()
     # The second path begins with what the first one has found.
-    accepted = set(re.findall("accepts the TLS key with (.*) path=", log))
+    accepted = set(re.findall("accepts the TLS key of tls-key-file with (.*) path=", log))
     check(accepted == {f"identity version {version}, derived {DERIVATIONS[compat]}"}, f"accepted: {accepted}")
     quiet(world.nvmet)
     # If two handshakes run at once, Debian 14's tlshd sometimes does not find a key that it has. The daemon then tries again.
@@ -93,7 +93,7 @@ def use_right_key(tls):
 # key. `error` is what an operator of the daemon must read, and `log` what the target's kernel and tlshd say.
 WrongSetup = namedtuple("WrongSetup", "name target error log hash_number", defaults=(1,))
 
-NONE_ACCEPTED = r"the controller accepts none of the 6 TLS identities of tls-key-file \S+ for host \S+: .*give both sides the same key"
+NONE_ACCEPTED = r"the controller accepts none of the 6 TLS identities of tls-key-file \S+ for host \S+ and subsystem \S+: .*give both sides the same key"
 MISSING_KEY = "no answer to the first message: connection .*; if this port of the controller requires TLS, set tls-key-file"
 
 

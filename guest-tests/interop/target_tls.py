@@ -34,7 +34,7 @@ WRONG_SETUPS = (
     WrongSetup("clear-text-target", IN_CLEAR, listener=LISTENER + ",tls=off"),
     WrongSetup("clear-text-daemon", MISSING_KEY, None, IN_CLEAR),
     WrongSetup("mode-0644", r"tls-key-file \S+: mode 0644 gives other users access; run `chmod 0600 \S+`", mode=0o644),
-    WrongSetup("empty-key-file", "does not begin with `NVMeTLSkey-1:`", ""),
+    WrongSetup("empty-key-file", "the file is empty", ""),
     WrongSetup("secret-of-authentication", "does not begin with `NVMeTLSkey-1:`", dhchap_secret(CONFIGURED[1], 1)),
     WrongSetup("unknown-hash", r"the hash field of the TLS key is 03; use 00", KEY.replace(":01:", ":03:")),
     WrongSetup("cut-key", "the key field of the TLS key has no colon at its end", KEY[:40]),

@@ -6,12 +6,14 @@ use std::process::ExitCode;
 use mpath_api::Config;
 use mpath_api::server::MetricsServer;
 use mpath_api::socket::{self, Role};
+use nvme_tcp::host::HostIdentity;
 
 use crate::args::Args;
 use crate::disk::settings::DiskSettings;
 use crate::host;
 use crate::run::RunError;
 use crate::sockets::location;
+use crate::transport::{SecretError, secret_errors};
 
 /// Exit code of a configuration with errors.
 const ERRORS: u8 = 2;
@@ -37,10 +39,13 @@ pub(crate) fn check(args: Args) -> ExitCode {
     ExitCode::from(ERRORS)
 }
 
-/// What this host lacks: the identity, accounts, the directories of the sockets, and the address of the metrics.
+/// What this host lacks: the identity, keys, accounts, the directories of the sockets, and the address of the metrics.
 fn of_this_host(config: &Config) -> Vec<RunError> {
     let mut errors = Vec::new();
-    errors.extend(host::identity(config).err().map(RunError::from));
+    match host::identity(config) {
+        Ok(host) => errors.extend(secrets(config, &host).map(RunError::from)),
+        Err(error) => errors.push(error.into()),
+    }
     errors.extend(location::conflicts(config).into_iter().map(RunError::from));
     let api = socket::check(&config.api, Role::Api, &config.api_access());
     let read_only = config.api_read_only.iter();
@@ -51,4 +56,14 @@ fn of_this_host(config: &Config) -> Vec<RunError> {
     let metrics = config.metrics_address.and_then(|address| MetricsServer::check(address).err());
     errors.extend(metrics.map(RunError::from));
     errors
+}
+
+/// The errors in the files of keys and secrets. Reports the files that only the daemon's user can check.
+fn secrets(config: &Config, host: &HostIdentity) -> impl Iterator<Item = SecretError> {
+    let errors = config.disks.iter().flat_map(|disk| secret_errors(disk, host));
+    let (unchecked, wrong): (Vec<_>, Vec<_>) = errors.partition(SecretError::is_of_this_process);
+    for error in unchecked {
+        let _ = writeln!(io::stderr(), "not checked: {error}; run --check as the daemon's user");
+    }
+    wrong.into_iter()
 }

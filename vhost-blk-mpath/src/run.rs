@@ -35,6 +35,7 @@ use crate::signals::{EndSignals, ReloadSignal};
 use crate::sockets::activation::{ActivationError, ActivationSockets, ApiServers, InUseError};
 use crate::sockets::location::{self, SocketConflict};
 use crate::subsystem::shared_context::SharedContext;
+use crate::transport::SecretError;
 use crate::upgrade;
 use crate::upgrade::predecessor::Upgrader;
 use crate::upgrade::rehearsal::{self, RehearsalError};
@@ -58,6 +59,8 @@ pub(crate) enum RunError {
     SocketConflict(#[from] SocketConflict),
     #[error(transparent)]
     Host(#[from] HostError),
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     #[error(transparent)]
     OpenFiles(#[from] OpenFilesError),
     #[error(transparent)]
@@ -91,6 +94,7 @@ impl RunError {
             | Self::ActivationSockets(_)
             | Self::SocketConflict(_)
             | Self::Host(_)
+            | Self::Secret(_)
             | Self::InUse(_)
             | Self::Start(StartError::Refused(_)) => 2,
             Self::Bind(error) | Self::Start(StartError::Bind(error)) => {

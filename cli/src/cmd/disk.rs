@@ -87,8 +87,8 @@ pub(crate) enum RelativePathError {
     #[error("socket-path: {0}")]
     Socket(#[from] SocketPathError),
     /// The absolute path is no path of a key file.
-    #[error("tls-key-file: {0}")]
-    KeyFile(#[from] KeyFileError),
+    #[error("{setting}: {source}")]
+    KeyFile { setting: &'static str, source: KeyFileError },
 }
 
 /// Makes the paths of a disk absolute, relative to the current directory: the daemon has a working directory of its own.
@@ -100,10 +100,11 @@ fn make_absolute(disk: &mut DiskConfig) -> Result<(), RelativePathError> {
             *socket = path.to_str().ok_or_else(not_utf8)?.parse()?;
         }
     }
-    if let Some(file) = &mut disk.tls_key_file
-        && let Some(path) = absolute("tls-key-file", file.as_path())?
-    {
-        *file = path.to_str().ok_or(KeyFileError::Path)?.parse()?;
+    for (setting, file) in disk.key_files_mut() {
+        if let Some(path) = absolute(setting, file.as_path())? {
+            let parsed = path.to_str().ok_or(KeyFileError::Path).and_then(str::parse);
+            *file = parsed.map_err(|source| RelativePathError::KeyFile { setting, source })?;
+        }
     }
     Ok(())
 }

@@ -79,6 +79,8 @@ struct ImportedDisk {
     discovery: Vec<DiscoveryAddress>,
     /// Whether an option of any path asks for TLS.
     tls: bool,
+    /// Whether an option of any discovery controller asks for TLS.
+    discovery_tls: bool,
     /// Settings by key.
     settings: BTreeMap<&'static str, String>,
     notes: Vec<String>,
@@ -161,6 +163,7 @@ fn choose(
     for disk in &mut imported.disks {
         disk.discovery.clone_from(&discovery.discovery);
         disk.tls |= discovery.tls;
+        disk.discovery_tls = discovery.tls;
         for (key, value) in &discovery.settings {
             disk.settings.entry(key).or_insert_with(|| value.clone());
         }

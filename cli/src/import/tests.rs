@@ -334,7 +334,6 @@ disks:
     keep-alive-tmo: 5
     reconnect-delay: 3
     tls-key-file: /etc/vhost-blk-mpath/disk1.key
-    # discovery: NOT MET: the daemon asks in clear text, and leaves out ports that require TLS
     # tls yes of nqn nqn.two: write the key to tls-key-file, and let only the daemon's user read that file
     # tls-key (a secret) of nqn nqn.two: not copied, because it is a secret; write the key to tls-key-file
 "
@@ -373,7 +372,7 @@ disks:
     discovery:
       - \"tcp://192.0.2.1:8009\"
     tls-key-file: /etc/vhost-blk-mpath/disk0.key
-    # discovery: NOT MET: the daemon asks in clear text, and leaves out ports that require TLS
+    discovery-tls-key-file: /etc/vhost-blk-mpath/discovery.key
     # tls true of tcp://192.0.2.1: write the key to tls-key-file, and let only the daemon's user read that file
     # keyring (a secret) of tcp://192.0.2.1: NOT MET: the daemon uses no keyring; write the key to tls-key-file
 "

@@ -41,10 +41,9 @@ fn write_disk(text: &mut String, index: usize, disk: &ImportedDisk) {
     if disk.tls {
         // Without the file no path connects. Without the setting, paths would connect in clear text.
         line(text, 4, &format_args!("tls-key-file: /etc/vhost-blk-mpath/disk{index}.key"));
-        if !disk.discovery.is_empty() {
-            let note = "# discovery: NOT MET: the daemon asks in clear text, and leaves out ports that require TLS";
-            line(text, 4, &note);
-        }
+    }
+    if disk.discovery_tls {
+        line(text, 4, &"discovery-tls-key-file: /etc/vhost-blk-mpath/discovery.key");
     }
     notes(text, 4, &disk.notes);
 }

@@ -286,8 +286,13 @@ fn paths_are_relative_to_the_directory_of_the_command() {
     let here = |name: &str| serde_json::json!(dir.path().canonicalize().unwrap().join(name).to_str().unwrap());
     let flags = ["--subsystem", "nqn.a", "--path", "tcp://127.0.0.1", "--socket-path"];
     assert_eq!(sent(&[&flags[..], &["db.sock"]].concat())["socket-path"], here("db.sock"));
-    let with_key = sent(&[&flags[..], &["db.sock", "--tls-key-file", "db.key"]].concat());
-    assert_eq!(with_key["tls-key-file"], here("db.key"));
+    let settings = ["tls-key-file", "discovery-tls-key-file", "dhchap-secret-file", "dhchap-ctrl-secret-file"];
+    let key_files = settings.map(|setting| [format!("--{setting}"), setting.to_owned()]).concat();
+    let key_files: Vec<_> = key_files.iter().map(String::as_str).collect();
+    let with_keys = sent(&[&flags[..], &["db.sock", "--discovery", "tcp://127.0.0.1"], &key_files].concat());
+    for setting in settings {
+        assert_eq!(with_keys[setting], here(setting));
+    }
     // Absolute paths are not changed: the socket may come from socket activation, which compares the path.
     assert_eq!(sent(&[&flags[..], &["/tmp//db.sock"]].concat())["socket-path"], "/tmp//db.sock");
     let text = "disks: [{socket-path: a, subsystem: nqn.a, namespace: 1, paths: ['tcp://127.0.0.1'], \

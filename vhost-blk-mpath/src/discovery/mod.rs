@@ -17,7 +17,7 @@ use mpath_api::PathAddress;
 use mpath_api::config::DiskConfig;
 use mpath_api::server::AddPathError;
 use mpath_api::types::{EventKind, Origin};
-use mpath_host::discovery::{self, Action, KnownPath, Session, SessionEvent, SessionId, Source};
+use mpath_host::discovery::{self, Action, KnownPath, Session, SessionEvent, SessionId, Source, TlsUse};
 use nvme_tcp::host::HostIdentity;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -28,7 +28,7 @@ pub(crate) use self::status::DiscoveryStatus;
 use crate::events::EventLog;
 use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::PathStatus;
-use crate::transport::far_future;
+use crate::transport::{SubsystemKey, far_future};
 
 /// The capacity of the channel from sessions.
 const EVENTS_MAX: usize = 64;
@@ -40,6 +40,7 @@ const WARNED_MAX: usize = 4096;
 pub(crate) struct Discovery {
     disk: String,
     host: HostIdentity,
+    key: Option<SubsystemKey>,
     keep_alive_tmo: Duration,
     decides: discovery::Discovery<PathAddress>,
     sessions: HashMap<SessionId, Running>,
@@ -66,13 +67,17 @@ impl Discovery {
         let (sender, session_events) = mpsc::channel(EVENTS_MAX);
         let configured = config.discovery.iter().map(|address| address.address().clone());
         let (now, delay) = (Instant::now(), config.reconnect_delay.duration());
+        let key = SubsystemKey::of_discovery(config, host);
+        let tls = TlsUse { paths: config.tls_key_file.is_some(), discovery: key.is_some() };
         let mut discovery = Self {
             disk: config.name.to_string(),
             host: host.clone(),
+            key,
             keep_alive_tmo: config.keep_alive_tmo.duration(),
             decides: discovery::Discovery::new(
                 now,
                 config.subsystem.to_string(),
+                tls,
                 delay,
                 configured,
                 PathAddress::with_peer,
@@ -137,10 +142,11 @@ impl Discovery {
                 Action::Start { session, source, persistent } => {
                     let (sender, ends) = watch::channel(());
                     let Source { address, subnqn } = source;
+                    let key = self.key.as_ref().map(|key| key.with_subnqn(&subnqn));
                     let keep_alive_tmo = persistent.then_some(self.keep_alive_tmo);
                     let protocol = Session::new(Instant::now(), self.host.clone(), subnqn, keep_alive_tmo);
                     let events = self.sender.clone();
-                    let run = SessionTask { id: session, session: protocol, events, ends }.run(address);
+                    let run = SessionTask { id: session, session: protocol, key, events, ends }.run(address);
                     self.sessions.retain(|_, running| !running.task.is_finished());
                     self.sessions.insert(session, Running { ends: sender, task: tokio::spawn(run) });
                 }

@@ -31,7 +31,10 @@ pub(crate) enum TransportError {
     Socket(#[source] io::Error),
     #[error("connection closed by the controller")]
     Closed,
-    #[error("no answer to the first message: {0}; if this port of the controller requires TLS, set tls-key-file")]
+    #[error(
+        "no answer to the first message: {0}; if this port of the controller requires TLS, set tls-key-file, and for a discovery \
+         controller discovery-tls-key-file"
+    )]
     Unanswered(#[source] Box<TransportError>),
     #[error(transparent)]
     Controller(#[from] ControllerError),
@@ -50,12 +53,14 @@ pub(crate) enum TransportError {
 /// A controller accepts no identity of a key.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the controller accepts none of the {count} TLS identities of tls-key-file {file} for host {hostnqn}: {last}; give both \
-     sides the same key, and check that this port of the controller uses TLS"
+    "the controller accepts none of the {count} TLS identities of {setting} {file} for host {hostnqn} and subsystem {subnqn}: \
+     {last}; give both sides the same key for these two names, and check that this port of the controller uses TLS"
 )]
 pub(crate) struct TlsRefused {
     pub(super) count: usize,
+    pub(super) setting: &'static str,
     pub(super) file: KeyFile,
     pub(super) hostnqn: Nqn,
+    pub(super) subnqn: Nqn,
     pub(super) last: Box<TransportError>,
 }

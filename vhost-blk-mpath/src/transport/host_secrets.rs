@@ -37,13 +37,14 @@ impl HostSecrets {
     /// Reads the files. All hashes and groups are allowed.
     pub(crate) async fn read(&self) -> Result<Authentication, HostSecretError> {
         let files = self.clone();
-        spawn_blocking(move || {
-            let host = read("dhchap-secret-file", &files.host)?;
-            let controller = files.controller.as_ref().map(|file| read("dhchap-ctrl-secret-file", file)).transpose()?;
-            Ok(Authentication::new(host, controller, Arc::new(fill_random)))
-        })
-        .await
-        .expect("it does not panic")
+        spawn_blocking(move || files.read_now()).await.expect("it does not panic")
+    }
+
+    /// As [`read`](Self::read). Blocks for as long as the file system does.
+    pub(crate) fn read_now(&self) -> Result<Authentication, HostSecretError> {
+        let host = read("dhchap-secret-file", &self.host)?;
+        let controller = self.controller.as_ref().map(|file| read("dhchap-ctrl-secret-file", file)).transpose()?;
+        Ok(Authentication::new(host, controller, Arc::new(fill_random)))
     }
 }
 

@@ -27,8 +27,26 @@ pub(crate) enum SecretFileError {
         "{setting} {file}: user {owner} owns the file; run `chown` to give the file to the daemon's user or to root"
     )]
     Owner { setting: &'static str, file: KeyFile, owner: u32 },
+    #[error("{setting} {file}: the file is empty; write the key to the file")]
+    Empty { setting: &'static str, file: KeyFile },
     #[error("{setting} {file}: more than {FILE_BYTES_MAX} bytes; give the path of a file with a key")]
     TooLarge { setting: &'static str, file: KeyFile },
+}
+
+impl SecretFileError {
+    /// Whether the daemon may read the file although this process may not: the daemon is another user, or systemd has not made the
+    /// file yet.
+    pub(super) fn is_of_this_process(&self) -> bool {
+        match self {
+            Self::Owner { .. } => true,
+            Self::Read { file, source, .. } => match source.kind() {
+                io::ErrorKind::PermissionDenied => true,
+                io::ErrorKind::NotFound => file.as_path().starts_with("/run/credentials"),
+                _ => false,
+            },
+            Self::NotRegular { .. } | Self::Mode { .. } | Self::Empty { .. } | Self::TooLarge { .. } => false,
+        }
+    }
 }
 
 /// Reads the file of a setting, which only its owner may read. Files of systemd's credentials are safe, whatever their
@@ -60,6 +78,9 @@ pub(super) fn read_secret(setting: &'static str, file: &KeyFile) -> Result<Zeroi
     // One buffer, which is not moved: no copy of the secret is left in memory.
     let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX as usize + 1));
     opened.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+    if text.trim_ascii().is_empty() {
+        return Err(SecretFileError::Empty { setting, file: file.clone() });
+    }
     Ok(text)
 }
 
@@ -71,6 +92,8 @@ fn is_credential(file: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use rustix::process::dumpable_behavior;
 
     use super::*;
@@ -79,9 +102,12 @@ mod tests {
     fn a_process_with_a_secret_has_no_core_dump() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("key");
-        File::options().write(true).create_new(true).mode(0o600).open(&path).unwrap();
+        let mut written = File::options().write(true).create_new(true).mode(0o600).open(&path).unwrap();
         let file: KeyFile = path.to_str().unwrap().parse().unwrap();
-        read_secret("tls-key-file", &file).unwrap();
+        let error = read_secret("tls-key-file", &file).unwrap_err();
+        assert!(matches!(error, SecretFileError::Empty { .. }), "{error}");
+        written.write_all(b"key\n").unwrap();
+        assert_eq!(*read_secret("tls-key-file", &file).unwrap(), "key\n");
         assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
     }
 }

@@ -1,4 +1,4 @@
-//! The key of a subsystem for this host, and its file.
+//! The key of a subsystem, or of the discovery controllers, for this host, and its file.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,8 +18,10 @@ const ADDRESSES_MAX: usize = 256;
 /// The key of a subsystem for this host.
 #[derive(Debug, Clone)]
 pub(crate) struct SubsystemKey {
+    /// The setting that names the file.
+    pub(super) setting: &'static str,
     pub(super) hostnqn: Nqn,
-    subnqn: Nqn,
+    pub(super) subnqn: Nqn,
     pub(super) file: KeyFile,
     progress: Arc<Mutex<HashMap<PathAddress, Progress>>>,
 }
@@ -38,10 +40,10 @@ pub(super) struct Progress {
 pub(crate) enum TlsKeyError {
     #[error(transparent)]
     File(#[from] SecretFileError),
-    #[error("tls-key-file {file}: {source}")]
-    Invalid { file: KeyFile, source: InterchangeError },
-    #[error("tls-key-file {file}: {source}")]
-    Derive { file: KeyFile, source: DeriveError },
+    #[error("{setting} {file}: {source}")]
+    Invalid { setting: &'static str, file: KeyFile, source: InterchangeError },
+    #[error("{setting} {file}: {source}")]
+    Derive { setting: &'static str, file: KeyFile, source: DeriveError },
     #[error("cannot set up TLS: {0}")]
     OpenSsl(#[from] SetupError),
 }
@@ -51,7 +53,22 @@ impl SubsystemKey {
     pub(crate) fn of(config: &DiskConfig, host: &HostIdentity) -> Option<Self> {
         let file = config.tls_key_file.clone()?;
         let subnqn = config.subsystem.as_str().parse().expect("a configured NQN is one");
-        Some(Self { hostnqn: host.hostnqn.clone(), subnqn, file, progress: Arc::default() })
+        Some(Self::new("tls-key-file", host, subnqn, file))
+    }
+
+    /// The key of the disk's discovery controllers. `None` if connections to them do not use TLS.
+    pub(crate) fn of_discovery(config: &DiskConfig, host: &HostIdentity) -> Option<Self> {
+        let file = config.discovery_tls_key_file.clone()?;
+        Some(Self::new("discovery-tls-key-file", host, Nqn::discovery(), file))
+    }
+
+    fn new(setting: &'static str, host: &HostIdentity, subnqn: Nqn, file: KeyFile) -> Self {
+        Self { setting, hostnqn: host.hostnqn.clone(), subnqn, file, progress: Arc::default() }
+    }
+
+    /// The same key for a discovery subsystem with a name of its own.
+    pub(crate) fn with_subnqn(&self, subnqn: &Nqn) -> Self {
+        Self { subnqn: subnqn.clone(), ..self.clone() }
     }
 
     pub(super) fn progress(&self, address: &PathAddress) -> Progress {
@@ -69,11 +86,11 @@ impl SubsystemKey {
 
     /// Reads the file, and derives what a controller may know the key by.
     pub(crate) fn candidates(&self) -> Result<Vec<Candidate>, TlsKeyError> {
-        let file = || self.file.clone();
-        let text = read_secret("tls-key-file", &self.file)?;
+        let (setting, file) = (self.setting, || self.file.clone());
+        let text = read_secret(setting, &self.file)?;
         let key = ConfiguredPsk::parse(text.trim_ascii_end());
-        let key = key.map_err(|source| TlsKeyError::Invalid { file: file(), source })?;
+        let key = key.map_err(|source| TlsKeyError::Invalid { setting, file: file(), source })?;
         let (hostnqn, subnqn) = (&self.hostnqn, &self.subnqn);
-        candidates(&key, hostnqn, subnqn).map_err(|source| TlsKeyError::Derive { file: file(), source })
+        candidates(&key, hostnqn, subnqn).map_err(|source| TlsKeyError::Derive { setting, file: file(), source })
     }
 }

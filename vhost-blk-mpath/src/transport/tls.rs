@@ -1,4 +1,4 @@
-//! TLS of the connections to a subsystem. There is no way back to clear text.
+//! TLS of the connections to a subsystem, or to discovery controllers. There is no way back to clear text.
 
 use mpath_api::PathAddress;
 use nvme_tls::{Session, TlsError};
@@ -28,7 +28,8 @@ pub(super) async fn connect(key: &SubsystemKey, address: &PathAddress) -> Result
             Ok(socket) => {
                 key.set_progress(address, Progress { next: place, accepted: Some(place) });
                 if accepted != Some(place) {
-                    tracing::info!(path = %address, "the controller accepts the TLS key with {candidate}");
+                    let setting = key.setting;
+                    tracing::info!(path = %address, "the controller accepts the TLS key of {setting} with {candidate}");
                 }
                 return Ok(socket);
             }
@@ -36,8 +37,8 @@ pub(super) async fn connect(key: &SubsystemKey, address: &PathAddress) -> Result
             Err(error) => return Err(error),
         }
     }
-    let (file, hostnqn) = (key.file.clone(), key.hostnqn.clone());
-    Err(TlsRefused { count, file, hostnqn, last: last.into() }.into())
+    let SubsystemKey { setting, file, hostnqn, subnqn, .. } = key.clone();
+    Err(TlsRefused { count, setting, file, hostnqn, subnqn, last: last.into() }.into())
 }
 
 /// Whether the controller may accept another identity. Linux's target closes the connection without an alert.

@@ -2,11 +2,13 @@
 //! left behind.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use mpath_target::NamespaceConfig;
+use nvme_tls::psk::{ConfiguredPsk, RetainedHash};
 
 use crate::support::{Daemon, DaemonDirectory, NQN, Refusal, Target, program, refusing_address};
 
@@ -333,6 +335,49 @@ fn a_check_includes_what_the_host_lacks() {
     for (error, part) in errors.iter().zip(["user `no-such-user` is unknown", "group `no-such-group`", "directory"]) {
         assert!(error.starts_with("/nonexistent/s: ") && error.contains(part), "{error}");
     }
+}
+
+#[test]
+fn a_check_reads_keys_and_secrets() {
+    let keys = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str, mode: u32| {
+        let path = keys.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let psk = ConfiguredPsk::new(RetainedHash::Sha256, &[7; 32]).unwrap();
+    let key = file("key", &psk.to_interchange(), 0o600);
+    let secret = file("secret", "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:\n", 0o600);
+    let readable = file("readable", &psk.to_interchange(), 0o644);
+    let check = |settings: &str| {
+        checked(
+            &format!(
+                "disks:\n  - {{socket-path: /tmp/no.sock, subsystem: nqn.a, paths: ['tcp://127.0.0.1'], \
+                 discovery: ['tcp://127.0.0.1'], {settings}}}\n"
+            ),
+            &[],
+        )
+    };
+    let right = format!("tls-key-file: {key}, discovery-tls-key-file: {key}, dhchap-secret-file: {secret}");
+    assert_eq!(check(&right), (Some(0), "FILE: no errors; disks: 1\n".into(), vec![]));
+    let wrong = format!("tls-key-file: {secret}, discovery-tls-key-file: {readable}, dhchap-secret-file: {key}");
+    let (code, out, errors) = check(&wrong);
+    assert_eq!((code, &*out, errors.len()), (Some(USAGE), "", 3), "{errors:?}");
+    for (error, begins) in errors.iter().zip([
+        format!("tls-key-file {secret}: the TLS key does not begin with"),
+        format!("discovery-tls-key-file {readable}: mode 0644 gives other users access"),
+        format!("dhchap-secret-file {key}: the secret does not start with"),
+    ]) {
+        assert!(error.starts_with(&begins), "{error}");
+    }
+    let (code, _, errors) = check("tls-key-file: /nonexistent/key");
+    assert_eq!(code, Some(USAGE));
+    assert!(errors[0].starts_with("cannot read tls-key-file /nonexistent/key: No such file"), "{errors:?}");
+    // systemd makes this file at the start.
+    let (code, out, said) = check("tls-key-file: /run/credentials/no-such.service/key");
+    assert_eq!((code, &*out), (Some(0), "FILE: no errors; disks: 1\n"));
+    assert!(said[0].starts_with("not checked: cannot read tls-key-file /run/credentials/"), "{said:?}");
 }
 
 #[test]

@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use mpath_api::address::Transport;
-use mpath_api::types::PathState;
+use mpath_api::types::{DiscoveryState, PathState};
 use nvme_tls::psk::{ConfiguredPsk, RetainedHash};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::Signal;
 use vublk_bench::request::Status;
 
-use crate::support::{Daemon, DaemonDirectory, Disk, Target, Verification, VerificationSetup, eventually};
+use crate::support::{Daemon, DaemonDirectory, Disk, Target, Verification, VerificationSetup, eventually, own_address};
 use crate::transport::has_mptcp;
 
 const FLAGS: &str = "--policy round-robin --keep-alive-tmo 60 --reconnect-delay 1";
@@ -187,6 +187,58 @@ fn tapped(target: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
         }
     });
     (address, seen)
+}
+
+/// Discovery over TLS, with a key of its own. The records say that the ports require TLS.
+#[test]
+fn paths_are_discovered_over_tls_and_never_in_clear_text() {
+    let (key, of_discovery) = (psk(RetainedHash::Sha256, 3), psk(RetainedHash::Sha384, 4));
+    let target = Target::with(2, |config| {
+        config.tls_key = Some(key.clone());
+        config.discovery = Some(SocketAddr::new(own_address().ip(), 8009));
+        config.discovery_tls_key = Some(of_discovery.clone());
+    });
+    let at = target.discovery_addr().unwrap();
+    let keys = tempfile::tempdir().unwrap();
+    let [right, wrong] = [("right.key", &of_discovery), ("wrong.key", &key)].map(|(name, key)| {
+        write_key(&keys.path().join(name), key);
+        keys.path().join(name).display().to_string()
+    });
+    let discovers = |more: &str| start(&[], &key, &format!("--discovery tcp://{at} {more}"));
+    let daemon = discovers(&format!("--discovery-tls-key-file {right}")).ready();
+    eventually("both paths are live", || daemon.is_live(0) && daemon.is_live(1));
+    assert!(daemon.paths().iter().all(|path| path.tls_suite.is_some()));
+    assert_eq!(daemon.status().discovery[0].state, DiscoveryState::Connected);
+
+    let refused = |daemon: &Daemon| {
+        let failed = || daemon.status().discovery[0].last_error.clone();
+        eventually("discovery fails", || failed().is_some());
+        assert!(daemon.paths().is_empty());
+        failed().unwrap()
+    };
+    let why = refused(&discovers(&format!("--discovery-tls-key-file {wrong}")));
+    assert!(why.contains("TLS identities of discovery-tls-key-file") && why.contains("wrong.key"), "{why}");
+    let why = refused(&discovers(""));
+    assert!(why.contains("for a discovery controller discovery-tls-key-file"), "{why}");
+}
+
+/// A log in clear text may list ports that require TLS, and a daemon without a key uses none of them.
+#[test]
+fn a_record_that_requires_tls_needs_a_key() {
+    let key = psk(RetainedHash::Sha256, 6);
+    let target = Target::with(2, |config| {
+        config.tls_key = Some(key.clone());
+        config.listeners[1].is_clear_text = true;
+        config.discovery = Some(SocketAddr::new(own_address().ip(), 8009));
+    });
+    let daemon = Daemon::start(&[], &format!("{FLAGS} --discovery tcp://{}", target.discovery_addr().unwrap()));
+    assert_eq!(
+        daemon.paths().iter().map(|path| path.address.to_string()).collect::<Vec<_>>(),
+        [format!("tcp://{}", target.addrs()[1])]
+    );
+    let said = format!("cannot use the path to {} ", target.addrs()[0].ip());
+    let log = daemon.log();
+    assert!(log.contains(&said) && log.contains("the record requires TLS; set tls-key-file"), "{log}");
 }
 
 #[test]

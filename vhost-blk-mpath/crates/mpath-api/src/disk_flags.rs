@@ -117,6 +117,10 @@ pub struct DiskFlags {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub tls_key_file: Option<KeyFile>,
 
+    /// File with the key of the discovery controllers for this host (NVMeTLSkey-1:...); all connections to them use TLS 1.3
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, requires = "discovery")]
+    pub discovery_tls_key_file: Option<KeyFile>,
+
     /// File with the secret of this host for the subsystem (DHHC-1:...), for controllers that ask for authentication
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub dhchap_secret_file: Option<KeyFile>,
@@ -221,6 +225,7 @@ impl DiskFlags {
             hdr_digest: self.hdr_digest,
             data_digest: self.data_digest,
             tls_key_file: self.tls_key_file,
+            discovery_tls_key_file: self.discovery_tls_key_file,
             dhchap_secret_file: self.dhchap_secret_file,
             dhchap_ctrl_secret_file: self.dhchap_ctrl_secret_file,
             keep_alive_tmo: self.keep_alive_tmo.unwrap_or(defaults.keep_alive_tmo),

@@ -37,8 +37,8 @@ fuzz_target!(|case: Case| {
         }
         while let Some(event) = session.poll_event() {
             if let DiscoveryEvent::Log(log) = event {
-                log.entries.iter().for_each(|entry| drop(tcp_address(entry)));
-                let _ = referrals(&log, &[], |_| None);
+                log.entries.iter().for_each(|entry| drop(tcp_address(entry, true)));
+                let _ = referrals(&log, &[], true, |_| None);
             }
         }
     }

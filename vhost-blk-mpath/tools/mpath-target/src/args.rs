@@ -75,8 +75,8 @@ Controlling a running target (--api PATH)
   PORT is a port ID, all or discovery. status prints JSON.
 
 When all listeners are ready, the target prints a line for each:
-  listening on ADDR nqn NQN port ID
-  discovery on ADDR
+  listening on ADDR nqn NQN port ID[ tls]
+  discovery on ADDR[ tls]
 
 Exit status
   0  ended by SIGTERM or SIGINT; ctl: done
@@ -129,6 +129,10 @@ pub struct Args {
     /// File with the key of the subsystem for all hosts (NVMeTLSkey-1:...); the listeners then accept only TLS 1.3
     #[arg(long, value_name = "PATH")]
     tls_key_file: Option<KeyFile>,
+
+    /// File with the key of the discovery service for all hosts; the service then accepts only TLS 1.3
+    #[arg(long, value_name = "PATH", requires = "discovery")]
+    discovery_tls_key_file: Option<KeyFile>,
 
     /// File with the secret of the hosts (DHHC-1:...); each queue is then authenticated with DH-HMAC-CHAP
     #[arg(long, value_name = "PATH")]
@@ -217,12 +221,9 @@ impl Request {
         if let Some(Command::Ctl { api, command }) = args.command {
             return Ok(Self::Ctl(api, command));
         }
-        let tls_key = args
-            .tls_key_file
-            .as_ref()
-            .map(|file| read_key(file.as_path()))
-            .transpose()
-            .map_err(|error| error.to_string())?;
+        let read = |file: &KeyFile| read_key(file.as_path()).map_err(|error| error.to_string());
+        let tls_key = args.tls_key_file.as_ref().map(read).transpose()?;
+        let discovery_tls_key = args.discovery_tls_key_file.as_ref().map(read).transpose()?;
         let authentication = args.authentication()?;
         let config = TargetConfig {
             listeners: args.listen,
@@ -232,6 +233,7 @@ impl Request {
             discovery: args.discovery,
             referrals: args.referral,
             tls_key,
+            discovery_tls_key,
             authentication,
             // clap requires --nqn without a subcommand.
             ..TargetConfig::new(args.nqn.unwrap_or_default())

@@ -44,9 +44,10 @@ pub struct TargetConfig {
     pub discovery: Option<SocketAddr>,
     /// Other discovery services, to which this one refers.
     pub referrals: Vec<SocketAddr>,
-    /// The key of the subsystem for every host. With a key, the listeners accept only TLS. The discovery service is always in
-    /// clear text.
+    /// The key of the subsystem for every host. With a key, the listeners accept only TLS.
     pub tls_key: Option<ConfiguredPsk>,
+    /// The key of the discovery service for every host. With a key, the service accepts only TLS.
+    pub discovery_tls_key: Option<ConfiguredPsk>,
     /// The secrets of the authentication for every host. With them, each queue of the subsystem is authenticated. The discovery
     /// service never is.
     pub authentication: Option<Authentication>,
@@ -135,6 +136,7 @@ impl TargetConfig {
             discovery: None,
             referrals: Vec::new(),
             tls_key: None,
+            discovery_tls_key: None,
             authentication: None,
         }
     }

@@ -72,10 +72,14 @@ fn serve(config: TargetConfig, api: Option<&SocketPath>) -> Result<(), Box<dyn s
     Ok(())
 }
 
-/// The addresses of all listeners and of the discovery service, one line each.
+/// The addresses of all listeners and of the discovery service, one line each, with `tls` if they accept nothing else.
 fn ready_lines(server: &TargetServer) -> String {
     let nqn = server.nqn();
-    let line = |(addr, port)| format!("listening on {addr} nqn {nqn} port {port}\n");
-    let listeners = server.addrs().into_iter().zip(1..).map(line);
-    listeners.chain(server.discovery_addr().map(|addr| format!("discovery on {addr}\n"))).collect()
+    let tls = |has_tls| if has_tls { " tls" } else { "" };
+    let line =
+        |(index, addr)| format!("listening on {addr} nqn {nqn} port {}{}\n", index + 1, tls(server.has_tls(index)));
+    let listeners = server.addrs().into_iter().enumerate().map(line);
+    let discovery =
+        server.discovery_addr().map(|addr| format!("discovery on {addr}{}\n", tls(server.discovery_has_tls())));
+    listeners.chain(discovery).collect()
 }

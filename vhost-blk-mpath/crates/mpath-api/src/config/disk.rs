@@ -150,6 +150,11 @@ pub struct DiskConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_key_file: Option<KeyFile>,
 
+    /// A file with the key of the discovery controllers for this host, in the same format. If given, all connections to discovery
+    /// controllers use TLS 1.3. It needs `discovery`. Each new connection reads the file. Default: discovery in clear text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discovery_tls_key_file: Option<KeyFile>,
+
     /// A file with the secret of this host for the subsystem, as `nvme gen-dhchap-key` prints it (`DHHC-1:…`). The daemon proves
     /// itself with DH-HMAC-CHAP on each queue if the controller asks for it. Only the daemon's user may have access to the file.
     /// Each new association reads the file. Default: no authentication.
@@ -246,6 +251,7 @@ impl DiskConfig {
             hdr_digest: false,
             data_digest: false,
             tls_key_file: None,
+            discovery_tls_key_file: None,
             dhchap_secret_file: None,
             dhchap_ctrl_secret_file: None,
             keep_alive_tmo: default_keep_alive_tmo(),
@@ -272,6 +278,17 @@ impl DiskConfig {
     #[must_use]
     pub fn hedge_setting(&self) -> HedgeSetting {
         HedgeSetting { hedge: self.hedge, budget: self.hedge_budget }
+    }
+
+    /// The files with keys and secrets, with the names of their settings.
+    pub fn key_files_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut KeyFile)> {
+        let files = [
+            ("tls-key-file", &mut self.tls_key_file),
+            ("discovery-tls-key-file", &mut self.discovery_tls_key_file),
+            ("dhchap-secret-file", &mut self.dhchap_secret_file),
+            ("dhchap-ctrl-secret-file", &mut self.dhchap_ctrl_secret_file),
+        ];
+        files.into_iter().filter_map(|(setting, file)| Some((setting, file.as_mut()?)))
     }
 }
 

@@ -189,6 +189,14 @@ pub enum ConflictError {
         /// Position of the disk.
         disk: usize,
     },
+    /// A disk has a key of discovery controllers and asks none.
+    #[error(
+        "disks[{disk}].discovery-tls-key-file: needs `discovery`; add `discovery`, or remove `discovery-tls-key-file`"
+    )]
+    NoDiscovery {
+        /// Position of the disk.
+        disk: usize,
+    },
     /// A disk has a secret of the controllers and none of the host.
     #[error(
         "disks[{disk}].dhchap-ctrl-secret-file: needs `dhchap-secret-file`, because a controller proves itself only to a host that \
@@ -283,6 +291,7 @@ impl ConflictError {
             Self::DiskCount { .. } => vec!["disks".into()],
             Self::HostNqn { .. } => vec!["hostnqn".into()],
             Self::DrainWithTls { disk } => vec![format!("disks[{disk}].drain-fence")],
+            Self::NoDiscovery { disk } => vec![format!("disks[{disk}].discovery-tls-key-file")],
             Self::NoHostSecret { disk } => vec![format!("disks[{disk}].dhchap-ctrl-secret-file")],
             Self::NoReadOnlyApi => vec!["api-read-only".into()],
             Self::SameApiSocket { .. } => vec!["api-read-only".into(), "api".into()],

@@ -70,12 +70,13 @@ fn the_sample_shows_every_setting() {
     config.disks[0].ctrl_loss_tmo = Some("600".parse().unwrap());
     config.disks[0].max_transfer = Some("1MiB".parse().unwrap());
     config.disks[0].tls_key_file = Some("/etc/vhost-blk-mpath/disk0.key".parse().unwrap());
+    config.disks[0].discovery_tls_key_file = Some("/etc/vhost-blk-mpath/discovery.key".parse().unwrap());
     let sharer = SharerConfig::new("s".parse().unwrap(), "/s".parse().unwrap(), NamespaceId::new(2).unwrap());
     config.disks[0].share_paths_with = vec![sharer];
     config.disks[0].discovery = vec!["tcp://127.0.0.1".parse().unwrap()];
     let mut found = Vec::new();
     keys(&serde_yaml::to_value(&config).unwrap(), &mut found);
-    assert_eq!(found.len(), 60, "{found:?}");
+    assert_eq!(found.len(), 61, "{found:?}");
     for key in found {
         let shown = |line: &str| line.trim_start_matches([' ', '#', '-']).starts_with(&format!("{key}:"));
         assert!(SAMPLE.lines().any(shown), "the sample does not show {key}");
@@ -252,7 +253,7 @@ fn errors_name_place_value_and_remedy() {
         ),
         (
             "colour: red",
-            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `socket-mode`, `socket-owner`, `socket-group`, `subsystem`, `namespace`, `paths`, `discovery`, `share-paths-with`, `policy`, `scheduler`, `limits`, `weight`, `read-only`, `queues`, `queue-size`, `max-transfer`, `window`, `poll-us`, `hdr-digest`, `data-digest`, `tls-key-file`, `dhchap-secret-file`, `dhchap-ctrl-secret-file`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `io-timeout`, `hedge`, `hedge-budget`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`, `mpath-window`",
+            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `socket-mode`, `socket-owner`, `socket-group`, `subsystem`, `namespace`, `paths`, `discovery`, `share-paths-with`, `policy`, `scheduler`, `limits`, `weight`, `read-only`, `queues`, `queue-size`, `max-transfer`, `window`, `poll-us`, `hdr-digest`, `data-digest`, `tls-key-file`, `discovery-tls-key-file`, `dhchap-secret-file`, `dhchap-ctrl-secret-file`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `io-timeout`, `hedge`, `hedge-budget`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`, `mpath-window`",
         ),
     ] {
         assert_eq!(refuse(&with_disk_lines(&format!("    {line}\n"))), message);
@@ -429,6 +430,10 @@ fn conflicting_values_are_refused() {
                 ['1', '2', '3', '4', '5', '6', '7', '8', '9'].map(|n| format!("'tcp://h{n}'")).join(", ")
             )),
             " disks[0].discovery: 9 given; give 8 at most",
+        ),
+        (
+            with_disk_lines("    discovery-tls-key-file: /k\n"),
+            " disks[0].discovery-tls-key-file: needs `discovery`; add `discovery`, or remove `discovery-tls-key-file`",
         ),
     ] {
         assert_eq!(refuse(&text), message);

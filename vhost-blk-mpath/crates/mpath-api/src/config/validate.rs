@@ -68,6 +68,9 @@ impl Config {
             if disk.drain_fence && disk.tls_key_file.is_some() {
                 conflicts.push(ConflictError::DrainWithTls { disk: index });
             }
+            if disk.discovery_tls_key_file.is_some() && disk.discovery.is_empty() {
+                conflicts.push(ConflictError::NoDiscovery { disk: index });
+            }
             if disk.dhchap_ctrl_secret_file.is_some() && disk.dhchap_secret_file.is_none() {
                 conflicts.push(ConflictError::NoHostSecret { disk: index });
             }

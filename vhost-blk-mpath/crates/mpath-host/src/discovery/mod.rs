@@ -97,10 +97,20 @@ pub enum Action<A> {
     Warn(String),
 }
 
+/// Which connections use TLS 1.3. Records of logs that require TLS lead nowhere without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TlsUse {
+    /// Those of the paths.
+    pub paths: bool,
+    /// Those to discovery controllers.
+    pub discovery: bool,
+}
+
 /// The discovery of one subsystem. `A` is the address type of controllers and paths.
 #[derive(Debug)]
 pub struct Discovery<A> {
     subsystem: String,
+    tls: TlsUse,
     reconnect_delay: Duration,
     /// Builds an address that is connected in the same way as another one.
     with_peer: fn(&A, SocketAddr) -> A,
@@ -123,6 +133,7 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
     pub fn new(
         now: Instant,
         subsystem: String,
+        tls: TlsUse,
         reconnect_delay: Duration,
         configured: impl IntoIterator<Item = A>,
         with_peer: fn(&A, SocketAddr) -> A,
@@ -130,6 +141,7 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
         let controller = |address| Controller::new(now, Source { address, subnqn: Nqn::discovery() }, None);
         Self {
             subsystem,
+            tls,
             reconnect_delay,
             with_peer,
             controllers: configured.into_iter().map(controller).collect(),
@@ -163,9 +175,9 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
         let is_log = matches!(event, SessionEvent::Log { .. });
         controller.session_event(now, session, event, self.reconnect_delay, &mut self.actions);
         if is_log {
-            let useless = sources::useless(controller, &self.subsystem).into_iter();
+            let useless = sources::useless(controller, &self.subsystem, self.tls).into_iter();
             self.actions.extend(useless.map(Action::Warn));
-            let changes = sources::follow(now, &mut self.controllers, self.with_peer);
+            let changes = sources::follow(now, &mut self.controllers, self.tls, self.with_peer);
             self.actions.extend(changes.ended.into_iter().map(|session| Action::End { session }));
             if changes.cut {
                 self.actions.push_back(Action::Warn(format!(
@@ -194,7 +206,7 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
     /// The listed addresses, each once, in the order of controllers and records.
     #[must_use]
     pub fn listed(&self) -> Vec<A> {
-        sources::listed(&self.controllers, &self.subsystem, self.with_peer)
+        sources::listed(&self.controllers, &self.subsystem, self.tls, self.with_peer)
     }
 
     /// Records that the operator removes the path to an address. Discovery adds no path to the address until it is

@@ -9,8 +9,8 @@ use std::time::Instant;
 use nvme_tcp::host::{DiscoveryLog, Referral, UnusableEntry, referrals, tcp_address};
 use nvme_tcp::wire::{DiscoveryEntry, SubsystemType};
 
-use super::SessionId;
 use super::controller::{Controller, Source};
+use super::{SessionId, TlsUse};
 
 /// Changes of the set of discovery controllers.
 #[derive(Debug, Default)]
@@ -25,6 +25,7 @@ pub(super) struct ControllerChanges {
 pub(super) fn follow<A: Clone + Eq>(
     now: Instant,
     controllers: &mut Vec<Controller<A>>,
+    tls: TlsUse,
     with_peer: fn(&A, SocketAddr) -> A,
 ) -> ControllerChanges {
     let configured = || controllers.iter().filter(|controller| controller.referred_by.is_none());
@@ -41,7 +42,7 @@ pub(super) fn follow<A: Clone + Eq>(
             let known = controllers.iter().find(|controller| controller.source == source(referral))?;
             known.log.as_ref().map(|(log, _)| &**log)
         };
-        let found = referrals(log, &own, log_of);
+        let found = referrals(log, &own, tls.discovery, log_of);
         changes.cut |= found.cut;
         for source in found.found.iter().map(source) {
             let is_configured = configured().any(|controller| controller.source == source);
@@ -66,24 +67,30 @@ pub(super) fn follow<A: Clone + Eq>(
 fn leads<'a>(
     log: &'a DiscoveryLog,
     subsystem: &str,
+    tls: TlsUse,
 ) -> impl Iterator<Item = (&'a DiscoveryEntry, Result<SocketAddr, UnusableEntry>)> {
     let is_of_use = move |entry: &&DiscoveryEntry| match entry.subsystem {
         SubsystemType::NVM => entry.subnqn.as_str() == subsystem,
         kind => kind == SubsystemType::REFERRAL,
     };
-    log.entries.iter().filter(is_of_use).map(|entry| (entry, tcp_address(entry)))
+    let has_tls = move |entry: &DiscoveryEntry| match entry.subsystem {
+        SubsystemType::NVM => tls.paths,
+        _ => tls.discovery,
+    };
+    log.entries.iter().filter(is_of_use).map(move |entry| (entry, tcp_address(entry, has_tls(entry))))
 }
 
 /// The addresses of `subsystem`, each once, in the order of controllers and records.
 pub(super) fn listed<A: Clone + Eq + Hash>(
     controllers: &[Controller<A>],
     subsystem: &str,
+    tls: TlsUse,
     with_peer: fn(&A, SocketAddr) -> A,
 ) -> Vec<A> {
     // The logs of all controllers may have 100 000 records.
     let (mut listed, mut known) = (Vec::new(), HashSet::new());
     for controller in controllers {
-        let log = controller.log.iter().flat_map(|(log, _)| leads(log, subsystem));
+        let log = controller.log.iter().flat_map(|(log, _)| leads(log, subsystem, tls));
         for (_, address) in log.filter(|(entry, _)| entry.subsystem == SubsystemType::NVM) {
             let Ok(address) = address else { continue };
             let address = with_peer(&controller.source.address, address);
@@ -96,16 +103,21 @@ pub(super) fn listed<A: Clone + Eq + Hash>(
 }
 
 /// One line for each record of a controller that cannot be used or read.
-pub(super) fn useless<A: Display>(controller: &Controller<A>, subsystem: &str) -> Vec<String> {
+pub(super) fn useless<A: Display>(controller: &Controller<A>, subsystem: &str, tls: TlsUse) -> Vec<String> {
     let (by, log) = (&controller.source.address, controller.log.iter().map(|(log, _)| log));
     let unreadable = log
         .clone()
         .flat_map(|log| &log.unreadable)
         .map(|(at, error)| format!("{by}: cannot read record {at}: {error}"));
-    let unusable = log.flat_map(|log| leads(log, subsystem)).filter_map(|(entry, address)| {
-        let what = if entry.subsystem == SubsystemType::NVM { "path" } else { "referral" };
+    let unusable = log.flat_map(|log| leads(log, subsystem, tls)).filter_map(|(entry, address)| {
+        let (what, setting) = match entry.subsystem {
+            SubsystemType::NVM => ("path", "tls-key-file"),
+            _ => ("referral", "discovery-tls-key-file"),
+        };
         let DiscoveryEntry { traddr, trsvcid, .. } = entry;
-        Some(format!("{by}: cannot use the {what} to {traddr} {trsvcid}: {}", address.err()?))
+        let error = address.err()?;
+        let remedy = if error == UnusableEntry::NeedsTls { format!("; set {setting}") } else { String::new() };
+        Some(format!("{by}: cannot use the {what} to {traddr} {trsvcid}: {error}{remedy}"))
     });
     unreadable.chain(unusable).collect()
 }

@@ -53,9 +53,13 @@ struct Driver {
 
 impl Driver {
     fn new(configured: &[&str]) -> Self {
+        Self::with_tls(configured, TlsUse::default())
+    }
+
+    fn with_tls(configured: &[&str], tls: TlsUse) -> Self {
         let now = Instant::now();
         let configured = configured.iter().map(|text| at(text));
-        let discovery = Discovery::new(now, DISK.into(), RECONNECT_DELAY, configured, |_, peer| peer);
+        let discovery = Discovery::new(now, DISK.into(), tls, RECONNECT_DELAY, configured, |_, peer| peer);
         let mut driver = Self { now, discovery, sessions: Vec::new() };
         assert_eq!(driver.act(), []);
         driver
@@ -176,17 +180,28 @@ fn unusable_records_are_reported() {
     rdma.transport = TransportType::RDMA;
     let mut foreign = rdma.clone();
     foreign.subnqn = "nqn.other".parse().unwrap();
-    let mut referral = refers(B);
-    referral.treq = 1;
-    let reported =
-        driver.log(A, 1, vec![rdma, foreign, referral, path("192.0.2.9:4421"), path("192.0.2.9:4421")]).split_off(1);
-    let lines = [
-        "192.0.2.1:8009: cannot use the path to 192.0.2.9 4420: transport RDMA is not supported",
-        "192.0.2.1:8009: cannot use the referral to 192.0.2.2 8009: a secure channel (TLS) is required, which is not supported",
-    ];
-    assert_eq!(reported, lines.map(|line| Action::Warn(line.into())));
+    let reported = driver.log(A, 1, vec![rdma, foreign, path("192.0.2.9:4421"), path("192.0.2.9:4421")]).split_off(1);
+    let line = "192.0.2.1:8009: cannot use the path to 192.0.2.9 4420: transport RDMA is not supported";
+    assert_eq!(reported, [Action::Warn(line.into())]);
     assert_eq!(driver.discovery.listed(), [at("192.0.2.9:4421")]);
-    assert_eq!(driver.asks(), [(at(A), true)]);
+}
+
+#[test]
+fn records_that_require_tls_count_only_with_a_key() {
+    for (paths, discovery) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut driver = Driver::with_tls(&[A], TlsUse { paths, discovery });
+        let requires = |entry| DiscoveryEntry { treq: DiscoveryEntry::TREQ_REQUIRED, ..entry };
+        let reported = driver.log(A, 1, vec![requires(path(PATH)), requires(refers(B)), path(C)]).split_off(1);
+        let unusable = [
+            (paths, "the path to 192.0.2.9 4420: the record requires TLS; set tls-key-file"),
+            (discovery, "the referral to 192.0.2.2 8009: the record requires TLS; set discovery-tls-key-file"),
+        ];
+        let unusable = unusable.iter().filter(|(has_tls, _)| !has_tls);
+        let lines = unusable.map(|(_, line)| Action::Warn(format!("192.0.2.1:8009: cannot use {line}")));
+        assert_eq!(reported, lines.collect::<Vec<_>>());
+        let listed = if paths { vec![at(PATH), at(C)] } else { vec![at(C)] };
+        assert_eq!((driver.discovery.listed(), driver.asks().len()), (listed, 1 + usize::from(discovery)));
+    }
 }
 
 #[test]
@@ -365,7 +380,7 @@ fn long_logs_are_not_compared_record_by_record() {
     let now = Instant::now();
     let with_peer = |_: &Compared, peer| Compared(peer);
     let configured = [A, B].map(|text| Compared(at(text)));
-    let mut discovery = Discovery::new(now, DISK.into(), RECONNECT_DELAY, configured, with_peer);
+    let mut discovery = Discovery::new(now, DISK.into(), TlsUse::default(), RECONNECT_DELAY, configured, with_peer);
     for (number, from) in [A, B].into_iter().enumerate() {
         let Some(Action::Start { session, .. }) = discovery.poll(now) else { panic!("it asks {from}") };
         let entries = (1..=RECORDS).map(|port| path(&format!("192.0.2.{}:{port}", 9 + number))).collect();

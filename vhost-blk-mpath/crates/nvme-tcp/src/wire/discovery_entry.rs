@@ -126,6 +126,10 @@ const TSAS: usize = 768;
 impl DiscoveryEntry {
     /// EFLAGS: explicit persistent connections are supported.
     pub const EFLAGS_PERSISTENT: u16 = 1 << 1;
+    /// TREQ, bits 1:0: the secure channel.
+    pub const TREQ_SECURE_CHANNEL: u8 = 3;
+    /// TREQ: a secure channel is required.
+    pub const TREQ_REQUIRED: u8 = 1;
     /// TREQ: a secure channel is not required.
     pub const TREQ_NOT_REQUIRED: u8 = 2;
     /// TREQ: the host may turn SQ flow control off.

@@ -58,7 +58,14 @@ impl Discovery {
         let subsystem = plan.controller.subnqn.to_string();
         let addresses = configured.clone().map(discovery_controllers::address);
         let mut discovery = Self {
-            inner: discovery::Discovery::new(now, subsystem, plan.reconnect_delay, addresses, |_, peer| peer),
+            inner: discovery::Discovery::new(
+                now,
+                subsystem,
+                discovery::TlsUse::default(),
+                plan.reconnect_delay,
+                addresses,
+                |_, peer| peer,
+            ),
             sessions: Vec::new(),
             listed: vec![vec![false; plan.paths]; controllers.len()],
             plan: plan.clone(),

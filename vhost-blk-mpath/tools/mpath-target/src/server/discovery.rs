@@ -6,6 +6,7 @@ use std::sync::Arc;
 use mpath_api::address::Transport;
 use nvme_tcp::target::{QueueLimits, Subsystem};
 use nvme_tcp::wire::{AddressFamily, CNTLID_ANY, DiscoveryEntry, Nqn, SecurityType, SubsystemType, TransportType};
+use nvme_tls::KeyLookup;
 
 use super::listener::Listener;
 use super::shared::Shared;
@@ -25,19 +26,31 @@ pub(super) struct Discovery {
 
 impl Discovery {
     /// The service for the subsystem `nqn`. It does not listen, and its log is empty.
-    pub(super) fn new(addr: SocketAddr, nqn: Nqn, referrals: Vec<SocketAddr>, seed: u64) -> Self {
+    pub(super) fn new(
+        addr: SocketAddr,
+        nqn: Nqn,
+        referrals: Vec<SocketAddr>,
+        seed: u64,
+        keys: Option<Arc<dyn KeyLookup>>,
+    ) -> Self {
         let serial = crate::identity::serial_number(nqn.as_str());
         let subsystem = Subsystem::discovery(serial, QueueLimits::default(), seed);
         let shared = Arc::new(Shared::new(subsystem, Vec::new(), MAX_CONNECTIONS));
         // The discovery subsystem has this one port.
-        Self { shared, listener: Listener::new((addr, Transport::Tcp), addr, 1, 0, None), nqn, referrals }
+        Self { shared, listener: Listener::new((addr, Transport::Tcp), addr, 1, 0, keys), nqn, referrals }
     }
 
-    /// Sets the log: these ports of the subsystem (port ID and address), the service itself, and the referrals.
-    pub(super) fn update_log(&self, ports: &[(u16, SocketAddr)], own_port: u16) {
-        let subsystem = ports.iter().map(|&(id, addr)| entry(SubsystemType::NVM, self.nqn.clone(), id, addr));
-        let own = (!self.listener.advertised.ip().is_unspecified())
-            .then(|| entry(SubsystemType::CURRENT_DISCOVERY, Nqn::discovery(), own_port, self.listener.advertised));
+    /// Sets the log: these ports of the subsystem with their IDs, the service itself, and the referrals. Whether referrals need
+    /// TLS is unknown.
+    pub(super) fn update_log<'a>(&self, ports: impl Iterator<Item = &'a Listener>, own_port: u16) {
+        let subsystem = ports.map(|port| {
+            let entry = entry(SubsystemType::NVM, self.nqn.clone(), port.port.id, port.advertised);
+            with_security(entry, port)
+        });
+        let own = (!self.listener.advertised.ip().is_unspecified()).then(|| {
+            let kind = SubsystemType::CURRENT_DISCOVERY;
+            with_security(entry(kind, Nqn::discovery(), own_port, self.listener.advertised), &self.listener)
+        });
         let referrals = self.referrals.iter().map(|&addr| entry(SubsystemType::REFERRAL, Nqn::discovery(), 0, addr));
         self.shared.control().set_discovery_entries(subsystem.chain(own).chain(referrals).collect());
     }
@@ -46,6 +59,15 @@ impl Discovery {
     pub(super) fn generation(&self) -> u64 {
         self.shared.control().discovery_generation().unwrap_or(0)
     }
+}
+
+/// The record of a port, which requires TLS if the port accepts nothing else.
+fn with_security(entry: DiscoveryEntry, port: &Listener) -> DiscoveryEntry {
+    if port.port.keys.is_none() {
+        return entry;
+    }
+    let treq = DiscoveryEntry::TREQ_REQUIRED | DiscoveryEntry::TREQ_FLOW_CONTROL_OFF;
+    DiscoveryEntry { treq, security: SecurityType::TLS_1_3, ..entry }
 }
 
 fn entry(subsystem: SubsystemType, subnqn: Nqn, port_id: u16, addr: SocketAddr) -> DiscoveryEntry {

@@ -203,7 +203,7 @@ mod tests {
                 return;
             };
             let also_open = socket.try_clone().unwrap();
-            let service = Discovery::new(addr, Nqn::discovery(), Vec::new(), 1);
+            let service = Discovery::new(addr, Nqn::discovery(), Vec::new(), 1, None);
             service.listener.listen(&service.shared, socket).unwrap();
             service.listener.stop(&service.shared);
             bind(addr, transport).unwrap();

@@ -84,6 +84,7 @@ impl TargetServer {
             discovery,
             referrals,
             tls_key,
+            discovery_tls_key,
             authentication,
         } = config;
         let nqn = Nqn::new(nqn.as_str()).map_err(|_| ConfigError::Nqn(nqn))?;
@@ -127,7 +128,8 @@ impl TargetServer {
             server.listeners.push(listener);
         }
         if let Some((socket, addr)) = discovery {
-            server.discovery = Some(Discovery::new(addr, nqn, referrals, !seed));
+            let keys = discovery_tls_key.map(|psk| Arc::new(SubsystemKey { psk, nqn: Nqn::discovery() }) as Arc<_>);
+            server.discovery = Some(Discovery::new(addr, nqn, referrals, !seed, keys));
             // The log is complete before the first host can connect.
             server.update_discovery_log();
             if let Some(discovery) = &server.discovery {
@@ -151,12 +153,21 @@ impl TargetServer {
         self.discovery.as_ref().map(|discovery| discovery.listener.addr)
     }
 
+    /// Whether a listener accepts only TLS. `listener` is the index in the configuration.
+    pub fn has_tls(&self, listener: usize) -> bool {
+        self.listeners[listener].port.keys.is_some()
+    }
+
+    /// Whether the discovery service accepts only TLS.
+    pub fn discovery_has_tls(&self) -> bool {
+        self.discovery.as_ref().is_some_and(|discovery| discovery.listener.port.keys.is_some())
+    }
+
     /// Brings the discovery log up to date.
     fn update_discovery_log(&self) {
         if let Some(discovery) = &self.discovery {
             let listening = self.listeners.iter().filter(|listener| listener.is_listening());
-            let ports: Vec<_> = listening.map(|listener| (listener.port.id, listener.advertised)).collect();
-            discovery.update_log(&ports, self.listeners.len() as u16 + 1);
+            discovery.update_log(listening, self.listeners.len() as u16 + 1);
         }
     }
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 use mpath_target::{NamespaceConfig, SettingError, StartError, TargetConfig, TargetServer};
 use nvme_tcp::wire::{
     AdminCommand, AsyncEvent, AsyncEventMask, DISCOVERY_ENTRY_BYTES, DiscoveryEntry, DiscoveryHeader,
-    IdentifyController, LogPage, Nqn, SubsystemType, TransportType,
+    IdentifyController, LogPage, Nqn, SecurityType, SubsystemType, TransportType,
 };
+use nvme_tls::psk::{ConfiguredPsk, RetainedHash};
 
 use crate::common::raw::RawAdmin;
 use crate::common::{Admin, NQN, connect, host_config, set, target_config};
@@ -59,6 +60,20 @@ fn the_log_lists_all_ports_the_service_itself_and_its_referrals() {
     // A host can connect to a listed address.
     let (_a, mut queue, _) = connect(subsystems(&entries)[1].1, host_config());
     queue.read(0, 1).unwrap();
+}
+
+#[test]
+fn records_of_ports_with_tls_require_tls() {
+    let mut config = config();
+    config.tls_key = Some(ConfiguredPsk::new(RetainedHash::Sha256, &[7; 32]).unwrap());
+    config.listeners[1].is_clear_text = true;
+    let server = TargetServer::start(config).unwrap();
+    let (_, entries) = read_log(&mut discover(&server));
+    let security: Vec<_> = entries.iter().map(|entry| (entry.treq & 3, entry.security)).collect();
+    let [tls, clear, own] = security[..] else { panic!("{entries:?}") };
+    assert_eq!(tls, (DiscoveryEntry::TREQ_REQUIRED, SecurityType::TLS_1_3));
+    let not_required = (DiscoveryEntry::TREQ_NOT_REQUIRED, SecurityType::NONE);
+    assert_eq!((clear, own), (not_required, not_required));
 }
 
 #[test]

@@ -67,6 +67,11 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
         hdr_digest: flags[1],
         data_digest: flags[2],
         tls_key_file: tmo.2.filter(|_| !flags[4]).map(|tmo| format!("/run/key-{tmo}").parse().unwrap()),
+        discovery_tls_key_file: tmo
+            .1
+            .checked_add(1)
+            .filter(|_| flags[3])
+            .map(|tmo| format!("/run/{tmo}").parse().unwrap()),
         dhchap_secret_file: tmo.0.map(|tmo| format!("/run/secret-{tmo}").parse().unwrap()),
         dhchap_ctrl_secret_file: tmo.0.filter(|_| flags[3]).map(|tmo| format!("/run/ctrl-{tmo}").parse().unwrap()),
         keep_alive_tmo: numbers.4.to_string().parse().unwrap(),

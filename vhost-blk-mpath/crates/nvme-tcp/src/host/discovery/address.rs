@@ -10,9 +10,12 @@ pub enum UnusableEntry {
     /// TRTYPE is not TCP.
     #[error("{}", transport_name(*.0))]
     Transport(TransportType),
-    /// TREQ or TSAS requires TLS.
-    #[error("a secure channel (TLS) is required, which is not supported")]
-    SecureChannel,
+    /// TREQ or TSAS requires TLS, and the host would connect in clear text.
+    #[error("the record requires TLS")]
+    NeedsTls,
+    /// TREQ or TSAS requires another version of TLS than 1.3.
+    #[error("the record requires TLS 1.2, and this host has TLS 1.3 only")]
+    TlsVersion,
     /// ADRFAM is neither IPv4 nor IPv6, or TRADDR is not an address of that family.
     #[error("TRADDR `{traddr}` is not an address of family {family}", family = family_name(*.family))]
     Address {
@@ -45,23 +48,22 @@ fn family_name(family: AddressFamily) -> String {
     }
 }
 
-/// TREQ bits 1:0.
-const TREQ_SECURE_CHANNEL: u8 = 3;
-const TREQ_REQUIRED: u8 = 1;
-
-/// The TCP address of a record.
-pub fn tcp_address(entry: &DiscoveryEntry) -> Result<SocketAddr, UnusableEntry> {
+/// The TCP address of a record. `has_tls` says whether the host would connect to it with TLS 1.3.
+pub fn tcp_address(entry: &DiscoveryEntry, has_tls: bool) -> Result<SocketAddr, UnusableEntry> {
     if entry.transport != TransportType::TCP {
         return Err(UnusableEntry::Transport(entry.transport));
     }
     // A port that offers TLS, without saying that TLS is not required, is taken to require it.
-    let secure = match entry.treq & TREQ_SECURE_CHANNEL {
-        TREQ_REQUIRED => true,
+    let secure = match entry.treq & DiscoveryEntry::TREQ_SECURE_CHANNEL {
+        DiscoveryEntry::TREQ_REQUIRED => true,
         DiscoveryEntry::TREQ_NOT_REQUIRED => false,
         _ => entry.security != SecurityType::NONE,
     };
-    if secure {
-        return Err(UnusableEntry::SecureChannel);
+    if secure && entry.security == SecurityType::TLS_1_2 {
+        return Err(UnusableEntry::TlsVersion);
+    }
+    if secure && !has_tls {
+        return Err(UnusableEntry::NeedsTls);
     }
     let address: Option<IpAddr> = entry.traddr.trim().parse().ok();
     let of_family = |address: &IpAddr| match entry.family {

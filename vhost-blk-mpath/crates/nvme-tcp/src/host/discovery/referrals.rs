@@ -34,10 +34,12 @@ pub struct Referrals {
 }
 
 /// Follows the referrals from the log of a first discovery controller. `known` returns the log of a referral if it was read.
-/// `own` are addresses of the first controller, in addition to those in its log.
+/// `own` are addresses of the first controller, in addition to those in its log. `has_tls` says whether the host connects to
+/// discovery controllers with TLS 1.3.
 pub fn referrals<'a>(
     first: &'a DiscoveryLog,
     own: &[SocketAddr],
+    has_tls: bool,
     known: impl Fn(&Referral) -> Option<&'a DiscoveryLog>,
 ) -> Referrals {
     let mut found = Referrals::default();
@@ -47,12 +49,12 @@ pub fn referrals<'a>(
         let of_kind = |kind| log.entries.iter().filter(move |entry| entry.subsystem == kind);
         // These are ports of the subsystem that has returned this log. It has nothing to add, under its own or the well-known name.
         for entry in of_kind(SubsystemType::CURRENT_DISCOVERY) {
-            if let Ok(address) = tcp_address(entry) {
+            if let Ok(address) = tcp_address(entry, has_tls) {
                 visited.extend([entry.subnqn.clone(), Nqn::discovery()].map(|nqn| (address, nqn)));
             }
         }
         for entry in of_kind(SubsystemType::REFERRAL) {
-            let Ok(address) = tcp_address(entry) else { continue };
+            let Ok(address) = tcp_address(entry, has_tls) else { continue };
             let name = (address, entry.subnqn.clone());
             if visited.contains(&name) {
                 continue;

@@ -38,19 +38,19 @@ fn circular_referrals_end() {
     let second = log(vec![refers(&numbered(0)), refers(&numbered(2)), refers("[2001:db8::1]:8009")]);
     let third = log(vec![refers(&numbered(2)), refers(&numbered(0))]);
     let known = HashMap::from([(referral(&numbered(1)), second), (referral(&numbered(2)), third)]);
-    let found = referrals(&first, &[], |referral| known.get(referral));
+    let found = referrals(&first, &[], false, |referral| known.get(referral));
     let expected = [numbered(1), numbered(2), "[2001:db8::1]:8009".into()].map(|address| referral(&address));
     assert_eq!((found.found, found.cut), (expected.to_vec(), false));
     // The own address may also come from the configuration.
     let bare = log(vec![refers(&numbered(0))]);
-    assert_eq!(referrals(&bare, &[], |_| None).found.len(), 1);
-    assert_eq!(referrals(&bare, &[numbered(0).parse().unwrap()], |_| None).found.len(), 0);
+    assert_eq!(referrals(&bare, &[], false, |_| None).found.len(), 1);
+    assert_eq!(referrals(&bare, &[numbered(0).parse().unwrap()], false, |_| None).found.len(), 0);
 }
 
 #[test]
 fn one_address_may_have_two_names() {
     let first = log(vec![refers(&numbered(1)), entry(SubsystemType::REFERRAL, "nqn.unique", &numbered(1))]);
-    let found = referrals(&first, &[], |_| None).found;
+    let found = referrals(&first, &[], false, |_| None).found;
     assert_eq!(found.len(), 2);
     assert_eq!(found[1].subnqn.as_str(), "nqn.unique");
 }
@@ -60,10 +60,10 @@ fn depth_and_number_of_referrals_are_limited() {
     let chain: HashMap<_, _> =
         (1..100).map(|n| (referral(&numbered(n)), log(vec![refers(&numbered(n + 1))]))).collect();
     let first = log(vec![refers(&numbered(1))]);
-    let found = referrals(&first, &[], |referral| chain.get(referral));
+    let found = referrals(&first, &[], false, |referral| chain.get(referral));
     assert_eq!((found.found.len(), found.cut), (REFERRAL_DEPTH_MAX as usize, true));
     let wide = log((0..100).map(|n| refers(&numbered(n))).collect());
-    let found = referrals(&wide, &[], |_| None);
+    let found = referrals(&wide, &[], false, |_| None);
     assert_eq!((found.found.len(), found.cut), (REFERRALS_MAX, true));
 }
 
@@ -76,7 +76,7 @@ proptest! {
             from.entries.push(refers(&numbered(to)));
         }
         let first = logs.get(&referral(&numbered(0))).cloned().unwrap_or_default();
-        let found = referrals(&first, &[], |referral| logs.get(referral)).found;
+        let found = referrals(&first, &[], false, |referral| logs.get(referral)).found;
         let distinct: std::collections::HashSet<_> = found.iter().collect();
         prop_assert_eq!(distinct.len(), found.len());
         prop_assert!(found.len() <= REFERRALS_MAX);
@@ -84,16 +84,16 @@ proptest! {
 }
 
 #[test]
-fn only_plain_tcp_addresses_are_usable() {
+fn only_tcp_addresses_are_usable() {
     let good = entry(SubsystemType::NVM, "nqn.a", "192.0.2.1:4420");
-    assert_eq!(tcp_address(&good), Ok("192.0.2.1:4420".parse().unwrap()));
+    assert_eq!(tcp_address(&good, false), Ok("192.0.2.1:4420".parse().unwrap()));
     let six = entry(SubsystemType::NVM, "nqn.a", "[2001:db8::1]:4420");
-    assert_eq!(tcp_address(&six), Ok("[2001:db8::1]:4420".parse().unwrap()));
+    assert_eq!(tcp_address(&six, false), Ok("[2001:db8::1]:4420".parse().unwrap()));
 
     let says = |change: &dyn Fn(&mut DiscoveryEntry)| {
         let mut entry = good.clone();
         change(&mut entry);
-        tcp_address(&entry).map_err(|error| error.to_string())
+        tcp_address(&entry, false).map_err(|error| error.to_string())
     };
     for (transport, name) in [(1, "RDMA is"), (2, "Fibre Channel is"), (254, "type 254 is")] {
         let refused = says(&|entry| entry.transport = TransportType(transport)).unwrap_err();
@@ -110,8 +110,16 @@ fn only_plain_tcp_addresses_are_usable() {
         (4, 0, false),
         (3, 2, true),
     ] {
-        let outcome = says(&|entry| (entry.treq, entry.security) = (treq, SecurityType(security)));
-        assert_eq!(outcome.is_err(), required, "TREQ {treq} SECTYPE {security}: {outcome:?}");
+        let entry = DiscoveryEntry { treq, security: SecurityType(security), ..good.clone() };
+        let [clear, tls] = [false, true].map(|has_tls| tcp_address(&entry, has_tls));
+        let needs_tls = clear == Err(UnusableEntry::NeedsTls);
+        assert_eq!((needs_tls, clear.is_ok()), (required, !required), "TREQ {treq} SECTYPE {security}: {clear:?}");
+        assert!(tls.is_ok(), "TREQ {treq} SECTYPE {security}: {tls:?}");
+    }
+    for (treq, usable) in [(0, false), (1, false), (2, true)] {
+        let entry = DiscoveryEntry { treq, security: SecurityType::TLS_1_2, ..good.clone() };
+        let expected = if usable { Ok("192.0.2.1:4420".parse().unwrap()) } else { Err(UnusableEntry::TlsVersion) };
+        assert_eq!([false, true].map(|has_tls| tcp_address(&entry, has_tls)), [expected.clone(), expected]);
     }
     for traddr in ["", "192.0.2", "host", "[::1]", "fe80::1%eth0", "::1", "127.0.0.1:1"] {
         let refused = says(&|entry| entry.traddr = traddr.into()).unwrap_err();
@@ -122,7 +130,7 @@ fn only_plain_tcp_addresses_are_usable() {
     for traddr in ["0.0.0.0", "224.0.0.1"] {
         let mut entry = good.clone();
         entry.traddr = traddr.into();
-        assert_eq!(tcp_address(&entry), Err(UnusableEntry::Unspecified(traddr.into())));
+        assert_eq!(tcp_address(&entry, false), Err(UnusableEntry::Unspecified(traddr.into())));
     }
     for trsvcid in ["0", "65536", "+1", "-1", "x", "44 20"] {
         let refused = says(&|entry| entry.trsvcid = trsvcid.into()).unwrap_err();
