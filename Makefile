@@ -242,6 +242,7 @@ lint: ## formatting, clippy with warnings as errors, shell, Python and import ch
 	scripts/check-descriptions
 	scripts/check-prose
 	scripts/check-links
+	scripts/sim-mutants --dry-run
 
 fmt: ## format the code
 	$(CARGO) fmt --all

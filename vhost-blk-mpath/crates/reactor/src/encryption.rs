@@ -31,7 +31,12 @@ impl Encryption {
     }
 
     /// Encrypts the parts in order, and replaces the content of `to`.
-    pub(crate) fn encrypt(&mut self, parts: &[TxPart], requests: &Requests, to: &mut Vec<u8>) -> Result<(), TlsError> {
+    pub(crate) fn encrypt(
+        &mut self,
+        parts: &[TxPart],
+        payloads: &impl PayloadSource,
+        to: &mut Vec<u8>,
+    ) -> Result<(), TlsError> {
         let mut filled = 0;
         for part in parts {
             let len = match *part {
@@ -46,7 +51,7 @@ impl Encryption {
                 match *part {
                     TxPart::Staged { start, .. } => piece.copy_from_slice(&self.staging[start + at..][..bytes]),
                     // Guest memory that cannot be read is copied as zeroes, and its request fails.
-                    TxPart::Payload { tag, offset, .. } => requests.gather(tag, offset + at as u32, piece),
+                    TxPart::Payload { tag, offset, .. } => payloads.gather(tag, offset + at as u32, piece),
                 }
                 (at, filled) = (at + bytes, filled + bytes);
                 if filled == self.plain.len() {
@@ -81,5 +86,87 @@ impl Encryption {
     pub(crate) fn encrypt_pdu(&mut self, pdu: &[u8]) -> Result<Vec<u8>, TlsError> {
         self.session.write(pdu)?;
         Ok(std::mem::take(self.session.pending()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use nvme_tcp::host::Tag;
+    use nvme_tcp::wire::Nqn;
+    use nvme_tls::KeyLookup;
+    use nvme_tls::psk::{Candidate, ConfiguredPsk, RetainedHash, candidates};
+
+    use super::*;
+
+    struct Key(Candidate);
+
+    impl KeyLookup for Key {
+        fn find(&self, _: &str) -> Option<Candidate> {
+            Some(self.0.clone())
+        }
+    }
+
+    /// The sessions of a host and its controller, after the handshake.
+    fn connected() -> (Session, Session) {
+        let psk = ConfiguredPsk::new(RetainedHash::Sha256, &[7; 32]).unwrap();
+        let [hostnqn, subnqn] = ["nqn.host", "nqn.disk"].map(|name| Nqn::new(name).unwrap());
+        let key = candidates(&psk, &hostnqn, &subnqn).unwrap().swap_remove(0);
+        let mut host = Session::host(key.clone()).unwrap();
+        let mut controller = Session::controller(Arc::new(Key(key))).unwrap();
+        let mut done = [false; 2];
+        while done != [true; 2] {
+            done[0] = host.handshake().unwrap();
+            controller.receive(&std::mem::take(host.pending()));
+            done[1] = controller.handshake().unwrap();
+            host.receive(&std::mem::take(controller.pending()));
+        }
+        (host, controller)
+    }
+
+    /// The byte of a request's payload at this offset. It differs from record to record.
+    fn byte(tag: Tag, at: usize) -> u8 {
+        (at % 251) as u8 ^ tag.0 as u8
+    }
+
+    struct Payloads;
+
+    impl PayloadSource for Payloads {
+        fn gather(&self, tag: Tag, offset: u32, dst: &mut [u8]) {
+            for (at, to) in (offset as usize..).zip(dst) {
+                *to = byte(tag, at);
+            }
+        }
+    }
+
+    /// Parts that end before, on and behind the border of a record.
+    #[test]
+    fn the_peer_gets_all_parts_in_order_wherever_records_end() {
+        const LENGTHS: [usize; 6] = [1, 72, RECORD_BYTES - 72, RECORD_BYTES - 1, RECORD_BYTES, 2 * RECORD_BYTES + 1];
+        const OFFSET: u32 = 4096;
+        let (host, mut controller) = connected();
+        let mut encryption = Encryption::new(host);
+        let (mut sent, mut received, mut buffer) = (Vec::new(), Vec::new(), vec![0; RECORD_BYTES]);
+        for (header, first, second) in
+            LENGTHS.iter().flat_map(|&a| LENGTHS.iter().flat_map(move |&b| LENGTHS.iter().map(move |&c| (a, b, c))))
+        {
+            encryption.staging().extend((0..header).map(|at| byte(Tag(0), at)));
+            let payload = |tag, len: usize| TxPart::Payload { tag: Tag(tag), offset: OFFSET, len: len as u32 };
+            let parts = [TxPart::Staged { start: 0, len: header }, payload(1, first), payload(2, second)];
+            encryption.encrypt(&parts, &Payloads, &mut sent).unwrap();
+            controller.receive(&sent);
+            received.clear();
+            loop {
+                match controller.read(&mut buffer).unwrap() {
+                    0 => break,
+                    bytes => received.extend_from_slice(&buffer[..bytes]),
+                }
+            }
+            let expected = [(Tag(0), 0, header), (Tag(1), OFFSET as usize, first), (Tag(2), OFFSET as usize, second)];
+            let expected =
+                expected.into_iter().flat_map(|(tag, from, len)| (from..from + len).map(move |at| byte(tag, at)));
+            assert!(received.iter().copied().eq(expected), "{header}, {first}, {second} bytes");
+        }
     }
 }
