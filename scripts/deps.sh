@@ -31,7 +31,7 @@ packages() {
         dist) echo mandoc:mandoc man-db:man groff:groff zsh:zsh fish:fish libvirt-clients:virt-xml-validate \
             libxml2-utils:xmllint util-linux python3:python3 ;;
         package) echo systemd-container:systemd-nspawn debootstrap:debootstrap dpkg-dev:dpkg-deb util-linux:nsenter python3:python3 ;;
-        lint) echo shellcheck:shellcheck pyflakes3:pyflakes3 python3-markdown-it ;;
+        lint) echo shellcheck:shellcheck pyflakes3:pyflakes3 python3-markdown-it patch:patch ;;
         *) usage ;;
     esac
 }
