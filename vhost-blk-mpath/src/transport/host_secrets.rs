@@ -5,8 +5,6 @@ use std::sync::Arc;
 use mpath_api::config::{DiskConfig, KeyFile};
 use nvme_auth::{RANDOM_BYTES, Secret, SecretError};
 use nvme_tcp::Authentication;
-use rustix::io::Errno;
-use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::task::spawn_blocking;
 
 use super::secret_file::{SecretFileError, read_secret};
@@ -57,27 +55,6 @@ fn read(setting: &'static str, file: &KeyFile) -> Result<Secret, HostSecretError
     })
 }
 
-/// Fills the buffer from the generator of the system. It waits only before the generator has its seed, at boot.
 fn fill_random(bytes: &mut [u8; RANDOM_BYTES]) {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
-            Ok(count) => filled += count,
-            Err(Errno::INTR) => {}
-            Err(error) => panic!("the system has no random numbers: {error}"),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn random_bytes_fill_the_buffer_and_differ() {
-        let (mut first, mut second) = ([0; RANDOM_BYTES], [0; RANDOM_BYTES]);
-        fill_random(&mut first);
-        fill_random(&mut second);
-        assert!(first != second && first[RANDOM_BYTES - 8..] != [0; 8]);
-    }
+    openssl::rand::rand_bytes(bytes).expect("OpenSSL has random numbers");
 }

@@ -56,9 +56,7 @@ pub use host_error::HostError;
 pub use message::{
     Challenge, Explanation, Message, MessageError, MessageKind, Negotiate, Reason, Refusal, Reply, Success1,
 };
-pub use protocol::{
-    AUTHENTICATION_RECEIVE_FCTYPE, AUTHENTICATION_SEND_FCTYPE, Concatenation, MESSAGE_BYTES_MAX, SECP, SPSP0, SPSP1,
-};
+pub use protocol::{Concatenation, MESSAGE_BYTES_MAX};
 pub use random::RANDOM_BYTES;
 pub use secret::Secret;
 pub use secret_error::SecretError;

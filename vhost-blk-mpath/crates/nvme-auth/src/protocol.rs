@@ -1,15 +1,4 @@
-//! Constants of the commands that carry messages, and the secure channel that a host asks for.
-
-/// SECP of Authentication Send and Receive: the security protocol number of NVMe in-band authentication (Base 8.3.4).
-pub const SECP: u8 = 0xe9;
-/// SPSP0 of Authentication Send and Receive: the low byte of SPSP 0101h.
-pub const SPSP0: u8 = 0x01;
-/// SPSP1 of Authentication Send and Receive: the high byte of SPSP 0101h.
-pub const SPSP1: u8 = 0x01;
-/// FCTYPE of Authentication Send, which moves a message to the controller (Base 6.2).
-pub const AUTHENTICATION_SEND_FCTYPE: u8 = 0x05;
-/// FCTYPE of Authentication Receive, which moves a message to the host (Base 6.1).
-pub const AUTHENTICATION_RECEIVE_FCTYPE: u8 = 0x06;
+//! The sizes of messages, and the secure channel that a host asks for.
 
 /// The most bytes of a message: 4 KiB and the largest public value. Parsers refuse longer messages.
 ///

@@ -32,16 +32,8 @@ pub fn authentication(host_secret: Secret, controller_secret: Option<Secret>) ->
     Authentication { groups, ..Authentication::new(host_secret, controller_secret, Arc::new(fill_random)) }
 }
 
-/// Fills the buffer from the generator of the system.
 fn fill_random(bytes: &mut [u8; RANDOM_BYTES]) {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(count) => filled += count,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => panic!("the system has no random numbers: {error}"),
-        }
-    }
+    openssl::rand::rand_bytes(bytes).expect("OpenSSL has random numbers");
 }
 
 /// Parses `sha256`, `sha384` or `sha512`.
