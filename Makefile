@@ -104,7 +104,7 @@ unit: ## unit, property and integration tests only
 	@scripts/deps.sh build guest
 	RUST_TEST_THREADS=$(RUST_TEST_THREADS) $(CARGO) test --workspace --locked --tests
 
-fuzz: ## what front-ends, guests, controllers and files can send, made up by a fuzzer, each target for SECONDS=60
+fuzz: ## what front-ends, guests, controllers, hosts and files can send, made up by a fuzzer, each target for SECONDS=60
 	@scripts/deps.sh build fuzz
 	scripts/fuzz $(SECONDS)
 

@@ -6,10 +6,10 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use nvme_tcp::host::{HostIdentity, QueueConfig};
 use nvme_tcp::wire::{C2hData, Cqe, Digests, Framing, IcResp, Pdu, R2t, Status};
 
-/// Bytes of the header of a PDU with a command capsule.
-const CAPSULE_BYTES: usize = 72;
-/// The most bytes of data that one step sends.
-const DATA_BYTES_MAX: u32 = 8192;
+use crate::pdu::{Capsule, PduStream};
+
+/// The most bytes of data that one step sends. The ANA log of Linux has 8208.
+const DATA_BYTES_MAX: u32 = 16 << 10;
 
 /// What a controller does next.
 #[derive(Arbitrary, Debug)]
@@ -33,8 +33,9 @@ pub enum Step {
 /// The controller's view of a connection.
 #[derive(Default)]
 pub struct Controller {
-    /// Bytes from the host that are no complete PDU yet.
-    unread: Vec<u8>,
+    from_host: PduStream,
+    /// The framing after `ICResp`.
+    framing: Framing,
     /// CID and expected bytes of each command that the host has sent.
     commands: Vec<(u16, u32)>,
 }
@@ -42,18 +43,9 @@ pub struct Controller {
 impl Controller {
     /// Takes bytes from the host.
     pub fn take(&mut self, bytes: &[u8]) {
-        self.unread.extend_from_slice(bytes);
-        while let Some(length) = self.unread.get(4..8) {
-            let length = u32::from_le_bytes(length.try_into().expect("four bytes")) as usize;
-            if length < 8 || self.unread.len() < length {
-                return;
-            }
-            if self.unread[0] == 4 && length >= CAPSULE_BYTES {
-                let word = |at: usize| u32::from_le_bytes(self.unread[at..at + 4].try_into().expect("four bytes"));
-                // CID, and the length of the SGL.
-                self.commands.push(((word(8) >> 16) as u16, word(8 + 32)));
-            }
-            self.unread.drain(..length);
+        self.from_host.push(bytes);
+        while let Some(pdu) = self.from_host.pop() {
+            self.commands.extend(Capsule::parse(&pdu).map(|capsule| (capsule.cid, capsule.length)));
         }
     }
 
@@ -63,15 +55,18 @@ impl Controller {
     }
 
     /// The bytes of a step, and how long the controller waits first.
-    pub fn bytes(&self, step: &Step) -> (Vec<u8>, Duration) {
+    pub fn bytes(&mut self, step: &Step) -> (Vec<u8>, Duration) {
         let mut out = Vec::new();
-        let mut emit = |pdu: Pdu, data: &[u8]| pdu.emit(&Framing::default(), data, &mut out);
+        let framing = self.framing;
+        let mut emit = |pdu: Pdu, data: &[u8]| pdu.emit(&framing, data, &mut out);
         let mut wait = Duration::ZERO;
         match step {
             Step::Bytes(bytes) => return (bytes.clone(), wait),
             Step::IcResp { cpda, header_digest, data_digest, maxh2cdata } => {
                 let digests = Digests { header: *header_digest, data: *data_digest };
                 emit(Pdu::IcResp(IcResp { cpda: *cpda, digests, maxh2cdata: *maxh2cdata }), &[]);
+                // The host asks for no padding.
+                self.framing = Framing { digests, alignment: 0 };
             }
             Step::Response { command, status, result } => {
                 emit(Pdu::CapsuleResp(Cqe::new(self.command(*command).0, 0, Status(status & 0x7fff), *result)), &[]);
@@ -79,12 +74,7 @@ impl Controller {
             Step::Page { command, bytes, success, short } => {
                 let (cid, expected) = self.command(*command);
                 let length = expected.min(DATA_BYTES_MAX).saturating_sub(u32::from(*short) / 64);
-                let mut page = vec![0; length as usize];
-                for (at, byte) in bytes {
-                    if let Some(place) = page.get_mut(usize::from(*at)) {
-                        *place = *byte;
-                    }
-                }
+                let page = page(length, bytes);
                 emit(Pdu::C2hData(C2hData { cid, offset: 0, length, last: true, success: *success }), &page);
             }
             Step::Data { command, offset, bytes, last, success } => {
@@ -99,6 +89,17 @@ impl Controller {
         }
         (out, wait)
     }
+}
+
+/// Zeroes, apart from these bytes.
+pub(crate) fn page(length: u32, bytes: &[(u16, u8)]) -> Vec<u8> {
+    let mut page = vec![0; length as usize];
+    for (at, byte) in bytes {
+        if let Some(place) = page.get_mut(usize::from(*at)) {
+            *place = *byte;
+        }
+    }
+    page
 }
 
 /// The identity of a host.

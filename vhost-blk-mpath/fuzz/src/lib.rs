@@ -2,6 +2,9 @@
 //! input always has the same effect.
 
 pub mod controller;
+pub mod host;
+mod pdu;
+pub mod server;
 
 use std::fs::File;
 use std::net::Shutdown;
