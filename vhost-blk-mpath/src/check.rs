@@ -6,14 +6,13 @@ use std::process::ExitCode;
 use mpath_api::Config;
 use mpath_api::server::MetricsServer;
 use mpath_api::socket::{self, Role};
-use nvme_tcp::host::HostIdentity;
 
 use crate::args::Args;
 use crate::disk::settings::DiskSettings;
 use crate::host;
 use crate::run::RunError;
 use crate::sockets::location;
-use crate::transport::{SecretError, secret_errors};
+use crate::transport::{SecretError, check_secrets};
 
 /// Exit code of a configuration with errors.
 const ERRORS: u8 = 2;
@@ -42,10 +41,8 @@ pub(crate) fn check(args: Args) -> ExitCode {
 /// What this host lacks: the identity, keys, accounts, the directories of the sockets, and the address of the metrics.
 fn of_this_host(config: &Config) -> Vec<RunError> {
     let mut errors = Vec::new();
-    match host::identity(config) {
-        Ok(host) => errors.extend(secrets(config, &host).map(RunError::from)),
-        Err(error) => errors.push(error.into()),
-    }
+    errors.extend(host::identity(config).err().map(RunError::from));
+    errors.extend(secrets(config).map(RunError::from));
     errors.extend(location::conflicts(config).into_iter().map(RunError::from));
     let api = socket::check(&config.api, Role::Api, &config.api_access());
     let read_only = config.api_read_only.iter();
@@ -58,12 +55,11 @@ fn of_this_host(config: &Config) -> Vec<RunError> {
     errors
 }
 
-/// The errors in the files of keys and secrets. Reports the files that only the daemon's user can check.
-fn secrets(config: &Config, host: &HostIdentity) -> impl Iterator<Item = SecretError> {
-    let errors = config.disks.iter().flat_map(|disk| secret_errors(disk, host));
-    let (unchecked, wrong): (Vec<_>, Vec<_>) = errors.partition(SecretError::is_of_this_process);
-    for error in unchecked {
-        let _ = writeln!(io::stderr(), "not checked: {error}; run --check as the daemon's user");
+/// The errors in the files of keys and secrets. Reports what only the daemon's user can check.
+fn secrets(config: &Config) -> impl Iterator<Item = SecretError> {
+    let (errors, unchecked): (Vec<_>, Vec<_>) = config.disks.iter().map(check_secrets).unzip();
+    for unchecked in unchecked.into_iter().flatten() {
+        let _ = writeln!(io::stderr(), "{unchecked}");
     }
-    wrong.into_iter()
+    errors.into_iter().flatten()
 }

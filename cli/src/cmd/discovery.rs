@@ -12,7 +12,7 @@ use crate::output::{Column, Output, or_dash, table};
 pub(crate) enum Command {
     /// List discovery controllers: state, generation and records of their last log, last error
     ///
-    /// BY is the discovery controller that refers to this one. A lost controller is tried again. Its last log still applies.
+    /// TLS is the cipher suite with which the last log was read, or `off`. BY is the discovery controller that refers to this one. A lost controller is tried again. Its last log still applies.
     List(DiskArg),
 }
 
@@ -29,24 +29,34 @@ impl Command {
     }
 }
 
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [Column; 8] = [
     Column::Text("DISK"),
     Column::Text("ADDRESS"),
     Column::State("STATE"),
     Column::LateNumber("GENCTR"),
     Column::LateNumber("RECORDS"),
+    Column::Text("TLS"),
     Column::Text("BY"),
     Column::Long("LAST ERROR"),
 ];
 
-fn row(controller: &DiscoveryController) -> [String; 7] {
+fn row(controller: &DiscoveryController) -> [String; 8] {
     [
         controller.disk.clone(),
         controller.address.to_string(),
         controller.state.to_string(),
         or_dash(controller.generation),
         or_dash(controller.records),
+        tls_suite(controller),
         or_dash(controller.referred_by.as_ref()),
         or_dash(controller.last_error.as_ref()),
     ]
+}
+
+/// The suite of a controller that has given a log, or `off` if the connection was in clear text.
+fn tls_suite(controller: &DiscoveryController) -> String {
+    match &controller.tls_suite {
+        Some(suite) => suite.clone(),
+        None => or_dash(controller.read_at.as_ref().map(|_| "off")),
+    }
 }

@@ -103,6 +103,7 @@ pub(super) fn read(file: &Path, text: &str, selection: &Selection) -> Result<Imp
         // A discovery controller has the timeouts of its disk.
         disk.add(&address, true, &options);
     }
+    disk.discovery_tls = disk.tls;
     imported.disks.push(disk);
     Ok(imported)
 }

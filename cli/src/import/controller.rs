@@ -22,11 +22,11 @@ pub(super) struct NvmeOption {
 /// What becomes of an option of security. `None` for other options.
 pub(super) fn security(name: &str) -> Option<&'static str> {
     match name {
-        "tls" => Some("write the key to tls-key-file, and let only the daemon's user read that file"),
-        "tls-key" => Some("not copied, because it is a secret; write the key to tls-key-file"),
-        "tls-key-identity" => Some("NOT MET: the daemon makes identities of hostnqn, subsystem and tls-key-file"),
-        "keyring" => Some("NOT MET: the daemon uses no keyring; write the key to tls-key-file"),
-        "concat" => Some("NOT MET: the daemon does not authenticate, so authentication makes no TLS key"),
+        "tls" => Some("write the key to the files that the settings name, and let only the daemon's user read them"),
+        "tls-key" => Some("not copied, because it is a secret; write the key to the files that the settings name"),
+        "tls-key-identity" => Some("NOT MET: the daemon makes identities of hostnqn, subsystem and the key"),
+        "keyring" => Some("NOT MET: the daemon uses no keyring; write the key to the files that the settings name"),
+        "concat" => Some("NOT MET: the daemon makes no TLS key from the authentication; set `tls-key-file`"),
         _ if ["chap", "secret"].iter().any(|word| name.contains(word)) => Some(
             "NOT MET: the daemon reads secrets from files; write the secret to a file and set `dhchap-secret-file` or `dhchap-ctrl-secret-file`",
         ),

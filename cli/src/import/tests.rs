@@ -334,8 +334,8 @@ disks:
     keep-alive-tmo: 5
     reconnect-delay: 3
     tls-key-file: /etc/vhost-blk-mpath/disk1.key
-    # tls yes of nqn nqn.two: write the key to tls-key-file, and let only the daemon's user read that file
-    # tls-key (a secret) of nqn nqn.two: not copied, because it is a secret; write the key to tls-key-file
+    # tls yes of nqn nqn.two: write the key to the files that the settings name, and let only the daemon's user read them
+    # tls-key (a secret) of nqn nqn.two: not copied, because it is a secret; write the key to the files that the settings name
 "
     );
 }
@@ -373,10 +373,36 @@ disks:
       - \"tcp://192.0.2.1:8009\"
     tls-key-file: /etc/vhost-blk-mpath/disk0.key
     discovery-tls-key-file: /etc/vhost-blk-mpath/discovery.key
-    # tls true of tcp://192.0.2.1: write the key to tls-key-file, and let only the daemon's user read that file
-    # keyring (a secret) of tcp://192.0.2.1: NOT MET: the daemon uses no keyring; write the key to tls-key-file
+    # tls true of tcp://192.0.2.1: write the key to the files that the settings name, and let only the daemon's user read them
+    # keyring (a secret) of tcp://192.0.2.1: NOT MET: the daemon uses no keyring; write the key to the files that the settings name
 "
     );
+}
+
+/// A discovery controller that nvme-cli asked over TLS is never asked in clear text.
+#[test]
+fn tls_of_a_discovery_controller_is_tls_of_discovery() {
+    let setting = "    discovery-tls-key-file: /etc/vhost-blk-mpath/discovery.key\n";
+    let ini = |section: &str| {
+        let disk = "[Subsystem]\nnqn = nqn.s\ncontroller = transport=tcp;traddr=192.0.2.2\n";
+        imported(&format!("[Discovery Controller]\n{section}\n{disk}"), &NONE).unwrap()
+    };
+    let json = |options: &str| {
+        let port = |options: &str| format!(r#"[{{"transport": "tcp", "traddr": "192.0.2.1"{options}}}]"#);
+        let discovery = format!(r#"{{"nqn": "{DISCOVERY_NQN}", "ports": {}}}"#, port(options));
+        let disk = format!(r#"{{"nqn": "nqn.s", "ports": {}}}"#, port(""));
+        imported(&format!(r#"[{{"subsystems": [{discovery}, {disk}]}}]"#), &NONE).unwrap()
+    };
+    for (text, has_tls) in [
+        (ini("tls = yes\ncontroller = transport=tcp;traddr=192.0.2.1"), true),
+        (ini("controller = transport=tcp;traddr=192.0.2.1"), false),
+        // No discovery controller is left that can be asked.
+        (ini("tls = yes\ncontroller = transport=rdma;traddr=192.0.2.1"), false),
+        (json(r#", "tls": true"#), true),
+        (json(""), false),
+    ] {
+        assert_eq!(text.contains(setting), has_tls, "{text}");
+    }
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn write_disk(text: &mut String, index: usize, disk: &ImportedDisk) {
         // Without the file no path connects. Without the setting, paths would connect in clear text.
         line(text, 4, &format_args!("tls-key-file: /etc/vhost-blk-mpath/disk{index}.key"));
     }
-    if disk.discovery_tls {
+    if disk.discovery_tls && !disk.discovery.is_empty() {
         line(text, 4, &"discovery-tls-key-file: /etc/vhost-blk-mpath/discovery.key");
     }
     notes(text, 4, &disk.notes);

@@ -1,12 +1,12 @@
 //! The task of a session with a discovery controller. It drives [`mpath_host::discovery::Session`] over a socket.
 
 use std::future::{pending, poll_fn};
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Instant;
 
 use mpath_api::PathAddress;
-use mpath_host::discovery::{Session, SessionEvent, SessionId};
+use mpath_host::discovery::{Peer, Session, SessionEvent, SessionId};
+use nvme_tls::psk::Suite;
 use tokio::sync::{mpsc, watch};
 use tokio::task::yield_now;
 use tokio::time::sleep_until;
@@ -100,9 +100,10 @@ impl SessionTask {
     }
 }
 
-fn peer_of(socket: ControlSocket) -> Result<(ControlSocket, SocketAddr), String> {
-    let peer = socket.peer().map_err(|error| TransportError::Socket(error).to_string())?;
-    Ok((socket, peer))
+fn peer_of(socket: ControlSocket) -> Result<(ControlSocket, Peer), String> {
+    let address = socket.peer().map_err(|error| TransportError::Socket(error).to_string())?;
+    let tls_suite = socket.suite().map(Suite::name);
+    Ok((socket, Peer { address, tls_suite }))
 }
 
 /// Waits until the socket is ready, or forever without one.

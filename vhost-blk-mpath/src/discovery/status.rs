@@ -67,6 +67,7 @@ fn status(disk: &str, controller: &Controller<PathAddress>) -> DiscoveryControll
             ControllerState::Lost => DiscoveryState::Lost,
         },
         since: utc(controller.since),
+        tls_suite: controller.peer.and_then(|peer| peer.tls_suite).map(ToOwned::to_owned),
         generation: log.map(|log| log.generation),
         records: log.map(|log| log.records() as u32),
         read_at,

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll};
 
 use nvme_tls::Session;
+use nvme_tls::psk::Suite;
 use tokio::net::TcpStream;
 
 use super::error::TransportError;
@@ -32,6 +33,11 @@ impl ControlSocket {
     /// The address of the controller.
     pub(crate) fn peer(&self) -> io::Result<SocketAddr> {
         self.stream().peer_addr()
+    }
+
+    /// The cipher suite. `None` in clear text.
+    pub(crate) fn suite(&self) -> Option<Suite> {
+        self.session.as_ref()?.suite()
     }
 
     fn stream(&self) -> &TcpStream {

@@ -35,19 +35,22 @@ impl HostSecrets {
     /// Reads the files. All hashes and groups are allowed.
     pub(crate) async fn read(&self) -> Result<Authentication, HostSecretError> {
         let files = self.clone();
-        spawn_blocking(move || files.read_now()).await.expect("it does not panic")
-    }
-
-    /// As [`read`](Self::read). Blocks for as long as the file system does.
-    pub(crate) fn read_now(&self) -> Result<Authentication, HostSecretError> {
-        let host = read("dhchap-secret-file", &self.host)?;
-        let controller = self.controller.as_ref().map(|file| read("dhchap-ctrl-secret-file", file)).transpose()?;
-        Ok(Authentication::new(host, controller, Arc::new(fill_random)))
+        spawn_blocking(move || {
+            let host = read("dhchap-secret-file", &files.host)?;
+            let controller = files.controller.as_ref().map(|file| read("dhchap-ctrl-secret-file", file)).transpose()?;
+            Ok(Authentication::new(host, controller, Arc::new(fill_random)))
+        })
+        .await
+        .expect("it does not panic")
     }
 }
 
 fn read(setting: &'static str, file: &KeyFile) -> Result<Secret, HostSecretError> {
-    let text = read_secret(setting, file)?;
+    parse_secret(setting, file, &read_secret(setting, file)?)
+}
+
+/// The secret in the text of a file.
+pub(super) fn parse_secret(setting: &'static str, file: &KeyFile, text: &str) -> Result<Secret, HostSecretError> {
     Secret::parse(text.trim_ascii_end()).map_err(|source| HostSecretError::Invalid {
         setting,
         file: file.clone(),
@@ -56,5 +59,5 @@ fn read(setting: &'static str, file: &KeyFile) -> Result<Secret, HostSecretError
 }
 
 fn fill_random(bytes: &mut [u8; RANDOM_BYTES]) {
-    openssl::rand::rand_bytes(bytes).expect("OpenSSL has random numbers");
+    openssl::rand::rand_priv_bytes(bytes).expect("OpenSSL has random numbers");
 }

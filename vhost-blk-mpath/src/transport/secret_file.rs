@@ -27,31 +27,29 @@ pub(crate) enum SecretFileError {
         "{setting} {file}: user {owner} owns the file; run `chown` to give the file to the daemon's user or to root"
     )]
     Owner { setting: &'static str, file: KeyFile, owner: u32 },
-    #[error("{setting} {file}: the file is empty; write the key to the file")]
+    #[error("{setting} {file}: the file is empty; write the key or the secret to the file")]
     Empty { setting: &'static str, file: KeyFile },
     #[error("{setting} {file}: more than {FILE_BYTES_MAX} bytes; give the path of a file with a key")]
     TooLarge { setting: &'static str, file: KeyFile },
 }
 
-impl SecretFileError {
-    /// Whether the daemon may read the file although this process may not: the daemon is another user, or systemd has not made the
-    /// file yet.
-    pub(super) fn is_of_this_process(&self) -> bool {
-        match self {
-            Self::Owner { .. } => true,
-            Self::Read { file, source, .. } => match source.kind() {
-                io::ErrorKind::PermissionDenied => true,
-                io::ErrorKind::NotFound => file.as_path().starts_with("/run/credentials"),
-                _ => false,
-            },
-            Self::NotRegular { .. } | Self::Mode { .. } | Self::Empty { .. } | Self::TooLarge { .. } => false,
-        }
-    }
+/// A file that no user but its owner may read.
+pub(super) struct SecretFile {
+    pub(super) text: Zeroizing<String>,
+    pub(super) owner: u32,
 }
 
-/// Reads the file of a setting, which only its owner may read. Files of systemd's credentials are safe, whatever their
-/// mode.
+/// Reads the file of a setting, which root or the user of this process must own.
 pub(super) fn read_secret(setting: &'static str, file: &KeyFile) -> Result<Zeroizing<String>, SecretFileError> {
+    let SecretFile { text, owner } = read_of_any_owner(setting, file)?;
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() && !is_credential(file.as_path()) {
+        return Err(SecretFileError::Owner { setting, file: file.clone(), owner });
+    }
+    Ok(text)
+}
+
+/// Reads the file of a setting. Files of systemd's credentials are safe, whatever their mode.
+pub(super) fn read_of_any_owner(setting: &'static str, file: &KeyFile) -> Result<SecretFile, SecretFileError> {
     let failed = |source| SecretFileError::Read { setting, file: file.clone(), source };
     // Without O_NONBLOCK, opening a pipe waits for a writer.
     let flags = rustix::fs::OFlags::NONBLOCK.union(rustix::fs::OFlags::NOCTTY).bits();
@@ -63,14 +61,9 @@ pub(super) fn read_secret(setting: &'static str, file: &KeyFile) -> Result<Zeroi
     if metadata.len() > FILE_BYTES_MAX {
         return Err(SecretFileError::TooLarge { setting, file: file.clone() });
     }
-    if !is_credential(file.as_path()) {
-        let (mode, owner) = (metadata.mode() & 0o7777, metadata.uid());
-        if mode & OTHERS != 0 {
-            return Err(SecretFileError::Mode { setting, file: file.clone(), mode });
-        }
-        if owner != 0 && owner != rustix::process::geteuid().as_raw() {
-            return Err(SecretFileError::Owner { setting, file: file.clone(), owner });
-        }
+    let mode = metadata.mode() & 0o7777;
+    if mode & OTHERS != 0 && !is_credential(file.as_path()) {
+        return Err(SecretFileError::Mode { setting, file: file.clone(), mode });
     }
     // From now on, the process has secrets. So the kernel writes no core dump of the process, and lets only root look into
     // its memory. The call cannot fail with this argument.
@@ -81,13 +74,15 @@ pub(super) fn read_secret(setting: &'static str, file: &KeyFile) -> Result<Zeroi
     if text.trim_ascii().is_empty() {
         return Err(SecretFileError::Empty { setting, file: file.clone() });
     }
-    Ok(text)
+    Ok(SecretFile { text, owner: metadata.uid() })
 }
 
-/// Whether systemd has put the file there for this service (`LoadCredential=`).
-fn is_credential(file: &Path) -> bool {
+/// Whether systemd puts the file there for a service (`LoadCredential=`). It alone creates files below `/run/credentials`.
+pub(super) fn is_credential(file: &Path) -> bool {
     let directory = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
-    directory.is_some_and(|directory| directory.is_absolute() && file.parent() == Some(&*directory))
+    let is_of_this_service =
+        directory.is_some_and(|directory| directory.is_absolute() && file.parent() == Some(&*directory));
+    is_of_this_service || file.starts_with("/run/credentials")
 }
 
 #[cfg(test)]

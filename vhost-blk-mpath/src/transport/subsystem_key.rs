@@ -86,11 +86,34 @@ impl SubsystemKey {
 
     /// Reads the file, and derives what a controller may know the key by.
     pub(crate) fn candidates(&self) -> Result<Vec<Candidate>, TlsKeyError> {
-        let (setting, file) = (self.setting, || self.file.clone());
-        let text = read_secret(setting, &self.file)?;
-        let key = ConfiguredPsk::parse(text.trim_ascii_end());
-        let key = key.map_err(|source| TlsKeyError::Invalid { setting, file: file(), source })?;
-        let (hostnqn, subnqn) = (&self.hostnqn, &self.subnqn);
-        candidates(&key, hostnqn, subnqn).map_err(|source| TlsKeyError::Derive { setting, file: file(), source })
+        let Self { setting, file, hostnqn, subnqn, .. } = self;
+        let key = parse_key(setting, file, &read_secret(setting, file)?)?;
+        candidates(&key, hostnqn, subnqn).map_err(|source| TlsKeyError::Derive { setting, file: file.clone(), source })
+    }
+}
+
+/// The key in the text of a file.
+pub(super) fn parse_key(setting: &'static str, file: &KeyFile, text: &str) -> Result<ConfiguredPsk, TlsKeyError> {
+    let key = ConfiguredPsk::parse(text.trim_ascii_end());
+    key.map_err(|source| TlsKeyError::Invalid { setting, file: file.clone(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_discovery_subsystem_with_a_name_of_its_own_has_its_own_identities() {
+        let place = tempfile::NamedTempFile::new().unwrap();
+        let psk = ConfiguredPsk::new(nvme_tls::psk::RetainedHash::Sha256, &[7; 32]).unwrap();
+        std::fs::write(&place, &*psk.to_interchange()).unwrap();
+        let file = place.path().to_str().unwrap().parse().unwrap();
+        let host = HostIdentity { hostnqn: "nqn.host".parse().unwrap(), hostid: [1; 16] };
+        let key = SubsystemKey::new("discovery-tls-key-file", &host, Nqn::discovery(), file);
+        for subnqn in ["nqn.2014-08.org.nvmexpress.discovery", "nqn.2014-08.org.example:discovery"] {
+            let of_name = key.with_subnqn(&subnqn.parse().unwrap()).candidates().unwrap();
+            let name = format!(" nqn.host {subnqn}");
+            assert!(of_name.iter().all(|candidate| candidate.identity().contains(&name)));
+        }
     }
 }

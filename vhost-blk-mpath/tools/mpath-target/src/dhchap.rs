@@ -33,7 +33,7 @@ pub fn authentication(host_secret: Secret, controller_secret: Option<Secret>) ->
 }
 
 fn fill_random(bytes: &mut [u8; RANDOM_BYTES]) {
-    openssl::rand::rand_bytes(bytes).expect("OpenSSL has random numbers");
+    openssl::rand::rand_priv_bytes(bytes).expect("OpenSSL has random numbers");
 }
 
 /// Parses `sha256`, `sha384` or `sha512`.

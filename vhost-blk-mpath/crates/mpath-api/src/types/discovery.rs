@@ -23,6 +23,8 @@ pub struct DiscoveryController {
     pub state: DiscoveryState,
     /// When it entered this state: UTC, RFC 3339 with milliseconds.
     pub since: String,
+    /// The TLS cipher suite of the connection that gave the last log. `null` in clear text, and before the first log.
+    pub tls_suite: Option<String>,
     /// Generation counter (GENCTR) of the discovery log last read. `null` before the first log.
     pub generation: Option<u64>,
     /// Records of that log, of every kind. `null` before the first log.

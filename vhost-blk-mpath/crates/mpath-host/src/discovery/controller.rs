@@ -1,13 +1,12 @@
 //! One discovery controller: when it is asked, and what it reported last.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use nvme_tcp::host::DiscoveryLog;
 use nvme_tcp::wire::Nqn;
 
-use super::{Action, SessionEvent, SessionId};
+use super::{Action, Peer, SessionEvent, SessionId};
 
 /// Limit from the first packet to the first log.
 pub const FIRST_LOG_MAX: Duration = Duration::from_secs(10);
@@ -52,8 +51,8 @@ pub struct Controller<A> {
     pub log: Option<(Box<DiscoveryLog>, Instant)>,
     /// The last error since the log was read, and when it occurred.
     pub last_error: Option<(String, Instant)>,
-    /// The peer of the last connection.
-    pub(super) peer: Option<SocketAddr>,
+    /// The peer of the last connection that has given a log.
+    pub peer: Option<Peer>,
     contact: Contact,
     /// Whether to ask for persistent connections. False once the controller has refused one. Controllers without
     /// explicit persistent connections refuse them.

@@ -37,6 +37,15 @@ const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionId(u64);
 
+/// The other end of a connection to a discovery controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// The address of the controller.
+    pub address: SocketAddr,
+    /// The cipher suite. `None` in clear text.
+    pub tls_suite: Option<&'static str>,
+}
+
 /// An event of a session.
 #[derive(Debug)]
 pub enum SessionEvent {
@@ -45,7 +54,7 @@ pub enum SessionEvent {
         /// The complete log.
         log: Box<DiscoveryLog>,
         /// The peer of the connection.
-        peer: SocketAddr,
+        peer: Peer,
     },
     /// The session is over in order: its log was read and its connection is not persistent, or the host ended it.
     Finished,
@@ -97,12 +106,12 @@ pub enum Action<A> {
     Warn(String),
 }
 
-/// Which connections use TLS 1.3. Records of logs that require TLS lead nowhere without.
+/// Which connections use TLS 1.3. Discovery ignores a record that requires TLS if its connection would be in clear text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TlsUse {
-    /// Those of the paths.
+    /// The connections of paths use TLS.
     pub paths: bool,
-    /// Those to discovery controllers.
+    /// The connections to discovery controllers use TLS.
     pub discovery: bool,
 }
 

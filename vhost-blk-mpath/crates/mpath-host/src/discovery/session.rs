@@ -5,14 +5,13 @@
 //!      └── no socket in time ──────┴── fails ──▶ Lost
 //! ```
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use nvme_tcp::host::{ConfigError, DiscoveryConfig, DiscoveryError, DiscoveryEvent, HostDiscovery, HostIdentity};
 use nvme_tcp::wire::Nqn;
 
-use super::SessionEvent;
 use super::controller::POLL_INTERVAL;
+use super::{Peer, SessionEvent};
 use crate::settings::{CONNECT_MAX, SHUTDOWN_MAX};
 
 /// Why a session has failed by itself.
@@ -38,7 +37,7 @@ enum Phase {
 #[derive(Debug)]
 struct Connected {
     host: HostDiscovery,
-    peer: SocketAddr,
+    peer: Peer,
 }
 
 /// The host's side of a session. The caller connects a socket at once, and [polls](Self::poll) after each call, before it
@@ -70,7 +69,7 @@ impl Session {
     }
 
     /// Reports that the socket is connected to `peer`.
-    pub fn connected(&mut self, now: Instant, peer: SocketAddr) {
+    pub fn connected(&mut self, now: Instant, peer: Peer) {
         match HostDiscovery::new(self.config.clone(), now) {
             Ok(host) => self.phase = Phase::Connected(Box::new(Connected { host, peer })),
             Err(error) => self.check(Err(error.into())),
@@ -196,7 +195,7 @@ mod tests {
         fn new(keep_alive_tmo: Option<Duration>) -> Self {
             let (now, host) = (Instant::now(), settings(1).controller.host);
             let mut session = Session::new(now, host, Nqn::discovery(), keep_alive_tmo);
-            session.connected(now, ([192, 0, 2, 1], 8009).into());
+            session.connected(now, Peer { address: ([192, 0, 2, 1], 8009).into(), tls_suite: None });
             let mut target = AdminTarget::new(Subsystem::discovery("1".into(), QueueLimits::default(), 1));
             target.subsystem.set_discovery_entries(vec![path(PATH)]);
             Self { now, session, target }

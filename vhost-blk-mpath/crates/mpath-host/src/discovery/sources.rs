@@ -29,7 +29,7 @@ pub(super) fn follow<A: Clone + Eq>(
     with_peer: fn(&A, SocketAddr) -> A,
 ) -> ControllerChanges {
     let configured = || controllers.iter().filter(|controller| controller.referred_by.is_none());
-    let own: Vec<_> = configured().filter_map(|controller| controller.peer).collect();
+    let own: Vec<_> = configured().filter_map(|controller| Some(controller.peer?.address)).collect();
     let (mut wanted, mut changes): (Vec<(Source<A>, A)>, _) = (Vec::new(), ControllerChanges::default());
     for first in configured() {
         let Some((log, _)) = &first.log else { continue };

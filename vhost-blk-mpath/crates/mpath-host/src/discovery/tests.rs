@@ -43,6 +43,10 @@ fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
+fn peer(text: &str) -> Peer {
+    Peer { address: at(text), tls_suite: None }
+}
+
 /// The discovery of a disk, and the sessions that it has started.
 struct Driver {
     now: Instant,
@@ -98,7 +102,7 @@ impl Driver {
 
     fn log(&mut self, from: &str, generation: u64, entries: Vec<DiscoveryEntry>) -> Vec<Action<SocketAddr>> {
         let log = Box::new(DiscoveryLog { generation, entries, unreadable: vec![] });
-        self.hear(from, SessionEvent::Log { log, peer: at(from) })
+        self.hear(from, SessionEvent::Log { log, peer: peer(from) })
     }
 
     fn lost(&mut self, from: &str, error: &str, refuses_persistence: bool) -> Vec<Action<SocketAddr>> {
@@ -148,7 +152,7 @@ fn referrals_come_and_go_with_the_logs() {
     // Later events of B's old session are ignored, even when B is asked again.
     driver.log(A, 3, vec![path(PATH), refers(B)]);
     let log = Box::new(DiscoveryLog { generation: 9, entries: vec![path("192.0.2.9:4429")], unreadable: vec![] });
-    driver.discovery.session_event(driver.now, of_b, SessionEvent::Log { log, peer: at(B) });
+    driver.discovery.session_event(driver.now, of_b, SessionEvent::Log { log, peer: peer(B) });
     assert_eq!(driver.act(), []);
     assert_eq!(driver.discovery.listed(), expected[..1]);
 }
@@ -385,7 +389,7 @@ fn long_logs_are_not_compared_record_by_record() {
         let Some(Action::Start { session, .. }) = discovery.poll(now) else { panic!("it asks {from}") };
         let entries = (1..=RECORDS).map(|port| path(&format!("192.0.2.{}:{port}", 9 + number))).collect();
         let log = Box::new(DiscoveryLog { generation: 1, entries, unreadable: vec![] });
-        discovery.session_event(now, session, SessionEvent::Log { log, peer: at(from) });
+        discovery.session_event(now, session, SessionEvent::Log { log, peer: peer(from) });
     }
     let known: Vec<_> = (1..=64)
         .map(|port| KnownPath {

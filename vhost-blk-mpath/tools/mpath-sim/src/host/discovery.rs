@@ -136,7 +136,7 @@ impl Discovery {
             let (id, conn) = (*id, *conn);
             if !*is_connected && ctx.net.is_established(conn) {
                 *is_connected = true;
-                protocol.connected(now, source.address);
+                protocol.connected(now, discovery::Peer { address: source.address, tls_suite: None });
             }
             let mut bytes = Vec::new();
             protocol.fill_tx(&mut bytes);

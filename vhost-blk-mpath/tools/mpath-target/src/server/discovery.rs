@@ -40,8 +40,7 @@ impl Discovery {
         Self { shared, listener: Listener::new((addr, Transport::Tcp), addr, 1, 0, keys), nqn, referrals }
     }
 
-    /// Sets the log: these ports of the subsystem with their IDs, the service itself, and the referrals. Whether referrals need
-    /// TLS is unknown.
+    /// Sets the log: these ports of the subsystem with their IDs, the service itself, and the referrals.
     pub(super) fn update_log<'a>(&self, ports: impl Iterator<Item = &'a Listener>, own_port: u16) {
         let subsystem = ports.map(|port| {
             let entry = entry(SubsystemType::NVM, self.nqn.clone(), port.port.id, port.advertised);
@@ -51,7 +50,11 @@ impl Discovery {
             let kind = SubsystemType::CURRENT_DISCOVERY;
             with_security(entry(kind, Nqn::discovery(), own_port, self.listener.advertised), &self.listener)
         });
-        let referrals = self.referrals.iter().map(|&addr| entry(SubsystemType::REFERRAL, Nqn::discovery(), 0, addr));
+        // The target does not know whether another service requires TLS. So TREQ does not specify it.
+        let referrals = self.referrals.iter().map(|&addr| DiscoveryEntry {
+            treq: DiscoveryEntry::TREQ_FLOW_CONTROL_OFF,
+            ..entry(SubsystemType::REFERRAL, Nqn::discovery(), 0, addr)
+        });
         self.shared.control().set_discovery_entries(subsystem.chain(own).chain(referrals).collect());
     }
 

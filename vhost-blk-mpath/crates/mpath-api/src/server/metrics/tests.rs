@@ -131,6 +131,7 @@ pub(in crate::server) fn one() -> Known {
         referred_by: None,
         state: DiscoveryState::Lost,
         since: String::new(),
+        tls_suite: None,
         generation: None,
         records: None,
         read_at: None,
