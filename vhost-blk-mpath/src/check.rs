@@ -12,7 +12,7 @@ use crate::disk::settings::DiskSettings;
 use crate::host;
 use crate::run::RunError;
 use crate::sockets::location;
-use crate::transport::{SecretError, check_secrets};
+use crate::transport::{SecretCheck, SecretError};
 
 /// Exit code of a configuration with errors.
 const ERRORS: u8 = 2;
@@ -42,7 +42,7 @@ pub(crate) fn check(args: Args) -> ExitCode {
 fn of_this_host(config: &Config) -> Vec<RunError> {
     let mut errors = Vec::new();
     errors.extend(host::identity(config).err().map(RunError::from));
-    errors.extend(secrets(config).map(RunError::from));
+    errors.extend(secrets(config).into_iter().map(RunError::from));
     errors.extend(location::conflicts(config).into_iter().map(RunError::from));
     let api = socket::check(&config.api, Role::Api, &config.api_access());
     let read_only = config.api_read_only.iter();
@@ -56,10 +56,14 @@ fn of_this_host(config: &Config) -> Vec<RunError> {
 }
 
 /// The errors in the files of keys and secrets. Reports what only the daemon's user can check.
-fn secrets(config: &Config) -> impl Iterator<Item = SecretError> {
-    let (errors, unchecked): (Vec<_>, Vec<_>) = config.disks.iter().map(check_secrets).unzip();
-    for unchecked in unchecked.into_iter().flatten() {
-        let _ = writeln!(io::stderr(), "{unchecked}");
+fn secrets(config: &Config) -> Vec<SecretError> {
+    let mut errors = Vec::new();
+    for check in config.disks.iter().map(SecretCheck::of) {
+        errors.extend(check.errors);
+        for unchecked in check.unchecked {
+            // A reader that has closed its end wants no answer.
+            let _ = writeln!(io::stderr(), "{unchecked}");
+        }
     }
-    errors.into_iter().flatten()
+    errors
 }

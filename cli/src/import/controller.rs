@@ -26,7 +26,9 @@ pub(super) fn security(name: &str) -> Option<&'static str> {
         "tls-key" => Some("not copied, because it is a secret; write the key to the files that the settings name"),
         "tls-key-identity" => Some("NOT MET: the daemon makes identities of hostnqn, subsystem and the key"),
         "keyring" => Some("NOT MET: the daemon uses no keyring; write the key to the files that the settings name"),
-        "concat" => Some("NOT MET: the daemon makes no TLS key from the authentication; set `tls-key-file`"),
+        "concat" => Some(
+            "NOT MET: the daemon makes no TLS key from the authentication; write a key to the files that the settings name",
+        ),
         _ if ["chap", "secret"].iter().any(|word| name.contains(word)) => Some(
             "NOT MET: the daemon reads secrets from files; write the secret to a file and set `dhchap-secret-file` or `dhchap-ctrl-secret-file`",
         ),
@@ -47,7 +49,7 @@ impl NvmeOption {
 
     /// Whether connections use TLS because of this option.
     pub(super) fn requires_tls(&self) -> bool {
-        matches!(self.name.as_str(), "tls" | "tls-key" | "tls-key-identity") && !self.is_off()
+        matches!(self.name.as_str(), "tls" | "tls-key" | "tls-key-identity" | "concat") && !self.is_off()
     }
 
     /// The value of a flag, as nvme-cli 3 reads it.

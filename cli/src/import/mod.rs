@@ -162,6 +162,10 @@ fn choose(
     }
     for disk in &mut imported.disks {
         disk.discovery.clone_from(&discovery.discovery);
+        if discovery.tls && !disk.tls && !disk.paths.is_empty() {
+            let note = "tls-key-file: a discovery controller has TLS; if no path has, remove the setting";
+            disk.notes.push(note.into());
+        }
         disk.tls |= discovery.tls;
         disk.discovery_tls = discovery.tls;
         for (key, value) in &discovery.settings {

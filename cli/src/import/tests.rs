@@ -352,12 +352,13 @@ fn tls_of_any_path_is_tls_of_the_disk() {
         r#", "tls": true"#,
         r#", "tls_key": "NVMeTLSkey-1:01:secret""#,
         r#", "tls_key_identity": "NVMe1R01 nqn.host nqn.s""#,
+        r#", "concat": true"#,
     ] {
         let text = json(options);
         assert!(text.contains("    tls-key-file: /etc/vhost-blk-mpath/disk0.key\n"), "{text}");
         assert!(!text.contains("NVMeTLSkey"), "{text}");
     }
-    for options in ["", r#", "tls": false"#, r#", "keyring": ".nvme""#, r#", "concat": true"#] {
+    for options in ["", r#", "tls": false"#, r#", "keyring": ".nvme""#, r#", "concat": false"#] {
         assert!(!json(options).contains("tls-key-file: /"), "{options}");
     }
     let text = imported("-t tcp -a 192.0.2.1 --tls --keyring=.nvme", &of("nqn.s")).unwrap();
@@ -402,6 +403,9 @@ fn tls_of_a_discovery_controller_is_tls_of_discovery() {
         (json(""), false),
     ] {
         assert_eq!(text.contains(setting), has_tls, "{text}");
+        let says_so =
+            text.contains("# tls-key-file: a discovery controller has TLS; if no path has, remove the setting");
+        assert_eq!(says_so, text.contains("    tls-key-file: "), "{text}");
     }
 }
 

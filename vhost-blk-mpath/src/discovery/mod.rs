@@ -158,7 +158,10 @@ impl Discovery {
                     } else {
                         (EventKind::DiscoveryChanged, format!("discovery log of {at} changed"))
                     };
-                    self.event(kind, format!("{what}: {records} records, generation {generation}"));
+                    let by = self.decides.controllers().iter().find(|controller| controller.source.address == at);
+                    let without_key =
+                        by.and_then(status::without_key).map_or_else(String::new, |text| format!("; {text}"));
+                    self.event(kind, format!("{what}: {records} records, generation {generation}{without_key}"));
                 }
                 Action::Lost { at, error } => {
                     self.event(EventKind::DiscoveryLost, format!("discovery controller {at} down: {error}"));

@@ -42,8 +42,8 @@ impl DiscoveryStatus {
     pub(crate) fn reasons(&self) -> Vec<(PathAddress, String)> {
         let reason = |controller: DiscoveryController| {
             let reason = match (controller.records, controller.last_error) {
-                (Some(records), _) => format!("its log lists no path to the subsystem ({records} records)"),
-                (None, Some(error)) => error,
+                (_, Some(error)) => error,
+                (Some(records), None) => format!("its log lists no path to the subsystem ({records} records)"),
                 (None, None) => "no answer yet".into(),
             };
             (controller.address, reason)
@@ -54,7 +54,9 @@ impl DiscoveryStatus {
 
 fn status(disk: &str, controller: &Controller<PathAddress>) -> DiscoveryController {
     let (log, read_at) = controller.log.as_ref().map(|(log, at)| (log, utc(*at))).unzip();
-    let (last_error, last_error_at) = controller.last_error.clone().map(|(text, at)| (text, utc(at))).unzip();
+    let without_key = controller.log.as_ref().zip(without_key(controller)).map(|((_, at), text)| (text, *at));
+    let last_error = controller.last_error.clone().or(without_key);
+    let (last_error, last_error_at) = last_error.map(|(text, at)| (text, utc(at))).unzip();
     DiscoveryController {
         disk: disk.into(),
         address: controller.source.address.clone(),
@@ -74,6 +76,12 @@ fn status(disk: &str, controller: &Controller<PathAddress>) -> DiscoveryControll
         last_error,
         last_error_at,
     }
+}
+
+/// Why paths in the last log are not used, if they need a key that the disk does not have.
+pub(super) fn without_key(controller: &Controller<PathAddress>) -> Option<String> {
+    let count = controller.paths_without_key;
+    (count > 0).then(|| format!("its log lists ports that require TLS ({count}); set tls-key-file"))
 }
 
 /// A past moment in the format of events. The system clock may have been set back since.

@@ -22,7 +22,7 @@ use tokio::time::sleep_until;
 pub(crate) use control_socket::ControlSocket;
 pub(crate) use error::TransportError;
 pub(crate) use host_secrets::HostSecrets;
-pub(crate) use secret_check::{SecretError, check_secrets};
+pub(crate) use secret_check::{SecretCheck, SecretError};
 use stream::connect_stream;
 pub(crate) use stream::socket_addresses;
 pub(crate) use subsystem_key::SubsystemKey;

@@ -31,32 +31,46 @@ pub(crate) enum UncheckedSecret {
     Owner { setting: &'static str, file: KeyFile, owner: u32 },
 }
 
-/// Checks all files of a disk. Returns errors, and what only another process can check.
-pub(crate) fn check_secrets(config: &DiskConfig) -> (Vec<SecretError>, Vec<UncheckedSecret>) {
-    let (mut errors, mut unchecked) = (Vec::new(), Vec::new());
-    for (setting, file) in config.clone().key_files_mut() {
-        match read_of_any_owner(setting, file) {
-            Err(SecretFileError::Read { source, .. })
-                if source.kind() == io::ErrorKind::NotFound && is_credential(file.as_path()) =>
-            {
-                unchecked.push(UncheckedSecret::Credential { setting, file: file.clone() });
+/// The result of the check of a disk's files.
+#[derive(Debug, Default)]
+pub(crate) struct SecretCheck {
+    pub(crate) errors: Vec<SecretError>,
+    pub(crate) unchecked: Vec<UncheckedSecret>,
+}
+
+impl SecretCheck {
+    /// Checks all files of a disk.
+    pub(crate) fn of(config: &DiskConfig) -> Self {
+        let mut check = Self::default();
+        let key = |setting, file: &_, text: &_| Ok(parse_key(setting, file, text).map(drop)?);
+        check.file("tls-key-file", config.tls_key_file.as_ref(), key);
+        check.file("discovery-tls-key-file", config.discovery_tls_key_file.as_ref(), key);
+        let secret = |setting, file: &_, text: &_| Ok(parse_secret(setting, file, text).map(drop)?);
+        check.file("dhchap-secret-file", config.dhchap_secret_file.as_ref(), secret);
+        check.file("dhchap-ctrl-secret-file", config.dhchap_ctrl_secret_file.as_ref(), secret);
+        check
+    }
+
+    fn file(
+        &mut self,
+        setting: &'static str,
+        file: Option<&KeyFile>,
+        parse: impl Fn(&'static str, &KeyFile, &str) -> Result<(), SecretError>,
+    ) {
+        let Some(file) = file else { return };
+        let (user, is_credential) = (geteuid(), is_credential(file.as_path()));
+        let SecretFile { text, owner } = match read_of_any_owner(setting, file) {
+            Ok(read) => read,
+            Err(SecretFileError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound && is_credential => {
+                return self.unchecked.push(UncheckedSecret::Credential { setting, file: file.clone() });
             }
-            Err(error) => errors.push(error.into()),
-            Ok(SecretFile { text, owner }) => {
-                let parsed = if setting.starts_with("dhchap") {
-                    parse_secret(setting, file, &text).map(drop).map_err(SecretError::from)
-                } else {
-                    parse_key(setting, file, &text).map(drop).map_err(SecretError::from)
-                };
-                errors.extend(parsed.err());
-                let is_root = geteuid().is_root();
-                if !is_root && owner != 0 && owner != geteuid().as_raw() {
-                    errors.push(SecretFileError::Owner { setting, file: file.clone(), owner }.into());
-                } else if is_root && !is_credential(file.as_path()) {
-                    unchecked.push(UncheckedSecret::Owner { setting, file: file.clone(), owner });
-                }
-            }
+            Err(error) => return self.errors.push(error.into()),
+        };
+        self.errors.extend(parse(setting, file, &text).err());
+        if user.is_root() && !is_credential {
+            self.unchecked.push(UncheckedSecret::Owner { setting, file: file.clone(), owner });
+        } else if owner != 0 && owner != user.as_raw() && !is_credential {
+            self.errors.push(SecretFileError::Owner { setting, file: file.clone(), owner }.into());
         }
     }
-    (errors, unchecked)
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use mpath_api::config::KeyFile;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -19,7 +19,7 @@ const OTHERS: u32 = 0o077;
 pub(crate) enum SecretFileError {
     #[error("cannot read {setting} {file}: {source}")]
     Read { setting: &'static str, file: KeyFile, source: io::Error },
-    #[error("{setting} {file}: not a regular file; give the path of a file with a key")]
+    #[error("{setting} {file}: not a regular file; give the path of a file with a key or a secret")]
     NotRegular { setting: &'static str, file: KeyFile },
     #[error("{setting} {file}: mode {mode:04o} gives other users access; run `chmod 0600 {file}`")]
     Mode { setting: &'static str, file: KeyFile, mode: u32 },
@@ -29,7 +29,7 @@ pub(crate) enum SecretFileError {
     Owner { setting: &'static str, file: KeyFile, owner: u32 },
     #[error("{setting} {file}: the file is empty; write the key or the secret to the file")]
     Empty { setting: &'static str, file: KeyFile },
-    #[error("{setting} {file}: more than {FILE_BYTES_MAX} bytes; give the path of a file with a key")]
+    #[error("{setting} {file}: more than {FILE_BYTES_MAX} bytes; give the path of a file with a key or a secret")]
     TooLarge { setting: &'static str, file: KeyFile },
 }
 
@@ -82,7 +82,8 @@ pub(super) fn is_credential(file: &Path) -> bool {
     let directory = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
     let is_of_this_service =
         directory.is_some_and(|directory| directory.is_absolute() && file.parent() == Some(&*directory));
-    is_of_this_service || file.starts_with("/run/credentials")
+    let leaves = file.components().any(|component| component == Component::ParentDir);
+    is_of_this_service || file.starts_with("/run/credentials") && !leaves
 }
 
 #[cfg(test)]
@@ -92,6 +93,14 @@ mod tests {
     use rustix::process::dumpable_behavior;
 
     use super::*;
+
+    #[test]
+    fn a_path_that_leaves_the_credentials_is_none() {
+        assert!(is_credential("/run/credentials/a.service/key".as_ref()));
+        for other in ["/run/credentials/../key", "/run/credentials2/key", "/etc/key", "key"] {
+            assert!(!is_credential(other.as_ref()), "{other}");
+        }
+    }
 
     #[test]
     fn a_process_with_a_secret_has_no_core_dump() {

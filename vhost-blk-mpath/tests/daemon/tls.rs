@@ -242,6 +242,10 @@ fn a_record_that_requires_tls_needs_a_key() {
     let said = format!("cannot use the path to {} ", target.addrs()[0].ip());
     let log = daemon.log();
     assert!(log.contains(&said) && log.contains("the record requires TLS; set tls-key-file"), "{log}");
+    let without_key = "its log lists ports that require TLS (1); set tls-key-file";
+    assert_eq!(daemon.status().discovery[0].last_error.as_deref(), Some(without_key));
+    let events = daemon.api.events(0).unwrap().events;
+    assert!(events.iter().any(|event| event.message.ends_with(without_key)), "{events:?}");
 }
 
 #[test]

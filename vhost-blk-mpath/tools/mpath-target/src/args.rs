@@ -81,7 +81,7 @@ When all listeners are ready, the target prints a line for each:
 Exit status
   0  ended by SIGTERM or SIGINT; ctl: done
   1  an address, a file or a socket cannot be used; ctl: refused
-  2  bad arguments
+  2  bad arguments, or a bad file of a key or secret
   3  ctl: no target is running with this socket
 
 Example

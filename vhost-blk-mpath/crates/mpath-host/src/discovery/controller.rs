@@ -49,6 +49,8 @@ pub struct Controller<A> {
     pub since: Instant,
     /// Its last log, and when that was read.
     pub log: Option<(Box<DiscoveryLog>, Instant)>,
+    /// Paths of the disk's subsystem in the last log that require TLS, while the disk has no key.
+    pub paths_without_key: usize,
     /// The last error since the log was read, and when it occurred.
     pub last_error: Option<(String, Instant)>,
     /// The peer of the last connection that has given a log.
@@ -78,6 +80,7 @@ impl<A: Clone> Controller<A> {
             state: ControllerState::Connecting,
             since: now,
             log: None,
+            paths_without_key: 0,
             last_error: None,
             peer: None,
             contact: Contact::None { until: now },

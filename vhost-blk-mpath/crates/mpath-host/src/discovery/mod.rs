@@ -182,6 +182,9 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
         let of = |controller: &&mut Controller<A>| controller.session() == Some(session);
         let Some(controller) = self.controllers.iter_mut().find(of) else { return };
         let is_log = matches!(event, SessionEvent::Log { .. });
+        if let SessionEvent::Log { log, .. } = &event {
+            controller.paths_without_key = sources::paths_without_key(log, &self.subsystem, self.tls);
+        }
         controller.session_event(now, session, event, self.reconnect_delay, &mut self.actions);
         if is_log {
             let useless = sources::useless(controller, &self.subsystem, self.tls).into_iter();

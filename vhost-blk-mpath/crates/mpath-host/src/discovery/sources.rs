@@ -80,6 +80,12 @@ fn leads<'a>(
     log.entries.iter().filter(is_of_use).map(move |entry| (entry, tcp_address(entry, has_tls(entry))))
 }
 
+/// The number of paths to `subsystem` in a log that cannot be used without a key.
+pub(super) fn paths_without_key(log: &DiscoveryLog, subsystem: &str, tls: TlsUse) -> usize {
+    let paths = leads(log, subsystem, tls).filter(|(entry, _)| entry.subsystem == SubsystemType::NVM);
+    paths.filter(|(_, address)| *address == Err(UnusableEntry::NeedsTls)).count()
+}
+
 /// The addresses of `subsystem`, each once, in the order of controllers and records.
 pub(super) fn listed<A: Clone + Eq + Hash>(
     controllers: &[Controller<A>],

@@ -203,6 +203,7 @@ fn records_that_require_tls_count_only_with_a_key() {
         let unusable = unusable.iter().filter(|(has_tls, _)| !has_tls);
         let lines = unusable.map(|(_, line)| Action::Warn(format!("192.0.2.1:8009: cannot use {line}")));
         assert_eq!(reported, lines.collect::<Vec<_>>());
+        assert_eq!(driver.discovery.controllers()[0].paths_without_key, usize::from(!paths));
         let listed = if paths { vec![at(PATH), at(C)] } else { vec![at(C)] };
         assert_eq!((driver.discovery.listed(), driver.asks().len()), (listed, 1 + usize::from(discovery)));
     }
