@@ -135,10 +135,13 @@ impl PathTask {
             _ = shutdown.wait_for(|shutdown| *shutdown) => {}
         }
         // The next daemon waits for the fences that are left, counted from the end of their sockets.
-        for drain in self.drains {
+        for drain in std::mem::take(&mut self.drains) {
             let _ = drain.await;
         }
-        // The I/O threads have drained by now, or the end of the daemon drains them.
+        // The I/O threads have ended by now. Their last reports say whether writes are in doubt.
+        while let Ok(event) = self.events.try_recv() {
+            self.reported(event);
+        }
         let admin = self.sockets.drain(..).next().flatten();
         if let Some((socket, shutdown)) = admin.zip(self.path.end(Instant::now())) {
             // The controller may not answer.

@@ -61,6 +61,11 @@ impl<E: Error> Live<E> {
         Self { admin, info, namespaces, closed, suspicious: 0, lost: None, check: OutstandingCheck::NotStarted }
     }
 
+    /// Whether an I/O thread has closed its queue pair while commands that change data were unanswered.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.closed.in_doubt
+    }
+
     pub(super) fn reported(
         &mut self,
         now: Instant,

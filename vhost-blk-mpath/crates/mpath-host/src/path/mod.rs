@@ -289,10 +289,12 @@ impl<E: std::error::Error> Path<E> {
         self.actions.pop_front()
     }
 
-    /// Ends the path because the host ends. Returns the shutdown of the controller of a live association.
+    /// Ends the path because the host ends. The I/O threads must have reported the end of their queue pairs before. Returns the
+    /// shutdown of the controller of a live association. `None` if the controller may still execute writes: a controller that
+    /// shuts down has no keep-alive timer (Base, "Keep Alive"), and the fence relies on that timer.
     pub fn end(&mut self, now: Instant) -> Option<ControllerShutdown> {
         match std::mem::replace(&mut self.phase, PathPhase::Removed) {
-            PathPhase::Live(live) => Some(ControllerShutdown::new(now, live.admin, 0)),
+            PathPhase::Live(live) if !live.is_in_doubt() => Some(ControllerShutdown::new(now, live.admin, 0)),
             _ => None,
         }
     }

@@ -298,3 +298,13 @@ fn a_refused_path_reconnects_only_after_an_order() {
     assert!(rig.after(1000 * RECONNECT_DELAY).is_empty() && rig.path.next_timeout().is_none());
     assert_eq!(rig.order(DesiredState::Drained), ["Connecting", "Connect { qid: 0 }"]);
 }
+
+/// A held write would be executed after the fence, if the reset of its connection was lost too.
+#[test]
+fn a_controller_that_may_execute_writes_is_not_shut_down() {
+    for in_doubt in [false, true] {
+        let mut rig = Rig::live(settings(2));
+        assert_eq!((rig.closed(false, false), rig.closed(false, in_doubt)), (vec![], vec![]));
+        assert_eq!(rig.path.end(rig.now).is_none(), in_doubt);
+    }
+}
