@@ -1,7 +1,8 @@
 //! Paths closed in order: the node of such a path caches no write that the guest relies on.
 //!
-//! A write counts if the controller of the association has answered it with success, and its guest has seen the answer.
-//! A flush takes the write out of the cache. Paths that the operator removes at once are not judged. A shared cache is not judged
+//! A write counts if the controller of the association has answered it with success, and its guest has seen the answer. A write of
+//! several commands may fail after one of them has succeeded. The whole write is then repeated, perhaps at another node, and the guest
+//! relies on what that node has. A flush takes the write out of the cache. Paths that the operator removes at once are not judged. A shared cache is not judged
 //! either, because the other paths have it too.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,13 +12,22 @@ use nvme_tcp::wire::ControllerInstance;
 
 use crate::blocks::Origin;
 
-/// A block that a controller has changed and answered with success: the request, and the block.
-type AnsweredChange = (ControllerInstance, u64, u64);
+/// A block that a controller has changed and answered with success.
+#[derive(Debug)]
+struct AnsweredChange {
+    controller: ControllerInstance,
+    request: u64,
+    lba: u64,
+    /// The number of the answer, among all answers of all nodes.
+    number: u64,
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct ClosedPaths {
     /// By node and disk.
     answered: BTreeMap<(usize, usize), Vec<AnsweredChange>>,
+    /// Answers so far.
+    count: u64,
     /// Requests that may have been sent to a node before it lost the namespace of a disk. The host takes such a write for lost, though
     /// the controller may execute it afterwards.
     lost: BTreeSet<(usize, usize, u64)>,
@@ -36,7 +46,9 @@ impl ClosedPaths {
         blocks: Range<u64>,
     ) {
         if !self.lost.contains(&(node, disk, id)) {
-            self.answered.entry((node, disk)).or_default().extend(blocks.map(|lba| (controller, id, lba)));
+            self.count += 1;
+            let change = |lba| AnsweredChange { controller, request: id, lba, number: self.count };
+            self.answered.entry((node, disk)).or_default().extend(blocks.map(change));
         }
     }
 
@@ -65,14 +77,28 @@ impl ClosedPaths {
         mut cached: impl Iterator<Item = (u64, usize, Origin)>,
         is_acknowledged: impl Fn(u64) -> bool,
     ) -> Option<(u64, Origin)> {
-        let answered = self.answered.get_mut(&(path, disk))?;
+        let last = |node, id, lba| {
+            let changes = self.answered.get(&(node, disk)).into_iter().flatten();
+            changes.rev().find(|change| change.request == id && change.lba == lba)
+        };
         let is_left = |&(lba, node, origin): &(u64, usize, Origin)| {
             let Origin::Request(id) = origin else { return false };
-            node == path && is_acknowledged(id) && answered.contains(&(controller, id, lba))
+            if node != path || !is_acknowledged(id) {
+                return false;
+            }
+            let of_controller = last(node, id, lba).filter(|change| change.controller == controller);
+            let others = self.answered.keys().filter(|(other, of)| *other != node && *of == disk);
+            let is_repeated = |number| {
+                let mut later = others.filter_map(|(other, _)| last(*other, id, lba));
+                later.any(|change| change.number > number)
+            };
+            of_controller.is_some_and(|change| !is_repeated(change.number))
         };
-        let left = cached.find(is_left);
-        answered.retain(|(of, ..)| *of != controller);
-        left.map(|(lba, _, origin)| (lba, origin))
+        let left = cached.find(is_left).map(|(lba, _, origin)| (lba, origin));
+        if let Some(answered) = self.answered.get_mut(&(path, disk)) {
+            answered.retain(|change| change.controller != controller);
+        }
+        left
     }
 }
 
@@ -102,6 +128,13 @@ mod tests {
         assert!(!leaves(answered_by(CONTROLLER), false), "the guest waits");
         assert!(!leaves(answered_by(OTHER), true), "it is of an earlier association");
         assert!(!leaves(ClosedPaths::default(), true), "another path has executed it too");
+        let mut repeated = answered_by(CONTROLLER);
+        repeated.answered(PATH + 1, 0, OTHER, 7, 3..4);
+        assert!(!leaves(repeated, true), "another node has executed it afterwards");
+        let mut first = ClosedPaths::default();
+        first.answered(PATH + 1, 0, OTHER, 7, 3..4);
+        first.answered(PATH, 0, CONTROLLER, 7, 2..4);
+        assert!(leaves(first, true), "another node has executed it before");
         let mut lost = answered_by(CONTROLLER);
         lost.namespace_gone(PATH, 0, [7].into_iter());
         lost.answered(PATH, 0, CONTROLLER, 7, 2..4);

@@ -80,9 +80,9 @@ impl FailureReasons {
         }
     }
 
-    /// Whether injections replace answers.
+    /// Whether injections replace answers, or links damage them. The host refuses a damaged answer, which has a wrong digest.
     pub(super) fn are_answers_altered(&self) -> bool {
-        self.injections > 0
+        self.injections > 0 || self.flipping_links > 0
     }
 
     /// The counts for a request that is submitted.

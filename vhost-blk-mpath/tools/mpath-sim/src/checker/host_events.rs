@@ -60,7 +60,7 @@ impl Checker {
         self.disks.iter_mut().for_each(|disk| disk.reasons.corrupted(begins));
     }
 
-    /// Whether the core sees other answers than the I/O threads received.
+    /// Whether the core may see other answers than the I/O threads receive.
     pub(crate) fn are_answers_altered(&self) -> bool {
         self.disks.first().is_some_and(|disk| disk.reasons.are_answers_altered())
     }
