@@ -212,7 +212,7 @@ WRONG_SETUPS = (
     WrongSetup("secrets-exchanged", HOST_REFUSED, "host response mismatch", host=CTRL_SECRET, ctrl=HOST_SECRET),
     WrongSetup("mode-0640", in_file(UNREADABLE), mode=0o640),
     WrongSetup("mode-0640-of-ctrl-file", r"^dhchap-ctrl-secret-file \S+: " + UNREADABLE, ctrl=CTRL_SECRET, ctrl_mode=0o640),
-    WrongSetup("empty-file", in_file('the secret does not start with "DHHC-1:"'), host=""),
+    WrongSetup("empty-file", in_file("the file is empty"), host=""),
     WrongSetup("key-of-tls", in_file('the secret does not start with "DHHC-1:"'), host=interchange(OTHER, 1)),
     WrongSetup("unknown-transformation", in_file("the hash field of the secret is not 00, 01, 02 or 03"),
         host=HOST_SECRET.replace(":01:", ":04:")),

@@ -12,7 +12,7 @@ use crate::output::{Column, Output, or_dash, table};
 pub(crate) enum Command {
     /// List discovery controllers: state, generation and records of their last log, last error
     ///
-    /// TLS is the cipher suite with which the last log was read, or `off`. BY is the discovery controller that refers to this one. A lost controller is tried again. Its last log still applies.
+    /// TLS says whether the last log was read with TLS; `-o json` has the cipher suite. BY is the discovery controller that refers to this one. A lost controller is tried again. Its last log still applies.
     List(DiskArg),
 }
 
@@ -47,16 +47,8 @@ fn row(controller: &DiscoveryController) -> [String; 8] {
         controller.state.to_string(),
         or_dash(controller.generation),
         or_dash(controller.records),
-        tls_suite(controller),
+        or_dash(controller.read_at.as_ref().map(|_| if controller.tls_suite.is_some() { "on" } else { "off" })),
         or_dash(controller.referred_by.as_ref()),
         or_dash(controller.last_error.as_ref()),
     ]
-}
-
-/// The suite of a controller that has given a log, or `off` if the connection was in clear text.
-fn tls_suite(controller: &DiscoveryController) -> String {
-    match &controller.tls_suite {
-        Some(suite) => suite.clone(),
-        None => or_dash(controller.read_at.as_ref().map(|_| "off")),
-    }
 }

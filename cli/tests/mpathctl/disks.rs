@@ -343,9 +343,9 @@ fn discovery_list() {
     assert_eq!(
         table,
         "\
-DISK   ADDRESS                   STATE       GENCTR  RECORDS  TLS                     BY                    LAST ERROR
-disk0  tcp://192.0.2.1:8009      connected        7        3  TLS_AES_128_GCM_SHA256  -                     -
-disk0  tcp://[2001:db8::1]:8009  connecting       -        -  -                       tcp://192.0.2.1:8009  Connection refused (os error 111)
+DISK   ADDRESS                   STATE       GENCTR  RECORDS  TLS  BY                    LAST ERROR
+disk0  tcp://192.0.2.1:8009      connected        7        3  on   -                     -
+disk0  tcp://[2001:db8::1]:8009  connecting       -        -  -    tcp://192.0.2.1:8009  Connection refused (os error 111)
 "
     );
     let none = daemon.run(&["discovery", "list", "--disk", "disk1", "-o", "json"]);
