@@ -18,7 +18,8 @@ use crate::support::{
 };
 
 /// The keep-alive timeout outlasts any time that a busy machine keeps the daemon waiting.
-const FLAGS: &str = "--policy round-robin --keep-alive-tmo 60 --io-threads 2";
+/// A busy machine makes no path suspect, and ends no association.
+const FLAGS: &str = "--policy round-robin --keep-alive-tmo 60 --suspect-timeout 60s --io-threads 2";
 /// With a keep-alive timeout of 1 s: twice that, and the test target's quiesce time (CQT).
 const FENCE: Duration = Duration::from_millis(2100);
 

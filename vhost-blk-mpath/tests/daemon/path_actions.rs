@@ -14,7 +14,8 @@ use vublk_bench::request::Status;
 use crate::support::{Daemon, Disk, Target, Verification, VerificationSetup, eventually, inject, set_policy};
 
 /// The keep-alive timeout outlasts any time that a busy machine keeps the daemon waiting.
-const FLAGS: &str = "--policy round-robin --keep-alive-tmo 60 --io-threads 2";
+/// A busy machine makes no path suspect, and ends no association.
+const FLAGS: &str = "--policy round-robin --keep-alive-tmo 60 --suspect-timeout 60s --io-threads 2";
 
 pub(crate) fn wanted(path: u16, action: PathAction) -> SteerPaths {
     SteerPaths { path: PathSelector::Index(path), disk: None, action, force: false }
