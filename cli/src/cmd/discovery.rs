@@ -12,7 +12,8 @@ use crate::output::{Column, Output, or_dash, table};
 pub(crate) enum Command {
     /// List discovery controllers: state, generation and records of their last log, last error
     ///
-    /// TLS says whether the last log was read with TLS; `-o json` has the cipher suite. BY is the discovery controller that refers to this one. A lost controller is tried again. Its last log still applies.
+    /// TLS says whether the last log was read with TLS. `-o json` has the cipher suite. BY is the discovery controller that refers to
+    /// this one. A lost controller is tried again. Its last log still applies.
     List(DiskArg),
 }
 
