@@ -22,9 +22,10 @@ pub struct AuthConfig {
     pub hashes: Vec<Hash>,
     /// The allowed groups, at least one. On a controller, the first that the host offers is chosen.
     pub groups: Vec<DhGroup>,
-    /// On a host, the secure channel to ask for. On a controller, the only request that is accepted. No request is accepted too.
+    /// On a host, the secure channel to ask for. On a controller, the only request that is accepted.
     ///
-    /// A secure channel needs a group other than [`DhGroup::Null`], which is then neither offered nor chosen.
+    /// A secure channel needs a group other than [`DhGroup::Null`], and a hash that TLS 1.3 supports: SHA-256 or SHA-384. Others
+    /// are then neither offered nor chosen.
     pub concatenation: Concatenation,
 }
 
@@ -52,6 +53,9 @@ pub enum ConfigError {
         "a secure channel needs a session key, but only group null is allowed; allow a group from ffdhe2048 to ffdhe8192"
     )]
     OnlyGroupNull,
+    /// A secure channel needs a hash of TLS, but only SHA-512 is allowed.
+    #[error("a secure channel needs a hash of TLS 1.3, but only SHA-512 is allowed; allow SHA-256 or SHA-384")]
+    OnlySha512,
 }
 
 impl AuthConfig {
@@ -71,15 +75,23 @@ impl AuthConfig {
         if self.groups.is_empty() {
             return Err(ConfigError::NoGroup);
         }
-        if self.usable_groups(self.concatenation).next().is_none() {
+        if self.usable_groups().next().is_none() {
             return Err(ConfigError::OnlyGroupNull);
+        }
+        if self.usable_hashes().next().is_none() {
+            return Err(ConfigError::OnlySha512);
         }
         Ok(())
     }
 
-    /// The allowed groups that can serve a transaction with this request.
-    pub(crate) fn usable_groups(&self, request: Concatenation) -> impl Iterator<Item = DhGroup> + '_ {
-        self.groups.iter().copied().filter(move |&group| group != DhGroup::Null || !request.is_requested())
+    /// The allowed hashes that can serve the transaction.
+    pub(crate) fn usable_hashes(&self) -> impl Iterator<Item = Hash> + '_ {
+        self.hashes.iter().copied().filter(|&hash| hash != Hash::Sha512 || !self.concatenation.is_requested())
+    }
+
+    /// The allowed groups that can serve the transaction.
+    pub(crate) fn usable_groups(&self) -> impl Iterator<Item = DhGroup> + '_ {
+        self.groups.iter().copied().filter(|&group| group != DhGroup::Null || !self.concatenation.is_requested())
     }
 }
 
@@ -101,5 +113,7 @@ mod tests {
         assert_eq!(AuthConfig { groups: vec![], ..config() }.validate(), Err(ConfigError::NoGroup));
         let null = AuthConfig { groups: vec![DhGroup::Null], concatenation: Concatenation::NewTlsPsk, ..config() };
         assert_eq!(null.validate(), Err(ConfigError::OnlyGroupNull));
+        let sha512 = AuthConfig { hashes: vec![Hash::Sha512], concatenation: Concatenation::NewTlsPsk, ..config() };
+        assert_eq!(sha512.validate(), Err(ConfigError::OnlySha512));
     }
 }

@@ -17,8 +17,8 @@ use crate::hash::equal;
 use crate::proof::Proof;
 use crate::random::{Randomness, SequenceNumbers};
 use crate::{
-    AuthConfig, Challenge, Concatenation, ConfigError, ControllerError, DhGroup, Explanation, Failure, Hash, Message,
-    MessageKind, Negotiate, RANDOM_BYTES, Refusal, Reply, Session, Step, Success1, Violation,
+    AuthConfig, Challenge, ConfigError, ControllerError, DhGroup, Explanation, Failure, Hash, Message, MessageKind,
+    Negotiate, RANDOM_BYTES, Refusal, Reply, Session, Step, Success1, Violation,
 };
 
 /// The controller of one queue. The caller knows the host NQN from Connect, and looks up the secrets of the host.
@@ -40,7 +40,6 @@ enum State {
 /// The state after `DH-HMAC-CHAP_Challenge`.
 struct Challenged {
     transaction: u16,
-    concatenation: Concatenation,
     hash: Hash,
     group: DhGroup,
     key_pair: Option<KeyPair>,
@@ -125,16 +124,19 @@ impl ControllerAuthentication {
     ) -> Result<Step, ControllerError> {
         let config = &self.config;
         let Negotiate { transaction, concatenation: requested, hashes, groups } = negotiate;
-        let concatenation = Concatenation::from_code(requested)
-            .filter(|&request| request == config.concatenation || !request.is_requested())
-            .ok_or(ControllerError::Concatenation { requested, accepted: config.concatenation })?;
-        let hash = config.hashes.iter().copied().find(|hash| hashes.contains(&hash.id()));
-        let hash =
-            hash.ok_or_else(|| ControllerError::NoCommonHash { offered: hashes, allowed: config.hashes.clone() })?;
-        let group = config.usable_groups(concatenation).find(|group| groups.contains(&group.id()));
+        let accepted = config.concatenation;
+        if requested != accepted.code() {
+            return Err(ControllerError::Concatenation { requested, accepted });
+        }
+        let hash = config.usable_hashes().find(|hash| hashes.contains(&hash.id()));
+        let hash = hash.ok_or_else(|| ControllerError::NoCommonHash {
+            offered: hashes,
+            allowed: config.usable_hashes().collect(),
+        })?;
+        let group = config.usable_groups().find(|group| groups.contains(&group.id()));
         let group = group.ok_or_else(|| ControllerError::NoCommonGroup {
             offered: groups,
-            allowed: config.usable_groups(concatenation).collect(),
+            allowed: config.usable_groups().collect(),
         })?;
         let randomness = Randomness::draw(random);
         let key_pair = KeyPair::new(group, randomness.exponent())?;
@@ -148,27 +150,21 @@ impl ControllerAuthentication {
             challenge: challenge.clone(),
             dh_value: key_pair.as_ref().map(|pair| pair.public().to_vec()).unwrap_or_default(),
         });
-        self.state = State::AwaitReply(Box::new(Challenged {
-            transaction,
-            concatenation,
-            hash,
-            group,
-            key_pair,
-            challenge,
-            sequence_number,
-        }));
+        self.state =
+            State::AwaitReply(Box::new(Challenged { transaction, hash, group, key_pair, challenge, sequence_number }));
         Ok(Step::Continue { message: message.emit() })
     }
 
     /// Checks the proof of the host, and proves this controller if the host asks for it.
     fn verify(&mut self, challenged: Challenged, reply: &Reply) -> Result<Step, ControllerError> {
-        let Challenged { transaction, concatenation, hash, group, key_pair, challenge, sequence_number } = challenged;
+        let Challenged { transaction, hash, group, key_pair, challenge, sequence_number } = challenged;
         let config = &self.config;
+        let concatenation = config.concatenation;
         if reply.response.len() != hash.bytes() {
             return Err(Violation::HashLength { hash, got: reply.response.len() }.into());
         }
         let session_key = session_key(key_pair.as_ref(), hash, &reply.dh_value)?;
-        let proof = Proof { config, hash, transaction, concatenation, session_key: session_key.as_ref() };
+        let proof = Proof { config, hash, transaction, session_key: session_key.as_ref() };
         if !equal(&proof.host(&challenge, sequence_number)?, &reply.response) {
             return Err(ControllerError::WrongHostProof);
         }

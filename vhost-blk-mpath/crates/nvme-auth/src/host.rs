@@ -63,8 +63,8 @@ impl HostAuthentication {
         let negotiate = Negotiate {
             transaction,
             concatenation: config.concatenation.code(),
-            hashes: config.hashes.iter().map(|hash| hash.id()).collect(),
-            groups: config.usable_groups(config.concatenation).map(DhGroup::id).collect(),
+            hashes: config.usable_hashes().map(Hash::id).collect(),
+            groups: config.usable_groups().map(DhGroup::id).collect(),
         };
         self.state = State::AwaitChallenge { transaction, randomness: Randomness::draw(random) };
         Message::Negotiate(negotiate).emit()
@@ -114,10 +114,9 @@ impl HostAuthentication {
     fn reply(&mut self, challenge: Challenge, randomness: &Randomness) -> Result<Step, HostError> {
         let config = &self.config;
         let concatenation = config.concatenation;
-        let hash = Hash::from_id(challenge.hash).filter(|hash| config.hashes.contains(hash));
+        let hash = config.usable_hashes().find(|hash| hash.id() == challenge.hash);
         let hash = hash.ok_or(HostError::HashNotAllowed { id: challenge.hash })?;
-        let mut groups = config.usable_groups(concatenation);
-        let group = groups.find(|group| group.id() == challenge.group);
+        let group = config.usable_groups().find(|group| group.id() == challenge.group);
         let group = group.ok_or(HostError::GroupNotAllowed { id: challenge.group })?;
         if challenge.challenge.len() != hash.bytes() {
             return Err(Violation::HashLength { hash, got: challenge.challenge.len() }.into());
@@ -125,13 +124,7 @@ impl HostAuthentication {
         let key_pair = KeyPair::new(group, randomness.exponent())?;
         let session_key = session_key(key_pair.as_ref(), hash, &challenge.dh_value)?;
 
-        let proof = Proof {
-            config,
-            hash,
-            transaction: challenge.transaction,
-            concatenation,
-            session_key: session_key.as_ref(),
-        };
+        let proof = Proof { config, hash, transaction: challenge.transaction, session_key: session_key.as_ref() };
         let asks = config.controller_secret.is_some() || concatenation.is_requested();
         let host_challenge = asks.then(|| randomness.challenge(hash));
         // The value 0 tells the controller that C2 only serves the secure channel.

@@ -96,8 +96,8 @@ impl HostError {
             Explanation::AuthenticationFailed => {
                 Self::HostSecretRefused { bidirectional: config.controller_secret.is_some() }
             }
-            Explanation::HashUnusable => Self::NoCommonHash { allowed: config.hashes.clone() },
-            Explanation::GroupUnusable => Self::NoCommonGroup { allowed: config.usable_groups(requested).collect() },
+            Explanation::HashUnusable => Self::NoCommonHash { allowed: config.usable_hashes().collect() },
+            Explanation::GroupUnusable => Self::NoCommonGroup { allowed: config.usable_groups().collect() },
             Explanation::ConcatenationMismatch => Self::ConcatenationRefused { requested },
             _ => Self::Refused(refusal),
         }

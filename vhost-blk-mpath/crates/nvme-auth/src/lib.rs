@@ -60,6 +60,6 @@ pub use protocol::{Concatenation, MESSAGE_BYTES_MAX};
 pub use random::RANDOM_BYTES;
 pub use secret::Secret;
 pub use secret_error::SecretError;
-pub use session::{Session, SessionKey};
+pub use session::{GeneratedPsk, Session, SessionKey};
 pub use step::{Failure, Step};
 pub use violation::Violation;

@@ -3,14 +3,13 @@
 use zeroize::Zeroizing;
 
 use crate::session::SessionKey;
-use crate::{AuthConfig, Concatenation, CryptoError, Hash, Secret};
+use crate::{AuthConfig, CryptoError, Hash, Secret};
 
 /// The inputs of the responses of both sides of a transaction.
 pub(crate) struct Proof<'a> {
     pub config: &'a AuthConfig,
     pub hash: Hash,
     pub transaction: u16,
-    pub concatenation: Concatenation,
     pub session_key: Option<&'a SessionKey>,
 }
 
@@ -56,7 +55,7 @@ impl Proof<'_> {
                 &augmented,
                 &sequence_number.to_le_bytes(),
                 &self.transaction.to_le_bytes(),
-                &[self.concatenation.code()],
+                &[self.config.concatenation.code()],
                 role.as_bytes(),
                 prover.as_bytes(),
                 &[0],

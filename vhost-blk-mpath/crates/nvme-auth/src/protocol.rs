@@ -9,7 +9,8 @@ pub const MESSAGE_BYTES_MAX: usize = 4096 + DH_VALUE_BYTES_MAX;
 /// The most bytes of a public Diffie-Hellman value: those of FFDHE8192.
 pub(crate) const DH_VALUE_BYTES_MAX: usize = 1024;
 
-/// `SC_C`: the secure channel concatenation that a host asks for in `AUTH_Negotiate` (Base 8.3.4).
+/// `SC_C`: the secure channel concatenation that a host asks for in `AUTH_Negotiate` (Base 8.3.4). This crate does not support
+/// 03h (`REPLACETLSPSK`), which replaces the pre-shared key of a queue with TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Concatenation {
     /// 00h: no secure channel follows.
@@ -17,8 +18,6 @@ pub enum Concatenation {
     None,
     /// 02h, `NEWTLSPSK`: the transaction generates a pre-shared key for TLS. The queue has no TLS yet.
     NewTlsPsk,
-    /// 03h, `REPLACETLSPSK`: the transaction replaces the pre-shared key of a queue with TLS.
-    ReplaceTlsPsk,
 }
 
 impl Concatenation {
@@ -28,18 +27,6 @@ impl Concatenation {
         match self {
             Self::None => 0,
             Self::NewTlsPsk => 2,
-            Self::ReplaceTlsPsk => 3,
-        }
-    }
-
-    /// The request of a value on the wire. `None` for a value that this crate does not support, such as 01h.
-    #[must_use]
-    pub const fn from_code(code: u8) -> Option<Self> {
-        match code {
-            0 => Some(Self::None),
-            2 => Some(Self::NewTlsPsk),
-            3 => Some(Self::ReplaceTlsPsk),
-            _ => None,
         }
     }
 
@@ -55,7 +42,6 @@ impl std::fmt::Display for Concatenation {
         f.write_str(match self {
             Self::None => "none",
             Self::NewTlsPsk => "new TLS PSK",
-            Self::ReplaceTlsPsk => "replace TLS PSK",
         })
     }
 }

@@ -27,6 +27,24 @@ impl std::fmt::Debug for SessionKey {
     }
 }
 
+/// A pre-shared key for TLS, as long as a digest of the hash: 32 or 48 bytes. Overwritten when dropped.
+#[derive(Clone)]
+pub struct GeneratedPsk(Zeroizing<Vec<u8>>);
+
+impl GeneratedPsk {
+    /// The bytes of the key. They are secret.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for GeneratedPsk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GeneratedPsk").finish_non_exhaustive()
+    }
+}
+
 /// A successful transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
@@ -51,11 +69,17 @@ pub struct Session {
 impl Session {
     /// The pre-shared key that the transaction generates for TLS: HMAC(KS, C1 ‖ C2) (Base 8.3.4.5.9).
     ///
-    /// The key has the length of a digest of [`hash`](Self::hash). TLS supports keys of SHA-256 and SHA-384. `None` without a
-    /// session key, or without a challenge of the host. A host that asks for a secure channel always has both.
-    pub fn generated_psk(&self) -> Result<Option<Zeroizing<Vec<u8>>>, CryptoError> {
-        let (Some(key), Some(c2)) = (&self.session_key, &self.host_challenge) else { return Ok(None) };
-        self.hash.hmac(&key.0, &[&self.controller_challenge, c2]).map(Some)
+    /// `None` unless the host asked for a secure channel.
+    ///
+    /// # Errors
+    /// OpenSSL failed.
+    pub fn generated_psk(&self) -> Result<Option<GeneratedPsk>, CryptoError> {
+        match (self.concatenation, &self.session_key, &self.host_challenge) {
+            (Concatenation::NewTlsPsk, Some(key), Some(c2)) => {
+                self.hash.hmac(&key.0, &[&self.controller_challenge, c2]).map(|key| Some(GeneratedPsk(key)))
+            }
+            _ => Ok(None),
+        }
     }
 }
 
@@ -91,9 +115,9 @@ mod tests {
                 host_challenge: Some(bytes(|i| 0xff - i)),
             };
             let psk = hex(psk);
-            assert_eq!(session.generated_psk().unwrap().unwrap()[..psk.len()], psk);
-            assert_eq!(Session { session_key: None, ..session.clone() }.generated_psk(), Ok(None));
-            assert_eq!(Session { host_challenge: None, ..session }.generated_psk(), Ok(None));
+            assert_eq!(session.generated_psk().unwrap().unwrap().as_bytes(), psk);
+            let without = Session { concatenation: Concatenation::None, ..session };
+            assert!(without.generated_psk().unwrap().is_none());
         }
     }
 
@@ -101,5 +125,6 @@ mod tests {
     fn debug_does_not_show_the_key() {
         let key = SessionKey(Zeroizing::new(vec![77; 32]));
         assert_eq!(format!("{key:?}"), "SessionKey { .. }");
+        assert_eq!(format!("{:?}", GeneratedPsk(key.0)), "GeneratedPsk { .. }");
     }
 }

@@ -21,14 +21,23 @@ pub struct Authentication {
     pub hashes: Vec<Hash>,
     /// The allowed Diffie-Hellman groups, at least one. A target chooses the first that the host offers.
     pub groups: Vec<DhGroup>,
+    /// On a host, the secure channel to ask for. On a target, the only request that is accepted.
+    pub concatenation: Concatenation,
     /// The random numbers of transactions.
     pub random: RandomSource,
 }
 
 impl Authentication {
-    /// An authentication that allows every hash and group.
+    /// An authentication that allows every hash and group, without a secure channel.
     pub fn new(host_secret: Secret, controller_secret: Option<Secret>, random: RandomSource) -> Self {
-        Self { host_secret, controller_secret, hashes: Hash::ALL.to_vec(), groups: DhGroup::ALL.to_vec(), random }
+        Self {
+            host_secret,
+            controller_secret,
+            hashes: Hash::ALL.to_vec(),
+            groups: DhGroup::ALL.to_vec(),
+            concatenation: Concatenation::None,
+            random,
+        }
     }
 
     /// The configuration of one side of one queue.
@@ -40,7 +49,7 @@ impl Authentication {
             controller_secret: self.controller_secret.clone(),
             hashes: self.hashes.clone(),
             groups: self.groups.clone(),
-            concatenation: Concatenation::None,
+            concatenation: self.concatenation,
         }
     }
 }
@@ -51,17 +60,19 @@ impl fmt::Debug for Authentication {
             .field("is_bidirectional", &self.controller_secret.is_some())
             .field("hashes", &self.hashes)
             .field("groups", &self.groups)
+            .field("concatenation", &self.concatenation)
             .finish_non_exhaustive()
     }
 }
 
 impl PartialEq for Authentication {
     fn eq(&self, other: &Self) -> bool {
-        let Self { host_secret, controller_secret, hashes, groups, random } = self;
+        let Self { host_secret, controller_secret, hashes, groups, concatenation, random } = self;
         *host_secret == other.host_secret
             && *controller_secret == other.controller_secret
             && *hashes == other.hashes
             && *groups == other.groups
+            && *concatenation == other.concatenation
             && Arc::ptr_eq(random, &other.random)
     }
 }

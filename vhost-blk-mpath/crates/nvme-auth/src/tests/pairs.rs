@@ -62,25 +62,18 @@ fn the_controller_chooses_by_its_own_order() {
 
 #[test]
 fn a_secure_channel_gets_a_generated_psk() {
-    for (concatenation, bidirectional) in
-        [(Concatenation::NewTlsPsk, false), (Concatenation::NewTlsPsk, true), (Concatenation::ReplaceTlsPsk, true)]
-    {
-        // Group null comes first, and is left out.
-        let controller = AuthConfig { concatenation, groups: vec![DhGroup::Null, DhGroup::Ffdhe2048], ..config() };
+    let concatenation = Concatenation::NewTlsPsk;
+    for bidirectional in [false, true] {
+        // Group null and SHA-512 come first, and are left out.
+        let (groups, hashes) = (vec![DhGroup::Null, DhGroup::Ffdhe2048], vec![Hash::Sha512, Hash::Sha384]);
+        let controller = AuthConfig { concatenation, groups, hashes, ..config() };
         let mut host = controller.clone();
         host.controller_secret = host.controller_secret.filter(|_| bidirectional);
         let session = authenticate(host, controller);
         assert_eq!((session.group, session.concatenation), (DhGroup::Ffdhe2048, concatenation));
         assert_eq!(session.bidirectional, bidirectional);
-        assert_eq!(session.generated_psk().unwrap().unwrap().len(), 32);
+        assert_eq!(session.generated_psk().unwrap().unwrap().as_bytes().len(), 48);
     }
-}
-
-#[test]
-fn a_host_without_a_channel_is_accepted_by_a_controller_that_offers_one() {
-    let controller = AuthConfig { concatenation: Concatenation::NewTlsPsk, ..config() };
-    let session = authenticate(config(), controller);
-    assert_eq!((session.concatenation, session.group), (Concatenation::None, DhGroup::Null));
 }
 
 #[test]

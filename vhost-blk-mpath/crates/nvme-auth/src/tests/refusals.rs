@@ -81,12 +81,12 @@ fn no_common_group() {
 #[test]
 fn another_secure_channel() {
     let channel = |concatenation| AuthConfig { concatenation, ..config() };
-    for accepted in [Concatenation::None, Concatenation::ReplaceTlsPsk] {
-        let requested = Concatenation::NewTlsPsk;
+    let (none, new) = (Concatenation::None, Concatenation::NewTlsPsk);
+    for (requested, accepted) in [(new, none), (none, new)] {
         let errors = refuse(channel(requested), channel(accepted));
-        assert!(errors.0.to_string().contains("request \"new TLS PSK\"; "));
+        assert!(errors.0.to_string().contains(&format!("request \"{requested}\"; ")));
         assert_eq!(errors.0, HostError::ConcatenationRefused { requested });
-        assert_eq!(errors.1, ControllerError::Concatenation { requested: 2, accepted });
+        assert_eq!(errors.1, ControllerError::Concatenation { requested: requested.code(), accepted });
     }
 }
 

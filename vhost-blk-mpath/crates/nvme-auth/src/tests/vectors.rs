@@ -57,7 +57,7 @@ fn sha_384_and_ffdhe2048_with_a_secure_channel() {
         hex("a25b2d36d204ece2e45268c7d718b2e0674aeb5d43a213ac287a55438861d86260e533f5c81241bc7cc46e20cdfc496b")
     );
     assert_eq!(
-        session.generated_psk().unwrap().unwrap().to_vec(),
+        session.generated_psk().unwrap().unwrap().as_bytes(),
         hex("3192469833ef6d9a00d13714ddd03c48883473a617b5a6b5aafde62242d2ccf5be158519265b300f1d36f62132b969e2")
     );
 }

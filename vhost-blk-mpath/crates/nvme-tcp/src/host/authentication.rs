@@ -90,13 +90,17 @@ impl QueuePair {
     /// Handles the result of a successful Connect: the queue is ready, or its authentication starts.
     pub(super) fn begin_authentication(&mut self, result: ConnectResult) -> Result<(), ConnectError> {
         let ConnectResult { authentication_required, secure_channel_required, .. } = result;
-        if secure_channel_required && !self.config.is_encrypted {
+        let concatenates = |authentication: &Authentication| authentication.concatenation.is_requested();
+        let is_secured = self.config.is_encrypted || self.config.authentication.as_ref().is_some_and(concatenates);
+        if secure_channel_required && !is_secured {
             return Err(ConnectError::SecureChannelRequired);
         }
         let is_required = authentication_required || secure_channel_required;
         // Linux 7.2 asks on the admin queue only, unlike 6.12. It then answers a host that begins by itself on an I/O queue.
         let wants_proof = |authentication: &Authentication| authentication.controller_secret.is_some();
-        let begins = |authentication: &Authentication| self.config.qid != 0 && wants_proof(authentication);
+        let begins = |authentication: &Authentication| {
+            concatenates(authentication) || self.config.qid != 0 && wants_proof(authentication)
+        };
         // The queue pair keeps no secret longer than its authentication takes. The controller keeps one for further queues.
         match self.config.authentication.take() {
             None if is_required => Err(ConnectError::AuthenticationRequired),
@@ -166,6 +170,8 @@ impl QueuePair {
         match outcome {
             Ok(Step::Continue { message }) => authentication.state = State::Send(message, None),
             Ok(Step::Authenticated { message, session }) => {
+                self.generated_psk =
+                    session.generated_psk().map_err(|error| ConnectError::Authentication(Box::new(error.into())))?;
                 let authenticated = Authenticated::from(&*session);
                 match message {
                     Some(message) => authentication.state = State::Send(message, Some(authenticated)),

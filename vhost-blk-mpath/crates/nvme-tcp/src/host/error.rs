@@ -74,8 +74,8 @@ pub enum ConnectError {
     AuthenticationRequired,
     /// ASCR: the controller requires a secure channel, and the connection is in clear text.
     #[error(
-        "the controller requires authentication over a secure channel, and this connection is in clear text; set `tls-key-file` \
-         too, or let this host NQN connect without a secure channel on the target"
+        "the controller requires authentication with secure channel concatenation, and this connection is in clear text; set \
+         `concat`, or let this host NQN connect without a secure channel on the target"
     )]
     SecureChannelRequired,
     /// This host has a secret of the controller, and the controller does not ask for authentication.

@@ -3,6 +3,7 @@
 //! * [`HostController`] is the admin queue of an association: it identifies namespaces and keeps the association alive.
 //! * [`HostQueue`] is an I/O queue: one queue pair that carries the I/O of namespaces.
 //! * [`HostDiscovery`] is the admin queue of a discovery controller, which lists the addresses of subsystems.
+//! * [`HostConcatenation`] is the connection in clear text on which an association with secure channel concatenation begins.
 //!
 //! ```text
 //!              submit ──► requests ──► QueuePair ──► fill_tx ──► socket
@@ -14,6 +15,7 @@
 mod admin;
 mod authentication;
 mod command_table;
+mod concatenation;
 mod config;
 mod controller;
 mod discovery;
@@ -33,6 +35,7 @@ mod transfer_limit;
 mod tests;
 
 pub use admin::{AdminError, Step};
+pub use concatenation::HostConcatenation;
 pub use config::{
     CommandLimits, ConfigError, HostIdentity, NamespaceLimits, QUEUE_ENTRIES_MAX, QUEUE_ENTRIES_MIN, QueueConfig,
 };

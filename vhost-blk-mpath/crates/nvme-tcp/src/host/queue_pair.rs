@@ -10,6 +10,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use nvme_auth::GeneratedPsk;
+
 use super::authentication::QueueAuthentication;
 use super::command_table::{CommandTable, InFlightCommand};
 use super::config::HostIdentity;
@@ -126,6 +128,8 @@ pub(super) struct QueuePair {
     /// The authentication that is under way, in phase `Authenticate`.
     pub(super) authentication: Option<Box<QueueAuthentication>>,
     pub(super) authenticated: Option<Authenticated>,
+    /// What the authentication has generated, if this host asked for a secure channel.
+    pub(super) generated_psk: Option<GeneratedPsk>,
     /// After a failed authentication: the encoded Authentication Send that tells the controller why.
     pub(super) refusal: Option<Vec<u8>>,
     cntlid: u16,
@@ -146,6 +150,7 @@ impl QueuePair {
             receiver: Receiver::new(),
             authentication: None,
             authenticated: None,
+            generated_psk: None,
             refusal: None,
             cntlid: CNTLID_ANY,
             config,
@@ -183,6 +188,11 @@ impl QueuePair {
     /// How the queue was authenticated. `None` if the controller did not ask for it.
     pub(super) fn authenticated(&self) -> Option<Authenticated> {
         self.authenticated
+    }
+
+    /// The generated PSK, once the queue is ready. `None` if this host did not ask for a secure channel.
+    pub(super) fn generated_psk(&self) -> Option<GeneratedPsk> {
+        self.generated_psk.clone().filter(|_| self.is_ready())
     }
 
     /// Takes the `ICResp`.

@@ -3,27 +3,33 @@
 //! ```text
 //! Connect: ATR ─▶ Unproven ─ the machine accepts the host ─▶ Proven
 //!                    │                                          │ a new transaction fails
-//!                    └────── the machine refuses the host ──────┴──▶ Failed ─ the host fetched the message, or there is none ─▶ end
+//!                    ├────── the machine refuses the host ──────┴──▶ Failed ─ the host fetched the message, or there is none ─▶ end
+//!                    └─ the host is proven, and has asked for a secure channel ─▶ KeyGenerated
 //! ```
 //!
-//! Until the host is proven, each other command is answered with Authentication Required, as Linux does.
+//! Until the host is proven, each other command is answered with Authentication Required, as Linux does. The host of a secure
+//! channel gets this answer to the end: it has to connect again, over TLS with the generated key.
 
-use nvme_auth::{ControllerAuthentication, ControllerError, Failure, MESSAGE_BYTES_MAX, Step};
+use nvme_auth::{
+    Concatenation, ControllerAuthentication, ControllerError, Failure, GeneratedPsk, MESSAGE_BYTES_MAX, Step,
+};
 
 use super::command::TargetCommand;
 use super::queue::{QueueIdentity, TargetQueue};
 use super::subsystem::Subsystem;
 use crate::authentication::{Authenticated, RandomSource};
-use crate::wire::{FabricsCommand, Opcode, Status};
+use crate::wire::{FabricsCommand, Nqn, Opcode, Status};
 
 /// The authentication of the host on one queue.
 #[derive(Debug)]
 pub struct TargetAuthentication {
     machine: ControllerAuthentication,
+    concatenation: Concatenation,
     random: Random,
     state: State,
     /// The message that the next Authentication Receive returns.
     message: Option<Vec<u8>>,
+    generated_psk: Option<GeneratedPsk>,
 }
 
 struct Random(RandomSource);
@@ -38,6 +44,7 @@ impl std::fmt::Debug for Random {
 enum State {
     Unproven,
     Proven(Authenticated),
+    KeyGenerated(Authenticated),
     Failed(ControllerError),
 }
 
@@ -49,6 +56,12 @@ enum Answer {
 }
 
 impl Subsystem {
+    /// NQN of the host of a controller.
+    #[must_use]
+    pub fn hostnqn(&self, cntlid: u16) -> Option<&Nqn> {
+        Some(&self.controllers.get(&cntlid)?.hostnqn)
+    }
+
     /// The authentication that a queue needs whose Connect was accepted. `None` if the subsystem asks for none.
     #[must_use]
     pub fn authentication(&self, identity: QueueIdentity) -> Option<Box<TargetAuthentication>> {
@@ -58,11 +71,24 @@ impl Subsystem {
         let machine =
             ControllerAuthentication::new(config).expect("a subsystem allows a hash and a group, and NQNs are valid");
         let random = Random(authentication.random.clone());
-        Some(Box::new(TargetAuthentication { machine, random, state: State::Unproven, message: None }))
+        let concatenation = authentication.concatenation;
+        Some(Box::new(TargetAuthentication {
+            machine,
+            concatenation,
+            random,
+            state: State::Unproven,
+            message: None,
+            generated_psk: None,
+        }))
     }
 }
 
 impl TargetAuthentication {
+    /// Whether hosts have to ask for a secure channel.
+    pub(super) fn concatenates(&self) -> bool {
+        self.concatenation.is_requested()
+    }
+
     /// Answers Authentication Send and Receive, and every other command until the host is proven. `None` for a command to execute.
     fn answer(&mut self, command: &TargetCommand) -> Option<Answer> {
         let is_fabrics = Opcode(command.sqe.opcode) == Opcode::FABRICS;
@@ -91,7 +117,15 @@ impl TargetAuthentication {
             Ok(Step::Continue { message }) => self.message = Some(message),
             Ok(Step::Authenticated { message, session }) => {
                 self.message = message;
-                self.state = State::Proven(Authenticated::from(&*session));
+                let authenticated = Authenticated::from(&*session);
+                self.state = match session.generated_psk() {
+                    Ok(None) => State::Proven(authenticated),
+                    Ok(psk) => {
+                        self.generated_psk = psk;
+                        State::KeyGenerated(authenticated)
+                    }
+                    Err(error) => State::Failed(error.into()),
+                };
             }
             Err(Failure { error, message }) => {
                 self.message = message;
@@ -128,11 +162,16 @@ impl TargetQueue {
         self.authentication.as_ref().is_none_or(|authentication| matches!(authentication.state, State::Proven(_)))
     }
 
+    /// The key that the authentication has generated for TLS, once. The host connects again, and offers the key.
+    pub fn take_generated_psk(&mut self) -> Option<GeneratedPsk> {
+        self.authentication.as_mut()?.generated_psk.take()
+    }
+
     /// How the host was authenticated. `None` if it was not, or if that is not required.
     #[must_use]
     pub fn authenticated(&self) -> Option<Authenticated> {
         match self.authentication.as_ref()?.state {
-            State::Proven(authenticated) => Some(authenticated),
+            State::Proven(authenticated) | State::KeyGenerated(authenticated) => Some(authenticated),
             State::Unproven | State::Failed(_) => None,
         }
     }

@@ -274,6 +274,8 @@ impl TargetQueue {
         authentication: Option<Box<TargetAuthentication>>,
     ) {
         let authentication_required = authentication.is_some();
+        let secure_channel_required =
+            authentication.as_ref().is_some_and(|authentication| authentication.concatenates());
         self.identity = Some(identity);
         self.authentication = authentication;
         self.commands.set_capacity(identity.entries);
@@ -282,7 +284,7 @@ impl TargetQueue {
         // SQHD FFFFh tells the host that SQHD is not updated.
         let sqhd = if identity.flow_control { self.sqhd } else { u16::MAX };
         let cntlid = identity.cntlid;
-        let result = ConnectResult { cntlid, authentication_required, secure_channel_required: false };
+        let result = ConnectResult { cntlid, authentication_required, secure_channel_required };
         self.finish(slot, sqhd, Status::SUCCESS, result.to_result());
     }
 

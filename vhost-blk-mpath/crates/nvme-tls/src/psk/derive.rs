@@ -43,8 +43,15 @@ pub struct InputPsk {
 }
 
 impl InputPsk {
-    pub(super) fn new(origin: Origin, suite: Suite, secret: Secret) -> Self {
-        Self { origin, suite, secret }
+    /// The PSK that DH-HMAC-CHAP authentication with secure channel concatenation has generated: 32 or 48 bytes, by the hash
+    /// function of the authentication.
+    ///
+    /// Source: Base Specification "Generated PSK for TLS" (8.13.5.9 in 2.0, 8.3.4.5.9 in 2.1).
+    ///
+    /// Fails with [`DeriveError::GeneratedLength`].
+    pub fn generated(psk: &[u8]) -> Result<Self, DeriveError> {
+        let suite = Suite::of_psk_len(psk.len()).ok_or(DeriveError::GeneratedLength { bytes: psk.len() })?;
+        Ok(Self { origin: Origin::Generated, suite, secret: Secret::copy_of(psk) })
     }
 
     /// Where the PSK comes from.
@@ -92,6 +99,6 @@ impl ConfiguredPsk {
                 extract_and_expand(self.suite(), derivation, self.key(), RETAINED_LABEL, context)?
             }
         };
-        Ok(InputPsk::new(Origin::Retained, self.suite(), secret))
+        Ok(InputPsk { origin: Origin::Retained, suite: self.suite(), secret })
     }
 }

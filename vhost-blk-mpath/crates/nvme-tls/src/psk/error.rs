@@ -81,19 +81,14 @@ pub enum DeriveError {
         /// Bytes of the context.
         bytes: usize,
     },
-    /// A challenge is not as long as the output of the hash function.
-    #[error("challenge {name} has {bytes} bytes instead of {expected}; use the challenge of the same authentication")]
-    ChallengeLength {
-        /// `C1` or `C2`.
-        name: &'static str,
-        /// Its length.
+    /// TLS has no suite for a generated PSK of this length.
+    #[error(
+        "the authentication has generated a key of {bytes} bytes for TLS; allow only the hashes SHA-256 and SHA-384"
+    )]
+    GeneratedLength {
+        /// Bytes of the key.
         bytes: usize,
-        /// The output length of the hash function.
-        expected: usize,
     },
-    /// Authentication without a Diffie-Hellman exchange has no session key.
-    #[error("the session key is empty; authenticate with a Diffie-Hellman group other than NULL")]
-    NoSessionKey,
     /// OpenSSL refused or failed.
     #[error("OpenSSL cannot compute an HMAC: {0}; check that OpenSSL's configuration allows SHA-256 and SHA-384")]
     Openssl(#[from] ErrorStack),

@@ -131,6 +131,15 @@ impl InputPsk {
     }
 }
 
+/// The only identity of a generated PSK, and its TLS PSK. Host and controller derive both from the authentication.
+///
+/// Linux 7.2 derives this key. Linux 6.15, the first with concatenation, took the Diffie-Hellman secret in place of its digest.
+///
+/// Fails with [`DeriveError::GeneratedLength`], or if OpenSSL fails.
+pub fn generated_candidate(psk: &[u8], hostnqn: &Nqn, subnqn: &Nqn) -> Result<Candidate, DeriveError> {
+    InputPsk::generated(psk)?.candidate(IdentityVersion::V1, Derivation::Specification, hostnqn, subnqn)
+}
+
 /// All identities and TLS PSKs that a target may have stored for `psk`, in the order in which a host tries them.
 ///
 /// The derivation of the specification comes first, then those of libnvme before 1.16. Within a derivation, version 1 comes

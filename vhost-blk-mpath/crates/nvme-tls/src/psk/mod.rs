@@ -9,7 +9,7 @@
 //! pairs of identity and TLS PSK that a target may have stored for one configured PSK.
 //!
 //! With secure channel concatenation, DH-HMAC-CHAP authentication makes a generated PSK ([`InputPsk::generated`]), which takes
-//! the place of the retained PSK.
+//! the place of the retained PSK. Such a key has one identity ([`generated_candidate`]).
 //!
 //! This module reads no clock, draws no random numbers and does no I/O. Secret memory is overwritten when it is dropped. No
 //! message and no `Debug` output contains secret bytes.
@@ -21,7 +21,6 @@
 
 mod derive;
 mod error;
-mod generated;
 mod hkdf;
 mod identity;
 mod interchange;
@@ -33,7 +32,7 @@ mod tests;
 pub use derive::{InputPsk, Origin};
 pub use error::{DeriveError, InterchangeError};
 pub use hkdf::Derivation;
-pub use identity::{Candidate, IdentityVersion, candidates};
+pub use identity::{Candidate, IdentityVersion, candidates, generated_candidate};
 pub use interchange::{ConfiguredPsk, RetainedHash};
 pub use secret::Secret;
 pub use suite::Suite;

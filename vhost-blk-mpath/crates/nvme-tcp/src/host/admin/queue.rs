@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use nvme_auth::GeneratedPsk;
+
 use crate::authentication::Authenticated;
 use crate::host::error::QueueError;
 use crate::host::queue_pair::{
@@ -67,6 +69,10 @@ impl AdminQueue {
 
     pub(in crate::host) fn authenticated(&self) -> Option<Authenticated> {
         self.pair.authenticated()
+    }
+
+    pub(in crate::host) fn generated_psk(&self) -> Option<GeneratedPsk> {
+        self.pair.generated_psk()
     }
 
     /// Queues a command that returns `data_len` bytes. Only a step's command may return data.

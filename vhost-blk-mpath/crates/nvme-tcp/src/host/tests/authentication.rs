@@ -19,7 +19,7 @@ use crate::wire::{
 };
 use crate::{Authenticated, Authentication, RandomSource};
 
-const BOTH: Digests = Digests { header: true, data: true };
+pub(super) const BOTH: Digests = Digests { header: true, data: true };
 
 fn secret(byte: u8) -> Secret {
     Secret::new(Some(Hash::Sha256), &[byte; 32]).unwrap()
@@ -31,17 +31,17 @@ fn random(seed: u8) -> RandomSource {
 }
 
 /// The side of a host that has these secrets.
-fn host(host: u8, controller: Option<u8>) -> Authentication {
+pub(super) fn host(host: u8, controller: Option<u8>) -> Authentication {
     Authentication::new(secret(host), controller.map(secret), random(3))
 }
 
 /// The side of a target that has these secrets.
-fn target(host: u8, controller: Option<u8>) -> Authentication {
+pub(super) fn target(host: u8, controller: Option<u8>) -> Authentication {
     let authentication = Authentication::new(secret(host), controller.map(secret), random(90));
     Authentication { hashes: vec![Hash::Sha384], groups: vec![DhGroup::Null], ..authentication }
 }
 
-fn config(authentication: impl Into<Option<Authentication>>, digests: Digests) -> ControllerConfig {
+pub(super) fn config(authentication: impl Into<Option<Authentication>>, digests: Digests) -> ControllerConfig {
     ControllerConfig {
         host: HostIdentity { hostnqn: Nqn::new("nqn.2024-01.io.test:host").unwrap(), hostid: [9; 16] },
         subnqn: subnqn(),
@@ -57,7 +57,7 @@ fn config(authentication: impl Into<Option<Authentication>>, digests: Digests) -
     }
 }
 
-fn subsystem(authentication: impl Into<Option<Authentication>>) -> Subsystem {
+pub(super) fn subsystem(authentication: impl Into<Option<Authentication>>) -> Subsystem {
     Subsystem::new(SubsystemConfig {
         nqn: subnqn(),
         serial: "1".into(),
@@ -74,19 +74,19 @@ fn subsystem(authentication: impl Into<Option<Authentication>>) -> Subsystem {
 }
 
 /// The target's side of one connection.
-struct Connection<'a> {
+pub(super) struct Connection<'a> {
     subsystem: &'a mut Subsystem,
-    queue: TargetQueue,
+    pub(super) queue: TargetQueue,
     is_over: bool,
 }
 
 impl<'a> Connection<'a> {
-    fn new(subsystem: &'a mut Subsystem) -> Self {
+    pub(super) fn new(subsystem: &'a mut Subsystem) -> Self {
         Self { subsystem, queue: TargetQueue::new(QueueLimits::default()), is_over: false }
     }
 
     /// Takes bytes of the host. Returns the answers. An error ends the connection.
-    fn exchange(&mut self, now: Instant, bytes: &[u8]) -> Vec<u8> {
+    pub(super) fn exchange(&mut self, now: Instant, bytes: &[u8]) -> Vec<u8> {
         self.is_over |= !self.is_over && self.queue.receive(bytes).is_err();
         while let Some(command) = self.queue.poll_command() {
             match self.queue.identity() {
@@ -116,10 +116,10 @@ impl<'a> Connection<'a> {
 }
 
 /// Why the host failed, and why the target failed if it knows of it.
-type Failed = (ConnectError, Option<String>);
+pub(super) type Failed = (ConnectError, Option<String>);
 
 /// Connects the admin queue.
-fn admin(config: ControllerConfig, subsystem: &mut Subsystem) -> Result<Box<ControllerInfo>, Failed> {
+pub(super) fn admin(config: ControllerConfig, subsystem: &mut Subsystem) -> Result<Box<ControllerInfo>, Failed> {
     let now = Instant::now();
     let mut host = HostController::new(config, now).unwrap();
     let mut connection = Connection::new(subsystem);
@@ -197,7 +197,7 @@ fn without_a_request_of_the_controller_there_is_no_authentication_unless_it_must
 }
 
 /// Takes the request for authentication out of the answer to Connect.
-fn unasked(answers: &mut [u8]) {
+pub(super) fn unasked(answers: &mut [u8]) {
     const RESPONSE: (u8, usize) = (5, 24); // type and length of the PDU
     if (answers.first().copied(), answers.len()) == (Some(RESPONSE.0), RESPONSE.1) {
         answers[10] = 0;
@@ -283,7 +283,7 @@ fn a_secure_channel_needs_tls() {
         let (_, outcome) = connected(with_secret(None), required, true);
         let error = outcome.unwrap_err();
         assert_eq!(error, ConnectError::SecureChannelRequired.into());
-        assert!(error.to_string().contains("`tls-key-file`"));
+        assert!(error.to_string().contains("`concat`"));
         let (mut peer, outcome) = connected(QueueConfig { is_encrypted: true, ..with_secret(None) }, required, true);
         outcome.unwrap();
         assert!(!peer.queue.is_ready() && peer.sent().len() == 1, "authentication starts");

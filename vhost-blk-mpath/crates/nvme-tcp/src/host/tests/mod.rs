@@ -5,6 +5,7 @@ mod admin_target;
 mod ages;
 mod association;
 mod authentication;
+mod concatenation;
 mod connect;
 mod cross_reset;
 mod discovery;

@@ -1,16 +1,12 @@
 use super::*;
 
-/// Linux (2026), `drivers/nvme/common/tests/auth_kunit.c`: key, challenges and results.
+/// Linux (2026), `drivers/nvme/common/tests/auth_kunit.c`: the generated PSK and what follows from it.
 fn check(suite: Suite, psk: &str, digest: &str, tls_psk: &str) {
-    let bytes = suite.psk_len() as u8;
-    let session_key: Vec<u8> = (0..bytes).map(|index| b'A' + index).collect();
-    let c1: Vec<u8> = (0..bytes).collect();
-    let c2: Vec<u8> = (0..bytes).map(|index| 0xff - index).collect();
-    let generated = InputPsk::generated(suite, &session_key, &c1, &c2).unwrap();
-    assert_eq!(hex(generated.secret().expose()), psk);
+    let psk: Vec<u8> = (0..psk.len()).step_by(2).map(|at| u8::from_str_radix(&psk[at..at + 2], 16).unwrap()).collect();
     let (host, sub) = (nqn("hostnqn"), nqn("subsysnqn"));
-    assert_eq!(generated.digest(&host, &sub).unwrap(), digest);
-    let candidate = generated.candidate(IdentityVersion::V1, Derivation::Specification, &host, &sub).unwrap();
+    assert_eq!(InputPsk::generated(&psk).unwrap().digest(&host, &sub).unwrap(), digest);
+    let candidate = generated_candidate(&psk, &host, &sub).unwrap();
+    assert_eq!(candidate.suite(), suite);
     assert_eq!(hex(candidate.tls_psk().expose()), tls_psk);
     assert_eq!(candidate.identity(), format!("NVMe1G{} hostnqn subsysnqn {digest}", suite.hash_specifier()));
     assert_eq!(
@@ -40,16 +36,7 @@ fn generated_keys_of_linux_with_sha_384() {
 }
 
 #[test]
-fn challenges_and_session_key_are_checked() {
-    let generated = |session_key: &[u8], c1: usize, c2: usize| {
-        InputPsk::generated(Suite::Aes128GcmSha256, session_key, &vec![1; c1], &vec![2; c2])
-    };
-    assert!(matches!(generated(&[], 32, 32), Err(DeriveError::NoSessionKey)));
-    assert!(matches!(
-        generated(&[3; 256], 48, 32),
-        Err(DeriveError::ChallengeLength { name: "C1", bytes: 48, expected: 32 })
-    ));
-    assert!(matches!(generated(&[3; 32], 32, 0), Err(DeriveError::ChallengeLength { name: "C2", bytes: 0, .. })));
-    // The Diffie-Hellman secret itself, as the first releases of Linux use it.
-    assert!(generated(&[3; 256], 32, 32).is_ok());
+fn a_key_of_sha_512_has_no_suite() {
+    let error = InputPsk::generated(&[1; 64]).unwrap_err();
+    assert!(matches!(error, DeriveError::GeneratedLength { bytes: 64 }));
 }
