@@ -68,7 +68,7 @@ impl Discovery {
         let configured = config.discovery.iter().map(|address| address.address().clone());
         let (now, delay) = (Instant::now(), config.reconnect_delay.duration());
         let key = SubsystemKey::of_discovery(config, host);
-        let tls = TlsUse { paths: config.tls_key_file.is_some(), discovery: key.is_some() };
+        let tls = TlsUse { paths: config.uses_tls(), discovery: key.is_some() };
         let mut discovery = Self {
             disk: config.name.to_string(),
             host: host.clone(),

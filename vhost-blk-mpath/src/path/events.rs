@@ -6,6 +6,7 @@ use std::time::Duration;
 use mpath_api::types::{Controller, EventKind, PathState};
 use mpath_core::PathId;
 use mpath_host::{LiftedBy, NamespaceUpdate};
+use nvme_tcp::Authenticated;
 use nvme_tcp::host::ControllerInfo;
 use nvme_tcp::wire::Status;
 use nvme_tls::psk::Suite;
@@ -16,20 +17,27 @@ use crate::subsystem::error::PathError;
 use crate::subsystem::path_status::{self, PathStatus};
 use crate::transport::connections::Connections;
 
+/// How the connections of a live path are secured.
+pub(crate) struct PathSecurity {
+    pub(crate) suite: Option<Suite>,
+    pub(crate) authenticated: Option<Authenticated>,
+}
+
 impl Subsystem {
     pub(crate) fn path_live(
         &self,
         path: PathId,
         info: &ControllerInfo,
         namespaces: &[NamespaceUpdate],
-        (suite, connections): (Option<Suite>, Option<Connections>),
+        PathSecurity { suite, authenticated }: PathSecurity,
+        connections: Option<Connections>,
     ) {
         let mut message = format!("path live: controller {}", info.cntlid);
         if let Some(suite) = suite {
             message.push_str("; ");
             message.push_str(suite.name());
         }
-        let authentication = info.authenticated.map(path_status::shown);
+        let authentication = authenticated.map(path_status::shown);
         if let Some(shown) = &authentication {
             message.push_str("; ");
             message.push_str(&shown.to_string());

@@ -14,7 +14,6 @@ use mpath_api::PathAddress;
 use mpath_api::address::Transport;
 use mpath_core::{Epoch, PathId, PathStats};
 use mpath_host::{Action, ClosedAssociation, LiveAssociation, Order, Path, PathTrial, RecordedAssociation, Report};
-use nvme_tcp::Authentication;
 use nvme_tls::Session;
 use reactor::{CloseMode, ConnectedQueuePair, PathEvent, PathEventKind};
 use tokio::sync::{mpsc, watch};
@@ -22,11 +21,12 @@ use tokio::task::{JoinHandle, yield_now};
 use tokio::time::sleep_until;
 
 use crate::io_threads::statistics;
+use crate::path::events::PathSecurity;
 use crate::path::fence::{self, Draining, DrainingSocket};
 use crate::subsystem::Subsystem;
 use crate::subsystem::error::HostError;
 use crate::transport::connections::Connections;
-use crate::transport::{self, AdminConnection, ControlSocket, TransportError, far_future};
+use crate::transport::{AdminConnection, Begin, ControlSocket, GeneratedKey, TransportError, far_future};
 
 /// The number of reads, of at most 16 KiB each, from every socket before anything else is done.
 const EXCHANGES_MAX: usize = 16;
@@ -45,20 +45,27 @@ async fn done<T>(under_way: &mut Pending<T>) -> T {
     }
 }
 
-/// A connected socket. That of an admin queue comes with the secrets of the association, if this host authenticates.
-struct Connected {
-    socket: ControlSocket,
-    authentication: Option<Authentication>,
+/// A connected socket.
+enum Connected {
+    /// Of an admin queue, which begins an association.
+    Admin(Box<Begin>),
+    Io(ControlSocket),
 }
 
-/// Connects the socket of a queue. An admin queue begins an association, so its secrets are read.
-async fn connect(subsystem: &Subsystem, address: &PathAddress, qid: u16) -> Result<Connected, TransportError> {
-    let authentication = match &subsystem.secrets {
-        Some(secrets) if qid == 0 => Some(secrets.read().await?),
-        _ => None,
-    };
-    let socket = transport::connect(address, subsystem.key.as_ref()).await?;
-    Ok(Connected { socket, authentication })
+/// Connects the socket of a queue. I/O queues use the key that the association has generated, if there is one.
+async fn connect(
+    subsystem: &Subsystem,
+    address: &PathAddress,
+    qid: u16,
+    generated: Option<&GeneratedKey>,
+) -> Result<Connected, TransportError> {
+    let security = &subsystem.security;
+    Ok(if qid == 0 {
+        let begin = security.begin(address, &subsystem.path_settings().controller).await?;
+        Connected::Admin(Box::new(begin))
+    } else {
+        Connected::Io(security.connect(address, generated).await?)
+    })
 }
 
 /// The task of one path.
@@ -81,6 +88,8 @@ pub(crate) struct PathTask {
     queues: Vec<(OwnedFd, Option<Session>)>,
     /// The connection attempt under way, with its QID.
     connecting: Pending<(u16, Result<Connected, TransportError>)>,
+    /// The generated key of the association, until all of its queues are connected.
+    generated: Option<GeneratedKey>,
     recording: Pending<Result<(), HostError>>,
     /// The question to the I/O threads for the path's statistics.
     asking: Pending<Option<PathStats>>,
@@ -117,6 +126,7 @@ impl PathTask {
             sockets: Vec::new(),
             queues: Vec::new(),
             connecting: None,
+            generated: None,
             recording: None,
             asking: None,
             leaving: None,
@@ -180,10 +190,16 @@ impl PathTask {
         tokio::select! {
             () = ready => {}
             (qid, connected) = done(connecting) => match connected {
-                Ok(Connected { socket, authentication }) => {
-                    if qid == 0 {
-                        self.path.set_authentication(authentication);
-                    }
+                Ok(connected) => {
+                    let socket = match connected {
+                        Connected::Io(socket) => socket,
+                        Connected::Admin(begin) => {
+                            let Begin { socket, authentication, generated } = *begin;
+                            self.path.set_authentication(authentication);
+                            self.generated = generated;
+                            socket
+                        }
+                    };
                     tracing::debug!(disk = subsystem.name(), path = %self.address, qid, "connected");
                     self.sockets.resize_with(usize::from(qid), || None);
                     self.sockets.push(Some(socket));
@@ -263,7 +279,11 @@ impl PathTask {
                 Action::Connect { qid } => {
                     self.step(format_args!("connects queue {qid}"));
                     let (address, subsystem) = (self.address.clone(), Arc::clone(&subsystem));
-                    self.connecting = Some(Box::pin(async move { (qid, connect(&subsystem, &address, qid).await) }));
+                    let generated = self.generated.clone();
+                    self.connecting =
+                        Some(Box::pin(
+                            async move { (qid, connect(&subsystem, &address, qid, generated.as_ref()).await) },
+                        ));
                 }
                 Action::SendTermReq { qid, term_req } => {
                     if let Some(Some(socket)) = self.sockets.get_mut(usize::from(qid)) {
@@ -398,7 +418,9 @@ impl PathTask {
         if info.cross_resets > 0 {
             subsystem.fences.offer_resets(self.path.latest());
         }
-        subsystem.path_live(self.id, &info, &namespaces, (suite, self.connections.take()));
+        let generated = self.generated.take().map(|generated| generated.authenticated);
+        let security = PathSecurity { suite, authenticated: generated.or(info.authenticated) };
+        subsystem.path_live(self.id, &info, &namespaces, security, self.connections.take());
     }
 
     /// Handles an association after all I/O threads have closed their queue pairs.

@@ -43,7 +43,7 @@ use crate::subsystem::fences::SharedFences;
 use crate::subsystem::namespace_writers::NamespaceWriters;
 use crate::subsystem::path_status::{PathStatus, State};
 use crate::subsystem::shared_context::SharedContext;
-use crate::transport::{HostSecrets, SubsystemKey};
+use crate::transport::Security;
 
 pub(crate) struct Subsystem {
     /// The configuration of the disk that owns the paths. It is the first of `disks`.
@@ -51,10 +51,7 @@ pub(crate) struct Subsystem {
     /// By id.
     pub(crate) disks: Vec<Disk>,
     pub(crate) host: HostIdentity,
-    /// The key of its connections, if they use TLS.
-    pub(crate) key: Option<SubsystemKey>,
-    /// The secrets of this host, if it authenticates.
-    pub(crate) secrets: Option<HostSecrets>,
+    pub(crate) security: Security,
     pub(crate) records: FenceRecords,
     /// The fences of its lost associations.
     pub(crate) fences: SharedFences,
@@ -106,7 +103,7 @@ pub(crate) fn controller_config(config: &DiskConfig, host: &HostIdentity, io_thr
         max_transfer_bytes: config.max_transfer.map(MaxTransfer::bytes),
         command_timeout: CONNECT_MAX,
         authentication: None,
-        is_encrypted: config.tls_key_file.is_some(),
+        is_encrypted: config.uses_tls(),
     }
 }
 
@@ -134,8 +131,7 @@ impl Subsystem {
         };
         Self {
             disks: DiskSettings::all(&config).into_iter().zip(0..).map(new).collect(),
-            key: SubsystemKey::of(&config, &common.host),
-            secrets: HostSecrets::of(&config),
+            security: Security::of(&config, &common.host),
             state: Mutex::new(State::new(&config)),
             config,
             host: common.host.clone(),

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 
 use mpath_api::address::InterfaceName;
 use mpath_api::config::KeyFile;
-use nvme_tcp::host::ControllerError;
+use nvme_tcp::host::{AdminError, ConfigError, ControllerError};
 use nvme_tcp::wire::Nqn;
-use nvme_tls::TlsError;
+use nvme_tls::psk::DeriveError;
+use nvme_tls::{SetupError, TlsError};
 
 use super::host_secrets::HostSecretError;
 use super::subsystem_key::TlsKeyError;
@@ -48,6 +49,19 @@ pub(crate) enum TransportError {
     TlsKey(#[from] TlsKeyError),
     #[error(transparent)]
     TlsRefused(#[from] TlsRefused),
+    #[error("cannot set up TLS: {0}")]
+    OpenSsl(#[source] SetupError),
+    #[error("secure channel concatenation: {0}")]
+    Admin(#[source] AdminError),
+    #[error("secure channel concatenation: {0}")]
+    Concatenation(#[source] ConfigError),
+    #[error("secure channel concatenation: {0}")]
+    GeneratedKey(#[from] DeriveError),
+    #[error(
+        "the controller refuses the TLS key that the authentication has generated: {0}; check that this port of the controller uses \
+         TLS, and that the target supports secure channel concatenation"
+    )]
+    GeneratedKeyRefused(#[source] Box<TransportError>),
 }
 
 /// A controller accepts no identity of a key.

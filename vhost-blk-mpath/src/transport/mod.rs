@@ -7,6 +7,7 @@ mod host_secrets;
 mod lookup;
 mod secret_check;
 mod secret_file;
+mod security;
 mod stream;
 mod subsystem_key;
 mod tls;
@@ -21,8 +22,8 @@ use tokio::time::sleep_until;
 
 pub(crate) use control_socket::ControlSocket;
 pub(crate) use error::TransportError;
-pub(crate) use host_secrets::HostSecrets;
 pub(crate) use secret_check::{SecretCheck, SecretError};
+pub(crate) use security::{Begin, GeneratedKey, Security};
 use stream::connect_stream;
 pub(crate) use stream::socket_addresses;
 pub(crate) use subsystem_key::SubsystemKey;

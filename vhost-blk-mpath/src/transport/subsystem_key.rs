@@ -7,7 +7,6 @@ use mpath_api::PathAddress;
 use mpath_api::config::{DiskConfig, KeyFile};
 use nvme_tcp::host::HostIdentity;
 use nvme_tcp::wire::Nqn;
-use nvme_tls::SetupError;
 use nvme_tls::psk::{Candidate, ConfiguredPsk, DeriveError, InterchangeError, candidates};
 
 use super::secret_file::{SecretFileError, read_secret};
@@ -44,8 +43,6 @@ pub(crate) enum TlsKeyError {
     Invalid { setting: &'static str, file: KeyFile, source: InterchangeError },
     #[error("{setting} {file}: {source}")]
     Derive { setting: &'static str, file: KeyFile, source: DeriveError },
-    #[error("cannot set up TLS: {0}")]
-    OpenSsl(#[from] SetupError),
 }
 
 impl SubsystemKey {

@@ -1,6 +1,7 @@
 //! TLS of the connections to a subsystem, or to discovery controllers. There is no way back to clear text.
 
 use mpath_api::PathAddress;
+use nvme_tls::psk::Candidate;
 use nvme_tls::{Session, TlsError};
 use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
@@ -8,7 +9,7 @@ use tokio::task::spawn_blocking;
 use super::control_socket::{ControlSocket, receive, send};
 use super::error::{TlsRefused, TransportError};
 use super::stream::connect_stream;
-use super::subsystem_key::{Progress, SubsystemKey, TlsKeyError};
+use super::subsystem_key::{Progress, SubsystemKey};
 
 /// Connects a connection. Each attempt offers one identity, because TLS shows only whether that one was accepted. The first
 /// is the one that this address has accepted last. If the caller's time ends, the next call goes on with the next identity.
@@ -21,7 +22,7 @@ pub(super) async fn connect(key: &SubsystemKey, address: &PathAddress) -> Result
     for offset in 0..count {
         let place = (next + offset) % count;
         let candidate = &candidates[place];
-        let session = Session::host(candidate.clone()).map_err(TlsKeyError::from)?;
+        let session = Session::host(candidate.clone()).map_err(TransportError::OpenSsl)?;
         let stream = connect_stream(address).await?;
         key.set_progress(address, Progress { next: place + 1, accepted });
         match handshake(stream, session).await {
@@ -39,6 +40,15 @@ pub(super) async fn connect(key: &SubsystemKey, address: &PathAddress) -> Result
     }
     let SubsystemKey { setting, file, hostnqn, subnqn, .. } = key.clone();
     Err(TlsRefused { count, setting, file, hostnqn, subnqn, last: last.into() }.into())
+}
+
+/// Connects a connection with the generated key of its association, which has one identity.
+pub(super) async fn connect_with(key: &Candidate, address: &PathAddress) -> Result<ControlSocket, TransportError> {
+    let session = Session::host(key.clone()).map_err(TransportError::OpenSsl)?;
+    handshake(connect_stream(address).await?, session).await.map_err(|error| match error {
+        error if is_refusal(&error) => TransportError::GeneratedKeyRefused(error.into()),
+        error => error,
+    })
 }
 
 /// Whether the controller may accept another identity. Linux's target closes the connection without an alert.

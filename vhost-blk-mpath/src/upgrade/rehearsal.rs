@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 
 use crate::subsystem::controller_config;
-use crate::transport::{self, AdminConnection, ControlSocket, HostSecrets, SubsystemKey, far_future};
+use crate::transport::{AdminConnection, Begin, ControlSocket, Security, far_future};
 
 /// How long the paths of a disk may take.
 const TIME_MAX: Duration = Duration::from_secs(10);
@@ -58,16 +58,9 @@ async fn rehearse(config: &DiskConfig, host: &HostIdentity, io_threads: u16) -> 
     let controller = controller_config(config, host, io_threads);
     let mut attempts = JoinSet::new();
     for (place, address) in config.paths.iter().cloned().enumerate() {
-        let (mut controller, key) = (controller.clone(), SubsystemKey::of(config, host));
-        let secrets = HostSecrets::of(config);
+        let (controller, security) = (controller.clone(), Security::of(config, host));
         attempts.spawn(async move {
-            let attempt = async {
-                if let Some(secrets) = secrets {
-                    controller.authentication = Some(secrets.read().await.map_err(|error| error.to_string())?);
-                }
-                reach(&address, key, controller).await
-            };
-            let attempt = timeout(TIME_MAX, attempt).await;
+            let attempt = timeout(TIME_MAX, reach(&address, security, controller)).await;
             let reached = attempt.unwrap_or_else(|_| Err(format!("no answer within {TIME_MAX:?}")));
             reached.map_err(|reason| (place, address, reason))
         });
@@ -87,8 +80,10 @@ async fn rehearse(config: &DiskConfig, host: &HostIdentity, io_threads: u16) -> 
     Err(RehearsalError { disk: config.name.to_string(), failures })
 }
 
-async fn reach(address: &PathAddress, key: Option<SubsystemKey>, config: ControllerConfig) -> Result<(), String> {
-    let mut socket = transport::connect(address, key.as_ref()).await.map_err(|error| error.to_string())?;
+async fn reach(address: &PathAddress, security: Security, mut config: ControllerConfig) -> Result<(), String> {
+    let Begin { mut socket, authentication, .. } =
+        security.begin(address, &config).await.map_err(|error| error.to_string())?;
+    config.authentication = authentication;
     let mut controller = HostController::new(config, Instant::now()).map_err(|error| error.to_string())?;
     let info = connect(&mut socket, &mut controller).await?;
     let shutdown = ControllerShutdown::new(Instant::now(), controller, 0);

@@ -1,15 +1,24 @@
-//! Paths with in-band authentication (DH-HMAC-CHAP): data, path loss, and everything that must be refused.
+//! Paths with in-band authentication (DH-HMAC-CHAP), which may generate the keys of TLS (secure channel concatenation): data, path
+//! loss, and everything that must be refused.
 
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use mpath_api::address::Transport;
+use mpath_api::config::DiskConfig;
 use mpath_api::types::AuthenticatedSides;
-use nvme_auth::{DhGroup, Hash, Secret};
+use nvme_auth::{Concatenation, DhGroup, Hash, Secret};
 use nvme_tls::psk::{ConfiguredPsk, RetainedHash};
+use vublk_bench::request::Status;
 
-use crate::support::{Daemon, DaemonDirectory, Target, Verification, VerificationSetup, eventually};
+use crate::support::{
+    Daemon, DaemonDirectory, Disk, Target, Verification, VerificationSetup, disk, eventually, socket_of,
+};
+use crate::tls::tapped;
+use crate::transport::has_mptcp;
+use crate::upgrade::NextDaemon;
 
 const FLAGS: &str = "--policy round-robin --keep-alive-tmo 60 --reconnect-delay 1";
 
@@ -101,6 +110,102 @@ fn authentication_and_tls_go_together() {
     let daemon = start(&target.addrs(), Some(1), Some(2), &format!("--tls-key-file {}", file.display())).ready();
     verify(&daemon, &target, AuthenticatedSides::Bidirectional, "SHA-512", "null");
     assert!(daemon.paths().iter().all(|path| path.tls_suite.is_some()));
+}
+
+/// A target that takes clear text for the authentication alone. Its listeners are for MPTCP if this host has it.
+fn concatenating_target(listeners: usize, host: u8, controller: Option<u8>, hash: Hash, group: DhGroup) -> Target {
+    let transport = if has_mptcp() { Transport::Mptcp } else { Transport::Tcp };
+    Target::with(listeners, |config| {
+        config.authentication = Some(nvme_tcp::Authentication {
+            hashes: vec![hash],
+            groups: vec![group],
+            concatenation: Concatenation::NewTlsPsk,
+            ..mpath_target::authentication(secret(host), controller.map(secret))
+        });
+        config.listeners.iter_mut().for_each(|listener| listener.transport = transport);
+    })
+}
+
+#[test]
+fn a_disk_with_generated_keys_verifies_and_survives_the_loss_of_paths() {
+    for (hash, group, suite) in [
+        (Hash::Sha256, DhGroup::Ffdhe2048, "TLS_AES_128_GCM_SHA256"),
+        (Hash::Sha384, DhGroup::Ffdhe3072, "TLS_AES_256_GCM_SHA384"),
+    ] {
+        let target = concatenating_target(2, 1, Some(2), hash, group);
+        let [one, two] = [0, 1].map(|path: usize| target.addrs()[path]);
+        let transport = if has_mptcp() { "mptcp" } else { "tcp" };
+        let more = format!("--concat --io-threads 2 --data-digest --path {transport}://{one} --path tcp://{two}");
+        let daemon = start(&[], Some(1), Some(2), &more).ready();
+        verify(&daemon, &target, AuthenticatedSides::Bidirectional, &hash.to_string(), &group.to_string());
+        assert!(daemon.paths().iter().all(|path| path.tls_suite.as_deref() == Some(suite)));
+    }
+}
+
+/// The rehearsal of the upgrade and the next daemon each generate keys of their own.
+#[test]
+fn a_daemon_with_generated_keys_is_upgraded() {
+    let target = concatenating_target(1, 1, Some(2), Hash::Sha384, DhGroup::Ffdhe2048);
+    let place = DaemonDirectory::new();
+    let [host, controller] = ["host", "controller"].map(|name| place.file(name));
+    write(&host, &secret(1).to_text());
+    write(&controller, &secret(2).to_text());
+    let [host_file, controller_file] = [&host, &controller].map(|file| Some(file.to_str().unwrap().parse().unwrap()));
+    let command = place.configured(vec![DiskConfig {
+        concat: true,
+        dhchap_secret_file: host_file,
+        dhchap_ctrl_secret_file: controller_file,
+        ..disk(&place, &target, 0)
+    }]);
+    let daemon = place.spawn(command).ready();
+    // A rehearsal with another secret fails.
+    write(&host, &secret(3).to_text());
+    let error = daemon.api.upgrade(false).unwrap_err().to_string();
+    assert!(error.contains("refused the proof of this host"), "{error}");
+    write(&host, &secret(1).to_text());
+    let next = NextDaemon::of(&daemon);
+    assert_eq!(Disk::connect(&socket_of(&daemon.place, 0)).write(0, 7), Status::Ok);
+    next.end();
+}
+
+#[test]
+fn no_byte_of_user_data_is_in_clear_with_a_generated_key() {
+    let target = concatenating_target(1, 1, Some(2), Hash::Sha256, DhGroup::Ffdhe2048);
+    let (address, seen) = tapped(target.addrs()[0]);
+    let daemon = start(&[address], Some(1), Some(2), "--concat").ready();
+    let mut disk = Disk::connect(&daemon.socket());
+    assert_eq!(disk.write(4096, 0xa7), Status::Ok);
+    assert_eq!(disk.read(4096), 0xa7);
+    let seen = seen.lock().unwrap();
+    // The tap works: it sees the name of the host in the Connect in clear text.
+    assert!(seen.windows(4).any(|bytes| bytes == b"nqn."));
+    assert!(!seen.windows(64).any(|bytes| bytes == [0xa7; 64]));
+    // The model is in the answer to Identify Controller, which comes after the authentication.
+    assert!(!seen.windows(12).any(|bytes| bytes == b"mpath-target"));
+}
+
+#[test]
+fn hosts_and_targets_with_and_without_generated_keys_refuse_each_other() {
+    let concatenating = concatenating_target(1, 1, Some(2), Hash::Sha256, DhGroup::Ffdhe2048);
+    let one_way = concatenating_target(1, 1, None, Hash::Sha256, DhGroup::Ffdhe2048);
+    let (plain, open) = (target(1, 1, Some(2)), Target::start(1));
+    let keys = tempfile::tempdir().unwrap();
+    let file = keys.path().join("disk.key");
+    write(&file, &ConfiguredPsk::new(RetainedHash::Sha256, &[7; 32]).unwrap().to_interchange());
+    let with_key = format!("--tls-key-file {}", file.display());
+    for (target, host, controller, more, word) in [
+        (&concatenating, 7, Some(2), "--concat", "the controller refused the proof of this host"),
+        // A machine that knows no secret could accept the proof of this host, and generate a key with this host.
+        (&concatenating, 1, Some(7), "--concat", "the controller could not prove itself"),
+        (&one_way, 1, Some(2), "--concat", "or the target has no controller secret"),
+        (&concatenating, 1, None, "", "requires authentication with secure channel concatenation"),
+        (&concatenating, 1, None, &with_key, "accepts none of the 6 TLS identities"),
+        (&plain, 1, Some(2), "--concat", "configure secure channel concatenation alike on host and target"),
+        (&open, 1, Some(2), "--concat", "check that the target has the secret of this host NQN"),
+    ] {
+        let why = error(&start(&target.addrs(), Some(host), controller, more));
+        assert!(why.contains(word), "{why}");
+    }
 }
 
 #[test]

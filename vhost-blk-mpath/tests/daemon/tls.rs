@@ -162,7 +162,7 @@ fn a_key_file_that_is_wrong_names_itself() {
 }
 
 /// Copies bytes between a host and a target, and keeps them.
-fn tapped(target: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
+pub(crate) fn tapped(target: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, seen) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
     let tap = Arc::clone(&seen);

@@ -129,6 +129,10 @@ pub struct DiskFlags {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, requires = "dhchap_secret_file")]
     pub dhchap_ctrl_secret_file: Option<KeyFile>,
 
+    /// Have the authentication generate the key for TLS; all connections to the subsystem then use TLS 1.3
+    #[arg(long, requires = "dhchap_ctrl_secret_file", conflicts_with = "tls_key_file")]
+    pub concat: bool,
+
     /// Keep-alive timeout in seconds, 1 to 600: a path that receives nothing for this long is lost [default: 5]
     #[arg(long, value_name = "SECONDS")]
     pub keep_alive_tmo: Option<KeepAliveTmo>,
@@ -228,6 +232,7 @@ impl DiskFlags {
             discovery_tls_key_file: self.discovery_tls_key_file,
             dhchap_secret_file: self.dhchap_secret_file,
             dhchap_ctrl_secret_file: self.dhchap_ctrl_secret_file,
+            concat: self.concat,
             keep_alive_tmo: self.keep_alive_tmo.unwrap_or(defaults.keep_alive_tmo),
             reconnect_delay: self.reconnect_delay.unwrap_or(defaults.reconnect_delay),
             suspect_timeout: self.suspect_timeout.unwrap_or(defaults.suspect_timeout),

@@ -40,6 +40,14 @@ impl Authentication {
         }
     }
 
+    /// Checks that a transaction is possible.
+    ///
+    /// # Errors
+    /// No hash or no group is allowed that can serve.
+    pub fn validate(&self) -> Result<(), nvme_auth::ConfigError> {
+        self.config(&Nqn::discovery(), &Nqn::discovery()).validate()
+    }
+
     /// The configuration of one side of one queue.
     pub(crate) fn config(&self, hostnqn: &Nqn, subnqn: &Nqn) -> AuthConfig {
         AuthConfig {

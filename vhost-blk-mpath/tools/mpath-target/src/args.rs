@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use clap::{Parser, Subcommand};
 use mpath_api::config::{KeyFile, SocketPath};
 use mpath_api::usage_line;
-use nvme_auth::{DhGroup, Hash};
+use nvme_auth::{Concatenation, DhGroup, Hash};
 use nvme_tcp::Authentication;
 
 use crate::api::PortSelector;
@@ -75,7 +75,7 @@ Controlling a running target (--api PATH)
   PORT is a port ID, all or discovery. status prints JSON.
 
 When all listeners are ready, the target prints a line for each:
-  listening on ADDR nqn NQN port ID[ tls]
+  listening on ADDR nqn NQN port ID[ tls| concat]
   discovery on ADDR[ tls]
 
 Exit status
@@ -142,6 +142,10 @@ pub struct Args {
     #[arg(long, value_name = "PATH", requires = "dhchap_secret_file")]
     dhchap_ctrl_secret_file: Option<KeyFile>,
 
+    /// Accept clear text for the authentication alone; the authentication generates the key for TLS 1.3, which all else needs
+    #[arg(long, requires = "dhchap_secret_file", conflicts_with = "tls_key_file")]
+    concat: bool,
+
     /// The only hash to allow: sha256, sha384 or sha512 [default: all]
     #[arg(long, value_name = "HASH", requires = "dhchap_secret_file", value_parser = parse_hash)]
     dhchap_hash: Option<Hash>,
@@ -162,6 +166,9 @@ impl Args {
         let read = |file: &KeyFile| read_secret(file.as_path()).map_err(|error| error.to_string());
         let controller_secret = self.dhchap_ctrl_secret_file.as_ref().map(read).transpose()?;
         let mut authentication = authentication(read(file)?, controller_secret);
+        if self.concat {
+            authentication.concatenation = Concatenation::NewTlsPsk;
+        }
         if let Some(hash) = self.dhchap_hash {
             authentication.hashes = vec![hash];
         }
@@ -283,6 +290,16 @@ mod tests {
         for (change, word) in [("sha384", "sha1"), ("ffdhe3072", "modp1024"), ("--dhchap-secret-file", "--dhchap-hash")]
         {
             assert!(parse(&args.replace(change, word)).unwrap_err().contains(word));
+        }
+        let Ok(Request::Serve(config, _)) = parse(&format!("{args} --concat")) else { panic!("refused") };
+        assert_eq!(config.authentication.unwrap().concatenation, Concatenation::NewTlsPsk);
+        for (change, to, word) in [
+            ("ffdhe3072", "null", "only group null is allowed"),
+            ("sha384", "sha512", "only SHA-512 is allowed"),
+            ("127.0.0.1:0", "127.0.0.1:0,tls=off", "listener 127.0.0.1:0 has tls=off"),
+        ] {
+            let error = parse(&format!("{} --concat", args.replace(change, to))).unwrap_err();
+            assert!(error.contains(word), "{error}");
         }
         std::fs::write(&file, "secret").unwrap();
         let error = parse(&args).unwrap_err();

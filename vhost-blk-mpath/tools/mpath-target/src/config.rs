@@ -119,6 +119,10 @@ pub enum ConfigError {
     NotAdvertised(SocketAddr),
     #[error("{0} referrals given: give at most {MAX_REFERRALS}, and only with --discovery")]
     Referrals(usize),
+    #[error("listener {0} has tls=off: leave that out, because with --concat no listener serves hosts in clear text")]
+    ClearText(SocketAddr),
+    #[error("authentication: {0}")]
+    Authentication(#[from] nvme_auth::ConfigError),
     #[error("listener {addr}: {source}")]
     Setting { addr: SocketAddr, source: SettingError },
 }
@@ -173,6 +177,13 @@ impl TargetConfig {
             }
             if self.discovery.is_some() && addr.ip().is_unspecified() && advertise.is_none() {
                 return Err(ConfigError::NotAdvertised(addr));
+            }
+        }
+        if let Some(authentication) = &self.authentication {
+            authentication.validate()?;
+            let clear = self.listeners.iter().find(|listener| listener.is_clear_text);
+            if let Some(listener) = clear.filter(|_| authentication.concatenation.is_requested()) {
+                return Err(ConfigError::ClearText(listener.addr));
             }
         }
         let most = if self.discovery.is_some() { MAX_REFERRALS } else { 0 };

@@ -72,14 +72,15 @@ fn serve(config: TargetConfig, api: Option<&SocketPath>) -> Result<(), Box<dyn s
     Ok(())
 }
 
-/// The addresses of all listeners and of the discovery service, one line each, with `tls` if they accept nothing else.
+/// The addresses of all listeners and of the discovery service, one line each, with `tls` if they accept nothing else, or `concat`
+/// if authentications generate the keys.
 fn ready_lines(server: &TargetServer) -> String {
     let nqn = server.nqn();
-    let tls = |has_tls| if has_tls { " tls" } else { "" };
+    let word = |security: Option<&str>| security.map(|word| format!(" {word}")).unwrap_or_default();
     let line =
-        |(index, addr)| format!("listening on {addr} nqn {nqn} port {}{}\n", index + 1, tls(server.has_tls(index)));
+        |(index, addr)| format!("listening on {addr} nqn {nqn} port {}{}\n", index + 1, word(server.security(index)));
     let listeners = server.addrs().into_iter().enumerate().map(line);
     let discovery =
-        server.discovery_addr().map(|addr| format!("discovery on {addr}{}\n", tls(server.discovery_has_tls())));
+        server.discovery_addr().map(|addr| format!("discovery on {addr}{}\n", word(server.discovery_security())));
     listeners.chain(discovery).collect()
 }

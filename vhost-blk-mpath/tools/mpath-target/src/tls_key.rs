@@ -1,7 +1,9 @@
-//! The key of the subsystem.
+//! The keys of TLS: that of the subsystem, and those that authentications generate.
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nvme_tcp::wire::Nqn;
 use nvme_tls::KeyLookup;
@@ -37,11 +39,53 @@ impl KeyLookup for SubsystemKey {
     }
 }
 
+/// The most generated keys. Hosts use a key only while they connect their queues.
+const GENERATED_KEYS_MAX: usize = 1024;
+
+/// The keys that authentications have generated, the latest last.
+#[derive(Default)]
+pub(crate) struct GeneratedKeys(Mutex<VecDeque<Candidate>>);
+
+impl GeneratedKeys {
+    /// Keeps a key. The oldest is forgotten if there are too many.
+    pub(crate) fn insert(&self, key: Candidate) {
+        let mut keys = self.keys();
+        if keys.len() == GENERATED_KEYS_MAX {
+            keys.pop_front();
+        }
+        keys.push_back(key);
+    }
+
+    fn keys(&self) -> MutexGuard<'_, VecDeque<Candidate>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KeyLookup for GeneratedKeys {
+    fn find(&self, identity: &str) -> Option<Candidate> {
+        self.keys().iter().find(|key| key.identity() == identity).cloned()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use nvme_tls::psk::RetainedHash;
+    use nvme_tls::psk::{RetainedHash, generated_candidate};
 
     use super::*;
+
+    #[test]
+    fn the_oldest_generated_key_is_forgotten() {
+        let nqn = Nqn::new("nqn.a").unwrap();
+        let key = |number: usize| {
+            let mut psk = [0; 32];
+            psk[..8].copy_from_slice(&number.to_le_bytes());
+            generated_candidate(&psk, &nqn, &nqn).unwrap()
+        };
+        let keys = GeneratedKeys::default();
+        (0..=GENERATED_KEYS_MAX).for_each(|number| keys.insert(key(number)));
+        let found = [0, 1, GENERATED_KEYS_MAX].map(|number| keys.find(key(number).identity()).is_some());
+        assert_eq!(found, [false, true, true]);
+    }
 
     #[test]
     fn the_key_is_found_for_any_host_of_this_subsystem() {

@@ -166,6 +166,12 @@ pub struct DiskConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhchap_ctrl_secret_file: Option<KeyFile>,
 
+    /// Whether the authentication generates the key for TLS (secure channel concatenation). If so, each association begins with an
+    /// authentication in clear text. Then all connections to the subsystem use TLS 1.3 with the generated key, and nothing else is
+    /// sent in clear text. It needs `dhchap-ctrl-secret-file`, and excludes `tls-key-file`. Default: `false`.
+    #[serde(default, deserialize_with = "on_off::deserialize")]
+    pub concat: bool,
+
     /// Keep-alive timeout in seconds, 1 to 600: a path that receives nothing for this long is lost. Default: 5.
     #[serde(default = "default_keep_alive_tmo")]
     pub keep_alive_tmo: KeepAliveTmo,
@@ -254,6 +260,7 @@ impl DiskConfig {
             discovery_tls_key_file: None,
             dhchap_secret_file: None,
             dhchap_ctrl_secret_file: None,
+            concat: false,
             keep_alive_tmo: default_keep_alive_tmo(),
             reconnect_delay: default_reconnect_delay(),
             suspect_timeout: default_suspect_timeout(),
@@ -272,6 +279,12 @@ impl DiskConfig {
     #[must_use]
     pub fn socket_access(&self) -> SocketAccess {
         SocketAccess { mode: self.socket_mode, owner: self.socket_owner.clone(), group: self.socket_group.clone() }
+    }
+
+    /// Whether all connections to the subsystem use TLS, apart from the authentication that generates a key.
+    #[must_use]
+    pub fn uses_tls(&self) -> bool {
+        self.tls_key_file.is_some() || self.concat
     }
 
     /// The initial hedging.

@@ -182,7 +182,7 @@ pub enum ConflictError {
     NoReadOnlyApi,
     /// A disk uses TLS and the drain fence.
     #[error(
-        "disks[{disk}].drain-fence: not possible with `tls-key-file`, because anyone on the network can forge the end of a TCP \
+        "disks[{disk}].drain-fence: not possible with TLS (`tls-key-file`, `concat`), because anyone on the network can forge the end of a TCP \
          connection; remove `drain-fence`, and the daemon waits for the fence time"
     )]
     DrainWithTls {
@@ -203,6 +203,24 @@ pub enum ConflictError {
          does; add `dhchap-secret-file`"
     )]
     NoHostSecret {
+        /// Position of the disk.
+        disk: usize,
+    },
+    /// A disk has its keys generated with controllers that need not prove themselves. The generated key does not depend on secrets.
+    #[error(
+        "disks[{disk}].concat: needs `dhchap-ctrl-secret-file`, because a controller that need not prove itself could be any \
+         machine; add `dhchap-ctrl-secret-file`, or remove `concat`"
+    )]
+    ConcatWithoutSecret {
+        /// Position of the disk.
+        disk: usize,
+    },
+    /// A disk has a key and generates one.
+    #[error(
+        "disks[{disk}].concat: not possible with `tls-key-file`, because a disk has one key for TLS; remove `tls-key-file` if the \
+         target takes generated keys, or else `concat`"
+    )]
+    ConcatWithKey {
         /// Position of the disk.
         disk: usize,
     },
@@ -293,6 +311,7 @@ impl ConflictError {
             Self::DrainWithTls { disk } => vec![format!("disks[{disk}].drain-fence")],
             Self::NoDiscovery { disk } => vec![format!("disks[{disk}].discovery-tls-key-file")],
             Self::NoHostSecret { disk } => vec![format!("disks[{disk}].dhchap-ctrl-secret-file")],
+            Self::ConcatWithoutSecret { disk } | Self::ConcatWithKey { disk } => vec![format!("disks[{disk}].concat")],
             Self::NoReadOnlyApi => vec!["api-read-only".into()],
             Self::SameApiSocket { .. } => vec!["api-read-only".into(), "api".into()],
             Self::NoPath { disk } => vec![format!("disks[{disk}].paths"), format!("disks[{disk}].discovery")],

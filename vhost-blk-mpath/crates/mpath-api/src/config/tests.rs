@@ -71,12 +71,14 @@ fn the_sample_shows_every_setting() {
     config.disks[0].max_transfer = Some("1MiB".parse().unwrap());
     config.disks[0].tls_key_file = Some("/etc/vhost-blk-mpath/disk0.key".parse().unwrap());
     config.disks[0].discovery_tls_key_file = Some("/etc/vhost-blk-mpath/discovery.key".parse().unwrap());
+    config.disks[0].dhchap_secret_file = Some("/etc/vhost-blk-mpath/host.secret".parse().unwrap());
+    config.disks[0].dhchap_ctrl_secret_file = Some("/etc/vhost-blk-mpath/controller.secret".parse().unwrap());
     let sharer = SharerConfig::new("s".parse().unwrap(), "/s".parse().unwrap(), NamespaceId::new(2).unwrap());
     config.disks[0].share_paths_with = vec![sharer];
     config.disks[0].discovery = vec!["tcp://127.0.0.1".parse().unwrap()];
     let mut found = Vec::new();
     keys(&serde_yaml::to_value(&config).unwrap(), &mut found);
-    assert_eq!(found.len(), 61, "{found:?}");
+    assert_eq!(found.len(), 64, "{found:?}");
     for key in found {
         let shown = |line: &str| line.trim_start_matches([' ', '#', '-']).starts_with(&format!("{key}:"));
         assert!(SAMPLE.lines().any(shown), "the sample does not show {key}");
@@ -253,7 +255,7 @@ fn errors_name_place_value_and_remedy() {
         ),
         (
             "colour: red",
-            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `socket-mode`, `socket-owner`, `socket-group`, `subsystem`, `namespace`, `paths`, `discovery`, `share-paths-with`, `policy`, `scheduler`, `limits`, `weight`, `read-only`, `queues`, `queue-size`, `max-transfer`, `window`, `poll-us`, `hdr-digest`, `data-digest`, `tls-key-file`, `discovery-tls-key-file`, `dhchap-secret-file`, `dhchap-ctrl-secret-file`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `io-timeout`, `hedge`, `hedge-budget`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`, `mpath-window`",
+            "5:5: disks[0]: unknown field `colour`, expected one of `name`, `socket-path`, `socket-mode`, `socket-owner`, `socket-group`, `subsystem`, `namespace`, `paths`, `discovery`, `share-paths-with`, `policy`, `scheduler`, `limits`, `weight`, `read-only`, `queues`, `queue-size`, `max-transfer`, `window`, `poll-us`, `hdr-digest`, `data-digest`, `tls-key-file`, `discovery-tls-key-file`, `dhchap-secret-file`, `dhchap-ctrl-secret-file`, `concat`, `keep-alive-tmo`, `reconnect-delay`, `suspect-timeout`, `io-timeout`, `hedge`, `hedge-budget`, `fast-io-fail-tmo`, `ctrl-loss-tmo`, `shared-write-cache`, `drain-fence`, `mpath-window`",
         ),
     ] {
         assert_eq!(refuse(&with_disk_lines(&format!("    {line}\n"))), message);
@@ -430,6 +432,25 @@ fn conflicting_values_are_refused() {
                 ['1', '2', '3', '4', '5', '6', '7', '8', '9'].map(|n| format!("'tcp://h{n}'")).join(", ")
             )),
             " disks[0].discovery: 9 given; give 8 at most",
+        ),
+        (
+            with_disk_lines("    concat: true\n"),
+            " disks[0].concat: needs `dhchap-ctrl-secret-file`, because a controller that need not prove itself could be any machine; \
+             add `dhchap-ctrl-secret-file`, or remove `concat`",
+        ),
+        (
+            with_disk_lines(
+                "    concat: true\n    dhchap-secret-file: /s\n    dhchap-ctrl-secret-file: /c\n    tls-key-file: /k\n",
+            ),
+            " disks[0].concat: not possible with `tls-key-file`, because a disk has one key for TLS; remove `tls-key-file` if the \
+             target takes generated keys, or else `concat`",
+        ),
+        (
+            with_disk_lines(
+                "    concat: true\n    dhchap-secret-file: /s\n    dhchap-ctrl-secret-file: /c\n    drain-fence: true\n",
+            ),
+            " disks[0].drain-fence: not possible with TLS (`tls-key-file`, `concat`), because anyone on the network can forge the end of \
+             a TCP connection; remove `drain-fence`, and the daemon waits for the fence time",
         ),
         (
             with_disk_lines("    discovery-tls-key-file: /k\n"),

@@ -65,7 +65,7 @@ impl Config {
         conflicts.extend(of_api.map(|disk| ConflictError::ApiSocket { disk: disk.place, path: disk.socket.clone() }));
         for (index, disk) in self.disks.iter().enumerate() {
             check_paths(index, disk, &mut conflicts);
-            if disk.drain_fence && disk.tls_key_file.is_some() {
+            if disk.drain_fence && disk.uses_tls() {
                 conflicts.push(ConflictError::DrainWithTls { disk: index });
             }
             if disk.discovery_tls_key_file.is_some() && disk.discovery.is_empty() {
@@ -73,6 +73,12 @@ impl Config {
             }
             if disk.dhchap_ctrl_secret_file.is_some() && disk.dhchap_secret_file.is_none() {
                 conflicts.push(ConflictError::NoHostSecret { disk: index });
+            }
+            if disk.concat && disk.dhchap_ctrl_secret_file.is_none() {
+                conflicts.push(ConflictError::ConcatWithoutSecret { disk: index });
+            }
+            if disk.concat && disk.tls_key_file.is_some() {
+                conflicts.push(ConflictError::ConcatWithKey { disk: index });
             }
             check_sharers(index, disk, &mut conflicts);
         }

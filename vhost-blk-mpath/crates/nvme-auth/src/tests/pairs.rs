@@ -66,7 +66,7 @@ fn a_secure_channel_gets_a_generated_psk() {
     for bidirectional in [false, true] {
         // Group null and SHA-512 come first, and are left out.
         let (groups, hashes) = (vec![DhGroup::Null, DhGroup::Ffdhe2048], vec![Hash::Sha512, Hash::Sha384]);
-        let controller = AuthConfig { concatenation, groups, hashes, ..config() };
+        let controller = AuthConfig { hashes, groups, concatenation, ..config() };
         let mut host = controller.clone();
         host.controller_secret = host.controller_secret.filter(|_| bidirectional);
         let session = authenticate(host, controller);

@@ -88,7 +88,10 @@ pub enum ConnectError {
     #[error("authentication failed: {0}")]
     Authentication(Box<nvme_auth::HostError>),
     /// A command of the authentication failed.
-    #[error("authentication failed: the controller answered {command} with {status}; see the log of the target")]
+    #[error(
+        "authentication failed: the controller answered {command} with {status}; check that the target has the secret of this host \
+         NQN, and see its log"
+    )]
     AuthenticationCommand {
         /// The command.
         command: AuthenticationCommand,

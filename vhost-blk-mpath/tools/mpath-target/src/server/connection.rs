@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use low_water::LowWater;
-use nvme_tcp::target::{AdminReply, QueueIdentity, TargetCommand, TargetQueue};
+use nvme_tcp::target::{AdminReply, QueueIdentity, TargetAuthentication, TargetCommand, TargetQueue};
 use nvme_tcp::wire::{CROSS_RESET_DONE, Opcode, Status};
+use nvme_tls::psk::generated_candidate;
 use rustix::event::PollFlags;
 
 use super::association::{Association, Gate};
@@ -16,7 +17,7 @@ use super::delay_queue::DelayQueue;
 use super::execute::{ModifyingCommand, execute, flush_all};
 use super::held_commands::HeldCommands;
 use super::orphaned_commands::OrphanedCommands;
-use super::shared::{Port, Shared};
+use super::shared::{Port, PortSecurity, Shared};
 use super::stream::Stream;
 use super::waker::{Waker, poll};
 use crate::setting::{BlackHole, CrossReset};
@@ -88,7 +89,7 @@ impl Connection {
         registration: Registration,
         stream: TcpStream,
     ) -> io::Result<Self> {
-        let stream = Stream::new(stream, port.keys.as_ref())?;
+        let stream = Stream::new(stream, &port.security)?;
         let mut queue = TargetQueue::new(shared.limits);
         queue.set_digest_faults(Arc::clone(&port.faults.digests));
         queue.set_answer_faults(Arc::clone(&port.faults.answers));
@@ -251,6 +252,7 @@ impl Connection {
             return Err(ConnectionEnd::Dropped);
         }
         if self.next_role.is_some() {
+            self.keep_generated_key()?;
             // The queue itself answers a host that is not authenticated.
             if self.queue.is_authenticated()
                 && let Some(role) = self.next_role.take()
@@ -267,7 +269,7 @@ impl Connection {
         match connected {
             Ok((identity, association)) => {
                 self.registration.set_qid(identity.qid);
-                let authentication = self.shared.control().authentication(identity);
+                let authentication = self.authentication(identity);
                 let role = match identity {
                     QueueIdentity { cntlid, qid: 0, .. } => Role::Admin { cntlid },
                     _ => Role::Io(association),
@@ -281,6 +283,26 @@ impl Connection {
             }
             Err((status, result)) => self.queue.complete(command.token, status, result),
         }
+        Ok(())
+    }
+
+    /// The authentication that the queue needs. A host that has a generated key is authenticated already.
+    fn authentication(&self, identity: QueueIdentity) -> Option<Box<TargetAuthentication>> {
+        match &self.port.security {
+            PortSecurity::Concatenation(_) if self.stream.is_encrypted() => None,
+            _ => self.shared.control().authentication(identity),
+        }
+    }
+
+    /// Keeps the key that the authentication of this queue has generated, before the host learns that it succeeded.
+    fn keep_generated_key(&mut self) -> Result<(), ConnectionEnd> {
+        let (PortSecurity::Concatenation(keys), Some(identity)) = (&self.port.security, self.queue.identity()) else {
+            return Ok(());
+        };
+        let Some(psk) = self.queue.take_generated_psk() else { return Ok(()) };
+        let names = self.shared.control().names(identity.cntlid);
+        let (hostnqn, subnqn) = names.ok_or(ConnectionEnd::Dropped)?;
+        keys.insert(generated_candidate(psk.as_bytes(), &hostnqn, &subnqn).map_err(io::Error::other)?);
         Ok(())
     }
 

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use mpath_api::address::Transport;
 use nvme_tcp::target::{QueueLimits, Subsystem};
 use nvme_tcp::wire::{AddressFamily, CNTLID_ANY, DiscoveryEntry, Nqn, SecurityType, SubsystemType, TransportType};
-use nvme_tls::KeyLookup;
 
 use super::listener::Listener;
-use super::shared::Shared;
+use super::shared::{PortSecurity, Shared};
 
 /// The most connections of the discovery service.
 const MAX_CONNECTIONS: usize = 256;
@@ -31,13 +30,13 @@ impl Discovery {
         nqn: Nqn,
         referrals: Vec<SocketAddr>,
         seed: u64,
-        keys: Option<Arc<dyn KeyLookup>>,
+        security: PortSecurity,
     ) -> Self {
         let serial = crate::identity::serial_number(nqn.as_str());
         let subsystem = Subsystem::discovery(serial, QueueLimits::default(), seed);
         let shared = Arc::new(Shared::new(subsystem, Vec::new(), MAX_CONNECTIONS));
         // The discovery subsystem has this one port.
-        Self { shared, listener: Listener::new((addr, Transport::Tcp), addr, 1, 0, keys), nqn, referrals }
+        Self { shared, listener: Listener::new((addr, Transport::Tcp), addr, 1, 0, security), nqn, referrals }
     }
 
     /// Sets the log: these ports of the subsystem with their IDs, the service itself, and the referrals.
@@ -64,12 +63,14 @@ impl Discovery {
     }
 }
 
-/// The record of a port, which requires TLS if the port accepts nothing else.
+/// The record of a port, which requires TLS if the port accepts nothing else. A port that generates keys takes connections in clear
+/// text too, as nvmet does.
 fn with_security(entry: DiscoveryEntry, port: &Listener) -> DiscoveryEntry {
-    if port.port.keys.is_none() {
-        return entry;
-    }
-    let treq = DiscoveryEntry::TREQ_REQUIRED | DiscoveryEntry::TREQ_FLOW_CONTROL_OFF;
+    let treq = match &port.port.security {
+        PortSecurity::ClearText => return entry,
+        PortSecurity::Tls(_) => DiscoveryEntry::TREQ_REQUIRED | DiscoveryEntry::TREQ_FLOW_CONTROL_OFF,
+        PortSecurity::Concatenation(_) => entry.treq,
+    };
     DiscoveryEntry { treq, security: SecurityType::TLS_1_3, ..entry }
 }
 

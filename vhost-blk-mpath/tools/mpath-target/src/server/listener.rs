@@ -7,14 +7,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mpath_api::address::Transport;
-use nvme_tls::KeyLookup;
 use rustix::event::PollFlags;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::StartError;
 use super::connection::Connection;
 use super::settings::NamespaceOverrides;
-use super::shared::{Port, Shared};
+use super::shared::{Port, PortSecurity, Shared};
 use super::waker::{Waker, poll};
 use crate::setting::Queues;
 
@@ -41,9 +40,9 @@ impl Listener {
         advertised: SocketAddr,
         id: u16,
         index: usize,
-        keys: Option<Arc<dyn KeyLookup>>,
+        security: PortSecurity,
     ) -> Self {
-        let port = Arc::new(Port::new(id, index, keys));
+        let port = Arc::new(Port::new(id, index, security));
         Self { addr, transport, advertised, port, listening: Mutex::default(), overrides: Mutex::default() }
     }
 
@@ -203,7 +202,7 @@ mod tests {
                 return;
             };
             let also_open = socket.try_clone().unwrap();
-            let service = Discovery::new(addr, Nqn::discovery(), Vec::new(), 1, None);
+            let service = Discovery::new(addr, Nqn::discovery(), Vec::new(), 1, PortSecurity::ClearText);
             service.listener.listen(&service.shared, socket).unwrap();
             service.listener.stop(&service.shared);
             bind(addr, transport).unwrap();

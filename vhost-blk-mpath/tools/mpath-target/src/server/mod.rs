@@ -25,7 +25,6 @@ use std::time::Duration;
 use mpath_api::address::Transport;
 use nvme_tcp::target::{Namespace, QueueLimits, Subsystem, SubsystemConfig};
 use nvme_tcp::wire::{AnaState, Nqn};
-use nvme_tls::KeyLookup;
 
 use crate::config::{Backing, ConfigError, ListenerConfig, NamespaceConfig, TargetConfig};
 use crate::identity;
@@ -34,7 +33,7 @@ use crate::storage::{FileError, FileStore, MemoryStore, Store};
 use crate::tls_key::SubsystemKey;
 use discovery::Discovery;
 use listener::Listener;
-use shared::Shared;
+use shared::{PortSecurity, Shared};
 pub use status::{AnaGroupStatus, DiscoveryStatus, ListenerStatus};
 
 /// The most entries of a queue: more than any host keeps in flight on one connection.
@@ -94,6 +93,7 @@ impl TargetServer {
         let opened = namespaces.into_iter().map(|namespace| open_namespace(nqn.as_str(), block_size, namespace));
         let (namespaces, stores) = opened.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         let seed = identity::new_uuid().as_u64_pair().1;
+        let concatenates = authentication.as_ref().is_some_and(|side| side.concatenation.is_requested());
         let subsystem = Subsystem::new(SubsystemConfig {
             nqn: nqn.clone(),
             serial: identity::serial_number(nqn.as_str()),
@@ -107,14 +107,18 @@ impl TargetServer {
             seed,
             authentication,
         });
-        let keys = tls_key.map(|psk| Arc::new(SubsystemKey { psk, nqn: nqn.clone() }) as Arc<dyn KeyLookup>);
+        let security = match tls_key {
+            Some(psk) => PortSecurity::Tls(Arc::new(SubsystemKey { psk, nqn: nqn.clone() })),
+            None if concatenates => PortSecurity::Concatenation(Arc::default()),
+            None => PortSecurity::ClearText,
+        };
         let shared = Arc::new(Shared::new(subsystem, stores, max_connections));
         let mut server = Self { shared, nqn: nqn.clone(), block_size, listeners: Vec::new(), discovery: None };
         for (index, ((socket, addr), config)) in sockets.into_iter().zip(&listeners).enumerate() {
             let at = (addr, config.transport);
-            let keys = keys.clone().filter(|_| !config.is_clear_text);
+            let security = if config.is_clear_text { PortSecurity::ClearText } else { security.clone() };
             // The index fits: there are at most `MAX_LISTENERS`.
-            let listener = Listener::new(at, config.advertise.unwrap_or(addr), index as u16 + 1, index, keys);
+            let listener = Listener::new(at, config.advertise.unwrap_or(addr), index as u16 + 1, index, security);
             let mut is_listening = true;
             for setting in &config.settings {
                 match setting {
@@ -128,8 +132,11 @@ impl TargetServer {
             server.listeners.push(listener);
         }
         if let Some((socket, addr)) = discovery {
-            let keys = discovery_tls_key.map(|psk| Arc::new(SubsystemKey { psk, nqn: Nqn::discovery() }) as Arc<_>);
-            server.discovery = Some(Discovery::new(addr, nqn, referrals, !seed, keys));
+            let security = match discovery_tls_key {
+                Some(psk) => PortSecurity::Tls(Arc::new(SubsystemKey { psk, nqn: Nqn::discovery() })),
+                None => PortSecurity::ClearText,
+            };
+            server.discovery = Some(Discovery::new(addr, nqn, referrals, !seed, security));
             // The log is complete before the first host can connect.
             server.update_discovery_log();
             if let Some(discovery) = &server.discovery {
@@ -153,14 +160,15 @@ impl TargetServer {
         self.discovery.as_ref().map(|discovery| discovery.listener.addr)
     }
 
-    /// Whether a listener accepts only TLS. `listener` is the index in the configuration.
-    pub fn has_tls(&self, listener: usize) -> bool {
-        self.listeners[listener].port.keys.is_some()
+    /// How a listener secures its connections: `tls`, `concat`, or `None` for clear text. `listener` is the index in the
+    /// configuration.
+    pub fn security(&self, listener: usize) -> Option<&'static str> {
+        self.listeners[listener].port.security.word()
     }
 
-    /// Whether the discovery service accepts only TLS.
-    pub fn discovery_has_tls(&self) -> bool {
-        self.discovery.as_ref().is_some_and(|discovery| discovery.listener.port.keys.is_some())
+    /// How the discovery service secures its connections.
+    pub fn discovery_security(&self) -> Option<&'static str> {
+        self.discovery.as_ref()?.listener.port.security.word()
     }
 
     /// Brings the discovery log up to date.

@@ -8,7 +8,7 @@ use nvme_tcp::target::{
     AdminReply, CommandToken, ConnectRefusal, IoView, Namespace, QueueIdentity, QueueLimits, Subsystem,
     TargetAuthentication, TargetCommand,
 };
-use nvme_tcp::wire::{AnaState, ControllerInstance, DiscoveryEntry, Status};
+use nvme_tcp::wire::{AnaState, ControllerInstance, DiscoveryEntry, Nqn, Status};
 use nvme_tls::KeyLookup;
 
 use super::association::Association;
@@ -16,6 +16,7 @@ use super::connection_registry::ConnectionRegistry;
 use super::faults::Faults;
 use super::waker::Waker;
 use crate::storage::Store;
+use crate::tls_key::GeneratedKeys;
 
 /// The shared state of a server.
 pub(super) struct Shared {
@@ -29,6 +30,27 @@ pub(super) struct Shared {
     pub(super) orphans: Arc<ConnectionRegistry>,
 }
 
+/// How the connections of a port are secured.
+#[derive(Clone)]
+pub(super) enum PortSecurity {
+    /// Not at all, but queues may be authenticated.
+    ClearText,
+    /// All connections use TLS with these keys.
+    Tls(Arc<dyn KeyLookup>),
+    /// Queues that are authenticated in clear text generate keys. All other connections use TLS with these keys.
+    Concatenation(Arc<GeneratedKeys>),
+}
+
+impl PortSecurity {
+    pub(super) fn word(&self) -> Option<&'static str> {
+        match self {
+            Self::ClearText => None,
+            Self::Tls(_) => Some("tls"),
+            Self::Concatenation(_) => Some("concat"),
+        }
+    }
+}
+
 /// A port, as its connections use it.
 pub(super) struct Port {
     /// Port ID, from 1.
@@ -36,8 +58,7 @@ pub(super) struct Port {
     /// The index of the listener.
     pub(super) listener: usize,
     pub(super) faults: Faults,
-    /// The keys of the hosts, if connections use TLS.
-    pub(super) keys: Option<Arc<dyn KeyLookup>>,
+    pub(super) security: PortSecurity,
 }
 
 /// The subsystem, and the connections of each of its controllers.
@@ -49,8 +70,8 @@ pub(super) struct Control {
 }
 
 impl Port {
-    pub(super) fn new(id: u16, listener: usize, keys: Option<Arc<dyn KeyLookup>>) -> Self {
-        Self { id, listener, faults: Faults::new(), keys }
+    pub(super) fn new(id: u16, listener: usize, security: PortSecurity) -> Self {
+        Self { id, listener, faults: Faults::new(), security }
     }
 }
 
@@ -106,6 +127,11 @@ impl Control {
     /// The authentication of a queue whose Connect was accepted, if one is required.
     pub(super) fn authentication(&self, identity: QueueIdentity) -> Option<Box<TargetAuthentication>> {
         self.subsystem.authentication(identity)
+    }
+
+    /// NQN of the host of a controller, and of the subsystem.
+    pub(super) fn names(&self, cntlid: u16) -> Option<(Nqn, Nqn)> {
+        Some((self.subsystem.hostnqn(cntlid)?.clone(), self.subsystem.config().nqn.clone()))
     }
 
     fn state(&self, cntlid: u16) -> Option<(ControllerInstance, IoView)> {

@@ -7,14 +7,27 @@ use std::sync::Arc;
 
 use nvme_tls::{KeyLookup, Session, TlsError};
 
+use super::shared::PortSecurity;
+use crate::tls_key::GeneratedKeys;
+
 /// The most plain text that is encrypted before the socket has taken it.
 const WRITE_BYTES: usize = 128 << 10;
 /// The most bytes of one receive.
 const RECEIVE_BYTES: usize = 64 << 10;
 
+/// The content type of a TLS record with a `ClientHello`. NVMe/TCP begins with the type of `ICReq`, which is 0.
+const TLS_HANDSHAKE: u8 = 22;
+
 pub(super) struct Stream {
     tcp: TcpStream,
-    tls: Option<Tls>,
+    layer: Layer,
+}
+
+enum Layer {
+    ClearText,
+    Tls(Box<Tls>),
+    /// The first byte of the host decides between clear text and TLS with these keys.
+    Undecided(Arc<GeneratedKeys>),
 }
 
 struct Tls {
@@ -28,56 +41,76 @@ struct Tls {
 }
 
 impl Stream {
-    /// With keys, the stream is encrypted, and the host speaks first.
-    pub(super) fn new(tcp: TcpStream, keys: Option<&Arc<dyn KeyLookup>>) -> io::Result<Self> {
+    /// The stream of a new connection. The host speaks first.
+    pub(super) fn new(tcp: TcpStream, security: &PortSecurity) -> io::Result<Self> {
         tcp.set_nonblocking(true)?;
         tcp.set_nodelay(true)?;
-        let tls = keys.map(|keys| {
-            let session = Session::controller(Arc::clone(keys)).map_err(io::Error::other)?;
-            let buffer = vec![0; RECEIVE_BYTES].into_boxed_slice();
-            Ok::<_, io::Error>(Tls { session, buffer, is_established: false, has_unread: false, failed: None })
-        });
-        Ok(Self { tcp, tls: tls.transpose()? })
+        let layer = match security {
+            PortSecurity::ClearText => Layer::ClearText,
+            PortSecurity::Tls(keys) => Layer::Tls(Tls::new(Arc::clone(keys))?),
+            PortSecurity::Concatenation(keys) => Layer::Undecided(Arc::clone(keys)),
+        };
+        Ok(Self { tcp, layer })
+    }
+
+    fn tls(&self) -> Option<&Tls> {
+        match &self.layer {
+            Layer::Tls(tls) => Some(tls),
+            Layer::ClearText | Layer::Undecided(_) => None,
+        }
     }
 
     pub(super) fn is_encrypted(&self) -> bool {
-        self.tls.is_some()
+        self.tls().is_some()
     }
 
     /// Whether received bytes may wait here to be read. The socket does not report them.
     pub(super) fn has_unread(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.has_unread)
+        self.tls().is_some_and(|tls| tls.has_unread)
     }
 
     /// Whether encrypted bytes wait for the socket.
     pub(super) fn has_unsent(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| !tls.session.is_sent())
+        self.tls().is_some_and(|tls| !tls.session.is_sent())
     }
 
     /// Sends encrypted bytes that wait, as far as the socket takes them.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        self.tls.as_mut().map_or(Ok(()), |tls| tls.flush(&self.tcp))
+        match &mut self.layer {
+            Layer::Tls(tls) => tls.flush(&self.tcp),
+            Layer::ClearText | Layer::Undecided(_) => Ok(()),
+        }
     }
 
     /// As [`Read::read`]: fills `buf` as far as bytes have arrived. 0 is the end of the stream.
     pub(super) fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        match &mut self.tls {
-            Some(tls) => tls.read(&self.tcp, buf),
-            None => (&self.tcp).read(buf),
+        if let Layer::Undecided(keys) = &self.layer {
+            let mut first = [0];
+            if self.tcp.peek(&mut first)? == 0 {
+                return Ok(0);
+            }
+            self.layer = match first {
+                [TLS_HANDSHAKE] => Layer::Tls(Tls::new(Arc::clone(keys) as Arc<_>)?),
+                _ => Layer::ClearText,
+            };
+        }
+        match &mut self.layer {
+            Layer::Tls(tls) => tls.read(&self.tcp, buf),
+            Layer::ClearText | Layer::Undecided(_) => (&self.tcp).read(buf),
         }
     }
 
     /// As [`Write::write`].
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.tls {
-            Some(tls) => tls.write(&self.tcp, bytes),
-            None => (&self.tcp).write(bytes),
+        match &mut self.layer {
+            Layer::Tls(tls) => tls.write(&self.tcp, bytes),
+            Layer::ClearText | Layer::Undecided(_) => (&self.tcp).write(bytes),
         }
     }
 
     /// Ends the stream to the host, behind all written bytes.
     pub(super) fn end(&mut self) -> io::Result<()> {
-        if let Some(tls) = &mut self.tls {
+        if let Layer::Tls(tls) = &mut self.layer {
             tls.session.close();
             tls.flush(&self.tcp)?;
         }
@@ -92,6 +125,12 @@ impl AsFd for Stream {
 }
 
 impl Tls {
+    fn new(keys: Arc<dyn KeyLookup>) -> io::Result<Box<Self>> {
+        let session = Session::controller(keys).map_err(io::Error::other)?;
+        let buffer = vec![0; RECEIVE_BYTES].into_boxed_slice();
+        Ok(Box::new(Self { session, buffer, is_established: false, has_unread: false, failed: None }))
+    }
+
     fn flush(&mut self, mut tcp: &TcpStream) -> io::Result<()> {
         while !self.session.is_sent() {
             match tcp.write(self.session.pending()) {
