@@ -38,9 +38,9 @@ REFUSED = "authentication failed: "  # as mpath-target says it
 class Linux(World):
     """The guest as a host of `target`, with a load that runs until it is ended."""
 
-    def connect_with(self, host_secret, ctrl_secret=None, *options):
+    def connect_with(self, host_secret, ctrl_secret=None, *options, ports=None):
         secrets = [f"dhchap_secret={host_secret}"] + [f"dhchap_ctrl_secret={ctrl_secret}"] * bool(ctrl_secret)
-        self.connect(*secrets, f"keep_alive_tmo={KEEP_ALIVE}", *options, timeout=LIVE_TIMEOUT)
+        self.connect(*secrets, f"keep_alive_tmo={KEEP_ALIVE}", *options, ports=ports, timeout=LIVE_TIMEOUT)
 
     def start_load(self):
         """Starts fio in the background, again and again."""
