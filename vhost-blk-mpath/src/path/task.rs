@@ -47,7 +47,7 @@ async fn done<T>(under_way: &mut Pending<T>) -> T {
 
 /// A connected socket.
 enum Connected {
-    /// Of an admin queue, which begins an association.
+    /// That of an admin queue, which begins an association.
     Admin(Box<Begin>),
     Io(ControlSocket),
 }

@@ -81,6 +81,13 @@ impl StartingService {
                 "the name of the subsystem does not start with `nqn.`; if the target has another name for it, correct `subsystem`"
             );
         }
+        if config.concat && config.dhchap_ctrl_secret_file.is_none() {
+            tracing::warn!(
+                disk = config.name.as_str(),
+                "`concat` without `dhchap-ctrl-secret-file`: TLS hides the data from those who only listen, but any machine on the way \
+                 to the target can pose as the target"
+            );
+        }
         let paths: Vec<_> = DiskSettings::all(&config).into_iter().map(|disk| disk.socket_path).collect();
         let places = paths.iter().map(SocketLocation::of).collect();
         let (records, inherited_fence) = FenceRecords::open(paths.iter().map(SocketPath::as_path))?;

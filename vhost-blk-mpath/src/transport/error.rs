@@ -49,6 +49,11 @@ pub(crate) enum TransportError {
     TlsKey(#[from] TlsKeyError),
     #[error(transparent)]
     TlsRefused(#[from] TlsRefused),
+    #[error(
+        "no answer to the first message: {0}; check that this port of the controller takes clear text too, because the authentication \
+         that generates the TLS key (concat) needs it"
+    )]
+    NoClearText(#[source] Box<TransportError>),
     #[error("cannot set up TLS: {0}")]
     OpenSsl(#[source] SetupError),
     #[error("secure channel concatenation: {0}")]
@@ -59,7 +64,7 @@ pub(crate) enum TransportError {
     GeneratedKey(#[from] DeriveError),
     #[error(
         "the controller refuses the TLS key that the authentication has generated: {0}; check that this port of the controller uses \
-         TLS, and that the target supports secure channel concatenation"
+         TLS, and that the target can generate a key and prove itself too: Linux cannot, so there remove dhchap-ctrl-secret-file"
     )]
     GeneratedKeyRefused(#[source] Box<TransportError>),
 }

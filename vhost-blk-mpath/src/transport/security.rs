@@ -64,7 +64,7 @@ impl Security {
         let mut generated = None;
         if let Some(authentication) = authentication.as_mut().filter(|_| self.concat) {
             generated = Some(generate_key(address, config, authentication).await?);
-            // The controller has proven itself, and no other has the key. A controller that trusts the key gives no other proof.
+            // The controller has proven itself, and only it has the key. A controller that trusts the key gives no other proof.
             authentication.controller_secret = None;
         }
         let socket = self.connect(address, generated.as_ref()).await?;
@@ -92,7 +92,10 @@ async fn generate_key(
 ) -> Result<GeneratedKey, TransportError> {
     let mut socket = ControlSocket::new(connect_stream(address).await?, None);
     let host = HostConcatenation::new(config, authentication, Instant::now()).map_err(TransportError::Concatenation)?;
-    let (psk, authenticated) = authenticate(&mut socket, host).await?;
+    let (psk, authenticated) = authenticate(&mut socket, host).await.map_err(|error| match error {
+        TransportError::Unanswered(error) => TransportError::NoClearText(error),
+        error => error,
+    })?;
     let key = generated_candidate(psk.as_bytes(), &config.host.hostnqn, &config.subnqn)?;
     Ok(GeneratedKey { key, authenticated })
 }

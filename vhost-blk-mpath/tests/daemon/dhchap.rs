@@ -128,17 +128,18 @@ fn concatenating_target(listeners: usize, host: u8, controller: Option<u8>, hash
 
 #[test]
 fn a_disk_with_generated_keys_verifies_and_survives_the_loss_of_paths() {
-    for (hash, group, suite) in [
-        (Hash::Sha256, DhGroup::Ffdhe2048, "TLS_AES_128_GCM_SHA256"),
-        (Hash::Sha384, DhGroup::Ffdhe3072, "TLS_AES_256_GCM_SHA384"),
+    for (controller, sides, hash, group, suite) in [
+        (None, AuthenticatedSides::Host, Hash::Sha256, DhGroup::Ffdhe2048, "TLS_AES_128_GCM_SHA256"),
+        (Some(2), AuthenticatedSides::Bidirectional, Hash::Sha384, DhGroup::Ffdhe3072, "TLS_AES_256_GCM_SHA384"),
     ] {
         let target = concatenating_target(2, 1, Some(2), hash, group);
         let [one, two] = [0, 1].map(|path: usize| target.addrs()[path]);
         let transport = if has_mptcp() { "mptcp" } else { "tcp" };
         let more = format!("--concat --io-threads 2 --data-digest --path {transport}://{one} --path tcp://{two}");
-        let daemon = start(&[], Some(1), Some(2), &more).ready();
-        verify(&daemon, &target, AuthenticatedSides::Bidirectional, &hash.to_string(), &group.to_string());
+        let daemon = start(&[], Some(1), controller, &more).ready();
+        verify(&daemon, &target, sides, &hash.to_string(), &group.to_string());
         assert!(daemon.paths().iter().all(|path| path.tls_suite.as_deref() == Some(suite)));
+        assert_eq!(daemon.log().contains("can pose as the target"), controller.is_none());
     }
 }
 
@@ -190,8 +191,9 @@ fn hosts_and_targets_with_and_without_generated_keys_refuse_each_other() {
     let one_way = concatenating_target(1, 1, None, Hash::Sha256, DhGroup::Ffdhe2048);
     let (plain, open) = (target(1, 1, Some(2)), Target::start(1));
     let keys = tempfile::tempdir().unwrap();
-    let file = keys.path().join("disk.key");
-    write(&file, &ConfiguredPsk::new(RetainedHash::Sha256, &[7; 32]).unwrap().to_interchange());
+    let (file, key) = (keys.path().join("disk.key"), ConfiguredPsk::new(RetainedHash::Sha256, &[7; 32]).unwrap());
+    write(&file, &key.to_interchange());
+    let only_tls = Target::with(1, |config| config.tls_key = Some(key));
     let with_key = format!("--tls-key-file {}", file.display());
     for (target, host, controller, more, word) in [
         (&concatenating, 7, Some(2), "--concat", "the controller refused the proof of this host"),
@@ -201,6 +203,7 @@ fn hosts_and_targets_with_and_without_generated_keys_refuse_each_other() {
         (&concatenating, 1, None, "", "requires authentication with secure channel concatenation"),
         (&concatenating, 1, None, &with_key, "accepts none of the 6 TLS identities"),
         (&plain, 1, Some(2), "--concat", "configure secure channel concatenation alike on host and target"),
+        (&only_tls, 1, Some(2), "--concat", "takes clear text too"),
         (&open, 1, Some(2), "--concat", "check that the target has the secret of this host NQN"),
     ] {
         let why = error(&start(&target.addrs(), Some(host), controller, more));

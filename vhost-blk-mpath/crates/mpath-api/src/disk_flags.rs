@@ -130,7 +130,7 @@ pub struct DiskFlags {
     pub dhchap_ctrl_secret_file: Option<KeyFile>,
 
     /// Have the authentication generate the key for TLS; all connections to the subsystem then use TLS 1.3
-    #[arg(long, requires = "dhchap_ctrl_secret_file", conflicts_with = "tls_key_file")]
+    #[arg(long, requires = "dhchap_secret_file", conflicts_with = "tls_key_file")]
     pub concat: bool,
 
     /// Keep-alive timeout in seconds, 1 to 600: a path that receives nothing for this long is lost [default: 5]

@@ -38,8 +38,8 @@ pub enum ControllerError {
     },
     /// The host asks for a secure channel that this controller does not accept.
     #[error(
-        "the host asks for secure channel {requested:#04x} and this target accepts \"{accepted}\" ({:#04x}); \
-         configure secure channel concatenation alike on host and target",
+        "the host asks for secure channel {requested:#04x} and this target accepts only {:#04x} ({accepted}); configure secure channel \
+         concatenation alike on host and target",
         .accepted.code()
     )]
     Concatenation {

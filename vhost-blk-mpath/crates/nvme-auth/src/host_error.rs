@@ -34,8 +34,8 @@ pub enum HostError {
     },
     /// `AUTH_Failure1`: the controller does not agree to the secure channel, or to its absence.
     #[error(
-        "the controller refused the secure channel request \"{requested}\"; \
-         configure secure channel concatenation alike on host and target"
+        "the controller refused the secure channel request \"{requested}\"; configure secure channel concatenation alike on host and \
+         target, and check that the target has the secret of this host NQN and allows more than the group null"
     )]
     ConcatenationRefused {
         /// The request of this host.

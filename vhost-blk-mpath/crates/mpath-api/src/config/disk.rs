@@ -168,7 +168,8 @@ pub struct DiskConfig {
 
     /// Whether the authentication generates the key for TLS (secure channel concatenation). If so, each association begins with an
     /// authentication in clear text. Then all connections to the subsystem use TLS 1.3 with the generated key, and nothing else is
-    /// sent in clear text. It needs `dhchap-ctrl-secret-file`, and excludes `tls-key-file`. Default: `false`.
+    /// sent in clear text. It needs `dhchap-secret-file`, and excludes `tls-key-file`. Only with `dhchap-ctrl-secret-file` does the
+    /// key prove the controller too. Default: `false`.
     #[serde(default, deserialize_with = "on_off::deserialize")]
     pub concat: bool,
 

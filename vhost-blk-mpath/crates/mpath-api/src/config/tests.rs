@@ -435,20 +435,16 @@ fn conflicting_values_are_refused() {
         ),
         (
             with_disk_lines("    concat: true\n"),
-            " disks[0].concat: needs `dhchap-ctrl-secret-file`, because a controller that need not prove itself could be any machine; \
-             add `dhchap-ctrl-secret-file`, or remove `concat`",
+            " disks[0].concat: needs `dhchap-secret-file`, because the authentication generates the key; add `dhchap-secret-file`, or \
+             remove `concat`",
         ),
         (
-            with_disk_lines(
-                "    concat: true\n    dhchap-secret-file: /s\n    dhchap-ctrl-secret-file: /c\n    tls-key-file: /k\n",
-            ),
+            with_disk_lines("    concat: true\n    dhchap-secret-file: /s\n    tls-key-file: /k\n"),
             " disks[0].concat: not possible with `tls-key-file`, because a disk has one key for TLS; remove `tls-key-file` if the \
              target takes generated keys, or else `concat`",
         ),
         (
-            with_disk_lines(
-                "    concat: true\n    dhchap-secret-file: /s\n    dhchap-ctrl-secret-file: /c\n    drain-fence: true\n",
-            ),
+            with_disk_lines("    concat: true\n    dhchap-secret-file: /s\n    drain-fence: true\n"),
             " disks[0].drain-fence: not possible with TLS (`tls-key-file`, `concat`), because anyone on the network can forge the end of \
              a TCP connection; remove `drain-fence`, and the daemon waits for the fence time",
         ),

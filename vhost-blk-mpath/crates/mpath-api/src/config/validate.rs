@@ -74,7 +74,7 @@ impl Config {
             if disk.dhchap_ctrl_secret_file.is_some() && disk.dhchap_secret_file.is_none() {
                 conflicts.push(ConflictError::NoHostSecret { disk: index });
             }
-            if disk.concat && disk.dhchap_ctrl_secret_file.is_none() {
+            if disk.concat && disk.dhchap_secret_file.is_none() {
                 conflicts.push(ConflictError::ConcatWithoutSecret { disk: index });
             }
             if disk.concat && disk.tls_key_file.is_some() {

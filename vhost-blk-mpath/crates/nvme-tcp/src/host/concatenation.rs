@@ -22,7 +22,7 @@ pub struct HostConcatenation(AdminSession<AdminError>);
 
 impl HostConcatenation {
     /// The host of a fresh connection in clear text. `config` is that of the association, and `authentication` has its secrets.
-    /// Without a secret of the controller, any machine can generate a key with this host.
+    /// Without a secret of the controller, any machine can pose as the controller.
     ///
     /// # Errors
     /// KATO is out of range.

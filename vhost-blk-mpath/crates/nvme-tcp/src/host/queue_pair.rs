@@ -128,7 +128,7 @@ pub(super) struct QueuePair {
     /// The authentication that is under way, in phase `Authenticate`.
     pub(super) authentication: Option<Box<QueueAuthentication>>,
     pub(super) authenticated: Option<Authenticated>,
-    /// What the authentication has generated, if this host asked for a secure channel.
+    /// The key that the authentication has generated, if this host asked for a secure channel.
     pub(super) generated_psk: Option<GeneratedPsk>,
     /// After a failed authentication: the encoded Authentication Send that tells the controller why.
     pub(super) refusal: Option<Vec<u8>>,

@@ -74,7 +74,7 @@ fn disk(index: usize) -> impl Strategy<Value = DiskConfig> {
             .map(|tmo| format!("/run/{tmo}").parse().unwrap()),
         dhchap_secret_file: tmo.0.map(|tmo| format!("/run/secret-{tmo}").parse().unwrap()),
         dhchap_ctrl_secret_file: tmo.0.filter(|_| flags[3]).map(|tmo| format!("/run/ctrl-{tmo}").parse().unwrap()),
-        concat: flags[2] && flags[3] && !flags[4] && tmo.0.is_some() && tmo.2.is_none(),
+        concat: flags[2] && !flags[4] && tmo.0.is_some() && tmo.2.is_none(),
         keep_alive_tmo: numbers.4.to_string().parse().unwrap(),
         reconnect_delay: numbers.5.to_string().parse().unwrap(),
         suspect_timeout: format!("{}ms", tmo.1).parse().unwrap(),
