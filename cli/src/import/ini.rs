@@ -192,15 +192,14 @@ impl Endpoint {
         let (secure, section): (Vec<_>, Vec<_>) =
             section.into_iter().partition(|option| security(&option.name).is_some());
         let of = nqn.as_deref().unwrap_or(DISCOVERY_NQN);
+        let is_discovery = is_discovery || nqn.as_deref() == Some(DISCOVERY_NQN);
         let notes = secure
             .iter()
             .filter(|option| !option.is_off())
             .filter_map(|option| Some(format!("{option} of nqn {of}: {}", security(&option.name)?)));
         let to = if is_discovery {
             discovery.notes.extend(notes);
-            if of != DISCOVERY_NQN {
-                discovery.notes.push(format!("nqn {of}: no counterpart, {DISCOVERY_NQN} is asked"));
-            }
+            discovery.note_other_name(of);
             discovery
         } else {
             let nqn = nqn.as_deref().ok_or_else(|| refused(file, line, "nqn", "missing; give the subsystem's NQN"))?;

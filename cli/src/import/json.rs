@@ -84,19 +84,23 @@ pub(super) fn read(file: &Path, text: &str, selection: &Selection) -> Result<Imp
     // Discovery controllers belong to no subsystem; every disk may ask them.
     let mut discovery = ImportedDisk::default();
     for subsystem in &host.subsystems {
-        let nqn = subsystem.nqn.as_str();
-        // The discovery service is no disk.
-        let mut service = ImportedDisk::default();
-        let disk = if nqn == DISCOVERY_NQN { &mut service } else { imported.disk(nqn) };
-        disk.notes.extend(options(&subsystem.other).filter_map(|option| option.note()));
-        for port in &subsystem.ports {
-            let is_discovery = port.discovery || nqn == DISCOVERY_NQN;
+        let (nqn, ports) = (subsystem.nqn.as_str(), &subsystem.ports);
+        // A discovery subsystem is no disk, even with a name of its own.
+        let is_service = nqn == DISCOVERY_NQN || !ports.is_empty() && ports.iter().all(|port| port.discovery);
+        if is_service {
+            discovery.note_other_name(nqn);
+        }
+        let mut disk = (!is_service).then(|| imported.disk(nqn));
+        let notes = options(&subsystem.other).filter_map(|option| option.note());
+        disk.as_deref_mut().unwrap_or(&mut discovery).notes.extend(notes);
+        for port in ports {
+            let is_discovery = port.discovery || is_service;
             let address = ControllerAddress {
                 transport: port.transport.clone(),
                 traddr: port.traddr.0.clone(),
                 trsvcid: port.trsvcid.as_ref().map(|port| port.0.clone()),
             };
-            let to = if is_discovery { &mut discovery } else { &mut *disk };
+            let to = disk.as_deref_mut().filter(|_| !is_discovery).unwrap_or(&mut discovery);
             let options: Vec<_> = options(&port.other).collect();
             to.add(&address, is_discovery, &options);
         }

@@ -101,6 +101,15 @@ impl Imported {
     }
 }
 
+impl ImportedDisk {
+    /// Adds a comment if a discovery subsystem has a name of its own: the daemon asks for the name of the service.
+    fn note_other_name(&mut self, nqn: &str) {
+        if nqn != DISCOVERY_NQN {
+            self.notes.push(format!("nqn {nqn}: no counterpart, {DISCOVERY_NQN} is asked"));
+        }
+    }
+}
+
 fn read_file(file: &Path) -> Result<String, ImportError> {
     let read = || {
         let mut text = String::new();

@@ -188,6 +188,43 @@ fn errors_of_config_json_name_file_line_and_field() {
     assert!(imported(one, &of("nqn.x")).unwrap_err().ends_with("; there are: nqn.s"));
 }
 
+/// nvme-cli marks the controllers of a discovery subsystem, whatever the name of the subsystem.
+#[test]
+fn a_discovery_subsystem_with_a_name_of_its_own_is_no_disk() {
+    let port = |traddr: &str, discovery| {
+        format!(r#"{{"transport": "tcp", "traddr": "{traddr}", "trsvcid": "8009", "discovery": {discovery}}}"#)
+    };
+    let subsystem = |nqn: &str, ports: &str| format!(r#"{{"nqn": "{nqn}", "ports": [{ports}]}}"#);
+    let cdc = subsystem("nqn.cdc", &format!("{}, {}", port("192.0.2.8", true), port("192.0.2.9", true)));
+    let one = subsystem("nqn.one", &port("192.0.2.1", false));
+    let text = imported(&format!(r#"[{{"subsystems": [{cdc}, {one}]}}]"#), &NONE).unwrap();
+    assert_eq!(
+        text,
+        "\
+# Imported from F. Comments say what has no counterpart.
+# nqn nqn.cdc: no counterpart, nqn.2014-08.org.nvmexpress.discovery is asked
+disks:
+  - name: disk0
+    socket-path: /run/vhost-blk-mpath/disk0.sock
+    subsystem: \"nqn.one\"
+    paths:
+      - \"tcp://192.0.2.1:8009\"
+    discovery:
+      - \"tcp://192.0.2.8:8009\"
+      - \"tcp://192.0.2.9:8009\"
+"
+    );
+    // Alone, it names no subsystem for a disk.
+    let alone = format!(r#"[{{"subsystems": [{cdc}]}}]"#);
+    assert!(imported(&alone, &NONE).unwrap_err().contains("name the subsystem with --subsystem NQN"));
+    assert!(imported(&alone, &of("nqn.other")).unwrap().contains("subsystem: \"nqn.other\""));
+    // In nvme-fabrics.conf, the section says so, and the name of the service does.
+    let of_service = format!("[Subsystem]\nnqn = {DISCOVERY_NQN}\ncontroller = transport=tcp;traddr=192.0.2.8\n");
+    let disk = "[Subsystem]\nnqn = nqn.s\ncontroller = transport=tcp;traddr=192.0.2.2\n";
+    let config = Config::parse(&imported(&format!("{of_service}{disk}"), &NONE).unwrap()).unwrap();
+    assert_eq!((config.disks.len(), config.disks[0].paths.len(), config.disks[0].discovery.len()), (1, 1, 1));
+}
+
 /// An option that the daemon cannot use becomes a comment with the reason. The rest of the file is imported.
 #[test]
 fn one_bad_entry_does_not_refuse_a_file() {
