@@ -232,6 +232,8 @@ fn one_bad_entry_does_not_refuse_a_file() {
 -t tcp -a fe80::1%eth0
 -t tcp -a 192.0.2.1 -s 0
 -t tcp -a 192.0.2.2 -a 192.0.2.3 -l abc -k x -k y
+-t tcp -a FE80::2 -s 8010
+-t tcp -a fe80::3 -f eth1
 ";
     assert_eq!(
         imported(text, &of("nqn.disk")).unwrap(),
@@ -243,12 +245,14 @@ disks:
     subsystem: \"nqn.disk\"
     discovery:
       - \"tcp://192.0.2.3:8009\"
-    # tcp://[fe80::1%eth0]: left out, a link-local address, which needs an interface (%), is not supported
+      - \"tcp://[fe80::3]:8009?host-iface=eth1\"
+    # tcp://[fe80::1%eth0]: left out, a link-local address needs an interface; write `tcp://[fe80::1]?host-iface=eth0`
     # tcp://192.0.2.1:0: left out, `tcp://192.0.2.1:0`: `0` is no port; give a number from 1 to 65535, or leave the port out for 8009
     # line 3: traddr 192.0.2.2: left out, given again in the line and the last one counts
     # line 3: keep-alive-tmo x: left out, given again in the line and the last one counts
     # ctrl-loss-tmo abc of tcp://192.0.2.3: left out: `abc` is not a whole number of seconds from 1 to 86400, such as 5 or 5s; leave the setting out for no limit; the default of ctrl-loss-tmo is never
     # keep-alive-tmo y of tcp://192.0.2.3: left out: `y` is not a whole number of seconds from 1 to 600, such as 5 or 5s; the default of keep-alive-tmo is 5
+    # tcp://[FE80::2]:8010: left out, a link-local address needs an interface; write `tcp://[FE80::2]:8010?host-iface=INTERFACE`
 "
     );
     let port = |port: &str| {
