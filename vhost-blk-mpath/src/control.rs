@@ -25,6 +25,7 @@ use crate::insight;
 use crate::io_threads::statistics;
 use crate::open_files;
 use crate::path::actions;
+use crate::service::Service;
 use crate::service::disks::Disks;
 use crate::subsystem::path_injection::PathInjection;
 use crate::subsystem::path_status::PathStatus;
@@ -124,7 +125,8 @@ impl Control for Daemon {
     async fn status(&self) -> Result<Status, ControlError> {
         let mut disks = Vec::new();
         let services = self.disks.services();
-        for subsystem in services.iter().map(|service| &service.subsystem) {
+        for service in &services {
+            let subsystem = &service.subsystem;
             let stats = self.statistics(subsystem).await?;
             let is_leaving = self.disks.is_leaving(subsystem);
             let state = |disk: &Disk| match disk.is_served() {
@@ -132,7 +134,7 @@ impl Control for Daemon {
                 true => DiskState::Served,
                 false => DiskState::Starting,
             };
-            disks.extend(subsystem.disks.iter().map(|disk| describe(subsystem, disk, state(disk), stats.as_ref())));
+            disks.extend(subsystem.disks.iter().map(|disk| describe(service, disk, state(disk), stats.as_ref())));
         }
         Ok(Status {
             version: self.version().into(),
@@ -441,11 +443,12 @@ fn sharers(subsystem: &Subsystem, status: &PathStatus) -> Vec<PathSharer> {
 }
 
 /// A disk as the API shows it.
-fn describe(subsystem: &Subsystem, disk: &Disk, disk_state: DiskState, stats: Option<&GroupStats>) -> types::Disk {
+fn describe(service: &Service, disk: &Disk, disk_state: DiskState, stats: Option<&GroupStats>) -> types::Disk {
+    let subsystem = &service.subsystem;
     let owner = owner(subsystem, disk);
     let flows = || stats.into_iter().flat_map(|stats| stats.scheduler.flows_of(disk.id));
     let outstanding = flows().map(|flow| flow.queued + flow.outstanding).sum();
-    let (health, path_counts) = subsystem.check_health(disk, outstanding, disk_state == DiskState::Removing);
+    let (health, path_counts) = service.check_health(disk, outstanding, disk_state == DiskState::Removing);
     let state = subsystem.state();
     let backing = disk.backing();
     // The disk that has the paths shows the counts of all disks over them.

@@ -9,6 +9,10 @@ use mpath_api::types::{DiscoveryController, DiscoveryState};
 use mpath_host::discovery::{Controller, ControllerState};
 
 use crate::events;
+use crate::subsystem::health::Undiscovered;
+
+/// The most controllers that a reason names.
+const NAMED_MAX: usize = 4;
 
 /// The state of a disk's discovery controllers, for the API.
 #[derive(Default)]
@@ -49,6 +53,19 @@ impl DiscoveryStatus {
             (controller.address, reason)
         };
         self.get().into_iter().map(reason).collect()
+    }
+
+    /// Why a running disk has no path: the first controllers, and where all are shown. Paths of a log may have been removed.
+    pub(crate) fn undiscovered(&self) -> Undiscovered {
+        let reason = |controller: &DiscoveryController| match (&controller.last_error, controller.records) {
+            (Some(error), _) => error.clone(),
+            (None, Some(records)) => format!("no path of its log is used ({records} records)"),
+            (None, None) => "no answer yet".into(),
+        };
+        let named = |of: &DiscoveryController| format!("discovery controller {}: {}; ", of.address, reason(of));
+        let named: String = self.get().iter().take(NAMED_MAX).map(named).collect();
+        let why = format!("{named}see `mpathctl discovery list`");
+        Undiscovered { why, is_pending: !self.first_logs_are_done() }
     }
 }
 

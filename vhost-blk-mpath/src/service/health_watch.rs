@@ -13,10 +13,10 @@ const PERIOD: Duration = Duration::from_millis(500);
 pub(crate) async fn watch(disks: Arc<Disks>) {
     loop {
         sleep(PERIOD).await;
-        for subsystem in disks.subsystems() {
-            let is_leaving = disks.is_leaving(&subsystem);
-            for disk in &subsystem.disks {
-                subsystem.check_health(disk, 0, is_leaving);
+        for service in disks.services() {
+            let is_leaving = disks.is_leaving(&service.subsystem);
+            for disk in &service.subsystem.disks {
+                service.check_health(disk, 0, is_leaving);
             }
         }
     }

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use mpath_api::config::{DiskConfig, SocketPath};
 use mpath_api::socket::BindError;
-use mpath_api::types::Origin;
+use mpath_api::types::{DiskHealth, Origin, PathCounts};
 use mpath_host::{DiskShutdown, InheritedFence, RemainingFence};
 use reactor::IoThreadHandle;
 use tokio::sync::watch;
@@ -171,6 +171,14 @@ pub(crate) struct Service {
 }
 
 impl Service {
+    /// The health of a disk, see [`Subsystem::check_health`].
+    pub(crate) fn check_health(&self, disk: &Disk, outstanding: u64, is_leaving: bool) -> (DiskHealth, PathCounts) {
+        let has_path = self.subsystem.state().paths().next().is_some();
+        let discovery = self.discovery.as_ref().filter(|_| !has_path);
+        let undiscovered = discovery.map(|discovery| discovery.undiscovered());
+        self.subsystem.check_health(disk, undiscovered.as_ref(), outstanding, is_leaving)
+    }
+
     fn frontends(&self) -> MutexGuard<'_, Vec<FrontendThread>> {
         self.frontends.lock().unwrap_or_else(PoisonError::into_inner)
     }

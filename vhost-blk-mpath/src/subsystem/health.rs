@@ -15,25 +15,41 @@ use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::PathStatus;
 use crate::subsystem::vendor_window::condition_id;
 
+/// Why the discovery controllers of a subsystem have led to no path.
+pub(crate) struct Undiscovered {
+    pub(crate) why: String,
+    /// First logs are missing, so there may be a path at any moment.
+    pub(crate) is_pending: bool,
+}
+
 /// The paths of a disk at one moment.
 struct PathFacts {
     counts: PathCounts,
     /// Why expected paths are not usable, with the paths of each reason.
     unusable: Vec<(Vec<String>, String)>,
-    /// A path makes its first attempt to connect, or has just become live, so it may be usable at any moment.
+    /// A path makes its first attempt to connect, or has just become live, so it may be usable at any moment. Or a first log may
+    /// add one.
     some_untried: bool,
 }
 
 impl Subsystem {
     /// Looks at the health of a disk, and records events of what has changed. Records none while the disk is being
     /// removed, because its paths and front-ends go by order then. `outstanding` is known to the I/O threads alone.
+    /// `undiscovered` is given if the subsystem has discovery controllers and no path.
     ///
     /// Must not be called with the state locked.
-    pub(crate) fn check_health(&self, disk: &Disk, outstanding: u64, is_leaving: bool) -> (DiskHealth, PathCounts) {
+    pub(crate) fn check_health(
+        &self,
+        disk: &Disk,
+        undiscovered: Option<&Undiscovered>,
+        outstanding: u64,
+        is_leaving: bool,
+    ) -> (DiskHealth, PathCounts) {
         let (now, time) = (Instant::now(), SystemTime::now());
         let mut history = disk.health();
         let mut events = history.new_errors(&disk.shared.errors, now, time);
-        let paths = self.path_facts(disk, time);
+        let mut paths = self.path_facts(disk, time);
+        paths.some_untried |= undiscovered.is_some_and(|undiscovered| undiscovered.is_pending);
         let is_waiting = paths.counts.usable == 0;
         history.waiting_since = is_waiting.then(|| history.waiting_since.unwrap_or(time));
 
@@ -46,7 +62,7 @@ impl Subsystem {
             add(Condition::Held, reason);
         }
         if let Some(since) = history.waiting_since {
-            add(Condition::Waiting, waiting_reason(since, &paths));
+            add(Condition::Waiting, waiting_reason(since, &paths, undiscovered));
         }
         if !disk.is_connected() {
             add(Condition::NoFrontEnd, "no front-end is connected".into());
@@ -127,9 +143,12 @@ fn listed(unusable: &[(Vec<String>, String)]) -> String {
     unusable.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-fn waiting_reason(since: SystemTime, paths: &PathFacts) -> String {
+fn waiting_reason(since: SystemTime, paths: &PathFacts, undiscovered: Option<&Undiscovered>) -> String {
     let why = match (paths.counts.total, paths.counts.expected) {
-        (0, _) => "there is no path".into(),
+        (0, _) => match undiscovered {
+            Some(Undiscovered { why, .. }) => format!("there is no path; {why}"),
+            None => "there is no path".into(),
+        },
         (_, 0) => "every path is drained, disabled or being removed".into(),
         _ => listed(&paths.unusable),
     };

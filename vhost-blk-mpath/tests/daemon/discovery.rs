@@ -229,6 +229,28 @@ fn configured_paths_suffice_without_a_discovery_controller() {
 }
 
 #[test]
+fn a_disk_without_paths_names_its_discovery_controllers_and_their_errors() {
+    let (service, (_held, nowhere)) = (service(), refusing_address());
+    let _target = stranger(service, &[]);
+    let place = DaemonDirectory::new();
+    let command = place.command(&[], &format!("{FLAGS} --discovery tcp://{nowhere} --discovery tcp://{service}"));
+    let daemon = place.spawn(command).answers();
+    let why = format!(
+        ": there is no path; discovery controller tcp://{nowhere}: Connection refused (os error 111); discovery controller \
+         tcp://{service}: no path of its log is used (2 records); see `mpathctl discovery list`"
+    );
+    let is_named = |message: &str| message.starts_with("no path is usable since ") && message.ends_with(&why);
+    let health = || daemon.status().disks.remove(0).health;
+    eventually("the status says why", || health().reasons.iter().any(|reason| is_named(&reason.message)));
+    assert!(daemon.api.explain("disk0").unwrap().reasons.iter().any(|reason| is_named(&reason.message)));
+    // The only event of the condition has the reason too: there is none before the outcome of the first logs.
+    let events = || daemon.api.events(0).unwrap().events.into_iter().filter(|of| of.kind == EventKind::DiskWaiting);
+    eventually("an event tells", || events().next().is_some());
+    let events: Vec<_> = events().map(|event| event.message).collect();
+    assert!(matches!(&events[..], [message] if is_named(message)), "{events:?}");
+}
+
+#[test]
 fn a_discovery_controller_without_paths_to_the_subsystem_is_named() {
     let service = service();
     let _target = stranger(service, &[]);

@@ -222,6 +222,10 @@ fn paths_are_discovered_over_tls_and_never_in_clear_text() {
     };
     let daemon = discovers(&format!("--discovery-tls-key-file {wrong}"));
     refuses(&daemon, &["TLS identities of discovery-tls-key-file", "wrong.key"]);
+    let named =
+        format!(": there is no path; discovery controller tcp://{at}: the controller accepts none of the 6 TLS");
+    let health = || daemon.status().disks.remove(0).health;
+    eventually("so it says", || health().reasons.iter().any(|reason| reason.message.contains(&named)));
     refuses(&discovers(""), &["for a discovery controller discovery-tls-key-file"]);
 }
 
