@@ -196,19 +196,27 @@ impl Args {
     }
 
     /// The configuration for `--check`: from the file, with all its errors, or from flags.
-    pub(crate) fn into_checked(self) -> Result<(String, Config), Vec<RunError>> {
+    pub(crate) fn into_checked(self) -> Result<Checked, Vec<RunError>> {
         let flags = |error: RunError| vec![error];
         let Some(file) = self.config else {
             let config = self.host.into_config(self.disk.unwrap_or_default()).map_err(|error| flags(error.into()))?;
             let conflicts: Vec<_> = config.conflicts().into_iter().map(RunError::from).collect();
-            return if conflicts.is_empty() { Ok(("the flags".into(), config)) } else { Err(conflicts) };
+            return if conflicts.is_empty() { Ok(Checked { file: None, config }) } else { Err(conflicts) };
         };
         let text = read_file(&file).map_err(|error| flags(error.into()))?;
-        let checked = Config::check_file(&file, &text);
-        checked
-            .map(|config| (file.display().to_string(), config))
-            .map_err(|errors| errors.into_iter().map(RunError::from).collect())
+        match Config::check_file(&file, &text) {
+            Ok(config) => Ok(Checked { file: Some((file, text)), config }),
+            Err(errors) => Err(errors.into_iter().map(RunError::from).collect()),
+        }
     }
+}
+
+/// A configuration without errors of its own.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    /// The file and its text. `None` for flags.
+    pub(crate) file: Option<(PathBuf, String)>,
+    pub(crate) config: Config,
 }
 
 impl HostArgs {

@@ -1,36 +1,72 @@
 //! `--check`: everything about a configuration that can be known without side effects.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use mpath_api::Config;
+use mpath_api::config::{DiskConfig, DiskName, DiskPlace, place_of};
 use mpath_api::server::MetricsServer;
 use mpath_api::socket::{self, Role};
 
-use crate::args::Args;
+use crate::args::{Args, Checked};
 use crate::disk::settings::DiskSettings;
 use crate::host;
 use crate::run::RunError;
 use crate::sockets::location;
-use crate::transport::{SecretCheck, SecretError};
+use crate::transport::SecretCheck;
 
 /// Exit code of a configuration with errors.
 const ERRORS: u8 = 2;
 
+/// What this host lacks.
+struct Fault {
+    /// The setting that needs it, such as `disks[0].socket-path`.
+    setting: Option<String>,
+    /// The disk of the setting, if the error itself does not name it.
+    disk: Option<DiskName>,
+    error: RunError,
+}
+
+impl Fault {
+    fn new(error: impl Into<RunError>) -> Self {
+        Self { setting: None, disk: None, error: error.into() }
+    }
+
+    fn of_setting(setting: &str, error: impl Into<RunError>) -> Self {
+        Self { setting: Some(setting.into()), ..Self::new(error) }
+    }
+
+    fn of_disk(disk: &DiskName, setting: &str, error: impl Into<RunError>) -> Self {
+        Self { disk: Some(disk.clone()), ..Self::of_setting(setting, error) }
+    }
+
+    /// The error on one line, with its place if the configuration is a file.
+    fn shown(&self, file: Option<&(PathBuf, String)>) -> String {
+        let place = file.zip(self.setting.as_ref()).and_then(|((file, text), setting)| {
+            let (line, column) = place_of(text, setting)?;
+            Some(format!("{}:{line}:{column}: ", file.display()))
+        });
+        let disk = self.disk.as_ref().map(|disk| format!("disk {disk}: "));
+        format!("{}{}{}", place.unwrap_or_default(), disk.unwrap_or_default(), self.error)
+    }
+}
+
 /// Prints all errors on stderr, one a line. Without errors, prints a line that says so.
 pub(crate) fn check(args: Args) -> ExitCode {
     let errors = match args.into_checked() {
-        Ok((source, config)) => {
-            let errors = of_this_host(&config);
-            if errors.is_empty() {
+        Ok(Checked { file, config }) => {
+            let faults = of_this_host(&config);
+            if faults.is_empty() {
+                let source = file.map_or_else(|| "the flags".into(), |(file, _)| file.display().to_string());
                 let count = config.disks.iter().map(|disk| DiskSettings::all(disk).len()).sum::<usize>();
                 // A reader that has closed its end wants no answer.
                 let _ = writeln!(io::stdout(), "{source}: no errors; disks: {count}");
                 return ExitCode::SUCCESS;
             }
-            errors
+            faults.iter().map(|fault| fault.shown(file.as_ref())).collect()
         }
-        Err(errors) => errors,
+        Err(errors) => errors.iter().map(RunError::to_string).collect::<Vec<_>>(),
     };
     for error in errors {
         let _ = writeln!(io::stderr(), "{error}");
@@ -39,31 +75,40 @@ pub(crate) fn check(args: Args) -> ExitCode {
 }
 
 /// What this host lacks: the identity, keys, accounts, the directories of the sockets, and the address of the metrics.
-fn of_this_host(config: &Config) -> Vec<RunError> {
-    let mut errors = Vec::new();
-    errors.extend(host::identity(config).err().map(RunError::from));
-    errors.extend(secrets(config).into_iter().map(RunError::from));
-    errors.extend(location::conflicts(config).into_iter().map(RunError::from));
+fn of_this_host(config: &Config) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    faults.extend(host::identity(config).err().map(Fault::new));
+    faults.extend(config.disks.iter().enumerate().flat_map(|(index, disk)| secrets(index, disk)));
+    faults.extend(location::conflicts(config).into_iter().map(Fault::new));
     let api = socket::check(&config.api, Role::Api, &config.api_access());
-    let read_only = config.api_read_only.iter();
-    let read_only = read_only.flat_map(|path| socket::check(path, Role::ReadOnlyApi, &config.api_read_only_access()));
-    let disks = config.disks.iter().flat_map(DiskSettings::all);
-    let of_disks = disks.flat_map(|disk| socket::check(&disk.socket_path, Role::VhostUser, &disk.socket_access));
-    errors.extend(api.into_iter().chain(read_only).chain(of_disks).map(RunError::from));
+    faults.extend(api.into_iter().map(|error| Fault::of_setting("api", error)));
+    if let Some(path) = &config.api_read_only {
+        let read_only = socket::check(path, Role::ReadOnlyApi, &config.api_read_only_access());
+        faults.extend(read_only.into_iter().map(|error| Fault::of_setting("api-read-only", error)));
+    }
+    faults.extend(config.disks.iter().enumerate().flat_map(|(index, disk)| sockets(index, disk)));
     let metrics = config.metrics_address.and_then(|address| MetricsServer::check(address).err());
-    errors.extend(metrics.map(RunError::from));
-    errors
+    faults.extend(metrics.map(|error| Fault::of_setting("metrics-address", error)));
+    faults
 }
 
 /// The errors in the files of keys and secrets. Reports what only the daemon's user can check.
-fn secrets(config: &Config) -> Vec<SecretError> {
-    let mut errors = Vec::new();
-    for check in config.disks.iter().map(SecretCheck::of) {
-        errors.extend(check.errors);
-        for unchecked in check.unchecked {
-            // A reader that has closed its end wants no answer.
-            let _ = writeln!(io::stderr(), "{unchecked}");
-        }
+fn secrets(index: usize, disk: &DiskConfig) -> impl Iterator<Item = Fault> {
+    let check = SecretCheck::of(disk);
+    for unchecked in check.unchecked {
+        // A reader that has closed its end wants no answer.
+        let _ = writeln!(io::stderr(), "{unchecked}");
     }
-    errors
+    let errors = check.errors.into_iter();
+    errors.map(move |(setting, error)| Fault::of_disk(&disk.name, &format!("disks[{index}].{setting}"), error))
+}
+
+/// Errors of the sockets of a disk and of the disks that share its paths.
+fn sockets(index: usize, disk: &DiskConfig) -> impl Iterator<Item = Fault> {
+    let place = DiskPlace { disk: index, sharer: None };
+    DiskSettings::all(disk).into_iter().enumerate().flat_map(move |(position, disk)| {
+        let place = DiskPlace { sharer: position.checked_sub(1), ..place };
+        let errors = socket::check(&disk.socket_path, Role::VhostUser, &disk.socket_access).into_iter();
+        errors.map(move |error| Fault::of_disk(&disk.name, &format!("{place}.socket-path"), error))
+    })
 }

@@ -34,7 +34,8 @@ pub(crate) enum UncheckedSecret {
 /// The result of the check of a disk's files.
 #[derive(Debug, Default)]
 pub(crate) struct SecretCheck {
-    pub(crate) errors: Vec<SecretError>,
+    /// Each with its setting.
+    pub(crate) errors: Vec<(&'static str, SecretError)>,
     pub(crate) unchecked: Vec<UncheckedSecret>,
 }
 
@@ -64,13 +65,13 @@ impl SecretCheck {
             Err(SecretFileError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound && is_credential => {
                 return self.unchecked.push(UncheckedSecret::Credential { setting, file: file.clone() });
             }
-            Err(error) => return self.errors.push(error.into()),
+            Err(error) => return self.errors.push((setting, error.into())),
         };
-        self.errors.extend(parse(setting, file, &text).err());
+        self.errors.extend(parse(setting, file, &text).err().map(|error| (setting, error)));
         if user.is_root() && !is_credential {
             self.unchecked.push(UncheckedSecret::Owner { setting, file: file.clone(), owner });
         } else if owner != 0 && owner != user.as_raw() && !is_credential {
-            self.errors.push(SecretFileError::Owner { setting, file: file.clone(), owner }.into());
+            self.errors.push((setting, SecretFileError::Owner { setting, file: file.clone(), owner }.into()));
         }
     }
 }

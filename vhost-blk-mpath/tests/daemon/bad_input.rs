@@ -333,8 +333,22 @@ fn a_check_includes_what_the_host_lacks() {
     let (code, out, errors) = checked(&format!("{disk}, socket-group: no-such-group}}\n"), &[]);
     assert_eq!((code, &*out, errors.len()), (Some(USAGE), "", 3), "{errors:?}");
     for (error, part) in errors.iter().zip(["user `no-such-user` is unknown", "group `no-such-group`", "directory"]) {
-        assert!(error.starts_with("/nonexistent/s: ") && error.contains(part), "{error}");
+        assert!(error.starts_with("FILE:2:19: disk disk0: /nonexistent/s: ") && error.contains(part), "{error}");
     }
+    let sharer = "share-paths-with: [{name: s, namespace: 2, socket-path: /nonexistent/t}]";
+    let disk = "socket-path: /tmp/no.sock, subsystem: nqn.a, paths: ['tcp://127.0.0.1'], namespace: 1";
+    let (_, _, errors) = checked(
+        &format!("api: /nonexistent/a\nmetrics-address: 192.0.2.1:9\ndisks:\n  - {{{disk},\n{sharer}}}\n"),
+        &[],
+    );
+    for (error, begins) in errors.iter().zip([
+        "FILE:1:6: /nonexistent/a: the directory of the API socket",
+        "FILE:5:57: disk s: /nonexistent/t: the directory",
+        "FILE:2:18: metrics-address: 192.0.2.1:9 is no address",
+    ]) {
+        assert!(error.starts_with(begins), "{errors:?}");
+    }
+    assert_eq!(errors.len(), 3, "{errors:?}");
 }
 
 #[test]
@@ -353,8 +367,8 @@ fn a_check_reads_keys_and_secrets() {
     let check = |settings: &str| {
         checked(
             &format!(
-                "disks:\n  - {{socket-path: /tmp/no.sock, subsystem: nqn.a, paths: ['tcp://127.0.0.1'], \
-                 discovery: ['tcp://127.0.0.1'], {settings}}}\n"
+                "disks:\n  - {{name: db, socket-path: /tmp/no.sock, subsystem: nqn.a, paths: ['tcp://127.0.0.1'], \
+                 discovery: ['tcp://127.0.0.1'],\n{settings}}}\n"
             ),
             &[],
         )
@@ -368,17 +382,17 @@ fn a_check_reads_keys_and_secrets() {
     assert_eq!((unchecked.count(), said.len()), if is_root { (3, 3) } else { (0, 0) }, "{said:?}");
 
     let wrong = format!(
-        "tls-key-file: {secret}, discovery-tls-key-file: {readable}, dhchap-secret-file: {key}, \
+        "tls-key-file: {secret},\ndiscovery-tls-key-file: {readable},\ndhchap-secret-file: {key},\n\
          dhchap-ctrl-secret-file: /nonexistent/secret"
     );
     let (code, out, mut errors) = check(&wrong);
     errors.retain(|line| !line.starts_with("not checked: "));
     assert_eq!((code, &*out, errors.len()), (Some(USAGE), "", 4), "{errors:?}");
     for (error, begins) in errors.iter().zip([
-        format!("tls-key-file {secret}: the TLS key does not begin with"),
-        format!("discovery-tls-key-file {readable}: mode 0644 gives other users access"),
-        format!("dhchap-secret-file {key}: the secret does not start with"),
-        "cannot read dhchap-ctrl-secret-file /nonexistent/secret: No such file".into(),
+        format!("FILE:3:15: disk db: tls-key-file {secret}: the TLS key does not begin with"),
+        format!("FILE:4:25: disk db: discovery-tls-key-file {readable}: mode 0644 gives other users access"),
+        format!("FILE:5:21: disk db: dhchap-secret-file {key}: the secret does not start with"),
+        "FILE:6:26: disk db: cannot read dhchap-ctrl-secret-file /nonexistent/secret: No such file".into(),
     ]) {
         assert!(error.starts_with(&begins), "{error}");
     }
@@ -418,6 +432,9 @@ fn flags_are_checked_too() {
     let lines: Vec<_> = errors.lines().collect();
     assert_eq!((code, lines.len()), (Some(USAGE), 2), "{errors}");
     assert!(lines[0].starts_with("hostnqn: `foo`") && lines[1].starts_with("disks[0].paths[1]: "), "{errors}");
+    let (code, _, errors) = check("--tls-key-file /nonexistent/key");
+    assert_eq!(code, Some(USAGE));
+    assert!(errors.starts_with("disk disk0: cannot read tls-key-file /nonexistent/key: No such file"), "{errors}");
     nothing_left(&place);
 }
 

@@ -11,6 +11,12 @@ pub fn settings_in(text: &str) -> serde_json::Value {
     serde_yaml::from_str(text).unwrap_or_default()
 }
 
+/// Line and column of a setting in a text without errors, such as `disks[0].tls-key-file`, or else of the mapping or list around it.
+#[must_use]
+pub fn place_of(text: &str, setting: &str) -> Option<(usize, usize)> {
+    reader::read_all::<Config>(text).find(setting)
+}
+
 /// The value of a text, and all errors in the order of the text. Errors that only follow from others are left out.
 pub(super) fn faults(text: &str) -> (Option<Config>, Vec<Fault>) {
     let mut reading = reader::read_all::<Config>(text);

@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub use self::access::{Account, AccountError, SocketAccess, SocketMode, SocketModeError};
-pub use self::check::settings_in;
+pub use self::check::{place_of, settings_in};
 pub use self::difference::{Applies, Change, LIVE_SETTINGS, difference};
 pub use self::disk::{
     CtrlLossTmo, DiskConfig, FastIoFailTmo, IoTimeout, KeepAliveTmo, NamespaceId, QueueCount, QueueEntries,
