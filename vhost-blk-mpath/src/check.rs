@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use mpath_api::Config;
 use mpath_api::config::{DiskConfig, DiskName, DiskPlace, place_of};
-use mpath_api::server::MetricsServer;
+use mpath_api::server::{MetricsBindError, MetricsServer};
 use mpath_api::socket::{self, Role};
 
 use crate::args::{Args, Checked};
@@ -88,6 +88,8 @@ fn of_this_host(config: &Config) -> Vec<Fault> {
     }
     faults.extend(config.disks.iter().enumerate().flat_map(|(index, disk)| sockets(index, disk)));
     let metrics = config.metrics_address.and_then(|address| MetricsServer::check(address).err());
+    // The process that listens there may be the running daemon.
+    let metrics = metrics.filter(|error| !matches!(error, MetricsBindError::InUse { .. }));
     faults.extend(metrics.map(|error| Fault::of_setting("metrics-address", error)));
     faults
 }

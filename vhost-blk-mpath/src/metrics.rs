@@ -27,8 +27,8 @@ impl Metrics {
         Ok(Self { address, server: Some(MetricsServer::bind(address)?) })
     }
 
-    /// Listens once it serves, because a running daemon may listen on the address until then. No guest waits for that, and no
-    /// upgrade fails because of it.
+    /// Listens once it serves, because a running daemon may listen on the address until then. No guest waits for that: the rehearsal of
+    /// the upgrade has checked the address, and since then no error ends the daemon.
     pub(crate) fn after_upgrade(address: MetricsAddress) -> Self {
         Self { address, server: None }
     }

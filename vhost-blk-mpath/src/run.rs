@@ -171,7 +171,7 @@ async fn serve(
         wait_for = WaitFor::None;
         events.record_of_daemon(EventKind::Upgraded, format!("took over from version {}", predecessor.version));
     }
-    let upgrader = Arc::new(Upgrader::new(program, apis, Arc::clone(&activation_sockets)));
+    let upgrader = Arc::new(Upgrader::new(program, apis, config.metrics_address, Arc::clone(&activation_sockets)));
     let mut ending = {
         let upgrader = Arc::clone(&upgrader);
         async move || {
@@ -228,6 +228,7 @@ async fn serve(
 async fn take_over(predecessor: &mut Predecessor, config: &Config, host: &HostIdentity) -> Result<(), RunError> {
     // Not even with --force: after the end of the running daemon, nobody would serve the guests.
     reactor::rehearse_start()?;
+    config.metrics_address.map_or(Ok(()), |address| predecessor.check_metrics(address))?;
     rehearsal::rehearse_all(config, host, predecessor.force).await?;
     Ok(predecessor.wait_for_end(VERSION).await?)
 }

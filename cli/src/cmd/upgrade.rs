@@ -16,8 +16,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Args)]
 pub(crate) struct Command {
-    /// Upgrade although the new process reaches a disk over none of its paths, or a connected front-end loses its disk or gets another
-    /// one
+    /// Upgrade although the new process reaches a disk over none of its paths or cannot use its metrics address, or a connected
+    /// front-end loses its disk or gets another one
     #[arg(long)]
     force: bool,
 }

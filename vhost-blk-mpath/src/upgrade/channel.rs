@@ -4,6 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use mpath_api::config::MetricsAddress;
 use mpath_api::socket::Role;
 use rustix::io::retry_on_intr;
 use rustix::net::{
@@ -41,6 +42,9 @@ pub(super) struct HandOver {
     pub(super) version: String,
     /// Take over even if a disk is reached over no path.
     pub(super) force: bool,
+    /// The `metrics-address` of the daemon, if it has one. `None`: it is of a version that does not say.
+    #[serde(default)]
+    pub(super) metrics: Option<Vec<MetricsAddress>>,
     pub(super) sockets: Vec<SocketName>,
     pub(super) is_last: bool,
 }
@@ -83,6 +87,7 @@ impl Channel {
         &self,
         version: &str,
         force: bool,
+        metrics: Option<MetricsAddress>,
         sockets: &[(SocketName, BorrowedFd<'_>)],
     ) -> io::Result<()> {
         // One message is sent even without a socket.
@@ -94,6 +99,7 @@ impl Channel {
                 format: FORMAT,
                 version: version.into(),
                 force,
+                metrics: Some(metrics.into_iter().collect()),
                 sockets: part.iter().map(named).collect(),
                 is_last: index + 1 == count,
             };
@@ -157,7 +163,7 @@ mod tests {
                 role: Some(Role::VhostUser),
             };
             let sockets: Vec<_> = listeners.iter().enumerate().map(|(index, it)| (name(index), it.as_fd())).collect();
-            ours.send_sockets("0.1.0", true, &sockets).unwrap();
+            ours.send_sockets("0.1.0", true, None, &sockets).unwrap();
             let mut received = Vec::new();
             loop {
                 let (message, descriptors): (HandOver, _) = theirs.receive().unwrap().unwrap();

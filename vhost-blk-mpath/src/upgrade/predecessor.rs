@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use mpath_api::config::SocketPath;
+use mpath_api::config::{MetricsAddress, SocketPath};
 use mpath_api::server::UpgradeError;
 use mpath_api::socket::ListeningSocket;
 use mpath_api::types::Upgrade;
@@ -60,6 +60,7 @@ pub(crate) struct Upgrader {
     /// The daemon ends for another reason.
     is_ending: AtomicBool,
     apis: Vec<(SocketPath, Weak<ListeningSocket>)>,
+    metrics: Option<MetricsAddress>,
     activation_sockets: Arc<ActivationSockets>,
     is_under_way: Arc<AtomicBool>,
     /// A process is ready to take over once this one has ended.
@@ -86,12 +87,13 @@ impl Upgrader {
     pub(crate) fn new(
         program: io::Result<PathBuf>,
         apis: Vec<(SocketPath, Weak<ListeningSocket>)>,
+        metrics: Option<MetricsAddress>,
         activation_sockets: Arc<ActivationSockets>,
     ) -> Self {
         let arguments = std::env::args_os().skip(1).filter(|argument| argument != TAKE_OVER).collect();
         let (is_under_way, has_handed_over) = (Arc::default(), watch::Sender::default());
         let is_ending = AtomicBool::new(false);
-        Self { program, arguments, is_ending, apis, activation_sockets, is_under_way, has_handed_over }
+        Self { program, arguments, is_ending, apis, metrics, activation_sockets, is_under_way, has_handed_over }
     }
 
     /// Ends an upgrade under way: the daemon ends for another reason.
@@ -153,7 +155,7 @@ impl Upgrader {
         let mut candidate = self.spawn()?;
         let is_ending = || self.is_ending.load(Ordering::SeqCst);
         let answer = candidate
-            .pass(version, &sockets, &self.activation_sockets, force)
+            .pass(version, &sockets, &self.activation_sockets, self.metrics, force)
             .and_then(|()| candidate.answer(is_ending));
         if is_ending() {
             // Dropping the candidate ends it.
@@ -201,6 +203,7 @@ impl Candidate {
         version: &str,
         sockets: &[DaemonSocket],
         activation_sockets: &ActivationSockets,
+        metrics: Option<MetricsAddress>,
         force: bool,
     ) -> io::Result<()> {
         let own = sockets.iter().filter(|of| of.socket.file_identity().is_some());
@@ -214,7 +217,7 @@ impl Candidate {
         let passed = passed.map(|(path, socket)| {
             (SocketName { path: path.into(), file: None, in_use_by: user(path), role: None }, socket.as_fd())
         });
-        self.channel().send_sockets(version, force, &own.chain(passed).collect::<Vec<_>>())
+        self.channel().send_sockets(version, force, metrics, &own.chain(passed).collect::<Vec<_>>())
     }
 
     /// Waits for the answer of the process. `None` if it has ended.

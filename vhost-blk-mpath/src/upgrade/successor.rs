@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::time::{Duration, Instant};
 
+use mpath_api::config::MetricsAddress;
+use mpath_api::server::{MetricsBindError, MetricsServer};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
@@ -38,6 +40,8 @@ pub(crate) struct Predecessor {
     channel: Channel,
     pub(crate) version: String,
     pub(crate) force: bool,
+    /// Its `metrics-address`. `None`: it does not say.
+    metrics: Option<Vec<MetricsAddress>>,
     has_answered: bool,
 }
 
@@ -48,7 +52,7 @@ impl Predecessor {
         let channel = Channel::from(io::stdin().as_fd().try_clone_to_owned()?);
         let (mut taken, mut next) = (Vec::new(), receive(&channel)?);
         loop {
-            let (HandOver { format, version, force, sockets, is_last }, descriptors) = next;
+            let (HandOver { format, version, force, metrics, sockets, is_last }, descriptors) = next;
             if format != FORMAT {
                 let error = TakeOverError::Format { found: format };
                 let _ = channel.send(&Answer::Failed { reason: error.to_string() }, &[]);
@@ -66,7 +70,7 @@ impl Predecessor {
                 listener: descriptor.into(),
             }));
             if is_last {
-                return Ok((Self { channel, version, force, has_answered: false }, taken));
+                return Ok((Self { channel, version, force, metrics, has_answered: false }, taken));
             }
             next = receive(&channel)?;
         }
@@ -77,6 +81,18 @@ impl Predecessor {
         if !std::mem::replace(&mut self.has_answered, true) {
             // If the daemon has ended, nobody wants to know.
             let _ = self.channel.send(&Answer::Failed { reason }, &[]);
+        }
+    }
+
+    /// Checks that this process could listen on the address after the end of the daemon, unless the upgrade is forced. The daemon
+    /// itself may listen on the same port now.
+    pub(crate) fn check_metrics(&self, address: MetricsAddress) -> Result<(), MetricsBindError> {
+        let is_of_daemon =
+            |there: &Vec<_>| there.iter().any(|of: &MetricsAddress| of.get().port() == address.get().port());
+        match MetricsServer::check(address) {
+            _ if self.force => Ok(()),
+            Err(MetricsBindError::InUse { .. }) if self.metrics.as_ref().is_none_or(is_of_daemon) => Ok(()),
+            checked => checked,
         }
     }
 

@@ -12,7 +12,7 @@ use vublk_bench::request::Status;
 use crate::support::{
     Daemon, DaemonDirectory, Disk, PATIENCE, Target, disk, eventually, own_address, socket_of, target_of,
 };
-use crate::upgrade::NextDaemon;
+use crate::upgrade::{NextDaemon, is_refused};
 
 /// The port that the documents name, on an address of this test.
 fn address() -> SocketAddr {
@@ -123,8 +123,30 @@ fn metrics_come_back_after_an_upgrade() {
     assert!(!daemon.log().contains("metrics are not served"), "{}", daemon.log());
 }
 
+/// A start with the new address would end, so the running daemon goes on. But it has its own port, on any address.
 #[test]
-fn an_upgrade_waits_for_no_address() {
+fn an_upgrade_to_an_address_that_cannot_be_used_is_refused() {
+    let (target, address) = (target_of(1, 1, 8 << 20), address());
+    let place = DaemonDirectory::new();
+    let command = place.configured(vec![disk(&place, &target, 0)]);
+    configure(&place, Some(&address.to_string()));
+    let daemon = place.spawn(command).ready();
+    configure(&daemon.place, Some("192.0.2.1:9464"));
+    is_refused(&daemon, &["metrics-address: 192.0.2.1:9464 is no address of this host", "the daemon goes on"]);
+    let other = TcpListener::bind(own_address()).unwrap();
+    let in_use = other.local_addr().unwrap();
+    configure(&daemon.place, Some(&in_use.to_string()));
+    is_refused(&daemon, &[&format!("metrics-address: another process listens on {in_use}")]);
+    assert!(has_metrics(address));
+    // The daemon itself listens there.
+    configure(&daemon.place, Some(&format!("[::ffff:{}]:{}", address.ip(), address.port())));
+    let next = NextDaemon::of(&daemon);
+    eventually("metrics are back", || has_metrics(address));
+    next.end();
+}
+
+#[test]
+fn an_upgrade_by_force_waits_for_no_address() {
     let (target, address) = (target_of(1, 1, 8 << 20), address());
     let place = DaemonDirectory::new();
     let command = place.configured(vec![disk(&place, &target, 0)]);
@@ -133,7 +155,7 @@ fn an_upgrade_waits_for_no_address() {
     // Another process listens on the new address.
     let other = TcpListener::bind(address).unwrap();
     configure(&daemon.place, Some(&address.to_string()));
-    let next = NextDaemon::of(&daemon);
+    let next = NextDaemon::by_force(&daemon);
     serves();
     let told = format!("metrics are not served yet: metrics-address: another process listens on {address}");
     eventually("the failure is logged", || daemon.log().contains(&told));
@@ -142,7 +164,7 @@ fn an_upgrade_waits_for_no_address() {
     assert_eq!(daemon.log().matches(&told).count(), 1, "{}", daemon.log());
     // This host does not have the new address. The end of the daemon does not wait for it either.
     configure(&daemon.place, Some("192.0.2.1:9464"));
-    let last = NextDaemon::of(&daemon);
+    let last = NextDaemon::by_force(&daemon);
     serves();
     eventually("the failure is logged", || daemon.log().contains("192.0.2.1:9464 is no address of this host"));
     assert!(daemon.log().contains("everyone who reaches `metrics-address` can read the metrics"), "{}", daemon.log());

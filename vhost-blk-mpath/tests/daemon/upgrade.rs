@@ -28,7 +28,16 @@ pub(crate) struct NextDaemon(u32);
 impl NextDaemon {
     /// Has the daemon upgraded, and waits until the new process answers.
     pub(crate) fn of(daemon: &Daemon) -> Self {
-        let Upgrade { pid, .. } = daemon.api.upgrade(false).unwrap();
+        Self::upgraded(daemon, false)
+    }
+
+    /// The same with `--force`.
+    pub(crate) fn by_force(daemon: &Daemon) -> Self {
+        Self::upgraded(daemon, true)
+    }
+
+    fn upgraded(daemon: &Daemon, force: bool) -> Self {
+        let Upgrade { pid, .. } = daemon.api.upgrade(force).unwrap();
         let next = Self(pid);
         eventually("the new process answers", || daemon.api.status().is_ok_and(|status| status.pid == pid));
         next
@@ -137,7 +146,7 @@ fn of_the_daemon(daemon: &Daemon) -> Vec<(EventKind, String)> {
 }
 
 /// The upgrade is refused with these words, and the daemon goes on.
-fn is_refused(daemon: &Daemon, words: &[&str]) {
+pub(crate) fn is_refused(daemon: &Daemon, words: &[&str]) {
     let before = daemon.status();
     let error = match daemon.api.upgrade(false) {
         Err(ClientError::Refused(error)) => error.message,

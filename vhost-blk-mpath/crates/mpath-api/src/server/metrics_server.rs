@@ -75,13 +75,10 @@ impl MetricsServer {
         Ok(Self { listener: socket.into(), limits })
     }
 
-    /// Checks what [`bind`](Self::bind) needs of this host, and does not listen. Another process may listen there: it may be the
-    /// running daemon.
+    /// Checks what [`bind`](Self::bind) needs of this host, and does not listen. If another process listens there, it may be the
+    /// running daemon: the caller knows.
     pub fn check(address: MetricsAddress) -> Result<(), MetricsBindError> {
-        match bound(address) {
-            Ok(_) | Err(Errno::ADDRINUSE) => Ok(()),
-            Err(errno) => Err(failed(address, errno)),
-        }
+        bound(address).map(drop).map_err(|errno| failed(address, errno))
     }
 
     /// Answers `GET` and `HEAD` of `/metrics` until `shutdown` completes, then ends within about a second. Each other path is not

@@ -155,8 +155,8 @@ pub trait Control: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<RemovedDisk>, ControlError>> + Send;
 
     /// Starts the daemon's program anew. The new process takes sockets and disks over. Completes when the new process is ready, and this
-    /// one ends then. With `force` it goes ahead although a disk has no path, or a connected front-end loses its disk or gets
-    /// another one. If the future is dropped, the upgrade goes on.
+    /// one ends then. With `force` it goes ahead although a disk has no path, the metrics address cannot be used, or a connected
+    /// front-end loses its disk or gets another one. If the future is dropped, the upgrade goes on.
     fn upgrade(&self, force: bool) -> impl Future<Output = Result<Upgrade, ControlError>> + Send;
 
     /// The configuration, as it was given and as it is in effect.

@@ -69,7 +69,7 @@ async fn fences<C: Control>(
 
 /// Has the daemon start its program anew and hand over to it. Answers when the new process is ready to take over.
 ///
-/// With `force` it goes ahead although a disk has no path, or a connected front-end loses its disk or gets another one.
+/// With `force` it goes ahead although a disk has no path, the metrics address cannot be used, or a connected front-end loses its disk or gets another one.
 #[utoipa::path(post, path = "/v1/upgrade", params(ForceQuery), responses((status = 200, body = Upgrade)))]
 async fn upgrade<C: Control>(
     State(control): State<Arc<C>>,
