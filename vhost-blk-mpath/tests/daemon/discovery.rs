@@ -1,6 +1,9 @@
 //! Discovered paths, and their changes as the logs change.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use mpath_api::types::{DiscoveryController, DiscoveryState, EventKind, Path, PathSelector};
@@ -190,6 +193,70 @@ fn referrals_are_followed_and_cycles_end() {
     second_target.apply_to_discovery(&["listen=on".parse().unwrap()]).unwrap();
     eventually("it is back", || controllers(&daemon)[1].state == DiscoveryState::Connected);
     assert_eq!(listeners(&daemon, &target), [0]);
+}
+
+const SERVICE_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
+/// A name of as many bytes.
+const OWN_NQN: &str = "nqn.2014-08.org.example:discovery-01";
+
+/// Copies PDUs, with another name in place of one. Counts those that had the name.
+fn rename(mut from: TcpStream, mut to: TcpStream, name: &str, other: &str, renamed: &AtomicUsize) {
+    let mut header = [0; 8];
+    while from.read_exact(&mut header).is_ok() {
+        // PLEN.
+        let mut pdu = vec![0; u32::from_le_bytes(header[4..].try_into().unwrap()) as usize];
+        pdu[..8].copy_from_slice(&header);
+        if from.read_exact(&mut pdu[8..]).is_err() {
+            break;
+        }
+        let places = pdu.windows(name.len()).enumerate().filter(|(_, bytes)| *bytes == name.as_bytes());
+        let places: Vec<_> = places.map(|(at, _)| at).collect();
+        renamed.fetch_add(usize::from(!places.is_empty()), Ordering::SeqCst);
+        for at in places {
+            pdu[at..at + other.len()].copy_from_slice(other.as_bytes());
+        }
+        if to.write_all(&pdu).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+/// A relay of a discovery service of `mpath-target`, which knows only the name of the service: for hosts, each discovery subsystem
+/// there has a name of its own. Returns the address, and how often hosts used that name.
+fn with_own_name(service: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
+    let (listener, asked) = (TcpListener::bind(own_address()).unwrap(), Arc::new(AtomicUsize::new(0)));
+    let (address, counted) = (listener.local_addr().unwrap(), Arc::clone(&asked));
+    std::thread::spawn(move || {
+        for host in listener.incoming().flatten() {
+            let controller = TcpStream::connect(service).unwrap();
+            let (to_host, from_host) = (host.try_clone().unwrap(), host);
+            let (to_controller, from_controller) = (controller.try_clone().unwrap(), controller);
+            let counted = Arc::clone(&counted);
+            std::thread::spawn(move || rename(from_host, to_controller, OWN_NQN, SERVICE_NQN, &counted));
+            std::thread::spawn(move || rename(from_controller, to_host, SERVICE_NQN, OWN_NQN, &AtomicUsize::new(0)));
+        }
+    });
+    (address, asked)
+}
+
+/// The first service is asked by the name of the service, and refers to the second by the second's own name.
+#[test]
+fn a_referral_to_a_discovery_subsystem_with_a_name_of_its_own_is_followed() {
+    let [first, second] = [service(), service()];
+    let target = target(2, second, &[]);
+    let (second, asked_second) = with_own_name(second);
+    let _first = stranger(first, &[second]);
+    let (first, asked_first) = with_own_name(first);
+    let daemon = by_discovery(&[first], "");
+    becomes(&daemon, &target, &[0, 1]);
+    let found = controllers(&daemon);
+    let shown: Vec<_> = found.iter().map(|of| (of.address.to_string(), of.subnqn.as_str(), of.state)).collect();
+    let expected = [(first, SERVICE_NQN), (second, OWN_NQN)];
+    assert_eq!(shown, expected.map(|(at, nqn)| (format!("tcp://{at}"), nqn, DiscoveryState::Connected)));
+    let used = |count: &AtomicUsize| count.load(Ordering::SeqCst) > 0;
+    assert_eq!((used(&asked_first), used(&asked_second)), (false, true));
+    assert_eq!(found[1].referred_by.as_ref().map(ToString::to_string), Some(format!("tcp://{first}")));
 }
 
 #[test]
