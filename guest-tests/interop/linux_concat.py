@@ -3,11 +3,14 @@ that a failure of this project's programs against the guest is theirs."""
 
 import functools
 import re
+import uuid
 
 from case import check, wait_for
 from chap import CTRL_SECRET, HOST_SECRET, WRONG_SECRET
 from concat import HASH_NUMBERS, SUITES, KeyedProofs, Phases, generated, set_ports
 from initiator import HOST, HOSTID, HOSTNQN
+from raw_host import BLOCK, RawHost
+from rig import NQN
 
 QUEUES = 3  # of each controller, as `Tls.connect` asks for them
 LIVE_TIMEOUT = 30  # seconds
@@ -22,6 +25,10 @@ def concatenation(host_secret, ctrl_secret=None):
 def keys_in_use(world):
     """The numbers of the keys with which the controllers have connected."""
     return set(world.keys_of_tls())
+
+
+def end_controllers(world):
+    world.sh("for one in /sys/class/nvme/nvme*; do echo 1 >$one/delete_controller; done", check=False, timeout=60)
 
 
 def concatenates(hash_name, ctrl_secret, world, _):
@@ -57,7 +64,7 @@ def concatenates(hash_name, ctrl_secret, world, _):
             check(not relay.wrong(), relay.wrong())
             said = relay.said()
     finally:
-        world.sh("for one in /sys/class/nvme/nvme*; do echo 1 >$one/delete_controller; done", check=False, timeout=60)
+        end_controllers(world)
         world.tls.allow_any(HOSTNQN)
     text = world.tls.log()
     ciphers = set(re.findall(r"Session description: \S+--\((.*)\)", text))
@@ -108,6 +115,30 @@ def clear_text(world, _):
     return "nvmet serves a host in clear text that authenticates and asks for no concatenation"
 
 
+def open_to_all(world, _):
+    """A queue in clear text joins a controller whose queues use TLS. Its host knows the names and the controller's number only."""
+    set_ports(world.tls)
+    world.tls.allow(HOSTNQN, HOST_SECRET, CTRL_SECRET, "sha256", "ffdhe2048")
+    try:
+        world.connect(*concatenation(HOST_SECRET))
+        check(len(keys_in_use(world)) == 1, f"connected with the keys {keys_in_use(world)}")
+        world.transfer()
+        first = bytes.fromhex(world.sh(f"hexdump -v -n {BLOCK} -e '1/1 \"%02x\"' data"))
+        cntlid = int(world.sh("cat /sys/class/nvme/nvme0/cntlid"))
+        with RawHost(int(world.nvmet.paths[0].rsplit(":", 1)[1])) as host:
+            # Linux's host has the queues below.
+            status, asked = host.connect(HOSTNQN, uuid.uuid4(), NQN, cntlid, qid=QUEUES)
+            check(status == 0, f"nvmet refuses the queue with status {status:#x}")
+            check(not asked, "nvmet asks for authentication on the queue")
+            status, data = host.read(0)
+            check(status == 0 and data == first, f"nvmet answers the read with status {status:#x} and {len(data)} bytes")
+    finally:
+        end_controllers(world)
+        world.tls.allow_any(HOSTNQN)
+    world.said()
+    return "nvmet takes an I/O queue in clear text to a controller with TLS, from a host without a secret that then reads a block"
+
+
 def lacking(world, _):
     options = world.sh("cat /dev/nvme-fabrics").strip().split(",")
     check("tls" in options and "concat" not in options, f"Linux's host has the options {options}")
@@ -124,4 +155,5 @@ def tests(suite):
         ("linux-concat-ctrl-secret", functools.partial(concatenates, "sha384", WRONG_SECRET)),
         ("linux-concat-refused", refused),
         ("linux-concat-clear-text", clear_text),
+        ("linux-concat-open", open_to_all),
     ]
