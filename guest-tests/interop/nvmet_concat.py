@@ -92,7 +92,7 @@ PORT_OPTIONS = {"port-without-tls": (False,), "port-requires-tls": (True, True)}
 Setup = functools.partial(WrongSetup, ctrl=CTRL_SECRET)
 WRONG_SETUPS = (
     # nvmet of Debian 14 proves itself, but then has forgotten what it generates the key from.
-    Setup("ctrl-secret", "refuses the TLS key that the authentication has generated", "failed to generate PSK, error -22", USUAL),
+    Setup("ctrl-secret", "no TLS connection with the key that the authentication has generated", "failed to generate PSK, error -22", USUAL),
     Setup("wrong-host-secret", FAILED + ".*refused the proof of this host", "host response mismatch", USUAL, host=WRONG_SECRET),
     # nvmet does not expect the host's refusal here, and ends the controller.
     Setup("wrong-ctrl-secret", FAILED + ".*the controller could not prove itself", "fatal error occurred", USUAL,
@@ -100,7 +100,7 @@ WRONG_SETUPS = (
     # The authentication succeeds, and then nvmet takes the first record of TLS for a PDU.
     Setup("port-without-tls", "check that this port of the controller uses TLS", "unexpected pdu type 22", USUAL),
     # Only tlshd complains: it expects a record of TLS in place of the PDU.
-    Setup("port-requires-tls", "no answer to the first message: .* takes clear text too", SILENT, USUAL),
+    Setup("port-requires-tls", "secure channel concatenation: .* takes clear text too", SILENT, USUAL),
     Setup("null-group", FAILED, r"qid 0 failure1 \(3\)", (HOSTNQN, HOST_SECRET, CTRL_SECRET, "sha256", "null")),
     Setup("target-without-secret", UNASKED_ERROR, UNASKED, (HOSTNQN,)),
     Setup("target-asks-for-nothing", UNASKED_ERROR, UNASKED, None),

@@ -14,7 +14,7 @@ use crate::disk::settings::DiskSettings;
 use crate::host;
 use crate::run::RunError;
 use crate::sockets::location;
-use crate::transport::SecretCheck;
+use crate::transport::{SecretCheck, UNPROVEN_CONTROLLER};
 
 /// Exit code of a configuration with errors.
 const ERRORS: u8 = 2;
@@ -94,8 +94,11 @@ fn of_this_host(config: &Config) -> Vec<Fault> {
     faults
 }
 
-/// The errors in the files of keys and secrets. Reports what only the daemon's user can check.
+/// The errors in the files of keys and secrets. Reports what only the daemon's user can check, and keys that protect less than others.
 fn secrets(index: usize, disk: &DiskConfig) -> impl Iterator<Item = Fault> {
+    if disk.leaves_controller_unproven() {
+        let _ = writeln!(io::stderr(), "warning: disk {}: {UNPROVEN_CONTROLLER}", disk.name);
+    }
     let check = SecretCheck::of(disk);
     for unchecked in check.unchecked {
         // A reader that has closed its end wants no answer.

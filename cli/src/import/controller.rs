@@ -28,7 +28,7 @@ pub(super) fn security(name: &str) -> Option<&'static str> {
         "tls-key-identity" => Some("NOT MET: the daemon makes identities of hostnqn, subsystem and the key"),
         "keyring" => Some("NOT MET: the daemon uses no keyring; write the key to the files that the settings name"),
         "concat" => Some(
-            "NOT MET: write the secrets to files, and set `concat`, `dhchap-secret-file` and perhaps `dhchap-ctrl-secret-file` in place of `tls-key-file`",
+            "NOT MET: write the secrets to files, and set `concat`, `dhchap-secret-file` and perhaps `dhchap-ctrl-secret-file` in place of `tls-key-file`; discovery has no such keys",
         ),
         _ if ["chap", "secret"].iter().any(|word| name.contains(word)) => Some(
             "NOT MET: the daemon reads secrets from files; write the secret to a file and set `dhchap-secret-file` or `dhchap-ctrl-secret-file`",

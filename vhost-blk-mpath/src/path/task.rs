@@ -26,7 +26,7 @@ use crate::path::fence::{self, Draining, DrainingSocket};
 use crate::subsystem::Subsystem;
 use crate::subsystem::error::HostError;
 use crate::transport::connections::Connections;
-use crate::transport::{AdminConnection, Begin, ControlSocket, GeneratedKey, TransportError, far_future};
+use crate::transport::{AdminConnection, BegunAssociation, ControlSocket, GeneratedKey, TransportError, far_future};
 
 /// The number of reads, of at most 16 KiB each, from every socket before anything else is done.
 const EXCHANGES_MAX: usize = 16;
@@ -48,7 +48,7 @@ async fn done<T>(under_way: &mut Pending<T>) -> T {
 /// A connected socket.
 enum Connected {
     /// That of an admin queue, which begins an association.
-    Admin(Box<Begin>),
+    Admin(Box<BegunAssociation>),
     Io(ControlSocket),
 }
 
@@ -61,8 +61,8 @@ async fn connect(
 ) -> Result<Connected, TransportError> {
     let security = &subsystem.security;
     Ok(if qid == 0 {
-        let begin = security.begin(address, &subsystem.path_settings().controller).await?;
-        Connected::Admin(Box::new(begin))
+        let begun = security.begin(address, &subsystem.path_settings().controller).await?;
+        Connected::Admin(Box::new(begun))
     } else {
         Connected::Io(security.connect(address, generated).await?)
     })
@@ -88,7 +88,7 @@ pub(crate) struct PathTask {
     queues: Vec<(OwnedFd, Option<Session>)>,
     /// The connection attempt under way, with its QID.
     connecting: Pending<(u16, Result<Connected, TransportError>)>,
-    /// The generated key of the association, until all of its queues are connected.
+    /// The generated key of the association, until all of its queues are connected, or the association is given up.
     generated: Option<GeneratedKey>,
     recording: Pending<Result<(), HostError>>,
     /// The question to the I/O threads for the path's statistics.
@@ -193,8 +193,8 @@ impl PathTask {
                 Ok(connected) => {
                     let socket = match connected {
                         Connected::Io(socket) => socket,
-                        Connected::Admin(begin) => {
-                            let Begin { socket, authentication, generated } = *begin;
+                        Connected::Admin(begun) => {
+                            let BegunAssociation { socket, authentication, generated } = *begun;
                             self.path.set_authentication(authentication);
                             self.generated = generated;
                             socket
@@ -279,7 +279,7 @@ impl PathTask {
                 Action::Connect { qid } => {
                     self.step(format_args!("connects queue {qid}"));
                     let (address, subsystem) = (self.address.clone(), Arc::clone(&subsystem));
-                    let generated = self.generated.clone();
+                    let generated = self.generated.clone().filter(|_| qid != 0);
                     self.connecting =
                         Some(Box::pin(
                             async move { (qid, connect(&subsystem, &address, qid, generated.as_ref()).await) },
@@ -295,6 +295,7 @@ impl PathTask {
                     self.connecting = None;
                     self.sockets.clear();
                     self.queues.clear();
+                    self.generated = None;
                 }
                 Action::Record { epoch, cntlid, fence_time } => {
                     self.step(format_args!("records its association with controller {cntlid}"));

@@ -36,6 +36,7 @@ use crate::sockets::frontend_source::FrontendSource;
 use crate::sockets::location::SocketLocation;
 use crate::subsystem::Subsystem;
 use crate::subsystem::shared_context::SharedContext;
+use crate::transport::UNPROVEN_CONTROLLER;
 
 /// A subsystem with its sockets, before its front-ends and paths connect.
 pub(crate) struct StartingService {
@@ -81,12 +82,8 @@ impl StartingService {
                 "the name of the subsystem does not start with `nqn.`; if the target has another name for it, correct `subsystem`"
             );
         }
-        if config.concat && config.dhchap_ctrl_secret_file.is_none() {
-            tracing::warn!(
-                disk = config.name.as_str(),
-                "`concat` without `dhchap-ctrl-secret-file`: TLS hides the data from those who only listen, but any machine on the way \
-                 to the target can pose as the target"
-            );
+        if config.leaves_controller_unproven() {
+            tracing::warn!(disk = config.name.as_str(), "{UNPROVEN_CONTROLLER}");
         }
         let paths: Vec<_> = DiskSettings::all(&config).into_iter().map(|disk| disk.socket_path).collect();
         let places = paths.iter().map(SocketLocation::of).collect();

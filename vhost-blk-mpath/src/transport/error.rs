@@ -11,6 +11,7 @@ use nvme_tls::psk::DeriveError;
 use nvme_tls::{SetupError, TlsError};
 
 use super::host_secrets::HostSecretError;
+use super::security::GENERATE_MAX;
 use super::subsystem_key::TlsKeyError;
 
 /// Why a connection failed.
@@ -49,24 +50,34 @@ pub(crate) enum TransportError {
     TlsKey(#[from] TlsKeyError),
     #[error(transparent)]
     TlsRefused(#[from] TlsRefused),
-    #[error(
-        "no answer to the first message: {0}; check that this port of the controller takes clear text too, because the authentication \
-         that generates the TLS key (concat) needs it"
-    )]
-    NoClearText(#[source] Box<TransportError>),
     #[error("cannot set up TLS: {0}")]
     OpenSsl(#[source] SetupError),
     #[error("secure channel concatenation: {0}")]
-    Admin(#[source] AdminError),
-    #[error("secure channel concatenation: {0}")]
-    Concatenation(#[source] ConfigError),
-    #[error("secure channel concatenation: {0}")]
-    GeneratedKey(#[from] DeriveError),
+    Concatenation(#[from] ConcatenationError),
+    #[error("secure channel concatenation: there is no key for this connection; report this as an error of the daemon")]
+    NoGeneratedKey,
     #[error(
-        "the controller refuses the TLS key that the authentication has generated: {0}; check that this port of the controller uses \
-         TLS, and that the target can generate a key and prove itself too: Linux cannot, so there remove dhchap-ctrl-secret-file"
+        "no TLS connection with the key that the authentication has generated: {0}; check that this port of the controller uses TLS, \
+         see the log of the target, and docs/operating/tls.md"
     )]
     GeneratedKeyRefused(#[source] Box<TransportError>),
+}
+
+/// Why host and controller generate no key for TLS, over a connection that exists.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConcatenationError {
+    #[error("{0}; check that this port of the controller takes clear text too, because the authentication needs it")]
+    NoClearText(#[source] Box<TransportError>),
+    #[error(transparent)]
+    Connection(Box<TransportError>),
+    #[error("no answer within {GENERATE_MAX:?}; see the log of the target, and the network")]
+    Timeout,
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Key(#[from] DeriveError),
 }
 
 /// A controller accepts no identity of a key.

@@ -23,7 +23,7 @@ use tokio::time::sleep_until;
 pub(crate) use control_socket::ControlSocket;
 pub(crate) use error::TransportError;
 pub(crate) use secret_check::{SecretCheck, SecretError};
-pub(crate) use security::{Begin, GeneratedKey, Security};
+pub(crate) use security::{BegunAssociation, GeneratedKey, Security, UNPROVEN_CONTROLLER};
 use stream::connect_stream;
 pub(crate) use stream::socket_addresses;
 pub(crate) use subsystem_key::SubsystemKey;

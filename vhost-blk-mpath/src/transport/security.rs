@@ -1,7 +1,7 @@
 //! How the connections to a subsystem are secured: in clear text, with TLS, with authentication, or with both.
 
 use std::future::poll_fn;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_api::PathAddress;
 use mpath_api::config::DiskConfig;
@@ -9,24 +9,37 @@ use nvme_auth::GeneratedPsk;
 use nvme_tcp::host::{ControllerConfig, HostConcatenation, HostIdentity};
 use nvme_tcp::{Authenticated, Authentication};
 use nvme_tls::psk::{Candidate, generated_candidate};
-use tokio::time::sleep_until;
+use tokio::time::timeout;
 
 use super::control_socket::ControlSocket;
-use super::error::TransportError;
+use super::error::{ConcatenationError, TransportError};
 use super::host_secrets::HostSecrets;
 use super::stream::connect_stream;
 use super::subsystem_key::SubsystemKey;
-use super::{connect, far_future, tls};
+use super::{connect, tls};
+
+/// The longest that the generation of a key may take. It is less than the limit for the connection of a queue, so an error names it.
+pub(super) const GENERATE_MAX: Duration = Duration::from_secs(4);
+
+/// The warning about a disk whose generated keys do not prove the controller.
+pub(crate) const UNPROVEN_CONTROLLER: &str = "`concat` without `dhchap-ctrl-secret-file`: TLS hides the data from those who only \
+    listen, but any machine on the way to the target can pose as the target";
 
 /// How the connections to a subsystem are secured.
 #[derive(Debug, Clone)]
 pub(crate) struct Security {
-    /// The configured key for TLS.
-    key: Option<SubsystemKey>,
     /// The secrets of the authentication.
     secrets: Option<HostSecrets>,
-    /// The authentication generates the key for TLS.
-    concat: bool,
+    encryption: Encryption,
+}
+
+#[derive(Debug, Clone)]
+enum Encryption {
+    ClearText,
+    /// TLS with a configured key.
+    Configured(SubsystemKey),
+    /// TLS with a key that the authentication of each association generates.
+    Generated,
 }
 
 /// The key that the authentication of an association has generated, for all of the association's connections.
@@ -37,8 +50,8 @@ pub(crate) struct GeneratedKey {
     pub(crate) authenticated: Authenticated,
 }
 
-/// The begin of an association: the connected socket of its admin queue, and what its queues need.
-pub(crate) struct Begin {
+/// An association that begins: the connected socket of its admin queue, and what its queues need.
+pub(crate) struct BegunAssociation {
     pub(crate) socket: ControlSocket,
     pub(crate) authentication: Option<Authentication>,
     pub(crate) generated: Option<GeneratedKey>,
@@ -47,8 +60,12 @@ pub(crate) struct Begin {
 impl Security {
     /// The security of the disk's paths.
     pub(crate) fn of(config: &DiskConfig, host: &HostIdentity) -> Self {
-        let (key, secrets) = (SubsystemKey::of(config, host), HostSecrets::of(config));
-        Self { key, secrets, concat: config.concat }
+        let encryption = match SubsystemKey::of(config, host) {
+            Some(key) => Encryption::Configured(key),
+            None if config.concat => Encryption::Generated,
+            None => Encryption::ClearText,
+        };
+        Self { secrets: HostSecrets::of(config), encryption }
     }
 
     /// Connects the socket of an admin queue. The caller limits the time.
@@ -56,30 +73,32 @@ impl Security {
         &self,
         address: &PathAddress,
         config: &ControllerConfig,
-    ) -> Result<Begin, TransportError> {
+    ) -> Result<BegunAssociation, TransportError> {
         let mut authentication = match &self.secrets {
             Some(secrets) => Some(secrets.read().await?),
             None => None,
         };
         let mut generated = None;
-        if let Some(authentication) = authentication.as_mut().filter(|_| self.concat) {
+        if let (Encryption::Generated, Some(authentication)) = (&self.encryption, &mut authentication) {
             generated = Some(generate_key(address, config, authentication).await?);
-            // The controller has proven itself, and only it has the key. A controller that trusts the key gives no other proof.
+            // A controller with the key has proven itself, if it has to. It may trust the key, and give no other proof.
             authentication.controller_secret = None;
         }
         let socket = self.connect(address, generated.as_ref()).await?;
-        Ok(Begin { socket, authentication, generated })
+        Ok(BegunAssociation { socket, authentication, generated })
     }
 
-    /// Connects the socket of a queue, with the generated key of its association if there is one. The caller limits the time.
+    /// Connects the socket of a queue, with the generated key of its association if it needs one. The caller limits the time.
     pub(crate) async fn connect(
         &self,
         address: &PathAddress,
         generated: Option<&GeneratedKey>,
     ) -> Result<ControlSocket, TransportError> {
-        match generated {
-            Some(generated) => tls::connect_with(&generated.key, address).await,
-            None => connect(address, self.key.as_ref()).await,
+        match (&self.encryption, generated) {
+            (Encryption::ClearText, _) => connect(address, None).await,
+            (Encryption::Configured(key), _) => connect(address, Some(key)).await,
+            (Encryption::Generated, Some(generated)) => tls::connect_with(&generated.key, address).await,
+            (Encryption::Generated, None) => Err(TransportError::NoGeneratedKey),
         }
     }
 }
@@ -90,37 +109,32 @@ async fn generate_key(
     config: &ControllerConfig,
     authentication: &Authentication,
 ) -> Result<GeneratedKey, TransportError> {
-    let mut socket = ControlSocket::new(connect_stream(address).await?, None);
-    let host = HostConcatenation::new(config, authentication, Instant::now()).map_err(TransportError::Concatenation)?;
-    let (psk, authenticated) = authenticate(&mut socket, host).await.map_err(|error| match error {
-        TransportError::Unanswered(error) => TransportError::NoClearText(error),
-        error => error,
-    })?;
-    let key = generated_candidate(psk.as_bytes(), &config.host.hostnqn, &config.subnqn)?;
-    Ok(GeneratedKey { key, authenticated })
+    let socket = ControlSocket::new(connect_stream(address).await?, None);
+    let host = HostConcatenation::new(config, authentication, Instant::now()).map_err(ConcatenationError::from)?;
+    let generated = timeout(GENERATE_MAX, authenticate(socket, host)).await;
+    let (psk, authenticated) = generated.map_err(|_| ConcatenationError::Timeout)??;
+    let key = generated_candidate(psk.as_bytes(), &config.host.hostnqn, &config.subnqn);
+    Ok(GeneratedKey { key: key.map_err(ConcatenationError::from)?, authenticated })
 }
 
 async fn authenticate(
-    socket: &mut ControlSocket,
+    mut socket: ControlSocket,
     mut host: HostConcatenation,
-) -> Result<(GeneratedPsk, Authenticated), TransportError> {
+) -> Result<(GeneratedPsk, Authenticated), ConcatenationError> {
     loop {
         host.fill_tx(socket.out());
-        if let Some(bytes) = socket.exchange()? {
-            match host.receive(bytes) {
-                Ok(Some(generated)) => return Ok(generated),
-                Ok(None) => {}
-                Err(error) => {
-                    host.term_req().into_iter().for_each(|pdu| socket.tell(&pdu));
-                    return Err(TransportError::Admin(error));
-                }
+        let received = socket.exchange().map_err(|error| match error {
+            TransportError::Unanswered(error) => ConcatenationError::NoClearText(error),
+            error => ConcatenationError::Connection(error.into()),
+        })?;
+        match received.map(|bytes| host.receive(bytes)) {
+            Some(Ok(Some(generated))) => return Ok(generated),
+            Some(Ok(None)) => {}
+            Some(Err(error)) => {
+                host.term_req().into_iter().for_each(|pdu| socket.tell(&pdu));
+                return Err(error.into());
             }
-            continue;
-        }
-        let next_timeout = host.next_timeout().unwrap_or_else(far_future);
-        tokio::select! {
-            () = poll_fn(|context| socket.poll_ready(context)) => {}
-            () = sleep_until(next_timeout.into()) => host.handle_timeout(Instant::now()).map_err(TransportError::Admin)?,
+            None => poll_fn(|context| socket.poll_ready(context)).await,
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 
 use crate::subsystem::controller_config;
-use crate::transport::{AdminConnection, Begin, ControlSocket, Security, far_future};
+use crate::transport::{AdminConnection, BegunAssociation, ControlSocket, Security, far_future};
 
 /// How long the paths of a disk may take.
 const TIME_MAX: Duration = Duration::from_secs(10);
@@ -81,7 +81,7 @@ async fn rehearse(config: &DiskConfig, host: &HostIdentity, io_threads: u16) -> 
 }
 
 async fn reach(address: &PathAddress, security: Security, mut config: ControllerConfig) -> Result<(), String> {
-    let Begin { mut socket, authentication, .. } =
+    let BegunAssociation { mut socket, authentication, .. } =
         security.begin(address, &config).await.map_err(|error| error.to_string())?;
     config.authentication = authentication;
     let mut controller = HostController::new(config, Instant::now()).map_err(|error| error.to_string())?;

@@ -381,6 +381,10 @@ fn a_check_reads_keys_and_secrets() {
     let is_root = rustix::process::geteuid().is_root();
     assert_eq!((unchecked.count(), said.len()), if is_root { (3, 3) } else { (0, 0) }, "{said:?}");
 
+    let (code, _, said) = check(&format!("dhchap-secret-file: {secret}, concat: true"));
+    assert_eq!(code, Some(0), "{said:?}");
+    assert!(said[0].starts_with("warning: disk db: `concat` without `dhchap-ctrl-secret-file`"), "{said:?}");
+
     let wrong = format!(
         "tls-key-file: {secret},\ndiscovery-tls-key-file: {readable},\ndhchap-secret-file: {key},\n\
          dhchap-ctrl-secret-file: /nonexistent/secret"

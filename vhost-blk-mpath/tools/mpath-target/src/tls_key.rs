@@ -42,7 +42,8 @@ impl KeyLookup for SubsystemKey {
 /// The most generated keys. Hosts use a key only while they connect their queues.
 const GENERATED_KEYS_MAX: usize = 1024;
 
-/// The keys that authentications have generated, the latest last.
+/// The keys that authentications have generated, the latest last. All hosts have one secret, so Connect may name another host than
+/// that of the key.
 #[derive(Default)]
 pub(crate) struct GeneratedKeys(Mutex<VecDeque<Candidate>>);
 

@@ -167,9 +167,10 @@ pub struct DiskConfig {
     pub dhchap_ctrl_secret_file: Option<KeyFile>,
 
     /// Whether the authentication generates the key for TLS (secure channel concatenation). If so, each association begins with an
-    /// authentication in clear text. Then all connections to the subsystem use TLS 1.3 with the generated key, and nothing else is
-    /// sent in clear text. It needs `dhchap-secret-file`, and excludes `tls-key-file`. Only with `dhchap-ctrl-secret-file` does the
-    /// key prove the controller too. Default: `false`.
+    /// authentication in clear text. Then all connections to the subsystem use TLS 1.3 with the generated key. No data and no other
+    /// command are sent in clear text. It needs `dhchap-secret-file`, and excludes `tls-key-file` and
+    /// `drain-fence`. Only with
+    /// `dhchap-ctrl-secret-file` does the key prove the controller too. Default: `false`.
     #[serde(default, deserialize_with = "on_off::deserialize")]
     pub concat: bool,
 
@@ -286,6 +287,12 @@ impl DiskConfig {
     #[must_use]
     pub fn uses_tls(&self) -> bool {
         self.tls_key_file.is_some() || self.concat
+    }
+
+    /// Whether generated keys do not prove the controller: TLS then protects only against those who listen.
+    #[must_use]
+    pub fn leaves_controller_unproven(&self) -> bool {
+        self.concat && self.dhchap_ctrl_secret_file.is_none()
     }
 
     /// The initial hedging.

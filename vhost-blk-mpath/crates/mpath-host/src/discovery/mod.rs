@@ -106,7 +106,8 @@ pub enum Action<A> {
     Warn(String),
 }
 
-/// Which connections use TLS 1.3. Discovery ignores a record that requires TLS if its connection would be in clear text.
+/// Which connections use TLS 1.3. Discovery ignores a record that requires TLS if its connection would be in clear text. With a
+/// generated key, the first connection is in clear text: a port that requires TLS is then a path that fails with the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TlsUse {
     /// The connections of paths use TLS.

@@ -4,8 +4,8 @@
 //! ICReq → Connect → authentication with NEWTLSPSK → the generated PSK
 //! ```
 //!
-//! The connection is in clear text, and carries nothing else. The caller closes it, and opens all connections of the association
-//! over TLS 1.3 with a key that is derived from the generated PSK.
+//! The connection is in clear text, and carries nothing else. The caller limits its time and closes it. Then the caller opens all
+//! connections of the association over TLS 1.3 with a key that is derived from the generated PSK.
 
 use std::time::Instant;
 
@@ -62,21 +62,5 @@ impl HostConcatenation {
     #[must_use]
     pub fn term_req(&self) -> Option<Vec<u8>> {
         self.0.queue.term_req()
-    }
-
-    /// When [`handle_timeout`](Self::handle_timeout) is due.
-    #[must_use]
-    pub fn next_timeout(&self) -> Option<Instant> {
-        self.0.next_timeout(None)
-    }
-
-    /// Fails if an answer is late. A call before the due time is fine.
-    ///
-    /// # Errors
-    /// The controller does not answer. The connection has ended.
-    pub fn handle_timeout(&mut self, now: Instant) -> Result<(), AdminError> {
-        self.0.check()?;
-        let outcome = self.0.check_step(now);
-        self.0.keep_error(outcome)
     }
 }

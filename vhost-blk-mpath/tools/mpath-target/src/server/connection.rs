@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use low_water::LowWater;
 use nvme_tcp::target::{AdminReply, QueueIdentity, TargetAuthentication, TargetCommand, TargetQueue};
-use nvme_tcp::wire::{CROSS_RESET_DONE, Opcode, Status};
+use nvme_tcp::wire::{CROSS_RESET_DONE, FabricsCommand, Opcode, Status};
 use nvme_tls::psk::generated_candidate;
 use rustix::event::PollFlags;
 
@@ -265,6 +265,10 @@ impl Connection {
         let Some(command) = self.queue.poll_command() else {
             return Ok(());
         };
+        if self.is_io_queue_without_key(&command) {
+            self.queue.complete(command.token, Status::CONNECT_INVALID_PARAMETERS.with_dnr(), 0);
+            return Ok(());
+        }
         let connected = self.shared.control().connect(now, &self.port, &command, &self.waker);
         match connected {
             Ok((identity, association)) => {
@@ -284,6 +288,13 @@ impl Connection {
             Err((status, result)) => self.queue.complete(command.token, status, result),
         }
         Ok(())
+    }
+
+    /// Whether this is a Connect of an I/O queue in clear text on a port that takes clear text for the generation of keys alone.
+    fn is_io_queue_without_key(&self, command: &TargetCommand) -> bool {
+        let is_for_keys = matches!(self.port.security, PortSecurity::Concatenation(_)) && !self.stream.is_encrypted();
+        let connects_io = |command| matches!(command, FabricsCommand::Connect(connect) if connect.qid != 0);
+        is_for_keys && FabricsCommand::parse(&command.sqe).is_ok_and(connects_io)
     }
 
     /// The authentication that the queue needs. A host that has a generated key is authenticated already.

@@ -15,13 +15,18 @@ use super::PATIENCE;
 pub(crate) struct RawQueue {
     stream: TcpStream,
     next_cid: u16,
-    cntlid: u16,
+    pub(crate) cntlid: u16,
     /// Responses to other commands than the expected one.
     early: Vec<Cqe>,
 }
 
 impl RawQueue {
     fn connect(addr: SocketAddr, subnqn: Nqn, qid: u16, cntlid: u16) -> Self {
+        Self::try_connect(addr, subnqn, qid, cntlid).unwrap_or_else(|status| panic!("{status}"))
+    }
+
+    /// Fails with the status of Connect.
+    pub(crate) fn try_connect(addr: SocketAddr, subnqn: Nqn, qid: u16, cntlid: u16) -> Result<Self, Status> {
         let stream = TcpStream::connect(addr).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut queue = Self { stream, next_cid: 0, cntlid, early: Vec::new() };
@@ -32,9 +37,9 @@ impl RawQueue {
         let kato_ms = if qid == 0 { 5000 } else { 0 };
         let connect = FabricsCommand::Connect(Connect { qid, sqsize: 31, cattr: 0, kato_ms });
         let sgl = Sgl::InCapsule { offset: 0, length: data.len() as u32 };
-        let (result, _) = queue.run(|cid| connect.to_sqe(cid, sgl), &data).unwrap();
+        let (result, _) = queue.run(|cid| connect.to_sqe(cid, sgl), &data)?;
         queue.cntlid = result as u16;
-        queue
+        Ok(queue)
     }
 
     pub(crate) fn send(&mut self, pdu: Pdu, data: &[u8]) {
@@ -77,7 +82,7 @@ impl RawQueue {
         }
     }
 
-    fn run(&mut self, sqe: impl FnOnce(u16) -> Sqe, payload: &[u8]) -> Result<(u64, Vec<u8>), Status> {
+    pub(crate) fn run(&mut self, sqe: impl FnOnce(u16) -> Sqe, payload: &[u8]) -> Result<(u64, Vec<u8>), Status> {
         let cid = self.submit(sqe, payload);
         let (cqe, data) = self.wait_for(cid);
         cqe.status().result().map(|()| (cqe.result.get(), data))

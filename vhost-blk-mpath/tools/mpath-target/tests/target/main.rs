@@ -5,6 +5,7 @@
 mod answers;
 #[path = "../common/mod.rs"]
 mod common;
+mod concat;
 mod discovery;
 mod faults;
 mod hold;
