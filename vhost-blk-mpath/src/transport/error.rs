@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use mpath_api::address::InterfaceName;
 use mpath_api::config::KeyFile;
@@ -11,7 +12,6 @@ use nvme_tls::psk::DeriveError;
 use nvme_tls::{SetupError, TlsError};
 
 use super::host_secrets::HostSecretError;
-use super::security::GENERATE_MAX;
 use super::subsystem_key::TlsKeyError;
 
 /// Why a connection failed.
@@ -70,8 +70,8 @@ pub(crate) enum ConcatenationError {
     NoClearText(#[source] Box<TransportError>),
     #[error(transparent)]
     Connection(Box<TransportError>),
-    #[error("no answer within {GENERATE_MAX:?}; see the log of the target, and the network")]
-    Timeout,
+    #[error("no answer within {after:?}; see the log of the target, and the network")]
+    Timeout { after: Duration },
     #[error(transparent)]
     Admin(#[from] AdminError),
     #[error(transparent)]

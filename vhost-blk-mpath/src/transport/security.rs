@@ -16,10 +16,10 @@ use super::error::{ConcatenationError, TransportError};
 use super::host_secrets::HostSecrets;
 use super::stream::connect_stream;
 use super::subsystem_key::SubsystemKey;
-use super::{connect, tls};
+use super::tls;
 
 /// The longest that the generation of a key may take. It is less than the limit for the connection of a queue, so an error names it.
-pub(super) const GENERATE_MAX: Duration = Duration::from_secs(4);
+const GENERATE_MAX: Duration = Duration::from_secs(4);
 
 /// The warning about a disk whose generated keys do not prove the controller.
 pub(crate) const UNPROVEN_CONTROLLER: &str = "`concat` without `dhchap-ctrl-secret-file`: TLS hides the data from those who only \
@@ -95,8 +95,8 @@ impl Security {
         generated: Option<&GeneratedKey>,
     ) -> Result<ControlSocket, TransportError> {
         match (&self.encryption, generated) {
-            (Encryption::ClearText, _) => connect(address, None).await,
-            (Encryption::Configured(key), _) => connect(address, Some(key)).await,
+            (Encryption::ClearText, _) => Ok(ControlSocket::new(connect_stream(address).await?, None)),
+            (Encryption::Configured(key), _) => tls::connect(key, address).await,
             (Encryption::Generated, Some(generated)) => tls::connect_with(&generated.key, address).await,
             (Encryption::Generated, None) => Err(TransportError::NoGeneratedKey),
         }
@@ -112,7 +112,7 @@ async fn generate_key(
     let socket = ControlSocket::new(connect_stream(address).await?, None);
     let host = HostConcatenation::new(config, authentication, Instant::now()).map_err(ConcatenationError::from)?;
     let generated = timeout(GENERATE_MAX, authenticate(socket, host)).await;
-    let (psk, authenticated) = generated.map_err(|_| ConcatenationError::Timeout)??;
+    let (psk, authenticated) = generated.map_err(|_| ConcatenationError::Timeout { after: GENERATE_MAX })??;
     let key = generated_candidate(psk.as_bytes(), &config.host.hostnqn, &config.subnqn);
     Ok(GeneratedKey { key: key.map_err(ConcatenationError::from)?, authenticated })
 }
