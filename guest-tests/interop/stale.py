@@ -1,6 +1,6 @@
 """The stale write, against Linux's nvmet: a write whose path is lost is executed late, over newer data.
 
-The daemon's fence prevents that. A `vhost-blk-mpath` built without the fence (feature `without_fence`, for this test only) must
+The daemon's fence prevents that. A `vhost-blk-mpath` built without the fence (`--cfg without_fence`, for this test only) must
 lose the newer data. Otherwise the test proves nothing.
 """
 

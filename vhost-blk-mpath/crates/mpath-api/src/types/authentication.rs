@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// The in-band authentication (DH-HMAC-CHAP) of a live path. It is that of the admin queue. The other queues use the same secrets.
+/// With `concat`, it is the authentication that has generated the key for TLS.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct PathAuthentication {
