@@ -143,6 +143,14 @@ fn a_disk_with_generated_keys_verifies_and_survives_the_loss_of_paths() {
     }
 }
 
+#[test]
+fn a_target_that_is_silent_while_the_key_is_generated_is_named() {
+    let target = concatenating_target(1, 1, None, Hash::Sha256, DhGroup::Ffdhe2048);
+    target.set(0, "black-hole=mute");
+    let why = error(&start(&target.addrs(), Some(1), None, "--concat"));
+    assert!(why.starts_with("secure channel concatenation: no answer within 4s"), "{why}");
+}
+
 /// The rehearsal of the upgrade and the next daemon each generate keys of their own.
 #[test]
 fn a_daemon_with_generated_keys_is_upgraded() {
