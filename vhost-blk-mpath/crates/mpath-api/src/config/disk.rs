@@ -174,7 +174,8 @@ pub struct DiskConfig {
     #[serde(default, deserialize_with = "on_off::deserialize")]
     pub concat: bool,
 
-    /// Keep-alive timeout in seconds, 1 to 600: a path that receives nothing for this long is lost. Default: 5.
+    /// Keep-alive timeout in seconds, 1 to 600. The daemon sends a keep-alive within half of it. If the answer takes longer than
+    /// half of it, the path is lost. Default: 5.
     #[serde(default = "default_keep_alive_tmo")]
     pub keep_alive_tmo: KeepAliveTmo,
 

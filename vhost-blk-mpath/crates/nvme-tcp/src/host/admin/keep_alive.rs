@@ -1,4 +1,7 @@
 //! The keep-alive timer: when a keep-alive is due, and when its answer is late.
+//!
+//! At most half of KATO passes until a keep-alive is sent, and half is for its answer. So a lost controller is noticed within
+//! KATO, and a silence of less than half of KATO ends no association.
 
 use std::time::{Duration, Instant};
 
@@ -18,9 +21,9 @@ enum State {
 }
 
 impl KeepAlive {
-    /// A stopped timer. An answer may take `answer_timeout`.
-    pub(super) fn new(kato: Duration, answer_timeout: Duration) -> Self {
-        Self { interval: kato / 2, answer_timeout, state: State::Off }
+    /// A stopped timer.
+    pub(super) fn new(kato: Duration) -> Self {
+        Self { interval: kato / 2, answer_timeout: kato / 2, state: State::Off }
     }
 
     /// Starts the timer. With traffic-based keep-alive (`tbkas`) the interval is halved, because the controller may count from
@@ -79,7 +82,7 @@ mod tests {
     #[test]
     fn a_restart_does_not_delay_the_next_keep_alive() {
         const KATO: Duration = Duration::from_secs(8);
-        let (mut keep_alive, start) = (KeepAlive::new(KATO, KATO / 2), Instant::now());
+        let (mut keep_alive, start) = (KeepAlive::new(KATO), Instant::now());
         keep_alive.start(start, KATO, false);
         keep_alive.start(start + KATO / 4, KATO, false);
         assert_eq!(keep_alive.next_timeout(), Some(start + KATO / 2));

@@ -135,8 +135,7 @@ impl<E: Clone + From<AdminError>> AdminSession<E> {
             command_timeout,
             ready_timeout: Duration::ZERO,
             current: Some(CurrentStep { step: Step::Connect, deadline, allowed: command_timeout, poll_at: None }),
-            // Half of KATO until a keep-alive is sent and half for its answer: a lost controller is noticed within KATO.
-            keep_alive: KeepAlive::new(kato, command_timeout.min(keep_alive_tmo.unwrap_or(Duration::MAX) / 2)),
+            keep_alive: KeepAlive::new(kato),
             is_event_requested: false,
             shutdown: Shutdown::NotRequested,
             error: None,
@@ -269,6 +268,12 @@ impl<E: Clone + From<AdminError>> AdminSession<E> {
     fn request_event(&mut self) {
         self.is_event_requested = true;
         self.queue.submit(Owner::AsyncEvent, AdminCommand::AsyncEventRequest.to_sqe(0, Sgl::NONE), 0);
+    }
+
+    /// Allows later commands as much time as the answer to a keep-alive, if that is longer. A silence that the keep-alive
+    /// tolerates then ends no live association.
+    pub(super) fn allow_keep_alive_time(&mut self) {
+        self.command_timeout = self.command_timeout.max(self.keep_alive.answer_timeout());
     }
 
     /// Starts or adjusts the keep-alive timer. `tbkas`: the controller has traffic-based keep-alive.

@@ -29,7 +29,7 @@ pub struct ControllerConfig {
     /// The most data of one read or write in bytes, and never more than MDTS. `None` means MDTS or, if the controller reports
     /// none, [`UNKNOWN_MAX_TRANSFER_BYTES`].
     pub max_transfer_bytes: Option<u32>,
-    /// The longest any admin command may take.
+    /// The longest any admin command may take. On a live association, at least half of KATO.
     pub command_timeout: Duration,
     /// The secrets of the authentication, if this host has some. All queues are authenticated if the controller asks for it. With a
     /// secret of the controller, a controller that does not ask is an error.

@@ -188,5 +188,6 @@ impl HostController {
         let info = Box::new(self.facts.info(&self.config, identity, namespaces));
         self.events.push_back(ControllerEvent::Live(info.clone()));
         self.live = Some(info);
+        self.session.allow_keep_alive_time();
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::admin::{Admin, KATO, TIMEOUT, ana_changed, config};
 use super::admin_target::What;
-use crate::host::{AdminError, ControllerEvent, NamespaceError, Step};
-use crate::wire::{AnaGroup, AnaState, AsyncEvent, LogPage, PropertyOffset, Status};
+use crate::host::{AdminError, ControllerConfig, ControllerEvent, NamespaceError, Step};
+use crate::wire::{AnaGroup, AnaState, AsyncEvent, Cns, LogPage, PropertyOffset, Status};
 
 #[test]
 fn keep_alives_go_every_half_kato_or_quarter() {
@@ -31,6 +31,29 @@ fn a_keep_alive_without_answer_ends_the_association() {
     admin.live();
     let status = Status::KEEP_ALIVE_EXPIRED;
     assert_eq!(admin.failure(), AdminError::Command { step: Step::KeepAlive, status }.into());
+}
+
+/// A host that gives other commands less time must not lose a controller that the keep-alive tolerates.
+#[test]
+fn a_live_controller_has_half_of_kato_for_any_answer() {
+    let command_timeout = KATO / 20;
+    for (muted, step) in [(What::KeepAlive, Step::KeepAlive), (What::Log(LogPage::ANA), Step::AnaLog)] {
+        let mut admin = Admin::with(ControllerConfig { command_timeout, ..config() }, |_| {});
+        admin.live();
+        admin.target.mute.push(muted);
+        if step == Step::AnaLog {
+            admin.target.report(AsyncEvent::ANA_CHANGED);
+        }
+        assert_eq!(admin.failure(), AdminError::Timeout { step, after: KATO / 2 }.into());
+    }
+    // While it connects, it has the time of a command.
+    let mut admin = Admin::with(ControllerConfig { command_timeout, ..config() }, |target| {
+        target.mute.push(What::Identify(Cns::CONTROLLER));
+    });
+    assert_eq!(
+        admin.failure(),
+        AdminError::Timeout { step: Step::IdentifyController, after: command_timeout }.into()
+    );
 }
 
 #[test]
