@@ -405,6 +405,9 @@ impl Control for Daemon {
 
 /// What a draining or removed path waits for.
 fn waits_for(subsystem: &Subsystem, status: &PathStatus, stats: Option<&PathStats>) -> Vec<WaitsFor> {
+    if status.is_removing() && !status.is_draining() {
+        return vec![WaitsFor::AnotherPath];
+    }
     if !matches!(status.shown(), PathState::Draining | PathState::Removing) {
         return Vec::new();
     }

@@ -126,7 +126,7 @@ address               tcp://127.0.0.1:4420
 origin                configured
 state                 draining
 since                 2026-11-21T07:00:00.123Z
-waits for             I/Os in flight, the guest's next flush
+waits for             I/Os in flight, a flush
 ANA state             optimized
 controller (cntlid)   1
 TLS suite             off

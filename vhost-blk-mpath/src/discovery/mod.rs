@@ -191,6 +191,7 @@ impl Discovery {
             state.paths().map(|status| known(subsystem, status)).collect()
         };
         let changes = self.decides.changes(Instant::now(), &known);
+        changes.take_back.iter().for_each(|path| subsystem.take_back_removal(*path));
         for address in changes.add {
             if let Err(error) = subsystem.add_path(address, Origin::Discovery) {
                 self.decides.not_added(Instant::now());

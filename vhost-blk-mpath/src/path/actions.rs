@@ -18,7 +18,7 @@ pub(crate) fn check_upgrade(subsystem: &Subsystem) -> Result<(), UpgradeError> {
     let out_of_use = |path: &PathStatus| match path.wanted() {
         DesiredState::Drained => Some((path.address.clone(), "drained")),
         DesiredState::Disabled => Some((path.address.clone(), "disabled")),
-        DesiredState::Enabled | DesiredState::Removed { .. } => None,
+        DesiredState::Enabled | DesiredState::RemovalHeld | DesiredState::Removed { .. } => None,
     };
     match subsystem.state().paths().find_map(out_of_use) {
         Some((path, state)) => Err(UpgradeError::PathOutOfUse { disk: subsystem.name().into(), path, state }),
@@ -94,7 +94,9 @@ fn check(
     let state = subsystem.state();
     let name = || subsystem.config.name.to_string();
     let meant_paths = || state.paths().filter(|path| meant(path.id));
-    if let Some(path) = meant_paths().find(|path| path.is_removing()) {
+    // A removal can be taken back until the path is closed.
+    let is_final = |path: &&PathStatus| path.is_removing() && (path.is_leaving || action != PathAction::Enable);
+    if let Some(path) = meant_paths().find(is_final) {
         return Err(ControlError::Removing { disk: name(), index: path.id.0 });
     }
     match action {

@@ -14,7 +14,7 @@ use nvme_tls::psk::Suite;
 use crate::path::duplicate;
 use crate::subsystem::Subsystem;
 use crate::subsystem::error::PathError;
-use crate::subsystem::path_status::{self, PathStatus};
+use crate::subsystem::path_status;
 use crate::transport::connections::Connections;
 
 /// How the connections of a live path are secured.
@@ -153,7 +153,10 @@ impl Subsystem {
 
     /// Records that a path being removed has no association any more.
     pub(crate) fn path_closed(&self, path: PathId) {
-        self.path(path, PathStatus::gone);
+        self.path(path, |status| {
+            status.is_leaving = true;
+            status.gone();
+        });
     }
 
     /// Records that the path connects after it was disabled, refused or given up.

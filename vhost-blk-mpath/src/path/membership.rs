@@ -6,6 +6,8 @@
 //!                                  └── --force, or lost ──▶ dropped, its fence begins ──▶ its fences are lifted ──▶ gone
 //! ```
 //!
+//! Until the path is closed, its removal can be taken back. The removal is held while a disk has no other usable path.
+//!
 //! Another path may use the id and slot only once the path is gone. The I/O threads forget the path before
 //! that. `mpath_core` remembers the path's lost unflushed writes until a flush has failed for them.
 
@@ -15,14 +17,14 @@ use mpath_api::PathAddress;
 use mpath_api::server::{AddPathError, RemovePathError};
 use mpath_api::types::{EventKind, Origin};
 use mpath_core::{Epoch, MAX_PATHS, PathId};
-use mpath_host::DesiredState;
+use mpath_host::{DesiredState, RemovablePath, held_removals};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::path::actions;
 use crate::path::task::PathTask;
 use crate::subsystem::Subsystem;
-use crate::subsystem::path_status::PathStatus;
+use crate::subsystem::path_status::{PathStatus, REMOVAL_HELD, State};
 
 impl Subsystem {
     /// Adds a path and begins to connect it. A failure to connect is reported by the path's state and not here.
@@ -100,6 +102,9 @@ impl Subsystem {
         if let Some(disk) = left_alone.filter(|_| !force && !status.is_removing()) {
             return Err(RemovePathError::LastPath { disk: self.disk(disk).name().to_owned() });
         }
+        if status.wanted() == DesiredState::RemovalHeld && !force {
+            return Ok(Vec::new());
+        }
         let waits = actions::order_threads(self, path, DesiredState::Removed { at_once: force });
         self.change_paths(&mut state, |state| {
             let status = state.path(path).expect("just seen");
@@ -119,6 +124,41 @@ impl Subsystem {
             }
         });
         Ok(waits)
+    }
+
+    /// Takes back the removal of a path that discovery lists again, unless the path is closed already.
+    pub(crate) fn take_back_removal(&self, path: PathId) {
+        let mut state = self.state();
+        let Some(status) = state.path(path).filter(|status| status.is_removing() && !status.is_leaving) else { return };
+        self.event(Some(status.named()), EventKind::PathEnable, "discovery lists the path again: it is not removed");
+        self.set_wanted(&mut state, path, DesiredState::Enabled);
+    }
+
+    /// Holds removals without which a disk would have no usable path, and has held removals go on once it has another.
+    pub(crate) fn hold_removals(&self, state: &mut State) {
+        if !state.paths().any(PathStatus::is_removing) {
+            return;
+        }
+        let serves = |status: &PathStatus| {
+            let served = self.disks.iter().filter(|disk| status.could_serve(disk.id));
+            served.fold(0, |served, disk| served | 1 << disk.id.0)
+        };
+        let removable = |status: &PathStatus| RemovablePath { wanted: status.wanted(), serves: serves(status) };
+        let (ids, paths): (Vec<_>, Vec<_>) = state.paths().map(|status| (status.id, removable(status))).unzip();
+        for (index, wanted) in held_removals(&paths) {
+            let message = match wanted {
+                DesiredState::RemovalHeld => REMOVAL_HELD,
+                _ => "the removal goes on",
+            };
+            self.event(state.path(ids[index]).map(PathStatus::named), EventKind::PathRemove, message);
+            self.set_wanted(state, ids[index], wanted);
+        }
+    }
+
+    /// Orders a state without a check. The I/O threads hear of the order before the path's task does.
+    fn set_wanted(&self, state: &mut State, path: PathId, wanted: DesiredState) {
+        self.threads().iter().for_each(|thread| thread.set_draining(path, wanted.is_draining()));
+        state.path_mut(path).expect("the caller has seen it").order(|order| order.wanted = wanted);
     }
 
     /// Forgets a path. `epoch` is the number of its last association.

@@ -273,7 +273,13 @@ impl PathTask {
         let subsystem = Arc::clone(&self.subsystem);
         let id = self.id;
         let mut may_grow = self.grow_at.take_if(|at| *at <= Instant::now()).is_some();
-        while let Some(action) = self.path.poll(Instant::now(), &mut &*subsystem) {
+        loop {
+            // A removal that was taken back meanwhile must not go on.
+            if self.orders.has_changed().is_ok_and(|has_changed| has_changed) {
+                let order = *self.orders.borrow_and_update();
+                self.path.order(order);
+            }
+            let Some(action) = self.path.poll(Instant::now(), &mut &*subsystem) else { break };
             may_grow |= !matches!(action, Action::Connect { .. } | Action::Record { .. } | Action::AskThreads);
             match action {
                 Action::Connect { qid } => {
@@ -339,6 +345,8 @@ impl PathTask {
                         statistics(subsystem.threads()).await.ok()??.path(id).cloned()
                     }));
                 }
+                // Any I/O thread will do: the controller flushes what it has completed on any queue.
+                Action::WriteBack => subsystem.threads().iter().take(1).for_each(|thread| thread.write_back(id)),
                 Action::Suspect => subsystem.path_suspect(id),
                 Action::Recovered => subsystem.path_recovered(id),
                 Action::SmallerTransfer { bytes } => subsystem.path_max_transfer(id, bytes),

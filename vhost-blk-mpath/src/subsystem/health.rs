@@ -12,7 +12,7 @@ use vhost_user_blk::QueueError;
 use crate::disk::Disk;
 use crate::events::utc;
 use crate::subsystem::Subsystem;
-use crate::subsystem::path_status::PathStatus;
+use crate::subsystem::path_status::{PathStatus, REMOVAL_HELD};
 use crate::subsystem::vendor_window::condition_id;
 
 /// Why the discovery controllers of a subsystem have led to no path.
@@ -30,6 +30,8 @@ struct PathFacts {
     /// A path makes its first attempt to connect, or has just become live, so it may be usable at any moment. Or a first log may
     /// add one.
     some_untried: bool,
+    /// The paths whose removal is held.
+    held: Vec<String>,
 }
 
 impl Subsystem {
@@ -69,6 +71,9 @@ impl Subsystem {
         }
         if !is_waiting && paths.counts.usable < paths.counts.expected {
             add(Condition::Degraded, degraded_reason(&paths));
+        }
+        for path in &paths.held {
+            add(Condition::Degraded, format!("{path}: {REMOVAL_HELD}"));
         }
         let conditions = || reasons.iter().map(|reason| reason.condition);
         let condition = worst(conditions());
@@ -111,7 +116,8 @@ impl Subsystem {
     fn path_facts(&self, disk: &Disk, time: SystemTime) -> PathFacts {
         let state = self.state();
         let counts = PathCounts { total: state.paths().count() as u32, expected: 0, usable: 0 };
-        let mut facts = PathFacts { counts, unusable: Vec::new(), some_untried: false };
+        let held = state.paths().filter(|path| path.is_removing() && path.is_wanted()).map(name_path).collect();
+        let mut facts = PathFacts { counts, unusable: Vec::new(), some_untried: false, held };
         for path in state.paths().filter(|path| path.is_wanted()) {
             facts.counts.expected += 1;
             match path.unusable(disk.id, &disk.shared.usable) {

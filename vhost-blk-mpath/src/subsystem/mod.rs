@@ -274,6 +274,7 @@ impl Subsystem {
     pub(crate) fn change_paths<T>(&self, state: &mut State, change: impl FnOnce(&mut State) -> T) -> T {
         let before = state.paths_expected();
         let changed = change(state);
+        self.hold_removals(state);
         let expected = state.paths_expected();
         if expected != before {
             // Under the lock, so that the threads learn of changes in order.

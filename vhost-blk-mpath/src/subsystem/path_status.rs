@@ -16,6 +16,10 @@ use tokio::task::JoinHandle;
 use crate::subsystem::path_injection::PathInjection;
 use crate::transport::connections::Connections;
 
+/// Why a path that is to be removed is in use.
+pub(crate) const REMOVAL_HELD: &str = "the removal is held, and the path is used, because no other path is usable; the removal \
+                                       goes on once there is one, and `mpathctl path enable` takes it back";
+
 /// What the API shows and changes.
 pub(crate) struct State {
     pub(crate) policy: ClassPolicies,
@@ -51,6 +55,8 @@ pub(crate) struct PathStatus {
     pub(crate) last_error: Option<(String, SystemTime)>,
     /// The path has been in its shown state since the last error.
     failed_in_state: bool,
+    /// It is being removed, and gets no association any more.
+    pub(crate) is_leaving: bool,
     pub(crate) losses: PathLosses,
     /// Whether the path was tried and is live. If this says that it is live, the I/O threads know of it.
     pub(crate) trial: PathTrial,
@@ -117,6 +123,7 @@ impl PathStatus {
             since: SystemTime::now(),
             last_error: None,
             failed_in_state: false,
+            is_leaving: false,
             losses: PathLosses::default(),
             trial: PathTrial::default(),
             host_lacks: false,
@@ -145,13 +152,14 @@ impl PathStatus {
         self.wanted().is_draining()
     }
 
+    /// Whether it is to be removed, also if that is held.
     pub(crate) fn is_removing(&self) -> bool {
         self.wanted().is_removal()
     }
 
-    /// The state as the API shows it.
+    /// The state as the API shows it. A path whose removal is held is in use.
     pub(crate) fn shown(&self) -> PathState {
-        if self.is_removing() {
+        if self.is_removing() && self.is_draining() {
             PathState::Removing
         } else if self.state == PathState::Live && self.is_draining() {
             PathState::Draining
@@ -167,8 +175,13 @@ impl PathStatus {
 
     /// Whether new I/O of that disk may go there.
     pub(crate) fn is_usable(&self, disk: DiskId) -> bool {
+        !self.is_draining() && self.could_serve(disk)
+    }
+
+    /// Whether new I/O of that disk could go there if the path were not drained.
+    pub(crate) fn could_serve(&self, disk: DiskId) -> bool {
         let selectable = |namespace: &NamespaceStatus| namespace.ana.is_selectable();
-        self.shown() == PathState::Live && self.namespace(disk).is_some_and(selectable)
+        self.state == PathState::Live && self.namespace(disk).is_some_and(selectable)
     }
 
     /// Whether requests of the disk should be able to go there.
@@ -319,7 +332,7 @@ impl State {
 
     /// Whether any path is live or may become live. True without paths, because one may be added.
     pub(crate) fn paths_expected(&self) -> bool {
-        let mut staying = self.paths().filter(|path| !path.is_removing()).peekable();
+        let mut staying = self.paths().filter(|path| path.shown() != PathState::Removing).peekable();
         staying.peek().is_none() || staying.any(|path| path.is_expected(self.was_live))
     }
 }

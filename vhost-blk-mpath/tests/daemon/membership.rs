@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use mpath_api::client::ClientError;
 use mpath_api::types::{
-    AddPath, ErrorCode, ErrorInfo, Event, EventKind, Injection, Origin, Path, PathSelector, PathState, SetInjection,
-    WaitsFor,
+    AddPath, ErrorCode, ErrorInfo, Event, EventKind, Injection, Origin, Path, PathAction, PathSelector, PathState,
+    SetInjection, WaitsFor,
 };
 use mpath_target::ListenerConfig;
 use rustix::process::Signal;
 use vublk_bench::request::Status;
 
+use crate::path_actions::wanted;
 use crate::support::{
     Daemon, Disk, Link, PATIENCE, Target, Verification, VerificationSetup, eventually, refusing_address,
 };
@@ -149,9 +150,10 @@ fn two_addresses_of_one_port_cause_a_warning() {
     assert_eq!(daemon.log().matches("both resolve to").count(), 2);
 }
 
+/// The guest does not flush. The daemon does, and nothing is lost unless that flush fails.
 #[test]
-fn a_removed_path_with_unflushed_writes_stays_until_a_flush_or_force() {
-    let target = Target::start(3);
+fn a_removed_path_with_unflushed_writes_is_flushed_by_the_daemon() {
+    let target = Target::start(4);
     let daemon = Daemon::start(&target.addrs(), "--policy numa");
     let mut disk = Disk::connect(&daemon.socket());
     assert_eq!(disk.flush(), Status::Ok);
@@ -162,24 +164,59 @@ fn a_removed_path_with_unflushed_writes_stays_until_a_flush_or_force() {
     };
     let first = write(&mut disk, 1);
     daemon.remove(first);
-    // Longer than the interval of the check.
-    std::thread::sleep(Duration::from_millis(300));
-    let path = daemon.find(first).unwrap();
-    assert_eq!((path.state, path.waits_for), (PathState::Removing, vec![WaitsFor::Flush]));
-    assert_eq!(disk.flush(), Status::Ok);
     daemon.goes(first);
     assert_eq!(disk.flush(), Status::Ok);
 
-    let second = write(&mut disk, 2);
-    assert_ne!(first, second);
-    daemon.try_remove(second, true).unwrap();
-    daemon.goes(second);
-    // An earlier flush after the loss would also report it, and the loss would be reported once more.
-    std::thread::sleep(Duration::from_millis(200));
-    assert_eq!(disk.flush(), Status::IoError, "never a silent success");
-    std::thread::sleep(Duration::from_millis(200));
+    for (byte, force) in [(2, false), (3, true)] {
+        let next = write(&mut disk, byte);
+        if !force {
+            target.set(next.into(), "fail=1:0/0x06/dnr");
+        }
+        daemon.try_remove(next, force).unwrap();
+        daemon.goes(next);
+        // An earlier flush after the loss would also report it, and the loss would be reported once more.
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(disk.flush(), Status::IoError, "never a silent success");
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(disk.flush(), Status::Ok);
+        assert_eq!(disk.read(0), byte);
+    }
+}
+
+/// Path 0 is removed while a write is under way, and path 1 dies meanwhile.
+#[test]
+fn the_removal_of_the_last_usable_path_is_held_and_enable_takes_it_back() {
+    let target = Target::start(2);
+    let link = Link::to(target.addrs()[0]);
+    let flags = "--policy numa --keep-alive-tmo 60 --suspect-timeout 60s --io-timeout 60s --reconnect-delay 1";
+    let daemon = Daemon::start(&[link.address(), target.addrs()[1]], flags);
+    let mut disk = Disk::connect(&daemon.socket());
+    assert_eq!(disk.write(0, 0), Status::Ok);
+    link.hold();
+    disk.submit_write(1, 0, 1);
+    eventually("the write is under way", || link.held_bytes() > 4096);
+    daemon.remove(0);
+    let waits = || daemon.find(0).unwrap().waits_for;
+    eventually("it waits", || waits().contains(&WaitsFor::InFlight));
+    target.set(1, "listen=off");
+    target.set(1, "reset=all");
+    eventually("the removal is held", || waits() == [WaitsFor::AnotherPath]);
+    assert_eq!(daemon.state_of(0), Some(PathState::Live));
+    let reasons = daemon.api.explain("disk0").unwrap().reasons;
+    assert!(reasons.iter().any(|reason| reason.message.contains("the removal is held")), "{reasons:?}");
+    link.deliver();
+    assert_eq!(disk.answer(PATIENCE), Some((1, Status::Ok)));
+    assert_eq!(disk.write(8192, 2), Status::Ok, "the path is used");
+    // The operator takes the removal back, and repeats it.
+    daemon.api.steer(&wanted(0, PathAction::Enable)).unwrap();
+    assert!(waits().is_empty());
+    assert_eq!(refusal(daemon.try_remove(0, false)).code, ErrorCode::LastPath);
+    target.set(1, "listen=on");
+    daemon.waits_until_live(1);
+    daemon.remove(0);
+    daemon.goes(0);
+    assert_eq!(disk.write(8192, 3), Status::Ok);
     assert_eq!(disk.flush(), Status::Ok);
-    assert_eq!(disk.read(0), 2);
 }
 
 /// A daemon whose path 0 uses a link that holds a write. Only time can lift fences.

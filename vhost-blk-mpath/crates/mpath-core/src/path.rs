@@ -12,7 +12,7 @@ use crate::recent_latencies::RecentLatencies;
 use crate::requests::InFlightList;
 use crate::silence::SilenceWatch;
 use crate::stats::ClassStats;
-use crate::unflushed::CachePeriod;
+use crate::unflushed::{CachePeriod, Round};
 use crate::window::Usage;
 use crate::{AnaState, AnaStates, DiskId, Epoch, OpClass, Tag, Window};
 
@@ -110,6 +110,10 @@ pub(crate) struct PathDiskState {
     pub(crate) cache_period: CachePeriod,
     /// The time since which the first of these flushes waits for the path to be usable.
     pub(crate) unusable_since: Option<Instant>,
+    /// The write-back under way: the association, and the round that the flush will cover.
+    pub(crate) write_back: Option<(Epoch, Round)>,
+    /// The controller has asked for no other write-back before this time.
+    pub(crate) write_back_after: Option<Instant>,
 }
 
 impl PathDiskState {
@@ -119,7 +123,14 @@ impl PathDiskState {
             flushes: VecDeque::new(),
             cache_period: Epoch(0).into(),
             unusable_since: None,
+            write_back: None,
+            write_back_after: None,
         }
+    }
+
+    /// Whether a write-back may begin.
+    pub(crate) fn may_write_back(&self, now: Instant) -> bool {
+        self.write_back.is_none() && self.write_back_after.is_none_or(|after| after <= now)
     }
 }
 
@@ -222,7 +233,12 @@ impl Path {
 
     /// Whether a command of the live association has no answer, or an injection keeps the answer.
     pub(crate) fn owes(&self) -> bool {
-        self.watch.owes() || self.probe.is_some_and(|probe| probe.state == ProbeState::Issued)
+        self.watch.owes() || self.probe.is_some_and(|probe| probe.state == ProbeState::Issued) || self.write_backs() > 0
+    }
+
+    /// Flush commands of write-backs that are not answered.
+    pub(crate) fn write_backs(&self) -> u64 {
+        self.per_disk.iter().filter(|disk| disk.write_back.is_some()).count() as u64
     }
 
     /// Whether the live path can take one more request now. The window counts only requests with a waiter. The queue

@@ -357,6 +357,17 @@ impl UnflushedPaths {
         }
     }
 
+    /// Records that the controller has failed a flush that no guest sees. The writes that it had to cover count as lost,
+    /// because a later flush that succeeds proves nothing about them.
+    pub(crate) fn flush_failed(&self, now: Instant, path: PathId, epoch: Epoch, round: Round) {
+        let (_, mut ledger) = self.lock(path);
+        // Another flush may have covered the same writes meanwhile.
+        if ledger.epoch == Some(epoch) && ledger.is_unflushed() && ledger.flushed_round < round.0 {
+            (ledger.lost_round, ledger.lost_at) = (round.0.min(ledger.unflushed_round), Some(now));
+            ledger.flushed_round = round.0;
+        }
+    }
+
     /// Whether presumed unflushed writes count as real ones.
     pub(crate) fn is_after_crash(&self) -> bool {
         // Relaxed is enough: this was set before the channel brought the request to the thread.

@@ -10,6 +10,9 @@ pub enum DesiredState {
     Drained,
     /// Given no new requests, closed once nothing is outstanding, and not reconnected.
     Disabled,
+    /// Connected and used, although it is to be removed: a disk has no other usable path. See
+    /// [`held_removals`](crate::held_removals).
+    RemovalHeld,
     /// Given no new requests and closed once nothing is outstanding, or `at_once`. Gone for good once its fences are
     /// lifted.
     Removed {
@@ -23,13 +26,18 @@ impl DesiredState {
     /// its questions must come after that.
     #[must_use]
     pub fn is_draining(self) -> bool {
-        self != Self::Enabled
+        !matches!(self, Self::Enabled | Self::RemovalHeld)
     }
 
-    /// Whether the path is to be removed.
+    /// Whether the path is to be removed, also if that is held.
     #[must_use]
     pub fn is_removal(self) -> bool {
-        matches!(self, Self::Removed { .. })
+        matches!(self, Self::Removed { .. } | Self::RemovalHeld)
+    }
+
+    /// Whether the path is to be closed.
+    pub(crate) fn is_end(self) -> bool {
+        matches!(self, Self::Disabled | Self::Removed { .. })
     }
 }
 

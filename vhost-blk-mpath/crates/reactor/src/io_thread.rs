@@ -84,7 +84,7 @@ pub struct IoThread<R: Ring> {
     /// Callbacks that wait for the end of [`Requests::has_writes_in_doubt_of`].
     settle_callbacks: Vec<(DiskId, Box<dyn FnOnce() + Send>)>,
     write_backs: WriteBacks,
-    /// Callbacks that wait for the end of the write-back.
+    /// Callbacks that wait for the end of the write-back at the daemon's end.
     written_back_callbacks: Vec<Box<dyn FnOnce() + Send>>,
 }
 
@@ -172,6 +172,7 @@ impl<R: Ring> IoThread<R> {
         self.report_suspects();
         self.close_quiescent(now);
         self.publish(now)?;
+        self.submit_write_backs();
         // After the completions, because a send may wake a controller on this processor. A path that is lost here has a
         // receive under way, whose end brings the next turn.
         self.send_more_at = None;
@@ -270,8 +271,7 @@ impl<R: Ring> IoThread<R> {
                 continue;
             }
             if let Some(disk) = tag.written_back() {
-                self.write_backs.answered(path, disk);
-                self.group.written_back(path, disk, outcome == Outcome::Success);
+                self.write_backs.answered(now, &mut self.group, path, disk, outcome);
                 continue;
             }
             if let Some(tag) = tag.hedged() {

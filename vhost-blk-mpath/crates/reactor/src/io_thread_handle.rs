@@ -261,6 +261,11 @@ impl IoThreadHandle {
         self.send(IoThreadMessage::SetDraining { path, draining });
     }
 
+    /// Has the controller of a path flush the writes that no flush has covered. See [`Group::begin_write_back`].
+    pub fn write_back(&self, path: PathId) {
+        self.send(IoThreadMessage::WriteBack(path));
+    }
+
     /// Calls `reached` from the I/O thread when all earlier messages have been carried out. Never calls it if the
     /// thread has ended.
     pub fn barrier(&self, reached: Box<dyn FnOnce() + Send>) {

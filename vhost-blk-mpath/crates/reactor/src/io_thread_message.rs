@@ -63,6 +63,8 @@ pub enum IoThreadMessage<S = OwnedFd> {
     EndInjection { path: PathId, class: Option<OpClass> },
     /// Stop or resume new requests to a path.
     SetDraining { path: PathId, draining: bool },
+    /// Have the controller of a path flush the writes that no flush has covered.
+    WriteBack(PathId),
     /// Call back when all earlier messages have been carried out.
     Barrier(Box<dyn FnOnce() + Send>),
     /// Call back when the disk is settled: none of its requests that were given up can still change data.

@@ -86,18 +86,21 @@ pub struct AddPath {
 pub enum WaitsFor {
     /// I/Os in flight.
     InFlight,
-    /// The guest's next flush: the controller's volatile write cache may hold unflushed writes.
+    /// A flush: the controller's volatile write cache may hold unflushed writes.
     Flush,
     /// The fence: the controller may still execute commands of the lost association.
     Fence,
+    /// Another usable path: the removal is held, and the path is used.
+    AnotherPath,
 }
 
 impl fmt::Display for WaitsFor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::InFlight => "I/Os in flight",
-            Self::Flush => "the guest's next flush",
+            Self::Flush => "a flush",
             Self::Fence => "the fence",
+            Self::AnotherPath => "another usable path",
         })
     }
 }

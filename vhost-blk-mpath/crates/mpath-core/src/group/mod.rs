@@ -11,7 +11,7 @@
 //! * [`suspicion`]: suspect paths.
 //! * [`recall`]: requests taken back from their paths.
 //! * [`io_timeout`]: commands that are not answered in time.
-//! * [`write_back`]: flushes at the end of the daemon.
+//! * [`write_back`]: flushes of the daemon itself.
 //! * [`stats`]: snapshots of the statistics.
 //! * [`explain`]: what happens next, and why.
 //! * [`slow`]: the slowest requests of the last minutes.
@@ -31,7 +31,7 @@ mod stats;
 mod suspicion;
 mod write_back;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,10 +41,9 @@ use crate::requests::{Requests, State};
 use crate::scheduler::Scheduler;
 use crate::slow_requests::SlowRequests;
 use crate::timers::{Due, Timers};
-use crate::unflushed::Round;
 use crate::usable_paths::PublishedPaths;
 use crate::{
-    Action, ClassPolicies, DiskId, Epoch, FailedRequest, FailoverTimes, FenceWaits, FlowId, GuestErrors, Io, IoError,
+    Action, ClassPolicies, DiskId, FailedRequest, FailoverTimes, FenceWaits, FlowId, GuestErrors, Io, IoError,
     MAX_DISKS, Op, Outcome, PathId, PolicyKind, SchedulerKind, SchedulerSpec, SharedDisk, Tag, UnflushedPaths, Window,
 };
 use flush::FlushJobs;
@@ -149,8 +148,6 @@ pub struct Group {
     select_again_at: Option<Instant>,
     /// Paths, as a set, that have no room for an earlier request. Later requests may not take the room there.
     reserved_paths: u64,
-    /// Flush commands at the daemon's end, and the round that each will cover.
-    write_backs: BTreeMap<(PathId, DiskId), (Epoch, Round)>,
     /// Scratch space of `dispatch`.
     candidates: Vec<Candidate>,
 }
@@ -211,7 +208,6 @@ impl Group {
             without_path: disks.len(),
             eligible: 0,
             released: VecDeque::new(),
-            write_backs: BTreeMap::new(),
             finished: VecDeque::new(),
             open: 0,
             slow: SlowRequests::new(now),

@@ -124,7 +124,10 @@ impl Group {
         if path.association.take().is_none() {
             return;
         }
-        path.per_disk.iter_mut().for_each(|disk| disk.rest.clear());
+        for disk in &mut path.per_disk {
+            disk.rest.clear();
+            (disk.write_back, disk.write_back_after) = (None, None);
+        }
         path.reset_watch(self.config.suspect_timeout);
         path.probe = None;
         self.timers.forget_probe(id);

@@ -1,14 +1,17 @@
-//! At the end of the daemon, controllers write back unflushed writes, so that no loss goes unnoticed.
+//! Flushes of the daemon itself, for writes that no flush of the guest has covered. A path that is to be closed gets them, and
+//! all paths at the end of the daemon.
+
+use std::time::Instant;
 
 use super::Group;
-use crate::{DiskId, PathId};
+use crate::{DiskId, Outcome, PathId};
 
 impl Group {
-    /// Begins write-backs on a path. Returns the disks with unflushed writes that the controller of the path may hold. Call it at
-    /// the end of the daemon, when no request is left. For each disk the driver sends one flush command
-    /// ([`crate::Tag::of_write_back`]), and answers with [`Group::written_back`]. A controller shutdown is not enough: some
-    /// controllers do not write back their caches then.
-    pub fn begin_write_back(&mut self, id: PathId) -> Vec<DiskId> {
+    /// Begins write-backs on a path. Returns the disks with unflushed writes that the controller of the path may hold. For each
+    /// of them the driver sends one flush command ([`crate::Tag::of_write_back`]), and answers with [`Group::written_back`].
+    /// A disk is left out while its write-back is under way, or delayed by the controller. A controller shutdown is not
+    /// enough: some controllers do not write back their caches then.
+    pub fn begin_write_back(&mut self, now: Instant, id: PathId) -> Vec<DiskId> {
         let Some(association) = self.paths[id.index()].association.filter(|_| !self.config.shared_write_cache) else {
             return Vec::new();
         };
@@ -17,19 +20,32 @@ impl Group {
             let unflushed = &self.disks[disk.index()].unflushed;
             if unflushed.is_unflushed(id)
                 && association.ana.of(disk).is_selectable()
+                && self.paths[id.index()].per_disk[disk.index()].may_write_back(now)
                 && let Some(round) = unflushed.begin_flush(id, association.epoch)
             {
-                self.write_backs.insert((id, disk), (association.epoch, round));
+                let path = &mut self.paths[id.index()];
+                path.per_disk[disk.index()].write_back = Some((association.epoch, round));
+                // A controller that loses the command must not keep the path for ever.
+                path.issued(now, self.config.io_timeout);
                 begun.push(disk);
             }
         }
         begun
     }
 
-    /// Takes the outcome of the flush command of a write-back.
-    pub fn written_back(&mut self, id: PathId, disk: DiskId, succeeded: bool) {
-        if let Some((epoch, round)) = self.write_backs.remove(&(id, disk)).filter(|_| succeeded) {
-            self.disks[disk.index()].unflushed.flushed(id, epoch, round);
+    /// Takes the outcome of the flush command of a write-back. A final error is a loss, which the guest's next flush reports:
+    /// no later flush can show that the writes are durable. After any other outcome the writes stay unflushed.
+    pub fn written_back(&mut self, now: Instant, id: PathId, disk: DiskId, outcome: Outcome) {
+        let path = &mut self.paths[id.index()];
+        let Some((epoch, round)) = path.per_disk[disk.index()].write_back.take() else { return };
+        path.clear_expiry_if_idle();
+        let per_disk = &mut path.per_disk[disk.index()];
+        let unflushed = &self.disks[disk.index()].unflushed;
+        match outcome {
+            Outcome::Success => unflushed.flushed(id, epoch, round),
+            Outcome::Failed(_) => unflushed.flush_failed(now, id, epoch, round),
+            Outcome::Retry { after } => per_disk.write_back_after = Some(now + after),
+            _ => {}
         }
     }
 }
@@ -37,15 +53,17 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use crate::{
-        AnaState, Association, DiskId, Epoch, Group, GroupConfig, PathConfig, PathId, SharedDisk, Tag, UnflushedPaths,
+        Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Io, IoError, Op, Outcome, PathConfig,
+        PathId, SharedDisk, Tag, UnflushedPaths,
     };
 
     const P: PathId = PathId(0);
     const E: Epoch = Epoch(1);
     const DISK: DiskId = DiskId(0);
+    const FAILED: Outcome = Outcome::Failed(IoError::Controller);
 
     /// A group with one live path that holds an unflushed write.
     fn group(ana: AnaState, shared_write_cache: bool) -> (Group, Arc<UnflushedPaths>) {
@@ -63,25 +81,84 @@ mod tests {
     #[test]
     fn written_back_writes_are_not_lost_with_the_daemon() {
         let (mut group, unflushed) = group(AnaState::Optimized, false);
-        assert_eq!(group.begin_write_back(P), [DISK]);
+        assert_eq!(group.begin_write_back(Instant::now(), P), [DISK]);
         assert!(unflushed.has_unreported_loss(), "not yet");
-        group.written_back(P, DISK, true);
+        group.written_back(Instant::now(), P, DISK, Outcome::Success);
         group.path_closed(Instant::now(), P);
         assert!(!unflushed.has_unreported_loss());
-        assert!(group.begin_write_back(P).is_empty());
+        assert!(group.begin_write_back(Instant::now(), P).is_empty());
+    }
+
+    /// A failed flush of the guest is the report of its loss. Nobody sees that the flush of the daemon has failed.
+    #[test]
+    fn the_guests_next_flush_reports_that_a_write_back_has_failed() {
+        let (mut group, unflushed) = group(AnaState::Optimized, false);
+        let now = Instant::now();
+        group.begin_write_back(now, P);
+        assert!(group.begin_write_back(now, P).is_empty(), "one is under way");
+        group.written_back(now, P, DISK, FAILED);
+        assert!(!unflushed.is_unflushed(P) && unflushed.has_known_loss());
+        let mut flush = |at| {
+            let io = Io { tag: Tag(0), op: Op::Flush, bytes: 0, disk: DISK, flow: FlowId(0), fua: false };
+            group.submit(at, io);
+            group.poll_action(at)
+        };
+        let finish = |result| Some(Action::Finish { tag: Tag(0), result });
+        let later = |seconds| now + Duration::from_secs(seconds);
+        assert_eq!(flush(later(1)), finish(Err(IoError::LostWrites)));
+        assert_eq!(flush(later(2)), finish(Ok(())));
+    }
+
+    /// A write-back covers the writes that had completed when it began, and no later ones.
+    #[test]
+    fn a_write_that_completes_during_a_write_back_stays_unflushed() {
+        for outcome in [Outcome::Success, FAILED] {
+            let (mut group, unflushed) = group(AnaState::Optimized, false);
+            let now = Instant::now();
+            group.begin_write_back(now, P);
+            unflushed.mark(now, P, E);
+            group.written_back(now, P, DISK, outcome);
+            assert!(unflushed.is_unflushed(P));
+            assert_eq!(unflushed.has_known_loss(), outcome == FAILED);
+        }
+    }
+
+    #[test]
+    fn a_write_back_that_was_not_executed_is_repeated_when_the_controller_allows_it() {
+        let (mut group, unflushed) = group(AnaState::Optimized, false);
+        let (now, after) = (Instant::now(), Duration::from_secs(3));
+        group.begin_write_back(now, P);
+        group.written_back(now, P, DISK, Outcome::Retry { after });
+        assert!(unflushed.is_unflushed(P) && !unflushed.has_known_loss());
+        assert!(group.begin_write_back(now + after / 2, P).is_empty());
+        assert_eq!(group.begin_write_back(now + after, P), [DISK]);
+        group.written_back(now + after, P, DISK, Outcome::PathError);
+        assert_eq!(group.begin_write_back(now + after, P), [DISK]);
+    }
+
+    #[test]
+    fn a_controller_that_loses_a_write_back_loses_its_path() {
+        let (mut group, _) = group(AnaState::Optimized, false);
+        let (now, io_timeout) = (Instant::now(), group.io_timeout());
+        assert_eq!(group.timed_out(now + io_timeout, |_| None), None, "nothing is owed");
+        group.begin_write_back(now, P);
+        assert_eq!(group.stats(now).path(P).unwrap().flushes_open, 1);
+        assert_eq!(group.timed_out(now + io_timeout, |_| Some(now)), Some(P));
+        group.path_lost(now, P);
+        assert_eq!(group.stats(now).path(P).unwrap().flushes_open, 0);
     }
 
     #[test]
     fn writes_that_are_not_written_back_count_as_lost() {
         let (mut group, unflushed) = group(AnaState::Optimized, false);
-        group.begin_write_back(P);
-        group.written_back(P, DISK, false);
+        group.begin_write_back(Instant::now(), P);
+        group.written_back(Instant::now(), P, DISK, FAILED);
         assert!(unflushed.has_unreported_loss());
         // No flush goes to a namespace that is not accessible on the path.
         let (mut group, unflushed) = self::group(AnaState::Inaccessible, false);
-        assert!(group.begin_write_back(P).is_empty() && unflushed.has_unreported_loss());
+        assert!(group.begin_write_back(Instant::now(), P).is_empty() && unflushed.has_unreported_loss());
         // With a shared cache a lost path loses nothing, so nothing is written back.
-        assert!(self::group(AnaState::Optimized, true).0.begin_write_back(P).is_empty());
+        assert!(self::group(AnaState::Optimized, true).0.begin_write_back(Instant::now(), P).is_empty());
     }
 
     #[test]

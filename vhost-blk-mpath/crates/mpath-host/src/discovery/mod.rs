@@ -239,6 +239,8 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
         let is_there = |address: &A| known.iter().any(|path| path.address == *address);
         wanted.retain(|address| !self.removed_by_operator.contains(address) || is_there(address));
         let mut changes = reconcile(&wanted, known);
+        let by_operator = |address: &A| self.removed_by_operator.contains(address);
+        changes.take_back.retain(|id| !known.iter().any(|path| path.path == *id && by_operator(&path.address)));
         let again = changes.keep.is_some() || known.iter().any(|path| path.leaving);
         self.recheck_at = again.then(|| now + RECHECK_INTERVAL);
         let before = std::mem::replace(&mut self.kept_path, changes.keep);

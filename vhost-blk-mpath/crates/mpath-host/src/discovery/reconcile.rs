@@ -29,6 +29,9 @@ pub struct Changes<A> {
     pub remove: Vec<PathId>,
     /// A path to remove that stays until the disk has another. Reported once.
     pub keep: Option<PathId>,
+    /// Discovered paths that are being removed and are listed again. Take their removal back, unless a path is closed
+    /// already: that path is added again once it is gone.
+    pub take_back: Vec<PathId>,
 }
 
 /// Compares the listed addresses with the known paths.
@@ -39,8 +42,10 @@ pub(super) fn reconcile<A: Clone + Eq + Hash>(wanted: &[A], known: &[KnownPath<A
     // A path that is leaving has to be gone before its address can come back.
     let mut there: HashSet<&A> = known.iter().map(|path| &path.address).collect();
     let add = wanted.iter().filter(|address| there.insert(*address)).cloned().collect();
-    let mut changes = Changes { add, remove: Vec::new(), keep: None };
     let wanted: HashSet<&A> = wanted.iter().collect();
+    let returns = |path: &&KnownPath<A>| path.discovered && path.leaving && wanted.contains(&path.address);
+    let take_back = known.iter().filter(returns).map(|path| path.path).collect();
+    let mut changes = Changes { add, remove: Vec::new(), keep: None, take_back };
     let vanished = |path: &&KnownPath<A>| path.discovered && !path.leaving && !wanted.contains(&path.address);
     let others = || known.iter().filter(|path| !path.leaving && !vanished(path));
     let mut remove: Vec<&KnownPath<A>> = known.iter().filter(vanished).collect();
@@ -76,9 +81,19 @@ mod tests {
 
     #[track_caller]
     fn check(wanted: &[u16], known: &str, add: &[u16], remove: &[u16], keep: Option<u16>) {
-        let expected =
-            Changes { add: add.to_vec(), remove: remove.iter().copied().map(PathId).collect(), keep: keep.map(PathId) };
+        let Changes { take_back, .. } = reconcile(wanted, &paths(known));
+        let remove = remove.iter().copied().map(PathId).collect();
+        let expected = Changes { add: add.to_vec(), remove, keep: keep.map(PathId), take_back };
         assert_eq!(reconcile(wanted, &paths(known)), expected, "wanted {wanted:?}, known {known}");
+    }
+
+    #[test]
+    fn the_removal_of_a_path_that_is_listed_again_is_taken_back() {
+        let take_back = |wanted: &[u16], known| reconcile(wanted, &paths(known)).take_back;
+        assert_eq!(take_back(&[1, 2], "d- D"), [PathId(1)]);
+        assert_eq!(take_back(&[1, 2], "D d-"), [PathId(2)]);
+        assert!(take_back(&[2], "d- D").is_empty());
+        assert!(take_back(&[1], "c- D").is_empty(), "the operator removes a configured path");
     }
 
     #[test]

@@ -274,14 +274,15 @@ fn known(leaving: bool) -> KnownPath<SocketAddr> {
 }
 
 fn nothing() -> Changes<SocketAddr> {
-    Changes { add: vec![], remove: vec![], keep: None }
+    Changes { add: vec![], remove: vec![], keep: None, take_back: vec![] }
 }
 
 /// Gives a new log that lists the path or not. Returns whether a path is added.
 fn lists(driver: &mut Driver, generation: u64, listed: bool, known: &[KnownPath<SocketAddr>]) -> bool {
     driver.log(A, generation, if listed { vec![path(PATH)] } else { vec![] });
     let changes = driver.discovery.changes(driver.now, known);
-    assert_eq!(changes, Changes { add: changes.add.clone(), ..nothing() });
+    let Changes { add, take_back, .. } = &changes;
+    assert_eq!(changes, Changes { add: add.clone(), take_back: take_back.clone(), ..nothing() });
     !changes.add.is_empty()
 }
 
@@ -308,6 +309,19 @@ fn a_removed_path_that_discovery_never_saw_does_not_return() {
     assert!(!lists(&mut driver, 1, true, &[known(true)]));
     driver.discovery.operator_removes(at(PATH));
     assert_eq!(driver.discovery.changes(driver.now, &[]), nothing());
+}
+
+#[test]
+fn only_a_removal_by_discovery_is_taken_back_when_the_path_is_listed_again() {
+    let mut driver = Driver::new(&[A]);
+    let mut taken_back = |generation, listed| {
+        driver.log(A, generation, if listed { vec![path(PATH)] } else { vec![] });
+        driver.discovery.changes(driver.now, &[known(true)]).take_back
+    };
+    assert!(taken_back(1, false).is_empty());
+    assert_eq!(taken_back(2, true), [PathId(0)]);
+    driver.discovery.operator_removes(at(PATH));
+    assert!(driver.discovery.changes(driver.now, &[known(true)]).take_back.is_empty());
 }
 
 #[test]

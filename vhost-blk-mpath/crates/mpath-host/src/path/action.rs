@@ -66,6 +66,8 @@ pub enum Action<E: std::error::Error> {
     /// Ask every I/O thread for its statistics of the path. [`threads_answered`](super::Path::threads_answered) follows,
     /// unless [`Self::CloseQueues`] or another question comes first.
     AskThreads,
+    /// Have one I/O thread send a flush for the writes that the controller of the path may cache.
+    WriteBack,
     /// The path owes answers and is silent.
     Suspect,
     /// The path answers again.

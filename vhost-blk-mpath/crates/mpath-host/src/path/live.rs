@@ -7,7 +7,7 @@ use std::time::Instant;
 use mpath_core::Epoch;
 use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController};
 
-use super::outstanding::OutstandingCheck;
+use super::outstanding::{CheckStep, OutstandingCheck};
 use super::{Action, ClosedAssociation, PathError, Report};
 use crate::disks::Disks;
 use crate::namespaces::Namespaces;
@@ -162,7 +162,7 @@ impl<E: Error> Live<E> {
         if resets != resets_done && !at_once {
             return Some(AssociationEnd::Lost(PathError::Reset));
         }
-        let is_to_end = !matches!(wanted, DesiredState::Enabled | DesiredState::Drained);
+        let is_to_end = wanted.is_end();
         if is_new || !is_to_end {
             self.check = OutstandingCheck::NotStarted;
         }
@@ -173,8 +173,11 @@ impl<E: Error> Live<E> {
             OutstandingCheck::Outstanding { .. } if at_once => return Some(AssociationEnd::Dropped),
             _ => {}
         }
-        if is_to_end && self.check.advance(now, at_once, is_unflushed) {
-            actions.push_back(Action::AskThreads);
+        if is_to_end {
+            actions.extend(self.check.advance(now, at_once, is_unflushed).map(|step| match step {
+                CheckStep::AskThreads => Action::AskThreads,
+                CheckStep::WriteBack => Action::WriteBack,
+            }));
         }
         None
     }

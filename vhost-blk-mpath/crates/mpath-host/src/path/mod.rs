@@ -129,7 +129,7 @@ impl<E: std::error::Error> Path<E> {
     pub fn trial(&self) -> PathTrial {
         let is_idle = match self.phase {
             PathPhase::Waiting { .. } | PathPhase::Connecting(_) | PathPhase::Live(_) | PathPhase::Closing(_) => {
-                self.order.wanted.is_removal()
+                matches!(self.order.wanted, DesiredState::Removed { .. })
             }
             PathPhase::Refused
             | PathPhase::GaveUp
@@ -312,7 +312,8 @@ impl<E: std::error::Error> Path<E> {
                 self.advance_unconnected(now)
             }
             PathPhase::Connecting(connecting) => {
-                if self.order.wanted.is_removal() && !connecting.is_recording() {
+                let is_removed = matches!(self.order.wanted, DesiredState::Removed { .. });
+                if is_removed && !connecting.is_recording() {
                     self.actions.push_back(Action::Close);
                     self.phase = PathPhase::Waiting { until: now };
                     return true;
@@ -429,7 +430,11 @@ impl<E: std::error::Error> Path<E> {
         self.actions.push_back(Action::Ended(Box::new(left)));
         self.down_since = now;
         self.phase = PathPhase::Waiting { until: now };
-        let Some(error) = end.into_error() else { return };
+        let Some(error) = end.into_error() else {
+            // The order may have been withdrawn meanwhile.
+            self.actions.extend((!self.order.wanted.is_end()).then_some(Action::Connecting));
+            return;
+        };
         if matches!(error, PathError::Reset) {
             self.max_transfer_bytes = None;
         }

@@ -6,7 +6,7 @@
 //! ```
 //! Nothing new is sent on the path. Once it is idle, only flushes can follow, and only while writes there are unflushed. So the
 //! check needs three results in this order: the path is idle, all writes on it are flushed, and the path is idle again. After
-//! that the path stays idle.
+//! that the path stays idle. The daemon itself flushes unflushed writes: the guest may not flush for a long time.
 
 use std::time::{Duration, Instant};
 
@@ -29,19 +29,31 @@ pub(super) enum OutstandingCheck {
     NothingOutstanding,
 }
 
+/// A task of the I/O threads for the check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CheckStep {
+    /// Tell whether the path is idle.
+    AskThreads,
+    /// Have the controller flush.
+    WriteBack,
+}
+
 impl OutstandingCheck {
-    /// Takes the next step of the check, or starts the check again. Returns whether the I/O threads are to be asked.
-    /// `at_once`: unflushed writes do not count, and one answer decides.
-    pub(super) fn advance(&mut self, now: Instant, at_once: bool, is_unflushed: bool) -> bool {
+    /// Takes the next step of the check, or starts the check again. `at_once`: unflushed writes do not count, and one answer
+    /// decides.
+    pub(super) fn advance(&mut self, now: Instant, at_once: bool, is_unflushed: bool) -> Option<CheckStep> {
         let is_last = match *self {
             Self::NotStarted => at_once,
             Self::Outstanding { again_at } if again_at <= now => at_once,
             Self::IdleOnce => true,
-            Self::Outstanding { .. } | Self::Asked { .. } | Self::NothingOutstanding => return false,
+            Self::Outstanding { .. } | Self::Asked { .. } | Self::NothingOutstanding => return None,
         };
-        let asks = at_once || !is_unflushed;
-        *self = if asks { Self::Asked { is_last } } else { Self::outstanding(now) };
-        asks
+        if is_unflushed && !at_once {
+            *self = Self::outstanding(now);
+            return Some(CheckStep::WriteBack);
+        }
+        *self = Self::Asked { is_last };
+        Some(CheckStep::AskThreads)
     }
 
     /// Takes the answer of the I/O threads.
@@ -81,13 +93,13 @@ mod tests {
     fn news_of_a_namespace_start_the_check_again() {
         let now = Instant::now();
         let mut check = OutstandingCheck::NotStarted;
-        assert!(check.advance(now, false, false));
+        assert_eq!(check.advance(now, false, false), Some(CheckStep::AskThreads));
         check.answered(now, true);
-        assert!(check.advance(now, false, false));
+        assert_eq!(check.advance(now, false, false), Some(CheckStep::AskThreads));
         check.namespace_changed();
         check.answered(now, true);
         assert!(matches!(check, OutstandingCheck::NotStarted), "the answer is to an earlier question");
-        assert!(!check.advance(now, false, true));
+        assert_eq!(check.advance(now, false, true), Some(CheckStep::WriteBack));
         check.namespace_changed();
         assert_eq!(check.next_timeout(), Some(now + RECHECK_INTERVAL), "it is repeated anyway");
     }

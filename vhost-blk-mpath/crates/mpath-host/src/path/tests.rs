@@ -164,7 +164,10 @@ fn a_disabled_path_is_closed_when_nothing_is_outstanding() {
     let mut rig = Rig::live(settings(2));
     assert!(rig.poll().is_empty() && rig.order(DesiredState::Drained).is_empty());
     rig.disks.is_unflushed = true;
-    assert!(rig.order(DesiredState::Disabled).is_empty());
+    // The guest may not flush for a long time.
+    assert_eq!(rig.order(DesiredState::Disabled), ["WriteBack"]);
+    assert!(rig.after(49 * MS).is_empty());
+    assert_eq!(rig.after(MS), ["WriteBack"], "the flush has failed, or did not cover all writes");
     rig.disks.is_unflushed = false;
     assert!(rig.after(49 * MS).is_empty());
     assert_eq!(rig.after(MS), ["AskThreads"]);
@@ -185,7 +188,8 @@ fn a_path_with_a_write_that_completed_during_the_check_is_not_closed() {
     let mut rig = Rig::live(settings(1));
     assert_eq!(rig.order(DesiredState::Disabled), ["AskThreads"]);
     rig.disks.is_unflushed = true;
-    assert!(rig.idle(true).is_empty() && rig.after(50 * MS).is_empty());
+    assert_eq!(rig.idle(true), ["WriteBack"]);
+    assert_eq!(rig.after(50 * MS), ["WriteBack"]);
     rig.disks.is_unflushed = false;
     assert_eq!(rig.after(50 * MS), ["AskThreads"]);
     // A flush is under way since the first answer.
@@ -219,6 +223,20 @@ fn a_path_enabled_at_the_last_moment_is_not_closed() {
     // One I/O thread had given the path a request after all.
     assert!(rig.closed(false, true).is_empty());
     assert_eq!(rig.closed(false, false), ["Ended clean false drains false", "RemovalBegun", "AwaitFences"]);
+}
+
+#[test]
+fn a_removal_can_be_taken_back_until_the_path_has_no_association() {
+    let mut rig = Rig::live(settings(1));
+    rig.disks.is_unflushed = true;
+    assert_eq!(rig.order(DesiredState::Removed { at_once: false }), ["WriteBack"]);
+    assert!(rig.order(DesiredState::RemovalHeld).is_empty() && rig.after(1000 * MS).is_empty() && rig.path.is_live());
+    rig.disks.is_unflushed = false;
+    assert_eq!(rig.order(DesiredState::Removed { at_once: false }), ["AskThreads"]);
+    assert_eq!(rig.idle(true), ["AskThreads"]);
+    assert_eq!(rig.idle(true), ["CloseQueues { epoch: Epoch(8), drain: false }"]);
+    assert!(rig.order(DesiredState::Enabled).is_empty());
+    assert_eq!(rig.closed(false, false), ["Ended clean true drains false", "Connecting", "Connect { qid: 0 }"]);
 }
 
 #[test]

@@ -114,6 +114,7 @@ impl<R: Ring> IoThread<R> {
             IoThreadMessage::ClearInjection(path) => self.group.clear_injection(now, path),
             IoThreadMessage::EndInjection { path, class } => self.group.end_injection(now, path, class),
             IoThreadMessage::SetDraining { path, draining } => self.group.set_draining(now, path, draining),
+            IoThreadMessage::WriteBack(path) => self.write_backs.begin(now, &mut self.group, path),
             IoThreadMessage::Barrier(reached) => reached(),
             IoThreadMessage::WhenSettled { disk, settled } => self.settle_callbacks.push((disk, settled)),
             IoThreadMessage::Stats(reply) => reply(self.stats(now)),

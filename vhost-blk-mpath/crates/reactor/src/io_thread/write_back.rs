@@ -1,10 +1,10 @@
-//! Write-back at the end of the daemon: before the connections are closed, controllers get a flush for writes that no
-//! flush has covered.
+//! Flushes of the daemon itself for writes that no flush has covered: before a path is closed, and at the end of the daemon
+//! before all connections are closed.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use mpath_core::{DiskId, PathId, Tag};
+use mpath_core::{DiskId, Group, Outcome, PathId, Tag};
 use nvme_tcp::host::IoCommand;
 
 use super::IoThread;
@@ -13,44 +13,49 @@ use crate::ring::Ring;
 /// Time limit of the write-back. Writes that are not flushed by then count as lost.
 const WRITE_BACK_MAX: Duration = Duration::from_secs(5);
 
-/// The flush commands of the write-back.
+/// The flush commands of write-backs.
 #[derive(Debug, Default)]
 pub(super) struct WriteBacks {
-    /// Its deadline. `None` before it starts.
+    /// The deadline at the end of the daemon. `None` before that.
     until: Option<Instant>,
     /// Flushes that wait for room in a queue pair.
     waiting: Vec<(PathId, DiskId)>,
     open: BTreeSet<(PathId, DiskId)>,
+    /// Flushes that had begun when the daemon began to end. They do not cover the last writes, so others follow.
+    stale: BTreeSet<(PathId, DiskId)>,
 }
 
 impl WriteBacks {
-    pub(super) fn answered(&mut self, path: PathId, disk: DiskId) {
+    /// Begins to write back what the controller of a path may hold.
+    pub(super) fn begin(&mut self, now: Instant, group: &mut Group, path: PathId) {
+        self.waiting.extend(group.begin_write_back(now, path).into_iter().map(|disk| (path, disk)));
+    }
+
+    /// Takes the answer to a flush command.
+    pub(super) fn answered(&mut self, now: Instant, group: &mut Group, path: PathId, disk: DiskId, outcome: Outcome) {
         self.open.remove(&(path, disk));
+        group.written_back(now, path, disk, outcome);
+        if self.stale.remove(&(path, disk)) {
+            self.begin(now, group, path);
+        }
     }
 
     pub(super) fn path_lost(&mut self, path: PathId) {
         self.open.retain(|(of, _)| *of != path);
+        self.stale.retain(|(of, _)| *of != path);
         self.waiting.retain(|(of, _)| *of != path);
     }
 
-    /// The deadline, while flushes are unanswered.
+    /// The deadline at the end of the daemon, while flushes are unanswered.
     pub(super) fn until(&self) -> Option<Instant> {
         self.until.filter(|_| !(self.open.is_empty() && self.waiting.is_empty()))
     }
 }
 
 impl<R: Ring> IoThread<R> {
-    /// Starts or continues the write-back, once no virtqueue is left. Returns whether it is over.
-    pub(super) fn write_back(&mut self, now: Instant) -> bool {
-        if self.write_backs.until.is_none() {
-            self.write_backs.until = Some(now + WRITE_BACK_MAX);
-            for &path in self.connections.keys() {
-                let disks = self.group.begin_write_back(path);
-                self.write_backs.waiting.extend(disks.into_iter().map(|disk| (path, disk)));
-            }
-        }
+    /// Sends waiting flush commands, as far as the queue pairs of their paths have room.
+    pub(super) fn submit_write_backs(&mut self) {
         let WriteBacks { waiting, open, .. } = &mut self.write_backs;
-        let before = open.len();
         waiting.retain(|&(path, disk)| {
             let connection = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
             let Some(connection) = connection else { return false };
@@ -60,9 +65,17 @@ impl<R: Ring> IoThread<R> {
             }
             !is_sent
         });
-        if open.len() > before {
-            self.transmit(now);
+    }
+
+    /// Starts or continues the write-back at the end of the daemon, once no virtqueue is left. Returns whether it is over.
+    pub(super) fn write_back(&mut self, now: Instant) -> bool {
+        if self.write_backs.until.is_none() {
+            self.write_backs.until = Some(now + WRITE_BACK_MAX);
+            let WriteBacks { open, waiting, stale, .. } = &mut self.write_backs;
+            stale.extend(open.iter().chain(&*waiting));
+            self.connections.keys().for_each(|path| self.write_backs.begin(now, &mut self.group, *path));
         }
+        self.submit_write_backs();
         let is_over = self.write_backs.until().is_none_or(|until| until <= now);
         if is_over {
             // The deadline no longer matters.

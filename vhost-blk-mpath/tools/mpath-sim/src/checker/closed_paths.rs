@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use mpath_core::{Epoch, PathId};
 use nvme_tcp::wire::ControllerInstance;
 
 use crate::blocks::Origin;
@@ -33,6 +34,8 @@ pub(crate) struct ClosedPaths {
     lost: BTreeSet<(usize, usize, u64)>,
     /// Paths that were closed in order, with their controllers, and are not judged yet.
     closed: Vec<(usize, ControllerInstance)>,
+    /// Associations whose controllers have failed a flush. They are not judged: the daemon reports what is left as lost.
+    flush_failed: BTreeSet<(PathId, Epoch)>,
 }
 
 impl ClosedPaths {
@@ -56,6 +59,16 @@ impl ClosedPaths {
     pub(super) fn namespace_gone(&mut self, node: usize, disk: usize, open: impl Iterator<Item = u64>) {
         self.answered.remove(&(node, disk));
         self.lost.extend(open.map(|id| (node, disk, id)));
+    }
+
+    /// A controller has failed a flush for good.
+    pub(crate) fn flush_failed(&mut self, path: PathId, epoch: Epoch) {
+        self.flush_failed.insert((path, epoch));
+    }
+
+    /// Whether the controller of an association has failed a flush for good.
+    pub(crate) fn has_failed_flush(&self, path: PathId, epoch: Epoch) -> bool {
+        self.flush_failed.contains(&(path, epoch))
     }
 
     /// Notes a path that is closed in order. It is judged later.

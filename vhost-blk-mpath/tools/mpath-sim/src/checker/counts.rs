@@ -66,6 +66,12 @@ counts! {
     fences_lifted_by_drain,
     /// Paths removed.
     removals,
+    /// Flushes of the daemon itself before it closed a path.
+    write_backs,
+    /// Removals that were held because no other path was usable.
+    removals_held,
+    /// Removals that were taken back.
+    removals_taken_back,
     /// Paths added because a discovery controller listed them.
     discovered,
     /// Paths that are to be removed because no discovery controller lists them.

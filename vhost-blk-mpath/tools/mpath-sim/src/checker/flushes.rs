@@ -33,7 +33,7 @@ pub(crate) struct Flushes {
     /// By disk: the number of requests under way that change data, and when it changed last.
     changing: BTreeMap<usize, (u64, Moment)>,
     /// Flush commands on their way, in order: when the first flush that they may belong to was submitted.
-    sent: BTreeMap<DiskAssociation, Vec<Option<Moment>>>,
+    sent: BTreeMap<DiskAssociation, Vec<Moment>>,
     /// Associations that have ended, for all disks or for one.
     ended: BTreeSet<DiskAssociation>,
     /// When an I/O thread last heard that the disk's namespace became usable or unusable there.
@@ -106,16 +106,23 @@ impl Flushes {
     /// A flush command is sent.
     pub(crate) fn flush_sent(&mut self, association: DiskAssociation) -> Result<(), String> {
         let disk = association.0;
+        let moment = self.tick();
         let first = self.open.range((disk, 0)..=(disk, u64::MAX)).map(|(_, submitted)| *submitted).min();
         let needless = self.flushed.get(&association).is_some_and(|&(before, answered)| {
             let &(changing, changed) = self.changing.get(&disk).unwrap_or(&(0, 0));
             changing == 0 && changed < before && first.is_some_and(|first| answered < first)
         });
-        self.sent.entry(association).or_default().push(first);
+        // Without a flush of the guest, it is a flush of the daemon itself, which covers what was answered before.
+        self.sent.entry(association).or_default().push(first.unwrap_or(moment));
         if needless && !self.is_shared {
             return Err(format!("a flush is sent to path {}, which can hold nothing of disk {disk}", association.1));
         }
         Ok(())
+    }
+
+    /// A flush command has failed for good. The guest learns of that from its next flush, if the command was the daemon's own.
+    pub(crate) fn flush_failed(&mut self, disk: usize) {
+        self.may_have_lost_writes.insert(disk);
     }
 
     /// A flush command was answered; `counts` if the host knows of a success.
@@ -123,7 +130,7 @@ impl Flushes {
         let moment = self.tick();
         let sent = self.sent.entry(association).or_default();
         // The command belongs to a flush that was submitted at `first` or later.
-        let first = if sent.is_empty() { None } else { sent.remove(0) };
+        let first = (!sent.is_empty()).then(|| sent.remove(0));
         // A flush from before the namespace came back does not cover the data that are there now.
         let changed = self.namespace_changes.get(&association).copied();
         if counts && let Some(submitted) = first.filter(|submitted| changed.is_none_or(|at| at < *submitted)) {

@@ -98,6 +98,8 @@ pub(crate) struct PathTask {
     /// The step of its removal that is under way.
     pub(super) removal_step: Option<RemovalStep>,
     is_gone: bool,
+    /// It is being removed, and gets no association any more.
+    is_leaving: bool,
     /// The daemon ends.
     is_ending: bool,
     /// Every I/O thread knows the path.
@@ -132,6 +134,7 @@ impl PathTask {
             refused_until: None,
             removal_step: None,
             is_gone: false,
+            is_leaving: false,
             is_ending: false,
             is_known: false,
             closed_at_once: None,
@@ -165,6 +168,21 @@ impl PathTask {
 
     pub(super) fn is_removing(&self) -> bool {
         self.order.wanted.is_removal()
+    }
+
+    /// Whether its removal can be taken back. The operator who removes a path at once means it.
+    pub(super) fn can_return(&self) -> bool {
+        let at_once = self.order.wanted == DesiredState::Removed { at_once: true };
+        self.is_removing() && !at_once && !self.is_leaving && !self.is_gone
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.is_leaving
+    }
+
+    /// The order that it has.
+    pub(super) fn wanted(&self) -> DesiredState {
+        self.order.wanted
     }
 
     /// There is no such path.
@@ -216,7 +234,12 @@ impl PathTask {
     pub(super) fn reaches(&self, disk: usize) -> bool {
         let is_loss = |kind: &_| matches!(kind, PathEventKind::Lost(_) | PathEventKind::Closed { .. });
         let is_lost = self.reports.iter().any(|report| is_loss(&report.kind));
-        self.is_live() && self.is_enabled() && !is_lost && self.ana.get(disk).is_some_and(|state| is_accessible(*state))
+        self.is_enabled() && !is_lost && self.could_serve(disk)
+    }
+
+    /// Whether the path leads to an accessible namespace of a disk, as far as its task knows.
+    pub(super) fn could_serve(&self, disk: usize) -> bool {
+        self.is_live() && self.ana.get(disk).is_some_and(|state| is_accessible(*state))
     }
 
     pub(crate) fn report(&mut self, ctx: &mut Ctx, report: PathEvent<ConnId>) {
@@ -295,7 +318,9 @@ impl PathTask {
 
     /// Begins the fence and the orderly end of an association that is over. Every I/O thread has closed its queue pair.
     fn association_ended(&mut self, ctx: &mut Ctx, fences: &mut Fences, left: ClosedAssociation) {
-        let may_lose_writes = self.closed_at_once == Some(left.epoch) || self.plan.group.shared_write_cache;
+        let may_lose_writes = self.closed_at_once == Some(left.epoch)
+            || self.plan.group.shared_write_cache
+            || ctx.checker.closed_paths.has_failed_flush(self.id, left.epoch);
         if let Some(controller) = left.info.instance().filter(|_| left.is_clean && !may_lose_writes) {
             ctx.checker.closed_paths.closed(usize::from(self.id.0), controller);
         }
@@ -465,6 +490,10 @@ impl PathTask {
                     self.tell_threads(|| Message::Stats(reply()));
                     self.question = Some(question);
                 }
+                Action::WriteBack => {
+                    ctx.checker.counts.write_backs += 1;
+                    self.outbox.push((0, Message::WriteBack(self.id)));
+                }
                 Action::Failed(error) => {
                     let of_one = matches!(error, mpath_host::PathError::Changed { .. }) && self.plan.disks.len() > 1;
                     ctx.checker.counts.handshakes_unanswered +=
@@ -472,6 +501,7 @@ impl PathTask {
                     ctx.checker.counts.ended_by_replaced_namespace += u64::from(of_one);
                 }
                 Action::Refused(_) => self.refused_until = Some(now + OPERATOR_DELAY),
+                Action::RemovalBegun => self.is_leaving = true,
                 Action::AwaitFences => self.removal_step = Some(RemovalStep::AwaitFences),
                 Action::RemoveFromThreads => {
                     self.removal_step = Some(RemovalStep::RemoveFromThreads);
@@ -488,8 +518,7 @@ impl PathTask {
                 | Action::SmallerTransfer { .. }
                 | Action::Connecting
                 | Action::GaveUp { .. }
-                | Action::Disabled
-                | Action::RemovalBegun => {}
+                | Action::Disabled => {}
             }
         }
     }

@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 
 use mpath_core::PathId;
-use mpath_host::DesiredState;
 use mpath_host::discovery::KnownPath;
+use mpath_host::{DesiredState, RemovablePath, held_removals};
 
 use super::Daemon;
 use crate::context::Ctx;
 use crate::discovery_controllers::{DiscoveryControllers, node_at, path_address};
 use crate::host::io_thread::Message;
-use crate::host::path::RemovalStep;
+use crate::host::path::{PathTask, RemovalStep};
 
 impl Daemon {
     /// The operator orders a state of a path.
@@ -40,22 +40,52 @@ impl Daemon {
         !self.paths[index].is_gone() && !self.paths[index].is_removing()
     }
 
-    /// Orders a state of a path. If the path is being removed and is wanted again, the removal ends first, and then the path is
-    /// added.
+    /// Orders a state of a path. If the path is being removed and is wanted again, its removal is taken back. If it is closed
+    /// already, the removal ends first, and then the path is added.
     fn set_desired(&mut self, ctx: &mut Ctx, index: usize, wanted: DesiredState) {
         let is_wanted = !wanted.is_removal();
         self.is_wanted[index] = is_wanted;
-        let applies = if is_wanted { !self.paths[index].is_removing() } else { !self.paths[index].is_gone() };
+        let can_return = self.paths[index].can_return();
+        let applies =
+            if is_wanted { can_return || !self.paths[index].is_removing() } else { !self.paths[index].is_gone() };
         if applies {
-            if wanted.is_draining() {
-                self.had_all_paths.fill(false);
-            }
-            // The I/O threads hear of the order before the path's task, because the task relies on that.
-            let (path, draining) = (PathId(index as u16), wanted.is_draining());
-            self.post_all(ctx, || Message::SetDraining { path, draining });
-            self.paths[index].order(ctx, wanted);
+            ctx.checker.counts.removals_taken_back += u64::from(is_wanted && can_return);
+            self.pass_order(ctx, index, wanted);
+            self.hold_removals(ctx);
         }
         self.turn_membership(ctx);
+    }
+
+    fn pass_order(&mut self, ctx: &mut Ctx, index: usize, wanted: DesiredState) {
+        if wanted.is_draining() {
+            self.had_all_paths.fill(false);
+        }
+        // The I/O threads hear of the order before the path's task, because the task relies on that.
+        let (path, draining) = (PathId(index as u16), wanted.is_draining());
+        self.post_all(ctx, || Message::SetDraining { path, draining });
+        self.paths[index].order(ctx, wanted);
+    }
+
+    /// Holds removals without which a disk would have no usable path, and has held removals go on once it has another.
+    pub(super) fn hold_removals(&mut self, ctx: &mut Ctx) {
+        if !self.paths.iter().any(PathTask::can_return) {
+            return;
+        }
+        let there: Vec<_> = (0..self.paths.len()).filter(|index| !self.paths[*index].is_gone()).collect();
+        let serves = |path: &PathTask| {
+            let served = (0..self.shared.len()).filter(|disk| path.could_serve(*disk));
+            served.fold(0, |served, disk| served | 1 << disk)
+        };
+        let removable = |index: &usize| {
+            let path = &self.paths[*index];
+            RemovablePath { wanted: path.wanted(), serves: if path.is_leaving() { 0 } else { serves(path) } }
+        };
+        let paths: Vec<_> = there.iter().map(removable).collect();
+        for (index, wanted) in held_removals(&paths) {
+            ctx.say(|| format!("the removal of path {} becomes {wanted:?}", there[index]));
+            ctx.checker.counts.removals_held += u64::from(wanted == DesiredState::RemovalHeld);
+            self.pass_order(ctx, there[index], wanted);
+        }
     }
 
     /// [`Event::Discovery`](crate::clock::Event::Discovery) has come.
@@ -92,6 +122,14 @@ impl Daemon {
             ctx.checker.counts.unlisted += 1;
             self.set_desired(ctx, index, DesiredState::Removed { at_once: false });
         }
+        for index in changes.take_back.into_iter().map(|path| usize::from(path.0)) {
+            if self.removed_by_operator[index] || !self.discovery.as_ref().is_some_and(|by| by.is_listed(index)) {
+                let what =
+                    format_args!("discovery takes path {index} back, which the operator removes or no log lists");
+                ctx.checker.violate(at, None, what);
+            }
+            self.set_desired(ctx, index, DesiredState::Enabled);
+        }
         self.first_logs_are_done = first_logs_are_done;
         self.update_holds(ctx);
     }
@@ -113,9 +151,7 @@ impl Daemon {
     pub(crate) fn is_as_listed(&self, controllers: &DiscoveryControllers) -> bool {
         let is_wanted =
             |index: usize| self.by_operator[index] || controllers.is_listed(index) && !self.removed_by_operator[index];
-        // A path that waits for a flush before it is removed cannot be added again yet.
-        let leaves = |index: usize| self.paths[index].is_removing() && self.paths[index].is_live();
-        (0..self.paths.len()).all(|index| leaves(index) || self.is_there(index) == is_wanted(index))
+        (0..self.paths.len()).all(|index| self.is_there(index) == is_wanted(index))
     }
 
     /// Continues the removal and the addition of paths.
@@ -159,11 +195,8 @@ impl Daemon {
     /// Whether every disk can use every path that the daemon is to have. At least one path is required, because discovery may not
     /// have found any yet.
     pub(crate) fn can_use_all_paths(&self) -> bool {
-        // A path that discovery removes may go only after a flush.
-        let may_stay = |index: usize| self.discovery.is_some() && self.paths[index].is_live();
-        let is_settled = |index: usize| {
-            if self.is_there(index) { self.is_usable(index) } else { may_stay(index) || !self.is_wanted[index] }
-        };
+        let is_settled =
+            |index: usize| if self.is_there(index) { self.is_usable(index) } else { !self.is_wanted[index] };
         let is_used = |index: usize| self.is_there(index) && self.is_usable(index);
         (0..self.paths.len()).all(is_settled) && (0..self.paths.len()).any(is_used)
     }

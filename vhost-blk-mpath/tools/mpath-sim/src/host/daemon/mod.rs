@@ -226,6 +226,7 @@ impl Daemon {
             }
             self.threads.0[thread].post(ctx, message);
         }
+        self.hold_removals(ctx);
         self.name_namespaces();
         for disk in 0..self.shared.len() {
             if !self.growing.contains_key(&disk)
