@@ -6,10 +6,12 @@
 //!      └──────────────────── started and ended ───────────────────┘
 //! ```
 
+pub(crate) mod remembered;
 mod session;
 mod status;
 
 use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,9 +25,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 
+use self::remembered::Remembered;
 use self::session::SessionTask;
 pub(crate) use self::status::DiscoveryStatus;
 use crate::events::EventLog;
+use crate::fence_record::state_file::StateFile;
 use crate::subsystem::Subsystem;
 use crate::subsystem::path_status::PathStatus;
 use crate::transport::{SubsystemKey, far_future};
@@ -50,6 +54,9 @@ pub(crate) struct Discovery {
     warned: HashSet<String>,
     events: Arc<EventLog>,
     status: Arc<DiscoveryStatus>,
+    state: Arc<StateFile>,
+    /// What the state file has.
+    remembered: Remembered,
 }
 
 struct Running {
@@ -59,8 +66,14 @@ struct Running {
 }
 
 impl Discovery {
-    /// Starts discovery for a disk; `None` if no discovery controllers are configured.
-    pub(crate) fn start(config: &DiskConfig, host: &HostIdentity, events: &Arc<EventLog>) -> Option<Self> {
+    /// Starts discovery for a disk; `None` if no discovery controllers are configured. `state` has what an earlier daemon has
+    /// discovered.
+    pub(crate) fn start(
+        config: &DiskConfig,
+        host: &HostIdentity,
+        events: &Arc<EventLog>,
+        state: &Arc<StateFile>,
+    ) -> Option<Self> {
         if config.discovery.is_empty() {
             return None;
         }
@@ -69,6 +82,7 @@ impl Discovery {
         let (now, delay) = (Instant::now(), config.reconnect_delay.duration());
         let key = SubsystemKey::of_discovery(config, host);
         let tls = TlsUse { paths: config.uses_tls(), discovery: key.is_some() };
+        let remembered = remembered::load(config, state);
         let mut discovery = Self {
             disk: config.name.to_string(),
             host: host.clone(),
@@ -80,7 +94,8 @@ impl Discovery {
                 tls,
                 delay,
                 configured,
-                PathAddress::with_peer,
+                reachable,
+                remembered.logs.clone(),
             ),
             sessions: HashMap::new(),
             sender,
@@ -88,6 +103,8 @@ impl Discovery {
             warned: HashSet::new(),
             events: Arc::clone(events),
             status: Arc::default(),
+            state: Arc::clone(state),
+            remembered,
         };
         discovery.carry_out();
         Some(discovery)
@@ -102,6 +119,7 @@ impl Discovery {
         loop {
             self.apply(&subsystem).await;
             self.check_first_logs(&subsystem);
+            self.remember().await;
             tokio::select! {
                 () = self.next_event() => {}
                 () = subsystem.operator_removals.notified() => {}
@@ -113,6 +131,25 @@ impl Discovery {
         for task in ending {
             // A task that panicked has ended as well.
             let _ = task.await;
+        }
+    }
+
+    /// Saves what the next daemon needs if it cannot read the logs.
+    async fn remember(&mut self) {
+        let logs = self.decides.to_remember();
+        if logs == self.remembered.logs {
+            return;
+        }
+        let remembered = Remembered { logs, ..self.remembered.clone() };
+        match remembered.save(&self.state).await {
+            Ok(()) => self.remembered = remembered,
+            Err(error) => {
+                let file = self.state.path().display();
+                self.warn_once(&format!(
+                    "cannot remember the discovered paths in {file}: {error}; without the discovery controllers, the next \
+                     daemon does not find them"
+                ));
+            }
         }
     }
 
@@ -214,6 +251,12 @@ impl Discovery {
             }
         }
     }
+}
+
+/// An address that is connected like that of the discovery controller. Without an interface, a link-local address leads nowhere.
+fn reachable(controller: &PathAddress, peer: SocketAddr) -> Option<PathAddress> {
+    let is_link_local = matches!(peer.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local());
+    (!is_link_local || controller.local().iface().is_some()).then(|| controller.with_peer(peer))
 }
 
 fn known(subsystem: &Subsystem, status: &PathStatus) -> KnownPath<PathAddress> {

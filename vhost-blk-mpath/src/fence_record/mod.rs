@@ -10,6 +10,7 @@
 mod file;
 pub(crate) mod lock;
 pub(crate) mod shown_disk;
+pub(crate) mod state_file;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ use uuid::Uuid;
 use crate::fence_record::file::with_suffix;
 use crate::fence_record::lock::{Lock, LockError};
 use crate::fence_record::shown_disk::ShownDiskFile;
+use crate::fence_record::state_file::StateFile;
 
 /// A daemon that ends releases the lock once its paths are closed, a moment after its socket.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
@@ -45,6 +47,8 @@ pub(crate) struct FenceRecord {
     namespace: Arc<OnceLock<NamespaceName>>,
     /// The disk as front-ends were shown it, in a file of its own.
     shown: Arc<ShownDiskFile>,
+    /// Hints for the next daemon, in a file of their own.
+    state: Arc<StateFile>,
     /// `None` after the end, when nothing more is written.
     kept: Arc<Mutex<Option<OpenRecord>>>,
 }
@@ -187,6 +191,17 @@ impl FenceRecords {
         &self.0[disk].shown
     }
 
+    /// The state file of the disk at this position.
+    pub(crate) fn state(&self, disk: usize) -> &Arc<StateFile> {
+        &self.0[disk].state
+    }
+
+    /// Removes the files of the disk at this position that describe it, because the disk is removed. Blocks.
+    pub(crate) fn forget_files(&self, disk: usize) {
+        self.0[disk].shown.forget();
+        self.0[disk].state.forget();
+    }
+
     /// The file of the disk at this position.
     pub(crate) fn file(&self, disk: usize) -> &Path {
         &self.0[disk].file
@@ -231,8 +246,9 @@ impl FenceRecord {
         let found = Arc::new(record.clone());
         let kept = Arc::new(Mutex::new(Some(OpenRecord { record, is_named, _lock: lock })));
         let shown = Arc::new(ShownDiskFile::open(with_suffix(socket, ".shown")));
+        let state = Arc::new(StateFile::open(socket));
         let (daemon_run, namespace, voided) = (daemon_run.clone(), Arc::default(), Arc::default());
-        Ok((Self { file, daemon_run, found, voided, namespace, shown, kept }, fence))
+        Ok((Self { file, daemon_run, found, voided, namespace, shown, state, kept }, fence))
     }
 
     /// Records an association durably.

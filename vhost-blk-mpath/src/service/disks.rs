@@ -298,7 +298,7 @@ impl Disks {
             if *disks.ending.borrow() {
                 return Err(RemoveDiskError::Ending);
             }
-            disks.forget_shown(&service).await;
+            disks.forget_files(&service).await;
             let left = disks.end(Arc::clone(&service)).await;
             {
                 let mut held = disks.held();
@@ -312,12 +312,12 @@ impl Disks {
         removing.await.unwrap_or(Err(RemoveDiskError::Ending))
     }
 
-    /// Removes the descriptions of disks that are removed.
-    async fn forget_shown(&self, service: &Service) {
+    /// Removes the files that describe disks which are removed.
+    async fn forget_files(&self, service: &Service) {
         let records = service.subsystem.records.clone();
         let count = service.subsystem.disks.len();
         // A panic was reported already.
-        let _ = spawn_blocking(move || (0..count).for_each(|disk| records.shown(disk).forget())).await;
+        let _ = spawn_blocking(move || (0..count).for_each(|disk| records.forget_files(disk))).await;
     }
 
     /// Reports a removed disk, and how long its writes may still be executed.

@@ -112,7 +112,7 @@ impl StartingService {
         for (index, source) in sources.iter().enumerate() {
             if matches!(source, FrontendSource::Connected(..)) {
                 // The front-end of `--fd` does not come back, and the next one is another.
-                subsystem.records.shown(index).forget();
+                subsystem.records.forget_files(index);
             }
         }
         subsystem.restore_shown();
@@ -133,7 +133,7 @@ impl StartingService {
             path.expect("at most 64 paths, no two alike");
         }
         tokio::spawn(fence::run(Arc::clone(&subsystem)));
-        let discovery = Discovery::start(&subsystem.config, &common.host, &common.events);
+        let discovery = Discovery::start(&subsystem.config, &common.host, &common.events, subsystem.records.state(0));
         let status = discovery.as_ref().map(Discovery::status);
         let run = discovery.map(|discovery| tokio::spawn(discovery.run(Arc::clone(&subsystem), ends.subscribe())));
         Ok(Arc::new(Service {

@@ -10,6 +10,8 @@ use nvme_tcp::host::{ControllerConfig, ControllerEvent, ControllerInfo, HostCont
 use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 
+use crate::discovery::remembered;
+use crate::fence_record::state_file::StateFile;
 use crate::subsystem::controller_config;
 use crate::transport::{AdminConnection, BegunAssociation, ControlSocket, Security, far_future};
 
@@ -24,7 +26,7 @@ const NAMED_MAX: usize = 4;
 #[error("disk {disk}: no path leads to its namespace: {}; correct that, or use --force", listed(.failures))]
 pub(crate) struct RehearsalError {
     disk: String,
-    /// In the order of the configuration.
+    /// In the order of the configuration, discovered paths last.
     failures: Vec<(PathAddress, String)>,
 }
 
@@ -52,12 +54,19 @@ pub(crate) async fn rehearse_all(config: &Config, host: &HostIdentity, force: bo
     Ok(())
 }
 
-/// Connects a controller of the disk and identifies its namespaces, over any configured path. Succeeds at once without
-/// such paths.
+/// Connects a controller of the disk and identifies its namespaces, over any configured path, or any that the running daemon has
+/// discovered. Succeeds at once without such paths.
 async fn rehearse(config: &DiskConfig, host: &HostIdentity, io_threads: u16) -> Result<(), RehearsalError> {
     let controller = controller_config(config, host, io_threads);
     let mut attempts = JoinSet::new();
-    for (place, address) in config.paths.iter().cloned().enumerate() {
+    let discovered = remembered::load(config, &StateFile::open(config.socket_path.as_path()));
+    let mut paths = config.paths.clone();
+    for address in discovered.paths() {
+        if !paths.contains(address) {
+            paths.push(address.clone());
+        }
+    }
+    for (place, address) in paths.into_iter().enumerate() {
         let (controller, security) = (controller.clone(), Security::of(config, host));
         attempts.spawn(async move {
             let attempt = timeout(TIME_MAX, reach(&address, security, controller)).await;

@@ -1,16 +1,19 @@
 //! Discovered paths, and their changes as the logs change.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use mpath_api::types::{DiscoveryController, DiscoveryState, EventKind, Path, PathSelector};
+use mpath_api::types::{DiscoveryController, DiscoveryState, EventKind, Origin, Path, PathSelector};
+use rustix::process::Signal;
 
 use crate::support::{
     Daemon, DaemonDirectory, Target, Verification, VerificationSetup, eventually, own_address, refusing_address,
 };
+use crate::upgrade::NextDaemon;
 
 const FLAGS: &str = "--policy round-robin --reconnect-delay 1 --shared-write-cache";
 /// A keep-alive timeout that outlasts any time that a busy machine keeps the daemon waiting.
@@ -281,6 +284,69 @@ fn a_lost_discovery_controller_removes_no_paths() {
     assert_eq!(controllers(&daemon)[0].last_error, None);
 }
 
+fn discovery_flags(target: &Target) -> String {
+    format!("{FLAGS} {LASTING} --discovery tcp://{}", target.discovery_addr().unwrap())
+}
+
+fn is_remembered(daemon: &Daemon, target: &Target) -> bool {
+    let mut file = daemon.socket().into_os_string();
+    file.push(".state");
+    let text = fs::read_to_string(file).unwrap_or_default();
+    target.addrs().iter().all(|addr| text.contains(&format!("tcp://{addr}")))
+}
+
+fn set_discovery(target: &Target, setting: &str) {
+    target.apply_to_discovery(&[format!("listen={setting}").parse().unwrap(), "reset=all".parse().unwrap()]).unwrap();
+}
+
+#[test]
+fn discovered_paths_outlive_a_kill_while_the_discovery_controller_is_down() {
+    let target = target(2, service(), &[]);
+    let flags = discovery_flags(&target);
+    let daemon = Daemon::start(&[], &flags);
+    becomes(&daemon, &target, &[0, 1]);
+    eventually("the paths are remembered", || is_remembered(&daemon, &target));
+    set_discovery(&target, "off");
+    let (_, place) = daemon.end(Signal::KILL);
+    let command = place.command(&[], &flags);
+    let daemon = place.spawn(command).answers();
+    becomes(&daemon, &target, &[0, 1]);
+    assert_eq!((controllers(&daemon)[0].state, controllers(&daemon)[0].records), (DiscoveryState::Connecting, None));
+    assert!(daemon.paths().iter().all(|path| path.origin == Origin::Discovery));
+    // The first log that can be read decides.
+    target.set(1, "listen=off");
+    set_discovery(&target, "on");
+    becomes(&daemon, &target, &[0]);
+}
+
+#[test]
+fn an_upgrade_while_the_discovery_controller_is_down_keeps_the_discovered_paths() {
+    let target = target(2, service(), &[]);
+    let daemon = Daemon::start(&[], &discovery_flags(&target));
+    becomes(&daemon, &target, &[0, 1]);
+    eventually("the paths are remembered", || is_remembered(&daemon, &target));
+    set_discovery(&target, "off");
+    let next = NextDaemon::of(&daemon);
+    becomes(&daemon, &target, &[0, 1]);
+    next.end();
+}
+
+/// The paths answer the running daemon, and no new process.
+#[test]
+fn an_upgrade_is_refused_if_no_discovered_path_can_be_reached() {
+    let target = target(1, service(), &[]);
+    let daemon = Daemon::start(&[], &discovery_flags(&target));
+    becomes(&daemon, &target, &[0]);
+    eventually("the paths are remembered", || is_remembered(&daemon, &target));
+    set_discovery(&target, "off");
+    eventually("the loss is noticed", || controllers(&daemon)[0].state == DiscoveryState::Lost);
+    target.set(0, "listen=off");
+    let error = daemon.api.upgrade(false).unwrap_err().to_string();
+    let address = target.addrs()[0];
+    assert!(error.contains(&format!("no path leads to its namespace: tcp://{address}")), "{error}");
+    assert!(all_live(&daemon));
+}
+
 #[test]
 fn configured_paths_suffice_without_a_discovery_controller() {
     let (target, (_held, nowhere)) = (target(1, service(), &[]), refusing_address());
@@ -356,6 +422,6 @@ fn discovery_ends_in_order_and_leaks_nothing() {
         becomes(&daemon, &target, &[0, 1]);
     }
     daemon.comes_back_to(resources);
-    let (ended, place) = daemon.end(rustix::process::Signal::TERM);
+    let (ended, place) = daemon.end(Signal::TERM);
     ended.cleanly(&place);
 }

@@ -42,6 +42,8 @@ pub(crate) struct DiscoveryControllerPlan {
     pub(crate) accepts_persistent: bool,
     /// It sends events of changed logs.
     pub(crate) sends_events: bool,
+    /// It keeps a persistent connection that it has accepted.
+    pub(crate) keeps_connections: bool,
 }
 
 #[derive(Debug)]
@@ -188,6 +190,9 @@ impl DiscoveryControllers {
 
     fn keep_alive_deadline(&self, id: ConnId) -> Option<Instant> {
         let Connection { controller, queue } = self.conns.get(&id)?;
+        if !self.plan.controllers[*controller].keeps_connections {
+            return None;
+        }
         self.subsystems[*controller].next_timeout(queue.identity()?.cntlid)
     }
 

@@ -81,6 +81,7 @@ fn fixed_seeds() {
         write_backs: 20,
         removals_held: 2,
         removals_taken_back: 4,
+        tried_as_remembered: 40,
         closed_in_order: 40,
         discovered: 100,
         unlisted: 10,

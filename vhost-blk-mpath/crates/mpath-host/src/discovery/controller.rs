@@ -1,6 +1,7 @@
 //! One discovery controller: when it is asked, and what it reported last.
 
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use nvme_tcp::host::DiscoveryLog;
@@ -13,6 +14,12 @@ pub const FIRST_LOG_MAX: Duration = Duration::from_secs(10);
 
 /// How often a controller that reports no changes is asked.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(60);
+
+/// A connection that ends this soon after its log is not persistent in practice.
+const SHORT_SESSION_MAX: Duration = Duration::from_secs(10);
+
+/// The number of such connections in a row after which the controller is polled.
+const SHORT_SESSIONS_MAX: u32 = 2;
 
 /// The address and NQN of a discovery controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,9 +63,11 @@ pub struct Controller<A> {
     /// The peer of the last connection that has given a log.
     pub peer: Option<Peer>,
     contact: Contact,
-    /// Whether to ask for persistent connections. False once the controller has refused one. Controllers without
-    /// explicit persistent connections refuse them.
+    /// Whether to ask for persistent connections. False once the controller has refused one, or has ended some soon after
+    /// their logs. Controllers without explicit persistent connections do either.
     persistent: bool,
+    /// Persistent connections in a row that have ended soon after their logs.
+    short_sessions: u32,
 }
 
 /// The session with a controller.
@@ -68,11 +77,11 @@ enum Contact {
     None { until: Instant },
     /// A session that must give its first log by this time.
     AwaitingLog { session: SessionId, until: Instant },
-    /// A session that has given a log.
-    LogReceived { session: SessionId },
+    /// A session that has given its first log at this time.
+    LogReceived { session: SessionId, at: Instant },
 }
 
-impl<A: Clone> Controller<A> {
+impl<A: Clone + Display> Controller<A> {
     pub(super) fn new(now: Instant, source: Source<A>, referred_by: Option<A>) -> Self {
         Self {
             source,
@@ -85,6 +94,7 @@ impl<A: Clone> Controller<A> {
             peer: None,
             contact: Contact::None { until: now },
             persistent: true,
+            short_sessions: 0,
         }
     }
 
@@ -96,7 +106,7 @@ impl<A: Clone> Controller<A> {
     pub(super) fn session(&self) -> Option<SessionId> {
         match self.contact {
             Contact::None { .. } => None,
-            Contact::AwaitingLog { session, .. } | Contact::LogReceived { session } => Some(session),
+            Contact::AwaitingLog { session, .. } | Contact::LogReceived { session, .. } => Some(session),
         }
     }
 
@@ -147,7 +157,9 @@ impl<A: Clone> Controller<A> {
                     let (at, records, generation) = (self.source.address.clone(), log.records(), log.generation);
                     actions.push_back(Action::LogChanged { at, was_lost, records, generation });
                 }
-                self.contact = Contact::LogReceived { session };
+                if !matches!(self.contact, Contact::LogReceived { .. }) {
+                    self.contact = Contact::LogReceived { session, at: now };
+                }
                 self.set_state(now, if self.persistent { ControllerState::Connected } else { ControllerState::Polled });
                 self.log = Some((log, now));
                 self.peer = Some(peer);
@@ -158,7 +170,20 @@ impl<A: Clone> Controller<A> {
                 self.persistent = false;
                 self.contact = Contact::None { until: now };
             }
-            SessionEvent::Lost { error, .. } => self.lost(now, error, reconnect_delay, actions),
+            SessionEvent::Lost { error, .. } => {
+                let is_short = matches!(self.contact, Contact::LogReceived { at, .. } if now - at < SHORT_SESSION_MAX);
+                self.short_sessions = if is_short && self.persistent { self.short_sessions + 1 } else { 0 };
+                if self.short_sessions < SHORT_SESSIONS_MAX {
+                    return self.lost(now, error, reconnect_delay, actions);
+                }
+                (self.persistent, self.short_sessions) = (false, 0);
+                self.contact = Contact::None { until: now + POLL_INTERVAL };
+                self.set_state(now, ControllerState::Polled);
+                let (at, interval) = (&self.source.address, POLL_INTERVAL.as_secs());
+                actions.push_back(Action::Warn(format!(
+                    "{at} keeps no connection, and is asked every {interval} s: {error}"
+                )));
+            }
         }
     }
 

@@ -6,10 +6,12 @@
 //!      ▲                          │                                     ▲
 //!      └── started and ended ─────┘ referrals                           └── the paths there are
 //! ```
-//! A lost controller removes nothing: its last log counts until it gives another.
+//! A lost controller removes nothing: its last log counts until it gives another. This holds over the end of the daemon too: what
+//! a controller listed to an earlier daemon counts until this daemon has read its log.
 
 mod controller;
 mod reconcile;
+mod remembered;
 mod session;
 mod sources;
 #[cfg(test)]
@@ -28,6 +30,7 @@ use nvme_tcp::wire::Nqn;
 pub use self::controller::{Controller, ControllerState, FIRST_LOG_MAX, POLL_INTERVAL, Source};
 use self::reconcile::reconcile;
 pub use self::reconcile::{Changes, KnownPath};
+pub use self::remembered::RememberedLog;
 pub use self::session::Session;
 
 /// How often paths are compared again while one of them is leaving, or stays only because there is no other.
@@ -116,15 +119,19 @@ pub struct TlsUse {
     pub discovery: bool,
 }
 
+/// Builds an address that is connected in the same way as another one. `None` if the host cannot connect to it in that way.
+pub type WithPeer<A> = fn(&A, SocketAddr) -> Option<A>;
+
 /// The discovery of one subsystem. `A` is the address type of controllers and paths.
 #[derive(Debug)]
 pub struct Discovery<A> {
     subsystem: String,
     tls: TlsUse,
     reconnect_delay: Duration,
-    /// Builds an address that is connected in the same way as another one.
-    with_peer: fn(&A, SocketAddr) -> A,
+    with_peer: WithPeer<A>,
     controllers: Vec<Controller<A>>,
+    /// The logs of an earlier daemon that still count.
+    remembered: Vec<RememberedLog<A>>,
     next_session: u64,
     /// The end of the time for first logs; `None` once all first logs have come or the time is over.
     first_logs_until: Option<Instant>,
@@ -138,15 +145,16 @@ pub struct Discovery<A> {
 }
 
 impl<A: Clone + Eq + Hash + Display> Discovery<A> {
-    /// Asks the configured controllers for paths to `subsystem`. `with_peer` builds an address that is connected in
-    /// the same way as the given one.
+    /// Asks the configured controllers for paths to `subsystem`. `remembered` is what an earlier daemon
+    /// [has left](Self::to_remember).
     pub fn new(
         now: Instant,
         subsystem: String,
         tls: TlsUse,
         reconnect_delay: Duration,
         configured: impl IntoIterator<Item = A>,
-        with_peer: fn(&A, SocketAddr) -> A,
+        with_peer: WithPeer<A>,
+        remembered: Vec<RememberedLog<A>>,
     ) -> Self {
         let controller = |address| Controller::new(now, Source { address, subnqn: Nqn::discovery() }, None);
         Self {
@@ -155,6 +163,7 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
             reconnect_delay,
             with_peer,
             controllers: configured.into_iter().map(controller).collect(),
+            remembered,
             next_session: 0,
             first_logs_until: Some(now + FIRST_LOG_MAX),
             removed_by_operator: HashSet::new(),
@@ -188,7 +197,7 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
         }
         controller.session_event(now, session, event, self.reconnect_delay, &mut self.actions);
         if is_log {
-            let useless = sources::useless(controller, &self.subsystem, self.tls).into_iter();
+            let useless = sources::useless(controller, &self.subsystem, self.tls, self.with_peer).into_iter();
             self.actions.extend(useless.map(Action::Warn));
             let changes = sources::follow(now, &mut self.controllers, self.tls, self.with_peer);
             self.actions.extend(changes.ended.into_iter().map(|session| Action::End { session }));
@@ -197,6 +206,7 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
                     "some referrals are ignored: at most {REFERRALS_MAX} are followed, {REFERRAL_DEPTH_MAX} levels deep"
                 )));
             }
+            remembered::forget_heard(&mut self.remembered, &self.controllers);
         }
     }
 
@@ -216,10 +226,32 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
         controllers.chain(self.recheck_at).chain(self.first_logs_until).min()
     }
 
-    /// The listed addresses, each once, in the order of controllers and records.
+    /// The listed addresses, each once, in the order of controllers and records. Remembered ones come last.
     #[must_use]
     pub fn listed(&self) -> Vec<A> {
-        sources::listed(&self.controllers, &self.subsystem, self.tls, self.with_peer)
+        let mut listed = self.listed_by(&self.controllers);
+        let mut known: HashSet<A> = listed.iter().cloned().collect();
+        let remembered = self.remembered.iter().flat_map(|log| &log.paths);
+        listed.extend(remembered.filter(|address| known.insert((*address).clone())).cloned());
+        listed
+    }
+
+    fn listed_by(&self, controllers: &[Controller<A>]) -> Vec<A> {
+        sources::listed(controllers, &self.subsystem, self.tls, self.with_peer)
+    }
+
+    /// The last logs, for the next daemon. At most as many addresses as a disk has paths.
+    #[must_use]
+    pub fn to_remember(&self) -> Vec<RememberedLog<A>> {
+        let heard = self.controllers.iter().filter(|controller| controller.log.is_some()).map(|controller| {
+            let Source { address, subnqn } = controller.source.clone();
+            RememberedLog {
+                address,
+                subnqn: subnqn.to_string(),
+                paths: self.listed_by(std::slice::from_ref(controller)),
+            }
+        });
+        remembered::bounded(heard.chain(self.remembered.iter().cloned()))
     }
 
     /// Records that the operator removes the path to an address. Discovery adds no path to the address until it is

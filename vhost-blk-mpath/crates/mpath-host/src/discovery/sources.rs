@@ -10,7 +10,10 @@ use nvme_tcp::host::{DiscoveryLog, Referral, UnusableEntry, referrals, tcp_addre
 use nvme_tcp::wire::{DiscoveryEntry, SubsystemType};
 
 use super::controller::{Controller, Source};
-use super::{SessionId, TlsUse};
+use super::{SessionId, TlsUse, WithPeer};
+
+/// Why an address cannot be connected.
+const NO_SCOPE: &str = "a link-local address needs an interface; give the discovery controller with ?host-iface=NAME";
 
 /// Changes of the set of discovery controllers.
 #[derive(Debug, Default)]
@@ -22,11 +25,11 @@ pub(super) struct ControllerChanges {
 }
 
 /// Follows the referrals in all logs: adds and removes controllers accordingly.
-pub(super) fn follow<A: Clone + Eq>(
+pub(super) fn follow<A: Clone + Eq + Display>(
     now: Instant,
     controllers: &mut Vec<Controller<A>>,
     tls: TlsUse,
-    with_peer: fn(&A, SocketAddr) -> A,
+    with_peer: WithPeer<A>,
 ) -> ControllerChanges {
     let configured = || controllers.iter().filter(|controller| controller.referred_by.is_none());
     let own: Vec<_> = configured().filter_map(|controller| Some(controller.peer?.address)).collect();
@@ -34,17 +37,18 @@ pub(super) fn follow<A: Clone + Eq>(
     for first in configured() {
         let Some((log, _)) = &first.log else { continue };
         // A referred controller is connected in the same way as the referring one.
-        let source = |referral: &Referral| Source {
-            address: with_peer(&first.source.address, referral.address),
-            subnqn: referral.subnqn.clone(),
+        let source = |referral: &Referral| {
+            let address = with_peer(&first.source.address, referral.address)?;
+            Some(Source { address, subnqn: referral.subnqn.clone() })
         };
         let log_of = |referral: &Referral| {
-            let known = controllers.iter().find(|controller| controller.source == source(referral))?;
+            let source = source(referral)?;
+            let known = controllers.iter().find(|controller| controller.source == source)?;
             known.log.as_ref().map(|(log, _)| &**log)
         };
         let found = referrals(log, &own, tls.discovery, log_of);
         changes.cut |= found.cut;
-        for source in found.found.iter().map(source) {
+        for source in found.found.iter().filter_map(source) {
             let is_configured = configured().any(|controller| controller.source == source);
             if !is_configured && !wanted.iter().any(|(other, _)| *other == source) {
                 wanted.push((source, first.source.address.clone()));
@@ -91,15 +95,15 @@ pub(super) fn listed<A: Clone + Eq + Hash>(
     controllers: &[Controller<A>],
     subsystem: &str,
     tls: TlsUse,
-    with_peer: fn(&A, SocketAddr) -> A,
+    with_peer: WithPeer<A>,
 ) -> Vec<A> {
     // The logs of all controllers may have 100 000 records.
     let (mut listed, mut known) = (Vec::new(), HashSet::new());
     for controller in controllers {
         let log = controller.log.iter().flat_map(|(log, _)| leads(log, subsystem, tls));
         for (_, address) in log.filter(|(entry, _)| entry.subsystem == SubsystemType::NVM) {
-            let Ok(address) = address else { continue };
-            let address = with_peer(&controller.source.address, address);
+            let address = address.ok().and_then(|address| with_peer(&controller.source.address, address));
+            let Some(address) = address else { continue };
             if known.insert(address.clone()) {
                 listed.push(address);
             }
@@ -109,7 +113,12 @@ pub(super) fn listed<A: Clone + Eq + Hash>(
 }
 
 /// One line for each record of a controller that cannot be used or read.
-pub(super) fn useless<A: Display>(controller: &Controller<A>, subsystem: &str, tls: TlsUse) -> Vec<String> {
+pub(super) fn useless<A: Display>(
+    controller: &Controller<A>,
+    subsystem: &str,
+    tls: TlsUse,
+    with_peer: WithPeer<A>,
+) -> Vec<String> {
     let (by, log) = (&controller.source.address, controller.log.iter().map(|(log, _)| log));
     let unreadable = log
         .clone()
@@ -121,9 +130,13 @@ pub(super) fn useless<A: Display>(controller: &Controller<A>, subsystem: &str, t
             _ => ("referral", "discovery-tls-key-file"),
         };
         let DiscoveryEntry { traddr, trsvcid, .. } = entry;
-        let error = address.err()?;
-        let remedy = if error == UnusableEntry::NeedsTls { format!("; set {setting}") } else { String::new() };
-        Some(format!("{by}: cannot use the {what} to {traddr} {trsvcid}: {error}{remedy}"))
+        let why = match address {
+            Ok(address) if with_peer(by, address).is_some() => return None,
+            Ok(_) => NO_SCOPE.to_owned(),
+            Err(error @ UnusableEntry::NeedsTls) => format!("{error}; set {setting}"),
+            Err(error) => error.to_string(),
+        };
+        Some(format!("{by}: cannot use the {what} to {traddr} {trsvcid}: {why}"))
     });
     unreadable.chain(unusable).collect()
 }

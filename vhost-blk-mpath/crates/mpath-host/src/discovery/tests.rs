@@ -63,7 +63,7 @@ impl Driver {
     fn with_tls(configured: &[&str], tls: TlsUse) -> Self {
         let now = Instant::now();
         let configured = configured.iter().map(|text| at(text));
-        let discovery = Discovery::new(now, DISK.into(), tls, RECONNECT_DELAY, configured, |_, peer| peer);
+        let discovery = Discovery::new(now, DISK.into(), tls, RECONNECT_DELAY, configured, reachable, vec![]);
         let mut driver = Self { now, discovery, sessions: Vec::new() };
         assert_eq!(driver.act(), []);
         driver
@@ -268,6 +268,110 @@ fn a_controller_without_persistent_connections_is_polled() {
     assert_eq!((driver.states(), driver.asks()), (vec![ControllerState::Lost], vec![(at(A), true)]));
 }
 
+#[test]
+fn a_controller_that_ends_connections_after_its_log_is_polled() {
+    let mut driver = Driver::new(&[A]);
+    driver.log(A, 1, vec![]);
+    assert_eq!(driver.lost(A, "closed", false), lost(A, "closed"));
+    driver.pass(RECONNECT_DELAY);
+    driver.log(A, 1, vec![]);
+    let said = driver.lost(A, "closed", false);
+    assert!(matches!(&said[..], [Action::Warn(line)] if line.contains("keeps no connection")), "{said:?}");
+    assert_eq!(driver.states(), [ControllerState::Polled]);
+    for _ in 0..3 {
+        assert_eq!(driver.pass(POLL_INTERVAL), []);
+        assert_eq!(driver.asks(), [(at(A), false)]);
+        assert_eq!(driver.log(A, 1, vec![]), []);
+        assert_eq!(driver.hear(A, SessionEvent::Finished), []);
+    }
+    // A connection that has lasted is lost as before.
+    let mut driver = Driver::new(&[A]);
+    for was_lost in [true, true, true] {
+        assert_eq!(driver.log(A, 1, vec![]), read(A, was_lost, 0, 1));
+        driver.pass(Duration::from_secs(11));
+        driver.lost(A, "reset", false);
+        assert_eq!(driver.states(), [ControllerState::Lost]);
+        driver.pass(RECONNECT_DELAY);
+    }
+}
+
+fn left(by: &str, paths: &[&str]) -> RememberedLog<SocketAddr> {
+    let paths = paths.iter().map(|path| at(path)).collect();
+    RememberedLog { address: at(by), subnqn: Nqn::discovery().to_string(), paths }
+}
+
+/// A discovery whose daemon finds these logs of an earlier one.
+fn with_left(configured: &[&str], left: Vec<RememberedLog<SocketAddr>>) -> Driver {
+    let now = Instant::now();
+    let configured = configured.iter().map(|text| at(text));
+    let tls = TlsUse::default();
+    let discovery = Discovery::new(now, DISK.into(), tls, RECONNECT_DELAY, configured, reachable, left);
+    let mut driver = Driver { now, discovery, sessions: Vec::new() };
+    assert_eq!(driver.act(), []);
+    driver
+}
+
+fn reachable(_: &SocketAddr, peer: SocketAddr) -> Option<SocketAddr> {
+    let is_link_local = matches!(peer.ip(), std::net::IpAddr::V6(ip) if ip.is_unicast_link_local());
+    (!is_link_local).then_some(peer)
+}
+
+#[test]
+fn what_an_earlier_daemon_discovered_counts_until_the_log_is_read() {
+    const OTHER: &str = "192.0.2.9:4421";
+    let mut driver = with_left(&[A], vec![left(A, &[PATH, OTHER])]);
+    assert_eq!(driver.discovery.listed(), [at(PATH), at(OTHER)]);
+    driver.lost(A, "refused", false);
+    assert_eq!(driver.discovery.changes(driver.now, &[known(false)]).remove, [], "nothing was read");
+    assert_eq!(driver.discovery.to_remember(), [left(A, &[PATH, OTHER])]);
+    driver.pass(RECONNECT_DELAY);
+    driver.log(A, 1, vec![path(OTHER)]);
+    assert_eq!((driver.discovery.listed(), driver.discovery.to_remember()), (vec![at(OTHER)], vec![left(A, &[OTHER])]));
+    let other = KnownPath { path: PathId(1), address: at(OTHER), ..known(false) };
+    assert_eq!(driver.discovery.changes(driver.now, &[known(false), other]).remove, [PathId(0)]);
+}
+
+/// The second controller is known from a referral of the first.
+#[test]
+fn what_a_referred_controller_listed_counts_until_it_is_heard_or_not_referred_to() {
+    for is_referred in [true, false] {
+        let mut driver = with_left(&[A], vec![left(B, &[PATH])]);
+        assert_eq!(driver.discovery.listed(), [at(PATH)]);
+        driver.log(A, 1, if is_referred { vec![refers(B)] } else { vec![] });
+        assert_eq!(driver.discovery.listed(), if is_referred { vec![at(PATH)] } else { vec![] });
+        if is_referred {
+            driver.log(B, 1, vec![]);
+            assert_eq!((driver.discovery.listed(), driver.discovery.to_remember()), (vec![], vec![]));
+        }
+    }
+}
+
+#[test]
+fn at_most_as_many_paths_are_remembered_as_a_disk_has() {
+    let mut driver = Driver::new(&[A]);
+    driver.log(A, 1, (1..1000).map(|port| path(&format!("192.0.2.9:{port}"))).collect());
+    let remembered = driver.discovery.to_remember();
+    assert_eq!(remembered.iter().map(|log| log.paths.len()).collect::<Vec<_>>(), [mpath_core::MAX_PATHS]);
+}
+
+#[test]
+fn a_link_local_address_without_an_interface_is_left_out() {
+    let mut driver = Driver::new(&[A]);
+    let link_local = |kind, nqn| DiscoveryEntry { family: AddressFamily::IPV6, ..entry(kind, nqn, "[fe80::1]:4420") };
+    let records = vec![
+        link_local(SubsystemType::NVM, DISK),
+        link_local(SubsystemType::REFERRAL, Nqn::discovery().as_str()),
+        path(PATH),
+    ];
+    let said = driver.log(A, 1, records);
+    let is_said = |what: &str| {
+        said.iter()
+            .any(|action| matches!(action, Action::Warn(line) if line.contains(what) && line.contains("host-iface")))
+    };
+    assert!(is_said("path") && is_said("referral"), "{said:?}");
+    assert_eq!((driver.discovery.listed(), driver.discovery.controllers().len()), (vec![at(PATH)], 1));
+}
+
 /// The discovered, usable path 0.
 fn known(leaving: bool) -> KnownPath<SocketAddr> {
     KnownPath { path: PathId(0), address: at(PATH), discovered: true, usable: true, leaving }
@@ -397,9 +501,10 @@ impl Display for Compared {
 fn long_logs_are_not_compared_record_by_record() {
     const RECORDS: u16 = 1000;
     let now = Instant::now();
-    let with_peer = |_: &Compared, peer| Compared(peer);
+    let with_peer = |_: &Compared, peer| Some(Compared(peer));
     let configured = [A, B].map(|text| Compared(at(text)));
-    let mut discovery = Discovery::new(now, DISK.into(), TlsUse::default(), RECONNECT_DELAY, configured, with_peer);
+    let mut discovery =
+        Discovery::new(now, DISK.into(), TlsUse::default(), RECONNECT_DELAY, configured, with_peer, vec![]);
     for (number, from) in [A, B].into_iter().enumerate() {
         let Some(Action::Start { session, .. }) = discovery.poll(now) else { panic!("it asks {from}") };
         let entries = (1..=RECORDS).map(|port| path(&format!("192.0.2.{}:{port}", 9 + number))).collect();

@@ -76,6 +76,8 @@ counts! {
     discovered,
     /// Paths that are to be removed because no discovery controller lists them.
     unlisted,
+    /// Paths that a daemon tried before it had read a log, because an earlier daemon had discovered them.
+    tried_as_remembered,
     /// Discovery logs that were read on sessions which only keep-alives can have kept open.
     sessions_kept_alive,
     /// Associations that the operator ended and that owed nothing.

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use mpath_host::discovery::{self, Action, Changes, KnownPath, SessionEvent, SessionId, Source};
+use mpath_host::discovery::{self, Action, Changes, KnownPath, RememberedLog, SessionEvent, SessionId, Source};
 
 use super::plan::HostPlan;
 use super::socket::send_all;
@@ -12,7 +12,7 @@ use super::turn_timer::TurnTimer;
 use crate::clock::{Event, earliest};
 use crate::connection::{ConnId, Side};
 use crate::context::Ctx;
-use crate::discovery_controllers::{self, DiscoveryControllers, controller_at};
+use crate::discovery_controllers::{self, DiscoveryControllers, controller_at, node_at, path_address};
 use crate::rng::Rng;
 
 /// How long requests wait at most for the first log of a controller.
@@ -40,11 +40,15 @@ pub(crate) struct Discovery {
     /// The shipping state machine, which decides.
     inner: discovery::Discovery<SocketAddr>,
     sessions: Vec<Session>,
-    /// By controller and node: the last log that the host read lists the node.
+    /// By controller and node: the last log that the host read, or an earlier daemon, lists the node.
     listed: Vec<Vec<bool>>,
     began: Instant,
     /// Configured controllers with no log and no failed session.
     unheard: BTreeSet<usize>,
+    /// Nodes that an earlier daemon had discovered, before this one has compared the paths first.
+    untried: BTreeSet<usize>,
+    /// What the next daemon finds.
+    saved: Vec<RememberedLog<SocketAddr>>,
     rng: Rng,
     timer: TurnTimer,
     /// The daemon ends, and no paths are added or removed any more.
@@ -52,7 +56,14 @@ pub(crate) struct Discovery {
 }
 
 impl Discovery {
-    pub(super) fn new(ctx: &mut Ctx, plan: &HostPlan, controllers: &DiscoveryControllers, rng: Rng) -> Self {
+    /// Discovery of a daemon to which an earlier one has left what it had discovered.
+    pub(super) fn new(
+        ctx: &mut Ctx,
+        plan: &HostPlan,
+        controllers: &DiscoveryControllers,
+        left: Vec<RememberedLog<SocketAddr>>,
+        rng: Rng,
+    ) -> Self {
         let now = ctx.clock.now();
         let configured = if controllers.plan.sends_referrals { 0..1 } else { 0..controllers.len() };
         let subsystem = plan.controller.subnqn.to_string();
@@ -64,8 +75,11 @@ impl Discovery {
                 discovery::TlsUse::default(),
                 plan.reconnect_delay,
                 addresses,
-                |_, peer| peer,
+                |_, peer| Some(peer),
+                left.clone(),
             ),
+            untried: left.iter().flat_map(|log| &log.paths).map(|path| node_at(*path)).collect(),
+            saved: left,
             sessions: Vec::new(),
             listed: vec![vec![false; plan.paths]; controllers.len()],
             plan: plan.clone(),
@@ -75,6 +89,10 @@ impl Discovery {
             timer: TurnTimer::new(Event::Discovery),
             is_ending: false,
         };
+        for log in &discovery.saved {
+            let listed = &mut discovery.listed[controller_at(log.address)];
+            log.paths.iter().for_each(|path| listed[node_at(*path)] = true);
+        }
         discovery.wake(ctx);
         discovery
     }
@@ -86,6 +104,11 @@ impl Discovery {
     /// Whether each configured controller was heard, or was given the time that it may take.
     pub(super) fn has_first_logs(&self, now: Instant) -> bool {
         now >= self.began + FIRST_LOG_MAX || self.unheard.is_empty()
+    }
+
+    /// What the daemon leaves for the next one.
+    pub(super) fn into_file(self) -> Vec<RememberedLog<SocketAddr>> {
+        self.saved
     }
 
     /// Whether the logs that the host read list a node.
@@ -118,7 +141,19 @@ impl Discovery {
         let mut changes = None;
         if !self.is_ending {
             self.carry_out_actions(ctx);
-            changes = Some(self.inner.changes(now, have));
+            let made = self.inner.changes(now, have);
+            let is_tried = |node: &usize| {
+                let address = path_address(*node);
+                made.add.contains(&address) || have.iter().any(|path| path.address == address)
+            };
+            let is_heard = self.inner.controllers().iter().any(|controller| controller.log.is_some());
+            ctx.checker.counts.tried_as_remembered += self.untried.iter().filter(|_| !is_heard).count() as u64;
+            if let Some(node) = std::mem::take(&mut self.untried).iter().find(|node| !is_heard && !is_tried(node)) {
+                let what = format_args!("path {node}, which an earlier daemon had discovered, is not tried at once");
+                ctx.checker.violate(ctx.clock.elapsed(), None, what);
+            }
+            changes = Some(made);
+            self.saved = self.inner.to_remember();
         }
         let decision = self.inner.next_timeout().filter(|_| !self.is_ending);
         let sessions = self.sessions.iter().filter_map(|session| session.protocol.next_timeout()).min();

@@ -1,8 +1,10 @@
 //! The files next to the sockets of disks. They survive the daemon.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use mpath_host::NamespaceName;
+use mpath_host::discovery::RememberedLog;
 
 use super::fences::RecordFiles;
 use super::plan::HostPlan;
@@ -13,6 +15,7 @@ use super::process::Process;
 pub(crate) struct Files {
     pub(super) records: RecordFiles,
     pub(super) shown: ShownFiles,
+    pub(super) discovered: Vec<RememberedLog<SocketAddr>>,
 }
 
 /// By disk: the description of the disk that the next daemon shows to front-ends. `None`: front-ends wait until a path works.
@@ -30,12 +33,12 @@ impl Files {
     /// Front-ends have seen the disks of this plan with these blocks.
     pub(crate) fn after_front_ends(plan: &HostPlan, shown: impl Iterator<Item = u64>) -> Self {
         let shown = plan.namespaces().zip(shown).map(|(namespace, blocks)| Some(ShownDisk { namespace, blocks }));
-        Self { records: RecordFiles::default(), shown: ShownFiles(shown.collect()) }
+        Self { shown: ShownFiles(shown.collect()), ..Self::default() }
     }
 
     /// The sockets of the disks of this plan were never served.
     pub(crate) fn new(plan: &HostPlan) -> Self {
-        Self { records: RecordFiles::default(), shown: ShownFiles(vec![None; plan.disks.len()]) }
+        Self { shown: ShownFiles(vec![None; plan.disks.len()]), ..Self::default() }
     }
 
     /// The fences that disks have left at their removal are over, as far as the process knows.

@@ -182,6 +182,26 @@ pub(super) fn faults_of_discovery(rng: &mut Rng, plan: &DiscoveryPlan, quiet: Du
     planned
 }
 
+/// Discovery controllers that are all away for long. The daemon is killed or replaced meanwhile.
+pub(super) fn discovery_away(rng: &mut Rng, plan: &DiscoveryPlan, quiet: Duration) -> Vec<PlannedFault> {
+    let mut planned = Vec::new();
+    if rng.percent(50) {
+        let begins = rng.between(quiet / 10, quiet / 2);
+        let lasts = rng.between(quiet / 4, quiet - begins);
+        let mut add = |fault, begins, lasts| planned.push(PlannedFault { fault, begins, lasts });
+        for path in (0..plan.lists.len()).map(|controller| plan.configured.len() + controller) {
+            add(Fault::PortDown { path }, begins, lasts);
+        }
+        let fault = if rng.percent(50) {
+            Fault::RestartDaemon
+        } else {
+            Fault::KillDaemon { resubmits: true, exit: rng.up_to(MS) }
+        };
+        add(fault, begins + rng.up_to(lasts), rng.up_to(500 * MS));
+    }
+    planned
+}
+
 /// Front-ends that hang up until `quiet`.
 pub(super) fn hang_ups(rng: &mut Rng, disks: usize, quiet: Duration) -> Vec<PlannedFault> {
     let count = rng.pick(&[0, 0, 1, 4]);

@@ -12,8 +12,8 @@ use nvme_tcp::target::QueueLimits;
 use nvme_tcp::wire::{Digests, Nqn};
 
 use self::faults::{
-    closures, drains, faults, faults_of_discovery, faults_of_disks, faults_of_tls, hang_ups, pairs, power_loss,
-    protocol_faults, queue_stops, restarts, truncations,
+    closures, discovery_away, drains, faults, faults_of_discovery, faults_of_disks, faults_of_tls, hang_ups, pairs,
+    power_loss, protocol_faults, queue_stops, restarts, truncations,
 };
 use self::offline_growth::offline_growth;
 use self::replacements::replacements;
@@ -123,9 +123,12 @@ impl Plan {
         }
         faults.extend(truncations(&mut Rng::new(seed, 0x7214), disks, spared, quiet));
         let of_discovery = &mut Rng::new(seed, 0xd15c_04e4);
-        let discovery = (spared.is_none() && of_discovery.percent(30)).then(|| discovery(of_discovery, paths));
-        if let Some(plan) = &discovery {
+        let mut discovery = (spared.is_none() && of_discovery.percent(30)).then(|| discovery(of_discovery, paths));
+        if let Some(plan) = &mut discovery {
             faults.extend(faults_of_discovery(of_discovery, plan, quiet));
+            let of_habits = &mut Rng::new(seed, 0xd15c_4ab1);
+            plan.controllers.iter_mut().for_each(|of| of.keeps_connections = of_habits.percent(80));
+            faults.extend(discovery_away(of_habits, plan, quiet));
             links.extend(plan.controllers.iter().map(|_| link(of_discovery, lifetime)));
         }
         if spared.is_some() {
@@ -364,7 +367,10 @@ fn discovery(rng: &mut Rng, paths: usize) -> DiscoveryPlan {
     let (sends_referrals, lists_all) = (rng.percent(50), rng.percent(50));
     DiscoveryPlan {
         controllers: (0..many)
-            .map(|_| DiscoveryControllerPlan { accepts_persistent: rng.percent(80), sends_events: rng.percent(80) })
+            .map(|_| {
+                let (accepts_persistent, sends_events) = (rng.percent(80), rng.percent(80));
+                DiscoveryControllerPlan { accepts_persistent, sends_events, keeps_connections: true }
+            })
             .collect(),
         sends_referrals,
         lists: (0..many).map(|index| (0..paths).map(|node| index > 0 || node == 0 || lists_all).collect()).collect(),

@@ -1,7 +1,7 @@
 //! Errors of a discovery session.
 
 use super::log::DiscoveryLogError;
-use crate::host::{AdminError, ConfigError, ConnectError, QueueError};
+use crate::host::{AdminError, ConfigError, ConnectError, QueueError, Step};
 use crate::wire::{ConnectField, Status};
 
 /// The hint for an I/O port that was given as a discovery controller.
@@ -44,9 +44,12 @@ pub enum DiscoveryError {
 
 impl DiscoveryError {
     /// Whether the error suggests a controller without persistent connections. Controllers from before explicit persistent
-    /// connections (TP 8002) reject a Connect whose KATO is not zero.
+    /// connections (TP 8002) reject a Connect whose KATO is not zero, or the first Keep Alive command.
     #[must_use]
     pub fn rejects_keep_alive(&self) -> bool {
+        if matches!(self, Self::Admin(AdminError::Command { step: Step::KeepAlive, .. })) {
+            return true;
+        }
         let Self::Admin(AdminError::Queue(QueueError::Connect(error))) = self else { return false };
         match error {
             // Some controllers name no field.

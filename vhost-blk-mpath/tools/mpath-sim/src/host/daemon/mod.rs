@@ -91,7 +91,8 @@ impl Daemon {
         let queues: Vec<_> = queues.collect();
         let rng = |part, index| Rng::new(seed, 1000 * number + part + index as u64);
         let thread = |index| IoThread::new(now, index, plan, &shared, &queues, rng(100, index));
-        let discovery = controllers.map(|controllers| Discovery::new(ctx, plan, controllers, rng(400, 0)));
+        let left = files.discovered;
+        let discovery = controllers.map(|controllers| Discovery::new(ctx, plan, controllers, left, rng(400, 0)));
         let by_operator =
             controllers.map_or_else(|| vec![true; plan.paths], |controllers| controllers.plan.configured.clone());
         let path = |path| PathTask::new(now, PathId(path as u16), Epoch(0), plan.clone(), rng(200, path));

@@ -37,7 +37,8 @@ impl Daemon {
         for front_end in front_ends {
             front_end.join().expect("it serves to the end");
         }
-        Files { records: self.fences.into_files(), shown: self.disks.into_files(under_way) }
+        let discovered = self.discovery.map(Discovery::into_file).unwrap_or_default();
+        Files { records: self.fences.into_files(), shown: self.disks.into_files(under_way), discovered }
     }
 
     /// Begins to end in order. It hangs up on front-ends, and requests in flight have some time to finish.
@@ -133,7 +134,9 @@ impl Daemon {
             let lasts = pending_fences.disk_removed(now, &name, false, hold.decides(), left);
             fence_left = fence_left.max(lasts.unwrap_or_default());
         }
-        let files = Files { records, shown: self.disks.into_files(under_way) };
+        // The file goes with the disk.
+        let discovered = self.discovery.filter(|_| !self.is_removal).map(Discovery::into_file).unwrap_or_default();
+        let files = Files { records, shown: self.disks.into_files(under_way), discovered };
         EndedDaemon { process: self.process, is_removal: self.is_removal, files, is_written, fence_left, is_clean }
     }
 

@@ -178,6 +178,10 @@ fn controllers_without_persistent_connections_are_recognised() {
         let mut session = Session::with(config(), |controller| controller.refuse.push((What::Connect, status, result)));
         assert!(session.failure().rejects_keep_alive(), "{status}");
     }
+    let refused = (What::KeepAlive, Status::INVALID_OPCODE, 0);
+    let mut session = Session::with(config(), |controller| controller.refuse.push(refused));
+    session.log();
+    assert!(session.failure().rejects_keep_alive());
     let other = (Status::CONNECT_INVALID_PARAMETERS, ConnectField::Hostnqn.to_result());
     for (status, result) in [other, (Status::INTERNAL_ERROR, 0)] {
         let mut session = Session::with(config(), |controller| controller.refuse.push((What::Connect, status, result)));

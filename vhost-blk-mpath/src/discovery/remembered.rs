@@ -1,0 +1,42 @@
+//! Discovered paths in the state file of a disk. The next daemon tries these paths at once, whether or not a discovery controller
+//! answers.
+
+use std::io;
+use std::sync::Arc;
+
+use mpath_api::PathAddress;
+use mpath_api::config::DiskConfig;
+use mpath_host::discovery::RememberedLog;
+use serde::{Deserialize, Serialize};
+
+use crate::fence_record::state_file::StateFile;
+
+/// The section of the state file.
+const SECTION: &str = "discovery";
+
+/// The section of discovered paths.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Remembered {
+    /// The subsystem of the paths.
+    pub(super) subsystem: String,
+    /// The last logs.
+    pub(super) logs: Vec<RememberedLog<PathAddress>>,
+}
+
+/// The last logs that an earlier daemon has read for this disk. None if the disk had another subsystem then, or has no discovery controllers.
+pub(crate) fn load(config: &DiskConfig, state: &StateFile) -> Remembered {
+    let subsystem = config.subsystem.to_string();
+    let is_of_disk = |found: &Remembered| found.subsystem == subsystem && !config.discovery.is_empty();
+    state.get(SECTION).filter(is_of_disk).unwrap_or(Remembered { subsystem, logs: Vec::new() })
+}
+
+impl Remembered {
+    /// The paths, some perhaps twice.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &PathAddress> {
+        self.logs.iter().flat_map(|log| &log.paths)
+    }
+
+    pub(super) async fn save(&self, state: &Arc<StateFile>) -> io::Result<()> {
+        state.set(SECTION, self).await
+    }
+}
