@@ -6,6 +6,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
+use patience::PATIENCE;
+
 use crate::daemon::{Daemon, finish, mpathctl};
 use crate::fake::Fake;
 
@@ -40,11 +42,11 @@ impl Follower {
     }
 
     fn line(&self) -> String {
-        self.lines.recv_timeout(Duration::from_secs(20)).unwrap()
+        self.lines.recv_timeout(PATIENCE).unwrap()
     }
 
     fn error(&self) -> String {
-        self.errors.recv_timeout(Duration::from_secs(20)).unwrap()
+        self.errors.recv_timeout(PATIENCE).unwrap()
     }
 }
 

@@ -7,16 +7,13 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
+use patience::PATIENCE;
 use pty_process::{Size, blocking};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use vt100::{Parser, Screen};
 
 use crate::daemon::Daemon;
-
-/// A text that does not appear in this time is missing.
-const LIMIT: Duration = Duration::from_secs(30);
 
 /// The terminal, and the program in it. Dropped, the program ends.
 pub(crate) struct Terminal {
@@ -63,7 +60,7 @@ impl Terminal {
     /// Waits until the screen is as wanted.
     pub(crate) fn wait(&self, what: &str, is_there: impl Fn(&Screen) -> bool) {
         let (parser, changed) = &*self.shown;
-        let wait = changed.wait_timeout_while(parser.lock().unwrap(), LIMIT, |parser| !is_there(parser.screen()));
+        let wait = changed.wait_timeout_while(parser.lock().unwrap(), PATIENCE, |parser| !is_there(parser.screen()));
         let (parser, time) = wait.unwrap();
         assert!(!time.timed_out(), "{what} is missing:\n{}", parser.screen().contents());
     }

@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use mptcp::{Connection, State, cookie_of, mptcp_connections, supported};
+use patience::PATIENCE;
 use serde_json::Value;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -52,8 +53,8 @@ fn over_both_links(to: [u8; 4]) -> Connection {
 /// Connects and sends, until two subflows have carried data or five seconds have passed. Returns the connection's state.
 fn connect(to: [u8; 4]) -> Connection {
     let mut socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP)).unwrap();
-    socket.connect_timeout(&SocketAddr::from((to, PORT)).into(), Duration::from_secs(5)).unwrap();
-    socket.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+    socket.connect_timeout(&SocketAddr::from((to, PORT)).into(), PATIENCE).unwrap();
+    socket.set_write_timeout(Some(PATIENCE)).unwrap();
     let cookies = BTreeSet::from([cookie_of(&socket).unwrap()]);
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {

@@ -10,16 +10,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mptcp::{State, cookie_of, mptcp_connections, supported};
+use patience::PATIENCE;
 use serde_json::Value;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::namespace::{PORT, Running, Target, in_a_namespace, must_be_inside, sh, skipped};
 
 const MPATHCTL: &str = env!("CARGO_BIN_EXE_mpathctl");
-/// The longest time until a link that is back is used.
-const BACK_WITHIN: Duration = Duration::from_secs(3);
-/// Long enough for anything that should take no time.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A busy machine uses a link that is back in less time. A subflow that waits for the kernel's attempt takes a minute.
+const BACK_WITHIN: Duration = Duration::from_secs(30);
 
 /// `mpathctl mptcp follow` while it runs.
 struct Follow {
@@ -107,7 +106,7 @@ impl Connection {
             if locals == expected {
                 return start.elapsed();
             }
-            assert!(start.elapsed() < 2 * PATIENCE, "{locals:?}, not {expected:?}");
+            assert!(start.elapsed() < PATIENCE, "{locals:?}, not {expected:?}");
         }
     }
 }
@@ -211,13 +210,13 @@ fn nothing_is_missed_when_the_kernel_had_too_much_to_tell_in_a_namespace() {
     follow.signal("STOP");
     let start = Instant::now();
     while !overrun(follow.program.0.id()) {
-        assert!(start.elapsed() < 4 * PATIENCE, "{}", fs::read_to_string("/proc/net/netlink").unwrap());
+        assert!(start.elapsed() < PATIENCE, "{}", fs::read_to_string("/proc/net/netlink").unwrap());
         sh("for mtu in 1400 1401 1402 1403 1404 1405 1406 1407; do echo link set a1 mtu $mtu; done | ip -batch -");
     }
     target.sh("ip link set b0 down");
     // The kernel reports that a moment later.
     while !shown(&["link", "show", "dev", "a0"]).contains("NO-CARRIER") {
-        assert!(start.elapsed() < 8 * PATIENCE);
+        assert!(start.elapsed() < PATIENCE);
     }
     thread::sleep(Duration::from_millis(500));
     follow.signal("CONT");

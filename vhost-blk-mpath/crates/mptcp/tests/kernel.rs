@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use mptcp::{Connection, Mptcp, State, cookie_of, mptcp_connections, supported, tcp_connections};
+use patience::PATIENCE;
 use rustix::io::{read, write};
 use rustix::net::{AddressFamily, SocketType, accept, bind, connect, getsockname, ipproto, listen, socket, sockopt};
 
@@ -68,9 +69,9 @@ fn mptcp(of: &Connection) -> &Mptcp {
     of.mptcp.as_ref().unwrap()
 }
 
-/// The connection of the socket, once it is as `expected` or five seconds have passed.
+/// The connection of the socket, once it is as `expected` or [`PATIENCE`] has passed.
 fn settled(socket: &OwnedFd, expected: impl Fn(&Connection) -> bool) -> Connection {
-    let deadline = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let connection = found(&[socket]).pop().unwrap();
         if expected(&connection) || Instant::now() > deadline {

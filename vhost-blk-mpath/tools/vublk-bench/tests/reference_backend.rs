@@ -4,11 +4,13 @@
 // Helpers of tests fail a test by panicking, too.
 #![allow(clippy::unwrap_used)]
 
+use patience::eventually;
 use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::thread;
-use std::time::Duration;
 use tempfile::TempDir;
 use vublk_bench::process::Managed;
 
@@ -53,7 +55,7 @@ fn a_good_disk_is_verified_twice_and_measured() {
         let output = bench(disk.directory.path(), "--rw verify --queues 2 --bs 32k --time 1s");
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let verify = &json(&output)["verify"];
-        for (count, least) in [("blocks_written", 1000), ("blocks_verified", 1000), ("blocks_read_back", 1000)] {
+        for (count, least) in [("blocks_written", 50), ("blocks_verified", 50), ("blocks_read_back", 50)] {
             assert!(verify[count].as_u64() > Some(least), "{count} in {verify}");
         }
         assert_eq!(verify["blocks_read_back"], verify["known_blocks"]);
@@ -75,7 +77,7 @@ fn a_disk_that_forgets_is_found_out() {
         let output = bench(forgetful.directory.path(), "--rw verify --bs 8k --time 300ms");
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         let verify = &json(&output)["verify"];
-        assert!(verify["miscompares"].as_u64() > Some(100), "{verify}");
+        assert!(verify["miscompares"].as_u64() > Some(0), "{verify}");
         assert_eq!(verify["first_miscompares"][0]["got"], expected);
     }
 }
@@ -83,11 +85,12 @@ fn a_disk_that_forgets_is_found_out() {
 #[test]
 fn requests_of_a_dead_back_end_are_lost_and_named() {
     let Disk { daemon, directory } = good_disk();
+    let image = directory.path().join("image");
     let killer = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(1500));
+        eventually("something is written", || fs::metadata(&image).unwrap().blocks() > 0);
         drop(daemon);
     });
-    let output = bench(directory.path(), "--rw randwrite --iodepth 4 --time 20s");
+    let output = bench(directory.path(), "--rw randwrite --iodepth 4 --time 300s");
     killer.join().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let failures = &json(&output)["failures"];

@@ -10,7 +10,6 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use memmap2::{MmapOptions, MmapRaw};
 use mpath_core::{DiskId, FlowId};
@@ -26,7 +25,8 @@ pub(crate) use two_paths::{completes, stats, two_paths};
 pub(crate) const DISK: DiskId = DiskId(0);
 pub(crate) const FLOW: FlowId = FlowId(7);
 
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) use patience::{PATIENCE as TIMEOUT, eventually};
+
 const BUFFER_BYTES: usize = 1 << 20;
 const QUEUE_SIZE: u16 = 64;
 const BLOCK_SIZE: u32 = 4096;
@@ -159,12 +159,4 @@ impl Guest {
 /// The next request of a virtqueue that has one.
 pub(crate) fn pop(queue: &mut Queue) -> Request {
     queue.pop().unwrap().expect("the guest has queued something")
-}
-
-pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < TIMEOUT, "never happened: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }

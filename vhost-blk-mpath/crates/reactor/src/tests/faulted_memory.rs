@@ -124,7 +124,7 @@ fn a_virtqueue_whose_memory_has_faulted_stops_without_its_requests() {
     assert_eq!(results(&mut rig.guest, 1), [FAILED]);
     let begun = Instant::now();
     let queue = rig.thread.stop_queue(FLOW).expect("it is here");
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
     assert!(queue.has_faulted() && queue.outstanding() == 1);
     drop(queue);
     let (reply, settled) = mpsc::channel();

@@ -159,7 +159,7 @@ fn shutdown_does_not_wait_for_hedges() {
             assert_eq!(queue.outstanding(), 1, "given up");
         }
         rig.thread.join();
-        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
         assert!(rig.guest.results().is_empty());
     }
 }

@@ -1,4 +1,5 @@
-//! An I/O thread and a controller that loses single commands and answers all others.
+//! An I/O thread and a controller that loses single commands and answers all others. When it is noticed is tested in virtual time
+//! (`mpath-core/tests/rules/suspicion/lost_commands.rs`).
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -7,10 +8,11 @@ use mpath_core::GroupConfig;
 use nvme_tcp::wire::Status;
 
 use crate::IoThreadHandle;
-use crate::testing::{Controller, DISK, FLOW, Guest, eventually, stats, two_paths};
+use crate::testing::{Controller, DISK, FLOW, Guest, TIMEOUT, eventually, stats, two_paths};
 
-const SUSPECT: Duration = Duration::from_millis(100);
-const IO_TIMEOUT: Duration = Duration::from_secs(1);
+/// Longer than a busy machine keeps the controller from answering.
+const SUSPECT: Duration = Duration::from_secs(1);
+const IO_TIMEOUT: Duration = Duration::from_secs(4);
 
 fn start(guest: &mut Guest) -> (IoThreadHandle, [Controller; 2]) {
     let (thread, controllers) =
@@ -23,7 +25,7 @@ fn start(guest: &mut Guest) -> (IoThreadHandle, [Controller; 2]) {
 fn answer_others(guest: &mut Guest, controller: &mut Controller, ends: impl Fn() -> bool) {
     let start = Instant::now();
     while !ends() {
-        assert!(start.elapsed() < Duration::from_secs(20), "no end");
+        assert!(start.elapsed() < TIMEOUT, "no end");
         guest.write_zeroes(8192, 4096, false);
         guest.kick();
         let cid = controller.command();
@@ -54,7 +56,7 @@ fn a_lost_read_is_read_elsewhere_and_ends_its_association_in_the_end() {
     let mut left = Vec::new();
     // The connection ends with FIN or RST.
     drop(losing.stream.read_to_end(&mut left));
-    assert!((IO_TIMEOUT..3 * IO_TIMEOUT).contains(&issued.elapsed()), "{:?}", issued.elapsed());
+    assert!(issued.elapsed() >= IO_TIMEOUT, "{:?}", issued.elapsed());
     eventually("the path is lost", || stats(&thread).paths[0].ana.is_none());
     assert!(stats(&thread).paths[1].ana.is_some());
     thread.begin_shutdown();
@@ -70,11 +72,11 @@ fn a_lost_write_ends_its_association_while_others_are_answered() {
     guest.kick();
     losing.command();
     losing.stream.read_exact(&mut [0; 4096]).unwrap();
-    let lost = || issued.elapsed() >= Duration::from_millis(700);
+    let lost = || issued.elapsed() >= IO_TIMEOUT / 4;
     answer_others(&mut guest, &mut losing, lost);
     assert!(stats(&thread).paths[0].ana.is_some(), "not yet");
     eventually("the path is lost", || stats(&thread).paths[0].ana.is_none());
-    assert!((IO_TIMEOUT..3 * IO_TIMEOUT).contains(&issued.elapsed()), "{:?}", issued.elapsed());
+    assert!(issued.elapsed() >= IO_TIMEOUT, "{:?}", issued.elapsed());
     eventually("the write waits for the fence", || stats(&thread).paths[0].fenced == 1);
     assert!(guest.results().is_empty());
     thread.begin_shutdown();

@@ -79,7 +79,7 @@ fn no_connection_closes_while_another_thread_flushes() {
     // Both threads flush, as both may have written. One has its answer.
     let (flush, of_other) = (of_busy.command(), of_idle.command());
     of_idle.send(&Controller::end(of_other, Status::SUCCESS));
-    of_idle.stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    of_idle.stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let open = of_idle.stream.read(&mut [0]);
     assert!(open.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "{open:?}");
     of_busy.send(&Controller::end(flush, Status::SUCCESS));
@@ -165,7 +165,7 @@ fn a_flush_at_the_end_waits_for_room_in_its_queue_pair() {
         results == usize::from(QUEUE_DEPTH)
     });
     let ending = thread::spawn(move || IoThreadHandle::end_all(&[thread]));
-    controller.stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    controller.stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let open = controller.stream.read(&mut [0]);
     assert!(open.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "{open:?}");
     controller.stream.set_read_timeout(Some(TIMEOUT)).unwrap();

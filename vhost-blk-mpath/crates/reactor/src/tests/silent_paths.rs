@@ -8,7 +8,8 @@ use mpath_core::{AnaState, Association, Epoch, GroupConfig, PathId};
 use crate::IoThreadHandle;
 use crate::testing::{Controller, DISK, FLOW, Guest, completes, eventually, stats, two_paths};
 
-const SUSPECT: Duration = Duration::from_millis(50);
+/// Longer than a busy machine keeps the controllers from answering.
+const SUSPECT: Duration = Duration::from_millis(700);
 const BYTES: usize = 512 << 10;
 
 fn start() -> (IoThreadHandle, [Controller; 2]) {
@@ -55,9 +56,11 @@ fn fall_silent_after(bytes: usize) {
 fn a_read_leaves_a_silent_path_at_any_point_of_its_answer() {
     // Before the data, in a header, in buffered data, in data for a direct receive, before the last data byte, and
     // before the completion.
-    for bytes in [0, 5, 24, 1000, 100_000, 300_000, 24 + BYTES - 1, 24 + BYTES, 24 + BYTES + 23] {
-        fall_silent_after(bytes);
-    }
+    std::thread::scope(|scope| {
+        for bytes in [0, 5, 24, 1000, 100_000, 300_000, 24 + BYTES - 1, 24 + BYTES, 24 + BYTES + 23] {
+            scope.spawn(move || fall_silent_after(bytes));
+        }
+    });
 }
 
 #[test]
@@ -78,7 +81,7 @@ fn shutdown_does_not_wait_for_silent_paths() {
         assert_eq!(queue.outstanding(), 1, "given up");
     }
     thread.join();
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     assert!(guest.results().is_empty());
 }
 
@@ -101,7 +104,7 @@ fn a_lost_connection_returns_a_read_that_is_being_recalled() {
         let cid = silent.command();
         silent.send(&Controller::answer(cid, 0xa1, BYTES)[..100_000]);
         // About when the read is recalled: before, after, or at the same time.
-        std::thread::sleep(Duration::from_micros(49_000 + 500 * round));
+        std::thread::sleep(SUSPECT - Duration::from_millis(1) + Duration::from_micros(500 * round));
         drop(silent.stream.shutdown(std::net::Shutdown::Both));
         let cid = good.command();
         good.send(&Controller::answer(cid, round as u8, BYTES));

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-use guest::TIMEOUT;
+use patience::PATIENCE;
 use ram_disk::RamDisk;
 use tempfile::TempDir;
 use vhost_user_blk::{DiskGeometry, ServeError, VirtioDisk, serve_connection};
@@ -59,7 +59,7 @@ impl Server {
 
     /// How the next connection ended.
     pub(crate) fn outcome(&self) -> Result<(), ServeError> {
-        self.outcomes.recv_timeout(TIMEOUT).expect("the connection ends")
+        self.outcomes.recv_timeout(PATIENCE).expect("the connection ends")
     }
 }
 

@@ -1,5 +1,5 @@
 //! Test helpers: a host over real sockets, from the project's own controller and queue, driven by blocking calls.
-#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a test may fail anywhere")]
 
 pub(crate) mod raw;
@@ -15,10 +15,9 @@ use nvme_tcp::host::{
     HostQueue, IoCommand, Namespace, PayloadSink, PayloadSource, QueueConfig, STAGING_MIN, Tag, TxPart,
 };
 use nvme_tcp::wire::{AnaState, Digests, Nqn, Status};
+pub(crate) use patience::{PATIENCE, eventually};
 
 pub(crate) const NQN: &str = "nqn.2024-01.com.example:disk1";
-/// The time limit of all operations, far longer than any needs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// How long a blocking read waits before deadlines are checked.
 const SLICE: Duration = Duration::from_millis(5);
 
@@ -260,13 +259,4 @@ pub(crate) fn connect(addr: SocketAddr, config: ControllerConfig) -> (Admin, Que
 /// Bytes that differ from block to block and from seed to seed.
 pub(crate) fn pattern(seed: u8, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|i| (i / 512) as u8 ^ (i as u8).rotate_left(3) ^ seed).collect()
-}
-
-/// Waits until `condition` holds.
-pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }

@@ -3,6 +3,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 
+use patience::PATIENCE;
 use tokio::sync::oneshot;
 
 use super::*;
@@ -38,7 +39,7 @@ impl Serving {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
 
@@ -109,7 +110,7 @@ fn silent_and_slow_clients_do_not_keep_others_out() {
 
 #[test]
 fn slow_clients_are_hung_up_on() {
-    let brief = Duration::from_millis(200);
+    let brief = Duration::from_millis(600);
     let server = Serving::start(Limits { header: brief, connection: 5 * brief, ..Limits::default() });
     let mut stream = server.connect();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nhost:").unwrap();

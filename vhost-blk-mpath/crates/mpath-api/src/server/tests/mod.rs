@@ -20,6 +20,7 @@ use std::time::Instant;
 
 use axum::http::{Method, Uri};
 use mpath_core::{ClassPolicies, PolicyKind, SchedulerKind, SchedulerSpec};
+use patience::PATIENCE;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
@@ -86,12 +87,12 @@ impl Running {
     }
 
     fn client(&self) -> Client {
-        Client::new(&self.path(), Duration::from_secs(30)).unwrap()
+        Client::new(&self.path(), PATIENCE).unwrap()
     }
 
     fn connect(&self) -> UnixStream {
         let stream = UnixStream::connect(self.path()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
 
@@ -133,15 +134,15 @@ fn socket(dir: &TempDir) -> SocketPath {
     dir.path().join("api.sock").to_str().unwrap().parse().unwrap()
 }
 
-/// Limits that are short enough for tests.
+/// Limits that are short enough for tests, and longer than a busy machine keeps a client waiting.
 fn brief() -> Limits {
-    let brief = Duration::from_millis(200);
+    let brief = Duration::from_millis(600);
     Limits {
         header: brief,
         body: brief,
         control: brief,
         disks: 2 * brief,
-        connection: Duration::from_secs(2),
+        connection: Duration::from_secs(4),
         ..Limits::default()
     }
 }

@@ -10,12 +10,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use patience::PATIENCE as TIMEOUT;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Event, RecvSlot, Ring, SendPart, SendSlot, Sent, SimulatedRing, Uring};
 
 const TOKEN: u64 = 42;
-const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The next event.
 fn event(ring: &mut Uring) -> Event {

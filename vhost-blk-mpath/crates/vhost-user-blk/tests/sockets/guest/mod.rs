@@ -12,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use patience::PATIENCE;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use vhost::vhost_user::message::{
@@ -20,9 +21,6 @@ use vhost::vhost_user::message::{
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserDirtyLogRegion, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd;
-
-/// Longer than any event takes.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) const PROTOCOL_FEATURES: u64 = 1 << 30;
 pub(crate) const CONFIG_WCE: u64 = 1 << 11;
@@ -135,7 +133,7 @@ impl Guest {
         let (ours, theirs) = UnixStream::pair().unwrap();
         // Waits for an answer, as QEMU does.
         self.frontend.set_backend_request_fd(&theirs.as_raw_fd()).unwrap();
-        ours.set_read_timeout(Some(TIMEOUT)).unwrap();
+        ours.set_read_timeout(Some(PATIENCE)).unwrap();
         ours
     }
 
@@ -192,7 +190,7 @@ pub(crate) fn assert_told(channel: &mut UnixStream) {
 /// Waits for a descriptor. The test fails if nothing comes.
 pub(crate) fn wait_readable(fd: BorrowedFd<'_>) {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    let timeout = TIMEOUT.try_into().unwrap();
+    let timeout = PATIENCE.try_into().unwrap();
     assert_eq!(poll(&mut fds, Some(&timeout)).unwrap(), 1, "nothing came");
 }
 

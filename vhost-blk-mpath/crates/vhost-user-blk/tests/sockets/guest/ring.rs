@@ -134,7 +134,7 @@ impl Ring {
             if self.used == self.available {
                 return slots;
             }
-            assert!(start.elapsed() < TIMEOUT, "nothing came");
+            assert!(start.elapsed() < PATIENCE, "nothing came");
             // SAFETY: the descriptor is borrowed for this call only, while `call` lives.
             wait_readable(unsafe { BorrowedFd::borrow_raw(self.call.as_raw_fd()) });
             self.call.read().unwrap();
