@@ -8,6 +8,9 @@ use vublk_bench::request::{Request, Status};
 
 use crate::support::{Daemon, Disk, PATIENCE, Target, Verification, VerificationSetup, eventually};
 
+/// A busy machine makes no path suspect.
+const STEADY: &str = "--policy round-robin --suspect-timeout 60s";
+
 /// A verification without flushes, which have a test of their own.
 fn unflushed() -> VerificationSetup {
     VerificationSetup { bs: 16 << 10, flush: false, ..VerificationSetup::default() }
@@ -30,7 +33,7 @@ fn is_used(daemon: &Daemon, verification: &Verification, index: usize) -> bool {
 #[test]
 fn requests_follow_the_ana_state_of_a_path() {
     let target = Target::start(2);
-    let daemon = Daemon::start(&target.addrs(), "--policy round-robin --io-threads 2");
+    let daemon = Daemon::start(&target.addrs(), &format!("{STEADY} --io-threads 2"));
     let verification = Verification::start(&daemon.socket(), unflushed());
     assert!(is_used(&daemon, &verification, 0));
     for (state, shows, used) in [
@@ -53,7 +56,7 @@ fn requests_follow_the_ana_state_of_a_path() {
 #[test]
 fn a_non_optimized_path_serves_without_an_optimized_one() {
     let target = Target::start(2);
-    let daemon = Daemon::start(&target.addrs(), "--policy round-robin --reconnect-delay 1");
+    let daemon = Daemon::start(&target.addrs(), &format!("{STEADY} --reconnect-delay 1"));
     target.set_ana(0, AnaState::NonOptimized);
     shown(&daemon, types::AnaState::NonOptimized);
     let verification = Verification::start(&daemon.socket(), unflushed());
@@ -101,7 +104,7 @@ fn a_flush_owed_to_an_inaccessible_controller_is_never_a_silent_success() {
 #[test]
 fn a_controller_that_stays_in_ana_change_is_reconnected() {
     let target = Target::with(2, |config| config.anatt_seconds = 1);
-    let daemon = Daemon::start(&target.addrs(), "--policy round-robin --reconnect-delay 1");
+    let daemon = Daemon::start(&target.addrs(), &format!("{STEADY} --reconnect-delay 1"));
     let verification = Verification::start(&daemon.socket(), unflushed());
     let changed = Instant::now();
     target.set_ana(0, AnaState::Change);

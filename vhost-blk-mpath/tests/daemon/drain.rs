@@ -46,16 +46,14 @@ impl InDoubt {
 
 #[test]
 fn a_drain_lifts_the_fence_once_everything_is_executed() {
-    // Time alone would take 10.1 s.
-    let mut doubt = InDoubt::start("--keep-alive-tmo 5 --drain-fence");
-    let begun = Instant::now();
+    // Time alone would take two minutes.
+    let mut doubt = InDoubt::start("--keep-alive-tmo 60 --drain-fence");
     doubt.reset();
     assert_eq!(doubt.disk.answer(Duration::from_millis(300)), None, "the write may still be executed");
     assert_eq!(doubt.daemon.paths()[0].fenced, 1);
     doubt.target.set(0, "hold=off");
     assert_eq!(doubt.disk.answer(PATIENCE), Some((1, Status::Ok)));
     assert!(doubt.lifted_by("drain"), "{}", doubt.daemon.log());
-    assert!(begun.elapsed() < Duration::from_secs(7), "{:?}", begun.elapsed());
     assert_eq!(doubt.disk.read(0), OLD);
     assert_eq!(doubt.disk.write(0, NEW), Status::Ok);
     assert_eq!(doubt.disk.read(0), NEW);

@@ -16,7 +16,9 @@ use rustix::process::Signal;
 use serde::Serialize;
 use vublk_bench::request::{Kind, Request, Status};
 
-use crate::support::{Daemon, DaemonDirectory, Disk, PATIENCE, Target, disk, eventually, sharer, socket_of, target_of};
+use crate::support::{
+    Daemon, DaemonDirectory, Disk, PATIENCE, Target, at_once, disk, eventually, sharer, socket_of, target_of,
+};
 
 const READ: Request = Request { kind: Kind::Read, offset: 0, len: 4096 };
 const FIRST: PathSelector = PathSelector::Index(0);
@@ -458,7 +460,7 @@ fn wait(of: &Waiting) -> String {
 
 #[test]
 fn every_staged_cause_is_named() {
-    for situation in SITUATIONS {
+    at_once(SITUATIONS, |situation| {
         let mut stage = Stage::start(situation.flags);
         (situation.stage)(&mut stage);
         let staged = Instant::now();
@@ -470,8 +472,8 @@ fn every_staged_cause_is_named() {
                 break;
             }
             assert!(staged.elapsed() < PATIENCE, "{}: {missing:#?} is not in {lines:#?}", situation.name);
-            std::thread::sleep(Duration::from_millis(2));
+            std::thread::sleep(Duration::from_millis(10));
         }
         println!("{:<80} {}", situation.name, situation.says.join("; "));
-    }
+    });
 }

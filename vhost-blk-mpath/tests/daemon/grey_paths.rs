@@ -10,7 +10,7 @@ use crate::support::{Daemon, Disk, PATIENCE, TargetProcess, Verification, Verifi
 
 /// The association outlives every stop here.
 const FLAGS: &str = "--keep-alive-tmo 60";
-const TRIALS: usize = 4;
+const TRIALS: usize = 2;
 /// Slots that read, each its own range, and slots that write.
 const READERS: u16 = 8;
 const WRITERS: u16 = 4;

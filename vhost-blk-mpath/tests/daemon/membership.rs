@@ -21,8 +21,8 @@ use crate::support::{
 /// The keep-alive timeout outlasts any time that a busy machine keeps the daemon waiting.
 /// A busy machine makes no path suspect, and ends no association.
 const FLAGS: &str = "--policy round-robin --keep-alive-tmo 60 --suspect-timeout 60s --io-threads 2";
-/// With a keep-alive timeout of 1 s: twice that, and the test target's quiesce time (CQT).
-const FENCE: Duration = Duration::from_millis(2100);
+/// With a keep-alive timeout of 3 s: twice that, and the test target's quiesce time (CQT).
+const FENCE: Duration = Duration::from_millis(6100);
 
 fn refusal<T: std::fmt::Debug>(result: Result<T, ClientError>) -> ErrorInfo {
     match result.unwrap_err() {
@@ -223,7 +223,7 @@ fn the_removal_of_the_last_usable_path_is_held_and_enable_takes_it_back() {
 fn with_a_held_write(target: &Target) -> (Link, Daemon, Disk) {
     target.fail_cross_resets();
     let link = Link::to(target.addrs()[0]);
-    let flags = "--policy numa --keep-alive-tmo 1 --reconnect-delay 1 --shared-write-cache";
+    let flags = "--policy numa --keep-alive-tmo 3 --reconnect-delay 1 --shared-write-cache";
     let daemon = Daemon::start(&[link.address(), target.addrs()[1]], flags);
     let mut disk = Disk::connect(&daemon.socket());
     assert_eq!(disk.write(0, 0), Status::Ok);
@@ -422,10 +422,11 @@ fn the_last_path_is_removed_only_by_force_and_io_waits_for_another_one() {
 }
 
 #[test]
-fn fifty_paths_come_and_go_and_leave_nothing() {
+fn many_paths_come_and_go_and_leave_nothing() {
     let target = Target::start(2);
     let addrs = target.addrs();
-    let daemon = Daemon::start(&addrs[..1], FLAGS);
+    // Every timer takes longer than the limit below.
+    let daemon = Daemon::start(&addrs[..1], &format!("{FLAGS} --reconnect-delay 60"));
     let verification = Verification::start(
         &daemon.socket(),
         VerificationSetup { queues: 2, depth: 2, ..VerificationSetup::default() },
@@ -439,11 +440,11 @@ fn fifty_paths_come_and_go_and_leave_nothing() {
         daemon.goes(path);
         begun.elapsed()
     };
-    for _ in 0..10 {
+    for _ in 0..5 {
         cycle();
     }
     let (resources, memory) = (daemon.settled_resources(), daemon.resident_kib());
-    let mut times: Vec<_> = (0..40).map(|_| cycle()).collect();
+    let mut times: Vec<_> = (0..20).map(|_| cycle()).collect();
     times.sort();
     daemon.comes_back_to(resources);
     let grown = daemon.resident_kib().saturating_sub(memory);
@@ -451,11 +452,11 @@ fn fifty_paths_come_and_go_and_leave_nothing() {
     verification.finish();
     let events = daemon.api.events(0).unwrap().events;
     let removed = events.iter().filter(|event| event.kind == EventKind::PathRemoved);
-    assert_eq!(removed.map(|event| 1 + event.repeated).sum::<u64>(), 50);
+    assert_eq!(removed.map(|event| 1 + event.repeated).sum::<u64>(), 25);
     let log = daemon.log();
     assert!(!log.contains("path down"), "{log}");
     // Others may be slow because this machine is busy.
-    assert!(times[20] < Duration::from_secs(2), "most wait for a timer: {times:?}");
+    assert!(times[times.len() / 2] < Duration::from_secs(20), "most wait for a timer: {times:?}");
     let (ended, place) = daemon.end(Signal::TERM);
     ended.cleanly(&place);
 }

@@ -17,14 +17,14 @@ fn verify_under_change(flags: &str, change: impl FnOnce(&mut TargetConfig)) {
     for round in 0..2 {
         for (policy, turn) in PolicyKind::ALL.into_iter().zip(round..) {
             daemon.api.set_policy(&set_policy(policy)).unwrap();
-            verification.goes_on(100);
+            verification.goes_on(50);
             match turn % 4 {
                 0 => drop(daemon.api.set_injection(&inject(all(0), Duration::from_millis(3))).unwrap()),
                 1 => drop(daemon.api.set_injection(&inject(all(1), Duration::from_millis(1))).unwrap()),
                 2 => drop(daemon.api.clear_injections(&all(0), None).unwrap()),
                 _ => drop(daemon.api.clear_injections(&all(1), None).unwrap()),
             }
-            verification.goes_on(100);
+            verification.goes_on(50);
             assert_eq!(daemon.status().disks[0].policy, policy.into());
         }
     }
@@ -118,7 +118,7 @@ fn clearing_an_injection_releases_its_requests() {
     let target = Target::start(2);
     let daemon = Daemon::start(&target.addrs(), "--policy round-robin");
     let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
-    verification.goes_on(100);
+    verification.goes_on(50);
     daemon.api.set_injection(&inject(PathSelector::All, Duration::from_secs(60))).unwrap();
     eventually("all stand still", || {
         let completed = verification.completed();

@@ -3,7 +3,6 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixDatagram;
-use std::time::Duration;
 
 use mpath_api::config::{Config, DiskConfig, SharerConfig};
 use mpath_api::types::{ErrorCode, EventKind, Origin, Reload};
@@ -13,7 +12,8 @@ use rustix::process::Signal;
 
 use crate::live_disks::{config, refusal, target};
 use crate::support::{
-    Daemon, DaemonDirectory, Disk, Target, Verification, VerificationSetup, eventually, own_address, set_policy,
+    Daemon, DaemonDirectory, Disk, PATIENCE, Target, Verification, VerificationSetup, eventually, own_address,
+    set_policy,
 };
 
 /// Writes the file of a daemon with these disks.
@@ -278,7 +278,7 @@ fn a_daemon_with_flags_has_nothing_to_reload() {
 fn a_sighup_reloads_and_tells_systemd() {
     let (target, place) = (target(), DaemonDirectory::new());
     let notified = UnixDatagram::bind(place.file("notify")).unwrap();
-    notified.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    notified.set_read_timeout(Some(PATIENCE)).unwrap();
     let said = || {
         let mut buffer = [0; 4096];
         let length = notified.recv(&mut buffer).unwrap();

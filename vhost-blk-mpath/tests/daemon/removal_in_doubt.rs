@@ -140,9 +140,8 @@ fn while_it_is_removed(daemon: &Daemon, target: &Target, disk: &str, meanwhile: 
         let api = Client::new(&daemon.place.api(), PATIENCE).unwrap();
         let removing = scope.spawn(move || api.remove_disk(disk, true));
         eventually("the socket is closed", || UnixStream::connect(daemon.place.file(disk)).is_err());
-        let begun = Instant::now();
         meanwhile();
-        assert!(begun.elapsed() < Duration::from_secs(5) && !removing.is_finished(), "{:?}", begun.elapsed());
+        assert!(!removing.is_finished());
         (0..2).for_each(|path| target.set(path, "hold=off"));
         removing.join().unwrap().unwrap();
     });

@@ -12,6 +12,8 @@ use crate::support::{Daemon, Disk, PATIENCE, Target, eventually};
 
 /// The delayed reads of each kind. No more are kept of the same 10 s.
 const ROUNDS: u64 = 15;
+/// How often a read is delayed until its delay is attributed to its stage.
+const TRIALS: u64 = 8;
 /// The shortest delay.
 const DELAY: Duration = Duration::from_millis(50);
 
@@ -153,21 +155,21 @@ fn each_delay_is_attributed_to_its_stage() {
                 let is_right = found.as_ref().is_some_and(|of| of.longest == delay.stage && in_stage(of));
                 (!is_right).then_some(found)
             };
-            // A busy machine may delay a request longer, but hardly twice.
-            if let Some(found) = wrong_at(n).and_then(|_| wrong_at(n + ROUNDS)) {
-                wrong.push((delay.stage, n, found));
+            // A busy machine may delay a request for longer elsewhere, but not each time.
+            let trials: Vec<_> = (0..TRIALS).map_while(|trial| wrong_at(n + trial * ROUNDS)).collect();
+            if trials.len() as u64 == TRIALS {
+                wrong.push((delay.stage, n, trials));
             }
         }
     }
-    // 99 of 100.
-    assert!(wrong.len() * 100 <= DELAYS.len() * ROUNDS as usize, "{wrong:#?}");
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
 fn a_write_in_doubt_was_in_its_fence() {
     let target = Target::start(2);
     target.fail_cross_resets();
-    let daemon = Daemon::start(&target.addrs(), "--policy numa --keep-alive-tmo 1 --reconnect-delay 1");
+    let daemon = Daemon::start(&target.addrs(), "--policy numa --keep-alive-tmo 3 --reconnect-delay 1");
     let mut disk = Disk::connect(&daemon.socket());
     target.set(0, "hold=on");
     disk.submit_write(0, 0, 1);

@@ -3,7 +3,6 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Duration;
 
 use mpath_api::PolicyKind;
 use mpath_api::client::{Client, ClientError, Position};
@@ -11,7 +10,7 @@ use mpath_api::config::DiskConfig;
 use mpath_api::types::{ErrorCode, EventKind};
 use rustix::process::Signal;
 
-use crate::support::{Daemon, DaemonDirectory, NQN, Target};
+use crate::support::{Daemon, DaemonDirectory, NQN, PATIENCE, Target};
 
 fn mode(socket: &Path) -> u32 {
     fs::metadata(socket).unwrap().mode() & 0o777
@@ -62,7 +61,7 @@ fn a_socket_that_only_reads_refuses_changes() {
     let command = place.command(&target.addrs(), &flags);
     let daemon = place.spawn(command).ready();
     assert_eq!((mode(&socket), mode(&daemon.place.api())), (0o626, 0o600));
-    let reader = Client::new(&socket, Duration::from_secs(30)).unwrap();
+    let reader = Client::new(&socket, PATIENCE).unwrap();
     assert_eq!(reader.status().unwrap().pid, daemon.api.status().unwrap().pid);
     let mut events = reader.follow(&Position::After(0)).unwrap();
     for refused in [

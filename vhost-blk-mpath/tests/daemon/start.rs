@@ -49,12 +49,11 @@ fn front_end(socket: PathBuf) -> thread::JoinHandle<Disk> {
 #[test]
 fn the_api_answers_while_the_only_target_is_mute() {
     let (_mute, address) = mute();
-    let start = Instant::now();
     let place = DaemonDirectory::new();
     let command = place.command(&[address], FLAGS);
     let daemon = place.spawn(command).answers();
     let disk = daemon.status().disks.remove(0);
-    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert!(daemon.paths()[0].last_error.is_none(), "its time is not over");
     assert_eq!((disk.state, disk.path_counts.total, disk.path_counts.usable), (DiskState::Starting, 1, 0));
     eventually("it is ready", || daemon.log().lines().any(|line| line.ends_with(" ready")));
     eventually("the path has failed", || daemon.paths()[0].last_error.is_some());
@@ -72,7 +71,6 @@ fn a_disk_is_served_at_once_while_another_waits_for_its_target() {
         DiskConfig { paths, namespace: NamespaceId::new(1), reconnect_delay: delay, ..disk(&place, &target, index) }
     };
     let disks = vec![elsewhere(1, muted), disk(&place, &target, 0), elsewhere(2, address)];
-    let start = Instant::now();
     let command = place.configured(disks);
     let daemon = place.spawn(command);
     let away = front_end({
@@ -81,8 +79,8 @@ fn a_disk_is_served_at_once_while_another_waits_for_its_target() {
     });
     let mut served = Disk::connect_patiently(&socket_of(&daemon.place, 0));
     assert_eq!(served.write(0, 7), Status::Ok);
-    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     let daemon = daemon.answers();
+    assert!(daemon.paths()[0].last_error.is_none(), "the time of the mute path is not over");
     assert_eq!(
         [0, 1, 2].map(|disk| state(&daemon, disk)),
         [DiskState::Starting, DiskState::Served, DiskState::Starting]
@@ -205,11 +203,10 @@ fn wait_for_any_needs_one_path_of_each_disk() {
     assert!(!place.socket().exists() && !place.api().exists());
     // One live path suffices, and a mute path does not delay the report.
     let (_mute, muted) = mute();
-    let start = Instant::now();
     let command = place.command(&[muted, target.addrs()[0], nowhere], "--wait-for any");
     let daemon = place.spawn(command).answers();
     eventually("it is ready", || daemon.log().lines().any(|line| line.ends_with(" ready")));
-    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert!(daemon.paths()[0].last_error.is_none(), "the time of the mute path is not over");
 }
 
 #[test]
@@ -243,7 +240,7 @@ fn sigterm_ends_a_start_without_paths_at_once() {
         let waits = std::os::unix::net::UnixStream::connect(daemon.socket()).unwrap();
         let (ended, place) = daemon.end(Signal::TERM);
         ended.cleanly(&place);
-        assert!(ended.took < Duration::from_secs(2), "{:?}", ended.took);
+        assert!(ended.took < Duration::from_secs(4), "{:?}", ended.took);
         drop(waits);
     }
 }
@@ -272,8 +269,8 @@ fn a_path_that_is_down_at_the_start_is_a_warning_and_comes_up_later() {
 #[test]
 fn connecting_waits_for_no_timer() {
     let (target, start) = (Target::start(2), Instant::now());
-    let daemon = Daemon::start(&target.addrs(), "--keep-alive-tmo 60");
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    let daemon = Daemon::start(&target.addrs(), "--keep-alive-tmo 60 --reconnect-delay 60");
+    assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
     assert_eq!(daemon.status().disks[0].path_counts.usable, 2);
 }
 

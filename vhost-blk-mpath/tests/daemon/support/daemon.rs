@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::fs::{self, DirEntry};
 use std::io;
 use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -11,11 +12,14 @@ use std::time::{Duration, Instant};
 use mpath_api::PolicyKind;
 use mpath_api::client::{Client, ClientError};
 use mpath_api::types::{DiskState, Injection, Path, PathSelector, PathState, SetInjection, SetPolicy, Status};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tempfile::TempDir;
 use vublk_bench::process::Managed;
 
 use super::{NQN, PATIENCE, eventually};
+
+/// A keep-alive timeout in seconds that outlasts every delay of a busy machine.
+pub(crate) const LASTING: &str = "60";
 
 /// The daemon without a flag.
 pub(crate) fn program() -> Command {
@@ -50,9 +54,13 @@ impl DaemonDirectory {
         self.file("disk.sock.fence")
     }
 
-    /// The daemon with one disk given by flags; `more` are further flags.
+    /// The daemon with one disk given by flags; `more` are further flags. Unless these say otherwise, no path is lost because
+    /// a busy machine keeps the daemon or the target waiting.
     pub(crate) fn command(&self, paths: &[SocketAddr], more: &str) -> Command {
         let mut command = program();
+        if !more.contains("--keep-alive-tmo") {
+            command.args(["--keep-alive-tmo", LASTING]);
+        }
         command.arg("--socket-path").arg(self.socket()).arg("--api").arg(self.api()).args(["--subsystem", NQN]);
         command.args(paths.iter().map(|path| format!("--path=tcp://{path}")));
         command.args(more.split_whitespace());
@@ -65,7 +73,7 @@ impl DaemonDirectory {
 
     /// Starts the daemon and returns while it starts.
     pub(crate) fn spawn(self, command: Command) -> Daemon {
-        let process = Managed::spawn("daemon", command, self.0.path()).unwrap();
+        let process = Process(Managed::spawn("daemon", command, self.0.path()).unwrap());
         let api = Client::new(&self.api(), PATIENCE).unwrap();
         Daemon { process, api, place: self }
     }
@@ -130,9 +138,34 @@ impl Refusal {
     }
 }
 
-/// A daemon. It ends when dropped.
+/// A process that is killed when dropped. Its orderly end takes time, and is tested by [`Daemon::end`].
+struct Process(Managed);
+
+impl Deref for Process {
+    type Target = Managed;
+    fn deref(&self) -> &Managed {
+        &self.0
+    }
+}
+
+impl DerefMut for Process {
+    fn deref_mut(&mut self) -> &mut Managed {
+        &mut self.0
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.exited().is_none() {
+            // The process is the leader of its group.
+            let _ = kill_process_group(Pid::from_raw(self.pid().cast_signed()).unwrap(), Signal::KILL);
+        }
+    }
+}
+
+/// A daemon. It is killed when dropped.
 pub(crate) struct Daemon {
-    process: Managed,
+    process: Process,
     pub(crate) api: Client,
     pub(crate) place: DaemonDirectory,
 }

@@ -8,7 +8,7 @@ use mpath_api::Config;
 use mpath_api::config::{DiskConfig, SharerConfig, SocketPath};
 use mpath_target::NamespaceConfig;
 
-use super::{DaemonDirectory, NQN, Target, program};
+use super::{DaemonDirectory, LASTING, NQN, Target, program};
 
 /// A target with this many namespaces and listeners.
 pub(crate) fn target_of(disks: usize, listeners: usize, bytes: u64) -> Target {
@@ -29,7 +29,7 @@ pub(crate) fn disk(place: &DaemonDirectory, target: &Target, disk: usize) -> Dis
     let paths = target.addrs().iter().map(|path| format!("tcp://{path}").parse().unwrap()).collect();
     let config = DiskConfig::new(socket_path(place, disk), NQN.parse().unwrap(), paths);
     let (name, namespace) = (format!("disk-{disk}").parse().unwrap(), (disk + 1).to_string().parse().ok());
-    DiskConfig { name, namespace, ..config }
+    DiskConfig { name, namespace, keep_alive_tmo: LASTING.parse().unwrap(), ..config }
 }
 
 /// A disk that shares the paths of another.

@@ -1,14 +1,16 @@
 //! Test helpers: `vublk-bench --rw verify`, for as long as the test needs it.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use virtio_driver::VirtioBlkFeatureFlags;
+use vublk_bench::backend::Backend;
 use vublk_bench::front_end::{BlkQueue, ConnectError, Device, DeviceInfo, QueueShape};
-use vublk_bench::runner::{Control, FailedRequest, Fatal, Runner, Schedule};
+use vublk_bench::request::{Request, Status};
+use vublk_bench::runner::{Control, FailedRequest, Fatal, Next, Runner, Schedule, Workload};
 use vublk_bench::verify::{Counts, Limits, ReadBack, Shared, Verifier};
 
 use super::{PATIENCE, eventually};
@@ -34,10 +36,62 @@ impl Default for VerificationSetup {
 
 const SEED: u64 = 4711;
 
+/// How long a verification does not spare the machine after a test has waited for its requests.
+const LINGER: Duration = Duration::from_millis(300);
+/// The pause before each request while a verification spares the machine. Those of a queue still come all at once.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The end of the time in which requests follow each other without a pause. Most tests wait for seconds until a path is back, and
+/// a machine that is busy with their requests meanwhile has no time for other tests.
+struct Haste {
+    start: Instant,
+    until_ms: AtomicU64,
+}
+
+impl Haste {
+    fn new() -> Self {
+        let haste = Self { start: Instant::now(), until_ms: AtomicU64::new(0) };
+        haste.prolong();
+        haste
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64
+    }
+
+    fn prolong(&self) {
+        self.until_ms.store(self.now_ms() + LINGER.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        self.now_ms() > self.until_ms.load(Ordering::Relaxed)
+    }
+}
+
+/// A mixture that pauses where there is no haste.
+struct Sparing<'a, W> {
+    mixture: W,
+    haste: &'a Haste,
+}
+
+impl<B: Backend, W: Workload<B>> Workload<B> for Sparing<'_, W> {
+    fn next(&mut self, slot: u16, backend: &mut B) -> Next {
+        if self.haste.is_over() {
+            thread::sleep(PAUSE);
+        }
+        self.mixture.next(slot, backend)
+    }
+
+    fn completed(&mut self, slot: u16, request: &Request, status: Status, backend: &mut B) {
+        self.mixture.completed(slot, request, status, backend);
+    }
+}
+
 /// A random mixture of requests on every queue, with each read checked.
 pub(crate) struct Verification {
     shared: Arc<Shared>,
     control: Arc<Control>,
+    haste: Arc<Haste>,
     queues: Vec<JoinHandle<Outcome>>,
 }
 
@@ -52,6 +106,7 @@ struct Job {
     ring_size: u16,
     shared: Arc<Shared>,
     control: Arc<Control>,
+    haste: Arc<Haste>,
     /// Before the read-back, all data are written.
     all_written: Arc<Barrier>,
 }
@@ -66,14 +121,14 @@ impl Verification {
         let limits = limits(shape, device.info());
         let blocks = (shape.bytes / u64::from(limits.block_bytes)) as usize;
         let shared = Arc::new(Shared::new(limits, blocks, SEED));
-        let control = Arc::new(Control::default());
+        let (control, haste) = (Arc::new(Control::default()), Arc::new(Haste::new()));
         let all_written = Arc::new(Barrier::new(queues.len()));
         let threads = queues.into_iter().zip(0..).map(|(queue, index)| {
-            let (shared, control) = (Arc::clone(&shared), Arc::clone(&control));
-            let job = Job { shape, ring_size, shared, control, all_written: Arc::clone(&all_written) };
+            let (shared, control, haste) = (Arc::clone(&shared), Arc::clone(&control), Arc::clone(&haste));
+            let job = Job { shape, ring_size, shared, control, haste, all_written: Arc::clone(&all_written) };
             thread::spawn(move || job.run(index, queue))
         });
-        Self { queues: threads.collect(), shared, control }
+        Self { queues: threads.collect(), shared, control, haste }
     }
 
     /// Requests completed so far.
@@ -85,6 +140,7 @@ impl Verification {
     pub(crate) fn goes_on(&self, requests: u64) -> Duration {
         let from = self.completed();
         eventually("requests go on", || {
+            self.haste.prolong();
             self.completed() >= from + requests || self.control.stop.load(Ordering::Relaxed)
         })
     }
@@ -118,7 +174,8 @@ impl Job {
         let VerificationSetup { depth, .. } = self.shape;
         let mut runner = Runner::new(queue, index, depth, self.ring_size, PATIENCE);
         let schedule = Schedule { measure_from: Instant::now(), until: None };
-        let mut mixture = Verifier::new(&self.shared, index, depth, SEED, u64::MAX);
+        let mixture = Verifier::new(&self.shared, index, depth, SEED, u64::MAX);
+        let mut mixture = Sparing { mixture, haste: &self.haste };
         let mut result = runner.run(&mut mixture, schedule, &self.control);
         drop(mixture);
         if result.is_err() {
