@@ -14,7 +14,7 @@ from pathlib import Path
 
 from machine import GuestError, Machine
 
-JOB_TIMEOUT = 120  # seconds
+JOB_TIMEOUT = 600  # seconds; a busy machine without KVM needs no more
 
 
 class JobResult:
@@ -114,7 +114,7 @@ class Guest(Machine):
         """Runs fio with the text of a job file; returns a JobResult."""
         return self.start_job(name, job_file, timeout).wait()
 
-    def fetch(self, name, timeout=30):
+    def fetch(self, name, timeout=180):
         """The content of a file that a job has left. No job may be running."""
         self.request("get", name, "")
         _, payload = self.expect("file", time.monotonic() + timeout, name)

@@ -6,8 +6,8 @@ import time
 
 from guest import GuestError
 
-CONNECT_TIMEOUT = 20  # seconds
-ANSWER_TIMEOUT = 60  # seconds; QEMU answers nothing while it waits for a back-end
+CONNECT_TIMEOUT = 180  # seconds
+ANSWER_TIMEOUT = 180  # seconds; QEMU answers nothing while it waits for a back-end
 
 
 class Qmp:

@@ -18,8 +18,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NQN = "nqn.2026-11.io.vhost-blk-mpath:test"
-START_TIMEOUT = 20  # seconds
-STOP_TIMEOUT = 5  # seconds
+# A busy machine needs no more. Only a test that fails waits so long.
+START_TIMEOUT = 180  # seconds
+STOP_TIMEOUT = 60  # seconds
 
 
 class RigError(Exception):
@@ -172,7 +173,7 @@ class Rig:
     def ctl(self, *words, check=True):
         """Runs mpathctl. Returns its parsed answer, or None if it failed and `check` is off."""
         command = [self.binaries / "mpathctl", "--api", self.api, "-o", "json", *words]
-        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=30)
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=START_TIMEOUT)
         if done.returncode != 0:
             if check:
                 raise RigError(f"mpathctl {' '.join(words)}: {done.stderr.strip()}")
