@@ -38,8 +38,6 @@ CRASH_ARGS ?=
 # A directory with programs for guests to run on, in place of a release build.
 MPATH_BIN ?=
 PROGRAMS := $(if $(MPATH_BIN),,build)
-# Most tests of the daemon wait for a timeout, so more of them run at a time than there are processors.
-RUST_TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 # How many runs `make sim` makes.
 SEEDS ?= 2000
 
@@ -99,10 +97,9 @@ test: images ## unit, property and integration tests, then guests with verificat
 	$(MAKE) --no-print-directory guest-test MPATH_BIN=$(abspath $(or $(CARGO_TARGET_DIR),target))/debug
 	$(MAKE) --no-print-directory guest-unit MPATH_BIN=$(abspath $(or $(CARGO_TARGET_DIR),target))/debug
 
-# --tests: there are no tests in documentation, and looking for them takes a while.
 unit: ## unit, property and integration tests only
 	@scripts/deps.sh build guest
-	RUST_TEST_THREADS=$(RUST_TEST_THREADS) $(CARGO) test --workspace --locked --tests
+	CARGO=$(CARGO) scripts/unit-tests
 
 fuzz: ## what front-ends, guests, controllers, hosts and files can send, made up by a fuzzer, each target for SECONDS=60
 	@scripts/deps.sh build fuzz
