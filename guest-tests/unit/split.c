@@ -17,16 +17,16 @@ static void loop(void)
 {
     struct split_ring *ring = offer_read();
     ring->descriptors[0].next = 0;
-    check_offered_is_empty("a descriptor that links to itself");
+    check_offered_stops("a descriptor that links to itself");
 
     offer_read();
     ring->descriptors[1].next = 0;
-    check_offered_is_empty("two descriptors that link to each other");
+    check_offered_stops("two descriptors that link to each other");
 
     offer_read();
     ring->descriptors[2].flags |= DESC_NEXT;
     ring->descriptors[2].next = 2;
-    check_offered_is_empty("a status that links to itself");
+    check_offered_stops("a status that links to itself");
 
     offer_read();
     for (u16 i = 0; i < ring->size; i++) {
@@ -35,7 +35,7 @@ static void loop(void)
         descriptor.next = (i + 1) % ring->size;
         split_write(ring, i, descriptor);
     }
-    check_offered_is_empty("a loop through the whole table");
+    check_offered_stops("a loop through the whole table");
 }
 
 static void link_out_of_table(void)
@@ -43,7 +43,7 @@ static void link_out_of_table(void)
     const u16 links[] = { disk.ring[0].size, 0xffff };
     for (unsigned i = 0; i < ARRAY_SIZE(links); i++) {
         offer_read()->descriptors[1].next = links[i];
-        check_offered_is_empty(i == 0 ? "a link just out of the table" : "a link far out of the table");
+        check_offered_stops(i == 0 ? "a link just out of the table" : "a link far out of the table");
     }
 }
 
@@ -61,7 +61,7 @@ static void indirect_loop(void)
         struct descriptor table = make_table();
         indirect_table[links[i].entry].flags |= DESC_NEXT;
         indirect_table[links[i].entry].next = links[i].next;
-        check_empty(&table, 1, links[i].name);
+        check_stops(&table, 1, links[i].name);
     }
 }
 
@@ -71,7 +71,7 @@ static void indirect_in_indirect(void)
     memcpy(indirect_table + 8, indirect_table, 3 * sizeof(struct descriptor));
     indirect_table[0] = readable(indirect_table + 8, 3 * sizeof(struct descriptor));
     indirect_table[0].flags = DESC_INDIRECT;
-    check_empty(&table, 1, "a table in a table");
+    check_stops(&table, 1, "a table in a table");
 }
 
 static void head_out_of_table(void)

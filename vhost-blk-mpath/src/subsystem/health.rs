@@ -50,6 +50,8 @@ impl Subsystem {
         let (now, time) = (Instant::now(), SystemTime::now());
         let mut history = disk.health();
         let mut events = history.new_errors(&disk.shared.errors, now, time);
+        let broken = disk.queues.take_newly_broken().into_iter();
+        events.extend(broken.map(|(index, error)| (EventKind::DiskFailing, broken_message(index, error))));
         let mut paths = self.path_facts(disk, time);
         paths.some_untried |= undiscovered.is_some_and(|undiscovered| undiscovered.is_pending);
         let is_waiting = paths.counts.usable == 0;
@@ -163,6 +165,10 @@ fn waiting_reason(since: SystemTime, paths: &PathFacts, undiscovered: Option<&Un
 
 fn broken_reason(index: u16, since: SystemTime, error: QueueError) -> String {
     format!("virtqueue {index} stands still since {} until the guest resets the device: {error}", utc(since))
+}
+
+fn broken_message(index: u16, error: QueueError) -> String {
+    format!("virtqueue {index} stands still until the guest resets the device: {error}")
 }
 
 fn degraded_reason(PathFacts { counts, unusable, .. }: &PathFacts) -> String {

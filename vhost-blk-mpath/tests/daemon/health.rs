@@ -1,6 +1,6 @@
 //! The health of a disk: its condition with its reasons, and the errors that its guest got. Each fault is in `fault_table.rs`.
 
-use mpath_api::types::{Condition, EventKind, GuestErrorReason, GuestOperation, Severity};
+use mpath_api::types::{Condition, Event, EventKind, GuestErrorReason, GuestOperation, Severity};
 use vublk_bench::request::Status;
 
 use crate::fault_table::{READ, Stage};
@@ -110,4 +110,18 @@ fn a_broken_virtqueue_keeps_its_disk_failing_until_the_front_end_ends_it() {
     assert!(reason.message.contains("until the guest resets the device: available index 1000"), "{reason:?}");
     drop(driver);
     eventually("the virtqueue has ended", || reasons().count() == 0);
+}
+
+#[test]
+fn an_event_names_a_virtqueue_that_a_request_without_a_status_byte_has_stopped() {
+    let target = Target::start(1);
+    let daemon = Daemon::start(&target.addrs(), "");
+    let mut driver = BadDriver::connect(&daemon.socket());
+    driver.submit_without_status();
+    let why = "a request cannot be answered: the status byte of chain 0 was not found, because it has no writable byte";
+    let message = format!("virtqueue 0 stands still until the guest resets the device: {why}");
+    let told = |event: &Event| event.kind == EventKind::DiskFailing && event.message == message;
+    eventually("an event tells", || daemon.api.events(0).unwrap().events.iter().any(told));
+    let health = daemon.status().disks.remove(0).health;
+    assert!(health.reasons.iter().any(|reason| reason.message.ends_with(why)), "{health:?}");
 }

@@ -2,6 +2,7 @@
 //! those that are broken.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -27,6 +28,8 @@ struct Queues {
     unanswered: BTreeMap<u16, u64>,
     /// The broken virtqueues by index: when and why each broke.
     broken: BTreeMap<u16, (Instant, QueueError)>,
+    /// The virtqueues by index that broke since the last call of [`DiskQueues::take_newly_broken`].
+    newly_broken: BTreeMap<u16, QueueError>,
     /// The number of stops that left requests.
     stops: u64,
 }
@@ -38,7 +41,12 @@ impl DiskQueues {
     pub fn new(before: u16, served_since: Instant) -> Self {
         let unanswered = (0..before).map(|index| (index, 0)).collect();
         Self {
-            queues: Mutex::new(Queues { unanswered, broken: BTreeMap::new(), stops: 0 }),
+            queues: Mutex::new(Queues {
+                unanswered,
+                broken: BTreeMap::new(),
+                newly_broken: BTreeMap::new(),
+                stops: 0,
+            }),
             is_hanging_up: AtomicBool::new(false),
             served_since,
         }
@@ -98,9 +106,19 @@ impl DiskQueues {
         self.queues().broken.clone()
     }
 
-    /// Records that a virtqueue yields no more requests, because its ring makes no sense.
+    /// The virtqueues by index that broke since the last call, and why. They may have stopped since.
+    #[must_use]
+    pub fn take_newly_broken(&self) -> BTreeMap<u16, QueueError> {
+        std::mem::take(&mut self.queues().newly_broken)
+    }
+
+    /// Records that a virtqueue yields no more requests, because of its driver.
     pub(crate) fn queue_broke(&self, queue: &Queue, at: Instant, error: QueueError) {
-        self.queues().broken.entry(queue.index()).or_insert((at, error));
+        let queues = &mut *self.queues();
+        if let Entry::Vacant(entry) = queues.broken.entry(queue.index()) {
+            entry.insert((at, error));
+            queues.newly_broken.insert(queue.index(), error);
+        }
     }
 
     /// Records that a virtqueue has stopped, and whether it may have left unanswered requests.

@@ -32,6 +32,11 @@ pub(crate) struct GuestByte(NonNull<u8>);
 unsafe impl Send for GuestByte {}
 
 impl GuestByte {
+    /// The byte at a guest address, if it is mapped.
+    pub(crate) fn at(memory: &GuestMemory, address: u64) -> Option<Self> {
+        memory.guest_slice(address, 1).and_then(|slice| NonNull::new(slice.ptr_guard_mut().as_ptr())).map(Self)
+    }
+
     pub(crate) fn place(self) -> NonNull<u8> {
         self.0
     }

@@ -41,6 +41,12 @@ impl Cursor {
         if index < size { Self { index, ..self } } else { Self { index: index - size, wrap: !self.wrap } }
     }
 
+    /// The position `count` descriptors back, at most one round.
+    pub(crate) fn minus(self, count: u16, size: u16) -> Self {
+        let back = self.plus(size - count, size);
+        Self { wrap: !back.wrap, ..back }
+    }
+
     /// Descriptors from here to `other`, less than two rounds.
     pub(crate) fn distance(self, other: Self, size: u16) -> u32 {
         let size = u32::from(size);

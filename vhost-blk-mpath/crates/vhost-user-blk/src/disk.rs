@@ -89,11 +89,6 @@ impl DiskGeometry {
         self.size_max.saturating_mul(u32::from(self.seg_max))
     }
 
-    /// Descriptors of a request with the most segments: header, data, status.
-    pub(crate) fn descriptors_max(&self) -> u16 {
-        self.seg_max.saturating_add(2)
-    }
-
     fn check(&self) -> Result<(), GeometryError> {
         let block_size = self.block_size;
         if !block_size.is_power_of_two() || !(512..=65536).contains(&block_size) {

@@ -320,6 +320,19 @@ impl GuestMemory {
         (!slice.is_empty()).then_some(slice)
     }
 
+    /// Whether guest addresses `[address, address + bytes)` are mapped, perhaps in several regions.
+    pub(crate) fn contains(&self, mut address: u64, mut bytes: u64) -> bool {
+        while let Some(slice) = self.guest_slice(address, bytes) {
+            let mapped = slice.len() as u64;
+            bytes -= mapped;
+            match address.checked_add(mapped) {
+                Some(next) if bytes > 0 => address = next,
+                _ => return bytes == 0,
+            }
+        }
+        false
+    }
+
     /// The guest address of a byte that [`guest_slice`](Self::guest_slice) found.
     pub(crate) fn guest_address(&self, host: NonNull<u8>) -> Option<u64> {
         self.regions.iter().find_map(|region| Some(region.layout.guest_start + region.offset_of(host)?))

@@ -102,6 +102,13 @@ impl BadDriver {
         self.kick();
     }
 
+    /// Announces a request whose only buffer is its header.
+    pub(crate) fn submit_without_status(&mut self) {
+        self.write(12, &0_u16.to_le_bytes());
+        self.set_available_index(1);
+        self.kick();
+    }
+
     fn set_available_index(&mut self, index: u16) {
         self.write(self.layout.driver_area_offset + 2, &index.to_le_bytes());
     }

@@ -128,7 +128,8 @@ pub enum EventKind {
     DiskHeld,
     /// A held disk takes requests again.
     DiskResumed,
-    /// The guest got an error. Further errors of the same operation and reason within a minute are not told.
+    /// The guest got an error. Further errors of the same operation and reason within a minute are not told. Or a
+    /// virtqueue stands still until the guest resets the device.
     DiskFailing,
     /// The guest got an error that the medium reported. Further ones of the same operation within a minute are not told.
     MediumError,

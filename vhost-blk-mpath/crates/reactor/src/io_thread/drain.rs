@@ -36,7 +36,7 @@ impl<R: Ring> IoThread<R> {
             // If no socket holds its requests, a virtqueue only waits to have them given up. At the end of the daemon,
             // requests that were not taken are left to the next daemon.
             let slot = &self.queues[&flow];
-            let is_held = slot.queue.to_resubmit() > 0 && !slot.queue.has_faulted();
+            let is_held = slot.queue.to_resubmit() > 0 && !slot.queue.is_broken();
             let waits_for_hold = is_held && deadline > now && !self.is_shutting_down;
             if slot.in_flight > 0 || waits_for_hold {
                 continue;

@@ -304,6 +304,19 @@ impl PackedLog {
         head
     }
 
+    /// Undoes the last [`resubmit`](Self::resubmit) or [`record_taken`](Self::record_taken), which was for this chain.
+    pub(crate) fn put_back(&mut self, chain: TakenChain, is_resubmitted: bool) {
+        if is_resubmitted {
+            return self.resubmit.push(chain);
+        }
+        // The entries of the chain still link to each other and to the free list, so one store frees all of them. In
+        // the free list, `inflight` means nothing.
+        (self.free_head, self.old_free_head) = (chain.head, chain.head);
+        self.store_free_list();
+        self.entries[usize::from(chain.head)].in_flight = false;
+        self.store_state(chain.head);
+    }
+
     /// Copies the descriptor in `entry`, in the byte order of the ring. Also returns the next entry.
     pub(crate) fn descriptor(&self, entry: u16) -> (RawPackedDescriptor, u16) {
         let [id, flags, first, second] = fields(self.words.get(word(entry, DESCRIPTOR)));

@@ -188,6 +188,15 @@ impl SplitLog {
         self.set_in_flight(head, true);
     }
 
+    /// Undoes the last [`resubmit`](Self::resubmit) or [`record_taken`](Self::record_taken), which was for this chain.
+    pub(crate) fn put_back(&mut self, head: u16, is_resubmitted: bool) {
+        if is_resubmitted {
+            self.resubmit.push(head);
+        } else {
+            self.set_in_flight(head, false);
+        }
+    }
+
     /// Records that the next published used index covers this chain.
     pub(crate) fn record_completed(&mut self, head: u16) {
         self.words.set(next(head), self.last_batch_head);

@@ -15,32 +15,56 @@ use crate::memory::GuestMemory;
 /// The length of a descriptor, which is the same in rings of either format.
 const DESCRIPTOR_BYTES: usize = size_of::<RawDescriptor>();
 
+/// A chain of so many descriptors is served in a queue of any size. 2.7.5.3.1 (2.8.19 for packed rings) forbids chains
+/// longer than the queue, and `seg_max` is smaller still. But drivers build indirect tables by limits of their own:
+/// Windows sends up to 515 segments.
+const SERVED_MIN: u16 = 1024;
+/// A table is followed for this many times the descriptors that are served, to find the status byte of a longer chain.
+const FOLLOWED: usize = 4;
+
 /// The defect of a malformed chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ChainDefect {
-    #[error("endless, or longer than the queue")]
+pub enum ChainDefect {
+    /// The chain has no end, or is far longer than a chain that is served.
+    #[error("it is endless, or too long to be followed")]
     Endless,
+    /// A descriptor links to one outside its table.
     #[error("descriptor {0} is outside its table")]
     LinkOutOfTable(u16),
-    #[error("bad indirect descriptor")]
+    /// A descriptor names a table that is not in guest memory, has no whole descriptors, or must not be there.
+    #[error("its indirect descriptor is not valid")]
     BadIndirect,
-    #[error("buffer not in guest memory")]
+    /// A buffer is not in guest memory.
+    #[error("a buffer is not in guest memory")]
     Unmapped,
-    #[error("readable buffer after a writable one")]
+    /// A buffer that the device reads comes after one that it writes.
+    #[error("a readable buffer comes after a writable one")]
     ReadableAfterWritable,
-    #[error("4 GiB of buffers or more")]
+    /// The buffers of the chain are too long together.
+    #[error("its buffers have 4 GiB or more")]
     TooLong,
-    #[error("no writable byte for the status")]
-    NoStatus,
+    /// The chain has more descriptors than one that is served.
+    #[error("it has more than {0} descriptors")]
+    TooManyDescriptors(u16),
+    /// The device may write to no byte of the chain.
+    #[error("it has no writable byte")]
+    NoWritableByte,
 }
 
 /// The allowed layout of chains.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChainLimits {
     /// `VIRTIO_RING_F_INDIRECT_DESC` was negotiated.
-    pub(super) indirect: bool,
-    /// Most descriptors followed in an indirect table.
-    pub(super) indirect_descriptors: u16,
+    indirect: bool,
+    /// Most descriptors of a chain that is served.
+    descriptors: u16,
+}
+
+impl ChainLimits {
+    /// The limits of a queue of `size` entries.
+    pub(super) fn new(indirect: bool, size: u16) -> Self {
+        Self { indirect, descriptors: size.max(SERVED_MIN) }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -81,6 +105,8 @@ pub(super) struct Chain {
     limits: ChainLimits,
     readable: Segments,
     writable: Segments,
+    /// Descriptors followed so far.
+    descriptors: usize,
     /// The last writable byte, if the chain has an end and that byte is mapped.
     status: Option<GuestByte>,
     defect: Option<ChainDefect>,
@@ -92,6 +118,7 @@ impl Chain {
             limits,
             readable: Segments::new(Arc::clone(memory)),
             writable: Segments::new(Arc::clone(memory)),
+            descriptors: 0,
             status: None,
             defect: None,
         }
@@ -120,7 +147,7 @@ impl Chain {
     ) -> Result<GuestByte, ChainDefect> {
         self.readable.clear();
         self.writable.clear();
-        (self.status, self.defect) = (None, None);
+        (self.descriptors, self.status, self.defect) = (0, None, None);
         // A chain without an end has no status byte.
         let followed = match ring {
             Ring::Split(ring) => self.follow(memory, ring, chain.head),
@@ -133,7 +160,12 @@ impl Chain {
         if self.readable.bytes() + self.writable.bytes() > u64::from(u32::MAX) {
             return Err(ChainDefect::TooLong);
         }
-        self.status.ok_or(ChainDefect::NoStatus)
+        self.status.ok_or(ChainDefect::NoWritableByte)
+    }
+
+    /// The most descriptors of a table that are followed.
+    fn followed_max(&self) -> usize {
+        FOLLOWED * usize::from(self.limits.descriptors)
     }
 
     /// Follows the chain of a split ring. An error means that it has no end.
@@ -148,7 +180,7 @@ impl Chain {
                 }
                 return self.follow_table(memory, descriptor);
             }
-            self.add(descriptor);
+            self.add(memory, descriptor);
             if !descriptor.has(VRING_DESC_F_NEXT) {
                 return Ok(());
             }
@@ -161,15 +193,17 @@ impl Chain {
     }
 
     fn follow_table(&mut self, memory: &GuestMemory, table: Descriptor) -> Result<(), ChainDefect> {
-        let slice = indirect_table(memory, table)?;
+        let table = Table::new(memory, table)?;
         let mut index = 0;
-        for _ in 0..self.limits.indirect_descriptors {
-            let descriptor = read_descriptor::<RawDescriptor>(&slice, index);
-            let descriptor = descriptor.ok_or(ChainDefect::LinkOutOfTable(index))?;
+        for _ in 0..self.followed_max() {
+            if usize::from(index) >= table.len {
+                return Err(ChainDefect::LinkOutOfTable(index));
+            }
+            let descriptor = table.read::<RawDescriptor>(index.into())?;
             if descriptor.has(VRING_DESC_F_INDIRECT) {
                 return Err(ChainDefect::BadIndirect);
             }
-            self.add(descriptor);
+            self.add(memory, descriptor);
             if !descriptor.has(VRING_DESC_F_NEXT) {
                 return Ok(());
             }
@@ -186,7 +220,7 @@ impl Chain {
             let descriptor = Descriptor::from(raw);
             index = next;
             if !descriptor.has(VRING_DESC_F_INDIRECT) {
-                self.add(descriptor);
+                self.add(memory, descriptor);
                 continue;
             }
             // 2.8.19: a table is a chain by itself.
@@ -199,57 +233,73 @@ impl Chain {
     }
 
     /// Follows an indirect table of a packed ring. 2.8.7: all its descriptors count, in order, and only their WRITE
-    /// flag.
+    /// flag. Of a table that is too long, only the end is followed, where the status byte is.
     fn follow_packed_table(&mut self, memory: &GuestMemory, table: Descriptor) -> Result<(), ChainDefect> {
-        let slice = indirect_table(memory, table)?;
-        let count = u16::try_from(slice.len() / DESCRIPTOR_BYTES).map_err(|_| ChainDefect::Endless)?;
-        if count > self.limits.indirect_descriptors {
-            return Err(ChainDefect::Endless);
-        }
-        for index in 0..count {
-            let descriptor = read_descriptor::<RawPackedDescriptor>(&slice, index);
-            self.add(descriptor.ok_or(ChainDefect::LinkOutOfTable(index))?);
+        let table = Table::new(memory, table)?;
+        let skipped = table.len.saturating_sub(self.followed_max());
+        self.descriptors = skipped;
+        for index in skipped..table.len {
+            self.add(memory, table.read::<RawPackedDescriptor>(index)?);
         }
         Ok(())
     }
 
-    /// Adds one buffer. After a defect the walk continues, because the status byte comes at the end.
-    fn add(&mut self, descriptor: Descriptor) {
-        if descriptor.len == 0 {
+    /// Adds one buffer. After a defect only the status byte matters, which comes at the end.
+    fn add(&mut self, memory: &GuestMemory, descriptor: Descriptor) {
+        self.descriptors += 1;
+        if self.descriptors > usize::from(self.limits.descriptors) {
+            self.defect.get_or_insert(ChainDefect::TooManyDescriptors(self.limits.descriptors));
+        }
+        let Descriptor { addr, len, .. } = descriptor;
+        if len == 0 {
             return;
         }
         if descriptor.has(VRING_DESC_F_WRITE) {
-            let mapped = self.writable.push_guest_range(descriptor.addr, descriptor.len);
-            self.status = if mapped { self.writable.last_byte() } else { None };
-            if !mapped {
+            if self.defect.is_none() && self.writable.push_guest_range(addr, len) {
+                self.status = self.writable.last_byte();
+            } else {
                 self.defect.get_or_insert(ChainDefect::Unmapped);
+                self.status = addr.checked_add(u64::from(len) - 1).and_then(|last| GuestByte::at(memory, last));
             }
-        } else {
-            if self.writable.bytes() > 0 || self.defect.is_some() {
-                self.defect.get_or_insert(ChainDefect::ReadableAfterWritable);
-                return;
-            }
-            if !self.readable.push_guest_range(descriptor.addr, descriptor.len) {
-                self.defect.get_or_insert(ChainDefect::Unmapped);
-            }
+        } else if self.writable.bytes() > 0 || self.defect.is_some() {
+            self.defect.get_or_insert(ChainDefect::ReadableAfterWritable);
+        } else if !self.readable.push_guest_range(addr, len) {
+            self.defect.get_or_insert(ChainDefect::Unmapped);
         }
     }
 }
 
-/// The table of an indirect descriptor: at least one descriptor, and only whole ones.
-fn indirect_table(memory: &GuestMemory, table: Descriptor) -> Result<VolatileSlice<'_>, ChainDefect> {
-    let bytes = table.len as usize;
-    if bytes == 0 || !bytes.is_multiple_of(DESCRIPTOR_BYTES) {
-        return Err(ChainDefect::BadIndirect);
-    }
-    let slice = memory.guest_slice(table.addr, u64::from(table.len)).filter(|slice| slice.len() == bytes);
-    slice.ok_or(ChainDefect::BadIndirect)
+/// An indirect table, with at least one descriptor, and only whole ones.
+struct Table<'a> {
+    memory: &'a GuestMemory,
+    start: u64,
+    /// Its descriptors.
+    len: usize,
+    /// The part of it in the first region of memory. Mostly that is all of it.
+    slice: VolatileSlice<'a>,
 }
 
-/// Copies entry `index` of an indirect table, which need not be aligned. `None` if the entry is outside.
-fn read_descriptor<T: ByteValued + Into<Descriptor>>(table: &VolatileSlice<'_>, index: u16) -> Option<Descriptor> {
-    let entry = table.get_ref::<T>(usize::from(index) * DESCRIPTOR_BYTES).ok()?;
-    Some(entry.load().into())
+impl<'a> Table<'a> {
+    fn new(memory: &'a GuestMemory, table: Descriptor) -> Result<Self, ChainDefect> {
+        let Descriptor { addr: start, len, .. } = table;
+        let bytes = len as usize;
+        if bytes == 0 || !bytes.is_multiple_of(DESCRIPTOR_BYTES) || !memory.contains(start, len.into()) {
+            return Err(ChainDefect::BadIndirect);
+        }
+        let slice = memory.guest_slice(start, len.into()).ok_or(ChainDefect::BadIndirect)?;
+        Ok(Self { memory, start, len: bytes / DESCRIPTOR_BYTES, slice })
+    }
+
+    /// Copies entry `index`, which is below [`len`](Self::len). It need not be aligned.
+    fn read<T: ByteValued + Into<Descriptor>>(&self, index: usize) -> Result<Descriptor, ChainDefect> {
+        let offset = index * DESCRIPTOR_BYTES;
+        if let Ok(entry) = self.slice.get_ref::<T>(offset) {
+            return Ok(entry.load().into());
+        }
+        let elsewhere = self.memory.guest_slice(self.start + offset as u64, DESCRIPTOR_BYTES as u64);
+        let entry = elsewhere.as_ref().and_then(|slice| slice.get_ref::<T>(0).ok());
+        entry.map(|entry| entry.load().into()).ok_or(ChainDefect::BadIndirect)
+    }
 }
 
 #[cfg(test)]
@@ -283,7 +333,7 @@ mod tests {
             position: 0,
         };
         let ring = Ring::new(&memory, &layout).unwrap();
-        let mut chain = Chain::new(&memory, ChainLimits { indirect: true, indirect_descriptors: 128 });
+        let mut chain = Chain::new(&memory, ChainLimits::new(true, 16));
         chain.walk(&memory, &ring, TakenChain { head: 0, descriptors: 0, id: 0 }).map(|_| ())
     }
 
@@ -291,7 +341,9 @@ mod tests {
     fn a_chain_holds_less_than_four_gibibytes() {
         assert_eq!(walk(63), Ok(()));
         assert_eq!(walk(64), Err(ChainDefect::TooLong));
-        assert_eq!(walk(128), Err(ChainDefect::TooLong));
-        assert_eq!(walk(129), Err(ChainDefect::Endless));
+        assert_eq!(walk(1024), Err(ChainDefect::TooLong));
+        assert_eq!(walk(1025), Err(ChainDefect::TooManyDescriptors(1024)));
+        assert_eq!(walk(4096), Err(ChainDefect::TooManyDescriptors(1024)));
+        assert_eq!(walk(4097), Err(ChainDefect::Endless));
     }
 }

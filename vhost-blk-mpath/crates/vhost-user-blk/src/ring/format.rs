@@ -82,11 +82,20 @@ impl Ring {
         }
     }
 
-    /// Returns a chain. The driver sees it after [`publish`](Self::publish). `written` is `None` if no byte of the
-    /// chain's buffers was written. Otherwise it is the number of bytes from their start that the driver can rely on.
-    pub(super) fn push_used(&mut self, chain: TakenChain, written: Option<u32>) {
+    /// Undoes the last [`next_chain`](Self::next_chain), which gave this chain. The chain is available again, or is to be
+    /// resubmitted again.
+    pub(super) fn put_back(&mut self, chain: TakenChain, is_resubmitted: bool) {
         match self {
-            Self::Split(ring) => ring.push_used(chain.head, written.unwrap_or(0)),
+            Self::Split(ring) => ring.put_back(chain.head, is_resubmitted),
+            Self::Packed(ring) => ring.put_back(chain, is_resubmitted),
+        }
+    }
+
+    /// Returns a chain whose status was written. The driver sees it after [`publish`](Self::publish). `written` is the
+    /// number of bytes from the start of the chain's writable buffers that the driver can rely on.
+    pub(super) fn push_used(&mut self, chain: TakenChain, written: u32) {
+        match self {
+            Self::Split(ring) => ring.push_used(chain.head, written),
             Self::Packed(ring) => ring.push_used(chain, written),
         }
     }

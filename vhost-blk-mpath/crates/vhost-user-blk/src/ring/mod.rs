@@ -11,13 +11,16 @@
 //! The specification does not define the answer to a malformed chain. QEMU marks the whole device broken and waits for
 //! a reset (`virtio_error`). Here the damage stays with the chain or the queue:
 //! * A malformed chain with a status byte is answered with `VIRTIO_BLK_S_IOERR`. The status byte is the last writable
-//!   byte of a chain that has an end.
-//! * A chain without a status byte is returned with length 0, so that the driver gets its descriptors back. It has no
-//!   writable byte, no end, a link out of the table, or an indirect table outside memory.
+//!   byte of a chain that has an end. Chains have a status byte up to four times the length of those that are served.
+//! * A chain without a status byte breaks the queue. It has no writable byte, no end, a link out of the table, an
+//!   indirect table that is not valid, or a status outside memory. Returned without a status it would look like success
+//!   to a driver that presets the byte. So it stays available, or in flight if it was in the in-flight log.
 //! * Invalid ring indices break the queue: more chains available than the queue has entries, a head out of the table,
-//!   or more chains taken than a driver can own. The error eventfd is signalled, and no chain is taken until the
-//!   front-end sets up the queue again. Other queues continue. A packed ring also breaks if a chain runs into
-//!   descriptors that the driver does not own, because the start of the next chain is unknown then.
+//!   or more chains taken than a driver can own. A packed ring also breaks if a chain runs into descriptors that the
+//!   driver does not own, because the start of the next chain is unknown then.
+//!
+//! When a queue breaks, its error eventfd is signalled. No chain is taken until the front-end sets up the queue again.
+//! Requests taken before are completed, and other queues continue.
 
 mod chain;
 mod format;
@@ -27,6 +30,7 @@ mod split;
 #[cfg(test)]
 mod tests;
 
+pub use chain::ChainDefect;
 pub(crate) use packed::START as PACKED_START;
 pub(crate) use queue::QueueParts;
 pub use queue::{ChainToken, Queue, RefusedRequests, Request};

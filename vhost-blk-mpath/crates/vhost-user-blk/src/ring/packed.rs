@@ -294,19 +294,31 @@ impl PackedRing {
         Ok(Some(TakenChain { head, descriptors, id }))
     }
 
-    /// Writes a used descriptor. The driver sees it after [`publish`](Self::publish). `written` is `None` if no byte of
-    /// the chain's buffers was written. Otherwise it is the length that the driver can rely on.
-    pub(super) fn push_used(&mut self, chain: TakenChain, written: Option<u32>) {
+    /// Undoes the last [`next_chain`](Self::next_chain), which gave this chain.
+    pub(super) fn put_back(&mut self, chain: TakenChain, is_resubmitted: bool) {
+        self.outstanding -= 1;
+        if !is_resubmitted {
+            self.outstanding_descriptors -= chain.descriptors;
+            self.next_available = self.next_available.minus(chain.descriptors, self.size);
+        }
+        if let Some(log) = &mut self.log {
+            log.put_back(chain, is_resubmitted);
+        }
+    }
+
+    /// Writes a used descriptor. The driver sees it after [`publish`](Self::publish). `written` is the length that the
+    /// driver can rely on.
+    pub(super) fn push_used(&mut self, chain: TakenChain, written: u32) {
         if self.has_lost() {
             return;
         }
         assert!(self.unpublished.len() < self.outstanding.into(), "more completions than chains taken");
         let Cursor { index, wrap } = self.next_used;
-        let len = written.unwrap_or(0);
-        self.words.store(word(index, LEN_LOW), len as u16, Ordering::Relaxed);
-        self.words.store(word(index, LEN_HIGH), (len >> 16) as u16, Ordering::Relaxed);
+        self.words.store(word(index, LEN_LOW), written as u16, Ordering::Relaxed);
+        self.words.store(word(index, LEN_HIGH), (written >> 16) as u16, Ordering::Relaxed);
         self.words.store(word(index, ID), chain.id, Ordering::Relaxed);
-        let flags = if wrap { AVAIL | USED } else { 0 } | if written.is_some() { WRITE } else { 0 };
+        // The length counts only with WRITE. At least the status was written.
+        let flags = WRITE | if wrap { AVAIL | USED } else { 0 };
         self.unpublished.push(Unpublished { index, flags, chain });
         self.next_used = self.next_used.plus(chain.descriptors, self.size);
     }
@@ -425,6 +437,7 @@ mod tests {
                 (place, cursor) = (place + u32::from(step), cursor.plus(step, size));
                 prop_assert_eq!(cursor, at(place));
                 prop_assert_eq!(before.distance(cursor, size), u32::from(step));
+                prop_assert_eq!(cursor.minus(step, size), before);
                 prop_assert_eq!(Cursor::from_bits(cursor.bits(), size), Some(cursor));
             }
             prop_assert_eq!(Cursor::from_bits(size & !WRAP, size), (size & WRAP != 0).then(|| at(u32::from(size))));

@@ -94,8 +94,7 @@ pub struct Queue {
 /// Requests that a queue has answered with an error by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RefusedRequests {
-    /// Malformed requests, answered with `VIRTIO_BLK_S_IOERR` or without a status. A ring that makes no sense counts as
-    /// one.
+    /// Malformed requests, answered with `VIRTIO_BLK_S_IOERR`. A broken queue counts as one.
     pub malformed: u32,
     /// Requests for an operation that the disk does not offer, answered with `VIRTIO_BLK_S_UNSUPP`.
     pub unsupported: u32,
@@ -108,13 +107,7 @@ impl Queue {
         // The map is small. A copy per queue avoids a reference count for each request that other threads write to as
         // well.
         let memory = Arc::new(memory.clone());
-        let limits = ChainLimits {
-            indirect: features & (1 << VIRTIO_RING_F_INDIRECT_DESC) != 0,
-            // 2.7.5.3.1 (2.8.19 for packed rings) forbids chains longer than the queue. But Linux builds indirect
-            // tables by seg_max alone. Requests of the advertised size must work, so seg_max is the limit where it is
-            // larger.
-            indirect_descriptors: layout.size.max(disk.geometry().descriptors_max()),
-        };
+        let limits = ChainLimits::new(features & (1 << VIRTIO_RING_F_INDIRECT_DESC) != 0, layout.size);
         let mut ring = Ring::new(&memory, &layout)?;
         if let Some(log) = &log {
             ring.set_dirty_log(log.clone());
@@ -187,6 +180,13 @@ impl Queue {
         self.inflight.is_some()
     }
 
+    /// Whether nothing is lost if the front-end is hung up on while the queue has requests: they are resubmitted when it
+    /// reconnects. During a migration it may reconnect nowhere.
+    #[must_use]
+    pub fn survives_hang_up(&self) -> bool {
+        self.inflight.is_some() && self.log.is_none()
+    }
+
     /// Whether the in-flight log has requests that this queue did not answer. They are resubmitted when the front-end
     /// reconnects.
     #[must_use]
@@ -236,6 +236,12 @@ impl Queue {
         self.memory.discard()
     }
 
+    /// Whether the queue yields no more requests, because of its driver or after a memory fault.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
     /// Checks for memory faults. After a fault, marks the queue broken and wakes the thread that serves the front-end.
     /// Cheap without a fault.
     ///
@@ -266,29 +272,30 @@ impl Queue {
         }
         // This ends: between two publications at most as many chains can be taken as the queue has entries.
         loop {
+            let is_resubmitted = self.ring.to_resubmit() > 0;
             let chain = match self.ring.next_chain() {
                 Ok(Some(chain)) => chain,
                 Ok(None) => return Ok(None),
                 Err(error) => {
                     // The values read may be zeroes of a replaced page.
                     self.check_memory()?;
-                    tracing::warn!(queue = self.index, %error, "virtqueue is broken");
-                    self.broken = Some(error);
-                    self.refused.malformed += 1;
-                    self.notifier.report_error();
-                    return Err(error);
+                    return Err(self.break_for(error));
                 }
             };
             let walked = self.chain.walk(&self.memory, &self.ring, chain);
             // The status address read may be zeroes of a replaced page, so the chain stays in flight.
             self.check_memory()?;
-            let status = match walked {
-                Ok(status) => status,
-                Err(defect) => {
-                    tracing::debug!(queue = self.index, head = chain.head, %defect, "malformed chain");
+            let status = match (walked, self.chain.status()) {
+                (Ok(status), _) => status,
+                (Err(defect), Some(status)) => {
+                    tracing::debug!(queue = self.index, id = chain.id, %defect, "malformed chain");
                     self.refused.malformed += 1;
-                    self.refuse(chain);
+                    self.refuse(chain, status);
                     continue;
+                }
+                (Err(defect), None) => {
+                    self.ring.put_back(chain, is_resubmitted);
+                    return Err(self.break_for(QueueError::NoStatus { id: chain.id, defect }));
                 }
             };
             let parsed = self.parser.parse(self.chain.readable(), self.chain.writable());
@@ -327,20 +334,29 @@ impl Queue {
         std::mem::take(&mut self.refused)
     }
 
-    /// Returns a malformed chain, with a status if it has a status byte. The number of writable bytes before it is not
+    /// Marks the queue broken.
+    fn break_for(&mut self, error: QueueError) -> QueueError {
+        tracing::debug!(queue = self.index, %error, "virtqueue is broken");
+        self.broken = Some(error);
+        self.refused.malformed += 1;
+        self.notifier.report_error();
+        error
+    }
+
+    /// Returns a malformed chain with an error in its status byte. The number of writable bytes before that byte is not
     /// certain, so the length promises none.
-    fn refuse(&mut self, chain: TakenChain) {
-        let written = self.chain.status().map(|status| {
-            // SAFETY: the byte was just found in `self.memory`.
-            unsafe { status.write(BlkStatus::IoErr as u8) };
-            0
-        });
-        if let Some(log) = &self.log
-            && written.is_some()
-        {
-            log.mark(written_ranges(self.chain.writable(), 0));
+    fn refuse(&mut self, chain: TakenChain, status: GuestByte) {
+        // SAFETY: the byte was just found in `self.memory`.
+        unsafe { status.write(BlkStatus::IoErr as u8) };
+        if self.memory.has_lost(status.place(), 1) {
+            return;
         }
-        self.ring.push_used(chain, written);
+        if let Some(log) = &self.log
+            && let Some(start) = self.memory.guest_address(status.place())
+        {
+            log.mark([GuestRange { start, bytes: 1 }]);
+        }
+        self.ring.push_used(chain, 0);
     }
 
     /// Completes a request of this queue. The driver sees it after [`publish`](Self::publish). Once the queue [has
@@ -371,7 +387,7 @@ impl Queue {
         // 2.7.8.2, 2.8.5: the length counts bytes from the start of the writable part. The status is its last byte, so
         // it counts only if all bytes before it were written.
         let written = if answer.filled == token.data_bytes { answer.filled.saturating_add(1) } else { answer.filled };
-        self.ring.push_used(token.chain, Some(written));
+        self.ring.push_used(token.chain, written);
     }
 
     /// Shows all completions to the driver, with at most one signal.

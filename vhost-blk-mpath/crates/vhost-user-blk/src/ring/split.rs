@@ -7,6 +7,7 @@ use virtio_bindings::virtio_ring::{VRING_AVAIL_F_NO_INTERRUPT, VRING_USED_F_NO_N
 use vm_memory::ByteValued;
 
 use super::RingError;
+use super::chain::ChainDefect;
 use crate::area::Area;
 use crate::dirty_log::QueueDirtyLog;
 use crate::inflight::{InflightArea, InflightError, SplitLog};
@@ -71,6 +72,14 @@ pub enum QueueError {
     TooManyOutstanding {
         /// Entries of the descriptor table.
         size: u16,
+    },
+    /// A chain cannot be answered, because its status byte cannot be found.
+    #[error("a request cannot be answered: the status byte of chain {id} was not found, because {defect}")]
+    NoStatus {
+        /// The id by which the driver knows the chain.
+        id: u16,
+        /// Why the byte was not found.
+        defect: ChainDefect,
     },
     /// The ring, its log or a chain could not be accessed, so their contents are not known.
     #[error("the memory of the queue cannot be accessed")]
@@ -269,6 +278,17 @@ impl SplitRing {
         self.next_available = next.wrapping_add(1);
         self.outstanding += 1;
         Ok(Some(head))
+    }
+
+    /// Undoes the last [`next_head`](Self::next_head), which gave this head.
+    pub(super) fn put_back(&mut self, head: u16, is_resubmitted: bool) {
+        self.outstanding -= 1;
+        if !is_resubmitted {
+            self.next_available = self.next_available.wrapping_sub(1);
+        }
+        if let Some(log) = &mut self.log {
+            log.put_back(head, is_resubmitted);
+        }
     }
 
     /// Writes a used entry. The driver sees it after [`publish`](Self::publish).

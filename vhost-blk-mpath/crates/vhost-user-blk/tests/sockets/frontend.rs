@@ -249,6 +249,33 @@ fn a_broken_queue_is_reported_and_the_others_live_on() {
     }
 }
 
+/// Success may be in the status byte from the start. So a request without that byte is not returned, and the front-end
+/// learns of it.
+#[test]
+fn a_request_without_a_status_byte_stops_its_queue_alone() {
+    for format in FORMATS {
+        let server = Server::start(geometry());
+        let mut guest = Guest::connect(&server.socket(), PROTOCOL_FEATURES | FLUSH | format);
+        guest.share_memory();
+        let inflight = guest.get_inflight();
+        guest.set_inflight(&inflight);
+        let (mut bad, mut good) = (guest.start(0), guest.start(1));
+        let error = EventFd::new(0).unwrap();
+        guest.frontend.set_vring_err(0, &error).unwrap();
+        write_read_back(&mut bad, 0, 1);
+        bad.submit_without_status(5);
+        bad.kick.write(1).unwrap();
+        // SAFETY: the descriptor is borrowed for this call only, while `error` lives.
+        wait_readable(unsafe { BorrowedFd::borrow_raw(error.as_raw_fd()) });
+        bad.assert_idle();
+        write_read_back(&mut good, 8, 2);
+        // The queue stops in front of that request.
+        assert_eq!(guest.frontend.get_vring_base(0).unwrap(), bad.position());
+        drop(guest);
+        server.outcome().unwrap();
+    }
+}
+
 type Attempt = fn(&mut Guest) -> bool;
 type Reason = fn(&ServeError) -> bool;
 

@@ -114,6 +114,25 @@ impl Ring {
         }
     }
 
+    /// Makes a request available in `slot` whose only buffer is its header. A request in another slot comes before.
+    pub(crate) fn submit_without_status(&mut self, slot: u16) {
+        let header = GUEST_START + self.index as u64 * QUEUE_BYTES + REQUESTS + u64::from(slot) * REQUEST_BYTES;
+        let bits = self.bits(self.available);
+        let (at, tail) = if self.packed {
+            let owner = if bits & WRAP != 0 { AVAILABLE_FLAG } else { USED_FLAG };
+            (16 * u64::from(bits & !WRAP), [slot, owner])
+        } else {
+            self.write(AVAILABLE + 4 + 2 * u64::from(self.available % QUEUE_SIZE), &(slot * 3).to_le_bytes());
+            (16 * 3 * u64::from(slot), [0; 2])
+        };
+        self.write(at, &header.to_le_bytes());
+        self.write(at + 8, &16_u32.to_le_bytes());
+        self.write(at + 12, &tail.map(u16::to_le_bytes).concat());
+        if !self.packed {
+            self.write(AVAILABLE + 2, &self.available.wrapping_add(1).to_le_bytes());
+        }
+    }
+
     /// The slots of requests used since the last call.
     pub(crate) fn reap(&mut self) -> Vec<u16> {
         let mut slots = Vec::new();
