@@ -97,8 +97,8 @@ impl Backing {
         self.bytes() / u64::from(self.block_bytes())
     }
 
-    /// Shows guests this many blocks, if they see fewer. Returns whether the size has changed.
-    pub(crate) fn grow(&self, blocks: u64) -> Result<bool, GeometryError> {
+    /// Shows guests this many blocks, if they see fewer. If the size has changed, returns whether a front-end was told.
+    pub(crate) fn grow(&self, blocks: u64) -> Result<Option<bool>, GeometryError> {
         self.frontend.grow(geometry::sectors(blocks, self.block_bytes()))
     }
 }

@@ -19,7 +19,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::retry_on_intr;
 use sandbox::{ThreadKind, restrict_thread};
 use tokio::sync::oneshot;
-use vhost_user_blk::{Queue, QueueRunner, SetPolicyError, VirtioDisk, serve_connection};
+use vhost_user_blk::{Queue, QueueRunner, ServeError, SetPolicyError, VirtioDisk, serve_connection};
 
 use crate::disk::Disk;
 use crate::sockets::frontend_source::FrontendSource;
@@ -272,6 +272,9 @@ impl Shared {
         served.subsystem.change_hold(disk.id, |hold| hold.front_end_connected(threads));
         let end = serve_connection(stream, served.frontend_disk(), served);
         *self.connection() = None;
+        if let Err(error @ (ServeError::UnknownMessage(_) | ServeError::Message { .. })) = &end {
+            tracing::warn!(disk = disk.name(), %error, "hung up on the front-end");
+        }
         let message = match end {
             Ok(()) => "front-end disconnected".into(),
             Err(error) => format!("front-end lost: {error}"),

@@ -93,11 +93,18 @@ impl Subsystem {
 fn show(disk: &Disk, backing: &Backing, blocks: u64) {
     let before = backing.bytes();
     match backing.grow(blocks) {
-        Ok(true) => {
-            let message = format!("disk resized from {before} to {} bytes", backing.bytes());
+        Ok(Some(is_told)) => {
+            let front_end = match (is_told, disk.is_connected()) {
+                (true, _) => "the front-end was told",
+                (false, true) => {
+                    "the front-end takes no notices and was not told; it reads the size when it connects again"
+                }
+                (false, false) => "no front-end is connected",
+            };
+            let message = format!("disk resized from {before} to {} bytes; {front_end}", backing.bytes());
             disk.event(EventKind::DiskResized, message);
         }
-        Ok(false) => {}
+        Ok(None) => {}
         Err(error) => {
             tracing::warn!(disk = disk.name(), %error, "cannot resize the disk, though its namespace has grown");
         }

@@ -211,22 +211,18 @@ impl VirtioDisk {
     }
 
     /// Enlarges the disk, and has the front-end tell the guest. Requests beyond the old end are accepted at once.
-    /// Returns `false` and changes nothing if the disk already has that size. A disk never shrinks: the guest may have
-    /// requests for any sector that it has seen.
-    pub fn grow(&self, capacity_sectors: u64) -> Result<bool, GeometryError> {
+    /// Returns whether a front-end was told. Returns `None` and changes nothing if the disk already has that size. A
+    /// disk never shrinks: the guest may have requests for any sector that it has seen.
+    pub fn grow(&self, capacity_sectors: u64) -> Result<Option<bool>, GeometryError> {
         self.geometry.check_capacity(capacity_sectors)?;
         let grown = self.capacity_sectors.fetch_max(capacity_sectors, Ordering::Relaxed) < capacity_sectors;
-        if grown {
-            self.notify_config_change();
-        }
-        Ok(grown)
+        Ok(grown.then(|| self.notify_config_change()))
     }
 
-    /// Asks the front-end to read the configuration space again, if it passed a back-end channel.
-    pub(crate) fn notify_config_change(&self) {
-        if let Some(channel) = &*self.channel() {
-            channel.config_changed();
-        }
+    /// Asks the front-end to read the configuration space again. Returns `false` if it passed no back-end channel, or
+    /// is gone.
+    pub(crate) fn notify_config_change(&self) -> bool {
+        self.channel().as_ref().is_some_and(FrontendChannel::config_changed)
     }
 
     /// Sets the channel that reports changes. Returns whether the vendor window has a change to report.
@@ -372,10 +368,8 @@ mod tests {
         for sectors in [20, u64::MAX / 512 + 1] {
             assert_eq!(disk.grow(sectors), Err(GeometryError::Capacity { sectors, block_size: 4096 }));
         }
-        assert_eq!(
-            [disk.grow(16), disk.grow(8), disk.grow(24), disk.grow(16)],
-            [Ok(false), Ok(false), Ok(true), Ok(false)]
-        );
+        let grown = [disk.grow(16), disk.grow(8), disk.grow(24), disk.grow(16)];
+        assert_eq!(grown, [Ok(None), Ok(None), Ok(Some(false)), Ok(None)], "there is no front-end to tell");
         assert!(disk.contains(16, 4096) && !disk.contains(24, 4096));
         assert_eq!((disk.capacity_sectors(), disk.geometry().capacity_sectors), (24, 16));
     }

@@ -3,6 +3,7 @@
 use std::io;
 
 use vhost::vhost_user::Error as MessageError;
+use vhost::vhost_user::message::FrontendReq;
 
 use crate::dirty_log::DirtyLogError;
 use crate::inflight::InflightMemoryError;
@@ -70,9 +71,18 @@ pub enum ServeError {
     /// An operation on the socket failed.
     #[error("vhost-user socket: {0}")]
     Socket(#[source] io::Error),
+    /// The front-end sent a message that this back-end does not know.
+    #[error("vhost-user message {0} is not known")]
+    UnknownMessage(u32),
     /// The front-end sent a message that is not valid vhost-user.
-    #[error("vhost-user message: {0}")]
-    Message(#[source] MessageError),
+    #[error("vhost-user message {}: {error}", number.map_or("without a number".into(), |number| number.to_string()))]
+    Message {
+        /// The number of its request, if that could be read.
+        number: Option<u32>,
+        /// The fault of the message.
+        #[source]
+        error: MessageError,
+    },
     /// The front-end's message was refused.
     #[error("front-end request refused: {0}")]
     Request(#[from] RequestError),
@@ -100,4 +110,14 @@ pub enum ServeError {
          they wait for the fence of an earlier daemon or front-end"
     )]
     NotResubmitted(u16),
+}
+
+impl ServeError {
+    /// The end of a connection on which this message failed.
+    pub(crate) fn message(number: Option<u32>, error: MessageError) -> Self {
+        match number {
+            Some(number) if FrontendReq::try_from(number).is_err() => Self::UnknownMessage(number),
+            _ => Self::Message { number, error },
+        }
+    }
 }

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 
+use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use vhost::vhost_user::message::BackendReq;
 use vhost::vhost_user::{Error as MessageError, Result as MessageResult};
@@ -24,12 +25,14 @@ impl FrontendChannel {
     }
 
     /// Asks the front-end to read the configuration space again. Requests no answer: the front-end may read the space
-    /// before it answers, on the connection that the caller may be serving.
-    pub(crate) fn config_changed(&self) {
+    /// before it answers, on the connection that the caller may be serving. Returns whether it will read the space.
+    pub(crate) fn config_changed(&self) -> bool {
         let message = header(BackendReq::CONFIG_CHANGE_MSG.into(), 0, 0);
         // If the socket is full, unread messages say the same. A stream takes so short a message whole or not at all.
-        if let Err(error) = send(&self.0, &message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        let sent = send(&self.0, &message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        if let Err(error) = sent {
             tracing::debug!(%error, "cannot notify the front-end of a changed configuration space");
         }
+        matches!(sent, Ok(_) | Err(Errno::AGAIN))
     }
 }

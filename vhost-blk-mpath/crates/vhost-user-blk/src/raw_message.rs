@@ -31,13 +31,12 @@ pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|&number| u32::from_ne_bytes(number))
 }
 
-/// Waits for the next message and returns its request without reading it. `None` if the request cannot be read or is
-/// not known.
-pub(crate) fn peek_request(connection: &UnixStream) -> Option<FrontendReq> {
+/// Waits for the next message and returns the number of its request without reading it. `None` if that cannot be read.
+pub(crate) fn peek_request(connection: &UnixStream) -> Option<u32> {
     let mut request = [0; 4];
     // The message layer meets hang-ups, errors and partial headers too, and handles them.
     let (_, bytes) = rustix::io::retry_on_intr(|| recv(connection, &mut request[..], RecvFlags::PEEK)).ok()?;
-    (bytes == request.len()).then(|| FrontendReq::try_from(u32::from_ne_bytes(request)).ok()).flatten()
+    (bytes == request.len()).then(|| u32::from_ne_bytes(request))
 }
 
 /// A message of a front-end.

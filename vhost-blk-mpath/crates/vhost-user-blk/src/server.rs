@@ -32,13 +32,13 @@ pub fn serve_connection(
     let connection = Arc::new(Mutex::new(connection));
     let mut messages = BackendReqHandler::from_stream(stream, Arc::clone(&connection));
     let lock = || connection.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut handle_next = || {
+    let mut handle_next = |number: Option<u32>| {
         let has = |feature| lock().has_protocol_feature(feature);
         let answer = |request, wanted: bool| {
             let wanted = wanted && has(VhostUserProtocolFeatures::REPLY_ACK);
             if wanted { raw_message::answer(&socket, request) } else { Ok(()) }
         };
-        let request = match raw_message::peek_request(&socket) {
+        let request = match number.and_then(|number| FrontendReq::try_from(number).ok()) {
             Some(request @ FrontendReq::SET_MEM_TABLE) => {
                 let message = raw_message::receive(&socket, MAX_MSG_SIZE)?;
                 let wanted = message.answer_wanted;
@@ -69,14 +69,15 @@ pub fn serve_connection(
             Ok(false) => continue,
             Err(error) => break Err(ServeError::Socket(error)),
         }
-        let Err(error) = handle_next() else { continue };
+        let number = raw_message::peek_request(&socket);
+        let Err(error) = handle_next(number) else { continue };
         let failure = lock().take_failure();
         match (failure, error) {
             (Some(RequestFailure::Refused(error)), _) => tracing::warn!(%error, "front-end request refused"),
             (Some(RequestFailure::Fatal(error)), _) => break Err(error),
             (None, MessageError::Disconnected | MessageError::SocketBroken(_)) => break Ok(()),
             (None, MessageError::SocketRetry(_)) => {}
-            (None, error) => break Err(ServeError::Message(error)),
+            (None, error) => break Err(ServeError::message(number, error)),
         }
     };
     disk.front_end_left();

@@ -44,10 +44,10 @@ fn a_running_guest_is_told_of_growth_and_uses_it() {
     };
     assert_eq!(write(&mut ring), IOERR);
     server.ram.grow(16384);
-    assert!(server.disk.grow(16384).unwrap());
+    assert_eq!(server.disk.grow(16384).unwrap(), Some(true), "the front-end is told");
     assert_told(&mut channel);
     assert_eq!((guest.capacity_sectors(), write(&mut ring)), (16384, OK));
-    assert!(!server.disk.grow(8192).unwrap());
+    assert_eq!(server.disk.grow(8192).unwrap(), None);
     assert_eq!(guest.capacity_sectors(), 16384);
     assert_not_told(&channel);
     drop(guest);
@@ -136,7 +136,7 @@ fn an_invalid_channel_message_ends_the_connection() {
         // SET_PROTOCOL_FEATURES.
         stream.write_all(&message(&[16, 1, 8, negotiated, 0])).unwrap();
         stream.write_all(&message(&words)).unwrap();
-        assert!(matches!(server.outcome(), Err(ServeError::Message(_))), "{words:?}");
+        assert!(matches!(server.outcome(), Err(ServeError::Message { number: Some(21), .. })), "{words:?}");
     };
     let backend_req = 1 << 5;
     // Without a descriptor, with bytes behind it, with another version, and as a reply.
@@ -144,4 +144,17 @@ fn an_invalid_channel_message_ends_the_connection() {
         is_refused(backend_req, words);
     }
     is_refused(0, [21, 1, 0]);
+}
+
+/// A newer front-end may know more messages. The number says which one to look up.
+#[test]
+fn an_unknown_message_ends_the_connection_with_its_number() {
+    let server = Server::start(geometry());
+    for number in [0, 45, 199, u32::MAX] {
+        let mut stream = UnixStream::connect(server.socket()).unwrap();
+        stream.write_all(&message(&[number, 1, 0])).unwrap();
+        let error = server.outcome().unwrap_err();
+        assert!(matches!(error, ServeError::UnknownMessage(unknown) if unknown == number), "{error:?}");
+        assert_eq!(error.to_string(), format!("vhost-user message {number} is not known"));
+    }
 }
