@@ -111,6 +111,37 @@ fn writes_of_the_last_front_end_do_not_overwrite_the_next() {
     assert_eq!(next.read(0), 2);
 }
 
+/// QEMU stops a guest's virtqueues when the guest is reset, and stands still meanwhile.
+#[test]
+fn a_front_end_does_not_stand_still_for_requests_that_cannot_be_sent() {
+    let target = Target::start(1);
+    let daemon = Daemon::start(&target.addrs(), "--queues 4 --reconnect-delay 1 --keep-alive-tmo 5");
+    let mut guest = Guest::connect(&daemon.socket(), PROTOCOL_FEATURES);
+    guest.share_memory();
+    let inflight = guest.get_inflight();
+    guest.set_inflight(&inflight);
+    let mut rings = [guest.start(0), guest.start(1)];
+    target.stop_listener(0);
+    eventually("the path is lost", || !daemon.is_live(0));
+    for (byte, ring) in (1..).zip(&mut rings) {
+        ring.submit(0, 1, u64::from(byte) * 8, &[byte; 4096]);
+        ring.kick.write(1).unwrap();
+    }
+    eventually("the writes wait", || daemon.status().disks[0].queued == 2);
+    let start = Instant::now();
+    assert!(guest.frontend.get_vring_base(0).is_err(), "an answer would be a false promise");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(daemon.log().contains("virtqueue cannot drain, as no path is live"), "{}", daemon.log());
+    // The log has kept the writes for the next front-end.
+    target.resume_listener(0).unwrap();
+    guest.reconnect(UnixStream::connect(daemon.socket()).unwrap(), PROTOCOL_FEATURES);
+    guest.set_inflight(&inflight);
+    for ring in &mut rings {
+        guest.restart(ring, ring.position());
+        assert_eq!((ring.finish(), ring.status(0)), (vec![0], 0));
+    }
+}
+
 /// A migration's dirty log is announced, and does not arrive before the virtqueues are enabled.
 #[test]
 fn virtqueues_that_wait_for_a_dirty_log_are_reported_once() {

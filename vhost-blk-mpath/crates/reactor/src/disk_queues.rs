@@ -5,9 +5,15 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use vhost_user_blk::{Queue, QueueError};
+
+/// How long virtqueues that a front-end stops one after the other may drain together, before their remaining requests
+/// are given up. The front-end's main loop, and so the guest, stands still meanwhile.
+pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// A virtqueue that stops this long after the last one has a time of its own.
+const DRAIN_REST: Duration = Duration::from_secs(1);
 
 /// The virtqueues of one disk, of two kinds. The I/O threads of the disk share this record.
 ///
@@ -32,6 +38,16 @@ struct Queues {
     newly_broken: BTreeMap<u16, QueueError>,
     /// The number of stops that left requests.
     stops: u64,
+    /// The virtqueues that a front-end stops, since the last one started.
+    drain: Option<Drain>,
+}
+
+/// The time that virtqueues have to drain.
+#[derive(Clone, Copy, Debug)]
+struct Drain {
+    until: Instant,
+    /// When one of them last began or ended.
+    last: Instant,
 }
 
 impl DiskQueues {
@@ -46,6 +62,7 @@ impl DiskQueues {
                 broken: BTreeMap::new(),
                 newly_broken: BTreeMap::new(),
                 stops: 0,
+                drain: None,
             }),
             is_hanging_up: AtomicBool::new(false),
             served_since,
@@ -80,6 +97,7 @@ impl DiskQueues {
     /// same memory, is empty. After a reset of the guest the log is new, so all are. A front-end without a log says
     /// nothing: it may only test the socket, and the guest's own front-end may still have a log.
     pub(crate) fn queue_started(&self, queue: &Queue) {
+        self.queues().drain = None;
         if !queue.has_inflight_log() {
             return;
         }
@@ -121,9 +139,24 @@ impl DiskQueues {
         }
     }
 
+    /// Until when a virtqueue may drain that its front-end stops now. QEMU stops them one after the other.
+    pub(crate) fn drain_until(&self, now: Instant) -> Instant {
+        let queues = &mut *self.queues();
+        let same = queues.drain.filter(|drain| now < drain.last + DRAIN_REST);
+        let until = same.map_or(now + DRAIN_MAX, |drain| drain.until);
+        queues.drain = Some(Drain { until, last: now });
+        until
+    }
+
     /// Records that a virtqueue has stopped, and whether it may have left unanswered requests.
-    pub(crate) fn queue_stopped(&self, queue: &Queue) {
-        self.queues().broken.remove(&queue.index());
+    pub(crate) fn queue_stopped(&self, queue: &Queue, now: Instant) {
+        {
+            let queues = &mut *self.queues();
+            queues.broken.remove(&queue.index());
+            if let Some(drain) = &mut queues.drain {
+                drain.last = now;
+            }
+        }
         let leaves_waiting = || self.is_hanging_up.load(Ordering::SeqCst) && queue.has_waiting_requests();
         if queue.has_unanswered_requests() || leaves_waiting() {
             let mut queues = self.queues();
@@ -154,7 +187,7 @@ mod tests {
         guest.read(0, 4096);
         let _given_up = pop(&mut queue);
         queues.begin_hang_up();
-        queues.queue_stopped(&queue);
+        queues.queue_stopped(&queue, Instant::now());
         assert!(queue.outstanding() == 1 && !queues.has_unanswered());
         let queues = DiskQueues::new(1, Instant::now());
         queues.queue_started(&queue);

@@ -201,6 +201,15 @@ impl Requests {
         }
     }
 
+    /// Whether no socket holds a request of the virtqueue, and none may still be executed.
+    pub(crate) fn are_idle(&self, flow: FlowId) -> bool {
+        let is_idle = |slot: &Slot| match slot {
+            Slot::Active(active) => active.flow != flow || (active.on_paths == 0 && active.in_doubt.is_none()),
+            Slot::Abandoned { .. } | Slot::Free => true,
+        };
+        self.slots.iter().all(is_idle)
+    }
+
     /// Gives up every request of a virtqueue. A request that no socket holds releases its guest memory at once. The
     /// other requests release theirs when their sockets release them. Returns the number of requests that no socket
     /// held, and the paths that hold the others as a bit set.

@@ -424,6 +424,12 @@ impl Group {
         self.suspects
     }
 
+    /// Whether no live path leads to the namespace of a disk.
+    #[must_use]
+    pub fn is_without_path(&self, disk: DiskId) -> bool {
+        self.disks[disk.index()].no_path_since.is_some()
+    }
+
     /// Requests submitted and not finished yet.
     #[must_use]
     pub fn open(&self) -> usize {

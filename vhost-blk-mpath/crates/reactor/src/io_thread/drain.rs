@@ -7,13 +7,11 @@ use std::time::{Duration, Instant};
 use mpath_core::{DiskId, FlowId, PathId};
 
 use super::IoThread;
+use crate::disk_queues::DRAIN_MAX;
 use crate::ring::Ring;
 use crate::ring_token::RingToken;
 use crate::{CloseMode, LossReason};
 
-/// How long a virtqueue may drain before its remaining requests are given up. The front-end's main loop, and so the
-/// guest, stands still meanwhile.
-pub(super) const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// The limit after a fault in memory that the front-end shares. The back-end hangs up on that front-end.
 pub(super) const FAULTED_DRAIN_MAX: Duration = Duration::from_secs(1);
 /// The limit at the end of the daemon.
@@ -30,14 +28,15 @@ impl<R: Ring> IoThread<R> {
             slot.is_active() || self.is_polling
         });
         for (flow, deadline) in stopping {
-            if deadline <= now && self.queues[&flow].in_flight > 0 {
+            let waits_in_vain = self.waits_in_vain(flow);
+            if (deadline <= now || waits_in_vain) && self.queues[&flow].in_flight > 0 {
                 self.abandon(now, flow);
             }
             // If no socket holds its requests, a virtqueue only waits to have them given up. At the end of the daemon,
             // requests that were not taken are left to the next daemon.
             let slot = &self.queues[&flow];
             let is_held = slot.queue.to_resubmit() > 0 && !slot.queue.is_broken();
-            let waits_for_hold = is_held && deadline > now && !self.is_shutting_down;
+            let waits_for_hold = is_held && deadline > now && !self.is_shutting_down && !waits_in_vain;
             if slot.in_flight > 0 || waits_for_hold {
                 continue;
             }
@@ -47,7 +46,7 @@ impl<R: Ring> IoThread<R> {
                 // Whoever serves the ring next gets its kicks. Requests that wait in it are for its next start.
                 let _ = slot.queue.enable_notifications();
             }
-            self.disks[&slot.disk].queues.queue_stopped(&slot.queue);
+            self.disks[&slot.disk].queues.queue_stopped(&slot.queue, now);
             self.stopped_queue_times.insert(flow, slot.times);
             let token = RingToken::Kick { flow, generation: slot.generation };
             self.ring.unwatch(token.encode(), RingToken::Ended.encode())?;
@@ -72,7 +71,14 @@ impl<R: Ring> IoThread<R> {
         Ok(())
     }
 
-    /// Gives up the requests of a virtqueue that did not drain in time. They get no answer: success would be false, and
+    /// Whether the requests of a stopping virtqueue can be sent nowhere, none of them may still be executed, and the
+    /// front-end loses none if they are given up.
+    fn waits_in_vain(&self, flow: FlowId) -> bool {
+        let slot = &self.queues[&flow];
+        self.group.is_without_path(slot.disk) && slot.queue.survives_hang_up() && self.requests.are_idle(flow)
+    }
+
+    /// Gives up the requests of a virtqueue that does not drain in time. They get no answer: success would be false, and
     /// after an error the guest could reuse sectors that a lost path may still write. Connections that hold its guest
     /// memory are closed, so that the kernel releases it at once. If that memory has faulted, it is replaced instead,
     /// and the connections keep the requests.
@@ -84,11 +90,12 @@ impl<R: Ring> IoThread<R> {
             (false, true) => "stopped because its disk ends",
             (false, false) => "stopped by its front-end, or because the front-end is gone",
         };
+        let why = if stopping.deadline <= now { "did not drain in time" } else { "cannot drain, as no path is live" };
         tracing::error!(
             disk = &*self.disks[&slot.disk].name,
             queue = slot.queue.index(),
             requests = slot.in_flight,
-            "virtqueue did not drain in time ({cause}, {:.1} s ago); its requests are given up without an answer",
+            "virtqueue {why} ({cause}, {:.1} s ago); its requests are given up without an answer",
             (now - stopping.since).as_secs_f64()
         );
         (stopping.deadline, stopping.given_up) = (now + DRAIN_MAX, true);

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use mpath_core::{DiskId, PathConfig};
 
-use super::drain::{DRAIN_MAX, SHUTDOWN_DRAIN_MAX};
+use super::drain::SHUTDOWN_DRAIN_MAX;
 use super::virtqueues::Stopping;
 use super::{DiskState, IoThread};
 use crate::connection::{Connection, Tokens};
@@ -29,7 +29,8 @@ impl<R: Ring> IoThread<R> {
             IoThreadMessage::StopQueue { flow, reply } => match self.queues.get_mut(&flow) {
                 Some(slot) => {
                     // At the end of the daemon it drains already, with an earlier deadline.
-                    slot.stopping.get_or_insert(Stopping::new(now, now + DRAIN_MAX)).reply = Some(reply);
+                    let until = self.disks[&slot.disk].queues.drain_until(now);
+                    slot.stopping.get_or_insert(Stopping::new(now, until)).reply = Some(reply);
                     slot.times.last_fetch = if slot.is_new { slot.times.last_fetch } else { now };
                     self.group.lift_limits_of(flow);
                     self.active.insert(flow);

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use mpath_core::{AnaState, AnaStates, Association, Epoch, GroupConfig, PathConfig, SharedDisk};
 
-use super::drain::DRAIN_MAX;
 use super::*;
+use crate::disk_queues::DRAIN_MAX;
 use crate::ring::Uring;
 use crate::testing::{Controller, DISK, FLOW, Guest};
 use crate::{ConnectedQueuePair, IoThreadMessage, SocketCall};
@@ -71,6 +71,42 @@ fn requests_that_were_on_no_path_are_forgotten() {
         assert_eq!((test.thread.requests.len(), test.thread.group.open()), (WRITES, WRITES));
         test.leave();
         assert_eq!((test.thread.requests.len(), test.thread.group.open()), (0, 0));
+    }
+}
+
+/// QEMU stops one virtqueue after the other, and stands still meanwhile.
+#[test]
+fn virtqueues_that_are_stopped_one_after_the_other_share_their_time() {
+    let flows = [FLOW, FlowId(8), FlowId(9)];
+    let mut test = Test::new();
+    let start = |test: &mut Test| {
+        flows.map(|flow| {
+            let mut guest = Guest::new();
+            guest.write(0, 4096);
+            let queue = Box::new(guest.queue());
+            test.thread.handle(test.now, IoThreadMessage::StartQueue { disk: DISK, flow, queue }).unwrap();
+            test.thread.fetch(test.now);
+            test.thread.run_actions(test.now);
+            guest
+        })
+    };
+    let stop = |test: &mut Test, flow: FlowId, after: Duration| {
+        let (reply, stopped) = mpsc::sync_channel(1);
+        test.thread.handle(test.now, IoThreadMessage::StopQueue { flow, reply }).unwrap();
+        test.now += after;
+        test.thread.publish(test.now).unwrap();
+        stopped.try_recv().is_ok_and(|queue| queue.is_some())
+    };
+    for _ in 0..2 {
+        let _guests = start(&mut test);
+        assert!(stop(&mut test, flows[0], DRAIN_MAX));
+        assert!(stop(&mut test, flows[1], Duration::ZERO), "its time is over");
+        // Long after the others, perhaps alone.
+        test.now += DRAIN_MAX;
+        assert!(!stop(&mut test, flows[2], DRAIN_MAX / 2));
+        test.now += DRAIN_MAX / 2;
+        test.thread.publish(test.now).unwrap();
+        assert!(test.thread.queues.is_empty());
     }
 }
 
