@@ -17,6 +17,8 @@ pub(crate) struct RingPlan {
     pub(crate) are_packed: bool,
     /// The front-end keeps an in-flight log.
     pub(crate) have_log: bool,
+    /// The driver builds tables of any length, whatever queue and disk allow, and presets each status to success.
+    pub(crate) ignore_limits: bool,
 }
 
 /// The plan of a guest for the whole run.

@@ -103,6 +103,8 @@ fn fixed_seeds() {
         hang_ups: 50,
         continued_without_log: 10,
         queue_stops: 50,
+        stops_without_path: 20,
+        long_chains: 2_000,
         migrations: 30,
         moves: 20,
         truncations: 20,

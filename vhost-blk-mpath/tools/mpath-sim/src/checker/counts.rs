@@ -106,6 +106,10 @@ counts! {
     continued_without_log,
     /// Times that a front-end had stopped all its virtqueues.
     queue_stops,
+    /// Times that virtqueues stopped while their I/O threads had no path.
+    stops_without_path,
+    /// Requests with longer chains than disk and virtqueue allow.
+    long_chains,
     /// Times that all virtqueues of a guest had stopped during a migration.
     migrations,
     /// Guests that went on in the copy of their memory that a migration had made.

@@ -80,6 +80,12 @@ impl FailureReasons {
         }
     }
 
+    /// For how long an I/O thread has had no path to the disk, if it has none.
+    pub(super) fn pathless_for(&self, at: Duration, thread: usize) -> Option<Duration> {
+        // A thread that has not told anything yet has had no path since its start.
+        at.checked_sub(*self.pathless.get(&thread).unwrap_or(&self.daemon_began))
+    }
+
     /// Whether injections replace answers, or links damage them. The host refuses a damaged answer, which has a wrong digest.
     pub(super) fn are_answers_altered(&self) -> bool {
         self.injections > 0 || self.flipping_links > 0

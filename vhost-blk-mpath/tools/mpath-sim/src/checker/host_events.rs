@@ -45,6 +45,11 @@ impl Checker {
         self.disks[disk].reasons.has_path(at, thread, has_path);
     }
 
+    /// For how long an I/O thread has had no path to a disk, if it has none.
+    pub(crate) fn pathless_for(&self, at: Duration, thread: usize, disk: usize) -> Option<Duration> {
+        self.disks[disk].reasons.pathless_for(at, thread)
+    }
+
     /// A connection of an I/O queue has ended.
     pub(crate) fn queue_lost(&mut self) {
         self.disks.iter_mut().for_each(|disk| disk.reasons.connection_ended());

@@ -3,6 +3,7 @@
 
 mod migration;
 
+use std::cell::Cell;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -18,8 +19,10 @@ use super::plan::DiskPlan;
 use crate::context::Ctx;
 use crate::machine::Machine;
 
-/// The longest time that stopped virtqueues drain.
+/// The longest time that virtqueues drain which a front-end stops one after the other.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// The longest time until an I/O thread has given virtqueues back that wait for nothing.
+const GIVE_BACK_MAX: Duration = Duration::from_millis(500);
 
 /// A virtqueue on its way back from an I/O thread.
 enum StoppingQueue {
@@ -32,6 +35,10 @@ struct DrainingQueues {
     stop: StopQueues,
     queues: Vec<StoppingQueue>,
     since: Instant,
+    /// When the front-end stopped the first virtqueue after the last one had started.
+    began: Instant,
+    /// The front-end can be hung up on, and no request can change data.
+    may_be_hung_up_on: bool,
 }
 
 impl DrainingQueues {
@@ -97,11 +104,16 @@ pub(super) struct FrontEndServer {
     /// The front-end wants to start its virtqueues.
     wants_queues: bool,
     migration: Migration,
+    /// The virtqueues were started with a dirty log.
+    is_migrating: bool,
+    /// When it stopped the first virtqueue since one has started.
+    stopping_since: Cell<Option<Instant>>,
 }
 
 impl FrontEndServer {
     pub(super) fn new(disk: DiskId, plan: DiskPlan) -> Self {
-        Self { disk, plan, state: FrontEndState::Waiting, wants_queues: true, migration: Migration::None }
+        let (state, migration) = (FrontEndState::Waiting, Migration::None);
+        Self { disk, plan, state, wants_queues: true, migration, is_migrating: false, stopping_since: Cell::default() }
     }
 
     /// A front-end connects, if there is none.
@@ -116,16 +128,33 @@ impl FrontEndServer {
         if !matches!(self.state, FrontEndState::Waiting) {
             return;
         }
+        self.check_left_behind(ctx, threads);
         let count = threads.0.len();
         hold.change(ctx, threads, |hold| hold.front_end_connected(count));
         let (connection, stream) = FrontEndConnection::start(&self.plan, blocks);
         ctx.checker.counts.continued_without_log += u64::from(machine.waits_without_log());
         machine.connect(stream);
-        self.start_fetching(ctx, threads, connection);
+        self.start_fetching(ctx, threads, machine, connection);
+    }
+
+    /// Front-ends that have gone leave no more requests behind than one of them can have twice: some may wait for a fence.
+    fn check_left_behind(&self, ctx: &mut Ctx, threads: &IoThreads) {
+        let (left, most) = (threads.queued(ctx.clock.now(), self.disk), 2 * self.plan.requests_max);
+        if left > most {
+            let what = format_args!("{left} requests of disk {} wait without a front-end", self.disk.0);
+            ctx.checker.violate(ctx.clock.elapsed(), None, what);
+        }
     }
 
     /// Has I/O threads fetch from the virtqueues that the front-end has set up.
-    fn start_fetching(&mut self, ctx: &mut Ctx, threads: &mut IoThreads, connection: FrontEndConnection) {
+    fn start_fetching(
+        &mut self,
+        ctx: &mut Ctx,
+        threads: &mut IoThreads,
+        machine: &Machine,
+        connection: FrontEndConnection,
+    ) {
+        self.is_migrating = machine.is_migrating();
         ctx.checker.queues_started(usize::from(self.disk.0));
         self.pass_on(ctx, threads, &connection);
         (self.state, self.wants_queues) = (FrontEndState::Serving(connection), true);
@@ -135,6 +164,7 @@ impl FrontEndServer {
     fn pass_on(&self, ctx: &mut Ctx, threads: &mut IoThreads, connection: &FrontEndConnection) {
         let disk = self.disk;
         for queue in connection.started() {
+            self.stopping_since.set(None);
             let (index, flow) = (queue.index(), self.flow(queue.index()));
             threads.post(ctx, threads.serving(disk, index), Message::StartQueue { disk, flow, queue: Box::new(queue) });
         }
@@ -161,6 +191,7 @@ impl FrontEndServer {
         &self,
         ctx: &mut Ctx,
         threads: &mut IoThreads,
+        machine: &Machine,
         connection: &FrontEndConnection,
         stop: StopQueues,
     ) -> DrainingQueues {
@@ -174,7 +205,34 @@ impl FrontEndServer {
             StoppingQueue::Draining(drained)
         };
         let queues = stop.indices.iter().map(begin).collect();
-        DrainingQueues { stop, queues, since: ctx.clock.now() }
+        let since = ctx.clock.now();
+        let began = self.stopping_since.get().unwrap_or(since);
+        self.stopping_since.set(Some(began));
+        let may_be_hung_up_on = !self.is_migrating && machine.may_be_hung_up_on(&stop.indices);
+        DrainingQueues { stop, queues, since, began, may_be_hung_up_on }
+    }
+
+    /// For how long all I/O threads of these virtqueues have had no path to the disk, if they have none.
+    fn pathless_for(&self, ctx: &Ctx, threads: &IoThreads, draining: &DrainingQueues) -> Option<Duration> {
+        let (at, disk) = (ctx.clock.elapsed(), usize::from(self.disk.0));
+        let of_queue = |&index: &u16| ctx.checker.pathless_for(at, threads.serving(self.disk, index), disk);
+        draining.stop.indices.iter().map(of_queue).min().flatten()
+    }
+
+    /// Judges how long the front-end has stood still for virtqueues that are back.
+    fn check_drain(&self, ctx: &mut Ctx, threads: &IoThreads, draining: &DrainingQueues) {
+        let now = ctx.clock.now();
+        if now > draining.began + DRAIN_MAX + GIVE_BACK_MAX {
+            let what = format_args!("disk {}: a front-end stands still for more than ten seconds", self.disk.0);
+            ctx.checker.violate(ctx.clock.elapsed(), None, what);
+        }
+        let Some(pathless) = self.pathless_for(ctx, threads, draining) else { return };
+        ctx.checker.counts.stops_without_path += 1;
+        let in_vain = pathless.min(now - draining.since);
+        if draining.may_be_hung_up_on && in_vain > GIVE_BACK_MAX {
+            let what = format_args!("disk {}: virtqueues drain for {in_vain:?} though no path is there", self.disk.0);
+            ctx.checker.violate(ctx.clock.elapsed(), None, what);
+        }
     }
 
     /// The front-end hangs up; its virtqueues are drained.
@@ -183,7 +241,7 @@ impl FrontEndServer {
             FrontEndState::Serving(connection) | FrontEndState::Stopped { connection, .. } => {
                 machine.disconnect(is_reset);
                 let event = connection.next();
-                self.close(ctx, threads, connection, event)
+                self.close(ctx, threads, machine, connection, event)
             }
             FrontEndState::Stopping { connection, draining, .. }
             | FrontEndState::SettingLog { connection, draining } => {
@@ -199,7 +257,7 @@ impl FrontEndServer {
         match std::mem::replace(&mut self.state, FrontEndState::Waiting) {
             FrontEndState::Serving(connection) => {
                 let event = connection.next();
-                self.state = self.close(ctx, threads, connection, event);
+                self.state = self.close(ctx, threads, machine, connection, event);
                 machine.disconnect(false);
             }
             state => {
@@ -215,13 +273,14 @@ impl FrontEndServer {
         &self,
         ctx: &mut Ctx,
         threads: &mut IoThreads,
+        machine: &Machine,
         connection: FrontEndConnection,
         mut event: FrontEndEvent,
     ) -> FrontEndState {
         loop {
             match event {
                 FrontEndEvent::Stop(stop) => {
-                    let draining = self.drain(ctx, threads, &connection, stop);
+                    let draining = self.drain(ctx, threads, machine, &connection, stop);
                     return FrontEndState::Leaving { connection, draining };
                 }
                 // The front-end is gone, and no answer reaches it.
@@ -264,14 +323,14 @@ impl FrontEndServer {
             connection.await_answer(machine.stop_queue(bases.len()));
             match connection.next() {
                 FrontEndEvent::Stop(stop) => {
-                    let draining = self.drain(ctx, threads, &connection, stop);
+                    let draining = self.drain(ctx, threads, machine, &connection, stop);
                     return FrontEndState::Stopping { connection, draining, bases };
                 }
                 // The virtqueue did not run.
                 FrontEndEvent::Answer(Ok(base)) => bases.push(base),
                 event => {
                     machine.disconnect(false);
-                    return self.close(ctx, threads, connection, event);
+                    return self.close(ctx, threads, machine, connection, event);
                 }
             }
         }
@@ -302,12 +361,15 @@ impl FrontEndServer {
         machine.copy_marked();
         match std::mem::replace(&mut self.state, FrontEndState::Waiting) {
             FrontEndState::Leaving { connection, draining } if is_drained => {
+                self.check_drain(ctx, threads, &draining);
                 draining.give_back(machine);
                 let event = connection.next();
-                self.state = self.close(ctx, threads, connection, event);
+                self.state = self.close(ctx, threads, machine, connection, event);
             }
             FrontEndState::Stopping { connection, draining, mut bases } if is_drained => {
-                let has_reason = ctx.clock.now() >= draining.since + DRAIN_MAX || machine.is_truncated();
+                self.check_drain(ctx, threads, &draining);
+                let is_pathless = self.pathless_for(ctx, threads, &draining).is_some();
+                let has_reason = is_pathless || ctx.clock.now() >= draining.began + DRAIN_MAX || machine.is_truncated();
                 draining.give_back(machine);
                 self.state = match connection.next() {
                     FrontEndEvent::Answer(Ok(base)) => {
@@ -321,11 +383,12 @@ impl FrontEndServer {
                             ctx.checker.violate(ctx.clock.elapsed(), None, what);
                         }
                         machine.disconnect(false);
-                        self.close(ctx, threads, connection, event)
+                        self.close(ctx, threads, machine, connection, event)
                     }
                 };
             }
             FrontEndState::SettingLog { connection, draining } if is_drained => {
+                self.check_drain(ctx, threads, &draining);
                 draining.give_back(machine);
                 self.set_logging(ctx, threads, machine, connection);
             }
@@ -342,7 +405,7 @@ impl FrontEndServer {
                     self.hang_up(ctx, threads, machine, false);
                 } else {
                     machine.start_queues(&bases);
-                    self.start_fetching(ctx, threads, connection);
+                    self.start_fetching(ctx, threads, machine, connection);
                 }
             }
             state => self.state = state,
@@ -360,7 +423,7 @@ impl FrontEndServer {
         match &self.state {
             FrontEndState::Stopping { draining, .. }
             | FrontEndState::SettingLog { draining, .. }
-            | FrontEndState::Leaving { draining, .. } => now >= draining.since + DRAIN_MAX,
+            | FrontEndState::Leaving { draining, .. } => now >= draining.began + DRAIN_MAX,
             _ => false,
         }
     }

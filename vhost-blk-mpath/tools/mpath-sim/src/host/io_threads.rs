@@ -1,5 +1,7 @@
 //! The I/O threads of a daemon.
 
+use std::time::Instant;
+
 use mpath_core::DiskId;
 
 use super::io_thread::{IoThread, Message};
@@ -12,6 +14,11 @@ impl IoThreads {
     /// The I/O thread that serves this virtqueue.
     pub(super) fn serving(&self, disk: DiskId, queue: u16) -> usize {
         mpath_host::io_thread_of(disk, queue, self.0.len())
+    }
+
+    /// The requests of a disk that wait for a path.
+    pub(super) fn queued(&self, now: Instant, disk: DiskId) -> u64 {
+        self.0.iter().map(|thread| thread.queued(now, disk)).sum()
     }
 
     pub(super) fn post(&mut self, ctx: &mut Ctx, thread: usize, message: Message) {

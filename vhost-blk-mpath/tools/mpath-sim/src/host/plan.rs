@@ -53,4 +53,6 @@ pub(crate) struct DiskPlan {
     pub(crate) first_flow: FlowId,
     /// The number of its virtqueues.
     pub(crate) queues: u16,
+    /// The most requests that its guest has under way.
+    pub(crate) requests_max: u64,
 }

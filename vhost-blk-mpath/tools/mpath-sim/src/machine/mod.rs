@@ -30,6 +30,8 @@ const SLOT_BYTES: usize = 0x200;
 const STATUS: usize = 0x10;
 const RANGE: usize = 0x20;
 const TABLE: usize = 0x100;
+/// The longest table of a driver that ignores limits, behind the data of a request.
+const LONG_TABLE_BYTES: usize = 1024 * 16;
 /// The initial value of a status byte, and of data, before the device writes.
 const UNTOUCHED: u8 = 0xee;
 const SECTOR_BYTES: u64 = 512;
@@ -50,6 +52,17 @@ pub(crate) struct Answer {
     pub(crate) result: Result<(), GuestError>,
     /// The data of a read.
     pub(crate) data: Vec<u8>,
+    /// The used length.
+    pub(crate) used_bytes: u32,
+}
+
+impl Answer {
+    /// The used length that this answer must have (virtio 1.2, 2.7.8.2): all that the device may write to, status
+    /// included, or for a failed read nothing, as no byte before the status is certain.
+    pub(crate) fn expected_used_bytes(&self) -> u32 {
+        let data = self.data.len() as u32;
+        if self.result.is_ok() { data + 1 } else { u32::from(data == 0) }
+    }
 }
 
 /// A virtual machine.
@@ -73,6 +86,8 @@ pub(crate) struct Machine {
     last_reads: BTreeMap<usize, Vec<u8>>,
     /// Requests that a reset of the guest gave up.
     given_up: Vec<GuestRequest>,
+    /// Requests with a longer chain than disk and virtqueue allow, since the last look.
+    long_chains: u64,
     /// Some requests will get no answer, because no in-flight log has kept them.
     has_lost_requests: bool,
 }
@@ -80,7 +95,7 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(plan: GuestPlan, block_bytes: usize, rng: Rng) -> Self {
         let users = plan.flows * plan.depth;
-        let slots = users * (SLOT_BYTES + plan.blocks as usize * block_bytes);
+        let slots = users * slot_bytes(&plan, block_bytes);
         let blocks = plan.first_blocks;
         Self {
             memory: Memory::new(plan.flows * QUEUE_BYTES + slots),
@@ -96,6 +111,7 @@ impl Machine {
             open: BTreeMap::new(),
             last_reads: BTreeMap::new(),
             given_up: Vec::new(),
+            long_chains: 0,
             has_lost_requests: false,
         }
     }
@@ -241,6 +257,11 @@ impl Machine {
         self.has_lost_requests = !self.plan.rings.have_log;
     }
 
+    /// Takes the number of long chains.
+    pub(crate) fn take_long_chains(&mut self) -> u64 {
+        std::mem::take(&mut self.long_chains)
+    }
+
     /// Whether the guest cannot go on.
     pub(crate) fn must_be_reset(&self) -> bool {
         self.is_truncated() || self.has_lost_requests
@@ -268,7 +289,7 @@ impl Machine {
 
     /// The place of a user's request in the memory.
     fn slot(&self, user: usize) -> usize {
-        self.queues.len() * QUEUE_BYTES + user * (SLOT_BYTES + self.plan.blocks as usize * self.block_bytes)
+        self.queues.len() * QUEUE_BYTES + user * slot_bytes(&self.plan, self.block_bytes)
     }
 
     /// Whether the memory of a user's last read is unchanged since its answer. Each read is checked once.
@@ -294,7 +315,8 @@ impl Machine {
         let mut header = [0; 17];
         header[..4].copy_from_slice(&number.to_le_bytes());
         header[8..16].copy_from_slice(&sector.to_le_bytes());
-        header[STATUS] = UNTOUCHED;
+        let ignores_limits = self.plan.rings.ignore_limits;
+        header[STATUS] = if ignores_limits { 0 } else { UNTOUCHED };
         self.memory.write(slot, &header);
         if is_range {
             let range = u128::from(to_sector(request.lba)) | u128::from(to_sector(request.blocks.into())) << 64;
@@ -310,7 +332,14 @@ impl Machine {
             _ => {}
         }
         let mut segments = vec![Segment { at: slot, bytes: 16, is_written: false }];
-        if let Some((at, bytes, is_written)) = payload {
+        let is_long = ignores_limits && self.rng.percent(20);
+        if let (true, Some((at, bytes, is_written))) = (is_long, payload) {
+            // As Windows, QEMU's limit, and the most that a disk serves with header and status.
+            let pieces = self.rng.pick(&[129, 515, 1022]).min(bytes);
+            let start = |piece| piece * bytes / pieces;
+            let segment = |piece| Segment { at: at + start(piece), bytes: start(piece + 1) - start(piece), is_written };
+            segments.extend((0..pieces).map(segment));
+        } else if let Some((at, bytes, is_written)) = payload {
             let mut done = 0;
             while done < bytes {
                 let last = segments.len() == CHAIN_MAX - 2;
@@ -321,7 +350,12 @@ impl Machine {
             }
         }
         segments.push(Segment { at: slot + STATUS, bytes: 1, is_written: true });
-        let table = self.rng.percent(30).then_some(slot + TABLE);
+        self.long_chains += u64::from(segments.len() > CHAIN_MAX);
+        let table = if is_long {
+            Some(data + self.plan.blocks as usize * self.block_bytes)
+        } else {
+            self.rng.percent(30).then_some(slot + TABLE)
+        };
         let place = request.user / self.plan.flows;
         let before = self.open.insert(request.user, request);
         assert!(before.is_none(), "a user has one request under way");
@@ -333,13 +367,20 @@ impl Machine {
         is_kicked
     }
 
+    /// Whether the front-end keeps an in-flight log, and no request of these virtqueues that has no answer changes data.
+    pub(crate) fn may_be_hung_up_on(&self, queues: &[u16]) -> bool {
+        let is_of = |request: &GuestRequest| queues.contains(&(self.queue_of(request.user) as u16));
+        let mut unanswered = self.open.values().chain(&self.given_up);
+        self.plan.rings.have_log && !unanswered.any(|request| is_of(request) && request.operation.changes_data())
+    }
+
     /// The answers of a virtqueue since the last call.
     pub(crate) fn reap(&mut self, queue: usize) -> Vec<Answer> {
         let places = self.queues[queue].ring.reap(&self.memory);
-        places.into_iter().map(|place| self.answer(place * self.plan.flows + queue)).collect()
+        places.into_iter().map(|(place, used_bytes)| self.answer(place * self.plan.flows + queue, used_bytes)).collect()
     }
 
-    fn answer(&mut self, user: usize) -> Answer {
+    fn answer(&mut self, user: usize, used_bytes: u32) -> Answer {
         let request = self.open.remove(&user).expect("a used request was available");
         let slot = self.slot(user);
         let result = match self.memory.read(slot + STATUS, 1)[0] {
@@ -352,8 +393,14 @@ impl Machine {
         let bytes = if is_read { request.blocks as usize * self.block_bytes } else { 0 };
         let data = self.memory.read(slot + SLOT_BYTES, bytes);
         self.last_reads.insert(user, data.clone());
-        Answer { request, result, data }
+        Answer { request, result, data, used_bytes }
     }
+}
+
+/// The memory of a user's request.
+fn slot_bytes(plan: &GuestPlan, block_bytes: usize) -> usize {
+    let long_table = if plan.rings.ignore_limits { LONG_TABLE_BYTES } else { 0 };
+    SLOT_BYTES + plan.blocks as usize * block_bytes + long_table
 }
 
 /// The drivers of all virtqueues, with new rings.

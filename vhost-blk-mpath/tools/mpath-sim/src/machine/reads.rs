@@ -47,7 +47,7 @@ impl Reads {
             longest: 1,
             shares: [1, 0, 0, 0, 0],
             writeback: true,
-            rings: RingPlan { has_event_idx: true, are_packed, have_log: false },
+            rings: RingPlan { has_event_idx: true, are_packed, have_log: false, ignore_limits: false },
             until: Duration::MAX,
         };
         let memory = Memory::new(QUEUE_BYTES + depth * SLOT_BYTES);
@@ -97,7 +97,7 @@ impl Reads {
     /// If one of them has failed.
     pub fn reap(&mut self) -> usize {
         let places = self.queue.ring.reap(&self.memory);
-        let has_succeeded = |place: &usize| self.memory.read(Self::slot(*place) + STATUS, 1) == [0];
+        let has_succeeded = |(place, _): &(usize, u32)| self.memory.read(Self::slot(*place) + STATUS, 1) == [0];
         assert!(places.iter().all(has_succeeded), "a read has failed");
         places.len()
     }

@@ -401,6 +401,31 @@ pub(super) fn power_loss(rng: &mut Rng, paths: usize, quiet: Duration) -> Vec<Pl
     nodes.map(|node| PlannedFault { fault: Fault::CrashNode { node }, begins, lasts }).collect()
 }
 
+/// Outages of all paths until `quiet`, in which front-ends stop their virtqueues, or hang up and connect again and again.
+pub(super) fn stops_in_outages(rng: &mut Rng, paths: usize, disks: usize, quiet: Duration) -> Vec<PlannedFault> {
+    let mut planned = Vec::new();
+    for _ in 0..rng.pick(&[0, 0, 1, 2]) {
+        let (begins, lasts) = (rng.up_to(quiet * 6 / 10), rng.between(1000 * MS, 6000 * MS));
+        planned.extend((0..paths).map(|path| PlannedFault {
+            fault: Fault::PortDown { path },
+            begins: begins + rng.up_to(20 * MS),
+            lasts,
+        }));
+        let disk = rng.index(disks);
+        let many = if rng.percent(50) { rng.range(3, 8) } else { 1 };
+        let is_reset = rng.percent(50);
+        for nth in 0..many as u32 {
+            let fault = if many > 1 { Fault::HangUp { disk, is_reset } } else { Fault::StopQueues { disk } };
+            let begins = begins + lasts * (nth + 1) / (many as u32 + 1) + rng.up_to(50 * MS);
+            planned.push(PlannedFault { fault, begins, lasts: rng.up_to(100 * MS) });
+        }
+    }
+    for one in &mut planned {
+        one.lasts = one.lasts.min(quiet.saturating_sub(one.begins));
+    }
+    planned
+}
+
 /// Faults of which the second begins soon after the first, until `quiet`. Two faults that are drawn alone rarely meet.
 pub(super) fn pairs(rng: &mut Rng, paths: usize, disks: usize, quiet: Duration) -> Vec<PlannedFault> {
     let mut planned = Vec::new();

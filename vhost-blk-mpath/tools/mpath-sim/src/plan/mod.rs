@@ -13,7 +13,7 @@ use nvme_tcp::wire::{Digests, Nqn};
 
 use self::faults::{
     closures, discovery_away, drains, faults, faults_of_discovery, faults_of_disks, faults_of_tls, hang_ups, pairs,
-    power_loss, protocol_faults, queue_stops, restarts, truncations,
+    power_loss, protocol_faults, queue_stops, restarts, stops_in_outages, truncations,
 };
 use self::offline_growth::offline_growth;
 use self::replacements::replacements;
@@ -95,6 +95,8 @@ impl Plan {
         for guest in &mut guests {
             (guest.rings.are_packed, guest.rings.have_log) = (of_rings.percent(40), of_rings.percent(90));
         }
+        let of_drivers = &mut Rng::new(seed, 0xd41e);
+        guests.iter_mut().for_each(|guest| guest.rings.ignore_limits = of_drivers.percent(25));
         let spared = (disks > 1 && of_disks.percent(20)).then(|| of_disks.index(disks));
         let mut faults =
             if spared.is_some() { Vec::new() } else { faults(rng, paths, quiet, digests.header || digests.data) };
@@ -108,6 +110,7 @@ impl Plan {
             faults.extend(protocol_faults(&mut Rng::new(seed, 0x4057), paths, quiet));
             faults.extend(power_loss(&mut Rng::new(seed, 0x9012), paths, quiet));
             faults.extend(pairs(&mut Rng::new(seed, 0x9a12), paths, disks, quiet));
+            faults.extend(stops_in_outages(&mut Rng::new(seed, 0x57a6), paths, disks, quiet));
         }
         if spared.is_none() {
             if host.tls.is_some() {
@@ -141,6 +144,7 @@ impl Plan {
         for (index, disk) in host.disks.iter_mut().enumerate() {
             disk.first_flow = FlowId(first_flow(index));
             disk.queues = guests[index].flows as u16;
+            disk.requests_max = (guests[index].flows * guests[index].depth) as u64;
         }
         // A connection is given up after 30 s if its end was not heard. Then come keep-alive, fence and a few attempts to
         // connect. Requests that were queued, held or to be retried follow.
@@ -356,6 +360,7 @@ fn host(rng: &mut Rng, paths: usize, kato: Duration, digests: Digests, target: &
                 block_bytes: namespace.block_bytes() as u32,
                 first_flow: FlowId(0),
                 queues: 0,
+                requests_max: 0,
             })
             .collect(),
     }
@@ -401,7 +406,7 @@ fn guest(rng: &mut Rng, host: &HostPlan, target: &TargetPlan, disk: usize, quiet
         longest: rng.pick(&[2, 8, 32]).min(namespace.blocks),
         shares: [rng.range(20, 60), rng.range(20, 60), rng.below(10), rng.below(10), rng.below(25)],
         writeback: rng.pick(&[true, true, true, false]),
-        rings: RingPlan { has_event_idx: rng.percent(50), are_packed: false, have_log: true },
+        rings: RingPlan { has_event_idx: rng.percent(50), are_packed: false, have_log: true, ignore_limits: false },
         until: quiet + Duration::from_secs(2),
     }
 }

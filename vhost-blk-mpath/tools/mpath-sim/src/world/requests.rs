@@ -25,17 +25,23 @@ impl World {
             self.ctx.checker.memory_truncated(self.ctx.clock.elapsed(), std::iter::once(request.id));
         }
         let queue = machine.queue_of(request.user) as u16;
-        if machine.submit(request)
-            && let Some((daemon, ctx)) = self.daemon()
-        {
+        let is_kicked = machine.submit(request);
+        self.ctx.checker.counts.long_chains += machine.take_long_chains();
+        if is_kicked && let Some((daemon, ctx)) = self.daemon() {
             daemon.kick(ctx, DiskId(request.disk as u16), queue);
         }
     }
 
     /// Passes answers to the guest and the checker. `had_all_paths`: flushes have reached every controller.
     pub(super) fn answer(&mut self, answers: Vec<Answer>, had_all_paths: bool) {
-        for Answer { request, result, data } in answers {
+        for answer in answers {
+            let (used, expected) = (answer.used_bytes, answer.expected_used_bytes());
+            let Answer { request, result, data, .. } = answer;
             let (at, disk) = (self.ctx.clock.elapsed(), request.disk);
+            if used != expected && !self.machines[disk].is_truncated() {
+                let what = format_args!("{request} has the used length {used}, and not {expected}: {result:?}");
+                self.ctx.checker.violate(at, None, what);
+            }
             self.ctx.say(|| format!("{request} answered: {result:?}"));
             if self.ctx.checker.first_attempts.is_waiting(disk) {
                 let what = format_args!("#{} is answered before every path was tried", request.id);

@@ -44,17 +44,17 @@ impl FrontEndServer {
     ) {
         match connection.next() {
             FrontEndEvent::Stop(stop) => {
-                let draining = self.drain(ctx, threads, &connection, stop);
+                let draining = self.drain(ctx, threads, machine, &connection, stop);
                 self.state = FrontEndState::SettingLog { connection, draining };
             }
             FrontEndEvent::Answer(Ok(_)) => {
                 machine.begin_copy();
-                self.start_fetching(ctx, threads, connection);
+                self.start_fetching(ctx, threads, machine, connection);
             }
             // The daemon hangs up, as when virtqueues are stopped.
             event => {
                 machine.disconnect(false);
-                self.state = self.close(ctx, threads, connection, event);
+                self.state = self.close(ctx, threads, machine, connection, event);
             }
         }
     }

@@ -129,6 +129,11 @@ impl IoThread {
         self.inner.stats(now)
     }
 
+    /// The requests of a disk that wait for a path.
+    pub(super) fn queued(&self, now: Instant, disk: DiskId) -> u64 {
+        self.stats(now).scheduler.flows_of(disk).map(|flow| flow.queued).sum()
+    }
+
     /// Whether it can send to every disk on a path.
     pub(super) fn can_use(&self, path: PathId) -> bool {
         let is_usable =

@@ -98,10 +98,10 @@ impl Ring for PackedRing {
         self.wants_kick(memory, first, descriptors)
     }
 
-    fn reap(&mut self, memory: &Memory) -> Vec<usize> {
+    fn reap(&mut self, memory: &Memory) -> Vec<(usize, u32)> {
         let mut places = Vec::new();
         while let Some(place) = self.answered_at(memory, self.used) {
-            places.push(place);
+            places.push((place, memory.u32_at(self.offset(self.used) + 8)));
             self.used = self.after(self.used, self.chains[place]);
         }
         places

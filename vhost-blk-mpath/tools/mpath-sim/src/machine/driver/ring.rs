@@ -46,8 +46,8 @@ pub(crate) trait Ring {
     /// a kick.
     fn submit(&mut self, memory: &mut Memory, place: usize, segments: &[Segment], table: Option<usize>) -> bool;
 
-    /// The places of the requests that were answered since the last call.
-    fn reap(&mut self, memory: &Memory) -> Vec<usize>;
+    /// The places of the requests that were answered since the last call, with their used lengths.
+    fn reap(&mut self, memory: &Memory) -> Vec<(usize, u32)>;
 }
 
 /// A descriptor, whose last two fields depend on the format.

@@ -61,11 +61,11 @@ impl Ring for SplitRing {
         memory.u16_at(self.start + USED) & 1 == 0
     }
 
-    fn reap(&mut self, memory: &Memory) -> Vec<usize> {
+    fn reap(&mut self, memory: &Memory) -> Vec<(usize, u32)> {
         let (mut places, newest) = (Vec::new(), self.answered(memory));
         while self.used != newest {
             let element = self.start + USED + 4 + 8 * usize::from(self.used % self.size);
-            places.push(memory.u32_at(element) as usize / CHAIN_MAX);
+            places.push((memory.u32_at(element) as usize / CHAIN_MAX, memory.u32_at(element + 4)));
             self.used = self.used.wrapping_add(1);
         }
         places
