@@ -47,10 +47,10 @@ impl Stage {
     fn start(flags: &str) -> Self {
         let target = Target::start(2);
         target.fail_cross_resets();
-        let daemon = Daemon::start(
-            &target.addrs(),
-            &format!("--keep-alive-tmo 60 --io-timeout 600s --reconnect-delay 1 {flags}"),
-        );
+        // A busy machine makes no path suspect.
+        let suspect = if flags.contains("--suspect-timeout") { "" } else { "--suspect-timeout 60s" };
+        let flags = format!("--keep-alive-tmo 60 --io-timeout 600s --reconnect-delay 1 {suspect} {flags}");
+        let daemon = Daemon::start(&target.addrs(), &flags);
         let mut guest = Disk::connect(&daemon.socket());
         assert_eq!((guest.write(0, 7), guest.flush()), (Status::Ok, Status::Ok));
         Self { target, daemon, guest, other_guest: None }
@@ -204,7 +204,7 @@ const SITUATIONS: [Situation; 30] = [
     },
     Situation {
         name: "the path is silent",
-        flags: "--policy numa",
+        flags: "--policy numa --suspect-timeout 300ms",
         stage: |stage| {
             stage.target.set(0, "black-hole=stall");
             stage.guest.submit_write(1, 0, 7);
@@ -310,7 +310,7 @@ const SITUATIONS: [Situation; 30] = [
             let hedges = |daemon: &Daemon| daemon.api.hedge(None).unwrap()[0].status.hedges;
             // Their times are learned after a while.
             eventually("reads are hedged", || {
-                stage.read(1);
+                stage.read(20);
                 hedges(&stage.daemon) > 0
             });
             stage.target.set(0, "delay=600s");

@@ -110,9 +110,10 @@ fn a_disk_reports_the_end_of_its_fence() {
 #[test]
 fn a_held_disk_that_is_removed_does_not_resume() {
     let target = Target::start(2);
-    let daemon = after_a_killed_one(&target, SHORT);
+    // The fence takes 6.6 s, and a busy machine removes the disk before.
+    let daemon = after_a_killed_one(&target, "--keep-alive-tmo 3 --reconnect-delay 1");
     daemon.api.remove_disk("disk0", true).unwrap();
-    thread::sleep(Duration::from_secs(3));
+    thread::sleep(Duration::from_secs(7));
     assert_eq!(events(&daemon).last().unwrap().kind, EventKind::DiskRemoved);
     let paths = target.addrs().iter().map(|path| format!("tcp://{path}").parse().unwrap()).collect();
     let again = DiskConfig::new(daemon.socket().to_str().unwrap().parse().unwrap(), NQN.parse().unwrap(), paths);
