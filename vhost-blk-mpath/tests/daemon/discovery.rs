@@ -286,7 +286,7 @@ fn a_lost_discovery_controller_removes_no_paths() {
 }
 
 fn discovery_flags(target: &Target) -> String {
-    format!("{FLAGS} {LASTING} --discovery tcp://{}", target.discovery_addr().unwrap())
+    format!("{FLAGS} --discovery tcp://{}", target.discovery_addr().unwrap())
 }
 
 fn is_remembered(daemon: &Daemon, target: &Target) -> bool {
