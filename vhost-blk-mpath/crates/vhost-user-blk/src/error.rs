@@ -107,7 +107,7 @@ pub enum ServeError {
     /// The queue stopped before the requests in its in-flight log were resubmitted.
     #[error(
         "queue {0} stops before the requests in its in-flight log were resubmitted: \
-         they wait for the fence of an earlier daemon or front-end"
+         they wait for a path or for the fence of an earlier daemon or front-end, or the queue is broken"
     )]
     NotResubmitted(u16),
 }
