@@ -45,6 +45,9 @@ pub enum IdentityMismatch {
     /// UUID, NGUID or EUI64.
     #[error("different UUID, NGUID or EUI64")]
     Identifier,
+    /// The controller reports none of the identifiers that are known of the namespace, so it may be another one.
+    #[error("no UUID, NGUID or EUI64 to compare; the controller is asked again")]
+    Unverified,
     /// UUID, NGUID and EUI64 are all zero, so the namespace cannot be recognised over another path.
     #[error("no UUID, NGUID or EUI64 that identifies the namespace")]
     Unidentified,
@@ -60,6 +63,14 @@ pub enum IdentityMismatch {
     /// NMIC does not say that the namespace is shared.
     #[error("not a shared namespace (NMIC)")]
     NotShared,
+}
+
+impl IdentityMismatch {
+    /// Whether the controller has told no identity, which is no other identity. It may tell one when it is asked again.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Unverified | Self::Unidentified)
+    }
 }
 
 impl NamespaceIdentity {
@@ -96,8 +107,14 @@ impl NamespaceIdentity {
         if self.nsid != other.nsid {
             return Err(IdentityMismatch::Nsid(self.nsid, other.nsid));
         }
-        if (self.uuid, self.nguid, self.eui64) != (other.uuid, other.nguid, other.eui64) {
+        // Only kinds that both have can be compared: one controller may list a UUID, and another an NGUID too.
+        let mut known =
+            self.identifiers().zip(other.identifiers()).filter(|(ours, theirs)| (*ours != 0) & (*theirs != 0));
+        if known.clone().any(|(ours, theirs)| ours != theirs) {
             return Err(IdentityMismatch::Identifier);
+        }
+        if known.next().is_none() && (self.has_identifier() || other.has_identifier()) {
+            return Err(IdentityMismatch::Unverified);
         }
         if self.csi != other.csi {
             return Err(IdentityMismatch::CommandSet(self.csi, other.csi));
@@ -117,10 +134,22 @@ impl NamespaceIdentity {
         if !self.shared {
             return Err(IdentityMismatch::NotShared);
         }
-        if self.uuid == [0; 16] && self.nguid == [0; 16] && self.eui64 == [0; 8] {
+        if !self.has_identifier() {
             return Err(IdentityMismatch::Unidentified);
         }
         Ok(())
+    }
+
+    /// Whether there is a UUID, NGUID or EUI64.
+    #[must_use]
+    pub fn has_identifier(&self) -> bool {
+        self.identifiers().any(|identifier| identifier != 0)
+    }
+
+    /// UUID, NGUID and EUI64, each as a number, which is zero if there is none.
+    fn identifiers(&self) -> impl Iterator<Item = u128> + Clone {
+        let eui64 = u64::from_be_bytes(self.eui64).into();
+        [u128::from_be_bytes(self.uuid), u128::from_be_bytes(self.nguid), eui64].into_iter()
     }
 }
 
@@ -139,7 +168,8 @@ mod tests {
         let cases = [
             (NamespaceIdentity { nsid: 2, ..ours }, IdentityMismatch::Nsid(1, 2)),
             (NamespaceIdentity { uuid: [8; 16], ..ours }, IdentityMismatch::Identifier),
-            (NamespaceIdentity { eui64: [8; 8], ..ours }, IdentityMismatch::Identifier),
+            (NamespaceIdentity { uuid: [0; 16], ..ours }, IdentityMismatch::Unverified),
+            (NamespaceIdentity { uuid: [0; 16], nguid: [7; 16], ..ours }, IdentityMismatch::Unverified),
             (NamespaceIdentity { csi: 2, ..ours }, IdentityMismatch::CommandSet(0, 2)),
             (NamespaceIdentity { blocks: 99, ..ours }, IdentityMismatch::Blocks(100, 99)),
             (NamespaceIdentity { block_bytes: 4096, ..ours }, IdentityMismatch::BlockBytes(512, 4096)),
@@ -149,6 +179,16 @@ mod tests {
             assert_eq!(ours.check_same(&theirs), Err(mismatch));
         }
         assert_eq!(ours.check_same(&NamespaceIdentity { blocks: 101, ..ours }), Ok(()), "grown");
+        // Kinds that only one of them has say nothing, and each kind that both have must be equal.
+        let more = NamespaceIdentity { nguid: [8; 16], eui64: [8; 8], ..ours };
+        assert_eq!((ours.check_same(&more), more.check_same(&ours)), (Ok(()), Ok(())));
+        let other = NamespaceIdentity { nguid: [9; 16], eui64: [0; 8], ..more };
+        assert_eq!(more.check_same(&other), Err(IdentityMismatch::Identifier));
+        let nameless = NamespaceIdentity { uuid: [0; 16], ..ours };
+        assert_eq!(
+            (nameless.check_same(&nameless), nameless.check_same(&ours)),
+            (Ok(()), Err(IdentityMismatch::Unverified))
+        );
         let unshared = NamespaceIdentity { shared: false, ..ours };
         assert_eq!(unshared.check_multipath(), Err(IdentityMismatch::NotShared));
         let anonymous = NamespaceIdentity { uuid: [0; 16], ..ours };

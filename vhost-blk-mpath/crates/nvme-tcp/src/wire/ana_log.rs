@@ -107,27 +107,9 @@ impl AnaLog {
 
     /// Parses a log; bytes after the last group are ignored.
     pub fn parse(bytes: &[u8]) -> Result<Self, AnaLogError> {
-        let cut = |index| AnaLogError::Truncated { index };
-        let (header, mut rest) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(cut(0))?;
-        let &[c0, c1, c2, c3, c4, c5, c6, c7, n0, n1, ..] = header;
-        let mut log = Self { change_count: u64::from_le_bytes([c0, c1, c2, c3, c4, c5, c6, c7]), groups: Vec::new() };
-        for index in 0..u16::from_le_bytes([n0, n1]) {
-            let (group, tail) = rest.split_first_chunk::<GROUP_LEN>().ok_or(cut(index))?;
-            let &[i0, i1, i2, i3, n0, n1, n2, n3, c0, c1, c2, c3, c4, c5, c6, c7, state, ..] = group;
-            let id = u32::from_le_bytes([i0, i1, i2, i3]);
-            let nnsids = u32::from_le_bytes([n0, n1, n2, n3]);
-            let list_len = (nnsids as usize).checked_mul(4).ok_or(cut(index))?;
-            let (list, tail) = tail.split_at_checked(list_len).ok_or(cut(index))?;
-            let state = state & 0xf;
-            log.groups.push(AnaGroup {
-                id,
-                change_count: u64::from_le_bytes([c0, c1, c2, c3, c4, c5, c6, c7]),
-                state: AnaState::from_code(state).ok_or(AnaLogError::State { group: id, state })?,
-                nsids: list.as_chunks().0.iter().map(|&nsid| u32::from_le_bytes(nsid)).collect(),
-            });
-            rest = tail;
-        }
-        Ok(log)
+        let mut parser = AnaLogParser::default();
+        parser.take(bytes, |_| true)?;
+        parser.finish()
     }
 
     /// The log in wire format.
@@ -149,11 +131,110 @@ impl AnaLog {
         bytes
     }
 
+    /// The state of the group that lists a namespace.
+    #[must_use]
+    pub fn listed_state_of(&self, nsid: u32) -> Option<AnaState> {
+        self.groups.iter().find(|group| group.nsids.contains(&nsid)).map(|group| group.state)
+    }
+
     /// The state of a group.
     #[must_use]
     pub fn state_of(&self, group: u32) -> Option<AnaState> {
         self.groups.iter().find(|candidate| candidate.id == group).map(|group| group.state)
     }
+}
+
+/// A parser of a log that is read in parts. It keeps all groups, and only those of their namespaces that the caller wants.
+#[derive(Debug, Clone, Default)]
+pub struct AnaLogParser {
+    log: AnaLog,
+    /// Groups after those in `log`. `None` before the header.
+    groups_left: Option<u16>,
+    /// Namespaces of the last group in `log` that are still to come.
+    nsids_left: u32,
+}
+
+/// The number of bytes that holds any group without its namespaces, and the header.
+pub const ANA_LOG_PART_MIN: u32 = GROUP_LEN as u32;
+
+impl AnaLogParser {
+    /// Takes the next part of the log, of at least [`ANA_LOG_PART_MIN`] bytes. Returns how many of its bytes are parsed: the next
+    /// part starts after these. `is_wanted`: the namespaces to keep.
+    pub fn take(&mut self, part: &[u8], is_wanted: impl Fn(u32) -> bool) -> Result<usize, AnaLogError> {
+        let mut rest = part;
+        loop {
+            if let Some(group) = self.log.groups.last_mut()
+                && self.nsids_left > 0
+            {
+                let there = self.nsids_left.min((rest.len() / 4) as u32);
+                let (list, tail) = rest.split_at(there as usize * 4);
+                let nsids = list.as_chunks().0.iter().map(|&nsid| u32::from_le_bytes(nsid));
+                group.nsids.extend(nsids.filter(|&nsid| is_wanted(nsid)));
+                self.nsids_left -= there;
+                rest = tail;
+                if self.nsids_left > 0 {
+                    break;
+                }
+            }
+            rest = match self.groups_left {
+                Some(0) => break,
+                Some(left) => {
+                    let Some((group, tail)) = rest.split_first_chunk::<GROUP_LEN>() else { break };
+                    self.begin_group(group)?;
+                    self.groups_left = Some(left - 1);
+                    tail
+                }
+                None => {
+                    let Some((header, tail)) = rest.split_first_chunk::<HEADER_LEN>() else { break };
+                    let (change_count, groups) = parse_header(header);
+                    (self.log.change_count, self.groups_left) = (change_count, Some(groups));
+                    tail
+                }
+            };
+        }
+        Ok(part.len() - rest.len())
+    }
+
+    fn begin_group(&mut self, group: &[u8; GROUP_LEN]) -> Result<(), AnaLogError> {
+        let &[i0, i1, i2, i3, n0, n1, n2, n3, c0, c1, c2, c3, c4, c5, c6, c7, state, ..] = group;
+        let (id, state) = (u32::from_le_bytes([i0, i1, i2, i3]), state & 0xf);
+        self.nsids_left = u32::from_le_bytes([n0, n1, n2, n3]);
+        self.log.groups.push(AnaGroup {
+            id,
+            change_count: u64::from_le_bytes([c0, c1, c2, c3, c4, c5, c6, c7]),
+            state: AnaState::from_code(state).ok_or(AnaLogError::State { group: id, state })?,
+            nsids: Vec::new(),
+        });
+        Ok(())
+    }
+
+    /// Whether the whole log is parsed.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.groups_left == Some(0) && self.nsids_left == 0
+    }
+
+    /// Whether another reading of the header, of at least 16 bytes, shows the same log.
+    #[must_use]
+    pub fn is_unchanged(&self, header: &[u8]) -> bool {
+        let groups = self.log.groups.len() as u16 + self.groups_left.unwrap_or(0);
+        header.first_chunk().is_some_and(|header| parse_header(header) == (self.log.change_count, groups))
+    }
+
+    /// The log.
+    pub fn finish(self) -> Result<AnaLog, AnaLogError> {
+        if self.is_complete() {
+            return Ok(self.log);
+        }
+        let begun = self.log.groups.len() as u16;
+        Err(AnaLogError::Truncated { index: if self.nsids_left > 0 { begun - 1 } else { begun } })
+    }
+}
+
+/// Change count and number of groups.
+fn parse_header(header: &[u8; HEADER_LEN]) -> (u64, u16) {
+    let &[c0, c1, c2, c3, c4, c5, c6, c7, n0, n1, ..] = header;
+    (u64::from_le_bytes([c0, c1, c2, c3, c4, c5, c6, c7]), u16::from_le_bytes([n0, n1]))
 }
 
 #[cfg(test)]
@@ -183,6 +264,27 @@ mod tests {
             let parsed = AnaLog::parse(&bytes[..cut]);
             let refused = matches!(parsed, Err(AnaLogError::Truncated { .. }));
             prop_assert!(refused, "{parsed:?}");
+        }
+
+        /// Parts of any sizes make the same log, with the wanted namespaces alone.
+        #[test]
+        fn parts_make_the_whole(
+            change_count: u64, groups in proptest::collection::vec(any_group(), 0..6), sizes in proptest::collection::vec(32usize..90, 1..9),
+        ) {
+            let mut log = AnaLog { change_count, groups };
+            let bytes = log.emit();
+            let (mut parser, mut done) = (AnaLogParser::default(), 0);
+            for size in sizes.iter().cycle() {
+                if parser.is_complete() {
+                    break;
+                }
+                let end = bytes.len().min(done + size);
+                done += parser.take(&bytes[done..end], |nsid| nsid % 2 == 0).unwrap();
+            }
+            prop_assert_eq!(done, bytes.len());
+            prop_assert!(parser.is_unchanged(&bytes));
+            log.groups.iter_mut().for_each(|group| group.nsids.retain(|nsid| nsid % 2 == 0));
+            prop_assert_eq!(parser.finish(), Ok(log));
         }
 
         #[test]

@@ -36,7 +36,7 @@ mod transfer;
 
 pub use active_list::{ACTIVE_LIST_MAX, ActiveList};
 pub use admin::{AdminCommand, CROSS_RESET_DONE, Cns, ControllerInstance, LogPage};
-pub use ana_log::{AnaGroup, AnaLog, AnaLogError, AnaState};
+pub use ana_log::{ANA_LOG_PART_MIN, AnaGroup, AnaLog, AnaLogError, AnaLogParser, AnaState};
 pub use async_event::AsyncEvent;
 pub use connect::{CNTLID_ANY, ConnectData, ConnectField, ConnectResult};
 pub use cqe::Cqe;

@@ -33,6 +33,8 @@ pub enum Step {
     AsyncEventConfiguration,
     /// Get Log Page, Asymmetric Namespace Access.
     AnaLog,
+    /// Identify Namespace, for the ANA group.
+    AnaGroup,
     /// Get Log Page, Changed Namespace List.
     ChangedNamespaces,
     /// Get Log Page, Discovery.
@@ -59,6 +61,7 @@ impl Step {
                 // An unusable namespace does not concern the others.
                 | Self::IdentifyNamespace
                 | Self::NamespaceDescriptors
+                | Self::AnaGroup
         )
     }
 
@@ -103,6 +106,7 @@ impl std::fmt::Display for Step {
             Self::NamespaceDescriptors => "reading namespace identification descriptors",
             Self::AsyncEventConfiguration => "configuring asynchronous events",
             Self::AnaLog => "reading the ANA log",
+            Self::AnaGroup => "reading the ANA group of a namespace",
             Self::ChangedNamespaces => "reading the changed namespace list",
             Self::DiscoveryLog => "reading the discovery log",
             Self::KeepAlive => "Keep Alive",

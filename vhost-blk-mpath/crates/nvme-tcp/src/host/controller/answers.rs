@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
+use super::ana_log::ReadLog;
 use super::namespaces::Identified;
-use super::{ControllerError, HostController, NamespaceError, Step, Unsupported};
+use super::{AnaUpdate, ControllerError, HostController, NamespaceError, Step, Unsupported};
 use crate::host::config::QUEUE_ENTRIES_MIN;
 use crate::host::{AdminError, CommandLimits, ConnectError, NamespaceIdentity, QueueError};
 use crate::wire::{
-    ACTIVE_LIST_MAX, ActiveList, AnaLog, IdentifyController, IdentifyNamespace, IdentifyNvmController,
-    NamespaceDescriptors, Status,
+    ACTIVE_LIST_MAX, ActiveList, IdentifyController, IdentifyNamespace, IdentifyNvmController, NamespaceDescriptors,
+    Status, Version,
 };
 
 /// The most active namespaces that are listed. A configured namespace must be among them.
@@ -40,9 +41,6 @@ impl HostController {
         let entries = self.facts.queue_entries(self.config.queue_entries);
         if entries < QUEUE_ENTRIES_MIN {
             return Err(Unsupported::QueueEntries(entries.into()).into());
-        }
-        if self.facts.has_ana() {
-            self.check_ana_log()?;
         }
         Ok(())
     }
@@ -119,8 +117,10 @@ impl HostController {
     pub(super) fn apply_descriptors(&mut self, status: Status) -> Identified {
         let descriptors = match status.result() {
             Ok(()) => NamespaceDescriptors::parse(self.session.queue.data())?,
-            // Controllers before NVMe 1.3 do not have this command.
-            Err(status) if status.is(Status::INVALID_FIELD) => NamespaceDescriptors::default(),
+            // Controllers before NVMe 1.3 do not have this command. Identify Namespace may have identifiers too.
+            Err(status) if status.is(Status::INVALID_FIELD) && self.may_lack_descriptors() => {
+                NamespaceDescriptors::default()
+            }
             Err(status) => return Err(self.identify_error(Step::NamespaceDescriptors, status)),
         };
         if let Some(csi) = descriptors.csi
@@ -135,8 +135,64 @@ impl HostController {
         Ok(NamespaceIdentity::new(nsid, block_bytes, &data, &descriptors))
     }
 
-    pub(super) fn apply_ana_log(&mut self, now: Instant) -> Result<(), ControllerError> {
-        let log = AnaLog::parse(self.session.queue.data())?;
-        self.update_namespaces(Some((&log, now + self.facts.anatt() * 2)))
+    /// Whether a namespace can do without the list of its descriptors: the controller need not have the list, or the namespace has
+    /// an identifier without it. A list that is refused once must not make a nameless namespace.
+    fn may_lack_descriptors(&self) -> bool {
+        let data = self.identify_namespace.as_deref();
+        self.facts.version.0 < Version::new(1, 3).0
+            || data.is_some_and(|data| data.nguid != [0; 16] || data.eui64 != [0; 8])
+    }
+
+    /// Takes a part of the ANA log. After the last part, asks for the groups of namespaces that the log does not list.
+    pub(super) fn apply_ana_log(&mut self, now: Instant) -> Result<Option<Step>, ControllerError> {
+        let Some(reader) = &mut self.ana_reader else { return Ok(None) };
+        let Some(ReadLog { log, is_mixed }) =
+            reader.take(self.session.queue.data(), |nsid| self.nsids.contains(&nsid))?
+        else {
+            return Ok(Some(Step::AnaLog));
+        };
+        self.ana_reader = None;
+        self.wanted.ana_log |= is_mixed;
+        self.ana_update = Some(AnaUpdate { log, change_ends: now + self.facts.anatt() * 2, groups_known: 0 });
+        self.next_ana_group()
+    }
+
+    /// Asks for the group of the next usable namespace that the ANA log does not list. The namespace may have moved to another
+    /// group since it was identified. The log was read before: an event announces each move after that.
+    pub(super) fn next_ana_group(&mut self) -> Result<Option<Step>, ControllerError> {
+        let Some(mut update) = self.ana_update.take() else { return Ok(None) };
+        while let Some(&nsid) = self.nsids.get(update.groups_known) {
+            if update.log.listed_state_of(nsid).is_none() && self.identity_mut(update.groups_known).is_some() {
+                self.ana_update = Some(update);
+                return Ok(Some(Step::AnaGroup));
+            }
+            update.groups_known += 1;
+        }
+        self.update_namespaces(Some((&update.log, update.change_ends)))?;
+        Ok(None)
+    }
+
+    /// Takes the group of a namespace. After an error, the namespace keeps its group.
+    pub(super) fn apply_ana_group(&mut self, status: Status) {
+        let found = IdentifyNamespace::parse(self.session.queue.data()).filter(|_| status.is_success());
+        // The data of an inactive namespace is all zeroes.
+        let group = found.filter(|found| found.nsze.get() != 0).map(|found| found.anagrpid.get());
+        let Some(update) = &mut self.ana_update else { return };
+        let position = update.groups_known;
+        update.groups_known += 1;
+        if let Some(group) = group
+            && let Some(identity) = self.identity_mut(position)
+        {
+            identity.anagrpid = group;
+        }
+    }
+
+    /// The identity of the namespace at a position, if it is usable: from the identification that waits for the ANA log, or from
+    /// the last one.
+    fn identity_mut(&mut self, position: usize) -> Option<&mut NamespaceIdentity> {
+        if self.identified.is_empty() {
+            return self.namespaces.identity_mut(position);
+        }
+        self.identified.get_mut(position)?.as_mut().ok()
     }
 }

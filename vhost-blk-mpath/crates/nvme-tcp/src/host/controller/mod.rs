@@ -5,8 +5,10 @@
 //!   → active namespaces → { Identify Namespace → descriptors } for each → [ANA log] → Live
 //! Live ⇄ { ANA log, changed namespaces → { Identify Namespace → descriptors } for each → ANA log } → Shutdown
 //! ```
-//! Steps in square brackets depend on the controller's capabilities.
+//! Steps in square brackets depend on the controller's capabilities. After an ANA log that does not list the namespaces, each is
+//! asked for its group.
 
+mod ana_log;
 mod answers;
 mod cross_reset;
 mod error;
@@ -17,6 +19,7 @@ mod step;
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use ana_log::AnaLogReader;
 pub use cross_reset::{CrossResetOutcome, CrossResetRefusal};
 pub use error::{ControllerError, NamespaceError, Unsupported};
 use info::ControllerFacts;
@@ -25,13 +28,23 @@ use namespaces::{Identified, Namespaces, Update};
 
 use super::admin::{AdminConfig, AdminSession, Answer, ShutdownOutcome, Step};
 use super::config::{CommandLimits, ConfigError, QueueConfig, check_entries};
-use crate::wire::{AsyncEvent, Capabilities, IdentifyController, IdentifyNamespace, Version};
+use crate::wire::{AnaLog, AsyncEvent, Capabilities, IdentifyController, IdentifyNamespace, Version};
 
 /// Work that starts when no step is under way.
 #[derive(Debug, Clone, Copy, Default)]
 struct Wanted {
     ana_log: bool,
     namespaces: bool,
+}
+
+/// An ANA log that was read, and is not applied yet.
+#[derive(Debug)]
+struct AnaUpdate {
+    log: AnaLog,
+    /// When an ANA state "change" has lasted too long.
+    change_ends: Instant,
+    /// Namespaces, from the first, whose groups are known.
+    groups_known: usize,
 }
 
 /// An association with one controller, seen from its admin queue. The module describes the sequence of steps.
@@ -49,6 +62,9 @@ pub struct HostController {
     identified: Vec<Identified>,
     /// Identify Namespace of the namespace whose descriptors are being read.
     identify_namespace: Option<Box<IdentifyNamespace>>,
+    /// The reading of the ANA log that is under way.
+    ana_reader: Option<AnaLogReader>,
+    ana_update: Option<AnaUpdate>,
     namespaces: Namespaces,
     live: Option<Box<ControllerInfo>>,
     /// A Cross-Controller Reset is sent and not answered.
@@ -92,6 +108,8 @@ impl HostController {
             nsids: Vec::new(),
             identified: Vec::new(),
             identify_namespace: None,
+            ana_reader: None,
+            ana_update: None,
             namespaces: Namespaces::default(),
             live: None,
             is_reset_outstanding: false,
@@ -154,6 +172,14 @@ impl HostController {
     pub fn reread_ana(&mut self, now: Instant) {
         if !self.session.has_failed() {
             self.wanted.ana_log |= self.facts.has_ana();
+            self.proceed(now, None);
+        }
+    }
+
+    /// Identifies the namespaces again and reads the ANA log, as after an asynchronous event.
+    pub fn reread_namespaces(&mut self, now: Instant) {
+        if !self.session.has_failed() {
+            self.wanted.namespaces = true;
             self.proceed(now, None);
         }
     }

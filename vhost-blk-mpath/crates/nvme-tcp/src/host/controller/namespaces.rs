@@ -53,6 +53,11 @@ impl Namespaces {
         self.0 = results.into_iter().map(entry).collect();
     }
 
+    /// The identity of the namespace at a position, if it is known.
+    pub(super) fn identity_mut(&mut self, position: usize) -> Option<&mut NamespaceIdentity> {
+        self.0.get_mut(position)?.identity.as_mut().ok()
+    }
+
     /// Takes an ANA log. `change_ends` is when a state "change" that begins now has lasted too long.
     fn apply_ana_log(&mut self, log: &AnaLog, change_ends: Instant) {
         for entry in &mut self.0 {
@@ -98,8 +103,7 @@ impl Namespaces {
 
 /// The state of the group that lists the namespace. Without namespace lists, the state of the namespace's ANAGRPID.
 fn state_of(log: &AnaLog, identity: &NamespaceIdentity) -> Option<AnaState> {
-    let listed = log.groups.iter().find(|group| group.nsids.contains(&identity.nsid)).map(|group| group.state);
-    listed.or_else(|| log.state_of(identity.anagrpid))
+    log.listed_state_of(identity.nsid).or_else(|| log.state_of(identity.anagrpid))
 }
 
 /// The information about the namespaces that was read.

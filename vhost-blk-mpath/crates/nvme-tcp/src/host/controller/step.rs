@@ -2,18 +2,13 @@
 
 use std::time::Instant;
 
-use super::{ControllerError, HostController, Step, Unsupported, Wanted};
+use super::ana_log::{AnaLogReader, Part};
+use super::{ControllerError, HostController, Step, Wanted};
 use crate::host::ControllerEvent;
 use crate::wire::{
-    AdminCommand, AnaLog, AsyncEventMask, Capabilities, Cns, FeatureId, IDENTIFY_BYTES, IdentifyController, LogPage,
-    NumberOfQueues, Sgl, Sqe, Status, Version,
+    AdminCommand, AsyncEventMask, Capabilities, Cns, FeatureId, IDENTIFY_BYTES, LogPage, NumberOfQueues, Sgl, Sqe,
+    Status, Version,
 };
-
-/// The longest ANA log that is read with namespace lists, in bytes. If the log is longer, only its groups are read.
-const ANA_LOG_MAX: u32 = 256 * 1024;
-
-/// LSP of the ANA log: Return Groups Only.
-const ANA_LSP_GROUPS_ONLY: u8 = 1;
 
 /// NSID of a log page that covers all namespaces.
 const NSID_ALL: u32 = u32::MAX;
@@ -27,7 +22,11 @@ impl HostController {
                 self.namespaces.stop_timers();
             }
             Step::ChangedNamespaces => self.wanted.namespaces = false,
-            Step::AnaLog => self.wanted.ana_log = false,
+            // An event during a reading leads to another one.
+            Step::AnaLog if self.ana_reader.is_none() => {
+                self.wanted.ana_log = false;
+                self.ana_reader = Some(AnaLogReader::new(&self.facts.identify, self.facts.mdts_bytes()));
+            }
             _ => {}
         }
         if let Some((sqe, data_len)) = step.command().or_else(|| self.command(step)) {
@@ -39,9 +38,8 @@ impl HostController {
     fn command(&self, step: Step) -> Option<(Sqe, u32)> {
         let identify = |cns, nsid| (AdminCommand::Identify { cns, nsid, cntid: 0, csi: 0 }, IDENTIFY_BYTES as u32);
         let set_feature = |fid, value| (AdminCommand::SetFeatures { fid, save: false, nsid: 0, value }, 0);
-        let get_log = |lid, lsp, bytes: u32| {
-            let bytes_read = bytes.into();
-            (AdminCommand::GetLogPage { lid, nsid: NSID_ALL, lsp, rae: false, bytes: bytes_read, offset: 0 }, bytes)
+        let get_log = |lid, Part { offset, bytes, lsp, retain_event: rae }| {
+            (AdminCommand::GetLogPage { lid, nsid: NSID_ALL, lsp, rae, bytes: bytes.into(), offset }, bytes)
         };
         let (command, data_len) = match step {
             Step::NumberOfQueues => {
@@ -53,11 +51,12 @@ impl HostController {
             Step::IdentifyNamespace => identify(Cns::NAMESPACE, self.nsid()),
             Step::NamespaceDescriptors => identify(Cns::DESCRIPTORS, self.nsid()),
             Step::AsyncEventConfiguration => set_feature(FeatureId::ASYNC_EVENT_CONFIGURATION, self.event_mask().0),
-            Step::AnaLog => {
-                let (lsp, bytes) = self.ana_log_request();
-                get_log(LogPage::ANA, lsp, bytes)
+            Step::AnaLog => get_log(LogPage::ANA, self.ana_reader.as_ref()?.next()),
+            Step::AnaGroup => identify(Cns::NAMESPACE, *self.nsids.get(self.ana_update.as_ref()?.groups_known)?),
+            Step::ChangedNamespaces => {
+                let whole = Part { offset: 0, bytes: IDENTIFY_BYTES as u32, lsp: 0, retain_event: false };
+                get_log(LogPage::CHANGED_NAMESPACES, whole)
             }
-            Step::ChangedNamespaces => get_log(LogPage::CHANGED_NAMESPACES, 0, IDENTIFY_BYTES as u32),
             _ => return None,
         };
         Some((command.to_sqe(0, Sgl::NONE), data_len))
@@ -112,9 +111,10 @@ impl HostController {
                 self.identified.push(identified);
                 self.identify_next()?
             }
-            Step::AnaLog => {
-                self.apply_ana_log(now)?;
-                None
+            Step::AnaLog => self.apply_ana_log(now)?,
+            Step::AnaGroup => {
+                self.apply_ana_group(status);
+                self.next_ana_group()?
             }
             Step::ChangedNamespaces => self.identify_next()?,
             Step::Shutdown => Some(Step::ShutdownStatus),
@@ -149,33 +149,4 @@ impl HostController {
         let wanted = AsyncEventMask::NAMESPACE_ATTRIBUTE.or(AsyncEventMask::ANA_CHANGE);
         AsyncEventMask(self.facts.identify.oaes.get()).and(wanted)
     }
-
-    /// LSP and bytes of the Get Log Page command for the ANA log.
-    fn ana_log_request(&self) -> (u8, u32) {
-        let max = u64::from(self.facts.mdts_bytes().unwrap_or(u32::MAX).min(ANA_LOG_MAX));
-        match u32::try_from(ana_log_bytes(&self.facts.identify, true)) {
-            Ok(bytes) if u64::from(bytes) <= max => (0, bytes),
-            // `check_ana_log` has checked that this size fits.
-            _ => (ANA_LSP_GROUPS_ONLY, ana_log_bytes(&self.facts.identify, false) as u32),
-        }
-    }
-
-    /// Checks that the ANA log without namespaces fits MDTS and [`ANA_LOG_MAX`].
-    pub(super) fn check_ana_log(&self) -> Result<(), Unsupported> {
-        let least = ana_log_bytes(&self.facts.identify, false);
-        if least > u64::from(self.facts.mdts_bytes().unwrap_or(u32::MAX).min(ANA_LOG_MAX)) {
-            return Err(Unsupported::AnaLog(least));
-        }
-        Ok(())
-    }
-}
-
-/// The largest size of the ANA log in bytes, with or without namespace lists.
-fn ana_log_bytes(identify: &IdentifyController, namespaces: bool) -> u64 {
-    let listed = match (namespaces, identify.mnan.get()) {
-        (false, _) => 0,
-        (true, 0) => identify.nn.get(),
-        (true, mnan) => mnan,
-    };
-    AnaLog::len_for(0, 0) as u64 + u64::from(identify.nanagrpid.get()) * 32 + u64::from(listed) * 4
 }

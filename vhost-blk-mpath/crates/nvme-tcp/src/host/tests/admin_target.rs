@@ -48,6 +48,14 @@ impl Namespace {
     }
 }
 
+/// A part of a log that was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LogPart {
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+    pub(super) rae: bool,
+}
+
 /// A change of the target during a test.
 pub(super) type TargetChange = fn(&mut AdminTarget);
 
@@ -74,6 +82,10 @@ pub(super) struct AdminTarget {
     pub(super) seen: Vec<What>,
     /// The NSIDs of all Identify Namespace commands.
     pub(super) identified: Vec<u32>,
+    /// The ANA log lists namespaces though the host wants the groups alone.
+    pub(super) ignores_groups_only: bool,
+    /// The parts of all logs that were read.
+    pub(super) parts: Vec<LogPart>,
     cc: ControllerConfiguration,
     event: Option<u16>,
     pub(super) events: AsyncEventMask,
@@ -124,6 +136,8 @@ impl AdminTarget {
             then: None,
             seen: Vec::new(),
             identified: Vec::new(),
+            ignores_groups_only: false,
+            parts: Vec::new(),
             cc: ControllerConfiguration::default(),
             event: None,
             events: AsyncEventMask::default(),
@@ -280,12 +294,13 @@ impl AdminTarget {
                 (What::Identify(cns), 0, Some(page))
             }
             AdminCommand::GetLogPage { lid, bytes, rae, lsp, offset, .. } => {
-                assert_eq!((rae, offset), (false, 0), "reading a log must clear its event");
+                self.parts.push(LogPart { offset, bytes, rae });
                 let mut log = self.ana.clone();
-                if lsp == 1 {
+                if lsp == 1 && !self.ignores_groups_only {
                     log.groups.iter_mut().for_each(|group| group.nsids.clear());
                 }
                 let mut page = if lid == LogPage::ANA { log.emit() } else { vec![0; 4096] };
+                page.drain(..offset as usize);
                 page.resize(bytes as usize, 0);
                 (What::Log(lid), 0, Some(page))
             }

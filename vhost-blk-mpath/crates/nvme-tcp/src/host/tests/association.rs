@@ -50,10 +50,7 @@ fn a_live_controller_has_half_of_kato_for_any_answer() {
     let mut admin = Admin::with(ControllerConfig { command_timeout, ..config() }, |target| {
         target.mute.push(What::Identify(Cns::CONTROLLER));
     });
-    assert_eq!(
-        admin.failure(),
-        AdminError::Timeout { step: Step::IdentifyController, after: command_timeout }.into()
-    );
+    assert_eq!(admin.failure(), AdminError::Timeout { step: Step::IdentifyController, after: command_timeout }.into());
 }
 
 #[test]

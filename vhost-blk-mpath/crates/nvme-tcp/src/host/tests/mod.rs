@@ -3,6 +3,7 @@
 mod admin;
 mod admin_target;
 mod ages;
+mod ana_log;
 mod association;
 mod authentication;
 mod concatenation;

@@ -86,8 +86,11 @@ impl Seen {
         if identify {
             self.identity = there;
         }
-        // The log lists the existing namespaces. For others, the ANAGRPID of the last identification applies.
+        // The log lists the existing namespaces, unless it lacks their groups. Then they are asked for their groups.
         let listed = there.and_then(|there| state.ana(there));
+        if let (Some(identity), Some(there), None) = (&mut self.identity, there, listed) {
+            identity.group = there.group;
+        }
         self.ana = self.identity.and_then(|identity| listed.or(state.ana(identity)));
         let change = self.ana == Some(AnaState::Change);
         self.change_since = if change { Some(self.change_since.unwrap_or(now)) } else { None };

@@ -24,6 +24,9 @@ fn with(nsids: &[u32]) -> impl Fn(&mut AdminTarget) {
         for &nsid in nsids {
             target.namespace(nsid).data.nsze = (1000 * u64::from(nsid)).into();
         }
+        if let [only] = &mut target.ana.groups[..] {
+            only.nsids = nsids.to_vec();
+        }
     }
 }
 
@@ -181,6 +184,31 @@ fn an_unusable_namespace_does_not_affect_the_others() {
         namespaces_changed(&mut admin);
         assert_eq!(limits(&admin)[1], Some((2, 2000)));
     }
+}
+
+/// The list of descriptors is refused once. A namespace without a name would be taken for another one.
+#[test]
+fn a_refused_list_of_descriptors_makes_no_nameless_namespace() {
+    let refuse = |target: &mut AdminTarget| {
+        target.namespace(2).refuse = Some((Cns::DESCRIPTORS, Status::INVALID_FIELD.with_dnr()));
+    };
+    let mut admin = Admin::with(wanted(&[1, 2]), |target| {
+        with(&[1, 2])(target);
+        refuse(target);
+    });
+    let status = Status::INVALID_FIELD.with_dnr();
+    let error = NamespaceError::Command { step: Step::NamespaceDescriptors, status };
+    assert_eq!(admin.live().namespaces[1], Err(error));
+    admin.target.namespace(2).refuse = None;
+    admin.host.reread_namespaces(admin.now);
+    admin.pass(SECOND / 10).unwrap();
+    assert_eq!(limits(&admin)[1], Some((2, 2000)));
+    // Identify Namespace has a name too.
+    refuse(&mut admin.target);
+    admin.target.namespace(2).data.nguid = [7; 16];
+    namespaces_changed(&mut admin);
+    let found = admin.host.info().unwrap().namespaces[1].clone().unwrap().identity;
+    assert_eq!((found.uuid, found.nguid), ([0; 16], [7; 16]));
 }
 
 #[test]

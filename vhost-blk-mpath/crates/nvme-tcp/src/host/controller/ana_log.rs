@@ -1,0 +1,169 @@
+//! Reading the ANA log: in one command if it fits, and otherwise in parts, and its header again. The reading is repeated until
+//! both headers are equal. A log with long lists of namespaces is read without them.
+
+use super::{ControllerError, Unsupported};
+use crate::wire::{ANA_LOG_PART_MIN, AnaLog, AnaLogError, AnaLogParser, IdentifyController};
+
+/// The most bytes that one command reads.
+const PART_BYTES_MAX: u32 = 256 * 1024;
+
+/// The longest log that is read with its lists of namespaces. The host wants a few of them, and can ask for the group of each.
+const LISTED_BYTES_MAX: u64 = PART_BYTES_MAX as u64;
+
+/// The longest log that is read. It has room for the most groups, and for some lists of a controller that always sends them.
+const BYTES_MAX: u64 = 4 << 20;
+
+/// The most attempts to read a log that changes meanwhile.
+const READS_MAX: u32 = 10;
+
+/// LSP of the ANA log: Return Groups Only.
+const LSP_GROUPS_ONLY: u8 = 1;
+
+/// Bytes of the header.
+const HEADER_BYTES: u32 = AnaLog::len_for(0, 0) as u32;
+
+/// A part of the log to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) offset: u64,
+    pub(super) bytes: u32,
+    pub(super) lsp: u8,
+    /// RAE: the event that announced the change stays outstanding, because this part is not the last.
+    pub(super) retain_event: bool,
+}
+
+/// A log that was read.
+#[derive(Debug)]
+pub(super) struct ReadLog {
+    pub(super) log: AnaLog,
+    /// The log has changed during each attempt, so it has to be read again.
+    pub(super) is_mixed: bool,
+}
+
+/// One reading of a log.
+#[derive(Debug)]
+pub(super) struct AnaLogReader {
+    parser: AnaLogParser,
+    groups_only: bool,
+    /// Where the next part starts.
+    offset: u64,
+    /// All is read but the header, which is read again.
+    reads_header: bool,
+    /// The most bytes of a part.
+    part_max: u32,
+    /// LPA: Get Log Page supports an offset.
+    has_offsets: bool,
+    /// The longest log that the controller announces, without and with lists.
+    announced: [u64; 2],
+    /// What is wrong with a later part, unless the log has changed.
+    error: Option<AnaLogError>,
+    /// Attempts so far.
+    reads: u32,
+}
+
+impl AnaLogReader {
+    /// A reader at the start of the log. `mdts`: the most bytes of a transfer, at least 4096.
+    pub(super) fn new(identify: &IdentifyController, mdts: Option<u32>) -> Self {
+        let part_max = mdts.unwrap_or(u32::MAX).min(PART_BYTES_MAX);
+        let has_offsets = identify.lpa & IdentifyController::LPA_EXTENDED != 0;
+        let announced = [false, true].map(|listed| announced_bytes(identify, listed));
+        let listed_max = if has_offsets { LISTED_BYTES_MAX } else { part_max.into() };
+        Self {
+            parser: AnaLogParser::default(),
+            groups_only: announced[1] > listed_max,
+            offset: 0,
+            reads_header: false,
+            part_max,
+            has_offsets,
+            announced,
+            error: None,
+            reads: 1,
+        }
+    }
+
+    /// The next part to read.
+    pub(super) fn next(&self) -> Part {
+        let lsp = if self.groups_only { LSP_GROUPS_ONLY } else { 0 };
+        if self.reads_header {
+            return Part { offset: 0, bytes: HEADER_BYTES, lsp, retain_event: false };
+        }
+        // A log may be longer than announced.
+        let left = self.announced().checked_sub(self.offset).filter(|left| *left > 0).unwrap_or(self.part_max.into());
+        let bytes = u32::try_from(left).unwrap_or(u32::MAX).clamp(ANA_LOG_PART_MIN, self.part_max);
+        Part { offset: self.offset, bytes, lsp, retain_event: !self.is_whole() }
+    }
+
+    fn announced(&self) -> u64 {
+        self.announced[usize::from(!self.groups_only)]
+    }
+
+    /// Whether one command reads the whole log.
+    fn is_whole(&self) -> bool {
+        self.offset == 0 && (self.announced() <= self.part_max.into() || !self.has_offsets)
+    }
+
+    /// Takes the data of the part from [`next`](Self::next). Returns the log once it is complete. `is_wanted`: the namespaces of
+    /// the host.
+    pub(super) fn take(
+        &mut self,
+        data: &[u8],
+        is_wanted: impl Fn(u32) -> bool,
+    ) -> Result<Option<ReadLog>, ControllerError> {
+        if self.reads_header {
+            return self.compare(data);
+        }
+        let is_whole = self.is_whole();
+        match self.parser.take(data, is_wanted) {
+            Ok(parsed) => self.offset += parsed as u64,
+            // The log may have changed since its first part.
+            Err(error) if self.offset > 0 => (self.error, self.reads_header) = (Some(error), true),
+            Err(error) => return Err(error.into()),
+        }
+        if self.parser.is_complete() {
+            if is_whole {
+                let log = std::mem::take(&mut self.parser).finish()?;
+                return Ok(Some(ReadLog { log, is_mixed: false }));
+            }
+            self.reads_header = true;
+        } else if !self.groups_only && (!self.has_offsets || self.offset > LISTED_BYTES_MAX) {
+            // The lists are longer than announced.
+            self.groups_only = true;
+            self.begin();
+        } else if !self.has_offsets {
+            return Err(Unsupported::AnaLog(self.part_max.into()).into());
+        } else if self.offset > BYTES_MAX {
+            return Err(Unsupported::AnaLog(BYTES_MAX).into());
+        }
+        Ok(None)
+    }
+
+    fn begin(&mut self) {
+        (self.parser, self.offset, self.reads_header) = (AnaLogParser::default(), 0, false);
+        self.error = None;
+    }
+
+    /// Compares the header after all parts were read. Returns the log if it has not changed, and otherwise starts again.
+    fn compare(&mut self, header: &[u8]) -> Result<Option<ReadLog>, ControllerError> {
+        let is_mixed = !self.parser.is_unchanged(header);
+        if is_mixed && self.reads < READS_MAX {
+            self.reads += 1;
+            self.begin();
+            return Ok(None);
+        }
+        if let Some(error) = self.error {
+            return Err(error.into());
+        }
+        let log = std::mem::take(&mut self.parser).finish()?;
+        Ok(Some(ReadLog { log, is_mixed }))
+    }
+}
+
+/// The largest size of the log in bytes, with or without lists of namespaces.
+fn announced_bytes(identify: &IdentifyController, listed: bool) -> u64 {
+    let namespaces = match (listed, identify.mnan.get()) {
+        (false, _) => 0,
+        (true, 0) => identify.nn.get(),
+        (true, mnan) => mnan,
+    };
+    AnaLog::len_for(0, 0) as u64 + u64::from(identify.nanagrpid.get()) * 32 + u64::from(namespaces) * 4
+}
