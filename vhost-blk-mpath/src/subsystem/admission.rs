@@ -6,7 +6,7 @@
 use std::sync::{Arc, PoisonError};
 
 use mpath_host::{Admissions, AdmitError, AnotherRemembered, NamespaceName, Remembered, Unusable};
-use nvme_tcp::host::{ControllerInfo, Namespace, NamespaceError};
+use nvme_tcp::host::{ControllerInfo, IdentityMismatch, Namespace, NamespaceError};
 use vhost_user_blk::{DiskGeometry, VirtioDisk};
 
 use crate::disk::geometry;
@@ -178,6 +178,10 @@ impl Subsystem {
                 let file = self.records.file(index).to_owned();
                 let (namespace, before) = (Box::new(namespace.clone()), Box::new(before.clone()));
                 RefusedNamespace::OfOtherGuest { disk: name, namespace, before, file }
+            }
+            // The path is tried again.
+            Err(AnotherRemembered::Unverified(_)) => {
+                return Err(Unusable::from(IdentityMismatch::Unverified).into());
             }
             Ok(()) if disk.settings.read_only => return Ok(()),
             Ok(()) => {

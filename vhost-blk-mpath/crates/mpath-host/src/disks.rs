@@ -8,8 +8,8 @@ use nvme_tcp::host::{ControllerInfo, IdentityMismatch, NamespaceError, Namespace
 /// Why a namespace cannot be used for a disk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// It is another namespace.
-    #[error("the path leads to another namespace than the disk's other paths: {0}")]
+    /// It is another namespace, or cannot be told from another.
+    #[error("the path {leads} to another namespace than the disk's other paths: {0}", leads = leads(.0))]
     Mismatch(#[from] IdentityMismatch),
     /// It is smaller than what guests see, after the disk has grown.
     #[error(
@@ -46,6 +46,10 @@ pub enum Unusable {
     Namespace(#[from] NamespaceError),
 }
 
+fn leads(mismatch: &IdentityMismatch) -> &'static str {
+    if mismatch.may_pass() { "may lead" } else { "leads" }
+}
+
 /// Why a path is not admitted for a disk.
 #[derive(Debug, thiserror::Error)]
 pub enum AdmitError<E: std::error::Error> {
@@ -62,7 +66,8 @@ impl<E: std::error::Error> AdmitError<E> {
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {
-            Self::Unusable(Unusable::Mismatch(_)) | Self::NoDisk(_) => true,
+            Self::Unusable(Unusable::Mismatch(mismatch)) => !mismatch.may_pass(),
+            Self::NoDisk(_) => true,
             // A controller that has not yet noticed growth will notice it. A namespace that has shrunk may grow back.
             Self::Unusable(
                 Unusable::NotGrown { .. }
@@ -73,7 +78,7 @@ impl<E: std::error::Error> AdmitError<E> {
         }
     }
 
-    /// Whether the namespace on the path is not the one of the disk, or lacks blocks that guests see.
+    /// Whether the namespace on the path is not the one of the disk, may be another, or lacks blocks that guests see.
     pub(crate) fn is_another(&self) -> bool {
         matches!(self, Self::Unusable(Unusable::Mismatch(_) | Unusable::NotGrown { .. } | Unusable::Shrunk { .. }))
     }

@@ -36,9 +36,19 @@ impl NamespaceName {
         if self.identifiers.is_empty() && other.identifiers.is_empty() {
             return (&self.subsystem, self.nsid) == (&other.subsystem, other.nsid);
         }
+        self.is_comparable(other) && self.of_one_kind(other).all(|(ours, theirs)| ours == theirs)
+    }
+
+    /// Whether both names have an identifier of one kind.
+    #[must_use]
+    pub(crate) fn is_comparable(&self, other: &Self) -> bool {
+        self.of_one_kind(other).next().is_some()
+    }
+
+    /// The identifiers of the kinds that both names have.
+    fn of_one_kind<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let pairs = self.by_kind().flat_map(|ours| other.by_kind().map(move |theirs| (ours, theirs)));
-        let mut of_one_kind = pairs.filter(|((kind, _), (other, _))| kind == other).peekable();
-        of_one_kind.peek().is_some() && of_one_kind.all(|((_, ours), (_, theirs))| ours == theirs)
+        pairs.filter(|((kind, _), (other, _))| kind == other).map(|((_, ours), (_, theirs))| (ours, theirs))
     }
 
     /// Whether the namespace has a UUID, NGUID or EUI64.

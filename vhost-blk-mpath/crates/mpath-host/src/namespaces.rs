@@ -102,6 +102,11 @@ impl Namespaces {
         self.0.iter_mut().for_each(|namespace| namespace.is_ana_requested = true);
     }
 
+    /// Whether a namespace cannot be used.
+    pub(crate) fn are_some_unusable(&self) -> bool {
+        self.0.iter().any(|namespace| namespace.unusable.is_some())
+    }
+
     /// Handles an event of the controller, `info` being its latest state. Returns the update if there is one. Fails
     /// if the association must end.
     pub(crate) fn on_event<D: Disks>(
@@ -267,6 +272,13 @@ mod tests {
         // A namespace that has lost blocks which guests see ends the association too.
         let mut rig = Rig::new();
         assert!(rig.identified(0, Ok(NamespaceIdentity { blocks: 999, ..namespace() })).is_err());
+    }
+
+    /// It may be another one, so it is not used, and requests that were sent there are repeated.
+    #[test]
+    fn a_namespace_without_identity_ends_the_association_like_another_one() {
+        let error = Rig::new().identified(0, Ok(NamespaceIdentity { uuid: [0; 16], ..namespace() })).unwrap_err();
+        assert!(error.starts_with("0: the path may lead to another namespace"), "{error}");
     }
 
     #[test]

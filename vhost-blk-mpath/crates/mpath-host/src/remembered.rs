@@ -11,13 +11,15 @@ pub struct Remembered<'a> {
     pub of_guest: Option<&'a NamespaceName>,
 }
 
-/// Why a namespace cannot be the disk's. Each variant names the earlier namespace, which is another.
+/// Why a namespace cannot be the disk's. Each variant names the earlier namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnotherRemembered<'a> {
     /// Front-ends were shown this earlier namespace.
     Shown(&'a NamespaceName),
     /// A guest may repeat requests that are for this earlier namespace.
     OfGuest(&'a NamespaceName),
+    /// Nothing tells whether the namespace is this earlier one.
+    Unverified(&'a NamespaceName),
 }
 
 impl<'a> Remembered<'a> {
@@ -27,6 +29,10 @@ impl<'a> Remembered<'a> {
     /// The earlier namespace.
     pub fn check(&self, found: &NamespaceName) -> Result<(), AnotherRemembered<'a>> {
         let other = |before: Option<&'a NamespaceName>| before.filter(|before| !before.is_same(found));
+        let unverified = |before: &&NamespaceName| before.has_identifier() && !before.is_comparable(found);
+        if let Some(before) = [self.shown, self.of_guest].into_iter().flatten().find(unverified) {
+            return Err(AnotherRemembered::Unverified(before));
+        }
         match (other(self.shown), other(self.of_guest)) {
             (Some(before), _) => Err(AnotherRemembered::Shown(before)),
             (None, Some(before)) => Err(AnotherRemembered::OfGuest(before)),
@@ -52,5 +58,11 @@ mod tests {
         assert_eq!(check(Some(&other), None), Err(AnotherRemembered::Shown(&other)));
         assert_eq!(check(Some(&one), Some(&other)), Err(AnotherRemembered::OfGuest(&other)));
         assert_eq!(check(Some(&other), Some(&other)), Err(AnotherRemembered::Shown(&other)));
+        // A namespace that reports none of the known identifiers may be the one, or not.
+        let nameless = name(0);
+        let check = |shown, of_guest| Remembered { shown, of_guest }.check(&nameless);
+        assert_eq!(check(Some(&one), None), Err(AnotherRemembered::Unverified(&one)));
+        assert_eq!(check(None, Some(&one)), Err(AnotherRemembered::Unverified(&one)));
+        assert_eq!(check(Some(&nameless), None), Ok(()));
     }
 }

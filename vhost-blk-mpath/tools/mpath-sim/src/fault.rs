@@ -6,7 +6,7 @@ use mpath_core::{Injection, Limits, OpClass, PolicyKind};
 use nvme_tcp::target::AnswerFault;
 use nvme_tcp::wire::AnaState;
 
-use crate::target::{NamespaceReport, R2tFault, StatusFault};
+use crate::target::{NamespaceReport, OddIdentity, R2tFault, StatusFault};
 use crate::tls::TlsRefusal;
 
 /// A fault, or a change by the operator. A path and its node have the same number. Links of paths come first, then links of discovery
@@ -53,6 +53,8 @@ pub(crate) enum Fault {
     SetAna { node: usize, disk: Option<usize>, state: AnaState },
     /// A node reports another namespace of a disk, or none.
     ReportNamespace { node: usize, disk: usize, report: NamespaceReport },
+    /// All connections of a path are reset, and its node names its namespaces in another way.
+    NameOddly { path: usize, odd: OddIdentity },
     /// A node reports that the namespace of a disk has grown, for good.
     GrowNamespace { node: usize, disk: usize },
     /// All connections of a path are reset, and the node refuses TLS.

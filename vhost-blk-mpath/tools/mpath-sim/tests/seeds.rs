@@ -60,6 +60,7 @@ fn fixed_seeds() {
         disk_paths_lost: 30,
         ended_by_replaced_namespace: 10,
         namespaces_added: 10,
+        unverified: 20,
         runs_with_spared_disk: 8,
         late_store_changes: 40,
         blocks_lost: 50,

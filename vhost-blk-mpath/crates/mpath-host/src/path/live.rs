@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::error::Error;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_core::Epoch;
 use nvme_tcp::host::{ControllerEvent, ControllerInfo, HostController};
@@ -25,6 +25,8 @@ pub(super) struct Live<E: Error> {
     /// Why the association is over.
     lost: Option<PathError<E>>,
     check: OutstandingCheck,
+    /// When the controller is asked again for namespaces that cannot be used.
+    identify_at: Option<Instant>,
 }
 
 /// How many I/O threads have closed their queue pairs.
@@ -58,7 +60,8 @@ impl<E: Error> AssociationEnd<E> {
 impl<E: Error> Live<E> {
     pub(super) fn new(admin: HostController, info: ControllerInfo, namespaces: Namespaces, threads: usize) -> Self {
         let closed = CloseProgress { threads, done: 0, draining: 0, in_doubt: false };
-        Self { admin, info, namespaces, closed, suspicious: 0, lost: None, check: OutstandingCheck::NotStarted }
+        let check = OutstandingCheck::NotStarted;
+        Self { admin, info, namespaces, closed, suspicious: 0, lost: None, check, identify_at: None }
     }
 
     /// Whether an I/O thread has closed its queue pair while commands that change data were unanswered.
@@ -109,7 +112,7 @@ impl<E: Error> Live<E> {
     }
 
     pub(super) fn next_timeout(&self) -> Option<Instant> {
-        [self.check.next_timeout(), self.admin.next_timeout()].into_iter().flatten().min()
+        [self.check.next_timeout(), self.admin.next_timeout(), self.identify_at].into_iter().flatten().min()
     }
 
     /// Goes as far as it can. Returns how the association ends if it fails by itself.
@@ -117,9 +120,15 @@ impl<E: Error> Live<E> {
         &mut self,
         now: Instant,
         epoch: Epoch,
+        reconnect_delay: Duration,
         disks: &mut D,
         actions: &mut VecDeque<Action<E>>,
     ) -> Option<AssociationEnd<E>> {
+        if self.identify_at.is_some_and(|at| at <= now) {
+            self.identify_at = None;
+            self.namespaces.ana_log_requested();
+            self.admin.reread_namespaces(now);
+        }
         if self.admin.next_timeout().is_some_and(|at| at <= now)
             && let Err(error) = self.admin.handle_timeout(now)
         {
@@ -142,6 +151,12 @@ impl<E: Error> Live<E> {
                 Ok(None) => {}
                 Err((disk, error)) => self.lost = Some(PathError::Changed { disk: disks.name(disk), error }),
             }
+        }
+        // One odd answer must not keep a disk from the path until the controller reports a change.
+        if self.namespaces.are_some_unusable() {
+            self.identify_at.get_or_insert(now + reconnect_delay);
+        } else {
+            self.identify_at = None;
         }
         self.lost.take().map(AssociationEnd::Lost)
     }

@@ -335,7 +335,8 @@ impl<E: std::error::Error> Path<E> {
             }
             PathPhase::Live(live) => {
                 let is_new = std::mem::take(&mut self.is_ordered);
-                let end = live.advance(now, self.epoch, disks, &mut self.actions);
+                let reconnect_delay = self.settings.reconnect_delay;
+                let end = live.advance(now, self.epoch, reconnect_delay, disks, &mut self.actions);
                 let end = end.or_else(|| {
                     let is_unflushed = !self.settings.shared_write_cache && disks.is_unflushed(self.id);
                     live.follow_order(now, self.order, self.resets, is_new, is_unflushed, &mut self.actions)

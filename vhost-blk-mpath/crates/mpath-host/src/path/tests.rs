@@ -317,6 +317,19 @@ fn a_refused_path_reconnects_only_after_an_order() {
     assert_eq!(rig.order(DesiredState::Drained), ["Connecting", "Connect { qid: 0 }"]);
 }
 
+#[test]
+fn a_path_that_reports_no_identity_is_tried_again() {
+    use nvme_tcp::host::IdentityMismatch::{Unidentified, Unverified};
+    for mismatch in [Unverified, Unidentified] {
+        let mut rig = Rig::new(settings(1));
+        rig.poll();
+        rig.path.attempt_failed(rig.now, PathError::Admit(crate::Unusable::Mismatch(mismatch).into()));
+        let words = rig.poll();
+        assert!(words.len() == 2 && words[1].starts_with("Failed("), "{words:?}");
+        assert_eq!(rig.after(RECONNECT_DELAY), ["Connect { qid: 0 }"]);
+    }
+}
+
 /// A held write would be executed after the fence, if the reset of its connection was lost too.
 #[test]
 fn a_controller_that_may_execute_writes_is_not_shut_down() {

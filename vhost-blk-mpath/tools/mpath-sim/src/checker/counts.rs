@@ -36,6 +36,8 @@ counts! {
     disk_paths_lost,
     /// Associations that ended because another namespace replaced that of one of several disks.
     ended_by_replaced_namespace,
+    /// Attempts and associations that ended because a namespace had no name to compare.
+    unverified,
     /// Namespaces that became usable on a live association.
     namespaces_added,
     /// Runs with a disk that no fault concerned.

@@ -28,7 +28,7 @@ mod torn_writes;
 mod truncation;
 pub(crate) mod wire;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
@@ -106,6 +106,8 @@ pub(crate) struct Checker {
     pub(crate) flushes: Flushes,
     pub(crate) first_attempts: FirstAttempts,
     pub(crate) closed_paths: ClosedPaths,
+    /// Nodes that have reported another namespace.
+    replaced: BTreeSet<usize>,
     config: GroupConfig,
     pub(crate) violation: Option<Violation>,
     pub(crate) history: History,
@@ -138,6 +140,7 @@ impl Checker {
             first_attempts: FirstAttempts::new(disks.len()),
             closed_paths: ClosedPaths::default(),
             disks,
+            replaced: BTreeSet::new(),
             config: *config,
             violation: None,
             history: History::new(is_recorded),
@@ -186,6 +189,18 @@ impl Checker {
     /// A node loses the namespace of a disk.
     pub(crate) fn namespace_gone(&mut self, node: usize, disk: usize) {
         self.closed_paths.namespace_gone(node, disk, self.open.keys().copied());
+    }
+
+    /// A node reports another namespace than a disk's.
+    pub(crate) fn namespace_replaced(&mut self, node: usize) {
+        self.replaced.insert(node);
+    }
+
+    /// The host has given up a path for good, because it leads to another namespace.
+    pub(crate) fn path_refused(&mut self, at: Duration, path: usize) {
+        if !self.replaced.contains(&path) {
+            self.violate(at, None, format!("path {path} is refused, and its node has reported no other namespace"));
+        }
     }
 
     /// The requests that are not answered.

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, PathId, SharedDisk, UnflushedPaths};
 use mpath_host::{
-    Admissions, AdmitError, DiskOpening, NamespaceName, NamespaceUpdate, PathNamespaces, Remembered, ServedNamespace,
-    Unusable,
+    Admissions, AdmitError, AnotherRemembered, DiskOpening, NamespaceName, NamespaceUpdate, PathNamespaces, Remembered,
+    ServedNamespace, Unusable,
 };
-use nvme_tcp::host::{ControllerInfo, NamespaceIdentity};
+use nvme_tcp::host::{ControllerInfo, IdentityMismatch, NamespaceIdentity};
 
 use super::fences::Fences;
 use super::files::{ShownDisk, ShownFiles};
@@ -198,7 +198,11 @@ impl Disks {
         let name = NamespaceName::new(&self.subsystem, found);
         let remembered = Remembered { shown: namespace.as_ref(), of_guest: of_guest.as_ref() };
         let is_first = namespace.is_none() && of_guest.is_none();
-        if remembered.check(&name).is_err() || is_first && !name.is_same(meant) {
+        let checked = remembered.check(&name);
+        if matches!(checked, Err(AnotherRemembered::Unverified(_))) || is_first && !found.has_identifier() {
+            return Err(Unusable::from(IdentityMismatch::Unverified).into());
+        }
+        if checked.is_err() || is_first && !name.is_same(meant) {
             return Err(AdmitError::NoDisk(IoFailure));
         }
         namespace.get_or_insert(name);

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, Epoch, PathId};
 use mpath_host::{
-    Action, AssociationId, ClosedAssociation, ControllerShutdown, DesiredState, LiveAssociation, Order, Path,
-    PathTrial, Report,
+    Action, AdmitError, AssociationId, ClosedAssociation, ControllerShutdown, DesiredState, LiveAssociation, Order,
+    Path, PathError, PathTrial, Report, Unusable,
 };
 use reactor::{CloseMode, ConnectedQueuePair, PathEvent, PathEventKind};
 
@@ -42,6 +42,16 @@ fn report_of(kind: &PathEventKind<ConnId>) -> Option<Report<IoFailure>> {
         // For operators alone.
         PathEventKind::DigestError | PathEventKind::CommandError(_) => return None,
     })
+}
+
+/// Whether a path is not used because its controller does not name the namespace.
+fn is_unverified(error: &PathError<IoFailure>) -> bool {
+    matches!(
+        error,
+        PathError::Admit(AdmitError::Unusable(Unusable::Mismatch(mismatch)))
+        | PathError::Changed { error: AdmitError::Unusable(Unusable::Mismatch(mismatch)), .. }
+            if mismatch.may_pass()
+    )
 }
 
 /// An action in one line, without the state of its controller.
@@ -499,8 +509,12 @@ impl PathTask {
                     ctx.checker.counts.handshakes_unanswered +=
                         u64::from(matches!(error, mpath_host::PathError::ConnectTimeout));
                     ctx.checker.counts.ended_by_replaced_namespace += u64::from(of_one);
+                    ctx.checker.counts.unverified += u64::from(is_unverified(&error));
                 }
-                Action::Refused(_) => self.refused_until = Some(now + OPERATOR_DELAY),
+                Action::Refused(_) => {
+                    ctx.checker.path_refused(ctx.clock.elapsed(), usize::from(self.id.0));
+                    self.refused_until = Some(now + OPERATOR_DELAY);
+                }
                 Action::RemovalBegun => self.is_leaving = true,
                 Action::AwaitFences => self.removal_step = Some(RemovalStep::AwaitFences),
                 Action::RemoveFromThreads => {

@@ -10,7 +10,7 @@ use nvme_tcp::wire::{AnaState, Status};
 use crate::discovery_controllers::DiscoveryPlan;
 use crate::fault::{Fault, PlannedFault};
 use crate::rng::Rng;
-use crate::target::{NamespaceReport, R2tFault, StatusFault};
+use crate::target::{NamespaceReport, OddIdentity, R2tFault, StatusFault};
 use crate::tls::TlsRefusal;
 
 const MS: Duration = Duration::from_millis(1);
@@ -308,6 +308,28 @@ pub(super) fn protocol_faults(rng: &mut Rng, paths: usize, quiet: Duration) -> V
         PlannedFault { fault, begins, lasts }
     };
     (0..count).map(one).collect()
+}
+
+/// Nodes that name their namespaces oddly until `quiet`, sometimes another one.
+pub(super) fn odd_identities(rng: &mut Rng, paths: usize, disks: usize, quiet: Duration) -> Vec<PlannedFault> {
+    let refusals = [Status::INVALID_FIELD.with_dnr(), Status::INTERNAL_ERROR];
+    let mut planned = Vec::new();
+    for _ in 0..rng.pick(&[0, 0, 1, 4]) {
+        let path = rng.index(paths);
+        let odd = match rng.below(4) {
+            0 => OddIdentity::Refused(rng.pick(&refusals)),
+            1 => OddIdentity::Nameless,
+            2 => OddIdentity::UuidAlone,
+            _ => OddIdentity::NguidAlone,
+        };
+        let (begins, lasts) = span(rng, quiet, &[50 * MS, 1000 * MS, 4000 * MS]);
+        if rng.percent(25) {
+            let fault = Fault::ReportNamespace { node: path, disk: rng.index(disks), report: NamespaceReport::Another };
+            planned.push(PlannedFault { fault, begins, lasts });
+        }
+        planned.push(PlannedFault { fault: Fault::NameOddly { path, odd }, begins, lasts });
+    }
+    planned
 }
 
 /// Nodes that refuse TLS until `quiet`, and records that are changed on their way.

@@ -12,8 +12,8 @@ use nvme_tcp::target::QueueLimits;
 use nvme_tcp::wire::{Digests, Nqn};
 
 use self::faults::{
-    closures, discovery_away, drains, faults, faults_of_discovery, faults_of_disks, faults_of_tls, hang_ups, pairs,
-    power_loss, protocol_faults, queue_stops, restarts, stops_in_outages, truncations,
+    closures, discovery_away, drains, faults, faults_of_discovery, faults_of_disks, faults_of_tls, hang_ups, odd_identities,
+    pairs, power_loss, protocol_faults, queue_stops, restarts, stops_in_outages, truncations,
 };
 use self::offline_growth::offline_growth;
 use self::replacements::replacements;
@@ -108,6 +108,7 @@ impl Plan {
             faults.extend(replacements(&mut Rng::new(seed, 0x9e91), paths, quiet));
             faults.extend(closures(&mut Rng::new(seed, 0xe4d5), paths, quiet));
             faults.extend(protocol_faults(&mut Rng::new(seed, 0x4057), paths, quiet));
+            faults.extend(odd_identities(&mut Rng::new(seed, 0x0dd1), paths, disks, quiet));
             faults.extend(power_loss(&mut Rng::new(seed, 0x9012), paths, quiet));
             faults.extend(pairs(&mut Rng::new(seed, 0x9a12), paths, disks, quiet));
             faults.extend(stops_in_outages(&mut Rng::new(seed, 0x57a6), paths, disks, quiet));

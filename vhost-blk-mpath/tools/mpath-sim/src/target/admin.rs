@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use nvme_tcp::target::{AdminReply, TargetCommand};
-use nvme_tcp::wire::{ActiveList, AdminCommand, CROSS_RESET_DONE, Cns, IdentifyController, IdentifyNamespace, Status};
+use nvme_tcp::wire::{
+    ActiveList, AdminCommand, CROSS_RESET_DONE, Cns, IdentifyController, IdentifyNamespace, NamespaceDescriptors,
+    Status,
+};
 use zerocopy::IntoBytes;
 
-use super::state::{CrossReset, Role};
+use super::state::{CrossReset, OddIdentity, Role};
 use super::{Target, WriteCache};
 use crate::clock::Event;
 use crate::connection::ConnId;
@@ -46,6 +49,8 @@ impl Target {
             AdminReply::Done { token: command.token, status: Status::INTERNAL_ERROR, result: 0 }
         } else if parsed.as_ref().is_ok_and(|parsed| self.is_about_absent(node, parsed)) {
             AdminReply::Done { token: command.token, status: Status::INVALID_NAMESPACE.with_dnr(), result: 0 }
+        } else if let Some(status) = parsed.as_ref().ok().and_then(|parsed| self.refuses_descriptors(node, parsed)) {
+            AdminReply::Done { token: command.token, status, result: 0 }
         } else {
             self.subsystem(node).admin(ctx.clock.now(), cntlid, command)
         };
@@ -153,7 +158,17 @@ impl Target {
             Cns::NAMESPACE => {
                 let Some(mut identify) = IdentifyNamespace::parse(data).cloned() else { return };
                 identify.noiob = plan.namespaces[nsid as usize - 1].noiob.into();
+                if !matches!(self.nodes[node].odd_identity, None | Some(OddIdentity::NguidAlone)) {
+                    identify.nguid = [0; 16];
+                }
                 data.copy_from_slice(identify.as_bytes());
+            }
+            Cns::DESCRIPTORS => {
+                let Ok(mut descriptors) = NamespaceDescriptors::parse(data) else { return };
+                let odd = self.nodes[node].odd_identity;
+                descriptors.uuid = descriptors.uuid.filter(|_| matches!(odd, None | Some(OddIdentity::UuidAlone)));
+                descriptors.nguid = descriptors.nguid.filter(|_| matches!(odd, None | Some(OddIdentity::NguidAlone)));
+                data.copy_from_slice(&descriptors.emit());
             }
             Cns::ACTIVE_LIST => {
                 let mut list = ActiveList::parse(data);

@@ -27,7 +27,7 @@ use nvme_tcp::wire::{AnaState, ControllerInstance, PduError};
 pub(crate) use self::plan::{CrossResetPlan, IoClose, NamespacePlan, TargetPlan, WriteCache};
 pub(crate) use self::r2t_faults::R2tFault;
 use self::state::{Connection, CrossReset, DrainCause, NodeState, PendingCommand, Role, UnseenLoss};
-pub(crate) use self::state::{NamespaceReport, StatusFault};
+pub(crate) use self::state::{NamespaceReport, OddIdentity, StatusFault};
 use self::store::Store;
 use crate::clock::Event;
 use crate::connection::{ConnId, Side};

@@ -1,10 +1,10 @@
 //! The nodes' reports of namespaces: absent, replaced by others, or grown.
 
 use nvme_tcp::target::Namespace;
-use nvme_tcp::wire::{AdminCommand, Cns};
+use nvme_tcp::wire::{AdminCommand, Cns, Status};
 
 use super::Target;
-use super::state::{Connection, NamespaceReport, Role};
+use super::state::{Connection, NamespaceReport, OddIdentity, Role};
 use crate::blocks::Origin;
 use crate::context::Ctx;
 
@@ -33,6 +33,7 @@ impl Target {
             ctx.checker.namespace_gone(node, disk);
         }
         if report == NamespaceReport::Another {
+            ctx.checker.namespace_replaced(node);
             self.replaced_since.entry((node, nsid)).or_insert_with(|| ctx.clock.now());
         } else {
             self.replaced_since.remove(&(node, nsid));
@@ -74,6 +75,14 @@ impl Target {
     pub(super) fn blocks_at(&self, node: usize, nsid: u32) -> u64 {
         let plan = &self.plan.namespaces[nsid as usize - 1];
         if self.grown.contains(&(node, nsid)) { plan.blocks } else { plan.blocks.min(plan.first_blocks) }
+    }
+
+    /// The status for an admin command that reads descriptors from a node which refuses that.
+    pub(super) fn refuses_descriptors(&self, node: usize, command: &AdminCommand) -> Option<Status> {
+        match (self.nodes[node].odd_identity, command) {
+            (Some(OddIdentity::Refused(status)), AdminCommand::Identify { cns: Cns::DESCRIPTORS, .. }) => Some(status),
+            _ => None,
+        }
     }
 
     /// Whether an admin command is about a namespace that is absent at this node.

@@ -37,8 +37,22 @@ pub(crate) struct NodeState {
     pub(crate) repeated_percent: u64,
     /// Percentage of R2Ts that are spoilt, and how.
     pub(crate) r2t_fault: Option<(u64, R2tFault)>,
+    pub(crate) odd_identity: Option<OddIdentity>,
     /// How it refuses TLS on new connections.
     pub(crate) tls_refusal: Option<TlsRefusal>,
+}
+
+/// How a node names its namespaces, apart from their NSIDs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OddIdentity {
+    /// It refuses the list of descriptors, and Identify Namespace has no NGUID.
+    Refused(Status),
+    /// The list of descriptors has no name, and Identify Namespace has no NGUID.
+    Nameless,
+    /// There is a UUID and no NGUID.
+    UuidAlone,
+    /// There is an NGUID and no UUID.
+    NguidAlone,
 }
 
 /// The queue on a connection, with its controller id, once it is connected.

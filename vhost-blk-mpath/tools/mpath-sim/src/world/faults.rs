@@ -74,6 +74,10 @@ impl World {
                 let (target, ctx) = self.target();
                 target.report_namespace(ctx, node, disk, report);
             }
+            Fault::NameOddly { path, odd } => {
+                self.target.nodes[path].odd_identity = Some(odd);
+                self.reset_path(path);
+            }
             Fault::GrowNamespace { node, disk } => {
                 let (target, ctx) = self.target();
                 target.grow(ctx, node, disk);
@@ -165,6 +169,7 @@ impl World {
                 let (target, ctx) = self.target();
                 target.report_namespace(ctx, node, disk, NamespaceReport::Itself);
             }
+            Fault::NameOddly { path, .. } => self.target.nodes[path].odd_identity = None,
             Fault::FlipBits { path, .. } => {
                 if self.plan.host.tls.is_none() {
                     self.ctx.checker.corrupted(false);
