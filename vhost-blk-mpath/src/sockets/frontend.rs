@@ -12,8 +12,7 @@ use std::time::Duration;
 use mpath_api::PolicyChange;
 use mpath_api::socket::{ListeningSocket, accept};
 use mpath_api::types::EventKind;
-use mpath_core::DiskId;
-use mpath_host::io_thread_of;
+use mpath_core::{DiskId, FlowId};
 use reactor::{IoThreadHandle, StoppingQueue};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::retry_on_intr;
@@ -43,22 +42,31 @@ impl ServedDisk {
         &self.disk().backing().expect("its namespace is known").frontend
     }
 
-    fn thread(&self, queue: u16) -> &IoThreadHandle {
-        let threads = self.subsystem.threads();
-        &threads[io_thread_of(self.id, queue, threads.len())]
+    /// The I/O thread of a virtqueue that runs.
+    fn thread(&self, flow: FlowId) -> &IoThreadHandle {
+        // No thread gives a virtqueue back that does not run.
+        let thread = self.subsystem.virtqueues().thread_of(flow).unwrap_or(0);
+        &self.subsystem.threads()[thread]
     }
 }
 
 impl QueueRunner for ServedDisk {
     fn start(&self, queue: Queue) -> Result<(), Queue> {
-        let (thread, flow) = (self.thread(queue.index()), self.disk().flow(queue.index()));
-        thread.start_queue(self.id, flow, queue).map_err(|queue| *queue)
+        let flow = self.disk().flow(queue.index());
+        let thread = self.subsystem.virtqueues().start(self.id, queue.index(), flow);
+        let started = self.subsystem.threads()[thread].start_queue(self.id, flow, queue);
+        started.map_err(|queue| {
+            self.subsystem.virtqueues().stopped(flow);
+            *queue
+        })
     }
 
     fn stop(&self, indices: &[u16]) -> Vec<Option<Queue>> {
-        let begin = |&index: &u16| self.thread(index).begin_stop(self.disk().flow(index));
-        let stopping: Vec<_> = indices.iter().map(begin).collect();
-        stopping.into_iter().map(StoppingQueue::wait).collect()
+        let flows: Vec<_> = indices.iter().map(|&index| self.disk().flow(index)).collect();
+        let stopping: Vec<_> = flows.iter().map(|&flow| self.thread(flow).begin_stop(flow)).collect();
+        let stopped = stopping.into_iter().map(StoppingQueue::wait).collect();
+        flows.into_iter().for_each(|flow| self.subsystem.virtqueues().stopped(flow));
+        stopped
     }
 
     fn set_policy(&self, id: u16) -> Result<(), SetPolicyError> {

@@ -26,6 +26,7 @@ use mpath_api::types::{EventKind, EventPath};
 use mpath_core::{DiskId, Epoch, FlowId, Group, GroupConfig, PathId, Window};
 use mpath_host::{
     Admissions, CONNECT_MAX, DiskHold, DiskOpening, InheritedFence, NamespaceUpdate, PathSettings, Unusable,
+    VirtqueueThreads,
 };
 use nvme_tcp::host::{ControllerConfig, ControllerInfo, HostIdentity};
 use nvme_tcp::wire::Digests;
@@ -59,6 +60,8 @@ pub(crate) struct Subsystem {
     pub(crate) reports: Arc<Reports>,
     /// True once the subsystem ends.
     pub(crate) shutdown: watch::Receiver<bool>,
+    /// The I/O threads of virtqueues.
+    virtqueues: Mutex<VirtqueueThreads>,
     /// Started by the first admitted path, or for a disk that an earlier daemon has shown.
     threads: OnceLock<Vec<IoThreadHandle>>,
     /// Held while a path is being admitted.
@@ -140,6 +143,7 @@ impl Subsystem {
             io_threads: common.io_threads,
             reports: Arc::default(),
             shutdown,
+            virtqueues: Mutex::new(VirtqueueThreads::new(common.io_threads.into())),
             threads: OnceLock::new(),
             admission: Mutex::new(()),
             writers: Arc::clone(&common.writers),
@@ -166,6 +170,11 @@ impl Subsystem {
     /// The I/O threads; empty until a disk is known.
     pub(crate) fn threads(&self) -> &[IoThreadHandle] {
         self.threads.get().map_or(&[], |threads| threads)
+    }
+
+    /// The I/O threads of virtqueues.
+    pub(crate) fn virtqueues(&self) -> MutexGuard<'_, VirtqueueThreads> {
+        self.virtqueues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The disk of that id.
@@ -334,6 +343,21 @@ impl mpath_host::Disks for &Subsystem {
 
     fn admit(&mut self, info: &ControllerInfo) -> Result<Admissions<HostError>, HostError> {
         (*self).admit(info)
+    }
+
+    fn io_queues_granted(&mut self, path: PathId, granted: u16) -> Result<(), u16> {
+        if granted < self.io_threads {
+            let (disk, path, io_threads) =
+                (self.name(), self.address(path).map(|address| address.to_string()), self.io_threads);
+            tracing::info!(
+                disk,
+                path,
+                granted,
+                io_threads,
+                "the controller grants fewer I/O queues; virtqueues use as many I/O threads"
+            );
+        }
+        self.virtqueues().granted(path, granted)
     }
 
     fn path_up(&mut self, path: PathId, namespaces: Vec<NamespaceUpdate>) -> Result<(), (DiskId, Unusable)> {

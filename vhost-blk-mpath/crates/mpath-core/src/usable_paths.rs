@@ -13,6 +13,7 @@ pub struct UsablePaths(Mutex<Vec<Arc<PathSets>>>);
 /// What one group publishes, as sets of paths.
 #[derive(Debug, Default)]
 struct PathSets {
+    live: AtomicU64,
     usable: AtomicU64,
     suspect: AtomicU64,
 }
@@ -29,11 +30,13 @@ impl UsablePaths {
         PublishedPaths(sets)
     }
 
-    /// Whether every group can use the path. False without groups.
+    /// Whether every group in which the path is live can use it, and there is one. Groups without virtqueues may lack a queue pair.
     #[must_use]
     pub fn contains(&self, path: PathId) -> bool {
         let groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        !groups.is_empty() && groups.iter().all(|group| group.usable.load(Ordering::Relaxed) & path.bit() != 0)
+        let has = |set: &AtomicU64| set.load(Ordering::Relaxed) & path.bit() != 0;
+        let mut live = groups.iter().filter(|group| has(&group.live)).peekable();
+        live.peek().is_some() && live.all(|group| has(&group.usable))
     }
 
     /// Whether the path is suspect in any group.
@@ -46,7 +49,8 @@ impl UsablePaths {
 
 impl PublishedPaths {
     /// Publishes the group's sets: bit 0 is [`PathId`] 0.
-    pub(crate) fn publish(&self, usable: u64, suspect: u64) {
+    pub(crate) fn publish(&self, live: u64, usable: u64, suspect: u64) {
+        self.0.live.store(live, Ordering::Relaxed);
         self.0.usable.store(usable, Ordering::Relaxed);
         self.0.suspect.store(suspect, Ordering::Relaxed);
     }
@@ -57,14 +61,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_usable_if_every_group_can_use_it() {
+    fn a_path_is_usable_if_every_group_that_has_it_can_use_it() {
         let paths = UsablePaths::default();
         assert!(!paths.contains(PathId(0)), "no group");
         let (one, other) = (paths.publisher(), paths.publisher());
-        one.publish(0b11, 0);
-        assert!(!paths.contains(PathId(0)), "the other group has no path");
-        other.publish(0b10, 0b01);
-        assert_eq!([0, 1, 2].map(|path| paths.contains(PathId(path))), [false, true, false]);
+        one.publish(0b111, 0b111, 0);
+        assert!(paths.contains(PathId(2)), "the other group has no queue pair of it");
+        other.publish(0b11, 0b10, 0b01);
+        assert_eq!([0, 1, 2, 3].map(|path| paths.contains(PathId(path))), [false, true, true, false]);
         assert_eq!([0, 1].map(|path| paths.is_suspect(PathId(path))), [true, false]);
     }
 }

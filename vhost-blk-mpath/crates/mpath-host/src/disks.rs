@@ -170,6 +170,12 @@ pub trait Disks {
     /// For one disk: why it cannot use the path. For all disks: what the host lacks.
     fn admit(&mut self, info: &ControllerInfo) -> Result<Admissions<Self::Error>, Self::Error>;
 
+    /// Records the number of I/O queues that the controller of a path has granted.
+    ///
+    /// # Errors
+    /// The number of I/O threads that running virtqueues need, if it is larger.
+    fn io_queues_granted(&mut self, path: PathId, granted: u16) -> Result<(), u16>;
+
     /// Records that a path is about to become live. From then on no disk grows beyond what its controller reports.
     ///
     /// # Errors

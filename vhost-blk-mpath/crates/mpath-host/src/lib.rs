@@ -50,7 +50,7 @@ pub use record::{
 };
 pub use remembered::{AnotherRemembered, Remembered};
 pub use settings::{CONNECT_MAX, PathSettings};
-pub use virtqueues::io_thread_of;
+pub use virtqueues::VirtqueueThreads;
 
 /// Identifies an association by its path and its number on that path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -15,7 +15,7 @@ pub(crate) const SHUTDOWN_MAX: Duration = Duration::from_millis(500);
 /// [`Path::set_authentication`](crate::Path::set_authentication).
 #[derive(Debug, Clone)]
 pub struct PathSettings {
-    /// How the controller is connected. Each I/O thread has one of the I/O queues.
+    /// How the controller is connected. Each I/O thread gets one of the I/O queues, as far as they go.
     pub controller: ControllerConfig,
     /// The delay from a failure to the next attempt to connect (`reconnect-delay`).
     pub reconnect_delay: Duration,

@@ -9,6 +9,7 @@ use nvme_tcp::wire::{AdminCommand, AnaState, Digests, Status, Version};
 
 use crate::disks::{Admissions, Disks, NamespaceUpdate, ServedNamespace, Unusable};
 use crate::settings::PathSettings;
+use crate::virtqueues::VirtqueueThreads;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it has failed")]
@@ -95,13 +96,19 @@ pub(crate) struct Known {
     pub(crate) is_unflushed: bool,
     /// How often a path was down.
     pub(crate) downs: usize,
+    pub(crate) virtqueues: VirtqueueThreads,
 }
 
 impl Known {
     pub(crate) fn new(namespaces: &[NamespaceIdentity]) -> Self {
         let served =
             |namespace: &NamespaceIdentity| ServedNamespace { namespace: *namespace, shown_blocks: namespace.blocks };
-        Self { served: namespaces.iter().map(served).collect(), is_unflushed: false, downs: 0 }
+        Self {
+            served: namespaces.iter().map(served).collect(),
+            is_unflushed: false,
+            downs: 0,
+            virtqueues: VirtqueueThreads::new(2),
+        }
     }
 }
 
@@ -123,6 +130,10 @@ impl Disks for Known {
             .zip(&self.served)
             .map(|(found, served)| Ok(served.check(&found.clone().map_err(Unusable::from)?.identity)?));
         Ok(admitted.collect())
+    }
+
+    fn io_queues_granted(&mut self, path: PathId, granted: u16) -> Result<(), u16> {
+        self.virtqueues.granted(path, granted)
     }
 
     fn path_up(&mut self, _: PathId, _: Vec<NamespaceUpdate>) -> Result<(), (DiskId, Unusable)> {

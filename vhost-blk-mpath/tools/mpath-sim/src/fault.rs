@@ -55,6 +55,8 @@ pub(crate) enum Fault {
     ReportNamespace { node: usize, disk: usize, report: NamespaceReport },
     /// All connections of a path are reset, and its node names its namespaces in another way.
     NameOddly { path: usize, odd: OddIdentity },
+    /// All connections of a path are reset, and its node grants no more than this many I/O queues.
+    GrantQueues { path: usize, most: u16 },
     /// A node reports that the namespace of a disk has grown, for good.
     GrowNamespace { node: usize, disk: usize },
     /// All connections of a path are reset, and the node refuses TLS.

@@ -38,8 +38,9 @@ impl Group {
 
     fn refresh_disk(&mut self, now: Instant, disk: DiskId) {
         // Usable optimized, usable non-optimized, suspect optimized, suspect non-optimized.
-        let mut groups = [0; 4];
+        let (mut groups, mut live) = ([0; 4], 0);
         for (path, id) in self.paths.iter().zip((0..).map(PathId)) {
+            live |= if path.association.is_some() { id.bit() } else { 0 };
             match path.standing(now, disk) {
                 Standing::Usable(ana) => groups[usize::from(ana != AnaState::Optimized)] |= id.bit(),
                 Standing::Suspect(ana) => groups[2 + usize::from(ana != AnaState::Optimized)] |= id.bit(),
@@ -54,7 +55,7 @@ impl Group {
         self.eligible |= eligible;
         let usable = groups[0] | groups[1];
         let changed = std::mem::replace(&mut self.disks[disk.index()].usable, usable) != usable;
-        self.disks[disk.index()].published.publish(usable, self.suspects);
+        self.disks[disk.index()].published.publish(live, usable, self.suspects);
         if changed && self.paths.iter().any(|path| path.in_flight[OpClass::Read.index()].newest().is_some()) {
             // An overdue read may have another path now.
             self.recall_by(now);

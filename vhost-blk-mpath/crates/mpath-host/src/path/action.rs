@@ -42,7 +42,7 @@ pub enum Action<E: std::error::Error> {
         /// The number of the association.
         epoch: Epoch,
     },
-    /// Give every I/O thread its queue pair: the association is live.
+    /// Give I/O threads their queue pairs: the association is live.
     GoLive(Box<LiveAssociation>),
     /// Tell the I/O threads about a change of a disk's namespace.
     UpdateNamespace {
@@ -105,7 +105,7 @@ pub enum Action<E: std::error::Error> {
 pub struct LiveAssociation {
     /// The association, for the I/O threads.
     pub association: Association,
-    /// The queue pairs by I/O thread. The first thread has the socket of QID 1.
+    /// The queue pairs by I/O thread. The first thread has the socket of QID 1. There may be more threads, without virtqueues.
     pub queues: Vec<HostQueue>,
     /// The controller.
     pub info: ControllerInfo,

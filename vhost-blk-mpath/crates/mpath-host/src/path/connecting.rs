@@ -154,7 +154,6 @@ impl Connecting {
         now: Instant,
         path: PathId,
         epoch: Epoch,
-        settings: &PathSettings,
         disks: &mut D,
         actions: &mut VecDeque<Action<D::Error>>,
     ) -> Step<D, Option<Box<Live<D::Error>>>> {
@@ -169,10 +168,8 @@ impl Connecting {
         while let Some(event) = controller.poll_event() {
             match (&mut self.connected_controller, event) {
                 (None, ControllerEvent::Live(info)) => {
-                    let wanted = settings.controller.io_queues;
-                    if info.io_queues < wanted {
-                        return Err(PathError::Queues { granted: info.io_queues, wanted });
-                    }
+                    let granted = info.io_queues;
+                    disks.io_queues_granted(path, granted).map_err(|needed| PathError::Queues { granted, needed })?;
                     let admitted = disks.admit(&info).map_err(PathError::Host)?;
                     let namespaces = Namespaces::new(&info, admitted).map_err(PathError::Admit)?;
                     self.connected_controller = Some(ConnectedController { info: *info, namespaces });
@@ -190,7 +187,7 @@ impl Connecting {
         let Some(connected_controller) = &self.connected_controller else { return Ok(None) };
         if let Some(ready) = self.next.take_if(|next| next.is_ready()) {
             self.ready.push(ready);
-            if self.ready.len() < usize::from(settings.controller.io_queues) {
+            if self.ready.len() < usize::from(connected_controller.info.io_queues) {
                 actions.push_back(Action::Connect { qid: self.ready.len() as u16 + 1 });
                 self.deadline = Some(now + CONNECT_MAX);
             } else {
@@ -262,8 +259,7 @@ mod tests {
         let later = now + Duration::from_secs(1);
         connecting.connected::<Failed>(later, &settings, None, 1).unwrap();
         assert_eq!(connecting.next_timeout(), Some(later + CONNECT_MAX));
-        let late =
-            connecting.advance(later + CONNECT_MAX, PathId(0), Epoch(1), &settings, &mut disks, &mut VecDeque::new());
+        let late = connecting.advance(later + CONNECT_MAX, PathId(0), Epoch(1), &mut disks, &mut VecDeque::new());
         assert!(matches!(late, Err(PathError::ConnectTimeout)));
     }
 }

@@ -32,15 +32,16 @@ pub enum PathError<E: std::error::Error> {
     /// The settings do not fit the controller.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The controller grants too few I/O queues.
+    /// The controller grants too few I/O queues for the virtqueues that run.
     #[error(
-        "the controller grants {granted} I/O queues, and {wanted} are needed, one for each I/O thread; lower `io-threads` or raise the target's limit"
+        "the controller grants {granted} I/O queues, and virtqueues run on {needed} I/O threads, of which each needs one; the path is used once \
+         they have started again, on fewer threads: reset the guest; or set `io-threads` to {granted} and restart; or raise the target's limit"
     )]
     Queues {
         /// The number of queues granted.
         granted: u16,
-        /// The number of I/O threads.
-        wanted: u16,
+        /// The number of I/O threads with virtqueues.
+        needed: u16,
     },
     /// No disk can use the path.
     #[error(transparent)]

@@ -318,7 +318,7 @@ impl<E: std::error::Error> Path<E> {
                     self.phase = PathPhase::Waiting { until: now };
                     return true;
                 }
-                match connecting.advance(now, self.id, self.epoch, &self.settings, disks, &mut self.actions) {
+                match connecting.advance(now, self.id, self.epoch, disks, &mut self.actions) {
                     Ok(None) => false,
                     Ok(Some(live)) => {
                         self.resets = self.order.resets;

@@ -41,7 +41,9 @@ impl Subsystem {
         }
     }
 
-    fn ana_log(&self, cntlid: u16, groups_only: bool) -> AnaLog {
+    /// The ANA log of controller `cntlid`, empty if there is no such controller.
+    #[must_use]
+    pub fn ana_log(&self, cntlid: u16, groups_only: bool) -> AnaLog {
         let controller = self.controllers.get(&cntlid);
         let Some(port) = controller.and_then(|controller| self.port(controller.port)) else {
             return AnaLog::default();

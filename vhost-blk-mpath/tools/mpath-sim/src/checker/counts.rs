@@ -38,6 +38,14 @@ counts! {
     ended_by_replaced_namespace,
     /// Attempts and associations that ended because a namespace had no name to compare.
     unverified,
+    /// Associations with fewer I/O queues than the host has I/O threads.
+    fewer_queues,
+    /// Attempts that ended because virtqueues needed more I/O queues than the controller granted.
+    queues_lacking,
+    /// Parts of ANA logs that were read after the first.
+    ana_parts,
+    /// Namespaces that moved to another ANA group.
+    ana_moves,
     /// Namespaces that became usable on a live association.
     namespaces_added,
     /// Runs with a disk that no fault concerned.

@@ -15,6 +15,7 @@ use nvme_tcp::host::{ControllerInfo, IdentityMismatch, NamespaceIdentity};
 
 use super::fences::Fences;
 use super::files::{ShownDisk, ShownFiles};
+use super::io_threads::Virtqueues;
 use super::plan::HostPlan;
 use super::socket::IoFailure;
 use crate::rng::Rng;
@@ -30,6 +31,7 @@ pub(super) struct Disks {
     subsystem: String,
     /// By path.
     namespaces: BTreeMap<PathId, PathNamespaces>,
+    virtqueues: Virtqueues,
     files: ShownFiles,
     /// Nothing is saved any more.
     are_removed: bool,
@@ -61,7 +63,7 @@ impl Disks {
         host: &HostPlan,
         shared: &[SharedDisk],
         fences: &Fences,
-        files: ShownFiles,
+        (files, virtqueues): (ShownFiles, Virtqueues),
         rng: Rng,
     ) -> Self {
         let disk = |(index, ((meant, shared), saved)): (usize, ((NamespaceName, &SharedDisk), &Option<ShownDisk>))| {
@@ -86,7 +88,7 @@ impl Disks {
         };
         let by_id = host.namespaces().zip(shared).zip(&files.0).enumerate().map(disk).collect();
         let subsystem = host.controller.subnqn.as_str().to_owned();
-        Self { by_id, subsystem, namespaces: BTreeMap::new(), files, are_removed: false, rng }
+        Self { by_id, subsystem, namespaces: BTreeMap::new(), virtqueues, files, are_removed: false, rng }
     }
 
     /// The files that the daemon leaves. `under_way`: disks that were being saved with these blocks. Each of them may be saved or
@@ -234,6 +236,10 @@ impl mpath_host::Disks for Disks {
             self.admit_disk(disk, &found)
         });
         Ok(admitted.collect())
+    }
+
+    fn io_queues_granted(&mut self, path: PathId, granted: u16) -> Result<(), u16> {
+        self.virtqueues.with(|virtqueues| virtqueues.granted(path, granted))
     }
 
     fn path_up(&mut self, path: PathId, namespaces: Vec<NamespaceUpdate>) -> Result<(), (DiskId, Unusable)> {

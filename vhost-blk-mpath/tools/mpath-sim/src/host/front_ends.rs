@@ -166,7 +166,8 @@ impl FrontEndServer {
         for queue in connection.started() {
             self.stopping_since.set(None);
             let (index, flow) = (queue.index(), self.flow(queue.index()));
-            threads.post(ctx, threads.serving(disk, index), Message::StartQueue { disk, flow, queue: Box::new(queue) });
+            let thread = threads.start(disk, index, flow);
+            threads.post(ctx, thread, Message::StartQueue { disk, flow, queue: Box::new(queue) });
         }
     }
 
@@ -182,7 +183,7 @@ impl FrontEndServer {
         }
     }
 
-    fn flow(&self, index: u16) -> FlowId {
+    pub(super) fn flow(&self, index: u16) -> FlowId {
         FlowId(self.plan.first_flow.0 + index)
     }
 
@@ -201,7 +202,7 @@ impl FrontEndServer {
         let begin = |&index: &u16| {
             let (reply, drained) = mpsc::sync_channel(1);
             let flow = self.flow(index);
-            threads.post(ctx, threads.serving(self.disk, index), Message::StopQueue { flow, reply });
+            threads.post(ctx, threads.serving(flow), Message::StopQueue { flow, reply });
             StoppingQueue::Draining(drained)
         };
         let queues = stop.indices.iter().map(begin).collect();
@@ -352,12 +353,14 @@ impl FrontEndServer {
 
     /// Gives drained virtqueues back to the connection. Returns whether the front-end is gone, so that the next one can connect.
     pub(super) fn turn(&mut self, ctx: &mut Ctx, threads: &mut IoThreads, machine: &mut Machine) -> bool {
-        let is_drained = match &mut self.state {
+        let drained = match &mut self.state {
             FrontEndState::Leaving { draining, .. }
             | FrontEndState::Stopping { draining, .. }
-            | FrontEndState::SettingLog { draining, .. } => draining.are_back(),
-            _ => false,
+            | FrontEndState::SettingLog { draining, .. } => draining.are_back().then(|| draining.stop.indices.clone()),
+            _ => None,
         };
+        drained.iter().flatten().for_each(|&index| threads.stopped(self.flow(index)));
+        let is_drained = drained.is_some();
         machine.copy_marked();
         match std::mem::replace(&mut self.state, FrontEndState::Waiting) {
             FrontEndState::Leaving { connection, draining } if is_drained => {

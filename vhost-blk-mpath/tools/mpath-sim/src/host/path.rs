@@ -510,6 +510,7 @@ impl PathTask {
                         u64::from(matches!(error, mpath_host::PathError::ConnectTimeout));
                     ctx.checker.counts.ended_by_replaced_namespace += u64::from(of_one);
                     ctx.checker.counts.unverified += u64::from(is_unverified(&error));
+                    ctx.checker.counts.queues_lacking += u64::from(matches!(error, PathError::Queues { .. }));
                 }
                 Action::Refused(_) => {
                     ctx.checker.path_refused(ctx.clock.elapsed(), usize::from(self.id.0));
@@ -552,6 +553,7 @@ impl PathTask {
         fences: &mut Fences,
         LiveAssociation { association, queues, info, namespaces }: LiveAssociation,
     ) {
+        ctx.checker.counts.fewer_queues += u64::from(queues.len() < self.plan.threads);
         self.ana = namespaces.iter().map(|namespace| namespace.state).collect();
         let path = self.id;
         let sockets = self.sockets.split_off(1);

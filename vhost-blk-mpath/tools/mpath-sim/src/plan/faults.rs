@@ -310,6 +310,17 @@ pub(super) fn protocol_faults(rng: &mut Rng, paths: usize, quiet: Duration) -> V
     (0..count).map(one).collect()
 }
 
+/// Nodes that grant fewer I/O queues until `quiet`.
+pub(super) fn fewer_queues(rng: &mut Rng, paths: usize, quiet: Duration) -> Vec<PlannedFault> {
+    let count = rng.pick(&[0, 0, 1, 4]);
+    let one = |_| {
+        let fault = Fault::GrantQueues { path: rng.index(paths), most: rng.pick(&[1, 1, 2]) };
+        let (begins, lasts) = span(rng, quiet, &[1000 * MS, 4000 * MS, 9000 * MS]);
+        PlannedFault { fault, begins, lasts }
+    };
+    (0..count).map(one).collect()
+}
+
 /// Nodes that name their namespaces oddly until `quiet`, sometimes another one.
 pub(super) fn odd_identities(rng: &mut Rng, paths: usize, disks: usize, quiet: Duration) -> Vec<PlannedFault> {
     let refusals = [Status::INVALID_FIELD.with_dnr(), Status::INTERNAL_ERROR];

@@ -12,8 +12,8 @@ use nvme_tcp::target::QueueLimits;
 use nvme_tcp::wire::{Digests, Nqn};
 
 use self::faults::{
-    closures, discovery_away, drains, faults, faults_of_discovery, faults_of_disks, faults_of_tls, hang_ups, odd_identities,
-    pairs, power_loss, protocol_faults, queue_stops, restarts, stops_in_outages, truncations,
+    closures, discovery_away, drains, faults, faults_of_discovery, faults_of_disks, faults_of_tls, fewer_queues,
+    hang_ups, odd_identities, pairs, power_loss, protocol_faults, queue_stops, restarts, stops_in_outages, truncations,
 };
 use self::offline_growth::offline_growth;
 use self::replacements::replacements;
@@ -23,7 +23,7 @@ use crate::guest::{GuestPlan, RingPlan};
 use crate::host::{DiskPlan, HostPlan};
 use crate::net::LinkPlan;
 use crate::rng::Rng;
-use crate::target::{CrossResetPlan, IoClose, NamespacePlan, TargetPlan, WriteCache};
+use crate::target::{AnaPlan, CrossResetPlan, IoClose, NamespacePlan, TargetPlan, WriteCache};
 use crate::tls::{SUITES, TlsPlan};
 
 const MS: Duration = Duration::from_millis(1);
@@ -65,6 +65,13 @@ impl Plan {
         if target.write_cache == WriteCache::OfEachNode && Rng::new(seed, 0x5ca7).percent(25) {
             target.write_cache = WriteCache::Shared;
         }
+        let of_ana = &mut Rng::new(seed, 0xa4a);
+        target.ana = AnaPlan {
+            others: of_ana.pick(&[0, 0, 300, 1000]),
+            is_unlisted: of_ana.percent(50),
+            moves: of_ana.percent(50),
+        };
+        target.io_queues = Rng::new(seed, 0x10c6).pick(&[8, 8, 8, 1, 2]);
         target.piecemeal = Rng::new(seed, 0x91ec).percent(50);
         target.ends_with_any_connection = Rng::new(seed, 0x0fc5).percent(25);
         let of_drains = &mut Rng::new(seed, 0xd7a1);
@@ -108,6 +115,7 @@ impl Plan {
             faults.extend(replacements(&mut Rng::new(seed, 0x9e91), paths, quiet));
             faults.extend(closures(&mut Rng::new(seed, 0xe4d5), paths, quiet));
             faults.extend(protocol_faults(&mut Rng::new(seed, 0x4057), paths, quiet));
+            faults.extend(fewer_queues(&mut Rng::new(seed, 0x10c5), paths, quiet));
             faults.extend(odd_identities(&mut Rng::new(seed, 0x0dd1), paths, disks, quiet));
             faults.extend(power_loss(&mut Rng::new(seed, 0x9012), paths, quiet));
             faults.extend(pairs(&mut Rng::new(seed, 0x9a12), paths, disks, quiet));
@@ -294,6 +302,8 @@ fn target(
         timer_slack: if rng.percent(50) { slack_max } else { rng.up_to(slack_max) },
         service: rng.pick(&[20 * US, 200 * US, 3 * MS]),
         piecemeal: false,
+        ana: AnaPlan { others: 0, is_unlisted: false, moves: false },
+        io_queues: 8,
         io_close: IoClose::AtOnce,
         ends_with_any_connection: false,
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use nvme_tcp::target::{AdminReply, TargetCommand};
 use nvme_tcp::wire::{
-    ActiveList, AdminCommand, CROSS_RESET_DONE, Cns, IdentifyController, IdentifyNamespace, NamespaceDescriptors,
-    Status,
+    ActiveList, AdminCommand, CROSS_RESET_DONE, Cns, FeatureId, IdentifyController, IdentifyNamespace,
+    NamespaceDescriptors, NumberOfQueues, Status,
 };
 use zerocopy::IntoBytes;
 
@@ -17,6 +17,9 @@ use crate::context::Ctx;
 
 /// When a paused node tries a Cross-Controller Reset again.
 const RETRY_PAUSED: Duration = Duration::from_millis(100);
+
+/// So many ANA groups that hosts read the log without lists of namespaces.
+const UNLISTED_GROUPS: u32 = 10_000;
 
 impl Target {
     pub(super) fn connect(&mut self, ctx: &mut Ctx, id: ConnId, command: TargetCommand) {
@@ -39,9 +42,10 @@ impl Target {
         }
     }
 
-    pub(super) fn admin(&mut self, ctx: &mut Ctx, id: ConnId, cntlid: u16, command: TargetCommand) {
+    pub(super) fn admin(&mut self, ctx: &mut Ctx, id: ConnId, cntlid: u16, mut command: TargetCommand) {
         let Some(node) = self.conns.get(&id).map(|conn| conn.node) else { return };
         let parsed = AdminCommand::parse(&command.sqe);
+        let ana = parsed.as_ref().ok().and_then(|parsed| self.read_ana(ctx, (node, id, cntlid), *parsed, &mut command));
         let refused = matches!(parsed, Ok(AdminCommand::CrossControllerReset(_)))
             && self.rng.percent(self.plan.cross_reset.refused_percent);
         ctx.checker.counts.cross_resets_refused += u64::from(refused);
@@ -56,10 +60,21 @@ impl Target {
         };
         let Some(conn) = self.conns.get_mut(&id) else { return };
         match reply {
-            AdminReply::Done { token, status, result } => conn.queue.complete(token, status, result),
+            AdminReply::Done { token, status, result } => {
+                let sets_queues = matches!(
+                    parsed,
+                    Ok(AdminCommand::SetFeatures { fid: FeatureId::NUMBER_OF_QUEUES, .. }) if status.is_success()
+                );
+                let result = if sets_queues { self.granted(node, result) } else { result };
+                let Some(conn) = self.conns.get_mut(&id) else { return };
+                conn.queue.complete(token, status, result);
+            }
             AdminReply::Data { token, mut data } => {
                 if let Ok(AdminCommand::Identify { cns, nsid, .. }) = parsed {
                     self.adjust_identify(node, cns, nsid, &mut data);
+                }
+                if let Some(part) = &ana {
+                    data.copy_from_slice(&part.bytes);
                 }
                 let Some(conn) = self.conns.get_mut(&id) else { return };
                 conn.queue.complete_with_data(token, data.len() as u32, |part, out| {
@@ -77,7 +92,7 @@ impl Target {
             }
             AdminReply::Deferred => {}
         }
-        if parsed.as_ref().is_ok_and(Self::reads_ana) {
+        if ana.is_some_and(|part| part.is_seen) {
             self.has_seen_ana(ctx, node, id);
         }
         self.send_events(ctx);
@@ -140,6 +155,13 @@ impl Target {
         }
     }
 
+    /// The result of Number of Queues at a node that grants fewer than `result` says.
+    fn granted(&self, node: usize, result: u64) -> u64 {
+        let most = self.nodes[node].io_queues.unwrap_or(u16::MAX).min(self.plan.io_queues) - 1;
+        let NumberOfQueues { submission, completion } = NumberOfQueues::from_value(result as u32);
+        NumberOfQueues { submission: submission.min(most), completion: completion.min(most) }.to_value().into()
+    }
+
     /// The Identify data of a node and of its namespaces.
     fn adjust_identify(&self, node: usize, cns: Cns, nsid: u32, data: &mut [u8]) {
         let plan = &self.plan;
@@ -150,6 +172,8 @@ impl Target {
                 identify.vwc = if plan.write_cache == WriteCache::None { 0 } else { identify.vwc };
                 identify.crdt = plan.crdt.map(Into::into);
                 identify.ccrl = if plan.cross_reset.offered { identify.ccrl } else { 0 };
+                let groups = 2 * plan.namespaces.len() as u32 + plan.ana.others;
+                identify.nanagrpid = if plan.ana.is_unlisted { UNLISTED_GROUPS } else { groups }.into();
                 if plan.tbkas {
                     identify.ctratt = (identify.ctratt.get() | IdentifyController::CTRATT_TBKAS).into();
                 }
@@ -157,6 +181,7 @@ impl Target {
             }
             Cns::NAMESPACE => {
                 let Some(mut identify) = IdentifyNamespace::parse(data).cloned() else { return };
+                identify.anagrpid = self.group_of(node, nsid).into();
                 identify.noiob = plan.namespaces[nsid as usize - 1].noiob.into();
                 if !matches!(self.nodes[node].odd_identity, None | Some(OddIdentity::NguidAlone)) {
                     identify.nguid = [0; 16];

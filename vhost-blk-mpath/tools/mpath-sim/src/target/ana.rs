@@ -5,12 +5,25 @@
 
 use std::collections::BTreeSet;
 
-use nvme_tcp::wire::{AdminCommand, AnaState, LogPage};
+use nvme_tcp::target::TargetCommand;
+use nvme_tcp::wire::{AdminCommand, AnaGroup, AnaLog, AnaState, LogPage, Sgl};
 
 use super::state::{Connection, Role, UnseenLoss};
 use super::{Target, WriteCache};
 use crate::connection::ConnId;
 use crate::context::Ctx;
+
+/// The first ANA group without namespaces.
+const OTHERS: u32 = 100_000;
+/// From a group of a namespace to the next one.
+const MOVE_BY: u32 = 100;
+
+/// A part of the ANA log that a host reads.
+pub(super) struct AnaPart {
+    pub(super) bytes: Vec<u8>,
+    /// The host has read the whole log as it is.
+    pub(super) is_seen: bool,
+}
 
 impl Target {
     /// A node sets the ANA state of one disk, or of all.
@@ -31,6 +44,12 @@ impl Target {
         let (port, index) = (node as u16 + 1, nsid as usize - 1);
         let before = self.subsystem(node).ana(port)[index];
         self.subsystem(node).set_ana_group(port, nsid, state);
+        if self.plan.ana.moves && before != state {
+            let id = self.group_of(node, nsid);
+            let left = AnaGroup { id, change_count: 0, state: before, nsids: Vec::new() };
+            self.moved.insert((node, nsid), (id + MOVE_BY, left));
+            ctx.checker.counts.ana_moves += 1;
+        }
         if before != state && state == AnaState::PersistentLoss {
             ctx.checker.namespace_gone(node, self.plan.namespaces[index].disk);
         }
@@ -52,9 +71,47 @@ impl Target {
         }
     }
 
-    /// Whether an admin command reads the ANA log.
-    pub(super) fn reads_ana(command: &AdminCommand) -> bool {
-        matches!(command, AdminCommand::GetLogPage { lid: LogPage::ANA, .. })
+    /// The ANA group of a namespace at a node.
+    pub(super) fn group_of(&self, node: usize, nsid: u32) -> u32 {
+        self.moved.get(&(node, nsid)).map_or(nsid, |(group, _)| *group)
+    }
+
+    /// The ANA log of a controller.
+    fn ana_log(&mut self, node: usize, cntlid: u16, groups_only: bool) -> AnaLog {
+        let AnaLog { change_count, groups: own } = self.subsystem(node).ana_log(cntlid, groups_only);
+        let other =
+            |number| AnaGroup { id: OTHERS + number, change_count: 0, state: AnaState::Optimized, nsids: vec![] };
+        let mut groups: Vec<_> = (0..self.plan.ana.others).map(other).collect();
+        let left = self.moved.iter().filter(|((of, _), _)| *of == node);
+        groups.extend(left.map(|(_, (_, left))| left.clone()));
+        groups.extend(own.into_iter().map(|group| AnaGroup { id: self.group_of(node, group.id), ..group }));
+        AnaLog { change_count, groups }
+    }
+
+    /// A part of the ANA log, if an admin command reads it. `command` is changed so that the subsystem answers it whatever its
+    /// offset.
+    pub(super) fn read_ana(
+        &mut self,
+        ctx: &mut Ctx,
+        (node, id, cntlid): (usize, ConnId, u16),
+        parsed: AdminCommand,
+        command: &mut TargetCommand,
+    ) -> Option<AnaPart> {
+        let AdminCommand::GetLogPage { lid: LogPage::ANA, nsid, lsp, rae, bytes, offset } = parsed else { return None };
+        let whole = AdminCommand::GetLogPage { lid: LogPage::ANA, nsid, lsp, rae, bytes, offset: 0 };
+        command.sqe = command.sqe.clone().with_cdw(whole.to_sqe(0, Sgl::NONE).cdw());
+        let log = self.ana_log(node, cntlid, lsp & 1 != 0);
+        ctx.checker.counts.ana_parts += u64::from(offset > 0);
+        if offset == 0 && rae {
+            self.ana_begun.insert(id, log.change_count);
+        }
+        // A host that finds another change count in the header begins again.
+        let is_header = command.expects_bytes == AnaLog::len_for(0, 0) as u32;
+        let is_seen = !rae && (!is_header || self.ana_begun.get(&id) == Some(&log.change_count));
+        let emitted = log.emit();
+        let mut bytes = emitted[emitted.len().min(offset as usize)..].to_vec();
+        bytes.resize(command.expects_bytes as usize, 0);
+        Some(AnaPart { bytes, is_seen })
     }
 
     /// Notes that a host has read the ANA log on its admin connection to a node, or that its association has ended. Persistent

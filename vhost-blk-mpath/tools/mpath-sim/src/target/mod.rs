@@ -22,9 +22,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nvme_tcp::target::{AnswerFaults, Namespace, QueueIdentity, Subsystem, SubsystemConfig, TargetError, TargetQueue};
-use nvme_tcp::wire::{AnaState, ControllerInstance, PduError};
+use nvme_tcp::wire::{AnaGroup, AnaState, ControllerInstance, PduError};
 
-pub(crate) use self::plan::{CrossResetPlan, IoClose, NamespacePlan, TargetPlan, WriteCache};
+pub(crate) use self::plan::{AnaPlan, CrossResetPlan, IoClose, NamespacePlan, TargetPlan, WriteCache};
 pub(crate) use self::r2t_faults::R2tFault;
 use self::state::{Connection, CrossReset, DrainCause, NodeState, PendingCommand, Role, UnseenLoss};
 pub(crate) use self::state::{NamespaceReport, OddIdentity, StatusFault};
@@ -56,6 +56,10 @@ pub(crate) struct Target {
     absent: BTreeSet<(usize, u32)>,
     /// Nodes, and the NSIDs of namespaces that have all their blocks there.
     grown: BTreeSet<(usize, u32)>,
+    /// By node and NSID: the group to which a namespace has moved last, and the one that it left, with its state.
+    moved: BTreeMap<(usize, u32), (u32, AnaGroup)>,
+    /// By admin connection: the change count of the ANA log when its first part was read.
+    ana_begun: BTreeMap<ConnId, u64>,
     /// By node and NSID: a persistent loss that not every host has seen.
     unseen: BTreeMap<(usize, u32), UnseenLoss>,
     /// By node and NSID: since when the node reports another namespace.
@@ -96,6 +100,8 @@ impl Target {
             stores: stores.collect(),
             absent: BTreeSet::new(),
             grown: BTreeSet::new(),
+            moved: BTreeMap::new(),
+            ana_begun: BTreeMap::new(),
             unseen: BTreeMap::new(),
             replaced_since: BTreeMap::new(),
             nodes: vec![NodeState::default(); plan.nodes],
@@ -231,6 +237,7 @@ impl Target {
     /// `ends_with_any_connection`. Commands may be executed until the quiesce time has passed since `noticed`.
     fn close(&mut self, ctx: &mut Ctx, id: ConnId, noticed: Instant) {
         let Some(conn) = self.conns.remove(&id) else { return };
+        self.ana_begun.remove(&id);
         let has_commands = self.has_commands(id);
         if self.ends_in_order(&conn, has_commands) {
             ctx.checker.counts.closed_with_commands += u64::from(has_commands);

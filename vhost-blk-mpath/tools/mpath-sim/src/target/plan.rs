@@ -45,6 +45,9 @@ pub(crate) struct TargetPlan {
     pub(crate) tbkas: bool,
     /// CRDT1 to CRDT3 in units of 100 ms.
     pub(crate) crdt: [u16; 3],
+    pub(crate) ana: AnaPlan,
+    /// The most I/O queues of a controller.
+    pub(crate) io_queues: u16,
     /// The longest time that commands are executed after the loss of their association was noticed.
     pub(crate) quiesce: Duration,
     /// The longest delay of the check of a keep-alive timer.
@@ -56,6 +59,17 @@ pub(crate) struct TargetPlan {
     pub(crate) io_close: IoClose,
     /// A controller ends with the first of its connections, and not only with the admin connection.
     pub(crate) ends_with_any_connection: bool,
+}
+
+/// The ANA logs of the target.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AnaPlan {
+    /// Groups without namespaces, which make the log long.
+    pub(crate) others: u32,
+    /// The log has room for so many groups that hosts read it without lists of namespaces.
+    pub(crate) is_unlisted: bool,
+    /// A namespace that changes its state moves to another group, and its old group keeps the state.
+    pub(crate) moves: bool,
 }
 
 /// How the target handles Cross-Controller Resets.

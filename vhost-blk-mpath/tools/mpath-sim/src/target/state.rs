@@ -38,6 +38,8 @@ pub(crate) struct NodeState {
     /// Percentage of R2Ts that are spoilt, and how.
     pub(crate) r2t_fault: Option<(u64, R2tFault)>,
     pub(crate) odd_identity: Option<OddIdentity>,
+    /// The most I/O queues that it grants, if fewer than usual.
+    pub(crate) io_queues: Option<u16>,
     /// How it refuses TLS on new connections.
     pub(crate) tls_refusal: Option<TlsRefusal>,
 }

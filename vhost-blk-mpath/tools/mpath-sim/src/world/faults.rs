@@ -78,6 +78,10 @@ impl World {
                 self.target.nodes[path].odd_identity = Some(odd);
                 self.reset_path(path);
             }
+            Fault::GrantQueues { path, most } => {
+                self.target.nodes[path].io_queues = Some(most);
+                self.reset_path(path);
+            }
             Fault::GrowNamespace { node, disk } => {
                 let (target, ctx) = self.target();
                 target.grow(ctx, node, disk);
@@ -169,6 +173,7 @@ impl World {
                 let (target, ctx) = self.target();
                 target.report_namespace(ctx, node, disk, NamespaceReport::Itself);
             }
+            Fault::GrantQueues { path, .. } => self.target.nodes[path].io_queues = None,
             Fault::NameOddly { path, .. } => self.target.nodes[path].odd_identity = None,
             Fault::FlipBits { path, .. } => {
                 if self.plan.host.tls.is_none() {

@@ -4,11 +4,12 @@
 use super::{ControllerError, Unsupported};
 use crate::wire::{ANA_LOG_PART_MIN, AnaLog, AnaLogError, AnaLogParser, IdentifyController};
 
-/// The most bytes that one command reads.
-const PART_BYTES_MAX: u32 = 256 * 1024;
+/// The most bytes of a part. Keep-alives wait for few bytes then, and the log is often shorter than announced.
+const PART_BYTES_MAX: u32 = 32 * 1024;
 
 /// The longest log that is read with its lists of namespaces. The host wants a few of them, and can ask for the group of each.
-const LISTED_BYTES_MAX: u64 = PART_BYTES_MAX as u64;
+/// Without offsets, one command reads as much.
+const LISTED_BYTES_MAX: u32 = 256 * 1024;
 
 /// The longest log that is read. It has room for the most groups, and for some lists of a controller that always sends them.
 const BYTES_MAX: u64 = 4 << 20;
@@ -64,13 +65,13 @@ pub(super) struct AnaLogReader {
 impl AnaLogReader {
     /// A reader at the start of the log. `mdts`: the most bytes of a transfer, at least 4096.
     pub(super) fn new(identify: &IdentifyController, mdts: Option<u32>) -> Self {
-        let part_max = mdts.unwrap_or(u32::MAX).min(PART_BYTES_MAX);
         let has_offsets = identify.lpa & IdentifyController::LPA_EXTENDED != 0;
+        let part_max = mdts.unwrap_or(u32::MAX).min(if has_offsets { PART_BYTES_MAX } else { LISTED_BYTES_MAX });
         let announced = [false, true].map(|listed| announced_bytes(identify, listed));
-        let listed_max = if has_offsets { LISTED_BYTES_MAX } else { part_max.into() };
+        let listed_max = if has_offsets { LISTED_BYTES_MAX } else { part_max };
         Self {
             parser: AnaLogParser::default(),
-            groups_only: announced[1] > listed_max,
+            groups_only: announced[1] > listed_max.into(),
             offset: 0,
             reads_header: false,
             part_max,
@@ -125,7 +126,7 @@ impl AnaLogReader {
                 return Ok(Some(ReadLog { log, is_mixed: false }));
             }
             self.reads_header = true;
-        } else if !self.groups_only && (!self.has_offsets || self.offset > LISTED_BYTES_MAX) {
+        } else if !self.groups_only && (!self.has_offsets || self.offset > LISTED_BYTES_MAX.into()) {
             // The lists are longer than announced.
             self.groups_only = true;
             self.begin();

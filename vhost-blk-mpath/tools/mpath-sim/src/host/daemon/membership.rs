@@ -187,9 +187,9 @@ impl Daemon {
         }
     }
 
-    /// Whether every I/O thread can use every disk on a path.
+    /// Whether every I/O thread with virtqueues can use every disk on a path.
     fn is_usable(&self, index: usize) -> bool {
-        self.threads.0.iter().all(|thread| thread.can_use(PathId(index as u16)))
+        self.threads.all_that_serve(|thread| thread.can_use(PathId(index as u16)))
     }
 
     /// Whether every disk can use every path that the daemon is to have. At least one path is required, because discovery may not

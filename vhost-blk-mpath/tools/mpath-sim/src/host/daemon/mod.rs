@@ -21,7 +21,7 @@ use super::files::Files;
 use super::front_ends::FrontEndServer;
 use super::growing::Growing;
 use super::io_thread::{IoThread, Message};
-use super::io_threads::IoThreads;
+use super::io_threads::{IoThreads, Virtqueues};
 use super::opening::Opening;
 use super::path::PathTask;
 use super::plan::{DiskPlan, HostPlan};
@@ -96,10 +96,11 @@ impl Daemon {
         let by_operator =
             controllers.map_or_else(|| vec![true; plan.paths], |controllers| controllers.plan.configured.clone());
         let path = |path| PathTask::new(now, PathId(path as u16), Epoch(0), plan.clone(), rng(200, path));
+        let virtqueues = Virtqueues::new(plan.threads);
         let mut daemon = Self {
             process,
-            disks: Disks::new(now, plan, &shared, &fences, files.shown, rng(500, 0)),
-            threads: IoThreads((0..plan.threads).map(thread).collect()),
+            disks: Disks::new(now, plan, &shared, &fences, (files.shown, virtqueues.clone()), rng(500, 0)),
+            threads: IoThreads((0..plan.threads).map(thread).collect(), virtqueues),
             front_ends: (0..)
                 .map(DiskId)
                 .zip(&plan.disks)
@@ -141,7 +142,7 @@ impl Daemon {
 
     /// The I/O thread that serves this virtqueue.
     pub(crate) fn thread_of(&self, disk: DiskId, queue: u16) -> usize {
-        self.threads.serving(disk, queue)
+        self.threads.serving(self.front_ends[usize::from(disk.0)].flow(queue))
     }
 
     /// The operator changes the limits of a disk. Threads that wait because of the old limits run again.
