@@ -330,6 +330,24 @@ fn a_path_that_reports_no_identity_is_tried_again() {
     }
 }
 
+/// Disks share the path, and one of them does not find its namespace. No event may tell that the namespace is there again.
+#[test]
+fn a_live_path_looks_again_for_a_namespace_that_it_does_not_find() {
+    let other = nvme_tcp::host::NamespaceIdentity { nsid: 2, uuid: [2; 16], ..namespace() };
+    let mut rig = Rig::live(settings(1));
+    rig.disks = Known::new(&[namespace(), other]);
+    let mut info = controller(&[namespace(), other]);
+    info.namespaces[1] = Err(nvme_tcp::host::NamespaceError::Missing { nsid: 2, available: vec![1] });
+    let namespaces = Namespaces::new(&info, rig.disks.admit(&info).unwrap()).unwrap();
+    let admin = HostController::new(rig.path.settings.controller.clone(), rig.now).unwrap();
+    rig.path.phase = PathPhase::Live(Box::new(Live::new(admin, info, namespaces, 1)));
+    for _ in 0..2 {
+        assert!(rig.poll().is_empty());
+        assert_eq!(rig.path.next_timeout(), Some(rig.now + RECONNECT_DELAY));
+        rig.now += RECONNECT_DELAY;
+    }
+}
+
 /// A held write would be executed after the fence, if the reset of its connection was lost too.
 #[test]
 fn a_controller_that_may_execute_writes_is_not_shut_down() {

@@ -216,7 +216,7 @@ impl FrontEndServer {
     /// For how long all I/O threads of these virtqueues have had no path to the disk, if they have none.
     fn pathless_for(&self, ctx: &Ctx, threads: &IoThreads, draining: &DrainingQueues) -> Option<Duration> {
         let (at, disk) = (ctx.clock.elapsed(), usize::from(self.disk.0));
-        let of_queue = |&index: &u16| ctx.checker.pathless_for(at, threads.serving(self.disk, index), disk);
+        let of_queue = |&index: &u16| ctx.checker.pathless_for(at, threads.serving(self.flow(index)), disk);
         draining.stop.indices.iter().map(of_queue).min().flatten()
     }
 
