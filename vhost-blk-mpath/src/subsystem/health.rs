@@ -54,7 +54,8 @@ impl Subsystem {
         events.extend(broken.map(|(index, error)| (EventKind::DiskFailing, broken_message(index, error))));
         let mut paths = self.path_facts(disk, time);
         paths.some_untried |= undiscovered.is_some_and(|undiscovered| undiscovered.is_pending);
-        let is_waiting = paths.counts.usable == 0;
+        // Each I/O thread may use another path, so that I/O goes on although none is usable in all threads.
+        let is_waiting = paths.counts.usable == 0 && !disk.shared.usable.any_in_each();
         history.waiting_since = is_waiting.then(|| history.waiting_since.unwrap_or(time));
 
         let mut reasons = history.failures(now);

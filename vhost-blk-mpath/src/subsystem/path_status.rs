@@ -227,10 +227,12 @@ impl PathStatus {
                 return Some(format!("the ANA state is {}", namespace.ana));
             }
         }
-        if paths.is_suspect(self.id) {
-            return Some("suspect: commands are unanswered and the controller is silent".into());
+        if paths.contains(self.id) {
+            return None;
         }
-        (!paths.contains(self.id)).then(|| {
+        Some(if paths.is_suspect(self.id) {
+            "suspect: commands are unanswered and the controller is silent".into()
+        } else {
             "some I/O threads do not use it: it rests after an error, or has just connected; see `mpathctl explain`"
                 .into()
         })

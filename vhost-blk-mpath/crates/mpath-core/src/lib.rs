@@ -22,6 +22,7 @@
 //!
 //! Rules for the driver (the I/O thread that calls a `Group`):
 //! * `now` never goes backwards.
+//! * Each turn of the driver begins with [`Group::begin_turn`], so that the group knows when the driver stood still.
 //! * After any call the driver polls [`Group::poll_action`] until it returns `None`. Then it sleeps until
 //!   [`Group::next_timeout`] at the latest.
 //! * The driver answers each [`Action::Issue`] with exactly one [`Group::complete`], also after [`Group::path_lost`].
@@ -38,6 +39,7 @@
 #![allow(clippy::doc_markdown)]
 
 mod ana;
+mod attention;
 mod explanation;
 mod failovers;
 mod group;
@@ -47,6 +49,7 @@ mod ids;
 mod inject;
 mod io;
 mod kind_with_params;
+mod late_answers;
 mod overdue_reads;
 mod param;
 mod path;

@@ -1,7 +1,8 @@
 //! Overdue reads: a path may lose a single command and answer others.
 //!
-//! A read is *overdue* when it has waited for much longer than the reads of its path take. It is then recalled and
-//! sent to another path. An overdue read makes no path suspect, and ends no association.
+//! A read is *overdue* when it has waited for much longer than the reads of its path take, and for longer than such
+//! reads take on another path (`Group::is_other_faster`). It is then recalled and sent to another path. An overdue read
+//! makes no path suspect, and ends no association.
 //!
 //! * **The deadline** is `FACTOR` times the longest latency of the path's reads of that size, at least `FLOOR`. The
 //!   latencies are those of the last one or two windows of [`LongestWait`]. Without such reads, the deadline is the
@@ -10,11 +11,14 @@
 //!   read that is no smaller and was issued at least the setting later. Without evidence, the bound is
 //!   `WITHOUT_EVIDENCE_FACTOR` times the setting. If age alone counted, each read of a deep queue would be recalled,
 //!   and a saturated target would serve all of them twice.
-//! * **Age** counts from the issue, so after the delay of an injection. A stalled read ages.
+//!   Nothing bounds the deadline while late answers are overdrawn ([`crate::late_answers`]).
+//! * **Age** counts from the issue, so after the delay of an injection. A stalled read ages. Only time in which this
+//!   process looked counts ([`crate::attention`]).
 
 use std::time::{Duration, Instant};
 
-use crate::silence::{FACTOR, FLOOR, LongestWait, doubled};
+use crate::attention::Attention;
+use crate::silence::{FACTOR, FLOOR, LongestWait, WINDOW, doubled};
 
 /// The longest deadline without evidence, as a multiple of the setting.
 const WITHOUT_EVIDENCE_FACTOR: u32 = 3;
@@ -22,7 +26,7 @@ const WITHOUT_EVIDENCE_FACTOR: u32 = 3;
 const SIZES: usize = 4;
 
 /// The size class, as an index.
-fn size(bytes: u32) -> usize {
+pub(crate) fn size(bytes: u32) -> usize {
     let above = |limit: u32| usize::from(bytes > limit);
     above(16 << 10) + above(128 << 10) + above(1 << 20)
 }
@@ -43,6 +47,8 @@ pub(crate) struct ReadDeadlines {
     timeout: Duration,
     /// By size.
     latencies: [LongestWait; SIZES],
+    /// By size: when the last read was answered that was not recalled, and its latency.
+    last: [Option<(Instant, Duration)>; SIZES],
     /// By size: the latest issue time among the answered reads of that size or a larger one.
     answered_to: [Option<Instant>; SIZES],
     /// By size: an answer to a read issued at this time or later makes a waiting read overdue.
@@ -54,14 +60,17 @@ impl ReadDeadlines {
         Self {
             timeout,
             latencies: [LongestWait::assumed(timeout / FACTOR); SIZES],
+            last: [None; SIZES],
             answered_to: [None; SIZES],
             evidence_at: [None; SIZES],
         }
     }
 
     /// Takes the answer to a read. Returns whether the answer is evidence that may make another read overdue.
-    pub(crate) fn answered(&mut self, now: Instant, issued_at: Instant, bytes: u32) -> bool {
-        self.record_latency(now, now - issued_at, bytes);
+    pub(crate) fn answered(&mut self, now: Instant, issued_at: Instant, bytes: u32, attention: &Attention) -> bool {
+        let latency = attention.between(issued_at, now);
+        self.record_latency(now, latency, bytes);
+        self.last[size(bytes)] = Some((now, latency));
         let mut may = false;
         for size in 0..=size(bytes) {
             self.answered_to[size] = self.answered_to[size].max(Some(issued_at));
@@ -75,10 +84,20 @@ impl ReadDeadlines {
         self.latencies[size(bytes)].remember(now, latency);
     }
 
+    /// How long the last read of a size took that was answered within `WINDOW`.
+    pub(crate) fn last_latency(&self, now: Instant, size: usize) -> Option<Duration> {
+        self.last[size].filter(|(at, _)| now < *at + WINDOW).map(|(_, latency)| latency)
+    }
+
     fn deadline(&self, now: Instant, read: Read) -> Duration {
+        self.long_deadline(now, read).min(WITHOUT_EVIDENCE_FACTOR * self.timeout)
+    }
+
+    /// The deadline that nothing bounds from above.
+    fn long_deadline(&self, now: Instant, read: Read) -> Duration {
         let longest = self.latencies[size(read.bytes)].of(now);
         let deadline = longest.map_or(self.timeout, |longest| longest * FACTOR);
-        deadline.max(FLOOR.min(self.timeout)).min(WITHOUT_EVIDENCE_FACTOR * self.timeout)
+        deadline.max(FLOOR.min(self.timeout))
     }
 
     /// The earliest time at which a read that is issued now can be overdue.
@@ -92,9 +111,14 @@ impl ReadDeadlines {
     }
 
     /// When a read is overdue. From now on [`ReadDeadlines::answered`] reports answers that may make this earlier.
-    pub(crate) fn due_at(&mut self, now: Instant, read: Read) -> Instant {
-        let due = read.issued_at + doubled(self.deadline(now, read), read.recalls);
-        let with_evidence = read.issued_at + doubled(self.timeout, read.recalls);
+    /// `patient`: nothing bounds the deadline from above.
+    pub(crate) fn due_at(&mut self, now: Instant, read: Read, attention: &Attention, patient: bool) -> Instant {
+        let after = |deadline| attention.after(read.issued_at, doubled(deadline, read.recalls));
+        if patient {
+            return after(self.long_deadline(now, read));
+        }
+        let due = after(self.deadline(now, read));
+        let with_evidence = after(self.timeout);
         if due <= with_evidence {
             return due;
         }
@@ -111,13 +135,21 @@ impl ReadDeadlines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::silence::WINDOW;
 
     const MS: Duration = Duration::from_millis(1);
     const TIMEOUT: Duration = Duration::from_millis(300);
 
     fn read(issued_at: Instant) -> Read {
         Read { issued_at, bytes: 4096, recalls: 0 }
+    }
+
+    /// The attention of a thread that has never stood still.
+    fn always() -> Attention {
+        Attention::new(Instant::now())
+    }
+
+    fn due_at(deadlines: &mut ReadDeadlines, now: Instant, read: Read) -> Instant {
+        deadlines.due_at(now, read, &always(), false)
     }
 
     /// A path with a long history of reads that all took `latency`.
@@ -129,7 +161,7 @@ mod tests {
         let mut deadlines = ReadDeadlines::new(timeout);
         for _ in 0..3 {
             *now += WINDOW;
-            deadlines.answered(*now + latency, *now, bytes);
+            deadlines.answered(*now + latency, *now, bytes, &always());
         }
         *now += latency;
         deadlines
@@ -138,20 +170,20 @@ mod tests {
     #[test]
     fn the_deadline_follows_the_longest_latency_within_its_bounds() {
         let now = Instant::now();
-        assert_eq!(ReadDeadlines::new(TIMEOUT).due_at(now, read(now)), now + TIMEOUT);
-        assert_eq!(ReadDeadlines::new(50 * MS).due_at(now, read(now)), now + 50 * MS);
+        assert_eq!(due_at(&mut ReadDeadlines::new(TIMEOUT), now, read(now)), now + TIMEOUT);
+        assert_eq!(due_at(&mut ReadDeadlines::new(50 * MS), now, read(now)), now + 50 * MS);
         for (latency, deadline, earliest) in
             [(1, 100, 100), (30, 120, 120), (75, 300, 300), (200, 800, 300), (7000, 900, 300)]
         {
             let mut now = Instant::now();
             let mut deadlines = known(&mut now, latency * MS);
-            assert_eq!(deadlines.due_at(now, read(now)), now + deadline * MS, "{latency} ms");
+            assert_eq!(due_at(&mut deadlines, now, read(now)), now + deadline * MS, "{latency} ms");
             assert_eq!(deadlines.earliest(read(now)), now + earliest * MS);
         }
         // A setting below `FLOOR` replaces it.
         let mut now = Instant::now();
         let mut short = known_with(50 * MS, &mut now, MS, 4096);
-        assert_eq!(short.due_at(now, read(now)), now + 50 * MS);
+        assert_eq!(due_at(&mut short, now, read(now)), now + 50 * MS);
     }
 
     #[test]
@@ -159,19 +191,19 @@ mod tests {
         let mut now = Instant::now();
         let mut deadlines = known(&mut now, 200 * MS);
         now += WINDOW;
-        assert_eq!(deadlines.due_at(now, read(now)), now + 800 * MS);
+        assert_eq!(due_at(&mut deadlines, now, read(now)), now + 800 * MS);
         now += WINDOW;
-        assert_eq!(deadlines.due_at(now, read(now)), now + TIMEOUT);
+        assert_eq!(due_at(&mut deadlines, now, read(now)), now + TIMEOUT);
     }
 
     #[test]
     fn small_reads_do_not_set_the_deadline_of_large_ones() {
         let mut now = Instant::now();
         let mut deadlines = known(&mut now, MS);
-        assert_eq!(deadlines.due_at(now, Read { bytes: 1 << 20, ..read(now) }), now + TIMEOUT);
+        assert_eq!(due_at(&mut deadlines, now, Read { bytes: 1 << 20, ..read(now) }), now + TIMEOUT);
         let mut deadlines = known_with(TIMEOUT, &mut now, 60 * MS, 1 << 20);
-        assert_eq!(deadlines.due_at(now, Read { bytes: 1 << 20, ..read(now) }), now + 240 * MS);
-        assert_eq!(deadlines.due_at(now, read(now)), now + TIMEOUT);
+        assert_eq!(due_at(&mut deadlines, now, Read { bytes: 1 << 20, ..read(now) }), now + 240 * MS);
+        assert_eq!(due_at(&mut deadlines, now, read(now)), now + TIMEOUT);
     }
 
     #[test]
@@ -179,12 +211,15 @@ mod tests {
         let mut now = Instant::now();
         let mut deadlines = known(&mut now, 200 * MS);
         let waiting = read(now);
-        assert_eq!(deadlines.due_at(now, waiting), now + 800 * MS);
-        assert!(!deadlines.answered(now + 400 * MS, now + 299 * MS, 4096), "a deep queue is worked off in order");
-        assert_eq!(deadlines.due_at(now, waiting), now + 800 * MS);
-        assert!(deadlines.answered(now + 500 * MS, now + 300 * MS, 4096));
-        assert_eq!(deadlines.due_at(now, waiting), now + 300 * MS);
-        assert!(!deadlines.answered(now + 501 * MS, now + 301 * MS, 4096), "that was said once");
+        assert_eq!(due_at(&mut deadlines, now, waiting), now + 800 * MS);
+        assert!(
+            !deadlines.answered(now + 400 * MS, now + 299 * MS, 4096, &always()),
+            "a deep queue is worked off in order"
+        );
+        assert_eq!(due_at(&mut deadlines, now, waiting), now + 800 * MS);
+        assert!(deadlines.answered(now + 500 * MS, now + 300 * MS, 4096, &always()));
+        assert_eq!(due_at(&mut deadlines, now, waiting), now + 300 * MS);
+        assert!(!deadlines.answered(now + 501 * MS, now + 301 * MS, 4096, &always()), "that was said once");
     }
 
     #[test]
@@ -192,27 +227,27 @@ mod tests {
         let mut now = Instant::now();
         let mut deadlines = known_with(TIMEOUT, &mut now, 200 * MS, 1 << 20);
         let large = Read { bytes: 1 << 20, ..read(now) };
-        assert_eq!(deadlines.due_at(now, large), now + 800 * MS);
-        assert!(!deadlines.answered(now + 500 * MS, now + 499 * MS, 128 << 10));
-        assert_eq!(deadlines.due_at(now, large), now + 800 * MS);
-        assert!(deadlines.answered(now + 600 * MS, now + 400 * MS, 1 << 20));
-        assert_eq!(deadlines.due_at(now, large), now + 300 * MS);
+        assert_eq!(due_at(&mut deadlines, now, large), now + 800 * MS);
+        assert!(!deadlines.answered(now + 500 * MS, now + 499 * MS, 128 << 10, &always()));
+        assert_eq!(due_at(&mut deadlines, now, large), now + 800 * MS);
+        assert!(deadlines.answered(now + 600 * MS, now + 400 * MS, 1 << 20, &always()));
+        assert_eq!(due_at(&mut deadlines, now, large), now + 300 * MS);
     }
 
     #[test]
     fn the_late_answer_to_a_recalled_read_raises_the_deadline() {
         let mut now = Instant::now();
         let mut deadlines = known(&mut now, MS);
-        assert_eq!(deadlines.due_at(now, read(now)), now + 100 * MS);
+        assert_eq!(due_at(&mut deadlines, now, read(now)), now + 100 * MS);
         deadlines.record_latency(now, 60 * MS, 4096);
-        assert_eq!(deadlines.due_at(now, read(now)), now + 240 * MS);
+        assert_eq!(due_at(&mut deadlines, now, read(now)), now + 240 * MS);
     }
 
     #[test]
     fn a_read_that_was_recalled_twice_waits_longer() {
         let now = Instant::now();
         let mut deadlines = ReadDeadlines::new(TIMEOUT);
-        let times = [0, 1, 2, 3].map(|recalls| deadlines.due_at(now, Read { recalls, ..read(now) }) - now);
+        let times = [0, 1, 2, 3].map(|recalls| due_at(&mut deadlines, now, Read { recalls, ..read(now) }) - now);
         assert_eq!(times, [1, 1, 2, 4].map(|times| TIMEOUT * times));
     }
 }

@@ -1,8 +1,14 @@
 //! The silence of paths, by which suspect paths are recognised.
 //!
 //! A grey path takes commands and answers none: its target has stopped while the kernel below still acknowledges, or
-//! packets are dropped. The host sees silence in both cases. A path is *suspect* while it owes answers and has been
-//! silent for longer than its deadline. Other paths are then preferred. One sign of life ends the suspicion.
+//! packets are dropped. The host sees silence in both cases. A path is *suspect* while it owes answers, has been
+//! silent for longer than its deadline, and **another path is faster**: it answers such requests in less time than
+//! this path has been silent. The other path is then preferred. One sign of life ends the suspicion.
+//!
+//! Suspicion compares, because a slow array is no reason to leave a path. Where all paths are silent, none is suspect,
+//! and requests stay where they are. `Group::is_other_faster` compares: a path without such requests counts as faster,
+//! until a request that moves there shows otherwise. Late answers show it too ([`crate::late_answers`]): if there are
+//! many, only a longer deadline counts.
 //!
 //! Suspicion ends no association. Only the keep-alive and the I/O timeout do. [`crate::overdue_reads`] handles single
 //! reads that a path loses while it answers others.
@@ -10,16 +16,17 @@
 //! * **Silence** is the time since the last sign of life, or since the issue of the first request after the path owed
 //!   nothing. An older request waits from the last sign of life, so no list of requests is needed. The delay of an
 //!   injection comes before the issue and does not count. A deep queue does not count: a path that works it off gives
-//!   a sign with each answer. Up to 32 KiB of arriving data count as one sign.
+//!   a sign with each answer. Up to 32 KiB of arriving data count as one sign. Only time in which this process looked
+//!   counts ([`crate::attention`]).
 //! * **The deadline of silence** is `FACTOR` times the longest silence that ended well within the last one or two
-//!   `WINDOW`s. It is at least `FLOOR` and at most the setting. It follows a maximum over time, not an average with
-//!   its variance (RFC 6298). At 100,000 answers a second, an average forgets within a millisecond that a target
-//!   pauses for 40 ms every other second. A false alarm raises the maximum too, so a path raises few of them.
-//! * **A slow path** that takes longer than the setting for each answer, and sends nothing between, is suspect each
-//!   time. Its reads go elsewhere, at first at the deadline, later after longer times (see `doubled`). Its writes
-//!   wait for it.
+//!   `WINDOW`s. It is at least `FLOOR` and at most the setting, unless late answers are overdrawn. It follows a maximum
+//!   over time, not an average with its variance (RFC 6298). At 100,000 answers a second, an average forgets within a
+//!   millisecond that a target pauses for 40 ms every other second. A false alarm raises the maximum too, so a path
+//!   raises few of them.
 
 use std::time::{Duration, Instant};
+
+use crate::attention::Attention;
 
 /// The shortest deadline. A healthy path in a data centre may wait for scheduling and retransmission, but not for so
 /// long (Linux: RTO ≥ 200 ms, but a tail loss probe after two round trips).
@@ -28,6 +35,8 @@ pub(crate) const FLOOR: Duration = Duration::from_millis(100);
 pub(crate) const FACTOR: u32 = 4;
 /// How long a wait is remembered, at least; at most twice that.
 pub(crate) const WINDOW: Duration = Duration::from_secs(10);
+/// How long after the deadline, and again, a path is compared with others.
+pub(crate) const COMPARE_EVERY: Duration = Duration::from_millis(20);
 /// The most doublings of the time before a request is recalled again.
 const DOUBLINGS_MAX: u32 = 8;
 
@@ -83,8 +92,14 @@ pub(crate) struct SilenceWatch {
     /// The time since which the path owes answers and has been silent.
     waiting_since: Option<Instant>,
     suspect: bool,
+    /// When to compare the path again. It has been silent for its deadline, and no other path was faster.
+    compare_at: Option<Instant>,
+    /// Requests that were under way when the path became suspect and that it answers late.
+    late: u32,
     silences: LongestWait,
     deadline: Duration,
+    /// The deadline without its bounds.
+    long_deadline: Duration,
 }
 
 impl SilenceWatch {
@@ -97,8 +112,11 @@ impl SilenceWatch {
             abandoned: 0,
             waiting_since: None,
             suspect: false,
+            compare_at: None,
+            late: 0,
             silences: LongestWait::assumed(timeout),
             deadline: timeout,
+            long_deadline: FACTOR * timeout,
         }
     }
 
@@ -111,9 +129,10 @@ impl SilenceWatch {
     }
 
     /// Counts an answered request, which ends the silence.
-    pub(crate) fn answered(&mut self, now: Instant) {
+    pub(crate) fn answered(&mut self, now: Instant, attention: &Attention) {
+        self.sign_of_life(now, attention);
         self.issued -= 1;
-        self.sign_of_life(now);
+        self.stop_if_idle();
     }
 
     /// Counts a recalled request. If `abandoned`, its answer has yet to arrive; otherwise it was never sent.
@@ -130,10 +149,11 @@ impl SilenceWatch {
     }
 
     /// Takes a sign of life of the path: data, or answers to `answered` abandoned requests.
-    pub(crate) fn progress(&mut self, now: Instant, answered: u32) {
+    pub(crate) fn progress(&mut self, now: Instant, answered: u32, attention: &Attention) {
         assert!(answered <= self.abandoned, "an abandoned request is answered once");
         self.abandoned -= answered;
-        self.sign_of_life(now);
+        self.sign_of_life(now, attention);
+        self.stop_if_idle();
     }
 
     /// Corrects the counts after the end of an injection: `issued` requests were not really issued, and `abandoned`
@@ -143,6 +163,7 @@ impl SilenceWatch {
         self.issued -= issued;
         self.abandoned -= abandoned;
         self.suspect = false;
+        self.compare_at = None;
         self.waiting_since = Some(now);
         self.stop_if_idle();
     }
@@ -161,37 +182,68 @@ impl SilenceWatch {
         self.suspect
     }
 
-    /// When the path becomes suspect if it stays silent.
-    pub(crate) fn due(&self) -> Option<Instant> {
-        Some(self.waiting_since.filter(|_| !self.suspect)? + self.deadline)
+    /// Takes the number of requests that the path has answered late since it was suspect. Recalled requests count when
+    /// they are answered.
+    pub(crate) fn take_late(&mut self) -> u32 {
+        std::mem::take(&mut self.late)
     }
 
-    /// Makes the path suspect if it is due. Returns whether it became suspect.
-    pub(crate) fn check(&mut self, now: Instant) -> bool {
-        let becomes = self.due().is_some_and(|due| due <= now);
-        self.suspect |= becomes;
-        becomes
+    /// How long the path has owed answers and been silent.
+    pub(crate) fn silence(&self, now: Instant, attention: &Attention) -> Duration {
+        self.waiting_since.map_or(Duration::ZERO, |since| attention.between(since, now))
+    }
+
+    /// When the path may become suspect if it stays silent.
+    pub(crate) fn due(&self, attention: &Attention) -> Option<Instant> {
+        let since = self.waiting_since.filter(|_| !self.suspect)?;
+        Some(attention.after(since, self.deadline).max(self.compare_at.unwrap_or(since)))
+    }
+
+    /// Makes the path suspect if it is due and `is_other_faster` says so of the time that it has been silent. Returns
+    /// whether it became suspect. `patient`: the setting does not bound the deadline.
+    pub(crate) fn check(
+        &mut self,
+        now: Instant,
+        attention: &Attention,
+        patient: bool,
+        is_other_faster: impl FnOnce(Duration) -> bool,
+    ) -> bool {
+        if self.due(attention).is_none_or(|due| now < due) {
+            return false;
+        }
+        let silence = self.silence(now, attention);
+        self.suspect = (!patient || self.long_deadline <= silence) && is_other_faster(silence);
+        self.compare_at = Some(now + COMPARE_EVERY);
+        self.suspect
+    }
+
+    /// Has the path compared at once if it is due, because another path is usable now.
+    pub(crate) fn compare_now(&mut self) {
+        self.compare_at = None;
     }
 
     /// When to recall a request from this suspect path; `recalls`: how often the request was recalled before.
-    pub(crate) fn recall_at(&self, recalls: u32) -> Option<Instant> {
-        Some(self.waiting_since? + doubled(self.deadline, recalls))
+    pub(crate) fn recall_at(&self, recalls: u32, attention: &Attention) -> Option<Instant> {
+        Some(attention.after(self.waiting_since?, doubled(self.deadline, recalls)))
     }
 
-    fn sign_of_life(&mut self, now: Instant) {
+    fn sign_of_life(&mut self, now: Instant, attention: &Attention) {
         if self.waiting_since == Some(now) && !self.suspect {
             // One of several answers that arrived together.
-            self.stop_if_idle();
             return;
         }
+        if self.suspect {
+            self.late += self.issued;
+        }
         if let Some(since) = self.waiting_since
-            && let Some(longest) = self.silences.remember(now, now - since)
+            && let Some(longest) = self.silences.remember(now, attention.between(since, now))
         {
-            self.deadline = longest.saturating_mul(FACTOR).max(FLOOR).min(self.timeout);
+            self.long_deadline = longest.saturating_mul(FACTOR);
+            self.deadline = self.long_deadline.max(FLOOR).min(self.timeout);
         }
         self.waiting_since = Some(now);
         self.suspect = false;
-        self.stop_if_idle();
+        self.compare_at = None;
     }
 
     /// Ends silence and suspicion if the path owes nothing.
@@ -199,6 +251,7 @@ impl SilenceWatch {
         if !self.owes() {
             self.waiting_since = None;
             self.suspect = false;
+            self.compare_at = None;
         }
     }
 }
@@ -230,26 +283,36 @@ mod tests {
     fn one(watch: &mut SilenceWatch, now: &mut Instant, latency: Duration) {
         watch.issued(*now);
         *now += latency;
-        watch.answered(*now);
-        assert_eq!(watch.due(), None, "nothing is owed");
+        watch.answered(*now, &always());
+        assert_eq!(watch.due(&always()), None, "nothing is owed");
+    }
+
+    /// The attention of a thread that has never stood still.
+    fn always() -> Attention {
+        Attention::new(Instant::now())
+    }
+
+    /// Whether the path becomes suspect, with another path that is always faster.
+    fn check(watch: &mut SilenceWatch, now: Instant) -> bool {
+        watch.check(now, &always(), false, |_| true)
     }
 
     #[test]
     fn the_first_issue_counts_and_then_each_sign_of_life() {
         let start = Instant::now();
         let mut watch = SilenceWatch::new(TIMEOUT);
-        assert_eq!(watch.due(), None);
+        assert_eq!(watch.due(&always()), None);
         watch.issued(start);
         watch.issued(start + 200 * MS);
-        assert_eq!(watch.due(), Some(start + TIMEOUT));
-        watch.answered(start + 250 * MS);
-        assert_eq!(watch.due(), Some(start + 250 * MS + TIMEOUT));
-        watch.progress(start + 260 * MS, 0);
-        assert_eq!(watch.due(), Some(start + 260 * MS + TIMEOUT));
-        assert!(!watch.check(start + 559 * MS));
-        assert!(watch.check(start + 560 * MS) && watch.is_suspect());
-        assert!(!watch.check(start + 561 * MS), "once");
-        watch.answered(start + 600 * MS);
+        assert_eq!(watch.due(&always()), Some(start + TIMEOUT));
+        watch.answered(start + 250 * MS, &always());
+        assert_eq!(watch.due(&always()), Some(start + 250 * MS + TIMEOUT));
+        watch.progress(start + 260 * MS, 0, &always());
+        assert_eq!(watch.due(&always()), Some(start + 260 * MS + TIMEOUT));
+        assert!(!check(&mut watch, start + 559 * MS));
+        assert!(check(&mut watch, start + 560 * MS) && watch.is_suspect());
+        assert!(!check(&mut watch, start + 561 * MS), "once");
+        watch.answered(start + 600 * MS, &always());
         assert!(!watch.is_suspect());
     }
 
@@ -259,13 +322,13 @@ mod tests {
             let mut now = Instant::now();
             let mut watch = known(&mut now, latency);
             watch.issued(now);
-            assert_eq!(watch.due(), Some(now + deadline * MS), "{latency:?}");
+            assert_eq!(watch.due(&always()), Some(now + deadline * MS), "{latency:?}");
         }
         // A setting below `FLOOR` replaces it.
         let now = Instant::now();
         let mut watch = SilenceWatch::new(50 * MS);
         watch.issued(now);
-        assert_eq!(watch.due(), Some(now + 50 * MS));
+        assert_eq!(watch.due(&always()), Some(now + 50 * MS));
     }
 
     #[test]
@@ -292,8 +355,8 @@ mod tests {
         assert_eq!((0..1000).filter(|_| watch.issued(now)).count(), 1);
         for _ in 0..1000 {
             now += 2 * MS;
-            assert!(!watch.check(now));
-            watch.answered(now);
+            assert!(!check(&mut watch, now));
+            watch.answered(now, &always());
         }
     }
 
@@ -303,14 +366,14 @@ mod tests {
         let mut watch = SilenceWatch::new(TIMEOUT);
         watch.issued(now);
         watch.issued(now);
-        assert!(watch.check(now + TIMEOUT));
+        assert!(check(&mut watch, now + TIMEOUT));
         watch.recalled(true);
         watch.recalled(false);
         assert!(watch.is_suspect() && watch.abandoned() == 1);
-        watch.progress(now + 2 * TIMEOUT, 1);
-        assert!(!watch.is_suspect() && watch.due().is_none());
+        watch.progress(now + 2 * TIMEOUT, 1, &always());
+        assert!(!watch.is_suspect() && watch.due(&always()).is_none());
         watch.issued(now);
-        assert!(watch.check(now + TIMEOUT));
+        assert!(check(&mut watch, now + TIMEOUT));
         watch.recalled(false);
         assert!(!watch.is_suspect(), "nothing that was sent is unanswered");
     }
@@ -319,9 +382,9 @@ mod tests {
     fn the_third_recall_of_a_request_takes_longer() {
         let now = Instant::now();
         let mut watch = SilenceWatch::new(TIMEOUT);
-        assert_eq!(watch.recall_at(0), None);
+        assert_eq!(watch.recall_at(0, &always()), None);
         watch.issued(now);
-        let times = [0, 1, 2, 3, 9, 10, u32::MAX].map(|recalls| watch.recall_at(recalls).unwrap() - now);
+        let times = [0, 1, 2, 3, 9, 10, u32::MAX].map(|recalls| watch.recall_at(recalls, &always()).unwrap() - now);
         assert_eq!(times, [1, 1, 2, 4, 256, 256, 256].map(|times| TIMEOUT * times));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::PathId;
 
 /// The usable paths of a disk, as each [`crate::Group`] of the disk sees them. A usable path is live and selectable by
-/// its ANA state. The path is not drained, suspect or resting after a path error.
+/// its ANA state. The path is not drained or resting after a path error, nor suspect while another is usable.
 #[derive(Debug, Default)]
 pub struct UsablePaths(Mutex<Vec<Arc<PathSets>>>);
 
@@ -39,6 +39,14 @@ impl UsablePaths {
         live.peek().is_some() && live.all(|group| has(&group.usable))
     }
 
+    /// Whether every group with a live path can use some path, and there is one. Then no I/O stands still for want of a path.
+    #[must_use]
+    pub fn any_in_each(&self) -> bool {
+        let groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut live = groups.iter().filter(|group| group.live.load(Ordering::Relaxed) != 0).peekable();
+        live.peek().is_some() && live.all(|group| group.usable.load(Ordering::Relaxed) != 0)
+    }
+
     /// Whether the path is suspect in any group.
     #[must_use]
     pub fn is_suspect(&self, path: PathId) -> bool {
@@ -66,9 +74,14 @@ mod tests {
         assert!(!paths.contains(PathId(0)), "no group");
         let (one, other) = (paths.publisher(), paths.publisher());
         one.publish(0b111, 0b111, 0);
-        assert!(paths.contains(PathId(2)), "the other group has no queue pair of it");
+        assert!(paths.contains(PathId(2)) && paths.any_in_each(), "the other group has no queue pair of it");
+        other.publish(0b11, 0, 0);
+        assert!(!paths.contains(PathId(0)) && !paths.any_in_each(), "the other group can use no path");
         other.publish(0b11, 0b10, 0b01);
         assert_eq!([0, 1, 2, 3].map(|path| paths.contains(PathId(path))), [false, true, true, false]);
+        one.publish(0b11, 0b01, 0b10);
+        assert!(!paths.contains(PathId(0)) && !paths.contains(PathId(1)) && paths.any_in_each(), "I/O goes on");
+        one.publish(0b111, 0b111, 0);
         assert_eq!([0, 1].map(|path| paths.is_suspect(PathId(path))), [true, false]);
     }
 }

@@ -58,6 +58,7 @@ fn turn(
         }
         None => wait(thread, begun, timeout, Duration::ZERO, events)?,
     };
+    thread.begin_turn(now);
     for event in events.drain(..) {
         if RingToken::decode(event.token) != RingToken::Inbox {
             thread.on_event(now, event)?;

@@ -158,6 +158,11 @@ impl<R: Ring> IoThread<R> {
         self.requests.has_writes_in_doubt()
     }
 
+    /// Begins a turn, before its events and messages. So the group knows when the thread stood still.
+    pub fn begin_turn(&mut self, now: Instant) {
+        self.group.begin_turn(now);
+    }
+
     /// Ends a turn, after all its events and messages.
     ///
     /// # Errors

@@ -183,9 +183,10 @@ pub struct DiskConfig {
     #[serde(default = "default_reconnect_delay")]
     pub reconnect_delay: ReconnectDelay,
 
-    /// The longest that a path may owe answers and send nothing, 50 ms to 60 s. Then it is suspect: its reads go to another path, and
-    /// new requests avoid it, until it sends something. A path that has been faster becomes suspect sooner. A read that a path
-    /// does not answer, while it answers others, also goes to another path after this time. Default: `300ms`.
+    /// The longest that a path may owe answers and send nothing while another path answers, 50 ms to 60 s. Then it is suspect: its
+    /// reads go to another path, and new requests avoid it, until it sends something. A path that has been faster becomes suspect
+    /// sooner. A read that a path does not answer, while it answers others, also goes to another path after this time. Default:
+    /// `300ms`.
     #[serde(default = "default_suspect_timeout")]
     pub suspect_timeout: SuspectTimeout,
 

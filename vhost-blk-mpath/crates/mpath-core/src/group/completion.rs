@@ -142,8 +142,9 @@ impl Group {
         request.avoid = Some(path);
         self.paths[path.index()].recalled += 1;
         // The latency would have been longer still. Without this report the policy would keep the path's old, better
-        // estimate.
-        self.report_to_policy(now, tag, latency, AttemptEnd::Failed);
+        // estimate. A path that answers all other reads is not at fault.
+        let ended = if is_of_path { AttemptEnd::Failed } else { AttemptEnd::Overtaken };
+        self.report_to_policy(now, tag, latency, ended);
         if self.has_given_up(now, self.requests[tag].io.disk) {
             self.finish(tag, Err(IoError::NoPath));
         } else {

@@ -55,10 +55,14 @@ impl Group {
         self.eligible |= eligible;
         let usable = groups[0] | groups[1];
         let changed = std::mem::replace(&mut self.disks[disk.index()].usable, usable) != usable;
-        self.disks[disk.index()].published.publish(live, usable, self.suspects);
-        if changed && self.paths.iter().any(|path| path.in_flight[OpClass::Read.index()].newest().is_some()) {
-            // An overdue read may have another path now.
+        // A suspect path is better than none.
+        let shown = if usable == 0 { eligible } else { usable };
+        self.disks[disk.index()].published.publish(live, shown, self.suspects);
+        if changed && self.paths.iter().any(|path| path.watch.owes()) {
+            // An overdue read may have another path now, and a silent path may be the slower one.
             self.recall_by(now);
+            self.paths.iter_mut().for_each(|path| path.watch.compare_now());
+            self.watch_at = Some(now);
         }
         self.scheduler.set_blocked(now, disk, eligible == 0);
         self.update_bypassed(now, disk, usable != 0);

@@ -241,7 +241,8 @@ impl Group {
         let path = &mut self.paths[id.index()];
         let injections = path.injections.as_mut().expect("only an injection abandons answers here");
         injections.abandoned[class.index()] -= 1;
-        path.watch.progress(now, 1);
+        path.watch.progress(now, 1, &self.attention);
+        self.late_answers.late(1);
         self.watch_changed(now, id);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A path may lose single commands and answer others. Such a path is neither silent nor suspect. So the age of each
 //! command counts, including recalled commands. The driver knows when commands were sent. A command that an injection
-//! stalls counts as sent.
+//! stalls counts as sent. Only time in which this process looked counts ([`crate::attention`]).
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ impl Group {
             let path = &mut self.paths[id.index()];
             // A command that was not sent yet starts to age now, at the earliest.
             let ages_from = oldest.or(path.owes().then_some(now));
-            path.expires_at = ages_from.map(|from| from + self.config.io_timeout);
+            path.expires_at = ages_from.map(|from| self.attention.after(from, self.config.io_timeout));
             if path.expires_at.is_some_and(|at| at <= now) {
                 return Some(id);
             }

@@ -35,6 +35,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::attention::Attention;
+use crate::late_answers::LateAnswers;
 use crate::path::Path;
 use crate::policy::{ActivePolicies, Candidate};
 use crate::requests::{Requests, State};
@@ -134,6 +136,8 @@ pub struct Group {
     /// Requests in [`State::Backoff`].
     backoff: u64,
     failover_times: FailoverTimes,
+    attention: Attention,
+    late_answers: LateAnswers,
     /// The suspect paths, as a set.
     suspects: u64,
     /// When to look for suspect paths: at the time when the next one may become suspect, or earlier.
@@ -213,6 +217,8 @@ impl Group {
             slow: SlowRequests::new(now),
             backoff: 0,
             failover_times: FailoverTimes::default(),
+            attention: Attention::new(now),
+            late_answers: LateAnswers::default(),
             suspects: 0,
             watch_at: None,
             recall_at: None,
@@ -256,10 +262,11 @@ impl Group {
                 .or_else(|| self.poll_hedge(now))
                 .or_else(|| self.poll_probe(now));
             // An injection may have failed the request that was just bound, and recalled requests may have a better
-            // path.
-            if action.is_some() || (self.released.is_empty() && !self.is_recall_due(now)) {
+            // path. Or a path has become usable that silent paths are to be compared with.
+            if action.is_some() || (self.released.is_empty() && !self.is_recall_due(now) && !self.is_watch_due(now)) {
                 return action;
             }
+            self.check_watches(now);
         }
     }
 

@@ -6,9 +6,10 @@
 
 use std::time::Instant;
 
-use super::Group;
-use crate::overdue_reads::Read;
-use crate::requests::State;
+use super::{Group, earlier};
+use crate::overdue_reads::{Read, size};
+use crate::requests::{Request, State};
+use crate::silence::COMPARE_EVERY;
 use crate::{Action, Op, OpClass, PathId, Tag};
 
 impl Group {
@@ -86,15 +87,21 @@ impl Group {
         }
         let disk = &self.disks[request.io.disk.index()];
         let bypassed = disk.bypassed & id.bit() != 0;
-        let by_silence = if bypassed { path.watch.recall_at(request.recalls) } else { None };
+        let by_silence = if bypassed { path.watch.recall_at(request.recalls, &self.attention) } else { None };
         // An answer that an injection delays has arrived, so it does not age. A stalled answer does.
         let stalled = |path: &crate::path::Path| path.injections.as_ref().is_some_and(|held| held.is_stalled(tag));
         let ages = request.io.op == Op::Read && (request.state != State::Answered || stalled(path));
-        let elsewhere = disk.usable & !id.bit() != 0;
-        let by_age = (ages && elsewhere).then(|| {
-            path.read_deadlines
-                .due_at(now, Read { issued_at: request.issued_at, bytes: request.io.bytes, recalls: request.recalls })
-        });
-        by_silence.into_iter().chain(by_age).min()
+        let elsewhere = disk.usable & !id.bit();
+        if !ages || elsewhere == 0 {
+            return by_silence;
+        }
+        let &Request { io, issued_at, recalls, .. } = request;
+        let (read, patient) = (Read { issued_at, bytes: io.bytes, recalls }, self.late_answers.is_overdrawn());
+        let mut by_age = path.read_deadlines.due_at(now, read, &self.attention, patient);
+        let waited = self.attention.between(issued_at, now);
+        if by_age <= now && !self.is_other_faster(now, elsewhere, Some(size(io.bytes)), waited) {
+            by_age = now + COMPARE_EVERY;
+        }
+        earlier(by_silence, Some(by_age))
     }
 }

@@ -5,12 +5,20 @@
 //! were executed. If the path recovers, it answers the writes, and no fence is needed. Flushes stay too, because each
 //! concerns this path alone, unless the cache is shared.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Group;
-use crate::{DiskId, Epoch, Outcome, PathId};
+use crate::overdue_reads::size;
+use crate::{DiskId, Epoch, OpClass, Outcome, PathId};
 
 impl Group {
+    /// Begins a turn of the driver. Call it before anything else in the turn.
+    pub fn begin_turn(&mut self, now: Instant) {
+        // The group has not changed since the turn before, so the thread asked to be woken at this time.
+        let due = if self.attention.may_lapse(now) { self.next_timeout() } else { None };
+        self.attention.look(now, due);
+    }
+
     /// Takes a sign of life of a live path that ends no request of the group: data of a request under way, or answers
     /// to abandoned requests. `answered` counts answers to requests that ended in [`Outcome::Recalled`] with
     /// `abandoned` set. `read` is the oldest read among these: the time at which it was sent, and its bytes.
@@ -19,10 +27,11 @@ impl Group {
         let path = &mut self.paths[id.index()];
         // The path may have been lost while this event was on its way.
         if path.association.is_some() {
-            path.watch.progress(now, answered);
+            path.watch.progress(now, answered, &self.attention);
             if let Some((sent_at, bytes)) = read {
-                path.read_deadlines.record_latency(now, now - sent_at, bytes);
+                path.read_deadlines.record_latency(now, self.attention.between(sent_at, now), bytes);
             }
+            self.late_answers.late(answered);
             self.watch_changed(now, id);
         }
     }
@@ -54,9 +63,10 @@ impl Group {
             Outcome::Recalled { abandoned } => path.watch.recalled(abandoned),
             Outcome::Lost { .. } | Outcome::GivenUp => path.watch.returned_unanswered(),
             Outcome::Success | Outcome::PathError | Outcome::Retry { .. } | Outcome::Failed(_) => {
-                path.watch.answered(now);
+                path.watch.answered(now, &self.attention);
+                self.late_answers.answered();
                 if let Some((issued_at, bytes)) = read
-                    && path.read_deadlines.answered(now, issued_at, bytes)
+                    && path.read_deadlines.answered(now, issued_at, bytes, &self.attention)
                 {
                     self.recall_by(now);
                 }
@@ -68,37 +78,81 @@ impl Group {
     pub(super) fn watch_changed(&mut self, now: Instant, id: PathId) {
         let path = &mut self.paths[id.index()];
         path.clear_expiry_if_idle();
-        let watch = &path.watch;
-        if let Some(due) = watch.due() {
+        let watch = &mut path.watch;
+        if let Some(due) = watch.due(&self.attention) {
             self.watch_at = Some(self.watch_at.map_or(due, |at| at.min(due)));
         }
         if self.suspects & id.bit() != 0 && !watch.is_suspect() {
+            self.late_answers.late(watch.take_late());
             self.refresh_eligible(now);
         }
     }
 
-    /// When the next path becomes suspect if nothing happens before.
+    /// When to compare the next silent path with others if nothing happens before.
     pub(super) fn next_suspicion(&self) -> Option<Instant> {
-        self.paths.iter().filter_map(|path| path.watch.due()).min()
+        self.paths.iter().filter_map(|path| path.watch.due(&self.attention)).min()
+    }
+
+    /// Whether to look for suspect paths. The time may be early, because signs of life do not move it.
+    pub(super) fn is_watch_due(&self, now: Instant) -> bool {
+        self.watch_at.is_some_and(|at| at <= now)
     }
 
     /// Looks for paths that have become suspect.
     pub(super) fn check_watches(&mut self, now: Instant) {
-        // The time may be early, because signs of life do not move it.
-        if self.watch_at.is_none_or(|at| now < at) {
+        if !self.is_watch_due(now) {
             return;
         }
-        let mut news = false;
-        for path in &mut self.paths {
-            if path.watch.check(now) {
-                path.suspicions += 1;
-                news = true;
+        for id in (0..self.paths.len() as u16).map(PathId) {
+            let mut watch = self.paths[id.index()].watch;
+            let patient = self.late_answers.is_overdrawn();
+            let suspect = watch.check(now, &self.attention, patient, |silence| {
+                self.is_other_faster(now, self.others(id), self.smallest_read(id), silence)
+            });
+            self.paths[id.index()].watch = watch;
+            if suspect {
+                self.paths[id.index()].suspicions += 1;
+                // The next path is compared with the paths that are left.
+                self.refresh_eligible(now);
             }
         }
         self.watch_at = self.next_suspicion();
-        if news {
-            self.refresh_eligible(now);
-        }
+    }
+
+    /// Whether one of `others` answers requests in less time than a request, or a path, has `waited`. `size` is set for a
+    /// read: its size class.
+    ///
+    /// * A path that has itself been silent for half of that time is no faster, unless no such request is there.
+    /// * What the path's last read of that size took counts. If there was none lately, the path counts as faster: a read
+    ///   that moves there will tell.
+    pub(super) fn is_other_faster(&self, now: Instant, others: u64, size: Option<usize>, waited: Duration) -> bool {
+        let class = if size.is_some() { OpClass::Read } else { OpClass::Write };
+        let is_faster = |id: PathId| {
+            let path = &self.paths[id.index()];
+            let is_silent = path.in_flight[class.index()].newest().is_some()
+                && 2 * path.watch.silence(now, &self.attention) > waited;
+            let last = size.and_then(|size| path.read_deadlines.last_latency(now, size));
+            !is_silent && last.is_none_or(|last| last < waited)
+        };
+        (0..self.paths.len() as u16).map(PathId).any(|id| others & id.bit() != 0 && is_faster(id))
+    }
+
+    /// The other usable paths of the disks that a path leads to.
+    fn others(&self, id: PathId) -> u64 {
+        let path = &self.paths[id.index()];
+        let disks = self.disks().filter(|disk| path.leads_to(*disk));
+        disks.fold(0, |set, disk| set | self.disks[disk.index()].usable) & !id.bit()
+    }
+
+    /// The size class of the smallest read on a path.
+    fn smallest_read(&self, id: PathId) -> Option<usize> {
+        let mut next = self.paths[id.index()].in_flight[OpClass::Read.index()].oldest();
+        let reads = std::iter::from_fn(|| {
+            let request = &self.requests[next?];
+            next = request.newer();
+            Some(size(request.io.bytes))
+        });
+        reads.min()
     }
 
     /// Updates the bypassed paths of a disk, after a change of the suspect paths or of `elsewhere`: whether the disk

@@ -92,11 +92,11 @@ pub(crate) struct Query {
 pub(crate) enum AttemptEnd {
     /// The attempt succeeded.
     Answered,
-    /// Its hedge was sooner, so the read was recalled; its own latency would have been longer. A single slow read is
-    /// no fault of the path.
+    /// The read was recalled, because its hedge was sooner or it was overdue; its own latency would have been longer. A
+    /// single slow read is no fault of the path.
     Overtaken,
-    /// The read was recalled, or the path failed the request. The policy counts the failure with at least the reported
-    /// latency.
+    /// The read was recalled from a suspect path, or the path failed the request. The policy counts the failure with at
+    /// least the reported latency.
     Failed,
 }
 

@@ -65,9 +65,27 @@ pub struct Sim {
 impl Sim {
     /// A guest that begins now, on paths that have just come up.
     pub fn new(policy: impl Into<ClassPolicies>, models: &[Model], workload: Workload, seed: u64) -> Self {
+        let suspect_timeout = GroupConfig::default().suspect_timeout;
+        Self::with_suspect_timeout(suspect_timeout, policy, models, workload, seed)
+    }
+
+    /// The same with another `suspect-timeout`.
+    pub fn with_suspect_timeout(
+        suspect_timeout: Duration,
+        policy: impl Into<ClassPolicies>,
+        models: &[Model],
+        workload: Workload,
+        seed: u64,
+    ) -> Self {
         let timeline = Timeline::new();
-        let config =
-            GroupConfig { policy: policy.into(), window: WINDOW, seed, io_timeout: NEVER, ..GroupConfig::default() };
+        let config = GroupConfig {
+            policy: policy.into(),
+            window: WINDOW,
+            seed,
+            io_timeout: NEVER,
+            suspect_timeout,
+            ..GroupConfig::default()
+        };
         let mut sim = Self {
             group: group::with_paths(timeline.now(), config, &[SharedDisk::default()], models.len()),
             workload,

@@ -1,7 +1,8 @@
 //! Paths that do not answer: one small test per rule. Here paths fall silent; in `lost_commands` they lose single
-//! commands.
+//! commands. In `standstill` the driver itself stood still.
 
 mod lost_commands;
+mod standstill;
 
 use std::time::{Duration, Instant};
 
@@ -28,8 +29,13 @@ impl Test {
     /// Two live optimized paths. The policy sends everything to the first.
     #[allow(clippy::large_types_passed_by_value)] // once a test
     fn new(config: GroupConfig) -> Self {
+        Self::with(config, &SharedDisk::default())
+    }
+
+    #[allow(clippy::large_types_passed_by_value)] // once a test
+    fn with(config: GroupConfig, disk: &SharedDisk) -> Self {
         let now = Instant::now();
-        let mut group = Group::new(now, config, &[SharedDisk::default()]);
+        let mut group = Group::new(now, config, std::slice::from_ref(disk));
         group.add_path(P0, PathConfig::default());
         group.add_path(P1, PathConfig::default());
         let mut test = Self { now, group };
@@ -174,19 +180,55 @@ fn a_suspect_optimized_path_loses_to_a_non_optimized_one_that_answers() {
 }
 
 #[test]
-fn without_another_path_a_suspect_path_is_used() {
+fn without_another_path_a_silent_path_is_not_suspect() {
     let mut t = Test::new(numa());
     t.group.path_lost(t.now, P1);
     t.submit(0, Op::Read);
     assert_eq!(t.sleep(), (DEADLINE, vec![]));
-    assert!(t.path(P0).suspect);
+    assert!(!t.path(P0).suspect);
     assert_eq!(t.submit(1, Op::Read), [issue(P0, 1)]);
     t.group.set_injection(t.now, P0, None, Injection::latency(10 * MS));
     assert_eq!(t.submit(2, Op::Write), []);
     t.up(P1, 2, AnaState::NonOptimized);
     // Requests that the injection delays were not sent and move at once, even writes.
     assert_eq!(t.actions(), [recall(P0, 1), recall(P0, 0), issue(P1, 2)]);
+    assert!(t.path(P0).suspect);
     assert_eq!(t.complete(P0, 0, ABANDONED), [issue(P1, 0)]);
+}
+
+#[test]
+fn a_suspect_path_is_used_again_when_the_other_is_gone() {
+    let disk = SharedDisk::default();
+    let mut t = Test::with(numa(), &disk);
+    t.submit(0, Op::Write);
+    t.sleep();
+    assert!(t.path(P0).suspect && !disk.usable.contains(P0) && disk.usable.contains(P1));
+    t.group.path_lost(t.now, P1);
+    assert_eq!(t.submit(1, Op::Read), [issue(P0, 1)]);
+    assert!(disk.usable.contains(P0), "I/O goes on, so a path is usable");
+}
+
+#[test]
+fn paths_that_are_silent_together_keep_their_requests_until_one_answers() {
+    let mut t = Test::new(GroupConfig { policy: PolicyKind::RoundRobin.into(), ..GroupConfig::default() });
+    for tag in 0..4 {
+        t.submit(tag, Op::Read);
+    }
+    let start = t.now;
+    while t.now - start < 5000 * MS {
+        assert_eq!(t.sleep().1, []);
+    }
+    assert!(!t.path(P0).suspect && !t.path(P1).suspect);
+    let of_p1 = t.path(P1).class(OpClass::Read).in_flight;
+    assert_eq!(of_p1, 2);
+    // P1 goes on.
+    let on = |t: &mut Test, path, tag| t.group.complete(t.now, path, Tag(tag), Outcome::Success);
+    let tags = [1, 3];
+    tags.iter().for_each(|&tag| on(&mut t, P1, tag));
+    t.actions();
+    let recalled = std::iter::from_fn(|| Some(t.sleep().1)).find(|actions| !actions.is_empty()).unwrap();
+    assert_eq!(recalled, [recall(P0, 2), recall(P0, 0)]);
+    assert!(t.now - start < 5050 * MS && t.path(P0).suspect);
 }
 
 #[test]

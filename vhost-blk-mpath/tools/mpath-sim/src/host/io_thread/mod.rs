@@ -179,6 +179,7 @@ impl IoThread {
             // Dropped messages tell the tasks that wait for an answer that the thread has ended.
             return self.inbox.clear();
         }
+        self.inner.begin_turn(now);
         let messages_first = self.rng.percent(50);
         if messages_first {
             self.take_messages(ctx);

@@ -1,0 +1,65 @@
+//! The budget of late answers.
+//!
+//! A request that was under way at an alarm and is answered by its first path after all has a *late answer*: a read was
+//! recalled and so read twice, or a path was suspect that was only slow. An array that is slow on all paths would be
+//! read over and over. So late answers may be a tenth of all answers. A group that has had more is *overdrawn*: it
+//! then waits for `FACTOR` times what the path itself has taken, even if that is more than `suspect-timeout`.
+//!
+//! The budget counts when an answer is late, and not when a request is recalled. So the first alarm is free, however
+//! many requests it moves. A path that stops for seconds may cause many late answers, and the answers of the other paths
+//! pay for them.
+
+/// One answer in so many may be late.
+const SHARE: i64 = 10;
+/// The most late answers that are saved.
+const SAVED_MAX: i64 = 8;
+
+/// Late answers that may follow, in parts of [`SHARE`]; less than 0 if there were too many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LateAnswers(i64);
+
+impl Default for LateAnswers {
+    fn default() -> Self {
+        Self(SAVED_MAX * SHARE)
+    }
+}
+
+impl LateAnswers {
+    /// Counts an answer.
+    #[inline]
+    pub(crate) fn answered(&mut self) {
+        self.0 += i64::from(self.0 < SAVED_MAX * SHARE);
+    }
+
+    /// Counts late answers.
+    pub(crate) fn late(&mut self, count: u32) {
+        self.0 -= i64::from(count) * SHARE;
+    }
+
+    #[inline]
+    pub(crate) fn is_overdrawn(self) -> bool {
+        self.0 < 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenth_of_the_answers_may_be_late_and_the_first_alarm_is_free() {
+        let mut answers = LateAnswers::default();
+        assert!(!answers.is_overdrawn());
+        answers.late(32);
+        let paid = (1..).find(|_| {
+            answers.answered();
+            !answers.is_overdrawn()
+        });
+        assert_eq!(paid, Some((32 - 8) * 10));
+        (0..1000).for_each(|_| answers.answered());
+        answers.late(8);
+        assert!(!answers.is_overdrawn(), "some are saved, and no more");
+        answers.late(1);
+        assert!(answers.is_overdrawn());
+    }
+}
