@@ -134,6 +134,7 @@ fn fixed_seeds() {
         records_changed: 1,
         waits_for_paused_node: 100,
         commands_slowed: 150,
+        slow_arrays: 5,
         commands_lost: 5,
         responses_repeated: 2,
         policies_changed: 30,

@@ -168,6 +168,10 @@ counts! {
     waits_for_paused_node,
     /// Commands of slow nodes.
     commands_slowed,
+    /// Runs in which all nodes were slow and nothing failed.
+    slow_arrays,
+    /// Blocks that these nodes read a second time.
+    slow_array_reads_repeated,
     /// Commands that a node lost, or the answers to them.
     commands_lost,
     /// Responses sent twice.

@@ -7,6 +7,7 @@
 //! * `first_attempts`: after a kill, no request is executed before every path was tried.
 //! * `failure_reasons`: no other request fails without a reason. `host_events` collects the reasons.
 //! * `limits`: no disk exceeds its limits.
+//! * `slow_array`: an array that is only slow gets few reads twice.
 //! * `torn_writes`: truncated memory becomes zeroes in writes, and these writes do not succeed.
 //! * `store`: each change of the store belongs to a request of that disk that is not answered yet.
 //! * `requests`: every request is answered once. Faults of other disks do not delay a spared disk.
@@ -23,6 +24,7 @@ mod host_events;
 mod limits;
 mod registers;
 mod requests;
+mod slow_array;
 mod store;
 mod torn_writes;
 mod truncation;
@@ -44,6 +46,7 @@ use self::flushes::Flushes;
 use self::history::{History, Moment};
 use self::limits::LimitUse;
 use self::registers::Registers;
+use self::slow_array::ArrayReads;
 use self::torn_writes::TornWrites;
 use crate::blocks::{Block, Operation};
 
@@ -108,6 +111,7 @@ pub(crate) struct Checker {
     pub(crate) closed_paths: ClosedPaths,
     /// Nodes that have reported another namespace.
     replaced: BTreeSet<usize>,
+    array_reads: ArrayReads,
     config: GroupConfig,
     pub(crate) violation: Option<Violation>,
     pub(crate) history: History,
@@ -141,6 +145,7 @@ impl Checker {
             closed_paths: ClosedPaths::default(),
             disks,
             replaced: BTreeSet::new(),
+            array_reads: ArrayReads::default(),
             config: *config,
             violation: None,
             history: History::new(is_recorded),

@@ -17,7 +17,10 @@ impl Checker {
         self.add_to_flushes(disk, id, operation);
         let registers = &mut self.disks[disk].registers;
         match operation {
-            Operation::Read => registers.read_submitted(id, range.clone()),
+            Operation::Read => {
+                registers.read_submitted(id, range.clone());
+                self.array_reads.asked(range.end - range.start);
+            }
             Operation::Flush => {}
             Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::Discard => {
                 registers.write_submitted(id, range.clone(), operation.is_zeroing(), moment);
@@ -86,6 +89,9 @@ impl Checker {
         self.counts.failed += u64::from(result.is_err());
         self.counts.answered_by_other_disks += u64::from(disk > 0);
         self.history.note(at, id, disk, range.clone(), || format!("{operation:?} answered: {result:?}"));
+        if operation == Operation::Read {
+            self.array_reads.answered(range.end - range.start);
+        }
         let took = at.saturating_sub(submitted_at);
         if self.spared == Some(disk) && (result.is_err() || took > SPARED_MAX) {
             let what =
@@ -137,7 +143,10 @@ impl Checker {
         self.history.note(at, id, disk, range.clone(), || format!("{operation:?} given up"));
         let registers = &mut self.disks[disk].registers;
         match operation {
-            Operation::Read => registers.read_over(id),
+            Operation::Read => {
+                registers.read_over(id);
+                self.array_reads.answered(range.end - range.start);
+            }
             Operation::Flush => {}
             Operation::Write { .. } | Operation::WriteZeroes { .. } | Operation::Discard => {
                 registers.write_answered(id, range, moment, false);

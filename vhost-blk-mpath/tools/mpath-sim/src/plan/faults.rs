@@ -19,7 +19,7 @@ const STATES: [AnaState; 4] =
     [AnaState::NonOptimized, AnaState::Inaccessible, AnaState::Change, AnaState::PersistentLoss];
 
 /// Draws the beginning and the duration of a fault before `quiet`. The duration is at most one of `longest`, which is drawn too.
-fn span(rng: &mut Rng, quiet: Duration, longest: &[Duration]) -> (Duration, Duration) {
+pub(super) fn span(rng: &mut Rng, quiet: Duration, longest: &[Duration]) -> (Duration, Duration) {
     let begins = rng.up_to(quiet * 9 / 10);
     let longest = rng.pick(longest);
     (begins, rng.up_to(longest).min(quiet.saturating_sub(begins)))

@@ -3,6 +3,7 @@
 mod faults;
 mod offline_growth;
 mod replacements;
+mod slow_arrays;
 
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub(crate) struct Plan {
     pub(crate) guests: Vec<GuestPlan>,
     /// The disk that no fault concerns, and whose paths all stay.
     pub(crate) spared: Option<usize>,
+    /// Nothing fails, and all nodes are slow.
+    pub(crate) only_slow: bool,
     pub(crate) faults: Vec<PlannedFault>,
     /// When every fault has ended.
     pub(crate) quiet: Duration,
@@ -105,10 +108,19 @@ impl Plan {
         let of_drivers = &mut Rng::new(seed, 0xd41e);
         guests.iter_mut().for_each(|guest| guest.rings.ignore_limits = of_drivers.percent(25));
         let spared = (disks > 1 && of_disks.percent(20)).then(|| of_disks.index(disks));
-        let mut faults =
-            if spared.is_some() { Vec::new() } else { faults(rng, paths, quiet, digests.header || digests.data) };
-        faults.extend(faults_of_disks(of_disks, paths, disks, spared, quiet));
-        if spared.is_none() {
+        let of_slow = &mut Rng::new(seed, 0x510a);
+        let all_slow_by = slow_arrays::uniform(of_slow, &host.group).filter(|_| spared.is_none());
+        let is_calm = spared.is_some() || all_slow_by.is_some();
+        let mut faults = if is_calm { Vec::new() } else { faults(rng, paths, quiet, digests.header || digests.data) };
+        if let Some(by) = all_slow_by {
+            slow_arrays::without_extra_reads(of_slow, &mut host.group);
+            faults.extend(slow_arrays::all_slow(by, paths, quiet));
+        } else {
+            faults.extend(faults_of_disks(of_disks, paths, disks, spared, quiet));
+            faults.extend(truncations(&mut Rng::new(seed, 0x7214), disks, spared, quiet));
+        }
+        if !is_calm {
+            faults.extend(slow_arrays::slow_times(of_slow, paths, quiet));
             faults.extend(hang_ups(&mut Rng::new(seed, 0x4a46), disks, quiet));
             faults.extend(queue_stops(&mut Rng::new(seed, 0x5709), disks, quiet));
             faults.extend(restarts(&mut Rng::new(seed, 0x7e57), quiet));
@@ -121,7 +133,7 @@ impl Plan {
             faults.extend(pairs(&mut Rng::new(seed, 0x9a12), paths, disks, quiet));
             faults.extend(stops_in_outages(&mut Rng::new(seed, 0x57a6), paths, disks, quiet));
         }
-        if spared.is_none() {
+        if !is_calm {
             if host.tls.is_some() {
                 faults.extend(faults_of_tls(of_tls, paths, quiet));
             }
@@ -133,9 +145,8 @@ impl Plan {
             faults.extend(offline_growth(&mut Rng::new(seed, 0x0ff6), &growth, paths, quiet));
             faults.extend(growth);
         }
-        faults.extend(truncations(&mut Rng::new(seed, 0x7214), disks, spared, quiet));
         let of_discovery = &mut Rng::new(seed, 0xd15c_04e4);
-        let mut discovery = (spared.is_none() && of_discovery.percent(30)).then(|| discovery(of_discovery, paths));
+        let mut discovery = (!is_calm && of_discovery.percent(30)).then(|| discovery(of_discovery, paths));
         if let Some(plan) = &mut discovery {
             faults.extend(faults_of_discovery(of_discovery, plan, quiet));
             let of_habits = &mut Rng::new(seed, 0xd15c_4ab1);
@@ -164,7 +175,8 @@ impl Plan {
         if host.drain_fence {
             patience += Duration::from_secs(6);
         }
-        Self { links, target, host, discovery, guests, spared, faults, quiet, patience }
+        let only_slow = all_slow_by.is_some();
+        Self { links, target, host, discovery, guests, spared, only_slow, faults, quiet, patience }
     }
 }
 

@@ -81,7 +81,8 @@ impl IoThread {
     }
 
     /// The thread sends a command.
-    pub(super) fn check_command(&self, ctx: &mut Ctx, socket: &Socket, Command { kind, nsid, .. }: Command) {
+    pub(super) fn check_command(&self, ctx: &mut Ctx, socket: &Socket, command: Command) {
+        let Command { kind, nsid, blocks } = command;
         let at = ctx.clock.elapsed();
         let Some(disk) = self.disks.iter().position(|disk| disk.namespace.nsid == nsid) else {
             return ctx.checker.violate(at, None, format_args!("a command is for namespace {nsid}"));
@@ -96,7 +97,7 @@ impl IoThread {
             );
         }
         match kind {
-            CommandKind::Read => {}
+            CommandKind::Read => ctx.checker.read_sent(blocks.map_or(0, |blocks| blocks.end - blocks.start)),
             CommandKind::Change => ctx.checker.flushes.cache_written(association),
             CommandKind::Flush => {
                 if let Err(wrong) = ctx.checker.flushes.flush_sent(association) {
