@@ -117,6 +117,7 @@ fn fixed_seeds() {
         torn_writes: 5,
         given_up: 100,
         spoilt_r2ts: 50,
+        connections_deaf: 20,
         protocol_errors: 60,
         closed_with_commands: 20,
         handshakes_unanswered: 20,

@@ -134,6 +134,8 @@ counts! {
     given_up,
     /// R2Ts that a node spoilt.
     spoilt_r2ts,
+    /// Connections from which a node reads nothing more, after an error for a write whose data it had requested.
+    connections_deaf,
     /// Times that an I/O thread received a protocol error of a controller.
     protocol_errors,
     /// Connections that the target closed in order while commands were under way there.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Instant;
 
 /// PDU types and flags.
 const CAPSULE_CMD: u8 = 0x04;
@@ -138,6 +139,7 @@ enum DataDirection {
 #[derive(Debug)]
 struct OpenCommand {
     command: Command,
+    since: Instant,
     direction: DataDirection,
     /// Bytes of data to move.
     length: u32,
@@ -148,7 +150,7 @@ struct OpenCommand {
 }
 
 impl OpenCommand {
-    fn new(head: &[u8]) -> Self {
+    fn new(since: Instant, head: &[u8]) -> Self {
         let kind = match head[8] {
             0x00 => CommandKind::Flush,
             READ => CommandKind::Read,
@@ -167,7 +169,7 @@ impl OpenCommand {
         let after = first.saturating_add(u64::from(le16(head, 8 + 48)) + 1);
         let has_blocks = [WRITE, READ, WRITE_ZEROES].contains(&head[8]);
         let command = Command { kind, nsid: le32(head, 12), blocks: has_blocks.then_some(first..after) };
-        Self { command, direction, length, moved, sent: moved }
+        Self { command, since, direction, length, moved, sent: moved }
     }
 
     /// Notes that the controller sends or requests data of the command. Returns whether that is legal.
@@ -198,14 +200,14 @@ pub(crate) struct Wire {
 impl Wire {
     /// Reads bytes that the host sends. Returns the commands that begin in them, or `None` if the host had to end the association
     /// instead.
-    pub(crate) fn host_sends(&mut self, bytes: &[u8]) -> Option<Vec<Command>> {
+    pub(crate) fn host_sends(&mut self, now: Instant, bytes: &[u8]) -> Option<Vec<Command>> {
         let (mut commands, mut is_illegal) = (Vec::new(), false);
         let Self { sent, open, begun, is_broken, .. } = self;
         sent.read(bytes, |place| {
             let Place::Head(head) = place else { return };
             match head[0] {
                 CAPSULE_CMD => {
-                    let (cid, new) = (le16(head, 10), OpenCommand::new(head));
+                    let (cid, new) = (le16(head, 10), OpenCommand::new(now, head));
                     commands.push(new.command.clone());
                     open.insert(cid, new);
                     (*begun, is_illegal) = (Some((cid, true)), *is_broken);
@@ -226,6 +228,13 @@ impl Wire {
     /// Commands that have not ended.
     pub(crate) fn open_commands(&self) -> usize {
         self.open.len()
+    }
+
+    /// When the oldest command that has not ended began. Flushes are left out: those at the daemon's end have a limit of their
+    /// own.
+    pub(crate) fn oldest(&self) -> Option<Instant> {
+        let open = self.open.values().filter(|open| open.command.kind != CommandKind::Flush);
+        open.map(|open| open.since).min()
     }
 
     pub(crate) fn is_broken(&self) -> bool {

@@ -310,6 +310,18 @@ pub(super) fn protocol_faults(rng: &mut Rng, paths: usize, quiet: Duration) -> V
     (0..count).map(one).collect()
 }
 
+/// Nodes that refuse writes whose data are on their way, and stop reading, until `quiet`.
+pub(super) fn deaf_nodes(rng: &mut Rng, paths: usize, quiet: Duration) -> Vec<PlannedFault> {
+    let count = rng.pick(&[0, 1, 2, 4]);
+    let one = |_| {
+        let fault = R2tFault::RefuseAndStopReading;
+        let fault = Fault::SpoilR2ts { node: rng.index(paths), percent: rng.pick(&[50, 100]), fault };
+        let (begins, lasts) = span(rng, quiet, &[300 * MS, 2000 * MS]);
+        PlannedFault { fault, begins, lasts }
+    };
+    (0..count).map(one).collect()
+}
+
 /// Nodes that grant fewer I/O queues until `quiet`.
 pub(super) fn fewer_queues(rng: &mut Rng, paths: usize, quiet: Duration) -> Vec<PlannedFault> {
     let count = rng.pick(&[0, 0, 1, 4]);

@@ -13,8 +13,9 @@ use nvme_tcp::target::QueueLimits;
 use nvme_tcp::wire::{Digests, Nqn};
 
 use self::faults::{
-    closures, discovery_away, drains, faults, faults_of_discovery, faults_of_disks, faults_of_tls, fewer_queues,
-    hang_ups, odd_identities, pairs, power_loss, protocol_faults, queue_stops, restarts, stops_in_outages, truncations,
+    closures, deaf_nodes, discovery_away, drains, faults, faults_of_discovery, faults_of_disks, faults_of_tls,
+    fewer_queues, hang_ups, odd_identities, pairs, power_loss, protocol_faults, queue_stops, restarts,
+    stops_in_outages, truncations,
 };
 use self::offline_growth::offline_growth;
 use self::replacements::replacements;
@@ -121,6 +122,7 @@ impl Plan {
         }
         if !is_calm {
             faults.extend(slow_arrays::slow_times(of_slow, paths, quiet));
+            faults.extend(deaf_nodes(&mut Rng::new(seed, 0xdeaf), paths, quiet));
             faults.extend(hang_ups(&mut Rng::new(seed, 0x4a46), disks, quiet));
             faults.extend(queue_stops(&mut Rng::new(seed, 0x5709), disks, quiet));
             faults.extend(restarts(&mut Rng::new(seed, 0x7e57), quiet));

@@ -136,7 +136,7 @@ impl Target {
         queue.set_answer_faults(Arc::clone(&self.answer_faults[node]));
         let (repeat, out) = (Vec::new(), VecDeque::new());
         let (role, instance, drain) = (Role::New, None, None);
-        self.conns.insert(conn, Connection { node, since, queue, role, instance, repeat, out, drain });
+        self.conns.insert(conn, Connection { node, since, queue, role, instance, repeat, out, is_deaf: false, drain });
     }
 
     /// There are bytes to read, or room to write.
@@ -146,7 +146,10 @@ impl Target {
             ctx.checker.counts.waits_for_paused_node += u64::from(ctx.net.has_received(id, Side::Target));
             return;
         }
-        while self.conns.get(&id).is_some_and(|conn| conn.drain != Some(DrainCause::Target)) {
+        if conn.is_deaf {
+            return;
+        }
+        while self.conns.get(&id).is_some_and(|conn| !conn.is_deaf && conn.drain != Some(DrainCause::Target)) {
             let bytes = ctx.net.receive(&mut ctx.clock, id, Side::Target, 16 * 1024);
             if bytes.is_empty() {
                 break;
@@ -186,8 +189,13 @@ impl Target {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let fault = self.nodes[conn.node].r2t_fault.filter(|_| matches!(conn.role, Role::Io(_)));
         let mut pdus = Vec::new();
-        ctx.checker.counts.spoilt_r2ts +=
-            r2t_faults::copy_spoiling(conn.queue.pending(), fault, &mut self.r2t_rng, &mut pdus);
+        let spoilt = r2t_faults::copy_spoiling(conn.queue.pending(), fault, &mut self.r2t_rng, &mut pdus);
+        if fault.is_some_and(|(_, fault)| fault == R2tFault::RefuseAndStopReading) {
+            conn.is_deaf |= spoilt > 0;
+            ctx.checker.counts.connections_deaf += u64::from(spoilt > 0);
+        } else {
+            ctx.checker.counts.spoilt_r2ts += spoilt;
+        }
         conn.queue.sent(conn.queue.pending().len());
         conn.out.extend(pdus);
         while !conn.out.is_empty() {

@@ -1,4 +1,4 @@
-//! A node that spoils its R2Ts. The host has to end the association at the first of them.
+//! A node that spoils its R2Ts. The host has to end the association at the first of them. An error after an R2T is legal.
 
 use nvme_tcp::wire::{Cqe, Digests, Framing, Pdu, R2t, Status};
 
@@ -17,9 +17,13 @@ pub(crate) enum R2tFault {
     Again,
     /// An R2T for no bytes.
     Empty,
+    /// The R2T, and an error while its data are on their way. The node reads nothing more from that connection. This is no
+    /// protocol error, and may leave a send that stands still while no command is open.
+    RefuseAndStopReading,
 }
 
 impl R2tFault {
+    /// The protocol errors.
     pub(crate) const ALL: [Self; 5] = [Self::Answer, Self::Ahead, Self::Beyond, Self::Again, Self::Empty];
 }
 
@@ -55,6 +59,10 @@ pub(super) fn copy_spoiling(pdus: &[u8], fault: Option<(u64, R2tFault)>, rng: &m
                 asks(offset, length)
             }
             R2tFault::Empty => asks(offset, 0),
+            R2tFault::RefuseAndStopReading => {
+                out.extend_from_slice(pdu);
+                Pdu::CapsuleResp(Cqe::new(cid, 0, Status::INTERNAL_PATH_ERROR, 0))
+            }
         };
         sent.emit(&framing, &[], out);
     }

@@ -78,6 +78,8 @@ pub(super) struct Connection {
     pub(super) repeat: Vec<u8>,
     /// Bytes that the socket has not taken.
     pub(super) out: VecDeque<u8>,
+    /// The node reads nothing more from it.
+    pub(super) is_deaf: bool,
     /// Why it closes once everything it received is executed; `None` if it stays. A connection that the node closes takes no more
     /// commands.
     pub(super) drain: Option<DrainCause>,

@@ -136,7 +136,7 @@ impl IoThread {
     fn check_sent(&mut self, ctx: &mut Ctx, id: ConnId, bytes: &[u8]) {
         let Some(plain) = self.decrypt_sent(ctx, id, bytes) else { return };
         let socket = self.sockets.get_mut(&id).expect("it was just there");
-        let commands = socket.wire.host_sends(&plain);
+        let commands = socket.wire.host_sends(ctx.clock.now(), &plain);
         let socket = &self.sockets[&id];
         if commands.is_none() {
             let what = format_args!("path {} is used though its controller has broken the protocol", socket.path);

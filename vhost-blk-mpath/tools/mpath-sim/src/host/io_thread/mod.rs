@@ -33,6 +33,7 @@ pub(crate) struct IoThread {
     index: usize,
     rng: Rng,
     disks: Vec<DiskPlan>,
+    io_timeout: Duration,
     inner: reactor::IoThread<SimulatedRing<ConnId>>,
     sockets: BTreeMap<ConnId, Socket>,
     inbox: VecDeque<(Instant, Message)>,
@@ -74,6 +75,7 @@ impl IoThread {
             index,
             rng,
             disks: plan.disks.clone(),
+            io_timeout: plan.group.io_timeout,
             inner,
             sockets: BTreeMap::new(),
             inbox: VecDeque::new(),
@@ -204,6 +206,7 @@ impl IoThread {
             self.reports.push(event);
         }
         self.observe_paths(ctx);
+        self.check_ages(ctx);
         self.begin_sends(ctx);
         self.call_sockets(ctx);
         self.sockets.retain(|id, _| !passed_on.contains(id));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::mpsc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mpath_core::{AnaState, DiskId, Epoch, GroupStats, PathId, WaitCause};
 use reactor::ThreadExplanation;
@@ -14,6 +14,9 @@ use crate::checker::wire::{Command, CommandEnd, CommandKind, Wire};
 use crate::connection::ConnId;
 use crate::context::Ctx;
 use crate::tls::Received;
+
+/// How much older than the I/O timeout a command may become before its association ends.
+const AGE_SLACK: Duration = Duration::from_secs(1);
 
 impl IoThread {
     /// Counts settings that a message has changed.
@@ -112,6 +115,18 @@ impl IoThread {
                 None,
                 format_args!("a {kind:?} of disk {disk} is sent to path {path}, which is {ana}"),
             );
+        }
+    }
+
+    /// A live association has no command that is much older than the I/O timeout.
+    pub(super) fn check_ages(&self, ctx: &mut Ctx) {
+        let oldest = |socket: &Socket| (!socket.is_ended).then(|| socket.wire.oldest()).flatten();
+        for socket in self.sockets.values() {
+            let age = oldest(socket).map_or(Duration::ZERO, |oldest| ctx.clock.now() - oldest);
+            if age > self.io_timeout + AGE_SLACK {
+                let what = format_args!("a command on path {} is unanswered after {age:?}", socket.path);
+                ctx.checker.violate(ctx.clock.elapsed(), None, what);
+            }
         }
     }
 
