@@ -245,8 +245,8 @@ fmt: ## format the code
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path vhost-blk-mpath/fuzz/Cargo.toml
 
-references: ## write docs/openapi.json, docs/api-reference.md and dist/config.schema.json from the types and routes
-	WRITE_REFERENCES=1 $(CARGO) test --locked -p mpath-api --lib checked_in
+references: ## write docs/openapi.json, docs/api-reference.md, dist/config.schema.json and docs/nvme-statuses.md from the code
+	WRITE_REFERENCES=1 $(CARGO) test --locked -p mpath-api -p nvme-tcp --lib checked_in
 
 deny: ## licences, sources and advisories of the dependencies, in seconds (advisories: if their database can be fetched)
 	@scripts/deps.sh build

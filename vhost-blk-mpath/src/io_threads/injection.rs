@@ -71,7 +71,7 @@ fn outcome(status: InjectedStatus) -> Outcome {
         InjectedStatus::InternalError => Status::INTERNAL_ERROR,
         InjectedStatus::NamespaceNotReady => Status::NAMESPACE_NOT_READY,
         InjectedStatus::CommandInterrupted => Status::COMMAND_INTERRUPTED,
-        InjectedStatus::MediaError => Status::UNRECOVERED_READ_ERROR,
+        InjectedStatus::MediaError => Status::UNRECOVERED_READ_ERROR.with_dnr(),
         InjectedStatus::InternalErrorDnr => Status::INTERNAL_ERROR.with_dnr(),
     };
     outcome_of(Err(status), &[Duration::ZERO; 3])
@@ -79,17 +79,18 @@ fn outcome(status: InjectedStatus) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use mpath_core::IoError;
+    use mpath_core::{IoError, RetryCause};
 
     use super::*;
 
     #[test]
     fn statuses_are_classified_as_the_targets_own() {
-        let retry = Outcome::Retry { after: Duration::ZERO };
+        let retry = |cause| Outcome::Retry { after: Duration::ZERO, cause };
+        let (internal, passing) = (retry(RetryCause::Internal), retry(RetryCause::NotExecuted));
         let (medium, failed) = (Outcome::Failed(IoError::Medium), Outcome::Failed(IoError::Controller));
         let outcomes: Vec<_> = InjectedStatus::ALL.iter().map(|status| outcome(*status)).collect();
         let path_error = Outcome::PathError;
-        assert_eq!(outcomes, [path_error, path_error, path_error, retry, retry, retry, medium, failed]);
+        assert_eq!(outcomes, [path_error, path_error, path_error, internal, passing, passing, medium, failed]);
     }
 
     #[test]

@@ -242,6 +242,7 @@ impl PathTask {
             PathEventKind::Suspect => Report::Suspect,
             PathEventKind::Recovered => Report::Recovered,
             PathEventKind::AnaError => Report::AnaError,
+            PathEventKind::InvalidNamespace => Report::InvalidNamespace,
             PathEventKind::SmallerTransfer { bytes } => Report::SmallerTransfer { bytes },
             PathEventKind::DigestError => return self.subsystem.path_digest_error(self.id),
             PathEventKind::CommandError(status) => return self.subsystem.path_command_error(self.id, status),

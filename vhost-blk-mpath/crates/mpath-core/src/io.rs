@@ -219,13 +219,14 @@ pub enum Action {
 pub enum Outcome {
     /// Completed successfully.
     Success,
-    /// A completion with a path-related status (status code type 3). The controller did not execute the command;
-    /// another path may.
+    /// A completion with a status that speaks of the path. The controller did not execute the command; another path may.
     PathError,
-    /// A completion that asks for a retry.
+    /// A completion after which the command is repeated.
     Retry {
         /// The least delay before the retry (`CRDT[CRD] × 100 ms`); zero means at once.
         after: Duration,
+        /// Why the command failed.
+        cause: RetryCause,
     },
     /// A completion with a final error.
     Failed(IoError),
@@ -245,11 +246,40 @@ pub enum Outcome {
     },
 }
 
+/// Why a command failed that is repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetryCause {
+    /// The controller did not execute the command.
+    NotExecuted,
+    /// The controller failed. If the command was a flush, data of its cache may be lost.
+    Internal,
+    /// The medium failed. If the command was a flush, data of the cache may be lost.
+    Medium,
+}
+
+impl Outcome {
+    /// Whether a flush that ends so may have lost data of the cache. The data may be gone although a later flush succeeds.
+    pub(crate) fn may_lose_cache(self) -> bool {
+        match self {
+            Self::Retry { cause, .. } => cause != RetryCause::NotExecuted,
+            Self::Failed(error) => error != IoError::Unsupported,
+            Self::Success | Self::PathError | Self::GivenUp | Self::Recalled { .. } | Self::Lost { .. } => false,
+        }
+    }
+}
+
+impl RetryCause {
+    /// The error of a request that is out of retries.
+    pub(crate) fn error(self) -> IoError {
+        if self == Self::Medium { IoError::Medium } else { IoError::Attempts }
+    }
+}
+
 /// Why a request failed for good. Guests see `VIRTIO_BLK_S_UNSUPP` for [`IoError::Unsupported`], and
 /// `VIRTIO_BLK_S_IOERR` for all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum IoError {
-    /// The controller reported an error of the medium (status code type 2).
+    /// The controller reported an error of the medium.
     #[error("the medium reported an error")]
     Medium,
     /// The controller failed the command for another reason.

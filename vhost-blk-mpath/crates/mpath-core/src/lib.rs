@@ -77,7 +77,7 @@ pub use guest_errors::{FailedRequest, GuestErrors};
 pub use history::Stages;
 pub use ids::{DiskId, Epoch, MAX_DISKS, MAX_PATHS, PathId};
 pub use inject::{Direction, Distribution, InjectedError, Injection};
-pub use io::{Action, FlowId, Io, IoError, MAX_HEDGE_BYTES, MAX_PROBE_BYTES, Op, OpClass, Outcome, Tag};
+pub use io::{Action, FlowId, Io, IoError, MAX_HEDGE_BYTES, MAX_PROBE_BYTES, Op, OpClass, Outcome, RetryCause, Tag};
 pub use kind_with_params::{KindChange, KindSpec, KindWithParams, ParamError, ParamsOf};
 pub use param::Param;
 pub use path::{Association, PathConfig};

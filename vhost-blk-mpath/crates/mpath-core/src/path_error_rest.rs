@@ -7,9 +7,9 @@ const FIRST_REST: Duration = Duration::from_millis(100);
 /// The longest rest: the typical ANA transition time (ANATT).
 const LONGEST_REST: Duration = Duration::from_secs(10);
 
-/// The rest of a path after a path error. Requests then neither return to the path at once nor use up their failovers
-/// while it changes state. The rest ends by time, or with an event about the ANA state. It doubles with each further
-/// error.
+/// The rest of a path after a path error: requests do not return to the path at once. The rest ends by time, or with an event
+/// about the namespace. It doubles with each further error. After the rest the path is tried again. Until a request succeeds,
+/// the path does not count as leading to the disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PathErrorRest {
     since: Option<Instant>,
@@ -30,11 +30,19 @@ impl PathErrorRest {
         self.until = Some(now + rest.min(LONGEST_REST));
     }
 
-    /// Forgets earlier path errors if a request succeeded that was bound after the rest, at `bound_at`.
-    pub(crate) fn success(&mut self, bound_at: Instant) {
-        if self.until.is_some_and(|until| bound_at >= until) {
+    /// Forgets earlier path errors if a request succeeded that was bound after the rest, at `bound_at`. Returns whether there
+    /// were any.
+    pub(crate) fn success(&mut self, bound_at: Instant) -> bool {
+        let forgets = self.until.is_some_and(|until| bound_at >= until);
+        if forgets {
             *self = Self::default();
         }
+        forgets
+    }
+
+    /// Whether no request has succeeded since the path error.
+    pub(crate) fn is_refusing(&self) -> bool {
+        self.since.is_some()
     }
 
     pub(crate) fn clear(&mut self) {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::failovers::Failover;
 use crate::history::{History, Pauses, Phase};
 use crate::unflushed::CachePeriod;
-use crate::{DiskId, Epoch, FlowId, Io, Op, PathId, Tag};
+use crate::{DiskId, Epoch, FlowId, Io, IoError, Op, PathId, Tag};
 
 /// "No request" in the links of in-flight lists.
 const NIL: u32 = u32::MAX;
@@ -52,8 +52,12 @@ pub(crate) struct Request {
     pub(crate) state: State,
     /// Attempts that ended in a retry status.
     pub(crate) retries: u32,
-    /// Attempts that ended in a path error or with the path.
+    /// The error if the last of the retries fails.
+    pub(crate) retry_error: IoError,
+    /// Attempts that ended with the path, or in a path error though the path serves other requests.
     pub(crate) failovers: u32,
+    /// The paths that have refused the request, as a set.
+    refused_by: u64,
     /// The path, its association and the time of the latest bind.
     pub(crate) path: PathId,
     pub(crate) epoch: Epoch,
@@ -74,6 +78,8 @@ pub(crate) struct Request {
     pub(crate) may_hedge: bool,
     /// The cache period in which its completion leaves an unflushed write; `None`: it leaves none.
     pub(crate) unflushed_in: Option<CachePeriod>,
+    /// The cache periods in which earlier attempts have left unflushed parts of the request.
+    pub(crate) partly_unflushed_in: Vec<(PathId, CachePeriod)>,
     /// Index of the job of a flush.
     pub(crate) job: usize,
     pub(crate) history: History,
@@ -212,8 +218,17 @@ impl Request {
         self.delays.iter().find(|(of, until)| *of == path && now < *until).map(|(_, until)| *until)
     }
 
+    /// Notes a path error. `is_refusing`: nothing has succeeded on the path since an earlier path error. A path that refuses
+    /// everything says nothing about this request. A path that refuses this request again, and has served others meanwhile,
+    /// uses up a failover.
+    pub(crate) fn refused(&mut self, path: PathId, is_refusing: bool) {
+        self.failovers += u32::from(!is_refusing && self.refused_by & path.bit() != 0);
+        self.refused_by |= path.bit();
+    }
+
     /// Forgets a removed path: the next path with this id leads to another controller.
     pub(crate) fn forget_path(&mut self, path: PathId) {
+        self.refused_by &= !path.bit();
         self.delays.retain(|(of, _)| *of != path);
         self.avoid = self.avoid.filter(|avoid| *avoid != path);
     }
@@ -233,7 +248,9 @@ impl Request {
             io: Io { tag, op: Op::Read, bytes: 0, disk: DiskId(0), flow: FlowId(0), fua: false },
             state: State::Free,
             retries: 0,
+            retry_error: IoError::Attempts,
             failovers: 0,
+            refused_by: 0,
             path: PathId(0),
             epoch: Epoch(0),
             bound_at: now,
@@ -245,6 +262,7 @@ impl Request {
             recalled: false,
             may_hedge: false,
             unflushed_in: None,
+            partly_unflushed_in: Vec::new(),
             job: 0,
             history: History::new(now, pauses),
             ended_in: State::Free,

@@ -33,6 +33,9 @@
 //! a new [`CachePeriod`] begins, as with a new association. A write belongs to the period in which it was sent. A flush
 //! proves nothing about earlier periods.
 //!
+//! **Failed flushes.** A flush that ends with an error of the medium or of the controller may have taken the data out of the
+//! cache. A repeated flush then succeeds and proves nothing, so the writes until then count as lost.
+//!
 //! If a flush loses its path, or the namespace there, this is no loss when another flush has covered the same writes
 //! meanwhile.
 //!
@@ -53,8 +56,12 @@ use crate::{Epoch, MAX_PATHS, PathId};
 /// loss may be older than the last lost writes, so it reports nothing of them.
 const SUBMIT_DELAY_MAX: Duration = Duration::from_millis(100);
 
+/// The ledger of a cache that all paths share. It knows only failed flushes.
+pub(crate) const SHARED_CACHE: PathId = PathId(MAX_PATHS as u16);
+
 /// Unflushed state of all paths of one disk, shared by its [`crate::Group`]s.
 pub struct UnflushedPaths {
+    /// By path, and [`SHARED_CACHE`].
     paths: Vec<UnflushedPath>,
     after_crash: AtomicBool,
 }
@@ -181,7 +188,7 @@ impl UnflushedPaths {
     /// The state for a disk that no earlier daemon served, or that an earlier daemon left in order.
     #[must_use]
     pub fn new() -> Self {
-        Self { paths: (0..MAX_PATHS).map(|_| UnflushedPath::default()).collect(), after_crash: AtomicBool::new(false) }
+        Self { paths: (0..=MAX_PATHS).map(|_| UnflushedPath::default()).collect(), after_crash: AtomicBool::new(false) }
     }
 
     /// The state for a disk whose last daemon was killed: unflushed writes of that daemon may be in a cache.
@@ -281,7 +288,7 @@ impl UnflushedPaths {
     }
 
     fn all_paths(&self) -> impl Iterator<Item = PathId> + use<> {
-        (0..self.paths.len() as u16).map(PathId)
+        (0..MAX_PATHS as u16).map(PathId)
     }
 
     /// Records that the earlier daemon lost writes and that no flush has reported the loss. Flushes fail until one has
@@ -347,6 +354,24 @@ impl UnflushedPaths {
         (ledger.epoch == Some(epoch) && ledger.is_alive).then(|| entry.end_round(&mut ledger))
     }
 
+    /// Records that a flush command has failed, and that the cache may have lost the writes until now. Returns `false` if the
+    /// association is over, so that its loss is known already. A write of another queue pair may have been in the cache and be
+    /// answered later. The flush that reports the loss covers it too, as it comes in at least [`SUBMIT_DELAY_MAX`] later.
+    pub(crate) fn flush_failed(&self, now: Instant, path: PathId, epoch: Epoch) -> bool {
+        let (entry, mut ledger) = self.lock(path);
+        let is_current = ledger.epoch == Some(epoch) && ledger.is_alive;
+        if is_current {
+            (ledger.lost_round, ledger.lost_at) = (entry.end_round(&mut ledger).0, Some(now));
+        }
+        is_current
+    }
+
+    /// The same for the cache that all paths share.
+    pub(crate) fn shared_flush_failed(&self, now: Instant) {
+        let (entry, mut ledger) = self.lock(SHARED_CACHE);
+        (ledger.lost_round, ledger.lost_at) = (entry.end_round(&mut ledger).0, Some(now));
+    }
+
     /// Records that the flush command has succeeded.
     pub(crate) fn flushed(&self, path: PathId, epoch: Epoch, round: Round) {
         let (_, mut ledger) = self.lock(path);
@@ -396,8 +421,8 @@ impl UnflushedPaths {
         let reported = scope.round.0.min(ledger.lost_round);
         // Each loss is reported once. Otherwise a guest that flushes in a loop would never see a flush succeed.
         if reported > ledger.reported_round {
-            let before = ledger.recently_reported(now).unwrap_or(ledger.reported_round);
-            ledger.last_report = Some((now, before));
+            // An earlier report is older than `SUBMIT_DELAY_MAX`: this flush came in that long after the loss that it reports.
+            ledger.last_report = Some((now, ledger.reported_round));
             ledger.reported_round = reported;
         }
     }

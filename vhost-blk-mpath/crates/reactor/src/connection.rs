@@ -9,7 +9,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use mpath_core::{DiskId, Epoch, Outcome, PathId, Tag};
-use nvme_tcp::host::{AbandonedAnswers, HostQueue, IoCommand, NamespaceLimits, RecallOutcome, SubmitError, TxPart};
+use nvme_tcp::host::{
+    AbandonedAnswers, HostQueue, IoCommand, NamespaceLimits, Part, RecallOutcome, SubmitError, TxPart,
+};
 use nvme_tcp::wire::Status;
 use vhost_user_blk::Segments;
 
@@ -24,7 +26,7 @@ use crate::{CloseMode, ConnectedQueuePair, LossReason, PathEventKind};
 /// buffer is cheaper than a receive.
 const DIRECT_BYTES_MIN: u32 = 32 * 1024;
 
-/// Shortest time between two reports of ANA errors of a path.
+/// Shortest time between two reports of ANA errors of a path, and between two reports of missing namespaces.
 const ANA_ERROR_REST: Duration = Duration::from_millis(100);
 /// The same for reports of wrong data digests, which an operator gets.
 const DIGEST_ERROR_REST: Duration = Duration::from_secs(1);
@@ -58,6 +60,7 @@ pub(crate) struct Connection<R: Ring> {
     deferred: Completions,
     pub(crate) close_mode: CloseMode,
     ana_error: RareReport<()>,
+    invalid_namespace: RareReport<()>,
     digest_error: RareReport<()>,
     command_error: RareReport<Status>,
     /// Set once the connection closes.
@@ -124,6 +127,7 @@ impl<R: Ring> Connection<R> {
             deferred: Vec::new(),
             close_mode: link.close_mode,
             ana_error: RareReport::default(),
+            invalid_namespace: RareReport::default(),
             digest_error: RareReport::default(),
             command_error: RareReport::default(),
             closing: None,
@@ -140,7 +144,18 @@ impl<R: Ring> Connection<R> {
 
     /// Hands a command to the queue pair. It is sent with the next [`Connection::transmit`].
     pub(crate) fn submit(&mut self, tag: Tag, disk: DiskId, command: IoCommand) -> Result<(), SubmitError> {
-        self.queue.submit(nvme_tcp::host::Tag(tag.0), disk.0, command)
+        self.submit_parts(tag, disk, command, &[])
+    }
+
+    /// The same, if only these parts of the command are left to be done.
+    pub(crate) fn submit_parts(
+        &mut self,
+        tag: Tag,
+        disk: DiskId,
+        command: IoCommand,
+        parts: &[Part],
+    ) -> Result<(), SubmitError> {
+        self.queue.submit_parts(nvme_tcp::host::Tag(tag.0), disk.0, command, parts)
     }
 
     /// Sends commands and data that are ready, up to the send budget. While a send is under way, nothing is started. Returns
@@ -260,7 +275,7 @@ impl<R: Ring> Connection<R> {
             let outcome = outcome_of(completion.result, &self.retry_delays);
             if let Err(status) = completion.result {
                 self.note_error(status, outcome);
-                requests.note_error(tag, path, status);
+                requests.note_error(tag, path, status, self.queue.take_unfinished());
             }
             let ended = (tag, outcome, completion.sent_at);
             if self.is_being_sent(tag) {
@@ -311,6 +326,9 @@ impl<R: Ring> Connection<R> {
     }
 
     fn note_error(&mut self, status: Status, outcome: Outcome) {
+        if status.is_missing_namespace() {
+            self.invalid_namespace.due = Some(());
+        }
         if status.is_ana_error() {
             self.ana_error.due = Some(());
         } else if status.is(Status::TRANSIENT_TRANSPORT_ERROR) && self.queue.has_data_digests() {
@@ -325,7 +343,8 @@ impl<R: Ring> Connection<R> {
         let ana = self.ana_error.take(now, ANA_ERROR_REST).map(|()| PathEventKind::AnaError);
         let digest = || self.digest_error.take(now, DIGEST_ERROR_REST).map(|()| PathEventKind::DigestError);
         let command = || self.command_error.take(now, COMMAND_ERROR_REST).map(PathEventKind::CommandError);
-        ana.or_else(digest).or_else(command)
+        let missing = || self.invalid_namespace.take(now, ANA_ERROR_REST).map(|()| PathEventKind::InvalidNamespace);
+        ana.or_else(missing).or_else(digest).or_else(command)
     }
 
     /// Replaces the part of a read's guest memory that the receive used and the kernel could not write. Returns `false`

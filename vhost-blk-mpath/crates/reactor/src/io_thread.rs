@@ -287,6 +287,9 @@ impl<R: Ring> IoThread<R> {
             if let Some(sent_at) = sent_at {
                 self.group.sent(path, tag, sent_at);
             }
+            if !matches!(outcome, Outcome::Success) && self.requests.take_partly_done(tag) {
+                self.group.partly_done(path, tag);
+            }
             self.group.complete(now, path, tag, outcome);
             if let Some(flow) = self.requests.answered(tag, path) {
                 self.queues.get_mut(&flow).expect("a virtqueue outlives its requests").in_flight -= 1;
@@ -311,7 +314,7 @@ impl<R: Ring> IoThread<R> {
 
     fn issue(&mut self, now: Instant, path: PathId, tag: Tag) {
         probes::issued(tag, path);
-        let Some((id, request)) = self.requests.issue(tag, path) else {
+        let Some((id, request, parts)) = self.requests.issue(tag, path) else {
             self.group.complete(now, path, tag, Outcome::GivenUp);
             return;
         };
@@ -321,7 +324,7 @@ impl<R: Ring> IoThread<R> {
             disk.last_read_slba = slba;
         }
         let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
-        let submitted = open.is_some_and(|connection| connection.submit(tag, id, command).is_ok());
+        let submitted = open.is_some_and(|connection| connection.submit_parts(tag, id, command, parts).is_ok());
         if !submitted {
             // No byte of the command was handed to a socket, so the request may go elsewhere at once.
             self.completions.push((tag, Outcome::Lost { indeterminate: false }, None));

@@ -31,6 +31,8 @@ pub enum PathEventKind<S = OwnedFd> {
     Recovered,
     /// A command ended with an ANA error: the ANA state may have changed without a notice.
     AnaError,
+    /// A command ended because the controller does not have the namespace: it may have changed without a notice.
+    InvalidNamespace,
     /// The data digest of a command was wrong, on either side. The command is repeated.
     DigestError,
     /// A command ended with another error that has it repeated. Reported once a minute at most, with one of the errors.

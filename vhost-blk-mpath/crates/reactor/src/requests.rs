@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use mpath_core::{DiskId, Epoch, FailedRequest, FlowId, IoError, PathId, Tag};
-use nvme_tcp::host::{PayloadSink, PayloadSource};
+use nvme_tcp::host::{Part, PayloadSink, PayloadSource};
 use nvme_tcp::wire::Status;
 use vhost_user_blk::{Op, Request};
 
@@ -50,6 +50,10 @@ struct Active {
     in_doubt: Option<AssociationId>,
     /// The last error that a path has answered.
     status: Option<(PathId, Status)>,
+    /// The parts that the attempts so far have left to be done; all of it if there are none.
+    rest: Vec<Part>,
+    /// The last attempt has done a part.
+    is_partly_done: bool,
 }
 
 impl Active {
@@ -80,6 +84,8 @@ impl Requests {
             detached: false,
             in_doubt: None,
             status: None,
+            rest: Vec::new(),
+            is_partly_done: false,
         });
         if let Some(place) = self.free.pop() {
             self.slots[place as usize] = slot;
@@ -89,12 +95,12 @@ impl Requests {
         Tag(u32::try_from(self.slots.len() - 1).expect("bounded by the sizes of the virtqueues"))
     }
 
-    /// The request and its disk, for the socket of `path`. `None` if it was given up.
-    pub(crate) fn issue(&mut self, tag: Tag, path: PathId) -> Option<(DiskId, &Request)> {
+    /// The request, its disk and what is left to be done, for the socket of `path`. `None` if it was given up.
+    pub(crate) fn issue(&mut self, tag: Tag, path: PathId) -> Option<(DiskId, &Request, &[Part])> {
         match &mut self.slots[tag.0 as usize] {
             Slot::Active(active) if !active.abandoned => {
                 active.on_paths |= bit(path);
-                Some((active.disk, &active.request))
+                Some((active.disk, &active.request, &active.rest))
             }
             Slot::Active(_) | Slot::Abandoned { .. } => None,
             Slot::Free => unreachable!("a request in the group stands in the table"),
@@ -111,11 +117,23 @@ impl Requests {
         Some((*disk, request))
     }
 
-    /// Notes the error that a path has answered. Tags of hedges, probes and write-backs are beyond the table.
+    /// Notes the error that a path has answered, and the parts that it has left to be done; none if it has done nothing. Tags of
+    /// hedges, probes and write-backs are beyond the table.
     #[cold]
-    pub(crate) fn note_error(&mut self, tag: Tag, path: PathId, status: Status) {
+    pub(crate) fn note_error(&mut self, tag: Tag, path: PathId, status: Status, rest: Vec<Part>) {
         if let Some(Slot::Active(active)) = self.slots.get_mut(tag.0 as usize) {
             active.status = Some((path, status));
+            if !rest.is_empty() {
+                (active.rest, active.is_partly_done) = (rest, true);
+            }
+        }
+    }
+
+    /// Whether the attempt that has ended has done a part of the request.
+    pub(crate) fn take_partly_done(&mut self, tag: Tag) -> bool {
+        match &mut self.slots[tag.0 as usize] {
+            Slot::Active(active) => std::mem::take(&mut active.is_partly_done),
+            Slot::Abandoned { .. } | Slot::Free => false,
         }
     }
 

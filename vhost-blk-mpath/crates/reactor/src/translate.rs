@@ -2,44 +2,37 @@
 
 use std::time::Duration;
 
-use mpath_core::{DiskId, FlowId, Io, IoError, Outcome, Tag};
+use mpath_core::{DiskId, FlowId, Io, IoError, Outcome, RetryCause, Tag};
 use nvme_tcp::host::IoCommand;
-use nvme_tcp::wire::Status;
+use nvme_tcp::wire::{Answer, Status, Subject};
 use vhost_user_blk::{BlkStatus, Op, Request};
 
 /// The sector of virtio-blk, whatever the block size (virtio 1.2, 5.2.2).
 const SECTOR_BYTES: u32 = 512;
 
-/// Transient failures: the command may be repeated on the same path.
-const RETRIABLE: [Status; 4] = [
-    Status::COMMAND_INTERRUPTED,
-    Status::TRANSIENT_TRANSPORT_ERROR,
-    Status::INTERNAL_ERROR,
-    Status::NAMESPACE_NOT_READY,
-];
-
-/// The outcome of a request whose command ended with `result`. `retry_delays` are `CRDT1` to `CRDT3` of the controller
-/// (NVMe base specification 2.1, figure "Status Code – Generic Command Status", and Linux's `nvme_decide_disposition`).
+/// The outcome of a request whose command ended with `result`. `retry_delays` are `CRDT1` to `CRDT3` of the controller.
+/// [`Status::answer`] decides.
 #[must_use]
 pub fn outcome_of(result: Result<(), Status>, retry_delays: &[Duration; 3]) -> Outcome {
     let Err(status) = result else { return Outcome::Success };
-    let unsupported = [Status::INVALID_OPCODE, Status::INVALID_FIELD];
-    if unsupported.into_iter().any(|other| status.is(other)) {
-        return Outcome::Failed(IoError::Unsupported);
+    match status.answer() {
+        Answer::OtherPath => Outcome::PathError,
+        Answer::Repeat => {
+            // CRD is an index into the controller's delays. 0 asks for no delay.
+            let delay = usize::from(status.crd()).checked_sub(1).and_then(|index| retry_delays.get(index));
+            let cause = match status.subject() {
+                Subject::Medium => RetryCause::Medium,
+                _ if status.may_lose_cache() => RetryCause::Internal,
+                _ => RetryCause::NotExecuted,
+            };
+            Outcome::Retry { after: delay.copied().unwrap_or_default(), cause }
+        }
+        Answer::Fail if status.is(Status::INVALID_OPCODE) || status.is(Status::INVALID_FIELD) => {
+            Outcome::Failed(IoError::Unsupported)
+        }
+        Answer::Fail if status.subject() == Subject::Medium => Outcome::Failed(IoError::Medium),
+        Answer::Fail => Outcome::Failed(IoError::Controller),
     }
-    let failed = if status.is_media_error() { IoError::Medium } else { IoError::Controller };
-    if status.dnr() {
-        return Outcome::Failed(failed);
-    }
-    if status.is_path_error() || status.is(Status::ABORTED_SQ_DELETION) {
-        return Outcome::PathError;
-    }
-    if RETRIABLE.into_iter().any(|other| status.is(other)) {
-        // CRD is an index into the controller's delays. 0 asks for no delay.
-        let delay = usize::from(status.crd()).checked_sub(1).and_then(|index| retry_delays.get(index));
-        return Outcome::Retry { after: delay.copied().unwrap_or_default() };
-    }
-    Outcome::Failed(failed)
 }
 
 /// The command that carries out a request. The vhost-user side has checked range and alignment.
@@ -86,19 +79,27 @@ mod tests {
 
     #[test]
     fn each_status_has_its_outcome() {
-        let at_once = Outcome::Retry { after: Duration::ZERO };
+        let again = |cause| Outcome::Retry { after: Duration::ZERO, cause };
         let cases = [
             (Status::INVALID_OPCODE, Outcome::Failed(IoError::Unsupported)),
             (Status::INVALID_FIELD.with_dnr(), Outcome::Failed(IoError::Unsupported)),
-            (Status::INTERNAL_ERROR, at_once),
-            (Status::TRANSIENT_TRANSPORT_ERROR, at_once),
+            (Status::INTERNAL_ERROR, again(RetryCause::Internal)),
+            (Status::TRANSIENT_TRANSPORT_ERROR, again(RetryCause::NotExecuted)),
             (Status::INTERNAL_ERROR.with_dnr(), Outcome::Failed(IoError::Controller)),
-            (Status::COMMAND_INTERRUPTED.with_crd(2), Outcome::Retry { after: DELAYS[1] }),
+            (
+                Status::COMMAND_INTERRUPTED.with_crd(2),
+                Outcome::Retry { after: DELAYS[1], cause: RetryCause::NotExecuted },
+            ),
             (Status::ANA_INACCESSIBLE, Outcome::PathError),
+            (Status::ANA_INACCESSIBLE.with_dnr(), Outcome::PathError),
+            (Status::INVALID_NAMESPACE.with_dnr(), Outcome::PathError),
             (Status::ABORTED_SQ_DELETION, Outcome::PathError),
-            (Status::LBA_OUT_OF_RANGE, Outcome::Failed(IoError::Controller)),
-            (Status::UNRECOVERED_READ_ERROR, Outcome::Failed(IoError::Medium)),
+            (Status::RESERVATION_CONFLICT, Outcome::Failed(IoError::Controller)),
+            (Status::LBA_OUT_OF_RANGE, again(RetryCause::NotExecuted)),
+            (Status::LBA_OUT_OF_RANGE.with_dnr(), Outcome::Failed(IoError::Controller)),
+            (Status::UNRECOVERED_READ_ERROR, again(RetryCause::Medium)),
             (Status::UNRECOVERED_READ_ERROR.with_dnr(), Outcome::Failed(IoError::Medium)),
+            (Status::new(7, 0xc0), again(RetryCause::Internal)),
         ];
         for (status, outcome) in cases {
             assert_eq!(outcome_of(Err(status), &DELAYS), outcome, "{status}");
@@ -106,7 +107,7 @@ mod tests {
         // 65535 × 100 ms, the longest delay that a controller can ask for.
         let longest = Duration::from_millis(6_553_500);
         let outcome = outcome_of(Err(Status::COMMAND_INTERRUPTED.with_crd(1)), &[longest; 3]);
-        assert_eq!(outcome, Outcome::Retry { after: longest });
+        assert_eq!(outcome, Outcome::Retry { after: longest, cause: RetryCause::NotExecuted });
         assert_eq!(outcome_of(Ok(()), &DELAYS), Outcome::Success);
     }
 

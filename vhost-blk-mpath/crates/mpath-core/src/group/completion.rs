@@ -31,6 +31,14 @@ impl Group {
         }
     }
 
+    /// Records that the path has carried out a part of the request, whose outcome is a retry or a path error. The driver issues
+    /// only the rest in the next attempt. Call it before [`Group::complete`].
+    pub fn partly_done(&mut self, path: PathId, tag: Tag) {
+        let request = &mut self.requests[tag];
+        assert_eq!((request.state, request.path), (State::InFlight, path), "a completion answers an issue");
+        request.partly_unflushed_in.extend(request.unflushed_in.map(|period| (path, period)));
+    }
+
     /// Handles the end of an attempt. `watched`: the driver had the request, so the answer is a sign of life of the
     /// path.
     pub(super) fn end_attempt(&mut self, now: Instant, path: PathId, tag: Tag, outcome: Outcome, watched: bool) {
@@ -72,14 +80,21 @@ impl Group {
         match outcome {
             Outcome::Success => {
                 of_path.record_success(class, io.bytes, latency, now - self.started);
-                of_path.per_disk[io.disk.index()].rest.success(bound_at);
+                let leads_again = of_path.per_disk[io.disk.index()].rest.success(bound_at);
                 of_path.failed_in_row = 0;
+                if leads_again {
+                    self.find_disks_without_path(now);
+                    self.refresh_eligible(now);
+                }
                 self.report_to_policy(now, tag, latency, AttemptEnd::Answered);
                 self.record_read(now, path, &io, latency);
-                if let Some(cache_period) = unflushed_in {
-                    self.disks[io.disk.index()].unflushed.mark(now, path, cache_period);
+                let parts = std::mem::take(&mut self.requests[tag].partly_unflushed_in);
+                let unflushed = &self.disks[io.disk.index()].unflushed;
+                for (path, cache_period) in unflushed_in.map(|period| (path, period)).into_iter().chain(parts) {
+                    unflushed.mark(now, path, cache_period);
                 }
-                self.finish(tag, Ok(()));
+                let result = if io.op == Op::Flush { self.end_shared_flush(now, tag) } else { Ok(()) };
+                self.finish(tag, result);
                 return;
             }
             Outcome::Failed(error) => {
@@ -87,6 +102,7 @@ impl Group {
                 if error != IoError::Unsupported {
                     self.failed(now, tag, latency);
                 }
+                self.note_shared_cache_loss(now, tag, outcome);
                 self.finish(tag, Err(error));
                 return;
             }
@@ -100,14 +116,16 @@ impl Group {
             }
             Outcome::PathError | Outcome::Retry { .. } | Outcome::Lost { .. } => stats.errors += 1,
         }
+        self.note_shared_cache_loss(now, tag, outcome);
         let request = &mut self.requests[tag];
         if !matches!(outcome, Outcome::Retry { .. }) {
             let is_fenced = outcome == Outcome::Lost { indeterminate: true } && request.io.op.is_mutating();
             request.failover.get_or_insert(Failover { since: bound_at, is_of_path: !is_fenced });
         }
         match outcome {
-            Outcome::Retry { after } => {
+            Outcome::Retry { after, cause } => {
                 request.retries += 1;
+                request.retry_error = cause.error();
                 request.avoid = Some(path);
                 request.delay(now, path, after);
                 self.report_failure(now, tag, latency);
@@ -119,11 +137,13 @@ impl Group {
                 request.state = State::Fenced;
                 self.paths[path.index()].fenced.push((epoch, tag));
             }
+            Outcome::PathError => {
+                request.refused(path, self.paths[path.index()].per_disk[io.disk.index()].rest.is_refusing());
+                self.path_error(now, path, io.disk, bound_at);
+                self.try_again(now, tag);
+            }
             _ => {
                 request.failovers += 1;
-                if outcome == Outcome::PathError {
-                    self.path_error(now, path, io.disk, bound_at);
-                }
                 self.try_again(now, tag);
             }
         }
@@ -178,11 +198,12 @@ impl Group {
 
     pub(super) fn path_error(&mut self, now: Instant, path: PathId, disk: DiskId, bound_at: Instant) {
         self.paths[path.index()].per_disk[disk.index()].rest.path_error(now, bound_at);
+        self.find_disks_without_path(now);
         self.refresh_eligible(now);
     }
 
     fn requeue_after(&mut self, now: Instant, tag: Tag, after: Duration) {
-        if after.is_zero() || self.is_out_of_attempts(tag) {
+        if after.is_zero() || self.out_of_attempts(tag).is_some() {
             self.try_again(now, tag);
         } else {
             self.back_off(now, tag, after);
@@ -227,8 +248,8 @@ impl Group {
     pub(super) fn try_again(&mut self, now: Instant, tag: Tag) {
         let request = &self.requests[tag];
         let (path, class) = (request.path, request.io.op.class());
-        if self.is_out_of_attempts(tag) {
-            self.finish(tag, Err(IoError::Attempts));
+        if let Some(error) = self.out_of_attempts(tag) {
+            self.finish(tag, Err(error));
             return;
         }
         if self.has_given_up(now, request.io.disk) {
@@ -249,8 +270,12 @@ impl Group {
         self.scheduler.push_front(now, &io, !self.fans_out(io.op));
     }
 
-    fn is_out_of_attempts(&self, tag: Tag) -> bool {
+    /// The error of a request that has no attempts left.
+    fn out_of_attempts(&self, tag: Tag) -> Option<IoError> {
         let request = &self.requests[tag];
-        request.retries > self.config.max_retries || request.failovers > self.config.max_failovers
+        if request.retries > self.config.max_retries {
+            return Some(request.retry_error);
+        }
+        (request.failovers > self.config.max_failovers).then_some(IoError::Attempts)
     }
 }

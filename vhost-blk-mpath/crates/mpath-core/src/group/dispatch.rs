@@ -55,8 +55,9 @@ impl Group {
         self.eligible |= eligible;
         let usable = groups[0] | groups[1];
         let changed = std::mem::replace(&mut self.disks[disk.index()].usable, usable) != usable;
-        // A suspect path is better than none.
+        // A suspect path is better than none. If every path refuses the disk, none is usable until a request has succeeded.
         let shown = if usable == 0 { eligible } else { usable };
+        let shown = if self.disks[disk.index()].no_path_since.is_some() { 0 } else { shown };
         self.disks[disk.index()].published.publish(live, shown, self.suspects);
         if changed && self.paths.iter().any(|path| path.watch.owes()) {
             // An overdue read may have another path now, and a silent path may be the slower one.

@@ -8,10 +8,10 @@
 use std::time::{Duration, Instant};
 
 use super::Group;
-use crate::requests::State;
+use crate::requests::{Request, State};
 use crate::timers::Due;
-use crate::unflushed::{FlushScope, Round};
-use crate::{Action, DiskId, Epoch, FlowId, IoError, OpClass, Outcome, PathId, Tag};
+use crate::unflushed::{FlushScope, Round, SHARED_CACHE};
+use crate::{Action, DiskId, Epoch, FlowId, IoError, Op, OpClass, Outcome, PathId, Tag};
 
 /// How soon to look again at a path that is up in another group and down in this one.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -32,7 +32,6 @@ struct FlushCommand {
     is_presumed: bool,
     state: FlushCommandState,
     retries: u32,
-    failovers: u32,
     /// When the flush started.
     since: Instant,
 }
@@ -164,7 +163,8 @@ impl Group {
     /// Fixes what an arriving flush must cover. The guest submitted the flush at `since` or later.
     pub(super) fn prepare_flush(&mut self, since: Instant, tag: Tag) {
         let index = self.flushes.new_job();
-        let paths = (0..self.paths.len() as u16).map(PathId);
+        let fans_out = self.fans_out(Op::Flush);
+        let paths = if fans_out { 0..self.paths.len() as u16 } else { SHARED_CACHE.0..SHARED_CACHE.0 + 1 }.map(PathId);
         let request = &mut self.requests[tag];
         let unflushed = &self.disks[request.io.disk.index()].unflushed;
         self.flushes.jobs[index].scopes.extend(paths.map(|id| unflushed.flush_submitted(since, id)));
@@ -192,7 +192,6 @@ impl Group {
                     is_presumed: association.is_presumed,
                     state: FlushCommandState::Queued,
                     retries: 0,
-                    failovers: 0,
                     since: now,
                 });
                 path.per_disk[disk].flushes.push_back(tag);
@@ -204,9 +203,32 @@ impl Group {
         self.finish_flush_if_done(now, tag);
     }
 
+    /// Notes that an attempt of a request has failed. If the request is a flush of a shared cache, the cache may have lost data.
+    pub(super) fn note_shared_cache_loss(&self, now: Instant, tag: Tag, outcome: Outcome) {
+        let io = self.requests[tag].io;
+        if io.op == Op::Flush && outcome.may_lose_cache() {
+            self.disks[io.disk.index()].unflushed.shared_flush_failed(now);
+        }
+    }
+
+    /// The result of a flush of a shared cache that has succeeded: it reports what failed flushes may have lost.
+    pub(super) fn end_shared_flush(&self, now: Instant, tag: Tag) -> Result<(), IoError> {
+        let request = &self.requests[tag];
+        let unflushed = &self.disks[request.io.disk.index()].unflushed;
+        let scope = self.flushes.jobs[request.job].scopes[0];
+        if !unflushed.need(SHARED_CACHE, Some(scope)).lost {
+            return Ok(());
+        }
+        if !self.flushes.jobs[request.job].is_given_up {
+            unflushed.report(now, SHARED_CACHE, scope);
+        }
+        Err(IoError::LostWrites)
+    }
+
     /// Gives up the flow's flushes that are under way: the guest does not see their results.
     pub(super) fn give_up_flushes(&mut self, flow: FlowId) {
-        for request in self.requests.iter_mut().filter(|request| request.state == State::Flushing) {
+        let is_under_way = |request: &Request| !matches!(request.state, State::Free | State::Finished);
+        for request in self.requests.iter_mut().filter(|request| request.io.op == Op::Flush && is_under_way(request)) {
             self.flushes.jobs[request.job].is_given_up |= request.io.flow == flow;
         }
     }
@@ -282,7 +304,6 @@ impl Group {
                     self.end_flush_command(now, id, tag, if optional { Ok(()) } else { Err(IoError::NoPath) });
                     continue;
                 }
-                *unusable_since = None;
                 if !path.has_room(self.config.window, 0) {
                     return None;
                 }
@@ -372,17 +393,11 @@ impl Group {
         outcome: Outcome,
         watched: bool,
     ) {
-        let (max_retries, max_failovers) = (self.config.max_retries, self.config.max_failovers);
+        let max_retries = self.config.max_retries;
         let command = self.command(id, tag);
         let FlushCommandState::InFlight(attempt) = command.state else {
             panic!("a completion answers an issue");
         };
-        match outcome {
-            Outcome::Retry { .. } => command.retries += 1,
-            Outcome::PathError => command.failovers += 1,
-            _ => {}
-        }
-        let is_out_of_attempts = command.retries > max_retries || command.failovers > max_failovers;
         let epoch = command.epoch;
         if watched {
             self.watch_outcome(now, id, epoch, outcome, None);
@@ -392,7 +407,12 @@ impl Group {
         let disk = self.requests[tag].io.disk;
         if outcome == Outcome::Success {
             path.record_success(OpClass::Other, 0, now - attempt.bound_at, now - self.started);
-            path.per_disk[disk.index()].rest.success(attempt.bound_at);
+            let of_disk = &mut path.per_disk[disk.index()];
+            of_disk.unusable_since = None;
+            if of_disk.rest.success(attempt.bound_at) {
+                self.find_disks_without_path(now);
+                self.refresh_eligible(now);
+            }
             self.disks[disk.index()].unflushed.flushed(id, epoch, attempt.covers);
             if self.is_lost_meanwhile(id, tag) {
                 // The controller may have executed the flush after the loss.
@@ -407,21 +427,37 @@ impl Group {
             return;
         }
         path.stats[CLASS].errors += 1;
+        if outcome.may_lose_cache() {
+            let unflushed = &self.disks[disk.index()].unflushed;
+            let job = &mut self.flushes.jobs[self.requests[tag].job];
+            if unflushed.flush_failed(now, id, epoch) && !job.losses.contains(&id) {
+                job.losses.push(id);
+                if matches!(outcome, Outcome::Retry { .. }) {
+                    job.result = job.result.and(Err(IoError::LostWrites));
+                }
+            }
+        }
         let again = match outcome {
+            // A path that refuses everything ends the flush after `UNUSABLE_MAX`.
             Outcome::PathError => {
                 self.path_error(now, id, disk, attempt.bound_at);
+                self.paths[id.index()].per_disk[disk.index()].unusable_since.get_or_insert(now);
                 Duration::ZERO
             }
-            Outcome::Retry { after } => after,
+            Outcome::Retry { after, cause } => {
+                self.paths[id.index()].per_disk[disk.index()].unusable_since = None;
+                let command = self.command(id, tag);
+                command.retries += 1;
+                if command.retries > max_retries {
+                    return self.end_flush_command(now, id, tag, Err(cause.error()));
+                }
+                after
+            }
             Outcome::Failed(error) => return self.end_flush_command(now, id, tag, Err(error)),
             Outcome::Lost { .. } | Outcome::Success | Outcome::GivenUp | Outcome::Recalled { .. } => {
                 return self.lose_flush_command(now, id, tag);
             }
         };
-        if is_out_of_attempts {
-            self.end_flush_command(now, id, tag, Err(IoError::Attempts));
-            return;
-        }
         self.paths[id.index()].stats[CLASS].retries += 1;
         if again.is_zero() {
             self.queue_flush_command(id, tag);

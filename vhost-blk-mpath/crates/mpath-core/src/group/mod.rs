@@ -64,7 +64,8 @@ pub struct GroupConfig {
     /// The most retries of a request that controllers ask for. One more fails the request. Linux:
     /// `nvme_core.max_retries`, 5.
     pub max_retries: u32,
-    /// The most failovers of a request, by path errors and lost paths. One more fails the request.
+    /// The most failovers of a request: by lost paths, and by path errors of a path that has refused the request before and
+    /// serves others. One more fails the request.
     pub max_failovers: u32,
     /// The subsystem's controllers share one write cache per namespace: a flush on any controller covers the writes
     /// of all. Without this, a flush goes to every unflushed controller, and the loss of an unflushed controller
@@ -242,7 +243,7 @@ impl Group {
         self.requests.insert(now, io, self.scheduler.pauses(now, io.disk));
         self.hedges.submitted(io.op);
         self.open += 1;
-        if self.fans_out(io.op) {
+        if io.op == Op::Flush {
             self.prepare_flush(since, io.tag);
         }
         self.scheduler.push_back(now, &io, !self.fans_out(io.op));
@@ -326,7 +327,8 @@ impl Group {
             next = earlier(next, self.select_again_at);
         }
         if self.without_path > 0 && self.scheduler.len() > 0 {
-            let waiting = self.disks().filter(|disk| self.scheduler.len_of(*disk) > 0);
+            let stands = |disk: &DiskId| self.scheduler.len_of(*disk) > 0 && self.disks[disk.index()].eligible == 0;
+            let waiting = self.disks().filter(stands);
             next = waiting.fold(next, |next, disk| earlier(next, self.gives_up_at(disk)));
         }
         next
@@ -453,8 +455,9 @@ impl Group {
         if self.paths_expected { Some(since + self.config.no_path_timeout?) } else { Some(since) }
     }
 
+    /// Whether requests of a disk fail for want of a path. A path that has refused requests is tried again after its rest.
     fn has_given_up(&self, now: Instant, disk: DiskId) -> bool {
-        self.gives_up_at(disk).is_some_and(|at| at <= now)
+        self.gives_up_at(disk).is_some_and(|at| at <= now) && self.disks[disk.index()].eligible == 0
     }
 
     fn finish(&mut self, tag: Tag, result: Result<(), IoError>) {
@@ -462,14 +465,13 @@ impl Group {
         assert!(!matches!(request.state, State::Free | State::Finished), "a request finishes once");
         (request.ended_in, request.state) = (request.state, State::Finished);
         let (job, io) = (request.job, request.io);
-        let has_flush_commands = self.has_flush_commands(tag);
         self.scheduler.finished(io.flow);
         if let Err(error) = result
             && error != IoError::GivenUp
         {
             self.count_errors(io.disk, Some(io.op), error, 1);
         }
-        if has_flush_commands {
+        if io.op == Op::Flush {
             self.flushes.free(job);
         }
         self.finished.push_back((tag, result));

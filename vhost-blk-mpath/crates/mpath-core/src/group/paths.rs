@@ -73,6 +73,7 @@ impl Group {
             // The event is about another disk, or the state has changed and changed back. Either way earlier path
             // errors are out of date.
             path.per_disk[disk.index()].rest.clear();
+            self.find_disks_without_path(now);
             self.refresh_eligible(now);
             return;
         }
@@ -169,18 +170,25 @@ impl Group {
     }
 
     fn path_changed(&mut self, now: Instant, id: PathId) {
+        self.find_disks_without_path(now);
+        self.policies.iter_mut().for_each(|policy| policy.path_changed(id));
+        self.refresh_eligible(now);
+    }
+
+    /// Finds the disks to which no live path leads. A path that refuses the requests of a disk does not lead there.
+    pub(super) fn find_disks_without_path(&mut self, now: Instant) {
         self.without_path = 0;
         for disk in self.disks() {
             let leads_there = |path: &Path| {
-                path.association.as_ref().is_some_and(|live| live.ana.of(disk) != AnaState::PersistentLoss)
+                let is_live =
+                    path.association.as_ref().is_some_and(|live| live.ana.of(disk) != AnaState::PersistentLoss);
+                is_live && !path.per_disk[disk.index()].rest.is_refusing()
             };
             let none = !self.paths.iter().any(leads_there);
             let since = &mut self.disks[disk.index()].no_path_since;
             *since = none.then(|| since.unwrap_or(now));
             self.without_path += usize::from(since.is_some());
         }
-        self.policies.iter_mut().for_each(|policy| policy.path_changed(id));
-        self.refresh_eligible(now);
     }
 
     /// Takes back requests that are bound to the path and that its injection keeps.

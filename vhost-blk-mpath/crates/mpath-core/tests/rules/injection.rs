@@ -188,9 +188,9 @@ fn an_injected_error_counts_as_an_answer_of_the_target() {
     assert!(t.group.stats(t.now).path(P0).unwrap().resting);
     let mut t = Test::with_injection(None, error(Direction::Request, Outcome::Failed(IoError::Controller)));
     assert_eq!(t.submit(0, Op::Read), [failed(0, IoError::Controller)]);
-    let mut t = Test::with_injection(None, error(Direction::Request, Outcome::Retry { after: Duration::ZERO }));
+    let mut t = Test::with_injection(None, error(Direction::Request, crate::retry(Duration::ZERO)));
     assert_eq!(t.submit(0, Op::Read), [issue(P1, 0)], "elsewhere");
-    let retry = Outcome::Retry { after: Duration::ZERO };
+    let retry = crate::retry(Duration::ZERO);
     for errors in 1..=2 {
         assert_eq!(t.group.stats(t.now).path(P0).unwrap().class(OpClass::Read).errors, errors);
         assert_eq!(t.complete(P1, 0, retry), [issue(P1, 0)], "by turns");

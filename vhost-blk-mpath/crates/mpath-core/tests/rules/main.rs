@@ -10,3 +10,12 @@ mod removal;
 mod slow;
 mod suspicion;
 mod virtual_time;
+
+use std::time::Duration;
+
+use mpath_core::{Outcome, RetryCause};
+
+/// A status that asks for a retry, of a command that was not executed.
+fn retry(after: Duration) -> Outcome {
+    Outcome::Retry { after, cause: RetryCause::NotExecuted }
+}

@@ -200,7 +200,7 @@ fn a_delay_ends_with_the_removal_of_its_path() {
     let mut t = Test::new();
     assert_eq!(t.submit(0, Op::Write), [Action::Issue { path: P0, tag: Tag(0) }]);
     let after = Duration::from_secs(6000);
-    assert_eq!(t.complete(P0, 0, Outcome::Retry { after }), []);
+    assert_eq!(t.complete(P0, 0, crate::retry(after)), []);
     t.group.path_lost(t.now, P0);
     t.group.remove_path(P0);
     t.group.add_path(P0, PathConfig::default());

@@ -204,7 +204,7 @@ fn a_retry_and_its_delay() {
     t.group.set_draining(t.now, P1, true);
     t.submit(0, Op::Read);
     t.now += 2 * MS;
-    assert_eq!(t.complete(P0, 0, Outcome::Retry { after: 100 * MS }), []);
+    assert_eq!(t.complete(P0, 0, crate::retry(100 * MS)), []);
     assert_eq!(t.pass(100 * MS), [issue(P0, 0)]);
     t.now += 3 * MS;
     t.complete(P0, 0, Outcome::Success);

@@ -174,6 +174,8 @@ pub enum Report<E> {
     Recovered,
     /// A command ended with an ANA error.
     AnaError,
+    /// A command ended because the controller does not have the namespace.
+    InvalidNamespace,
     /// The controller reports no MDTS and has refused larger reads or writes.
     SmallerTransfer {
         /// The limit of one command.

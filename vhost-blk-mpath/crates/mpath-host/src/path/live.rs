@@ -83,6 +83,7 @@ impl<E: Error> Live<E> {
                 self.namespaces.ana_log_requested();
                 self.admin.reread_ana(now);
             }
+            Report::InvalidNamespace => self.reread_namespaces(now),
             // The other I/O threads find the limit themselves, if they have such requests.
             Report::SmallerTransfer { bytes } => {
                 if max_transfer_bytes.is_none_or(|known| bytes < known) {
@@ -106,6 +107,12 @@ impl<E: Error> Live<E> {
         self.lost.get_or_insert(error);
     }
 
+    /// Identifies the namespaces again. A namespace that is as it was is no news: the I/O threads try again by themselves.
+    fn reread_namespaces(&mut self, now: Instant) {
+        self.namespaces.ana_log_requested();
+        self.admin.reread_namespaces(now);
+    }
+
     /// Takes the answer of the I/O threads whether the path is idle.
     pub(super) fn idle_answered(&mut self, now: Instant, is_idle: bool) {
         self.check.answered(now, is_idle);
@@ -126,8 +133,7 @@ impl<E: Error> Live<E> {
     ) -> Option<AssociationEnd<E>> {
         if self.identify_at.is_some_and(|at| at <= now) {
             self.identify_at = None;
-            self.namespaces.ana_log_requested();
-            self.admin.reread_namespaces(now);
+            self.reread_namespaces(now);
         }
         if self.admin.next_timeout().is_some_and(|at| at <= now)
             && let Err(error) = self.admin.handle_timeout(now)

@@ -19,6 +19,7 @@ use nvme_auth::{Failure, HostAuthentication, Step};
 use super::command_table::{CommandTable, Direction, InFlightCommand};
 use super::error::{AuthenticationCommand, ConnectError, QueueError};
 use super::queue_pair::{OWNER_AUTHENTICATION, Phase, QueuePair};
+use super::request::Part;
 use super::staging::Stage;
 use crate::authentication::{Authenticated, Authentication};
 use crate::wire::{ConnectResult, FabricsCommand, Framing, Pdu, Sgl, Status};
@@ -75,6 +76,7 @@ fn encode_receive(commands: &mut CommandTable, tx: Framing, out: &mut Vec<u8>) {
 fn insert(commands: &mut CommandTable, direction: Direction, length: u32, moved: u32) -> u16 {
     let command = InFlightCommand {
         owner: OWNER_AUTHENTICATION,
+        part: Part::default(),
         direction,
         base: 0,
         length,

@@ -5,6 +5,8 @@
 
 use std::time::Instant;
 
+use super::request::Part;
+
 /// The direction of a command's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
@@ -20,6 +22,8 @@ pub(super) enum Direction {
 pub(super) struct InFlightCommand {
     /// The key of the owner.
     pub(super) owner: u16,
+    /// The blocks of the owner's request that the command covers.
+    pub(super) part: Part,
     pub(super) direction: Direction,
     /// Offset of the command's data in the owner's payload, in bytes.
     pub(super) base: u32,
@@ -102,6 +106,7 @@ mod tests {
 
     const COMMAND: InFlightCommand = InFlightCommand {
         owner: 3,
+        part: Part { first: 0, blocks: 0 },
         direction: Direction::None,
         base: 0,
         length: 0,

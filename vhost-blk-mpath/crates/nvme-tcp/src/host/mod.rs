@@ -51,6 +51,6 @@ pub use error::{AuthenticationCommand, ConnectError, ProtocolError, QueueError};
 pub use identity::{IdentityMismatch, NamespaceIdentity};
 pub use queue::HostQueue;
 pub use receive::DirectRecv;
-pub use request::{AbandonedAnswers, Completion, IoCommand, LostRequest, RecallOutcome, SubmitError, Tag};
+pub use request::{AbandonedAnswers, Completion, IoCommand, LostRequest, Part, RecallOutcome, SubmitError, Tag};
 pub use staging::{COPY_MAX, NoPayload, PayloadSink, PayloadSource, STAGING_MIN, TxPart};
 pub use transfer_limit::UNKNOWN_MAX_TRANSFER_BYTES;

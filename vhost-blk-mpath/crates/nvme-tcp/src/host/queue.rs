@@ -1,6 +1,6 @@
 //! One I/O queue: each request ends with exactly one completion.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use zerocopy::IntoBytes;
@@ -9,16 +9,19 @@ use super::config::{CommandLimits, ConfigError, IoLimits, NamespaceLimits, Queue
 use super::error::QueueError;
 use super::queue_pair::{CommandSink, CommandSource, CommandToSend, EndedCommand, Phase, QueuePair, QueuePairConfig};
 use super::receive::DirectRecv;
-use super::request::{AbandonedAnswers, Completion, IoCommand, LostRequest, RecallOutcome, Requests, SubmitError, Tag};
+use super::request::{
+    AbandonedAnswers, Completion, IoCommand, LostRequest, Part, Parts, RecallOutcome, Requests, SubmitError, Tag,
+};
 use super::split;
 use super::staging::{PayloadSink, PayloadSource, Stage, TxPart};
 use super::transfer_limit::TransferLimit;
 use crate::authentication::Authenticated;
+use crate::wire::{Answer, DsmRange};
 
 /// An I/O queue pair on one connection to one controller, for all namespaces. It includes the handshake (`ICReq`, `ICResp`,
 /// Connect).
 ///
-/// It allocates no memory after construction. A request waits inside while no CID is free for its next command.
+/// It allocates no memory after construction, unless commands fail. A request waits inside while no CID is free for its next command.
 #[derive(Debug)]
 pub struct HostQueue {
     pair: QueuePair,
@@ -31,7 +34,12 @@ pub struct HostQueue {
     requests: Requests,
     /// Requests with commands left to issue, in order. Only the first may have issued some.
     pending: VecDeque<u16>,
-    completions: VecDeque<Completion>,
+    /// Requests with parts that are not done in order, by index. Failures are rare, so this may allocate.
+    parts: BTreeMap<u16, Parts>,
+    /// Completions, and what failed requests have left to be done.
+    completions: VecDeque<(Completion, Vec<Part>)>,
+    /// What the completion fetched last has left to be done.
+    unfinished: Vec<Part>,
     /// Answers to abandoned requests since the last [`take_answered`](Self::take_answered).
     answered: AbandonedAnswers,
 }
@@ -77,6 +85,8 @@ impl HostQueue {
             transfer: TransferLimit::new(max_transfer_bytes, reports_max_transfer),
             requests: Requests::new(capacity),
             pending: VecDeque::with_capacity(capacity.into()),
+            parts: BTreeMap::new(),
+            unfinished: Vec::new(),
             completions: VecDeque::with_capacity(capacity.into()),
             answered: AbandonedAnswers::default(),
         })
@@ -131,6 +141,17 @@ impl HostQueue {
     /// Takes a request for the namespace at position `namespace` of [`QueueConfig::namespaces`]. The request is split into commands
     /// within the limits, and ends with one completion.
     pub fn submit(&mut self, tag: Tag, namespace: u16, command: IoCommand) -> Result<(), SubmitError> {
+        self.submit_parts(tag, namespace, command, &[])
+    }
+
+    /// Takes a request of which only `parts` are left to be done, in order; all of it if there are none.
+    pub fn submit_parts(
+        &mut self,
+        tag: Tag,
+        namespace: u16,
+        command: IoCommand,
+        parts: &[Part],
+    ) -> Result<(), SubmitError> {
         debug_assert!(self.requests.find(tag).is_none(), "tag {tag:?} is in flight");
         if !self.is_ready() {
             return Err(SubmitError::NotReady);
@@ -141,6 +162,13 @@ impl HostQueue {
             return Err(SubmitError::Full);
         }
         let index = self.requests.insert(tag, namespace, command).ok_or(SubmitError::Full)?;
+        if let Some((first, others)) = parts.split_first() {
+            let request = self.requests.get_mut(index);
+            request.begin_part(*first);
+            request.wanted = parts.iter().map(|part| part.blocks).sum();
+            self.parts
+                .insert(index, Parts { to_issue: others.iter().rev().copied().collect(), unfinished: Vec::new() });
+        }
         self.pending.push_back(index);
         Ok(())
     }
@@ -163,6 +191,7 @@ impl HostQueue {
             return RecallOutcome::Abandoned;
         }
         self.requests.remove(index);
+        self.parts.remove(&index);
         RecallOutcome::Unsent
     }
 
@@ -227,6 +256,7 @@ impl HostQueue {
         let mut outbound = Outbound {
             requests: &mut self.requests,
             pending: &mut self.pending,
+            parts: &mut self.parts,
             namespaces: &self.namespaces,
             max_bytes: self.transfer.bytes(),
             payload: source,
@@ -240,6 +270,7 @@ impl HostQueue {
             requests: &mut self.requests,
             namespaces: &self.namespaces,
             pending: &mut self.pending,
+            parts: &mut self.parts,
             completions: &mut self.completions,
             answered: &mut self.answered,
             transfer: &mut self.transfer,
@@ -272,6 +303,7 @@ impl HostQueue {
             requests: &mut self.requests,
             namespaces: &self.namespaces,
             pending: &mut self.pending,
+            parts: &mut self.parts,
             completions: &mut self.completions,
             answered: &mut self.answered,
             transfer: &mut self.transfer,
@@ -282,13 +314,20 @@ impl HostQueue {
 
     /// The next completion.
     pub fn poll_completion(&mut self) -> Option<Completion> {
-        self.completions.pop_front()
+        let (completion, unfinished) = self.completions.pop_front()?;
+        self.unfinished = unfinished;
+        Some(completion)
+    }
+
+    /// What the completion fetched last has left to be done, in order. Empty: all of it, or nothing after a success.
+    pub fn take_unfinished(&mut self) -> Vec<Part> {
+        std::mem::take(&mut self.unfinished)
     }
 
     /// After the loss of the connection: each request without a fetched completion, once, except abandoned ones.
     pub fn into_lost(self) -> impl Iterator<Item = LostRequest> {
         let unfetched: Vec<LostRequest> =
-            self.completions.iter().map(|done| LostRequest { tag: done.tag, indeterminate: false }).collect();
+            self.completions.iter().map(|(done, _)| LostRequest { tag: done.tag, indeterminate: false }).collect();
         let in_flight: Vec<LostRequest> = self
             .requests
             .iter()
@@ -315,6 +354,7 @@ impl HostQueue {
 struct Outbound<'a, P> {
     requests: &'a mut Requests,
     pending: &'a mut VecDeque<u16>,
+    parts: &'a mut BTreeMap<u16, Parts>,
     namespaces: &'a [Option<IoLimits>],
     max_bytes: u32,
     payload: &'a P,
@@ -333,17 +373,20 @@ impl<P: PayloadSource> CommandSource for Outbound<'_, P> {
         let request = self.requests.get_mut(index);
         let command = split::issue(index, request, &limits, self.max_bytes);
         if request.is_issued {
-            self.pending.pop_front();
+            match self.parts.get_mut(&index).and_then(|parts| parts.to_issue.pop()) {
+                Some(part) => request.begin_part(part),
+                None => _ = self.pending.pop_front(),
+            }
         }
         Some(command)
     }
 
-    fn gather(&self, owner: u16, offset: u32, dst: &mut [u8]) {
+    fn gather(&self, owner: u16, part: Part, offset: u32, dst: &mut [u8]) {
         let request = self.requests.get(owner);
         match request.command {
-            IoCommand::Deallocate { slba, blocks } => {
-                let (range, start) = split::range_at(self.limits(request.namespace), slba, blocks, offset);
-                let start = start as usize;
+            IoCommand::Deallocate { slba, .. } => {
+                let range = DsmRange::new(slba + u64::from(part.first), part.blocks);
+                let start = offset as usize;
                 dst.copy_from_slice(&range.as_bytes()[start..start + dst.len()]);
             }
             _ => self.payload.gather(request.tag, offset, dst),
@@ -360,7 +403,8 @@ struct Inbound<'a, S> {
     requests: &'a mut Requests,
     namespaces: &'a [Option<IoLimits>],
     pending: &'a mut VecDeque<u16>,
-    completions: &'a mut VecDeque<Completion>,
+    parts: &'a mut BTreeMap<u16, Parts>,
+    completions: &'a mut VecDeque<(Completion, Vec<Part>)>,
     answered: &'a mut AbandonedAnswers,
     transfer: &'a mut TransferLimit,
     sink: &'a mut S,
@@ -374,21 +418,31 @@ impl<S: PayloadSink> CommandSink for Inbound<'_, S> {
         }
     }
 
-    fn completed(&mut self, owner: u16, &EndedCommand { bytes, status, sent_at, .. }: &EndedCommand) {
+    fn completed(&mut self, owner: u16, &EndedCommand { part, bytes, status, sent_at, .. }: &EndedCommand) {
         let request = self.requests.get_mut(owner);
         request.commands_in_flight -= 1;
         if status.is_success() {
             self.transfer.completed(bytes);
         } else {
+            let parts = self.parts.entry(owner).or_default();
+            parts.unfinished.push(part);
+            let mut is_repeated = false;
             match self.transfer.retry_size(bytes, status) {
                 Some(size) => request.retry_size = Some(request.retry_size.unwrap_or(size).min(size)),
-                None => _ = request.error.get_or_insert(status),
+                None => {
+                    is_repeated = status.answer() == Answer::Repeat;
+                    if request.error.is_none_or(|error| error.answer() < status.answer()) {
+                        request.error = Some(status);
+                    }
+                }
             }
-            if !request.is_issued {
-                // After a failure the remaining commands are not issued. The request is the first one pending: only that one has
-                // issued a part of its commands.
+            if !is_repeated && !request.is_issued {
+                // The remaining commands would fail too, so they are not issued. The request is the first one pending: only that
+                // one has issued a part of its commands.
                 request.is_issued = true;
                 assert_eq!(self.pending.pop_front(), Some(owner), "requests issue in order");
+                parts.unfinished.push(Part { first: request.issued, blocks: request.part_end - request.issued });
+                parts.unfinished.append(&mut parts.to_issue);
             }
         }
         if request.commands_in_flight == 0 && request.is_issued {
@@ -399,17 +453,34 @@ impl<S: PayloadSink> CommandSink for Inbound<'_, S> {
                     let bytes = limits.map_or(0, |limits| blocks * limits.namespace.block_bytes);
                     self.answered.read = self.answered.read.into_iter().chain([(sent_at, bytes)]).min();
                 }
-            } else if let (Some(size), None) = (request.retry_size.take(), request.error) {
-                // No command is in flight and no completion was reported, so the whole request can be issued again.
-                (request.max_bytes, request.issued, request.is_issued) = (size, 0, false);
+            } else if let (Some(size), None, Some(parts)) =
+                (request.retry_size.take(), request.error, self.parts.get_mut(&owner))
+            {
+                // No command is in flight and no completion was reported, so what has failed can be issued again.
+                parts.to_issue = parts.take_unfinished();
+                parts.to_issue.reverse();
+                request.begin_part(parts.to_issue.pop().expect("a command has failed"));
+                request.max_bytes = size;
                 self.pending.push_back(owner);
                 return;
             } else {
                 if request.error.is_none() && request.max_bytes < u32::MAX {
                     self.transfer.retry_succeeded(request.max_bytes);
                 }
+                let mut unfinished = Vec::new();
+                if request.error.is_some()
+                    && let Some(parts) = self.parts.get_mut(&owner)
+                {
+                    unfinished = parts.take_unfinished();
+                    if unfinished.iter().map(|part| part.blocks).sum::<u32>() == request.wanted {
+                        unfinished.clear();
+                    }
+                }
                 let result = request.error.map_or(Ok(()), Err);
-                self.completions.push_back(Completion { tag: request.tag, result, sent_at });
+                self.completions.push_back((Completion { tag: request.tag, result, sent_at }, unfinished));
+            }
+            if !self.parts.is_empty() {
+                self.parts.remove(&owner);
             }
             self.requests.remove(owner);
         }

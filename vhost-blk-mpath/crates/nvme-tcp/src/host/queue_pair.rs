@@ -17,7 +17,7 @@ use super::command_table::{CommandTable, InFlightCommand};
 use super::config::HostIdentity;
 use super::error::{ConnectError, QueueError};
 use super::receive::Receiver;
-use super::request::Tag;
+use super::request::{Part, Tag};
 use super::send::PartialPdu;
 use crate::authentication::{Authenticated, Authentication};
 use crate::wire::{CNTLID_ANY, ConnectField, ConnectResult, Digests, Framing, IcResp, Nqn, R2t, Sqe, Status};
@@ -50,6 +50,8 @@ pub(super) struct QueuePairConfig {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CommandToSend {
     pub(super) owner: u16,
+    /// The blocks of the owner's request that the command covers.
+    pub(super) part: Part,
     pub(super) sqe: Sqe,
     pub(super) data: Data,
 }
@@ -66,8 +68,8 @@ pub(super) enum Data {
 pub(super) trait CommandSource {
     /// The next command to send. It counts as issued.
     fn next_command_to_send(&mut self) -> Option<CommandToSend>;
-    /// Copies the owner's payload from `offset` on into all of `dst`.
-    fn gather(&self, owner: u16, offset: u32, dst: &mut [u8]);
+    /// Copies the owner's payload from `offset` on into all of `dst`, for the command that covers `part`.
+    fn gather(&self, owner: u16, part: Part, offset: u32, dst: &mut [u8]);
     /// The tag under which the owner's payload can be sent without copying.
     fn tag(&self, owner: u16) -> Tag;
 }
@@ -75,6 +77,7 @@ pub(super) trait CommandSource {
 /// The completion of a command.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EndedCommand {
+    pub(super) part: Part,
     /// Bytes of the command's data.
     pub(super) bytes: u32,
     pub(super) status: Status,
@@ -233,7 +236,8 @@ impl QueuePair {
             OWNER_CONNECT => self.on_connected(status, result),
             OWNER_AUTHENTICATION => self.on_authentication_answer(status),
             owner => {
-                let ended = EndedCommand { bytes: command.length, status, result, sent_at: command.sent_at };
+                let InFlightCommand { part, length, sent_at, .. } = *command;
+                let ended = EndedCommand { part, bytes: length, status, result, sent_at };
                 events.completed(owner, &ended);
                 Ok(())
             }

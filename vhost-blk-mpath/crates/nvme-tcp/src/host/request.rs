@@ -72,6 +72,38 @@ impl IoCommand {
     }
 }
 
+/// Some of the blocks of a request, counted from its first block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Part {
+    /// The first of them.
+    pub first: u32,
+    /// Their number.
+    pub blocks: u32,
+}
+
+/// The parts that commands of one request leave to be done, if they are not all in order.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    /// Parts to be issued after the present one, the next one last.
+    pub(super) to_issue: Vec<Part>,
+    /// Parts whose commands have failed or were not issued.
+    pub(super) unfinished: Vec<Part>,
+}
+
+impl Parts {
+    /// The unfinished parts in order, without neighbours.
+    pub(super) fn take_unfinished(&mut self) -> Vec<Part> {
+        let mut unfinished = std::mem::take(&mut self.unfinished);
+        unfinished.sort_unstable_by_key(|part| part.first);
+        unfinished.dedup_by(|next, part| {
+            let is_neighbour = part.first + part.blocks == next.first;
+            part.blocks += if is_neighbour { next.blocks } else { 0 };
+            is_neighbour
+        });
+        unfinished
+    }
+}
+
 /// Why a request was not accepted. Nothing of the request remains in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
@@ -115,7 +147,7 @@ pub enum SubmitError {
 pub struct Completion {
     /// The request.
     pub tag: Tag,
-    /// Success, or the first error of its commands. A data digest mismatch is [`Status::TRANSIENT_TRANSPORT_ERROR`].
+    /// Success, or an error of its commands: the first of those with the worst [`Status::answer`]. A data digest mismatch is [`Status::TRANSIENT_TRANSPORT_ERROR`].
     pub result: Result<(), Status>,
     /// When the command was sent that was answered last.
     pub sent_at: Option<Instant>,
@@ -158,8 +190,11 @@ pub(super) struct Request {
     /// Position of its namespace in the configuration of the queue.
     pub(super) namespace: u16,
     pub(super) command: IoCommand,
-    /// Blocks covered by the commands issued so far.
+    /// The next block to be issued, counted from the first, and the end of its part.
     pub(super) issued: u32,
+    pub(super) part_end: u32,
+    /// The number of blocks in all parts.
+    pub(super) wanted: u32,
     /// Commands that are issued and not completed.
     pub(super) commands_in_flight: u16,
     /// No command is left to issue, because all are issued or one has failed.
@@ -171,6 +206,13 @@ pub(super) struct Request {
     pub(super) max_bytes: u32,
     /// Commands may have been too large: retry the request with at most this many bytes in each.
     pub(super) retry_size: Option<u32>,
+}
+
+impl Request {
+    /// Goes on with this part, of which nothing is issued.
+    pub(super) fn begin_part(&mut self, part: Part) {
+        (self.issued, self.part_end, self.is_issued) = (part.first, part.first + part.blocks, false);
+    }
 }
 
 /// Requests in flight by index. The size is fixed.
@@ -195,11 +237,14 @@ impl Requests {
 
     pub(super) fn insert(&mut self, tag: Tag, namespace: u16, command: IoCommand) -> Option<u16> {
         let index = self.free.pop()?;
+        let blocks = command.range().map_or(0, |(_, blocks)| blocks);
         self.entries[usize::from(index)] = Some(Request {
             tag,
             namespace,
             command,
             issued: 0,
+            part_end: blocks,
+            wanted: blocks,
             commands_in_flight: 0,
             is_issued: false,
             abandoned: false,

@@ -4,6 +4,7 @@ use super::command_table::{Direction, InFlightCommand};
 use super::queue_pair::{
     CommandSource, CommandToSend, Data, OWNER_CONNECT, Phase, QueuePair, QueuePairConfig, R2T_LIMIT, Transfer,
 };
+use super::request::Part;
 use super::staging::{COPY_MAX, Stage};
 use crate::wire::{Connect, ConnectData, Digest, FabricsCommand, Framing, H2cData, IcReq, Pdu, Sgl};
 
@@ -17,6 +18,7 @@ const CUT_BYTES: u32 = 32 << 10;
 pub(super) struct PartialPdu {
     cid: u16,
     owner: u16,
+    part: Part,
     /// Offset in the owner's payload, in bytes.
     at: u32,
     left: u32,
@@ -99,6 +101,7 @@ impl QueuePair {
         let length = ConnectData::LEN as u32;
         let command = InFlightCommand {
             owner: OWNER_CONNECT,
+            part: Part::default(),
             direction: Direction::Out,
             base: 0,
             length,
@@ -114,7 +117,7 @@ impl QueuePair {
 
     /// Encodes a command capsule, with the data if they fit the capsule. Returns whether there was room for all data.
     fn encode_capsule(&mut self, stage: &mut Stage<'_>, command: CommandToSend, source: &impl CommandSource) -> bool {
-        let CommandToSend { owner, mut sqe, data } = command;
+        let CommandToSend { owner, part, mut sqe, data } = command;
         let (direction, base, length) = match data {
             Data::None => (Direction::None, 0, 0),
             Data::In { offset, length } => (Direction::In, offset, length),
@@ -127,6 +130,7 @@ impl QueuePair {
             if in_capsule { (Sgl::InCapsule { offset: 0, length }, length) } else { (Sgl::Transport { length }, 0) };
         let command = InFlightCommand {
             owner,
+            part,
             direction,
             base,
             length,
@@ -176,10 +180,11 @@ impl QueuePair {
         length: u32,
         pdu: DataPdu,
     ) -> bool {
-        let owner = self.commands.get_mut(cid).expect("only commands in flight have data to send").owner;
+        let &mut InFlightCommand { owner, part, .. } =
+            self.commands.get_mut(cid).expect("only commands in flight have data to send");
         if self.tx.digests.data || length <= COPY_MAX {
             let digest = self.tx.digests.data.then(Digest::default);
-            self.partial_pdu = Some(PartialPdu { cid, owner, at, left: length, digest, pdu, abandoned: false });
+            self.partial_pdu = Some(PartialPdu { cid, owner, part, at, left: length, digest, pdu, abandoned: false });
             return self.continue_partial_pdu(stage, source);
         }
         stage.payload(source.tag(owner), at, length);
@@ -200,7 +205,7 @@ impl QueuePair {
                 let start = out.len();
                 out.resize(start + count as usize, 0);
                 if !partial_pdu.abandoned {
-                    source.gather(partial_pdu.owner, partial_pdu.at, &mut out[start..]);
+                    source.gather(partial_pdu.owner, partial_pdu.part, partial_pdu.at, &mut out[start..]);
                 }
                 if let Some(digest) = &mut partial_pdu.digest {
                     digest.update(&out[start..]);

@@ -2,49 +2,41 @@
 
 use super::config::IoLimits;
 use super::queue_pair::{CommandToSend, Data};
-use super::request::{IoCommand, Request};
+use super::request::{IoCommand, Part, Request};
 use crate::wire::{BLOCKS_MAX, DsmRange, NvmCommand};
 
 /// The next command of a request that is not issued completely, its data, and the blocks that it covers (0 for a flush).
 /// `max_bytes` is at least one block.
 pub(super) fn next_command(request: &Request, limits: &IoLimits, max_bytes: u32) -> (NvmCommand, Data, u32) {
-    let done = request.issued;
+    let (done, end) = (request.issued, request.part_end);
     let at = |slba: u64| slba + u64::from(done);
     // For commands that move data, whose bytes fit 32 bits.
     let block_bytes = limits.namespace.block_bytes;
     let data_offset = || done * block_bytes;
     match request.command {
         IoCommand::Flush => (NvmCommand::Flush, Data::None, 0),
-        IoCommand::Read { slba, blocks } => {
-            let blocks = transfer_blocks(limits, max_bytes, at(slba), blocks - done);
+        IoCommand::Read { slba, .. } => {
+            let blocks = transfer_blocks(limits, max_bytes, at(slba), end - done);
             let data = Data::In { offset: data_offset(), length: blocks * block_bytes };
             (NvmCommand::Read { slba: at(slba), blocks }, data, blocks)
         }
-        IoCommand::Write { slba, blocks, fua } => {
-            let blocks = transfer_blocks(limits, max_bytes, at(slba), blocks - done);
+        IoCommand::Write { slba, fua, .. } => {
+            let blocks = transfer_blocks(limits, max_bytes, at(slba), end - done);
             let data = Data::Out { offset: data_offset(), length: blocks * block_bytes };
             (NvmCommand::Write { slba: at(slba), blocks, fua }, data, blocks)
         }
-        IoCommand::WriteZeroes { slba, blocks, deallocate, fua } => {
+        IoCommand::WriteZeroes { slba, deallocate, fua, .. } => {
             // MDTS and NOIOB limit data transfers; Write Zeroes has none (NVM Command Set 3.2.8).
-            let blocks = (blocks - done).min(limits.max_write_zeroes_blocks);
+            let blocks = (end - done).min(limits.max_write_zeroes_blocks);
             (NvmCommand::WriteZeroes { slba: at(slba), blocks, deallocate, fua }, Data::None, blocks)
         }
-        IoCommand::Deallocate { blocks, .. } => {
-            // The payload is the list of all ranges. Each command sends one range.
-            let most = limits.max_deallocate_blocks;
-            let data = Data::Out { offset: done / most * DsmRange::LEN as u32, length: DsmRange::LEN as u32 };
-            let blocks = (blocks - done).min(most);
+        IoCommand::Deallocate { .. } => {
+            // The payload of each command is one range.
+            let data = Data::Out { offset: 0, length: DsmRange::LEN as u32 };
+            let blocks = (end - done).min(limits.max_deallocate_blocks);
             (NvmCommand::DatasetManagement { ranges: 1, deallocate: true }, data, blocks)
         }
     }
-}
-
-/// The range at `offset` of the payload of a deallocate request, and the offset within the range.
-pub(super) fn range_at(limits: &IoLimits, slba: u64, blocks: u32, offset: u32) -> (DsmRange, u32) {
-    let most = limits.max_deallocate_blocks;
-    let first = offset / DsmRange::LEN as u32 * most;
-    (DsmRange::new(slba + u64::from(first), (blocks - first).min(most)), offset % DsmRange::LEN as u32)
 }
 
 /// The number of blocks at `slba` that one read or write may cover, at most `remaining`.
@@ -57,13 +49,15 @@ fn transfer_blocks(limits: &IoLimits, max_bytes: u32, slba: u64, remaining: u32)
     }
 }
 
-/// Issues the next command of a request: returns the command for the queue pair, and updates the request.
+/// Issues the next command of a request: returns the command for the queue pair, and updates the request. `is_issued` is set at
+/// the end of the present part.
 pub(super) fn issue(index: u16, request: &mut Request, limits: &IoLimits, max_bytes: u32) -> CommandToSend {
     let (command, data, blocks) = next_command(request, limits, max_bytes.min(request.max_bytes));
+    let part = Part { first: request.issued, blocks };
     request.issued += blocks;
     request.commands_in_flight += 1;
-    request.is_issued = request.command.range().is_none_or(|(_, total)| request.issued == total);
-    CommandToSend { owner: index, sqe: command.to_sqe(0, limits.namespace.nsid, crate::wire::Sgl::NONE), data }
+    request.is_issued = request.issued == request.part_end;
+    CommandToSend { owner: index, part, sqe: command.to_sqe(0, limits.namespace.nsid, crate::wire::Sgl::NONE), data }
 }
 
 #[cfg(test)]
@@ -138,12 +132,10 @@ mod tests {
             while !request.is_issued {
                 request.commands_in_flight = 0;
                 let command = issue(0, &mut request, &limits, 4096);
-                let Data::Out { offset, length: 16 } = command.data else { panic!("{:?}", command.data) };
-                let (range, rest) = range_at(&limits, slba, blocks, offset);
-                prop_assert_eq!((range.slba.get(), rest), (next, 0));
-                prop_assert!((1..=most).contains(&range.blocks.get()));
-                prop_assert_eq!(range_at(&limits, slba, blocks, offset + 5), (range, 5));
-                next += u64::from(range.blocks.get());
+                prop_assert_eq!(command.data, Data::Out { offset: 0, length: 16 });
+                prop_assert_eq!(slba + u64::from(command.part.first), next);
+                prop_assert!((1..=most).contains(&command.part.blocks));
+                next += u64::from(command.part.blocks);
             }
             prop_assert_eq!(next, slba + u64::from(blocks));
         }

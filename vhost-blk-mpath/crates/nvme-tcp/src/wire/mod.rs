@@ -31,6 +31,7 @@ mod property;
 mod sgl;
 mod sqe;
 mod status;
+mod status_table;
 mod term;
 mod transfer;
 
@@ -62,6 +63,7 @@ pub use property::{Capabilities, ControllerConfiguration, ControllerStatus, Prop
 pub use sgl::Sgl;
 pub use sqe::{Opcode, Sqe};
 pub use status::Status;
+pub use status_table::{Answer, Subject};
 pub use term::{FatalError, TERM_DATA_MAX, TermReq};
 pub use transfer::{C2hData, H2cData, R2t};
 

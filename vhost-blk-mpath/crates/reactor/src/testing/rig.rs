@@ -46,6 +46,7 @@ impl Rig {
                 PathEventKind::Suspect
                 | PathEventKind::Recovered
                 | PathEventKind::AnaError
+                | PathEventKind::InvalidNamespace
                 | PathEventKind::DigestError
                 | PathEventKind::CommandError(_)
                 | PathEventKind::SmallerTransfer { .. } => {}

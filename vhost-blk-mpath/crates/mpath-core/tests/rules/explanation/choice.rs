@@ -38,7 +38,7 @@ proptest! {
                 driver.take(&mut t, issued);
             } else if !driver.in_flight.is_empty() {
                 let (path, tag) = driver.in_flight.remove(which as usize % driver.in_flight.len());
-                let outcome = if what == 5 { Outcome::Retry { after: Duration::ZERO } } else { Outcome::Success };
+                let outcome = if what == 5 { crate::retry(Duration::ZERO) } else { Outcome::Success };
                 let actions = t.complete(path, tag, outcome);
                 driver.take(&mut t, actions);
             }

@@ -139,7 +139,7 @@ fn a_controller_that_asked_for_a_delay() {
     assert_eq!(t.submit(1, Op::Write), [issue(P1, 1)]);
     t.group.set_draining(t.now, P0, false);
     assert_eq!(t.submit(0, Op::Read), [issue(P0, 0)]);
-    t.complete(P0, 0, Outcome::Retry { after: 300 * MS });
+    t.complete(P0, 0, crate::retry(300 * MS));
     assert_eq!(t.only_retry().ends_in, Some(300 * MS));
     t.now += 299 * MS;
     assert_eq!(t.actions(), []);
@@ -151,7 +151,7 @@ fn a_path_that_has_just_failed_the_request_is_avoided() {
     let mut t = Test::with_window(PolicyKind::RoundRobin, 1, 1 << 20);
     assert_eq!(t.submit(0, Op::Read), [issue(P0, 0)]);
     assert_eq!(t.submit(1, Op::Read), [issue(P1, 1)]);
-    assert_eq!(t.complete(P0, 0, Outcome::Retry { after: Duration::ZERO }), []);
+    assert_eq!(t.complete(P0, 0, crate::retry(Duration::ZERO)), []);
     assert_eq!((t.read().next, t.read().waits), (Next::NoRoom, true));
     assert_eq!((t.why_not(P0), t.why_not(P1)), (Some(WhyNot::Avoided), Some(WhyNot::WindowFull)));
 }

@@ -55,13 +55,13 @@ fn retries_wait_and_are_capped() {
     t.submit(0, Op::Write);
     for path in [P0, P1] {
         assert_eq!(t.actions(), [issue(path, 0)], "not again by the path that asked for it");
-        t.complete(path, 0, Outcome::Retry { after: 300 * MS });
+        t.complete(path, 0, crate::retry(300 * MS));
         assert_eq!(t.actions(), []);
         assert_eq!(t.group.stats(t.now).backoff, 1);
         assert_eq!(t.sleep(), 300 * MS);
     }
     assert_eq!(t.actions(), [issue(P0, 0)]);
-    t.complete(P0, 0, Outcome::Retry { after: Duration::ZERO });
+    t.complete(P0, 0, crate::retry(Duration::ZERO));
     assert_eq!(t.actions(), [failed(0, IoError::Attempts)]);
     let stats = t.group.stats(t.now);
     let writes = stats.paths[0].class(OpClass::Write);
@@ -74,16 +74,16 @@ fn a_request_leaves_a_controller_with_a_long_delay_and_does_not_return() {
     t.submit(0, Op::Write);
     assert_eq!(t.actions(), [issue(P0, 0)]);
     let asked = t.now;
-    t.complete(P0, 0, Outcome::Retry { after: 60_000 * MS });
+    t.complete(P0, 0, crate::retry(60_000 * MS));
     assert_eq!((t.actions(), t.sleep()), (vec![], 10_000 * MS));
     assert_eq!(t.actions(), [issue(P1, 0)]);
     // A shorter delay of the other controller delays this request, and no other of its flow.
-    t.complete(P1, 0, Outcome::Retry { after: 100 * MS });
+    t.complete(P1, 0, crate::retry(100 * MS));
     assert_eq!(t.actions(), []);
     assert_eq!(t.done(1, Op::Write), P0);
     assert_eq!(t.sleep(), 100 * MS);
     assert_eq!(t.actions(), [issue(P1, 0)]);
-    t.complete(P1, 0, Outcome::Retry { after: 300_000 * MS });
+    t.complete(P1, 0, crate::retry(300_000 * MS));
     while t.actions().is_empty() {
         t.sleep();
     }
@@ -99,7 +99,7 @@ fn a_long_delay_of_the_only_controller_is_kept() {
     let asked = t.now;
     assert_eq!(t.actions(), [issue(P0, 0)]);
     let longest = 6_553_500 * MS;
-    t.complete(P0, 0, Outcome::Retry { after: longest });
+    t.complete(P0, 0, crate::retry(longest));
     while t.actions().is_empty() {
         t.sleep();
     }
@@ -113,7 +113,7 @@ fn a_delay_outlives_changes_of_the_paths() {
     t.up(P0, 1, AnaState::Optimized);
     t.submit(0, Op::Read);
     assert_eq!(t.actions(), [issue(P0, 0)]);
-    t.complete(P0, 0, Outcome::Retry { after: 60_000 * MS });
+    t.complete(P0, 0, crate::retry(60_000 * MS));
     t.sleep();
     assert_eq!(t.actions(), []);
     // Without any path it waits in its flow, as requests without a delay do.
@@ -137,13 +137,13 @@ fn a_retry_stays_on_its_path_if_no_other_is_as_good() {
     t.submit(0, Op::Write);
     for _ in 0..2 {
         assert_eq!(t.actions(), [issue(P0, 0)]);
-        t.complete(P0, 0, Outcome::Retry { after: Duration::ZERO });
+        t.complete(P0, 0, crate::retry(Duration::ZERO));
     }
 }
 
 #[test]
 fn a_path_that_fails_at_once_is_not_a_fast_one() {
-    for outcome in [Outcome::Retry { after: Duration::ZERO }, Outcome::Failed(IoError::Controller)] {
+    for outcome in [crate::retry(Duration::ZERO), Outcome::Failed(IoError::Controller)] {
         for policy in [PolicyKind::Latency, PolicyKind::LatencyRr, PolicyKind::Bdp, PolicyKind::Adaptive] {
             let mut t = Test::new(GroupConfig { policy: policy.into(), ..config() });
             // Both paths are measured. Then one of them answers only with errors.
@@ -225,7 +225,7 @@ fn a_failover_time_starts_at_the_failed_bind() {
     t.now += 60 * MS;
     t.group.fence_lifted(t.now, P0, Epoch(1));
     assert_eq!(t.actions(), [issue(P1, 1)]);
-    t.complete(P1, 1, Outcome::Retry { after: Duration::ZERO });
+    t.complete(P1, 1, crate::retry(Duration::ZERO));
     assert_eq!(t.actions(), [issue(P1, 1)], "its path did not fail it");
     let failover_times = t.group.stats(t.now).failover_times;
     for (class, ms) in [(OpClass::Read, 40), (OpClass::Write, 100)] {
@@ -274,13 +274,98 @@ fn the_first_request_that_moves_is_counted_once_at_each_failure_of_a_path() {
 
 #[test]
 fn failovers_are_capped() {
-    let mut t = Test::new(GroupConfig { max_failovers: 1, ..config() });
+    let mut t = Test::new(GroupConfig { max_failovers: 1, policy: PolicyKind::Numa.into(), ..config() });
     t.submit(0, Op::Read);
     assert_eq!(t.actions(), [issue(P0, 0)]);
-    t.complete(P0, 0, Outcome::PathError);
-    assert_eq!(t.actions(), [issue(P1, 0)]);
-    t.complete(P1, 0, Outcome::PathError);
-    assert_eq!(t.actions(), [failed(0, IoError::Attempts)]);
+    for epoch in [2, 3] {
+        t.group.path_lost(t.now, P0);
+        t.complete(P0, 0, LOST);
+        let actions = t.actions();
+        if epoch == 3 {
+            assert_eq!(actions, [failed(0, IoError::Attempts)]);
+        } else {
+            assert_eq!(actions, [issue(P1, 0)]);
+            t.up(P0, epoch, AnaState::Optimized);
+            t.complete(P1, 0, Outcome::PathError);
+            assert_eq!(t.actions(), [issue(P0, 0)], "the first path error of a path counts for nothing");
+        }
+    }
+}
+
+/// A path that refuses one request over and over and serves all others does not keep the request for ever.
+#[test]
+fn path_errors_count_only_if_the_path_serves_other_requests() {
+    let mut t = Test::new(GroupConfig { max_failovers: 1, policy: PolicyKind::Numa.into(), ..config() });
+    t.group.path_lost(t.now, P1);
+    t.submit(0, Op::Read);
+    for _ in 0..40 {
+        assert_eq!(t.actions(), [issue(P0, 0)]);
+        t.complete(P0, 0, Outcome::PathError);
+        assert_eq!(t.actions(), []);
+        t.sleep();
+    }
+    for others in 0..2 {
+        assert_eq!(t.actions(), [issue(P0, 0)]);
+        t.submit(1, Op::Read);
+        assert_eq!(t.actions(), [issue(P0, 1)]);
+        t.complete(P0, 1, Outcome::Success);
+        assert_eq!(t.actions(), [ok(1)]);
+        t.complete(P0, 0, Outcome::PathError);
+        assert_eq!(t.actions(), if others == 0 { vec![] } else { vec![failed(0, IoError::Attempts)] });
+        t.sleep();
+    }
+}
+
+/// As without a path, but the path is tried again after each rest.
+#[test]
+fn if_every_path_refuses_requests_wait_for_the_configured_time() {
+    let disk = SharedDisk::default();
+    let config = GroupConfig { no_path_timeout: Some(5000 * MS), policy: PolicyKind::Numa.into(), ..config() };
+    let mut t = Test::up_with(config, std::slice::from_ref(&disk));
+    assert!(disk.usable.contains(P0) && disk.usable.contains(P1));
+    t.submit(0, Op::Write);
+    let (start, mut attempts) = (t.now, 0);
+    let end = loop {
+        match t.actions()[..] {
+            [Action::Issue { path, tag }] => {
+                attempts += 1;
+                t.complete(path, tag.0, Outcome::PathError);
+            }
+            [] => _ = t.sleep(),
+            [end] => break end,
+            ref other => panic!("{other:?}"),
+        }
+        assert!(attempts == 0 || !disk.usable.contains(P1) || attempts == 1, "no path counts as usable");
+    };
+    assert_eq!((end, t.now - start), (failed(0, IoError::NoPath), 5000 * MS));
+    assert!(attempts > 6, "{attempts}: the rests double");
+    // New requests fail at once while the paths rest.
+    t.submit(1, Op::Write);
+    assert_eq!(t.actions(), [failed(1, IoError::NoPath)]);
+    t.now += 10_000 * MS;
+    t.submit(2, Op::Write);
+    assert_eq!(t.actions(), [issue(P0, 2)], "the rest is over");
+    assert!(!disk.usable.contains(P0), "it has to succeed first");
+    t.complete(P0, 2, Outcome::Success);
+    assert_eq!(t.actions(), [ok(2)]);
+    assert!(disk.usable.contains(P0) && disk.usable.contains(P1));
+}
+
+#[test]
+fn a_request_out_of_retries_fails_for_the_last_cause() {
+    for (cause, error) in [
+        (RetryCause::Medium, IoError::Medium),
+        (RetryCause::Internal, IoError::Attempts),
+        (RetryCause::NotExecuted, IoError::Attempts),
+    ] {
+        let mut t = Test::new(GroupConfig { max_retries: 1, ..config() });
+        t.submit(0, Op::Read);
+        assert_eq!(t.actions(), [issue(P0, 0)]);
+        t.complete(P0, 0, crate::retry(Duration::ZERO));
+        assert_eq!(t.actions(), [issue(P1, 0)]);
+        t.complete(P1, 0, Outcome::Retry { after: Duration::ZERO, cause });
+        assert_eq!(t.actions(), [failed(0, error)]);
+    }
 }
 
 #[test]

@@ -369,11 +369,11 @@ fn a_flush_is_repeated_on_its_own_path_only() {
     assert_eq!(t.actions(), []);
     assert_eq!(t.sleep(), 100 * MS);
     assert_eq!(t.actions(), [issue(P0, 1)]);
-    t.complete(P0, 1, Outcome::Retry { after: 10 * MS });
+    t.complete(P0, 1, crate::retry(10 * MS));
     assert_eq!(t.actions(), []);
     assert_eq!(t.sleep(), 10 * MS);
     assert_eq!(t.actions(), [issue(P0, 1)]);
-    t.complete(P0, 1, Outcome::Retry { after: 10 * MS });
+    t.complete(P0, 1, crate::retry(10 * MS));
     assert_eq!(t.actions(), [failed(1, IoError::Attempts)]);
     t.submit(2, Op::Flush);
     assert_eq!(t.actions(), [issue(P0, 2)], "still dirty");

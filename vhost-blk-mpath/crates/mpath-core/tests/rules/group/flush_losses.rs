@@ -16,7 +16,7 @@ fn numa() -> GroupConfig {
 #[test]
 fn a_flush_fails_if_its_writes_are_lost_meanwhile() {
     // The flush command is repeated later, repeated after a path error, or not repeated.
-    for outcome in [Outcome::Retry { after: 50 * MS }, Outcome::PathError, Outcome::Success] {
+    for outcome in [crate::retry(50 * MS), Outcome::PathError, Outcome::Success] {
         let mut t = Test::new(numa());
         t.flush_presumed();
         assert_eq!(t.done(0, Op::Write), P0);
@@ -77,9 +77,100 @@ fn a_flush_in_backoff_learns_of_the_loss_of_its_path() {
     assert_eq!(t.done(0, Op::Write), P0);
     t.submit(1, Op::Flush);
     assert_eq!(t.actions(), [issue(P0, 1)]);
-    t.complete(P0, 1, Outcome::Retry { after: 3_600_000 * MS });
+    t.complete(P0, 1, crate::retry(3_600_000 * MS));
     assert_eq!(t.actions(), []);
     t.group.path_lost(t.now, P0);
     assert_eq!(t.actions(), [failed(1, IoError::LostWrites)]);
     assert!(t.group.next_timeout().is_none_or(|at| at < t.now + 60_000 * MS), "and nothing is left of the timer");
+}
+
+/// A repeated flush proves nothing about data that the failed flush may have taken out of the cache.
+#[test]
+fn a_flush_that_succeeds_after_an_internal_or_medium_error_reports_a_loss() {
+    for shared_write_cache in [false, true] {
+        for cause in [RetryCause::Internal, RetryCause::Medium, RetryCause::NotExecuted] {
+            let mut t = Test::new(GroupConfig { shared_write_cache, ..numa() });
+            if !shared_write_cache {
+                t.flush_presumed();
+            }
+            assert_eq!(t.done(0, Op::Write), P0);
+            t.submit(1, Op::Flush);
+            t.submit(2, Op::Flush);
+            assert_eq!(t.actions(), [issue(P0, 1), issue(P0, 2)]);
+            t.complete(P0, 1, Outcome::Retry { after: Duration::ZERO, cause });
+            let [Action::Issue { path, .. }] = t.actions()[..] else { panic!("the flush is repeated") };
+            t.complete(path, 1, Outcome::Success);
+            t.complete(P0, 2, Outcome::Success);
+            let may_be_lost = cause != RetryCause::NotExecuted;
+            let end = |tag| if may_be_lost { failed(tag, IoError::LostWrites) } else { ok(tag) };
+            assert_eq!(t.actions(), [end(1), end(2)], "{cause:?}: both cover the write");
+            t.now += 1000 * MS;
+            assert_eq!(t.flush(3), [end(3)], "the others may be older than the last lost writes");
+            t.now += 1000 * MS;
+            assert_eq!(t.flush(4), [ok(4)], "reported");
+        }
+    }
+}
+
+#[test]
+fn a_final_error_of_a_flush_is_a_loss_for_the_flushes_beside_it() {
+    let mut t = Test::new(numa());
+    t.flush_presumed();
+    assert_eq!(t.done(0, Op::Write), P0);
+    t.submit(1, Op::Flush);
+    t.submit(2, Op::Flush);
+    assert_eq!(t.actions(), [issue(P0, 1), issue(P0, 2)]);
+    t.complete(P0, 1, Outcome::Failed(IoError::Medium));
+    t.complete(P0, 2, Outcome::Success);
+    assert_eq!(t.actions(), [failed(1, IoError::Medium), failed(2, IoError::LostWrites)]);
+}
+
+/// A path that refuses a flush and everything else is waited for as long as a path that is not usable.
+#[test]
+fn a_refused_flush_waits_for_its_path() {
+    let mut t = Test::new(GroupConfig { max_failovers: 1, max_retries: 1, ..numa() });
+    t.flush_presumed();
+    assert_eq!(t.done(0, Op::Write), P0);
+    t.submit(1, Op::Flush);
+    let start = t.now;
+    let end = loop {
+        match t.actions()[..] {
+            [Action::Issue { path, tag }] => t.complete(path, tag.0, Outcome::PathError),
+            [] => _ = t.sleep(),
+            ref end => break end.to_vec(),
+        }
+    };
+    assert_eq!((end, t.now - start), (vec![failed(1, IoError::NoPath)], 30_000 * MS));
+}
+
+/// Parts of a write are in the caches of two controllers.
+#[test]
+fn a_write_done_in_parts_is_unflushed_on_each_path_of_a_part() {
+    for (loses_first, reports) in [(false, false), (true, false), (true, true)] {
+        let mut t = Test::new(numa());
+        t.flush_presumed();
+        t.submit(0, Op::Write);
+        assert_eq!(t.actions(), [issue(P0, 0)]);
+        t.group.partly_done(P0, Tag(0));
+        t.complete(P0, 0, crate::retry(Duration::ZERO));
+        assert_eq!(t.actions(), [issue(P1, 0)]);
+        if loses_first {
+            t.group.path_lost(t.now, P0);
+        }
+        if reports {
+            t.now += 1000 * MS;
+            t.submit(1, Op::Flush);
+            assert_eq!(t.actions(), [ok(1)], "the write has not been answered yet");
+        }
+        t.complete(P1, 0, Outcome::Success);
+        assert_eq!(t.actions(), [ok(0)]);
+        t.submit(2, Op::Flush);
+        if !loses_first {
+            assert_eq!(t.actions(), [issue(P0, 2), issue(P1, 2)]);
+            continue;
+        }
+        assert_eq!(t.actions(), [issue(P1, 2)]);
+        t.complete(P1, 2, Outcome::Success);
+        assert_eq!(t.actions(), [failed(2, IoError::LostWrites)]);
+    }
 }

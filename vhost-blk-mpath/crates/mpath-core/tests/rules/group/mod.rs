@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use mpath_core::{
     Action, AnaState, Association, DiskId, Epoch, FenceWaits, FlowId, Group, GroupConfig, Injection, Io, IoError, Op,
-    OpClass, Outcome, PathConfig, PathId, PolicyKind, SharedDisk, Tag, UnflushedPaths, Window,
+    OpClass, Outcome, PathConfig, PathId, PolicyKind, RetryCause, SharedDisk, Tag, UnflushedPaths, Window,
 };
 
 mod failover;
@@ -106,6 +106,18 @@ impl Test {
         self.complete(path, tag, Outcome::Success);
         assert_eq!(self.actions(), [ok(tag)]);
         path
+    }
+
+    /// Submits a flush, whose commands all succeed. Returns its end.
+    fn flush(&mut self, tag: u32) -> Vec<Action> {
+        self.submit(tag, Op::Flush);
+        let mut actions = self.actions();
+        while let Some(Action::Issue { path, .. }) = actions.first() {
+            self.complete(*path, tag, Outcome::Success);
+            actions.remove(0);
+            actions.extend(self.actions());
+        }
+        actions
     }
 
     /// Ends the presumption that caches hold writes of an earlier daemon.
@@ -272,7 +284,7 @@ fn requests_of_a_given_up_flow_end_while_they_wait() {
     t.submit_io(Io { tag: Tag(9), op: Op::Read, bytes: 4096, disk: DiskId(0), flow: FlowId(1), fua: false });
     let issued = t.actions();
     assert!(issued.contains(&issue(P0, 0)) && issued.len() == 2, "{issued:?}");
-    t.complete(P0, 0, Outcome::Retry { after: Duration::from_secs(6000) });
+    t.complete(P0, 0, crate::retry(Duration::from_secs(6000)));
     t.group.give_up(FlowId(0));
     let (mut ended, mut others) = (Vec::new(), Vec::new());
     for action in t.actions() {

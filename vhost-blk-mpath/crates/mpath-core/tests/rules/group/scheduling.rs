@@ -77,7 +77,7 @@ fn a_retried_request_goes_before_the_others_of_its_flow() {
         let mut t = narrow(scheduler);
         (0..3).for_each(|tag| submit(&mut t, 0, tag));
         assert_eq!(t.actions(), [issue(P0, 0)]);
-        t.complete(P0, 0, Outcome::Retry { after: Duration::ZERO });
+        t.complete(P0, 0, crate::retry(Duration::ZERO));
         assert_eq!(t.actions(), [issue(P0, 0)], "{scheduler}");
         assert_eq!(drain(&mut t, 0), [0, 1, 2], "{scheduler}");
         let stats = t.group.stats(t.now).scheduler;

@@ -202,7 +202,7 @@ fn a_read_that_succeeds_while_it_is_recalled_needs_no_hedge() {
 fn a_read_that_fails_while_it_is_recalled_is_saved_by_its_hedge() {
     for outcome in [
         Outcome::PathError,
-        Outcome::Retry { after: MS },
+        crate::retry(MS),
         Outcome::Failed(IoError::Controller),
         Outcome::Lost { indeterminate: false },
     ] {
@@ -235,9 +235,7 @@ fn a_hedge_that_is_too_late_is_dropped_and_its_command_still_owed() {
 #[test]
 fn a_failed_hedge_does_not_affect_the_read() {
     let mut t = Test::learned();
-    for (tag, outcome) in
-        (0..).zip([Outcome::PathError, Outcome::Failed(IoError::Controller), Outcome::Retry { after: MS }])
-    {
+    for (tag, outcome) in (0..).zip([Outcome::PathError, Outcome::Failed(IoError::Controller), crate::retry(MS)]) {
         t.hedge(tag, P1);
         assert_eq!(t.hedged(P1, tag, outcome), [dropped(P1, tag)]);
         assert_eq!(t.sleep_for(5 * MS), [], "no second one");

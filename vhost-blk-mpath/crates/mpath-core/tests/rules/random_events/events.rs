@@ -133,8 +133,8 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     prop_oneof![
         12 => Just(Outcome::Success),
         2 => Just(Outcome::PathError),
-        1 => Just(Outcome::Retry { after: Duration::ZERO }),
-        1 => Just(Outcome::Retry { after: Duration::from_millis(300) }),
+        1 => Just(crate::retry(Duration::ZERO)),
+        1 => Just(crate::retry(Duration::from_millis(300))),
         1 => Just(Outcome::Failed(IoError::Unsupported)),
     ]
 }
@@ -205,7 +205,7 @@ fn injection() -> impl Strategy<Value = Injection> {
     ];
     let error = prop_oneof![
         Just(Outcome::PathError),
-        Just(Outcome::Retry { after: Duration::ZERO }),
+        Just(crate::retry(Duration::ZERO)),
         Just(Outcome::Failed(IoError::Controller)),
     ];
     let error = prop_oneof![

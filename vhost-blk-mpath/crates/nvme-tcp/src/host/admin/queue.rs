@@ -9,7 +9,7 @@ use crate::host::error::QueueError;
 use crate::host::queue_pair::{
     CommandSink, CommandSource, CommandToSend, Data, EndedCommand, QueuePair, QueuePairConfig,
 };
-use crate::host::request::Tag;
+use crate::host::request::{Part, Tag};
 use crate::host::staging::{STAGING_MIN, Stage, TxPart};
 use crate::wire::{Sqe, Status};
 
@@ -84,7 +84,7 @@ impl AdminQueue {
             self.data.resize(data_len as usize, 0);
             Data::In { offset: 0, length: data_len }
         };
-        self.unsent.push_back(CommandToSend { owner: owner as u16, sqe, data });
+        self.unsent.push_back(CommandToSend { owner: owner as u16, part: Part::default(), sqe, data });
     }
 
     pub(super) fn fill_tx(&mut self, out: &mut Vec<u8>) {
@@ -126,7 +126,7 @@ impl CommandSource for Outbound<'_> {
         self.0.pop_front()
     }
 
-    fn gather(&self, _owner: u16, _offset: u32, _dst: &mut [u8]) {
+    fn gather(&self, _owner: u16, _part: Part, _offset: u32, _dst: &mut [u8]) {
         unreachable!("admin commands send no payload");
     }
 

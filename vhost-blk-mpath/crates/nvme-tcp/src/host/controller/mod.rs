@@ -34,7 +34,10 @@ use crate::wire::{AnaLog, AsyncEvent, Capabilities, IdentifyController, Identify
 #[derive(Debug, Clone, Copy, Default)]
 struct Wanted {
     ana_log: bool,
+    /// After an event: its log is read first.
     namespaces: bool,
+    /// Without an event. A controller may not have the log.
+    identification: bool,
 }
 
 /// An ANA log that was read, and is not applied yet.
@@ -176,10 +179,11 @@ impl HostController {
         }
     }
 
-    /// Identifies the namespaces again and reads the ANA log, as after an asynchronous event.
+    /// Identifies the namespaces again, for example after an I/O completion with [`Status::INVALID_NAMESPACE`](crate::wire::Status::INVALID_NAMESPACE).
+    /// [`ControllerEvent::NamespaceChanged`] follows for each.
     pub fn reread_namespaces(&mut self, now: Instant) {
         if !self.session.has_failed() {
-            self.wanted.namespaces = true;
+            self.wanted.identification = true;
             self.proceed(now, None);
         }
     }
@@ -230,6 +234,8 @@ impl HostController {
             None
         } else if self.wanted.namespaces {
             Some(Step::ChangedNamespaces)
+        } else if self.wanted.identification {
+            Some(Step::IdentifyNamespace)
         } else {
             self.wanted.ana_log.then_some(Step::AnaLog)
         }

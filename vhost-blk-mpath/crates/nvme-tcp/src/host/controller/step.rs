@@ -21,7 +21,8 @@ impl HostController {
                 self.wanted = Wanted::default();
                 self.namespaces.stop_timers();
             }
-            Step::ChangedNamespaces => self.wanted.namespaces = false,
+            Step::ChangedNamespaces => (self.wanted.namespaces, self.wanted.identification) = (false, false),
+            Step::IdentifyNamespace if self.identified.is_empty() => self.wanted.identification = false,
             // An event during a reading leads to another one.
             Step::AnaLog if self.ana_reader.is_none() => {
                 self.wanted.ana_log = false;

@@ -15,6 +15,7 @@ mod hostile;
 mod max_transfer;
 mod mini_target;
 mod namespaces;
+mod parts;
 mod recall;
 mod session;
 mod term_req;

@@ -211,6 +211,24 @@ fn a_refused_list_of_descriptors_makes_no_nameless_namespace() {
     assert_eq!((found.uuid, found.nguid), ([0; 16], [7; 16]));
 }
 
+/// A namespace vanishes and returns without an event. A refused command tells.
+#[test]
+fn namespaces_are_identified_again_on_request() {
+    let mut admin = Admin::with(wanted(&[1, 2]), with(&[1, 2]));
+    admin.live();
+    for (nsids, found) in [(&[1][..], None), (&[1, 2], Some((2, 2000)))] {
+        with(nsids)(&mut admin.target);
+        // The second request comes while the first is under way.
+        for _ in 0..2 {
+            admin.host.reread_namespaces(admin.now);
+            admin.exchange().unwrap();
+        }
+        admin.pass(SECOND / 1000).unwrap();
+        assert_eq!(limits(&admin), [Some((1, 1000)), found]);
+    }
+    assert_eq!(admin.target.asked(What::Log(LogPage::CHANGED_NAMESPACES)), 0, "a controller may not have this log");
+}
+
 #[test]
 fn a_namespace_that_vanishes_and_returns_is_reported() {
     let mut admin = Admin::with(wanted(&[1, 2, 4]), with(&[1, 2, 4]));

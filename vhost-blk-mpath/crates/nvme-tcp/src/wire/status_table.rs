@@ -1,0 +1,404 @@
+//! Every status of NVMe, with what it speaks of. What follows from a status is decided here, and `docs/nvme-statuses.md` is
+//! written from here.
+
+use super::Status;
+
+/// What a status speaks of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// The stored data: every path gives this answer.
+    Medium,
+    /// The command: every path refuses it.
+    Command,
+    /// The path, its controller or its connection: another path may carry out the command.
+    Path,
+    /// A moment of the controller: the command may succeed later.
+    Moment,
+}
+
+/// What a host does with a command that has ended with an error, the best answer first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Answer {
+    /// Repeats it, within the limit of retries.
+    Repeat,
+    /// Sends it over another path. Other commands for the namespace avoid the path too.
+    OtherPath,
+    /// Fails the request.
+    Fail,
+}
+
+macro_rules! statuses {
+    ($($name:ident = $sct:literal, $sc:literal, $subject:ident, $text:literal;)*) => {
+        impl Status {
+            /// Successful Completion.
+            pub const SUCCESS: Self = Self::new(0, 0);
+            $(#[doc = $text] #[doc = "."] pub const $name: Self = Self::new($sct, $sc);)*
+
+            /// The specification's name of the code. DNR, M and CRD are ignored.
+            #[must_use]
+            pub const fn name(self) -> Option<&'static str> {
+                match (self.sct(), self.sc()) {
+                    (0, 0) => Some("Successful Completion"),
+                    $(($sct, $sc) => Some($text),)*
+                    _ => None,
+                }
+            }
+
+            /// What an error speaks of, if the code is known.
+            const fn listed_subject(self) -> Option<Subject> {
+                match (self.sct(), self.sc()) {
+                    $(($sct, $sc) => Some(Subject::$subject),)*
+                    _ => None,
+                }
+            }
+
+            /// Every known error.
+            pub const ERRORS: &[Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+statuses! {
+    INVALID_OPCODE = 0, 0x01, Command, "Invalid Command Opcode";
+    INVALID_FIELD = 0, 0x02, Command, "Invalid Field in Command";
+    COMMAND_ID_CONFLICT = 0, 0x03, Moment, "Command ID Conflict";
+    DATA_TRANSFER_ERROR = 0, 0x04, Moment, "Data Transfer Error";
+    POWER_LOSS = 0, 0x05, Moment, "Commands Aborted due to Power Loss Notification";
+    INTERNAL_ERROR = 0, 0x06, Moment, "Internal Error";
+    ABORT_REQUESTED = 0, 0x07, Moment, "Command Abort Requested";
+    ABORTED_SQ_DELETION = 0, 0x08, Path, "Command Aborted due to SQ Deletion";
+    ABORTED_FAILED_FUSED = 0, 0x09, Command, "Command Aborted due to Failed Fused Command";
+    ABORTED_MISSING_FUSED = 0, 0x0a, Command, "Command Aborted due to Missing Fused Command";
+    INVALID_NAMESPACE = 0, 0x0b, Path, "Invalid Namespace or Format";
+    COMMAND_SEQUENCE_ERROR = 0, 0x0c, Command, "Command Sequence Error";
+    INVALID_SGL_SEGMENT = 0, 0x0d, Command, "Invalid SGL Segment Descriptor";
+    INVALID_SGL_COUNT = 0, 0x0e, Command, "Invalid Number of SGL Descriptors";
+    DATA_SGL_LENGTH_INVALID = 0, 0x0f, Command, "Data SGL Length Invalid";
+    METADATA_SGL_LENGTH_INVALID = 0, 0x10, Command, "Metadata SGL Length Invalid";
+    SGL_DESCRIPTOR_TYPE_INVALID = 0, 0x11, Command, "SGL Descriptor Type Invalid";
+    INVALID_CMB_USE = 0, 0x12, Command, "Invalid Use of Controller Memory Buffer";
+    PRP_OFFSET_INVALID = 0, 0x13, Command, "PRP Offset Invalid";
+    ATOMIC_WRITE_UNIT_EXCEEDED = 0, 0x14, Command, "Atomic Write Unit Exceeded";
+    OPERATION_DENIED = 0, 0x15, Command, "Operation Denied";
+    SGL_OFFSET_INVALID = 0, 0x16, Command, "SGL Offset Invalid";
+    HOST_ID_INCONSISTENT = 0, 0x18, Path, "Host Identifier Inconsistent Format";
+    KEEP_ALIVE_EXPIRED = 0, 0x19, Path, "Keep Alive Timer Expired";
+    KEEP_ALIVE_INVALID = 0, 0x1a, Command, "Keep Alive Timeout Invalid";
+    ABORTED_PREEMPT = 0, 0x1b, Command, "Command Aborted due to Preempt and Abort";
+    SANITIZE_FAILED = 0, 0x1c, Medium, "Sanitize Failed";
+    SANITIZE_IN_PROGRESS = 0, 0x1d, Medium, "Sanitize In Progress";
+    SGL_DATA_BLOCK_GRANULARITY_INVALID = 0, 0x1e, Command, "SGL Data Block Granularity Invalid";
+    NOT_SUPPORTED_IN_CMB = 0, 0x1f, Command, "Command Not Supported for Queue in CMB";
+    NAMESPACE_WRITE_PROTECTED = 0, 0x20, Medium, "Namespace is Write Protected";
+    COMMAND_INTERRUPTED = 0, 0x21, Moment, "Command Interrupted";
+    TRANSIENT_TRANSPORT_ERROR = 0, 0x22, Moment, "Transient Transport Error";
+    PROHIBITED_BY_LOCKDOWN = 0, 0x23, Command, "Command Prohibited by Command and Feature Lockdown";
+    ADMIN_MEDIA_NOT_READY = 0, 0x24, Moment, "Admin Command Media Not Ready";
+    INVALID_KEY_TAG = 0, 0x25, Command, "Invalid Key Tag";
+    DISPERSED_NOT_ENABLED = 0, 0x26, Path, "Host Dispersed Namespace Support Not Enabled";
+    HOST_ID_NOT_INITIALIZED = 0, 0x27, Path, "Host Identifier Not Initialized";
+    INCORRECT_KEY = 0, 0x28, Command, "Incorrect Key";
+    FDP_DISABLED = 0, 0x29, Command, "FDP Disabled";
+    INVALID_PLACEMENT_HANDLES = 0, 0x2a, Command, "Invalid Placement Handle List";
+    LBA_OUT_OF_RANGE = 0, 0x80, Command, "LBA Out of Range";
+    CAPACITY_EXCEEDED = 0, 0x81, Medium, "Capacity Exceeded";
+    NAMESPACE_NOT_READY = 0, 0x82, Moment, "Namespace Not Ready";
+    RESERVATION_CONFLICT = 0, 0x83, Command, "Reservation Conflict";
+    FORMAT_IN_PROGRESS = 0, 0x84, Moment, "Format In Progress";
+    INVALID_VALUE_SIZE = 0, 0x85, Command, "Invalid Value Size";
+    INVALID_KEY_SIZE = 0, 0x86, Command, "Invalid Key Size";
+    KEY_DOES_NOT_EXIST = 0, 0x87, Command, "KV Key Does Not Exist";
+    UNRECOVERED_ERROR = 0, 0x88, Medium, "Unrecovered Error";
+    KEY_EXISTS = 0, 0x89, Command, "Key Exists";
+
+    COMPLETION_QUEUE_INVALID = 1, 0x00, Command, "Completion Queue Invalid";
+    INVALID_QUEUE_IDENTIFIER = 1, 0x01, Command, "Invalid Queue Identifier";
+    INVALID_QUEUE_SIZE = 1, 0x02, Command, "Invalid Queue Size";
+    ABORT_LIMIT_EXCEEDED = 1, 0x03, Moment, "Abort Command Limit Exceeded";
+    ASYNC_EVENT_LIMIT_EXCEEDED = 1, 0x05, Command, "Asynchronous Event Request Limit Exceeded";
+    INVALID_FIRMWARE_SLOT = 1, 0x06, Command, "Invalid Firmware Slot";
+    INVALID_FIRMWARE_IMAGE = 1, 0x07, Command, "Invalid Firmware Image";
+    INVALID_INTERRUPT_VECTOR = 1, 0x08, Command, "Invalid Interrupt Vector";
+    INVALID_LOG_PAGE = 1, 0x09, Command, "Invalid Log Page";
+    INVALID_FORMAT = 1, 0x0a, Command, "Invalid Format";
+    FIRMWARE_NEEDS_CONVENTIONAL_RESET = 1, 0x0b, Command, "Firmware Activation Requires Conventional Reset";
+    INVALID_QUEUE_DELETION = 1, 0x0c, Command, "Invalid Queue Deletion";
+    FEATURE_NOT_SAVEABLE = 1, 0x0d, Command, "Feature Identifier Not Saveable";
+    FEATURE_NOT_CHANGEABLE = 1, 0x0e, Command, "Feature Not Changeable";
+    FEATURE_NOT_NAMESPACE_SPECIFIC = 1, 0x0f, Command, "Feature Not Namespace Specific";
+    FIRMWARE_NEEDS_SUBSYSTEM_RESET = 1, 0x10, Command, "Firmware Activation Requires NVM Subsystem Reset";
+    FIRMWARE_NEEDS_CONTROLLER_RESET = 1, 0x11, Command, "Firmware Activation Requires Controller Level Reset";
+    FIRMWARE_TAKES_TOO_LONG = 1, 0x12, Command, "Firmware Activation Requires Maximum Time Violation";
+    FIRMWARE_PROHIBITED = 1, 0x13, Command, "Firmware Activation Prohibited";
+    OVERLAPPING_RANGE = 1, 0x14, Command, "Overlapping Range";
+    NAMESPACE_INSUFFICIENT_CAPACITY = 1, 0x15, Command, "Namespace Insufficient Capacity";
+    NAMESPACE_ID_UNAVAILABLE = 1, 0x16, Command, "Namespace Identifier Unavailable";
+    NAMESPACE_ALREADY_ATTACHED = 1, 0x18, Command, "Namespace Already Attached";
+    NAMESPACE_IS_PRIVATE = 1, 0x19, Command, "Namespace Is Private";
+    NAMESPACE_NOT_ATTACHED = 1, 0x1a, Path, "Namespace Not Attached";
+    THIN_PROVISIONING_NOT_SUPPORTED = 1, 0x1b, Command, "Thin Provisioning Not Supported";
+    CONTROLLER_LIST_INVALID = 1, 0x1c, Command, "Controller List Invalid";
+    SELF_TEST_IN_PROGRESS = 1, 0x1d, Moment, "Device Self-test In Progress";
+    BOOT_PARTITION_WRITE_PROHIBITED = 1, 0x1e, Command, "Boot Partition Write Prohibited";
+    INVALID_CONTROLLER_IDENTIFIER = 1, 0x1f, Command, "Invalid Controller Identifier";
+    INVALID_SECONDARY_STATE = 1, 0x20, Command, "Invalid Secondary Controller State";
+    INVALID_RESOURCE_COUNT = 1, 0x21, Command, "Invalid Number of Controller Resources";
+    INVALID_RESOURCE_IDENTIFIER = 1, 0x22, Command, "Invalid Resource Identifier";
+    SANITIZE_PROHIBITED = 1, 0x23, Command, "Sanitize Prohibited While Persistent Memory Region is Enabled";
+    ANA_GROUP_INVALID = 1, 0x24, Command, "ANA Group Identifier Invalid";
+    ANA_ATTACH_FAILED = 1, 0x25, Command, "ANA Attach Failed";
+    INSUFFICIENT_CAPACITY = 1, 0x26, Command, "Insufficient Capacity";
+    ATTACHMENT_LIMIT_EXCEEDED = 1, 0x27, Command, "Namespace Attachment Limit Exceeded";
+    PROHIBITION_NOT_SUPPORTED = 1, 0x28, Command, "Prohibition of Command Execution Not Supported";
+    COMMAND_SET_NOT_SUPPORTED = 1, 0x29, Command, "I/O Command Set Not Supported";
+    COMMAND_SET_NOT_ENABLED = 1, 0x2a, Path, "I/O Command Set Not Enabled";
+    COMMAND_SET_COMBINATION_REJECTED = 1, 0x2b, Command, "I/O Command Set Combination Rejected";
+    INVALID_COMMAND_SET = 1, 0x2c, Command, "Invalid I/O Command Set";
+    IDENTIFIER_UNAVAILABLE = 1, 0x2d, Command, "Identifier Unavailable";
+    NAMESPACE_IS_DISPERSED = 1, 0x2e, Command, "Namespace Is Dispersed";
+    INVALID_DISCOVERY_INFORMATION = 1, 0x2f, Command, "Invalid Discovery Information";
+    ZONING_LOCKED = 1, 0x30, Command, "Zoning Data Structure Locked";
+    ZONING_NOT_FOUND = 1, 0x31, Command, "Zoning Data Structure Not Found";
+    INSUFFICIENT_DISCOVERY_RESOURCES = 1, 0x32, Command, "Insufficient Discovery Resources";
+    FUNCTION_DISABLED = 1, 0x33, Command, "Requested Function Disabled";
+    ZONE_GROUP_ORIGINATOR_INVALID = 1, 0x34, Command, "ZoneGroup Originator Invalid";
+    INVALID_HOST = 1, 0x35, Command, "Invalid Host";
+    INVALID_SUBSYSTEM = 1, 0x36, Command, "Invalid NVM Subsystem";
+    INVALID_DATA_QUEUE = 1, 0x37, Command, "Invalid Controller Data Queue";
+    NOT_ENOUGH_RESOURCES = 1, 0x38, Moment, "Not Enough Resources";
+    CONTROLLER_SUSPENDED = 1, 0x39, Moment, "Controller Suspended";
+    CONTROLLER_NOT_SUSPENDED = 1, 0x3a, Command, "Controller Not Suspended";
+    DATA_QUEUE_FULL = 1, 0x3b, Command, "Controller Data Queue Full";
+    STREAM_ALLOCATION_FAILED = 1, 0x7f, Command, "Stream Resource Allocation Failed";
+    CONNECT_INCOMPATIBLE_FORMAT = 1, 0x80, Command, "Connect Incompatible Format / Conflicting Attributes";
+    CONNECT_CONTROLLER_BUSY = 1, 0x81, Command, "Connect Controller Busy / Invalid Protection Information";
+    CONNECT_INVALID_PARAMETERS = 1, 0x82, Command, "Connect Invalid Parameters / Attempted Write to Read Only Range";
+    CONNECT_RESTART_DISCOVERY = 1, 0x83, Command, "Connect Restart Discovery / Command Size Limit Exceeded";
+    CONNECT_INVALID_HOST = 1, 0x84, Command, "Connect Invalid Host";
+    INCOMPATIBLE_NAMESPACE = 1, 0x85, Command, "Invalid Queue Type / Incompatible Namespace or Format";
+    FAST_COPY_NOT_POSSIBLE = 1, 0x86, Command, "Fast Copy Not Possible";
+    OVERLAPPING_IO_RANGE = 1, 0x87, Command, "Overlapping I/O Range";
+    NAMESPACE_NOT_REACHABLE = 1, 0x88, Path, "Namespace Not Reachable";
+    INSUFFICIENT_RESOURCES = 1, 0x89, Moment, "Insufficient Resources";
+    DISCOVERY_RESTART = 1, 0x90, Command, "Discovery Restart";
+    AUTHENTICATION_REQUIRED = 1, 0x91, Path, "Authentication Required";
+    ZONE_BOUNDARY_ERROR = 1, 0xb8, Command, "Zone Boundary Error";
+    ZONE_IS_FULL = 1, 0xb9, Command, "Zone Is Full";
+    ZONE_IS_READ_ONLY = 1, 0xba, Medium, "Zone Is Read Only";
+    ZONE_IS_OFFLINE = 1, 0xbb, Medium, "Zone Is Offline";
+    ZONE_INVALID_WRITE = 1, 0xbc, Command, "Zone Invalid Write";
+    TOO_MANY_ACTIVE_ZONES = 1, 0xbd, Command, "Too Many Active Zones";
+    TOO_MANY_OPEN_ZONES = 1, 0xbe, Command, "Too Many Open Zones";
+    INVALID_ZONE_TRANSITION = 1, 0xbf, Command, "Invalid Zone State Transition";
+
+    WRITE_FAULT = 2, 0x80, Medium, "Write Fault";
+    UNRECOVERED_READ_ERROR = 2, 0x81, Medium, "Unrecovered Read Error";
+    GUARD_CHECK_ERROR = 2, 0x82, Medium, "End-to-end Guard Check Error";
+    APPLICATION_TAG_CHECK_ERROR = 2, 0x83, Medium, "End-to-end Application Tag Check Error";
+    REFERENCE_TAG_CHECK_ERROR = 2, 0x84, Medium, "End-to-end Reference Tag Check Error";
+    COMPARE_FAILURE = 2, 0x85, Medium, "Compare Failure";
+    ACCESS_DENIED = 2, 0x86, Medium, "Access Denied";
+    DEALLOCATED_BLOCK = 2, 0x87, Medium, "Deallocated or Unwritten Logical Block";
+    STORAGE_TAG_CHECK_ERROR = 2, 0x88, Medium, "End-to-End Storage Tag Check Error";
+
+    INTERNAL_PATH_ERROR = 3, 0x00, Path, "Internal Path Error";
+    ANA_PERSISTENT_LOSS = 3, 0x01, Path, "Asymmetric Access Persistent Loss";
+    ANA_INACCESSIBLE = 3, 0x02, Path, "Asymmetric Access Inaccessible";
+    ANA_TRANSITION = 3, 0x03, Path, "Asymmetric Access Transition";
+    CONTROLLER_PATHING_ERROR = 3, 0x60, Path, "Controller Pathing Error";
+    HOST_PATHING_ERROR = 3, 0x70, Path, "Host Pathing Error";
+    ABORTED_BY_HOST = 3, 0x71, Path, "Command Aborted by Host";
+}
+
+/// Statuses whose answer is not that of their subject, and why. The flag is DNR; without a flag the answer holds for both.
+const EXCEPTIONS: [(Status, Option<bool>, Answer, &str); 4] = [
+    (
+        Status::INVALID_OPCODE,
+        None,
+        Answer::Fail,
+        "no controller of the subsystem knows the command, and the guest is told so",
+    ),
+    (
+        Status::INVALID_FIELD,
+        None,
+        Answer::Fail,
+        "no controller of the subsystem takes the command, and the guest is told so",
+    ),
+    (
+        Status::RESERVATION_CONFLICT,
+        None,
+        Answer::Fail,
+        "another host has the reservation, and SPDK sends no DNR with it",
+    ),
+    (
+        Status::NAMESPACE_NOT_READY,
+        Some(true),
+        Answer::OtherPath,
+        "here DNR says that a later time does not help, and not that another controller does not",
+    ),
+];
+
+impl Status {
+    /// What an error speaks of. An unknown code speaks of what its type is about.
+    #[must_use]
+    pub const fn subject(self) -> Subject {
+        match (self.listed_subject(), self.sct()) {
+            (Some(subject), _) => subject,
+            (None, 1) => Subject::Command,
+            (None, 2) => Subject::Medium,
+            (None, 3) => Subject::Path,
+            (None, _) => Subject::Moment,
+        }
+    }
+
+    /// The answer to an error.
+    #[must_use]
+    pub fn answer(self) -> Answer {
+        let of_exception =
+            EXCEPTIONS.iter().find(|(status, dnr, ..)| self.is(*status) && dnr.is_none_or(|dnr| dnr == self.dnr()));
+        match (of_exception, self.subject()) {
+            (Some((_, _, answer, _)), _) => *answer,
+            (None, Subject::Path) => Answer::OtherPath,
+            (None, _) if self.dnr() => Answer::Fail,
+            (None, _) => Answer::Repeat,
+        }
+    }
+
+    /// Whether a flush that ends with this error may have lost data of the cache: the medium or the controller failed while it
+    /// carried out the command. Other errors say that the command was not carried out.
+    #[must_use]
+    pub const fn may_lose_cache(self) -> bool {
+        let is_unknown = self.listed_subject().is_none() && !matches!(self.subject(), Subject::Path);
+        matches!(self.subject(), Subject::Medium) || self.is(Self::INTERNAL_ERROR) || is_unknown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+    use std::path::Path;
+
+    use super::*;
+
+    /// By status code type: the heading, and the clause of the base specification.
+    const TYPES: [(&str, &str); 4] = [
+        ("Generic", "4.2.3.1"),
+        ("Command specific", "4.2.3.2"),
+        ("Media and data integrity", "4.2.3.3"),
+        ("Path related", "4.2.3.4"),
+    ];
+
+    const INTRODUCTION: &str = "\
+# NVMe statuses: what follows from an error
+
+Written by `make references` from the table by which the code decides
+(`vhost-blk-mpath/crates/nvme-tcp/src/wire/status_table.rs`). The clauses are those of the NVMe base specification 2.1.
+
+Contents: [rules](#rules), [exceptions](#exceptions), [unknown codes](#unknown-codes), [generic](#generic),
+[command specific](#command-specific), [media and data integrity](#media-and-data-integrity), [path related](#path-related).
+
+## Rules
+
+A status speaks of one of four things:
+
+| it speaks of | DNR clear | DNR set |
+|---|---|---|
+| the medium: every path gives this answer | repeated | the request fails |
+| the command: every path refuses it | repeated | the request fails |
+| the path: another path may carry it out | another path | another path |
+| a moment of the controller: it may succeed later | repeated | the request fails |
+
+* **Repeated**: up to five times, after the delay that the controller asks for (CRD), on another path if there is one. Of a
+  request that was split into commands, only the commands that have failed are repeated.
+* **Another path**: the request goes to another path, and its limits do not count this. The path rests for this disk, from 0.1
+  to 10 s, until a request succeeds there. After Invalid Namespace or Format, the namespaces of the controller are read again.
+  If every path answers so, the disk is `waiting`, and requests fail after `fast-io-fail-tmo` alone.
+* **DNR** (Do Not Retry) says that every controller of the subsystem would fail the command (4.2.3). So a controller's moment
+  with DNR ends the request, as with Linux and SPDK. A status of a path with DNR does not: a controller cannot know what other
+  controllers have.
+* **A flush** is repeated where the status says that it was not carried out. After a status with *loss* in the last column, the
+  cache may have lost data although a repeated flush succeeds. So the loss is reported
+  ([promise 4](failure-model.md#4-flushes)).
+";
+
+    fn subject_words(subject: Subject) -> &'static str {
+        match subject {
+            Subject::Medium => "medium",
+            Subject::Command => "command",
+            Subject::Path => "path",
+            Subject::Moment => "moment",
+        }
+    }
+
+    fn answer_words(answer: Answer) -> &'static str {
+        match answer {
+            Answer::OtherPath => "another path",
+            Answer::Repeat => "repeated",
+            Answer::Fail => "fails",
+        }
+    }
+
+    fn row(code: &str, name: &str, status: Status) -> String {
+        let flush = if status.may_lose_cache() { "loss" } else { "" };
+        let answers = [status, status.with_dnr()].map(|status| answer_words(status.answer()));
+        format!(
+            "| {code} | {name} | {} | {} | {} | {flush} |\n",
+            subject_words(status.subject()),
+            answers[0],
+            answers[1]
+        )
+    }
+
+    const HEAD: &str = "| code | status | speaks of | DNR clear | DNR set | flush |\n|---|---|---|---|---|---|\n";
+
+    fn page() -> String {
+        let mut text = INTRODUCTION.to_owned();
+        text.push_str("\n## Exceptions\n\n| status | DNR | answer | because |\n|---|---|---|---|\n");
+        for (status, dnr, answer, why) in EXCEPTIONS {
+            let dnr = dnr.map_or("any", |dnr| if dnr { "set" } else { "clear" });
+            let (name, answer) = (status.name().unwrap(), answer_words(answer));
+            let _ = writeln!(text, "| {name} | {dnr} | {answer} | {why} |");
+        }
+        text.push_str("\n## Unknown codes\n\nReserved codes, and those of vendors.\n\n");
+        text.push_str(HEAD);
+        for sct in 0..8 {
+            text.push_str(&row(&format!("{sct}/any"), "unknown", Status::new(sct, 0xff)));
+        }
+        for (sct, (heading, clause)) in (0..).zip(TYPES) {
+            let _ = write!(text, "\n## {heading}\n\nBase specification, {clause}.\n\n{HEAD}");
+            for &status in Status::ERRORS.iter().filter(|status| status.sct() == sct) {
+                text.push_str(&row(&format!("{sct}/{:02x}h", status.sc()), status.name().unwrap(), status));
+            }
+        }
+        text
+    }
+
+    #[test]
+    fn the_page_of_statuses_is_checked_in() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/nvme-statuses.md");
+        if std::env::var_os("WRITE_REFERENCES").is_some() {
+            return std::fs::write(path, page()).unwrap();
+        }
+        let is_same = std::fs::read_to_string(path).is_ok_and(|written| written == page());
+        assert!(is_same, "docs/nvme-statuses.md is not as the code generates it; `make references` writes it");
+    }
+
+    #[test]
+    fn each_status_is_listed_once_in_order() {
+        assert!(Status::ERRORS.is_sorted_by(|one, next| one.0 < next.0));
+    }
+
+    #[test]
+    fn what_speaks_of_a_path_never_fails_a_request() {
+        let all =
+            (0..8).flat_map(|sct| (0..=255).map(move |sc| Status::new(sct, sc))).filter(|status| !status.is_success());
+        for status in all {
+            for status in [status, status.with_dnr()] {
+                let is_of_path = status.subject() == Subject::Path;
+                assert!(!is_of_path || status.answer() == Answer::OtherPath, "{status}");
+                let is_exception = EXCEPTIONS.iter().any(|(exception, ..)| status.is(*exception));
+                assert!(is_exception || is_of_path || (status.answer() == Answer::Repeat) != status.dnr(), "{status}");
+            }
+        }
+    }
+}
