@@ -38,7 +38,7 @@ pub struct HostQueue {
     parts: BTreeMap<u16, Parts>,
     /// Completions, and what failed requests have left to be done.
     completions: VecDeque<(Completion, Vec<Part>)>,
-    /// What the completion fetched last has left to be done.
+    /// The parts that the completion fetched last has left to be done.
     unfinished: Vec<Part>,
     /// Answers to abandoned requests since the last [`take_answered`](Self::take_answered).
     answered: AbandonedAnswers,
@@ -319,7 +319,7 @@ impl HostQueue {
         Some(completion)
     }
 
-    /// What the completion fetched last has left to be done, in order. Empty: all of it, or nothing after a success.
+    /// The parts that the completion fetched last has left to be done, in order. Empty: all of it, or nothing after a success.
     pub fn take_unfinished(&mut self) -> Vec<Part> {
         std::mem::take(&mut self.unfinished)
     }

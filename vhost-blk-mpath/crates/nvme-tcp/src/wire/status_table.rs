@@ -1,9 +1,9 @@
-//! Every status of NVMe, with what it speaks of. What follows from a status is decided here, and `docs/nvme-statuses.md` is
-//! written from here.
+//! Every status of NVMe, with what it speaks of. This table decides what follows from a status, and `make references` writes
+//! `docs/nvme-statuses.md` from it.
 
 use super::Status;
 
-/// What a status speaks of.
+/// The subject of a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
     /// The stored data: every path gives this answer.
@@ -16,7 +16,7 @@ pub enum Subject {
     Moment,
 }
 
-/// What a host does with a command that has ended with an error, the best answer first.
+/// The host's answer to an error of a command, the best answer first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Answer {
     /// Repeats it, within the limit of retries.
@@ -44,7 +44,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// What an error speaks of, if the code is known.
+            /// The subject of an error, if the code is known.
             const fn listed_subject(self) -> Option<Subject> {
                 match (self.sct(), self.sc()) {
                     $(($sct, $sc) => Some(Subject::$subject),)*
@@ -239,7 +239,7 @@ const EXCEPTIONS: [(Status, Option<bool>, Answer, &str); 4] = [
 ];
 
 impl Status {
-    /// What an error speaks of. An unknown code speaks of what its type is about.
+    /// The subject of an error. An unknown code has the subject of its type.
     #[must_use]
     pub const fn subject(self) -> Subject {
         match (self.listed_subject(), self.sct()) {
@@ -308,8 +308,8 @@ A status speaks of one of four things:
 | the path: another path may carry it out | another path | another path |
 | a moment of the controller: it may succeed later | repeated | the request fails |
 
-* **Repeated**: up to five times, after the delay that the controller asks for (CRD), on another path if there is one. Of a
-  request that was split into commands, only the commands that have failed are repeated.
+* **Repeated**: up to five times, after the delay that the controller asks for (CRD), on another path if there is one. If a
+  request was split into commands, only the failed commands are repeated.
 * **Another path**: the request goes to another path, and its limits do not count this. The path rests for this disk, from 0.1
   to 10 s, until a request succeeds there. After Invalid Namespace or Format, the namespaces of the controller are read again.
   If every path answers so, the disk is `waiting`, and requests fail after `fast-io-fail-tmo` alone.

@@ -292,6 +292,20 @@ fn failovers_are_capped() {
     }
 }
 
+#[test]
+fn a_write_in_doubt_uses_up_a_failover_with_each_fence() {
+    let mut t = Test::new(GroupConfig { max_failovers: 1, policy: PolicyKind::Numa.into(), ..config() });
+    t.submit(0, Op::Write);
+    assert_eq!(t.actions(), [issue(P0, 0)]);
+    for (epoch, action) in [(1, issue(P0, 0)), (2, failed(0, IoError::Attempts))] {
+        t.group.path_lost(t.now, P0);
+        t.complete(P0, 0, LOST);
+        t.up(P0, epoch + 1, AnaState::Optimized);
+        t.group.fence_lifted(t.now, P0, Epoch(epoch));
+        assert_eq!(t.actions(), [action]);
+    }
+}
+
 /// A path that refuses one request over and over and serves all others does not keep the request for ever.
 #[test]
 fn path_errors_count_only_if_the_path_serves_other_requests() {
