@@ -41,7 +41,7 @@ fn the_event_of_an_error_has_its_first_request_and_the_answer_of_the_path() {
     let mut stage = Stage::start();
     stage.target.set(0, "fail=2:0/0x06/dnr");
     assert_eq!((stage.guest().write(8192, 1), stage.guest().write(4096, 1)), (Status::IoError, Status::IoError));
-    stage.target.set(0, "fail=1:2/0x81");
+    stage.target.set(0, "fail=1:2/0x81/dnr");
     assert_eq!(stage.guest().run(READ, &[0; 4096]), Status::IoError);
     for (kind, message) in [
         (
@@ -52,7 +52,7 @@ fn the_event_of_an_error_has_its_first_request_and_the_answer_of_the_path() {
         (
             EventKind::MediumError,
             "the guest got an error: a read failed: the medium reported an error (sector 0, 4096 bytes, path 0 answered \
-             `Unrecovered Read Error`)",
+             `Unrecovered Read Error, Do Not Retry`)",
         ),
     ] {
         let events = || stage.daemon().api.events(0).unwrap().events;

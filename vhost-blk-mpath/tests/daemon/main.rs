@@ -53,6 +53,7 @@ mod slow;
 mod socket_access;
 mod socket_activation;
 mod start;
+mod statuses;
 mod support;
 mod tls;
 mod transport;

@@ -70,7 +70,7 @@ pub enum Setting {
         /// The reported value; `None` for its own.
         nguid: Option<Uuid>,
     },
-    /// `size=NSID:SIZE|own`: the size that the port reports for a namespace. It does not affect I/O.
+    /// `size=NSID:SIZE|own`: the size that the port reports for a namespace, 0 for none. It does not affect I/O.
     Size {
         nsid: u32,
         /// The reported size in bytes; `None` for its own.
@@ -127,7 +127,9 @@ pub enum SettingError {
     Group { group: u32, groups: usize },
     #[error("namespace {nsid} does not exist: this target has namespaces 1 to {namespaces}")]
     Nsid { nsid: u32, namespaces: usize },
-    #[error("size {bytes} of namespace {nsid}: give a multiple of the block size {block_size}, at least one block")]
+    #[error(
+        "size {bytes} of namespace {nsid}: give a multiple of the block size {block_size}, or 0 for a namespace that is gone"
+    )]
     Size { nsid: u32, bytes: u64, block_size: u32 },
     #[error(
         "{0} is not possible for the discovery service: it takes only listen, reset, black-hole, header-digests and data-digests"
@@ -150,7 +152,7 @@ pub(crate) fn check_for_target(setting: &Setting, namespaces: usize, block_size:
         {
             Err(SettingError::Nsid { nsid, namespaces })
         }
-        Setting::Size { nsid, bytes: Some(bytes) } if bytes == 0 || !bytes.is_multiple_of(u64::from(block_size)) => {
+        Setting::Size { nsid, bytes: Some(bytes) } if !bytes.is_multiple_of(u64::from(block_size)) => {
             Err(SettingError::Size { nsid, bytes, block_size })
         }
         _ => Ok(()),
