@@ -28,6 +28,12 @@ counts! {
     answered_over_packed_rings,
     /// Requests answered with an error.
     failed,
+    /// Requests that succeeded though commands had failed that may belong to them.
+    repeated,
+    /// Attempts of writes that were lost with a connection.
+    writes_lost,
+    /// Caches that nodes dropped as they failed a flush.
+    caches_dropped,
     /// Requests of disks other than the first that were answered.
     answered_by_other_disks,
     /// Runs with several disks.

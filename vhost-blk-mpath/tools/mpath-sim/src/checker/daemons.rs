@@ -60,6 +60,7 @@ impl Checker {
         let moment = self.tick();
         self.disks.iter_mut().for_each(|disk| disk.durability.ended(moment));
         self.flushes.daemon_replaced();
+        self.lost_attempts.forget();
         let open: Vec<_> = self.open.iter().map(|(&id, request)| (request.disk, id, request.operation)).collect();
         for (disk, id, operation) in open {
             self.add_to_flushes(disk, id, operation);

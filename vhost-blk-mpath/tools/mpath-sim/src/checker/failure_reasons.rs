@@ -16,12 +16,21 @@ const FLUSH_UNUSABLE_MAX: Duration = Duration::from_secs(30);
 pub(super) struct RequestErrors {
     /// Commands that may belong to the request and ended with a final error.
     pub(super) refused: u64,
-    /// Commands that may belong to the request and ended with another error.
+    /// The most errors that may pass of one of its blocks.
     pub(super) errors: u64,
+    /// Errors of paths that have served other requests before.
+    pub(super) path_errors: u64,
     /// The counts of [`FailureReasons`] when the request was submitted, and when that was.
     connections_ended: u64,
     alterations: u64,
     since: Duration,
+}
+
+impl RequestErrors {
+    /// Whether commands of the request have failed, perhaps.
+    pub(super) fn has_errors(&self) -> bool {
+        self.refused + self.errors + self.path_errors > 0
+    }
 }
 
 /// The reasons of one disk.
@@ -96,6 +105,7 @@ impl FailureReasons {
         RequestErrors {
             refused: 0,
             errors: 0,
+            path_errors: 0,
             connections_ended: self.connections_ended,
             alterations: self.alterations,
             since: at,
@@ -111,14 +121,16 @@ impl FailureReasons {
     /// Whether a flush had a reason to fail other than lost writes.
     pub(super) fn explains_flush(&self, now: Duration, met: RequestErrors, config: &GroupConfig) -> bool {
         let has_waited = now.saturating_sub(met.since) >= FLUSH_UNUSABLE_MAX;
+        let met = RequestErrors { path_errors: 0, ..met };
         has_waited || self.was_pathless(now, met, config) || self.has_used_up_retries(met, 0, config)
     }
 
     /// Whether a controller refused the request, the request met more errors than it has retries, or its answers were altered.
     fn has_used_up_retries(&self, met: RequestErrors, connections_ended: u64, config: &GroupConfig) -> bool {
         let is_altered = self.injections > 0 || self.flipping_links > 0 || self.alterations > met.alterations;
-        let retries = u64::from(config.max_retries.min(config.max_failovers));
-        is_altered || met.refused > 0 || met.errors + connections_ended > retries
+        let failovers = met.path_errors + connections_ended;
+        let is_used_up = met.errors > config.max_retries.into() || failovers > config.max_failovers.into();
+        is_altered || met.refused > 0 || is_used_up
     }
 
     /// Whether an I/O thread had no path for longer than requests wait, and had none when the request was submitted or later.
@@ -137,13 +149,13 @@ mod tests {
 
     #[test]
     fn a_request_fails_of_what_it_has_met_itself() {
-        let config = GroupConfig { max_retries: 1, ..GroupConfig::default() };
+        let config = GroupConfig { max_retries: 1, max_failovers: 1, ..GroupConfig::default() };
         let mut reasons = FailureReasons::default();
         reasons.connection_ended();
         reasons.connection_ended();
         let mut met = reasons.snapshot(SECOND);
         assert!(!reasons.explains(SECOND, met, &config), "they ended before");
-        met.errors += 1;
+        (met.errors, met.path_errors) = (1, 1);
         assert!(!reasons.explains(SECOND, met, &config));
         reasons.connection_ended();
         assert!(reasons.explains(SECOND, met, &config));

@@ -40,18 +40,26 @@ pub(crate) struct Flushes {
     namespace_changes: BTreeMap<DiskAssociation, Moment>,
     /// Disks that may have lost writes.
     may_have_lost_writes: BTreeSet<usize>,
+    /// Disks with flush commands that have failed, so that a cache may have lost their data.
+    failed: BTreeSet<usize>,
 }
 
 impl Flushes {
     /// Another daemon follows. It can know only of data that earlier daemons have lost.
     pub(super) fn daemon_replaced(&mut self) {
         let may_have_lost_writes = std::mem::take(&mut self.may_have_lost_writes);
-        *self = Self { may_have_lost_writes, ..Self::new(self.is_shared) };
+        let failed = std::mem::take(&mut self.failed);
+        *self = Self { may_have_lost_writes, failed, ..Self::new(self.is_shared) };
     }
 
     /// A disk may have lost data that a killed daemon had left unflushed.
     pub(super) fn may_have_lost(&mut self, disk: usize) {
         self.may_have_lost_writes.insert(disk);
+    }
+
+    /// A flush command of a disk has failed.
+    pub(super) fn flush_failed(&mut self, disk: usize) {
+        self.failed.insert(disk);
     }
 
     pub(super) fn new(is_shared: bool) -> Self {
@@ -144,7 +152,8 @@ impl Flushes {
     /// Notes the answer of a flush. If it failed and nothing else explains that (`unexplained`), the disk must have lost writes.
     pub(crate) fn flush_ended(&mut self, id: u64, disk: usize, unexplained: bool) -> Result<(), String> {
         self.open.remove(&(disk, id));
-        if unexplained && (self.is_shared || !self.may_have_lost_writes.contains(&disk)) {
+        let may_have_lost = !self.is_shared && self.may_have_lost_writes.contains(&disk);
+        if unexplained && !may_have_lost && !self.failed.contains(&disk) {
             return Err(format!("flush #{id} failed though disk {disk} can have lost nothing"));
         }
         Ok(())

@@ -3,9 +3,10 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::wire::CommandKind;
+use super::wire::{CommandEnd, CommandKind};
 use super::{Checker, OpenRequest};
 use crate::blocks::Operation;
+use crate::connection::ConnId;
 
 impl Checker {
     /// An association has ended.
@@ -17,14 +18,19 @@ impl Checker {
     }
 
     /// Notes that the host has received an error for a command. The error is a reason for each request to which the command can
-    /// belong. `blocks` is `None` if the blocks of the command are not known.
+    /// belong. `blocks` is `None` if the blocks of the command are not known. `counts`: the path has served requests of the disk
+    /// since its last error of this kind.
     pub(crate) fn command_failed(
         &mut self,
         disk: usize,
         kind: CommandKind,
         blocks: Option<&Range<u64>>,
-        is_final: bool,
+        end: CommandEnd,
+        counts: bool,
     ) {
+        if kind == CommandKind::Flush && end != CommandEnd::OfPath {
+            self.flushes.flush_failed(disk);
+        }
         let may_contain = |request: &OpenRequest| {
             let is_of_kind = match kind {
                 CommandKind::Flush => request.operation == Operation::Flush,
@@ -35,9 +41,35 @@ impl Checker {
             request.disk == disk && is_of_kind && blocks.is_none_or(is_there)
         };
         for request in self.open.values_mut().filter(|request| may_contain(request)) {
-            request.errors_met.refused += u64::from(is_final);
-            request.errors_met.errors += u64::from(!is_final);
+            let met = &mut request.errors_met;
+            match end {
+                CommandEnd::Success => {}
+                CommandEnd::OfPath => met.path_errors += u64::from(counts),
+                CommandEnd::Final => met.refused += 1,
+                CommandEnd::Passing => {
+                    // Each part of a request has attempts of its own.
+                    let range = &request.range;
+                    let blocks = blocks.cloned().unwrap_or_else(|| range.clone());
+                    request.errors_by_block.resize((range.end - range.start).max(1) as usize, 0);
+                    let places = (blocks.start - range.start) as usize..(blocks.end - range.start).max(1) as usize;
+                    request.errors_by_block[places].iter_mut().for_each(|errors| *errors += 1);
+                    met.errors = request.errors_by_block.iter().copied().max().unwrap_or_default();
+                }
+            }
         }
+    }
+
+    /// A node gets a command of a write.
+    pub(crate) fn write_arrived(&mut self, at: Duration, id: u64) {
+        let lost = self.lost_attempts.of(id);
+        if lost > self.config.max_failovers as usize && self.open.contains_key(&id) {
+            self.violate(at, None, format_args!("#{id} is sent again after {lost} attempts that were lost"));
+        }
+    }
+
+    /// A connection has ended before a command of a write was answered.
+    pub(crate) fn write_lost(&mut self, id: u64, conn: ConnId) {
+        self.counts.writes_lost += u64::from(self.lost_attempts.add(id, conn));
     }
 
     /// An I/O thread has a path to a disk, or none.

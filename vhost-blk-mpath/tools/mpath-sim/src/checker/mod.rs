@@ -6,6 +6,7 @@
 //! * `closed_paths`: a path is closed in order only if its node caches no answered write.
 //! * `first_attempts`: after a kill, no request is executed before every path was tried.
 //! * `failure_reasons`: no other request fails without a reason. `host_events` collects the reasons.
+//! * `failovers`: no write is sent more often than its failovers allow.
 //! * `limits`: no disk exceeds its limits.
 //! * `slow_array`: an array that is only slow gets few reads twice.
 //! * `torn_writes`: truncated memory becomes zeroes in writes, and these writes do not succeed.
@@ -16,6 +17,7 @@ mod closed_paths;
 mod counts;
 mod daemons;
 mod durability;
+mod failovers;
 mod failure_reasons;
 mod first_attempts;
 mod flushes;
@@ -40,6 +42,7 @@ use mpath_core::{AnaState, GroupConfig, Limits};
 use self::closed_paths::ClosedPaths;
 pub use self::counts::Counts;
 use self::durability::Durability;
+use self::failovers::LostAttempts;
 use self::failure_reasons::{FailureReasons, RequestErrors};
 use self::first_attempts::FirstAttempts;
 use self::flushes::Flushes;
@@ -80,6 +83,8 @@ struct OpenRequest {
     at: Duration,
     /// Errors of commands and connections since its submission.
     errors_met: RequestErrors,
+    /// Errors that may pass, by block; empty if there are none.
+    errors_by_block: Vec<u64>,
     /// The memory of its guest is truncated.
     is_truncated: bool,
 }
@@ -112,6 +117,7 @@ pub(crate) struct Checker {
     /// Nodes that have reported another namespace.
     replaced: BTreeSet<usize>,
     array_reads: ArrayReads,
+    lost_attempts: LostAttempts,
     config: GroupConfig,
     pub(crate) violation: Option<Violation>,
     pub(crate) history: History,
@@ -143,6 +149,7 @@ impl Checker {
             flushes: Flushes::new(config.shared_write_cache),
             first_attempts: FirstAttempts::new(disks.len()),
             closed_paths: ClosedPaths::default(),
+            lost_attempts: LostAttempts::default(),
             disks,
             replaced: BTreeSet::new(),
             array_reads: ArrayReads::default(),
@@ -178,6 +185,7 @@ impl Checker {
     /// Virtqueues of a disk run again, or those of another front-end do.
     pub(crate) fn queues_started(&mut self, disk: usize) {
         self.disks[disk].stopped = None;
+        self.lost_attempts.forget();
     }
 
     /// The operator has changed the limits of a disk.

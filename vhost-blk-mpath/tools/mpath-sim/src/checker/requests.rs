@@ -28,9 +28,18 @@ impl Checker {
         }
         self.history.note(at, id, disk, range.clone(), || format!("{operation:?} submitted"));
         let errors_met = self.disks[disk].reasons.snapshot(at);
-        let before = self
-            .open
-            .insert(id, OpenRequest { disk, operation, range, submitted: moment, at, errors_met, is_truncated: false });
+        let errors_by_block = Vec::new();
+        let request = OpenRequest {
+            disk,
+            operation,
+            range,
+            submitted: moment,
+            at,
+            errors_met,
+            errors_by_block,
+            is_truncated: false,
+        };
+        let before = self.open.insert(id, request);
         assert!(before.is_none(), "the guest gives each request a number of its own");
     }
 
@@ -81,7 +90,8 @@ impl Checker {
         if let Err(what) = self.check_reason(at, id, &request, result) {
             self.violate(at, None, what);
         }
-        let OpenRequest { disk, operation, range, submitted, at: submitted_at, .. } = request;
+        let OpenRequest { disk, operation, range, submitted, at: submitted_at, errors_met, .. } = request;
+        self.counts.repeated += u64::from(result.is_ok() && errors_met.has_errors());
         if result.is_ok() && operation != Operation::Flush {
             self.check_limits(at, disk, if operation.is_zeroing() { 0 } else { range.end - range.start });
         }

@@ -109,19 +109,29 @@ pub(crate) struct Command {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommandEnd {
     Success,
-    /// With an error that may pass, or that another controller does not have.
+    /// With an error that another controller does not have.
+    OfPath,
+    /// With an error that may pass.
     Passing,
-    /// With an error of the request itself: it must not be retried, or the medium failed.
+    /// With an error of the request itself, which must not be retried.
     Final,
 }
+
+/// Types and codes of errors that another controller does not have, apart from those of type 3.
+const OF_PATH: [u16; 10] = [0x08, 0x0b, 0x18, 0x19, 0x26, 0x27, 0x11a, 0x12a, 0x188, 0x191];
+/// Types and codes of errors that are final without the bit too: opcode, field, reservation.
+const FINAL: [u16; 3] = [0x01, 0x02, 0x83];
+/// Namespace Not Ready, with the bit Do Not Retry.
+const NOT_READY_FOR_LONG: u16 = 0x4082;
 
 impl CommandEnd {
     /// The status field of a completion, without its phase tag (NVMe base specification 2.1, section 4.2.3).
     fn of(status: u16) -> Self {
         let (code_type, do_not_retry) = (status >> 8 & 7, status >> 14 & 1 == 1);
-        match status {
+        match status & 0x7ff {
             0 => Self::Success,
-            _ if do_not_retry || code_type == 2 => Self::Final,
+            code if code_type == 3 || OF_PATH.contains(&code) || status & 0x47ff == NOT_READY_FOR_LONG => Self::OfPath,
+            code if do_not_retry || FINAL.contains(&code) => Self::Final,
             _ => Self::Passing,
         }
     }

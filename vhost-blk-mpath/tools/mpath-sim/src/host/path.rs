@@ -38,6 +38,7 @@ fn report_of(kind: &PathEventKind<ConnId>) -> Option<Report<IoFailure>> {
         PathEventKind::Suspect => Report::Suspect,
         PathEventKind::Recovered => Report::Recovered,
         PathEventKind::AnaError => Report::AnaError,
+        PathEventKind::InvalidNamespace => Report::InvalidNamespace,
         PathEventKind::SmallerTransfer { bytes } => Report::SmallerTransfer { bytes },
         // For operators alone.
         PathEventKind::DigestError | PathEventKind::CommandError(_) => return None,

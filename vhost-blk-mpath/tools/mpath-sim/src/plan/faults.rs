@@ -3,7 +3,9 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use mpath_core::{Direction, Distribution, InjectedError, Injection, IoError, Limits, OpClass, Outcome, PolicyKind};
+use mpath_core::{
+    Direction, Distribution, InjectedError, Injection, IoError, Limits, OpClass, Outcome, PolicyKind, RetryCause,
+};
 use nvme_tcp::target::AnswerFault;
 use nvme_tcp::wire::{AnaState, Status};
 
@@ -89,7 +91,7 @@ fn injection(rng: &mut Rng) -> Injection {
             1 => injection.jitter = rng.pick(&[MS, 30 * MS, 300 * MS]),
             2 => injection.rate = NonZeroU64::new(rng.pick(&[64 << 10, 1 << 20, 100 << 20])),
             _ => {
-                let retry = Outcome::Retry { after: Duration::ZERO };
+                let retry = Outcome::Retry { after: Duration::ZERO, cause: RetryCause::Internal };
                 let outcome = rng.pick(&[Outcome::PathError, retry, Outcome::Failed(IoError::Controller)]);
                 injection.error = Some(InjectedError { per_million: rng.pick(&[20_000, 200_000, 1_000_000]), outcome });
             }
@@ -436,6 +438,27 @@ pub(super) fn faults(rng: &mut Rng, paths: usize, quiet: Duration, digests: bool
         one.lasts = one.lasts.min(quiet.saturating_sub(one.begins));
     }
     planned
+}
+
+/// Any status of any kind, with and without DNR, in answer to some commands of a node, until `quiet`.
+pub(super) fn statuses(rng: &mut Rng, paths: usize, quiet: Duration) -> Vec<PlannedFault> {
+    let count = rng.pick(&[0, 2, 6]);
+    let frequent =
+        [Status::INTERNAL_ERROR, Status::WRITE_FAULT, Status::INVALID_NAMESPACE, Status::COMMAND_INTERRUPTED];
+    let one = |_| {
+        let vendor = Status::new(rng.pick(&[3, 7]), rng.range(0xc0, 0xff) as u8);
+        let status = match rng.below(10) {
+            0 => vendor,
+            1..=4 => rng.pick(&frequent),
+            _ => rng.pick(Status::ERRORS),
+        };
+        let status = if rng.percent(30) { status.with_dnr() } else { status };
+        let status = if rng.percent(10) { status.with_crd(1) } else { status };
+        let status_fault = StatusFault { percent: rng.pick(&[2, 20, 40, 100]), status };
+        let (begins, lasts) = span(rng, quiet, &[1000 * MS, 4000 * MS, 9000 * MS]);
+        PlannedFault { fault: Fault::FailCommands { node: rng.index(paths), status_fault }, begins, lasts }
+    };
+    (0..count).map(one).collect()
 }
 
 /// A power loss of all nodes, which takes a shared cache too.

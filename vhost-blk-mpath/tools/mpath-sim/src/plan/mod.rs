@@ -14,7 +14,7 @@ use nvme_tcp::wire::{Digests, Nqn};
 
 use self::faults::{
     closures, deaf_nodes, discovery_away, drains, faults, faults_of_discovery, faults_of_disks, faults_of_tls,
-    fewer_queues, hang_ups, odd_identities, pairs, power_loss, protocol_faults, queue_stops, restarts,
+    fewer_queues, hang_ups, odd_identities, pairs, power_loss, protocol_faults, queue_stops, restarts, statuses,
     stops_in_outages, truncations,
 };
 use self::offline_growth::offline_growth;
@@ -131,6 +131,7 @@ impl Plan {
             faults.extend(protocol_faults(&mut Rng::new(seed, 0x4057), paths, quiet));
             faults.extend(fewer_queues(&mut Rng::new(seed, 0x10c5), paths, quiet));
             faults.extend(odd_identities(&mut Rng::new(seed, 0x0dd1), paths, disks, quiet));
+            faults.extend(statuses(&mut Rng::new(seed, 0x57a7), paths, quiet));
             faults.extend(power_loss(&mut Rng::new(seed, 0x9012), paths, quiet));
             faults.extend(pairs(&mut Rng::new(seed, 0x9a12), paths, disks, quiet));
             faults.extend(stops_in_outages(&mut Rng::new(seed, 0x57a6), paths, disks, quiet));

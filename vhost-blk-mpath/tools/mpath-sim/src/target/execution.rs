@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 use nvme_tcp::target::{ByteRange, CommandToken, IoScope, IoTask, IoView, TargetCommand, check_io};
-use nvme_tcp::wire::{Sgl, Status};
+use nvme_tcp::wire::{NvmCommand, Sgl, Status};
 
 use super::state::{ExecutedPart, PendingCommand};
 use super::store::BlockVersion;
 use super::{Target, WriteCache};
-use crate::blocks::Origin;
+use crate::blocks::{Origin, pattern};
 use crate::checker::Counts;
 use crate::clock::Event;
 use crate::connection::{ConnId, Side};
@@ -70,6 +70,9 @@ impl Target {
         }
         count_capsule(&mut ctx.checker.counts, &command);
         let instance = conn.instance;
+        if let Some(id) = self.writer_of(&command) {
+            ctx.checker.write_arrived(ctx.clock.elapsed(), id);
+        }
         let state = self.nodes[node];
         let service = if self.rng.percent(state.held_percent) {
             self.rng.up_to(HELD_MAX)
@@ -89,6 +92,16 @@ impl Target {
             self.last_number,
             PendingCommand { conn: id, node, instance, command, view, due, until: None, is_lost, executed: None },
         );
+    }
+
+    /// The request that a write belongs to.
+    pub(super) fn writer_of(&self, command: &TargetCommand) -> Option<u64> {
+        let Ok(NvmCommand::Write { slba, .. }) = NvmCommand::parse(&command.sqe) else { return None };
+        let plan = self.plan.namespaces.get((command.sqe.nsid.get() as usize).wrapping_sub(1))?;
+        match pattern::parse(plan.disk, command.payload.get(..plan.block_bytes())?, slba) {
+            Ok(Origin::Request(id)) => Some(id),
+            _ => None,
+        }
     }
 
     /// [`Event::Execute`] has come.
@@ -136,7 +149,7 @@ impl Target {
         let checked = check_io(&command, &self.namespaces, &view);
         let token = match if absent { Err(Status::INVALID_NAMESPACE.with_dnr()) } else { checked } {
             Err(status) => {
-                if !absent && !status.is_path_error() {
+                if !absent && !status.is_ana_error() {
                     let at = ctx.clock.elapsed();
                     ctx.checker.violate(at, None, format_args!("node {node} was asked what it cannot do: {status}"));
                 }
@@ -157,7 +170,9 @@ impl Target {
                 if let Some(status_fault) = self.nodes[node].status_fault
                     && self.rng.percent(status_fault.percent)
                 {
-                    if self.rng.percent(20) {
+                    if task == IoTask::Flush {
+                        self.fail_flush(ctx, node, namespace, status_fault.status);
+                    } else if self.rng.percent(20) {
                         // Executed, and yet it failed.
                         self.change(
                             ctx,
@@ -188,6 +203,18 @@ impl Target {
             }
         };
         self.complete(ctx, id, token);
+    }
+
+    /// A flush fails. Unless the status says that the flush was not executed, the cache may be gone: a host file system drops data
+    /// that it could not write.
+    fn fail_flush(&mut self, ctx: &mut Ctx, node: usize, namespace: usize, status: Status) {
+        let may_be_gone = status.sct() == 2 || status.is(Status::INTERNAL_ERROR) || status.sct() == 7;
+        if !may_be_gone || !self.statuses_rng.percent(50) {
+            return;
+        }
+        let losses = self.stores[namespace].crash(node);
+        ctx.checker.counts.caches_dropped += u64::from(!losses.is_empty());
+        ctx.checker.cache_lost(ctx.clock.elapsed(), node, self.plan.namespaces[namespace].disk, &losses);
     }
 
     /// Completes a command without data. A faulty node repeats the response when the next command has arrived.

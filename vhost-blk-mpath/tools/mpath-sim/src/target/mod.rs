@@ -42,6 +42,8 @@ pub(crate) struct Target {
     r2t_rng: Rng,
     /// For the pieces of commands only.
     pieces_rng: Rng,
+    /// For flushes that fail only.
+    statuses_rng: Rng,
     /// For ends of connections of a target that drains only.
     ends_rng: Rng,
     /// By node.
@@ -114,6 +116,7 @@ impl Target {
             // Drawn from copies, so that the stream of the target stays the same.
             r2t_rng: Rng::new(rng.clone().next_u64(), 0x4057),
             pieces_rng: Rng::new(rng.clone().next_u64(), 0x91ec),
+            statuses_rng: Rng::new(rng.clone().next_u64(), 0x57a7),
             ends_rng: Rng::new(rng.clone().next_u64(), 0xd7a1),
             rng,
         };
@@ -278,6 +281,11 @@ impl Target {
     /// Drops the commands of a closed connection, or has them executed later.
     fn orphan(&mut self, ctx: &mut Ctx, id: ConnId, noticed: Instant) {
         let (until, now) = (noticed + self.plan.quiesce, ctx.clock.now());
+        for pending in self.pending.values().filter(|pending| pending.conn == id && pending.until.is_none()) {
+            if let Some(writer) = self.writer_of(&pending.command) {
+                ctx.checker.write_lost(writer, id);
+            }
+        }
         let rng = &mut self.rng;
         self.pending.retain(|&number, pending| {
             if pending.conn != id {

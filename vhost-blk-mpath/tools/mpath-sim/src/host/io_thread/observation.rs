@@ -1,6 +1,6 @@
 //! The checker's view of an I/O thread: messages to it, and the bytes on its sockets.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,8 @@ use crate::tls::Received;
 
 /// How much older than the I/O timeout a command may become before its association ends.
 const AGE_SLACK: Duration = Duration::from_secs(1);
+/// Successes sooner after a refusal are those of commands that were on their way.
+const REFUSAL_MIN: Duration = Duration::from_millis(100);
 
 impl IoThread {
     /// Counts settings that a message has changed.
@@ -77,8 +79,15 @@ impl IoThread {
                     }
                 }
             }
-            if end != CommandEnd::Success {
-                ctx.checker.command_failed(disk, kind, blocks.as_ref(), end == CommandEnd::Final);
+            let at = ctx.clock.elapsed();
+            if end == CommandEnd::Success {
+                socket.refusing.retain(|of, since| *of != disk || at < *since + REFUSAL_MIN);
+            } else {
+                let counts = !socket.refusing.contains_key(&disk);
+                ctx.checker.command_failed(disk, kind, blocks.as_ref(), end, counts);
+                if end == CommandEnd::OfPath {
+                    socket.refusing.insert(disk, at);
+                }
             }
         }
     }
@@ -133,7 +142,10 @@ impl IoThread {
     /// Tells the checker which disks the thread has a path to. A path leads to a disk unless the namespace is lost there.
     pub(super) fn observe_paths(&self, ctx: &mut Ctx) {
         for disk in 0..self.disks.len() {
-            let leads = |socket: &Socket| socket.ana.of(DiskId(disk as u16)) != AnaState::PersistentLoss;
+            let leads = |socket: &Socket| {
+                let is_lost = socket.ana.of(DiskId(disk as u16)) == AnaState::PersistentLoss;
+                !is_lost && !socket.refusing.contains_key(&disk)
+            };
             let has_path = self.sockets.values().any(|socket| !socket.is_ended && leads(socket));
             ctx.checker.has_path(ctx.clock.elapsed(), self.index, disk, has_path);
         }
@@ -152,6 +164,7 @@ impl IoThread {
                     checked: 0,
                     queue_depth: association.queue_depth as usize,
                     ana,
+                    refusing: BTreeMap::new(),
                     inaccessible: BTreeSet::new(),
                     is_ended: false,
                     released_at: None,
@@ -166,6 +179,7 @@ impl IoThread {
                 if let Some(socket) = self.sockets.values_mut().find(of) {
                     let before = socket.ana.of(*disk);
                     socket.ana.set(*disk, *state);
+                    socket.refusing.remove(&association.0);
                     if is_accessible(*state) {
                         socket.inaccessible.remove(&association.0);
                     }

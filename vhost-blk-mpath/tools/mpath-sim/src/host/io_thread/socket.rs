@@ -1,7 +1,7 @@
 //! The socket of a queue pair.
 
-use std::collections::BTreeSet;
-use std::time::Instant;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use mpath_core::{AnaStates, DiskId, Epoch, PathId};
 
@@ -22,6 +22,8 @@ pub(super) struct Socket {
     pub(super) queue_depth: usize,
     /// The ANA states that the thread was told.
     pub(super) ana: AnaStates,
+    /// Disks whose commands the path refuses, and since when.
+    pub(super) refusing: BTreeMap<usize, Duration>,
     /// Disks whose namespaces the thread knew to be inaccessible there before the next send.
     pub(super) inaccessible: BTreeSet<usize>,
     /// The thread does not use it any more.
