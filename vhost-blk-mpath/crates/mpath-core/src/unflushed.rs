@@ -384,7 +384,7 @@ impl UnflushedPaths {
 
     /// Records that the controller has failed a flush that no guest sees. The writes that it had to cover count as lost,
     /// because a later flush that succeeds proves nothing about them.
-    pub(crate) fn flush_failed(&self, now: Instant, path: PathId, epoch: Epoch, round: Round) {
+    pub(crate) fn write_back_failed(&self, now: Instant, path: PathId, epoch: Epoch, round: Round) {
         let (_, mut ledger) = self.lock(path);
         // Another flush may have covered the same writes meanwhile.
         if ledger.epoch == Some(epoch) && ledger.is_unflushed() && ledger.flushed_round < round.0 {

@@ -43,8 +43,13 @@ impl Group {
         let unflushed = &self.disks[disk.index()].unflushed;
         match outcome {
             Outcome::Success => unflushed.flushed(id, epoch, round),
-            Outcome::Failed(_) => unflushed.flush_failed(now, id, epoch, round),
-            Outcome::Retry { after } => per_disk.write_back_after = Some(now + after),
+            Outcome::Failed(_) => unflushed.write_back_failed(now, id, epoch, round),
+            Outcome::Retry { after, .. } => {
+                if outcome.may_lose_cache() {
+                    unflushed.flush_failed(now, id, epoch);
+                }
+                per_disk.write_back_after = Some(now + after);
+            }
             _ => {}
         }
     }
@@ -57,7 +62,7 @@ mod tests {
 
     use crate::{
         Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Io, IoError, Op, Outcome, PathConfig,
-        PathId, SharedDisk, Tag, UnflushedPaths,
+        PathId, RetryCause, SharedDisk, Tag, UnflushedPaths,
     };
 
     const P: PathId = PathId(0);
@@ -128,7 +133,7 @@ mod tests {
         let (mut group, unflushed) = group(AnaState::Optimized, false);
         let (now, after) = (Instant::now(), Duration::from_secs(3));
         group.begin_write_back(now, P);
-        group.written_back(now, P, DISK, Outcome::Retry { after });
+        group.written_back(now, P, DISK, Outcome::Retry { after, cause: RetryCause::NotExecuted });
         assert!(unflushed.is_unflushed(P) && !unflushed.has_known_loss());
         assert!(group.begin_write_back(now + after / 2, P).is_empty());
         assert_eq!(group.begin_write_back(now + after, P), [DISK]);

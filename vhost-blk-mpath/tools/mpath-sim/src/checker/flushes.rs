@@ -57,7 +57,7 @@ impl Flushes {
         self.may_have_lost_writes.insert(disk);
     }
 
-    /// A flush command of a disk has failed.
+    /// A flush command of a disk has failed. The guest learns of that from its next flush too.
     pub(super) fn flush_failed(&mut self, disk: usize) {
         self.failed.insert(disk);
     }
@@ -126,11 +126,6 @@ impl Flushes {
             return Err(format!("a flush is sent to path {}, which can hold nothing of disk {disk}", association.1));
         }
         Ok(())
-    }
-
-    /// A flush command has failed for good. The guest learns of that from its next flush, if the command was the daemon's own.
-    pub(crate) fn flush_failed(&mut self, disk: usize) {
-        self.may_have_lost_writes.insert(disk);
     }
 
     /// A flush command was answered; `counts` if the host knows of a success.

@@ -74,7 +74,6 @@ impl IoThread {
                     let counts = end == CommandEnd::Success && !ctx.checker.are_answers_altered();
                     ctx.checker.flushes.flush_answered(association, counts);
                     if end == CommandEnd::Final {
-                        ctx.checker.flushes.flush_failed(disk);
                         ctx.checker.closed_paths.flush_failed(socket.path, socket.epoch);
                     }
                 }
