@@ -53,10 +53,6 @@ pub(super) struct IoLimits {
     pub(super) max_deallocate_blocks: u32,
 }
 
-/// The least blocks of a range that a deallocate request is split into. The ranges of a request must fit 32 bits of bytes: 2^32
-/// blocks in ranges of 16 blocks make 2^28 ranges of 16 bytes.
-const DEALLOCATE_BLOCKS_MIN: u32 = 16;
-
 impl IoLimits {
     /// Limits in blocks. A limit below one block is raised to one block, because no command could meet it.
     pub(super) fn new(namespace: NamespaceLimits, commands: CommandLimits) -> Self {
@@ -64,7 +60,7 @@ impl IoLimits {
         Self {
             namespace,
             max_write_zeroes_blocks: zeroes.clamp(1, BLOCKS_MAX.into()) as u32,
-            max_deallocate_blocks: commands.max_deallocate_blocks.max(DEALLOCATE_BLOCKS_MIN),
+            max_deallocate_blocks: commands.max_deallocate_blocks.max(1),
         }
     }
 }

@@ -14,7 +14,7 @@ use super::request::{
 };
 use super::split;
 use super::staging::{PayloadSink, PayloadSource, Stage, TxPart};
-use super::transfer_limit::TransferLimit;
+use super::transfer_limit::LearnedLimits;
 use crate::authentication::Authenticated;
 use crate::wire::{Answer, DsmRange};
 
@@ -30,7 +30,7 @@ pub struct HostQueue {
     /// [`QueueConfig::max_transfer_bytes`], against which namespaces are checked.
     max_transfer_bytes: u32,
     command_limits: CommandLimits,
-    transfer: TransferLimit,
+    learned: LearnedLimits,
     requests: Requests,
     /// Requests with commands left to issue, in order. Only the first may have issued some.
     pending: VecDeque<u16>,
@@ -82,7 +82,7 @@ impl HostQueue {
             namespaces: namespaces.into_iter().map(|namespace| namespace.map(limits)).collect(),
             max_transfer_bytes,
             command_limits,
-            transfer: TransferLimit::new(max_transfer_bytes, reports_max_transfer),
+            learned: LearnedLimits::new(max_transfer_bytes, reports_max_transfer, command_limits),
             requests: Requests::new(capacity),
             pending: VecDeque::with_capacity(capacity.into()),
             parts: BTreeMap::new(),
@@ -210,7 +210,7 @@ impl HostQueue {
     /// The most data of one command in bytes, if it has become smaller since the last call. That happens with a controller that
     /// reports no MDTS and fails larger commands. The requests were retried with smaller commands.
     pub fn take_smaller_transfer(&mut self) -> Option<u32> {
-        self.transfer.take_smaller()
+        self.learned.transfer.take_smaller()
     }
 
     fn check(&self, namespace: u16, command: &IoCommand) -> Result<(), SubmitError> {
@@ -258,7 +258,7 @@ impl HostQueue {
             pending: &mut self.pending,
             parts: &mut self.parts,
             namespaces: &self.namespaces,
-            max_bytes: self.transfer.bytes(),
+            learned: &mut self.learned,
             payload: source,
         };
         self.pair.fill_tx(&mut Stage::new(Some(now), staging, plan, byte_goal), &mut outbound);
@@ -273,7 +273,7 @@ impl HostQueue {
             parts: &mut self.parts,
             completions: &mut self.completions,
             answered: &mut self.answered,
-            transfer: &mut self.transfer,
+            learned: &mut self.learned,
             sink,
         };
         self.pair.receive(bytes, &mut inbound)
@@ -306,7 +306,7 @@ impl HostQueue {
             parts: &mut self.parts,
             completions: &mut self.completions,
             answered: &mut self.answered,
-            transfer: &mut self.transfer,
+            learned: &mut self.learned,
             sink: &mut NoSink,
         };
         self.pair.received_direct(bytes, &mut inbound)
@@ -356,7 +356,7 @@ struct Outbound<'a, P> {
     pending: &'a mut VecDeque<u16>,
     parts: &'a mut BTreeMap<u16, Parts>,
     namespaces: &'a [Option<IoLimits>],
-    max_bytes: u32,
+    learned: &'a mut LearnedLimits,
     payload: &'a P,
 }
 
@@ -371,7 +371,8 @@ impl<P: PayloadSource> CommandSource for Outbound<'_, P> {
         let &index = self.pending.front()?;
         let limits = *self.limits(self.requests.get(index).namespace);
         let request = self.requests.get_mut(index);
-        let command = split::issue(index, request, &limits, self.max_bytes);
+        let most = self.learned.of(&request.command).most();
+        let command = split::issue(index, request, &limits, most);
         if request.is_issued {
             match self.parts.get_mut(&index).and_then(|parts| parts.to_issue.pop()) {
                 Some(part) => request.begin_part(part),
@@ -406,7 +407,7 @@ struct Inbound<'a, S> {
     parts: &'a mut BTreeMap<u16, Parts>,
     completions: &'a mut VecDeque<(Completion, Vec<Part>)>,
     answered: &'a mut AbandonedAnswers,
-    transfer: &'a mut TransferLimit,
+    learned: &'a mut LearnedLimits,
     sink: &'a mut S,
 }
 
@@ -421,13 +422,15 @@ impl<S: PayloadSink> CommandSink for Inbound<'_, S> {
     fn completed(&mut self, owner: u16, &EndedCommand { part, bytes, status, sent_at, .. }: &EndedCommand) {
         let request = self.requests.get_mut(owner);
         request.commands_in_flight -= 1;
+        let moves_data = matches!(request.command, IoCommand::Read { .. } | IoCommand::Write { .. });
+        let (size, learned) = (if moves_data { bytes } else { part.blocks }, self.learned.of(&request.command));
         if status.is_success() {
-            self.transfer.completed(bytes);
+            learned.completed(size);
         } else {
             let parts = self.parts.entry(owner).or_default();
             parts.unfinished.push(part);
             let mut is_repeated = false;
-            match self.transfer.retry_size(bytes, status) {
+            match learned.retry_size(size, status) {
                 Some(size) => request.retry_size = Some(request.retry_size.unwrap_or(size).min(size)),
                 None => {
                     is_repeated = status.answer() == Answer::Repeat;
@@ -460,12 +463,12 @@ impl<S: PayloadSink> CommandSink for Inbound<'_, S> {
                 parts.to_issue = parts.take_unfinished();
                 parts.to_issue.reverse();
                 request.begin_part(parts.to_issue.pop().expect("a command has failed"));
-                request.max_bytes = size;
+                request.max_size = size;
                 self.pending.push_back(owner);
                 return;
             } else {
-                if request.error.is_none() && request.max_bytes < u32::MAX {
-                    self.transfer.retry_succeeded(request.max_bytes);
+                if request.error.is_none() && request.max_size < u32::MAX {
+                    learned.retry_succeeded(request.max_size);
                 }
                 let mut unfinished = Vec::new();
                 if request.error.is_some()

@@ -202,9 +202,10 @@ pub(super) struct Request {
     /// Recalled by the caller, which may use the tag again.
     pub(super) abandoned: bool,
     pub(super) error: Option<Status>,
-    /// The most data of one command in bytes; below the limit of the queue if larger commands have failed.
-    pub(super) max_bytes: u32,
-    /// Commands may have been too large: retry the request with at most this many bytes in each.
+    /// The most that one command covers, in bytes of data, or in blocks without data. Below the limit of the queue if larger
+    /// commands have failed.
+    pub(super) max_size: u32,
+    /// Commands may have been too large: retry the request with at most this much in each.
     pub(super) retry_size: Option<u32>,
 }
 
@@ -249,7 +250,7 @@ impl Requests {
             is_issued: false,
             abandoned: false,
             error: None,
-            max_bytes: u32::MAX,
+            max_size: u32::MAX,
             retry_size: None,
         });
         Some(index)

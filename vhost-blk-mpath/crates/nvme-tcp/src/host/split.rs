@@ -6,8 +6,8 @@ use super::request::{IoCommand, Part, Request};
 use crate::wire::{BLOCKS_MAX, DsmRange, NvmCommand};
 
 /// The next command of a request that is not issued completely, its data, and the blocks that it covers (0 for a flush).
-/// `max_bytes` is at least one block.
-pub(super) fn next_command(request: &Request, limits: &IoLimits, max_bytes: u32) -> (NvmCommand, Data, u32) {
+/// `max_size` is the most data in bytes, at least one block, or the most blocks of a command without data.
+pub(super) fn next_command(request: &Request, limits: &IoLimits, max_size: u32) -> (NvmCommand, Data, u32) {
     let (done, end) = (request.issued, request.part_end);
     let at = |slba: u64| slba + u64::from(done);
     // For commands that move data, whose bytes fit 32 bits.
@@ -16,24 +16,24 @@ pub(super) fn next_command(request: &Request, limits: &IoLimits, max_bytes: u32)
     match request.command {
         IoCommand::Flush => (NvmCommand::Flush, Data::None, 0),
         IoCommand::Read { slba, .. } => {
-            let blocks = transfer_blocks(limits, max_bytes, at(slba), end - done);
+            let blocks = transfer_blocks(limits, max_size, at(slba), end - done);
             let data = Data::In { offset: data_offset(), length: blocks * block_bytes };
             (NvmCommand::Read { slba: at(slba), blocks }, data, blocks)
         }
         IoCommand::Write { slba, fua, .. } => {
-            let blocks = transfer_blocks(limits, max_bytes, at(slba), end - done);
+            let blocks = transfer_blocks(limits, max_size, at(slba), end - done);
             let data = Data::Out { offset: data_offset(), length: blocks * block_bytes };
             (NvmCommand::Write { slba: at(slba), blocks, fua }, data, blocks)
         }
         IoCommand::WriteZeroes { slba, deallocate, fua, .. } => {
             // MDTS and NOIOB limit data transfers; Write Zeroes has none (NVM Command Set 3.2.8).
-            let blocks = (end - done).min(limits.max_write_zeroes_blocks);
+            let blocks = (end - done).min(limits.max_write_zeroes_blocks).min(max_size);
             (NvmCommand::WriteZeroes { slba: at(slba), blocks, deallocate, fua }, Data::None, blocks)
         }
         IoCommand::Deallocate { .. } => {
             // The payload of each command is one range.
             let data = Data::Out { offset: 0, length: DsmRange::LEN as u32 };
-            let blocks = (end - done).min(limits.max_deallocate_blocks);
+            let blocks = (end - done).min(limits.max_deallocate_blocks).min(max_size);
             (NvmCommand::DatasetManagement { ranges: 1, deallocate: true }, data, blocks)
         }
     }
@@ -51,8 +51,8 @@ fn transfer_blocks(limits: &IoLimits, max_bytes: u32, slba: u64, remaining: u32)
 
 /// Issues the next command of a request: returns the command for the queue pair, and updates the request. `is_issued` is set at
 /// the end of the present part.
-pub(super) fn issue(index: u16, request: &mut Request, limits: &IoLimits, max_bytes: u32) -> CommandToSend {
-    let (command, data, blocks) = next_command(request, limits, max_bytes.min(request.max_bytes));
+pub(super) fn issue(index: u16, request: &mut Request, limits: &IoLimits, max_size: u32) -> CommandToSend {
+    let (command, data, blocks) = next_command(request, limits, max_size.min(request.max_size));
     let part = Part { first: request.issued, blocks };
     request.issued += blocks;
     request.commands_in_flight += 1;
@@ -116,7 +116,7 @@ mod tests {
             let mut commands = 0;
             while !request.is_issued {
                 request.commands_in_flight = 0;
-                issue(0, &mut request, &limits, 4096);
+                issue(0, &mut request, &limits, u32::MAX);
                 commands += 1;
             }
             prop_assert_eq!(commands, blocks.div_ceil(most));
@@ -131,7 +131,7 @@ mod tests {
             let mut next = slba;
             while !request.is_issued {
                 request.commands_in_flight = 0;
-                let command = issue(0, &mut request, &limits, 4096);
+                let command = issue(0, &mut request, &limits, u32::MAX);
                 prop_assert_eq!(command.data, Data::Out { offset: 0, length: 16 });
                 prop_assert_eq!(slba + u64::from(command.part.first), next);
                 prop_assert!((1..=most).contains(&command.part.blocks));

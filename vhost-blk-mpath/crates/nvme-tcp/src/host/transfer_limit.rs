@@ -1,29 +1,67 @@
-//! The most data of one command, for a controller that does not report it (MDTS is 0).
+//! The most that one command may cover, for a controller that does not report it: data (MDTS is 0), or blocks of Write Zeroes and
+//! Dataset Management (no WZSL, DMRSL or DMSL).
 //!
 //! A controller without MDTS may still have a limit: Linux' nvmet-tcp answers commands of some MiB with Internal Error. Suppose a
-//! read or write fails so, and is larger than every completed command. Then it is retried in commands of half the size, and
-//! again, down to [`LEARNED_MIN_BYTES`]. If a retry succeeds, the size may have been the reason. When a second request needs
+//! command fails so, and is larger than every completed command. Then it is retried in commands of half the size, and
+//! again, down to [`LEARNED_MIN_BYTES`] or [`LEARNED_MIN_BLOCKS`]. If a retry succeeds, the size may have been the reason. When a second request needs
 //! smaller commands too, their size becomes the limit. So a passing failure does not change the limit. A failing medium does
 //! not either: it fails smaller commands too.
 
+use super::config::CommandLimits;
+use super::request::IoCommand;
 use crate::wire::Status;
 
 /// The limit without MDTS and without a configured limit: 1 MiB. Other hosts use it too, so targets are tested with it.
 pub const UNKNOWN_MAX_TRANSFER_BYTES: u32 = 1 << 20;
 
-/// The smallest limit that is learned. The largest block fits.
+/// The smallest limit of data that is learned. The largest block fits.
 const LEARNED_MIN_BYTES: u32 = 64 << 10;
 
-/// Statuses of a command that may be too large. A violation of MDTS ends with Invalid Field (Base 2.1, figure "Identify
-/// Controller").
-const REFUSALS: [Status; 2] = [Status::INTERNAL_ERROR, Status::INVALID_FIELD];
+/// The smallest limit of blocks that is learned.
+const LEARNED_MIN_BLOCKS: u32 = 128;
 
-/// The most data of one command. The module describes how it is learned.
+/// Statuses of a command that may be too large. A violation of MDTS ends with Invalid Field (Base 2.1, figure "Identify
+/// Controller"), a violation of WZSL, DMRSL or DMSL with that or with Command Size Limit Exceeded (NVM Command Set 1.1, 4.1.5.2).
+const REFUSALS: [Status; 3] = [Status::INTERNAL_ERROR, Status::INVALID_FIELD, Status::CONNECT_RESTART_DISCOVERY];
+
+/// The limits of all kinds of commands.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TransferLimit {
-    bytes: u32,
+pub(super) struct LearnedLimits {
+    pub(super) transfer: LearnedLimit,
+    zeroes: LearnedLimit,
+    deallocate: LearnedLimit,
+}
+
+impl LearnedLimits {
+    /// `is_transfer_reported`: the controller reports MDTS. Reported limits of `commands` are kept apart, for each namespace.
+    pub(super) fn new(transfer_bytes: u32, is_transfer_reported: bool, commands: CommandLimits) -> Self {
+        let CommandLimits { max_write_zeroes_bytes, max_deallocate_blocks } = commands;
+        let of_blocks = |is_reported| LearnedLimit::new(u32::MAX, LEARNED_MIN_BLOCKS, is_reported);
+        Self {
+            transfer: LearnedLimit::new(transfer_bytes, LEARNED_MIN_BYTES, is_transfer_reported),
+            zeroes: of_blocks(max_write_zeroes_bytes != CommandLimits::NONE.max_write_zeroes_bytes),
+            deallocate: of_blocks(max_deallocate_blocks != CommandLimits::NONE.max_deallocate_blocks),
+        }
+    }
+
+    /// The limit for commands of this kind.
+    pub(super) fn of(&mut self, command: &IoCommand) -> &mut LearnedLimit {
+        match command {
+            IoCommand::Read { .. } | IoCommand::Write { .. } | IoCommand::Flush => &mut self.transfer,
+            IoCommand::WriteZeroes { .. } => &mut self.zeroes,
+            IoCommand::Deallocate { .. } => &mut self.deallocate,
+        }
+    }
+}
+
+/// The most that one command covers, in bytes of data or in blocks. The module describes how it is learned.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LearnedLimit {
+    most: u32,
+    /// The smallest limit that is learned.
+    least: u32,
     is_reported: bool,
-    /// Bytes of the largest command that has succeeded.
+    /// The largest command that has succeeded.
     completed: u32,
     /// The command size that one request has needed. Cleared when a larger command succeeds.
     needed: Option<u32>,
@@ -31,41 +69,41 @@ pub(super) struct TransferLimit {
     has_shrunk: bool,
 }
 
-impl TransferLimit {
-    /// `is_reported`: the controller reports MDTS, so the limit never changes.
-    pub(super) fn new(bytes: u32, is_reported: bool) -> Self {
-        Self { bytes, is_reported, completed: 0, needed: None, has_shrunk: false }
+impl LearnedLimit {
+    /// `is_reported`: the controller reports the limit, so it never changes.
+    fn new(most: u32, least: u32, is_reported: bool) -> Self {
+        Self { most, least, is_reported, completed: 0, needed: None, has_shrunk: false }
     }
 
-    pub(super) fn bytes(&self) -> u32 {
-        self.bytes
+    pub(super) fn most(&self) -> u32 {
+        self.most
     }
 
-    /// Takes note of a successful command with `bytes` of data.
-    pub(super) fn completed(&mut self, bytes: u32) {
-        self.completed = self.completed.max(bytes);
-        self.needed.take_if(|needed| bytes > *needed);
+    /// Takes note of a successful command of this size.
+    pub(super) fn completed(&mut self, size: u32) {
+        self.completed = self.completed.max(size);
+        self.needed.take_if(|needed| size > *needed);
     }
 
-    /// The command size in bytes for the retry of a request; `None` if the failed command was not too large.
-    pub(super) fn retry_size(&self, bytes: u32, status: Status) -> Option<u32> {
-        let least = self.completed.max(LEARNED_MIN_BYTES);
+    /// The command size for the retry of a request; `None` if the failed command of `size` was not too large.
+    pub(super) fn retry_size(&self, size: u32, status: Status) -> Option<u32> {
+        let least = self.completed.max(self.least);
         let may_be_too_large =
-            !self.is_reported && bytes > least && REFUSALS.into_iter().any(|refusal| status.is(refusal));
-        may_be_too_large.then(|| least.max(bytes / 2))
+            !self.is_reported && size > least && REFUSALS.into_iter().any(|refusal| status.is(refusal));
+        may_be_too_large.then(|| least.max(size / 2))
     }
 
-    /// Takes note of a request that succeeded in commands of at most `bytes` after larger ones had failed.
-    pub(super) fn retry_succeeded(&mut self, bytes: u32) {
-        if let Some(needed) = self.needed.replace(bytes) {
-            let limit = needed.max(bytes);
-            self.has_shrunk |= limit < self.bytes;
-            self.bytes = self.bytes.min(limit);
+    /// Takes note of a request that succeeded in commands of at most `size` after larger ones had failed.
+    pub(super) fn retry_succeeded(&mut self, size: u32) {
+        if let Some(needed) = self.needed.replace(size) {
+            let limit = needed.max(size);
+            self.has_shrunk |= limit < self.most;
+            self.most = self.most.min(limit);
         }
     }
 
     /// The limit, if it has become smaller since the last call.
     pub(super) fn take_smaller(&mut self) -> Option<u32> {
-        std::mem::take(&mut self.has_shrunk).then_some(self.bytes)
+        std::mem::take(&mut self.has_shrunk).then_some(self.most)
     }
 }

@@ -1,9 +1,11 @@
-//! A controller that reports no MDTS and fails commands above some size.
+//! A controller that reports no limits and fails commands above some size.
+
+use zerocopy::FromBytes;
 
 use super::handshake::Peer;
 use super::{Dice, queue_config};
-use crate::host::{Completion, IoCommand, LostRequest, QueueConfig, RecallOutcome, Tag};
-use crate::wire::{C2hData, Digests, NvmCommand, Pdu, R2t, Status};
+use crate::host::{CommandLimits, Completion, IoCommand, LostRequest, QueueConfig, RecallOutcome, Tag};
+use crate::wire::{C2hData, Digests, DsmRange, NvmCommand, Pdu, R2t, Status};
 
 const MIB: u32 = 1 << 20;
 const KIB: u32 = 1 << 10;
@@ -25,7 +27,12 @@ struct Controller {
 
 impl Controller {
     fn new(reports_max_transfer: bool, most: u32, refusal: Status) -> Self {
-        let config = QueueConfig { max_transfer_bytes: MIB, reports_max_transfer, ..queue_config(Digests::default()) };
+        Self::with_limits(reports_max_transfer, most, refusal, CommandLimits::NONE)
+    }
+
+    fn with_limits(reports_max_transfer: bool, most: u32, refusal: Status, command_limits: CommandLimits) -> Self {
+        let config = queue_config(Digests::default());
+        let config = QueueConfig { max_transfer_bytes: MIB, reports_max_transfer, command_limits, ..config };
         let disk = vec![0; MIB as usize];
         Self {
             peer: Peer::ready_as(config, MIB),
@@ -69,7 +76,13 @@ impl Controller {
 
     fn answer(&mut self, cid: u16, command: NvmCommand, in_capsule: &[u8]) {
         let (slba, blocks) = match command {
-            NvmCommand::Read { slba, blocks } | NvmCommand::Write { slba, blocks, .. } => (slba, blocks),
+            NvmCommand::Read { slba, blocks }
+            | NvmCommand::Write { slba, blocks, .. }
+            | NvmCommand::WriteZeroes { slba, blocks, .. } => (slba, blocks),
+            NvmCommand::DatasetManagement { .. } => {
+                let range = DsmRange::read_from_bytes(in_capsule).unwrap();
+                (range.slba.get(), range.blocks.get())
+            }
             other => panic!("{other:?}"),
         };
         let length = blocks * 512;
@@ -81,7 +94,10 @@ impl Controller {
             return self.peer.complete(cid, Status::INTERNAL_ERROR, 0).unwrap();
         }
         let range = slba as usize * 512..(slba as usize + blocks as usize) * 512;
-        if matches!(command, NvmCommand::Read { .. }) {
+        if matches!(command, NvmCommand::WriteZeroes { .. } | NvmCommand::DatasetManagement { .. }) {
+            self.disk[range].fill(0);
+            self.peer.complete(cid, Status::SUCCESS, 0).unwrap();
+        } else if matches!(command, NvmCommand::Read { .. }) {
             let data = C2hData { cid, offset: 0, length, last: true, success: true };
             self.peer.send(Pdu::C2hData(data), &self.disk[range]).unwrap();
         } else if in_capsule.is_empty() {
@@ -135,6 +151,34 @@ fn failed_commands_are_retried_with_smaller_ones_and_the_size_is_learned() {
         assert_eq!((controller.run(), &controller.commands[..]), (vec![ok(Tag(1))], &[128 * KIB; 8][..]));
         assert!(controller.peer.payloads.of(Tag(1)) == &controller.disk);
     }
+}
+
+#[test]
+fn commands_without_data_are_retried_with_fewer_blocks() {
+    let (slba, blocks) = (0, 2048);
+    let zeroes = IoCommand::WriteZeroes { slba, blocks, deallocate: false, fua: false };
+    let refusals = [Status::INVALID_FIELD.with_dnr(), Status::CONNECT_RESTART_DISCOVERY.with_dnr()];
+    for (command, refusal) in [(zeroes, refusals[0]), (IoCommand::Deallocate { slba, blocks }, refusals[1])] {
+        let mut controller = Controller::new(true, 200 * KIB, refusal);
+        for tag in 0..3 {
+            controller.disk.fill(1);
+            controller.commands.clear();
+            controller.submit(Tag(tag), command);
+            assert_eq!(controller.run(), [ok(Tag(tag))], "{command:?}");
+            assert!(controller.disk.iter().all(|byte| *byte == 0));
+        }
+        assert_eq!(controller.commands, [128 * KIB; 8], "the size is learned");
+        assert_eq!(controller.peer.queue.take_smaller_transfer(), None, "the size of transfers has not changed");
+    }
+    // A command that the controller does not know fails.
+    let mut controller = Controller::new(true, 0, refusals[0]);
+    controller.submit(Tag(0), zeroes);
+    assert_eq!(controller.run(), [Completion { tag: Tag(0), result: Err(refusals[0]), sent_at: None }]);
+    // A reported limit is the controller's own.
+    let commands = CommandLimits { max_write_zeroes_bytes: u64::from(MIB), ..CommandLimits::NONE };
+    let mut controller = Controller::with_limits(true, 512 * KIB, refusals[0], commands);
+    controller.submit(Tag(0), zeroes);
+    assert_eq!((controller.run().len(), &controller.commands[..]), (1, &[MIB][..]));
 }
 
 /// Several failures at the same time reduce the limit no further than a single failure.
