@@ -11,6 +11,8 @@ pub(crate) const ROUNDS: usize = 5;
 const HARM: f64 = 1.5;
 /// An idle machine takes at most this many times [`SERVICE`] for a request.
 const QUIET: f64 = 1.25;
+/// A round in which requests alone take more than this many times [`SERVICE`] says nothing.
+const OVERLOADED: f64 = 4.0;
 /// A disk that is blocked is blocked for longer: a leaving front-end has ten seconds. No request may take this long.
 const HELD_UP: Duration = Duration::from_secs(2);
 /// Fewer requests give no p99.
@@ -61,7 +63,9 @@ impl Harm {
             println!("{whom}: alone {alone:?}, beside {by} {beside:?}: {harm:.2} times");
             assert!(beside.most < HELD_UP, "{whom}: a request took {:?} beside {by}", beside.most);
             busy |= ratio(alone.p99, SERVICE) > QUIET;
-            times.push(harm);
+            if ratio(alone.p99, SERVICE) <= OVERLOADED {
+                times.push(harm);
+            }
         }
         if busy && !has_priority || times.len() <= ROUNDS / 2 {
             // Past the capture: the output of a passing test is not shown.
@@ -120,6 +124,11 @@ fn results_of_a_busy_machine_do_not_count() {
 #[test]
 fn a_busy_machine_with_priority_is_judged_by_its_best_round() {
     judged([100, 100, 8, 100, 100], [8, 8, 11, 8, 8], true);
+}
+
+#[test]
+fn results_of_an_overloaded_machine_do_not_count() {
+    judged([100; ROUNDS], [40, 40, 40, 8, 8], true);
 }
 
 #[test]
