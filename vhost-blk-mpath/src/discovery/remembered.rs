@@ -19,15 +19,23 @@ const SECTION: &str = "discovery";
 pub(crate) struct Remembered {
     /// The subsystem of the paths.
     pub(super) subsystem: String,
+    /// The configured discovery controllers.
+    #[serde(default)]
+    pub(super) controllers: Vec<PathAddress>,
     /// The last logs.
     pub(super) logs: Vec<RememberedLog<PathAddress>>,
 }
 
-/// The last logs that an earlier daemon has read for this disk. None if the disk had another subsystem then, or has no discovery controllers.
+/// The last logs that an earlier daemon has read for this disk. None if the disk had another subsystem then. A log of a controller
+/// that is not configured counts only with the same configured controllers, because one of them has referred to it.
 pub(crate) fn load(config: &DiskConfig, state: &StateFile) -> Remembered {
     let subsystem = config.subsystem.to_string();
-    let is_of_disk = |found: &Remembered| found.subsystem == subsystem && !config.discovery.is_empty();
-    state.get(SECTION).filter(is_of_disk).unwrap_or(Remembered { subsystem, logs: Vec::new() })
+    let controllers: Vec<_> = config.discovery.iter().map(|address| address.address().clone()).collect();
+    let found = state.get(SECTION).filter(|found: &Remembered| found.subsystem == subsystem);
+    let mut logs = found.as_ref().map_or_else(Vec::new, |found| found.logs.clone());
+    let is_unchanged = found.is_some_and(|found| found.controllers == controllers);
+    logs.retain(|log| is_unchanged || controllers.contains(&log.address));
+    Remembered { subsystem, controllers, logs }
 }
 
 impl Remembered {

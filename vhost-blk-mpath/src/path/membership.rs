@@ -145,7 +145,8 @@ impl Subsystem {
         };
         let removable = |status: &PathStatus| RemovablePath { wanted: status.wanted(), serves: serves(status) };
         let (ids, paths): (Vec<_>, Vec<_>) = state.paths().map(|status| (status.id, removable(status))).unzip();
-        for (index, wanted) in held_removals(&paths) {
+        let disks = self.disks.iter().fold(0, |disks, disk| disks | 1 << disk.id.0);
+        for (index, wanted) in held_removals(disks, &paths) {
             let message = match wanted {
                 DesiredState::RemovalHeld => REMOVAL_HELD,
                 _ => "the removal goes on",

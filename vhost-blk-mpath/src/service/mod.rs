@@ -249,7 +249,7 @@ impl Service {
         // I/O threads and paths have ended.
         let leaving = |disk: &Disk| {
             let (unanswered, unflushed) = (disk.queues.has_unanswered(), &disk.shared.unflushed);
-            disk.hold().at_shutdown(Instant::now(), in_doubt, unanswered, unflushed.has_unreported_loss())
+            disk.hold().at_shutdown(Instant::now(), in_doubt, unanswered, unflushed)
         };
         let leaving: Vec<_> = self.subsystem.disks.iter().map(leaving).collect();
         self.report_shutdown(&leaving);

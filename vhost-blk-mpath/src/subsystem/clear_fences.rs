@@ -65,7 +65,10 @@ impl Subsystem {
 
     fn has_lost_writes(&self, disk: &Disk) -> bool {
         let is_recorded = disk.backing().is_none() && self.records.lost_writes(disk.id.0.into()).is_some();
-        is_recorded || !self.config.shared_write_cache && disk.shared.unflushed.has_known_loss()
+        let unflushed = &disk.shared.unflushed;
+        let is_lost =
+            if self.config.shared_write_cache { unflushed.has_shared_cache_loss() } else { unflushed.has_known_loss() };
+        is_recorded || is_lost
     }
 
     /// Forgets what keeps a disk from another namespace or guest. An inherited fence that has not passed, and lost

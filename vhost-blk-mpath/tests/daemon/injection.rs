@@ -158,7 +158,9 @@ fn all_injections_at_once_under_verification() {
             (r#"{"error-rate-ppm":200000,"direction":"response","class":"write","seed":SEED}"#, 0),
             (r#"{"stall":true,"class":"other"}"#, 1),
             (r#"{"stall":true,"direction":"response"}"#, 1),
-            (r#"{"rate":20971520,"error-rate-ppm":20000,"status":"internal-error","seed":SEED}"#, 0),
+            (r#"{"rate":20971520}"#, 0),
+            // After an internal error of a flush, the cache may have lost data, and flushes fail.
+            (r#"{"error-rate-ppm":20000,"status":"internal-error","class":"read","seed":SEED}"#, 0),
         ] {
             let injection = serde_json::from_str(&text.replace("SEED", &seed.to_string())).unwrap();
             set(&daemon, PathSelector::Index(path), injection);

@@ -214,12 +214,12 @@ fn force_removal(drain_fence: bool, next: &str) {
     let path = daemon.paths().iter().position(|path| path.disk == next).unwrap();
     let disable =
         SteerPaths { path: PathSelector::Index(0), disk: Some(next.into()), action: PathAction::Disable, force: true };
-    target.set(0, "hold=on");
+    let listener = usize::from(!elsewhere);
+    target.set(listener, "black-hole=stall");
     daemon.api.steer(&disable).unwrap();
-    eventually("the flush is under way", || target.status()[0].held == 1);
-    assert_eq!(daemon.paths()[path].waits_for, [WaitsFor::Flush], "{:?}", daemon.paths()[path]);
+    eventually("the flush is under way", || daemon.paths()[path].waits_for == [WaitsFor::Flush]);
+    target.set(listener, "black-hole=off");
     daemon.api.steer(&SteerPaths { action: PathAction::Enable, ..disable }).unwrap();
-    target.set(0, "hold=off");
     let mut disk = Disk::connect_patiently(&daemon.place.file(next));
     assert_eq!((disk.write(0, 3), disk.read(0)), (Status::Ok, 3));
     assert!(begun.elapsed() >= Duration::from_secs(1), "it has waited for the fence: {:?}", begun.elapsed());

@@ -5,8 +5,8 @@
 //! the I/O timeout count attention, which is time without gaps.
 //!
 //! The thread asks to be woken at a time ([`crate::Group::next_timeout`]). If a turn begins more than [`LATE`] after
-//! that, the time since the turn before is a gap. The thread may have been right to sleep during a part of the gap, but
-//! cannot say which.
+//! that, the time since the turn before is a gap, from [`BEFORE_DUE`] before it was due. The thread may have been right to sleep
+//! during a part of the gap, but cannot say which.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// A thread that is woken this much too late did not look. Shorter delays are those of a busy host, and shorter than
 /// every deadline.
 const LATE: Duration = Duration::from_millis(100);
+/// A gap begins at most this much before the thread was due. So a thread that is late after a long sleep does not count that
+/// sleep as a gap. No deadline that was further away can have been missed.
+const BEFORE_DUE: Duration = Duration::from_secs(1);
 /// The most gaps that are remembered. An older gap counts as attention, so even on a host that always stands still an
 /// I/O timeout comes in the end.
 const GAPS_MAX: usize = 64;
@@ -46,7 +49,8 @@ impl Attention {
             if self.gaps.len() == GAPS_MAX {
                 self.gaps.pop_front();
             }
-            self.gaps.push_back((last, now));
+            let begin = due.and_then(|due| due.checked_sub(BEFORE_DUE)).map_or(last, |begin| begin.max(last));
+            self.gaps.push_back((begin, now));
         }
     }
 
@@ -104,6 +108,14 @@ mod tests {
             attention.look(start + 1000 * MS, due);
             assert_eq!(attention.between(start, start + 1000 * MS), 1000 * MS, "{due:?}");
         }
+    }
+
+    #[test]
+    fn a_long_sleep_before_a_late_turn_is_attention() {
+        let start = Instant::now();
+        let mut attention = Attention::new(start);
+        attention.look(start + 30_200 * MS, Some(start + 30_000 * MS));
+        assert_eq!(attention.between(start, start + 30_200 * MS), 29_000 * MS);
     }
 
     #[test]

@@ -14,6 +14,9 @@ const SHARE: i64 = 10;
 /// The most late answers that are saved.
 const SAVED_MAX: i64 = 8;
 
+/// The most late answers that are owed. A path that comes back after a stop may have many of them.
+const OWED_MAX: i64 = 32;
+
 /// Late answers that may follow, in parts of [`SHARE`]; less than 0 if there were too many.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LateAnswers(i64);
@@ -33,7 +36,7 @@ impl LateAnswers {
 
     /// Counts late answers.
     pub(crate) fn late(&mut self, count: u32) {
-        self.0 -= i64::from(count) * SHARE;
+        self.0 = (self.0 - i64::from(count) * SHARE).max(-OWED_MAX * SHARE);
     }
 
     #[inline]
@@ -61,5 +64,8 @@ mod tests {
         assert!(!answers.is_overdrawn(), "some are saved, and no more");
         answers.late(1);
         assert!(answers.is_overdrawn());
+        answers.late(1_000_000);
+        (0..=OWED_MAX * SHARE).for_each(|_| answers.answered());
+        assert!(!answers.is_overdrawn(), "a long stop is paid for in the end");
     }
 }

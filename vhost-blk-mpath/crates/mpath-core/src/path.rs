@@ -114,6 +114,8 @@ pub(crate) struct PathDiskState {
     pub(crate) write_back: Option<(Epoch, Round)>,
     /// The controller has asked for no other write-back before this time.
     pub(crate) write_back_after: Option<Instant>,
+    /// Write-backs in a row that the controller has not carried out.
+    pub(crate) write_back_retries: u32,
 }
 
 impl PathDiskState {
@@ -125,6 +127,7 @@ impl PathDiskState {
             unusable_since: None,
             write_back: None,
             write_back_after: None,
+            write_back_retries: 0,
         }
     }
 

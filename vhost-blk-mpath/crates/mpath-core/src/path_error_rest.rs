@@ -9,10 +9,13 @@ const LONGEST_REST: Duration = Duration::from_secs(10);
 
 /// The rest of a path after a path error: requests do not return to the path at once. The rest ends by time, or with an event
 /// about the namespace. It doubles with each further error. After the rest the path is tried again. Until a request succeeds,
-/// the path does not count as leading to the disk.
+/// the path does not count as leading to the disk. A request succeeds although it was bound no earlier than the refused one: then
+/// the path serves the disk, and its error speaks of that one request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PathErrorRest {
     since: Option<Instant>,
+    /// When the refused request was bound that began the rest.
+    refused_bound_at: Option<Instant>,
     until: Option<Instant>,
     errors: u32,
 }
@@ -26,14 +29,14 @@ impl PathErrorRest {
         }
         let rest = FIRST_REST * (1 << self.errors.min(7));
         self.errors = self.errors.saturating_add(1);
-        self.since = Some(now);
+        (self.since, self.refused_bound_at) = (Some(now), Some(bound_at));
         self.until = Some(now + rest.min(LONGEST_REST));
     }
 
-    /// Forgets earlier path errors if a request succeeded that was bound after the rest, at `bound_at`. Returns whether there
-    /// were any.
+    /// Forgets earlier path errors if a request succeeded that was bound no earlier than the refused one, at `bound_at`. Returns
+    /// whether there were any.
     pub(crate) fn success(&mut self, bound_at: Instant) -> bool {
-        let forgets = self.until.is_some_and(|until| bound_at >= until);
+        let forgets = self.refused_bound_at.is_some_and(|refused| bound_at >= refused);
         if forgets {
             *self = Self::default();
         }
@@ -89,5 +92,17 @@ mod tests {
         rest.success(now);
         rest.path_error(now, now);
         assert_eq!(rest.ends(now), Some(now + FIRST_REST));
+    }
+
+    /// Refusals are fast, so they arrive before the successes of requests that were sent with them.
+    #[test]
+    fn a_request_that_alone_is_refused_keeps_no_others_waiting() {
+        let (start, ms) = (Instant::now(), Duration::from_millis(1));
+        let mut rest = PathErrorRest::default();
+        rest.path_error(start + ms, start);
+        assert!(!rest.success(start - ms), "sent before the path began to refuse");
+        assert!(rest.is_refusing());
+        assert!(rest.success(start));
+        assert!(!rest.is_refusing() && !rest.is_on(start + ms));
     }
 }

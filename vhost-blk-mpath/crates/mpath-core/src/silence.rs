@@ -37,6 +37,8 @@ pub(crate) const FACTOR: u32 = 4;
 pub(crate) const WINDOW: Duration = Duration::from_secs(10);
 /// How long after the deadline, and again, a path is compared with others.
 pub(crate) const COMPARE_EVERY: Duration = Duration::from_millis(20);
+/// The same for a path without others. News of them has the path compared at once.
+const ALONE_EVERY: Duration = Duration::from_secs(1);
 /// The most doublings of the time before a request is recalled again.
 const DOUBLINGS_MAX: u32 = 8;
 
@@ -215,6 +217,13 @@ impl SilenceWatch {
         self.suspect = (!patient || self.long_deadline <= silence) && is_other_faster(silence);
         self.compare_at = Some(now + COMPARE_EVERY);
         self.suspect
+    }
+
+    /// Puts the comparison off if it is due: there is no other path.
+    pub(crate) fn put_off(&mut self, now: Instant, attention: &Attention) {
+        if self.due(attention).is_some_and(|due| due <= now) {
+            self.compare_at = Some(now + ALONE_EVERY);
+        }
     }
 
     /// Has the path compared at once if it is due, because another path is usable now.

@@ -277,9 +277,16 @@ impl UnflushedPaths {
         })
     }
 
+    /// Whether a flush of the cache that all paths share has failed, and no flush has reported the loss.
+    #[must_use]
+    pub fn has_shared_cache_loss(&self) -> bool {
+        let (_, ledger) = self.lock(SHARED_CACHE);
+        ledger.lost_round > ledger.reported_round
+    }
+
     /// Forgets the losses until now, so that no flush reports them. The guest that wrote the lost data is gone.
     pub fn forget_losses(&self) {
-        for path in self.all_paths() {
+        for path in self.all_paths().chain([SHARED_CACHE]) {
             let (entry, mut ledger) = self.lock(path);
             ledger.reported_round = ledger.reported_round.max(ledger.lost_round);
             // Later writes are in a later round than the losses.
@@ -295,10 +302,13 @@ impl UnflushedPaths {
     /// reported it. A flush that the guest may have submitted before this daemon `began` fails and does not report.
     /// Call it before any request of the disk is queued in a group.
     pub fn set_lost(&self, began: Instant) {
-        // The loss is older than every path. Any path's ledger can keep it until a flush has reported it.
-        let (entry, mut ledger) = self.lock(PathId(0));
-        entry.end_round(&mut ledger);
-        (ledger.lost_round, ledger.lost_at) = (entry.end_round(&mut ledger).0, Some(began));
+        // The loss is older than every path. Any path's ledger can keep it until a flush has reported it. Flushes look either at
+        // paths or at the shared cache.
+        for path in [PathId(0), SHARED_CACHE] {
+            let (entry, mut ledger) = self.lock(path);
+            entry.end_round(&mut ledger);
+            (ledger.lost_round, ledger.lost_at) = (entry.end_round(&mut ledger).0, Some(began));
+        }
     }
 
     /// Records that the path is removed after its last association ended. Each group of the disk reports it before the
@@ -388,7 +398,8 @@ impl UnflushedPaths {
         let (_, mut ledger) = self.lock(path);
         // Another flush may have covered the same writes meanwhile.
         if ledger.epoch == Some(epoch) && ledger.is_unflushed() && ledger.flushed_round < round.0 {
-            (ledger.lost_round, ledger.lost_at) = (round.0.min(ledger.unflushed_round), Some(now));
+            ledger.lost_round = ledger.lost_round.max(round.0.min(ledger.unflushed_round));
+            ledger.lost_at = Some(now);
             ledger.flushed_round = round.0;
         }
     }
@@ -431,6 +442,12 @@ impl UnflushedPaths {
     pub(crate) fn is_current(&self, path: PathId, epoch: Epoch) -> bool {
         let (_, ledger) = self.lock(path);
         ledger.epoch == Some(epoch) && ledger.is_alive
+    }
+
+    /// Whether the cache still keeps the writes of this period.
+    pub(crate) fn is_current_period(&self, path: PathId, period: CachePeriod) -> bool {
+        let (_, ledger) = self.lock(path);
+        (ledger.epoch, ledger.losses) == (Some(period.epoch), period.losses) && ledger.is_alive
     }
 
     fn lock(&self, path: PathId) -> (&UnflushedPath, MutexGuard<'_, Ledger>) {

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use mpath_core::SharedDisk;
+use mpath_core::{SharedDisk, UnflushedPaths};
 
 use crate::path::PathTrial;
 use crate::record::DiskShutdown;
@@ -152,14 +152,15 @@ impl DiskHold {
     }
 
     /// The state of the disk after its shutdown, when all sockets are closed. `in_doubt` and `unanswered`: as in
-    /// [`DiskShutdown`]. `has_unreported_loss`: no flush has reported the loss of some writes, or some are unflushed.
+    /// [`DiskShutdown`]. Writes count as lost if no flush has reported their loss, or if they are unflushed. A cache that
+    /// all paths share keeps unflushed writes.
     #[must_use]
     pub fn at_shutdown(
         &self,
         now: Instant,
         in_doubt: bool,
         unanswered: bool,
-        has_unreported_loss: bool,
+        unflushed: &UnflushedPaths,
     ) -> DiskShutdown {
         let left = |fence: &InheritedFence| fence.until.saturating_duration_since(now);
         DiskShutdown {
@@ -168,7 +169,11 @@ impl DiskHold {
             // While the disk waits for paths, this daemon answers nothing, so the requests of the earlier daemon remain
             // unanswered.
             unanswered: unanswered || self.awaits_paths,
-            lost_writes: !self.is_cache_shared && has_unreported_loss,
+            lost_writes: if self.is_cache_shared {
+                unflushed.has_shared_cache_loss()
+            } else {
+                unflushed.has_unreported_loss()
+            },
         }
     }
 

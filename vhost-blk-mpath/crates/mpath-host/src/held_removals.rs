@@ -10,15 +10,17 @@ use crate::order::DesiredState;
 pub struct RemovablePath {
     /// The order that the path has.
     pub wanted: DesiredState,
-    /// The disks whose requests can go there if the path is not drained, as a set.
+    /// The disks whose requests can go there now if the path is not drained, as a set.
     pub serves: u64,
 }
 
-/// The orders of paths whose removal is to be held or to go on: the position of each path, and its new order.
+/// The orders of paths whose removal is to be held or to go on: the position of each path, and its new order. `disks` is the set of
+/// all disks.
 ///
-/// If several paths are being removed and one of them suffices, the first one stays.
+/// If several paths are being removed and one of them suffices, the first one stays. A held path that is lost is connected again:
+/// its removal goes on once all disks have another path.
 #[must_use]
-pub fn held_removals(paths: &[RemovablePath]) -> Vec<(usize, DesiredState)> {
+pub fn held_removals(disks: u64, paths: &[RemovablePath]) -> Vec<(usize, DesiredState)> {
     let in_use = paths.iter().filter(|path| path.wanted == DesiredState::Enabled);
     let mut served = in_use.fold(0, |served, path| served | path.serves);
     let mut changes = Vec::new();
@@ -26,7 +28,8 @@ pub fn held_removals(paths: &[RemovablePath]) -> Vec<(usize, DesiredState)> {
         if !matches!(path.wanted, DesiredState::RemovalHeld | DesiredState::Removed { at_once: false }) {
             continue;
         }
-        let is_needed = path.serves & !served != 0;
+        let is_lost = path.wanted == DesiredState::RemovalHeld && path.serves == 0;
+        let is_needed = (if is_lost { disks } else { path.serves }) & !served != 0;
         let wanted = if is_needed { DesiredState::RemovalHeld } else { DesiredState::Removed { at_once: false } };
         if is_needed {
             served |= path.serves;
@@ -50,7 +53,7 @@ mod tests {
     #[track_caller]
     fn check(paths: &[(DesiredState, u64)], changes: &[(usize, DesiredState)]) {
         let paths: Vec<_> = paths.iter().map(|&(wanted, serves)| RemovablePath { wanted, serves }).collect();
-        assert_eq!(held_removals(&paths), changes);
+        assert_eq!(held_removals(0b11, &paths), changes);
     }
 
     #[test]
@@ -62,8 +65,10 @@ mod tests {
         check(&[(ENABLED, 0), (REMOVED, 0), (FORCED, 1)], &[]);
         check(&[(ENABLED, 0b1), (HELD, 0b1)], &[(1, REMOVED)]);
         check(&[(ENABLED, 0), (HELD, 0b1)], &[]);
-        // A held path that is lost is not needed any more.
-        check(&[(ENABLED, 0), (HELD, 0)], &[(1, REMOVED)]);
+        // A held path that is lost comes back.
+        check(&[(ENABLED, 0), (HELD, 0)], &[]);
+        check(&[(ENABLED, 0b01), (HELD, 0)], &[]);
+        check(&[(ENABLED, 0b11), (HELD, 0)], &[(1, REMOVED)]);
     }
 
     #[test]

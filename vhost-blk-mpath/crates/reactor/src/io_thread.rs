@@ -209,7 +209,9 @@ impl<R: Ring> IoThread<R> {
     /// When the next turn is due, even without an event.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        let deadlines = self.active.iter().filter_map(|flow| self.queues[flow].deadline());
+        let stopping = self.active.iter().filter(|flow| self.queues[flow].stopping.is_some());
+        let in_vain = stopping.filter_map(|flow| self.in_vain_at(*flow));
+        let deadlines = self.active.iter().filter_map(|flow| self.queues[flow].deadline()).chain(in_vain);
         let held = self.some_held.then(|| self.disks.values().filter_map(|disk| disk.held_until));
         let held = held.into_iter().flatten();
         let deadlines = deadlines.chain(held).chain(self.group.next_timeout());
@@ -287,7 +289,9 @@ impl<R: Ring> IoThread<R> {
             if let Some(sent_at) = sent_at {
                 self.group.sent(path, tag, sent_at);
             }
-            if !matches!(outcome, Outcome::Success) && self.requests.take_partly_done(tag) {
+            if outcome == Outcome::Success {
+                self.requests.succeeded(tag);
+            } else if self.requests.take_partly_done(tag) {
                 self.group.partly_done(path, tag);
             }
             self.group.complete(now, path, tag, outcome);

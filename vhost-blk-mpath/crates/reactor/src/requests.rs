@@ -95,6 +95,13 @@ impl Requests {
         Tag(u32::try_from(self.slots.len() - 1).expect("bounded by the sizes of the virtqueues"))
     }
 
+    /// The request has succeeded. If the group issues it once more, then all of it.
+    pub(crate) fn succeeded(&mut self, tag: Tag) {
+        if let Slot::Active(active) = &mut self.slots[tag.0 as usize] {
+            active.rest.clear();
+        }
+    }
+
     /// The request, its disk and what is left to be done, for the socket of `path`. `None` if it was given up.
     pub(crate) fn issue(&mut self, tag: Tag, path: PathId) -> Option<(DiskId, &Request, &[Part])> {
         match &mut self.slots[tag.0 as usize] {

@@ -32,7 +32,7 @@ impl Group {
     }
 
     /// Records that the path has carried out a part of the request, whose outcome is a retry or a path error. The driver issues
-    /// only the rest in the next attempt. Call it before [`Group::complete`].
+    /// only the rest in the next attempt, and all of it in an attempt that follows a success. Call it before [`Group::complete`].
     pub fn partly_done(&mut self, path: PathId, tag: Tag) {
         let request = &mut self.requests[tag];
         assert_eq!((request.state, request.path), (State::InFlight, path), "a completion answers an issue");
@@ -90,6 +90,12 @@ impl Group {
                 self.record_read(now, path, &io, latency);
                 let parts = std::mem::take(&mut self.requests[tag].partly_unflushed_in);
                 let unflushed = &self.disks[io.disk.index()].unflushed;
+                if parts.iter().any(|(path, period)| !unflushed.is_current_period(*path, *period)) {
+                    // A part may be lost with its cache. Nobody was told of the write yet, so all of it is written again.
+                    self.requests[tag].avoid = None;
+                    self.requeue(now, tag);
+                    return;
+                }
                 for (path, cache_period) in unflushed_in.map(|period| (path, period)).into_iter().chain(parts) {
                     unflushed.mark(now, path, cache_period);
                 }

@@ -433,10 +433,10 @@ impl Group {
         self.suspects
     }
 
-    /// Whether no live path leads to the namespace of a disk.
+    /// The time since which no live path leads to the namespace of a disk.
     #[must_use]
-    pub fn is_without_path(&self, disk: DiskId) -> bool {
-        self.disks[disk.index()].no_path_since.is_some()
+    pub fn without_path_since(&self, disk: DiskId) -> Option<Instant> {
+        self.disks[disk.index()].no_path_since
     }
 
     /// Requests submitted and not finished yet.

@@ -127,7 +127,7 @@ impl Group {
         }
         for disk in &mut path.per_disk {
             disk.rest.clear();
-            (disk.write_back, disk.write_back_after) = (None, None);
+            (disk.write_back, disk.write_back_after, disk.write_back_retries) = (None, None, 0);
         }
         path.reset_watch(self.config.suspect_timeout);
         path.probe = None;

@@ -104,10 +104,15 @@ impl Group {
             return;
         }
         for id in (0..self.paths.len() as u16).map(PathId) {
+            let others = self.others(id);
+            if others == 0 {
+                self.paths[id.index()].watch.put_off(now, &self.attention);
+                continue;
+            }
             let mut watch = self.paths[id.index()].watch;
             let patient = self.late_answers.is_overdrawn();
             let suspect = watch.check(now, &self.attention, patient, |silence| {
-                self.is_other_faster(now, self.others(id), self.smallest_read(id), silence)
+                self.is_other_faster(now, others, self.smallest_read(id), silence)
             });
             self.paths[id.index()].watch = watch;
             if suspect {

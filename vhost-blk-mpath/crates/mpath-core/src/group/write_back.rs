@@ -1,10 +1,13 @@
 //! Flushes of the daemon itself, for writes that no flush of the guest has covered. A path that is to be closed gets them, and
 //! all paths at the end of the daemon.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Group;
 use crate::{DiskId, Outcome, PathId};
+
+/// How soon to try again on a path that does not serve the disk.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 impl Group {
     /// Begins write-backs on a path. Returns the disks with unflushed writes that the controller of the path may hold. For each
@@ -34,23 +37,31 @@ impl Group {
     }
 
     /// Takes the outcome of the flush command of a write-back. A final error is a loss, which the guest's next flush reports:
-    /// no later flush can show that the writes are durable. After any other outcome the writes stay unflushed.
+    /// no later flush can show that the writes are durable. So is the last retry. After any other outcome the writes stay unflushed.
     pub fn written_back(&mut self, now: Instant, id: PathId, disk: DiskId, outcome: Outcome) {
         let path = &mut self.paths[id.index()];
         let Some((epoch, round)) = path.per_disk[disk.index()].write_back.take() else { return };
         path.clear_expiry_if_idle();
         let per_disk = &mut path.per_disk[disk.index()];
         let unflushed = &self.disks[disk.index()].unflushed;
+        if outcome.may_lose_cache() {
+            // A path that was used again meanwhile may have taken writes since, and the cache may have lost these too.
+            unflushed.flush_failed(now, id, epoch);
+        }
         match outcome {
-            Outcome::Success => unflushed.flushed(id, epoch, round),
-            Outcome::Failed(_) => unflushed.write_back_failed(now, id, epoch, round),
-            Outcome::Retry { after, .. } => {
-                if outcome.may_lose_cache() {
-                    unflushed.flush_failed(now, id, epoch);
-                }
+            Outcome::Success => {
+                per_disk.write_back_retries = 0;
+                unflushed.flushed(id, epoch, round);
+            }
+            Outcome::Retry { after, .. } if per_disk.write_back_retries < self.config.max_retries => {
+                per_disk.write_back_retries += 1;
                 per_disk.write_back_after = Some(now + after);
             }
-            _ => {}
+            Outcome::Failed(_) | Outcome::Retry { .. } => {
+                per_disk.write_back_retries = 0;
+                unflushed.write_back_failed(now, id, epoch, round);
+            }
+            _ => per_disk.write_back_after = Some(now + AGAIN_AFTER),
         }
     }
 }
@@ -59,6 +70,8 @@ impl Group {
 mod tests {
     use std::sync::Arc;
     use std::time::{Duration, Instant};
+
+    use super::AGAIN_AFTER;
 
     use crate::{
         Action, AnaState, Association, DiskId, Epoch, FlowId, Group, GroupConfig, Io, IoError, Op, Outcome, PathConfig,
@@ -137,8 +150,28 @@ mod tests {
         assert!(unflushed.is_unflushed(P) && !unflushed.has_known_loss());
         assert!(group.begin_write_back(now + after / 2, P).is_empty());
         assert_eq!(group.begin_write_back(now + after, P), [DISK]);
-        group.written_back(now + after, P, DISK, Outcome::PathError);
-        assert_eq!(group.begin_write_back(now + after, P), [DISK]);
+        let now = now + after;
+        group.written_back(now, P, DISK, Outcome::PathError);
+        assert!(group.begin_write_back(now, P).is_empty());
+        assert_eq!(group.begin_write_back(now + AGAIN_AFTER, P), [DISK]);
+    }
+
+    #[test]
+    fn a_write_back_that_is_never_carried_out_is_a_loss_in_the_end() {
+        for (cause, lost_at_once) in [(RetryCause::NotExecuted, false), (RetryCause::Internal, true)] {
+            let (mut group, unflushed) = group(AnaState::Optimized, false);
+            let now = Instant::now();
+            for attempt in 0..=group.config.max_retries {
+                assert_eq!(group.begin_write_back(now, P), [DISK]);
+                group.written_back(now, P, DISK, Outcome::Retry { after: Duration::ZERO, cause });
+                let is_last = attempt == group.config.max_retries;
+                assert_eq!(
+                    (unflushed.is_unflushed(P), unflushed.has_known_loss()),
+                    (!is_last, is_last || lost_at_once)
+                );
+            }
+            assert!(group.begin_write_back(now, P).is_empty());
+        }
     }
 
     #[test]

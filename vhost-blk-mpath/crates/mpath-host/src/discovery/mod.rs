@@ -137,6 +137,8 @@ pub struct Discovery<A> {
     first_logs_until: Option<Instant>,
     /// Listed addresses whose path the operator has removed since they were listed.
     removed_by_operator: HashSet<A>,
+    /// Paths of earlier logs that the disk still has.
+    unlisted: Vec<A>,
     /// The path that stays only because there is no other.
     kept_path: Option<PathId>,
     /// When to compare again, because a path is leaving, stays for lack of another, or could not be added or removed.
@@ -167,6 +169,7 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
             next_session: 0,
             first_logs_until: Some(now + FIRST_LOG_MAX),
             removed_by_operator: HashSet::new(),
+            unlisted: Vec::new(),
             kept_path: None,
             recheck_at: None,
             actions: VecDeque::new(),
@@ -240,7 +243,8 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
         sources::listed(controllers, &self.subsystem, self.tls, self.with_peer)
     }
 
-    /// The last logs, for the next daemon. At most as many addresses as a disk has paths.
+    /// The last logs, for the next daemon, with paths that the disk has although no log lists them: one of them may be its last.
+    /// At most as many addresses as a disk has paths.
     #[must_use]
     pub fn to_remember(&self) -> Vec<RememberedLog<A>> {
         let heard = self.controllers.iter().filter(|controller| controller.log.is_some()).map(|controller| {
@@ -251,7 +255,12 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
                 paths: self.listed_by(std::slice::from_ref(controller)),
             }
         });
-        remembered::bounded(heard.chain(self.remembered.iter().cloned()))
+        let unlisted = self.controllers.first().map(|controller| RememberedLog {
+            address: controller.source.address.clone(),
+            subnqn: controller.source.subnqn.to_string(),
+            paths: self.unlisted.clone(),
+        });
+        remembered::bounded(heard.chain(self.remembered.iter().cloned()).chain(unlisted))
     }
 
     /// Records that the operator removes the path to an address. Discovery adds no path to the address until it is
@@ -270,6 +279,8 @@ impl<A: Clone + Eq + Hash + Display> Discovery<A> {
         }
         let is_there = |address: &A| known.iter().any(|path| path.address == *address);
         wanted.retain(|address| !self.removed_by_operator.contains(address) || is_there(address));
+        let is_unlisted = |path: &&KnownPath<A>| path.discovered && !wanted.contains(&path.address);
+        self.unlisted = known.iter().filter(is_unlisted).map(|path| path.address.clone()).collect();
         let mut changes = reconcile(&wanted, known);
         let by_operator = |address: &A| self.removed_by_operator.contains(address);
         changes.take_back.retain(|id| !known.iter().any(|path| path.path == *id && by_operator(&path.address)));

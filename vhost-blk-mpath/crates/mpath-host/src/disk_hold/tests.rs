@@ -159,15 +159,18 @@ fn the_first_logs_of_discovery_are_waited_for() {
 fn a_disk_leaves_the_rest_of_its_fence_and_its_untried_paths() {
     let mut disk = Disk::new(Some(5), false);
     disk.open();
-    let left = disk.hold.at_shutdown(disk.start + SECOND, false, false, true);
+    let (kept, lost) = (UnflushedPaths::new(), UnflushedPaths::new());
+    lost.set_lost(disk.start);
+    let left = disk.hold.at_shutdown(disk.start + SECOND, false, false, &lost);
     assert_eq!((left.inherited_left, left.unanswered, left.lost_writes), (4 * SECOND, true, true));
     disk.tried(0, 1, true);
     disk.tried(1, 1, true);
     disk.at(6);
-    let left = disk.hold.at_shutdown(disk.now, false, false, false);
+    let left = disk.hold.at_shutdown(disk.now, false, false, &kept);
     assert_eq!((left.inherited_left, left.unanswered, left.lost_writes), (Duration::ZERO, false, false));
-    let shared = Disk::new(None, true).hold.at_shutdown(disk.now, true, true, true);
-    assert!(shared.in_doubt && shared.unanswered && !shared.lost_writes);
+    let shared = |unflushed| Disk::new(None, true).hold.at_shutdown(disk.now, true, true, unflushed);
+    assert!(shared(&kept).in_doubt && shared(&kept).unanswered && !shared(&kept).lost_writes);
+    assert!(shared(&lost).lost_writes, "a flush of the cache has failed");
 }
 
 #[test]

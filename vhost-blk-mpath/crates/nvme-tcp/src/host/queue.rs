@@ -16,7 +16,7 @@ use super::split;
 use super::staging::{PayloadSink, PayloadSource, Stage, TxPart};
 use super::transfer_limit::LearnedLimits;
 use crate::authentication::Authenticated;
-use crate::wire::{Answer, DsmRange};
+use crate::wire::{Answer, DsmRange, Status};
 
 /// An I/O queue pair on one connection to one controller, for all namespaces. It includes the handshake (`ICReq`, `ICResp`,
 /// Connect).
@@ -434,7 +434,9 @@ impl<S: PayloadSink> CommandSink for Inbound<'_, S> {
                 Some(size) => request.retry_size = Some(request.retry_size.unwrap_or(size).min(size)),
                 None => {
                     is_repeated = status.answer() == Answer::Repeat;
-                    if request.error.is_none_or(|error| error.answer() < status.answer()) {
+                    // Of several errors with the same answer, one that asks for a delay counts.
+                    let rank = |status: Status| (status.answer(), status.crd() != 0);
+                    if request.error.is_none_or(|error| rank(error) < rank(status)) {
                         request.error = Some(status);
                     }
                 }

@@ -269,7 +269,8 @@ impl Status {
     #[must_use]
     pub const fn may_lose_cache(self) -> bool {
         let is_unknown = self.listed_subject().is_none() && !matches!(self.subject(), Subject::Path);
-        matches!(self.subject(), Subject::Medium) || self.is(Self::INTERNAL_ERROR) || is_unknown
+        let is_refused = self.is(Self::SANITIZE_IN_PROGRESS) || self.is(Self::NAMESPACE_WRITE_PROTECTED);
+        (matches!(self.subject(), Subject::Medium) && !is_refused) || self.is(Self::INTERNAL_ERROR) || is_unknown
     }
 }
 

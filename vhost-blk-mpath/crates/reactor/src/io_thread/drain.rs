@@ -14,6 +14,8 @@ use crate::{CloseMode, LossReason};
 
 /// The limit after a fault in memory that the front-end shares. The back-end hangs up on that front-end.
 pub(super) const FAULTED_DRAIN_MAX: Duration = Duration::from_secs(1);
+/// How long a virtqueue drains at least while no path is there.
+const IN_VAIN_MIN: Duration = Duration::from_secs(1);
 /// The limit at the end of the daemon.
 pub(super) const SHUTDOWN_DRAIN_MAX: Duration = Duration::from_secs(1);
 
@@ -28,7 +30,7 @@ impl<R: Ring> IoThread<R> {
             slot.is_active() || self.is_polling
         });
         for (flow, deadline) in stopping {
-            let waits_in_vain = self.waits_in_vain(flow);
+            let waits_in_vain = self.in_vain_at(flow).is_some_and(|at| at <= now);
             if (deadline <= now || waits_in_vain) && self.queues[&flow].in_flight > 0 {
                 self.abandon(now, flow);
             }
@@ -71,11 +73,13 @@ impl<R: Ring> IoThread<R> {
         Ok(())
     }
 
-    /// Whether the requests of a stopping virtqueue can be sent nowhere, none of them may still be executed, and the
-    /// front-end loses none if they are given up.
-    fn waits_in_vain(&self, flow: FlowId) -> bool {
+    /// When a stopping virtqueue gives up its requests early. They can be sent nowhere, none of them may still be executed, and
+    /// the front-end loses none of them. A path that is soon back, or that only rests, is waited for.
+    pub(super) fn in_vain_at(&self, flow: FlowId) -> Option<Instant> {
         let slot = &self.queues[&flow];
-        self.group.is_without_path(slot.disk) && slot.queue.survives_hang_up() && self.requests.are_idle(flow)
+        let since = self.group.without_path_since(slot.disk)?.max(slot.stopping.as_ref()?.since);
+        let gives_up = slot.queue.survives_hang_up() && self.requests.are_idle(flow);
+        gives_up.then(|| since + IN_VAIN_MIN)
     }
 
     /// Gives up the requests of a virtqueue that does not drain in time. They get no answer: success would be false, and

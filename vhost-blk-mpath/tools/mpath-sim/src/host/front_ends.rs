@@ -23,6 +23,8 @@ use crate::machine::Machine;
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// The longest time until an I/O thread has given virtqueues back that wait for nothing.
 const GIVE_BACK_MAX: Duration = Duration::from_millis(500);
+/// How long a daemon waits at least for a path.
+const IN_VAIN_MIN: Duration = Duration::from_secs(1);
 
 /// A virtqueue on its way back from an I/O thread.
 enum StoppingQueue {
@@ -230,7 +232,7 @@ impl FrontEndServer {
         let Some(pathless) = self.pathless_for(ctx, threads, draining) else { return };
         ctx.checker.counts.stops_without_path += 1;
         let in_vain = pathless.min(now - draining.since);
-        if draining.may_be_hung_up_on && in_vain > GIVE_BACK_MAX {
+        if draining.may_be_hung_up_on && in_vain > IN_VAIN_MIN + GIVE_BACK_MAX {
             let what = format_args!("disk {}: virtqueues drain for {in_vain:?} though no path is there", self.disk.0);
             ctx.checker.violate(ctx.clock.elapsed(), None, what);
         }

@@ -29,16 +29,9 @@ pub(super) struct Part {
     pub(super) offset: u64,
     pub(super) bytes: u32,
     pub(super) lsp: u8,
-    /// RAE: the event that announced the change stays outstanding, because this part is not the last.
+    /// RAE. The first part clears the event that announced a change, so that a later change has an event of its own. Some
+    /// controllers count no changes, and report none while an event is outstanding.
     pub(super) retain_event: bool,
-}
-
-/// A log that was read.
-#[derive(Debug)]
-pub(super) struct ReadLog {
-    pub(super) log: AnaLog,
-    /// The log has changed during each attempt, so it has to be read again.
-    pub(super) is_mixed: bool,
 }
 
 /// One reading of a log.
@@ -86,12 +79,12 @@ impl AnaLogReader {
     pub(super) fn next(&self) -> Part {
         let lsp = if self.groups_only { LSP_GROUPS_ONLY } else { 0 };
         if self.reads_header {
-            return Part { offset: 0, bytes: HEADER_BYTES, lsp, retain_event: false };
+            return Part { offset: 0, bytes: HEADER_BYTES, lsp, retain_event: true };
         }
         // A log may be longer than announced.
         let left = self.announced().checked_sub(self.offset).filter(|left| *left > 0).unwrap_or(self.part_max.into());
         let bytes = u32::try_from(left).unwrap_or(u32::MAX).clamp(ANA_LOG_PART_MIN, self.part_max);
-        Part { offset: self.offset, bytes, lsp, retain_event: !self.is_whole() }
+        Part { offset: self.offset, bytes, lsp, retain_event: self.offset > 0 }
     }
 
     fn announced(&self) -> u64 {
@@ -109,7 +102,7 @@ impl AnaLogReader {
         &mut self,
         data: &[u8],
         is_wanted: impl Fn(u32) -> bool,
-    ) -> Result<Option<ReadLog>, ControllerError> {
+    ) -> Result<Option<AnaLog>, ControllerError> {
         if self.reads_header {
             return self.compare(data);
         }
@@ -122,8 +115,7 @@ impl AnaLogReader {
         }
         if self.parser.is_complete() {
             if is_whole {
-                let log = std::mem::take(&mut self.parser).finish()?;
-                return Ok(Some(ReadLog { log, is_mixed: false }));
+                return Ok(Some(std::mem::take(&mut self.parser).finish()?));
             }
             self.reads_header = true;
         } else if !self.groups_only && (!self.has_offsets || self.offset > LISTED_BYTES_MAX.into()) {
@@ -143,10 +135,10 @@ impl AnaLogReader {
         self.error = None;
     }
 
-    /// Compares the header after all parts were read. Returns the log if it has not changed, and otherwise starts again.
-    fn compare(&mut self, header: &[u8]) -> Result<Option<ReadLog>, ControllerError> {
-        let is_mixed = !self.parser.is_unchanged(header);
-        if is_mixed && self.reads < READS_MAX {
+    /// Compares the header after all parts were read. Returns the log if it has not changed, and otherwise starts again. A log that
+    /// never stands still is used in the end: each change since its first part has an event, which has the log read again.
+    fn compare(&mut self, header: &[u8]) -> Result<Option<AnaLog>, ControllerError> {
+        if !self.parser.is_unchanged(header) && self.reads < READS_MAX {
             self.reads += 1;
             self.begin();
             return Ok(None);
@@ -154,8 +146,7 @@ impl AnaLogReader {
         if let Some(error) = self.error {
             return Err(error.into());
         }
-        let log = std::mem::take(&mut self.parser).finish()?;
-        Ok(Some(ReadLog { log, is_mixed }))
+        Ok(Some(std::mem::take(&mut self.parser).finish()?))
     }
 }
 

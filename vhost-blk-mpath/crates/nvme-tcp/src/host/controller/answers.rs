@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use super::ana_log::ReadLog;
 use super::namespaces::Identified;
 use super::{AnaUpdate, ControllerError, HostController, NamespaceError, Step, Unsupported};
 use crate::host::config::QUEUE_ENTRIES_MIN;
@@ -146,13 +145,10 @@ impl HostController {
     /// Takes a part of the ANA log. After the last part, asks for the groups of namespaces that the log does not list.
     pub(super) fn apply_ana_log(&mut self, now: Instant) -> Result<Option<Step>, ControllerError> {
         let Some(reader) = &mut self.ana_reader else { return Ok(None) };
-        let Some(ReadLog { log, is_mixed }) =
-            reader.take(self.session.queue.data(), |nsid| self.nsids.contains(&nsid))?
-        else {
+        let Some(log) = reader.take(self.session.queue.data(), |nsid| self.nsids.contains(&nsid))? else {
             return Ok(Some(Step::AnaLog));
         };
         self.ana_reader = None;
-        self.wanted.ana_log |= is_mixed;
         self.ana_update = Some(AnaUpdate { log, change_ends: now + self.facts.anatt() * 2, groups_known: 0 });
         self.next_ana_group()
     }

@@ -81,7 +81,8 @@ impl Daemon {
             RemovablePath { wanted: path.wanted(), serves: if path.is_leaving() { 0 } else { serves(path) } }
         };
         let paths: Vec<_> = there.iter().map(removable).collect();
-        for (index, wanted) in held_removals(&paths) {
+        let disks = (1 << self.shared.len()) - 1;
+        for (index, wanted) in held_removals(disks, &paths) {
             ctx.say(|| format!("the removal of path {} becomes {wanted:?}", there[index]));
             ctx.checker.counts.removals_held += u64::from(wanted == DesiredState::RemovalHeld);
             self.pass_order(ctx, there[index], wanted);

@@ -118,8 +118,7 @@ impl Daemon {
         let Some(ShutdownPhase::Paths { in_doubt }) = self.shutdown else { unreachable!("it has ended") };
         let now = ctx.clock.now();
         let leaving = |((disk, queues), hold): ((&SharedDisk, &Arc<DiskQueues>), &DiskHold)| {
-            let has_loss = disk.unflushed.has_unreported_loss();
-            hold.decides().at_shutdown(now, in_doubt, queues.has_unanswered(), has_loss)
+            hold.decides().at_shutdown(now, in_doubt, queues.has_unanswered(), &disk.unflushed)
         };
         let leaving: Vec<_> = self.shared.iter().zip(&self.queues).zip(&self.holds).map(leaving).collect();
         let under_way = self.under_way();
