@@ -2,7 +2,8 @@
 //!
 //! A virtqueue needs a queue pair of every path on its I/O thread: a flush has to reach each controller that the disk's writes have
 //! reached. So virtqueues use only as many I/O threads as the least generous controller has granted I/O queues. A virtqueue keeps
-//! its thread until it stops. A controller that grants fewer queues than the running virtqueues need is not used.
+//! its thread until it stops. A controller that grants fewer queues than the running virtqueues need is not used. So virtqueues that
+//! start before any controller has answered, as after a restart in an outage, use the first thread alone: every controller suits it.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +29,7 @@ impl VirtqueueThreads {
     /// Assigns a virtqueue that starts to an I/O thread, and returns the index of the thread. The disk id is part of the choice, so
     /// disks with one virtqueue each use different threads.
     pub fn start(&mut self, disk: DiskId, queue: u16, flow: FlowId) -> usize {
-        let least = self.granted.values().min().map_or(self.threads, |&granted| self.threads.min(granted.into()));
+        let least = self.granted.values().min().map_or(1, |&granted| self.threads.min(granted.into()));
         let thread = (usize::from(disk.0) + usize::from(queue)) % least.max(1);
         self.running.insert(flow, thread);
         thread
@@ -79,6 +80,8 @@ mod tests {
     #[test]
     fn virtqueues_of_all_disks_are_spread_over_all_threads() {
         let mut threads = VirtqueueThreads::new(2);
+        assert_eq!(start_all(&mut threads), [0; 4], "any controller may be the first");
+        assert_eq!(threads.granted(PathId(0), 2), Ok(()));
         assert_eq!(start_all(&mut threads), [0, 1, 1, 0]);
         assert_eq!((threads.thread_of(FlowId(2)), threads.needed()), (Some(1), 2));
     }
