@@ -65,7 +65,9 @@ impl QueueRunner for ServedDisk {
         let flows: Vec<_> = indices.iter().map(|&index| self.disk().flow(index)).collect();
         let stopping: Vec<_> = flows.iter().map(|&flow| self.thread(flow).begin_stop(flow)).collect();
         let stopped = stopping.into_iter().map(StoppingQueue::wait).collect();
-        flows.into_iter().for_each(|flow| self.subsystem.virtqueues().stopped(flow));
+        for flow in flows {
+            self.subsystem.virtqueues().stopped(flow);
+        }
         stopped
     }
 

@@ -123,8 +123,9 @@ mod tests {
         let start = Instant::now();
         let (mut attention, mut now) = (Attention::new(start), start);
         for _ in 0..2 * GAPS_MAX {
+            let due = now + 500 * MS;
             now += 1000 * MS;
-            attention.look(now, Some(now - 500 * MS));
+            attention.look(now, Some(due));
         }
         assert_eq!(attention.between(start, now), 64_000 * MS);
     }

@@ -9,7 +9,7 @@
 //! many requests it moves. A path that stops for seconds may cause many late answers, and the answers of the other paths
 //! pay for them.
 
-/// One answer in so many may be late.
+/// One answer in this number may be late.
 const SHARE: i64 = 10;
 /// The most late answers that are saved.
 const SAVED_MAX: i64 = 8;
@@ -54,7 +54,7 @@ mod tests {
         let mut answers = LateAnswers::default();
         assert!(!answers.is_overdrawn());
         answers.late(32);
-        let paid = (1..).find(|_| {
+        let paid = (1..10_000).find(|_| {
             answers.answered();
             !answers.is_overdrawn()
         });

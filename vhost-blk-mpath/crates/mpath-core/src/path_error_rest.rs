@@ -97,10 +97,11 @@ mod tests {
     /// Refusals are fast, so they arrive before the successes of requests that were sent with them.
     #[test]
     fn a_request_that_alone_is_refused_keeps_no_others_waiting() {
-        let (start, ms) = (Instant::now(), Duration::from_millis(1));
+        let (before, ms) = (Instant::now(), Duration::from_millis(1));
+        let start = before + ms;
         let mut rest = PathErrorRest::default();
         rest.path_error(start + ms, start);
-        assert!(!rest.success(start - ms), "sent before the path began to refuse");
+        assert!(!rest.success(before), "sent before the path began to refuse");
         assert!(rest.is_refusing());
         assert!(rest.success(start));
         assert!(!rest.is_refusing() && !rest.is_on(start + ms));

@@ -265,13 +265,13 @@ impl UnflushedPaths {
     /// [`set_lost`](Self::set_lost).
     #[must_use]
     pub fn has_unreported_loss(&self) -> bool {
-        self.has_known_loss() || self.all_paths().any(|path| self.is_unflushed(path))
+        self.has_known_loss() || Self::all_paths().any(|path| self.is_unflushed(path))
     }
 
     /// Whether writes were lost, and no flush has reported the loss.
     #[must_use]
     pub fn has_known_loss(&self) -> bool {
-        self.all_paths().any(|path| {
+        Self::all_paths().any(|path| {
             let (_, ledger) = self.lock(path);
             ledger.lost_round > ledger.reported_round
         })
@@ -286,7 +286,7 @@ impl UnflushedPaths {
 
     /// Forgets the losses until now, so that no flush reports them. The guest that wrote the lost data is gone.
     pub fn forget_losses(&self) {
-        for path in self.all_paths().chain([SHARED_CACHE]) {
+        for path in Self::all_paths().chain([SHARED_CACHE]) {
             let (entry, mut ledger) = self.lock(path);
             ledger.reported_round = ledger.reported_round.max(ledger.lost_round);
             // Later writes are in a later round than the losses.
@@ -294,7 +294,7 @@ impl UnflushedPaths {
         }
     }
 
-    fn all_paths(&self) -> impl Iterator<Item = PathId> + use<> {
+    fn all_paths() -> impl Iterator<Item = PathId> {
         (0..MAX_PATHS as u16).map(PathId)
     }
 

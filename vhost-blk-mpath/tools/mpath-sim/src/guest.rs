@@ -10,6 +10,7 @@ use crate::rng::Rng;
 
 /// The plan of the rings of a guest's virtqueues.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a habit of its own")]
 pub(crate) struct RingPlan {
     /// The driver negotiates VIRTIO_F_EVENT_IDX.
     pub(crate) has_event_idx: bool,

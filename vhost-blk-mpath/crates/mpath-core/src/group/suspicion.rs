@@ -128,7 +128,7 @@ impl Group {
     /// read: its size class.
     ///
     /// * A path that has itself been silent for half of that time is no faster, unless no such request is there.
-    /// * What the path's last read of that size took counts. If there was none lately, the path counts as faster: a read
+    /// * The latency of the path's last read of that size counts. If there was none lately, the path counts as faster: a read
     ///   that moves there will tell.
     pub(super) fn is_other_faster(&self, now: Instant, others: u64, size: Option<usize>, waited: Duration) -> bool {
         let class = if size.is_some() { OpClass::Read } else { OpClass::Write };

@@ -108,8 +108,7 @@ impl NamespaceIdentity {
             return Err(IdentityMismatch::Nsid(self.nsid, other.nsid));
         }
         // Only kinds that both have can be compared: one controller may list a UUID, and another an NGUID too.
-        let mut known =
-            self.identifiers().zip(other.identifiers()).filter(|(ours, theirs)| (*ours != 0) & (*theirs != 0));
+        let mut known = self.identifiers().zip(other.identifiers()).filter(|(ours, theirs)| *ours != 0 && *theirs != 0);
         if known.clone().any(|(ours, theirs)| ours != theirs) {
             return Err(IdentityMismatch::Identifier);
         }

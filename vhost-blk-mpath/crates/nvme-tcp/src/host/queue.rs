@@ -430,15 +430,14 @@ impl<S: PayloadSink> CommandSink for Inbound<'_, S> {
             let parts = self.parts.entry(owner).or_default();
             parts.unfinished.push(part);
             let mut is_repeated = false;
-            match learned.retry_size(size, status) {
-                Some(size) => request.retry_size = Some(request.retry_size.unwrap_or(size).min(size)),
-                None => {
-                    is_repeated = status.answer() == Answer::Repeat;
-                    // Of several errors with the same answer, one that asks for a delay counts.
-                    let rank = |status: Status| (status.answer(), status.crd() != 0);
-                    if request.error.is_none_or(|error| rank(error) < rank(status)) {
-                        request.error = Some(status);
-                    }
+            if let Some(size) = learned.retry_size(size, status) {
+                request.retry_size = Some(request.retry_size.unwrap_or(size).min(size));
+            } else {
+                is_repeated = status.answer() == Answer::Repeat;
+                // Of several errors with the same answer, one that asks for a delay counts.
+                let rank = |status: Status| (status.answer(), status.crd() != 0);
+                if request.error.is_none_or(|error| rank(error) < rank(status)) {
+                    request.error = Some(status);
                 }
             }
             if !is_repeated && !request.is_issued {

@@ -21,7 +21,7 @@ const LEARNED_MIN_BYTES: u32 = 64 << 10;
 const LEARNED_MIN_BLOCKS: u32 = 128;
 
 /// Statuses of a command that may be too large. A violation of MDTS ends with Invalid Field (Base 2.1, figure "Identify
-/// Controller"), a violation of WZSL, DMRSL or DMSL with that or with Command Size Limit Exceeded (NVM Command Set 1.1, 4.1.5.2).
+/// Controller"). A violation of WZSL, DMRSL or DMSL ends with that, or with Command Size Limit Exceeded (NVM Command Set 1.1, 4.1.5.2).
 const REFUSALS: [Status; 3] = [Status::INTERNAL_ERROR, Status::INVALID_FIELD, Status::CONNECT_RESTART_DISCOVERY];
 
 /// The limits of all kinds of commands.

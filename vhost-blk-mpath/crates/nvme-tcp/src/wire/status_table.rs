@@ -32,7 +32,7 @@ macro_rules! statuses {
         impl Status {
             /// Successful Completion.
             pub const SUCCESS: Self = Self::new(0, 0);
-            $(#[doc = $text] #[doc = "."] pub const $name: Self = Self::new($sct, $sc);)*
+            $(#[doc = concat!("`", $text, "`.")] pub const $name: Self = Self::new($sct, $sc);)*
 
             /// The specification's name of the code. DNR, M and CRD are ignored.
             #[must_use]

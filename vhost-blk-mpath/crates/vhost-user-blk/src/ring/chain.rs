@@ -15,7 +15,7 @@ use crate::memory::GuestMemory;
 /// The length of a descriptor, which is the same in rings of either format.
 const DESCRIPTOR_BYTES: usize = size_of::<RawDescriptor>();
 
-/// A chain of so many descriptors is served in a queue of any size. 2.7.5.3.1 (2.8.19 for packed rings) forbids chains
+/// The longest chain that is served in a queue of any size. 2.7.5.3.1 (2.8.19 for packed rings) forbids chains
 /// longer than the queue, and `seg_max` is smaller still. But drivers build indirect tables by limits of their own:
 /// Windows sends up to 515 segments.
 const SERVED_MIN: u16 = 1024;
@@ -230,7 +230,7 @@ impl Chain {
     }
 
     /// Follows an indirect table of a packed ring. 2.8.7: all its descriptors count, in order, and only their WRITE
-    /// flag. Of a table that is too long, only the end is followed, where the status byte is.
+    /// flag. If the table is too long, only its end is followed, where the status byte is.
     fn follow_packed_table(&mut self, memory: &GuestMemory, table: Descriptor) -> Result<(), ChainDefect> {
         let table = Table::new(memory, table)?;
         let skipped = table.len.saturating_sub(self.followed_max());

@@ -125,6 +125,20 @@ pub(crate) struct Checker {
 }
 
 impl Checker {
+    /// The host sends a command that reads this number of blocks.
+    pub(crate) fn read_sent(&mut self, blocks: u64) {
+        self.array_reads.sent(blocks);
+    }
+
+    /// Judges the reads of a run in which the array was only slow.
+    pub(crate) fn judge_slow_array(&mut self, at: Duration) {
+        self.counts.slow_arrays += 1;
+        self.counts.slow_array_reads_repeated += self.array_reads.repeated();
+        if let Err(what) = self.array_reads.judge() {
+            self.violate(at, None, format_args!("{what}"));
+        }
+    }
+
     /// For disks of `blocks` blocks of `block_bytes` bytes each.
     pub(crate) fn new(
         disks: impl Iterator<Item = (u64, u64)>,

@@ -96,6 +96,7 @@ pub(super) enum RemovalStep {
 }
 
 /// The task of a path.
+#[expect(clippy::struct_excessive_bools, reason = "what it still has to do")]
 pub(crate) struct PathTask {
     id: PathId,
     plan: HostPlan,

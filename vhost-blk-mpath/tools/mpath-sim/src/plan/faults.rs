@@ -189,7 +189,7 @@ pub(super) fn discovery_away(rng: &mut Rng, plan: &DiscoveryPlan, quiet: Duratio
     let mut planned = Vec::new();
     if rng.percent(50) {
         let begins = rng.between(quiet / 10, quiet / 2);
-        let lasts = rng.between(quiet / 4, quiet - begins);
+        let lasts = rng.between(quiet / 4, quiet.saturating_sub(begins));
         let mut add = |fault, begins, lasts| planned.push(PlannedFault { fault, begins, lasts });
         for path in (0..plan.lists.len()).map(|controller| plan.configured.len() + controller) {
             add(Fault::PortDown { path }, begins, lasts);

@@ -107,7 +107,9 @@ impl Plan {
             (guest.rings.are_packed, guest.rings.have_log) = (of_rings.percent(40), of_rings.percent(90));
         }
         let of_drivers = &mut Rng::new(seed, 0xd41e);
-        guests.iter_mut().for_each(|guest| guest.rings.ignore_limits = of_drivers.percent(25));
+        for guest in &mut guests {
+            guest.rings.ignore_limits = of_drivers.percent(25);
+        }
         let spared = (disks > 1 && of_disks.percent(20)).then(|| of_disks.index(disks));
         let of_slow = &mut Rng::new(seed, 0x510a);
         let all_slow_by = slow_arrays::uniform(of_slow, &host.group).filter(|_| spared.is_none());

@@ -18,7 +18,7 @@ use crate::context::Ctx;
 /// When a paused node tries a Cross-Controller Reset again.
 const RETRY_PAUSED: Duration = Duration::from_millis(100);
 
-/// So many ANA groups that hosts read the log without lists of namespaces.
+/// With this number of ANA groups, hosts read the log without lists of namespaces.
 const UNLISTED_GROUPS: u32 = 10_000;
 
 impl Target {

@@ -99,7 +99,7 @@ impl Target {
     ) -> Option<AnaPart> {
         let AdminCommand::GetLogPage { lid: LogPage::ANA, nsid, lsp, rae, bytes, offset } = parsed else { return None };
         let whole = AdminCommand::GetLogPage { lid: LogPage::ANA, nsid, lsp, rae, bytes, offset: 0 };
-        command.sqe = command.sqe.clone().with_cdw(whole.to_sqe(0, Sgl::NONE).cdw());
+        command.sqe = command.sqe.with_cdw(whole.to_sqe(0, Sgl::NONE).cdw());
         let log = self.ana_log(node, cntlid, lsp & 1 != 0);
         ctx.checker.counts.ana_parts += u64::from(offset > 0);
         if offset == 0 && rae {

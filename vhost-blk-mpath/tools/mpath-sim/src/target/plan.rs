@@ -66,7 +66,7 @@ pub(crate) struct TargetPlan {
 pub(crate) struct AnaPlan {
     /// Groups without namespaces, which make the log long.
     pub(crate) others: u32,
-    /// The log has room for so many groups that hosts read it without lists of namespaces.
+    /// The controller announces many groups, so hosts read it without lists of namespaces.
     pub(crate) is_unlisted: bool,
     /// A namespace that changes its state moves to another group, and its old group keeps the state.
     pub(crate) moves: bool,

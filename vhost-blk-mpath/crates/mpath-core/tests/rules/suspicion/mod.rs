@@ -224,7 +224,9 @@ fn paths_that_are_silent_together_keep_their_requests_until_one_answers() {
     // P1 goes on.
     let on = |t: &mut Test, path, tag| t.group.complete(t.now, path, Tag(tag), Outcome::Success);
     let tags = [1, 3];
-    tags.iter().for_each(|&tag| on(&mut t, P1, tag));
+    for &tag in &tags {
+        on(&mut t, P1, tag);
+    }
     t.actions();
     let recalled = std::iter::from_fn(|| Some(t.sleep().1)).find(|actions| !actions.is_empty()).unwrap();
     assert_eq!(recalled, [recall(P0, 2), recall(P0, 0)]);

@@ -49,7 +49,7 @@ pub(super) struct AnaLogReader {
     has_offsets: bool,
     /// The longest log that the controller announces, without and with lists.
     announced: [u64; 2],
-    /// What is wrong with a later part, unless the log has changed.
+    /// The fault of a later part, unless the log has changed.
     error: Option<AnaLogError>,
     /// Attempts so far.
     reads: u32,

@@ -83,7 +83,7 @@ impl Controller {
                 let range = DsmRange::read_from_bytes(in_capsule).unwrap();
                 (range.slba.get(), range.blocks.get())
             }
-            other => panic!("{other:?}"),
+            NvmCommand::Flush => panic!("no flush"),
         };
         let length = blocks * 512;
         self.commands.push(length);

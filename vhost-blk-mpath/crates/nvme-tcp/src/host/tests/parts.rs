@@ -56,6 +56,7 @@ fn answer(peer: &mut Peer, mut status: impl FnMut(u32) -> Status) -> Vec<u32> {
     }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "as `completion` returns it")]
 fn failed(status: Status) -> Option<Completion> {
     Some(Completion { tag: TAG, result: Err(status), sent_at: None })
 }

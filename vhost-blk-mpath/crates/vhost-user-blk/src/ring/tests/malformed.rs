@@ -223,7 +223,9 @@ fn what_a_broken_queue_has_taken_is_answered() {
             driver.chain(head, &READ);
         }
         driver.chain(3, &[(HEADER, 16, 0)]);
-        [0, 3, 6].into_iter().for_each(|head| driver.make_available(head));
+        for head in [0, 3, 6] {
+            driver.make_available(head);
+        }
         let mut queue = driver.queue(&disk());
         let request = pop(&mut queue);
         assert!(matches!(queue.pop(), Err(QueueError::NoStatus { id: 3, defect: ChainDefect::NoWritableByte })));
@@ -242,12 +244,16 @@ fn a_device_that_is_killed_while_its_queue_breaks_loses_nothing() {
             let mut driver = driver(format);
             driver.chain(0, &READ);
             driver.chain(3, &[(HEADER, 16, 0)]);
-            [0, 3].into_iter().for_each(|head| driver.make_available(head));
+            for head in [0, 3] {
+                driver.make_available(head);
+            }
             let area = log_of(&driver);
             let live = || {
                 let mut queue = driver.queue_with(&disk(), Some(area())).unwrap();
                 let requests: Vec<_> = std::iter::from_fn(|| queue.pop().ok().flatten()).collect();
-                requests.into_iter().for_each(|request| queue.complete(request.token, BlkStatus::Ok));
+                for request in requests {
+                    queue.complete(request.token, BlkStatus::Ok);
+                }
                 queue.publish();
                 let why = queue.pop().err();
                 assert!(matches!(why, Some(QueueError::NoStatus { id: 3, .. })), "{why:?} after {stores} stores");
