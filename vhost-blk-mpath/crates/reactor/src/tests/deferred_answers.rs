@@ -20,7 +20,7 @@ fn start() -> Rig {
     rig.controller.send(&Controller::ask(cid, BYTES));
     // The first byte shows that the data are on their way.
     assert_eq!(rig.controller.stream.peek(&mut [0]).unwrap(), 1);
-    rig.controller.send(&Controller::end(cid, Status::INTERNAL_ERROR.with_dnr()));
+    rig.controller.send(&Controller::end(cid, Status::WRITE_FAULT.with_dnr()));
     std::thread::sleep(Duration::from_millis(100));
     assert!(rig.guest.results().is_empty(), "the kernel still reads its memory");
     rig
