@@ -88,16 +88,13 @@ impl Group {
                 }
                 self.report_to_policy(now, tag, latency, AttemptEnd::Answered);
                 self.record_read(now, path, &io, latency);
-                let parts = std::mem::take(&mut self.requests[tag].partly_unflushed_in);
-                let unflushed = &self.disks[io.disk.index()].unflushed;
-                if parts.iter().any(|(path, period)| !unflushed.is_current_period(*path, *period)) {
-                    // A part may be lost with its cache. Nobody was told of the write yet, so all of it is written again.
+                if !self.requests[tag].partly_unflushed_in.is_empty() && !self.mark_parts(now, tag) {
                     self.requests[tag].avoid = None;
                     self.requeue(now, tag);
                     return;
                 }
-                for (path, cache_period) in unflushed_in.map(|period| (path, period)).into_iter().chain(parts) {
-                    unflushed.mark(now, path, cache_period);
+                if let Some(period) = unflushed_in {
+                    self.disks[io.disk.index()].unflushed.mark(now, path, period);
                 }
                 let result = if io.op == Op::Flush { self.end_shared_flush(now, tag) } else { Ok(()) };
                 self.finish(tag, result);
@@ -153,6 +150,22 @@ impl Group {
                 self.try_again(now, tag);
             }
         }
+    }
+
+    /// Marks the parts of a write that earlier attempts have done as unflushed. Returns `false`, and marks none, if a part may be
+    /// lost with its cache. Nobody was told of the write yet, so all of it is to be written again.
+    #[cold]
+    fn mark_parts(&mut self, now: Instant, tag: Tag) -> bool {
+        let request = &mut self.requests[tag];
+        let parts = std::mem::take(&mut request.partly_unflushed_in);
+        let unflushed = &self.disks[request.io.disk.index()].unflushed;
+        let are_current = parts.iter().all(|(path, period)| unflushed.is_current_period(*path, *period));
+        if are_current {
+            for (path, period) in parts {
+                unflushed.mark(now, path, period);
+            }
+        }
+        are_current
     }
 
     /// Queues a recalled request again. A recall is a failure neither of the request nor of the path, so it counts
