@@ -153,7 +153,7 @@ impl Group {
     }
 
     /// Marks the parts of a write that earlier attempts have done as unflushed. Returns `false`, and marks none, if a part may be
-    /// lost with its cache. Nobody was told of the write yet, so all of it is to be written again.
+    /// lost with its cache. The guest was not told of the write yet, so all of it is to be written again.
     #[cold]
     fn mark_parts(&mut self, now: Instant, tag: Tag) -> bool {
         let request = &mut self.requests[tag];
