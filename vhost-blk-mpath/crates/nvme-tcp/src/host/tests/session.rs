@@ -173,8 +173,11 @@ impl Session {
         let failures: Vec<Status> =
             self.target.failures.iter().filter(|failure| hit(failure)).map(|&(_, status)| status).collect();
         match result {
-            // Flushes in flight at the same time cannot be distinguished.
-            Ok(()) => assert!(failures.is_empty() || slba == u64::MAX, "{failures:?} were not reported"),
+            // Flushes in flight at the same time cannot be distinguished. A command of more than 128 blocks may be too large, and
+            // is repeated in smaller ones.
+            Ok(()) => {
+                assert!(failures.is_empty() || slba == u64::MAX || blocks > 128, "{failures:?} were not reported")
+            }
             Err(status) => assert!(failures.contains(&status), "{status} was never sent"),
         }
         if slba != u64::MAX {
