@@ -176,7 +176,7 @@ impl Session {
             // Flushes in flight at the same time cannot be distinguished. A command of more than 128 blocks may be too large, and
             // is repeated in smaller ones.
             Ok(()) => {
-                assert!(failures.is_empty() || slba == u64::MAX || blocks > 128, "{failures:?} were not reported")
+                assert!(failures.is_empty() || slba == u64::MAX || blocks > 128, "{failures:?} were not reported");
             }
             Err(status) => assert!(failures.contains(&status), "{status} was never sent"),
         }
