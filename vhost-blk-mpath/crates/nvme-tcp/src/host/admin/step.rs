@@ -58,6 +58,8 @@ impl Step {
                 | Self::AsyncEventConfiguration
                 // Reading this list only arms the event again. The namespaces are identified again in any case.
                 | Self::ChangedNamespaces
+                // Its owner reads a log again that has shrunk meanwhile.
+                | Self::AnaLog
                 // An unusable namespace does not concern the others.
                 | Self::IdentifyNamespace
                 | Self::NamespaceDescriptors

@@ -1,8 +1,9 @@
 //! Reading the ANA log: in one command if it fits, and otherwise in parts, and its header again. The reading is repeated until
 //! both headers are equal. A log with long lists of namespaces is read without them.
 
-use super::{ControllerError, Unsupported};
-use crate::wire::{ANA_LOG_PART_MIN, AnaLog, AnaLogError, AnaLogParser, IdentifyController};
+use super::{ControllerError, Step, Unsupported};
+use crate::host::AdminError;
+use crate::wire::{ANA_LOG_PART_MIN, AnaLog, AnaLogParser, IdentifyController, Status};
 
 /// The most bytes of a part. Keep-alives wait for few bytes then, and the log is often shorter than announced.
 const PART_BYTES_MAX: u32 = 32 * 1024;
@@ -49,8 +50,6 @@ pub(super) struct AnaLogReader {
     has_offsets: bool,
     /// The longest log that the controller announces, without and with lists.
     announced: [u64; 2],
-    /// The fault of a later part, unless the log has changed.
-    error: Option<AnaLogError>,
     /// Attempts so far.
     reads: u32,
 }
@@ -70,7 +69,6 @@ impl AnaLogReader {
             part_max,
             has_offsets,
             announced,
-            error: None,
             reads: 1,
         }
     }
@@ -96,6 +94,11 @@ impl AnaLogReader {
         self.offset == 0 && (self.announced() <= self.part_max.into() || !self.has_offsets)
     }
 
+    /// Takes the status of a part that was refused. The offset of a later part may lie behind the end of a log that has shrunk.
+    pub(super) fn refused(&mut self, status: Status) -> Result<(), ControllerError> {
+        self.begin_again(AdminError::Command { step: Step::AnaLog, status }.into()).map(drop)
+    }
+
     /// Takes the data of the part from [`next`](Self::next). Returns the log once it is complete. `is_wanted`: the namespaces of
     /// the host.
     pub(super) fn take(
@@ -109,9 +112,7 @@ impl AnaLogReader {
         let is_whole = self.is_whole();
         match self.parser.take(data, is_wanted) {
             Ok(parsed) => self.offset += parsed as u64,
-            // The log may have changed since its first part.
-            Err(error) if self.offset > 0 => (self.error, self.reads_header) = (Some(error), true),
-            Err(error) => return Err(error.into()),
+            Err(error) => return self.begin_again(error.into()),
         }
         if self.parser.is_complete() {
             if is_whole {
@@ -132,7 +133,17 @@ impl AnaLogReader {
 
     fn begin(&mut self) {
         (self.parser, self.offset, self.reads_header) = (AnaLogParser::default(), 0, false);
-        self.error = None;
+    }
+
+    /// Starts again after the fault of a later part, because the log may have changed since its first one. Some controllers count
+    /// no changes, so the header cannot tell. The fault of a first part is an error.
+    fn begin_again(&mut self, error: ControllerError) -> Result<Option<AnaLog>, ControllerError> {
+        if self.offset == 0 || self.reads == READS_MAX {
+            return Err(error);
+        }
+        self.reads += 1;
+        self.begin();
+        Ok(None)
     }
 
     /// Compares the header after all parts were read. Returns the log if it has not changed, and otherwise starts again. A log that
@@ -142,9 +153,6 @@ impl AnaLogReader {
             self.reads += 1;
             self.begin();
             return Ok(None);
-        }
-        if let Some(error) = self.error {
-            return Err(error.into());
         }
         Ok(Some(std::mem::take(&mut self.parser).finish()?))
     }

@@ -143,8 +143,12 @@ impl HostController {
     }
 
     /// Takes a part of the ANA log. After the last part, asks for the groups of namespaces that the log does not list.
-    pub(super) fn apply_ana_log(&mut self, now: Instant) -> Result<Option<Step>, ControllerError> {
+    pub(super) fn apply_ana_log(&mut self, now: Instant, status: Status) -> Result<Option<Step>, ControllerError> {
         let Some(reader) = &mut self.ana_reader else { return Ok(None) };
+        if !status.is_success() {
+            reader.refused(status)?;
+            return Ok(Some(Step::AnaLog));
+        }
         let Some(log) = reader.take(self.session.queue.data(), |nsid| self.nsids.contains(&nsid))? else {
             return Ok(Some(Step::AnaLog));
         };

@@ -112,7 +112,7 @@ impl HostController {
                 self.identified.push(identified);
                 self.identify_next()?
             }
-            Step::AnaLog => self.apply_ana_log(now)?,
+            Step::AnaLog => self.apply_ana_log(now, status)?,
             Step::AnaGroup => {
                 self.apply_ana_group(status);
                 self.next_ana_group()?

@@ -21,6 +21,8 @@ pub(super) enum What {
     Identify(Cns),
     SetFeature(FeatureId),
     Log(LogPage),
+    /// An offset that lies behind the end of a log.
+    BehindLog,
     KeepAlive,
     Event,
     ResetOther(ControllerInstance),
@@ -84,6 +86,8 @@ pub(super) struct AdminTarget {
     pub(super) identified: Vec<u32>,
     /// The ANA log lists namespaces though the host wants the groups alone.
     pub(super) ignores_groups_only: bool,
+    /// The largest offset of a part, even in a longer log.
+    pub(super) log_offset_max: u64,
     /// The parts of all logs that were read.
     pub(super) parts: Vec<LogPart>,
     cc: ControllerConfiguration,
@@ -137,6 +141,7 @@ impl AdminTarget {
             seen: Vec::new(),
             identified: Vec::new(),
             ignores_groups_only: false,
+            log_offset_max: u64::MAX,
             parts: Vec::new(),
             cc: ControllerConfiguration::default(),
             event: None,
@@ -300,6 +305,9 @@ impl AdminTarget {
                     log.groups.iter_mut().for_each(|group| group.nsids.clear());
                 }
                 let mut page = if lid == LogPage::ANA { log.emit() } else { vec![0; 4096] };
+                if offset > self.log_offset_max.min(page.len() as u64) {
+                    return (What::BehindLog, 0, None);
+                }
                 page.drain(..offset as usize);
                 page.resize(bytes as usize, 0);
                 (What::Log(lid), 0, Some(page))

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::admin::{Admin, ana_changed, config};
 use super::admin_target::{AdminTarget, LogPart, What};
-use crate::host::Unsupported;
-use crate::wire::{AnaGroup, AnaState, AsyncEvent, IdentifyController, LogPage};
+use crate::host::{AdminError, Step, Unsupported};
+use crate::wire::{AnaGroup, AnaState, AsyncEvent, IdentifyController, LogPage, Status};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// MDTS 1: two pages.
@@ -64,6 +64,33 @@ fn a_log_that_changes_while_it_is_read_is_read_again() {
     assert_eq!(admin.only().ana, AnaState::Optimized);
     assert_eq!(admin.target.parts.iter().filter(|part| part.bytes == 16).count(), 2);
     parts_of_reading(&admin.target.parts);
+}
+
+/// Some targets count no changes, and refuse a part behind the end of the log.
+#[test]
+fn a_log_that_shrinks_while_it_is_read_is_read_again() {
+    let mut admin = Admin::with(config(), |target| {
+        many_groups(target);
+        target.refuse.push((What::BehindLog, Status::INVALID_FIELD.with_dnr(), 0));
+        target.then = Some((What::Log(LogPage::ANA), |target| {
+            target.set_ana(&[(1, AnaState::Optimized, &[1])]);
+        }));
+    });
+    admin.live();
+    assert_eq!(admin.only().ana, AnaState::Optimized);
+    assert_eq!(admin.target.asked(What::BehindLog), 1);
+}
+
+#[test]
+fn a_part_that_is_always_refused_is_an_error() {
+    let mut admin = Admin::with(config(), |target| {
+        many_groups(target);
+        target.refuse.push((What::BehindLog, Status::INVALID_FIELD.with_dnr(), 0));
+        target.log_offset_max = 0;
+    });
+    let status = Status::INVALID_FIELD.with_dnr();
+    assert_eq!(admin.failure(), AdminError::Command { step: Step::AnaLog, status }.into());
+    assert_eq!(admin.target.asked(What::BehindLog), 10);
 }
 
 /// A target that counts changes all the time must not keep a path from being used. Its event has the log read again.
