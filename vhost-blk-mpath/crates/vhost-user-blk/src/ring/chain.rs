@@ -297,9 +297,13 @@ impl<'a> Table<'a> {
         if let Ok(entry) = self.slice.get_ref::<T>(offset) {
             return Ok(entry.load().into());
         }
-        let elsewhere = self.memory.guest_slice(self.start + offset as u64, DESCRIPTOR_BYTES as u64);
-        let entry = elsewhere.as_ref().and_then(|slice| slice.get_ref::<T>(0).ok());
-        entry.map(|entry| entry.load().into()).ok_or(ChainDefect::BadIndirect)
+        // Behind the first region, or across its border.
+        let mut entry = T::zeroed();
+        for (at, byte) in (self.start + offset as u64..).zip(entry.as_mut_slice()) {
+            let place = self.memory.guest_slice(at, 1).ok_or(ChainDefect::BadIndirect)?;
+            place.copy_to(std::slice::from_mut(byte));
+        }
+        Ok(entry.into())
     }
 }
 
@@ -312,17 +316,19 @@ mod tests {
     const MEMORY_BYTES: u32 = 64 << 20;
     const TABLE: u64 = 0x1_0000;
 
-    /// Walks an indirect chain of `count` writable buffers. Each of them is all of memory.
-    fn walk(count: u16) -> Result<(), ChainDefect> {
-        let memory = Arc::new(anonymous(&[(0, MEMORY_BYTES.into())]));
+    /// Walks an indirect chain of `count` writable buffers, whose table is at `table`. Each of them is `bytes` long.
+    fn walk_in(memory: GuestMemory, table: u64, count: u16, bytes: u32) -> Result<(), ChainDefect> {
+        let memory = Arc::new(memory);
         let put = |at: u64, (addr, len, flags, next): (u64, u32, u32, u16)| {
             let raw = u128::from(addr) | u128::from(len) << 64 | u128::from(flags) << 96 | u128::from(next) << 112;
-            memory.guest_slice(at, 16).unwrap().copy_from(&raw.to_le_bytes());
+            for (at, byte) in (at..).zip(raw.to_le_bytes()) {
+                memory.guest_slice(at, 1).unwrap().copy_from(&[byte]);
+            }
         };
-        put(0, (TABLE, u32::from(count) * 16, VRING_DESC_F_INDIRECT, 0));
+        put(0, (table, u32::from(count) * 16, VRING_DESC_F_INDIRECT, 0));
         for i in 0..count {
             let next = if i + 1 < count { VRING_DESC_F_NEXT } else { 0 };
-            put(TABLE + 16 * u64::from(i), (0, MEMORY_BYTES, VRING_DESC_F_WRITE | next, i + 1));
+            put(table + 16 * u64::from(i), (0, bytes, VRING_DESC_F_WRITE | next, i + 1));
         }
         let layout = RingLayout {
             packed: false,
@@ -338,6 +344,11 @@ mod tests {
         chain.walk(&memory, &ring, TakenChain { head: 0, descriptors: 0, id: 0 }).map(|_| ())
     }
 
+    /// Each buffer is all of memory.
+    fn walk(count: u16) -> Result<(), ChainDefect> {
+        walk_in(anonymous(&[(0, MEMORY_BYTES.into())]), TABLE, count, MEMORY_BYTES)
+    }
+
     #[test]
     fn a_chain_holds_less_than_four_gibibytes() {
         assert_eq!(walk(63), Ok(()));
@@ -345,5 +356,15 @@ mod tests {
         assert_eq!(walk(1024), Err(ChainDefect::TooLong));
         assert_eq!(walk(4096), Err(ChainDefect::TooLong));
         assert_eq!(walk(4097), Err(ChainDefect::Endless));
+    }
+
+    #[test]
+    fn a_table_may_lie_in_several_regions_of_memory() {
+        const BORDER: u64 = 0x2_0000;
+        // The border is in front of a descriptor, within one, and within one that is not aligned.
+        for table in [BORDER - 32, BORDER - 24, BORDER - 19] {
+            let memory = anonymous(&[(0, BORDER), (BORDER, BORDER)]);
+            assert_eq!(walk_in(memory, table, 4, 512), Ok(()), "{table:#x}");
+        }
     }
 }
