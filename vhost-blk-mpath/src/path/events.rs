@@ -188,6 +188,7 @@ impl Subsystem {
 
     /// Records that the path leads elsewhere and is not used.
     pub(crate) fn path_refused(&self, path: PathId, error: &PathError) {
+        self.virtqueues().forget_path(path);
         self.path_down(path, EventKind::PathRefused, error, |_| PathState::Refused);
     }
 

@@ -168,7 +168,7 @@ impl Subsystem {
         let mut state = self.state();
         let named = state.path(path).map(PathStatus::named);
         self.change_paths(&mut state, |state| state.remove(path, epoch));
-        self.virtqueues().path_removed(path);
+        self.virtqueues().forget_path(path);
         self.event(named, EventKind::PathRemoved, "path removed");
     }
 

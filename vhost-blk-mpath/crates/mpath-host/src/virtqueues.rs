@@ -62,8 +62,8 @@ impl VirtqueueThreads {
         if needed > usize::from(queues) { Err(needed as u16) } else { Ok(()) }
     }
 
-    /// Forgets a path that is removed.
-    pub fn path_removed(&mut self, path: PathId) {
+    /// Forgets a path that is removed, or that leads elsewhere.
+    pub fn forget_path(&mut self, path: PathId) {
         self.granted.remove(&path);
     }
 }
@@ -97,7 +97,7 @@ mod tests {
         threads.stopped(FlowId(2));
         assert_eq!((threads.granted(PathId(2), 1), threads.needed()), (Ok(()), 1));
         assert_eq!(start_all(&mut threads), [0; 4]);
-        threads.path_removed(PathId(2));
+        threads.forget_path(PathId(2));
         // A controller that grants nothing at all cannot be used anyway.
         assert_eq!((threads.granted(PathId(1), 0), threads.start(DiskId(1), 1, FlowId(9))), (Err(1), 0));
     }

@@ -191,6 +191,11 @@ impl Disks {
         self.namespaces.get(&path).is_some_and(|path| path.leads_to(disk))
     }
 
+    /// The I/O queues of a path count no more: it is removed, or leads elsewhere.
+    pub(super) fn forget_grant(&self, path: PathId) {
+        self.virtqueues.with(|virtqueues| virtqueues.forget_path(path));
+    }
+
     /// Decides whether a path that has found this namespace may be used for the disk.
     fn admit_disk(&mut self, disk: usize, found: &NamespaceIdentity) -> Result<(), AdmitError<IoFailure>> {
         if let Some(served) = mpath_host::Disks::served(self, DiskId(disk as u16)) {
