@@ -37,6 +37,8 @@ pub(crate) struct GuestPlan {
     pub(crate) first_blocks: u64,
     /// The longest read or write in blocks.
     pub(crate) longest: u64,
+    /// The longest Write Zeroes or Discard in blocks.
+    pub(crate) longest_zeroes: u64,
     /// Shares of the operations: read, write, write zeroes, discard, flush.
     pub(crate) shares: [u64; 5],
     /// Written data may stay in volatile caches until a flush.
@@ -49,7 +51,7 @@ pub(crate) struct GuestPlan {
 impl GuestPlan {
     /// Small requests, and few at a time.
     pub(crate) fn make_light(&mut self) {
-        (self.depth, self.longest) = (self.depth.min(2), 2);
+        (self.depth, self.longest, self.longest_zeroes) = (self.depth.min(2), 2, 2);
     }
 }
 
@@ -87,8 +89,8 @@ pub(crate) struct Guest {
     changed: Vec<Option<Range<u64>>>,
     /// By user: it waits for an answer.
     waiting: Vec<bool>,
-    /// By user: the blocks that it is zeroing. No two users zero the same range, because zeroes do not show which request wrote
-    /// them.
+    /// By user: the blocks that it is zeroing. Zeroes do not show which request wrote them. So no two users zero the same range,
+    /// nor any block of it if the requests may be sent in parts.
     zeroing: Vec<Option<Range<u64>>>,
     /// The blocks of its disk.
     blocks: u64,
@@ -145,10 +147,15 @@ impl Guest {
         let range = match (operation, self.changed[user].clone()) {
             (Operation::Flush, _) => 0..0,
             (Operation::Read, Some(changed)) if self.rng.percent(40) => changed,
-            _ => self.random_range(),
+            (operation, _) if operation.is_zeroing() => self.random_range(self.plan.longest_zeroes),
+            _ => self.random_range(self.plan.longest),
         };
         if operation.is_zeroing() {
-            if self.zeroing.contains(&Some(range.clone())) {
+            let is_long = self.plan.longest_zeroes > self.plan.longest;
+            let is_taken = |other: &Range<u64>| {
+                *other == range || is_long && other.start < range.end && range.start < other.end
+            };
+            if self.zeroing.iter().flatten().any(is_taken) {
                 self.think(clock, user);
                 return None;
             }
@@ -160,8 +167,8 @@ impl Guest {
         Some(self.request(user, operation, range))
     }
 
-    fn random_range(&mut self) -> Range<u64> {
-        let longest = if self.rng.percent(50) { 1 } else { self.plan.longest };
+    fn random_range(&mut self, longest: u64) -> Range<u64> {
+        let longest = if self.rng.percent(50) { 1 } else { longest };
         let blocks = self.rng.range(1, longest);
         let start = self.rng.below(self.blocks - blocks + 1);
         start..start + blocks

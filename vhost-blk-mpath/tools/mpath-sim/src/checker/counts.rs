@@ -144,6 +144,10 @@ counts! {
     connections_deaf,
     /// Times that an I/O thread received a protocol error of a controller.
     protocol_errors,
+    /// Live associations that ended because the controller did not answer in time.
+    associations_timed_out,
+    /// Write Zeroes above a limit that no controller reports.
+    too_large_refused,
     /// Connections that the target closed in order while commands were under way there.
     closed_with_commands,
     /// Handshakes that were not answered in time.

@@ -119,6 +119,8 @@ pub(crate) struct Checker {
     array_reads: ArrayReads,
     lost_attempts: LostAttempts,
     config: GroupConfig,
+    /// The most blocks of Write Zeroes, if the controllers have a limit that they do not report.
+    pub(crate) write_zeroes_max: Option<u64>,
     pub(crate) violation: Option<Violation>,
     pub(crate) history: History,
     pub(crate) counts: Counts,
@@ -168,6 +170,7 @@ impl Checker {
             replaced: BTreeSet::new(),
             array_reads: ArrayReads::default(),
             config: *config,
+            write_zeroes_max: None,
             violation: None,
             history: History::new(is_recorded),
             counts: Counts::default(),
@@ -227,6 +230,15 @@ impl Checker {
     pub(crate) fn path_refused(&mut self, at: Duration, path: usize) {
         if !self.replaced.contains(&path) {
             self.violate(at, None, format!("path {path} is refused, and its node has reported no other namespace"));
+        }
+    }
+
+    /// A live association has ended because the controller did not answer within this time.
+    pub(crate) fn association_timed_out(&mut self, at: Duration, allowed: Duration, keep_alive_tmo: Duration) {
+        self.counts.associations_timed_out += 1;
+        if allowed < keep_alive_tmo / 2 {
+            let what = format!("an association ends after a silence of {allowed:?}, with a KATO of {keep_alive_tmo:?}");
+            self.violate(at, None, what);
         }
     }
 

@@ -46,8 +46,13 @@ impl Checker {
                 }
             }
         } else {
+            // The host sends long ones in parts, if controllers refuse them.
+            let covers = |request: &OpenRequest| {
+                let Range { start, end } = request.range;
+                request.range == range || self.write_zeroes_max.is_some() && start <= range.start && range.end <= end
+            };
             let zeroes = |request: &OpenRequest| {
-                request.disk == disk && request.operation.is_zeroing() && request.range == range
+                request.disk == disk && request.operation.is_zeroing() && covers(request)
             };
             self.open.iter().find(|(_, request)| zeroes(request)).map(|(&id, _)| id)
         };

@@ -8,6 +8,7 @@ use mpath_host::{
     Action, AdmitError, AssociationId, ClosedAssociation, ControllerShutdown, DesiredState, LiveAssociation, Order,
     Path, PathError, PathTrial, Report, Unusable,
 };
+use nvme_tcp::host::{AdminError, ControllerError};
 use reactor::{CloseMode, ConnectedQueuePair, PathEvent, PathEventKind};
 
 use super::control_socket::ControlSocket;
@@ -46,6 +47,14 @@ fn report_of(kind: &PathEventKind<ConnId>) -> Option<Report<IoFailure>> {
 }
 
 /// Whether a path is not used because its controller does not name the namespace.
+/// The time that the controller had for an answer, if it did not answer in time.
+fn time_allowed(error: &PathError<IoFailure>) -> Option<Duration> {
+    match error {
+        PathError::Controller(ControllerError::Admin(AdminError::Timeout { after, .. })) => Some(*after),
+        _ => None,
+    }
+}
+
 fn is_unverified(error: &PathError<IoFailure>) -> bool {
     matches!(
         error,
@@ -116,6 +125,8 @@ pub(crate) struct PathTask {
     is_ending: bool,
     /// Every I/O thread knows the path.
     pub(super) is_known: bool,
+    /// Its association has ended, and the next one has not begun.
+    has_ended: bool,
     /// The association that the operator had closed at once, with its unflushed writes.
     closed_at_once: Option<Epoch>,
     /// The question to the I/O threads that the path waits for.
@@ -149,6 +160,7 @@ impl PathTask {
             is_leaving: false,
             is_ending: false,
             is_known: false,
+            has_ended: false,
             closed_at_once: None,
             question: None,
             ana: Vec::new(),
@@ -441,6 +453,7 @@ impl PathTask {
                     self.protect_queues(ctx);
                     let path = usize::from(self.id.0);
                     if qid == 0 {
+                        self.has_ended = false;
                         ctx.checker.first_attempts.begun(ctx.clock.elapsed(), path);
                     }
                     let conn = ctx.net.connect(&mut ctx.clock, path);
@@ -495,7 +508,10 @@ impl PathTask {
                     let close_mode = if drain { CloseMode::Drain } else { CloseMode::Reset };
                     self.tell_threads(|| Message::PathDown { path, epoch, close_mode });
                 }
-                Action::Ended(left) => self.association_ended(ctx, fences, *left),
+                Action::Ended(left) => {
+                    self.has_ended = true;
+                    self.association_ended(ctx, fences, *left);
+                }
                 Action::ResetAnswered(outcome) => fences.reset_answered(ctx, self.id, Some(outcome)),
                 Action::AskThreads => {
                     let (question, reply) = StatsQuestion::new(self.plan.threads);
@@ -507,6 +523,12 @@ impl PathTask {
                     self.outbox.push((0, Message::WriteBack(self.id)));
                 }
                 Action::Failed(error) => {
+                    if self.has_ended
+                        && let Some(allowed) = time_allowed(&error)
+                    {
+                        let keep_alive_tmo = self.plan.controller.keep_alive_tmo;
+                        ctx.checker.association_timed_out(ctx.clock.elapsed(), allowed, keep_alive_tmo);
+                    }
                     let of_one = matches!(error, mpath_host::PathError::Changed { .. }) && self.plan.disks.len() > 1;
                     ctx.checker.counts.handshakes_unanswered +=
                         u64::from(matches!(error, mpath_host::PathError::ConnectTimeout));
@@ -515,6 +537,7 @@ impl PathTask {
                     ctx.checker.counts.queues_lacking += u64::from(matches!(error, PathError::Queues { .. }));
                 }
                 Action::Refused(_) => {
+                    disks.forget_grant(self.id);
                     ctx.checker.path_refused(ctx.clock.elapsed(), usize::from(self.id.0));
                     self.refused_until = Some(now + OPERATOR_DELAY);
                 }
@@ -526,6 +549,7 @@ impl PathTask {
                     self.tell_threads(|| Message::RemovePath(path));
                 }
                 Action::RemovalDone => {
+                    disks.forget_grant(self.id);
                     ctx.checker.counts.removals += 1;
                     self.is_gone = true;
                 }

@@ -45,6 +45,7 @@ impl Reads {
             blocks: 1,
             first_blocks: 1,
             longest: 1,
+            longest_zeroes: 1,
             shares: [1, 0, 0, 0, 0],
             writeback: true,
             rings: RingPlan { has_event_idx: true, are_packed, have_log: false, ignore_limits: false },

@@ -10,7 +10,7 @@ use std::time::Duration;
 use mpath_core::{FlowId, GroupConfig, Hedging, PolicyKind, SchedulerKind, Window};
 use nvme_tcp::host::{ControllerConfig, HostIdentity};
 use nvme_tcp::target::QueueLimits;
-use nvme_tcp::wire::{Digests, Nqn};
+use nvme_tcp::wire::{Digests, Nqn, Status};
 
 use self::faults::{
     closures, deaf_nodes, discovery_away, drains, faults, faults_of_discovery, faults_of_disks, faults_of_tls,
@@ -86,8 +86,14 @@ impl Plan {
         if has_large_reads {
             links.iter_mut().for_each(LinkPlan::make_fast);
             target.send_large_data();
+        } else {
+            limit_write_zeroes(&mut Rng::new(seed, 0x02e5), &mut target);
         }
         let mut host = host(rng, paths, kato, digests, &target);
+        if Rng::new(seed, 0x7100).percent(30) {
+            // Less than half of most KATOs.
+            host.controller.command_timeout = 300 * MS;
+        }
         host.group.hedging = hedging(&mut Rng::new(seed, 0x4ed6));
         let of_tls = &mut Rng::new(seed, 0x715);
         if of_tls.percent(43) && !target.drains() {
@@ -99,7 +105,7 @@ impl Plan {
         let mut guests: Vec<_> = (0..disks).map(|disk| guest(rng, &host, &target, disk, quiet)).collect();
         if has_large_reads {
             for guest in &mut guests {
-                guest.longest = 32;
+                (guest.longest, guest.longest_zeroes) = (32, guest.longest_zeroes.max(32));
             }
         }
         let of_rings = &mut Rng::new(seed, 0x9ac3);
@@ -185,6 +191,15 @@ impl Plan {
     }
 }
 
+/// Some targets limit Write Zeroes and do not say so. Their disks are large enough for it.
+fn limit_write_zeroes(rng: &mut Rng, target: &mut TargetPlan) {
+    if rng.percent(15) {
+        let too_large = rng.pick(&[Status::INVALID_FIELD, Status::CONNECT_RESTART_DISCOVERY]);
+        target.write_zeroes_limit = Some((rng.pick(&[128, 200, 256]), too_large.with_dnr()));
+        target.namespaces.iter_mut().for_each(|namespace| (namespace.blocks, namespace.block_shift) = (512, 9));
+    }
+}
+
 /// Migrations until `quiet`.
 fn migrations(rng: &mut Rng, disks: usize, quiet: Duration) -> Vec<PlannedFault> {
     let count = rng.pick(&[0, 0, 1, 4]);
@@ -212,6 +227,7 @@ fn growth(
         }
         guest.first_blocks = guest.blocks / 2;
         guest.longest = guest.longest.min(guest.first_blocks);
+        guest.longest_zeroes = guest.longest_zeroes.min(guest.first_blocks);
         host.disks[disk].namespace.blocks = guest.first_blocks;
         target.start_small(disk, guest.first_blocks);
         let begins = rng.up_to(quiet / 2);
@@ -318,6 +334,7 @@ fn target(
         quiesce: quiesce.saturating_sub(2 * MS),
         timer_slack: if rng.percent(50) { slack_max } else { rng.up_to(slack_max) },
         service: rng.pick(&[20 * US, 200 * US, 3 * MS]),
+        write_zeroes_limit: None,
         piecemeal: false,
         ana: AnaPlan { others: 0, is_unlisted: false, moves: false },
         io_queues: 8,
@@ -425,13 +442,15 @@ fn guest(rng: &mut Rng, host: &HostPlan, target: &TargetPlan, disk: usize, quiet
     // The think time depends on the requests under way, so that a run has some thousands of requests.
     let requests = rng.pick(&[500, 2000, 4000]) / host.disks.len() as u32;
     let think = quiet * (flows * depth) as u32 / requests;
+    let longest = rng.pick(&[2, 8, 32]).min(namespace.blocks);
     GuestPlan {
         flows,
         depth,
         think,
         blocks: namespace.blocks,
         first_blocks: namespace.blocks,
-        longest: rng.pick(&[2, 8, 32]).min(namespace.blocks),
+        longest,
+        longest_zeroes: target.write_zeroes_limit.map_or(longest, |_| namespace.blocks),
         shares: [rng.range(20, 60), rng.range(20, 60), rng.below(10), rng.below(10), rng.below(25)],
         writeback: rng.pick(&[true, true, true, false]),
         rings: RingPlan { has_event_idx: rng.percent(50), are_packed: false, have_log: true, ignore_limits: false },

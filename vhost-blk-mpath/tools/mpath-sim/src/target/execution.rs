@@ -117,7 +117,7 @@ impl Target {
         if self.pending.get(&number).is_none_or(early) {
             return;
         }
-        if self.execute_piece(ctx, number) {
+        if self.refuse_too_large(ctx, number) || self.execute_piece(ctx, number) {
             return;
         }
         let Some(PendingCommand { conn: id, node, instance, command, view, until, is_lost, executed, .. }) =
@@ -240,6 +240,26 @@ impl Target {
             });
         }
         self.send(ctx, id);
+    }
+
+    /// Refuses a Write Zeroes above the limit. Returns whether it has.
+    fn refuse_too_large(&mut self, ctx: &mut Ctx, number: u64) -> bool {
+        let Some((most, status)) = self.plan.write_zeroes_limit else { return false };
+        let Some(pending) = self.pending.get(&number) else { return false };
+        let blocks = match NvmCommand::parse(&pending.command.sqe) {
+            Ok(NvmCommand::WriteZeroes { blocks, .. }) => u64::from(blocks),
+            _ => return false,
+        };
+        if blocks <= most || self.absent.contains(&(pending.node, pending.command.sqe.nsid.get())) {
+            return false;
+        }
+        let Some(PendingCommand { conn, command, .. }) = self.pending.remove(&number) else { return false };
+        ctx.checker.counts.too_large_refused += 1;
+        if let Some(connection) = self.conns.get_mut(&conn) {
+            connection.queue.complete(command.token, status, 0);
+            self.send(ctx, conn);
+        }
+        true
     }
 
     /// At random, executes only a piece of a command of several blocks, and leaves the rest for later. Returns whether it has.

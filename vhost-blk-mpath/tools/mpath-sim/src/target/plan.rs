@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nvme_tcp::host::NamespaceIdentity;
 use nvme_tcp::target::{ByteRange, Namespace, QueueLimits};
-use nvme_tcp::wire::Nqn;
+use nvme_tcp::wire::{Nqn, Status};
 
 /// The volatile write caches of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +54,8 @@ pub(crate) struct TargetPlan {
     pub(crate) timer_slack: Duration,
     /// The typical time that a command takes.
     pub(crate) service: Duration,
+    /// The most blocks of Write Zeroes, which no controller reports, and the status of a larger command.
+    pub(crate) write_zeroes_limit: Option<(u64, Status)>,
     /// Commands of several blocks may be executed piece by piece.
     pub(crate) piecemeal: bool,
     pub(crate) io_close: IoClose,

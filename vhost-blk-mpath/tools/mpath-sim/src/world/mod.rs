@@ -117,14 +117,11 @@ impl World {
         let machine = |(disk, (guest, block_bytes)): (u64, (&GuestPlan, u32))| {
             Machine::new(guest.clone(), block_bytes as usize, Rng::new(seed, 10 + disk))
         };
+        let mut checker = Checker::new(blocks, plan.spared, &plan.host.group, is_recorded);
+        checker.write_zeroes_max = plan.target.write_zeroes_limit.map(|(most, _)| most);
         Self {
             seed,
-            ctx: Ctx {
-                clock,
-                net: Net::new(Rng::new(seed, 1), plan.links.clone()),
-                checker: Checker::new(blocks, plan.spared, &plan.host.group, is_recorded),
-                verbose,
-            },
+            ctx: Ctx { clock, net: Net::new(Rng::new(seed, 1), plan.links.clone()), checker, verbose },
             machines: (0..).zip(guests_of_disks()).map(machine).collect(),
             target: Target::new(plan.target.clone(), Rng::new(seed, 2)),
             controllers: plan
