@@ -1,7 +1,7 @@
 //! A daemon that is replaced while guests work on its disks and on those of another daemon.
 //!
 //! The disks of the other daemon must not notice. Those of the replaced daemon are compared with the time at rest once
-//! the next daemon has settled, and their time without service is bounded.
+//! the next daemon has settled. The median of their times without service is bounded.
 
 use std::fs::File;
 use std::iter;
@@ -40,8 +40,8 @@ pub(crate) struct ReplacedGuests {
 
 /// Requests in flight of one guest.
 const IN_FLIGHT: u16 = 2;
-/// The usual time without an answer when a daemon is replaced: one second to drain at its end, and a moment for the
-/// next daemon to connect.
+/// A bound of the usual time without an answer when a daemon is replaced. The daemon drains for one second at its end, and
+/// the next daemon needs a moment to connect.
 const WITHOUT_SERVICE: Duration = Duration::from_secs(5);
 
 impl ReplacedGuests {
@@ -203,7 +203,7 @@ fn a_daemon_that_is_replaced_harms_no_disk_of_another_and_serves_its_own_as_befo
     pauses.sort_unstable();
     let (median, longest) = (pauses[pauses.len() / 2], pauses[pauses.len() - 1]);
     println!("without service for {median:?}, {longest:?} at most, of {}", pauses.len());
-    // The longest may be that of a machine that stood still.
+    // The longest has no bound, because the machine may have stood still.
     assert!(median < WITHOUT_SERVICE, "most disks were without service for {median:?}");
     of_own.judge(&requests, "disks of a daemon that was replaced", "the end of the removal", priority.is_permitted());
     of_another.judge(&beside.finish(), "disks of another daemon", "one that is replaced", priority.is_permitted());

@@ -11,8 +11,8 @@ use crate::guest::{Guest, LOG_ALL, PROTOCOL_FEATURES};
 use crate::support::{Daemon, Disk, Link, Target, Verification, VerificationSetup, eventually, inject};
 
 const SLOTS: u16 = 16;
-/// How long writes that a front-end leaves on silent paths are held at least: 2 × the keep-alive timeout of 5 s, and the test
-/// target's quiesce time (CQT). This begins after the 10 s to drain, or when a busy machine loses the paths.
+/// The shortest time for which writes are held that a front-end leaves on silent paths. It is twice the keep-alive timeout of
+/// 5 s, and the test target's quiesce time (CQT). It begins after the 10 s to drain, or when a busy machine loses the paths.
 const FENCED: Duration = Duration::from_millis(10_100);
 
 #[test]

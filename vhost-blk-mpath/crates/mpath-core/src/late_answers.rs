@@ -1,9 +1,9 @@
 //! The budget of late answers.
 //!
-//! A request that was under way at an alarm and is answered by its first path after all has a *late answer*: a read was
-//! recalled and so read twice, or a path was suspect that was only slow. An array that is slow on all paths would be
-//! read over and over. So late answers may be a tenth of all answers. A group that has had more is *overdrawn*: it
-//! then waits for `FACTOR` times what the path itself has taken, even if that is more than `suspect-timeout`.
+//! A request is under way at an alarm, and its first path answers after all: this is a *late answer*. Then a recalled
+//! read was read twice, or a suspect path was only slow. An array that is slow on all paths would be read over and over.
+//! So late answers may be a tenth of all answers. A group that has had more is *overdrawn*. It waits for `FACTOR` times
+//! what the path itself has taken, even if that is more than `suspect-timeout`.
 //!
 //! The budget counts when an answer is late, and not when a request is recalled. So the first alarm is free, however
 //! many requests it moves. A path that stops for seconds may cause many late answers, and the answers of the other paths

@@ -1,8 +1,8 @@
 //! Overdue reads: a path may lose a single command and answer others.
 //!
-//! A read is *overdue* when it has waited for much longer than the reads of its path take, and for longer than such
-//! reads take on another path (`Group::is_other_faster`). It is then recalled and sent to another path. An overdue read
-//! makes no path suspect, and ends no association.
+//! A read is *overdue* when it has waited for much longer than the reads of its path take. It must also have waited for
+//! longer than such reads take on another path (`Group::is_other_faster`). It is then recalled and sent to another path.
+//! An overdue read makes no path suspect, and ends no association.
 //!
 //! * **The deadline** is `FACTOR` times the longest latency of the path's reads of that size, at least `FLOOR`. The
 //!   latencies are those of the last one or two windows of [`LongestWait`]. Without such reads, the deadline is the

@@ -9,8 +9,8 @@ const LONGEST_REST: Duration = Duration::from_secs(10);
 
 /// The rest of a path after a path error: requests do not return to the path at once. The rest ends by time, or with an event
 /// about the namespace. It doubles with each further error. After the rest the path is tried again. Until a request succeeds,
-/// the path does not count as leading to the disk. A request succeeds although it was bound no earlier than the refused one: then
-/// the path serves the disk, and its error speaks of that one request.
+/// the path does not count as leading to the disk. A request may succeed although it was bound no earlier than the refused one.
+/// Then the path serves the disk, and its error speaks of the refused request alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PathErrorRest {
     since: Option<Instant>,

@@ -2,8 +2,8 @@
 //!
 //! A grey path takes commands and answers none: its target has stopped while the kernel below still acknowledges, or
 //! packets are dropped. The host sees silence in both cases. A path is *suspect* while it owes answers, has been
-//! silent for longer than its deadline, and **another path is faster**: it answers such requests in less time than
-//! this path has been silent. The other path is then preferred. One sign of life ends the suspicion.
+//! silent for longer than its deadline, and **another path is faster**. The faster path answers such requests in less
+//! time than this path has been silent. It is then preferred. One sign of life ends the suspicion.
 //!
 //! Suspicion compares, because a slow array is no reason to leave a path. Where all paths are silent, none is suspect,
 //! and requests stay where they are. `Group::is_other_faster` compares: a path without such requests counts as faster,

@@ -52,7 +52,7 @@ fn a_slow_array_gives_writes_what_it_has() {
 }
 
 /// Each answer takes between half of the mean and one and a half times the mean. So a read is often overtaken, and recalled
-/// in vain.
+/// without gain.
 #[test]
 fn late_answers_cost_a_slow_array_little() {
     for policy in PolicyKind::ALL {

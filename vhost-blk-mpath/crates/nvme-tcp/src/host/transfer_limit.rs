@@ -1,11 +1,11 @@
-//! The most that one command may cover, for a controller that does not report it: data (MDTS is 0), or blocks of Write Zeroes and
-//! Dataset Management (no WZSL, DMRSL or DMSL).
+//! The most that one command may cover, for a controller that reports no limit. The limit of data is unknown if MDTS is 0. The
+//! limit of blocks of Write Zeroes and Dataset Management is unknown without WZSL, DMRSL and DMSL.
 //!
 //! A controller without MDTS may still have a limit: Linux' nvmet-tcp answers commands of some MiB with Internal Error. Suppose a
-//! command fails so, and is larger than every completed command. Then it is retried in commands of half the size, and
-//! again, down to [`LEARNED_MIN_BYTES`] or [`LEARNED_MIN_BLOCKS`]. If a retry succeeds, the size may have been the reason. When a second request needs
-//! smaller commands too, their size becomes the limit. So a passing failure does not change the limit. A failing medium does
-//! not either: it fails smaller commands too.
+//! command fails so, and is larger than every completed command. Then it is retried in commands of half the size, and again, down
+//! to [`LEARNED_MIN_BYTES`] or [`LEARNED_MIN_BLOCKS`]. If a retry succeeds, the size may have been the reason. When a second
+//! request needs smaller commands too, their size becomes the limit. So a passing failure does not change the limit. A failing
+//! medium does not either: it fails smaller commands too.
 
 use super::config::CommandLimits;
 use super::request::IoCommand;
@@ -21,7 +21,8 @@ const LEARNED_MIN_BYTES: u32 = 64 << 10;
 const LEARNED_MIN_BLOCKS: u32 = 128;
 
 /// Statuses of a command that may be too large. A violation of MDTS ends with Invalid Field (Base 2.1, figure "Identify
-/// Controller"). A violation of WZSL, DMRSL or DMSL ends with that, or with Command Size Limit Exceeded (NVM Command Set 1.1, 4.1.5.2).
+/// Controller"). A violation of WZSL, DMRSL or DMSL ends with Invalid Field, or with Command Size Limit Exceeded (NVM Command Set
+/// 1.1, 4.1.5.2).
 const REFUSALS: [Status; 3] = [Status::INTERNAL_ERROR, Status::INVALID_FIELD, Status::CONNECT_RESTART_DISCOVERY];
 
 /// The limits of all kinds of commands.

@@ -11,7 +11,7 @@ const FCTYPE_PROPERTY_GET: u8 = 0x04;
 const FCTYPE_AUTHENTICATION_SEND: u8 = 0x05;
 const FCTYPE_AUTHENTICATION_RECEIVE: u8 = 0x06;
 
-/// SPSP0, SPSP1 and SECP in command dword 10: in-band authentication, whose SECP is E9h and whose SPSP is 0101h (Base 8.3.4).
+/// SPSP0, SPSP1 and SECP in command dword 10: in-band authentication, whose SECP is E9h and whose SPSP is 0101h (Base 2.1, 8.3.4).
 const SECURITY_PROTOCOL: u32 = 0xe9 << 24 | 0x0101 << 8;
 
 /// The dwords of Connect.

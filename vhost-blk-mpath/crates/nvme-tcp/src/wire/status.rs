@@ -1,4 +1,4 @@
-//! The status field of a completion (Base 3.3.3.2.1, figures 92 to 99).
+//! The status field of a completion (Base 2.1, 4.2.3, figures 100 to 107).
 
 /// Status of a completion: bits 31:17 of dword 3, so SC 7:0, SCT 10:8, CRD 12:11, M 13, DNR 14. Zero is success.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

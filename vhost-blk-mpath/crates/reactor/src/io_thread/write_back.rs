@@ -1,5 +1,5 @@
-//! Flushes of the daemon itself for writes that no flush has covered: before a path is closed, and at the end of the daemon
-//! before all connections are closed.
+//! Flushes of the daemon itself for writes that no flush has covered. The daemon sends them before it closes a path, and at its
+//! own end before it closes all connections.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

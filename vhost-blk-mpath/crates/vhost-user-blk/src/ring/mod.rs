@@ -16,8 +16,8 @@
 //!   indirect table that is not valid, or a status outside memory. Returned without a status it would look like success
 //!   to a driver that presets the byte. So it stays available, or in flight if it was in the in-flight log.
 //! * Invalid ring indices break the queue: more chains available than the queue has entries, a head out of the table,
-//!   or more chains taken than a driver can own. A packed ring also breaks if a chain runs into descriptors that the
-//!   driver does not own, because the start of the next chain is unknown then.
+//!   or more chains taken than a driver can own. In a packed ring, a chain may run into descriptors that the driver does
+//!   not own. This breaks the queue too, because the start of the next chain is unknown then.
 //!
 //! When a queue breaks, its error eventfd is signalled. No chain is taken until the front-end sets up the queue again.
 //! Requests taken before are completed, and other queues continue.

@@ -1,8 +1,8 @@
-//! An array that is slow on all paths, in a run in which nothing else fails: reads that are sent a second time gain
-//! nothing, and cost the array as much as any others.
+//! An array that is slow on all paths, in a run in which nothing else fails. Repeated reads gain nothing there, and cost
+//! the array as much as other reads.
 //!
-//! A slow path can only be told from a slow array by trying. So the reads that are under way at one time may be sent
-//! twice, and later a quarter of the reads: with these, the guests still have 0.8 of what the array gives.
+//! Only a trial tells a slow path from a slow array. So the host may repeat twice the blocks that are under way at one
+//! time. In addition, it may repeat a quarter of all blocks. The guests then still have 0.8 of what the array gives.
 
 /// Blocks read from the array, and by guests.
 #[derive(Debug, Default)]

@@ -57,8 +57,8 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// The used length that this answer must have (virtio 1.2, 2.7.8.2): all that the device may write to, status
-    /// included, or for a failed read nothing, as no byte before the status is certain.
+    /// The used length that this answer must have (virtio 1.2, 2.7.8.2): all bytes that the device may write, with the
+    /// status. After a failed read the length is 0, because no byte before the status is certain.
     pub(crate) fn expected_used_bytes(&self) -> u32 {
         let data = self.data.len() as u32;
         if self.result.is_ok() { data + 1 } else { u32::from(data == 0) }

@@ -205,7 +205,7 @@ impl Target {
         self.complete(ctx, id, token);
     }
 
-    /// A flush fails. Unless the status says that the flush was not executed, the cache may be gone: a host file system drops data
+    /// A flush fails. The cache may be gone, unless the status says that the flush was not executed. A host file system drops data
     /// that it could not write.
     fn fail_flush(&mut self, ctx: &mut Ctx, node: usize, namespace: usize, status: Status) {
         let may_be_gone = status.sct() == 2 || status.is(Status::INTERNAL_ERROR) || status.sct() == 7;

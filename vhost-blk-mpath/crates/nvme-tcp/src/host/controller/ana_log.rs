@@ -147,7 +147,7 @@ impl AnaLogReader {
     }
 
     /// Compares the header after all parts were read. Returns the log if it has not changed, and otherwise starts again. A log that
-    /// never stands still is used in the end: each change since its first part has an event, which has the log read again.
+    /// never stands still is used in the end. Each change since its first part has an event, and the event has the log read again.
     fn compare(&mut self, header: &[u8]) -> Result<Option<AnaLog>, ControllerError> {
         if !self.parser.is_unchanged(header) && self.reads < READS_MAX {
             self.reads += 1;

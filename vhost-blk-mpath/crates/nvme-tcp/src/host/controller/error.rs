@@ -23,8 +23,8 @@ pub enum Unsupported {
     /// CAP.MQES or MAXCMD allows fewer entries than a queue needs.
     #[error("the controller allows queues of only {0} entries")]
     QueueEntries(u32),
-    /// The ANA log is longer than a transfer, and the controller supports no log page offset (LPA bit 2); or it is longer than this
-    /// host reads.
+    /// The ANA log is longer than a transfer, and the controller supports no log page offset (LPA bit 2). Or the log is longer than
+    /// this host reads.
     #[error("the ANA log is longer than {0} bytes, which is the most that can be read of it")]
     AnaLog(u64),
 }
