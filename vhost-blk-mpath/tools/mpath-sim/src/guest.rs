@@ -152,9 +152,8 @@ impl Guest {
         };
         if operation.is_zeroing() {
             let is_long = self.plan.longest_zeroes > self.plan.longest;
-            let is_taken = |other: &Range<u64>| {
-                *other == range || is_long && other.start < range.end && range.start < other.end
-            };
+            let is_taken =
+                |other: &Range<u64>| *other == range || is_long && other.start < range.end && range.start < other.end;
             if self.zeroing.iter().flatten().any(is_taken) {
                 self.think(clock, user);
                 return None;

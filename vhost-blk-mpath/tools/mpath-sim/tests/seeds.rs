@@ -119,7 +119,7 @@ fn fixed_seeds() {
         hung_up_by_daemon: 10,
         torn_writes: 5,
         given_up: 100,
-        spoilt_r2ts: 50,
+        spoilt_r2ts: 30,
         connections_deaf: 20,
         protocol_errors: 60,
         too_large_refused: 50,

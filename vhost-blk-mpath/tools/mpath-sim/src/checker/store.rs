@@ -51,9 +51,8 @@ impl Checker {
                 let Range { start, end } = request.range;
                 request.range == range || self.write_zeroes_max.is_some() && start <= range.start && range.end <= end
             };
-            let zeroes = |request: &OpenRequest| {
-                request.disk == disk && request.operation.is_zeroing() && covers(request)
-            };
+            let zeroes =
+                |request: &OpenRequest| request.disk == disk && request.operation.is_zeroing() && covers(request);
             self.open.iter().find(|(_, request)| zeroes(request)).map(|(&id, _)| id)
         };
         let gone = if is_orphan { CONNECTION_GONE } else { "" };

@@ -52,17 +52,29 @@ fn a_log_that_changes_while_it_is_read_is_read_again() {
     let mut admin = Admin::with(config(), |target| {
         many_groups(target);
         target.then = Some((What::Log(LogPage::ANA), |target| {
-            // The groups before move all others, and the namespace is elsewhere.
+            // The namespace moves to a group that was read before.
             target.ana.change_count += 1;
-            target.ana.groups.pop();
-            target.ana.groups[0].nsids.clear();
-            target.ana.groups[700].nsids.push(1);
-            target.ana.groups[700].state = AnaState::Optimized;
+            target.ana.groups[999].nsids[1] = 7001;
+            target.ana.groups[0].nsids[0] = 1;
+            target.ana.groups[0].state = AnaState::Optimized;
         }));
     });
     admin.live();
     assert_eq!(admin.only().ana, AnaState::Optimized);
     assert_eq!(admin.target.parts.iter().filter(|part| part.bytes == 16).count(), 2);
+    parts_of_reading(&admin.target.parts);
+}
+
+#[test]
+fn a_log_whose_parts_do_not_fit_together_is_read_again() {
+    let mut admin = Admin::with(config(), |target| {
+        many_groups(target);
+        target.then = Some((What::Log(LogPage::ANA), |target| {
+            target.ana.groups[0].nsids.clear();
+        }));
+    });
+    admin.live();
+    assert_eq!(admin.only().ana, AnaState::NonOptimized);
     parts_of_reading(&admin.target.parts);
 }
 
