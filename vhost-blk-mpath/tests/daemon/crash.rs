@@ -235,8 +235,8 @@ fn a_guest_that_may_come_back_finds_no_other_namespace() {
     world.guest.hang_up();
     eventually("it has left", || !world.daemon().status().disks[0].connected);
     world.daemon().api.remove_disk("disk0", false).unwrap();
-    assert!(!world.daemon().place.fence_record().exists());
     let daemon = world.daemon();
+    eventually("the record is removed", || !daemon.place.fence_record().exists());
     let on = DiskConfig { namespace: "2".parse().ok(), ..config(&daemon.place, "disk.sock", &world.target.addrs()) };
     daemon.api.add_disk(&on).unwrap();
 }

@@ -82,7 +82,8 @@ fn a_disk_with_discovered_paths_only() {
     assert_eq!((controller.disk.as_str(), controller.address.to_string()), ("disk0", format!("tcp://{at}")));
     assert_eq!((controller.state, controller.records), (DiscoveryState::Connected, Some(3)));
     assert_eq!(controller.generation, Some(target.discovery_status().unwrap().generation));
-    assert_eq!((happened(&daemon, EventKind::DiscoveryConnected), &controller.last_error), (1, &None));
+    assert_eq!(controller.last_error, None);
+    assert!(happened(&daemon, EventKind::DiscoveryConnected) > 0);
     let verification = Verification::start(&daemon.socket(), VerificationSetup::default());
     verification.goes_on(200);
     verification.finish();
@@ -269,6 +270,8 @@ fn a_lost_discovery_controller_removes_no_paths() {
     target.set(1, "listen=off");
     let daemon = by_discovery(&[target.discovery_addr().unwrap()], "");
     becomes(&daemon, &target, &[0]);
+    let [lost_before, connected_before] =
+        [EventKind::DiscoveryLost, EventKind::DiscoveryConnected].map(|kind| happened(&daemon, kind));
     target.apply_to_discovery(&["listen=off".parse().unwrap(), "reset=all".parse().unwrap()]).unwrap();
     eventually("the loss is noticed", || controllers(&daemon)[0].state == DiscoveryState::Lost);
     target.set(1, "listen=on");
@@ -278,10 +281,11 @@ fn a_lost_discovery_controller_removes_no_paths() {
     assert!(controller.records.is_some() && controller.generation.is_some());
     assert_eq!(listeners(&daemon, &target), [0]);
     // At most the loss and the failed reconnection are logged, not each attempt.
-    assert!((1..=2).contains(&happened(&daemon, EventKind::DiscoveryLost)), "{}", daemon.log());
+    let losses = happened(&daemon, EventKind::DiscoveryLost) - lost_before;
+    assert!((1..=2).contains(&losses), "{}", daemon.log());
     target.apply_to_discovery(&["listen=on".parse().unwrap()]).unwrap();
     becomes(&daemon, &target, &[0, 1]);
-    assert_eq!(happened(&daemon, EventKind::DiscoveryConnected), 2);
+    assert_eq!(happened(&daemon, EventKind::DiscoveryConnected) - connected_before, 1);
     assert_eq!(controllers(&daemon)[0].last_error, None);
 }
 

@@ -18,7 +18,7 @@
 use std::time::{Duration, Instant};
 
 use crate::attention::Attention;
-use crate::silence::{FACTOR, FLOOR, LongestWait, WINDOW, doubled};
+use crate::silence::{FACTOR, FLOOR, LastLatency, LongestWait, doubled};
 
 /// The longest deadline without evidence, as a multiple of the setting.
 const WITHOUT_EVIDENCE_FACTOR: u32 = 3;
@@ -47,8 +47,8 @@ pub(crate) struct ReadDeadlines {
     timeout: Duration,
     /// By size.
     latencies: [LongestWait; SIZES],
-    /// By size: when the last read was answered that was not recalled, and its latency.
-    last: [Option<(Instant, Duration)>; SIZES],
+    /// By size: the last read that was answered and not recalled.
+    last: [Option<LastLatency>; SIZES],
     /// By size: the latest issue time among the answered reads of that size or a larger one.
     answered_to: [Option<Instant>; SIZES],
     /// By size: an answer to a read issued at this time or later makes a waiting read overdue.
@@ -70,7 +70,7 @@ impl ReadDeadlines {
     pub(crate) fn answered(&mut self, now: Instant, issued_at: Instant, bytes: u32, attention: &Attention) -> bool {
         let latency = attention.between(issued_at, now);
         self.record_latency(now, latency, bytes);
-        self.last[size(bytes)] = Some((now, latency));
+        self.last[size(bytes)] = Some(LastLatency { answered_at: now, latency });
         let mut may = false;
         for size in 0..=size(bytes) {
             self.answered_to[size] = self.answered_to[size].max(Some(issued_at));
@@ -84,9 +84,9 @@ impl ReadDeadlines {
         self.latencies[size(bytes)].remember(now, latency);
     }
 
-    /// How long the last read of a size took that was answered within `WINDOW`.
+    /// How long the last read of a size took.
     pub(crate) fn last_latency(&self, now: Instant, size: usize) -> Option<Duration> {
-        self.last[size].filter(|(at, _)| now < *at + WINDOW).map(|(_, latency)| latency)
+        self.last[size].and_then(|last| last.get(now))
     }
 
     fn deadline(&self, now: Instant, read: Read) -> Duration {
@@ -135,6 +135,7 @@ impl ReadDeadlines {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::silence::WINDOW;
 
     const MS: Duration = Duration::from_millis(1);
     const TIMEOUT: Duration = Duration::from_millis(300);

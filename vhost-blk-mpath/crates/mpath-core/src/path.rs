@@ -10,7 +10,7 @@ use crate::path_error_rest::PathErrorRest;
 use crate::quantiles::Quantiles;
 use crate::recent_latencies::RecentLatencies;
 use crate::requests::InFlightList;
-use crate::silence::SilenceWatch;
+use crate::silence::{LastLatency, SilenceWatch};
 use crate::stats::ClassStats;
 use crate::unflushed::{CachePeriod, Round};
 use crate::window::Usage;
@@ -65,6 +65,8 @@ pub(crate) struct Path {
     /// Silence of the live association.
     pub(crate) watch: SilenceWatch,
     pub(crate) read_deadlines: ReadDeadlines,
+    /// The last write that the live association has answered.
+    pub(crate) last_write: Option<LastLatency>,
     /// By class: when the latest answered request was bound.
     pub(crate) answered_to: [Option<Instant>; 3],
     /// The earliest time at which a command of the live association can reach the I/O timeout. `None`: there is no
@@ -194,6 +196,7 @@ impl Path {
             per_disk: (0..disks).map(|_| PathDiskState::new()).collect(),
             watch: SilenceWatch::new(suspect_timeout),
             read_deadlines: ReadDeadlines::new(suspect_timeout),
+            last_write: None,
             answered_to: [None; 3],
             expires_at: None,
             injections: None,
@@ -218,6 +221,7 @@ impl Path {
     pub(crate) fn reset_watch(&mut self, suspect_timeout: Duration) {
         self.watch = SilenceWatch::new(suspect_timeout);
         self.read_deadlines = ReadDeadlines::new(suspect_timeout);
+        self.last_write = None;
         self.answered_to = [None; 3];
         self.expires_at = None;
     }

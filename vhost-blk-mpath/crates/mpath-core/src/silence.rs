@@ -35,6 +35,9 @@ pub(crate) const FLOOR: Duration = Duration::from_millis(100);
 pub(crate) const FACTOR: u32 = 4;
 /// How long a wait is remembered, at least; at most twice that.
 pub(crate) const WINDOW: Duration = Duration::from_secs(10);
+/// How long the latency of a path's last request tells other paths how fast it is. A longer time costs little: a silent path
+/// is suspect once it has been silent for that latency.
+const LAST_LATENCY_KEPT: Duration = Duration::from_secs(60);
 /// How long after the deadline, and again, a path is compared with others.
 pub(crate) const COMPARE_EVERY: Duration = Duration::from_millis(20);
 /// The same for a path without others. News of them has the path compared at once.
@@ -79,6 +82,20 @@ impl LongestWait {
             return None;
         }
         Some(self.waits[0].max(self.waits[1]))
+    }
+}
+
+/// The latency of the last request of a kind that a path has answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastLatency {
+    pub(crate) answered_at: Instant,
+    pub(crate) latency: Duration,
+}
+
+impl LastLatency {
+    /// The latency, for as long as it tells how fast the path is.
+    pub(crate) fn get(self, now: Instant) -> Option<Duration> {
+        (now < self.answered_at + LAST_LATENCY_KEPT).then_some(self.latency)
     }
 }
 

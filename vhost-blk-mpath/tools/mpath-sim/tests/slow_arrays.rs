@@ -59,3 +59,28 @@ fn late_answers_cost_a_slow_array_little() {
         means().for_each(|mean| assert_share(policy, Model::disk(2000, mean), mean, 100));
     }
 }
+
+/// A trial shows that no path is faster, and is remembered for a minute.
+#[test]
+fn a_slow_array_makes_no_path_suspect_once_it_is_known() {
+    let mut found = Vec::new();
+    for policy in PolicyKind::ALL {
+        for (mean, reads_percent, depth) in means()
+            .flat_map(|mean| [0, 70, 100].map(|reads| (mean, reads)))
+            .flat_map(|(mean, reads)| [1, 8].map(|depth| (mean, reads, depth)))
+        {
+            let workload = Workload::small(depth).with_reads(reads_percent);
+            let mut sim = Sim::with_suspect_timeout(DEFAULT, policy, &[Model::pipe(10.0, mean); 2], workload, 1);
+            sim.run(40 * mean);
+            let before = sim.suspicions();
+            sim.run(40 * mean);
+            let more = sim.suspicions() - before;
+            if more > 1 {
+                found.push(format!(
+                    "{policy:?}, {mean:?}, {reads_percent} % reads, depth {depth}: {more}, before {before}"
+                ));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}

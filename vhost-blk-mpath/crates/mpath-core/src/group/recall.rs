@@ -99,7 +99,7 @@ impl Group {
         let (read, patient) = (Read { issued_at, bytes: io.bytes, recalls }, self.late_answers.is_overdrawn());
         let mut by_age = path.read_deadlines.due_at(now, read, &self.attention, patient);
         let waited = self.attention.between(issued_at, now);
-        if by_age <= now && !self.is_other_faster(now, elsewhere, Some(size(io.bytes)), waited) {
+        if by_age <= now && !self.is_other_faster(now, id, elsewhere, Some(size(io.bytes)), waited) {
             by_age = now + COMPARE_EVERY;
         }
         earlier(by_silence, Some(by_age))

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::Group;
 use crate::overdue_reads::size;
+use crate::silence::LastLatency;
 use crate::{DiskId, Epoch, OpClass, Outcome, PathId};
 
 impl Group {
@@ -45,15 +46,15 @@ impl Group {
         }
     }
 
-    /// Takes note that the driver has answered a request of this association. `read` is set for a read: when it was
-    /// issued, and its bytes.
+    /// Takes note that the driver has answered a request of this association. `data` is set for a read or write: its class,
+    /// when it was issued, and its bytes.
     pub(super) fn watch_outcome(
         &mut self,
         now: Instant,
         id: PathId,
         epoch: Epoch,
         outcome: Outcome,
-        read: Option<(Instant, u32)>,
+        data: Option<(OpClass, Instant, u32)>,
     ) {
         let path = &mut self.paths[id.index()];
         if path.association.is_none_or(|live| live.epoch != epoch) {
@@ -65,10 +66,17 @@ impl Group {
             Outcome::Success | Outcome::PathError | Outcome::Retry { .. } | Outcome::Failed(_) => {
                 path.watch.answered(now, &self.attention);
                 self.late_answers.answered();
-                if let Some((issued_at, bytes)) = read
-                    && path.read_deadlines.answered(now, issued_at, bytes, &self.attention)
-                {
-                    self.recall_by(now);
+                match data {
+                    Some((OpClass::Read, issued_at, bytes)) => {
+                        if path.read_deadlines.answered(now, issued_at, bytes, &self.attention) {
+                            self.recall_by(now);
+                        }
+                    }
+                    Some((OpClass::Write, issued_at, _)) => {
+                        let latency = self.attention.between(issued_at, now);
+                        path.last_write = Some(LastLatency { answered_at: now, latency });
+                    }
+                    _ => {}
                 }
             }
         }
@@ -112,7 +120,8 @@ impl Group {
             let mut watch = self.paths[id.index()].watch;
             let patient = self.late_answers.is_overdrawn();
             let suspect = watch.check(now, &self.attention, patient, |silence| {
-                self.is_other_faster(now, others, self.smallest_read(id), silence)
+                let read = self.smallest_read(id);
+                self.is_comparable(id) && self.is_other_faster(now, id, others, read, silence)
             });
             self.paths[id.index()].watch = watch;
             if suspect {
@@ -124,22 +133,41 @@ impl Group {
         self.watch_at = self.next_suspicion();
     }
 
-    /// Whether one of `others` answers requests in less time than a request, or a path, has `waited`. `size` is set for a
-    /// read: its size class.
+    /// Whether one of `others` answers requests in less time than this path, or a request there, has `waited`. `size` is set
+    /// for a read: its size class.
     ///
     /// * A path that has itself been silent for half of that time is no faster, unless no such request is there.
     /// * The latency of the path's last read of that size counts. If there was none lately, the path counts as faster: a read
     ///   that moves there will tell.
-    pub(super) fn is_other_faster(&self, now: Instant, others: u64, size: Option<usize>, waited: Duration) -> bool {
+    /// * Writes do not move. So the latency of the path's last write counts, or of this path's if there was none there.
+    pub(super) fn is_other_faster(
+        &self,
+        now: Instant,
+        this: PathId,
+        others: u64,
+        size: Option<usize>,
+        waited: Duration,
+    ) -> bool {
         let class = if size.is_some() { OpClass::Read } else { OpClass::Write };
+        let last_write = |id: PathId| self.paths[id.index()].last_write.and_then(|last| last.get(now));
         let is_faster = |id: PathId| {
             let path = &self.paths[id.index()];
             let is_silent = path.in_flight[class.index()].newest().is_some()
                 && 2 * path.watch.silence(now, &self.attention) > waited;
-            let last = size.and_then(|size| path.read_deadlines.last_latency(now, size));
+            let last = match size {
+                Some(size) => path.read_deadlines.last_latency(now, size),
+                None => last_write(id).or_else(|| last_write(this)),
+            };
             !is_silent && last.is_none_or(|last| last < waited)
         };
         (0..self.paths.len() as u16).map(PathId).any(|id| others & id.bit() != 0 && is_faster(id))
+    }
+
+    /// Whether a path owes answers that another path could give. A flush of the path's own cache is none.
+    fn is_comparable(&self, id: PathId) -> bool {
+        let path = &self.paths[id.index()];
+        let has_requests = path.in_flight.iter().any(|of_class| of_class.newest().is_some());
+        has_requests || path.probe.is_some() || path.watch.abandoned() > 0
     }
 
     /// The other usable paths of the disks that a path leads to.

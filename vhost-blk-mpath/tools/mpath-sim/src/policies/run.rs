@@ -131,6 +131,12 @@ impl Sim {
         }
     }
 
+    /// How often a path became suspect so far.
+    #[must_use]
+    pub fn suspicions(&self) -> u64 {
+        self.group.stats(self.timeline.now()).paths.iter().map(|path| path.suspicions).sum()
+    }
+
     /// Changes the behaviour of a path, for requests that it is given from now on.
     pub fn change(&mut self, path: usize, model: Model) {
         self.models[path] = model;

@@ -95,8 +95,8 @@ fn a_target_stopped_for_longer_than_kato_does_not_execute_waiting_commands() {
     first.submit(IoCommand::Write { slba: 0, blocks: 1, fua: false }, vec![2; 512]);
     first.flush().unwrap();
     while stopped.elapsed() < keep_alive_tmo {
-        // Keep-alives that wait in the socket do not restart the timer.
-        admin.turn().unwrap();
+        // Keep-alives that wait in the socket do not restart the timer. The host may give up before the time is over.
+        let _ = admin.turn();
     }
     running.signal(Signal::CONT);
     assert!(first.completion().is_err(), "the connection ends, and the write is not answered");

@@ -284,13 +284,39 @@ fn flushes_stay_with_their_paths_unless_the_cache_is_shared() {
         assert_eq!(t.submit(1, Op::Flush), [issue(P0, 1)]);
         let recalled = if shared { vec![recall(P0, 1)] } else { vec![] };
         assert_eq!(t.sleep().1, recalled);
-        assert!(t.path(P0).suspect);
+        // No other path can flush the cache of this one, or shows how long that takes.
+        assert_eq!(t.path(P0).suspect, shared);
         if shared {
             assert_eq!(t.complete(P0, 1, ABANDONED), [issue(P1, 1)]);
             assert_eq!(t.complete(P1, 1, Outcome::Success), [ok(1)]);
         } else {
             assert_eq!(t.complete(P0, 1, Outcome::Success), [ok(1)]);
         }
+    }
+}
+
+/// The array is slow, and both paths with it. A path says so for a while with the last write that it has answered.
+#[test]
+fn a_path_that_takes_as_long_for_writes_is_not_faster() {
+    const SLOW: Duration = Duration::from_millis(400);
+    let mut t = Test::new(numa());
+    assert_eq!(t.submit(0, Op::Write), [issue(P0, 0)]);
+    t.sleep();
+    assert!(t.path(P0).suspect, "the other path may be faster");
+    assert_eq!(t.submit(1, Op::Write), [issue(P1, 1)]);
+    t.now += SLOW;
+    t.complete(P0, 0, Outcome::Success);
+    t.complete(P1, 1, Outcome::Success);
+    for (pause_s, suspect_after) in [(1, SLOW), (50, SLOW), (120, DEADLINE)] {
+        t.now += Duration::from_secs(pause_s);
+        let begun = t.now;
+        assert_eq!(t.submit(0, Op::Write), [issue(P0, 0)]);
+        while !t.path(P0).suspect {
+            t.sleep();
+        }
+        let after = t.now - begun;
+        assert!((suspect_after..suspect_after + 30 * MS).contains(&after), "after {pause_s} s: {after:?}");
+        t.complete(P0, 0, Outcome::Success);
     }
 }
 
