@@ -346,7 +346,8 @@ impl mpath_host::Disks for &Subsystem {
     }
 
     fn io_queues_granted(&mut self, path: PathId, granted: u16) -> Result<(), u16> {
-        if granted < self.io_threads {
+        let outcome = self.virtqueues().granted(path, granted);
+        if granted < self.io_threads && outcome.is_ok() {
             let (disk, path, io_threads) =
                 (self.name(), self.address(path).map(|address| address.to_string()), self.io_threads);
             tracing::info!(
@@ -357,7 +358,7 @@ impl mpath_host::Disks for &Subsystem {
                 "the controller grants fewer I/O queues; virtqueues use as many I/O threads"
             );
         }
-        self.virtqueues().granted(path, granted)
+        outcome
     }
 
     fn path_up(&mut self, path: PathId, namespaces: Vec<NamespaceUpdate>) -> Result<(), (DiskId, Unusable)> {

@@ -133,7 +133,7 @@ pub struct DiskFlags {
     #[arg(long, requires = "dhchap_secret_file", conflicts_with = "tls_key_file")]
     pub concat: bool,
 
-    /// Keep-alive timeout in seconds, 1 to 600: a path that receives nothing for this long is lost [default: 5]
+    /// Keep-alive timeout in seconds, 1 to 600: half of it is the longest wait for an answer to a keep-alive [default: 5]
     #[arg(long, value_name = "SECONDS")]
     pub keep_alive_tmo: Option<KeepAliveTmo>,
 

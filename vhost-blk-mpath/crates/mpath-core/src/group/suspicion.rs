@@ -66,17 +66,14 @@ impl Group {
             Outcome::Success | Outcome::PathError | Outcome::Retry { .. } | Outcome::Failed(_) => {
                 path.watch.answered(now, &self.attention);
                 self.late_answers.answered();
-                match data {
-                    Some((OpClass::Read, issued_at, bytes)) => {
-                        if path.read_deadlines.answered(now, issued_at, bytes, &self.attention) {
-                            self.recall_by(now);
-                        }
-                    }
-                    Some((OpClass::Write, issued_at, _)) => {
-                        let latency = self.attention.between(issued_at, now);
-                        path.last_write = Some(LastLatency { answered_at: now, latency });
-                    }
-                    _ => {}
+                if let Some((OpClass::Write, issued_at, _)) = data {
+                    let latency = self.attention.between(issued_at, now);
+                    path.last_write = Some(LastLatency { answered_at: now, latency });
+                }
+                if let Some((OpClass::Read, issued_at, bytes)) = data
+                    && path.read_deadlines.answered(now, issued_at, bytes, &self.attention)
+                {
+                    self.recall_by(now);
                 }
             }
         }

@@ -35,7 +35,7 @@ pub enum PathError<E: std::error::Error> {
     /// The controller grants too few I/O queues for the virtqueues that run.
     #[error(
         "the controller grants {granted} I/O queues, and virtqueues run on {needed} I/O threads, of which each needs one; the path is used once \
-         they have started again, on fewer threads: reset the guest; or set `io-threads` to {granted} and restart; or raise the target's limit"
+         they have started again, on fewer threads: reset the guest, or have its front-end reconnect; or set `io-threads` to {granted} and restart; or raise the target's limit"
     )]
     Queues {
         /// The number of queues granted.
