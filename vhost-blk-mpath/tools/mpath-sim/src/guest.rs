@@ -146,14 +146,15 @@ impl Guest {
         };
         let range = match (operation, self.changed[user].clone()) {
             (Operation::Flush, _) => 0..0,
-            (Operation::Read, Some(changed)) if self.rng.percent(40) => changed,
+            // Few long reads would be all that counts.
+            (Operation::Read, Some(changed)) if self.rng.percent(40) && !self.is_long(&changed) => changed,
             (operation, _) if operation.is_zeroing() => self.random_range(self.plan.longest_zeroes),
             _ => self.random_range(self.plan.longest),
         };
         if operation.is_zeroing() {
-            let is_long = self.plan.longest_zeroes > self.plan.longest;
+            let are_long = self.plan.longest_zeroes > self.plan.longest;
             let is_taken =
-                |other: &Range<u64>| *other == range || is_long && other.start < range.end && range.start < other.end;
+                |other: &Range<u64>| *other == range || are_long && other.start < range.end && range.start < other.end;
             if self.zeroing.iter().flatten().any(is_taken) {
                 self.think(clock, user);
                 return None;
@@ -164,6 +165,10 @@ impl Guest {
             self.changed[user] = Some(range.clone());
         }
         Some(self.request(user, operation, range))
+    }
+
+    fn is_long(&self, range: &Range<u64>) -> bool {
+        range.end - range.start > self.plan.longest
     }
 
     fn random_range(&mut self, longest: u64) -> Range<u64> {
