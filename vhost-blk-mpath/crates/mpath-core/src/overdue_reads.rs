@@ -84,9 +84,9 @@ impl ReadDeadlines {
         self.latencies[size(bytes)].remember(now, latency);
     }
 
-    /// How long the last read of a size took.
-    pub(crate) fn last_latency(&self, now: Instant, size: usize) -> Option<Duration> {
-        self.last[size].and_then(|last| last.get(now))
+    /// The last read of a size that was answered and not recalled.
+    pub(crate) fn last(&self, size: usize) -> Option<LastLatency> {
+        self.last[size]
     }
 
     fn deadline(&self, now: Instant, read: Read) -> Duration {

@@ -65,8 +65,8 @@ pub(crate) struct Path {
     /// Silence of the live association.
     pub(crate) watch: SilenceWatch,
     pub(crate) read_deadlines: ReadDeadlines,
-    /// The last write that the live association has answered.
-    pub(crate) last_write: Option<LastLatency>,
+    /// By class: the last request that the live association has answered, without reads and flushes.
+    pub(crate) last: [Option<LastLatency>; 3],
     /// By class: when the latest answered request was bound.
     pub(crate) answered_to: [Option<Instant>; 3],
     /// The earliest time at which a command of the live association can reach the I/O timeout. `None`: there is no
@@ -196,7 +196,7 @@ impl Path {
             per_disk: (0..disks).map(|_| PathDiskState::new()).collect(),
             watch: SilenceWatch::new(suspect_timeout),
             read_deadlines: ReadDeadlines::new(suspect_timeout),
-            last_write: None,
+            last: [None; 3],
             answered_to: [None; 3],
             expires_at: None,
             injections: None,
@@ -221,7 +221,7 @@ impl Path {
     pub(crate) fn reset_watch(&mut self, suspect_timeout: Duration) {
         self.watch = SilenceWatch::new(suspect_timeout);
         self.read_deadlines = ReadDeadlines::new(suspect_timeout);
-        self.last_write = None;
+        self.last = [None; 3];
         self.answered_to = [None; 3];
         self.expires_at = None;
     }

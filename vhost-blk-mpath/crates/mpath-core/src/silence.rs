@@ -35,9 +35,8 @@ pub(crate) const FLOOR: Duration = Duration::from_millis(100);
 pub(crate) const FACTOR: u32 = 4;
 /// How long a wait is remembered, at least; at most twice that.
 pub(crate) const WINDOW: Duration = Duration::from_secs(10);
-/// How long the latency of a path's last request tells other paths how fast it is. A longer time costs little: a silent path
-/// is suspect once it has been silent for that latency.
-const LAST_LATENCY_KEPT: Duration = Duration::from_secs(60);
+/// How long the latency of a path's last request is remembered, at most.
+const LATENCY_KEPT: Duration = Duration::from_secs(60);
 /// How long after the deadline, and again, a path is compared with others.
 pub(crate) const COMPARE_EVERY: Duration = Duration::from_millis(20);
 /// The same for a path without others. News of them has the path compared at once.
@@ -93,9 +92,16 @@ pub(crate) struct LastLatency {
 }
 
 impl LastLatency {
-    /// The latency, for as long as it tells how fast the path is.
+    /// The latency, unless it is too old to count.
     pub(crate) fn get(self, now: Instant) -> Option<Duration> {
-        (now < self.answered_at + LAST_LATENCY_KEPT).then_some(self.latency)
+        (now < self.answered_at + LATENCY_KEPT).then_some(self.latency)
+    }
+
+    /// The latency as a measure for a silent path whose own last latency is `own`. After `WINDOW` it counts only if it is no
+    /// more than twice `own`: a pause of all paths must not excuse a silence for long.
+    pub(crate) fn compared(self, now: Instant, own: Option<Duration>) -> Option<Duration> {
+        let is_recent = now < self.answered_at + WINDOW;
+        self.get(now).filter(|latency| is_recent || own.is_some_and(|own| *latency <= 2 * own))
     }
 }
 
@@ -199,6 +205,11 @@ impl SilenceWatch {
 
     pub(crate) fn is_suspect(&self) -> bool {
         self.suspect
+    }
+
+    /// The silence after which the path is compared with others.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.deadline
     }
 
     /// Takes the number of requests that the path has answered late since it was suspect. Recalled requests count when

@@ -7,7 +7,7 @@ use crate::failovers::Failover;
 use crate::policy::{AttemptEnd, CompletedAttempt};
 use crate::requests::State;
 use crate::timers::Due;
-use crate::{DiskId, IoError, Op, OpClass, Outcome, PathId, Tag};
+use crate::{DiskId, IoError, Op, Outcome, PathId, Tag};
 
 /// A failure counts with at least this latency, because a path that fails at once is not a fast path. Every policy
 /// accepts latencies up to this.
@@ -52,8 +52,7 @@ impl Group {
         let (io, unflushed_in, epoch) = (request.io, request.unflushed_in, request.epoch);
         let latency = now - bound_at;
         if watched {
-            let data = (class != OpClass::Other).then_some((class, request.issued_at, io.bytes));
-            self.watch_outcome(now, path, epoch, outcome, data);
+            self.watch_outcome(now, path, epoch, outcome, Some((class, request.issued_at, io.bytes)));
             if !matches!(outcome, Outcome::Lost { .. } | Outcome::Recalled { .. } | Outcome::GivenUp) {
                 let answered_to = &mut self.paths[path.index()].answered_to[class.index()];
                 *answered_to = (*answered_to).max(Some(bound_at));

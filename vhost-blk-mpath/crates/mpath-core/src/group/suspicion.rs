@@ -46,15 +46,15 @@ impl Group {
         }
     }
 
-    /// Takes note that the driver has answered a request of this association. `data` is set for a read or write: its class,
-    /// when it was issued, and its bytes.
+    /// Takes note that the driver has answered a request of this association. `request` is set unless it is a hedge or a flush
+    /// command: its class, when it was issued, and its bytes.
     pub(super) fn watch_outcome(
         &mut self,
         now: Instant,
         id: PathId,
         epoch: Epoch,
         outcome: Outcome,
-        data: Option<(OpClass, Instant, u32)>,
+        request: Option<(OpClass, Instant, u32)>,
     ) {
         let path = &mut self.paths[id.index()];
         if path.association.is_none_or(|live| live.epoch != epoch) {
@@ -66,13 +66,11 @@ impl Group {
             Outcome::Success | Outcome::PathError | Outcome::Retry { .. } | Outcome::Failed(_) => {
                 path.watch.answered(now, &self.attention);
                 self.late_answers.answered();
-                if let Some((OpClass::Write, issued_at, _)) = data {
+                let Some((class, issued_at, bytes)) = request else { return self.watch_changed(now, id) };
+                if class != OpClass::Read {
                     let latency = self.attention.between(issued_at, now);
-                    path.last_write = Some(LastLatency { answered_at: now, latency });
-                }
-                if let Some((OpClass::Read, issued_at, bytes)) = data
-                    && path.read_deadlines.answered(now, issued_at, bytes, &self.attention)
-                {
+                    path.last[class.index()] = Some(LastLatency { answered_at: now, latency });
+                } else if path.read_deadlines.answered(now, issued_at, bytes, &self.attention) {
                     self.recall_by(now);
                 }
             }
@@ -115,10 +113,10 @@ impl Group {
                 continue;
             }
             let mut watch = self.paths[id.index()].watch;
-            let patient = self.late_answers.is_overdrawn();
+            let (patient, deadline) = (self.late_answers.is_overdrawn(), watch.deadline());
             let suspect = watch.check(now, &self.attention, patient, |silence| {
-                let read = self.smallest_read(id);
-                self.is_comparable(id) && self.is_other_faster(now, id, others, read, silence)
+                let waited = self.waits_for(now, id, silence).filter(|waited| *waited >= deadline);
+                waited.is_some_and(|waited| self.is_other_faster(now, id, others, self.smallest_read(id), waited))
             });
             self.paths[id.index()].watch = watch;
             if suspect {
@@ -136,7 +134,8 @@ impl Group {
     /// * A path that has itself been silent for half of that time is no faster, unless no such request is there.
     /// * The latency of the path's last read of that size counts. If there was none lately, the path counts as faster: a read
     ///   that moves there will tell.
-    /// * Writes do not move. So the latency of the path's last write counts, or of this path's if there was none there.
+    /// * Other requests do not move. So the latency of the path's last write counts, or of this path's if there was none there.
+    ///   If this path owes no write either, the same is true of discards, and of flushes of a shared cache.
     pub(super) fn is_other_faster(
         &self,
         now: Instant,
@@ -145,26 +144,38 @@ impl Group {
         size: Option<usize>,
         waited: Duration,
     ) -> bool {
-        let class = if size.is_some() { OpClass::Read } else { OpClass::Write };
-        let last_write = |id: PathId| self.paths[id.index()].last_write.and_then(|last| last.get(now));
+        let owes_write = self.paths[this.index()].in_flight[OpClass::Write.index()].newest().is_some();
+        let class = match size {
+            Some(_) => OpClass::Read,
+            None if owes_write => OpClass::Write,
+            None => OpClass::Other,
+        };
+        let last = |id: PathId| {
+            let path = &self.paths[id.index()];
+            size.map_or(path.last[class.index()], |size| path.read_deadlines.last(size))
+        };
+        let own = last(this).and_then(|last| last.get(now));
         let is_faster = |id: PathId| {
             let path = &self.paths[id.index()];
             let is_silent = path.in_flight[class.index()].newest().is_some()
                 && 2 * path.watch.silence(now, &self.attention) > waited;
-            let last = match size {
-                Some(size) => path.read_deadlines.last_latency(now, size),
-                None => last_write(id).or_else(|| last_write(this)),
-            };
-            !is_silent && last.is_none_or(|last| last < waited)
+            let known = last(id).and_then(|last| last.compared(now, own));
+            let latency = if size.is_some() { known } else { known.or(own) };
+            !is_silent && latency.is_none_or(|latency| latency < waited)
         };
         (0..self.paths.len() as u16).map(PathId).any(|id| others & id.bit() != 0 && is_faster(id))
     }
 
-    /// Whether a path owes answers that another path could give. A flush of the path's own cache is none.
-    fn is_comparable(&self, id: PathId) -> bool {
+    /// How long a silent path has owed an answer that another path could give. A flush of the path's own cache is none, and
+    /// neither is a hedge, whose read waits elsewhere.
+    fn waits_for(&self, now: Instant, id: PathId, silence: Duration) -> Option<Duration> {
         let path = &self.paths[id.index()];
-        let has_requests = path.in_flight.iter().any(|of_class| of_class.newest().is_some());
-        has_requests || path.probe.is_some() || path.watch.abandoned() > 0
+        if path.watch.abandoned() > 0 {
+            return Some(silence);
+        }
+        let oldest =
+            path.in_flight.iter().filter_map(|of_class| Some(self.requests[of_class.oldest()?].issued_at)).min()?;
+        Some(self.attention.between(oldest, now).min(silence))
     }
 
     /// The other usable paths of the disks that a path leads to.

@@ -61,12 +61,12 @@ impl ClosedPaths {
         self.lost.extend(open.map(|id| (node, disk, id)));
     }
 
-    /// A controller has failed a flush for good.
+    /// A controller has failed a flush.
     pub(crate) fn flush_failed(&mut self, path: PathId, epoch: Epoch) {
         self.flush_failed.insert((path, epoch));
     }
 
-    /// Whether the controller of an association has failed a flush for good.
+    /// Whether the controller of an association has failed a flush.
     pub(crate) fn has_failed_flush(&self, path: PathId, epoch: Epoch) -> bool {
         self.flush_failed.contains(&(path, epoch))
     }

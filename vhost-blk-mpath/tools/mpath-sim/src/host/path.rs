@@ -46,7 +46,6 @@ fn report_of(kind: &PathEventKind<ConnId>) -> Option<Report<IoFailure>> {
     })
 }
 
-/// Whether a path is not used because its controller does not name the namespace.
 /// The time that the controller had for an answer, if it did not answer in time.
 fn time_allowed(error: &PathError<IoFailure>) -> Option<Duration> {
     match error {
@@ -55,6 +54,7 @@ fn time_allowed(error: &PathError<IoFailure>) -> Option<Duration> {
     }
 }
 
+/// Whether a path is not used because its controller does not name the namespace.
 fn is_unverified(error: &PathError<IoFailure>) -> bool {
     matches!(
         error,

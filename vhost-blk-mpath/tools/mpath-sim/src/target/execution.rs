@@ -117,7 +117,7 @@ impl Target {
         if self.pending.get(&number).is_none_or(early) {
             return;
         }
-        if self.refuse_too_large(ctx, number) || self.execute_piece(ctx, number) {
+        if self.execute_piece(ctx, number) {
             return;
         }
         let Some(PendingCommand { conn: id, node, instance, command, view, until, is_lost, executed, .. }) =
@@ -128,6 +128,7 @@ impl Target {
         if let Some(until) = until {
             if now <= until
                 && let Ok((IoScope::One(namespace), task)) = check_io(&command, &self.namespaces, &view)
+                && self.refusal_of_size(namespace, &task).is_none()
             {
                 self.change(ctx, Execution { node, namespace, executed, is_orphan: true }, &task, &command.payload);
             }
@@ -139,7 +140,9 @@ impl Target {
             return self.close(ctx, id, now);
         };
         if is_lost {
-            if let Ok((IoScope::One(namespace), task)) = check_io(&command, &self.namespaces, &view) {
+            if let Ok((IoScope::One(namespace), task)) = check_io(&command, &self.namespaces, &view)
+                && self.refusal_of_size(namespace, &task).is_none()
+            {
                 self.change(ctx, Execution { node, namespace, executed, is_orphan: false }, &task, &command.payload);
             }
             return;
@@ -166,6 +169,13 @@ impl Target {
                     let at = ctx.clock.elapsed();
                     let what = format_args!("node {node} knows {blocks} blocks, and was asked for more: {task:?}");
                     return ctx.checker.violate(at, None, what);
+                }
+                if let Some(status) = self.refusal_of_size(namespace, &task) {
+                    ctx.checker.counts.too_large_refused += 1;
+                    if let Some(conn) = self.conns.get_mut(&id) {
+                        conn.queue.complete(command.token, status, 0);
+                    }
+                    return self.send(ctx, id);
                 }
                 if let Some(status_fault) = self.nodes[node].status_fault
                     && self.rng.percent(status_fault.percent)
@@ -242,24 +252,12 @@ impl Target {
         self.send(ctx, id);
     }
 
-    /// Refuses a Write Zeroes above the limit. Returns whether it has.
-    fn refuse_too_large(&mut self, ctx: &mut Ctx, number: u64) -> bool {
-        let Some((most, status)) = self.plan.write_zeroes_limit else { return false };
-        let Some(pending) = self.pending.get(&number) else { return false };
-        let blocks = match NvmCommand::parse(&pending.command.sqe) {
-            Ok(NvmCommand::WriteZeroes { blocks, .. }) => u64::from(blocks),
-            _ => return false,
-        };
-        if blocks <= most || self.absent.contains(&(pending.node, pending.command.sqe.nsid.get())) {
-            return false;
-        }
-        let Some(PendingCommand { conn, command, .. }) = self.pending.remove(&number) else { return false };
-        ctx.checker.counts.too_large_refused += 1;
-        if let Some(connection) = self.conns.get_mut(&conn) {
-            connection.queue.complete(command.token, status, 0);
-            self.send(ctx, conn);
-        }
-        true
+    /// The status for a Write Zeroes above the limit of the target.
+    fn refusal_of_size(&self, namespace: usize, task: &IoTask) -> Option<Status> {
+        let (most, status) = self.plan.write_zeroes_limit?;
+        let IoTask::WriteZeroes { range, .. } = task else { return None };
+        let blocks = self.plan.namespaces[namespace].blocks_of(range);
+        (blocks.end - blocks.start > most).then_some(status)
     }
 
     /// At random, executes only a piece of a command of several blocks, and leaves the rest for later. Returns whether it has.
@@ -278,7 +276,8 @@ impl Target {
         let Ok((IoScope::One(namespace), task)) = check_io(&pending.command, &self.namespaces, &view) else {
             return false;
         };
-        let Some(BlockChange { blocks, durable }) = self.change_of(namespace, &task).filter(|_| !is_gone) else {
+        let is_refused = is_gone || self.refusal_of_size(namespace, &task).is_some();
+        let Some(BlockChange { blocks, durable }) = self.change_of(namespace, &task).filter(|_| !is_refused) else {
             return false;
         };
         let done = executed.map_or(0, |executed| executed.blocks);

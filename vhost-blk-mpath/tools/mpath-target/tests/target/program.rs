@@ -96,7 +96,9 @@ fn a_target_stopped_for_longer_than_kato_does_not_execute_waiting_commands() {
     first.flush().unwrap();
     while stopped.elapsed() < keep_alive_tmo {
         // Keep-alives that wait in the socket do not restart the timer. The host may give up before the time is over.
-        let _ = admin.turn();
+        if let Err(error) = admin.turn() {
+            assert!(error.to_string().contains("Keep Alive"), "{error}");
+        }
     }
     running.signal(Signal::CONT);
     assert!(first.completion().is_err(), "the connection ends, and the write is not answered");

@@ -320,6 +320,76 @@ fn a_path_that_takes_as_long_for_writes_is_not_faster() {
     }
 }
 
+/// A pause of all paths that is over excuses no silence for long.
+#[test]
+fn a_slow_read_of_a_path_counts_for_a_minute_only_beside_a_path_as_slow() {
+    for (own, pause_s, suspect_after) in [(MS, 1, 800 * MS), (MS, 20, DEADLINE), (500 * MS, 20, 800 * MS)] {
+        let mut t = Test::new(numa());
+        assert_eq!(t.submit(0, Op::Read), [issue(P0, 0)]);
+        assert_eq!(t.sleep().1, [recall(P0, 0)]);
+        assert_eq!(t.complete(P0, 0, ABANDONED), [issue(P1, 0)]);
+        t.now += 800 * MS;
+        t.progress(P0, 1);
+        t.complete(P1, 0, Outcome::Success);
+        assert_eq!(t.submit(0, Op::Read), [issue(P0, 0)]);
+        t.now += own;
+        t.complete(P0, 0, Outcome::Success);
+        t.now += Duration::from_secs(pause_s);
+        let begun = t.now;
+        assert_eq!(t.submit(0, Op::Read), [issue(P0, 0)]);
+        while !t.path(P0).suspect && t.path(P0).recalled == 1 {
+            t.sleep();
+        }
+        let after = t.now - begun;
+        assert!((suspect_after..suspect_after + 30 * MS).contains(&after), "{own:?}, after {pause_s} s: {after:?}");
+    }
+}
+
+/// Discards are compared with discards.
+#[test]
+fn a_long_discard_makes_no_path_suspect_that_others_do_not_beat() {
+    let mut t = Test::new(numa());
+    for tag in [0, 1] {
+        assert_eq!(t.submit(tag, Op::Write), [issue(P0, tag)]);
+        t.now += MS;
+        t.complete(P0, tag, Outcome::Success);
+    }
+    let discard = |t: &mut Test| {
+        assert_eq!(t.submit(0, Op::Discard), [issue(P0, 0)]);
+        let ends = t.now + 2 * Duration::from_secs(1);
+        while t.group.next_timeout().is_some_and(|at| at < ends) && !t.path(P0).suspect {
+            t.sleep();
+        }
+        let suspect = t.path(P0).suspect;
+        t.now = ends;
+        t.complete(P0, 0, Outcome::Success);
+        suspect
+    };
+    assert!(discard(&mut t), "nothing is known of discards");
+    assert!(!discard(&mut t));
+}
+
+/// The path is silent because of a long flush. Only the time of the read counts.
+#[test]
+fn a_read_beside_a_long_flush_waits_for_its_own_deadline() {
+    let mut t = Test::new(numa());
+    let association =
+        Association { epoch: Epoch(2), ana: AnaState::Optimized.into(), volatile_write_cache: true, queue_depth: 4 };
+    t.group.path_lost(t.now, P0);
+    t.group.path_up(t.now, P0, association);
+    t.submit(0, Op::Write);
+    t.complete(P0, 0, Outcome::Success);
+    t.submit(1, Op::Flush);
+    t.now += 10 * DEADLINE;
+    t.actions();
+    let begun = t.now;
+    assert_eq!(t.submit(2, Op::Read), [issue(P0, 2)]);
+    while !t.path(P0).suspect {
+        t.sleep();
+    }
+    assert!((DEADLINE..DEADLINE + 30 * MS).contains(&(t.now - begun)), "{:?}", t.now - begun);
+}
+
 #[test]
 fn the_policy_learns_the_latency_of_a_recalled_read() {
     let mut t = Test::new(GroupConfig { policy: PolicyKind::LatencyRr.into(), ..GroupConfig::default() });

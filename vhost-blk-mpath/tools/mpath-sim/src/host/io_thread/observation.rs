@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mpath_core::{AnaState, DiskId, Epoch, GroupStats, PathId, WaitCause};
 use reactor::ThreadExplanation;
 
-use super::socket::Socket;
+use super::socket::{Refusal, Socket};
 use super::{IoThread, Message};
 use crate::checker::is_accessible;
 use crate::checker::wire::{Command, CommandEnd, CommandKind, Wire};
@@ -73,19 +73,21 @@ impl IoThread {
                 CommandKind::Flush => {
                     let counts = end == CommandEnd::Success && !ctx.checker.are_answers_altered();
                     ctx.checker.flushes.flush_answered(association, counts);
-                    if end == CommandEnd::Final {
+                    // An error that may pass counts too: the host may have no retries left.
+                    if matches!(end, CommandEnd::Final | CommandEnd::Passing) {
                         ctx.checker.closed_paths.flush_failed(socket.path, socket.epoch);
                     }
                 }
             }
             let at = ctx.clock.elapsed();
             if end == CommandEnd::Success {
-                socket.refusing.retain(|of, since| *of != disk || at < *since + REFUSAL_MIN);
+                socket.refusing.retain(|of, refusal| *of != disk || at < refusal.since + REFUSAL_MIN);
+                socket.refusing.entry(disk).and_modify(|refusal| refusal.has_served = true);
             } else {
-                let counts = !socket.refusing.contains_key(&disk);
+                let counts = socket.refusing.get(&disk).is_none_or(|refusal| refusal.has_served);
                 ctx.checker.command_failed(disk, kind, blocks.as_ref(), end, counts);
                 if end == CommandEnd::OfPath {
-                    socket.refusing.insert(disk, at);
+                    socket.refusing.insert(disk, Refusal { since: at, has_served: false });
                 }
             }
         }

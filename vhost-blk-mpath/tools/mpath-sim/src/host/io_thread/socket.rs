@@ -8,6 +8,14 @@ use mpath_core::{AnaStates, DiskId, Epoch, PathId};
 use crate::checker::is_accessible;
 use crate::checker::wire::Wire;
 
+/// A path that refuses commands of a disk.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) since: Duration,
+    /// The path has carried out a command since, which may have been on its way before.
+    pub(super) has_served: bool,
+}
+
 /// The socket of a queue pair.
 #[derive(Debug)]
 pub(super) struct Socket {
@@ -22,8 +30,8 @@ pub(super) struct Socket {
     pub(super) queue_depth: usize,
     /// The ANA states that the thread was told.
     pub(super) ana: AnaStates,
-    /// Disks whose commands the path refuses, and since when.
-    pub(super) refusing: BTreeMap<usize, Duration>,
+    /// Disks whose commands the path refuses.
+    pub(super) refusing: BTreeMap<usize, Refusal>,
     /// Disks whose namespaces the thread knew to be inaccessible there before the next send.
     pub(super) inaccessible: BTreeSet<usize>,
     /// The thread does not use it any more.
