@@ -7,22 +7,34 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::connection::ConnId;
 
-/// The lost attempts of each write, by the connections that they were lost with.
+/// The attempts of writes since requests began anew.
 #[derive(Debug, Default)]
-pub(super) struct LostAttempts(BTreeMap<u64, BTreeSet<ConnId>>);
+pub(super) struct LostAttempts {
+    /// Writes, and the connections over which commands of them have arrived.
+    arrived: BTreeSet<(u64, ConnId)>,
+    /// By write: the connections that attempts were lost with.
+    lost: BTreeMap<u64, BTreeSet<ConnId>>,
+}
 
 impl LostAttempts {
     pub(super) fn of(&self, id: u64) -> usize {
-        self.0.get(&id).map_or(0, BTreeSet::len)
+        self.lost.get(&id).map_or(0, BTreeSet::len)
     }
 
-    /// A connection has ended before a command of a write was answered. Returns whether the attempt is new.
+    /// A command of a write has arrived.
+    pub(super) fn arrived(&mut self, id: u64, conn: ConnId) {
+        self.arrived.insert((id, conn));
+    }
+
+    /// A connection has ended before a command of a write was answered. Returns whether the attempt is new. A target may notice
+    /// late that the attempt of an earlier daemon is lost, which does not count.
     pub(super) fn add(&mut self, id: u64, conn: ConnId) -> bool {
-        self.0.entry(id).or_default().insert(conn)
+        self.arrived.contains(&(id, conn)) && self.lost.entry(id).or_default().insert(conn)
     }
 
     /// Requests begin anew, with another daemon or on virtqueues that run again.
     pub(super) fn forget(&mut self) {
-        self.0.clear();
+        self.arrived.clear();
+        self.lost.clear();
     }
 }

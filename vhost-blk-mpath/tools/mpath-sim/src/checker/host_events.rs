@@ -66,7 +66,8 @@ impl Checker {
     }
 
     /// A node gets a command of a write.
-    pub(crate) fn write_arrived(&mut self, at: Duration, id: u64) {
+    pub(crate) fn write_arrived(&mut self, at: Duration, id: u64, conn: ConnId) {
+        self.lost_attempts.arrived(id, conn);
         let lost = self.lost_attempts.of(id);
         if lost > self.config.max_failovers as usize && self.open.contains_key(&id) {
             self.violate(at, None, format_args!("#{id} is sent again after {lost} attempts that were lost"));

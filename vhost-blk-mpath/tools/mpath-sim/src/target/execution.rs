@@ -70,8 +70,8 @@ impl Target {
         }
         count_capsule(&mut ctx.checker.counts, &command);
         let instance = conn.instance;
-        if let Some(id) = self.writer_of(&command) {
-            ctx.checker.write_arrived(ctx.clock.elapsed(), id);
+        if let Some(writer) = self.writer_of(&command) {
+            ctx.checker.write_arrived(ctx.clock.elapsed(), writer, id);
         }
         let state = self.nodes[node];
         let service = if self.rng.percent(state.held_percent) {
