@@ -101,7 +101,7 @@ fn a_broken_virtqueue_keeps_its_disk_failing_until_the_front_end_ends_it() {
         let health = daemon.status().disks.remove(0).health;
         health.reasons.into_iter().filter(|reason| reason.message.starts_with("virtqueue 0 stands still since "))
     };
-    let mut driver = BadDriver::connect(&daemon.socket());
+    let mut driver = BadDriver::connect(&daemon.socket(), 8);
     assert_eq!(reasons().count(), 0);
     driver.break_ring();
     eventually("the disk is failing", || reasons().count() == 1);
@@ -116,7 +116,7 @@ fn a_broken_virtqueue_keeps_its_disk_failing_until_the_front_end_ends_it() {
 fn an_event_names_a_virtqueue_that_a_request_without_a_status_byte_has_stopped() {
     let target = Target::start(1);
     let daemon = Daemon::start(&target.addrs(), "");
-    let mut driver = BadDriver::connect(&daemon.socket());
+    let mut driver = BadDriver::connect(&daemon.socket(), 0);
     driver.submit_without_status();
     let why = "a request cannot be answered: the status byte of chain 0 was not found, because it has no writable byte";
     let message = format!("virtqueue 0 stands still until the guest resets the device: {why}");

@@ -62,7 +62,7 @@ impl Drop for HostileGuest {
     }
 }
 
-/// A front-end with reads in its virtqueue, none of which it has announced. It may write anything into its rings.
+/// A front-end with one virtqueue. It may write anything into its rings.
 pub(crate) struct BadDriver {
     layout: VirtqueueLayout,
     memory: *mut u8,
@@ -71,7 +71,8 @@ pub(crate) struct BadDriver {
 }
 
 impl BadDriver {
-    pub(crate) fn connect(socket: &Path) -> Self {
+    /// Connects, with this number of reads in the virtqueue. The daemon may take them at once.
+    pub(crate) fn connect(socket: &Path, reads: u64) -> Self {
         let features = VirtioFeatureFlags::VERSION_1;
         let mut transport = VhostUser::new(socket.to_str().unwrap(), features.bits()).unwrap();
         let layout = VirtqueueLayout::new::<ReadRequest>(1, QUEUE_SIZE.into(), features).unwrap();
@@ -82,7 +83,7 @@ impl BadDriver {
         let area = unsafe { std::slice::from_raw_parts_mut(memory, memory_bytes) };
         let mut ring = Virtqueue::<ReadRequest>::new(transport.iova_translator(), area, QUEUE_SIZE, features).unwrap();
         transport.setup_queues(std::slice::from_ref(&ring)).unwrap();
-        for sector in 0..REQUESTS as u64 {
+        for sector in 0..reads {
             let request = ReadRequest { kind: READ, reserved: 0, sector, data: [0; 4096], status: 0xff };
             let added = ring.add_request(|area, add| {
                 *area = request;
@@ -102,9 +103,8 @@ impl BadDriver {
         self.kick();
     }
 
-    /// Announces a request whose only buffer is its header.
+    /// Announces a first request, whose only buffer is empty.
     pub(crate) fn submit_without_status(&mut self) {
-        self.write(12, &0_u16.to_le_bytes());
         self.set_available_index(1);
         self.kick();
     }
@@ -129,7 +129,7 @@ impl BadDriver {
 
 /// One connection from handshake to hang-up.
 fn live(socket: &Path, rng: &mut Rng) {
-    let mut driver = BadDriver::connect(socket);
+    let mut driver = BadDriver::connect(socket, REQUESTS as u64);
     let (heads, bytes) = (driver.layout.driver_area_offset + 4, driver.memory_bytes as u64);
     let kick = |driver: &BadDriver| {
         driver.kick();
