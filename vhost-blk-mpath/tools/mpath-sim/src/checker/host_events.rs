@@ -28,7 +28,7 @@ impl Checker {
         end: CommandEnd,
         counts: bool,
     ) {
-        if let (Some(most), Some(blocks)) = (self.write_zeroes_max, blocks)
+        if let (CommandKind::Change, Some(most), Some(blocks)) = (kind, self.write_zeroes_max, blocks)
             && blocks.end - blocks.start > most
         {
             // The host has to find the limit, and no request fails of it.
