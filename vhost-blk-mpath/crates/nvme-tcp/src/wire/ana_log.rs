@@ -214,6 +214,12 @@ impl AnaLogParser {
         self.groups_left == Some(0) && self.nsids_left == 0
     }
 
+    /// The groups parsed so far.
+    #[must_use]
+    pub fn groups(&self) -> &[AnaGroup] {
+        &self.log.groups
+    }
+
     /// Whether another reading of the header, of at least 16 bytes, shows the same log.
     #[must_use]
     pub fn is_unchanged(&self, header: &[u8]) -> bool {

@@ -102,13 +102,13 @@ impl Target {
         command.sqe = command.sqe.with_cdw(whole.to_sqe(0, Sgl::NONE).cdw());
         let log = self.ana_log(node, cntlid, lsp & 1 != 0);
         ctx.checker.counts.ana_parts += u64::from(offset > 0);
-        if offset == 0 && rae {
+        if offset == 0 && !rae {
             self.ana_begun.insert(id, log.change_count);
         }
-        // A host that finds another change count in the header begins again.
-        let is_header = command.expects_bytes == AnaLog::len_for(0, 0) as u32;
-        let is_seen = !rae && (!is_header || self.ana_begun.get(&id) == Some(&log.change_count));
         let emitted = log.emit();
+        // A host that finds another change count in the header may begin again, but it has seen the end of this log.
+        let is_last = offset + u64::from(command.expects_bytes) >= emitted.len() as u64;
+        let is_seen = is_last && self.ana_begun.get(&id) == Some(&log.change_count);
         let mut bytes = emitted[emitted.len().min(offset as usize)..].to_vec();
         bytes.resize(command.expects_bytes as usize, 0);
         Some(AnaPart { bytes, is_seen })

@@ -1,9 +1,10 @@
 //! Reading the ANA log: in one command if it fits, and otherwise in parts, and its header again. The reading is repeated until
-//! both headers are equal. A log with long lists of namespaces is read without them.
+//! both headers are equal, or until the log reports a persistent loss, which the next reading may not show any more. A log with
+//! long lists of namespaces is read without them.
 
 use super::{ControllerError, Step, Unsupported};
 use crate::host::AdminError;
-use crate::wire::{ANA_LOG_PART_MIN, AnaLog, AnaLogParser, IdentifyController, Status};
+use crate::wire::{ANA_LOG_PART_MIN, AnaLog, AnaLogParser, AnaState, IdentifyController, Status};
 
 /// The most bytes of a part. Keep-alives wait for few bytes then, and the log is often shorter than announced.
 const PART_BYTES_MAX: u32 = 32 * 1024;
@@ -89,11 +90,6 @@ impl AnaLogReader {
         self.announced[usize::from(!self.groups_only)]
     }
 
-    /// Whether one command reads the whole log.
-    fn is_whole(&self) -> bool {
-        self.offset == 0 && (self.announced() <= self.part_max.into() || !self.has_offsets)
-    }
-
     /// Takes the status of a part that was refused. The offset of a later part may lie behind the end of a log that has shrunk.
     pub(super) fn refused(&mut self, status: Status) -> Result<(), ControllerError> {
         self.begin_again(AdminError::Command { step: Step::AnaLog, status }.into()).map(drop)
@@ -109,13 +105,14 @@ impl AnaLogReader {
         if self.reads_header {
             return self.compare(data);
         }
-        let is_whole = self.is_whole();
+        let is_first = self.offset == 0;
         match self.parser.take(data, is_wanted) {
             Ok(parsed) => self.offset += parsed as u64,
             Err(error) => return self.begin_again(error.into()),
         }
         if self.parser.is_complete() {
-            if is_whole {
+            if is_first {
+                // One command has read it, so no change can lie between parts.
                 return Ok(Some(std::mem::take(&mut self.parser).finish()?));
             }
             self.reads_header = true;
@@ -147,14 +144,21 @@ impl AnaLogReader {
     }
 
     /// Compares the header after all parts were read. Returns the log if it has not changed, and otherwise starts again. A log that
-    /// never stands still is used in the end. Each change since its first part has an event, and the event has the log read again.
+    /// never stands still is used in the end, and one with a persistent loss at once. Each change since its first part has an event,
+    /// and the event has the log read again.
     fn compare(&mut self, header: &[u8]) -> Result<Option<AnaLog>, ControllerError> {
-        if !self.parser.is_unchanged(header) && self.reads < READS_MAX {
-            self.reads += 1;
-            self.begin();
-            return Ok(None);
+        if self.parser.is_unchanged(header) || self.reads == READS_MAX || self.reports_loss() {
+            return Ok(Some(std::mem::take(&mut self.parser).finish()?));
         }
-        Ok(Some(std::mem::take(&mut self.parser).finish()?))
+        self.reads += 1;
+        self.begin();
+        Ok(None)
+    }
+
+    /// Whether the parsed groups report a persistent loss that may be of a namespace of the host.
+    fn reports_loss(&self) -> bool {
+        let mut lost = self.parser.groups().iter().filter(|group| group.state == AnaState::PersistentLoss);
+        lost.any(|group| self.groups_only || !group.nsids.is_empty())
     }
 }
 

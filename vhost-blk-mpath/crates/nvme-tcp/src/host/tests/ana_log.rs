@@ -65,6 +65,34 @@ fn a_log_that_changes_while_it_is_read_is_read_again() {
     parts_of_reading(&admin.target.parts);
 }
 
+/// The namespace lost its caches, although the next reading would show it as before.
+#[test]
+fn a_persistent_loss_that_is_over_while_its_log_is_read_is_reported() {
+    let mut admin = Admin::with(config(), many_groups);
+    admin.live();
+    // The namespace moves to the first group, which is in the first part.
+    admin.target.ana.groups[999].nsids[1] = 7001;
+    admin.target.ana.groups[0].nsids[0] = 1;
+    admin.target.ana.groups[0].state = AnaState::PersistentLoss;
+    admin.target.then = Some((What::Log(LogPage::ANA), |target| {
+        target.ana.change_count += 1;
+        target.ana.groups[0].state = AnaState::NonOptimized;
+    }));
+    for state in [AnaState::PersistentLoss, AnaState::NonOptimized] {
+        admin.target.report(AsyncEvent::ANA_CHANGED);
+        admin.pass(SECOND).unwrap();
+        assert_eq!(admin.event(), Some(ana_changed(state)));
+    }
+}
+
+/// The controller announces room for more groups than a command can read.
+#[test]
+fn a_log_that_one_command_reads_whole_needs_no_second_look_at_its_header() {
+    let mut admin = Admin::with(config(), |target| target.identify.nanagrpid = 100_000.into());
+    admin.live();
+    assert_eq!(admin.target.parts.len(), 1);
+}
+
 #[test]
 fn a_log_whose_parts_do_not_fit_together_is_read_again() {
     let mut admin = Admin::with(config(), |target| {
