@@ -2,7 +2,7 @@
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help deps build deb programs reproducible-test dist-test package-test libvirt-test restricted-test benches demo test unit fuzz sim sim-mutants policy-sim burst-sim bench-instructions guest-test guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table api-test api-load soak bench-fastpath bench-scale bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references images clean
+.PHONY: help deps build deb programs reproducible-test dist-test package-test libvirt-test restricted-test benches demo test unit isolation-test fuzz sim sim-mutants policy-sim burst-sim bench-instructions guest-test guest-fio guest-tls guest-unit uml-test faults crash-test upgrade-test migrate resize lab-test interop fault-table api-test api-load soak bench-fastpath bench-scale bench-policies bench-native bench-burst bench-mptcp qemu qemu-test lint fmt deny references images clean
 
 CARGO ?= cargo
 BIN := $(or $(CARGO_TARGET_DIR),target)/release
@@ -93,13 +93,16 @@ demo: build images ## the main job: a guest on two paths, 30 ms into one of them
 
 test: images ## unit, property and integration tests, then guests with verification, with Linux and without
 	$(MAKE) --no-print-directory unit
-	@# On the programs of the tests: a release build would compile everything once more.
-	$(MAKE) --no-print-directory guest-test MPATH_BIN=$(abspath $(or $(CARGO_TARGET_DIR),target))/debug
-	$(MAKE) --no-print-directory guest-unit MPATH_BIN=$(abspath $(or $(CARGO_TARGET_DIR),target))/debug
+	@# On the programs of the tests: a release build would compile everything once more. Two guests at a time.
+	$(MAKE) --no-print-directory --jobs=2 --output-sync guest-test guest-unit MPATH_BIN=$(abspath $(or $(CARGO_TARGET_DIR),target))/debug
 
 unit: ## unit, property and integration tests only
 	@scripts/deps.sh build guest
 	CARGO=$(CARGO) scripts/unit-tests
+
+isolation-test: ## what a disk that grows, moves or has a hostile guest costs the others; judged on a quiet machine only
+	@scripts/deps.sh build
+	$(CARGO) test --workspace --locked --test daemon harms_no -- --test-threads 1
 
 fuzz: ## what front-ends, guests, controllers, hosts and files can send, made up by a fuzzer, each target for SECONDS=60
 	@scripts/deps.sh build fuzz
@@ -132,10 +135,13 @@ bench-instructions: ## instructions of each part of a request, in a minute; fail
 	  $(CARGO) build --release --locked -p mpath-sim
 	$(BIN)/mpath-sim instructions $(INSTRUCTIONS_ARGS)
 
-guest-test: $(PROGRAMS) images ## the fio suite in a guest over two paths, a guest over paths with TLS, then fio in user-mode-linux
+guest-test: guest-fio guest-tls uml-test ## the fio suite in a guest over two paths, a guest over paths with TLS, and fio in user-mode-linux
+
+guest-fio: $(PROGRAMS) images
 	scripts/guest-test
+
+guest-tls: $(PROGRAMS) images
 	guest-tests/tls/run
-	$(MAKE) --no-print-directory uml-test
 
 guest-unit: $(PROGRAMS) ## virtio-blk from bare metal, good and bad requests, under QEMU (KVM_UNIT_TESTS=dir; UNIT_ARGS='--reference')
 	@scripts/deps.sh unit

@@ -205,8 +205,8 @@ fn a_daemon_that_is_replaced_harms_no_disk_of_another_and_serves_its_own_as_befo
     println!("without service for {median:?}, {longest:?} at most, of {}", pauses.len());
     // The longest has no bound, because the machine may have stood still.
     assert!(median < WITHOUT_SERVICE, "most disks were without service for {median:?}");
-    of_own.judge(&requests, "disks of a daemon that was replaced", "the end of the removal", priority.is_permitted());
-    of_another.judge(&beside.finish(), "disks of another daemon", "one that is replaced", priority.is_permitted());
+    of_own.judge(&requests, "disks of a daemon that was replaced", "the end of the removal");
+    of_another.judge(&beside.finish(), "disks of another daemon", "one that is replaced");
     lost_no_path(&another);
     lost_no_path(&daemon);
 }

@@ -142,7 +142,7 @@ impl GrowingGuest {
 
 #[test]
 fn a_disk_that_grows_harms_no_other_disk() {
-    let priority = Priority::take();
+    let _priority = Priority::take();
     let (sharers, others) = ([1, 2, 3], [4, 5, 6]);
     let target = target_of(7, PATHS, 256 * MIB);
     (0..PATHS).for_each(|path| target.set(path, &format!("size=1:{AT_FIRST_MIB}MiB")));
@@ -158,8 +158,8 @@ fn a_disk_that_grows_harms_no_other_disk() {
         }
     }
     growing.finish();
-    windows.judge(&sharing.finish(), "disks that share its paths", "one that grows", priority.is_permitted());
-    windows.judge(&apart.finish(), "disks of the same daemon", "one that grows", priority.is_permitted());
+    windows.judge(&sharing.finish(), "disks that share its paths", "one that grows");
+    windows.judge(&apart.finish(), "disks of the same daemon", "one that grows");
     lost_no_path(&daemon);
 }
 
@@ -246,7 +246,7 @@ impl MigratingGuest {
 
 #[test]
 fn a_disk_that_is_migrated_harms_no_other_disk_of_either_daemon() {
-    let priority = Priority::take();
+    let _priority = Priority::take();
     let (sharers, others) = ([[1, 2], [5, 6]], [[3, 4], [7, 8]]);
     let target = target_of(9, PATHS, MIB);
     let daemons = [0, 1].map(|daemon| start(|place| disks(place, &target, 0, &sharers[daemon], &others[daemon])));
@@ -276,7 +276,7 @@ fn a_disk_that_is_migrated_harms_no_other_disk_of_either_daemon() {
         "disks of the second daemon",
     ];
     for (requests, whom) in sharing.into_iter().chain(apart).zip(others) {
-        windows.judge(&requests.finish(), whom, "one that is migrated", priority.is_permitted());
+        windows.judge(&requests.finish(), whom, "one that is migrated");
     }
     daemons.iter().for_each(lost_no_path);
 }

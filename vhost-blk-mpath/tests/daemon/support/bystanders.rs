@@ -53,7 +53,7 @@ impl Periods {
     }
 
     /// Assigns these requests to the periods. A request in both kinds counts as disturbed.
-    pub(crate) fn judge(&self, requests: &[RequestTime], whom: &'static str, by: &'static str, has_priority: bool) {
+    pub(crate) fn judge(&self, requests: &[RequestTime], whom: &'static str, by: &'static str) {
         let mut harm = Harm::new(whom, by);
         for &RequestTime { begun, ended } in requests {
             let met = |window: &&Window| window.beside && begun < window.to && ended > window.from;
@@ -63,7 +63,7 @@ impl Periods {
                 harm.took(window.round, window.beside, ended - begun);
             }
         }
-        harm.judge(has_priority);
+        harm.judge();
     }
 }
 

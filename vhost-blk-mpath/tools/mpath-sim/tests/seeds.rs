@@ -74,8 +74,8 @@ fn fixed_seeds() {
         caches_lost: 5,
         shared_caches_lost: 0,
         runs_with_shared_cache: 10,
-        hedges: 250,
-        hedges_won: 50,
+        hedges: 80,
+        hedges_won: 20,
         associations_lost: 300,
         cross_resets: 100,
         cross_resets_refused: 40,
@@ -159,7 +159,7 @@ fn fresh_seeds() {
     let first = since.as_nanos() as u64 & !0xf_ffff;
     // Past the capture of the test's output: a run of CI says what it ran.
     let _ = writeln!(std::io::stderr(), "mpath-sim: 100 fresh seeds from {first:#x}");
-    check(first..first + 100, Duration::from_secs(15));
+    check(first..first + 100, Duration::from_secs(8));
 }
 
 #[test]

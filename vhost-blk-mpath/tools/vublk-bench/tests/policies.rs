@@ -22,7 +22,7 @@ fn policies(docs: &Path, arguments: &str) -> Output {
 fn a_tiny_run_writes_its_table_and_no_other() {
     let docs = tempfile::tempdir().unwrap();
     fs::write(docs.path().join("benchmarks.md"), DOCUMENT).unwrap();
-    let output = policies(docs.path(), "--only b --policies numa,round-robin --rounds 1 --seconds 2");
+    let output = policies(docs.path(), "--only b --policies numa,round-robin --rounds 1 --seconds 1");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let progress = String::from_utf8(output.stderr).unwrap();
     assert!(progress.contains("3 rows × 2 policies × 1 rounds"), "{progress}");
