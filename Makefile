@@ -135,12 +135,12 @@ bench-instructions: ## instructions of each part of a request, in a minute; fail
 	  $(CARGO) build --release --locked -p mpath-sim
 	$(BIN)/mpath-sim instructions $(INSTRUCTIONS_ARGS)
 
-guest-test: guest-fio guest-tls uml-test ## the fio suite in a guest over two paths, a guest over paths with TLS, and fio in user-mode-linux
+guest-test: guest-fio guest-tls uml-test ## guest-fio, guest-tls and uml-test
 
-guest-fio: $(PROGRAMS) images
+guest-fio: $(PROGRAMS) images ## the fio suite in a guest over two paths, with verification, while policies are switched
 	scripts/guest-test
 
-guest-tls: $(PROGRAMS) images
+guest-tls: $(PROGRAMS) images ## a guest over paths with TLS, and a port in clear text that is refused
 	guest-tests/tls/run
 
 guest-unit: $(PROGRAMS) ## virtio-blk from bare metal, good and bad requests, under QEMU (KVM_UNIT_TESTS=dir; UNIT_ARGS='--reference')

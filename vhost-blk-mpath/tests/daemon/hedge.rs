@@ -99,9 +99,9 @@ fn hedging_hides_occasional_slow_answers() {
         let before = hedged(&daemon).hedges_won;
         let took = p99(&target, &daemon, &mut disk, 600);
         println!("{:?}, p99 {took:?}", hedged(&daemon));
-        hedged(&daemon).hedges_won >= before + 8
+        hedged(&daemon).hedges_won >= before + 8 && took < SLOW / 2
     };
-    assert!((0..10).any(|_| hides()), "hedges are won");
+    assert!((0..5).any(|_| hides()), "slow answers are hidden");
     // The late answers change nothing.
     std::thread::sleep(SLOW);
     read_all(&mut disk, 1);

@@ -47,23 +47,26 @@ impl Harm {
         let Self { whom, by, rounds } = self;
         let (mut times, mut busy) = (Vec::new(), false);
         for Round { alone, beside } in rounds {
+            let most = beside.iter().max().copied().unwrap_or_default();
+            assert!(most < HELD_UP, "{whom}: a request took {most:?} beside {by}");
             if alone.len() < ENOUGH {
                 println!("{whom}: too few requests: {}", alone.len());
                 busy = true;
                 continue;
             }
-            let few = (beside.len() < ENOUGH).then(|| format!("{}, and {} without {by}", beside.len(), alone.len()));
-            let (alone, beside) = (Summary::of(alone), Summary::of(beside));
-            assert!(beside.most < HELD_UP, "{whom}: a request took {:?} beside {by}", beside.most);
-            let harm = few.as_ref().map_or(beside.p99.as_secs_f64() / alone.p99.as_secs_f64(), |_| f64::INFINITY);
-            println!("{whom}: alone {alone:?}, beside {by} {beside:?}: {harm:.2} times {}", few.unwrap_or_default());
-            busy |= alone.p99 > SERVICE.mul_f64(QUIET);
+            let (of_alone, of_beside) = (alone.len(), beside.len());
+            let (alone, beside) = (p99(alone), p99(beside));
+            let is_few = of_beside < ENOUGH;
+            let harm = if is_few { f64::INFINITY } else { beside.as_secs_f64() / alone.as_secs_f64() };
+            println!("{whom}: p99 {alone:?} of {of_alone}, beside {by} {beside:?} of {of_beside}: {harm:.2} times");
+            busy |= alone > SERVICE.mul_f64(QUIET);
             times.push(harm);
         }
         if busy {
             // Past the capture: the output of a passing test is not shown.
-            let skipped =
-                format!("SKIPPED: {whom} beside {by}: this machine is busy; `make isolation-test` judges the p99");
+            let skipped = format!(
+                "SKIPPED: {whom} beside {by}: this machine is too busy to judge; a quiet one does by `make isolation-test`"
+            );
             let _ = writeln!(io::stderr(), "{skipped}");
             return;
         }
@@ -73,20 +76,9 @@ impl Harm {
     }
 }
 
-#[derive(Debug)]
-struct Summary {
-    p99: Duration,
-    most: Duration,
-    #[expect(dead_code, reason = "printed")]
-    of: usize,
-}
-
-impl Summary {
-    fn of(mut took: Vec<Duration>) -> Self {
-        took.sort_unstable();
-        let at = |index: usize| took.get(index).copied().unwrap_or_default();
-        Self { p99: at(took.len() * 99 / 100), most: took.last().copied().unwrap_or_default(), of: took.len() }
-    }
+fn p99(mut took: Vec<Duration>) -> Duration {
+    took.sort_unstable();
+    took.get(took.len() * 99 / 100).copied().unwrap_or_default()
 }
 
 /// Rounds of requests with these times alone, and some of them with other times under disturbance.

@@ -214,17 +214,17 @@ impl AnaLogParser {
         self.groups_left == Some(0) && self.nsids_left == 0
     }
 
-    /// The groups parsed so far.
-    #[must_use]
-    pub fn groups(&self) -> &[AnaGroup] {
-        &self.log.groups
-    }
-
     /// Whether another reading of the header, of at least 16 bytes, shows the same log.
     #[must_use]
     pub fn is_unchanged(&self, header: &[u8]) -> bool {
         let groups = self.log.groups.len() as u16 + self.groups_left.unwrap_or(0);
         header.first_chunk().is_some_and(|header| parse_header(header) == (self.log.change_count, groups))
+    }
+
+    /// The part of the log that is parsed.
+    #[must_use]
+    pub fn into_parsed(self) -> AnaLog {
+        self.log
     }
 
     /// The log.

@@ -1,10 +1,9 @@
 //! Reading the ANA log: in one command if it fits, and otherwise in parts, and its header again. The reading is repeated until
-//! both headers are equal, or until the log reports a persistent loss, which the next reading may not show any more. A log with
-//! long lists of namespaces is read without them.
+//! both headers are equal. A log with long lists of namespaces is read without them.
 
 use super::{ControllerError, Step, Unsupported};
 use crate::host::AdminError;
-use crate::wire::{ANA_LOG_PART_MIN, AnaLog, AnaLogParser, AnaState, IdentifyController, Status};
+use crate::wire::{ANA_LOG_PART_MIN, AnaLog, AnaLogParser, IdentifyController, Status};
 
 /// The most bytes of a part. Keep-alives wait for few bytes then, and the log is often shorter than announced.
 const PART_BYTES_MAX: u32 = 32 * 1024;
@@ -40,6 +39,9 @@ pub(super) struct Part {
 #[derive(Debug)]
 pub(super) struct AnaLogReader {
     parser: AnaLogParser,
+    /// The log as far as it was parsed before the reading was begun again. Its persistent losses count: the next reading may not show
+    /// them.
+    pub(super) discarded: Option<AnaLog>,
     groups_only: bool,
     /// Where the next part starts.
     offset: u64,
@@ -64,6 +66,7 @@ impl AnaLogReader {
         let listed_max = if has_offsets { LISTED_BYTES_MAX } else { part_max };
         Self {
             parser: AnaLogParser::default(),
+            discarded: None,
             groups_only: announced[1] > listed_max.into(),
             offset: 0,
             reads_header: false,
@@ -129,7 +132,8 @@ impl AnaLogReader {
     }
 
     fn begin(&mut self) {
-        (self.parser, self.offset, self.reads_header) = (AnaLogParser::default(), 0, false);
+        (self.offset, self.reads_header) = (0, false);
+        self.discarded = Some(std::mem::take(&mut self.parser).into_parsed());
     }
 
     /// Starts again after the fault of a later part, because the log may have changed since its first one. Some controllers count
@@ -144,21 +148,14 @@ impl AnaLogReader {
     }
 
     /// Compares the header after all parts were read. Returns the log if it has not changed, and otherwise starts again. A log that
-    /// never stands still is used in the end, and one with a persistent loss at once. Each change since its first part has an event,
-    /// and the event has the log read again.
+    /// never stands still is used in the end. Each change since its first part has an event, and the event has the log read again.
     fn compare(&mut self, header: &[u8]) -> Result<Option<AnaLog>, ControllerError> {
-        if self.parser.is_unchanged(header) || self.reads == READS_MAX || self.reports_loss() {
-            return Ok(Some(std::mem::take(&mut self.parser).finish()?));
+        if !self.parser.is_unchanged(header) && self.reads < READS_MAX {
+            self.reads += 1;
+            self.begin();
+            return Ok(None);
         }
-        self.reads += 1;
-        self.begin();
-        Ok(None)
-    }
-
-    /// Whether the parsed groups report a persistent loss that may be of a namespace of the host.
-    fn reports_loss(&self) -> bool {
-        let mut lost = self.parser.groups().iter().filter(|group| group.state == AnaState::PersistentLoss);
-        lost.any(|group| self.groups_only || !group.nsids.is_empty())
+        Ok(Some(std::mem::take(&mut self.parser).finish()?))
     }
 }
 

@@ -145,14 +145,19 @@ impl HostController {
     /// Takes a part of the ANA log. After the last part, asks for the groups of namespaces that the log does not list.
     pub(super) fn apply_ana_log(&mut self, now: Instant, status: Status) -> Result<Option<Step>, ControllerError> {
         let Some(reader) = &mut self.ana_reader else { return Ok(None) };
-        if !status.is_success() {
+        let log = if status.is_success() {
+            reader.take(self.session.queue.data(), |nsid| self.nsids.contains(&nsid))?
+        } else {
             reader.refused(status)?;
-            return Ok(Some(Step::AnaLog));
-        }
-        let Some(log) = reader.take(self.session.queue.data(), |nsid| self.nsids.contains(&nsid))? else {
-            return Ok(Some(Step::AnaLog));
+            None
         };
+        if let Some(discarded) = reader.discarded.take() {
+            self.namespaces.note_losses(&discarded);
+        }
+        let Some(log) = log else { return Ok(Some(Step::AnaLog)) };
         self.ana_reader = None;
+        // A namespace that has moved since then is still lost.
+        self.namespaces.note_losses(&log);
         self.ana_update = Some(AnaUpdate { log, change_ends: now + self.facts.anatt() * 2, groups_known: 0 });
         self.next_ana_group()
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{ControllerError, ControllerEvent, HostController, Namespace, NamespaceError, Step};
 use crate::host::NamespaceIdentity;
-use crate::wire::{AnaLog, AnaState};
+use crate::wire::{AnaGroup, AnaLog, AnaState};
 
 /// The result of identifying a namespace.
 pub(super) type Identified = Result<NamespaceIdentity, NamespaceError>;
@@ -22,13 +22,15 @@ struct Entry {
     ana: Result<AnaState, NamespaceError>,
     /// When the ANA state "change" has lasted too long.
     change_ends: Option<Instant>,
+    /// A log that is not applied yet has reported a persistent loss.
+    was_lost: bool,
 }
 
 impl Entry {
     /// A namespace that was identified for the first time. The state is that of a controller without ANA. With ANA, the log is
     /// read next.
     fn new(identity: Identified) -> Self {
-        Self { identity, ana: Ok(AnaState::Optimized), change_ends: None }
+        Self { identity, ana: Ok(AnaState::Optimized), change_ends: None, was_lost: false }
     }
 
     /// The namespace, if it is usable.
@@ -56,6 +58,29 @@ impl Namespaces {
     /// The identity of the namespace at a position, if it is known.
     pub(super) fn identity_mut(&mut self, position: usize) -> Option<&mut NamespaceIdentity> {
         self.0.get_mut(position)?.identity.as_mut().ok()
+    }
+
+    /// Notes the persistent losses of a log that was read, in whole or in part. Each is reported, whatever the log shows that is
+    /// applied in the end.
+    pub(super) fn note_losses(&mut self, log: &AnaLog) {
+        for entry in &mut self.0 {
+            let Ok(identity) = &entry.identity else { continue };
+            let lists = |group: &&AnaGroup| group.nsids.contains(&identity.nsid);
+            // A log that has changed while it was read may list a namespace twice.
+            entry.was_lost |= state_of(log, identity) == Some(AnaState::PersistentLoss)
+                || log.groups.iter().filter(lists).any(|group| group.state == AnaState::PersistentLoss);
+        }
+    }
+
+    /// The positions of the namespaces that were lost and are not lost any more.
+    fn take_losses(&mut self) -> Vec<usize> {
+        let mut losses = Vec::new();
+        for (position, entry) in self.0.iter_mut().enumerate() {
+            if std::mem::take(&mut entry.was_lost) && entry.ana != Ok(AnaState::PersistentLoss) {
+                losses.push(position);
+            }
+        }
+        losses
     }
 
     /// Takes an ANA log. `change_ends` is when a state "change" that begins now has lasted too long.
@@ -148,10 +173,18 @@ impl HostController {
         if let Some((log, change_ends)) = ana {
             self.namespaces.apply_ana_log(log, change_ends);
         }
-        if self.live.is_none() {
+        let Some(info) = &self.live else {
             self.check_usable()?;
             self.go_live();
             return Ok(());
+        };
+        if update.is_ana_read {
+            for namespace in self.namespaces.take_losses() {
+                if info.namespaces[namespace].is_ok() {
+                    let state = AnaState::PersistentLoss;
+                    self.events.push_back(ControllerEvent::AnaChanged { namespace, state });
+                }
+            }
         }
         self.report(update)
     }
