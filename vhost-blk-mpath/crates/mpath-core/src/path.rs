@@ -98,6 +98,8 @@ pub(crate) struct Path {
     pub(crate) hedges_won: u64,
     /// Requests that have failed for good since the last success.
     pub(crate) failed_in_row: u32,
+    /// Flush commands of write-backs that are not answered.
+    pub(crate) write_backs: u32,
     pub(crate) first_move: FirstMove,
 }
 
@@ -213,6 +215,7 @@ impl Path {
             hedges: 0,
             hedges_won: 0,
             failed_in_row: 0,
+            write_backs: 0,
             first_move: FirstMove::default(),
         }
     }
@@ -240,20 +243,16 @@ impl Path {
 
     /// Whether a command of the live association has no answer, or an injection keeps the answer.
     pub(crate) fn owes(&self) -> bool {
-        self.watch.owes() || self.probe.is_some_and(|probe| probe.state == ProbeState::Issued) || self.write_backs() > 0
-    }
-
-    /// Flush commands of write-backs that are not answered.
-    pub(crate) fn write_backs(&self) -> u64 {
-        self.per_disk.iter().filter(|disk| disk.write_back.is_some()).count() as u64
+        self.watch.owes() || self.probe.is_some_and(|probe| probe.state == ProbeState::Issued) || self.write_backs > 0
     }
 
     /// Whether the live path can take one more request now. The window counts only requests with a waiter. The queue
-    /// pair also holds abandoned requests.
+    /// pair also holds abandoned requests and the flush commands of write-backs.
     pub(crate) fn has_room(&self, window: Window, bytes: u32) -> bool {
         let depth = self.association.map_or(0, |association| association.queue_depth);
         let probing = u32::from(self.probe.is_some());
-        self.usage.ios + self.watch.abandoned() + probing < depth.into() && self.usage.has_room(window, bytes)
+        self.usage.ios + self.watch.abandoned() + probing + self.write_backs < depth.into()
+            && self.usage.has_room(window, bytes)
     }
 
     /// Counts a request that succeeded; `at` is the time since the start of the group.

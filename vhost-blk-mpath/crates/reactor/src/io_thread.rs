@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mpath_core::{Action, DiskId, FlowId, Group, GroupStats, IoError, Outcome, PathId, Tag};
-use nvme_tcp::host::IoCommand;
+use nvme_tcp::host::{IoCommand, SubmitError};
 use vhost_user_blk::{Op, Queue, any_memory_fault};
 
 use self::virtqueues::{QueueSlot, QueueTimes};
@@ -328,7 +328,11 @@ impl<R: Ring> IoThread<R> {
             disk.last_read_slba = slba;
         }
         let open = self.connections.get_mut(&path).filter(|connection| !connection.is_closing());
-        let submitted = open.is_some_and(|connection| connection.submit_parts(tag, id, command, parts).is_ok());
+        let submitted = open.is_some_and(|connection| {
+            let submitted = connection.submit_parts(tag, id, command, parts);
+            debug_assert!(!matches!(submitted, Err(SubmitError::Full)), "the group knows how many commands have room");
+            submitted.is_ok()
+        });
         if !submitted {
             // No byte of the command was handed to a socket, so the request may go elsewhere at once.
             self.completions.push((tag, Outcome::Lost { indeterminate: false }, None));

@@ -129,6 +129,7 @@ impl Group {
             disk.rest.clear();
             (disk.write_back, disk.write_back_after, disk.write_back_retries) = (None, None, 0);
         }
+        path.write_backs = 0;
         path.reset_watch(self.config.suspect_timeout);
         path.probe = None;
         self.timers.forget_probe(id);

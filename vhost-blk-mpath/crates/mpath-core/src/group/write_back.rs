@@ -28,6 +28,7 @@ impl Group {
             {
                 let path = &mut self.paths[id.index()];
                 path.per_disk[disk.index()].write_back = Some((association.epoch, round));
+                path.write_backs += 1;
                 // A controller that loses the command must not keep the path for ever.
                 path.issued(now, self.config.io_timeout);
                 begun.push(disk);
@@ -41,6 +42,7 @@ impl Group {
     pub fn written_back(&mut self, now: Instant, id: PathId, disk: DiskId, outcome: Outcome) {
         let path = &mut self.paths[id.index()];
         let Some((epoch, round)) = path.per_disk[disk.index()].write_back.take() else { return };
+        path.write_backs -= 1;
         path.clear_expiry_if_idle();
         let per_disk = &mut path.per_disk[disk.index()];
         let unflushed = &self.disks[disk.index()].unflushed;
@@ -105,6 +107,22 @@ mod tests {
         group.path_closed(Instant::now(), P);
         assert!(!unflushed.has_unreported_loss());
         assert!(group.begin_write_back(Instant::now(), P).is_empty());
+    }
+
+    #[test]
+    fn a_write_back_takes_room_in_the_queue_pair() {
+        let (mut group, _) = group(AnaState::Optimized, false);
+        let now = Instant::now();
+        group.begin_write_back(now, P);
+        for tag in (0..8).map(Tag) {
+            group.submit(now, Io { tag, op: Op::Read, bytes: 4096, disk: DISK, flow: FlowId(0), fua: false });
+        }
+        for tag in (0..7).map(Tag) {
+            assert_eq!(group.poll_action(now), Some(Action::Issue { path: P, tag }));
+        }
+        assert_eq!(group.poll_action(now), None, "eight commands are in the queue pair");
+        group.written_back(now, P, DISK, Outcome::Success);
+        assert_eq!(group.poll_action(now), Some(Action::Issue { path: P, tag: Tag(7) }));
     }
 
     /// A failed flush of the guest is the report of its loss. Nobody sees that the flush of the daemon has failed.

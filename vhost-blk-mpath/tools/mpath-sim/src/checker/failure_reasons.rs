@@ -127,10 +127,14 @@ impl FailureReasons {
 
     /// Whether a controller refused the request, the request met more errors than it has retries, or its answers were altered.
     fn has_used_up_retries(&self, met: RequestErrors, connections_ended: u64, config: &GroupConfig) -> bool {
-        let is_altered = self.injections > 0 || self.flipping_links > 0 || self.alterations > met.alterations;
         let failovers = met.path_errors + connections_ended;
         let is_used_up = met.errors > config.max_retries.into() || failovers > config.max_failovers.into();
-        is_altered || met.refused > 0 || is_used_up
+        self.was_altered(met) || met.refused > 0 || is_used_up
+    }
+
+    /// Whether an injection or the network may have made the answers to the request.
+    pub(super) fn was_altered(&self, met: RequestErrors) -> bool {
+        self.injections > 0 || self.flipping_links > 0 || self.alterations > met.alterations
     }
 
     /// Whether an I/O thread had no path for longer than requests wait, and had none when the request was submitted or later.

@@ -70,6 +70,10 @@ impl Checker {
                 reasons.explains_flush(now, errors_met, config)
             };
             let of_loss = result.is_err() && !is_explained && !is_truncated;
+            if result.is_err() && reasons.was_altered(errors_met) {
+                // The daemon takes an injected failure for one of the controller, after which the next flush reports a loss.
+                self.flushes.flush_failed(disk);
+            }
             return self.flushes.flush_ended(id, disk, of_loss);
         }
         if operation.changes_data() {
