@@ -482,9 +482,9 @@ impl Group {
         let request = &self.requests[tag];
         let unflushed = &self.disks[request.io.disk.index()].unflushed;
         let job = &mut self.flushes.jobs[request.job];
-        // Another flush may have covered the writes meanwhile. Then nothing was lost.
-        let clean = !unflushed.is_current(id, epoch) && !unflushed.need(id, job.scopes.get(id.index()).copied()).lost;
-        if is_presumed || clean {
+        // Another flush may have covered the writes meanwhile, or there may have been none. A recorded loss counts either way.
+        let is_lost = unflushed.need(id, job.scopes.get(id.index()).copied()).lost;
+        if !is_lost && (is_presumed || !unflushed.is_current(id, epoch)) {
             self.end_flush_command(now, id, tag, Ok(()));
             return;
         }

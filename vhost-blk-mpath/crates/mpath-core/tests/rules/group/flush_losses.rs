@@ -125,6 +125,31 @@ fn a_final_error_of_a_flush_is_a_loss_for_the_flushes_beside_it() {
     assert_eq!(t.actions(), [failed(1, IoError::Medium), failed(2, IoError::LostWrites)]);
 }
 
+/// The path is only presumed to hold writes, of the daemon that was killed.
+#[test]
+fn after_a_crash_a_final_error_of_a_flush_is_a_loss_for_the_flushes_beside_it() {
+    for ios in [1, 64] {
+        let window = Window { ios, bytes: 1 << 20 };
+        let mut t = Test::down(GroupConfig { window, ..numa() }, &[SharedDisk::after_crash()]);
+        t.up(P0, 1, AnaState::Optimized);
+        t.submit(1, Op::Flush);
+        t.submit(2, Op::Flush);
+        let issued = t.actions();
+        t.complete(P0, 1, Outcome::Failed(IoError::Controller));
+        if issued.contains(&issue(P0, 2)) {
+            t.complete(P0, 2, Outcome::Success);
+        }
+        let both = [failed(1, IoError::Controller), failed(2, IoError::LostWrites)];
+        assert_eq!(t.actions(), both, "{issued:?}");
+        t.now += 1000 * MS;
+        assert_eq!(
+            t.flush(3).last(),
+            Some(&failed(3, IoError::LostWrites)),
+            "the others may be older than the last lost writes"
+        );
+    }
+}
+
 /// A path that refuses a flush and everything else is waited for as long as a path that is not usable.
 #[test]
 fn a_refused_flush_waits_for_its_path() {
