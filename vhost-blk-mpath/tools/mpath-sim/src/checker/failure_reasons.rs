@@ -11,6 +11,9 @@ use mpath_core::GroupConfig;
 /// How long a flush waits for a live path on which the namespace is inaccessible.
 const FLUSH_UNUSABLE_MAX: Duration = Duration::from_secs(30);
 
+/// A path that refuses commands again so soon has served a part of a large request, and no whole one.
+const PART_SERVED: Duration = Duration::from_millis(10);
+
 /// The errors that a request may have met.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct RequestErrors {
@@ -48,8 +51,8 @@ pub(super) struct FailureReasons {
     pathless: BTreeMap<usize, Duration>,
     /// When the daemon began.
     daemon_began: Duration,
-    /// Past times without a path: their ends and lengths.
-    outages: Vec<(Duration, Duration)>,
+    /// Past times without a path: the I/O thread, their ends and lengths.
+    outages: Vec<(usize, Duration, Duration)>,
 }
 
 impl FailureReasons {
@@ -82,10 +85,12 @@ impl FailureReasons {
         let daemon_began = self.daemon_began;
         let since = self.pathless.entry(thread).or_insert(daemon_began);
         if has_path && *since < Duration::MAX {
-            self.outages.push((at, at.saturating_sub(*since)));
+            self.outages.push((thread, at, at.saturating_sub(*since)));
             *since = Duration::MAX;
         } else if !has_path && *since == Duration::MAX {
-            *since = at;
+            let before = self.outages.iter().rfind(|(of, ..)| *of == thread);
+            let goes_on = before.filter(|(_, end, _)| at < *end + PART_SERVED);
+            *since = goes_on.map_or(at, |(_, end, length)| end.saturating_sub(*length));
         }
     }
 
@@ -140,7 +145,7 @@ impl FailureReasons {
     /// Whether an I/O thread had no path for longer than requests wait, and had none when the request was submitted or later.
     fn was_pathless(&self, now: Duration, met: RequestErrors, config: &GroupConfig) -> bool {
         let Some(most) = config.no_path_timeout else { return false };
-        let ended = self.outages.iter().any(|&(end, length)| end >= met.since && length >= most);
+        let ended = self.outages.iter().any(|&(_, end, length)| end >= met.since && length >= most);
         ended || self.pathless.values().any(|&since| since < Duration::MAX && now.saturating_sub(since) >= most)
     }
 }

@@ -256,8 +256,8 @@ impl Wire {
         self.is_broken = true;
     }
 
-    /// Reads bytes that the host receives. Returns the commands that end in them, each with its end.
-    pub(crate) fn host_receives(&mut self, bytes: &[u8]) -> Vec<(Command, CommandEnd)> {
+    /// Reads bytes that the host receives. Returns the commands that end in them, each with its end and when it was sent.
+    pub(crate) fn host_receives(&mut self, bytes: &[u8]) -> Vec<(Command, CommandEnd, Instant)> {
         let mut ends = Vec::new();
         let Self { received, open, is_broken, ending, digest_errors, .. } = self;
         let half_sent = self.begun.filter(|_| self.sent.is_within());
@@ -273,7 +273,9 @@ impl Wire {
                     status != 0 || open.moved == open.length && is_sent
                 };
                 match open.remove(&cid) {
-                    Some(open) if is_whole && may_end(&open) => ends.push((open.command, CommandEnd::of(status))),
+                    Some(open) if is_whole && may_end(&open) => {
+                        ends.push((open.command, CommandEnd::of(status), open.since));
+                    }
                     _ => *is_broken = true,
                 }
                 return;

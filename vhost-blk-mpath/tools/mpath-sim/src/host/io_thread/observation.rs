@@ -17,8 +17,6 @@ use crate::tls::Received;
 
 /// How much older than the I/O timeout a command may become before its association ends.
 const AGE_SLACK: Duration = Duration::from_secs(1);
-/// Successes sooner after a refusal are those of commands that were on their way.
-const REFUSAL_MIN: Duration = Duration::from_millis(100);
 
 impl IoThread {
     /// Counts settings that a message has changed.
@@ -64,7 +62,7 @@ impl IoThread {
             ctx.checker.counts.records_changed += 1;
             socket.wire.record_changed();
         }
-        for (Command { kind, nsid, blocks }, end) in ends {
+        for (Command { kind, nsid, blocks }, end, sent) in ends {
             let Some(disk) = self.disks.iter().position(|disk| disk.namespace.nsid == nsid) else { continue };
             let association = (disk, socket.path, socket.epoch);
             match kind {
@@ -79,15 +77,15 @@ impl IoThread {
                     }
                 }
             }
-            let at = ctx.clock.elapsed();
             if end == CommandEnd::Success {
-                socket.refusing.retain(|of, refusal| *of != disk || at < refusal.since + REFUSAL_MIN);
+                // The path serves the disk again. A command that was on its way before proves nothing.
+                socket.refusing.retain(|of, refusal| *of != disk || sent < refusal.since);
                 socket.refusing.entry(disk).and_modify(|refusal| refusal.has_served = true);
             } else {
                 let counts = socket.refusing.get(&disk).is_none_or(|refusal| refusal.has_served);
                 ctx.checker.command_failed(disk, kind, blocks.as_ref(), end, counts);
                 if end == CommandEnd::OfPath {
-                    socket.refusing.insert(disk, Refusal { since: at, has_served: false });
+                    socket.refusing.insert(disk, Refusal { since: ctx.clock.now(), has_served: false });
                 }
             }
         }

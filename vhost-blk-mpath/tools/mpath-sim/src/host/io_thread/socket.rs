@@ -1,7 +1,7 @@
 //! The socket of a queue pair.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mpath_core::{AnaStates, DiskId, Epoch, PathId};
 
@@ -11,7 +11,7 @@ use crate::checker::wire::Wire;
 /// A path that refuses commands of a disk.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    pub(super) since: Duration,
+    pub(super) since: Instant,
     /// The path has carried out a command since, which may have been on its way before.
     pub(super) has_served: bool,
 }
