@@ -12,6 +12,7 @@ impl Checker {
     /// An association has ended.
     pub(crate) fn association_lost(&mut self, at: Duration) {
         self.counts.associations_lost += 1;
+        self.array_reads.association_lost();
         if self.spared.is_some() {
             self.violate(at, None, "an association was lost though one of its disks was spared");
         }

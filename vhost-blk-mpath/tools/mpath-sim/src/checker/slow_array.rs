@@ -3,6 +3,7 @@
 //!
 //! Only a trial tells a slow path from a slow array. So the host may repeat twice the blocks that are under way at one
 //! time. In addition, it may repeat a quarter of all blocks. The guests then still have 0.8 of what the array gives.
+//! If an answer takes longer than the I/O timeout, the association ends, and what is under way is read again.
 
 /// Blocks read from the array, and by guests.
 #[derive(Debug, Default)]
@@ -11,6 +12,8 @@ pub(super) struct ArrayReads {
     asked: u64,
     open: u64,
     most_open: u64,
+    /// Blocks that were under way when an association ended.
+    timed_out: u64,
 }
 
 impl ArrayReads {
@@ -22,6 +25,11 @@ impl ArrayReads {
 
     pub(super) fn answered(&mut self, blocks: u64) {
         self.open -= blocks;
+    }
+
+    /// An association has ended.
+    pub(super) fn association_lost(&mut self) {
+        self.timed_out += self.open;
     }
 
     /// The host sends a command that reads this number of blocks.
@@ -36,8 +44,8 @@ impl ArrayReads {
 
     /// Judges the reads of a run in which the array was only slow.
     pub(super) fn judge(&self) -> Result<(), String> {
-        let Self { sent, asked, most_open, .. } = self;
-        if *sent > asked * 5 / 4 + 2 * most_open {
+        let Self { sent, asked, most_open, timed_out, .. } = self;
+        if *sent > asked * 5 / 4 + 2 * most_open + timed_out {
             return Err(format!(
                 "a slow array was read {sent} blocks, {most_open} at a time, for the {asked} that guests asked for"
             ));
