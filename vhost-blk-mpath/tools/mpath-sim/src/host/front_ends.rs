@@ -211,7 +211,9 @@ impl FrontEndServer {
         let since = ctx.clock.now();
         let began = self.stopping_since.get().unwrap_or(since);
         self.stopping_since.set(Some(began));
-        let may_be_hung_up_on = !self.is_migrating && machine.may_be_hung_up_on(&stop.indices);
+        // A migration begins or ends where virtqueues stop one after the other: some have the dirty log.
+        let is_migrating = self.is_migrating || machine.is_migrating();
+        let may_be_hung_up_on = !is_migrating && machine.may_be_hung_up_on(&stop.indices);
         DrainingQueues { stop, queues, since, began, may_be_hung_up_on }
     }
 
