@@ -136,7 +136,7 @@ impl Checker {
     pub(crate) fn judge_slow_array(&mut self, at: Duration) {
         self.counts.slow_arrays += 1;
         self.counts.slow_array_reads_repeated += self.array_reads.repeated();
-        if let Err(what) = self.array_reads.judge() {
+        if let Err(what) = self.array_reads.judge(self.counts.answered) {
             self.violate(at, None, format_args!("{what}"));
         }
     }
