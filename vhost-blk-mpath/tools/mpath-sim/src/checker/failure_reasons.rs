@@ -11,9 +11,6 @@ use mpath_core::GroupConfig;
 /// How long a flush waits for a live path on which the namespace is inaccessible.
 const FLUSH_UNUSABLE_MAX: Duration = Duration::from_secs(30);
 
-/// A path that refuses commands again so soon has served a part of a large request, and no whole one.
-const PART_SERVED: Duration = Duration::from_millis(10);
-
 /// The errors that a request may have met.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct RequestErrors {
@@ -49,6 +46,8 @@ pub(super) struct FailureReasons {
     flipping_links: u64,
     /// By I/O thread: since when it has no path to the disk.
     pathless: BTreeMap<usize, Duration>,
+    /// By I/O thread: when it was last told of a path, or answered a request with success.
+    served: BTreeMap<usize, Duration>,
     /// When the daemon began.
     daemon_began: Duration,
     /// Past times without a path: the I/O thread, their ends and lengths.
@@ -77,10 +76,17 @@ impl FailureReasons {
     pub(super) fn killed(&mut self, at: Duration) {
         self.injections = 0;
         self.pathless.clear();
+        self.served.clear();
         self.daemon_began = at;
     }
 
-    /// Whether an I/O thread has a path to the disk.
+    /// An I/O thread is told of a path to the disk, or has answered a request with success.
+    pub(super) fn served(&mut self, at: Duration, thread: usize) {
+        self.served.insert(thread, at);
+    }
+
+    /// Whether an I/O thread has a path to the disk. A path that carries out a command and refuses the next one has served a part of a
+    /// request, and no whole one.
     pub(super) fn has_path(&mut self, at: Duration, thread: usize, has_path: bool) {
         let daemon_began = self.daemon_began;
         let since = self.pathless.entry(thread).or_insert(daemon_began);
@@ -89,7 +95,7 @@ impl FailureReasons {
             *since = Duration::MAX;
         } else if !has_path && *since == Duration::MAX {
             let before = self.outages.iter().rfind(|(of, ..)| *of == thread);
-            let goes_on = before.filter(|(_, end, _)| at < *end + PART_SERVED);
+            let goes_on = before.filter(|(_, end, _)| self.served.get(&thread).is_none_or(|served| served < end));
             *since = goes_on.map_or(at, |(_, end, length)| end.saturating_sub(*length));
         }
     }
@@ -180,6 +186,7 @@ mod tests {
         let mut reasons = FailureReasons::default();
         let met = reasons.snapshot(SECOND);
         assert!(!reasons.explains(4 * SECOND, met, &config), "no thread has told anything yet");
+        reasons.served(2 * SECOND, 0);
         reasons.has_path(2 * SECOND, 0, true);
         reasons.has_path(5 * SECOND, 0, false);
         assert!(!reasons.explains(7 * SECOND, met, &config));
@@ -187,5 +194,19 @@ mod tests {
         reasons.has_path(9 * SECOND, 0, true);
         assert!(reasons.explains(20 * SECOND, met, &config));
         assert!(!reasons.explains(20 * SECOND, reasons.snapshot(10 * SECOND), &config));
+    }
+
+    #[test]
+    fn a_path_that_serves_a_part_of_a_request_does_not_end_the_time_without_a_path() {
+        let config = GroupConfig { no_path_timeout: Some(3 * SECOND), ..GroupConfig::default() };
+        for (served, fails) in [(0, true), (3, false)] {
+            let mut reasons = FailureReasons::default();
+            reasons.served(served * SECOND, 0);
+            for (at, has_path) in [(0, true), (1, false), (3, true), (4, false)] {
+                reasons.has_path(at * SECOND, 0, has_path);
+            }
+            let met = reasons.snapshot(4 * SECOND);
+            assert_eq!(reasons.explains(5 * SECOND, met, &config), fails, "{served}");
+        }
     }
 }

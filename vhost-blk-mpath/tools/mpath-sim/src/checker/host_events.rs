@@ -85,6 +85,11 @@ impl Checker {
         self.disks[disk].reasons.has_path(at, thread, has_path);
     }
 
+    /// An I/O thread is told of a path to a disk, or has answered a request with success.
+    pub(crate) fn served(&mut self, at: Duration, thread: usize, disk: usize) {
+        self.disks[disk].reasons.served(at, thread);
+    }
+
     /// For how long an I/O thread has had no path to a disk, if it has none.
     pub(crate) fn pathless_for(&self, at: Duration, thread: usize, disk: usize) -> Option<Duration> {
         self.disks[disk].reasons.pathless_for(at, thread)

@@ -170,6 +170,7 @@ impl IoThread {
                 };
                 socket.note_inaccessible(self.disks.len());
                 self.sockets.insert(link.socket, socket);
+                (0..self.disks.len()).for_each(|disk| ctx.checker.served(ctx.clock.elapsed(), self.index, disk));
             }
             Message::PathDown { path, epoch, .. } => self.association_ended(ctx, *path, *epoch),
             Message::Ana { path, epoch, disk, state } => {
@@ -179,6 +180,7 @@ impl IoThread {
                     let before = socket.ana.of(*disk);
                     socket.ana.set(*disk, *state);
                     socket.refusing.remove(&association.0);
+                    ctx.checker.served(ctx.clock.elapsed(), self.index, association.0);
                     if is_accessible(*state) {
                         socket.inaccessible.remove(&association.0);
                     }
