@@ -25,9 +25,7 @@ pub(super) fn offline_growth(
         return faults;
     }
     let mut add = |fault, begins: Duration, lasts: Duration| {
-        if begins < quiet {
-            faults.push(PlannedFault { fault, begins, lasts: lasts.min(quiet.saturating_sub(begins)) });
-        }
+        faults.push(PlannedFault { fault, begins, lasts: lasts.min(quiet.saturating_sub(begins)) });
     };
     let kill = |rng: &mut Rng| Fault::KillDaemon { resubmits: rng.percent(50), exit: rng.up_to(MS) };
     let (begins, fault) = (first.saturating_sub(10 * MS), kill(rng));
