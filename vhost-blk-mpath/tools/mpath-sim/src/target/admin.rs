@@ -9,6 +9,7 @@ use nvme_tcp::wire::{
 };
 use zerocopy::IntoBytes;
 
+use super::ana::AnaPart;
 use super::state::{CrossReset, OddIdentity, Role};
 use super::{Target, WriteCache};
 use crate::clock::Event;
@@ -58,6 +59,7 @@ impl Target {
         } else {
             self.subsystem(node).admin(ctx.clock.now(), cntlid, command)
         };
+        let has_data = matches!(reply, AdminReply::Data { .. });
         let Some(conn) = self.conns.get_mut(&id) else { return };
         match reply {
             AdminReply::Done { token, status, result } => {
@@ -92,8 +94,13 @@ impl Target {
             }
             AdminReply::Deferred => {}
         }
-        if ana.is_some_and(|part| part.is_seen) {
-            self.has_seen_ana(ctx, node, id);
+        match (ana, parsed) {
+            (Some(AnaPart { is_seen: true, has_lists: true, .. }), _) => self.has_seen_ana(ctx, node, id),
+            (Some(AnaPart { is_seen: true, .. }), _) => self.has_read_groups(node, id),
+            (_, Ok(AdminCommand::Identify { cns: Cns::NAMESPACE, nsid, .. })) if has_data => {
+                self.has_asked_for_group(ctx, node, id, nsid);
+            }
+            _ => {}
         }
         self.send_events(ctx);
     }

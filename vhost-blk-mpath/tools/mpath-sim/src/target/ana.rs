@@ -1,9 +1,11 @@
 //! The ANA states of namespaces, and persistent losses, which take the cache of a node.
 //!
 //! A host cannot see a loss that comes and goes between two readings of its ANA log page. So a controller keeps a namespace in that
-//! state until each host that was connected when the loss began has read the log, or its association has ended.
+//! state until each host that was connected when the loss began has read the log, or its association has ended. A host that reads the
+//! log without lists of namespaces asks for the group of each afterwards, so the state lasts until then.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use nvme_tcp::target::TargetCommand;
 use nvme_tcp::wire::{AdminCommand, AnaGroup, AnaLog, AnaState, LogPage, Sgl};
@@ -23,6 +25,8 @@ pub(super) struct AnaPart {
     pub(super) bytes: Vec<u8>,
     /// The host has read the whole log as it is.
     pub(super) is_seen: bool,
+    /// The log lists the namespaces of its groups.
+    pub(super) has_lists: bool,
 }
 
 impl Target {
@@ -65,7 +69,8 @@ impl Target {
         // A controller that was shut down has no keep-alive timer, so its host may never be heard of again.
         let subsystem = &self.subsystems[self.process(node)];
         let is_alive = |conn: &Connection| matches!(conn.role, Role::Admin(cntlid) if conn.node == node && subsystem.next_timeout(cntlid).is_some());
-        let by: BTreeSet<_> = self.conns.iter().filter(|(_, conn)| is_alive(conn)).map(|(&id, _)| id).collect();
+        let by: BTreeMap<_, _> =
+            self.conns.iter().filter(|(_, conn)| is_alive(conn)).map(|(&id, _)| (id, false)).collect();
         if !by.is_empty() {
             self.unseen.insert((node, nsid), UnseenLoss { by, next: None });
         }
@@ -111,16 +116,34 @@ impl Target {
         let is_seen = is_last && self.ana_begun.get(&id) == Some(&log.change_count);
         let mut bytes = emitted[emitted.len().min(offset as usize)..].to_vec();
         bytes.resize(command.expects_bytes as usize, 0);
-        Some(AnaPart { bytes, is_seen })
+        Some(AnaPart { bytes, is_seen, has_lists: lsp & 1 == 0 })
     }
 
-    /// Notes that a host has read the ANA log on its admin connection to a node, or that its association has ended. Persistent
-    /// losses that every host has seen may then end.
+    /// Notes that a host has read the ANA log without lists on its admin connection to a node.
+    pub(super) fn has_read_groups(&mut self, node: usize, id: ConnId) {
+        for (_, unseen) in self.unseen.iter_mut().filter(|((of, _), _)| *of == node) {
+            unseen.by.entry(id).and_modify(|has_read| *has_read = true);
+        }
+    }
+
+    /// Notes that a host was told the group of a namespace on its admin connection to a node.
+    pub(super) fn has_asked_for_group(&mut self, ctx: &mut Ctx, node: usize, id: ConnId, nsid: u32) {
+        if self.unseen.get(&(node, nsid)).is_some_and(|unseen| unseen.by.get(&id) == Some(&true)) {
+            self.has_seen_losses(ctx, node, id, nsid..=nsid);
+        }
+    }
+
+    /// Notes that a host has read the ANA log on its admin connection to a node, or that its association has ended.
     pub(super) fn has_seen_ana(&mut self, ctx: &mut Ctx, node: usize, id: ConnId) {
+        self.has_seen_losses(ctx, node, id, 0..=u32::MAX);
+    }
+
+    /// Persistent losses that every host has seen may end.
+    fn has_seen_losses(&mut self, ctx: &mut Ctx, node: usize, id: ConnId, nsids: RangeInclusive<u32>) {
         let mut over = Vec::new();
-        for (&(of, nsid), unseen) in self.unseen.iter_mut().filter(|((of, _), _)| *of == node) {
-            if unseen.by.remove(&id) && unseen.by.is_empty() {
-                over.push(((of, nsid), unseen.next));
+        for (&place, unseen) in self.unseen.range_mut((node, *nsids.start())..=(node, *nsids.end())) {
+            if unseen.by.remove(&id).is_some() && unseen.by.is_empty() {
+                over.push((place, unseen.next));
             }
         }
         for (place, next) in over {

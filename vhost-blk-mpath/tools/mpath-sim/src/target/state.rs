@@ -1,6 +1,6 @@
 //! The state of nodes, of their connections, and of commands under way.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use nvme_tcp::target::{CommandToken, IoView, TargetCommand, TargetQueue};
@@ -128,8 +128,8 @@ pub(super) struct CrossReset {
 /// A persistent loss that not every connected host has seen.
 #[derive(Debug)]
 pub(super) struct UnseenLoss {
-    /// The admin connections of the hosts that have not seen it.
-    pub(super) by: BTreeSet<ConnId>,
+    /// The admin connections of the hosts that have not seen it, and whether they have read the log without lists.
+    pub(super) by: BTreeMap<ConnId, bool>,
     /// The ANA state that follows.
     pub(super) next: Option<AnaState>,
 }

@@ -185,9 +185,9 @@ impl HostController {
         let Some(update) = &mut self.ana_update else { return };
         let position = update.groups_known;
         update.groups_known += 1;
-        let Some(group) = group else { return };
-        self.namespaces.note_group(position, group);
-        if let Some(identity) = self.identity_mut(position) {
+        if let Some(group) = group
+            && let Some(identity) = self.identity_mut(position)
+        {
             identity.anagrpid = group;
         }
     }

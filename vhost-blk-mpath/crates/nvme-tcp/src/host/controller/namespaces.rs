@@ -22,26 +22,15 @@ struct Entry {
     ana: Result<AnaState, NamespaceError>,
     /// When the ANA state "change" has lasted too long.
     change_ends: Option<Instant>,
-    /// A persistent loss in logs that are not applied yet.
-    loss: Loss,
-}
-
-/// A persistent loss in an ANA log.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Loss {
-    #[default]
-    None,
-    /// A log that does not list the namespace shows the loss of another group. The namespace was lost if it has moved meanwhile: it may have
-    /// passed through that group.
-    OfAnotherGroup,
-    OfNamespace,
+    /// A log that is not applied yet has reported a persistent loss.
+    was_lost: bool,
 }
 
 impl Entry {
     /// A namespace that was identified for the first time. The state is that of a controller without ANA. With ANA, the log is
     /// read next.
     fn new(identity: Identified) -> Self {
-        Self { identity, ana: Ok(AnaState::Optimized), change_ends: None, loss: Loss::None }
+        Self { identity, ana: Ok(AnaState::Optimized), change_ends: None, was_lost: false }
     }
 
     /// The namespace, if it is usable.
@@ -74,29 +63,12 @@ impl Namespaces {
     /// Notes the persistent losses of a log that was read, in whole or in part. Each is reported, whatever the log shows that is
     /// applied in the end.
     pub(super) fn note_losses(&mut self, log: &AnaLog) {
-        let is_lost = |group: &&AnaGroup| group.state == AnaState::PersistentLoss;
-        let lost: Vec<_> = log.groups.iter().filter(is_lost).collect();
         for entry in &mut self.0 {
             let Ok(identity) = &entry.identity else { continue };
+            let lists = |group: &&AnaGroup| group.nsids.contains(&identity.nsid);
             // A log that has changed while it was read may list a namespace twice.
-            let loss = if state_of(log, identity) == Some(AnaState::PersistentLoss)
-                || lost.iter().any(|group| group.nsids.contains(&identity.nsid))
-            {
-                Loss::OfNamespace
-            } else if !lost.is_empty() && log.listed_state_of(identity.nsid).is_none() {
-                Loss::OfAnotherGroup
-            } else {
-                Loss::None
-            };
-            entry.loss = entry.loss.max(loss);
-        }
-    }
-
-    /// Notes the group of a namespace that a log does not list.
-    pub(super) fn note_group(&mut self, position: usize, group: u32) {
-        let Some(entry) = self.0.get_mut(position) else { return };
-        if entry.loss == Loss::OfAnotherGroup && entry.identity.as_ref().is_ok_and(|known| known.anagrpid != group) {
-            entry.loss = Loss::OfNamespace;
+            entry.was_lost |= state_of(log, identity) == Some(AnaState::PersistentLoss)
+                || log.groups.iter().filter(lists).any(|group| group.state == AnaState::PersistentLoss);
         }
     }
 
@@ -104,8 +76,7 @@ impl Namespaces {
     fn take_losses(&mut self) -> Vec<usize> {
         let mut losses = Vec::new();
         for (position, entry) in self.0.iter_mut().enumerate() {
-            let was_lost = std::mem::take(&mut entry.loss) == Loss::OfNamespace;
-            if was_lost && entry.ana != Ok(AnaState::PersistentLoss) {
+            if std::mem::take(&mut entry.was_lost) && entry.ana != Ok(AnaState::PersistentLoss) {
                 losses.push(position);
             }
         }

@@ -165,45 +165,6 @@ fn a_namespace_that_leaves_a_lost_group_was_lost() {
     });
 }
 
-/// The host learns of the lost group alone: the namespace has come and gone when it is asked for its group.
-#[test]
-fn a_namespace_that_passed_through_a_lost_group_was_lost() {
-    is_reported(|target| {
-        let groups = [
-            (2, AnaState::PersistentLoss, &[][..]),
-            (3, AnaState::NonOptimized, &[]),
-            (1000, AnaState::NonOptimized, &[]),
-        ];
-        target.set_ana(&groups);
-        target.namespaces[0].data.anagrpid = 2.into();
-        target.then = Some((What::Log(LogPage::ANA), |target| target.namespaces[0].data.anagrpid = 3.into()));
-    });
-}
-
-/// The same in a log that is read again, in parts.
-#[test]
-fn a_namespace_that_passed_through_a_lost_group_of_a_log_that_changed_was_lost() {
-    is_reported(|target| {
-        target.ana.groups.iter_mut().for_each(|group| group.nsids.clear());
-        target.ana.groups[4].state = AnaState::PersistentLoss;
-        target.namespaces[0].data.anagrpid = 1000.into();
-        target.then = Some((What::Log(LogPage::ANA), |target| {
-            target.ana.change_count += 1;
-            target.ana.groups[4].state = AnaState::NonOptimized;
-        }));
-    });
-}
-
-#[test]
-fn a_loss_of_another_group_is_not_one_of_the_namespace() {
-    let groups = [(1, AnaState::NonOptimized, &[][..]), (2, AnaState::PersistentLoss, &[])];
-    let mut admin = Admin::with(config(), |target| target.set_ana(&groups));
-    admin.live();
-    admin.target.report(AsyncEvent::ANA_CHANGED);
-    admin.pass(SECOND).unwrap();
-    assert_eq!((admin.event(), admin.event()), (Some(ana_changed(AnaState::NonOptimized)), None));
-}
-
 /// The controller announces room for more groups than a command can read.
 #[test]
 fn a_log_that_one_command_reads_whole_needs_no_second_look_at_its_header() {
